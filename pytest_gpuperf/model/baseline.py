@@ -1,0 +1,51 @@
+"""Measurements that were accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field
+from typing import Final
+
+from .environment import Hardware
+from .measurement import Distribution
+from .measurement import Measurement
+
+
+FULL_RUNS: Final = 8
+"""Runs that a refresh records: the knee of power against cost."""
+
+ENOUGH_RUNS: Final = 5
+"""Stored runs without which nothing is called REGRESSED or IMPROVED."""
+
+MOST_RUNS: Final = 20
+"""Stored runs kept, the newest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """What is kept of one run: no raw samples."""
+
+    times: Mapping[str, Distribution] = field(default_factory=dict)
+    exact: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, measurement: Measurement) -> RunSummary:
+        return cls(times=measurement.times, exact=measurement.exact)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """The baseline of one test: its runs, newest last, and the oldest accepted values."""
+
+    runs: tuple[RunSummary, ...]
+    software: Mapping[str, str] = field(default_factory=dict)
+    anchor: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baselines:
+    """All entries of one hardware, by test."""
+
+    hardware: Hardware
+    entries: Mapping[str, Entry] = field(default_factory=dict)

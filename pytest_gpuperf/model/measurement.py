@@ -1,0 +1,75 @@
+"""What one run found out about one test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from statistics import fmean
+
+from .environment import DeviceKind
+from .environment import Environment
+from .finding import Finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """Summary of a noisy metric's samples in one run, in the metric's unit."""
+
+    q10: float
+    q25: float
+    q50: float
+    mean: float
+    samples: int
+
+    @classmethod
+    def of(cls, samples: Sequence[float]) -> Distribution:
+        """Summarise *samples*, at least one.
+
+        Quantiles interpolate linearly between order statistics (Hyndman and Fan's
+        type 7, the default of numpy).
+        """
+        ordered = sorted(samples)
+        return cls(
+            q10=_quantile(ordered, 0.10),
+            q25=_quantile(ordered, 0.25),
+            q50=_quantile(ordered, 0.50),
+            mean=fmean(ordered),
+            samples=len(ordered),
+        )
+
+    def location(self, kind: DeviceKind) -> float:
+        """Lower quartile of a run's times; their first decile on the cpu device.
+
+        Disturbances only ever add time, so low quantiles vary least from run to run;
+        a CPU shared with other work needs the lower one.
+        """
+        return self.q10 if kind is DeviceKind.CPU else self.q25
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    position = share * (len(ordered) - 1)
+    below = int(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """Everything one run measured about one call of ``gpuperf(step)``.
+
+    ``times`` and ``exact`` are keyed by metric name. ``unmeasured`` says per metric
+    why the device has no number, ``missed`` why this run has none that another could
+    have had. ``dirty`` holds reasons not to blame code for this run's
+    times: contention, throttling, a step that never became steady.
+    """
+
+    test: str
+    environment: Environment
+    times: Mapping[str, Distribution] = field(default_factory=dict)
+    exact: Mapping[str, int] = field(default_factory=dict)
+    unmeasured: Mapping[str, str] = field(default_factory=dict)
+    missed: Mapping[str, str] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    dirty: tuple[str, ...] = ()

@@ -1,0 +1,168 @@
+"""The quantities that are measured, each with its unit, direction and kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+
+MIB: Final = 2**20
+
+
+class Unit(Enum):
+    """Unit of a metric's values, which are per step from birth."""
+
+    MS = "ms"
+    BYTES = "bytes"
+    COUNT = "count"
+
+
+class Kind(Enum):
+    """How a metric varies when nothing changes."""
+
+    NOISY = "noisy"
+    EXACT = "exact"
+
+
+class Direction(Enum):
+    """Which way is better."""
+
+    LOWER = "lower"
+    HIGHER = "higher"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A named quantity.
+
+    ``budget`` is the keyword of ``gpuperf.budget`` that limits it. A ``gated``
+    metric is judged against the stored baseline; the others are recorded. A change
+    counts when it exceeds both ``tolerance`` (a ratio) and ``floor`` (in the unit).
+    """
+
+    name: str
+    unit: Unit
+    kind: Kind
+    summary: str
+    budget: str | None = None
+    gated: bool = False
+    tolerance: float = 0.0
+    floor: float = 0.0
+    direction: Direction = Direction.LOWER
+
+
+STEP_MS: Final = Metric(
+    name="step_ms",
+    unit=Unit.MS,
+    kind=Kind.NOISY,
+    summary="wall time of one step, no synchronisation inside a round",
+    budget="ms",
+    gated=True,
+    tolerance=0.01,
+)
+LATENCY_MS: Final = Metric(
+    name="latency_ms",
+    unit=Unit.MS,
+    kind=Kind.NOISY,
+    summary="wall time of one isolated, synchronised step",
+    budget="latency_ms",
+)
+ENQUEUE_MS: Final = Metric(
+    name="enqueue_ms",
+    unit=Unit.MS,
+    kind=Kind.NOISY,
+    summary="host time to enqueue one isolated step",
+)
+SPAN_MS: Final = Metric(
+    name="gpu_span_ms",
+    unit=Unit.MS,
+    kind=Kind.NOISY,
+    summary="time between two CUDA events around a round, per step",
+)
+PROCESS_MS: Final = Metric(
+    name="process_ms",
+    unit=Unit.MS,
+    kind=Kind.NOISY,
+    summary="CPU time of the process, per step",
+)
+PEAK_ALLOCATED: Final = Metric(
+    name="peak_allocated_bytes",
+    unit=Unit.BYTES,
+    kind=Kind.EXACT,
+    summary="peak of torch.cuda.max_memory_allocated in a step",
+    budget="mem_mb",
+    gated=True,
+    tolerance=0.005,
+    floor=MIB,
+)
+PEAK_REQUESTED: Final = Metric(
+    name="peak_requested_bytes",
+    unit=Unit.BYTES,
+    kind=Kind.EXACT,
+    summary="peak of the bytes asked of the caching allocator, before rounding",
+)
+PEAK_RESERVED: Final = Metric(
+    name="peak_reserved_bytes",
+    unit=Unit.BYTES,
+    kind=Kind.EXACT,
+    summary="peak of torch.cuda.max_memory_reserved in a step",
+    budget="reserved_mb",
+)
+DRIVER_BYTES: Final = Metric(
+    name="driver_bytes",
+    unit=Unit.BYTES,
+    kind=Kind.EXACT,
+    summary="memory of this process as the driver sees it (NVML)",
+)
+ALLOC_RETRIES: Final = Metric(
+    name="alloc_retries",
+    unit=Unit.COUNT,
+    kind=Kind.EXACT,
+    summary="allocator flushes in a step, each a cudaFree and a synchronisation",
+    budget="alloc_retries",
+    gated=True,
+)
+LIVE_PEAK: Final = Metric(
+    name="live_peak_bytes",
+    unit=Unit.BYTES,
+    kind=Kind.EXACT,
+    summary="peak bytes of the live tensor storages a step uses (cpu device)",
+    budget="mem_mb",
+    gated=True,
+)
+SYNCS: Final = Metric(
+    name="syncs",
+    unit=Unit.COUNT,
+    kind=Kind.EXACT,
+    summary="times a step makes the host wait for the device",
+    budget="syncs",
+    gated=True,
+)
+
+METRICS: Final[dict[str, Metric]] = {
+    metric.name: metric
+    for metric in (
+        STEP_MS,
+        LATENCY_MS,
+        ENQUEUE_MS,
+        SPAN_MS,
+        PROCESS_MS,
+        PEAK_ALLOCATED,
+        PEAK_REQUESTED,
+        PEAK_RESERVED,
+        DRIVER_BYTES,
+        ALLOC_RETRIES,
+        LIVE_PEAK,
+        SYNCS,
+    )
+}
+
+BUDGET_KEYWORDS: Final[tuple[str, ...]] = tuple(
+    dict.fromkeys(metric.budget for metric in METRICS.values() if metric.budget)
+)
+
+
+def limited_by(keyword: str) -> tuple[Metric, ...]:
+    """Metrics that the budget *keyword* limits; a device measures at most one."""
+    return tuple(m for m in METRICS.values() if m.budget == keyword)

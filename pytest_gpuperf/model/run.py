@@ -1,0 +1,86 @@
+"""What is asked of a measuring process, what it answers, and what pytest reports of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field
+from enum import Enum
+
+from .budget import Budget
+from .budget import Tolerance
+from .environment import DeviceKind
+from .measurement import Measurement
+
+
+class Ending(Enum):
+    """How a test ended."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    XFAILED = "xfailed"
+    DIED = "died"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """One run: the tests to measure in one fresh process.
+
+    ``arguments`` are pytest's. ``options`` are values that the command line of the
+    controlling process gave to options of conftest files and other plugins.
+    ``number`` counts this session's runs of these tests from 0. ``seconds`` caps
+    what measuring one test may cost.
+    """
+
+    tests: tuple[str, ...]
+    device: DeviceKind
+    directory: str
+    search_path: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    options: Mapping[str, object] = field(default_factory=dict)
+    seconds: float = 60.0
+    number: int = 0
+    script: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call of ``gpuperf(step)``: its measurement and what its author allows.
+
+    Both tuples stand from the call's own keywords to the module's marks: the first
+    that speaks of a metric decides.
+    """
+
+    measurement: Measurement
+    budgets: tuple[Budget, ...] = ()
+    tolerances: tuple[Tolerance, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestResult:
+    """What one run says of one test. ``text`` is its failure or the reason of a skip."""
+
+    __test__ = False  # pytest would collect a class of this name
+
+    test: str
+    ending: Ending
+    text: str = ""
+    sections: tuple[tuple[str, str], ...] = ()
+    calls: tuple[Call, ...] = ()
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What the pytest loop is to say of a measured test at its natural place.
+
+    ``verdicts`` are JSON texts, one a call, so that they survive any transport.
+    """
+
+    test: str
+    ending: Ending
+    text: str = ""
+    warning: str = ""
+    sections: tuple[tuple[str, str], ...] = ()
+    verdicts: tuple[str, ...] = ()

@@ -1,0 +1,78 @@
+"""An outcome, its reason and its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field
+from enum import Enum
+
+from .finding import Finding
+
+
+class Outcome(Enum):
+    """What the judge says. Members stand from worst to best."""
+
+    REGRESSED = "regressed"
+    OVER_BUDGET = "over budget"
+    INCONCLUSIVE = "inconclusive"
+    NO_BASELINE = "no baseline"
+    IMPROVED = "improved"
+    PASS = "pass"
+    NOT_JUDGED = "not judged"
+
+    @property
+    def fails(self) -> bool:
+        """Whether the test that got it fails, whatever the settings."""
+        return self in {Outcome.REGRESSED, Outcome.OVER_BUDGET}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The judgement of one metric of one test.
+
+    ``now``, ``baseline`` and ``limit`` are in the metric's unit. ``settled`` is false
+    while another run could change the outcome. ``environment_changed`` says that the
+    number moved together with the software it was read on.
+    """
+
+    metric: str
+    outcome: Outcome
+    because: str
+    now: float | None = None
+    baseline: float | None = None
+    limit: float | None = None
+    settled: bool = True
+    environment_changed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestVerdict:
+    """The judgement of one test: a verdict a metric, and what explains them.
+
+    ``changed`` maps a piece of software to its versions then and now.
+    """
+
+    __test__ = False  # pytest would collect a class of this name
+
+    test: str
+    verdicts: tuple[Verdict, ...]
+    findings: tuple[Finding, ...] = ()
+    runs: int = 0
+    changed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    @property
+    def outcome(self) -> Outcome:
+        """The worst outcome of its judged metrics.
+
+        NO_BASELINE and NOT_JUDGED are a test's outcome only where nothing was judged.
+        """
+        order = list(Outcome)
+        outcomes = {v.outcome for v in self.verdicts}
+        judged = outcomes - {Outcome.NO_BASELINE, Outcome.NOT_JUDGED}
+        return min(judged or outcomes, key=order.index, default=Outcome.NOT_JUDGED)
+
+    @property
+    def settled(self) -> bool:
+        """Whether no further run can change the outcome."""
+        return all(v.settled for v in self.verdicts)

@@ -1,0 +1,223 @@
+"""Values survive the way through JSON; anything of another shape is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.model.baseline import Baselines
+from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.budget import Budget
+from pytest_gpuperf.model.budget import Tolerance
+from pytest_gpuperf.model.codec import decode
+from pytest_gpuperf.model.codec import encode
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Environment
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.finding import Finding
+from pytest_gpuperf.model.finding import FindingKind
+from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.model.measurement import Distribution
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.run import Call
+from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.run import RunRequest
+from pytest_gpuperf.model.run import TestResult
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import TestVerdict
+from pytest_gpuperf.model.verdict import Verdict
+
+
+names = st.text(max_size=5)
+counts = st.integers()
+numbers = st.floats(allow_nan=False)
+maybe_numbers = st.none() | numbers
+
+
+def maps(values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.dictionaries(names, values, max_size=2)
+
+
+def tuples(values: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.lists(values, max_size=2).map(tuple)
+
+
+kinds = st.sampled_from(DeviceKind)
+hardware = st.builds(Hardware, kind=kinds, name=names)
+environments = st.builds(Environment, hardware=hardware, software=maps(names))
+distributions = st.builds(
+    Distribution, q10=numbers, q25=numbers, q50=numbers, mean=numbers, samples=counts
+)
+locations = st.builds(
+    Location, file=names, line=counts, function=names, exact=st.booleans()
+)
+findings = st.builds(
+    Finding,
+    kind=st.sampled_from(FindingKind),
+    op=st.none() | names,
+    api=st.none() | names,
+    per_step=counts,
+    blocked_ms=numbers,
+    location=st.none() | locations,
+)
+measurements = st.builds(
+    Measurement,
+    test=names,
+    environment=environments,
+    times=maps(distributions),
+    exact=maps(counts),
+    unmeasured=maps(names),
+    findings=tuples(findings),
+    dirty=tuples(names),
+)
+budgets = st.builds(Budget, limits=maps(maybe_numbers), on=st.none() | tuples(names))
+tolerances = st.builds(Tolerance, ratios=maps(numbers), detect=maybe_numbers)
+calls = st.builds(
+    Call,
+    measurement=measurements,
+    budgets=tuples(budgets),
+    tolerances=tuples(tolerances),
+)
+results = st.builds(
+    TestResult,
+    test=names,
+    ending=st.sampled_from(Ending),
+    sections=tuples(st.tuples(names, names)),
+    calls=tuples(calls),
+    seconds=numbers,
+)
+requests = st.builds(
+    RunRequest,
+    tests=tuples(names),
+    device=kinds,
+    directory=names,
+    options=maps(st.none() | st.booleans() | counts | names | st.lists(counts)),
+    script=st.none() | names,
+)
+verdicts = st.builds(
+    Verdict,
+    metric=names,
+    outcome=st.sampled_from(Outcome),
+    because=names,
+    now=maybe_numbers,
+    settled=st.booleans(),
+)
+test_verdicts = st.builds(
+    TestVerdict,
+    test=names,
+    verdicts=tuples(verdicts),
+    findings=tuples(findings),
+    runs=counts,
+    changed=maps(st.tuples(names, names)),
+)
+summaries = st.builds(RunSummary, times=maps(distributions), exact=maps(counts))
+entries = st.builds(
+    Entry, runs=tuples(summaries), software=maps(names), anchor=maps(numbers)
+)
+baselines = st.builds(Baselines, hardware=hardware, entries=maps(entries))
+
+
+@given(results | requests | test_verdicts | baselines)
+def test_every_value_comes_back_from_json_as_it_went(value: object) -> None:
+    through_json = json.loads(json.dumps(encode(value)))
+
+    assert decode(type(value), through_json) == value
+
+
+def test_a_value_is_written_field_by_field_with_enums_as_their_values() -> None:
+    finding = Finding(
+        kind=FindingKind.SYNC,
+        op="aten::item",
+        api=None,
+        per_step=2,
+        blocked_ms=0.5,
+        location=Location(file="train.py", line=12, function="step"),
+    )
+
+    assert encode(finding) == {
+        "kind": "sync",
+        "op": "aten::item",
+        "api": None,
+        "per_step": 2,
+        "blocked_ms": 0.5,
+        "location": {
+            "file": "train.py",
+            "line": 12,
+            "function": "step",
+            "exact": True,
+        },
+    }
+
+
+def test_a_whole_number_is_read_as_a_float_where_a_float_is_expected() -> None:
+    distribution = decode(
+        Distribution, {"q10": 1, "q25": 2, "q50": 3, "mean": 4, "samples": 5}
+    )
+
+    assert repr(distribution) == (
+        "Distribution(q10=1.0, q25=2.0, q50=3.0, mean=4.0, samples=5)"
+    )
+
+
+def test_fields_with_defaults_may_be_absent() -> None:
+    summary = decode(RunSummary, {})
+
+    assert summary == RunSummary(times={}, exact={})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shelf:
+    """One field of each shape."""
+
+    count: int = 0
+    height: float | None = None
+    pair: tuple[str, int] = ("", 0)
+    names: tuple[str, ...] = ()
+    sizes: Mapping[str, int] | None = None
+    kind: DeviceKind = DeviceKind.CPU
+    place: Location | None = None
+
+
+@pytest.mark.parametrize(
+    ("raw", "error", "message"),
+    [
+        (7, TypeError, "expected an object for Shelf, found 7"),
+        ({"height": "tall"}, TypeError, "expected float, found 'tall'"),
+        ({"height": True}, TypeError, "expected float, found True"),
+        ({"count": 1.5}, TypeError, "expected int, found 1.5"),
+        ({"count": None}, TypeError, "expected int, found None"),
+        ({"names": "abc"}, TypeError, "expected a list, found 'abc'"),
+        ({"names": {"a": 1}}, TypeError, "expected a list, found {'a': 1}"),
+        ({"names": [1]}, TypeError, "expected str, found 1"),
+        ({"sizes": ["a"]}, TypeError, "expected an object, found ['a']"),
+        ({"sizes": {"a": "b"}}, TypeError, "expected int, found 'b'"),
+        ({"kind": "abacus"}, ValueError, "'abacus' is not a valid DeviceKind"),
+        ({"place": []}, TypeError, "expected an object for Location, found []"),
+        ({"tint": 1, "age": 2}, KeyError, "Shelf has no field age, tint"),
+    ],
+)
+def test_another_shape_is_refused_with_what_was_expected_and_found(
+    raw: object, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error) as refused:
+        decode(Shelf, raw)
+
+    assert refused.value.args == (message,)
+
+
+@pytest.mark.parametrize("pair", [[], ["a"], ["a", 1, 2]])
+def test_a_pair_of_another_length_is_refused(pair: list[object]) -> None:
+    with pytest.raises(ValueError, match=r"zip\(\) argument"):
+        decode(Shelf, {"pair": pair})
+
+
+def test_a_missing_field_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"missing 1 required .* argument: 'name'"):
+        decode(Hardware, {"kind": "cpu"})

@@ -1,0 +1,235 @@
+"""The words of the project say and compute what their names promise."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import FrozenInstanceError
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Environment
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.model.measurement import Distribution
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.metric import BUDGET_KEYWORDS
+from pytest_gpuperf.model.metric import LATENCY_MS
+from pytest_gpuperf.model.metric import LIVE_PEAK
+from pytest_gpuperf.model.metric import METRICS
+from pytest_gpuperf.model.metric import PEAK_ALLOCATED
+from pytest_gpuperf.model.metric import STEP_MS
+from pytest_gpuperf.model.metric import SYNCS
+from pytest_gpuperf.model.metric import Kind
+from pytest_gpuperf.model.metric import Metric
+from pytest_gpuperf.model.metric import Unit
+from pytest_gpuperf.model.metric import limited_by
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import TestVerdict
+from pytest_gpuperf.model.verdict import Verdict
+
+
+CPU = Hardware(kind=DeviceKind.CPU, name="Core i7")
+times = st.floats(min_value=1e-3, max_value=1e6)
+several = st.lists(times, min_size=2, max_size=30)
+
+
+def verdict(outcome: Outcome, *, settled: bool = True) -> Verdict:
+    return Verdict(metric="step_ms", outcome=outcome, because="", settled=settled)
+
+
+def judged(*verdicts: Verdict) -> TestVerdict:
+    return TestVerdict(test="test_step", verdicts=verdicts)
+
+
+def test_a_distribution_of_eleven_known_samples() -> None:
+    distribution = Distribution.of([11, 1, 10, 2, 9, 3, 8, 4, 7, 5, 6])
+
+    assert distribution == Distribution(q10=2, q25=3.5, q50=6, mean=6, samples=11)
+
+
+def test_one_sample_is_every_quantile_of_itself() -> None:
+    distribution = Distribution.of([2.5])
+
+    assert distribution == Distribution(q10=2.5, q25=2.5, q50=2.5, mean=2.5, samples=1)
+
+
+@given(several)
+def test_quantiles_are_those_of_the_standard_library(samples: list[float]) -> None:
+    distribution = Distribution.of(samples)
+
+    deciles = statistics.quantiles(samples, n=10, method="inclusive")
+    quartiles = statistics.quantiles(samples, n=4, method="inclusive")
+    assert distribution.q10 == pytest.approx(deciles[0])
+    assert distribution.q25 == pytest.approx(quartiles[0])
+    assert distribution.q50 == pytest.approx(quartiles[1])
+
+
+@given(several, st.randoms(use_true_random=False))
+def test_the_order_of_samples_does_not_matter(
+    samples: list[float], random: Random
+) -> None:
+    shuffled = list(samples)
+    random.shuffle(shuffled)
+
+    assert Distribution.of(shuffled) == Distribution.of(samples)
+
+
+@given(several)
+def test_twice_the_samples_are_twice_the_quantiles(samples: list[float]) -> None:
+    single = Distribution.of(samples)
+    double = Distribution.of([2 * sample for sample in samples])
+
+    assert (double.q10, double.q25, double.q50) == pytest.approx(
+        (2 * single.q10, 2 * single.q25, 2 * single.q50)
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "key"),
+    [
+        (DeviceKind.CUDA, "NVIDIA H200", "cuda-nvidia-h200"),
+        (DeviceKind.CUDA, "NVIDIA A100 MIG 1g.5gb", "cuda-nvidia-a100-mig-1g-5gb"),
+        (DeviceKind.CPU, "Intel(R) Xeon(R), 2 cores", "cpu-intel-r-xeon-r-2-cores"),
+        (DeviceKind.CPU, "../../etc/passwd", "cpu-etc-passwd"),
+        (DeviceKind.SCRIPTED, "", "scripted"),
+        (DeviceKind.SCRIPTED, "---", "scripted"),
+    ],
+)
+def test_the_key_of_hardware_is_a_plain_file_name(
+    kind: DeviceKind, name: str, key: str
+) -> None:
+    assert Hardware(kind=kind, name=name).key == key
+
+
+@pytest.mark.parametrize(
+    ("exact", "text"),
+    [
+        (True, "train.py:12 in step"),
+        (False, "train.py:12 in step (line of the def)"),
+    ],
+)
+def test_a_location_says_whether_its_line_is_exact(*, exact: bool, text: str) -> None:
+    location = Location(file="train.py", line=12, function="step", exact=exact)
+
+    assert str(location) == text
+
+
+def test_every_metric_is_found_under_its_name() -> None:
+    assert {name: metric.name for name, metric in METRICS.items()} == {
+        name: name for name in METRICS
+    }
+
+
+@pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
+def test_times_are_noisy_and_everything_else_is_exact(metric: Metric) -> None:
+    assert (metric.kind is Kind.NOISY) == (metric.unit is Unit.MS)
+
+
+def test_the_name_of_a_metric_ends_in_its_unit_unless_it_counts() -> None:
+    suffix = {Unit.MS: "_ms", Unit.BYTES: "_bytes", Unit.COUNT: "s"}
+
+    wrong = [m.name for m in METRICS.values() if not m.name.endswith(suffix[m.unit])]
+
+    assert wrong == []
+
+
+def test_budget_keywords_stand_in_the_order_of_the_metrics() -> None:
+    assert BUDGET_KEYWORDS == (
+        "ms",
+        "latency_ms",
+        "mem_mb",
+        "reserved_mb",
+        "alloc_retries",
+        "syncs",
+    )
+
+
+@pytest.mark.parametrize(
+    ("keyword", "metrics"),
+    [
+        ("ms", (STEP_MS,)),
+        ("latency_ms", (LATENCY_MS,)),
+        ("mem_mb", (PEAK_ALLOCATED, LIVE_PEAK)),
+        ("syncs", (SYNCS,)),
+        ("speed", ()),
+    ],
+)
+def test_a_budget_keyword_limits_its_metrics(
+    keyword: str, metrics: tuple[Metric, ...]
+) -> None:
+    assert limited_by(keyword) == metrics
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_only_a_regression_and_a_broken_budget_fail_a_test(outcome: Outcome) -> None:
+    assert outcome.fails == (outcome.name in {"REGRESSED", "OVER_BUDGET"})
+
+
+@pytest.mark.parametrize(
+    ("worse", "better"),
+    [
+        (Outcome.REGRESSED, Outcome.OVER_BUDGET),
+        (Outcome.OVER_BUDGET, Outcome.INCONCLUSIVE),
+        (Outcome.INCONCLUSIVE, Outcome.IMPROVED),
+        (Outcome.IMPROVED, Outcome.PASS),
+        (Outcome.NO_BASELINE, Outcome.NOT_JUDGED),
+    ],
+)
+def test_the_outcome_of_a_test_is_its_worst(worse: Outcome, better: Outcome) -> None:
+    test = judged(verdict(better), verdict(worse), verdict(better))
+
+    assert test.outcome is worse
+
+
+@pytest.mark.parametrize("unjudged", [Outcome.NO_BASELINE, Outcome.NOT_JUDGED])
+def test_what_was_not_judged_does_not_hide_what_was(unjudged: Outcome) -> None:
+    test = judged(verdict(unjudged), verdict(Outcome.PASS))
+
+    assert test.outcome is Outcome.PASS
+
+
+def test_a_test_without_verdicts_is_not_judged_and_settled() -> None:
+    test = judged()
+
+    assert (test.outcome, test.settled) == (Outcome.NOT_JUDGED, True)
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_one_open_verdict_leaves_its_test_open(*, settled: bool) -> None:
+    test = judged(verdict(Outcome.PASS), verdict(Outcome.PASS, settled=settled))
+
+    assert test.settled is settled
+
+
+def test_a_run_summary_keeps_the_numbers_and_not_the_rest() -> None:
+    measurement = Measurement(
+        test="test_step",
+        environment=Environment(hardware=CPU, software={"torch": "2.13.0"}),
+        times={"step_ms": Distribution.of([1.0, 2.0])},
+        exact={"syncs": 3},
+        dirty=("throttled",),
+    )
+
+    assert RunSummary.of(measurement) == RunSummary(
+        times={"step_ms": Distribution.of([1.0, 2.0])}, exact={"syncs": 3}
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "field"),
+    [
+        (STEP_MS, "name"),
+        (CPU, "name"),
+        (Entry(runs=()), "runs"),
+        (judged(), "verdicts"),
+    ],
+)
+def test_a_value_does_not_change_after_its_birth(value: object, field: str) -> None:
+    with pytest.raises(FrozenInstanceError):
+        setattr(value, field, "other")
