@@ -1,0 +1,1 @@
+"""The judge: measurements, budgets and baselines in, verdicts out; no clock, no files."""

@@ -1,0 +1,174 @@
+"""Absolute ceilings: which of them hold on this hardware, and whether they are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from fnmatch import fnmatchcase
+from functools import partial
+from math import inf
+from statistics import median
+from typing import Final
+
+from ..model.budget import Budget
+from ..model.environment import DeviceKind
+from ..model.environment import Hardware
+from ..model.measurement import Measurement
+from ..model.metric import MIB
+from ..model.metric import Kind
+from ..model.metric import Metric
+from ..model.metric import Unit
+from ..model.metric import limited_by
+from ..model.verdict import Outcome
+from ..model.verdict import Verdict
+from .figure import against
+from .figure import figure
+from .figure import plain
+from .reading import Reading
+from .reading import dirt
+from .reading import readings
+from .reading import remaining_runs
+
+
+BUDGET_RUNS: Final = 3
+"""Clean runs that must all be over before a time is called OVER_BUDGET."""
+
+TIMED_KINDS: Final = frozenset({DeviceKind.CUDA, DeviceKind.SCRIPTED})
+"""Where a time budget binds that names no device."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedBudget:
+    """The ceilings that hold here, by budget keyword in the keyword's unit.
+
+    ``unbound`` says of every other keyword that was named why it does not bind.
+    """
+
+    limits: Mapping[str, float] = field(default_factory=dict)
+    unbound: Mapping[str, str] = field(default_factory=dict)
+
+
+def resolve(layers: Sequence[Budget], hardware: Hardware) -> ResolvedBudget:
+    """Merge budgets, highest precedence first, into what holds on *hardware*.
+
+    Per keyword the first layer wins that names it and binds here; ``None`` in that
+    layer lifts the ceiling.
+    """
+    limits: dict[str, float] = {}
+    unbound: dict[str, str] = {}
+    for keyword in dict.fromkeys(k for layer in layers for k in layer.limits):
+        limit, skipped = _first_bound(keyword, layers, hardware)
+        if limit is not None:
+            limits[keyword] = limit
+        elif skipped is not None:
+            unbound[keyword] = _why_unbound(keyword, skipped, hardware)
+    return ResolvedBudget(limits=limits, unbound=unbound)
+
+
+def _first_bound(
+    keyword: str, layers: Sequence[Budget], hardware: Hardware
+) -> tuple[float | None, Budget | None]:
+    """Return the limit that holds, and the first limit that was meant for elsewhere."""
+    skipped: Budget | None = None
+    for layer in (layer for layer in layers if keyword in layer.limits):
+        limit = layer.limits[keyword]
+        if _binds(layer, keyword, hardware):
+            return limit, skipped
+        if skipped is None and limit is not None:
+            skipped = layer
+    return None, skipped
+
+
+def _binds(layer: Budget, keyword: str, hardware: Hardware) -> bool:
+    if layer.on is not None:
+        names = (hardware.kind.value, hardware.name, hardware.key)
+        return any(
+            fnmatchcase(name.lower(), pattern.lower())
+            for pattern in layer.on
+            for name in names
+        )
+    if layer.limits[keyword] is None:
+        return True
+    return hardware.kind in TIMED_KINDS or not _is_time(keyword)
+
+
+def _is_time(keyword: str) -> bool:
+    return any(metric.kind is Kind.NOISY for metric in limited_by(keyword))
+
+
+def _why_unbound(keyword: str, layer: Budget, hardware: Hardware) -> str:
+    written = f"{keyword}={plain(layer.limits[keyword] or 0)}"
+    here = f"{hardware.kind.value} {hardware.name}"
+    if layer.on is not None:
+        return f"{written} is meant for {', '.join(layer.on)}, this is {here}"
+    return f"{written} binds on cuda only, this is {here}; name it with on="
+
+
+def ceiling(metric: Metric, limit: float) -> float:
+    """Convert *limit* from its budget keyword's unit to the metric's: MiB to bytes."""
+    return limit * MIB if metric.unit is Unit.BYTES else limit
+
+
+def judge_budget(metric: Metric, runs: Sequence[Measurement], limit: float) -> Verdict:
+    """Judge *metric* against the ceiling *limit*, in the metric's unit.
+
+    At least one of *runs* has measured it. ``now`` is the number the verdict rests on.
+    """
+    if metric.kind is Kind.EXACT:
+        values = [reading.value for reading in readings(metric, runs)]
+        return _judge_exact(metric, values, limit)
+    return _judge_time(metric, readings(metric, runs), limit)
+
+
+def _judge_exact(metric: Metric, values: Sequence[float], limit: float) -> Verdict:
+    low, high = min(values), max(values)
+    compared = against(metric, low, limit)
+    if high <= limit:
+        outcome, because = Outcome.PASS, against(metric, high, limit)
+    elif low <= limit:
+        outcome = Outcome.INCONCLUSIVE
+        because = f"{figure(metric, high)} in one run, {figure(metric, low)} in another"
+    elif len(values) == 1:
+        outcome, because = Outcome.OVER_BUDGET, f"{compared} in 1 run"
+    else:
+        outcome = Outcome.OVER_BUDGET
+        because = f"{compared} in each of {len(values)} runs"
+    return Verdict(
+        metric=metric.name,
+        outcome=outcome,
+        because=because,
+        now=high if outcome is Outcome.PASS else low,
+        limit=limit,
+        settled=outcome is not Outcome.OVER_BUDGET or len(values) > 1,
+    )
+
+
+def _judge_time(metric: Metric, seen: Sequence[Reading], limit: float) -> Verdict:
+    # A disturbed run that is slow says nothing; one that is fast enough still does.
+    used = [r.value for r in seen if not r.dirty or r.value <= limit]
+    now = median(used or [r.value for r in seen])
+    verdict = partial(Verdict, metric=metric.name, limit=limit)
+    compared = against(metric, now, limit)
+    if used and used[0] <= limit:
+        because = against(metric, used[0], limit)
+        return verdict(outcome=Outcome.PASS, because=because, now=used[0])
+    if min(used, default=inf) <= limit:
+        because = f"{compared}: runs on both sides"
+        return verdict(outcome=Outcome.INCONCLUSIVE, because=because, now=now)
+    if len(used) >= BUDGET_RUNS:
+        because = f"{compared}, over in each of {len(used)} runs"
+        return verdict(outcome=Outcome.OVER_BUDGET, because=because, now=now)
+    if _is_exhausted(remaining_runs(seen), len(used)):
+        because = f"{compared}, but dirty: {dirt(r for r in seen if r.value > limit)}"
+        return verdict(outcome=Outcome.INCONCLUSIVE, because=because, now=now)
+    because = f"{compared} so far, needs {BUDGET_RUNS} runs"
+    return verdict(
+        outcome=Outcome.INCONCLUSIVE, because=because, now=now, settled=False
+    )
+
+
+def _is_exhausted(remaining: int, over: int) -> bool:
+    """Whether no further run can pass or blame; one that comes after *over* cannot pass."""
+    return remaining == 0 or 0 < over < BUDGET_RUNS - remaining

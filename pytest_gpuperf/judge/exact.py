@@ -1,0 +1,69 @@
+"""Counts and bytes against the stored baseline: no statistics, both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from ..model.measurement import Measurement
+from ..model.metric import Metric
+from ..model.verdict import Outcome
+from ..model.verdict import Verdict
+from .figure import against
+from .figure import figure
+from .reading import readings
+
+
+def judge_exact(
+    metric: Metric,
+    runs: Sequence[Measurement],
+    stored: Sequence[float],
+    *,
+    tolerance: float,
+    torch: tuple[str, str] | None = None,
+) -> Verdict:
+    """Judge a count or size against *stored*, the ascending values of the stored runs.
+
+    At least one of *runs* and one stored run have the metric. What the stored runs
+    varied by themselves is the reference; one more run confirms a change. *torch*
+    names its versions then and now where they differ: then nothing is blamed on the
+    test.
+    """
+    values = [reading.value for reading in readings(metric, runs)]
+    low, high, lowest, highest = min(values), max(values), stored[0], stored[-1]
+    limit = highest + _margin(metric, highest, tolerance)
+    verdict = partial(Verdict, metric=metric.name, baseline=highest, limit=limit)
+    if low > limit and torch:
+        because = f"environment changed: torch {torch[0]} -> {torch[1]}"
+        return verdict(
+            outcome=Outcome.INCONCLUSIVE,
+            because=because,
+            now=low,
+            environment_changed=True,
+        )
+    if low > limit:
+        because = f"{against(metric, low, highest)} stored, {_in_runs(values)}"
+        settled = len(values) > 1
+        return verdict(
+            outcome=Outcome.REGRESSED, because=because, now=low, settled=settled
+        )
+    if high > limit:
+        because = f"{figure(metric, high)} in one run, {figure(metric, low)} in another"
+        return verdict(outcome=Outcome.INCONCLUSIVE, because=because, now=low)
+    if high < lowest - _margin(metric, lowest, tolerance):
+        because = f"{against(metric, high, lowest)} stored, {_in_runs(values)}"
+        settled = len(values) > 1
+        return verdict(
+            outcome=Outcome.IMPROVED, because=because, now=high, settled=settled
+        )
+    because = f"{against(metric, high, highest)} stored"
+    return verdict(outcome=Outcome.PASS, because=because, now=high)
+
+
+def _margin(metric: Metric, reference: float, tolerance: float) -> float:
+    """Return the change, in the metric's unit, that both tolerance and floor ignore."""
+    return max(metric.floor, tolerance * reference)
+
+
+def _in_runs(values: Sequence[float]) -> str:
+    return "in 1 run" if len(values) == 1 else f"in each of {len(values)} runs"

@@ -1,0 +1,88 @@
+"""What the rules look at: one number a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import astuple
+from dataclasses import dataclass
+from math import isfinite
+from typing import Final
+
+from ..model.baseline import RunSummary
+from ..model.environment import DeviceKind
+from ..model.measurement import Measurement
+from ..model.metric import Kind
+from ..model.metric import Metric
+from ..model.metric import Unit
+
+
+MAX_RUNS: Final = 5
+"""Clean runs after which a time that is still undecided stays INCONCLUSIVE."""
+
+MOST_REPEATED: Final = 3
+"""Dirty runs that are made up for by another."""
+
+_NAMES: Final = {Unit.MS: "time", Unit.BYTES: "size", Unit.COUNT: "count"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """A metric's value in one run, in its unit, and why it must not blame code."""
+
+    value: float
+    dirty: tuple[str, ...] = ()
+
+
+def readings(metric: Metric, runs: Sequence[Measurement]) -> tuple[Reading, ...]:
+    """Read *metric* in those of *runs* that measured it."""
+    found = ((run, _value(metric, run, run.environment.hardware.kind)) for run in runs)
+    return tuple(
+        Reading(value=value, dirty=run.dirty)
+        for run, value in found
+        if value is not None
+    )
+
+
+def stored_values(
+    metric: Metric, runs: Sequence[RunSummary], kind: DeviceKind
+) -> tuple[float, ...]:
+    """Return *metric* of those stored *runs* that have it, ascending."""
+    values = (_value(metric, run, kind) for run in runs)
+    return tuple(sorted(value for value in values if value is not None))
+
+
+def remaining_runs(seen: Sequence[Reading]) -> int:
+    """Count the runs that may follow *seen*; a few dirty ones are made up for."""
+    repeated = min(MOST_REPEATED, sum(bool(reading.dirty) for reading in seen))
+    return max(0, MAX_RUNS + repeated - len(seen))
+
+
+def dirt(seen: Iterable[Reading]) -> str:
+    """Every reason in *seen* not to blame code, once, in order."""
+    return ", ".join(dict.fromkeys(why for reading in seen for why in reading.dirty))
+
+
+def impossible(metric: Metric, runs: Sequence[Measurement]) -> str | None:
+    """Say which measured number cannot be one: NaN, infinite, negative, a time of 0."""
+    for value in (value for run in runs for value in _numbers(metric, run)):
+        too_small = value <= 0 if metric.kind is Kind.NOISY else value < 0
+        if too_small or not isfinite(value):
+            return f"not a {_NAMES[metric.unit]}: {value}"
+    return None
+
+
+def _value(
+    metric: Metric, run: Measurement | RunSummary, kind: DeviceKind
+) -> float | None:
+    if metric.kind is Kind.EXACT:
+        return run.exact.get(metric.name)
+    times = run.times.get(metric.name)
+    return None if times is None else times.location(kind)
+
+
+def _numbers(metric: Metric, run: Measurement) -> tuple[float, ...]:
+    if metric.kind is Kind.EXACT:
+        return (run.exact[metric.name],) if metric.name in run.exact else ()
+    times = run.times.get(metric.name)
+    return () if times is None else astuple(times)

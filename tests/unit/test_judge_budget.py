@@ -1,0 +1,332 @@
+"""Absolute ceilings: which hold on this hardware, and when they are broken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_gpuperf.judge.budget import ResolvedBudget
+from pytest_gpuperf.judge.budget import ceiling
+from pytest_gpuperf.judge.budget import judge_budget
+from pytest_gpuperf.judge.budget import resolve
+from pytest_gpuperf.judge.figure import against
+from pytest_gpuperf.judge.figure import figure
+from pytest_gpuperf.model.budget import Budget
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Environment
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.measurement import Distribution
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.metric import MIB
+from pytest_gpuperf.model.metric import PEAK_ALLOCATED
+from pytest_gpuperf.model.metric import STEP_MS
+from pytest_gpuperf.model.metric import SYNCS
+from pytest_gpuperf.model.metric import Metric
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import Verdict
+
+
+H200 = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200")
+EPYC = Hardware(kind=DeviceKind.CPU, name="AMD EPYC")
+SCRIPT = Hardware(kind=DeviceKind.SCRIPTED, name="script")
+
+
+def timed(
+    ms: float, *dirty: str, kind: DeviceKind = DeviceKind.SCRIPTED
+) -> Measurement:
+    """Make a run whose lower quartile is *ms*; its first decile is a tenth lower."""
+    times = Distribution(q10=ms * 0.9, q25=ms, q50=ms * 1.1, mean=ms * 1.2, samples=100)
+    return Measurement(
+        test="t",
+        environment=Environment(hardware=Hardware(kind=kind, name="x")),
+        times={"step_ms": times},
+        dirty=dirty,
+    )
+
+
+def counted(metric: Metric, value: int) -> Measurement:
+    return Measurement(
+        test="t", environment=Environment(hardware=SCRIPT), exact={metric.name: value}
+    )
+
+
+def test_the_first_layer_that_names_a_keyword_wins() -> None:
+    layers = [
+        Budget(limits={"ms": 5.0}),
+        Budget(limits={"ms": 12.0, "syncs": 1}),
+        Budget(limits={"syncs": 9, "mem_mb": 900}),
+    ]
+
+    resolved = resolve(layers, H200)
+
+    assert resolved == ResolvedBudget(limits={"ms": 5.0, "syncs": 1, "mem_mb": 900})
+
+
+def test_none_lifts_an_inherited_limit() -> None:
+    layers = [Budget(limits={"ms": None}), Budget(limits={"ms": 12.0})]
+
+    assert resolve(layers, H200) == ResolvedBudget()
+    assert resolve(layers, EPYC) == ResolvedBudget()
+
+
+def test_none_without_on_lifts_also_what_is_meant_for_this_hardware() -> None:
+    layers = [Budget(limits={"ms": None}), Budget(limits={"ms": 99.0}, on=("cpu",))]
+
+    assert resolve(layers, EPYC) == ResolvedBudget()
+
+
+def test_none_with_on_lifts_only_there() -> None:
+    layers = [Budget(limits={"syncs": None}, on=("cpu",)), Budget(limits={"syncs": 0})]
+
+    assert resolve(layers, EPYC) == ResolvedBudget()
+    assert resolve(layers, H200) == ResolvedBudget(limits={"syncs": 0})
+
+
+def test_a_lift_for_other_hardware_alone_says_nothing() -> None:
+    layers = [Budget(limits={"syncs": None}, on=("cuda",))]
+
+    assert resolve(layers, EPYC) == ResolvedBudget()
+
+
+def test_time_budgets_bind_on_cuda_only_and_exact_ones_everywhere() -> None:
+    layers = [Budget(limits={"ms": 12.0, "latency_ms": 12.5, "syncs": 0})]
+
+    assert resolve(layers, EPYC) == ResolvedBudget(
+        limits={"syncs": 0},
+        unbound={
+            "ms": "ms=12 binds on cuda only, this is cpu AMD EPYC; name it with on=",
+            "latency_ms": (
+                "latency_ms=12.5 binds on cuda only, this is cpu AMD EPYC; "
+                "name it with on="
+            ),
+        },
+    )
+    for hardware in (H200, SCRIPT):
+        assert resolve(layers, hardware) == ResolvedBudget(
+            limits={"ms": 12.0, "latency_ms": 12.5, "syncs": 0}
+        )
+
+
+@pytest.mark.parametrize(
+    "pattern", ["cuda", "CUDA", "*h200*", "nvidia H200", "cuda-nvidia-h200", "*"]
+)
+def test_on_matches_the_kind_the_name_or_the_key_in_any_case(pattern: str) -> None:
+    layers = [Budget(limits={"ms": 12.0, "syncs": 0}, on=("cpu", pattern))]
+
+    assert resolve(layers, H200) == ResolvedBudget(limits={"ms": 12.0, "syncs": 0})
+
+
+def test_on_takes_the_whole_mark_away_from_other_hardware() -> None:
+    layers = [Budget(limits={"ms": 12.0, "syncs": 0}, on=("*A100*", "*H100*"))]
+
+    assert resolve(layers, H200).unbound == {
+        "ms": "ms=12 is meant for *A100*, *H100*, this is cuda NVIDIA H200",
+        "syncs": "syncs=0 is meant for *A100*, *H100*, this is cuda NVIDIA H200",
+    }
+
+
+def test_a_layer_that_does_not_bind_gives_way_to_one_that_does() -> None:
+    layers = [
+        Budget(limits={"ms": 12.0}),
+        Budget(limits={"ms": 300.0}, on=("cpu",)),
+    ]
+
+    assert resolve(layers, EPYC) == ResolvedBudget(limits={"ms": 300.0})
+    assert resolve(layers, H200) == ResolvedBudget(limits={"ms": 12.0})
+
+
+def test_a_limit_for_elsewhere_is_named_although_an_outer_layer_lifts() -> None:
+    layers = [
+        Budget(limits={"ms": 12.0}),
+        Budget(limits={"ms": 10.0}, on=("cuda",)),
+        Budget(limits={"ms": None}),
+    ]
+
+    assert resolve(layers, EPYC) == ResolvedBudget(
+        unbound={
+            "ms": "ms=12 binds on cuda only, this is cpu AMD EPYC; name it with on="
+        }
+    )
+
+
+def test_memory_ceilings_are_mib_against_bytes() -> None:
+    assert ceiling(PEAK_ALLOCATED, 900) == 900 * MIB
+    assert ceiling(STEP_MS, 12) == 12
+
+
+@pytest.mark.parametrize(
+    ("seen", "outcome", "settled", "now", "because"),
+    [
+        ([(11.9,)], Outcome.PASS, True, 11.9, "11.9 ms against 12 ms"),
+        ([(12.0,)], Outcome.PASS, True, 12.0, "12 ms against 12 ms"),
+        (
+            [(12.001,)],
+            Outcome.INCONCLUSIVE,
+            False,
+            12.001,
+            "12.001 ms against 12 ms so far, needs 3 runs",
+        ),
+        (
+            [(13,), (15,)],
+            Outcome.INCONCLUSIVE,
+            False,
+            14,
+            "14 ms against 12 ms so far, needs 3 runs",
+        ),
+        (
+            [(13,), (15,), (14,)],
+            Outcome.OVER_BUDGET,
+            True,
+            14,
+            "14 ms against 12 ms, over in each of 3 runs",
+        ),
+        (
+            [(12.1,), (12.0,)],
+            Outcome.INCONCLUSIVE,
+            True,
+            12.05,
+            "12.05 ms against 12 ms: runs on both sides",
+        ),
+        (
+            [(13,), (14,), (11,)],
+            Outcome.INCONCLUSIVE,
+            True,
+            13,
+            "13 ms against 12 ms: runs on both sides",
+        ),
+        ([(11,), (14,), (14,)], Outcome.PASS, True, 11, "11 ms against 12 ms"),
+        ([(11, "hot")], Outcome.PASS, True, 11, "11 ms against 12 ms"),
+        ([(15, "hot"), (11,)], Outcome.PASS, True, 11, "11 ms against 12 ms"),
+        (
+            [(15, "hot"), (13,), (14,)],
+            Outcome.INCONCLUSIVE,
+            False,
+            13.5,
+            "13.5 ms against 12 ms so far, needs 3 runs",
+        ),
+        (
+            [(15, "hot"), (13,), (14,), (13,)],
+            Outcome.OVER_BUDGET,
+            True,
+            13,
+            "13 ms against 12 ms, over in each of 3 runs",
+        ),
+        (
+            [(15, "hot")] * 3 + [(15, "hot", "shared")] * 3 + [(13,)],
+            Outcome.INCONCLUSIVE,
+            True,
+            13,
+            "13 ms against 12 ms, but dirty: hot, shared",
+        ),
+        (
+            [(15, "hot")] * 4,
+            Outcome.INCONCLUSIVE,
+            False,
+            15,
+            "15 ms against 12 ms so far, needs 3 runs",
+        ),
+        (
+            [(15, "hot")] * 8,
+            Outcome.INCONCLUSIVE,
+            True,
+            15,
+            "15 ms against 12 ms, but dirty: hot",
+        ),
+    ],
+)
+def test_a_time_budget_is_broken_by_three_clean_runs(
+    *,
+    seen: list[tuple[Any, ...]],
+    outcome: Outcome,
+    settled: bool,
+    now: float,
+    because: str,
+) -> None:
+    runs = [timed(*run) for run in seen]
+
+    verdict = judge_budget(STEP_MS, runs, 12.0)
+
+    assert verdict == Verdict(
+        metric="step_ms",
+        outcome=outcome,
+        because=because,
+        now=now,
+        limit=12.0,
+        settled=settled,
+    )
+
+
+def test_a_time_is_the_first_decile_on_cpu_and_the_lower_quartile_elsewhere() -> None:
+    on_cpu = judge_budget(STEP_MS, [timed(10.0, kind=DeviceKind.CPU)], 12.0)
+    on_cuda = judge_budget(STEP_MS, [timed(10.0, kind=DeviceKind.CUDA)], 12.0)
+
+    assert (on_cpu.now, on_cuda.now) == (9.0, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "limit", "outcome", "settled", "now", "because"),
+    [
+        ([0], 0, Outcome.PASS, True, 0, "0 against 0"),
+        ([1, 2], 2, Outcome.PASS, True, 2, "2 against 2"),
+        ([3], 2, Outcome.OVER_BUDGET, False, 3, "3 against 2 in 1 run"),
+        ([3, 4], 2, Outcome.OVER_BUDGET, True, 3, "3 against 2 in each of 2 runs"),
+        (
+            [1, 0],
+            0,
+            Outcome.INCONCLUSIVE,
+            True,
+            0,
+            "1 in one run, 0 in another",
+        ),
+    ],
+)
+def test_one_more_run_confirms_a_count_over_budget(
+    *,
+    values: list[int],
+    limit: int,
+    outcome: Outcome,
+    settled: bool,
+    now: int,
+    because: str,
+) -> None:
+    runs = [counted(SYNCS, value) for value in values]
+
+    verdict = judge_budget(SYNCS, runs, limit)
+
+    assert verdict == Verdict(
+        metric="syncs",
+        outcome=outcome,
+        because=because,
+        now=now,
+        limit=limit,
+        settled=settled,
+    )
+
+
+def test_bytes_are_told_in_mib_with_the_digits_it_takes() -> None:
+    runs = [counted(PEAK_ALLOCATED, 900 * MIB + 512)] * 2
+
+    verdict = judge_budget(PEAK_ALLOCATED, runs, 900 * MIB)
+
+    assert verdict.because == "900.0005 MiB against 900 MiB in each of 2 runs"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.012345, "0.01235 ms"),
+        (12.0, "12 ms"),
+        (12.3456, "12.35 ms"),
+        (123456.7, "123457 ms"),
+        (1234567.0, "1234567 ms"),
+    ],
+)
+def test_a_time_has_four_digits_and_no_exponent(value: float, text: str) -> None:
+    assert figure(STEP_MS, value) == text
+
+
+def test_two_values_that_no_text_tells_apart_are_written_in_full() -> None:
+    near = 0.1 + 0.2
+
+    assert against(STEP_MS, near, 0.3) == "0.30000000000000004 against 0.3"

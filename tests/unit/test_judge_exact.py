@@ -1,0 +1,186 @@
+"""Counts and bytes against stored ones."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.judge.exact import judge_exact
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Environment
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.metric import MIB
+from pytest_gpuperf.model.metric import PEAK_ALLOCATED
+from pytest_gpuperf.model.metric import SYNCS
+from pytest_gpuperf.model.metric import Metric
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import Verdict
+
+
+GOOD_TO_BAD = [
+    Outcome.IMPROVED,
+    Outcome.PASS,
+    Outcome.INCONCLUSIVE,
+    Outcome.REGRESSED,
+]
+
+
+def counted(metric: Metric, *values: int) -> list[Measurement]:
+    environment = Environment(hardware=Hardware(kind=DeviceKind.CUDA, name="x"))
+    return [
+        Measurement(test="t", environment=environment, exact={metric.name: value})
+        for value in values
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stored", "fresh", "outcome", "settled", "now", "because"),
+    [
+        ([2, 2], [2], Outcome.PASS, True, 2, "2 against 2 stored"),
+        ([1, 3], [3], Outcome.PASS, True, 3, "3 against 3 stored"),
+        ([1, 3], [1, 2], Outcome.PASS, True, 2, "2 against 3 stored"),
+        (
+            [2, 2],
+            [3],
+            Outcome.REGRESSED,
+            False,
+            3,
+            "3 against 2 stored, in 1 run",
+        ),
+        (
+            [0, 0],
+            [2, 1],
+            Outcome.REGRESSED,
+            True,
+            1,
+            "1 against 0 stored, in each of 2 runs",
+        ),
+        ([0, 0], [1, 0], Outcome.INCONCLUSIVE, True, 0, "1 in one run, 0 in another"),
+        (
+            [2, 2],
+            [1],
+            Outcome.IMPROVED,
+            False,
+            1,
+            "1 against 2 stored, in 1 run",
+        ),
+        (
+            [2, 4],
+            [0, 1],
+            Outcome.IMPROVED,
+            True,
+            1,
+            "1 against 2 stored, in each of 2 runs",
+        ),
+    ],
+)
+def test_any_change_of_a_count_is_a_verdict(
+    *,
+    stored: list[float],
+    fresh: list[int],
+    outcome: Outcome,
+    settled: bool,
+    now: int,
+    because: str,
+) -> None:
+    verdict = judge_exact(SYNCS, counted(SYNCS, *fresh), stored, tolerance=0.0)
+
+    assert verdict == Verdict(
+        metric="syncs",
+        outcome=outcome,
+        because=because,
+        now=now,
+        baseline=stored[-1],
+        limit=stored[-1],
+        settled=settled,
+    )
+
+
+@pytest.mark.parametrize(
+    ("stored_mib", "fresh_mib", "outcome"),
+    [
+        (100, 101, Outcome.PASS),  # 1 %, but not more than the floor of 1 MiB
+        (100, 102, Outcome.REGRESSED),
+        (100, 99, Outcome.PASS),
+        (100, 98, Outcome.IMPROVED),
+        (1000, 1005, Outcome.PASS),  # 5 MiB, but not more than 0.5 %
+        (1000, 1006, Outcome.REGRESSED),
+        (1000, 995, Outcome.PASS),
+        (1000, 994, Outcome.IMPROVED),
+    ],
+)
+def test_a_change_of_memory_exceeds_tolerance_and_floor(
+    stored_mib: int, fresh_mib: int, outcome: Outcome
+) -> None:
+    runs = counted(PEAK_ALLOCATED, fresh_mib * MIB)
+
+    verdict = judge_exact(PEAK_ALLOCATED, runs, [stored_mib * MIB], tolerance=0.005)
+
+    assert verdict.outcome is outcome
+
+
+def test_memory_is_told_in_mib_with_the_limit_in_bytes() -> None:
+    runs = counted(PEAK_ALLOCATED, 912 * MIB, 912 * MIB)
+
+    verdict = judge_exact(PEAK_ALLOCATED, runs, [900 * MIB], tolerance=0.005)
+
+    assert verdict.because == "912 MiB against 900 MiB stored, in each of 2 runs"
+    assert verdict.limit == pytest.approx(904.5 * MIB)
+
+
+def test_a_tolerance_lets_a_count_grow() -> None:
+    runs = counted(SYNCS, 11)
+
+    assert judge_exact(SYNCS, runs, [10], tolerance=0.1).outcome is Outcome.PASS
+
+
+def test_another_torch_is_named_instead_of_the_test() -> None:
+    verdict = judge_exact(
+        SYNCS, counted(SYNCS, 3), [2], tolerance=0.0, torch=("2.12.0", "2.13.0")
+    )
+
+    assert (verdict.outcome, verdict.settled) == (Outcome.INCONCLUSIVE, True)
+    assert verdict.because == "environment changed: torch 2.12.0 -> 2.13.0"
+
+
+@pytest.mark.parametrize("fresh", [2, 1])
+def test_another_torch_changes_nothing_else(fresh: int) -> None:
+    runs = counted(SYNCS, fresh)
+
+    same = judge_exact(SYNCS, runs, [2], tolerance=0.0)
+    other = judge_exact(SYNCS, runs, [2], tolerance=0.0, torch=("2.12.0", "2.13.0"))
+
+    assert same == other
+
+
+counts = st.lists(st.integers(min_value=0, max_value=6), min_size=1, max_size=4)
+
+
+@given(counts, counts, st.data())
+def test_counting_more_never_improves_the_outcome(
+    stored: list[int], fresh: list[int], data: st.DataObject
+) -> None:
+    more = [value + data.draw(st.integers(0, 3)) for value in fresh]
+    ordered = sorted(stored)
+
+    before = judge_exact(SYNCS, counted(SYNCS, *fresh), ordered, tolerance=0.0)
+    after = judge_exact(SYNCS, counted(SYNCS, *more), ordered, tolerance=0.0)
+
+    assert GOOD_TO_BAD.index(after.outcome) >= GOOD_TO_BAD.index(before.outcome)
+
+
+@given(counts, counts, st.integers(min_value=1, max_value=1000))
+def test_the_unit_does_not_matter(
+    stored: list[int], fresh: list[int], scale: int
+) -> None:
+    scaled = [value * scale for value in fresh]
+    ordered = sorted(stored)
+
+    here = judge_exact(SYNCS, counted(SYNCS, *fresh), ordered, tolerance=0.0)
+    there = judge_exact(
+        SYNCS, counted(SYNCS, *scaled), [v * scale for v in ordered], tolerance=0.0
+    )
+
+    assert (here.outcome, here.settled) == (there.outcome, there.settled)

@@ -1,0 +1,371 @@
+"""All verdicts on one test, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.judge.budget import ResolvedBudget
+from pytest_gpuperf.judge.verdict import judge
+from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.budget import Tolerance
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Environment
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.finding import Finding
+from pytest_gpuperf.model.finding import FindingKind
+from pytest_gpuperf.model.measurement import Distribution
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.metric import MIB
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import TestVerdict
+from pytest_gpuperf.model.verdict import Verdict
+
+
+NOTHING = ResolvedBudget()
+DEFAULT = Tolerance()
+SEEN = "; the smallest slowdown this machine could have seen is 1.0 %"
+
+GOOD_TO_BAD = [
+    Outcome.IMPROVED,
+    Outcome.PASS,
+    Outcome.INCONCLUSIVE,
+    Outcome.OVER_BUDGET,
+    Outcome.REGRESSED,
+]
+
+
+def even(ms: float) -> Distribution:
+    return Distribution(q10=ms, q25=ms, q50=ms, mean=ms, samples=100)
+
+
+def measured(
+    times: Mapping[str, float] | None = None,
+    exact: Mapping[str, int] | None = None,
+    unmeasured: Mapping[str, str] | None = None,
+    kind: DeviceKind = DeviceKind.CUDA,
+    torch: str = "2.13.0",
+    missed: Mapping[str, str] | None = None,
+) -> Measurement:
+    return Measurement(
+        test="t",
+        environment=Environment(
+            hardware=Hardware(kind=kind, name="x"), software={"torch": torch}
+        ),
+        times={name: even(ms) for name, ms in (times or {}).items()},
+        exact=exact or {},
+        unmeasured=unmeasured or {},
+        missed=missed or {},
+    )
+
+
+def stored(*runs: Measurement, torch: str = "2.13.0") -> Entry:
+    return Entry(
+        runs=tuple(RunSummary.of(run) for run in runs), software={"torch": torch}
+    )
+
+
+def verdicts(
+    *runs: Measurement,
+    budget: ResolvedBudget = NOTHING,
+    tolerance: Tolerance = DEFAULT,
+    entry: Entry | None = None,
+) -> list[tuple[str, Outcome, str]]:
+    found = judge("t", runs, budget, tolerance, entry).verdicts
+    return [(v.metric, v.outcome, v.because) for v in found]
+
+
+def test_a_gated_metric_with_nothing_to_hold_it_against_has_no_baseline() -> None:
+    run = measured({"step_ms": 10.0, "latency_ms": 11.0}, {"syncs": 0})
+
+    assert verdicts(run) == [
+        ("step_ms", Outcome.NO_BASELINE, "no baseline and no budget"),
+        ("syncs", Outcome.NO_BASELINE, "no baseline and no budget"),
+    ]
+
+
+def test_an_entry_without_the_metric_is_no_baseline() -> None:
+    run = measured(exact={"syncs": 0})
+
+    assert verdicts(run, entry=stored(measured({"step_ms": 10.0}))) == [
+        (
+            "step_ms",
+            Outcome.NOT_JUDGED,
+            "the cuda device does not measure ms",
+        ),
+        ("syncs", Outcome.NO_BASELINE, "no baseline and no budget"),
+    ]
+
+
+def test_a_budget_alone_gates_also_a_metric_that_is_only_recorded() -> None:
+    run = measured({"step_ms": 10.0, "latency_ms": 13.0})
+    budget = ResolvedBudget(limits={"ms": 12.0, "latency_ms": 12.0})
+
+    assert verdicts(run, budget=budget) == [
+        ("step_ms", Outcome.PASS, "10 ms against 12 ms"),
+        (
+            "latency_ms",
+            Outcome.INCONCLUSIVE,
+            "13 ms against 12 ms so far, needs 3 runs",
+        ),
+    ]
+
+
+def test_a_budget_and_a_baseline_give_a_verdict_each_the_budget_first() -> None:
+    run = measured(exact={"syncs": 2})
+
+    found = judge(
+        "t",
+        [run, run],
+        ResolvedBudget(limits={"syncs": 5}),
+        DEFAULT,
+        stored(measured(exact={"syncs": 1})),
+    )
+
+    assert found == TestVerdict(
+        test="t",
+        verdicts=(
+            Verdict(
+                metric="syncs",
+                outcome=Outcome.PASS,
+                because="2 against 5",
+                now=2,
+                limit=5,
+            ),
+            Verdict(
+                metric="syncs",
+                outcome=Outcome.REGRESSED,
+                because="2 against 1 stored, in each of 2 runs",
+                now=2,
+                baseline=1,
+                limit=1,
+            ),
+        ),
+        runs=2,
+    )
+    assert found.outcome is Outcome.REGRESSED
+
+
+def test_a_memory_budget_is_mib_and_holds_what_the_device_measures() -> None:
+    on_cuda = measured(exact={"peak_allocated_bytes": 901 * MIB})
+    on_cpu = measured(exact={"live_peak_bytes": 900 * MIB}, kind=DeviceKind.CPU)
+    budget = ResolvedBudget(limits={"mem_mb": 900})
+
+    assert verdicts(on_cuda, on_cuda, budget=budget) == [
+        (
+            "peak_allocated_bytes",
+            Outcome.OVER_BUDGET,
+            "901 MiB against 900 MiB in each of 2 runs",
+        )
+    ]
+    assert verdicts(on_cpu, budget=budget) == [
+        ("live_peak_bytes", Outcome.PASS, "900 MiB against 900 MiB")
+    ]
+
+
+def test_what_the_device_cannot_measure_is_not_judged_with_its_reason() -> None:
+    run = measured(
+        exact={"live_peak_bytes": MIB // 2},
+        unmeasured={
+            "peak_allocated_bytes": "there is no CUDA allocator",
+            "alloc_retries": "there is no CUDA allocator",
+            "gpu_span_ms": "there are no CUDA events",
+        },
+        kind=DeviceKind.CPU,
+    )
+    budget = ResolvedBudget(limits={"reserved_mb": 900, "mem_mb": 1})
+
+    assert verdicts(run, budget=budget) == [
+        ("live_peak_bytes", Outcome.PASS, "0.5 MiB against 1 MiB"),
+        (
+            "peak_reserved_bytes",
+            Outcome.NOT_JUDGED,
+            "the cpu device does not measure reserved_mb",
+        ),
+    ]
+
+
+def test_one_quantity_is_missed_once_with_the_reason_of_the_stored_metric() -> None:
+    run = measured(
+        unmeasured={
+            "peak_allocated_bytes": "there is no CUDA allocator",
+            "live_peak_bytes": "the dispatch mode was taken",
+        },
+        kind=DeviceKind.CPU,
+    )
+    entry = stored(measured(exact={"live_peak_bytes": 5}, kind=DeviceKind.CPU))
+
+    assert verdicts(run, entry=entry) == [
+        ("live_peak_bytes", Outcome.NOT_JUDGED, "the dispatch mode was taken")
+    ]
+    assert verdicts(run) == []
+
+
+def test_what_this_run_missed_is_inconclusive_where_it_would_be_gated() -> None:
+    run = measured(missed={"syncs": "the time cap was reached", "driver_bytes": "too"})
+
+    assert verdicts(run) == [
+        ("syncs", Outcome.INCONCLUSIVE, "the time cap was reached")
+    ]
+
+
+def test_a_metric_that_a_later_run_missed_is_judged_by_the_others() -> None:
+    runs = [measured(exact={"syncs": 0}), measured(unmeasured={"syncs": "lost"})]
+
+    assert verdicts(*runs, budget=ResolvedBudget(limits={"syncs": 0})) == [
+        ("syncs", Outcome.PASS, "0 against 0")
+    ]
+
+
+def test_a_budget_for_other_hardware_is_not_judged_and_the_baseline_still_is() -> None:
+    run = measured({"step_ms": 10.0})
+    budget = ResolvedBudget(unbound={"ms": "ms=12 is meant for *A100*"})
+
+    assert verdicts(run, budget=budget, entry=stored(*[run] * 5)) == [
+        ("step_ms", Outcome.NOT_JUDGED, "ms=12 is meant for *A100*"),
+        ("step_ms", Outcome.PASS, "10 ms, baseline 10 ms, +0.0 %"),
+    ]
+    assert verdicts(run, budget=budget) == [
+        ("step_ms", Outcome.NOT_JUDGED, "ms=12 is meant for *A100*"),
+        ("step_ms", Outcome.NO_BASELINE, "no baseline and no budget that binds here"),
+    ]
+    assert verdicts(measured(unmeasured={"step_ms": "no clock"}), budget=budget) == [
+        ("step_ms", Outcome.NOT_JUDGED, "ms=12 is meant for *A100*")
+    ]
+
+
+def test_tolerance_and_detect_come_from_the_mark() -> None:
+    entry = stored(*[measured({"step_ms": 10.0}, {"syncs": 10})] * 5)
+    run = measured({"step_ms": 10.5}, {"syncs": 11})
+
+    strict = judge("t", [run], NOTHING, DEFAULT, entry)
+    wide = judge(
+        "t", [run], NOTHING, Tolerance(ratios={"ms": 0.06, "syncs": 0.1}), entry
+    )
+    alert = judge(
+        "t", [run], NOTHING, Tolerance(ratios={"ms": 0.06}, detect=0.04), entry
+    )
+
+    assert [v.outcome for v in strict.verdicts] == [
+        Outcome.INCONCLUSIVE,
+        Outcome.REGRESSED,
+    ]
+    assert [v.outcome for v in wide.verdicts] == [Outcome.PASS, Outcome.PASS]
+    assert [v.outcome for v in alert.verdicts] == [
+        Outcome.INCONCLUSIVE,
+        Outcome.REGRESSED,
+    ]
+
+
+def test_a_slower_step_is_settled_by_five_runs() -> None:
+    entry = stored(*[measured({"step_ms": 10.0})] * 5)
+    run = measured({"step_ms": 11.0})
+
+    first = judge("t", [run], NOTHING, DEFAULT, entry)
+    last = judge("t", [run] * 5, NOTHING, DEFAULT, entry)
+
+    assert (first.outcome, first.settled) == (Outcome.INCONCLUSIVE, False)
+    assert first.verdicts[0].because == f"undecided after 1 of at most 5 runs{SEEN}"
+    assert (last.outcome, last.settled, last.runs) == (Outcome.REGRESSED, True, 5)
+
+
+@pytest.mark.parametrize("ms", [float("nan"), float("inf"), -1.0, 0.0])
+def test_a_number_that_is_no_time_never_passes(ms: float) -> None:
+    run = measured({"step_ms": ms})
+    budget = ResolvedBudget(limits={"ms": 12.0})
+
+    assert verdicts(run, budget=budget, entry=stored(run)) == [
+        ("step_ms", Outcome.INCONCLUSIVE, f"not a time: {ms}")
+    ]
+
+
+def test_a_negative_count_or_size_never_passes() -> None:
+    run = measured(exact={"syncs": -1, "peak_allocated_bytes": -5})
+
+    assert verdicts(run) == [
+        ("peak_allocated_bytes", Outcome.INCONCLUSIVE, "not a size: -5"),
+        ("syncs", Outcome.INCONCLUSIVE, "not a count: -1"),
+    ]
+
+
+def test_a_recorded_metric_is_not_judged_even_if_it_is_nonsense() -> None:
+    assert verdicts(measured({"enqueue_ms": -1.0})) == []
+
+
+def test_another_torch_is_blamed_for_counts_and_named_as_a_change() -> None:
+    entry = stored(measured(exact={"syncs": 1}), torch="2.12.0")
+
+    found = judge("t", [measured(exact={"syncs": 2})], NOTHING, DEFAULT, entry)
+
+    assert found.changed == {"torch": ("2.12.0", "2.13.0")}
+    assert [(v.outcome, v.because) for v in found.verdicts] == [
+        (Outcome.INCONCLUSIVE, "environment changed: torch 2.12.0 -> 2.13.0")
+    ]
+
+
+def test_a_torch_that_only_one_side_knows_excuses_nothing() -> None:
+    entry = Entry(runs=(RunSummary(exact={"syncs": 1}),), software={"driver": "570.1"})
+
+    found = judge("t", [measured(exact={"syncs": 2})], NOTHING, DEFAULT, entry)
+
+    assert found.changed == {
+        "driver": ("570.1", "not recorded"),
+        "torch": ("not recorded", "2.13.0"),
+    }
+    assert found.outcome is Outcome.REGRESSED
+
+
+def test_the_findings_are_those_of_the_last_run() -> None:
+    finding = Finding(
+        kind=FindingKind.SYNC, op="aten::item", api=None, per_step=1, blocked_ms=0.1
+    )
+    old = Measurement(test="t", environment=Environment(hardware=HARDWARE))
+    new = Measurement(
+        test="t", environment=Environment(hardware=HARDWARE), findings=(finding,)
+    )
+
+    assert judge("t", [old, new], NOTHING, DEFAULT, None).findings == (finding,)
+    assert judge("t", [new, old], NOTHING, DEFAULT, None).findings == ()
+
+
+HARDWARE = Hardware(kind=DeviceKind.CUDA, name="x")
+
+step_times = st.lists(st.floats(min_value=8.0, max_value=13.0), min_size=1, max_size=6)
+
+
+@given(step_times, step_times, st.data())
+def test_slowing_any_run_never_improves_the_outcome_of_the_test(
+    before: list[float], fresh: list[float], data: st.DataObject
+) -> None:
+    entry = stored(*(measured({"step_ms": ms}) for ms in before))
+    budget = ResolvedBudget(limits={"ms": 11.0})
+    factor = st.floats(min_value=1.0, max_value=2.0)
+    slowed = [ms * data.draw(factor) for ms in fresh]
+
+    as_it_was, slower = (
+        judge("t", [measured({"step_ms": ms}) for ms in run], budget, DEFAULT, entry)
+        for run in (fresh, slowed)
+    )
+
+    for old, new in zip(as_it_was.verdicts, slower.verdicts, strict=True):
+        assert GOOD_TO_BAD.index(new.outcome) >= GOOD_TO_BAD.index(old.outcome)
+
+
+@given(step_times, step_times, st.integers(min_value=-20, max_value=20))
+def test_the_unit_of_time_does_not_matter_to_any_verdict(
+    before: list[float], fresh: list[float], power: int
+) -> None:
+    scale = 2.0**power
+
+    def outcomes(unit: float) -> list[tuple[Outcome, bool]]:
+        entry = stored(*(measured({"step_ms": ms * unit}) for ms in before))
+        budget = ResolvedBudget(limits={"ms": 11.0 * unit})
+        runs = [measured({"step_ms": ms * unit}) for ms in fresh]
+        found = judge("t", runs, budget, DEFAULT, entry).verdicts
+        return [(v.outcome, v.settled) for v in found]
+
+    assert outcomes(scale) == outcomes(1.0)
