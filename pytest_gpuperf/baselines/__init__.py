@@ -1,0 +1,1 @@
+"""Stored baselines: the file format, safe writing, and what a refresh takes over."""

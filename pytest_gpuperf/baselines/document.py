@@ -1,0 +1,153 @@
+"""The file format: one JSON document a hardware, made to be read as a diff.
+
+Indented and sorted, so that two branches that refresh different tests merge; a line
+a run, four significant digits, and nothing that changes without a measurement.
+``schema.json`` beside this module is its JSON Schema.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from typing import Final
+
+from ..errors import BaselineError
+from ..model.baseline import Baselines
+from ..model.baseline import Entry
+from ..model.baseline import RunSummary
+from ..model.codec import encode
+from ..model.metric import METRICS
+from ..model.metric import Kind
+from .shape import ShapeError
+from .shape import read_baselines
+
+
+SCHEMA: Final = 1
+"""Version of the format that is written, and the only one that is read."""
+
+_WAY_OUT: Final = (
+    "restore the file from version control, or delete it and record it again with "
+    "--gpuperf-update=all"
+)
+
+
+def rounded(value: float) -> float:
+    """*value* to four significant digits, a count or a size as it is."""
+    return value if isinstance(value, int) else float(f"{value:.4g}")
+
+
+def dumps(baselines: Baselines) -> str:
+    """Write *baselines* as a document.
+
+    Raises ``BaselineError`` where a value is none that ``loads`` would take back,
+    such as NaN: nothing is written that cannot be read.
+    """
+    raw = {
+        "schema": SCHEMA,
+        "hardware": encode(baselines.hardware),
+        "tests": {test: _raw_entry(entry) for test, entry in baselines.entries.items()},
+    }
+    try:
+        read_baselines(raw)
+    except ShapeError as error:
+        msg = f"the new baseline is not stored, {error}"
+        raise BaselineError(msg) from None
+    return _layout(raw) + "\n"
+
+
+def loads(text: str, source: str) -> Baselines:
+    """Read a document; *source* names it in errors.
+
+    Raises ``BaselineError`` where the text is empty, cut off, no JSON, of a newer
+    schema, of another shape, or holds a number that cannot have been measured.
+    """
+    raw = _parse(text, source)
+    version = raw.get("schema") if isinstance(raw, dict) else None
+    if type(version) is int and version > SCHEMA:
+        msg = (
+            f"{source}: written by a newer pytest-gpuperf "
+            f"(schema {version}, this one reads {SCHEMA}): upgrade it"
+        )
+        raise BaselineError(msg)
+    try:
+        return read_baselines(raw)
+    except ShapeError as error:
+        raise _refusal(source, str(error)) from None
+
+
+def _parse(text: str, source: str) -> Any:
+    if not text.strip():
+        raise _refusal(source, "the file is empty")
+    try:
+        return json.loads(text, object_pairs_hook=_without_duplicates)
+    except json.JSONDecodeError as error:
+        raise _refusal(source, _why_no_json(text, error)) from None
+    except ShapeError as error:
+        raise _refusal(source, str(error)) from None
+    except (RecursionError, ValueError):  # nested too deeply; a number too long
+        raise _refusal(source, "the file is no JSON that can be read") from None
+
+
+def _why_no_json(text: str, error: json.JSONDecodeError) -> str:
+    in_string = error.msg.startswith("Unterminated string")
+    if in_string or error.pos >= len(text.rstrip()):
+        return f"the file is cut off at line {error.lineno}"
+    if text[error.pos :].startswith(("<<<<<<<", "=======", ">>>>>>>")):
+        return f"a merge conflict is left at line {error.lineno}"
+    return f"the file is no JSON at line {error.lineno}"
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            msg = f'the key "{key}" stands twice in one object'
+            raise ShapeError(msg)
+        found[key] = value
+    return found
+
+
+def _refusal(source: str, found: str) -> BaselineError:
+    return BaselineError(f"{source}: {found}; {_WAY_OUT}")
+
+
+def _raw_entry(entry: Entry) -> dict[str, Any]:
+    return {
+        "anchor": {
+            name: _raw_anchor(name, value) for name, value in entry.anchor.items()
+        },
+        "software": dict(entry.software),
+        "runs": [_raw_run(run) for run in entry.runs],
+    }
+
+
+def _raw_anchor(name: str, value: float) -> float:
+    """An exact metric's anchor is stored whole."""
+    metric = METRICS.get(name)
+    if metric is not None and metric.kind is Kind.EXACT and value == value // 1:
+        return int(value)
+    return rounded(value)
+
+
+def _raw_run(run: RunSummary) -> dict[str, Any]:
+    times = {
+        name: {part: rounded(value) for part, value in encode(distribution).items()}
+        for name, distribution in run.times.items()
+    }
+    return {"times": times, "exact": dict(run.exact)}
+
+
+def _layout(value: object, depth: int = 0) -> str:
+    """Indent objects; give each item of an array one line."""
+    inner, outer = "  " * (depth + 1), "  " * depth
+    if isinstance(value, Mapping) and value:
+        rows = [
+            f"{inner}{json.dumps(key)}: {_layout(item, depth + 1)}"
+            for key, item in sorted(value.items())
+        ]
+        return "{\n" + ",\n".join(rows) + f"\n{outer}}}"
+    if isinstance(value, list) and value:
+        rows = [f"{inner}{json.dumps(item, sort_keys=True)}" for item in value]
+        return "[\n" + ",\n".join(rows) + f"\n{outer}]"
+    return json.dumps(value)

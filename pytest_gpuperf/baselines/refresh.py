@@ -1,0 +1,155 @@
+"""What a refresh takes over, and what that changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from ..model.baseline import ENOUGH_RUNS
+from ..model.baseline import MOST_RUNS
+from ..model.baseline import Baselines
+from ..model.baseline import Entry
+from ..model.baseline import RunSummary
+from ..model.environment import DeviceKind
+from ..model.measurement import Measurement
+from ..model.metric import METRICS
+from ..model.metric import Kind
+from ..model.metric import Metric
+from ..model.refresh import Refresh
+from ..model.verdict import Outcome
+from ..model.verdict import TestVerdict
+from .document import rounded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A metric's typical value before and after, in its unit; ``None`` where it has none."""
+
+    test: str
+    metric: str
+    old: float | None
+    new: float | None
+
+
+def selects(
+    refresh: Refresh,
+    verdict: TestVerdict,
+    entry: Entry | None,
+    runs: Sequence[Measurement],
+) -> bool:
+    """Whether *refresh* takes over the test that *verdict* judges by its fresh *runs*.
+
+    What regressed is only taken by ``Refresh.ALL``.
+    """
+    if not runs or refresh is Refresh.ALL:
+        return bool(runs)
+    outcomes = {v.outcome for v in verdict.verdicts}
+    # The whole entry is replaced: with an improvement a regression would slip in.
+    if Outcome.REGRESSED in outcomes:
+        return False
+    if refresh is Refresh.IMPROVED:
+        return Outcome.IMPROVED in outcomes
+    if refresh is Refresh.MISSING:
+        return entry is None or any(_is_missing(m, entry, runs) for m in _gated())
+    return entry is not None and any(
+        _is_inside(metric, verdict) and _has_drifted(metric, entry, runs)
+        for metric in _gated()
+    )
+
+
+def new_entry(old: Entry | None, runs: Sequence[Measurement]) -> Entry:
+    """Make the fresh *runs*, at least one, the entry of a test.
+
+    Disturbed runs are left out where enough others remain. The anchor keeps the
+    oldest accepted value of each gated metric.
+    """
+    clean = [run for run in runs if not run.dirty]
+    taken = clean if len(clean) >= ENOUGH_RUNS else runs
+    kept = tuple(RunSummary.of(run) for run in taken[-MOST_RUNS:])
+    kind = runs[-1].environment.hardware.kind
+    typical = {m.name: _typical(m.name, kept, kind) for m in _gated()}
+    anchor = {name: value for name, value in typical.items() if value is not None}
+    return Entry(
+        runs=kept,
+        software=dict(runs[-1].environment.software),
+        anchor={**anchor, **(old.anchor if old else {})},
+    )
+
+
+def changes(old: Baselines, new: Baselines) -> tuple[Change, ...]:
+    """Every metric whose typical value differs, by test and metric.
+
+    Typical is the median over the runs of a time's location, and the largest of a
+    count or size; both as they are stored, to four digits.
+    """
+    kind = new.hardware.kind
+    tests = sorted({*old.entries, *new.entries})
+    return tuple(
+        change
+        for test in tests
+        for change in _changes_of(
+            test, old.entries.get(test), new.entries.get(test), kind
+        )
+        if change.old != change.new
+    )
+
+
+def _changes_of(
+    test: str, old: Entry | None, new: Entry | None, kind: DeviceKind
+) -> Iterator[Change]:
+    before, after = old.runs if old else (), new.runs if new else ()
+    names = {name for run in (*before, *after) for name in (*run.times, *run.exact)}
+    for name in sorted(names):
+        yield Change(
+            test=test,
+            metric=name,
+            old=_typical(name, before, kind),
+            new=_typical(name, after, kind),
+        )
+
+
+def _typical(name: str, runs: Sequence[RunSummary], kind: DeviceKind) -> float | None:
+    times = [run.times[name].location(kind) for run in runs if name in run.times]
+    if times:
+        return rounded(median(times))
+    return max((run.exact[name] for run in runs if name in run.exact), default=None)
+
+
+def _gated() -> list[Metric]:
+    return [metric for metric in METRICS.values() if metric.gated]
+
+
+def _is_missing(metric: Metric, entry: Entry, runs: Sequence[Measurement]) -> bool:
+    return _has(runs, metric) and not _has(entry.runs, metric)
+
+
+def _has(runs: Sequence[Measurement | RunSummary], metric: Metric) -> bool:
+    return any(metric.name in {*run.times, *run.exact} for run in runs)
+
+
+def _is_inside(metric: Metric, verdict: TestVerdict) -> bool:
+    """Whether the metric passed, and no rule said otherwise."""
+    outcomes = {v.outcome for v in verdict.verdicts if v.metric == metric.name}
+    return Outcome.PASS in outcomes and outcomes <= {Outcome.PASS, Outcome.NOT_JUDGED}
+
+
+def _has_drifted(metric: Metric, entry: Entry, runs: Sequence[Measurement]) -> bool:
+    kind = runs[-1].environment.hardware.kind
+    stored = _values(metric, entry.runs, kind)
+    fresh = _values(metric, [RunSummary.of(run) for run in runs], kind)
+    if not stored or not fresh:
+        return False
+    now = [rounded(median(fresh))] if metric.kind is Kind.NOISY else fresh
+    return min(now) < min(stored) or max(now) > max(stored)
+
+
+def _values(
+    metric: Metric, runs: Sequence[RunSummary], kind: DeviceKind
+) -> list[float]:
+    """Read the metric in each run that has it; a CPU's times by their first decile."""
+    if metric.kind is Kind.EXACT:
+        return [run.exact[metric.name] for run in runs if metric.name in run.exact]
+    times = [run.times[metric.name] for run in runs if metric.name in run.times]
+    return [t.location(kind) for t in times]

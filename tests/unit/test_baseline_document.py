@@ -1,0 +1,404 @@
+"""The file format: what is written, what is read back, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pytest_gpuperf.baselines
+from pytest_gpuperf.baselines.document import dumps
+from pytest_gpuperf.baselines.document import loads
+from pytest_gpuperf.baselines.document import rounded
+from pytest_gpuperf.errors import BaselineError
+from pytest_gpuperf.model.baseline import Baselines
+from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.measurement import Distribution
+
+
+H200 = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200")
+SCHEMA = json.loads(
+    Path(pytest_gpuperf.baselines.__file__)
+    .with_name("schema.json")
+    .read_text(encoding="utf-8")
+)
+WAY_OUT = (
+    "restore the file from version control, or delete it and record it again with "
+    "--gpuperf-update=all"
+)
+
+
+def run_of(ms: float, syncs: int = 0) -> RunSummary:
+    times = Distribution(q10=ms, q25=ms, q50=ms, mean=ms, samples=100)
+    return RunSummary(times={"step_ms": times}, exact={"syncs": syncs})
+
+
+TWO_RUNS = Baselines(
+    hardware=H200,
+    entries={
+        "tests/test_b.py::test_b": Entry(
+            runs=(RunSummary(exact={"peak_allocated_bytes": 943718400}),),
+            anchor={"peak_allocated_bytes": 943718400.0},
+        ),
+        "tests/test_a.py::test_a[x]": Entry(
+            runs=(run_of(1.23456789), run_of(12345.678, syncs=1)),
+            software={"torch": "2.13.0", "driver": "570.1"},
+            anchor={"syncs": 1.0, "step_ms": 1.23456789},
+        ),
+    },
+)
+
+TEXT = """\
+{
+  "hardware": {
+    "kind": "cuda",
+    "name": "NVIDIA H200"
+  },
+  "schema": 1,
+  "tests": {
+    "tests/test_a.py::test_a[x]": {
+      "anchor": {
+        "step_ms": 1.235,
+        "syncs": 1
+      },
+      "runs": [
+        {"exact": {"syncs": 0}, "times": {"step_ms": {"mean": 1.235, "q10": 1.235, "q25": 1.235, "q50": 1.235, "samples": 100}}},
+        {"exact": {"syncs": 1}, "times": {"step_ms": {"mean": 12350.0, "q10": 12350.0, "q25": 12350.0, "q50": 12350.0, "samples": 100}}}
+      ],
+      "software": {
+        "driver": "570.1",
+        "torch": "2.13.0"
+      }
+    },
+    "tests/test_b.py::test_b": {
+      "anchor": {
+        "peak_allocated_bytes": 943718400
+      },
+      "runs": [
+        {"exact": {"peak_allocated_bytes": 943718400}, "times": {}}
+      ],
+      "software": {}
+    }
+  }
+}
+"""
+
+
+def test_the_document_is_indented_and_sorted_with_a_line_a_run() -> None:
+    assert dumps(TWO_RUNS) == TEXT
+
+
+def test_no_test_makes_a_document_too() -> None:
+    text = dumps(Baselines(hardware=H200))
+
+    assert text.endswith('  "schema": 1,\n  "tests": {}\n}\n')
+    assert loads(text, "x.json") == Baselines(hardware=H200)
+
+
+names = st.text(min_size=1, max_size=12)
+positive = st.floats(min_value=1e-6, max_value=1e9)
+counts = st.integers(min_value=0, max_value=2**50)
+distributions = st.builds(
+    Distribution,
+    q10=positive,
+    q25=positive,
+    q50=positive,
+    mean=positive,
+    samples=st.integers(min_value=1, max_value=10**6),
+)
+runs = st.builds(
+    RunSummary,
+    times=st.dictionaries(names, distributions, max_size=2),
+    exact=st.dictionaries(names, counts, max_size=2),
+)
+entries = st.builds(
+    Entry,
+    runs=st.lists(runs, min_size=1, max_size=3).map(tuple),
+    software=st.dictionaries(names, names, max_size=2),
+    anchor=st.dictionaries(names, positive, max_size=2)
+    | st.fixed_dictionaries({"syncs": counts.map(float)}),
+)
+baselines = st.builds(
+    Baselines,
+    hardware=st.builds(Hardware, kind=st.sampled_from(DeviceKind), name=names),
+    entries=st.dictionaries(names, entries, max_size=3),
+)
+
+
+def as_stored(value: Baselines) -> Baselines:
+    """Round *value* by the rule of the format: times to four digits, counts exact."""
+    return Baselines(
+        hardware=value.hardware,
+        entries={
+            test: Entry(
+                runs=tuple(
+                    RunSummary(
+                        times={
+                            name: Distribution(
+                                q10=rounded(times.q10),
+                                q25=rounded(times.q25),
+                                q50=rounded(times.q50),
+                                mean=rounded(times.mean),
+                                samples=times.samples,
+                            )
+                            for name, times in run.times.items()
+                        },
+                        exact=run.exact,
+                    )
+                    for run in entry.runs
+                ),
+                software=entry.software,
+                anchor={
+                    name: value if name == "syncs" else rounded(value)
+                    for name, value in entry.anchor.items()
+                },
+            )
+            for test, entry in value.entries.items()
+        },
+    )
+
+
+@given(baselines)
+def test_what_is_written_is_read_back_but_for_the_rounding(value: Baselines) -> None:
+    text = dumps(value)
+
+    assert loads(text, "x.json") == as_stored(value)
+    assert dumps(loads(text, "x.json")) == text
+
+
+@given(baselines)
+def test_what_is_written_fits_the_published_schema(value: Baselines) -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+    jsonschema.validate(json.loads(dumps(value)), SCHEMA)
+
+
+def test_the_schema_knows_every_kind_of_device() -> None:
+    kinds = SCHEMA["properties"]["hardware"]["properties"]["kind"]["enum"]
+
+    assert kinds == [kind.value for kind in DeviceKind]
+
+
+def refusal_of(text: str) -> str:
+    with pytest.raises(BaselineError) as refused:
+        loads(text, "baselines/cuda-nvidia-h200.json")
+
+    return str(refused.value).removeprefix("baselines/cuda-nvidia-h200.json: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", "the file is empty"),
+        (" \n", "the file is empty"),
+        (TEXT[:200], "the file is cut off at line 12"),
+        (TEXT.rstrip()[:-1], "the file is cut off at line 32"),
+        (TEXT.replace('"schema"', "schema"), "the file is no JSON at line 6"),
+        (
+            TEXT.replace('  "schema"', '<<<<<<< HEAD\n  "schema"'),
+            "a merge conflict is left at line 6",
+        ),
+        ("[" * 200_000, "the file is no JSON that can be read"),
+        (TEXT + "x", "the file is no JSON at line 33"),
+        (
+            TEXT.replace('"driver"', '"torch"'),
+            'the key "torch" stands twice in one object',
+        ),
+    ],
+)
+def test_what_is_no_whole_json_is_refused_with_its_line(text: str, found: str) -> None:
+    assert refusal_of(text) == f"{found}; {WAY_OUT}"
+
+
+def test_a_newer_schema_asks_for_an_upgrade() -> None:
+    assert refusal_of('{"schema": 2, "whatever": []}') == (
+        "written by a newer pytest-gpuperf (schema 2, this one reads 1): upgrade it"
+    )
+
+
+A = "tests.tests/test_a.py::test_a[x]"
+FIRST = '"q25": 1.235'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ('"schema": 1', '"schema": 0', "schema: expected 1, found 0"),
+        ('"schema": 1', '"schema": true', "schema: expected 1, found True"),
+        ('  "schema": 1,\n', "", 'the file has no field "schema"'),
+        (
+            '"schema": 1',
+            '"date": 5, "schema": 1',
+            'the file has an unknown field "date"',
+        ),
+        (
+            '"cuda"',
+            '"tpu"',
+            "hardware.kind: expected one of cuda, cpu, scripted, found 'tpu'",
+        ),
+        (
+            '"cuda"',
+            "[]",
+            "hardware.kind: expected one of cuda, cpu, scripted, found []",
+        ),
+        ('"NVIDIA H200"', "5", "hardware.name: expected a text, found 5"),
+        (
+            '"570.1"',
+            "570.1",
+            f"{A}.software.driver: expected a text, found 570.1",
+        ),
+        (
+            FIRST,
+            '"q25": NaN',
+            f"{A}.runs[0].times.step_ms.q25: expected a time above 0, found nan",
+        ),
+        (
+            FIRST,
+            '"q25": Infinity',
+            f"{A}.runs[0].times.step_ms.q25: expected a time above 0, found inf",
+        ),
+        (
+            FIRST,
+            '"q25": 1e999',
+            f"{A}.runs[0].times.step_ms.q25: expected a time above 0, found inf",
+        ),
+        (
+            FIRST,
+            '"q25": 0',
+            f"{A}.runs[0].times.step_ms.q25: expected a time above 0, found 0",
+        ),
+        (
+            FIRST,
+            '"q25": -1.5',
+            f"{A}.runs[0].times.step_ms.q25: expected a time above 0, found -1.5",
+        ),
+        (
+            FIRST,
+            f'"q25": 1{"0" * 400}',
+            (
+                f"{A}.runs[0].times.step_ms.q25: expected a time above 0, "
+                f"found 1{'0' * 39}..."
+            ),
+        ),
+        (
+            FIRST,
+            '"q25": "fast"',
+            f"{A}.runs[0].times.step_ms.q25: expected a time above 0, found 'fast'",
+        ),
+        (
+            '"samples": 100',
+            '"samples": 0',
+            (
+                f"{A}.runs[0].times.step_ms.samples: expected a whole number above 0, "
+                "found 0"
+            ),
+        ),
+        (
+            '{"syncs": 0}',
+            '{"syncs": -1}',
+            f"{A}.runs[0].exact.syncs: expected a whole number from 0 up, found -1",
+        ),
+        (
+            '{"syncs": 0}',
+            '{"syncs": 1.5}',
+            f"{A}.runs[0].exact.syncs: expected a whole number from 0 up, found 1.5",
+        ),
+        (
+            '{"syncs": 0}',
+            '{"syncs": NaN}',
+            f"{A}.runs[0].exact.syncs: expected a whole number from 0 up, found nan",
+        ),
+        (
+            '{"syncs": 0}',
+            '{"syncs": false}',
+            f"{A}.runs[0].exact.syncs: expected a whole number from 0 up, found False",
+        ),
+        (
+            '"syncs": 1\n',
+            '"syncs": -1\n',
+            f"{A}.anchor.syncs: expected a number from 0 up, found -1",
+        ),
+        (
+            '"syncs": 1\n',
+            '"syncs": null\n',
+            f"{A}.anchor.syncs: expected a number from 0 up, found None",
+        ),
+        (
+            '{"exact": {"syncs": 0}, ',
+            "{",
+            f'{A}.runs[0] has no field "exact"',
+        ),
+        (
+            '{"exact": {"syncs": 0}, ',
+            '{"exact": [], ',
+            f"{A}.runs[0].exact: expected an object, found []",
+        ),
+        (
+            '      "software": {}',
+            '      "software": {}, "note": ""',
+            'tests.tests/test_b.py::test_b has an unknown field "note"',
+        ),
+    ],
+)
+def test_another_shape_is_refused_with_its_place(
+    old: str, new: str, found: str
+) -> None:
+    assert refusal_of(TEXT.replace(old, new, 1)) == f"{found}; {WAY_OUT}"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("[]", "the file: expected an object, found []"),
+        ("NaN", "the file: expected an object, found nan"),
+        (
+            (
+                '{"schema": 1, "hardware": {"kind": "cpu", "name": "x"}, "tests": '
+                '{"t": {"anchor": {}, "software": {}, "runs": []}}}'
+            ),
+            "tests.t.runs: expected a list of at least one run, found []",
+        ),
+    ],
+)
+def test_the_frame_is_checked_too(text: str, found: str) -> None:
+    assert refusal_of(text) == f"{found}; {WAY_OUT}"
+
+
+@given(st.data())
+def test_a_value_of_another_type_anywhere_is_refused_in_one_line(
+    data: st.DataObject,
+) -> None:
+    raw = json.loads(TEXT)
+    place = raw
+    while isinstance(place, (dict, list)) and place:
+        holder: Any = place
+        key = data.draw(
+            st.sampled_from(sorted(holder))
+            if isinstance(holder, dict)
+            else st.integers(0, len(holder) - 1)
+        )
+        place = holder[key]
+    holder[key] = data.draw(st.sampled_from([None, True, [[]], {"x": {"y": 1}}]))
+
+    assert "\n" not in refusal_of(json.dumps(raw))
+
+
+@pytest.mark.parametrize("ms", [float("nan"), float("inf"), 0.0])
+def test_nothing_is_written_that_cannot_be_read(ms: float) -> None:
+    value = Baselines(hardware=H200, entries={"t": Entry(runs=(run_of(ms),))})
+
+    with pytest.raises(BaselineError) as refused:
+        dumps(value)
+
+    assert str(refused.value) == (
+        "the new baseline is not stored, tests.t.runs[0].times.step_ms.q10: "
+        f"expected a time above 0, found {ms}"
+    )

@@ -1,0 +1,262 @@
+"""What a refresh takes over, and the table of what that changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_gpuperf.baselines.refresh import Change
+from pytest_gpuperf.baselines.refresh import changes
+from pytest_gpuperf.baselines.refresh import new_entry
+from pytest_gpuperf.baselines.refresh import selects
+from pytest_gpuperf.model.baseline import MOST_RUNS
+from pytest_gpuperf.model.baseline import Baselines
+from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Environment
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.measurement import Distribution
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.refresh import Refresh
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import TestVerdict
+from pytest_gpuperf.model.verdict import Verdict
+
+
+H200 = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200")
+
+
+def times(q25: float, q10: float | None = None) -> Distribution:
+    low = q25 if q10 is None else q10
+    return Distribution(q10=low, q25=q25, q50=q25, mean=q25, samples=100)
+
+
+def measured(
+    ms: float | None = None,
+    syncs: int | None = None,
+    *dirty: str,
+    kind: DeviceKind = DeviceKind.CUDA,
+) -> Measurement:
+    return Measurement(
+        test="t",
+        environment=Environment(
+            hardware=Hardware(kind=kind, name="x"), software={"torch": "2.13.0"}
+        ),
+        times={} if ms is None else {"step_ms": times(ms)},
+        exact={} if syncs is None else {"syncs": syncs},
+        dirty=dirty,
+    )
+
+
+def stored(*runs: Measurement) -> Entry:
+    return Entry(runs=tuple(RunSummary.of(run) for run in runs))
+
+
+def judged(**outcomes: Outcome) -> TestVerdict:
+    return TestVerdict(
+        test="t",
+        verdicts=tuple(
+            Verdict(metric=metric, outcome=outcome, because="")
+            for metric, outcome in outcomes.items()
+        ),
+    )
+
+
+PASSED = judged(step_ms=Outcome.PASS, syncs=Outcome.PASS)
+ENTRY = stored(measured(10.0, 0), measured(10.2, 0), measured(9.8, 0))
+
+
+def selected(verdict: TestVerdict, entry: Entry | None, *runs: Measurement) -> set[str]:
+    return {kind.value for kind in Refresh if selects(kind, verdict, entry, runs)}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "entry", "fresh", "kinds"),
+    [
+        pytest.param(PASSED, ENTRY, measured(10.0, 0), {"all"}, id="unchanged"),
+        pytest.param(
+            judged(step_ms=Outcome.NO_BASELINE),
+            None,
+            measured(10.0),
+            {"missing", "all"},
+            id="no entry",
+        ),
+        pytest.param(
+            judged(step_ms=Outcome.PASS, syncs=Outcome.NO_BASELINE),
+            stored(measured(10.0)),
+            measured(10.0, 0),
+            {"missing", "all"},
+            id="a gated metric that was not stored",
+        ),
+        pytest.param(
+            judged(step_ms=Outcome.PASS, syncs=Outcome.NOT_JUDGED),
+            ENTRY,
+            measured(10.0),
+            {"all"},
+            id="a stored metric that is not measured now",
+        ),
+        pytest.param(
+            judged(step_ms=Outcome.IMPROVED, syncs=Outcome.PASS),
+            ENTRY,
+            measured(9.0, 0),
+            {"improved", "all"},
+            id="improved",
+        ),
+        pytest.param(
+            PASSED, ENTRY, measured(10.3, 0), {"drifted", "all"}, id="a slower time"
+        ),
+        pytest.param(
+            PASSED, ENTRY, measured(9.7, 0), {"drifted", "all"}, id="a faster time"
+        ),
+        pytest.param(
+            PASSED, ENTRY, measured(10.2, 0), {"all"}, id="at the edge of the interval"
+        ),
+        pytest.param(
+            PASSED, ENTRY, measured(10.2004, 0), {"all"}, id="the same when stored"
+        ),
+        pytest.param(
+            PASSED, ENTRY, measured(10.0, 1), {"drifted", "all"}, id="another count"
+        ),
+        pytest.param(
+            judged(step_ms=Outcome.NOT_JUDGED, syncs=Outcome.PASS),
+            ENTRY,
+            measured(12.0, 0),
+            {"all"},
+            id="a time that was not judged",
+        ),
+        pytest.param(
+            judged(step_ms=Outcome.INCONCLUSIVE, syncs=Outcome.PASS),
+            ENTRY,
+            measured(12.0, 0),
+            {"all"},
+            id="inconclusive",
+        ),
+        pytest.param(
+            judged(syncs=Outcome.PASS),
+            stored(measured(10.0)),
+            measured(syncs=0),
+            {"missing", "all"},
+            id="within its budget, and never stored",
+        ),
+        pytest.param(
+            judged(step_ms=Outcome.REGRESSED, syncs=Outcome.IMPROVED),
+            stored(measured(10.0)),
+            measured(12.0, 1),
+            {"all"},
+            id="what regressed is only taken by all",
+        ),
+    ],
+)
+def test_each_kind_of_refresh_takes_its_own_tests(
+    verdict: TestVerdict, entry: Entry | None, fresh: Measurement, kinds: set[str]
+) -> None:
+    assert selected(verdict, entry, fresh) == kinds
+
+
+def test_an_unbound_budget_beside_a_pass_hides_no_drift() -> None:
+    verdict = TestVerdict(
+        test="t",
+        verdicts=(
+            Verdict(metric="step_ms", outcome=Outcome.NOT_JUDGED, because=""),
+            Verdict(metric="step_ms", outcome=Outcome.PASS, because=""),
+        ),
+    )
+
+    assert selected(verdict, ENTRY, measured(10.3, 0)) == {"drifted", "all"}
+
+
+def test_a_time_drifts_by_the_median_and_a_count_by_any_run() -> None:
+    slow_once = [measured(11.0, 0), measured(10.0, 0), measured(10.0, 0)]
+    sync_once = [measured(10.0, 1), measured(10.0, 0), measured(10.0, 0)]
+
+    assert selected(PASSED, ENTRY, *slow_once) == {"all"}
+    assert selected(PASSED, ENTRY, *sync_once) == {"drifted", "all"}
+
+
+def test_on_cpu_the_first_decile_drifts() -> None:
+    cpu = Environment(hardware=Hardware(kind=DeviceKind.CPU, name="x"))
+    entry = Entry(runs=(RunSummary(times={"step_ms": times(10.0, q10=9.0)}),))
+    fresh = Measurement(
+        test="t", environment=cpu, times={"step_ms": times(11.0, q10=9.0)}
+    )
+
+    assert selected(judged(step_ms=Outcome.PASS), entry, fresh) == {"all"}
+
+
+def test_a_test_that_was_not_measured_is_never_taken() -> None:
+    assert selected(PASSED, ENTRY) == set()
+    assert selected(PASSED, None) == set()
+
+
+def test_the_fresh_runs_replace_the_stored_ones() -> None:
+    entry = new_entry(ENTRY, [measured(11.0, 1), measured(13.0, 2), measured(12.0, 0)])
+
+    assert entry == Entry(
+        runs=(
+            RunSummary.of(measured(11.0, 1)),
+            RunSummary.of(measured(13.0, 2)),
+            RunSummary.of(measured(12.0, 0)),
+        ),
+        software={"torch": "2.13.0"},
+        anchor={"step_ms": 12.0, "syncs": 2},
+    )
+
+
+def test_the_anchor_keeps_the_oldest_accepted_value() -> None:
+    old = Entry(runs=ENTRY.runs, anchor={"step_ms": 9.0})
+
+    assert new_entry(old, [measured(12.0, 1)]).anchor == {"step_ms": 9.0, "syncs": 1}
+
+
+def test_a_metric_that_is_only_recorded_has_no_anchor() -> None:
+    run = Measurement(
+        test="t",
+        environment=Environment(hardware=H200),
+        times={"latency_ms": times(5.0)},
+    )
+
+    assert new_entry(None, [run]).anchor == {}
+
+
+def test_only_the_newest_runs_are_kept() -> None:
+    runs = [measured(float(ms)) for ms in range(1, MOST_RUNS + 3)]
+
+    entry = new_entry(None, runs)
+
+    assert entry.runs == tuple(RunSummary.of(run) for run in runs[2:])
+
+
+def test_disturbed_runs_are_left_out_where_five_others_remain() -> None:
+    clean = [measured(float(ms)) for ms in range(1, 6)]
+    dirty = measured(99.0, None, "hot")
+
+    enough = new_entry(None, [dirty, *clean])
+    too_few = new_entry(None, [dirty, *clean[1:]])
+
+    assert enough.runs == tuple(RunSummary.of(run) for run in clean)
+    assert too_few.runs == tuple(RunSummary.of(run) for run in [dirty, *clean[1:]])
+
+
+def test_changes_are_typical_values_before_and_after() -> None:
+    old = Baselines(
+        hardware=H200,
+        entries={
+            "gone": stored(measured(syncs=1)),
+            "same": stored(measured(10.0, 0)),
+            "slower": stored(measured(10.0, 0), measured(11.0, 1), measured(12.0, 0)),
+        },
+    )
+    new = Baselines(
+        hardware=H200,
+        entries={
+            "same": stored(measured(10.001, 0)),
+            "slower": stored(measured(13.0, 1)),
+            "added": stored(measured(5.0)),
+        },
+    )
+
+    assert changes(old, new) == (
+        Change(test="added", metric="step_ms", old=None, new=5.0),
+        Change(test="gone", metric="syncs", old=1, new=None),
+        Change(test="slower", metric="step_ms", old=11.0, new=13.0),
+    )
