@@ -1,0 +1,11 @@
+"""``python -m pytest_gpuperf`` is the command ``gpuperf``."""
+
+from __future__ import annotations
+
+import sys
+
+from .cli import main
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""The command ``gpuperf``: baselines from a shell."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Final
+from typing import NoReturn
+from typing import Protocol
+
+from ..errors import GpuperfError
+from ..errors import UsageError
+from . import diff
+from . import refresh
+from . import show
+
+
+USAGE_ERROR: Final = 4
+"""Exit code of pytest for the same."""
+
+
+class Command(Protocol):
+    """A module of this folder."""
+
+    @property
+    def SUMMARY(self) -> str:  # noqa: N802 - a constant of the module
+        """What it does, in a line of the help."""
+
+    @property
+    def REST(self) -> str | None:  # noqa: N802 - a constant of the module
+        """How the help names the arguments that it passes on, if it does."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare its arguments."""
+
+    def run(self, arguments: argparse.Namespace, rest: Sequence[str]) -> int:
+        """Do it, and return the exit code."""
+
+
+COMMANDS: Final[dict[str, Command]] = {"refresh": refresh, "show": show, "diff": diff}
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are this package's."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise ``UsageError`` instead of leaving with code 2, which pytest uses."""
+        msg = f"{message}; see `{self.prog} --help`"
+        raise UsageError(msg)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``gpuperf`` with *argv* and return its exit code."""
+    try:
+        arguments, rest = _parser().parse_known_args(argv)
+        command = COMMANDS[arguments.command]
+        if rest and command.REST is None:
+            arguments.parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        return command.run(arguments, rest)
+    except GpuperfError as error:
+        sys.stderr.write(f"gpuperf: {error}\n")
+        return USAGE_ERROR
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="gpuperf",
+        description="Baselines of pytest --gpuperf: refresh, show, compare.",
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, command in COMMANDS.items():
+        usage = f"%(prog)s [options] {command.REST}" if command.REST else None
+        subparser = commands.add_parser(
+            name,
+            usage=usage,
+            help=command.SUMMARY,
+            description=command.SUMMARY,
+            allow_abbrev=False,
+        )
+        command.add_arguments(subparser)
+        subparser.set_defaults(parser=subparser)
+    return parser

@@ -1,0 +1,83 @@
+"""``gpuperf refresh``: measure with pytest and accept what it measured."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from collections.abc import Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Final
+
+from ..model.refresh import Refresh
+
+
+SUMMARY: Final = "measure tests and store the numbers as their baselines"
+REST: Final = "[pytest arguments...]"
+
+KINDS: Final = ", ".join(kind.value for kind in Refresh)
+SIGNALLED: Final = 128
+"""Added by a shell to the number of the signal that ended a process."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--kind`` and ``--device``; everything else is pytest's."""
+    parser.add_argument(
+        "--kind",
+        type=_kind,
+        metavar="KIND",
+        help=f"baselines to replace: {KINDS} "
+        "(default: all where node ids are named, else missing)",
+    )
+    parser.add_argument(
+        "--device",
+        metavar="KIND",
+        help="device to measure on: cuda or cpu (default: as pytest --gpuperf)",
+    )
+
+
+def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
+    """Run pytest and return its exit code, as a shell would give it."""
+    kind = arguments.kind or _usual_kind(rest)
+    device = [f"--gpuperf-device={arguments.device}"] if arguments.device else []
+    with _interrupts_left_to_pytest():
+        code = subprocess.run(  # noqa: S603 - the user's own arguments, no shell
+            [
+                *(sys.executable, "-m", "pytest"),
+                *("--gpuperf", f"--gpuperf-update={kind.value}", *device),
+                *rest,
+            ],
+            check=False,
+        ).returncode
+    return code if code >= 0 else SIGNALLED - code
+
+
+def _kind(text: str) -> Refresh:
+    try:
+        return Refresh(text)
+    except ValueError:
+        msg = f"expected one of {KINDS}, found {text!r}"
+        raise argparse.ArgumentTypeError(msg) from None
+
+
+def _usual_kind(rest: Sequence[str]) -> Refresh:
+    """Choose ALL, which also takes what regressed, only for tests that are named."""
+    named = any(
+        "::" in argument and not argument.startswith("-")
+        for before, argument in pairwise(("", *rest))
+        if before != "--deselect"
+    )
+    return Refresh.ALL if named else Refresh.MISSING
+
+
+@contextmanager
+def _interrupts_left_to_pytest() -> Iterator[None]:
+    """Outlive Ctrl-C, so that pytest, which gets it too, can put things in order."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,123 @@
+"""``gpuperf show``: what is stored."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from ..errors import UsageError
+from ..judge.reading import stored_values
+from ..model.baseline import Baselines
+from ..model.baseline import Entry
+from ..model.environment import DeviceKind
+from ..model.metric import PEAK_ALLOCATED
+from ..model.metric import STEP_MS
+from ..model.metric import SYNCS
+from ..model.metric import Metric
+from ..model.metric import limited_by
+from ..report.numbers import format_value
+from ..report.table import align
+from .stored import read_document
+
+
+SUMMARY: Final = "show the stored baselines"
+REST: Final = None
+
+HEADER: Final = ("step_ms", "spread", "memory", "syncs", "runs", "torch", "test")
+TORCH_COLUMN: Final = 5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--baselines`` and the hardware."""
+    parser.add_argument(
+        "--baselines",
+        type=Path,
+        default=Path("baselines"),
+        metavar="DIR",
+        help="folder of the baselines (default: %(default)s)",
+    )
+    parser.add_argument(
+        "hardware",
+        nargs="?",
+        metavar="HARDWARE",
+        help="name of the file, as cuda-nvidia-h200 (default: the only one)",
+    )
+
+
+def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
+    """Print the table of one hardware, or the files where there are several."""
+    paths = sorted(arguments.baselines.glob("*.json"))
+    if not paths:
+        msg = (
+            f"no baselines in {arguments.baselines}: record them with "
+            "`pytest --gpuperf --gpuperf-update=missing`, or name their folder with "
+            "--baselines"
+        )
+        raise UsageError(msg)
+    if arguments.hardware is not None:
+        paths = [_path_of(arguments.hardware, paths)]
+    lines = _stored(paths[0]) if len(paths) == 1 else _files(paths)
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    return 0
+
+
+def _path_of(hardware: str, paths: Sequence[Path]) -> Path:
+    by_name = {path.stem: path for path in paths}
+    if hardware not in by_name:
+        msg = f"no baselines for {hardware!r}; expected one of {', '.join(by_name)}"
+        raise UsageError(msg)
+    return by_name[hardware]
+
+
+def _files(paths: Sequence[Path]) -> tuple[str, ...]:
+    cells = [(str(len(read_document(p).entries)), p.stem) for p in paths]
+    table = align([("tests", "hardware"), *cells], left=frozenset())
+    return (*table, "show one with `gpuperf show HARDWARE`")
+
+
+def _stored(path: Path) -> tuple[str, ...]:
+    baselines = read_document(path)
+    cells = [HEADER, *_rows(baselines)]
+    title = f"{baselines.hardware.name} ({baselines.hardware.kind.value}), {path}"
+    return (title, *align(cells, left=frozenset({TORCH_COLUMN})))
+
+
+def _rows(baselines: Baselines) -> list[tuple[str, ...]]:
+    kind = baselines.hardware.kind
+    return [
+        (*_cells(entry, kind), test)
+        for test, entry in sorted(baselines.entries.items())
+    ]
+
+
+def _cells(entry: Entry, kind: DeviceKind) -> tuple[str, ...]:
+    """Times as the judge reads them; of bytes and counts the largest run."""
+    times = stored_values(STEP_MS, entry.runs, kind)
+    return (
+        format_value(STEP_MS, median(times)) if times else "-",
+        f"{_spread_percent(times):.1f} %" if len(times) > 1 else "-",
+        _largest(entry, limited_by(str(PEAK_ALLOCATED.budget))),
+        _largest(entry, (SYNCS,)),
+        str(len(entry.runs)),
+        entry.software.get("torch", "-"),
+    )
+
+
+def _spread_percent(times: Sequence[float]) -> float:
+    """Distance of the slowest from the fastest run; *times* ascend."""
+    return 100 * (times[-1] - times[0]) / median(times)
+
+
+def _largest(entry: Entry, metrics: Sequence[Metric]) -> str:
+    """Take the first of *metrics* that was measured; a device measures only one."""
+    for metric in metrics:
+        values = [
+            run.exact[metric.name] for run in entry.runs if metric.name in run.exact
+        ]
+        if values:
+            return format_value(metric, max(values))
+    return "-"

@@ -1,0 +1,19 @@
+"""Reading baseline documents by path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..baselines.document import loads
+from ..errors import BaselineError
+from ..model.baseline import Baselines
+
+
+def read_document(path: Path) -> Baselines:
+    """Read one baseline file; raises ``BaselineError`` where it is none."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"{path}: cannot be read ({error}); expected a baseline file"
+        raise BaselineError(msg) from error
+    return loads(text, str(path))

@@ -1,0 +1,1 @@
+"""Verdicts and baselines as text; no number is judged here."""

@@ -1,0 +1,227 @@
+"""Why a test failed, on one screen."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Sequence
+from itertools import chain
+from typing import Final
+
+from ..model.finding import Finding
+from ..model.metric import STEP_MS
+from ..model.metric import Unit
+from ..model.refresh import Refresh
+from ..model.verdict import Outcome
+from ..model.verdict import TestVerdict
+from ..model.verdict import Verdict
+from .numbers import format_apart
+from .numbers import format_change
+from .numbers import format_value
+from .numbers import join_fitting
+from .numbers import metric_named
+
+
+WIDTH: Final = 80
+SCREEN_LINES: Final = 24
+MOST_FINDINGS: Final = 8
+INDENT: Final = 11
+UNDECIDED: Final = frozenset({Outcome.INCONCLUSIVE, Outcome.NO_BASELINE})
+
+
+def failure_text(
+    verdict: TestVerdict,
+    *,
+    nodeid: str,
+    baseline_file: str,
+    source: str | None = None,
+    options: Sequence[str] = (),
+) -> str:
+    """Say what failed, by how much, why, where, and how to accept it.
+
+    A test without a failing metric was failed by a setting: then what could not be
+    decided stands in its place. ``source`` is where the test stands. ``options`` are
+    those of this run which the command to accept must repeat.
+    """
+    failing = _failing(verdict)
+    head = (
+        *chain.from_iterable(map(_verdict_lines, failing)),
+        *_changed_lines(verdict),
+    )
+    tail = (
+        *_also_lines([v for v in verdict.verdicts if v not in failing]),
+        *_call_lines(verdict, nodeid),
+        *_budget_lines(failing, source),
+        *_accept_lines(failing, nodeid, baseline_file, options),
+    )
+    room = SCREEN_LINES - len(head) - len(tail)
+    return "\n".join((*head, *_finding_lines(verdict.findings, room), *tail))
+
+
+def _failing(verdict: TestVerdict) -> tuple[Verdict, ...]:
+    failing = tuple(v for v in verdict.verdicts if v.outcome.fails)
+    return failing or tuple(v for v in verdict.verdicts if v.outcome in UNDECIDED)
+
+
+def _verdict_lines(verdict: Verdict) -> tuple[str, ...]:
+    headline = f"{verdict.outcome.name.replace('_', ' ')} {_numbers(verdict)}"
+    return (
+        *_wrapped(headline, first="", rest=" " * INDENT),
+        *_labelled("why", verdict.because),
+    )
+
+
+def _numbers(verdict: Verdict) -> str:
+    """Name the metric and its numbers: ``step_ms: 10.00 ms -> 12.03 ms (+20.3 %), ...``."""
+    metric = metric_named(verdict.metric)
+    before, now, limit = verdict.baseline, verdict.now, verdict.limit
+    known = [value for value in (before, now, limit) if value is not None]
+    text = dict(zip(known, format_apart(metric, *known), strict=True))
+    if now is None:
+        return verdict.metric
+    per_step = " a step" if metric.unit is Unit.COUNT else ""
+    parts = [f"{verdict.metric}: "]
+    over = verdict.outcome is Outcome.OVER_BUDGET
+    if before is not None and not over:
+        change = format_change(metric, before, now)
+        parts.append(f"{text[before]} -> {text[now]}{per_step} ({change})")
+    else:
+        parts.append(f"{text[now]}{per_step}")
+    if limit is not None:
+        parts.append(f", {'budget' if over else 'limit'} {text[limit]}")
+    return "".join(parts)
+
+
+def _changed_lines(verdict: TestVerdict) -> tuple[str, ...]:
+    if all(v.baseline is None for v in verdict.verdicts):
+        return ()
+    versions = [
+        f"{name} {then or 'absent'} -> {now or 'absent'}"
+        for name, (then, now) in sorted(verdict.changed.items())
+    ]
+    if not versions:
+        return _labelled("changed", "nothing recorded since the baseline")
+    return _labelled("changed", join_fitting(versions, 2 * (WIDTH - INDENT)))
+
+
+def _finding_lines(findings: Sequence[Finding], room: int) -> tuple[str, ...]:
+    worst = sorted(findings, key=lambda f: (-f.blocked_ms, -f.per_step))
+    lines: tuple[str, ...] = ()
+    for shown in range(1, min(len(worst), MOST_FINDINGS) + 1):
+        more = _findings_shown(worst, shown)
+        if lines and len(more) > room:
+            break
+        lines = more
+    return lines
+
+
+def _findings_shown(worst: Sequence[Finding], shown: int) -> tuple[str, ...]:
+    left = len(worst) - shown
+    return (
+        *chain.from_iterable(map(_finding, worst[:shown])),
+        *_labelled("", f"and {left} more" if left else ""),
+    )
+
+
+def _finding(finding: Finding) -> tuple[str, ...]:
+    place = str(finding.location or "unknown line")
+    text = f"{_cause(finding)}, {finding.per_step} a step{_blocked(finding)}"
+    start = "  at".ljust(INDENT)
+    line = f"{start}{place}: {text}"
+    if len(line) <= WIDTH:
+        return (line,)
+    return (f"{start}{place}:", " " * INDENT + text)
+
+
+def _cause(finding: Finding) -> str:
+    if finding.op and finding.api:
+        return f"{finding.op} ({finding.api})"
+    return finding.op or finding.api or finding.kind.value
+
+
+def _blocked(finding: Finding) -> str:
+    if not finding.blocked_ms:
+        return ""
+    return f", {format_value(STEP_MS, finding.blocked_ms, digits=3)}"
+
+
+def _also_lines(others: Sequence[Verdict]) -> tuple[str, ...]:
+    """Tell the rest in one line: of each metric, what is worst."""
+    order = list(Outcome)
+    ranked = sorted(others, key=lambda v: (order.index(v.outcome), v.baseline is None))
+    items = [
+        _standing(next(v for v in ranked if v.metric == name))
+        for name in dict.fromkeys(v.metric for v in others)
+    ]
+    return _labelled("also", join_fitting(items, WIDTH - INDENT))
+
+
+def _standing(verdict: Verdict) -> str:
+    """Write ``syncs 0 (pass)``; what only a budget allows did not pass a baseline."""
+    number = "" if verdict.now is None else f" {_number(verdict, verdict.now)}"
+    kept = verdict.outcome is Outcome.PASS and verdict.baseline is None
+    outcome = "within budget" if kept else verdict.outcome.value
+    return f"{verdict.metric}{number} ({outcome})"
+
+
+def _number(verdict: Verdict, value: float) -> str:
+    return format_value(metric_named(verdict.metric), value)
+
+
+def _call_lines(verdict: TestVerdict, nodeid: str) -> tuple[str, ...]:
+    return () if verdict.test == nodeid else _uncut("call", verdict.test)
+
+
+def _budget_lines(failing: Sequence[Verdict], source: str | None) -> tuple[str, ...]:
+    if all(v.outcome is not Outcome.OVER_BUDGET for v in failing):
+        return ()
+    place = f" ({source})" if source else ""
+    return (
+        *_uncut("budget", f"stands in the test's mark or call{place}:"),
+        *_uncut("", "a refresh does not move it"),
+    )
+
+
+def _accept_lines(
+    failing: Sequence[Verdict], nodeid: str, baseline_file: str, options: Sequence[str]
+) -> tuple[str, ...]:
+    """Name the command that ends the failure, unless a budget alone failed."""
+    outcomes = {v.outcome for v in failing}
+    if not outcomes - {Outcome.OVER_BUDGET}:
+        return ()
+    kind = Refresh.MISSING if outcomes == {Outcome.NO_BASELINE} else Refresh.ALL
+    update = f"--gpuperf-update={kind.value}"
+    command = shlex.join(("pytest", "--gpuperf", update, *options, nodeid))
+    return (
+        *_strict_lines(outcomes),
+        *_uncut("baseline", baseline_file),
+        *_uncut("record" if kind is Refresh.MISSING else "accept", command),
+    )
+
+
+def _strict_lines(outcomes: set[Outcome]) -> tuple[str, ...]:
+    if Outcome.REGRESSED in outcomes or Outcome.INCONCLUSIVE not in outcomes:
+        return ()
+    return _labelled(
+        "strict", "what cannot be decided fails: run again, or accept the new numbers"
+    )
+
+
+def _labelled(label: str, text: str) -> tuple[str, ...]:
+    """Wrap *text* beside its label; no line where there is no text."""
+    return _wrapped(text, first=f"  {label}".ljust(INDENT), rest=" " * INDENT)
+
+
+def _uncut(label: str, text: str) -> tuple[str, ...]:
+    return (f"  {label}".ljust(INDENT) + text,)
+
+
+def _wrapped(text: str, *, first: str, rest: str) -> tuple[str, ...]:
+    wrapper = textwrap.TextWrapper(
+        width=WIDTH,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return tuple(wrapper.wrap(text))

@@ -1,0 +1,95 @@
+"""Numbers as people read them: four significant digits and a unit that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ..model.metric import METRICS
+from ..model.metric import Kind
+from ..model.metric import Metric
+from ..model.metric import Unit
+
+
+DIGITS: Final = 4
+"""Significant digits, as in a baseline file."""
+
+EXACT_DIGITS: Final = 15
+"""Every integer of so many digits is a float of its own."""
+
+SCALES: Final = {
+    Unit.MS: (("s", 1e3, 10.0), ("ms", 1.0, 1.0), ("us", 1e-3, 1.0), ("ns", 1e-6, 1.0)),
+    Unit.BYTES: (("GiB", 2**30, 1.0), ("MiB", 2**20, 1.0), ("KiB", 2**10, 1.0)),
+}
+"""Per unit, largest first: a symbol, its size, and how many of it it takes to be used."""
+
+SMALLEST: Final = {Unit.MS: "ms", Unit.BYTES: "B"}
+"""Written after whole numbers of bytes, and after a time of nothing."""
+
+LEAST_PERCENT: Final = 0.05
+"""Changes below it would be written as 0.0 %."""
+
+
+def metric_named(name: str) -> Metric:
+    """Look a metric up; one that only another version measures is a plain number."""
+    plain = Metric(name=name, unit=Unit.COUNT, kind=Kind.EXACT, summary="")
+    return METRICS.get(name, plain)
+
+
+def format_value(metric: Metric, value: float, digits: int = DIGITS) -> str:
+    """*value* with its unit: ``12.03 ms``, ``31.20 us``, ``36.30 MiB``, ``512 B``, ``2``."""
+    if metric.unit is Unit.COUNT:
+        return f"{value:.{EXACT_DIGITS}g}"
+    smallest = SMALLEST[metric.unit]
+    for symbol, size, begin in SCALES[metric.unit]:
+        if float(f"{value / size:.{digits}g}") >= begin:
+            return f"{_significant(value / size, digits)} {symbol}"
+    return f"{value:.0f} {smallest}"
+
+
+def format_apart(metric: Metric, *values: float) -> tuple[str, ...]:
+    """*values* with as many digits as it takes to tell different ones apart."""
+    texts: tuple[str, ...] = ()
+    for digits in range(DIGITS, EXACT_DIGITS + 1):
+        texts = tuple(format_value(metric, value, digits) for value in values)
+        if len(set(texts)) == len(set(values)):
+            break
+    return texts
+
+
+def format_change(metric: Metric, old: float, new: float) -> str:
+    """The way from *old* to *new*: ``+20.3 %``, ``+1``, ``+512 B``.
+
+    It is a ratio, but for counts, from zero, and where bytes would show as 0.0 %.
+    """
+    if metric.unit is Unit.COUNT or old == 0:
+        return _difference(metric, new - old)
+    percent = 100 * (new - old) / old
+    if abs(percent) >= LEAST_PERCENT:
+        return f"{percent:+.1f} %"
+    return _difference(metric, new - old) if metric.unit is Unit.BYTES else "0.0 %"
+
+
+def join_fitting(items: Sequence[str], width: int) -> str:
+    """Join as many *items* as fit, at least one, with commas, and count the others."""
+    shown = len(items)
+    while shown > 1 and len(_joined(items, shown)) > width:
+        shown -= 1
+    return _joined(items, shown)
+
+
+def _joined(items: Sequence[str], shown: int) -> str:
+    left = len(items) - shown
+    return ", ".join(items[:shown]) + (f" and {left} more" if left else "")
+
+
+def _difference(metric: Metric, change: float) -> str:
+    sign = "+" if change > 0 else "-" if change < 0 else ""
+    return sign + format_value(metric, abs(change))
+
+
+def _significant(value: float, digits: int) -> str:
+    """Keep trailing zeros, and every digit before the point."""
+    if value >= 10**digits - 0.5:
+        return f"{value:.0f}"
+    return f"{value:#.{digits}g}".rstrip(".")

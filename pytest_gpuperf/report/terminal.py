@@ -1,0 +1,282 @@
+"""The table at the end of a run, its last line, and the table of a refresh."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from ..model.environment import Hardware
+from ..model.metric import PEAK_ALLOCATED
+from ..model.metric import STEP_MS
+from ..model.metric import SYNCS
+from ..model.metric import Direction
+from ..model.metric import Metric
+from ..model.metric import limited_by
+from ..model.verdict import Outcome
+from ..model.verdict import TestVerdict
+from ..model.verdict import Verdict
+from .numbers import format_apart
+from .numbers import format_change
+from .numbers import format_value
+from .numbers import join_fitting
+from .numbers import metric_named
+from .table import Row
+from .table import align
+
+
+WIDTH: Final = 80
+INDENT: Final = "    "
+MOST_NAMES: Final = 400
+HEADER: Final = ("step now", "baseline", "change", "syncs", "memory", "outcome", "test")
+REFRESH_HEADER: Final = ("old", "new", "change", "metric", "test")
+WORST_FIRST: Final = tuple(Outcome)
+EXPLAINED: Final = frozenset(Outcome) - {
+    Outcome.NO_BASELINE,
+    Outcome.PASS,
+    Outcome.NOT_JUDGED,
+}
+UNJUDGED: Final = {Outcome.NO_BASELINE: "not gated", Outcome.NOT_JUDGED: "not judged"}
+
+
+class Role(Enum):
+    """What a line is for; the terminal chooses a colour by it."""
+
+    PLAIN = "plain"
+    GOOD = "good"
+    WARN = "warn"
+    BAD = "bad"
+    HEADER = "header"
+
+
+ROLES: Final = {
+    Outcome.REGRESSED: Role.BAD,
+    Outcome.OVER_BUDGET: Role.BAD,
+    Outcome.INCONCLUSIVE: Role.WARN,
+    Outcome.NO_BASELINE: Role.WARN,
+    Outcome.IMPROVED: Role.GOOD,
+    Outcome.PASS: Role.GOOD,
+    Outcome.NOT_JUDGED: Role.PLAIN,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A line of the report, in ASCII but for names that the user chose."""
+
+    text: str
+    role: Role
+
+
+def summary_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
+    """One row a test, worst first: its step time, syncs and memory, its whole name last.
+
+    Below it, what else there is to say of a test that did not simply pass, and at the
+    end what was not judged at all.
+    """
+    if not verdicts:
+        return ()
+    ordered = sorted(verdicts, key=lambda v: WORST_FIRST.index(v.outcome))
+    cells = [HEADER, *map(_cells, ordered)]
+    header, *rows = align(cells, left=frozenset({5}))
+    lines = [Line(text=header, role=Role.HEADER)]
+    for verdict, row in zip(ordered, rows, strict=True):
+        lines.append(Line(text=row, role=ROLES[verdict.outcome]))
+        lines += [Line(text=text, role=Role.PLAIN) for text in _remark(verdict)]
+    lines += [Line(text=text, role=Role.PLAIN) for text in _unjudged_lines(ordered)]
+    return tuple(lines)
+
+
+def _cells(verdict: TestVerdict) -> tuple[str, ...]:
+    baseline, now = _numbers(verdict, STEP_MS)
+    outcome = verdict.outcome
+    return (
+        _cell(STEP_MS, now),
+        _cell(STEP_MS, baseline),
+        _change(STEP_MS, baseline, now),
+        _cell(SYNCS, _numbers(verdict, SYNCS)[1]),
+        _cell(PEAK_ALLOCATED, _peak_bytes(verdict)),
+        outcome.value.upper() if outcome.fails else outcome.value,
+        verdict.test,
+    )
+
+
+def _numbers(verdict: TestVerdict, metric: Metric) -> tuple[float | None, float | None]:
+    """*metric*'s baseline and present value."""
+    found = [v for v in verdict.verdicts if v.metric == metric.name]
+    known = sorted(
+        (v for v in found if v.now is not None), key=lambda v: v.baseline is None
+    )
+    return (known[0].baseline, known[0].now) if known else (None, None)
+
+
+def _peak_bytes(verdict: TestVerdict) -> float | None:
+    """Memory under the same budget, whichever way this device measures it."""
+    peaks = (_numbers(verdict, m)[1] for m in limited_by(str(PEAK_ALLOCATED.budget)))
+    return next((peak for peak in peaks if peak is not None), None)
+
+
+def _cell(metric: Metric, value: float | None) -> str:
+    return "-" if value is None else format_value(metric, value)
+
+
+def _change(metric: Metric, old: float | None, new: float | None) -> str:
+    return "-" if old is None or new is None else format_change(metric, old, new)
+
+
+def _remark(verdict: TestVerdict) -> tuple[str, ...]:
+    """Give the reason of the worst outcome, and name the metrics without a gate."""
+    explained = [
+        f"{v.metric}: {v.because}"
+        for v in verdict.verdicts
+        if v.outcome is verdict.outcome and v.outcome in EXPLAINED
+    ]
+    ungated = _metrics(verdict, Outcome.NO_BASELINE)
+    named = [f"not gated: {', '.join(ungated)}"] if ungated else []
+    return _wrapped("; ".join((*explained[:1], *named)), indent=INDENT)
+
+
+def _unjudged_lines(verdicts: Sequence[TestVerdict]) -> tuple[str, ...]:
+    """Say once for all tests what was not judged, and why."""
+    reasons = Counter(
+        (_unjudged_name(v, test), v.because)
+        for test in verdicts
+        for v in test.verdicts
+        if v.outcome is Outcome.NOT_JUDGED
+    )
+    return tuple(
+        line
+        for (name, because), tests in reasons.items()
+        for line in _wrapped(
+            f"not judged: {name} of {tests} test{'s' if tests > 1 else ''}, {because}"
+        )
+    )
+
+
+def _unjudged_name(unjudged: Verdict, test: TestVerdict) -> str:
+    """Name the metric, or only its budget where a baseline was asked instead."""
+    judged = {v.metric for v in test.verdicts if v.outcome is not Outcome.NOT_JUDGED}
+    return unjudged.metric + (" budget" if unjudged.metric in judged else "")
+
+
+def _wrapped(text: str, indent: str = "") -> tuple[str, ...]:
+    wrapper = textwrap.TextWrapper(
+        width=WIDTH,
+        initial_indent=indent,
+        subsequent_indent=INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return tuple(wrapper.wrap(text))
+
+
+def _metrics(verdict: TestVerdict, outcome: Outcome) -> list[str]:
+    return [v.metric for v in verdict.verdicts if v.outcome is outcome]
+
+
+def counts_line(
+    verdicts: Sequence[TestVerdict],
+    hardware: Hardware,
+    unreported: Sequence[str] = (),
+) -> Line:
+    """Count every outcome that occurred, and *unreported* tests, which have none."""
+    tests = Counter(verdict.outcome for verdict in verdicts)
+    parts = (
+        f"{', '.join(_test_counts(tests)) or 'no verdict'} on {hardware.key}",
+        *_metric_counts(verdicts),
+        *_unreported(unreported),
+    )
+    role = Role.BAD if unreported else _worst_role(tests)
+    return Line(text=f"gpuperf: {'; '.join(parts)}", role=role)
+
+
+def _test_counts(tests: Counter[Outcome]) -> Iterable[str]:
+    failed = {o: n for o, n in tests.items() if o.fails}
+    if failed:
+        kinds = ", ".join(f"{failed[o]} {o.value}" for o in WORST_FIRST if o in failed)
+        yield f"{sum(failed.values())} failed ({kinds})"
+    for outcome in WORST_FIRST:
+        if tests[outcome] and not outcome.fails:
+            yield f"{tests[outcome]} {outcome.value}"
+
+
+def _metric_counts(verdicts: Sequence[TestVerdict]) -> Iterable[str]:
+    """Count the metrics of judged tests that were not judged themselves."""
+    judged = [v for test in verdicts for v in test.verdicts if _was_judged(test)]
+    metrics = Counter(v.outcome for v in judged)
+    counts = [
+        f"{metrics[outcome]} metric{'s' if metrics[outcome] > 1 else ''} {what}"
+        for outcome, what in UNJUDGED.items()
+        if metrics[outcome]
+    ]
+    return [", ".join(counts)] if counts else []
+
+
+def _was_judged(verdict: TestVerdict) -> bool:
+    return verdict.outcome is not Outcome.NOT_JUDGED
+
+
+def _unreported(tests: Sequence[str]) -> Iterable[str]:
+    if tests:
+        yield f"{len(tests)} WITHOUT A RESULT: {join_fitting(tests, MOST_NAMES)}"
+
+
+def _worst_role(tests: Counter[Outcome]) -> Role:
+    roles = [ROLES[outcome] for outcome in WORST_FIRST if tests[outcome]]
+    return roles[0] if roles else Role.WARN
+
+
+def refresh_lines(rows: Sequence[Row]) -> tuple[Line, ...]:
+    """Old and new values, a row each; nothing where there are no *rows*."""
+    if not rows:
+        return ()
+    cells = [REFRESH_HEADER, *map(_refresh_cells, rows)]
+    header, *texts = align(cells, left=frozenset({3}))
+    return (
+        Line(text=header, role=Role.HEADER),
+        *(
+            Line(text=text, role=_refresh_role(row))
+            for row, text in zip(rows, texts, strict=True)
+        ),
+    )
+
+
+def _refresh_cells(row: Row) -> tuple[str, ...]:
+    metric = metric_named(row.metric)
+    if row.old is None or row.new is None:
+        change = "new" if row.old is None else "gone"
+        return (
+            _cell(metric, row.old),
+            _cell(metric, row.new),
+            change,
+            row.metric,
+            row.test,
+        )
+    change = format_change(metric, row.old, row.new)
+    return *format_apart(metric, row.old, row.new), change, row.metric, row.test
+
+
+def _refresh_role(row: Row) -> Role:
+    if row.old is None or row.new is None or row.old == row.new:
+        return Role.PLAIN
+    higher_is_better = metric_named(row.metric).direction is Direction.HIGHER
+    better = (row.new > row.old) is higher_is_better
+    return Role.GOOD if better else Role.WARN
+
+
+def moved_line(moved: Sequence[TestVerdict], options: Sequence[str]) -> Line:
+    """One verdict for the run: exact metrics moved together with torch's version."""
+    then, now = next(v.changed["torch"] for v in moved if "torch" in v.changed)
+    command = " ".join(("pytest", "--gpuperf", *options, "--gpuperf-update=all"))
+    tests = "1 test" if len(moved) == 1 else f"{len(moved)} tests"
+    return Line(
+        text=(
+            f"gpuperf: the environment changed: torch {then} -> {now} moved exact "
+            f"metrics of {tests}; check them, then accept with: {command}"
+        ),
+        role=Role.BAD,
+    )

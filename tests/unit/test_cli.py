@@ -1,0 +1,412 @@
+"""The command ``gpuperf``: whole outputs, exact command lines."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.baselines.document import dumps
+from pytest_gpuperf.baselines.pending import pending_path
+from pytest_gpuperf.baselines.store import path_of
+from pytest_gpuperf.cli import main
+from pytest_gpuperf.model.baseline import Baselines
+from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.measurement import Distribution
+
+
+H200 = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200")
+EPYC = Hardware(kind=DeviceKind.CPU, name="AMD EPYC 2 cores")
+
+
+def entry(
+    *step_ms: float,
+    torch: str | None = "2.13.0",
+    exact: Mapping[str, int] | None = None,
+) -> Entry:
+    return Entry(
+        runs=tuple(
+            RunSummary(
+                times={"step_ms": Distribution.of([time])} if time else {},
+                exact=exact or {},
+            )
+            for time in step_ms
+        ),
+        software={"torch": torch} if torch else {},
+    )
+
+
+def store(folder: Path, hardware: Hardware, **entries: Entry) -> Path:
+    return save(path_of(folder, hardware), hardware, entries)
+
+
+def leave_pending(folder: Path, hardware: Hardware, **entries: Entry) -> Path:
+    return save(pending_path(folder, hardware), hardware, entries)
+
+
+def save(path: Path, hardware: Hardware, entries: Mapping[str, Entry]) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(dumps(Baselines(hardware=hardware, entries=entries)), "utf-8")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Command lines that were started; each ends with code 1."""
+    commands: list[list[str]] = []
+
+    def run(
+        command: Sequence[str], *, check: bool
+    ) -> subprocess.CompletedProcess[bytes]:
+        assert check is False
+        commands.append(list(command))
+        return subprocess.CompletedProcess(command, 1)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    return commands
+
+
+class TestRefresh:
+    def test_refreshes_what_is_missing(self, started: list[list[str]]) -> None:
+        code = main(["refresh"])
+
+        assert code == 1
+        assert started == [
+            [sys.executable, "-m", "pytest", "--gpuperf", "--gpuperf-update=missing"]
+        ]
+
+    @pytest.mark.parametrize(
+        ("given", "passed"),
+        [
+            (["t.py::a"], ["--gpuperf-update=all", "t.py::a"]),
+            (["-x", "t.py::a"], ["--gpuperf-update=all", "-x", "t.py::a"]),
+            (["t.py", "-v"], ["--gpuperf-update=missing", "t.py", "-v"]),
+            (
+                ["--deselect", "t.py::a", "t.py"],
+                ["--gpuperf-update=missing", "--deselect", "t.py::a", "t.py"],
+            ),
+            (
+                ["--deselect=t.py::a"],
+                ["--gpuperf-update=missing", "--deselect=t.py::a"],
+            ),
+            (
+                ["t.py::a", "--kind", "improved"],
+                ["--gpuperf-update=improved", "t.py::a"],
+            ),
+            (["--kind=drifted", "-n2"], ["--gpuperf-update=drifted", "-n2"]),
+            (
+                ["-k", "a or b", "--device", "cpu", "t.py"],
+                [
+                    "--gpuperf-update=missing",
+                    "--gpuperf-device=cpu",
+                    *("-k", "a or b", "t.py"),
+                ],
+            ),
+        ],
+    )
+    def test_takes_what_regressed_only_where_tests_are_named(
+        self, started: list[list[str]], given: list[str], passed: list[str]
+    ) -> None:
+        main(["refresh", *given])
+
+        assert started == [[sys.executable, "-m", "pytest", "--gpuperf", *passed]]
+
+    def test_refuses_a_kind_that_does_not_exist(
+        self, started: list[list[str]], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        code = main(["refresh", "--kind", "some"])
+
+        assert code == 4
+        assert started == []
+        assert capsys.readouterr().err == (
+            "gpuperf: argument --kind: expected one of missing, improved, drifted, all, "
+            "found 'some'; see `gpuperf refresh --help`\n"
+        )
+
+    def test_gives_the_code_of_a_killed_pytest_as_a_shell_does(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        killed: subprocess.CompletedProcess[bytes]
+        killed = subprocess.CompletedProcess([], -signal.SIGKILL)
+        monkeypatch.setattr(subprocess, "run", lambda *_, **__: killed)
+
+        assert main(["refresh"]) == 137
+
+    def test_outlives_ctrl_c_and_gives_pytests_code(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def interrupted(*_: object, **__: object) -> subprocess.CompletedProcess[bytes]:
+            os.kill(os.getpid(), signal.SIGINT)
+            return subprocess.CompletedProcess([], 2)
+
+        before = signal.getsignal(signal.SIGINT)
+        monkeypatch.setattr(subprocess, "run", interrupted)
+
+        assert main(["refresh"]) == 2
+        assert signal.getsignal(signal.SIGINT) is before
+
+    def test_says_in_its_help_which_kind_it_chooses(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "200")
+
+        with pytest.raises(SystemExit) as left:
+            main(["refresh", "--help"])
+
+        text = capsys.readouterr().out
+        assert left.value.code == 0
+        assert text.splitlines()[0] == (
+            "usage: gpuperf refresh [options] [pytest arguments...]"
+        )
+        assert (
+            "baselines to replace: missing, improved, drifted, all "
+            "(default: all where node ids are named, else missing)"
+        ) in text
+
+
+class TestShow:
+    def test_shows_the_only_hardware(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        memory = {"peak_allocated_bytes": 38_063_309, "syncs": 2}
+        store(
+            tmp_path / "baselines",
+            H200,
+            test_b=entry(10.0, 10.3, 10.1, exact=memory),
+            test_a=entry(0.25, torch=None),
+            test_c=entry(0, exact={"live_peak_bytes": 512}),
+        )
+
+        code = main(["show"])
+
+        assert code == 0
+        assert capsys.readouterr().out == (
+            """\
+NVIDIA H200 (cuda), baselines/cuda-nvidia-h200.json
+ step_ms  spread     memory  syncs  runs  torch   test
+250.0 us       -          -      -     1  -       test_a
+10.10 ms   3.0 %  36.30 MiB      2     3  2.13.0  test_b
+       -       -      512 B      -     1  2.13.0  test_c
+"""
+        )
+
+    def test_lists_the_files_where_there_are_several(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        store(tmp_path / "baselines", H200, test_a=entry(1.0), test_b=entry(1.0))
+        store(tmp_path / "baselines", EPYC, test_a=entry(1.0))
+
+        code = main(["show"])
+
+        assert code == 0
+        assert capsys.readouterr().out == (
+            """\
+tests  hardware
+    1  cpu-amd-epyc-2-cores
+    2  cuda-nvidia-h200
+show one with `gpuperf show HARDWARE`
+"""
+        )
+
+    def test_shows_the_hardware_that_is_named(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        store(tmp_path / "perf", H200, test_a=entry(1.0), test_b=entry(1.0))
+        store(tmp_path / "perf", EPYC, test_a=entry(2.0, 2.0))
+
+        code = main(["show", "--baselines", "perf", "cpu-amd-epyc-2-cores"])
+
+        assert code == 0
+        assert capsys.readouterr().out == (
+            """\
+AMD EPYC 2 cores (cpu), perf/cpu-amd-epyc-2-cores.json
+ step_ms  spread  memory  syncs  runs  torch   test
+2.000 ms   0.0 %       -      -     2  2.13.0  test_a
+"""
+        )
+
+    def test_names_the_hardware_that_there_is(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        store(tmp_path / "baselines", H200)
+        store(tmp_path / "baselines", EPYC)
+
+        code = main(["show", "h100"])
+
+        assert code == 4
+        assert capsys.readouterr().err == (
+            "gpuperf: no baselines for 'h100'; "
+            "expected one of cpu-amd-epyc-2-cores, cuda-nvidia-h200\n"
+        )
+
+    def test_says_how_to_record_the_first(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        code = main(["show"])
+
+        assert code == 4
+        assert capsys.readouterr().err == (
+            "gpuperf: no baselines in baselines: record them with `pytest --gpuperf "
+            "--gpuperf-update=missing`, or name their folder with --baselines\n"
+        )
+
+    def test_names_the_file_that_is_none(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        store(tmp_path / "baselines", H200).write_text("", "utf-8")
+
+        code = main(["show"])
+
+        assert code == 4
+        assert capsys.readouterr().err == (
+            "gpuperf: baselines/cuda-nvidia-h200.json: the file is empty; restore the "
+            "file from version control, or delete it and record it again with "
+            "--gpuperf-update=all\n"
+        )
+
+    def test_names_the_file_that_cannot_be_read(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (tmp_path / "baselines" / "cpu.json").mkdir(parents=True)
+
+        code = main(["show"])
+
+        assert code == 4
+        assert capsys.readouterr().err == (
+            "gpuperf: baselines/cpu.json: cannot be read ([Errno 21] Is a directory: "
+            "'baselines/cpu.json'); expected a baseline file\n"
+        )
+
+
+class TestDiff:
+    def test_compares_what_was_measured_last_with_what_is_stored(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        store(
+            tmp_path / "baselines",
+            H200,
+            test_a=entry(10.0, exact={"syncs": 1}),
+            test_same=entry(1.0),
+            test_not_run=entry(1.0),
+        )
+        leave_pending(
+            tmp_path / ".gpuperf",
+            H200,
+            test_a=entry(12.03, exact={"syncs": 1}),
+            test_same=entry(1.0),
+            test_new=entry(2.0),
+        )
+
+        code = main(["diff"])
+
+        assert code == 0
+        assert capsys.readouterr().out == (
+            """\
+baselines/cuda-nvidia-h200.json -> .gpuperf/pending-cuda-nvidia-h200.json
+     old       new   change  metric   test
+10.00 ms  12.03 ms  +20.3 %  step_ms  test_a
+       -  2.000 ms      new  step_ms  test_new
+"""
+        )
+
+    def test_says_where_nothing_differs(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        store(tmp_path / "perf", H200, test_a=entry(10.0))
+        leave_pending(tmp_path / "last", H200, test_a=entry(10.0))
+        leave_pending(tmp_path / "last", EPYC, test_a=entry(1.0))
+
+        code = main(["diff", "--baselines=perf", "--pending=last"])
+
+        assert code == 0
+        assert capsys.readouterr().out == (
+            """\
+perf/cpu-amd-epyc-2-cores.json -> last/pending-cpu-amd-epyc-2-cores.json
+old       new  change  metric   test
+  -  1.000 ms     new  step_ms  test_a
+nothing pending in last/pending-cuda-nvidia-h200.json: it says the same as perf/cuda-nvidia-h200.json
+"""
+        )
+
+    def test_says_that_nothing_is_pending(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        code = main(["diff"])
+
+        assert code == 0
+        assert capsys.readouterr().out == (
+            "nothing pending in .gpuperf: run `pytest --gpuperf` first\n"
+        )
+
+    def test_names_the_pending_file_that_is_cut_off(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        path = leave_pending(tmp_path / ".gpuperf", H200, test_a=entry(1.0))
+        path.write_text(path.read_text("utf-8")[:-3], "utf-8")
+
+        code = main(["diff"])
+
+        assert code == 4
+        assert capsys.readouterr().err == (
+            "gpuperf: .gpuperf/pending-cuda-nvidia-h200.json: the file is cut off at "
+            "line 17; restore the file from version control, or delete it and record "
+            "it again with --gpuperf-update=all\n"
+        )
+
+
+def test_an_argument_that_no_command_knows_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code = main(["diff", "--base", "x"])
+
+    assert code == 4
+    assert capsys.readouterr().err == (
+        "gpuperf: unrecognized arguments: --base x; see `gpuperf diff --help`\n"
+    )
+
+
+def test_a_command_is_required(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main([])
+
+    assert code == 4
+    assert capsys.readouterr().err == (
+        "gpuperf: the following arguments are required: COMMAND; see `gpuperf --help`\n"
+    )
+
+
+def run_python(*arguments: str) -> str:
+    root = Path(__file__).parents[2]
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        check=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    ).stdout
+
+
+def test_the_package_runs_as_the_command() -> None:
+    assert run_python("-m", "pytest_gpuperf", "diff") == (
+        "nothing pending in .gpuperf: run `pytest --gpuperf` first\n"
+    )
+
+
+def test_the_command_imports_nothing_heavy() -> None:
+    heavy = "{'torch', 'numpy', 'pynvml'}"
+    code = f"import sys, pytest_gpuperf.cli; print({heavy} & set(sys.modules))"
+
+    assert run_python("-c", code) == "set()\n"

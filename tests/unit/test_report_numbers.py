@@ -1,0 +1,109 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_gpuperf.model.metric import LIVE_PEAK
+from pytest_gpuperf.model.metric import STEP_MS
+from pytest_gpuperf.model.metric import SYNCS
+from pytest_gpuperf.model.metric import Metric
+from pytest_gpuperf.report.numbers import format_apart
+from pytest_gpuperf.report.numbers import format_change
+from pytest_gpuperf.report.numbers import format_value
+from pytest_gpuperf.report.numbers import join_fitting
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "text"),
+    [
+        (STEP_MS, 12.034, "12.03 ms"),
+        (STEP_MS, 9.99, "9.990 ms"),
+        (STEP_MS, 1203.4, "1203 ms"),
+        (STEP_MS, 9999.7, "10.00 s"),
+        (STEP_MS, 12_034.0, "12.03 s"),
+        (STEP_MS, 12_034_000.0, "12034 s"),
+        (STEP_MS, 0.0312, "31.20 us"),
+        (STEP_MS, 0.99999, "1.000 ms"),
+        (STEP_MS, 0.000312, "312.0 ns"),
+        (STEP_MS, 0.0, "0 ms"),
+        (STEP_MS, float("nan"), "nan ms"),
+        (STEP_MS, float("inf"), "inf s"),
+        (LIVE_PEAK, 38_063_309, "36.30 MiB"),
+        (LIVE_PEAK, 2**20 - 1, "1.000 MiB"),
+        (LIVE_PEAK, 1000 * 2**20, "1000 MiB"),
+        (LIVE_PEAK, 3 * 2**29, "1.500 GiB"),
+        (LIVE_PEAK, 2048, "2.000 KiB"),
+        (LIVE_PEAK, 1023, "1023 B"),
+        (LIVE_PEAK, 0, "0 B"),
+        (SYNCS, 30, "30"),
+        (SYNCS, 1_234_567.0, "1234567"),
+        (SYNCS, 0.5, "0.5"),
+    ],
+)
+def test_a_value_has_four_digits_and_the_unit_that_fits(
+    metric: Metric, value: float, text: str
+) -> None:
+    assert format_value(metric, value) == text
+
+
+@pytest.mark.parametrize(
+    ("metric", "old", "new", "text"),
+    [
+        (STEP_MS, 10.0, 12.03, "+20.3 %"),
+        (STEP_MS, 10.0, 9.0, "-10.0 %"),
+        (STEP_MS, 10.0, 10.001, "0.0 %"),
+        (STEP_MS, 10.0, 9.999, "0.0 %"),
+        (STEP_MS, 0.0, 12.03, "+12.03 ms"),
+        (LIVE_PEAK, 2**20, 2**21, "+100.0 %"),
+        (LIVE_PEAK, 2**25, 2**25 + 512, "+512 B"),
+        (LIVE_PEAK, 2**25, 2**25, "0 B"),
+        (LIVE_PEAK, 0, 2**20, "+1.000 MiB"),
+        (SYNCS, 0, 1, "+1"),
+        (SYNCS, 3, 1, "-2"),
+        (SYNCS, 2, 2, "0"),
+    ],
+)
+def test_a_change_is_a_ratio_where_a_ratio_says_something(
+    metric: Metric, old: float, new: float, text: str
+) -> None:
+    assert format_change(metric, old, new) == text
+
+
+def test_different_values_never_look_alike() -> None:
+    assert format_apart(STEP_MS, 12.0, 12.0001) == ("12.0000 ms", "12.0001 ms")
+    assert format_apart(LIVE_PEAK, 38_063_309, 38_063_310) == (
+        "36.300000 MiB",
+        "36.300001 MiB",
+    )
+
+
+def test_equal_values_keep_four_digits() -> None:
+    assert format_apart(STEP_MS, 12.0, 12.0) == ("12.00 ms", "12.00 ms")
+
+
+def test_nothing_to_tell_apart_is_nothing() -> None:
+    assert format_apart(STEP_MS) == ()
+
+
+def test_values_that_no_digit_tells_apart_are_given_in_full() -> None:
+    values = (0.1, 0.1 + 2**-56)
+
+    assert format_apart(STEP_MS, *values) == ("100.000000000000 us",) * 2
+
+
+@pytest.mark.parametrize(
+    ("width", "text"),
+    [
+        (20, "alpha, beta, gamma"),
+        (17, "alpha and 2 more"),
+        (18, "alpha, beta, gamma"),
+        (0, "alpha and 2 more"),
+    ],
+)
+def test_what_does_not_fit_is_counted(width: int, text: str) -> None:
+    assert join_fitting(["alpha", "beta", "gamma"], width) == text
+
+
+def test_nothing_joins_to_nothing() -> None:
+    assert join_fitting([], 80) == ""

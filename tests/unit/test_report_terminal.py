@@ -1,0 +1,283 @@
+"""The table at the end, the last line, the table of a refresh: whole texts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.metric import METRICS
+from pytest_gpuperf.model.metric import Direction
+from pytest_gpuperf.model.metric import Kind
+from pytest_gpuperf.model.metric import Metric
+from pytest_gpuperf.model.metric import Unit
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import TestVerdict
+from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.report.table import Row
+from pytest_gpuperf.report.terminal import Line
+from pytest_gpuperf.report.terminal import Role
+from pytest_gpuperf.report.terminal import counts_line
+from pytest_gpuperf.report.terminal import moved_line
+from pytest_gpuperf.report.terminal import refresh_lines
+from pytest_gpuperf.report.terminal import summary_lines
+
+
+HARDWARE = Hardware(kind=DeviceKind.CPU, name="AMD EPYC 2 cores")
+ON = "on cpu-amd-epyc-2-cores"
+
+
+def verdict(
+    metric: str,
+    outcome: Outcome,
+    now: float | None = None,
+    baseline: float | None = None,
+    because: str = "",
+) -> Verdict:
+    return Verdict(
+        metric=metric, outcome=outcome, because=because, now=now, baseline=baseline
+    )
+
+
+ELSEWHERE = (
+    "latency_ms=15 binds on cuda only, this is cpu AMD EPYC 2 cores; name it with on="
+)
+PASS = TestVerdict(
+    test="tests/test_x.py::test_pass",
+    verdicts=(
+        verdict("step_ms", Outcome.PASS, 10.0, None, "within its budget"),
+        verdict("step_ms", Outcome.PASS, 10.0, 10.02),
+        verdict("syncs", Outcome.PASS, 0, 0),
+        verdict("live_peak_bytes", Outcome.PASS, 38_063_309, 38_063_309),
+        verdict("latency_ms", Outcome.NOT_JUDGED, because=ELSEWHERE),
+    ),
+)
+REGRESSED = TestVerdict(
+    test="tests/test_x.py::test_slower[a long parameter that is never cut]",
+    verdicts=(
+        verdict("syncs", Outcome.PASS, 1, 1),
+        verdict("step_ms", Outcome.REGRESSED, 12.03, 10.0, "all 5 runs are slower"),
+        verdict("peak_allocated_bytes", Outcome.PASS, 2**30, 2**30),
+    ),
+)
+OVER = TestVerdict(
+    test="tests/test_x.py::test_over",
+    verdicts=(
+        verdict("syncs", Outcome.OVER_BUDGET, 1, None, "1 against 0"),
+        verdict("alloc_retries", Outcome.NO_BASELINE, 0),
+    ),
+)
+INCONCLUSIVE = TestVerdict(
+    test="tests/test_x.py::test_noisy",
+    verdicts=(
+        verdict(
+            "step_ms",
+            Outcome.INCONCLUSIVE,
+            0.0318,
+            0.0312,
+            "only 4 stored runs, REGRESSED needs 5; this machine could have seen +4.1 %",
+        ),
+    ),
+)
+NEW = TestVerdict(
+    test="tests/test_x.py::test_new",
+    verdicts=(
+        verdict("step_ms", Outcome.NOT_JUDGED, because="ms=12 binds on cuda only"),
+        verdict("step_ms", Outcome.NO_BASELINE, 12.1),
+        verdict("syncs", Outcome.NO_BASELINE, 0),
+    ),
+)
+IMPROVED = TestVerdict(
+    test="tests/test_x.py::test_faster",
+    verdicts=(
+        verdict("step_ms", Outcome.IMPROVED, 8.0, 10.0, "all 5 runs are faster"),
+    ),
+)
+NOT_JUDGED = TestVerdict(
+    test="tests/test_x.py::test_elsewhere",
+    verdicts=(
+        verdict("latency_ms", Outcome.NOT_JUDGED, because=ELSEWHERE),
+        verdict("syncs", Outcome.NOT_JUDGED, because="no device was touched"),
+    ),
+)
+UNMEASURED = TestVerdict(test="tests/test_x.py::test_bare", verdicts=())
+
+
+def text_of(lines: tuple[Line, ...]) -> str:
+    return "\n".join(line.text for line in lines)
+
+
+def test_the_table_stands_worst_first_with_whole_names_last() -> None:
+    lines = summary_lines(
+        (PASS, NOT_JUDGED, UNMEASURED, IMPROVED, NEW, INCONCLUSIVE, OVER, REGRESSED)
+    )
+
+    assert text_of(lines) == (
+        """\
+step now  baseline   change  syncs     memory  outcome       test
+12.03 ms  10.00 ms  +20.3 %      1  1.000 GiB  REGRESSED     tests/test_x.py::test_slower[a long parameter that is never cut]
+    step_ms: all 5 runs are slower
+       -         -        -      1          -  OVER BUDGET   tests/test_x.py::test_over
+    syncs: 1 against 0; not gated: alloc_retries
+31.80 us  31.20 us   +1.9 %      -          -  inconclusive  tests/test_x.py::test_noisy
+    step_ms: only 4 stored runs, REGRESSED needs 5; this machine could have seen
+    +4.1 %
+12.10 ms         -        -      0          -  no baseline   tests/test_x.py::test_new
+    not gated: step_ms, syncs
+8.000 ms  10.00 ms  -20.0 %      -          -  improved      tests/test_x.py::test_faster
+    step_ms: all 5 runs are faster
+10.00 ms  10.02 ms   -0.2 %      0  36.30 MiB  pass          tests/test_x.py::test_pass
+       -         -        -      -          -  not judged    tests/test_x.py::test_elsewhere
+       -         -        -      -          -  not judged    tests/test_x.py::test_bare
+not judged: step_ms budget of 1 test, ms=12 binds on cuda only
+not judged: latency_ms of 2 tests, latency_ms=15 binds on cuda only, this is cpu
+    AMD EPYC 2 cores; name it with on=
+not judged: syncs of 1 test, no device was touched"""
+    )
+    assert text_of(lines).isascii()
+
+
+def test_the_widest_numbers_leave_the_name_in_the_first_eighty_columns() -> None:
+    widest = TestVerdict(
+        test="TEST",
+        verdicts=(
+            verdict("step_ms", Outcome.INCONCLUSIVE, 1234.0, 0.0004321),
+            verdict("syncs", Outcome.PASS, 9919),
+            verdict("live_peak_bytes", Outcome.PASS, 1023 * 2**20),
+        ),
+    )
+
+    assert summary_lines((widest,))[1].text.index("TEST") <= 80
+
+
+def test_the_colour_of_a_row_is_its_outcome() -> None:
+    lines = summary_lines((REGRESSED, INCONCLUSIVE, NEW, IMPROVED, PASS, UNMEASURED))
+
+    assert [line.role for line in lines if "::" in line.text] == [
+        Role.BAD,
+        Role.WARN,
+        Role.WARN,
+        Role.GOOD,
+        Role.GOOD,
+        Role.PLAIN,
+    ]
+
+
+def test_the_header_and_the_reasons_have_roles_of_their_own() -> None:
+    lines = summary_lines((IMPROVED,))
+
+    assert [line.role for line in lines] == [Role.HEADER, Role.GOOD, Role.PLAIN]
+
+
+def test_no_verdicts_make_no_table() -> None:
+    assert summary_lines(()) == ()
+
+
+def test_the_last_line_counts_every_outcome() -> None:
+    verdicts = (PASS, PASS, NOT_JUDGED, IMPROVED, NEW, INCONCLUSIVE, OVER, REGRESSED)
+
+    assert counts_line(verdicts, HARDWARE) == Line(
+        text="gpuperf: 2 failed (1 regressed, 1 over budget), 1 inconclusive, "
+        "1 no baseline, 1 improved, 2 pass, 1 not judged on cpu-amd-epyc-2-cores; "
+        "3 metrics not gated, 3 metrics not judged",
+        role=Role.BAD,
+    )
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "text", "role"),
+    [
+        ((IMPROVED,), f"gpuperf: 1 improved {ON}", Role.GOOD),
+        ((INCONCLUSIVE,), f"gpuperf: 1 inconclusive {ON}", Role.WARN),
+        ((PASS,), f"gpuperf: 1 pass {ON}; 1 metric not judged", Role.GOOD),
+        (
+            (OVER,),
+            f"gpuperf: 1 failed (1 over budget) {ON}; 1 metric not gated",
+            Role.BAD,
+        ),
+        ((UNMEASURED,), f"gpuperf: 1 not judged {ON}", Role.PLAIN),
+        ((), f"gpuperf: no verdict {ON}", Role.WARN),
+    ],
+)
+def test_the_last_line_names_nothing_that_did_not_occur(
+    verdicts: tuple[TestVerdict, ...], text: str, role: Role
+) -> None:
+    assert counts_line(verdicts, HARDWARE) == Line(text=text, role=role)
+
+
+def test_a_test_without_a_result_makes_the_last_line_red() -> None:
+    line = counts_line((IMPROVED,), HARDWARE, unreported=("a.py::x", "b.py::y"))
+
+    assert line == Line(
+        text=f"gpuperf: 1 improved {ON}; 2 WITHOUT A RESULT: a.py::x, b.py::y",
+        role=Role.BAD,
+    )
+
+
+def test_a_refresh_shows_old_and_new() -> None:
+    lines = refresh_lines(
+        (
+            Row(test="t.py::a", metric="step_ms", old=10.0, new=9.0),
+            Row(test="t.py::a", metric="live_peak_bytes", old=2**20, new=2**20 + 1),
+            Row(test="t.py::b", metric="syncs", old=None, new=1),
+            Row(test="t.py::c", metric="syncs", old=1, new=None),
+            Row(test="t.py::d", metric="syncs", old=1, new=1),
+            Row(test="t.py::d", metric="of_another_version", old=1, new=1),
+        )
+    )
+
+    assert text_of(lines) == (
+        """\
+         old           new   change  metric              test
+    10.00 ms      9.000 ms  -10.0 %  step_ms             t.py::a
+1.000000 MiB  1.000001 MiB     +1 B  live_peak_bytes     t.py::a
+           -             1      new  syncs               t.py::b
+           1             -     gone  syncs               t.py::c
+           1             1        0  syncs               t.py::d
+           1             1        0  of_another_version  t.py::d"""
+    )
+    assert [line.role for line in lines] == [
+        Role.HEADER,
+        Role.GOOD,
+        Role.WARN,
+        Role.PLAIN,
+        Role.PLAIN,
+        Role.PLAIN,
+        Role.PLAIN,
+    ]
+
+
+def test_more_is_good_where_the_metric_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    hits = Metric(
+        name="hits",
+        unit=Unit.COUNT,
+        kind=Kind.EXACT,
+        summary="",
+        direction=Direction.HIGHER,
+    )
+    monkeypatch.setitem(METRICS, "hits", hits)
+
+    lines = refresh_lines((Row(test="t", metric="hits", old=1, new=2),))
+
+    assert lines[1] == Line(text="  1    2      +1  hits    t", role=Role.GOOD)
+
+
+def test_nothing_to_refresh_makes_no_table() -> None:
+    assert refresh_lines(()) == ()
+
+
+def test_metrics_that_moved_with_torch_are_one_line_for_the_run() -> None:
+    moved = replace(PASS, changed={"torch": ("2.12.0", "2.13.0")})
+
+    one = moved_line([moved], ["--gpuperf-device=cpu"])
+    two = moved_line([moved, moved], [])
+
+    assert one == Line(
+        text="gpuperf: the environment changed: torch 2.12.0 -> 2.13.0 moved exact "
+        "metrics of 1 test; check them, then accept with: pytest --gpuperf "
+        "--gpuperf-device=cpu --gpuperf-update=all",
+        role=Role.BAD,
+    )
+    assert "metrics of 2 tests; " in two.text
