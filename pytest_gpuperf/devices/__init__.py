@@ -1,0 +1,52 @@
+"""Devices: one protocol and its kinds, opened by name in the measuring process."""
+
+from __future__ import annotations
+
+from ..errors import UsageError
+from ..model.environment import DeviceKind
+from .protocol import Device
+
+
+def open_device(kind: DeviceKind, script: str | None = None, run: int = 0) -> Device:
+    """Open a device; torch is imported here and not before.
+
+    *script* is the path of the scripted device's JSON, *run* the number of the run it
+    plays. Raises ``UsageError`` where the machine has no such device.
+    """
+    if kind is DeviceKind.CUDA:
+        from .cuda import CudaDevice
+
+        return CudaDevice.open()
+    if kind is DeviceKind.CPU:
+        from .cpu import CpuDevice
+
+        return CpuDevice()
+    from .scripted import ScriptedDevice
+
+    if script is None:
+        msg = "--gpuperf-device=scripted: set GPUPERF_SCRIPT to the script's JSON file"
+        raise UsageError(msg)
+    return ScriptedDevice.read(script, run)
+
+
+def default_kind() -> DeviceKind:
+    """Return the device used where none is named: ``cuda``.
+
+    Raises ``UsageError`` on a machine without one.
+    """
+    import torch
+
+    if torch.cuda.is_available():
+        return DeviceKind.CUDA
+    msg = (
+        f"--gpuperf: torch {torch.__version__} sees no CUDA device here; name the "
+        "device to measure on, such as --gpuperf-device=cpu"
+    )
+    raise UsageError(msg)
+
+
+def torch_device_for_plain_runs() -> str:
+    """Return what an unmeasured step runs on: ``cuda`` where there is one, else ``cpu``."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,0 +1,261 @@
+"""A CUDA device: torch's clock, events and allocator, and NVML for the machine."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+import warnings
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from typing import Final
+
+from ..errors import PreflightError
+from ..errors import UsageError
+from ..model.environment import DeviceKind
+from ..model.environment import Environment
+from ..model.environment import Hardware
+from ..model.metric import ALLOC_RETRIES
+from ..model.metric import DRIVER_BYTES
+from ..model.metric import LIVE_PEAK
+from ..model.metric import PEAK_ALLOCATED
+from ..model.metric import PEAK_REQUESTED
+from ..model.metric import PEAK_RESERVED
+from .blind_trace import refuse_blind_trace
+from .compile_counters import compile_counters
+from .cuda_settings import cuda_settings
+from .nvml import Nvml
+from .nvml import open_nvml
+from .preflight import check_process
+from .protocol import MemoryReading
+from .protocol import Step
+from .protocol import TraceEvent
+from .run_queue import run_queue_wait_ns
+from .software import software
+
+
+ALLOCATOR_COUNTERS: Final = (
+    "num_device_alloc",
+    "segment.all.allocated",
+    "num_alloc_retries",
+    "reserved_bytes.all.current",
+)
+"""Keys of ``torch.cuda.memory_stats`` that move while the allocator still grows."""
+
+PEAKS: Final[Mapping[str, str]] = {
+    PEAK_ALLOCATED.name: "allocated_bytes.all.peak",
+    PEAK_REQUESTED.name: "requested_bytes.all.peak",
+    PEAK_RESERVED.name: "reserved_bytes.all.peak",
+}
+"""Keys of ``torch.cuda.memory_stats`` by metric."""
+
+NO_CACHING: Final = "PYTORCH_NO_CUDA_MEMORY_CACHING"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaDevice:
+    """The current CUDA device of this process, which may change with ``set_device``.
+
+    Opening it creates no CUDA context; the first step does.
+    """
+
+    torch: Any
+    nvml_of: Callable[[str], Nvml | None] = open_nvml
+
+    @classmethod
+    def open(cls) -> CudaDevice:
+        """Import torch; raise ``UsageError`` where it sees no CUDA device."""
+        import torch
+
+        return cls.of(torch)
+
+    @classmethod
+    def of(cls, torch: Any) -> CudaDevice:
+        """Take *torch*; raise ``UsageError`` where it sees no CUDA device."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            available = torch.cuda.is_available()
+        if available:
+            return cls(torch=torch)
+        msg = (
+            f"--gpuperf-device=cuda was asked for, but torch {torch.__version__} sees "
+            f"no CUDA device: {_why_no_cuda(torch, [str(w.message) for w in caught])}"
+        )
+        raise UsageError(msg)
+
+    @property
+    def kind(self) -> DeviceKind:
+        return DeviceKind.CUDA
+
+    @property
+    def torch_device(self) -> str:
+        return "cuda"
+
+    @property
+    def unmeasurable(self) -> Mapping[str, str]:
+        reasons = {LIVE_PEAK.name: "measured on the cpu device only"}
+        if self._nvml() is None:
+            reasons[DRIVER_BYTES.name] = (
+                "NVML does not know this GPU (no driver library, or no nvidia-ml-py)"
+            )
+        return reasons
+
+    def environment(self) -> Environment:
+        nvml = self._nvml()
+        board = {} if nvml is None else nvml.settings()
+        return Environment(
+            hardware=Hardware(kind=DeviceKind.CUDA, name=self._name()),
+            software=software() | cuda_settings(self.torch) | board,
+        )
+
+    def preflight(self) -> None:
+        check_process()
+        _refuse_sync_debug(self.torch)
+        _refuse_uncached_memory(self.torch)
+
+    def prepare(self, step: Step, test: str) -> Step:  # noqa: ARG002
+        return step
+
+    def synchronize(self) -> None:
+        self.torch.cuda.synchronize()
+
+    def now_ns(self) -> int:
+        return time.perf_counter_ns()
+
+    def process_ns(self) -> int:
+        return time.process_time_ns()
+
+    def waiting_ns(self) -> int | None:
+        return run_queue_wait_ns()
+
+    def record_event(self) -> object:
+        event = self.torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def span_ms(self, start: Any, end: Any) -> float | None:
+        """``None`` for a negative time, which confidential computing can give."""
+        span = float(start.elapsed_time(end))
+        return None if span < 0 else span
+
+    def settling(self) -> tuple[int, ...]:
+        stats = self.torch.cuda.memory_stats()
+        allocator = tuple(int(stats.get(name, 0)) for name in ALLOCATOR_COUNTERS)
+        return compile_counters() + allocator
+
+    def disturbance(self) -> str | None:
+        nvml = self._nvml()
+        if nvml is None:
+            return None
+        faults = nvml.throttling()
+        if faults:
+            return f"the GPU was throttled by {' and '.join(faults)}"
+        return _neighbours(nvml)
+
+    def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
+        """Run one step between two readings of the allocator.
+
+        The cache is not emptied: that would change fragmentation and the cost of the
+        next allocations, so reserved bytes depend on what the process did before.
+        """
+        cuda = self.torch.cuda
+        gc.collect()
+        cuda.synchronize()
+        cuda.reset_peak_memory_stats()
+        before = cuda.memory_stats()
+        step(*arguments)
+        cuda.synchronize()
+        after = cuda.memory_stats()
+        return MemoryReading(
+            exact=_of_allocator(before, after) | self._of_driver(),
+            end_bytes=cuda.memory_allocated(),
+        )
+
+    def profile(
+        self, step: Step, batches: Sequence[Sequence[object]]
+    ) -> Sequence[TraceEvent]:
+        """Raise ``PreflightError`` where the profiler was blind to the GPU."""
+        from .profiler import record_trace
+
+        trace = record_trace(step, batches, cuda=True)
+        refuse_blind_trace(trace)
+        return trace
+
+    def _nvml(self) -> Nvml | None:
+        index = self.torch.cuda.current_device()
+        return self.nvml_of(str(self.torch.cuda.get_device_properties(index).uuid))
+
+    def _name(self) -> str:
+        """Name of the GPU, with its MIG profile where only NVML says it."""
+        name = str(self.torch.cuda.get_device_name())
+        nvml = self._nvml()
+        seen = None if nvml is None else nvml.name()
+        return seen if seen is not None and seen.startswith(f"{name} MIG ") else name
+
+    def _of_driver(self) -> dict[str, int]:
+        nvml = self._nvml()
+        used = None if nvml is None else nvml.processes().get(os.getpid())
+        return {} if used is None else {DRIVER_BYTES.name: used}
+
+
+def _why_no_cuda(torch: Any, warned: Sequence[str]) -> str:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if torch.version.cuda is None and torch.version.hip is None:
+        return "install a build of torch with CUDA, or use --gpuperf-device=cpu"
+    if visible is not None and visible.strip() in {"", "-1"}:
+        return f"CUDA_VISIBLE_DEVICES={visible!r} hides them all, unset it"
+    if warned:
+        return warned[0].split(" (Triggered", 1)[0]
+    return "check the driver with nvidia-smi"
+
+
+def _refuse_sync_debug(torch: Any) -> None:
+    if torch.cuda.get_sync_debug_mode() == 0:
+        return
+    msg = (
+        "torch.cuda's sync debug mode is on, which does extra work at every "
+        "synchronisation: call torch.cuda.set_sync_debug_mode(0) to measure"
+    )
+    raise PreflightError(msg)
+
+
+def _refuse_uncached_memory(torch: Any) -> None:
+    if NO_CACHING in os.environ:  # torch asks for its presence, not its value
+        msg = (
+            f"{NO_CACHING} turns the caching allocator off, so every allocation waits "
+            "for the GPU and no peak is counted: unset it to measure"
+        )
+        raise PreflightError(msg)
+    if torch.cuda.get_allocator_backend() == "pluggable":
+        msg = (
+            "a pluggable CUDA allocator is in use, which counts no peak memory: "
+            "measure with torch's own allocator"
+        )
+        raise PreflightError(msg)
+
+
+def _of_allocator(
+    before: Mapping[str, int], after: Mapping[str, int]
+) -> dict[str, int]:
+    retries = "num_alloc_retries"
+    return {
+        **{metric: int(after[peak]) for metric, peak in PEAKS.items()},
+        ALLOC_RETRIES.name: int(after[retries] - before[retries]),
+    }
+
+
+def _neighbours(nvml: Nvml) -> str | None:
+    """Other processes on the GPU, if this one is seen among them.
+
+    Where it is not, process ids are those of another namespace (a container), and one
+    of the strangers may be ourselves.
+    """
+    seen = set(nvml.processes())
+    others = sorted(seen - {os.getpid()})
+    if os.getpid() not in seen or not others:
+        return None
+    pids = ", ".join(map(str, others))
+    return f"other processes computed on the GPU (pid {pids})"

@@ -1,0 +1,53 @@
+"""What every dispatch mode of ours needs so as not to change the program it watches."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+
+@contextmanager
+def eager() -> Iterator[None]:
+    """Run compiled functions as eager ones for the time a dispatch mode is active.
+
+    One call of a compiled function under a dispatch mode makes it eager for ever
+    after (pytorch#190286); under this stance it is left alone. Where dynamo was never
+    loaded nothing is compiled, and it is not loaded for the question.
+    """
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    import torch
+
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+def redispatch(
+    mode: Any, op: Any, args: Sequence[object], kwargs: Mapping[str, object]
+) -> Any:
+    """Run *op* below *mode*.
+
+    Inference tensors have no autograd keys, so composite operations reach a mode
+    whole: they are taken apart under it, or their parts would go unseen.
+    """
+    if not _is_composite(op):
+        return op(*args, **kwargs)
+    with mode:
+        return op.decompose(*args, **kwargs)
+
+
+@cache
+def _is_composite(op: Any) -> bool:
+    import torch
+
+    return bool(
+        torch._C._dispatch_has_kernel_for_dispatch_key(  # noqa: SLF001, decompose() asks the same
+            op.name(), "CompositeImplicitAutograd"
+        )
+    )

@@ -1,0 +1,146 @@
+"""Peak of the bytes in live tensor storages, exact and the same in every process.
+
+Counted is what a step uses: storages it makes, storages it reads or writes, and those
+it lets go (last step's gradients under ``zero_grad``). Each storage counts once,
+however many views it has. Memory that one operation takes and gives back inside its
+kernel is not seen, nor is what libraries allocate for themselves.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ..model.metric import LIVE_PEAK
+from .dispatch import eager
+from .dispatch import redispatch
+from .protocol import MemoryReading
+from .protocol import Step
+from .storages import key_of
+from .storages import storages_of
+from .storages import tensors_in
+
+
+def read_live_bytes(step: Step, arguments: Sequence[object]) -> MemoryReading:
+    """Run *step* once, watched; a compiled step is counted as an eager one."""
+    with _without_collections(), eager():
+        live = LiveBytes()
+        with live:
+            step(*arguments)
+        reading = MemoryReading(
+            exact={LIVE_PEAK.name: live.peak_bytes}, end_bytes=live.end_bytes
+        )
+        live.forget()
+    return reading
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Collect cycles now and none until the end, where the moment would be chance."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+class LiveBytes(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped here
+    """Bytes alive while the mode is active, by weak references to storages.
+
+    A storage that was there before and is used at any time was alive from the start:
+    its bytes are added to the peak seen so far. One that comes into sight and was not
+    there before (made by numpy, by a worker) counts from then on.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.peak_bytes = 0
+        self._now_bytes = 0
+        self._used: dict[int, int] = {}
+        self._unused: dict[int, int] = {}
+        self._watched: dict[int, weakref.ref[Any]] = {}
+        for tensor in _tensors_alive():
+            for storage in storages_of(tensor):
+                self._watch(storage)
+                self._unused[key_of(storage)] = storage.nbytes()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep torch from loading dynamo, for seconds, to keep this mode out of it."""
+        return False
+
+    @property
+    def end_bytes(self) -> int:
+        """Bytes of all live storages, used or not."""
+        return self._now_bytes + sum(self._unused.values())
+
+    def forget(self) -> None:
+        """Stop following storages."""
+        self._watched.clear()
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        self._see(args)
+        self._see(kwargs.values())
+        result = redispatch(self, func, args, kwargs)
+        self._see((result,))
+        return result
+
+    def _see(self, values: Any) -> None:
+        for tensor in tensors_in(values):
+            for storage in storages_of(tensor):
+                self._count(storage)
+        self.peak_bytes = max(self.peak_bytes, self._now_bytes)
+
+    def _count(self, storage: Any) -> None:
+        key = key_of(storage)
+        if key in self._unused:
+            self._use(key)
+        elif key not in self._used:
+            self._watch(storage)
+            self._used[key] = 0
+        size = storage.nbytes()
+        self._now_bytes += size - self._used[key]
+        self._used[key] = size
+
+    def _use(self, key: int) -> None:
+        size = self._unused.pop(key)
+        self.peak_bytes += size
+        self._now_bytes += size
+        self._used[key] = size
+
+    def _watch(self, storage: Any) -> None:
+        key = key_of(storage)
+        self._watched[key] = weakref.ref(storage, partial(self._gone, key))
+
+    def _gone(self, key: int, _: object) -> None:
+        self._watched.pop(key, None)
+        self.peak_bytes += self._unused.pop(key, 0)
+        self._now_bytes -= self._used.pop(key, 0)
+
+
+def _tensors_alive() -> Iterator[Any]:
+    for candidate in gc.get_objects():
+        # not isinstance: it would run __class__ of proxies that are none of ours
+        if issubclass(type(candidate), torch.Tensor):
+            yield candidate
+            if candidate.is_leaf and candidate.grad is not None:
+                yield candidate.grad

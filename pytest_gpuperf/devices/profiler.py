@@ -1,0 +1,152 @@
+"""Steps recorded by torch.profiler, as the events of its Chrome trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from collections.abc import Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from typing import Final
+
+from ..errors import PreflightError
+from ..errors import StepError
+from .protocol import STEP_RANGE
+from .protocol import Step
+from .protocol import TraceEvent
+
+
+LOG_LEVEL: Final = "KINETO_LOG_LEVEL"
+"""Environment variable below whose level Kineto writes to stderr."""
+
+QUIET: Final = "6"
+"""The first level that hides the start and stop lines of each session."""
+
+DEVICE_CALLS: Final = frozenset({"cuda_runtime", "cuda_driver", "runtime", "driver"})
+"""Categories (lower case) of host calls that only CUPTI or roctracer can record."""
+
+
+def record_trace(
+    step: Step, batches: Sequence[Sequence[object]], *, cuda: bool
+) -> list[TraceEvent]:
+    """Run *step* once per batch, back to back, each inside a ``STEP_RANGE``.
+
+    The profiler starts in a warm-up phase that runs one small operation of our own,
+    so that the set-up of CUPTI falls outside every step and no session is empty.
+    Nothing waits for the device between the steps. On CUDA the trace names the
+    functions on the Python stack; ``with_stack`` knows the line of their ``def``
+    only, and is not needed on the CPU, where a marker names the exact line.
+
+    Raises ``PreflightError`` where CUDA was to be recorded and was not, ``StepError``
+    where a name in the step breaks the trace.
+    """
+    with _quiet_kineto(), _kept_profile_hook(), _session(cuda=cuda) as profiler:
+        _warm_up(cuda=cuda)
+        profiler.step()
+        _wait(cuda=cuda)
+        _run(step, batches)
+    events = _exported(profiler)
+    if cuda:
+        _check_recorded(events)
+    return events
+
+
+def _session(*, cuda: bool) -> Any:
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile
+    from torch.profiler import schedule
+
+    activities = [ProfilerActivity.CPU]
+    if cuda:
+        activities.append(ProfilerActivity.CUDA)
+    return profile(
+        activities=activities,
+        schedule=schedule(wait=0, warmup=1, active=1, repeat=1),
+        with_stack=cuda and _stacks_are_safe(),
+    )
+
+
+def _stacks_are_safe() -> bool:
+    """Whether ``with_stack`` may be used: torch before 2.8 crashes on Python 3.13."""
+    import torch
+
+    return sys.version_info < (3, 13) or bool(torch.__version__ >= (2, 8))
+
+
+def _warm_up(*, cuda: bool) -> None:
+    import torch
+
+    torch.ones(1, device="cuda" if cuda else "cpu").add_(1)
+
+
+def _wait(*, cuda: bool) -> None:
+    """Let no earlier work be waited for inside a step; proof, too, of a working CUPTI."""
+    import torch
+
+    if cuda:
+        torch.cuda.synchronize()
+
+
+def _run(step: Step, batches: Sequence[Sequence[object]]) -> None:
+    from torch.profiler import record_function
+
+    for arguments in batches:
+        with record_function(STEP_RANGE):
+            step(*arguments)
+
+
+def _exported(profiler: Any) -> list[TraceEvent]:
+    with tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
+        path = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        text = path.read_text(encoding="utf-8", errors="replace")
+    return _read(text)
+
+
+def _read(text: str) -> list[TraceEvent]:
+    try:
+        events: list[TraceEvent] = json.loads(text, strict=False)["traceEvents"]
+    except json.JSONDecodeError as error:
+        msg = (
+            f"torch.profiler wrote a trace that is no JSON ({error}): it does not escape "
+            "names, so take quotation marks out of the step's record_function names"
+        )
+        raise StepError(msg) from None
+    return events
+
+
+def _check_recorded(events: Sequence[TraceEvent]) -> None:
+    if any(str(event.get("cat", "")).lower() in DEVICE_CALLS for event in events):
+        return
+    msg = (
+        "torch.profiler recorded no CUDA call, not even the plugin's own, so syncs "
+        "would go unseen: stop other users of CUPTI (nsys, ncu, DCGM) and run again"
+    )
+    raise PreflightError(msg)
+
+
+@contextmanager
+def _quiet_kineto() -> Iterator[None]:
+    """Hide Kineto's own lines on stderr unless the user asked for a level."""
+    if LOG_LEVEL in os.environ:
+        yield
+        return
+    os.environ[LOG_LEVEL] = QUIET
+    try:
+        yield
+    finally:
+        os.environ.pop(LOG_LEVEL, None)
+
+
+@contextmanager
+def _kept_profile_hook() -> Iterator[None]:
+    """Put back ``sys.setprofile``'s hook, which ``with_stack`` clears."""
+    hook = sys.getprofile()
+    try:
+        yield
+    finally:
+        sys.setprofile(hook)

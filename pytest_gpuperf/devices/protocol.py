@@ -1,0 +1,94 @@
+"""What a device must be able to do for the probes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from typing import Protocol
+
+from ..model.environment import DeviceKind
+from ..model.environment import Environment
+
+
+Step = Callable[..., object]
+"""A training step; positional arguments come from the user's ``setup``."""
+
+TraceEvent = Mapping[str, Any]
+"""One entry of ``traceEvents`` in a Chrome trace written by torch.profiler."""
+
+STEP_RANGE = "gpuperf.step"
+"""Name of the ``record_function`` range around each profiled step."""
+
+SYNC_MARKER = "gpuperf.sync|"
+"""Prefix of the ranges that carry a sync's ``file|line|function`` into a trace."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryReading:
+    """Bytes and counts of one step by metric name, and the bytes alive at its end."""
+
+    exact: Mapping[str, int]
+    end_bytes: int
+
+
+class Device(Protocol):
+    """Where a step runs and how it is watched.
+
+    A device is opened in the measuring process, before the tests are collected.
+    """
+
+    @property
+    def kind(self) -> DeviceKind:
+        """Which of the kinds it is."""
+
+    @property
+    def torch_device(self) -> str:
+        """What the user's ``.to(...)`` takes: ``cuda`` or ``cpu``."""
+
+    @property
+    def unmeasurable(self) -> Mapping[str, str]:
+        """Why, by metric name, it cannot measure what it cannot measure."""
+
+    def environment(self) -> Environment:
+        """Hardware and software that the numbers will be read on."""
+
+    def preflight(self) -> None:
+        """Raise ``PreflightError`` where no honest number can be read."""
+
+    def prepare(self, step: Step, test: str) -> Step:
+        """Return the callable to run for *test*; real devices return *step* itself."""
+
+    def synchronize(self) -> None:
+        """Wait for everything enqueued on the device, on all streams."""
+
+    def now_ns(self) -> int:
+        """Read the monotonic host clock."""
+
+    def process_ns(self) -> int:
+        """CPU time of this process, all threads."""
+
+    def waiting_ns(self) -> int | None:
+        """Time this thread was runnable and had no core; ``None`` where unknown."""
+
+    def record_event(self) -> object:
+        """Mark this point of the current stream; ``None`` without streams."""
+
+    def span_ms(self, start: object, end: object) -> float | None:
+        """Device time between two events, after a synchronisation."""
+
+    def settling(self) -> tuple[int, ...]:
+        """Return counters that stand still once compiling and allocating are over."""
+
+    def disturbance(self) -> str | None:
+        """Say what disturbs the machine right now: throttling, another process."""
+
+    def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
+        """Run one step with its peak memory watched."""
+
+    def profile(
+        self, step: Step, batches: Sequence[Sequence[object]]
+    ) -> Sequence[TraceEvent]:
+        """Run a step per batch under the profiler, each inside a ``STEP_RANGE``."""

@@ -1,0 +1,157 @@
+"""A device that reads its times from a script: the plugin's own tests are exact."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..model.environment import DeviceKind
+from ..model.environment import Environment
+from ..model.environment import Hardware
+from ..model.metric import MIB
+from .protocol import STEP_RANGE
+from .protocol import SYNC_MARKER
+from .protocol import MemoryReading
+from .protocol import Step
+from .protocol import TraceEvent
+
+
+class ScriptedDevice:
+    """Plays a script instead of reading clocks.
+
+    The script is a JSON object from test name (the part of the node id after the
+    last ``::``) to what that test shows; ``*`` stands for the others. Each value is
+    one for all runs or a list by run, whose last holds on:
+    ``step_ms``, ``first_ms`` (the first step's), ``growth`` (factor a step, for one
+    that never becomes steady), ``mem_mb``, ``syncs``, ``disturbance``, ``waiting``
+    (share of the time without a core). ``hardware`` and ``software`` stand beside
+    the tests.
+    """
+
+    kind = DeviceKind.SCRIPTED
+    torch_device = "cpu"
+    unmeasurable: Mapping[str, str] = {
+        "live_peak_bytes": "the scripted device has no storages",
+        "peak_reserved_bytes": "the scripted device reserves nothing",
+        "alloc_retries": "the scripted device has no allocator",
+    }
+
+    def __init__(self, script: Mapping[str, Any], run: int) -> None:
+        self._script = script
+        self._run = run
+        self._test: Mapping[str, Any] = {}
+        self._clock_ns = 0
+        self._steps = 0
+
+    @classmethod
+    def read(cls, path: str, run: int) -> ScriptedDevice:
+        """Read the script; raise ``UsageError`` where it is no JSON object."""
+        try:
+            script = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            msg = f"GPUPERF_SCRIPT={path}: expected a JSON object, found {error}"
+            raise UsageError(msg) from None
+        return cls(script, run)
+
+    def environment(self) -> Environment:
+        name = self._script.get("hardware", "")
+        software = self._of_run(self._script.get("software", {"torch": "2.13.0"}))
+        return Environment(
+            hardware=Hardware(kind=self.kind, name=name), software=software
+        )
+
+    def preflight(self) -> None:
+        """Nothing can be wrong with a script."""
+
+    def prepare(self, step: Step, test: str) -> Step:
+        name = test.rpartition("::")[2]
+        self._test = self._script.get(name) or self._script.get("*", {})
+        self._steps = 0
+
+        def scripted(*arguments: object) -> object:
+            self._clock_ns += round(self._next_ms() * 1e6)
+            return step(*arguments)
+
+        return scripted
+
+    def _next_ms(self) -> float:
+        self._steps += 1
+        step_ms = float(self._value("step_ms", 10.0))
+        if self._steps == 1:
+            return float(self._value("first_ms", step_ms))
+        return step_ms * float(self._value("growth", 1.0)) ** self._steps
+
+    def _value(self, name: str, default: object) -> Any:
+        return self._of_run(self._test.get(name, default))
+
+    def _of_run(self, value: Any) -> Any:
+        return (
+            value[min(self._run, len(value) - 1)] if isinstance(value, list) else value
+        )
+
+    def synchronize(self) -> None:
+        """A script is always in step."""
+
+    def now_ns(self) -> int:
+        return self._clock_ns
+
+    def process_ns(self) -> int:
+        return self._clock_ns
+
+    def waiting_ns(self) -> int:
+        return round(self._clock_ns * float(self._value("waiting", 0.0)))
+
+    def record_event(self) -> object:
+        return None
+
+    def span_ms(self, start: object, end: object) -> float | None:  # noqa: ARG002
+        return None
+
+    def settling(self) -> tuple[int, ...]:
+        return ()
+
+    def disturbance(self) -> str | None:
+        reason: str | None = self._value("disturbance", None)
+        return reason
+
+    def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
+        step(*arguments)
+        peak_bytes = round(float(self._value("mem_mb", 100.0)) * MIB)
+        return MemoryReading(exact={"peak_allocated_bytes": peak_bytes}, end_bytes=0)
+
+    def profile(
+        self, step: Step, batches: Sequence[Sequence[object]]
+    ) -> Sequence[TraceEvent]:
+        events: list[TraceEvent] = []
+        for arguments in batches:
+            start_us = self._clock_ns / 1e3
+            step(*arguments)
+            events.append(_event("user_annotation", STEP_RANGE, start_us, 1000.0))
+            events.extend(_sync_events(int(self._value("syncs", 0)), start_us))
+        return events
+
+
+def _sync_events(count: int, start_us: float) -> list[TraceEvent]:
+    events: list[TraceEvent] = []
+    for index in range(count):
+        at_us = start_us + 1 + 10 * index
+        marker = f"{SYNC_MARKER}train.py|{12 + index}|step"
+        events.append(_event("user_annotation", marker, at_us, 5.0))
+        events.append(_event("cpu_op", "aten::_local_scalar_dense", at_us + 1, 3.0))
+    return events
+
+
+def _event(category: str, name: str, start_us: float, duration_us: float) -> TraceEvent:
+    return {
+        "ph": "X",
+        "cat": category,
+        "name": name,
+        "ts": start_us,
+        "dur": duration_us,
+        "pid": 1,
+        "tid": 1,
+    }

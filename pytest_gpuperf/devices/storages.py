@@ -1,0 +1,35 @@
+"""The memory behind tensors: views and aliases share one storage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+
+def tensors_in(values: Iterable[Any]) -> Iterator[Any]:
+    """Tensors among *values* and in their lists and tuples, as operations nest them."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from tensors_in(value)
+
+
+def storages_of(tensor: Any) -> Iterator[Any]:
+    """The host storages behind *tensor*; none for layouts that hide theirs."""
+    if tensor.device.type != "cpu":
+        return
+    if tensor.layout is torch.sparse_coo:
+        yield tensor._indices().untyped_storage()  # noqa: SLF001, indices() coalesces
+        yield tensor._values().untyped_storage()  # noqa: SLF001
+    elif tensor.layout is torch.strided:
+        yield tensor.untyped_storage()
+
+
+def key_of(storage: Any) -> int:
+    """Address of the storage's implementation, unique while it lives."""
+    key: int = storage._cdata  # noqa: SLF001, data_ptr() is the same for all empty ones
+    return key

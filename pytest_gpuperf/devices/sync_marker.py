@@ -1,0 +1,39 @@
+"""A location as the name of a range, and back.
+
+Kineto loses names that are not printable ASCII, and a quotation mark in one breaks its
+JSON, so a marker is percent-encoded.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import quote
+from urllib.parse import unquote
+
+from ..model.finding import Location
+from .protocol import SYNC_MARKER
+
+
+PLAIN: Final = "/:<> "
+"""Characters that need no code, beside letters and digits."""
+
+PARTS: Final = 3
+
+
+def marker_of(location: Location | None) -> str:
+    """Return the range's name: the prefix, then ``file|line|function``."""
+    if location is None:
+        return SYNC_MARKER
+    parts = (location.file, str(location.line), location.function)
+    return SYNC_MARKER + "|".join(
+        quote(part, safe=PLAIN, errors="surrogateescape") for part in parts
+    )
+
+
+def location_in(marker: str) -> Location | None:
+    """Return what ``marker_of`` was given; ``None`` for a name that is not whole."""
+    parts = marker.removeprefix(SYNC_MARKER).split("|")
+    if len(parts) != PARTS or not parts[1].isdigit():
+        return None
+    file, line, function = (unquote(p, errors="surrogateescape") for p in parts)
+    return Location(file=file, line=int(line), function=function)

@@ -1,0 +1,188 @@
+"""What only a real GPU can answer about the cuda device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+import torch
+from pytest_gpuperf.probes.syncs import find_syncs
+
+from pytest_gpuperf.devices.cuda import CudaDevice
+from pytest_gpuperf.devices.nvml import open_nvml
+from pytest_gpuperf.devices.protocol import Step
+
+
+pytestmark = pytest.mark.gpu
+
+ROUND_MS = 1000.0
+MIB = 2**20
+
+
+@pytest.fixture
+def device() -> CudaDevice:
+    return CudaDevice.open()
+
+
+def gemm() -> Step:
+    """Make a step whose time the GPU decides."""
+    a = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
+    out = torch.empty_like(a)
+    return lambda: torch.matmul(a, a, out=out)
+
+
+def host_and_span_ms(device: CudaDevice, step: Step, steps: int) -> tuple[float, float]:
+    device.synchronize()
+    start, start_ns = device.record_event(), device.now_ns()
+    for _ in range(steps):
+        step()
+    end = device.record_event()
+    device.synchronize()
+    host_ms = (device.now_ns() - start_ns) / 1e6
+    span_ms = device.span_ms(start, end)
+    assert span_ms is not None
+    return host_ms, span_ms
+
+
+def steps_for(device: CudaDevice, step: Step, wanted_ms: float) -> int:
+    host_and_span_ms(device, step, 10)
+    pilot_ms, _ = host_and_span_ms(device, step, 10)
+    return max(10, round(wanted_ms / (pilot_ms / 10)))
+
+
+def leaking(kept: list[torch.Tensor]) -> Callable[[], None]:
+    return lambda: kept.append(torch.empty(MIB, dtype=torch.uint8, device="cuda"))
+
+
+def test_events_and_the_host_clock_agree_on_a_long_round(device: CudaDevice) -> None:
+    step = gemm()
+    steps = steps_for(device, step, ROUND_MS)
+
+    host_ms, span_ms = host_and_span_ms(device, step, steps)
+
+    assert host_ms == pytest.approx(span_ms, rel=0.05)
+
+
+def test_a_synchronisation_waits_for_streams_other_than_the_current(
+    device: CudaDevice,
+) -> None:
+    step, other = gemm(), torch.cuda.Stream()
+    steps = steps_for(device, step, ROUND_MS)
+    with torch.cuda.stream(other):
+        for _ in range(steps):
+            step()
+
+    device.synchronize()
+
+    assert other.query()
+
+
+def test_a_planted_item_is_found_by_the_profile(device: CudaDevice) -> None:
+    step = gemm()
+    loss = torch.zeros((), device="cuda")
+
+    def step_with_item() -> float:
+        step()
+        return loss.item()
+
+    step_with_item()
+    found = find_syncs(device.profile(step_with_item, [()] * 3))
+
+    assert found.per_step == 1
+    assert [finding.per_step for finding in found.findings] == [1]
+
+
+def test_a_step_without_a_sync_has_none_in_its_profile(device: CudaDevice) -> None:
+    step = gemm()
+    step()
+
+    assert find_syncs(device.profile(step, [()] * 3)).per_step == 0
+
+
+def test_a_step_that_launches_nothing_is_believed(device: CudaDevice) -> None:
+    trace = device.profile(lambda: None, [()] * 3)
+
+    assert not [event for event in trace if event.get("cat") == "kernel"]
+    assert find_syncs(trace).per_step == 0
+
+
+def test_the_peak_of_a_known_allocation_is_read_within_rounding(
+    device: CudaDevice,
+) -> None:
+    size = 10_000_000
+    torch.cuda.empty_cache()
+    base = torch.cuda.memory_allocated()
+    base_requested = torch.cuda.memory_stats()["requested_bytes.all.current"]
+
+    reading = device.measure_memory(
+        lambda: torch.empty(size, dtype=torch.uint8, device="cuda"), ()
+    )
+
+    assert reading.exact["peak_requested_bytes"] - base_requested == size
+    assert 0 <= reading.exact["peak_allocated_bytes"] - base - size <= MIB
+    assert reading.exact["peak_reserved_bytes"] >= reading.exact["peak_allocated_bytes"]
+    assert reading.exact["alloc_retries"] == 0
+    assert reading.end_bytes == base
+
+
+def test_a_planted_leak_grows_the_bytes_at_the_end_of_each_step(
+    device: CudaDevice,
+) -> None:
+    step = leaking([])
+
+    ends = [device.measure_memory(step, ()).end_bytes for _ in range(4)]
+
+    growths = [after - before for before, after in pairwise(ends)]
+    assert growths == [MIB, MIB, MIB]
+
+
+def test_a_steady_step_ends_with_the_bytes_it_began_with(device: CudaDevice) -> None:
+    step = gemm()
+    step()
+
+    ends = {device.measure_memory(step, ()).end_bytes for _ in range(4)}
+
+    assert len(ends) == 1
+
+
+def test_the_counters_stand_still_for_a_steady_step_and_move_when_memory_grows(
+    device: CudaDevice,
+) -> None:
+    step = gemm()
+    step()
+    steady = device.settling()
+    step()
+    unchanged = device.settling()
+
+    block = torch.empty(512 * MIB, dtype=torch.uint8, device="cuda")
+
+    assert unchanged == steady
+    assert device.settling() != steady
+    del block
+
+
+def test_nvml_found_by_uuid_is_the_gpu_that_torch_names(device: CudaDevice) -> None:
+    uuid = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
+    nvml = open_nvml(uuid)
+
+    assert nvml is not None
+    assert nvml.name() == torch.cuda.get_device_name()
+    assert device.environment().hardware.name == torch.cuda.get_device_name()
+
+
+def test_the_driver_s_bytes_hold_the_context_beside_the_reserved_ones(
+    device: CudaDevice,
+) -> None:
+    reading = device.measure_memory(gemm(), ())
+    if "driver_bytes" not in reading.exact:
+        pytest.skip("the driver does not show this process (a container?)")
+
+    assert reading.exact["driver_bytes"] > torch.cuda.memory_reserved()
+
+
+def test_this_process_alone_is_no_disturbance_to_itself(device: CudaDevice) -> None:
+    torch.zeros(1, device="cuda")
+
+    assert str(os.getpid()) not in (device.disturbance() or "")

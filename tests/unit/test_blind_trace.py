@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from pytest_gpuperf.devices.blind_trace import refuse_blind_trace
+from pytest_gpuperf.errors import PreflightError
+
+
+SYNC = {"cat": "cuda_runtime", "name": "cudaDeviceSynchronize"}
+OP = {"cat": "cpu_op", "name": "aten::add"}
+
+
+@pytest.mark.parametrize(
+    ("category", "call"),
+    [
+        ("cuda_runtime", "cudaLaunchKernel"),
+        ("cuda_driver", "cuLaunchKernelEx"),
+        ("cuda_runtime", "cudaGraphLaunch"),
+        ("cuda_runtime", "cudaMemcpyAsync"),
+        ("cuda_runtime", "cudaMemsetAsync"),
+    ],
+)
+def test_a_launch_without_any_work_on_the_gpu_is_refused(
+    category: str, call: str
+) -> None:
+    with pytest.raises(PreflightError) as refusal:
+        refuse_blind_trace([OP, {"cat": category, "name": call}, SYNC])
+
+    assert str(refusal.value) == (
+        f"profiling unavailable: the trace holds {call} and no kernel, because "
+        "another client of CUPTI (nsys, ncu, DCGM) holds the GPU's profiler or a "
+        "driver bug lost its records; run without the other client"
+    )
+
+
+@pytest.mark.parametrize("work", ["kernel", "gpu_memcpy", "gpu_memset"])
+def test_any_work_on_the_gpu_shows_that_the_profiler_sees_it(work: str) -> None:
+    launch = {"cat": "cuda_runtime", "name": "cudaLaunchKernel"}
+
+    assert not blind([launch, {"cat": work, "name": "anything"}, SYNC])
+
+
+def test_a_step_that_launched_nothing_is_believed() -> None:
+    assert not blind([OP, SYNC])
+
+
+def blind(trace: list[dict[str, str]]) -> bool:
+    try:
+        refuse_blind_trace(trace)
+    except PreflightError:
+        return True
+    return False

@@ -1,0 +1,582 @@
+"""The cuda device against a torch and an NVML that are no more than their surface."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_gpuperf.devices import open_device
+from pytest_gpuperf.devices import profiler
+from pytest_gpuperf.devices.cuda import CudaDevice
+from pytest_gpuperf.devices.nvml import Nvml
+from pytest_gpuperf.devices.protocol import MemoryReading
+from pytest_gpuperf.errors import PreflightError
+from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Hardware
+
+
+torch = pytest.importorskip("torch")
+
+UUIDS = ("uuid-of-0", "uuid-of-1")
+ME = os.getpid()
+
+
+class FakeEvent:
+    """An event that remembers when, on the fake GPU's clock, it was recorded."""
+
+    def __init__(self, cuda: FakeCuda) -> None:
+        self.cuda = cuda
+        self.at_ms: float | None = None
+
+    def record(self) -> None:
+        self.at_ms = self.cuda.clock_ms
+
+    def elapsed_time(self, end: FakeEvent) -> float:
+        assert self.at_ms is not None
+        assert end.at_ms is not None
+        return end.at_ms - self.at_ms
+
+
+class FakeCuda:
+    """``torch.cuda`` with an allocator that counts and a log of what was called."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.clock_ms = 0.0
+        self.device = 0
+        self.backend = "native"
+        self.sync_debug_mode = 0
+        self.allocated = 0
+        self.peak = 0
+        self.retries = 0
+
+    def is_available(self) -> bool:
+        return True
+
+    def current_device(self) -> int:
+        return self.device
+
+    def get_device_properties(self, index: int) -> SimpleNamespace:
+        return SimpleNamespace(uuid=UUIDS[index])
+
+    def get_device_name(self) -> str:
+        return "NVIDIA H200"
+
+    def get_sync_debug_mode(self) -> int:
+        return self.sync_debug_mode
+
+    def get_allocator_backend(self) -> str:
+        return self.backend
+
+    def Event(self, *, enable_timing: bool) -> FakeEvent:  # noqa: N802, torch's name
+        assert enable_timing
+        return FakeEvent(self)
+
+    def synchronize(self) -> None:
+        self.calls.append("synchronize")
+
+    def allocate(self, size: int) -> None:
+        self.calls.append("step")
+        self.allocated += size
+        self.peak = max(self.peak, self.allocated)
+
+    def free(self, size: int) -> None:
+        self.allocated -= size
+
+    def reset_peak_memory_stats(self) -> None:
+        self.calls.append("reset peak")
+        self.peak = self.allocated
+
+    def memory_allocated(self) -> int:
+        return self.allocated
+
+    def memory_stats(self) -> dict[str, int]:
+        self.calls.append("stats")
+        return {
+            "allocated_bytes.all.peak": self.peak,
+            "requested_bytes.all.peak": self.peak - 12,
+            "reserved_bytes.all.peak": 4096,
+            "reserved_bytes.all.current": 2048,
+            "num_alloc_retries": self.retries,
+            "num_device_alloc": 3,
+            "segment.all.allocated": 5,
+        }
+
+
+class FakeNvml:
+    """What the driver says of one GPU."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None = "NVIDIA H200",
+        faults: tuple[str, ...] = (),
+        processes: dict[int, int | None] | None = None,
+    ) -> None:
+        self._name = name
+        self._faults = faults
+        self._processes = processes or {}
+
+    def name(self) -> str | None:
+        return self._name
+
+    def settings(self) -> dict[str, str]:
+        return {"driver": "580.95.05", "power limit": "700 W"}
+
+    def throttling(self) -> tuple[str, ...]:
+        return self._faults
+
+    def processes(self) -> dict[int, int | None]:
+        return self._processes
+
+
+def fake_torch(cuda: FakeCuda | None = None, **changes: Any) -> SimpleNamespace:
+    matmul = SimpleNamespace(fp32_precision="tf32")
+    cudnn = SimpleNamespace(
+        version=lambda: 91900,
+        benchmark=True,
+        deterministic=False,
+        conv=SimpleNamespace(fp32_precision="ieee"),
+    )
+    members: dict[str, Any] = {
+        "__version__": "2.13.0+cu130",
+        "cuda": cuda or FakeCuda(),
+        "version": SimpleNamespace(cuda="13.0", hip=None),
+        "backends": SimpleNamespace(cuda=SimpleNamespace(matmul=matmul), cudnn=cudnn),
+        "are_deterministic_algorithms_enabled": lambda: False,
+    }
+    return SimpleNamespace(**{**members, **changes})
+
+
+def device(cuda: FakeCuda | None = None, nvml: FakeNvml | None = None) -> CudaDevice:
+    def nvml_of(_: str) -> Any:
+        return nvml
+
+    return CudaDevice(torch=fake_torch(cuda), nvml_of=nvml_of)
+
+
+def refusal_of(ask: Callable[[], object]) -> str:
+    with pytest.raises(PreflightError) as refusal:
+        ask()
+    return str(refusal.value)
+
+
+def accepted(ask: Callable[[], object]) -> bool:
+    try:
+        ask()
+    except PreflightError:
+        return False
+    return True
+
+
+def absence(torch_like: SimpleNamespace) -> str:
+    torch_like.cuda.is_available = lambda: False
+    with pytest.raises(UsageError) as absent:
+        CudaDevice.of(torch_like)
+    return str(absent.value)
+
+
+# Opening
+
+
+def test_asking_a_machine_without_a_gpu_for_cuda_is_a_usage_error() -> None:
+    if torch.version.cuda is not None:
+        pytest.skip("this torch is built with CUDA")
+
+    with pytest.raises(UsageError) as absent:
+        open_device(DeviceKind.CUDA)
+
+    assert str(absent.value) == (
+        f"--gpuperf-device=cuda was asked for, but torch {torch.__version__} sees "
+        "no CUDA device: install a build of torch with CUDA, or use "
+        "--gpuperf-device=cpu"
+    )
+
+
+def test_hidden_gpus_are_named_as_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+    assert absence(fake_torch()) == (
+        "--gpuperf-device=cuda was asked for, but torch 2.13.0+cu130 sees "
+        "no CUDA device: CUDA_VISIBLE_DEVICES='' hides them all, unset it"
+    )
+
+
+def test_torch_s_own_reason_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> bool:
+        warnings.warn("The NVIDIA driver is too old (Triggered at x.cpp)", stacklevel=1)
+        return False
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    torch_like = fake_torch()
+    torch_like.cuda.is_available = refuse
+
+    with pytest.raises(UsageError) as absent:
+        CudaDevice.of(torch_like)
+
+    assert str(absent.value) == (
+        "--gpuperf-device=cuda was asked for, but torch 2.13.0+cu130 sees "
+        "no CUDA device: The NVIDIA driver is too old"
+    )
+
+
+def test_a_missing_gpu_without_a_known_reason_points_to_nvidia_smi(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    assert absence(fake_torch()) == (
+        "--gpuperf-device=cuda was asked for, but torch 2.13.0+cu130 sees "
+        "no CUDA device: check the driver with nvidia-smi"
+    )
+
+
+def test_a_device_opens_where_torch_sees_one() -> None:
+    torch_like = fake_torch()
+
+    opened = CudaDevice.of(torch_like)
+
+    assert opened == CudaDevice(torch=torch_like)
+    assert (opened.kind, opened.torch_device) == (DeviceKind.CUDA, "cuda")
+
+
+# What it says of itself
+
+
+def test_only_the_cpu_device_s_metric_is_unmeasurable_with_nvml() -> None:
+    assert device(nvml=FakeNvml()).unmeasurable == {
+        "live_peak_bytes": "measured on the cpu device only"
+    }
+
+
+def test_without_nvml_the_driver_s_memory_is_unmeasurable() -> None:
+    assert device().unmeasurable == {
+        "live_peak_bytes": "measured on the cpu device only",
+        "driver_bytes": (
+            "NVML does not know this GPU (no driver library, or no nvidia-ml-py)"
+        ),
+    }
+
+
+def test_nvml_is_asked_for_the_gpu_that_is_current_now() -> None:
+    cuda = FakeCuda()
+    asked: list[str] = []
+
+    def nvml_of(uuid: str) -> Nvml | None:
+        asked.append(uuid)
+        return None
+
+    watched = CudaDevice(torch=fake_torch(cuda), nvml_of=nvml_of)
+    watched.disturbance()
+    cuda.device = 1
+    watched.disturbance()
+
+    assert asked == ["uuid-of-0", "uuid-of-1"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "name"),
+    [
+        (None, "NVIDIA H200"),
+        ("NVIDIA H200", "NVIDIA H200"),
+        ("NVIDIA H200 MIG 3g.71gb", "NVIDIA H200 MIG 3g.71gb"),
+        ("H200", "NVIDIA H200"),
+    ],
+)
+def test_the_hardware_is_torch_s_name_with_a_mig_profile_if_any(
+    seen: str | None, name: str
+) -> None:
+    environment = device(nvml=FakeNvml(name=seen)).environment()
+
+    assert environment.hardware == Hardware(kind=DeviceKind.CUDA, name=name)
+
+
+def test_a_mig_slice_has_baselines_of_its_own() -> None:
+    slice_ = device(nvml=FakeNvml(name="NVIDIA H200 MIG 3g.71gb")).environment()
+
+    assert slice_.hardware.key == "cuda-nvidia-h200-mig-3g-71gb"
+
+
+def test_versions_and_settings_stand_beside_the_hardware(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+
+    software = dict(device(nvml=FakeNvml()).environment().software)
+
+    own = {"torch", "python", "pytest-gpuperf"}
+    assert {k: v for k, v in software.items() if k not in own} == {
+        "cuda": "13.0",
+        "cudnn": "91900",
+        "allocator": "native expandable_segments:True",
+        "cudnn.benchmark": "True",
+        "cudnn.deterministic": "False",
+        "deterministic": "False",
+        "float32 matmul": "tf32",
+        "float32 convolution": "ieee",
+        "driver": "580.95.05",
+        "power limit": "700 W",
+    }
+    assert software["torch"] == torch.__version__
+
+
+def test_torch_before_2_9_says_its_float32_precision_by_flags(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("PYTORCH_ALLOC_CONF", raising=False)
+    monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
+    older = fake_torch()
+    older.backends.cuda.matmul = SimpleNamespace(allow_tf32=False)
+    older.backends.cudnn = SimpleNamespace(
+        version=lambda: 90100, benchmark=False, deterministic=False, allow_tf32=True
+    )
+
+    software = CudaDevice(torch=older, nvml_of=lambda _: None).environment().software
+
+    assert software["float32 matmul"] == "ieee"
+    assert software["float32 convolution"] == "tf32"
+    assert software["allocator"] == "native"
+
+
+# Preflight
+
+
+def test_sync_debug_mode_is_refused() -> None:
+    cuda = FakeCuda()
+    cuda.sync_debug_mode = 1
+
+    assert refusal_of(device(cuda).preflight) == (
+        "torch.cuda's sync debug mode is on, which does extra work at every "
+        "synchronisation: call torch.cuda.set_sync_debug_mode(0) to measure"
+    )
+
+
+def test_an_allocator_without_cache_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")
+
+    assert refusal_of(device().preflight) == (
+        "PYTORCH_NO_CUDA_MEMORY_CACHING turns the caching allocator off, so every "
+        "allocation waits for the GPU and no peak is counted: unset it to measure"
+    )
+
+
+def test_an_allocator_that_counts_nothing_is_refused() -> None:
+    cuda = FakeCuda()
+    cuda.backend = "pluggable"
+
+    assert refusal_of(device(cuda).preflight) == (
+        "a pluggable CUDA allocator is in use, which counts no peak memory: "
+        "measure with torch's own allocator"
+    )
+
+
+def test_the_checks_of_every_device_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    cuda = FakeCuda()
+    cuda.sync_debug_mode = 1
+
+    message = refusal_of(device(cuda).preflight)
+
+    assert message.startswith("CUDA_LAUNCH_BLOCKING=1 ")
+
+
+def test_a_process_is_accepted_once_nothing_is_in_the_way() -> None:
+    cuda = FakeCuda()
+    cuda.sync_debug_mode = 2
+    refusal_of(device(cuda).preflight)
+
+    cuda.sync_debug_mode = 0
+
+    assert accepted(device(cuda).preflight)
+
+
+# Time
+
+
+def test_the_clocks_are_the_monotonic_one_and_the_process_s(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clocks = SimpleNamespace(perf_counter_ns=lambda: 5, process_time_ns=lambda: 3)
+    monkeypatch.setattr("pytest_gpuperf.devices.cuda.time", clocks)
+    monkeypatch.setattr("pytest_gpuperf.devices.cuda.run_queue_wait_ns", lambda: 1)
+    timed = device()
+
+    assert (timed.now_ns(), timed.process_ns(), timed.waiting_ns()) == (5, 3, 1)
+
+
+def test_to_synchronise_is_to_wait_for_the_whole_device() -> None:
+    cuda = FakeCuda()
+
+    device(cuda).synchronize()
+
+    assert cuda.calls == ["synchronize"]
+
+
+def test_a_span_is_the_time_between_two_events() -> None:
+    cuda = FakeCuda()
+    timed = device(cuda)
+
+    start = timed.record_event()
+    cuda.clock_ms = 12.5
+    end = timed.record_event()
+
+    assert timed.span_ms(start, end) == 12.5
+
+
+def test_a_negative_span_is_no_span() -> None:
+    cuda = FakeCuda()
+    timed = device(cuda)
+
+    start = timed.record_event()
+    cuda.clock_ms = -1.0
+    end = timed.record_event()
+
+    assert timed.span_ms(start, end) is None
+
+
+def test_the_step_runs_as_it_is() -> None:
+    def step() -> None: ...
+
+    assert device().prepare(step, "test_a.py::test") is step
+
+
+def test_settling_watches_the_compiler_and_the_allocator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "pytest_gpuperf.devices.cuda.compile_counters", lambda: (1, 2, 2)
+    )
+    cuda = FakeCuda()
+    cuda.retries = 7
+
+    assert device(cuda).settling() == (1, 2, 2, 3, 5, 7, 2048)
+
+
+def test_an_allocator_that_was_never_used_stands_still() -> None:
+    cuda = FakeCuda()
+    cuda.memory_stats = dict  # type: ignore[method-assign]
+
+    assert device(cuda).settling()[-4:] == (0, 0, 0, 0)
+
+
+# Disturbances
+
+
+def test_a_clean_gpu_of_our_own_is_undisturbed() -> None:
+    assert device(nvml=FakeNvml(processes={ME: 5})).disturbance() is None
+
+
+def test_without_nvml_nothing_is_known_to_disturb() -> None:
+    assert device().disturbance() is None
+
+
+def test_throttling_is_a_disturbance_with_its_reasons() -> None:
+    faults = ("hardware slowdown", "hardware thermal slowdown")
+
+    assert device(nvml=FakeNvml(faults=faults)).disturbance() == (
+        "the GPU was throttled by hardware slowdown and hardware thermal slowdown"
+    )
+
+
+def test_other_processes_on_the_gpu_are_a_disturbance() -> None:
+    nvml = FakeNvml(processes={ME: 5, ME + 2: 5, ME + 1: None})
+
+    assert device(nvml=nvml).disturbance() == (
+        f"other processes computed on the GPU (pid {ME + 1}, {ME + 2})"
+    )
+
+
+def test_strangers_are_no_disturbance_where_we_are_not_seen_ourselves() -> None:
+    assert device(nvml=FakeNvml(processes={ME + 1: 5})).disturbance() is None
+
+
+# Memory
+
+
+def test_memory_is_read_around_one_step() -> None:
+    cuda = FakeCuda()
+    cuda.allocated, cuda.peak, cuda.retries = 1000, 9000, 4
+
+    def step(size: int) -> None:
+        cuda.allocate(size)
+        cuda.retries += 2
+        cuda.free(size - 100)
+
+    reading = device(cuda, FakeNvml(processes={ME: 8192})).measure_memory(step, (500,))
+
+    assert cuda.calls == [
+        "synchronize",
+        "reset peak",
+        "stats",
+        "step",
+        "synchronize",
+        "stats",
+    ]
+    assert reading == MemoryReading(
+        exact={
+            "peak_allocated_bytes": 1500,
+            "peak_requested_bytes": 1488,
+            "peak_reserved_bytes": 4096,
+            "alloc_retries": 2,
+            "driver_bytes": 8192,
+        },
+        end_bytes=1100,
+    )
+
+
+@pytest.mark.parametrize(
+    "nvml",
+    [None, FakeNvml(), FakeNvml(processes={ME: None})],
+    ids=["no nvml", "process not seen", "bytes not told"],
+)
+def test_memory_the_driver_does_not_tell_is_left_out(nvml: FakeNvml | None) -> None:
+    reading = device(nvml=nvml).measure_memory(lambda: None, ())
+
+    assert "driver_bytes" not in reading.exact
+    assert reading.exact["alloc_retries"] == 0
+
+
+# Profile
+
+
+def recording(trace: list[dict[str, str]]) -> Callable[..., list[dict[str, str]]]:
+    def record_trace(
+        step: Callable[..., object], batches: Sequence[Sequence[object]], *, cuda: bool
+    ) -> list[dict[str, str]]:
+        assert cuda
+        for arguments in batches:
+            step(*arguments)
+        return trace
+
+    return record_trace
+
+
+def test_the_profile_runs_a_step_a_batch_and_returns_the_trace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trace = [{"cat": "kernel", "name": "gemm"}]
+    monkeypatch.setattr(profiler, "record_trace", recording(trace))
+    seen: list[int] = []
+
+    assert device().profile(seen.append, [(1,), (2,)]) == trace
+    assert seen == [1, 2]
+
+
+def test_a_trace_that_missed_the_kernels_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trace = [{"cat": "cuda_runtime", "name": "cudaLaunchKernel"}]
+    monkeypatch.setattr(profiler, "record_trace", recording(trace))
+
+    assert refusal_of(lambda: device().profile(lambda: None, [()])) == (
+        "profiling unavailable: the trace holds cudaLaunchKernel and no kernel, because "
+        "another client of CUPTI (nsys, ncu, DCGM) holds the GPU's profiler or a "
+        "driver bug lost its records; run without the other client"
+    )

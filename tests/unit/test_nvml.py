@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_gpuperf.devices.nvml import Nvml
+from pytest_gpuperf.devices.nvml import open_nvml
+
+
+GPU = "GPU-11111111-2222-3333-4444-555555555555"
+MIG = "MIG-99999999-2222-3333-4444-555555555555"
+
+
+class NVMLError(Exception):
+    """Stands for every refusal of the driver: no permission, not supported, ..."""
+
+
+class LibraryMismatchError(Exception):
+    """Raised by nvidia-ml-py, outside its own tree, for a driver that is too old."""
+
+
+class FakePynvml(SimpleNamespace):
+    """A library that knows *functions*; handles are UUIDs as bytes."""
+
+    def __init__(self, **functions: object) -> None:
+        super().__init__(
+            NVMLError=NVMLError,
+            nvmlInit=lambda: None,
+            nvmlDeviceGetHandleByUUID=self._handle,
+            **functions,
+        )
+
+    def _handle(self, uuid: bytes) -> bytes:
+        if uuid.decode() in {GPU, MIG}:
+            return uuid
+        raise NVMLError
+
+
+def refuse(*_: object) -> object:
+    raise NVMLError
+
+
+def answers(by_handle: Mapping[str, object]) -> Callable[..., object]:
+    """Make a function of a handle; a handle not named is refused."""
+
+    def function(handle: bytes, *_: object) -> object:
+        if handle.decode() not in by_handle:
+            raise NVMLError
+        return by_handle[handle.decode()]
+
+    return function
+
+
+def nvml(**functions: object) -> Nvml:
+    return Nvml(
+        pynvml=FakePynvml(**functions), instance=GPU.encode(), board=GPU.encode()
+    )
+
+
+def process(pid: int, used: int | None) -> SimpleNamespace:
+    return SimpleNamespace(pid=pid, usedGpuMemory=used)
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
+    return lambda library: monkeypatch.setitem(sys.modules, "pynvml", library)
+
+
+def test_without_nvidia_ml_py_there_is_no_nvml(
+    install: Callable[[Any], None],
+) -> None:
+    install(None)
+
+    assert Nvml.open(GPU) is None
+
+
+def test_without_a_driver_there_is_no_nvml(install: Callable[[Any], None]) -> None:
+    library = FakePynvml()
+    library.nvmlInit = refuse
+    install(library)
+
+    assert Nvml.open(GPU) is None
+
+
+def test_an_unknown_uuid_is_not_mistaken_for_another_gpu(
+    install: Callable[[Any], None],
+) -> None:
+    install(FakePynvml())
+
+    assert Nvml.open("00000000-2222-3333-4444-555555555555") is None
+
+
+@pytest.mark.parametrize("uuid", [GPU, GPU.removeprefix("GPU-")])
+def test_a_gpu_is_found_with_and_without_prefix(
+    install: Callable[[Any], None], uuid: str
+) -> None:
+    library = FakePynvml()
+    install(library)
+
+    found = Nvml.open(uuid)
+
+    assert found == Nvml(pynvml=library, instance=GPU.encode(), board=GPU.encode())
+
+
+@pytest.mark.parametrize("uuid", [MIG, MIG.removeprefix("MIG-")])
+def test_a_mig_instance_is_found_and_its_board_beside_it(
+    install: Callable[[Any], None], uuid: str
+) -> None:
+    parent = answers({MIG: GPU.encode()})
+    library = FakePynvml(nvmlDeviceGetDeviceHandleFromMigDeviceHandle=parent)
+    install(library)
+
+    found = Nvml.open(uuid)
+
+    assert found == Nvml(pynvml=library, instance=MIG.encode(), board=GPU.encode())
+
+
+def test_a_gpu_is_opened_once_a_process(install: Callable[[Any], None]) -> None:
+    install(FakePynvml())
+    open_nvml.cache_clear()
+
+    first = open_nvml(GPU)
+    install(None)
+
+    assert first is not None
+    assert open_nvml(GPU) is first
+    open_nvml.cache_clear()
+
+
+@pytest.mark.parametrize("answer", ["NVIDIA H200", b"NVIDIA H200"])
+def test_texts_are_read_from_new_and_old_libraries(answer: str | bytes) -> None:
+    gpu = nvml(nvmlDeviceGetName=answers({GPU: answer}))
+
+    assert gpu.name() == "NVIDIA H200"
+
+
+def test_a_name_garbled_by_the_driver_is_no_name() -> None:
+    gpu = nvml(nvmlDeviceGetName=lambda _: b"\xf8".decode())
+
+    assert gpu.name() is None
+
+
+def test_a_clean_gpu_shows_no_fault_while_the_power_cap_holds_it() -> None:
+    power_cap, clocks_set, idle = 0x4, 0x2, 0x1
+    reasons = answers({GPU: power_cap | clocks_set | idle})
+
+    assert nvml(nvmlDeviceGetCurrentClocksEventReasons=reasons).throttling() == ()
+
+
+@pytest.mark.parametrize(
+    ("bits", "faults"),
+    [
+        (0x08, ("hardware slowdown",)),
+        (0x20, ("software thermal slowdown",)),
+        (0x40, ("hardware thermal slowdown",)),
+        (0x80, ("power brake",)),
+        (0x4C, ("hardware slowdown", "hardware thermal slowdown")),
+    ],
+)
+def test_each_fault_that_slows_the_clocks_is_named(
+    bits: int, faults: tuple[str, ...]
+) -> None:
+    gpu = nvml(nvmlDeviceGetCurrentClocksEventReasons=answers({GPU: bits}))
+
+    assert gpu.throttling() == faults
+
+
+@pytest.mark.parametrize("newer", [{}, {"nvmlDeviceGetCurrentClocksEventReasons": 0}])
+def test_an_old_library_or_driver_is_asked_by_the_old_name(
+    newer: dict[str, object],
+) -> None:
+    gpu = nvml(
+        **dict.fromkeys(newer, refuse),
+        nvmlDeviceGetCurrentClocksThrottleReasons=answers({GPU: 0x40}),
+    )
+
+    assert gpu.throttling() == ("hardware thermal slowdown",)
+
+
+def test_clocks_that_may_not_be_read_count_as_clean() -> None:
+    assert nvml(nvmlDeviceGetCurrentClocksEventReasons=refuse).throttling() == ()
+
+
+def test_processes_are_listed_with_their_bytes() -> None:
+    running = answers({GPU: [process(7, 2**30), process(8, None)]})
+    gpu = nvml(nvmlDeviceGetComputeRunningProcesses=running)
+
+    assert gpu.processes() == {7: 2**30, 8: None}
+
+
+def test_a_driver_too_old_for_the_list_is_asked_by_the_versioned_name() -> None:
+    def too_old(_: object) -> object:
+        raise LibraryMismatchError
+
+    gpu = nvml(
+        NVMLLibraryMismatchError=LibraryMismatchError,
+        nvmlDeviceGetComputeRunningProcesses=too_old,
+        nvmlDeviceGetComputeRunningProcesses_v2=answers({GPU: [process(7, 5)]}),
+    )
+
+    assert gpu.processes() == {7: 5}
+
+
+def test_processes_that_may_not_be_listed_are_none() -> None:
+    assert nvml(nvmlDeviceGetComputeRunningProcesses=refuse).processes() == {}
+
+
+def test_the_settings_of_the_board_are_text_with_units() -> None:
+    gpu = nvml(
+        nvmlSystemGetDriverVersion=lambda: b"580.95.05",
+        nvmlDeviceGetPowerManagementLimit=answers({GPU: 700_000}),
+        nvmlDeviceGetMaxClockInfo=answers({GPU: 1980}),
+        nvmlDeviceGetEccMode=answers({GPU: [1, 1]}),
+    )
+
+    assert gpu.settings() == {
+        "driver": "580.95.05",
+        "power limit": "700 W",
+        "max SM clock": "1980 MHz",
+        "ECC": "on",
+    }
+
+
+def test_settings_that_cannot_be_read_are_left_out() -> None:
+    gpu = nvml(nvmlDeviceGetEccMode=answers({GPU: [0, 1]}))
+
+    assert gpu.settings() == {"ECC": "off"}
+
+
+def test_a_mig_instance_asks_its_board_for_clocks_and_itself_for_processes() -> None:
+    instance = Nvml(
+        pynvml=FakePynvml(
+            nvmlDeviceGetCurrentClocksEventReasons=answers({GPU: 0x80}),
+            nvmlDeviceGetComputeRunningProcesses=answers({MIG: [process(7, 5)]}),
+        ),
+        instance=MIG.encode(),
+        board=GPU.encode(),
+    )
+
+    assert instance.throttling() == ("power brake",)
+    assert instance.processes() == {7: 5}
