@@ -19,12 +19,17 @@ ENQUEUES: Final = ("Launch", "Memcpy", "Memset")
 """Parts of the names of calls that give the GPU work."""
 
 
+def saw_device_work(trace: Sequence[TraceEvent]) -> bool:
+    """Whether the GPU did anything in *trace*: a kernel, a copy, a fill."""
+    return any(event.get("cat") in DEVICE_WORK for event in trace)
+
+
 def refuse_blind_trace(trace: Sequence[TraceEvent]) -> None:
     """Raise ``PreflightError`` for a trace with work enqueued and none done.
 
     A trace that holds neither is believed: its step launched nothing.
     """
-    if any(event.get("cat") in DEVICE_WORK for event in trace):
+    if saw_device_work(trace):
         return
     calls = [str(e.get("name")) for e in trace if e.get("cat") in HOST_CALLS]
     enqueued = [call for call in calls if any(part in call for part in ENQUEUES)]

@@ -93,6 +93,10 @@ class _Case:
     def tolerated(self, metric: Metric) -> float:
         return self.tolerance.ratios.get(metric.budget or "", metric.tolerance)
 
+    @property
+    def measured_nothing(self) -> bool:
+        return not any(run.times or run.exact for run in self.runs)
+
     def why_missed(self, metric: Metric) -> str | None:
         reasons = (run.missed.get(metric.name) for run in reversed(self.runs))
         return next((reason for reason in reasons if reason), None)
@@ -124,7 +128,7 @@ def _judge_unmeasured(case: _Case, metrics: Sequence[Metric]) -> Iterator[Verdic
     is_asked = case.limit(metric) is not None or bool(case.stored(metric))
     if missed and (is_asked or metric.gated):
         yield Verdict(metric=metric.name, outcome=Outcome.INCONCLUSIVE, because=missed)
-    elif is_asked:
+    elif is_asked or (metric.gated and reason and case.measured_nothing):
         kind = case.runs[-1].environment.hardware.kind.value
         silent = f"the {kind} device does not measure {metric.budget or metric.name}"
         yield _not_judged(metric, reason or silent)

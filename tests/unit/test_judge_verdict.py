@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,7 @@ from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.metric import MIB
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
@@ -202,7 +204,21 @@ def test_one_quantity_is_missed_once_with_the_reason_of_the_stored_metric() -> N
     assert verdicts(run, entry=entry) == [
         ("live_peak_bytes", Outcome.NOT_JUDGED, "the dispatch mode was taken")
     ]
-    assert verdicts(run) == []
+    run = replace(run, exact={"live_peak_bytes": 5})
+
+    assert [metric for metric, _, _ in verdicts(run)] == ["live_peak_bytes"]
+
+
+def test_a_run_that_measured_nothing_says_why_of_each_gated_metric() -> None:
+    why = "the step never touched the GPU"
+    run = measured(unmeasured=dict.fromkeys(METRICS, why))
+
+    assert verdicts(run) == [
+        ("step_ms", Outcome.NOT_JUDGED, why),
+        ("peak_allocated_bytes", Outcome.NOT_JUDGED, why),
+        ("alloc_retries", Outcome.NOT_JUDGED, why),
+        ("syncs", Outcome.NOT_JUDGED, why),
+    ]
 
 
 def test_what_this_run_missed_is_inconclusive_where_it_would_be_gated() -> None:
