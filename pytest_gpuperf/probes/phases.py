@@ -1,0 +1,154 @@
+"""The order of one measurement: each phase disturbs what an earlier one measures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import replace
+from statistics import median
+from typing import Final
+
+from ..devices.blind_trace import saw_device_work
+from ..devices.protocol import Device
+from ..model.environment import DeviceKind
+from ..model.measurement import Distribution
+from ..model.measurement import Measurement
+from ..model.metric import ENQUEUE_MS
+from ..model.metric import LATENCY_MS
+from ..model.metric import METRICS
+from ..model.metric import PROCESS_MS
+from ..model.metric import SPAN_MS
+from ..model.metric import STEP_MS
+from ..model.metric import SYNCS
+from ..model.metric import Kind
+from .deadline import Deadline
+from .latency import Latency
+from .latency import time_isolated_steps
+from .memory import measure_peak
+from .subject import Subject
+from .syncs import find_syncs
+from .timing import Timing
+from .timing import time_rounds
+from .warmup import warm_up
+
+
+PROFILED_STEPS: Final = 3
+
+CONTENTION: Final = 0.1
+"""Share of a run spent waiting for a core above which its times are not blamed on code."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A measurement and what the last step returned."""
+
+    measurement: Measurement
+    result: object
+
+
+def measure(device: Device, subject: Subject, *, test: str, seconds: float) -> Measured:
+    """Run every phase on *subject* and return its measurement.
+
+    *seconds* caps the cost on the device's host clock; phases that no longer fit are
+    left out, and their metrics say so. Raises ``PreflightError``, ``StepError`` and
+    whatever the step raises.
+    """
+    device.preflight()
+    subject = replace(subject, step=device.prepare(subject.step, test))
+    deadline = Deadline.after(seconds, device.now_ns)
+    subject.run_once()
+    measurement = _phases(device, subject, deadline, test)
+    return Measured(measurement=measurement, result=subject.run_once())
+
+
+def _phases(
+    device: Device, subject: Subject, deadline: Deadline, test: str
+) -> Measurement:
+    warmth = warm_up(device, subject, deadline)
+    timing = time_rounds(device, subject, warmth.step_ms, deadline)
+    measurement = Measurement(
+        test=test,
+        environment=device.environment(),
+        times=_times(timing),
+        unmeasured=device.unmeasurable,
+        dirty=tuple(_dirt(timing, warmth.unsteady)),
+    )
+    if not deadline.leaves(warmth.step_ms * PROFILED_STEPS):
+        return _cut_short(measurement)
+    return _disturbing_phases(device, subject, deadline, measurement, warmth.step_ms)
+
+
+def _disturbing_phases(
+    device: Device,
+    subject: Subject,
+    deadline: Deadline,
+    measurement: Measurement,
+    step_ms: float,
+) -> Measurement:
+    latency = time_isolated_steps(device, subject, step_ms, deadline)
+    peak = measure_peak(device, subject, step_ms, deadline)
+    batches = [subject.arguments() for _ in range(PROFILED_STEPS)]
+    events = device.profile(subject.step, batches)
+    if device.kind is DeviceKind.CUDA and not saw_device_work(events):
+        return _untouched(measurement)
+    syncs = find_syncs(events)
+    return replace(
+        measurement,
+        times={**measurement.times, **_isolated_times(latency, measurement)},
+        exact={**peak, SYNCS.name: syncs.per_step},
+        findings=syncs.findings,
+    )
+
+
+def _times(timing: Timing) -> Mapping[str, Distribution]:
+    rounds = timing.rounds
+    times = {
+        STEP_MS.name: Distribution.of([r.step_ms for r in rounds]),
+        PROCESS_MS.name: Distribution.of([r.process_ms for r in rounds]),
+    }
+    spans = [r.span_ms for r in rounds if r.span_ms is not None]
+    if spans:
+        times[SPAN_MS.name] = Distribution.of(spans)
+    return times
+
+
+def _isolated_times(
+    latency: Latency, measurement: Measurement
+) -> Mapping[str, Distribution]:
+    times = {LATENCY_MS.name: Distribution.of(latency.latency_ms)}
+    if SPAN_MS.name in measurement.times:  # else nothing is enqueued, it just runs
+        times[ENQUEUE_MS.name] = Distribution.of(latency.enqueue_ms)
+    return times
+
+
+def _dirt(timing: Timing, unsteady: str | None) -> list[str]:
+    reasons = [*timing.dirty]
+    if unsteady:
+        reasons.append(unsteady)
+    shares = [r.waiting_share for r in timing.rounds if r.waiting_share is not None]
+    if shares and median(shares) > CONTENTION:
+        share = f"{median(shares):.0%}"
+        reasons.append(f"the process waited for a core {share} of the time")
+    return reasons
+
+
+def _untouched(measurement: Measurement) -> Measurement:
+    """A step that ran on the host alone must not look clean."""
+    reason = "the step never touched the GPU"
+    return replace(
+        measurement,
+        times={},
+        exact={},
+        unmeasured=dict.fromkeys(METRICS, reason),
+    )
+
+
+def _cut_short(measurement: Measurement) -> Measurement:
+    reason = "the time cap was reached before this phase; raise --gpuperf-seconds"
+    missed = {
+        metric.name: reason
+        for metric in METRICS.values()
+        if (metric.kind is Kind.EXACT or metric is LATENCY_MS)
+        and metric.name not in measurement.unmeasured
+    }
+    return replace(measurement, missed=missed)

@@ -1,0 +1,135 @@
+"""Timed rounds: N steps between two synchronisations, no synchronisation inside.
+
+PYTEST_DONT_REWRITE
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from dataclasses import field
+from math import ceil
+from typing import Final
+
+from ..devices.protocol import Device
+from .deadline import Deadline
+from .subject import Subject
+
+
+ROUNDS: Final = 20
+LEAST_ROUNDS: Final = 5
+ROUND_MS: Final = 10.0
+LONG_STEP_MS: Final = 100.0
+"""Above it a run times ``LEAST_ROUNDS`` rounds of one step."""
+
+MOST_REPEATS: Final = 3
+"""Disturbed rounds that are repeated before the run is called dirty."""
+
+MOST_REDONE: Final = 2
+"""Times the phase is done again because a compile or an allocation happened in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One timed block of steps; times are milliseconds a step."""
+
+    step_ms: float
+    process_ms: float
+    span_ms: float | None
+    waiting_share: float | None
+    disturbance: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """The clean rounds of a run and why its times may be blamed on the machine."""
+
+    rounds: tuple[Round, ...]
+    dirty: tuple[str, ...] = field(default=())
+
+
+def time_rounds(
+    device: Device, subject: Subject, step_ms: float, deadline: Deadline
+) -> Timing:
+    """Time up to ``ROUNDS`` rounds of a step that takes about *step_ms*."""
+    for _ in range(MOST_REDONE):
+        before = device.settling()
+        timing = _time_phase(device, subject, step_ms, deadline)
+        if device.settling() == before or not deadline.leaves(step_ms):
+            return timing
+    moved = "compile or allocator counters moved while the step was timed"
+    return Timing(rounds=timing.rounds, dirty=(*timing.dirty, moved))
+
+
+def _time_phase(
+    device: Device, subject: Subject, step_ms: float, deadline: Deadline
+) -> Timing:
+    steps = _steps_a_round(subject, step_ms)
+    wanted = LEAST_ROUNDS if step_ms > LONG_STEP_MS else ROUNDS
+    clean: list[Round] = []
+    disturbed: list[Round] = []
+    with _no_garbage_collection():
+        while len(clean) < wanted and len(disturbed) <= MOST_REPEATS:
+            if clean and not deadline.leaves(step_ms * steps):
+                break
+            measured = time_round(device, subject, steps)
+            (disturbed if measured.disturbance else clean).append(measured)
+    return Timing(
+        rounds=tuple(clean or disturbed), dirty=tuple(_dirt(clean, disturbed, wanted))
+    )
+
+
+def _steps_a_round(subject: Subject, step_ms: float) -> int:
+    steps = ceil(ROUND_MS / step_ms) if step_ms > 0 else 1
+    return subject.most_steps(max(1, steps))
+
+
+def _dirt(clean: list[Round], disturbed: list[Round], wanted: int) -> Iterator[str]:
+    if len(disturbed) > MOST_REPEATS:
+        yield disturbed[-1].disturbance or ""
+    elif len(clean) < min(wanted, LEAST_ROUNDS):
+        yield f"the time cap left room for {len(clean)} of {wanted} rounds"
+
+
+def time_round(device: Device, subject: Subject, steps: int) -> Round:
+    """Time *steps* steps. The loop does nothing but call the step."""
+    batch, step = subject.batch(steps), subject.step
+    disturbed_before = device.disturbance()
+    device.synchronize()
+    start_event = device.record_event()
+    waiting_ns, process_ns = device.waiting_ns(), device.process_ns()
+    start_ns = device.now_ns()
+    for arguments in batch:
+        step(*arguments)
+    end_event = device.record_event()
+    device.synchronize()
+    wall_ns = device.now_ns() - start_ns
+    process_ns = device.process_ns() - process_ns
+    span_ms = device.span_ms(start_event, end_event)
+    return Round(
+        step_ms=wall_ns / steps / 1e6,
+        process_ms=process_ns / steps / 1e6,
+        span_ms=None if span_ms is None else span_ms / steps,
+        waiting_share=_share(waiting_ns, device.waiting_ns(), wall_ns),
+        disturbance=disturbed_before or device.disturbance(),
+    )
+
+
+def _share(before_ns: int | None, after_ns: int | None, wall_ns: int) -> float | None:
+    if before_ns is None or after_ns is None or wall_ns <= 0:
+        return None
+    return (after_ns - before_ns) / wall_ns
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

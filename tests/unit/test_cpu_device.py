@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.devices import cpu
+from pytest_gpuperf.devices.cpu import CpuDevice
+from pytest_gpuperf.errors import PreflightError
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.probes.syncs import find_syncs
+
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(autouse=True)
+def threads_as_before() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def device() -> CpuDevice:
+    return CpuDevice()
+
+
+def test_it_is_the_cpu(device: CpuDevice) -> None:
+    assert (device.kind, device.torch_device) == (DeviceKind.CPU, "cpu")
+
+
+def test_one_thread_is_the_default() -> None:
+    torch.set_num_threads(2)
+
+    CpuDevice()
+
+    assert torch.get_num_threads() == 1
+
+
+def test_more_threads_can_be_asked_for() -> None:
+    device = CpuDevice(threads=2)
+
+    assert torch.get_num_threads() == 2
+    assert device.environment().software["threads"] == "2"
+
+
+def test_its_hardware_is_the_model_and_the_usable_cores(
+    device: CpuDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu, "cpu_model", lambda: "AMD EPYC 9654 96-Core Processor")
+    monkeypatch.setattr(cpu, "usable_cores", lambda: 4)
+
+    hardware = device.environment().hardware
+
+    assert hardware.key == "cpu-amd-epyc-9654-96-core-processor-4-cores"
+
+
+def test_its_software_is_named(device: CpuDevice) -> None:
+    assert sorted(device.environment().software) == [
+        "pytest-gpuperf",
+        "python",
+        "threads",
+        "torch",
+    ]
+
+
+def test_what_needs_a_cuda_allocator_is_not_measured(device: CpuDevice) -> None:
+    reason = "the cpu device has no CUDA allocator"
+
+    assert device.unmeasurable == {
+        "peak_allocated_bytes": reason,
+        "peak_reserved_bytes": reason,
+        "alloc_retries": reason,
+    }
+
+
+def test_a_state_in_which_nothing_can_be_read_is_refused(
+    device: CpuDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+
+    with pytest.raises(PreflightError) as refused:
+        device.preflight()
+
+    assert str(refused.value).startswith("CUDA_LAUNCH_BLOCKING=1 makes the host wait")
+
+
+def test_there_is_no_queue_no_event_and_no_disturbance(device: CpuDevice) -> None:
+    def step() -> None:
+        pass
+
+    device.synchronize()
+
+    assert device.prepare(step, "test_it") is step
+    assert device.record_event() is None
+    assert device.span_ms(None, None) is None
+    assert device.disturbance() is None
+
+
+def test_its_clocks_are_those_of_the_host(
+    device: CpuDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: 11)
+    monkeypatch.setattr(time, "process_time_ns", lambda: 22)
+    monkeypatch.setattr(cpu, "run_queue_wait_ns", lambda: 33)
+
+    assert (device.now_ns(), device.process_ns(), device.waiting_ns()) == (11, 22, 33)
+
+
+def test_it_settles_when_compiling_does(
+    device: CpuDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pytest_gpuperf.devices import compile_counters
+
+    monkeypatch.setattr(compile_counters, "compile_counters", lambda: (3, 2, 1))
+
+    assert device.settling() == (3, 2, 1)
+
+
+def test_its_memory_is_what_lives(device: CpuDevice) -> None:
+    reading = device.measure_memory(lambda x: x * 2, [torch.ones(1000)])
+
+    assert reading.exact == {"live_peak_bytes": 8000}
+
+
+def test_its_profile_shows_the_waits_a_gpu_would_have(device: CpuDevice) -> None:
+    def step(x: torch.Tensor) -> float:
+        return float(x.sum())
+
+    syncs = find_syncs(device.profile(step, [(torch.ones(3),), (torch.ones(3),)]))
+
+    line = step.__code__.co_firstlineno + 1
+    assert syncs.per_step == 1
+    assert [str(f.location) for f in syncs.findings] == [f"{__file__}:{line} in step"]
+
+
+def test_a_machine_with_cpuinfo_is_named_by_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(
+        "processor\t: 0\nmodel name\t: AMD EPYC  \nmodel name\t: other\n"
+    )
+    monkeypatch.setattr(cpu, "CPUINFO", cpuinfo)
+
+    assert cpu.cpu_model() == "AMD EPYC"
+
+
+def answer(text: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.CompletedProcess([], 0, stdout=text)
+
+
+def test_a_mac_is_named_by_sysctl(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(cpu, "CPUINFO", tmp_path / "none")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: answer("Apple M3 Pro\n"))
+
+    assert cpu.cpu_model() == "Apple M3 Pro"
+
+
+@pytest.mark.parametrize(("processor", "named"), [("arm", "arm"), ("", "cpu")])
+def test_any_other_machine_is_named_by_its_processor(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, processor: str, named: str
+) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("CPU architecture: 8\n")
+    monkeypatch.setattr(cpu, "CPUINFO", cpuinfo)
+    monkeypatch.setattr(cpu, "SYSCTL", str(tmp_path / "none"))
+    monkeypatch.setattr(cpu.platform, "processor", lambda: processor)
+
+    assert cpu.cpu_model() == named
+
+
+def test_cores_are_those_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu.os, "sched_getaffinity", lambda _: {0, 5}, raising=False)
+
+    assert cpu.usable_cores() == 2
+
+
+@pytest.mark.parametrize(("count", "usable"), [(8, 8), (None, 1)])
+def test_cores_are_counted_where_there_is_no_affinity(
+    monkeypatch: pytest.MonkeyPatch, count: int | None, usable: int
+) -> None:
+    monkeypatch.delattr(cpu.os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(cpu.os, "cpu_count", lambda: count)
+
+    assert cpu.usable_cores() == usable
+
+
+COMPILED = """
+import torch
+from pytest_gpuperf.devices.cpu import CpuDevice
+
+runs = []
+
+def counting(graph, inputs):
+    def run(*args):
+        runs.append("compiled")
+        return graph.forward(*args)
+    return run
+
+@torch.compile(backend=counting)
+def step(x):
+    return (x * 2).sum()
+
+x = torch.ones(1000)
+device = CpuDevice()
+step(x)
+before, counters = len(runs), device.settling()
+device.measure_memory(step, [x])
+device.profile(step, [(x,)])
+during = len(runs) - before
+step(x), step(x)
+print(before, during, len(runs) - before - during, device.settling() == counters)
+"""
+
+
+def test_a_compiled_step_runs_eagerly_while_watched_and_compiled_afterwards() -> None:
+    printed = subprocess.run(
+        [sys.executable, "-c", COMPILED], capture_output=True, text=True, check=True
+    ).stdout
+
+    assert printed == "1 0 2 True\n"
+
+
+NOT_COMPILED = """
+import sys
+import torch
+from pytest_gpuperf.devices.cpu import CpuDevice
+from pytest_gpuperf.devices.host_syncs import mark_syncs
+
+x = torch.ones(10)
+CpuDevice().measure_memory(lambda: x.sum().item(), [])
+mark_syncs(lambda: x.sum().item())()
+print("torch._dynamo" in sys.modules)
+"""
+
+
+def test_our_modes_do_not_load_dynamo_for_a_step_that_never_compiled() -> None:
+    """torch.profiler itself does."""
+    printed = subprocess.run(
+        [sys.executable, "-c", NOT_COMPILED], capture_output=True, text=True, check=True
+    ).stdout
+
+    assert printed == "False\n"

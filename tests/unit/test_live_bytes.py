@@ -1,0 +1,260 @@
+"""Sizes by hand: a float32 tensor of 1000 elements has 4000 bytes."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+
+torch = pytest.importorskip("torch")
+
+from pytest_gpuperf.devices.live_bytes import read_live_bytes  # noqa: E402, after the skip
+
+
+def peak_bytes(step: Callable[..., object], *arguments: object) -> int:
+    return read_live_bytes(step, arguments).exact["live_peak_bytes"]
+
+
+def test_results_that_live_at_once_add_up() -> None:
+    def step() -> None:
+        ones = torch.ones(1000)
+        twice = ones * 2
+        del ones, twice
+
+    assert peak_bytes(step) == 8000
+
+
+def test_results_that_live_one_after_the_other_do_not() -> None:
+    def step() -> None:
+        for _ in range(5):
+            torch.ones(1000)
+
+    assert peak_bytes(step) == 4000
+
+
+def test_what_the_step_reads_was_alive_from_its_start() -> None:
+    batch = torch.ones(1000)
+
+    def step(x: torch.Tensor) -> None:
+        torch.ones(3000)
+        x.sum()
+
+    assert peak_bytes(step, batch) == 12_000 + 4000
+
+
+def test_what_the_step_does_not_use_is_not_counted() -> None:
+    unused = torch.ones(1000)
+
+    assert peak_bytes(lambda: torch.ones(10)) == 40
+    assert unused.numel() == 1000
+
+
+def test_views_and_aliases_count_once() -> None:
+    base = torch.ones(1000)
+
+    def step() -> None:
+        views = [base[:500], base.view(10, 100), base.detach(), base.t()]
+        del views
+
+    assert peak_bytes(step) == 4000
+
+
+def test_the_whole_storage_behind_a_view_counts() -> None:
+    view = torch.ones(1000)[:10]
+
+    assert peak_bytes(view.neg_) == 4000
+
+
+def test_old_gradients_count_until_they_are_let_go() -> None:
+    """``zero_grad`` dispatches nothing: the gradients are seen as they die."""
+    weight = torch.nn.Parameter(torch.ones(1000))
+    optimizer = torch.optim.SGD([weight])
+
+    def zero_first() -> None:
+        optimizer.zero_grad()
+        (weight * 2).sum().backward()
+
+    def zero_last() -> None:
+        loss = (weight * 2).sum()
+        optimizer.zero_grad()
+        loss.backward()
+
+    zero_first()
+
+    assert peak_bytes(zero_first) == 4000 + 4000 + 8
+    assert peak_bytes(zero_last) == 4000 + 4000 + 4000 + 4
+
+
+def test_an_old_gradient_adds_to_what_lived_beside_it() -> None:
+    weight = torch.nn.Parameter(torch.ones(1000))
+    weight.grad = torch.ones(1000)
+
+    def step() -> None:
+        torch.ones(500)
+        weight.grad = None
+        torch.ones(700)
+
+    assert peak_bytes(step) == 4000 + 2000
+
+
+def test_a_gradient_that_python_never_saw_is_known() -> None:
+    weight = torch.nn.Parameter(torch.ones(1000))
+    weight.sum().backward()
+
+    def step() -> None:
+        torch.ones(500)
+        weight.grad = None
+
+    assert peak_bytes(step) == 4000 + 2000
+
+
+def test_memory_born_outside_torch_counts_from_its_first_use() -> None:
+    def step() -> None:
+        for _ in range(10):
+            torch.frombuffer(bytearray(4000), dtype=torch.uint8).neg_()
+
+    assert peak_bytes(step) == 4000
+
+
+def test_a_storage_that_grows_counts_its_growth() -> None:
+    def step() -> None:
+        torch.empty(0).resize_(1000)
+
+    assert peak_bytes(step) == 4000
+
+
+def test_a_storage_that_was_shrunk_counts_what_is_left() -> None:
+    def step() -> None:
+        first = torch.ones(1000)
+        first.untyped_storage().resize_(400)
+        first.detach()
+        second = torch.ones(1000)
+        del first, second
+
+    assert peak_bytes(step) == 4400
+
+
+def test_an_old_storage_that_grows_is_not_counted_twice() -> None:
+    buffer = torch.ones(1000)
+
+    assert peak_bytes(lambda: buffer.resize_(2000)) == 8000
+
+
+def test_a_sparse_gradient_counts_its_indices_and_values() -> None:
+    def step() -> None:
+        indices, values = torch.zeros(1, 100, dtype=torch.int64), torch.ones(100)
+        matrix = torch.sparse_coo_tensor(
+            indices, values, (1000,), check_invariants=False
+        )
+        del indices, values, matrix
+
+    assert peak_bytes(step) == 800 + 400
+
+
+def test_tensors_in_lists_are_seen() -> None:
+    parts = [torch.ones(1000), torch.ones(500)]
+
+    assert peak_bytes(lambda: torch.cat(parts)) == 2 * 6000
+
+
+def test_meta_tensors_have_no_bytes() -> None:
+    assert peak_bytes(lambda: torch.ones(1000, device="meta") * 2) == 0
+
+
+def test_the_parts_of_a_composite_operation_are_seen_in_inference_mode() -> None:
+    weight = torch.ones(20, 10)
+
+    def step() -> None:
+        with torch.inference_mode():
+            torch.nn.functional.linear(torch.ones(5, 10), weight)
+
+    assert peak_bytes(step) == 800 + 200 + 400
+
+
+def test_a_leak_grows_the_bytes_at_the_end() -> None:
+    kept: list[torch.Tensor] = []
+
+    def step() -> None:
+        kept.append(torch.ones(1000))
+
+    ends = [read_live_bytes(step, ()).end_bytes for _ in range(3)]
+
+    assert [ends[1] - ends[0], ends[2] - ends[1]] == [4000, 4000]
+
+
+def test_a_cycle_of_the_step_lives_until_its_end() -> None:
+    """Collections are off inside: when they come would be chance."""
+
+    def step() -> None:
+        for _ in range(3):
+            cycle: list[object] = [torch.ones(1000)]
+            cycle.append(cycle)
+            del cycle
+
+    assert peak_bytes(step) == 12_000
+
+
+@pytest.mark.parametrize("was_enabled", [True, False])
+def test_garbage_collection_is_as_it_was(*, was_enabled: bool) -> None:
+    (gc.enable if was_enabled else gc.disable)()
+    try:
+        peak_bytes(lambda: torch.ones(1))
+
+        assert gc.isenabled() is was_enabled
+    finally:
+        gc.enable()
+
+
+def test_a_step_that_raises_leaves_no_mode_and_no_switch_behind() -> None:
+    def step() -> None:
+        msg = "the data ran out"
+        raise RuntimeError(msg)
+
+    with pytest.raises(RuntimeError, match="the data ran out"):
+        peak_bytes(step)
+
+    assert gc.isenabled()
+    assert not torch.utils._python_dispatch._get_current_dispatch_mode_stack()
+
+
+TRAINING = """
+import sys
+import torch
+from pytest_gpuperf.devices.live_bytes import read_live_bytes
+
+torch.set_num_threads(int(sys.argv[1]))
+model = torch.nn.Sequential(
+    torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.LazyLinear(5)
+)
+x, y = torch.randn(4, 3, 16, 16), torch.randint(5, (4,))
+model(x)
+optimizer = torch.optim.AdamW(model.parameters())
+
+def step():
+    optimizer.zero_grad()
+    torch.nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+
+step()
+print([read_live_bytes(step, ()).exact["live_peak_bytes"] for _ in range(3)])
+"""
+
+
+def test_the_peak_is_the_same_in_every_process_and_with_any_number_of_threads() -> None:
+    printed = [
+        subprocess.run(
+            [sys.executable, "-c", TRAINING, threads],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for threads in ("1", "1", "2")
+    ]
+    (first, *others) = eval(printed[0])  # noqa: S307, our own list of numbers
+
+    assert printed[1:] == printed[:-1]
+    assert others == [first, first]

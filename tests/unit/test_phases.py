@@ -1,0 +1,137 @@
+"""One measurement: every phase in order, on scripted times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from scripted_steps import Clockwork
+
+from pytest_gpuperf.devices.protocol import Step
+from pytest_gpuperf.devices.protocol import TraceEvent
+from pytest_gpuperf.devices.scripted import ScriptedDevice
+from pytest_gpuperf.errors import StepError
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.metric import METRICS
+from pytest_gpuperf.probes.phases import measure
+from pytest_gpuperf.probes.subject import Subject
+from pytest_gpuperf.probes.subject import subject_of
+
+
+def test_a_measurement_holds_times_memory_syncs_and_where_they_were_read() -> None:
+    device = ScriptedDevice({"step": {"step_ms": 4.0, "mem_mb": 2, "syncs": 1}}, run=0)
+
+    measured = measure(device, Subject(step=lambda: 7), test="a.py::step", seconds=60)
+
+    measurement = measured.measurement
+    assert measured.result == 7
+    assert {name: t.q50 for name, t in measurement.times.items()} == {
+        "step_ms": 4.0,
+        "process_ms": 4.0,
+        "latency_ms": 4.0,
+    }
+    assert measurement.exact == {"peak_allocated_bytes": 2 * 2**20, "syncs": 1}
+    assert str(measurement.findings[0].location) == "train.py:12 in step"
+    assert measurement.environment.hardware.key == "scripted"
+    assert measurement.dirty == ()
+
+
+def test_each_run_plays_its_own_value_and_the_last_one_holds_on() -> None:
+    script = {"step": {"step_ms": [4.0, 5.0]}}
+
+    times = [
+        measure(ScriptedDevice(script, run), Subject(step=int), test="step", seconds=60)
+        .measurement.times["step_ms"]
+        .q50
+        for run in range(3)
+    ]
+
+    assert times == [4.0, 5.0, 5.0]
+
+
+def test_a_contended_run_is_dirty() -> None:
+    device = ScriptedDevice({"step": {"waiting": 0.3}}, run=0)
+
+    measured = measure(device, Subject(step=int), test="step", seconds=60)
+
+    assert measured.measurement.dirty == (
+        "the process waited for a core 30% of the time",
+    )
+
+
+def test_the_time_cap_cuts_the_later_phases_and_each_metric_says_so() -> None:
+    device = Clockwork(lambda _: 30_000.0)
+
+    measured = measure(device, Subject(step=device.step), test="step", seconds=60)
+
+    measurement = measured.measurement
+    cut = "the time cap was reached before this phase; raise --gpuperf-seconds"
+    assert measurement.times["step_ms"].q50 == 30_000.0
+    assert measurement.exact == {}
+    assert measurement.missed["syncs"] == cut
+    assert measurement.missed["latency_ms"] == cut
+    assert set(measurement.missed) <= set(METRICS)
+    assert device.now_ns() < 200e9
+
+
+@pytest.mark.parametrize("raising_call", [1, 17])
+def test_what_the_step_raises_comes_out(raising_call: int) -> None:
+    device = Clockwork(lambda _: 1.0)
+
+    def step() -> None:
+        device.step()
+        if device.steps == raising_call:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        measure(device, Subject(step=step), test="step", seconds=60)
+
+    assert device.steps == raising_call
+
+
+def test_a_step_that_is_no_function_is_refused_by_its_type() -> None:
+    with pytest.raises(StepError) as caught:
+        subject_of([1])
+
+    assert str(caught.value) == (
+        "gpuperf(step): expected a function, found [1] of type list; pass the "
+        "function itself, without calling it"
+    )
+
+
+def test_an_awaitable_is_refused_and_closed() -> None:
+    async def step() -> None:
+        """Never run."""
+
+    with pytest.raises(StepError) as caught:
+        Subject(step=step).run_once()
+
+    assert "the step returned a coroutine" in str(caught.value)
+
+
+class OnCuda(ScriptedDevice):
+    """Claims to be a GPU; its trace holds what it is told."""
+
+    kind = DeviceKind.CUDA
+
+    def __init__(self, category: str) -> None:
+        super().__init__({}, run=0)
+        self._category = category
+
+    def profile(
+        self, step: Step, batches: Sequence[Sequence[object]]
+    ) -> Sequence[TraceEvent]:
+        events = super().profile(step, batches)
+        return [*events, {**events[0], "cat": self._category, "name": "sgemm"}]
+
+
+def test_a_step_that_never_touched_the_gpu_is_not_measured_at_all() -> None:
+    step = Subject(step=int)
+
+    idle = measure(OnCuda("cpu_op"), step, test="step", seconds=60).measurement
+    busy = measure(OnCuda("kernel"), step, test="step", seconds=60).measurement
+
+    assert (idle.times, idle.exact) == ({}, {})
+    assert set(idle.unmeasured) == set(METRICS)
+    assert set(idle.unmeasured.values()) == {"the step never touched the GPU"}
+    assert busy.exact["syncs"] == 0

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from pytest_gpuperf.errors import PreflightError
+from pytest_gpuperf.errors import StepError
+
+
+torch = pytest.importorskip("torch")
+
+from pytest_gpuperf.devices import profiler  # noqa: E402, after the skip
+from pytest_gpuperf.devices.profiler import record_trace  # noqa: E402
+
+
+def names(trace: list[profiler.TraceEvent], category: str) -> list[str]:
+    return [event["name"] for event in trace if event.get("cat") == category]
+
+
+def test_each_batch_is_a_step_in_a_range_of_its_own() -> None:
+    seen: list[object] = []
+
+    trace = record_trace(seen.append, [(1,), (2,), (3,)], cuda=False)
+
+    assert seen == [1, 2, 3]
+    assert names(trace, "user_annotation").count("gpuperf.step") == 3
+
+
+def test_the_operation_of_the_warm_up_is_not_in_the_trace() -> None:
+    x = torch.ones(3)
+
+    trace = record_trace(x.neg, [()], cuda=False)
+
+    assert names(trace, "cpu_op") == ["aten::neg"]
+
+
+def test_a_name_that_breaks_the_trace_is_an_error_of_the_step() -> None:
+    def step() -> None:
+        with torch.profiler.record_function('the "hot" part'):
+            pass
+
+    with pytest.raises(StepError) as refused:
+        record_trace(step, [()], cuda=False)
+
+    before, _, after = str(refused.value).partition(" (Expecting ',' delimiter: line ")
+    assert before == "torch.profiler wrote a trace that is no JSON"
+    assert after.partition("): ")[2] == (
+        "it does not escape names, so take quotation marks out of the step's "
+        "record_function names"
+    )
+
+
+def test_an_error_of_the_step_ends_the_profiler_and_passes() -> None:
+    def step() -> None:
+        msg = "the data ran out"
+        raise RuntimeError(msg)
+
+    with pytest.raises(RuntimeError, match="the data ran out"):
+        record_trace(step, [()], cuda=False)
+
+    assert not torch.autograd.profiler._is_profiler_enabled
+
+
+def test_the_profile_hook_of_the_user_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hook(*_: object) -> None:
+        pass
+
+    before = sys.getprofile()
+    monkeypatch.setattr(profiler, "_warm_up", lambda **_: sys.setprofile(None))
+    sys.setprofile(hook)
+    try:
+        record_trace(lambda: None, [()], cuda=False)
+        after = sys.getprofile()
+    finally:
+        sys.setprofile(before)
+
+    assert after is hook
+
+
+PRINTS_NOTHING = """
+import torch
+from pytest_gpuperf.devices.profiler import record_trace
+record_trace(lambda: torch.ones(1), [()], cuda=False)
+"""
+
+
+def test_kineto_writes_nothing_to_stderr_and_its_variable_is_gone() -> None:
+    environment = {k: v for k, v in os.environ.items() if k != "KINETO_LOG_LEVEL"}
+    ended = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"{PRINTS_NOTHING}\nimport os\nprint(os.environ.get('KINETO_LOG_LEVEL'))",
+        ],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert (ended.stdout, ended.stderr) == ("None\n", "")
+
+
+def test_a_level_that_the_user_set_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KINETO_LOG_LEVEL", "7")
+    seen: list[str] = []
+
+    record_trace(lambda: seen.append(os.environ["KINETO_LOG_LEVEL"]), [()], cuda=False)
+
+    assert [*seen, os.environ["KINETO_LOG_LEVEL"]] == ["7", "7"]
+
+
+class FakeSession:
+    """The part of ``torch.profiler.profile`` that is used, with a trace of its own."""
+
+    def __init__(self, events: list[dict[str, str]]) -> None:
+        self.events = events
+        self.log: list[str] = []
+
+    def __enter__(self) -> FakeSession:  # noqa: PYI034, Self is not in Python 3.10
+        self.log.append("enter")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.log.append("exit")
+
+    def step(self) -> None:
+        self.log.append("active")
+
+    def export_chrome_trace(self, path: str) -> None:
+        with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123
+            json.dump({"traceEvents": self.events}, file)
+
+
+@pytest.fixture
+def pretend_cuda(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[[list[dict[str, str]]], FakeSession]:
+    def install(events: list[dict[str, str]]) -> FakeSession:
+        session = FakeSession(events)
+        log = session.log
+        monkeypatch.setattr(profiler, "_session", lambda **_: session)
+        monkeypatch.setattr(profiler, "_warm_up", lambda **_: log.append("warm up"))
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda: log.append("wait"))
+        return session
+
+    return install
+
+
+def test_on_cuda_the_device_is_waited_for_before_the_steps_and_not_between(
+    pretend_cuda: Callable[[list[dict[str, str]]], FakeSession],
+) -> None:
+    session = pretend_cuda([{"cat": "cuda_runtime", "name": "cudaDeviceSynchronize"}])
+
+    record_trace(lambda: session.log.append("step"), [(), ()], cuda=True)
+
+    assert session.log == ["enter", "warm up", "active", "wait", "step", "step", "exit"]
+
+
+def test_a_trace_without_any_cuda_call_is_refused(
+    pretend_cuda: Callable[[list[dict[str, str]]], FakeSession],
+) -> None:
+    pretend_cuda([{"cat": "cpu_op", "name": "aten::mm"}])
+
+    with pytest.raises(PreflightError) as refused:
+        record_trace(lambda: None, [()], cuda=True)
+
+    assert str(refused.value) == (
+        "torch.profiler recorded no CUDA call, not even the plugin's own, so syncs "
+        "would go unseen: stop other users of CUPTI (nsys, ncu, DCGM) and run again"
+    )
+
+
+@pytest.mark.parametrize(
+    ("python", "torch_version", "safe"),
+    [
+        ((3, 12), "2.6.0", True),
+        ((3, 13), "2.7.1+cu126", False),
+        ((3, 13), "2.8.0", True),
+        ((3, 14), "2.13.0+cpu", True),
+    ],
+)
+def test_stacks_are_recorded_where_that_does_not_crash(
+    monkeypatch: pytest.MonkeyPatch,
+    python: tuple[int, int],
+    torch_version: str,
+    *,
+    safe: bool,
+) -> None:
+    version = torch.torch_version.TorchVersion(torch_version)
+    monkeypatch.setattr(torch, "__version__", version)
+    monkeypatch.setattr(profiler.sys, "version_info", python)
+
+    assert profiler._stacks_are_safe() is safe
+
+
+def test_cuda_is_recorded_with_stacks_and_the_cpu_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[set[str], bool]] = []
+
+    def profile(*, activities: list[object], with_stack: bool, **_: object) -> None:
+        asked.append(({str(a).rpartition(".")[2] for a in activities}, with_stack))
+
+    monkeypatch.setattr(torch.profiler, "profile", profile)
+    profiler._session(cuda=False)
+    profiler._session(cuda=True)
+
+    assert asked == [({"CPU"}, False), ({"CPU", "CUDA"}, True)]

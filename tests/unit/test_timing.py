@@ -1,0 +1,135 @@
+"""Timed rounds: N steps between two synchronisations, none inside."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+from scripted_steps import Clockwork
+from scripted_steps import deadline
+from scripted_steps import subject
+
+from pytest_gpuperf.probes.subject import Subject
+from pytest_gpuperf.probes.timing import LEAST_ROUNDS
+from pytest_gpuperf.probes.timing import MOST_REPEATS
+from pytest_gpuperf.probes.timing import ROUNDS
+from pytest_gpuperf.probes.timing import time_round
+from pytest_gpuperf.probes.timing import time_rounds
+
+
+def test_a_round_lasts_ten_milliseconds_and_synchronises_only_around() -> None:
+    device = Clockwork(lambda _: 2.0)
+
+    timing = time_rounds(device, subject(device), 2.0, deadline(device))
+
+    assert [r.step_ms for r in timing.rounds] == [2.0] * ROUNDS
+    assert device.steps == 5 * ROUNDS
+    assert device.synchronized == 2 * ROUNDS
+    assert timing.dirty == ()
+
+
+def test_a_long_step_gets_fewer_rounds_of_one_step() -> None:
+    device = Clockwork(lambda _: 150.0)
+
+    timing = time_rounds(device, subject(device), 150.0, deadline(device))
+
+    assert len(timing.rounds) == LEAST_ROUNDS == device.steps
+
+
+def test_setup_gives_fresh_arguments_outside_the_timed_loop() -> None:
+    device = Clockwork(lambda _: 1.0)
+    seen: list[object] = []
+    made = iter(range(1000))
+
+    def step(argument: object) -> None:
+        seen.append(argument)
+        device.step()
+
+    def setup() -> int:
+        device._clock_ns += 10**9
+        return next(made)
+
+    measured = time_round(device, Subject(step=step, setup=setup), 10)
+
+    assert measured.step_ms == 1.0
+    assert seen == list(range(10))
+
+
+def test_garbage_is_not_collected_inside_and_is_again_afterwards() -> None:
+    device = Clockwork(lambda _: 1.0)
+    enabled: list[bool] = []
+
+    def step() -> None:
+        enabled.append(gc.isenabled())
+        device.step()
+
+    time_rounds(device, Subject(step=step), 1.0, deadline(device))
+
+    assert set(enabled) == {False}
+    assert gc.isenabled()
+
+
+def test_garbage_collection_comes_back_when_the_step_raises() -> None:
+    device = Clockwork(lambda _: 1.0)
+
+    def step() -> None:
+        device.step()
+        if device.steps == 17:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        time_rounds(device, Subject(step=step), 1.0, deadline(device))
+
+    assert gc.isenabled()
+
+
+def test_disturbed_rounds_are_repeated() -> None:
+    device = Clockwork(lambda _: 10.0)
+    device.troubles = lambda steps: "hot" if steps == 3 else None
+
+    timing = time_rounds(device, subject(device), 10.0, deadline(device))
+
+    assert len(timing.rounds) == ROUNDS
+    assert timing.dirty == ()
+
+
+def test_a_machine_that_stays_disturbed_makes_the_run_dirty() -> None:
+    device = Clockwork(lambda _: 10.0)
+    device.troubles = lambda _: "the GPU is throttling"
+
+    timing = time_rounds(device, subject(device), 10.0, deadline(device))
+
+    assert len(timing.rounds) == MOST_REPEATS + 1
+    assert timing.dirty == ("the GPU is throttling",)
+
+
+def test_a_recompile_inside_the_phase_does_it_again() -> None:
+    device = Clockwork(lambda _: 10.0)
+    device.counters = lambda steps: int(steps > 5)
+
+    timing = time_rounds(device, subject(device), 10.0, deadline(device))
+
+    assert device.steps == 2 * ROUNDS
+    assert timing.dirty == ()
+
+
+def test_counters_that_never_stand_still_make_the_run_dirty() -> None:
+    device = Clockwork(lambda _: 10.0)
+    device.counters = lambda steps: steps
+
+    timing = time_rounds(device, subject(device), 10.0, deadline(device))
+
+    assert timing.dirty == (
+        "compile or allocator counters moved while the step was timed",
+    )
+
+
+def test_the_time_cap_leaves_what_was_measured_and_says_so() -> None:
+    device = Clockwork(lambda _: 30_000.0)
+
+    timing = time_rounds(
+        device, subject(device), 30_000.0, deadline(device, seconds=65)
+    )
+
+    assert [r.step_ms for r in timing.rounds] == [30_000.0, 30_000.0]
+    assert timing.dirty == ("the time cap left room for 2 of 5 rounds",)
