@@ -1,0 +1,161 @@
+"""The fork server's own process: it has imported what is heavy, and forks.
+
+It is told what to do by JSON lines on its standard input and answers by JSON lines on
+its standard output. A child calls one function, writes its result to a file and exits.
+The end of the input, which the death of the client is, ends every child.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from typing import Final
+from typing import NoReturn
+
+
+PR_SET_PDEATHSIG: Final = 1
+"""prctl(2): the signal a process gets when its parent dies."""
+
+
+def main(preload: list[str], warm: str | None) -> None:
+    """Import *preload*, call *warm*, then serve until the input ends."""
+    replies = os.dup(1)
+    os.dup2(2, 1)  # what libraries print must not look like a reply
+    _prepare(preload, warm)
+    _Server(replies).serve()
+
+
+def _prepare(preload: list[str], warm: str | None) -> None:
+    for name in preload:
+        importlib.import_module(name)
+    if warm:
+        _resolve(warm)()
+    gc.collect()
+    gc.freeze()  # or each child would walk, and so copy, every object of torch
+
+
+def _resolve(reference: str) -> Callable[..., Any]:
+    module, _, name = reference.partition(":")
+    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return function
+
+
+class _Server:
+    def __init__(self, replies: int) -> None:
+        self._replies = replies
+        self._children: dict[int, int] = {}
+        self._wake, self._woken = os.pipe()
+        os.set_blocking(self._woken, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
+
+    def serve(self) -> None:
+        """Obey until the input ends or the client is gone; then end every child."""
+        try:
+            self._say({"ready": os.getpid()})
+            self._obey_until_the_end()
+        finally:
+            self._end_all()
+
+    def _obey_until_the_end(self) -> None:
+        buffered = b""
+        while True:
+            ready, _, _ = select.select([0, self._wake], [], [])
+            if self._wake in ready:
+                os.read(self._wake, 4096)
+                self._reap()
+            if 0 in ready:
+                received = os.read(0, 65536)
+                if not received:
+                    return
+                *lines, buffered = (buffered + received).split(b"\n")
+                for line in lines:
+                    self._obey(json.loads(line))
+
+    def _say(self, message: dict[str, object]) -> None:
+        os.write(self._replies, json.dumps(message).encode() + b"\n")
+
+    def _obey(self, order: dict[str, Any]) -> None:
+        if "kill" in order:
+            for pid, job in self._children.items():
+                if job == order["kill"]:
+                    _kill_group(pid)
+            return
+        pid = os.fork()
+        if pid == 0:
+            os.close(self._replies)
+            _run_child(order)
+        with suppress(ProcessLookupError, PermissionError):
+            os.setpgid(pid, pid)  # here too, or a kill could come before its group
+        self._children[pid] = order["job"]
+
+    def _reap(self) -> None:
+        while self._children:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            job = self._children.pop(pid, None)
+            _kill_group(pid)
+            if job is not None:
+                code = os.waitstatus_to_exitcode(status)
+                self._say({"ended": job, "code": code})
+
+    def _end_all(self) -> None:
+        for pid in self._children:
+            _kill_group(pid)
+        for pid in self._children:
+            os.waitpid(pid, 0)
+
+
+def _kill_group(pid: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _run_child(order: dict[str, Any]) -> NoReturn:
+    code = 1
+    try:
+        _enter_child(order["output"])
+        result = _resolve(order["entry"])(order["request"])
+        _write_result(Path(order["result"]), result)
+        code = 0
+    except BaseException:  # noqa: BLE001 - its traceback is in the output file
+        traceback.print_exc()
+    finally:
+        os._exit(code)  # whatever happens, or there would be a second server
+
+
+def _enter_child(output: str) -> None:
+    os.setpgid(0, 0)
+    _die_with_parent()
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    written = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(written, 1)
+    os.dup2(written, 2)
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _write_result(path: Path, result: object) -> None:
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(result), encoding="utf-8")
+    part.replace(path)
