@@ -1,0 +1,296 @@
+"""Measure the planned tests in children, judge them, refresh their baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from .baselines.pending import write_pending
+from .baselines.refresh import Change
+from .baselines.refresh import changes
+from .baselines.refresh import new_entry
+from .baselines.refresh import selects
+from .baselines.store import path_of
+from .baselines.store import read
+from .baselines.store import update
+from .ending import report_of
+from .errors import BaselineError
+from .errors import RunError
+from .errors import UsageError
+from .gate import Case
+from .gate import Group
+from .gate import complete
+from .gate import confirm
+from .gate import screen
+from .gate import settled
+from .judging import accepted
+from .judging import judge_calls
+from .model.baseline import FULL_RUNS
+from .model.baseline import Baselines
+from .model.baseline import Entry
+from .model.codec import decode
+from .model.codec import encode
+from .model.environment import DeviceKind
+from .model.environment import Environment
+from .model.environment import Hardware
+from .model.refresh import Refresh
+from .model.run import Call
+from .model.run import Ending
+from .model.run import Report
+from .model.run import RunRequest
+from .model.run import TestResult
+from .model.verdict import TestVerdict
+from .plan import Planned
+from .plan import Project
+from .plan import groups_of
+from .report.failure import failure_text
+from .runs.fork_server import HEAVY_MODULES
+from .runs.fork_server import ForkServer
+from .runs.fork_server import Job
+from .settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assessment:
+    """What came of the planned tests."""
+
+    hardware: Hardware
+    baseline_file: str
+    reports: Mapping[str, Report] = field(default_factory=dict)
+    verdicts: tuple[TestVerdict, ...] = ()
+    refreshed: tuple[Change, ...] = ()
+    options: tuple[str, ...] = ()
+
+    @property
+    def moved_with_the_environment(self) -> tuple[TestVerdict, ...]:
+        """Tests whose exact metrics moved together with torch's version.
+
+        They are one verdict for the run, not a failure a test.
+        """
+        return tuple(
+            test
+            for test in self.verdicts
+            if any(verdict.environment_changed for verdict in test.verdicts)
+        )
+
+
+class Assessor:
+    """Owns the fork server, the baselines and the settings of one enabled run."""
+
+    def __init__(
+        self, settings: Settings, project: Project, announce: Callable[[str], None]
+    ) -> None:
+        self._settings = settings
+        self._project = project
+        self._announce = announce
+        scripted = settings.device is DeviceKind.SCRIPTED
+        self._server = ForkServer(
+            () if scripted else HEAVY_MODULES, warm="pytest_gpuperf.child:warm_pytest"
+        )
+        try:
+            self._server.wait_until_ready()
+            self._environment = self._describe()
+            self._baselines = read(settings.baselines, self._environment.hardware)
+        except BaseException:
+            self._server.close()
+            raise
+
+    def close(self) -> None:
+        """End the fork server and its children."""
+        self._server.close()
+
+    def _describe(self) -> Environment:
+        kind = self._settings.device
+        request = {
+            "kind": kind.value if kind else None,
+            "script": self._settings.script,
+        }
+        job = Job(entry="pytest_gpuperf.child:describe", request=request)
+        answer = self._server.run(job, seconds=60)
+        if "error" in answer:
+            raise UsageError(answer["error"])
+        return decode(Environment, answer["environment"])
+
+    def assess(self, plan: Sequence[Planned]) -> Assessment:
+        """Measure, judge and, if asked, refresh; every planned test gets a report."""
+        groups = groups_of(plan, self._settings.isolation)
+        run = partial(self._run, {planned.test: planned.argument for planned in plan})
+        cases = screen(groups, run)
+        selected = self._settle(groups, run, cases)
+        pending = self._write_pending(cases)
+        refreshed, refusal = self._store(
+            [cases[test] for test in sorted(selected)], pending
+        )
+        recorded = set() if refusal else selected
+        verdicts = {
+            test: self._verdicts(case, recorded=test in recorded)
+            for test, case in cases.items()
+        }
+        reports = {
+            test: report_of(
+                case, verdicts[test], self._settings, partial(self._explain, test)
+            )
+            for test, case in cases.items()
+        }
+        for test in selected - recorded:
+            reports[test] = replace(
+                reports[test], ending=Ending.FAILED, text=refusal, warning=""
+            )
+        return Assessment(
+            hardware=self._environment.hardware,
+            baseline_file=self._baseline_file,
+            reports=reports,
+            verdicts=tuple(v for test in cases for v in verdicts[test].values()),
+            refreshed=refreshed,
+            options=self._options,
+        )
+
+    def _settle(
+        self,
+        groups: Sequence[Group],
+        run: Callable[[Group, int], Sequence[TestResult]],
+        cases: Mapping[str, Case],
+    ) -> set[str]:
+        """Give each test the runs its verdict or its refresh needs; return the latter."""
+        seconds = self._settings.seconds
+        if self._settings.update is Refresh.IMPROVED:
+            confirm(groups, run, cases, self._judge, seconds=seconds)
+        selected = {test for test, case in cases.items() if self._is_selected(case)}
+        rest = [group for group in groups if not selected.issuperset(group)]
+        self._announce_refresh([cases[test] for test in selected])
+        complete(groups, run, cases, selected)
+        confirm(rest, run, cases, self._judge, seconds=seconds)
+        return {test for test in selected if cases[test].calls}
+
+    def _is_selected(self, case: Case) -> bool:
+        kind = self._settings.update
+        return kind is not None and any(
+            selects(
+                kind,
+                self._judge(calls),
+                self._baselines.entries.get(key),
+                case.measurements[key],
+            )
+            for key, calls in case.calls.items()
+        )
+
+    def _announce_refresh(self, cases: Sequence[Case]) -> None:
+        if cases:
+            left = sum(case.results[0].seconds for case in cases) * (FULL_RUNS - 1)
+            tests = "1 test" if len(cases) == 1 else f"{len(cases)} tests"
+            self._announce(
+                f"gpuperf: refreshing {tests}, {FULL_RUNS} runs each, "
+                f"about {left:.0f} s to go"
+            )
+
+    def _run(
+        self, arguments: Mapping[str, str], group: Group, number: int
+    ) -> Sequence[TestResult]:
+        request = RunRequest(
+            tests=tuple(arguments[test] for test in group),
+            device=self._environment.hardware.kind,
+            directory=self._project.directory,
+            search_path=self._project.search_path,
+            arguments=self._project.arguments,
+            options=self._project.options,
+            seconds=self._settings.seconds,
+            number=number,
+            script=self._settings.script,
+        )
+        job = Job(entry="pytest_gpuperf.child:measure", request=encode(request))
+        patience_seconds = len(group) * (2 * self._settings.seconds + 60)
+        try:
+            raw = self._server.run(job, patience_seconds)
+        except RunError as error:
+            return [
+                TestResult(test=test, ending=Ending.DIED, text=str(error))
+                for test in group
+            ]
+        return [decode(TestResult, result) for result in raw]
+
+    def _judge(self, calls: Sequence[Call]) -> TestVerdict:
+        key = calls[-1].measurement.test
+        return judge_calls(calls, self._baselines.entries.get(key))
+
+    def _verdicts(self, case: Case, *, recorded: bool) -> Mapping[str, TestVerdict]:
+        if not recorded:
+            return {key: settled(self._judge(c)) for key, c in case.calls.items()}
+        return {
+            key: accepted(settled(judge_calls(calls, None)))
+            for key, calls in case.calls.items()
+        }
+
+    def _store(
+        self, cases: Sequence[Case], pending: Path | None
+    ) -> tuple[tuple[Change, ...], str]:
+        """Refresh; return what changed, or why the baselines could not be written."""
+        try:
+            return self._refresh(cases), ""
+        except BaselineError as error:
+            kept = f"; what was measured is in {pending}" if pending else ""
+            return (), f"{error}{kept}"
+
+    def _refresh(self, cases: Sequence[Case]) -> tuple[Change, ...]:
+        entries = self._entries(cases)
+        if not entries:
+            return ()
+        hardware = self._environment.hardware
+        update(
+            self._settings.baselines,
+            hardware,
+            entries,
+            lock_folder=self._settings.artefacts,
+        )
+        old = {key: self._baselines.entries.get(key) for key in entries}
+        before = {key: entry for key, entry in old.items() if entry is not None}
+        return changes(
+            Baselines(hardware=hardware, entries=before),
+            Baselines(hardware=hardware, entries=entries),
+        )
+
+    def _entries(self, cases: Sequence[Case]) -> dict[str, Entry]:
+        return {
+            key: new_entry(self._baselines.entries.get(key), runs)
+            for case in cases
+            for key, runs in case.measurements.items()
+        }
+
+    def _write_pending(self, cases: Mapping[str, Case]) -> Path | None:
+        """Write what was measured; no verdict is lost where that cannot be written."""
+        entries = self._entries(list(cases.values()))
+        if not entries:
+            return None
+        measured = Baselines(hardware=self._environment.hardware, entries=entries)
+        try:
+            return write_pending(self._settings.artefacts, measured)
+        except BaselineError as error:
+            self._announce(f"gpuperf: {error}")
+            return None
+
+    @property
+    def _baseline_file(self) -> str:
+        path = path_of(self._settings.baselines, self._environment.hardware)
+        try:
+            return path.relative_to(self._project.rootdir).as_posix()
+        except ValueError:
+            return str(path)
+
+    def _explain(self, nodeid: str, verdict: TestVerdict) -> str:
+        return failure_text(
+            verdict,
+            nodeid=nodeid,
+            baseline_file=self._baseline_file,
+            options=self._options,
+        )
+
+    @property
+    def _options(self) -> tuple[str, ...]:
+        """Options of this run that the command of a refresh must repeat."""
+        kind = self._settings.device
+        return (f"--gpuperf-device={kind.value}",) if kind else ()

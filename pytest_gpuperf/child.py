@@ -1,0 +1,134 @@
+"""What runs inside a measuring process: pytest on the tests of one run."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Generator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Final
+
+import pytest
+
+from .devices import default_kind
+from .devices import open_device
+from .devices.protocol import Device
+from .errors import GpuperfError
+from .errors import RunError
+from .fixture import measurer_key
+from .measuring import Measuring
+from .model.codec import decode
+from .model.codec import encode
+from .model.environment import DeviceKind
+from .model.run import Ending
+from .model.run import RunRequest
+from .model.run import TestResult
+
+
+QUIET: Final = (
+    "-q",
+    "-o",
+    "addopts=",
+    *(f"-pno:{name}" for name in ("lfplugin", "nfplugin", "stepwiseplugin")),
+    "-pno:rerunfailures",
+)
+"""A child reports to its parent alone: it leaves no trace in the cache that
+``--lf``, ``--nf`` and ``--stepwise`` read, and does not rerun on its own."""
+
+
+def warm_pytest() -> None:
+    """Let pytest import its plugins here, in the server, and not in each child."""
+    with tempfile.TemporaryDirectory() as folder:
+        pytest.main(["--collect-only", f"--rootdir={folder}", *QUIET, folder])
+
+
+def describe(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Name the device and the environment; a usage error is an answer too."""
+    try:
+        kind = DeviceKind(request["kind"]) if request["kind"] else default_kind()
+        device = open_device(kind, request["script"])
+        return {"environment": encode(device.environment())}
+    except GpuperfError as error:
+        return {"error": str(error)}
+
+
+def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Run pytest on the tests of one run and return a result a test."""
+    request = decode(RunRequest, raw)
+    os.chdir(request.directory)
+    sys.path[:] = request.search_path
+    sys.argv = ["pytest", *request.tests]
+    device = open_device(request.device, request.script, request.number)
+    child = MeasuringProcess(request, device)
+    code = pytest.main([*QUIET, *request.arguments, *request.tests], plugins=[child])
+    results = child.results()
+    if not results:
+        msg = f"pytest exited with {int(code)} there and ran no test"
+        raise RunError(msg)
+    return [encode(result) for result in results]
+
+
+class MeasuringProcess:
+    """The plugin of a measuring process: the fixture measures, the reports are kept."""
+
+    def __init__(self, request: RunRequest, device: Device) -> None:
+        self._request = request
+        self._measuring = Measuring(device, request.seconds)
+        self._results: dict[str, TestResult] = {}
+        self._started: dict[str, float] = {}
+
+    def results(self) -> Sequence[TestResult]:
+        return list(self._results.values())
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        config.stash[measurer_key] = self._measuring
+        for name, value in self._request.options.items():
+            setattr(config.option, name, value)
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._started[nodeid] = time.monotonic()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        # An unexpected pass is for the controlling process to see: a verdict is due.
+        passed = call.excinfo is None
+        self._keep(item, report, (Ending.PASSED, "") if passed else _ending(report))
+        return report
+
+    def _keep(
+        self, item: pytest.Item, report: pytest.TestReport, ended: tuple[Ending, str]
+    ) -> None:
+        known = self._results.get(item.nodeid)
+        ending, text = ended
+        if known and known.ending is not Ending.PASSED:
+            ending, text = known.ending, known.text
+        self._results[item.nodeid] = TestResult(
+            test=item.nodeid,
+            ending=ending,
+            text=text,
+            sections=tuple(report.sections),
+            calls=self._measuring.calls_of(item.nodeid),
+            seconds=time.monotonic() - self._started[item.nodeid],
+        )
+
+
+def _ending(report: pytest.TestReport) -> tuple[Ending, str]:
+    if hasattr(report, "wasxfail"):
+        return Ending.XFAILED, str(report.wasxfail)
+    if report.skipped:
+        return Ending.SKIPPED, _skip_reason(report)
+    return Ending.FAILED, report.longreprtext
+
+
+def _skip_reason(report: pytest.TestReport) -> str:
+    if isinstance(report.longrepr, tuple):
+        return str(report.longrepr[2]).removeprefix("Skipped: ")
+    return report.longreprtext

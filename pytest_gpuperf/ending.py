@@ -1,0 +1,108 @@
+"""From what was measured and judged to what pytest is to report of a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+
+from .gate import Case
+from .model.run import Ending
+from .model.run import Report
+from .model.verdict import Outcome
+from .model.verdict import TestVerdict
+from .report.verdict_json import to_json
+from .settings import MissingBaseline
+from .settings import Settings
+
+
+NEVER_JUDGED = (
+    "budget never judged: the test carries a gpuperf budget or takes the gpuperf "
+    "fixture, and never called gpuperf(step); call it, or drop the budget"
+)
+
+Explain = Callable[[TestVerdict], str]
+"""Says why a test failed, on one screen."""
+
+
+def report_of(
+    case: Case,
+    verdicts: Mapping[str, TestVerdict],
+    settings: Settings,
+    explain: Explain,
+) -> Report:
+    """Return the report of one test; its own failure or skip comes before verdicts."""
+    last = case.last
+    if last.ending is not Ending.PASSED:
+        return Report(
+            test=case.test, ending=last.ending, text=last.text, sections=last.sections
+        )
+    if not verdicts:
+        return Report(
+            test=case.test,
+            ending=Ending.FAILED,
+            text=NEVER_JUDGED,
+            sections=last.sections,
+        )
+    judged = list(verdicts.values())
+    ending, text = _ending(judged, settings, explain)
+    return Report(
+        test=case.test,
+        ending=ending,
+        text=text,
+        warning=_warning(judged, explain) if ending is Ending.PASSED else "",
+        sections=last.sections,
+        verdicts=tuple(to_json(verdict) for verdict in judged),
+    )
+
+
+def _ending(
+    verdicts: Sequence[TestVerdict], settings: Settings, explain: Explain
+) -> tuple[Ending, str]:
+    failing = [v for v in verdicts if _fails(v, settings)]
+    if failing:
+        return Ending.FAILED, "\n\n".join(explain(v) for v in failing)
+    outcomes = {v.outcome for verdict in verdicts for v in verdict.verdicts}
+    if outcomes <= {Outcome.NOT_JUDGED}:
+        return Ending.SKIPPED, "; ".join(_reasons(verdicts, Outcome.NOT_JUDGED))
+    return Ending.PASSED, ""
+
+
+def _fails(verdict: TestVerdict, settings: Settings) -> bool:
+    outcomes = {v.outcome for v in verdict.verdicts}
+    if any(outcome.fails for outcome in outcomes):
+        return True
+    if settings.strict and Outcome.INCONCLUSIVE in outcomes:
+        return True
+    return _fails_for_missing_baseline(outcomes, settings.missing_baseline)
+
+
+def _fails_for_missing_baseline(
+    outcomes: set[Outcome], policy: MissingBaseline
+) -> bool:
+    if Outcome.NO_BASELINE not in outcomes or policy is MissingBaseline.WARN:
+        return False
+    return policy is MissingBaseline.EVERY_METRIC or _nothing_judged(outcomes)
+
+
+def _nothing_judged(outcomes: set[Outcome]) -> bool:
+    return outcomes <= {Outcome.NO_BASELINE, Outcome.NOT_JUDGED}
+
+
+def _warning(verdicts: Sequence[TestVerdict], explain: Explain) -> str:
+    """Say what a passed test leaves open: nothing decided, or nothing to decide by."""
+    for verdict in verdicts:
+        outcomes = {v.outcome for v in verdict.verdicts}
+        if Outcome.INCONCLUSIVE in outcomes or _nothing_judged(outcomes):
+            return explain(verdict)
+    return ""
+
+
+def _reasons(verdicts: Sequence[TestVerdict], outcome: Outcome) -> list[str]:
+    reasons = [
+        f"{v.metric}: {v.because}"
+        for verdict in verdicts
+        for v in verdict.verdicts
+        if v.outcome is outcome
+    ]
+    return list(dict.fromkeys(reasons)) or ["nothing was measured"]

@@ -1,0 +1,126 @@
+"""What a test holds as ``gpuperf``, and what stands behind it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+from typing import Protocol
+
+import pytest
+
+from .devices import torch_device_for_plain_runs
+from .errors import GpuperfError
+from .marks import parse_budget
+from .model.measurement import Measurement
+from .probes.subject import Subject
+from .probes.subject import subject_of
+
+
+OURS: Final = f"{Path(__file__).parent}{os.sep}"
+
+
+class Measurer(Protocol):
+    """What a call of ``gpuperf(step)`` is handed to."""
+
+    def torch_device(self) -> str:
+        """Name the device that models and data belong on."""
+
+    def measure(
+        self,
+        item: pytest.Item,
+        subject: Subject,
+        name: str | None,
+        budget: Mapping[str, object],
+    ) -> object:
+        """Run the step and return its last result."""
+
+    def last(self, item: pytest.Item) -> Measurement | None:
+        """Return the newest measurement of *item*."""
+
+
+class Gpuperf:
+    """The ``gpuperf`` fixture: call it with a training step.
+
+    Without ``--gpuperf`` the step runs once, unmeasured. Under it the step is warmed
+    up, timed, and watched for memory and syncs; all calls of a test are judged when
+    the test has ended.
+    """
+
+    def __init__(self, measurer: Measurer, item: pytest.Item) -> None:
+        self._measurer = measurer
+        self._item = item
+
+    def __call__(
+        self,
+        step: object,
+        setup: object = None,
+        name: str | None = None,
+        **budget: object,
+    ) -> object:
+        """Measure *step* and return what its last call returned.
+
+        ``setup`` is called before each step, unmeasured; what it returns becomes the
+        step's arguments: a tuple is spread, ``None`` is none, all else is one.
+        ``name`` tells several calls in one test apart. Keywords of
+        ``gpuperf.budget`` override the test's marks for this call.
+        """
+        __tracebackhide__ = True
+        try:
+            subject = subject_of(step, setup)
+            parse_budget(budget)
+            return self._measurer.measure(self._item, subject, name, budget)
+        except GpuperfError as error:
+            refusal = str(error)
+        except Exception as error:  # noqa: BLE001 - of the user's step, raised again
+            trace = _without_ours(error.__traceback__)
+            raise error.with_traceback(trace)  # noqa: B904 - the same one
+        return pytest.fail(refusal, pytrace=False)
+
+    @property
+    def device(self) -> str:
+        """What models and data belong on: ``"cuda"`` or ``"cpu"``, for ``.to(...)``."""
+        return self._measurer.torch_device()
+
+    @property
+    def measurement(self) -> Measurement | None:
+        """The last call's measurement; ``None`` where nothing was measured."""
+        return self._measurer.last(self._item)
+
+
+def _without_ours(trace: TracebackType | None) -> TracebackType | None:
+    """Leave out this package's frames, unless it failed itself in the last of them."""
+    entries: list[TracebackType] = []
+    while trace is not None:
+        entries.append(trace)
+        trace = trace.tb_next
+    ours = [entry.tb_frame.f_code.co_filename.startswith(OURS) for entry in entries]
+    kept: TracebackType | None = None
+    for entry, is_ours in zip(reversed(entries), reversed(ours), strict=True):
+        if ours[-1] or not is_ours:
+            kept = TracebackType(kept, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return kept
+
+
+class Unmeasured:
+    """A plain run: the step runs once, so that the test still checks the code."""
+
+    def torch_device(self) -> str:
+        return torch_device_for_plain_runs()
+
+    def measure(
+        self,
+        item: pytest.Item,  # noqa: ARG002 - of the protocol
+        subject: Subject,
+        name: str | None,  # noqa: ARG002
+        budget: Mapping[str, object],  # noqa: ARG002
+    ) -> object:
+        return subject.run_once()
+
+    def last(self, item: pytest.Item) -> Measurement | None:  # noqa: ARG002
+        return None
+
+
+measurer_key: Final[pytest.StashKey[Measurer]] = pytest.StashKey()

@@ -1,0 +1,143 @@
+"""The order of work: one run screens every test, more runs confirm what did not pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
+from typing import Final
+
+from .model.baseline import FULL_RUNS
+from .model.measurement import Measurement
+from .model.run import Call
+from .model.run import Ending
+from .model.run import TestResult
+from .model.verdict import Outcome
+from .model.verdict import TestVerdict
+
+
+MOST_FRESH_RUNS: Final = 8
+"""Runs after which a test stays undecided: five clean ones and three made up for."""
+
+RUNS_DESPITE_CAP: Final = 2
+"""Runs a test may have whatever they cost: an exact metric is confirmed by a second."""
+
+Group = tuple[str, ...]
+"""Tests that share one fresh process."""
+
+Run = Callable[[Group, int], Sequence[TestResult]]
+"""Measures a group in one fresh process; the second argument numbers its runs from 0."""
+
+Judge = Callable[[Sequence[Call]], TestVerdict]
+"""Judges one call by what each run measured of it, oldest first."""
+
+
+@dataclass(slots=True)
+class Case:
+    """One test and what its runs found, oldest first."""
+
+    test: str
+    results: list[TestResult] = field(default_factory=list)
+
+    @property
+    def last(self) -> TestResult:
+        """The first result that did not pass decides, else the newest."""
+        failed = [r for r in self.results if r.ending is not Ending.PASSED]
+        return failed[0] if failed else self.results[-1]
+
+    @property
+    def calls(self) -> Mapping[str, tuple[Call, ...]]:
+        """What each run measured, by call; empty for a test that did not pass."""
+        if self.last.ending is not Ending.PASSED:
+            return {}
+        by_key: dict[str, list[Call]] = {}
+        for result in self.results:
+            for call in result.calls:
+                by_key.setdefault(call.measurement.test, []).append(call)
+        return {key: tuple(calls) for key, calls in by_key.items()}
+
+    @property
+    def measurements(self) -> Mapping[str, tuple[Measurement, ...]]:
+        return {k: tuple(c.measurement for c in v) for k, v in self.calls.items()}
+
+    @property
+    def seconds(self) -> float:
+        return sum(result.seconds for result in self.results)
+
+
+def screen(groups: Iterable[Group], run: Run) -> dict[str, Case]:
+    """Run every group once; a test without a result is a failed one."""
+    cases: dict[str, Case] = {}
+    for group in groups:
+        for test in group:
+            cases[test] = Case(test)
+        _run_group(group, 0, run, cases)
+    return cases
+
+
+def confirm(
+    groups: Sequence[Group],
+    run: Run,
+    cases: Mapping[str, Case],
+    judge: Judge,
+    *,
+    seconds: float,
+) -> None:
+    """Run again, in turn, the groups with a test that more runs could decide."""
+    for number in range(1, MOST_FRESH_RUNS):
+        for group in groups:
+            if any(_wants_more(cases[test], judge, seconds) for test in group):
+                _run_group(group, number, run, cases)
+
+
+def _wants_more(case: Case, judge: Judge, seconds: float) -> bool:
+    verdicts = [judge(calls) for calls in case.calls.values()]
+    if all(verdict.settled for verdict in verdicts):
+        return False
+    runs = len(case.results)
+    return runs < RUNS_DESPITE_CAP or case.seconds * (1 + 1 / runs) <= seconds
+
+
+def complete(
+    groups: Sequence[Group], run: Run, cases: Mapping[str, Case], selected: set[str]
+) -> None:
+    """Give the groups with a *selected* test the runs that a baseline is made of."""
+    wanted = [group for group in groups if selected.intersection(group)]
+    for number in range(1, FULL_RUNS):
+        for group in wanted:
+            if any(len(cases[test].results) <= number for test in group):
+                _run_group(group, number, run, cases)
+
+
+def _run_group(group: Group, number: int, run: Run, cases: Mapping[str, Case]) -> None:
+    found = {result.test: result for result in run(group, number)}
+    for test in group:
+        result = found.get(test) or TestResult(
+            test=test,
+            ending=Ending.DIED,
+            text="the measuring process gave no result for this test",
+        )
+        cases[test].results.append(result)
+
+
+def settled(verdict: TestVerdict) -> TestVerdict:
+    """Make of every verdict that was cut short an INCONCLUSIVE that says so."""
+    return replace(
+        verdict,
+        verdicts=tuple(
+            v
+            if v.settled
+            else replace(
+                v,
+                outcome=Outcome.INCONCLUSIVE,
+                because=f"{v.because}; no time was left for another run, raise "
+                "--gpuperf-seconds",
+                settled=True,
+            )
+            for v in verdict.verdicts
+        ),
+    )

@@ -1,0 +1,110 @@
+"""``--gpuperf-inline``: measure in this process, for a debugger.
+
+One run is no evidence for a slowdown: exact metrics are judged, time is only screened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from .assessment import Assessment
+from .baselines.store import path_of
+from .baselines.store import read
+from .devices import default_kind
+from .devices import open_device
+from .ending import report_of
+from .errors import GpuperfError
+from .fixture import measurer_key
+from .gate import Case
+from .judging import judge_calls
+from .measuring import Measuring
+from .model.metric import METRICS
+from .model.metric import Kind
+from .model.run import Ending
+from .model.run import TestResult
+from .model.verdict import Outcome
+from .model.verdict import TestVerdict
+from .report.failure import failure_text
+from .reported import end_as
+from .reported import is_measured
+from .reported import remember
+from .settings import Settings
+from .summary import write_summary
+
+
+class InlineSession:
+    """Judges each measured test when its call has ended."""
+
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        try:
+            device = open_device(settings.device or default_kind(), settings.script)
+            self._hardware = device.environment().hardware
+            self._baselines = read(settings.baselines, self._hardware)
+        except GpuperfError as error:
+            raise pytest.UsageError(str(error)) from None
+        self._settings = settings
+        self._verdicts: list[TestVerdict] = []
+        self._measuring = Measuring(device, settings.seconds)
+        config.stash[measurer_key] = self._measuring
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, None, None]:
+        yield
+        if is_measured(item):
+            self._judge(item)
+
+    def _judge(self, item: pytest.Item) -> None:
+        calls = self._measuring.calls_of(item.nodeid)
+        case = Case(item.nodeid)
+        case.results.append(
+            TestResult(test=item.nodeid, ending=Ending.PASSED, calls=calls)
+        )
+        verdicts = {
+            key: _screened(judge_calls(by_run, self._baselines.entries.get(key)))
+            for key, by_run in case.calls.items()
+        }
+        self._verdicts.extend(verdicts.values())
+        report = report_of(
+            case, verdicts, self._settings, partial(self._explain, item.nodeid)
+        )
+        remember(item, report)
+        end_as(report)
+
+    def _explain(self, nodeid: str, verdict: TestVerdict) -> str:
+        return failure_text(verdict, nodeid=nodeid, baseline_file=self._baseline_file)
+
+    @property
+    def _baseline_file(self) -> str:
+        return str(path_of(self._settings.baselines, self._hardware))
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        assessment = Assessment(
+            hardware=self._hardware,
+            baseline_file=self._baseline_file,
+            verdicts=tuple(self._verdicts),
+        )
+        if self._verdicts:
+            write_summary(terminalreporter, assessment, lost=[])
+
+
+def _screened(verdict: TestVerdict) -> TestVerdict:
+    """Keep exact verdicts as they are; leave open what only more runs could decide."""
+    return replace(
+        verdict,
+        verdicts=tuple(
+            v
+            if v.settled or METRICS[v.metric].kind is Kind.EXACT
+            else replace(
+                v,
+                outcome=Outcome.INCONCLUSIVE,
+                because=f"{v.because}; inline, time is only screened",
+                settled=True,
+            )
+            for v in verdict.verdicts
+        ),
+    )

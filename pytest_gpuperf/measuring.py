@@ -1,0 +1,87 @@
+"""What stands behind the fixture in a measuring process: every call, by test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from .devices.protocol import Device
+from .errors import StepError
+from .marks import budgets_of
+from .marks import parse_budget
+from .marks import tolerances_of
+from .model.finding import Location
+from .model.measurement import Measurement
+from .model.run import Call
+from .probes.subject import Subject
+
+
+class Measuring:
+    """Measures on an open device and keeps every call by test."""
+
+    def __init__(self, device: Device, seconds: float) -> None:
+        self._device = device
+        self._seconds = seconds
+        self._calls: dict[str, list[Call]] = {}
+
+    def torch_device(self) -> str:
+        return self._device.torch_device
+
+    def calls_of(self, test: str) -> tuple[Call, ...]:
+        return tuple(self._calls.get(test, ()))
+
+    def last(self, item: pytest.Item) -> Measurement | None:
+        calls = self._calls.get(item.nodeid)
+        return calls[-1].measurement if calls else None
+
+    def measure(
+        self,
+        item: pytest.Item,
+        subject: Subject,
+        name: str | None,
+        budget: Mapping[str, object],
+    ) -> object:
+        from .probes.phases import measure
+
+        calls = self._calls.setdefault(item.nodeid, [])
+        test = _key(item.nodeid, name, [call.measurement.test for call in calls])
+        measured = measure(self._device, subject, test=test, seconds=self._seconds)
+        calls.append(
+            Call(
+                measurement=_below(item.config.rootpath, measured.measurement),
+                budgets=(parse_budget(budget), *budgets_of(item)),
+                tolerances=tolerances_of(item),
+            )
+        )
+        return measured.result
+
+
+def _key(nodeid: str, name: str | None, taken: list[str]) -> str:
+    """Return the baseline's key of a call: the node id, told apart by name or number."""
+    key = f"{nodeid}#{name}" if name else nodeid
+    if key not in taken:
+        return key
+    if name:
+        msg = f"gpuperf(step, name={name!r}): this test has a call of that name already"
+        raise StepError(msg)
+    return f"{nodeid}#{len(taken) + 1}"
+
+
+def _below(root: Path, measurement: Measurement) -> Measurement:
+    """Name the files of findings from *root* on, as node ids do, where they are in it."""
+    return replace(
+        measurement,
+        findings=tuple(
+            replace(finding, location=_relative(root, finding.location))
+            for finding in measurement.findings
+        ),
+    )
+
+
+def _relative(root: Path, location: Location | None) -> Location | None:
+    if location is None or not Path(location.file).is_relative_to(root):
+        return location
+    return replace(location, file=Path(location.file).relative_to(root).as_posix())

@@ -1,0 +1,81 @@
+"""The pytest plugin: hooks and fixtures, nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from . import marks
+from . import options
+from .errors import GpuperfError
+from .fixture import Gpuperf
+from .fixture import Unmeasured
+from .fixture import measurer_key
+
+
+if TYPE_CHECKING:
+    from .settings import Settings
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    options.register(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for mark in marks.REGISTERED:
+        config.addinivalue_line("markers", mark)
+    measuring_child = measurer_key in config.stash
+    if not measuring_child and options.is_enabled(config):
+        _enable(config)
+
+
+def _enable(config: pytest.Config) -> None:
+    try:
+        settings = options.settings_from(config, options.environment())
+    except GpuperfError as error:
+        raise pytest.UsageError(str(error)) from None
+    config.pluginmanager.register(_enabled_plugin(config, settings), "gpuperf-run")
+
+
+def _enabled_plugin(config: pytest.Config, settings: Settings) -> object:
+    workerinput = getattr(config, "workerinput", None)
+    if workerinput is not None:
+        from .workers import FOLDER_KEY
+        from .workers import XdistWorker
+
+        return XdistWorker(workerinput[FOLDER_KEY], workerinput["workerid"])
+    if settings.inline:
+        from .inline import InlineSession
+
+        return InlineSession(config, settings)
+    if config.getoption("dist", "no") != "no":
+        from .workers import XdistController
+
+        return XdistController(config, settings)
+    from .session import GpuperfSession
+
+    return GpuperfSession(config, settings)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if "gpuperf" in getattr(item, "fixturenames", ()):
+        item.add_marker(marks.AUTO_MARK)
+    try:
+        marks.check(item)
+    except GpuperfError as error:
+        msg = f"{item.nodeid}: {error}"
+        raise pytest.UsageError(msg) from None
+
+
+@pytest.fixture
+def gpuperf(request: pytest.FixtureRequest) -> Gpuperf:
+    """Measure and judge a training step: ``gpuperf(step)``."""
+    measurer = request.config.stash.get(measurer_key, Unmeasured())
+    return Gpuperf(measurer, request.node)
+
+
+@pytest.fixture(scope="session")
+def gpuperf_device(request: pytest.FixtureRequest) -> str:
+    """Name the device for models and data of wider scopes: ``"cuda"`` or ``"cpu"``."""
+    return request.config.stash.get(measurer_key, Unmeasured()).torch_device()

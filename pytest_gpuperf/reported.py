@@ -1,0 +1,109 @@
+"""Measured tests in the ordinary pytest loop: items that report what a child found."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+from typing import Final
+
+import pytest
+
+from .marks import AUTO_MARK
+from .marks import BUDGET_MARK
+from .model.run import Ending
+from .model.run import Report
+
+
+PROPERTY: Final = "gpuperf"
+"""Name of the JUnit property and user property that holds the verdicts as JSON."""
+
+CHILD_EVALUATES: Final = frozenset({"skip", "skipif", "usefixtures"})
+
+NO_REPORT: Final = "gpuperf has no report of this test: a gate may not lose one"
+
+
+class GpuperfWarning(UserWarning):
+    """A measured test that passed although something about it is undecided."""
+
+
+def is_measured(item: pytest.Item) -> bool:
+    """Whether *item* takes the fixture or carries a budget."""
+    return (
+        item.get_closest_marker(AUTO_MARK) is not None
+        or item.get_closest_marker(BUDGET_MARK) is not None
+    )
+
+
+class ReportedItem(pytest.Item):
+    """Stands in for a measured item: sets up no fixture, says what the child found."""
+
+    _find: Callable[[str], Report | None]
+    _where: tuple[Any, int | None, str]
+
+    @classmethod
+    def standing_for(
+        cls, item: pytest.Item, find: Callable[[str], Report | None]
+    ) -> ReportedItem:
+        """Return the item that reports at *item*'s place what *find* knows of it."""
+        assert item.parent is not None  # noqa: S101 - every item has a collector
+        new: ReportedItem = cls.from_parent(item.parent, name=item.name)
+        new._find = find
+        new._where = item.reportinfo()
+        new.keywords.update(item.keywords)
+        new.own_markers.extend(
+            mark for mark in item.own_markers if mark.name not in CHILD_EVALUATES
+        )
+        return new
+
+    def reportinfo(self) -> tuple[Any, int | None, str]:
+        return self._where
+
+    def runtest(self) -> None:
+        report = self._find(self.nodeid)
+        if report is None:
+            pytest.fail(NO_REPORT, pytrace=False)
+        for title, text in report.sections:
+            self.add_report_section("call", *_section(title, text))
+        remember(self, report)
+        end_as(report)
+
+
+def remember(item: pytest.Item, report: Report) -> None:
+    """Keep the verdicts as a property of *item* and its warning for the summary."""
+    if report.verdicts:
+        text = "[" + ", ".join(report.verdicts) + "]"
+        item.user_properties[:] = [(PROPERTY, text)]
+    if report.warning:
+        _warn(item, report.warning)
+
+
+def _warn(item: pytest.Item, text: str) -> None:
+    """Record a warning past the filters: ``error`` there must not fail the test."""
+    path, line, _ = item.reportinfo()
+    message = warnings.WarningMessage(
+        GpuperfWarning(text), GpuperfWarning, str(path), (line or 0) + 1
+    )
+    item.ihook.pytest_warning_recorded.call_historic(
+        kwargs={
+            "warning_message": message,
+            "nodeid": item.nodeid,
+            "when": "runtest",
+            "location": None,
+        }
+    )
+
+
+def _section(title: str, text: str) -> tuple[str, str]:
+    """Name a captured section as pytest's own loop will name it again."""
+    return title.removeprefix("Captured ").removesuffix(" call"), text
+
+
+def end_as(report: Report) -> None:
+    """End the running test as *report* says."""
+    if report.ending is Ending.SKIPPED:
+        pytest.skip(report.text)
+    if report.ending is Ending.XFAILED:
+        pytest.xfail(report.text)
+    if report.ending is not Ending.PASSED:
+        pytest.fail(report.text, pytrace=False)

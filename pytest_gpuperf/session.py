@@ -1,0 +1,125 @@
+"""The pytest hooks of one enabled run in the controlling process."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from .assessment import Assessment
+from .assessment import Assessor
+from .errors import GpuperfError
+from .inherited import arguments_for_child
+from .inherited import options_for_child
+from .model.run import Report
+from .plan import Planned
+from .plan import Project
+from .reported import ReportedItem
+from .reported import is_measured
+from .settings import Settings
+from .summary import write_summary
+
+
+def project_of(config: pytest.Config) -> Project:
+    """Where this run's tests are and how a child must be started to find them."""
+    return Project(
+        rootdir=config.rootpath,
+        directory=str(config.invocation_params.dir),
+        search_path=tuple(sys.path),
+        arguments=arguments_for_child(config),
+        options=options_for_child(config),
+    )
+
+
+def plan_of(items: Sequence[pytest.Item]) -> list[Planned]:
+    """The measured tests among the selected items, in their order."""
+    return [
+        Planned(
+            test=item.nodeid,
+            argument=f"{item.path}::{item.nodeid.partition('::')[2]}",
+            module=str(item.path),
+        )
+        for item in items
+        if is_measured(item)
+    ]
+
+
+def replace_measured(
+    session: pytest.Session, find: Callable[[str], Report | None]
+) -> None:
+    """Put a reporting item in the place of each measured one."""
+    session.items[:] = [
+        ReportedItem.standing_for(item, find) if is_measured(item) else item
+        for item in session.items
+    ]
+
+
+class GpuperfSession:
+    """Measures after everything has been collected and before the first test runs."""
+
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        self._config = config
+        self._settings = settings
+        self._assessment: Assessment | None = None
+        self._expected: set[str] = set()
+        self._reported: set[str] = set()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> None:
+        if (
+            session.testsfailed
+            and not session.config.option.continue_on_collection_errors
+        ):
+            return
+        plan = plan_of(session.items)
+        if plan:
+            with closing(self._assessor()) as assessor:
+                self._assess(assessor, plan)
+            replace_measured(session, self._find)
+
+    def _assessor(self) -> Assessor:
+        try:
+            return Assessor(self._settings, project_of(self._config), self._announce)
+        except GpuperfError as error:
+            raise pytest.UsageError(str(error)) from None
+
+    def _assess(self, assessor: Assessor, plan: Sequence[Planned]) -> None:
+        try:
+            self._assessment = assessor.assess(plan)
+        except GpuperfError as error:
+            raise pytest.UsageError(str(error)) from None
+        self._expected = {planned.test for planned in plan}
+
+    def _find(self, test: str) -> Report | None:
+        return self._assessment.reports.get(test) if self._assessment else None
+
+    def _announce(self, text: str) -> None:
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            reporter.ensure_newline()
+            reporter.write_line(text)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" or not report.passed:
+            self._reported.add(report.nodeid)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        finished = exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}
+        stopped = bool(session.shouldstop or session.shouldfail)
+        moved = self._assessment and self._assessment.moved_with_the_environment
+        if finished and not stopped and (self._lost() or moved):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _lost(self) -> list[str]:
+        return sorted(self._expected - self._reported)
+
+    def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
+        if self._assessment is not None:
+            finished = exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}
+            lost = self._lost() if finished else []
+            write_summary(terminalreporter, self._assessment, lost)

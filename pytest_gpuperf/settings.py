@@ -1,0 +1,45 @@
+"""Everything an enabled run was told, resolved once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from .model.environment import DeviceKind
+from .model.refresh import Refresh
+
+
+class MissingBaseline(Enum):
+    """What happens where a gated metric has neither budget nor baseline."""
+
+    WARN = "warn"
+    FAIL = "fail"
+    EVERY_METRIC = "every-metric"
+
+
+class Isolation(Enum):
+    """What shares one fresh process: each test alone, or the tests of a module."""
+
+    TEST = "test"
+    MODULE = "module"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Options and ini keys of one enabled run. ``device`` is ``None`` for the default.
+
+    ``seconds`` caps what one test may cost; ``artefacts`` is the ignored folder for
+    pending baselines, ``baselines`` the committed one.
+    """
+
+    device: DeviceKind | None
+    update: Refresh | None
+    seconds: float
+    inline: bool
+    strict: bool
+    missing_baseline: MissingBaseline
+    isolation: Isolation
+    baselines: Path
+    artefacts: Path
+    script: str | None = None

@@ -1,0 +1,52 @@
+"""The terminal section: lines of the report room in pytest's own colours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Any
+from typing import Final
+
+from .assessment import Assessment
+from .report.table import Row
+from .report.terminal import Line
+from .report.terminal import Role
+from .report.terminal import counts_line
+from .report.terminal import moved_line
+from .report.terminal import refresh_lines
+from .report.terminal import summary_lines
+
+
+MARKUP: Final[dict[Role, dict[str, bool]]] = {
+    Role.PLAIN: {},
+    Role.HEADER: {"bold": True},
+    Role.GOOD: {"green": True},
+    Role.WARN: {"yellow": True},
+    Role.BAD: {"red": True},
+}
+
+
+def write_summary(reporter: Any, assessment: Assessment, lost: Sequence[str]) -> None:
+    """Write the table, the refreshed baselines and the line that counts outcomes."""
+    counts = counts_line(assessment.verdicts, assessment.hardware, unreported=lost)
+    if reporter.config.get_verbosity() >= 0:
+        reporter.section("gpuperf", sep="=")
+        _write(reporter, summary_lines(assessment.verdicts))
+    _write(reporter, _refresh_lines(assessment))
+    moved = assessment.moved_with_the_environment
+    if moved:
+        _write(reporter, [moved_line(moved, assessment.options)])
+    _write(reporter, [counts])
+
+
+def _refresh_lines(assessment: Assessment) -> Sequence[Line]:
+    rows = [
+        Row(test=change.test, metric=change.metric, old=change.old, new=change.new)
+        for change in assessment.refreshed
+    ]
+    return refresh_lines(rows) if rows else ()
+
+
+def _write(reporter: Any, lines: Iterable[Line]) -> None:
+    for line in lines:
+        reporter.write_line(line.text, **MARKUP[line.role])

@@ -1,0 +1,114 @@
+"""pytest-xdist: the controller measures, the workers only report.
+
+Each worker writes the measured tests it collected into a folder of the run; when the
+last has collected, the controller measures them all, writes the reports beside them
+and lets the workers start. What crosses processes is JSON text.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from typing import Final
+
+import pytest
+
+from .assessment import Assessor
+from .model.codec import decode
+from .model.codec import encode
+from .model.run import Report
+from .plan import Planned
+from .session import GpuperfSession
+from .session import plan_of
+from .session import replace_measured
+from .settings import Settings
+
+
+FOLDER_KEY: Final = "gpuperf_folder"
+"""Name under which a worker is told where plans and reports lie."""
+
+REPORTS: Final = "reports.json"
+
+
+class XdistController(GpuperfSession):
+    """Measures when every worker has collected, before any test is handed out."""
+
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        super().__init__(config, settings)
+        self._folder = tempfile.TemporaryDirectory(prefix="gpuperf-")
+        self._opened: Assessor | None = None
+        self._collecting: set[str] = set()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_setupnodes(self, specs: Sequence[Any]) -> None:
+        self._collecting = {str(spec.id) for spec in specs}
+        self._opened = self._assessor()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        node.workerinput[FOLDER_KEY] = self._folder.name
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: Any) -> None:
+        self._collecting.discard(str(node.gateway.id))
+        if not self._collecting and self._opened is not None:
+            self._measure(self._opened)
+            self._opened = None
+
+    def _measure(self, assessor: Assessor) -> None:
+        folder = Path(self._folder.name)
+        self._assess(assessor, _read_plan(folder))
+        assessor.close()
+        reports = self._assessment.reports if self._assessment else {}
+        _write(folder / REPORTS, {test: encode(r) for test, r in reports.items()})
+
+    def pytest_unconfigure(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+        self._folder.cleanup()
+
+
+class XdistWorker:
+    """Hands its collection to the controller and reports what the controller found."""
+
+    def __init__(self, folder: str, worker: str) -> None:
+        self._folder = Path(folder)
+        self._worker = worker
+        self._reports: Mapping[str, Report] | None = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        plan = [encode(planned) for planned in plan_of(session.items)]
+        _write(self._folder / f"plan-{self._worker}.json", plan)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> None:
+        replace_measured(session, self._find)
+
+    def _find(self, test: str) -> Report | None:
+        if self._reports is None:
+            self._reports = _read_reports(self._folder)
+        return self._reports.get(test)
+
+
+def _write(path: Path, content: object) -> None:
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(content), encoding="utf-8")
+    part.replace(path)
+
+
+def _read_plan(folder: Path) -> list[Planned]:
+    """Every worker collects the same tests: the first plan speaks for all."""
+    plans = sorted(folder.glob("plan-*.json"))
+    raw = json.loads(plans[0].read_text(encoding="utf-8")) if plans else []
+    return [decode(Planned, planned) for planned in raw]
+
+
+def _read_reports(folder: Path) -> Mapping[str, Report]:
+    path = folder / REPORTS
+    raw = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return {test: decode(Report, report) for test, report in raw.items()}

@@ -1,0 +1,200 @@
+"""Budgets and tolerances: which mark holds, and what a mark may say."""
+
+from __future__ import annotations
+
+import pytest
+from scripted_project import ScriptedProject
+
+import pytest_gpuperf
+from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.marks import budgets_of
+from pytest_gpuperf.marks import tolerances_of
+from pytest_gpuperf.model.budget import Budget
+from pytest_gpuperf.model.budget import Tolerance
+
+
+PRECEDENCE = """
+pytestmark = [gpuperf.budget(ms=1), gpuperf.tolerance(ms="1%", detect="9%")]
+class Base:
+    pytestmark = gpuperf.budget(ms=2, mem_mb=2)
+@gpuperf.budget(ms=3)
+class TestSub(Base):
+    @gpuperf.budget(ms=4, syncs=4)
+    @gpuperf.tolerance(ms="4%")
+    @pytest.mark.parametrize("x", [pytest.param(1, marks=gpuperf.budget(ms=None))])
+    def test_step(self, x): pass
+"""
+
+
+def test_parameter_function_subclass_base_class_module_in_this_order(
+    project: ScriptedProject,
+) -> None:
+    project.file(PRECEDENCE)
+
+    (item,) = project.pytester.inline_genitems()[0]
+
+    assert budgets_of(item) == (
+        Budget(limits={"ms": None}),
+        Budget(limits={"ms": 4.0, "syncs": 4.0}),
+        Budget(limits={"ms": 3.0}),
+        Budget(limits={"ms": 2.0, "mem_mb": 2.0}),
+        Budget(limits={"ms": 1.0}),
+    )
+    assert tolerances_of(item) == (
+        Tolerance(ratios={"ms": 0.04}),
+        Tolerance(ratios={"ms": 0.01}, detect=0.09),
+    )
+
+
+def test_the_call_overrides_the_mark_and_none_lifts_it(
+    project: ScriptedProject,
+) -> None:
+    project.file(
+        """
+pytestmark = gpuperf.budget(ms=5)
+def test_inherited(gpuperf): gpuperf(int)
+def test_lifted(gpuperf): gpuperf(int, ms=None)
+def test_raised(gpuperf): gpuperf(int, ms=15)
+@gpuperf.budget(ms=20)
+def test_nearer(gpuperf): gpuperf(int)
+"""
+    )
+
+    result = project.run("-rfp", "--gpuperf-missing-baseline=warn")
+
+    result.assert_outcomes(failed=1, passed=3, warnings=1)
+    result.stdout.fnmatch_lines(["FAILED test_it.py::test_inherited*"])
+
+
+def test_a_mark_for_other_hardware_lets_the_outer_one_hold(
+    project: ScriptedProject,
+) -> None:
+    project.file(
+        """
+pytestmark = gpuperf.budget(ms=5)
+@gpuperf.budget(ms=20, on="*H200*")
+def test_outer_holds(gpuperf): gpuperf(int)
+@gpuperf.budget(ms=20, on=["*H200*", "scripted"])
+def test_own_holds(gpuperf): gpuperf(int)
+"""
+    )
+
+    result = project.run()
+
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["FAILED test_it.py::test_outer_holds*"])
+
+
+def test_marks_are_registered(project: ScriptedProject) -> None:
+    result = project.pytester.runpytest_inprocess("--markers")
+
+    result.stdout.fnmatch_lines(
+        [
+            "@pytest.mark.gpuperf_budget(..., on=None): ceilings of a step, *",
+            "@pytest.mark.gpuperf_tolerance(..., detect=None): changes to ignore, *",
+            "@pytest.mark.gpuperf: added to each test that takes the gpuperf fixture",
+        ]
+    )
+
+
+KNOWN = "ms, latency_ms, mem_mb, reserved_mb, alloc_retries, syncs"
+
+
+@pytest.mark.parametrize(
+    ("keywords", "sentence"),
+    [
+        (
+            {"mss": 1, "foo": 2},
+            f"gpuperf.budget() does not know foo, mss; it knows {KNOWN}, on",
+        ),
+        (
+            {"ms": "12"},
+            "gpuperf.budget(ms='12'): expected a number above 0, or None to lift it",
+        ),
+        (
+            {"ms": 0},
+            "gpuperf.budget(ms=0): expected a number above 0, or None to lift it",
+        ),
+        (
+            {"mem_mb": float("nan")},
+            "gpuperf.budget(mem_mb=nan): expected a number above 0, or None to lift it",
+        ),
+        (
+            {"ms": True},
+            "gpuperf.budget(ms=True): expected a number above 0, or None to lift it",
+        ),
+        (
+            {"syncs": 1.5},
+            (
+                "gpuperf.budget(syncs=1.5): expected a whole number of at least 0, or None "
+                "to lift it"
+            ),
+        ),
+        (
+            {"syncs": -1},
+            (
+                "gpuperf.budget(syncs=-1): expected a whole number of at least 0, or None "
+                "to lift it"
+            ),
+        ),
+        (
+            {"ms": 1, "on": 5},
+            (
+                "gpuperf.budget(on=5): expected a device kind or a pattern of the "
+                'hardware\'s name, such as "cpu" or "*H200*", or a list of them'
+            ),
+        ),
+        (
+            {"ms": 1, "on": []},
+            (
+                "gpuperf.budget(on=[]): expected a device kind or a pattern of the "
+                'hardware\'s name, such as "cpu" or "*H200*", or a list of them'
+            ),
+        ),
+    ],
+)
+def test_a_wrong_budget_is_refused_where_it_is_written(
+    keywords: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        pytest_gpuperf.budget(**keywords)  # type: ignore[arg-type]  # wrong on purpose
+
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize("value", ["five percent", 5, "5", "-1%", "nan%", "inf%", None])
+def test_a_wrong_tolerance_is_refused_where_it_is_written(value: object) -> None:
+    with pytest.raises(UsageError) as caught:
+        pytest_gpuperf.tolerance(ms=value)  # type: ignore[arg-type]  # wrong on purpose
+
+    assert str(caught.value) == (
+        f"gpuperf.tolerance(ms={value!r}): expected a percentage of at least 0 as "
+        'text, such as "5%"'
+    )
+
+
+def test_an_unknown_tolerance_is_refused() -> None:
+    with pytest.raises(UsageError) as caught:
+        pytest_gpuperf.tolerance(mem="5%")
+
+    assert str(caught.value) == (
+        f"gpuperf.tolerance() does not know mem; it knows {KNOWN}, detect"
+    )
+
+
+def test_a_class_and_a_parameter_can_carry_a_budget(project: ScriptedProject) -> None:
+    project.file(
+        """
+@gpuperf.budget(ms=5)
+class TestIt:
+    @pytest.mark.parametrize(
+        "n", [1, pytest.param(2, marks=gpuperf.budget(ms=20))], ids=["tight", "wide"]
+    )
+    def test_step(self, gpuperf, n): gpuperf(int)
+"""
+    )
+
+    result = project.run()
+
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["FAILED test_it.py::TestIt::test_step?tight?*"])

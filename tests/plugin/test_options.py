@@ -1,0 +1,192 @@
+"""Each option and its ini key: one resolver, both ways, and a sentence if it is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from scripted_project import ScriptedProject
+
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.refresh import Refresh
+from pytest_gpuperf.options import OPTIONS
+from pytest_gpuperf.options import settings_from
+from pytest_gpuperf.settings import Isolation
+from pytest_gpuperf.settings import MissingBaseline
+from pytest_gpuperf.settings import Settings
+
+
+VALUES = {
+    "gpuperf_device": ("cpu", DeviceKind.CPU, "device"),
+    "gpuperf_update": ("all", Refresh.ALL, "update"),
+    "gpuperf_seconds": ("7.5", 7.5, "seconds"),
+    "gpuperf_missing_baseline": (
+        "every-metric",
+        MissingBaseline.EVERY_METRIC,
+        "missing_baseline",
+    ),
+    "gpuperf_isolation": ("module", Isolation.MODULE, "isolation"),
+}
+FLAGS = {"gpuperf_inline": "inline", "gpuperf_strict": "strict"}
+
+
+def settings(pytester: pytest.Pytester, *arguments: str) -> Settings:
+    return settings_from(pytester.parseconfig(*arguments), {})
+
+
+def test_the_command_line_is_frozen() -> None:
+    assert [option.flag for option in OPTIONS] == [
+        "--gpuperf",
+        "--gpuperf-device",
+        "--gpuperf-update",
+        "--gpuperf-seconds",
+        "--gpuperf-inline",
+        "--gpuperf-strict",
+        "--gpuperf-missing-baseline",
+        "--gpuperf-isolation",
+        "--gpuperf-baselines",
+    ]
+
+
+def test_defaults(project: ScriptedProject) -> None:
+    assert settings(project.pytester) == Settings(
+        device=None,
+        update=None,
+        seconds=60.0,
+        inline=False,
+        strict=False,
+        missing_baseline=MissingBaseline.WARN,
+        isolation=Isolation.TEST,
+        baselines=project.path / "baselines",
+        artefacts=project.path / ".gpuperf",
+    )
+
+
+@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("place", ["option", "ini"])
+def test_a_value_comes_from_the_option_or_the_ini_key(
+    project: ScriptedProject, name: str, place: str
+) -> None:
+    text, value, field = VALUES[name]
+    project.pytester.makeini(f"[pytest]\n{name} = {text}\n" if place == "ini" else "")
+    option = f"--{name.replace('_', '-')}={text}"
+
+    found = settings(project.pytester, *([option] if place == "option" else []))
+
+    assert getattr(found, field) == value
+
+
+@pytest.mark.parametrize("name", FLAGS)
+@pytest.mark.parametrize("place", ["option", "ini"])
+def test_a_flag_comes_from_the_option_or_the_ini_key(
+    project: ScriptedProject, name: str, place: str
+) -> None:
+    project.pytester.makeini(f"[pytest]\n{name} = true\n" if place == "ini" else "")
+    option = f"--{name.replace('_', '-')}"
+
+    found = settings(project.pytester, *([option] if place == "option" else []))
+
+    assert getattr(found, FLAGS[name]) is True
+
+
+@pytest.mark.parametrize("place", ["option", "ini"])
+def test_the_folder_comes_from_the_option_or_the_ini_key(
+    project: ScriptedProject, place: str
+) -> None:
+    ini = "[pytest]\ngpuperf_baselines = perf\n" if place == "ini" else ""
+    project.pytester.makeini(ini)
+
+    found = settings(
+        project.pytester, *(["--gpuperf-baselines=perf"] if place == "option" else [])
+    )
+
+    assert found.baselines == project.path / Path("perf")
+
+
+def test_the_option_wins_over_the_ini_key(project: ScriptedProject) -> None:
+    project.pytester.makeini("[pytest]\ngpuperf_seconds = 5\n")
+
+    assert settings(project.pytester, "--gpuperf-seconds=9").seconds == 9.0
+
+
+def test_every_setting_is_told_by_an_option_or_derived() -> None:
+    told = {field for _, _, field in VALUES.values()} | set(FLAGS.values())
+
+    assert {f.name for f in fields(Settings)} - told == {
+        "baselines",
+        "artefacts",
+        "script",
+    }
+
+
+@pytest.mark.parametrize("place", ["option", "ini"])
+def test_measuring_is_switched_on_by_the_option_or_the_ini_key(
+    project: ScriptedProject, place: str
+) -> None:
+    project.file("@gpuperf.budget(ms=5)\ndef test_step(gpuperf): gpuperf(int)\n")
+    ini = "gpuperf = true\n" if place == "ini" else ""
+    project.pytester.makeini(f"[pytest]\ngpuperf_device = scripted\n{ini}")
+
+    result = project.pytester.runpytest_inprocess(
+        *(["--gpuperf"] if place == "option" else [])
+    )
+
+    result.assert_outcomes(failed=1)
+    assert "OVER BUDGET step_ms: 10.00 ms, budget 5.000 ms" in result.outlines
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ini", "sentence"),
+    [
+        (
+            ["--gpuperf-device=tpu"],
+            "",
+            "--gpuperf-device: found 'tpu', expected one of cuda, cpu",
+        ),
+        (
+            [],
+            "gpuperf_update = some",
+            (
+                "ini key gpuperf_update: found 'some', expected one of missing, improved, "
+                "drifted, all"
+            ),
+        ),
+        (
+            ["--gpuperf-seconds=soon"],
+            "",
+            "--gpuperf-seconds: found 'soon', expected a positive number of seconds",
+        ),
+        (
+            [],
+            "gpuperf_seconds = 0",
+            "ini key gpuperf_seconds: found '0', expected a positive number of seconds",
+        ),
+        (
+            [],
+            "gpuperf_seconds = inf",
+            (
+                "ini key gpuperf_seconds: found 'inf', expected a positive number of "
+                "seconds"
+            ),
+        ),
+        (
+            ["--gpuperf-inline", "--gpuperf-update=all"],
+            "",
+            (
+                "--gpuperf-inline cannot refresh: a baseline is made of runs in fresh "
+                "processes; leave out --gpuperf-inline"
+            ),
+        ),
+    ],
+)
+def test_a_wrong_value_is_a_usage_error_that_names_its_place(
+    project: ScriptedProject, arguments: list[str], ini: str, sentence: str
+) -> None:
+    project.file("def test_step(gpuperf): gpuperf(int)\n")
+    project.pytester.makeini(f"[pytest]\n{ini}\n")
+
+    result = project.pytester.runpytest_inprocess("--gpuperf", *arguments)
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert result.errlines == [f"ERROR: {sentence}", ""]

@@ -1,0 +1,244 @@
+"""Outcomes of the judge, as pytest shows them."""
+
+from __future__ import annotations
+
+import pytest
+from scripted_project import ScriptedProject
+
+
+STEP = "def test_step(gpuperf): gpuperf(int)\n"
+
+
+def test_a_step_within_its_budgets_passes(project: ScriptedProject) -> None:
+    project.file("@gpuperf.budget(ms=12, mem_mb=900, syncs=0)\n" + STEP)
+
+    result = project.run()
+
+    result.assert_outcomes(passed=1)
+    assert result.outlines[-2] == "gpuperf: 1 pass on scripted"
+
+
+def test_a_step_over_its_budget_fails_with_the_numbers_and_the_line(
+    project: ScriptedProject,
+) -> None:
+    project.script({"*": {"step_ms": 10.0, "syncs": 2}})
+    project.file("@gpuperf.budget(ms=9, syncs=1)\n" + STEP)
+
+    result = project.run()
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "OVER BUDGET step_ms: 10.00 ms, budget 9.000 ms",
+            "OVER BUDGET syncs: 2 a step, budget 1",
+            "*train.py:12 in step: aten::_local_scalar_dense, 1 a step*",
+        ]
+    )
+
+
+def test_a_slowdown_against_the_baseline_fails_and_names_the_refresh_command(
+    project: ScriptedProject,
+) -> None:
+    project.file(STEP)
+    project.refresh().assert_outcomes(passed=1)
+    project.script({"*": {"step_ms": 12.0}})
+
+    result = project.run()
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "REGRESSED step_ms: 10.00 ms -> 12.00 ms (+20.0 %), limit 10.10 ms",
+            "*pytest --gpuperf --gpuperf-update=all --gpuperf-device=scripted test_it.py::test_step",
+        ]
+    )
+
+
+def test_a_slowdown_within_the_tolerance_passes(project: ScriptedProject) -> None:
+    project.file('@gpuperf.tolerance(ms="25%")\n' + STEP)
+    project.refresh()
+    project.script({"*": {"step_ms": 12.0}})
+
+    result = project.run()
+
+    result.assert_outcomes(passed=1)
+
+
+def test_an_improvement_passes_and_is_said(project: ScriptedProject) -> None:
+    project.file(STEP)
+    project.refresh()
+    project.script({"*": {"step_ms": 8.0}})
+
+    result = project.run()
+
+    result.assert_outcomes(passed=1)
+    assert result.outlines[-2] == "gpuperf: 1 improved on scripted"
+
+
+def test_a_planted_sync_fails_against_the_baseline(project: ScriptedProject) -> None:
+    project.file(STEP)
+    project.refresh()
+    project.script({"*": {"syncs": 1}})
+
+    result = project.run()
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["REGRESSED syncs: 0 -> 1 a step (+1), limit 0*"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ci", "outcome"),
+    [
+        ((), "", {"passed": 1, "warnings": 1}),
+        ((), "true", {"failed": 1}),
+        (("--gpuperf-missing-baseline=warn",), "true", {"passed": 1, "warnings": 1}),
+        (("--gpuperf-missing-baseline=fail",), "", {"failed": 1}),
+        (("-o", "gpuperf_missing_baseline=fail"), "", {"failed": 1}),
+    ],
+)
+def test_a_test_with_neither_budget_nor_baseline_warns_here_and_fails_in_ci(
+    project: ScriptedProject,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    ci: str,
+    outcome: dict[str, int],
+) -> None:
+    monkeypatch.setenv("CI", ci)
+    project.file(STEP)
+
+    result = project.run(*arguments)
+
+    result.assert_outcomes(**outcome)
+
+
+def test_every_metric_must_be_gated_where_the_project_says_so(
+    project: ScriptedProject,
+) -> None:
+    project.file("@gpuperf.budget(ms=12)\n" + STEP)
+
+    lenient = project.run("--gpuperf-missing-baseline=fail")
+    strict = project.run("--gpuperf-missing-baseline=every-metric")
+
+    lenient.assert_outcomes(passed=1)
+    strict.assert_outcomes(failed=1)
+
+
+def test_metrics_without_budget_or_baseline_are_named_as_not_gated(
+    project: ScriptedProject,
+) -> None:
+    project.file("@gpuperf.budget(ms=12)\n" + STEP)
+
+    result = project.run()
+
+    assert result.outlines[-2] == ("gpuperf: 1 pass on scripted; 2 metrics not gated")
+
+
+def test_an_undecided_test_passes_with_a_warning_and_fails_when_strict(
+    project: ScriptedProject,
+) -> None:
+    project.file(STEP)
+    project.refresh()
+    project.script({"*": {"step_ms": 12.0, "disturbance": "the GPU is throttling"}})
+
+    lenient = project.run()
+    strict = project.run("--gpuperf-strict")
+
+    lenient.assert_outcomes(passed=1, warnings=1)
+    assert lenient.outlines[-2] == "gpuperf: 1 inconclusive on scripted"
+    lenient.stdout.fnmatch_lines(["*the GPU is throttling*"])
+    strict.assert_outcomes(failed=1)
+
+
+def test_a_warning_of_ours_survives_filters_that_make_errors(
+    project: ScriptedProject,
+) -> None:
+    project.file(STEP)
+
+    result = project.run("-W", "error")
+
+    result.assert_outcomes(passed=1, warnings=1)
+
+
+def test_a_budget_that_binds_elsewhere_is_not_judged_and_skips_with_the_reason(
+    project: ScriptedProject,
+) -> None:
+    project.file('@gpuperf.budget(ms=12, mem_mb=1, syncs=0, on="*H200*")\n' + STEP)
+    project.refresh()
+
+    result = project.run("-rs")
+
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["gpuperf: 1 pass on scripted; 3 metrics not judged"])
+
+
+def test_a_test_that_never_calls_gpuperf_fails(project: ScriptedProject) -> None:
+    project.file(
+        "def test_fixture(gpuperf): pass\n@gpuperf.budget(ms=1)\ndef test_mark(): pass\n"
+    )
+
+    result = project.run()
+
+    result.assert_outcomes(failed=2)
+    assert (
+        "budget never judged: the test carries a gpuperf budget or takes the gpuperf "
+        "fixture, and never called gpuperf(step); call it, or drop the budget"
+    ) in result.outlines
+
+
+def test_all_calls_of_a_test_are_judged_before_it_fails(
+    project: ScriptedProject,
+) -> None:
+    project.file(
+        """
+def test_step(gpuperf):
+    gpuperf(int, name="train", ms=9)
+    gpuperf(int, name="eval", ms=12)
+    gpuperf(int, ms=8)
+"""
+    )
+
+    result = project.run()
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "OVER BUDGET step_ms: 10.00 ms, budget 9.000 ms",
+            "OVER BUDGET step_ms: 10.00 ms, budget 8.000 ms",
+        ]
+    )
+    assert (
+        "gpuperf: 2 failed (2 over budget), 1 pass on scripted; 6 metrics not gated"
+    ) in result.outlines
+
+
+def test_two_calls_of_one_name_fail(project: ScriptedProject) -> None:
+    project.file(
+        "def test_step(gpuperf):\n    gpuperf(int, name='a')\n    gpuperf(int, name='a')\n"
+    )
+
+    result = project.run()
+
+    result.assert_outcomes(failed=1)
+    assert (
+        "gpuperf(step, name='a'): this test has a call of that name already"
+        in result.outlines
+    )
+
+
+def test_a_torch_upgrade_that_moves_exact_metrics_is_one_verdict_for_the_run(
+    project: ScriptedProject,
+) -> None:
+    project.file(STEP + "def test_other(gpuperf): gpuperf(int)\n")
+    project.script({"software": {"torch": "2.12.0"}, "*": {"mem_mb": 100}})
+    project.refresh()
+    project.script({"software": {"torch": "2.13.0"}, "*": {"mem_mb": 150}})
+
+    result = project.run()
+
+    result.assert_outcomes(passed=2, warnings=2)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert (
+        "gpuperf: the environment changed: torch 2.12.0 -> 2.13.0 moved exact metrics "
+        "of 2 tests; check them, then accept with: pytest --gpuperf "
+        "--gpuperf-device=scripted --gpuperf-update=all"
+    ) in result.outlines

@@ -1,0 +1,374 @@
+"""Selection, stopping, expected failures, reruns, JUnit and xdist work unchanged."""
+
+from __future__ import annotations
+
+import json
+from xml.etree import ElementTree as ET
+
+import pytest
+from scripted_project import ON
+from scripted_project import ScriptedProject
+
+
+THREE = """
+@gpuperf.budget(ms=5)
+def test_slow(gpuperf): gpuperf(int)
+@gpuperf.budget(ms=12)
+def test_ok(gpuperf): gpuperf(int)
+def test_plain(): pass
+"""
+
+
+def test_x_stops_at_the_test_that_regressed(project: ScriptedProject) -> None:
+    project.file(THREE)
+
+    result = project.run("-x")
+
+    result.assert_outcomes(failed=1)
+
+
+def test_lf_selects_just_the_test_that_failed(project: ScriptedProject) -> None:
+    project.file(THREE)
+    project.run().assert_outcomes(failed=1, passed=2)
+
+    result = project.run("--lf")
+
+    result.assert_outcomes(failed=1)
+
+
+def test_lf_forgets_a_test_that_passes_again(project: ScriptedProject) -> None:
+    project.file(THREE)
+    project.run()
+    project.script({"*": {"step_ms": 4.0}})
+    project.run("--lf").assert_outcomes(passed=1)
+
+    result = project.run("--lf")
+
+    result.assert_outcomes(passed=3)
+
+
+def test_k_measures_only_what_it_selects(project: ScriptedProject) -> None:
+    project.file(THREE)
+
+    result = project.run("-k", "ok", "-v")
+
+    result.assert_outcomes(passed=1, deselected=2)
+    assert result.outlines[-2] == "gpuperf: 1 pass on scripted; 2 metrics not gated"
+
+
+def test_a_node_id_with_odd_parameters_is_found(project: ScriptedProject) -> None:
+    project.file(
+        """
+class TestIt:
+    @pytest.mark.parametrize("x", ["a::b", "a[0]", "a b", "é"])
+    @gpuperf.budget(ms=12)
+    def test_step(self, gpuperf, x): gpuperf(int)
+"""
+    )
+
+    result = project.run()
+
+    result.assert_outcomes(passed=4)
+
+
+def test_xfail_takes_a_verdict_as_a_failure(project: ScriptedProject) -> None:
+    project.file(
+        """
+@pytest.mark.xfail(strict=True, reason="known")
+@gpuperf.budget(ms=5)
+def test_known_slow(gpuperf): gpuperf(int)
+@pytest.mark.xfail(strict=True, reason="known")
+@gpuperf.budget(ms=12)
+def test_no_longer_slow(gpuperf): gpuperf(int)
+@pytest.mark.xfail(raises=ZeroDivisionError, strict=True)
+def test_raises_as_expected(gpuperf): 1 / 0
+@pytest.mark.xfail(raises=ZeroDivisionError, strict=True)
+@gpuperf.budget(ms=5)
+def test_slow_is_not_what_was_expected(gpuperf): gpuperf(int)
+def test_xfail_inside(gpuperf): pytest.xfail("inside")
+"""
+    )
+
+    result = project.run("-rxXf")
+
+    result.assert_outcomes(xfailed=3, failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "XFAIL test_it.py::test_xfail_inside*inside",
+            "FAILED test_it.py::test_no_longer_slow*",
+        ]
+    )
+
+
+def test_a_skip_is_decided_in_the_child(project: ScriptedProject) -> None:
+    project.file(
+        """
+import os
+MAIN = int(os.environ.setdefault("MAIN_PID", str(os.getpid())))
+def test_inside(gpuperf): pytest.skip("no data here")
+@pytest.mark.skipif(os.getpid() == MAIN, reason="in the main process")
+@gpuperf.budget(ms=12)
+def test_skipped_in_the_main_process_only(gpuperf): gpuperf(int)
+@pytest.mark.skipif(os.getpid() != MAIN, reason="in the child")
+def test_skipped_in_the_child(gpuperf): gpuperf(int)
+"""
+    )
+
+    result = project.run("-rs")
+
+    result.assert_outcomes(skipped=2, passed=1)
+    result.stdout.fnmatch_lines(["SKIPPED * no data here", "SKIPPED * in the child"])
+
+
+def test_a_test_that_fails_for_its_own_reason_shows_it_with_its_output(
+    project: ScriptedProject,
+) -> None:
+    project.file(
+        """
+@pytest.fixture
+def broken(): raise KeyError("fixture")
+def test_own(gpuperf):
+    print("what the child printed")
+    assert 1 == 2
+def test_fixture(gpuperf, broken): pass
+"""
+    )
+
+    result = project.run()
+
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "E  *assert 1 == 2",
+            "*Captured stdout call*",
+            "what the child printed",
+            "E  *KeyError: 'fixture'",
+        ]
+    )
+
+
+def test_a_child_that_dies_fails_its_test_and_no_other(
+    project: ScriptedProject,
+) -> None:
+    project.file(
+        """
+import os
+def test_segfault(gpuperf): os.kill(os.getpid(), 11)
+def test_exit(gpuperf):
+    print("last words", flush=True)
+    os._exit(7)
+@gpuperf.budget(ms=12)
+def test_ok(gpuperf): gpuperf(int)
+"""
+    )
+
+    result = project.run("-s")
+
+    result.assert_outcomes(failed=2, passed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "the measuring process was killed by signal 11: Fatal Python error: Segmentation fault",
+            "*test_it.py*in test_segfault",
+            "the measuring process exited with 7: *",
+        ]
+    )
+
+
+def test_fixtures_are_set_up_in_the_child_only(project: ScriptedProject) -> None:
+    project.file(
+        """
+import os
+@pytest.fixture(scope="module", autouse=True)
+def heavy():
+    with open("set_up.txt", "a") as file: file.write(f"{os.getpid()} ")
+@gpuperf.budget(ms=12)
+def test_step(gpuperf): gpuperf(int)
+"""
+    )
+
+    project.run().assert_outcomes(passed=1)
+
+    pids = (project.path / "set_up.txt").read_text().split()
+    assert len(pids) == 1
+    assert pids[0] != str(__import__("os").getpid())
+
+
+def test_rerunfailures_reruns_a_failed_verdict(project: ScriptedProject) -> None:
+    pytest.importorskip("pytest_rerunfailures")
+    project.file(THREE)
+
+    result = project.run("-p", "pytest_rerunfailures", "--reruns", "2", "-k", "slow")
+
+    result.assert_outcomes(failed=1, deselected=2)
+    result.stdout.fnmatch_lines(["*1 failed, 2 deselected, 2 rerun*"])
+
+
+def test_junit_shows_the_test_that_regressed_and_the_verdicts(
+    project: ScriptedProject,
+) -> None:
+    project.file(THREE)
+
+    project.run("--junitxml=out.xml")
+
+    root = ET.parse(project.path / "out.xml").getroot()
+    cases = {case.get("name"): case for case in root.iter("testcase")}
+    assert set(cases) == {"test_slow", "test_ok", "test_plain"}
+    failure = cases["test_slow"].find("failure")
+    assert failure is not None
+    assert "OVER BUDGET step_ms: 10.00 ms, budget 5.000 ms" in str(failure.text)
+    assert cases["test_ok"].find("failure") is None
+    (prop,) = cases["test_ok"].iter("property")
+    (verdict,) = json.loads(str(prop.get("value")))
+    assert verdict["test"] == "test_it.py::test_ok"
+
+
+@pytest.mark.parametrize("dist", ["load", "loadscope"])
+def test_with_workers_the_controller_measures_and_every_verdict_arrives(
+    project: ScriptedProject, dist: str
+) -> None:
+    pytest.importorskip("xdist")
+    project.file(THREE)
+
+    result = project.pytester.runpytest_subprocess(
+        "-p", "xdist", "-n2", f"--dist={dist}", *ON
+    )
+
+    result.assert_outcomes(failed=1, passed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "*OVER BUDGET step_ms: 10.00 ms, budget 5.000 ms*",
+            "gpuperf: 1 failed (1 over budget), 1 pass on scripted; 4 metrics not gated",
+        ]
+    )
+
+
+def test_workers_can_refresh_and_only_the_controller_writes(
+    project: ScriptedProject,
+) -> None:
+    pytest.importorskip("xdist")
+    project.file(THREE)
+
+    result = project.pytester.runpytest_subprocess(
+        "-p", "xdist", "-n2", *ON, "--gpuperf-update=all"
+    )
+
+    result.assert_outcomes(failed=1, passed=2)
+    assert set(project.entries()) == {"test_it.py::test_ok", "test_it.py::test_slow"}
+
+
+def test_an_error_before_the_start_is_a_usage_error_with_workers_too(
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("xdist")
+    project.file(THREE)
+    monkeypatch.delenv("GPUPERF_SCRIPT")
+
+    result = project.pytester.runpytest_subprocess("-p", "xdist", "-n2", *ON)
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        [
+            "ERROR: --gpuperf-device=scripted: set GPUPERF_SCRIPT to the script's JSON file"
+        ]
+    )
+
+
+def test_co_lists_and_measures_nothing(project: ScriptedProject) -> None:
+    project.file(THREE)
+
+    result = project.run("--co", "-q")
+
+    assert result.outlines[:3] == [
+        "test_it.py::test_slow",
+        "test_it.py::test_ok",
+        "test_it.py::test_plain",
+    ]
+    assert not (project.path / ".gpuperf").exists()
+
+
+def test_options_of_the_projects_conftest_reach_the_child(
+    project: ScriptedProject,
+) -> None:
+    project.pytester.makeconftest(
+        """
+def pytest_addoption(parser): parser.addoption("--size", default="small")
+"""
+    )
+    project.file(
+        """
+@gpuperf.budget(ms=12)
+def test_step(gpuperf, request):
+    assert request.config.getoption("--size") == "large"
+    gpuperf(int)
+"""
+    )
+
+    result = project.run("--size=large")
+
+    result.assert_outcomes(passed=1)
+
+
+def test_tests_of_a_module_share_a_process_where_the_project_says_so(
+    project: ScriptedProject,
+) -> None:
+    project.file(
+        """
+import os
+@gpuperf.budget(ms=12)
+@pytest.mark.parametrize("n", [1, 2])
+def test_step(gpuperf, n):
+    with open("pids.txt", "a") as file: file.write(f"{os.getpid()} ")
+    gpuperf(int)
+"""
+    )
+
+    project.run().assert_outcomes(passed=2)
+    project.run("-o", "gpuperf_isolation=module").assert_outcomes(passed=2)
+
+    pids = (project.path / "pids.txt").read_text().split()
+    assert len(pids) == 4
+    assert pids[0] != pids[1]
+    assert pids[2] == pids[3]
+
+
+def test_a_lost_report_fails_the_run(project: ScriptedProject) -> None:
+    project.pytester.makeconftest(
+        """
+import pytest
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item):
+    return True if item.name == "test_ok" else None
+"""
+    )
+    project.file("@gpuperf.budget(ms=12)\ndef test_ok(gpuperf): gpuperf(int)\n")
+
+    result = project.run()
+
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        ["gpuperf: no verdict on scripted; 1 WITHOUT A RESULT: test_it.py::test_ok"]
+    )
+
+
+def test_a_child_that_cannot_collect_its_test_shows_why(
+    project: ScriptedProject,
+) -> None:
+    project.file(
+        """
+import os
+if os.environ.setdefault("MAIN_PID", str(os.getpid())) != str(os.getpid()):
+    raise ImportError("only in the child")
+def test_step(gpuperf): gpuperf(int)
+"""
+    )
+
+    result = project.run()
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "the measuring process exited with 1: *",
+            "E   ImportError: only in the child",
+            "*pytest exited with 4 there and ran no test",
+        ]
+    )

@@ -1,0 +1,169 @@
+"""One run screens every test, more runs confirm what did not pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence
+
+from pytest_gpuperf.gate import MOST_FRESH_RUNS
+from pytest_gpuperf.gate import Case
+from pytest_gpuperf.gate import complete
+from pytest_gpuperf.gate import confirm
+from pytest_gpuperf.gate import screen
+from pytest_gpuperf.gate import settled
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Environment
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.run import Call
+from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.run import TestResult
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import TestVerdict
+from pytest_gpuperf.model.verdict import Verdict
+
+
+ENVIRONMENT = Environment(hardware=Hardware(kind=DeviceKind.SCRIPTED, name=""))
+
+
+class Runs:
+    """Plays runs: every test passes with one call, unless told otherwise."""
+
+    def __init__(self, seconds: float = 1.0) -> None:
+        self.done: list[tuple[tuple[str, ...], int]] = []
+        self.endings: dict[tuple[str, int], Ending] = {}
+        self.lost: set[str] = set()
+        self._seconds = seconds
+
+    def __call__(self, group: tuple[str, ...], number: int) -> Sequence[TestResult]:
+        self.done.append((group, number))
+        return [self._result(t, number) for t in group if t not in self.lost]
+
+    def _result(self, test: str, number: int) -> TestResult:
+        call = Call(measurement=Measurement(test=test, environment=ENVIRONMENT))
+        ending = self.endings.get((test, number), Ending.PASSED)
+        return TestResult(
+            test=test, ending=ending, calls=(call,), seconds=self._seconds
+        )
+
+
+def judging(wanted: dict[str, int]) -> Callable[[Sequence[Call]], TestVerdict]:
+    """Judge a test settled once it has had *wanted* runs."""
+
+    def judge(calls: Sequence[Call]) -> TestVerdict:
+        test = calls[-1].measurement.test
+        verdict = Verdict(
+            metric="step_ms",
+            outcome=Outcome.PASS,
+            because="so it is",
+            settled=len(calls) >= wanted.get(test, 1),
+        )
+        return TestVerdict(test=test, verdicts=(verdict,))
+
+    return judge
+
+
+def test_tests_that_pass_are_run_once() -> None:
+    runs = Runs()
+    groups = [("a",), ("b",)]
+
+    cases = screen(groups, runs)
+    confirm(groups, runs, cases, judging({}), seconds=60)
+
+    assert runs.done == [(("a",), 0), (("b",), 0)]
+
+
+def test_undecided_tests_are_confirmed_in_turn() -> None:
+    runs = Runs()
+    groups = [("a",), ("b",), ("c",)]
+
+    cases = screen(groups, runs)
+    confirm(groups, runs, cases, judging({"a": 3, "c": 2}), seconds=60)
+
+    assert runs.done[3:] == [(("a",), 1), (("c",), 1), (("a",), 2)]
+
+
+def test_a_test_that_is_never_decided_stops_at_the_most_runs() -> None:
+    runs = Runs()
+
+    cases = screen([("a",)], runs)
+    confirm([("a",)], runs, cases, judging({"a": 99}), seconds=60)
+
+    assert len(cases["a"].results) == MOST_FRESH_RUNS
+
+
+def test_the_time_cap_allows_a_second_run_and_then_stops() -> None:
+    runs = Runs(seconds=40)
+
+    cases = screen([("a",)], runs)
+    confirm([("a",)], runs, cases, judging({"a": 99}), seconds=60)
+
+    assert len(cases["a"].results) == 2
+
+
+def test_a_test_that_failed_by_itself_is_not_run_again() -> None:
+    runs = Runs()
+    runs.endings["a", 0] = Ending.FAILED
+
+    cases = screen([("a",)], runs)
+    confirm([("a",)], runs, cases, judging({"a": 5}), seconds=60)
+
+    assert len(runs.done) == 1
+    assert cases["a"].calls == {}
+
+
+def test_a_failure_in_a_later_run_decides() -> None:
+    runs = Runs()
+    runs.endings["a", 1] = Ending.DIED
+
+    cases = screen([("a",)], runs)
+    confirm([("a",)], runs, cases, judging({"a": 5}), seconds=60)
+
+    assert cases["a"].last.ending is Ending.DIED
+    assert len(runs.done) == 2
+
+
+def test_a_test_without_a_result_is_a_dead_one() -> None:
+    runs = Runs()
+    runs.lost = {"b"}
+
+    cases = screen([("a", "b")], runs)
+
+    assert cases["a"].last.ending is Ending.PASSED
+    assert cases["b"].last == TestResult(
+        test="b",
+        ending=Ending.DIED,
+        text="the measuring process gave no result for this test",
+    )
+
+
+def test_tests_of_a_group_are_confirmed_together() -> None:
+    runs = Runs()
+
+    cases = screen([("a", "b")], runs)
+    confirm([("a", "b")], runs, cases, judging({"b": 2}), seconds=60)
+
+    assert runs.done == [(("a", "b"), 0), (("a", "b"), 1)]
+    assert len(cases["a"].results) == 2
+
+
+def test_a_refresh_gives_selected_tests_eight_runs_in_turn() -> None:
+    runs = Runs()
+    groups = [("a",), ("b",), ("c",)]
+
+    cases = screen(groups, runs)
+    complete(groups, runs, cases, {"a", "c"})
+
+    assert [len(cases[test].results) for test in "abc"] == [8, 1, 8]
+    assert [group for group, _ in runs.done[3:7]] == [("a",), ("c",), ("a",), ("c",)]
+
+
+def test_a_verdict_cut_short_is_inconclusive_and_says_why() -> None:
+    open_verdict = judging({"a": 9})(Case("a", [Runs()(("a",), 0)[0]]).calls["a"])
+
+    verdict = settled(open_verdict)
+
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.verdicts[0].because == (
+        "so it is; no time was left for another run, raise --gpuperf-seconds"
+    )
