@@ -1,0 +1,48 @@
+# `make test` and `make demo` need python3 (3.10 or newer, with venv); they fetch the rest.
+
+PYTHON ?= python3
+TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
+
+VENV := .venv
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
+GPU := $(shell command -v nvidia-smi)
+PYENV := $(wildcard $(or $(PYENV_ROOT),$(HOME)/.pyenv)/versions/3.1[0-9]*/bin/python3)
+TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
+
+# What to install for torch: the wheel that was fetched, or the name.
+torch = $(or $(shell ls $(CURDIR)/$(VENV)/wheels/torch-$(TORCH)*.whl 2>/dev/null),torch)
+
+.PHONY: test demo clean
+
+test: $(VENV)/bin/tox
+	TORCH_WHEEL="$(torch)" $(VENV)/bin/tox run $(if $(PYENV),--discover $(PYENV))
+	$(if $(GPU),$(VENV)/bin/tox run -e gpu)
+
+demo: $(VENV)/bin/gpuperf
+	$(VENV)/bin/python examples/demo.py
+
+clean:
+	rm -rf $(VENV) .tox
+
+$(VENV)/bin/tox: $(VENV)/wheels
+	$(PIP) install --quiet --constraint constraints.txt tox
+	touch $@
+
+# torch warns at its import where numpy is absent.
+$(VENV)/bin/gpuperf: $(VENV)/wheels pyproject.toml
+	$(PIP) install --quiet --constraint constraints.txt "$(torch)" numpy --editable .
+	touch $@
+
+# The CUDA build of torch is many times larger than the CPU build, and useless without
+# a driver. The CPU build is fetched where pip would not find one by itself, once for
+# all environments; an index that does not answer at once is left alone.
+$(VENV)/wheels: constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	mkdir -p $@
+ifeq ($(GPU)$(shell uname -s),Linux)
+	$(PIP) index versions torch 2>/dev/null | grep -qF '$(TORCH)+cpu' \
+	|| $(PIP) download --no-deps --retries 1 --timeout 10 --dest $@ \
+	   --index-url $(TORCH_CPU_INDEX) 'torch==$(TORCH)+cpu' 2>/dev/null \
+	|| echo 'no CPU build of torch $(TORCH) to be had: taking the default build'
+endif
+	touch $@
