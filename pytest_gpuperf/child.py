@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import tempfile
@@ -41,7 +42,8 @@ QUIET: Final = (
 
 
 def warm_pytest() -> None:
-    """Let pytest import its plugins here, in the server, and not in each child."""
+    """Import pytest's plugins and the phases here, in the server, not in each child."""
+    importlib.import_module("pytest_gpuperf.probes.phases")
     with tempfile.TemporaryDirectory() as folder:
         pytest.main(["--collect-only", f"--rootdir={folder}", *QUIET, folder])
 

@@ -13,7 +13,7 @@ import pytest
 
 from .devices import torch_device_for_plain_runs
 from .errors import GpuperfError
-from .marks import parse_budget
+from .limits import parse_budget
 from .model.measurement import Measurement
 from .probes.subject import Subject
 from .probes.subject import subject_of

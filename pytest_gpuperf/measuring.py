@@ -10,8 +10,8 @@ import pytest
 
 from .devices.protocol import Device
 from .errors import StepError
+from .limits import parse_budget
 from .marks import budgets_of
-from .marks import parse_budget
 from .marks import tolerances_of
 from .model.finding import Location
 from .model.measurement import Measurement

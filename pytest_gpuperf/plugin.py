@@ -1,7 +1,11 @@
-"""The pytest plugin: hooks and fixtures, nothing else."""
+"""The pytest plugin: hooks and fixtures, nothing else.
+
+Every pytest run where it is installed imports it, so it imports the rest when asked.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,12 +13,10 @@ import pytest
 from . import marks
 from . import options
 from .errors import GpuperfError
-from .fixture import Gpuperf
-from .fixture import Unmeasured
-from .fixture import measurer_key
 
 
 if TYPE_CHECKING:
+    from .fixture import Gpuperf
     from .settings import Settings
 
 
@@ -25,12 +27,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for mark in marks.REGISTERED:
         config.addinivalue_line("markers", mark)
-    measuring_child = measurer_key in config.stash
-    if not measuring_child and options.is_enabled(config):
+    if options.is_enabled(config):
         _enable(config)
 
 
 def _enable(config: pytest.Config) -> None:
+    from .fixture import measurer_key
+
+    if measurer_key in config.stash:  # a measuring process
+        return
     try:
         settings = options.settings_from(config, options.environment())
     except GpuperfError as error:
@@ -58,19 +63,37 @@ def _enabled_plugin(config: pytest.Config, settings: Settings) -> object:
     return GpuperfSession(config, settings)
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    if "gpuperf" in getattr(item, "fixturenames", ()):
-        item.add_marker(marks.AUTO_MARK)
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem(
+    collector: pytest.Collector,
+) -> Generator[None, object, object]:
+    made = yield
+    for item in made if isinstance(made, list) else [made]:
+        if isinstance(item, pytest.Item):
+            _refuse_wrong_marks(collector, item)
+    return made
+
+
+def _refuse_wrong_marks(collector: pytest.Collector, item: pytest.Item) -> None:
     try:
         marks.check(item)
     except GpuperfError as error:
         msg = f"{item.nodeid}: {error}"
-        raise pytest.UsageError(msg) from None
+        raise collector.CollectError(msg) from None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if "gpuperf" in getattr(item, "fixturenames", ()):
+        item.add_marker(marks.AUTO_MARK)
 
 
 @pytest.fixture
 def gpuperf(request: pytest.FixtureRequest) -> Gpuperf:
     """Measure and judge a training step: ``gpuperf(step)``."""
+    from .fixture import Gpuperf
+    from .fixture import Unmeasured
+    from .fixture import measurer_key
+
     measurer = request.config.stash.get(measurer_key, Unmeasured())
     return Gpuperf(measurer, request.node)
 
@@ -78,4 +101,7 @@ def gpuperf(request: pytest.FixtureRequest) -> Gpuperf:
 @pytest.fixture(scope="session")
 def gpuperf_device(request: pytest.FixtureRequest) -> str:
     """Name the device for models and data of wider scopes: ``"cuda"`` or ``"cpu"``."""
+    from .fixture import Unmeasured
+    from .fixture import measurer_key
+
     return request.config.stash.get(measurer_key, Unmeasured()).torch_device()

@@ -19,7 +19,15 @@ from typing import Final
 from ..errors import RunError
 
 
-HEAVY_MODULES: Final = ("torch", "torch._dynamo", "torch.profiler")
+HEAVY_MODULES: Final = (
+    "torch",
+    "torch._dynamo",
+    "torch.profiler",
+    "pytest_gpuperf.devices.cpu",
+    "pytest_gpuperf.devices.cuda",
+    "pytest_gpuperf.devices.host_syncs",
+    "pytest_gpuperf.devices.live_bytes",
+)
 """Imported once in the server: a child would pay seconds for them. An optimizer
 imports torch._dynamo."""
 
@@ -114,7 +122,11 @@ class ForkServer:
         )
         code = self._wait(self._jobs, seconds)
         if code is None:
-            msg = f"the measuring process was killed after {seconds:g} s: {_last_words(output)}"
+            msg = (
+                f"the measuring process gave no result in {seconds:g} s and was killed; "
+                "does it wait for something? If it only needs longer, raise "
+                f"--gpuperf-seconds: {_last_words(output)}"
+            )
             raise RunError(msg)
         if not result.exists():
             msg = f"the measuring process {_death(code)}: {_last_words(output)}"

@@ -27,12 +27,16 @@ from typing import NoReturn
 PR_SET_PDEATHSIG: Final = 1
 """prctl(2): the signal a process gets when its parent dies."""
 
+NO_SIGNAL: Final = 0
+
 
 def main(preload: list[str], warm: str | None) -> None:
     """Import *preload*, call *warm*, then serve until the input ends."""
     replies = os.dup(1)
     os.dup2(2, 1)  # what libraries print must not look like a reply
+    _when_parent_dies(signal.SIGKILL)
     _prepare(preload, warm)
+    _when_parent_dies(NO_SIGNAL)  # the end of the input says it, and is obeyed in order
     _Server(replies).serve()
 
 
@@ -139,7 +143,7 @@ def _run_child(order: dict[str, Any]) -> NoReturn:
 
 def _enter_child(output: str) -> None:
     os.setpgid(0, 0)
-    _die_with_parent()
+    _when_parent_dies(signal.SIGKILL)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -150,9 +154,9 @@ def _enter_child(output: str) -> None:
     os.dup2(written, 2)
 
 
-def _die_with_parent() -> None:
+def _when_parent_dies(number: int) -> None:
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
 
 
 def _write_result(path: Path, result: object) -> None:

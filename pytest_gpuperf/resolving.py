@@ -1,0 +1,122 @@
+"""From option, ini key and environment to the settings of an enabled run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+from typing import Final
+from typing import TypeVar
+
+import pytest
+
+from .errors import UsageError
+from .model.environment import DeviceKind
+from .model.refresh import Refresh
+from .settings import Isolation
+from .settings import MissingBaseline
+from .settings import Settings
+
+
+E = TypeVar("E", bound=Enum)
+
+
+def _one_of(kinds: type[E], unnamed: tuple[E, ...] = ()) -> Callable[[str], E]:
+    """Parse a member's value; *unnamed* ones are taken and not offered."""
+
+    def parse(text: str) -> E:
+        try:
+            return kinds(text)
+        except ValueError:
+            known = ", ".join(str(k.value) for k in kinds if k not in unnamed)
+            msg = f"expected one of {known}"
+            raise ValueError(msg) from None
+
+    return parse
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        msg = "expected a positive number of seconds"
+        raise ValueError(msg)
+    return seconds
+
+
+PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
+    "gpuperf_device": _one_of(DeviceKind, unnamed=(DeviceKind.SCRIPTED,)),
+    "gpuperf_update": _one_of(Refresh),
+    "gpuperf_seconds": _seconds,
+    "gpuperf_missing_baseline": _one_of(MissingBaseline),
+    "gpuperf_isolation": _one_of(Isolation),
+    "gpuperf_baselines": Path,
+}
+
+
+def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
+    """Resolve option, then ini key, then default.
+
+    Raises ``UsageError`` for a value that cannot be parsed and for a refresh in CI.
+    """
+    value = _resolver(config)
+    ci = bool(environ.get("CI"))
+    missing = MissingBaseline.FAIL if ci else MissingBaseline.WARN
+    update = value("gpuperf_update", None)
+    if update and ci and not environ.get("GPUPERF_ALLOW_CI_UPDATE"):
+        msg = (
+            f"--gpuperf-update={update.value} was asked for, but CI is set and a gate "
+            "must not move its own baseline: refresh on a developer's machine, or set "
+            "GPUPERF_ALLOW_CI_UPDATE=1 in the job that is meant to refresh"
+        )
+        raise UsageError(msg)
+    settings = Settings(
+        device=value("gpuperf_device", None),
+        update=update,
+        seconds=value("gpuperf_seconds", 60.0),
+        inline=value("gpuperf_inline", default=False),
+        strict=value("gpuperf_strict", default=False),
+        missing_baseline=value("gpuperf_missing_baseline", missing),
+        isolation=value("gpuperf_isolation", Isolation.TEST),
+        baselines=config.rootpath / value("gpuperf_baselines", Path("baselines")),
+        artefacts=config.rootpath / ".gpuperf",
+        script=environ.get("GPUPERF_SCRIPT"),
+    )
+    _refuse_inline_refresh(settings)
+    return settings
+
+
+def _refuse_inline_refresh(settings: Settings) -> None:
+    if settings.inline and settings.update:
+        msg = (
+            "--gpuperf-inline cannot refresh: a baseline is made of runs in fresh "
+            "processes; leave out --gpuperf-inline"
+        )
+        raise UsageError(msg)
+
+
+def _resolver(config: pytest.Config) -> Callable[..., Any]:
+    def value(name: str, default: object) -> object:
+        given = config.getoption(name, default=None)
+        source = "--" + name.replace("_", "-")
+        if given is None:
+            given = config.getini(name)
+            source = f"ini key {name}"
+        if given is None:
+            return default
+        return _parsed(name, given, source) if name in PARSERS else given
+
+    return value
+
+
+def _parsed(name: str, text: str, source: str) -> object:
+    try:
+        return PARSERS[name](text)
+    except ValueError as error:
+        msg = f"{source}: found {text!r}, {error}"
+        raise UsageError(msg) from None

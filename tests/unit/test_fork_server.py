@@ -1,0 +1,305 @@
+"""The fork server: one job, one fresh process, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from witness import Witness
+
+from pytest_gpuperf.errors import RunError
+from pytest_gpuperf.runs.fork_server import FATAL_LINES
+from pytest_gpuperf.runs.fork_server import LAST_LINES
+from pytest_gpuperf.runs.fork_server import ForkServer
+from pytest_gpuperf.runs.fork_server import Job
+
+
+ENOUGH_SECONDS = 30.0
+TOO_FEW_SECONDS = 0.2
+
+
+def job(name: str, **request: object) -> Job:
+    return Job(entry=f"fork_server_jobs:{name}", request=request)
+
+
+def started(preload: tuple[str, ...] = (), warm: str | None = None) -> ForkServer:
+    server = ForkServer(preload, warm)
+    server.wait_until_ready()
+    return server
+
+
+def refusal_of(act: Callable[[], object]) -> str:
+    with pytest.raises(RunError) as refused:
+        act()
+    return str(refused.value)
+
+
+def death_in(server: ForkServer, order: Job, seconds: float = ENOUGH_SECONDS) -> str:
+    return refusal_of(lambda: server.run(order, seconds))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    with closing(started(("json",))) as server:
+        yield server
+
+
+@pytest.fixture
+def witness(tmp_path: Path) -> Iterator[Witness]:
+    with closing(Witness(tmp_path / "fifo")) as witness:
+        yield witness
+
+
+def test_a_result_comes_back(server: ForkServer) -> None:
+    request = {"text": "é\n", "number": 1.5, "list": [None, True]}
+
+    assert server.run(job("echo", **request), ENOUGH_SECONDS) == request
+
+
+def test_each_job_has_a_fresh_process(server: ForkServer) -> None:
+    pids = {server.run(job("pid"), ENOUGH_SECONDS) for _ in range(3)}
+    calls = [server.run(job("leaves_state"), ENOUGH_SECONDS) for _ in range(2)]
+
+    assert len(pids - {os.getpid()}) == 3
+    assert calls == [1, 1]
+
+
+def test_what_the_server_warmed_up_is_there_in_each_child() -> None:
+    with closing(started(warm="fork_server_jobs:warm")) as server:
+        calls = [server.run(job("leaves_state"), ENOUGH_SECONDS) for _ in range(2)]
+
+    assert calls == [101, 101]
+
+
+def test_a_result_and_an_order_may_be_large(server: ForkServer) -> None:
+    items = ["x" * 100] * 20_000
+
+    result = server.run(job("large", characters=3_000_000), ENOUGH_SECONDS)
+    count = server.run(job("argument_count", items=items), ENOUGH_SECONDS)
+
+    assert result == "x" * 3_000_000
+    assert count == 20_000
+
+
+def test_what_a_job_prints_is_no_reply(server: ForkServer) -> None:
+    result = server.run(job("chatter"), ENOUGH_SECONDS)
+
+    assert result == "an honest result"
+
+
+def test_what_a_library_prints_at_its_import_is_no_reply() -> None:
+    with closing(started(("chatty_preload",))) as server:
+        result = server.run(job("echo", x=1), ENOUGH_SECONDS)
+
+    assert result == {"x": 1}
+
+
+def test_an_exception_is_shown_with_its_traceback_and_what_was_printed(
+    server: ForkServer,
+) -> None:
+    first, *rest = death_in(server, job("fail")).splitlines()
+
+    assert first == "the measuring process exited with 1: said before"
+    assert rest[0] == "Traceback (most recent call last):"
+    assert rest[-1] == "ValueError: found 3, expected 4"
+
+
+def test_a_job_that_does_not_exist_is_shown(server: ForkServer) -> None:
+    message = death_in(server, job("no_such_job"))
+
+    assert message.splitlines()[-1] == (
+        "AttributeError: module 'fork_server_jobs' has no attribute 'no_such_job'"
+    )
+
+
+def test_a_result_that_is_no_json_is_shown(server: ForkServer) -> None:
+    message = death_in(server, job("unwritable"))
+
+    assert "TypeError: Object of type object is not JSON serializable" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "request_", "message"),
+    [
+        ("leave", {"code": 7}, "the measuring process exited with 7: last words"),
+        ("leave", {"code": 0}, "the measuring process exited with 0: last words"),
+        (
+            "leave_in_silence",
+            {"code": 7},
+            "the measuring process exited with 7: it printed nothing",
+        ),
+        (
+            "kill_itself",
+            {"signal": int(signal.SIGKILL)},
+            "the measuring process was killed by signal 9: last words",
+        ),
+        (
+            "kill_itself",
+            {"signal": int(signal.SIGABRT)},
+            "the measuring process was killed by signal 6: last words",
+        ),
+    ],
+)
+def test_a_death_is_one_sentence_with_the_last_words(
+    server: ForkServer, name: str, request_: dict[str, object], message: str
+) -> None:
+    assert death_in(server, job(name, **request_)) == message
+
+
+def test_sys_exit_gives_no_result(server: ForkServer) -> None:
+    message = death_in(server, job("leave_by_exit"))
+
+    assert message.startswith("the measuring process exited with 1: Traceback")
+    assert message.endswith("SystemExit: 3")
+
+
+def test_closing_the_outputs_changes_nothing(server: ForkServer) -> None:
+    assert server.run(job("close_outputs"), ENOUGH_SECONDS) == "closed"
+    assert death_in(server, job("close_outputs_and_fail")) == (
+        "the measuring process exited with 1: it printed nothing"
+    )
+
+
+def test_only_the_end_of_a_long_output_is_shown(server: ForkServer) -> None:
+    message = death_in(server, job("print_lines", lines=1000))
+
+    shown = [f"line {number}" for number in range(1000 - LAST_LINES, 1000)]
+    assert message == "the measuring process exited with 1: " + "\n".join(shown)
+
+
+def test_of_a_fatal_error_the_top_is_shown(server: ForkServer) -> None:
+    first, *rest = death_in(server, job("crash")).splitlines()
+
+    assert first == (
+        "the measuring process was killed by signal 11: Fatal Python error: "
+        "Segmentation fault"
+    )
+    assert len(rest) == FATAL_LINES - 1
+    assert rest[-1].endswith("in deeper")
+
+
+def test_a_hanging_job_is_killed_after_the_limit_and_the_next_works(
+    server: ForkServer,
+) -> None:
+    message = death_in(server, job("hang"), TOO_FEW_SECONDS)
+    next_result = server.run(job("echo", x=1), ENOUGH_SECONDS)
+
+    assert message == (
+        "the measuring process gave no result in 0.2 s and was killed; does it wait "
+        "for something? If it only needs longer, raise --gpuperf-seconds: it printed "
+        "nothing"
+    )
+    assert next_result == {"x": 1}
+
+
+def test_a_job_that_runs_into_the_limit_leaves_no_process(
+    server: ForkServer, witness: Witness
+) -> None:
+    order = job("hang_with_a_grandchild", fifo=witness.fifo)
+
+    death_in(server, order, TOO_FEW_SECONDS)
+
+    assert witness.all_ended()
+
+
+def test_a_grandchild_that_outlives_its_job_is_killed(
+    server: ForkServer, witness: Witness
+) -> None:
+    grandchild = server.run(
+        job("leave_a_grandchild", fifo=witness.fifo), ENOUGH_SECONDS
+    )
+
+    assert witness.has_heard()
+    assert witness.all_ended()
+    assert grandchild != os.getpid()
+
+
+def test_the_death_of_the_server_is_noticed() -> None:
+    with closing(started()) as server:
+        while_waiting = death_in(server, job("kill_the_server"))
+        afterwards = death_in(server, job("echo"))
+
+    assert while_waiting == "the measuring server died: it printed nothing"
+    assert afterwards == "the measuring server is gone: it printed nothing"
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux ends a child with its parent"
+)
+def test_a_child_does_not_outlive_the_server(witness: Witness) -> None:
+    with closing(started()) as server:
+        death_in(server, job("kill_the_server_and_stay", fifo=witness.fifo))
+
+        assert witness.all_ended()
+
+
+def test_a_preload_that_cannot_be_imported_is_named() -> None:
+    with closing(ForkServer(("broken_preload",))) as server:
+        message = refusal_of(server.wait_until_ready)
+
+    first, *_, last = message.splitlines()
+    assert first == (
+        "the measuring server could not start: Traceback (most recent call last):"
+    )
+    assert last == "ImportError: libcudart.so.13: cannot open shared object file"
+
+
+def test_a_server_that_takes_too_long_to_start_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pytest_gpuperf.runs.fork_server.START_SECONDS", 0.0)
+    with closing(ForkServer((), warm="fork_server_jobs:warm_for_ever")) as server:
+        message = refusal_of(server.wait_until_ready)
+
+    assert message == "the measuring server could not start: it printed nothing"
+    assert server._process.returncode == -signal.SIGKILL
+
+
+def test_modules_of_the_working_directory_do_not_shadow_the_standard_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "json.py").write_text("raise ImportError('shadowed')")
+    (tmp_path / "select.py").write_text("raise ImportError('shadowed')")
+    monkeypatch.chdir(tmp_path)
+
+    with closing(started()) as server:
+        result = server.run(job("echo", x=1), ENOUGH_SECONDS)
+
+    assert result == {"x": 1}
+
+
+def test_close_ends_the_server_its_children_and_their_children(
+    tmp_path: Path, witness: Witness
+) -> None:
+    server = started()
+    server._send(
+        {
+            "job": 1,
+            "entry": "fork_server_jobs:hang_with_a_grandchild",
+            "request": {"fifo": witness.fifo},
+            "result": str(tmp_path / "1.json"),
+            "output": str(tmp_path / "1.txt"),
+        }
+    )
+    assert witness.has_heard()
+
+    server.close()
+
+    assert witness.all_ended()
+    assert server._process.returncode == 0
+    assert not Path(server._folder.name).exists()
+
+
+def test_close_may_be_called_twice() -> None:
+    server = started()
+
+    server.close()
+    server.close()
+
+    assert server._process.returncode == 0
