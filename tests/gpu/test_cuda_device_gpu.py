@@ -8,11 +8,11 @@ from itertools import pairwise
 
 import pytest
 import torch
-from pytest_gpuperf.probes.syncs import find_syncs
 
 from pytest_gpuperf.devices.cuda import CudaDevice
 from pytest_gpuperf.devices.nvml import open_nvml
 from pytest_gpuperf.devices.protocol import Step
+from pytest_gpuperf.probes.syncs import find_syncs
 
 
 pytestmark = pytest.mark.gpu

@@ -1,0 +1,649 @@
+"""Bad input: one sentence that names what is wrong and the way out, nothing lost.
+
+A wrong file or argument is a usage error (exit code 4) before anything is measured; a
+wrong step fails its own test (exit code 1) and no other.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+import math
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from scripted_project import ScriptedProject
+
+from pytest_gpuperf.baselines.document import dumps
+from pytest_gpuperf.model.baseline import FULL_RUNS
+from pytest_gpuperf.model.baseline import Baselines
+from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.measurement import Distribution
+from pytest_gpuperf.model.metric import MIB
+
+
+STEP = "def test_step(gpuperf): gpuperf(int)\n"
+OTHERS = "@gpuperf.budget(ms=12)\ndef test_ok(gpuperf): gpuperf(int)\ndef test_plain(): pass\n"
+
+TORCH_STEP = "import torch\n" + STEP
+ON_CPU = ("--gpuperf", "--gpuperf-device=cpu")
+"""In a subprocess: pytester forgets what it imported, which torch does not survive."""
+
+WAY_OUT = (
+    "restore the file from version control, or delete it and record it again with "
+    "--gpuperf-update=all"
+)
+INTACT = "what was stored before is intact, run again once that is solved"
+
+
+def usage_error(result: pytest.RunResult) -> str:
+    """The one line that a usage error is."""
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    (line,) = [line for line in result.errlines if line]
+    return line.removeprefix("ERROR: ")
+
+
+def recorded(step_ms: float = 10.0) -> str:
+    """A baseline file as a refresh of ``STEP`` writes it."""
+    times = Distribution.of([step_ms] * 20)
+    exact = {"peak_allocated_bytes": 100 * MIB, "syncs": 0}
+    run = RunSummary(times={"step_ms": times}, exact=exact)
+    entry = Entry(
+        runs=(run,) * FULL_RUNS,
+        software={"torch": "2.13.0"},
+        anchor={"step_ms": step_ms, **exact},
+    )
+    hardware = Hardware(kind=DeviceKind.SCRIPTED, name="")
+    return dumps(Baselines(hardware=hardware, entries={TEST: entry}))
+
+
+def store(project: ScriptedProject, text: str) -> None:
+    project.baseline.parent.mkdir(exist_ok=True)
+    project.baseline.write_text(text, encoding="utf-8")
+
+
+def first(old: str, new: str) -> Callable[[str], str]:
+    def change(text: str) -> str:
+        assert old in text
+        return text.replace(old, new, 1)
+
+    return change
+
+
+def step_time(part: str, value: float) -> Callable[[str], str]:
+    def change(text: str) -> str:
+        raw = json.loads(text)
+        raw["tests"][TEST]["runs"][0]["times"]["step_ms"][part] = value
+        return json.dumps(raw)
+
+    return change
+
+
+def line_of_change(old: str, new: str) -> int:
+    shared = itertools.takewhile(
+        lambda pair: pair[0] == pair[1], zip(old, new, strict=False)
+    )
+    return 1 + sum(pair[0] == "\n" for pair in shared)
+
+
+TEST = "test_it.py::test_step"
+IN_ENTRY = f"tests.{TEST}"
+IN_RUN = f"{IN_ENTRY}.runs[0]"
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        pytest.param(lambda _: "", "the file is empty", id="empty"),
+        pytest.param(lambda _: "\n", "the file is empty", id="blank"),
+        pytest.param(
+            lambda text: text[: text.index('"runs"') + 3],
+            "the file is cut off at line {line}",
+            id="truncated",
+        ),
+        pytest.param(
+            lambda text: text[:-3],
+            "the file is cut off at line {line}",
+            id="last-lines",
+        ),
+        pytest.param(
+            first('"anchor"', "anchor"),
+            "the file is no JSON at line {line}",
+            id="corrupt",
+        ),
+        pytest.param(
+            lambda text: f"<<<<<<< ours\n{text}",
+            "a merge conflict is left at line {line}",
+            id="conflict",
+        ),
+        pytest.param(
+            lambda _: "[]", "the file: expected an object, found []", id="list"
+        ),
+        pytest.param(
+            lambda _: '{"tests": {}}',
+            'the file has no field "hardware"',
+            id="wrong-schema",
+        ),
+        pytest.param(
+            first('"schema": 1', '"schema": "1"'),
+            "schema: expected 1, found '1'",
+            id="schema-text",
+        ),
+        pytest.param(
+            step_time("q10", math.nan),
+            f"{IN_RUN}.times.step_ms.q10: expected a time above 0, found nan",
+            id="nan",
+        ),
+        pytest.param(
+            step_time("q25", math.inf),
+            f"{IN_RUN}.times.step_ms.q25: expected a time above 0, found inf",
+            id="infinity",
+        ),
+        pytest.param(
+            first('"step_ms": 10.0', '"step_ms": 1e999'),
+            f"{IN_ENTRY}.anchor.step_ms: expected a number from 0 up, found inf",
+            id="too-large",
+        ),
+        pytest.param(
+            step_time("mean", 0),
+            f"{IN_RUN}.times.step_ms.mean: expected a time above 0, found 0",
+            id="zero",
+        ),
+        pytest.param(
+            step_time("mean", -10.0),
+            f"{IN_RUN}.times.step_ms.mean: expected a time above 0, found -10.0",
+            id="negative-time",
+        ),
+        pytest.param(
+            first('"syncs": 0}', '"syncs": -1}'),
+            f"{IN_RUN}.exact.syncs: expected a whole number from 0 up, found -1",
+            id="negative-count",
+        ),
+        pytest.param(
+            first('"step_ms": 10.0', '"step_ms": NaN'),
+            f"{IN_ENTRY}.anchor.step_ms: expected a number from 0 up, found nan",
+            id="nan-anchor",
+        ),
+    ],
+)
+def test_a_broken_baseline_is_refused_before_anything_is_measured(
+    project: ScriptedProject, change: Callable[[str], str], found: str
+) -> None:
+    old = recorded()
+    broken = change(old)
+    store(project, broken)
+    project.file(STEP + OTHERS)
+
+    message = usage_error(project.refresh(which="all"))
+
+    found = found.format(line=line_of_change(old, broken))
+    assert message == f"{project.baseline}: {found}; {WAY_OUT}"
+    assert project.baseline.read_text(encoding="utf-8") == broken
+    assert not (project.path / ".gpuperf").exists()
+
+
+def test_the_same_baseline_unbroken_is_taken(project: ScriptedProject) -> None:
+    store(project, recorded())
+    project.file(STEP)
+
+    result = project.run()
+
+    result.assert_outcomes(passed=1)
+    assert "gpuperf: 1 pass on scripted" in result.outlines
+
+
+def test_bytes_that_are_no_text_are_refused(project: ScriptedProject) -> None:
+    broken = recorded().encode("utf-16")
+    store(project, "")
+    project.baseline.write_bytes(broken)
+    project.file(STEP)
+
+    message = usage_error(project.run())
+
+    assert message == (
+        f"{project.baseline}: no UTF-8 text; restore the file from version control"
+    )
+    assert project.baseline.read_bytes() == broken
+
+
+def test_a_newer_baseline_is_refused_by_its_version(project: ScriptedProject) -> None:
+    newer = recorded().replace('"schema": 1', '"schema": 2')
+    store(project, newer)
+    project.file(STEP)
+
+    message = usage_error(project.refresh(which="all"))
+
+    assert message == (
+        f"{project.baseline}: written by a newer pytest-gpuperf (schema 2, this one "
+        "reads 1): upgrade it"
+    )
+    assert project.baseline.read_text(encoding="utf-8") == newer
+
+
+def test_a_baseline_whose_name_is_of_other_hardware_is_refused(
+    project: ScriptedProject,
+) -> None:
+    renamed = recorded().replace('"name": ""', '"name": "GPU A"')
+    store(project, "")
+    of_b = project.baseline.rename(project.baseline.with_name("scripted-gpu-b.json"))
+    of_b.write_text(renamed, encoding="utf-8")
+    project.script({"hardware": "GPU B"})
+    project.file(STEP)
+
+    message = usage_error(project.run())
+
+    assert message == (
+        f"{of_b}: measured on scripted GPU A, but the name says scripted-gpu-b; "
+        "rename it to scripted-gpu-a.json"
+    )
+    assert of_b.read_text(encoding="utf-8") == renamed
+
+
+def test_a_missing_baselines_folder_is_no_error_and_a_refresh_creates_it(
+    project: ScriptedProject,
+) -> None:
+    project.file(STEP)
+    folder = ("--gpuperf-baselines=not/there/yet",)
+
+    gated = project.run(*folder)
+    refreshed = project.refresh(*folder)
+
+    gated.assert_outcomes(passed=1, warnings=1)
+    refreshed.assert_outcomes(passed=1)
+    assert (project.path / "not/there/yet/scripted.json").is_file()
+
+
+def test_a_file_in_the_place_of_the_baselines_folder_is_refused(
+    project: ScriptedProject,
+) -> None:
+    (project.path / "baselines").write_text("mine", encoding="utf-8")
+    project.file(STEP)
+
+    message = usage_error(project.refresh())
+
+    assert message == (
+        f"{project.baseline}: cannot be read, not a directory; make it a readable file"
+    )
+    assert (project.path / "baselines").read_text(encoding="utf-8") == "mine"
+
+
+def failing_in(
+    folder: Path, code: int, real: Callable[..., object]
+) -> Callable[..., object]:
+    """Return *real*, failing with *code* for the draft of a file in *folder*."""
+
+    def is_draft(place: Path | int) -> bool:
+        if isinstance(place, Path):
+            return place.parent == folder and place.suffix == ".tmp"
+        return any(folder.glob(".*.tmp"))
+
+    def act(place: Path | int, *arguments: object, **keywords: object) -> object:
+        if is_draft(place):
+            raise OSError(code, os.strerror(code))
+        return real(place, *arguments, **keywords)
+
+    return act
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "code", "cause"),
+    [
+        (os, "fsync", errno.ENOSPC, "no space left on device"),
+        (Path, "open", errno.ENOSPC, "no space left on device"),
+        (Path, "open", errno.EROFS, "read-only file system"),
+        (Path, "open", errno.EACCES, "permission denied"),
+        (Path, "replace", errno.EIO, "input/output error"),
+    ],
+)
+def test_baselines_that_cannot_be_written_fail_their_tests_and_lose_nothing(
+    project: ScriptedProject,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: object,
+    name: str,
+    code: int,
+    cause: str,
+) -> None:
+    old = recorded()
+    store(project, old)
+    project.script({"test_step": {"step_ms": 12.0}, "*": {"step_ms": 10.0}})
+    project.file(STEP + OTHERS + "def test_own(gpuperf): assert 0, 'my own'\n")
+    broken = failing_in(project.baseline.parent, code, getattr(owner, name))
+    monkeypatch.setattr(owner, name, broken)
+
+    result = project.refresh("--deselect=test_it.py::test_ok", which="all")
+
+    result.assert_outcomes(failed=2, passed=1, deselected=1)
+    assert "E   AssertionError: my own" in [line.rstrip() for line in result.outlines]
+    pending = project.path / ".gpuperf" / "pending-scripted.json"
+    assert (
+        f"{project.baseline}: cannot be written, {cause}; {INTACT}; what was measured "
+        f"is in {pending}"
+    ) in result.outlines
+    assert project.baseline.read_text(encoding="utf-8") == old
+    assert [path.name for path in project.baseline.parent.iterdir()] == [
+        "scripted.json"
+    ]
+    measured = json.loads(pending.read_text(encoding="utf-8"))["tests"]
+    assert list(measured) == ["test_it.py::test_step"]
+    assert [
+        run["times"]["step_ms"]["q25"]
+        for run in measured["test_it.py::test_step"]["runs"]
+    ] == [12.0] * 8
+
+
+def test_a_test_that_was_not_refreshed_is_none_that_passed(
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(project, recorded())
+    project.file(STEP)
+    monkeypatch.setattr(
+        os, "fsync", failing_in(project.baseline.parent, errno.ENOSPC, os.fsync)
+    )
+    project.script({"*": {"step_ms": 12.0}})
+
+    result = project.refresh(which="all")
+
+    assert "gpuperf: 1 failed (1 regressed) on scripted" in result.outlines
+
+
+def test_a_gate_judges_where_it_can_write_nothing(project: ScriptedProject) -> None:
+    (project.path / ".gpuperf").write_text("mine", encoding="utf-8")
+    project.file("@gpuperf.budget(ms=5)\n" + STEP + OTHERS)
+
+    result = project.run()
+
+    result.assert_outcomes(failed=1, passed=2)
+    assert (
+        f"gpuperf: {project.path / '.gpuperf'}: cannot be created, file exists; make "
+        "its parent writable"
+    ) in result.outlines
+    assert (project.path / ".gpuperf").read_text(encoding="utf-8") == "mine"
+
+
+RAISES = """
+def fails_on(call):
+    calls = []
+    def step():
+        calls.append(1)
+        if len(calls) == call:
+            raise ValueError(f"call {call}") from KeyError("batch")
+    return step
+"""
+
+
+@pytest.mark.parametrize("call", [1, 17, 30])
+@pytest.mark.parametrize("arguments", [(), ("--gpuperf-inline",)])
+def test_a_step_that_raises_shows_its_own_traceback_and_harms_no_other_test(
+    project: ScriptedProject, call: int, arguments: tuple[str, ...]
+) -> None:
+    project.file(
+        f"{RAISES}def test_raises(gpuperf):\n    gpuperf(fails_on({call}))\n{OTHERS}"
+    )
+
+    result = project.run(*arguments)
+
+    result.assert_outcomes(failed=1, passed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "KeyError: 'batch'",
+            "The above exception was the direct cause of the following exception:",
+            ">       gpuperf(fails_on(*))",
+            "test_it.py:12: ",
+            '>           raise ValueError(f"call {call}") from KeyError("batch")',
+            f"E           ValueError: call {call}",
+            "test_it.py:9: ValueError",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*pytest_gpuperf/*: in *")
+    assert "gpuperf: 1 pass on scripted; 2 metrics not gated" in result.outlines
+
+
+def test_a_step_that_cannot_take_its_setup_fails_its_test(
+    project: ScriptedProject,
+) -> None:
+    project.file("def test_step(gpuperf): gpuperf(lambda: 1, setup=lambda: 2)\n")
+
+    result = project.run()
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["E *TypeError: test_step.<locals>.<lambda>() takes 0 positional arguments *"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            "gpuperf(3)",
+            (
+                "gpuperf(step): expected a function, found 3 of type int; pass the "
+                "function itself, without calling it"
+            ),
+        ),
+        (
+            "gpuperf(int, setup='batch')",
+            (
+                "gpuperf(setup): expected a function, found 'batch' of type str; pass the "
+                "function itself, without calling it"
+            ),
+        ),
+        (
+            "gpuperf(int, mss=3)",
+            (
+                "gpuperf.budget() does not know mss; it knows ms, latency_ms, mem_mb, "
+                "reserved_mb, alloc_retries, syncs, on"
+            ),
+        ),
+        (
+            "gpuperf(work)",
+            (
+                "gpuperf(step): the step returned a coroutine, so its work has not been "
+                "done when it returns; pass a function that runs the step to its end"
+            ),
+        ),
+    ],
+)
+def test_a_call_that_makes_no_sense_fails_with_one_sentence_and_nothing_else(
+    project: ScriptedProject, call: str, message: str
+) -> None:
+    project.file(f"async def work(): pass\ndef test_step(gpuperf): {call}\n{OTHERS}")
+
+    result = project.run()
+
+    result.assert_outcomes(failed=1, passed=2)
+    at = result.outlines.index(message)
+    assert result.outlines[at - 1].strip("_ ") == "test_step"
+    assert result.outlines[at + 1].strip("= ") == "gpuperf"
+
+
+KNOWN = "ms, latency_ms, mem_mb, reserved_mb, alloc_retries, syncs"
+
+
+@pytest.mark.parametrize(
+    ("mark", "message"),
+    [
+        (
+            "gpuperf_budget(foo=1)",
+            f"gpuperf.budget() does not know foo; it knows {KNOWN}, on",
+        ),
+        (
+            "gpuperf_budget(ms='12')",
+            "gpuperf.budget(ms='12'): expected a number above 0, or None to lift it",
+        ),
+        ("gpuperf_budget(12)", "gpuperf_budget takes keywords only, found (12,)"),
+        (
+            "gpuperf_tolerance(mem='5%')",
+            f"gpuperf.tolerance() does not know mem; it knows {KNOWN}, detect",
+        ),
+    ],
+)
+@pytest.mark.parametrize("arguments", [(), ("--gpuperf",), ("--co",)])
+def test_a_wrong_mark_is_refused_at_collection_however_it_was_made(
+    project: ScriptedProject, mark: str, message: str, arguments: tuple[str, ...]
+) -> None:
+    project.file(f"@pytest.mark.{mark}\n{STEP}{OTHERS}")
+
+    result = project.pytester.runpytest_inprocess(*arguments)
+
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.assert_outcomes(errors=1)
+    at = result.outlines.index(f"test_it.py::test_step: {message}")
+    assert result.outlines[at - 1].strip("_ ") == "ERROR collecting test_it.py"
+    assert result.outlines[at + 1].strip("= ") == "short test summary info"
+
+
+def test_a_wrong_budget_is_a_collection_error_at_its_line(
+    project: ScriptedProject,
+) -> None:
+    project.file(f"@gpuperf.budget(foo=1)\n{STEP}")
+
+    result = project.run()
+
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    at = result.outlines.index("test_it.py:3: in <module>")
+    assert result.outlines[at + 1].strip() == "@gpuperf.budget(foo=1)"
+    underline = "^" in result.outlines[at + 2]
+    assert result.outlines[at + 2 + underline] == (
+        "E   pytest_gpuperf.errors.UsageError: gpuperf.budget() does not know foo; it "
+        f"knows {KNOWN}, on"
+    )
+
+
+def test_with_workers_a_wrong_mark_is_a_collection_error_too(
+    project: ScriptedProject,
+) -> None:
+    pytest.importorskip("xdist")
+    project.file(f"@pytest.mark.gpuperf_budget(foo=1)\n{STEP}")
+
+    result = project.pytester.runpytest_subprocess("-p", "xdist", "-n2")
+
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert (
+        f"test_it.py::test_step: gpuperf.budget() does not know foo; it knows {KNOWN}, "
+        "on"
+    ) in result.outlines
+
+
+def test_a_step_that_never_becomes_steady_is_undecided_and_says_so(
+    project: ScriptedProject,
+) -> None:
+    store(project, recorded())
+    project.file(STEP)
+    project.script({"*": {"step_ms": 10.0, "growth": 1.01}})
+
+    result = project.run()
+
+    result.assert_outcomes(passed=1, warnings=1)
+    assert "gpuperf: 1 inconclusive on scripted" in result.outlines
+    result.stdout.fnmatch_lines(
+        ["*the step never became steady: after 200 steps of warm-up*"]
+    )
+    project.run("--gpuperf-strict").assert_outcomes(failed=1)
+
+
+def test_a_step_of_a_microsecond_is_measured(project: ScriptedProject) -> None:
+    store(project, recorded(step_ms=0.001))
+    project.file(STEP)
+    project.script({"*": {"step_ms": 0.001}})
+    project.run().assert_outcomes(passed=1)
+    project.script({"*": {"step_ms": 0.0012}})
+
+    result = project.run()
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["REGRESSED step_ms: 1.000 us -> 1.200 us (+20.0 %)*"])
+
+
+def test_a_step_of_half_a_minute_is_cut_short_by_the_time_cap_and_says_so(
+    project: ScriptedProject,
+) -> None:
+    project.script({"test_step": {"step_ms": 30_000}, "*": {"step_ms": 10.0}})
+    project.file("@gpuperf.budget(syncs=0)\n" + STEP + OTHERS)
+
+    result = project.run()
+
+    result.assert_outcomes(passed=3, warnings=1)
+    at = result.outlines.index("  INCONCLUSIVE syncs")
+    assert result.outlines[at + 1].strip() == (
+        "why      the time cap was reached before this phase; raise --gpuperf-seconds"
+    )
+    project.run("--gpuperf-strict").assert_outcomes(failed=1, passed=2)
+    project.run("--gpuperf-seconds=600").assert_outcomes(passed=3)
+
+
+def test_cuda_launch_blocking_is_refused_by_each_test(
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    project.file(TORCH_STEP + "def test_plain(): pass\n")
+
+    result = project.pytester.runpytest_subprocess(*ON_CPU)
+
+    result.assert_outcomes(failed=1, passed=1)
+    assert (
+        "CUDA_LAUNCH_BLOCKING=1 makes the host wait for every kernel, so its times are "
+        "not those of training: unset it to measure"
+    ) in result.outlines
+
+
+def test_an_active_profiler_is_refused_by_its_test(project: ScriptedProject) -> None:
+    project.file(
+        """
+import torch
+def test_profiled(gpuperf):
+    with torch.profiler.profile():
+        gpuperf(int)
+@gpuperf.budget(syncs=0)
+def test_ok(gpuperf): gpuperf(int)
+"""
+    )
+
+    result = project.pytester.runpytest_subprocess(*ON_CPU)
+
+    result.assert_outcomes(failed=1, passed=1)
+    assert (
+        "a torch profiler is active, which slows every operation down and shuts out "
+        "the one that looks for syncs: stop it before gpuperf(step)"
+    ) in result.outlines
+
+
+@pytest.fixture
+def without_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+
+def test_a_machine_without_cuda_asks_for_the_device(
+    project: ScriptedProject, without_cuda: None
+) -> None:
+    project.file(STEP)
+
+    message = usage_error(project.pytester.runpytest_inprocess("--gpuperf"))
+
+    assert re.sub(r"torch \S+", "torch X", message) == (
+        "--gpuperf: torch X sees no CUDA device here; name the device to measure on, "
+        "such as --gpuperf-device=cpu"
+    )
+
+
+def test_a_gpu_runner_that_lost_its_gpu_is_red(
+    project: ScriptedProject, without_cuda: None
+) -> None:
+    project.file(STEP)
+
+    message = usage_error(
+        project.pytester.runpytest_inprocess("--gpuperf", "--gpuperf-device=cuda")
+    )
+
+    asked, reason = message.split(": ", maxsplit=1)
+    assert re.sub(r"torch \S+", "torch X", asked) == (
+        "--gpuperf-device=cuda was asked for, but torch X sees no CUDA device"
+    )
+    assert reason

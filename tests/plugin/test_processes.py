@@ -1,0 +1,184 @@
+"""Several processes: two runs at once, Ctrl-C, a pytest that is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from scripted_project import ON
+from scripted_project import ScriptedProject
+from witness import PATIENCE_SECONDS
+from witness import Witness
+
+
+HANGS = """
+import os
+def never():
+    os.read(os.pipe()[0], 1)
+def step():
+    os.write(os.open("fifo", os.O_WRONLY), b"!")
+    os.fork()
+    never()
+def test_hangs(gpuperf): gpuperf(step)
+def test_plain(): pass
+"""
+"""Two processes hold the FIFO open for as long as they live."""
+
+ORPHAN_SECONDS = 2.0
+"""How long a child may outlive the pytest that was killed."""
+
+
+@pytest.fixture
+def temporary(project: ScriptedProject, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder for temporary files of the processes under test."""
+    folder = project.path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+@pytest.fixture
+def witness(project: ScriptedProject) -> Iterator[Witness]:
+    with closing(Witness(project.path / "fifo")) as witness:
+        yield witness
+
+
+def started(
+    project: ScriptedProject, *arguments: str, on: tuple[str, ...] = ON
+) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "pytest", *on, *arguments],
+        cwd=project.path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def output_after(process: subprocess.Popen[str], number: signal.Signals) -> str:
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    return output
+
+
+def test_ctrl_c_ends_every_process_and_leaves_the_baseline(
+    project: ScriptedProject, witness: Witness, temporary: Path
+) -> None:
+    project.file("def test_step(gpuperf): gpuperf(int)\n")
+    project.refresh().assert_outcomes(passed=1)
+    old = project.baseline.read_bytes()
+    project.file(HANGS)
+
+    with started(project, "--gpuperf-update=all") as process:
+        assert witness.has_heard()
+        output = output_after(process, signal.SIGINT)
+
+    assert process.returncode == pytest.ExitCode.INTERRUPTED
+    assert witness.all_ended(ORPHAN_SECONDS)
+    assert "! KeyboardInterrupt !" in output
+    assert project.baseline.read_bytes() == old
+    assert list(temporary.iterdir()) == []
+
+
+def test_ctrl_c_with_workers_ends_every_process(
+    project: ScriptedProject, witness: Witness, temporary: Path
+) -> None:
+    pytest.importorskip("xdist")
+    project.file(HANGS)
+
+    with started(project, "-p", "xdist", "-n2") as process:
+        assert witness.has_heard()
+        output_after(process, signal.SIGINT)
+
+    assert process.returncode == pytest.ExitCode.INTERRUPTED
+    assert witness.all_ended(ORPHAN_SECONDS)
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_outlives_a_pytest_that_is_killed(
+    project: ScriptedProject, witness: Witness, number: signal.Signals
+) -> None:
+    project.file(HANGS)
+
+    with started(project) as process:
+        assert witness.has_heard()
+        output_after(process, number)
+
+    assert process.returncode == -number
+    assert witness.all_ended(ORPHAN_SECONDS)
+    assert not project.baseline.exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGINT, pytest.ExitCode.INTERRUPTED),
+        pytest.param(
+            signal.SIGKILL,
+            -signal.SIGKILL,
+            marks=pytest.mark.skipif(
+                sys.platform != "linux",
+                reason="only Linux ends a child with its parent",
+            ),
+        ),
+    ],
+)
+def test_nothing_outlives_a_pytest_that_ends_while_torch_is_imported(
+    project: ScriptedProject,
+    monkeypatch: pytest.MonkeyPatch,
+    witness: Witness,
+    number: signal.Signals,
+    code: int,
+) -> None:
+    (project.path / "torch.py").write_text(
+        "import os\nos.write(os.open('fifo', os.O_WRONLY), b'!')\n"
+        "os.read(os.pipe()[0], 1)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(project.path))
+    project.file(HANGS)
+
+    with started(project, on=("--gpuperf", "--gpuperf-device=cpu")) as process:
+        assert witness.has_heard()
+        output_after(process, number)
+
+    assert process.returncode == code
+    assert witness.all_ended(ORPHAN_SECONDS)
+
+
+AT_ONCE = """
+import os
+def test_one(gpuperf): gpuperf(lambda: None, setup=lambda: meet(os.O_WRONLY))
+def test_two(gpuperf): gpuperf(lambda: None, setup=lambda: meet(os.O_RDONLY))
+met = []
+def meet(side):
+    if not met:
+        met.append(os.close(os.open("meeting", side)))
+"""
+"""Opening a FIFO waits for the other side: each run of one waits for one of the other."""
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_two_runs_that_write_at_once_lose_nothing(
+    project: ScriptedProject, number: int
+) -> None:
+    project.file("def test_old(gpuperf): gpuperf(int)\n")
+    project.refresh().assert_outcomes(passed=1)
+    os.mkfifo(project.path / "meeting")
+    project.file(AT_ONCE)
+
+    names = ("test_one", "test_two")
+    runs = [started(project, "-k", name, "--gpuperf-update=all") for name in names]
+    outputs = [run.communicate(timeout=PATIENCE_SECONDS)[0] for run in runs]
+
+    assert [run.returncode for run in runs] == [0, 0], outputs
+    assert set(project.entries()) == {
+        f"test_it.py::test_{n}" for n in ("old", "one", "two")
+    }
+    assert [len(entry["runs"]) for entry in project.entries().values()] == [8, 8, 8]
