@@ -1,0 +1,227 @@
+"""What ``make demo`` runs: gate the examples, plant two faults, see exactly two failures.
+
+It works on copies in a temporary folder. The exit status is 1 if a test failed that
+should have passed, or passed that should have failed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import torch
+
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+RESULTS = "results.xml"
+GATE = f"pytest --gpuperf --gpuperf-device={DEVICE} --junit-xml={RESULTS}"
+REFRESH = f"pytest --gpuperf --gpuperf-device={DEVICE} --gpuperf-update=missing"
+
+# The demo may refresh where CI is set; a gate may not.
+IN_CI = {"GPUPERF_ALLOW_CI_UPDATE": "1"} if os.environ.get("CI") else {}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A plausible change to an example, and what has to fail for it."""
+
+    test: str
+    metric: str
+    file: str
+    reason: str
+    edits: dict[str, str]
+
+
+FAULTS = (
+    Fault(
+        test="test_loop_that_keeps_its_loss_on_the_device",
+        metric="syncs",
+        file="test_cifar_loop.py",
+        reason="Somebody wants the loss as a number.",
+        edits={"training.step().detach()": "training.step().item()"},
+    ),
+    Fault(
+        test="test_loop_with_its_loader",
+        metric="step_ms",
+        file="test_mnist_loop.py",
+        reason="Somebody turns the images when they are loaded, one by one.",
+        edits={
+            "= turned(torch.rand(count, 1, 28, 28))": "= torch.rand(count, 1, 28, 28)",
+            "normal(self.images[index])": "normal(turned(self.images[index][None])[0])",
+        },
+    ),
+)
+
+
+class UnexpectedError(Exception):
+    """Something happened that the demo says does not happen."""
+
+
+def main():
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="gpuperf-demo-") as name:
+        folder = Path(name)
+        copy_examples(folder)
+        try:
+            show_everything(folder)
+        except UnexpectedError as error:
+            sys.exit(f"\ndemo: {error}")
+    heading(f"All as it should be, after {time.monotonic() - started:.0f} s")
+
+
+def copy_examples(folder):
+    here = Path(__file__).parent
+    for source in (*here.glob("test_*.py"), here / "models.py"):
+        shutil.copy(source, folder)
+    settings = "[pytest]\naddopts = --no-header -p no:cacheprovider\n"
+    (folder / "pytest.ini").write_text(settings, encoding="utf-8")
+
+
+def show_everything(folder):
+    heading("Training loops in ordinary tests: unmeasured, each step runs once")
+    run(folder, "pytest", allowed={0})
+
+    heading(f"Measure on {DEVICE}, 8 runs a test, and keep that as the baseline")
+    run(folder, REFRESH, env=IN_CI, allowed={0})
+
+    heading("The gate: nothing changed, so nothing fails")
+    require(gate(folder), faults=())
+
+    heading("Plant two faults")
+    for fault in FAULTS:
+        plant(folder, fault)
+
+    heading("The gate again: exactly the two tests with a fault fail")
+    require(gate_with_faults(folder), faults=FAULTS)
+
+    heading("What that run measured, against the baseline")
+    run(folder, "gpuperf diff", allowed={0})
+
+    heading("Both faults taken back: the gate is green")
+    copy_examples(folder)
+    require(gate(folder), faults=())
+
+    heading("The baseline, a file to commit and to review")
+    run(folder, "gpuperf show", allowed={0})
+
+
+def plant(folder, fault):
+    """Edit the copy of an example and print what changed."""
+    path = folder / fault.file
+    before = after = path.read_text(encoding="utf-8")
+    for old, new in fault.edits.items():
+        if after.count(old) != 1:
+            msg = f"{fault.file}: expected {old!r} once, found it {after.count(old)} times"
+            raise UnexpectedError(msg)
+        after = after.replace(old, new)
+    path.write_text(after, encoding="utf-8")
+    lines = difflib.unified_diff(
+        before.splitlines(),
+        after.splitlines(),
+        fault.file,
+        fault.file,
+        n=1,
+        lineterm="",
+    )
+    say("\n".join(["", fault.reason, *lines]))
+
+
+@dataclass(frozen=True)
+class Results:
+    """Names of the tests that failed, and the outcomes of their metrics by test."""
+
+    failed: set[str]
+    outcomes: dict[str, dict[str, set[str]]]
+
+    def of(self, fault):
+        return self.outcomes[fault.test].get(fault.metric, set())
+
+
+def gate(folder):
+    run(folder, GATE, allowed={0, 1})
+    cases = list(ET.parse(folder / RESULTS).iter("testcase"))  # noqa: S314 - pytest's own
+    return Results(
+        failed={c.get("name") for c in cases if c.find("failure") is not None},
+        outcomes={c.get("name"): outcomes_in(c) for c in cases},
+    )
+
+
+def outcomes_in(case):
+    """Outcomes by metric: a test's property ``gpuperf`` holds its verdicts."""
+    found: dict[str, set[str]] = {}
+    for part in case.iter("property"):
+        if part.get("name") == "gpuperf":
+            for call in json.loads(part.get("value")):
+                for verdict in call["verdicts"]:
+                    found.setdefault(verdict["metric"], set()).add(verdict["outcome"])
+    return found
+
+
+def gate_with_faults(folder):
+    """Judge, and once more where a fault could not be decided."""
+    first = gate(folder)
+    undecided = {f.test for f in FAULTS if "inconclusive" in first.of(f)}
+    if not undecided:
+        return first
+    say(f"\nThe machine was too busy to decide on {named(undecided)}. Once more:")
+    return gate(folder)
+
+
+def require(results, *, faults):
+    """Check that the tests of *faults* failed, for the right metric, and no other."""
+    wanted = {fault.test for fault in faults}
+    if results.failed != wanted:
+        msg = f"expected {named(wanted)} to fail, found {named(results.failed)}"
+        raise UnexpectedError(msg)
+    for fault in faults:
+        if not results.of(fault) & {"regressed", "over budget"}:
+            found = " and ".join(sorted(results.of(fault))) or "no verdict"
+            msg = f"expected {fault.test} to fail for {fault.metric}, found {found}"
+            raise UnexpectedError(msg)
+
+
+def run(folder, command, *, allowed, env=None):
+    """Print a command as it is typed, run it, and let it print."""
+    typed = " ".join(
+        [*(f"{name}={value}" for name, value in (env or {}).items()), command]
+    )
+    say(f"\n$ {typed}")
+    program, *arguments = shlex.split(command)
+    module = {"pytest": "pytest", "gpuperf": "pytest_gpuperf"}[program]
+    inherited = {k: v for k, v in os.environ.items() if k != "PYTEST_ADDOPTS"}
+    code = subprocess.run(  # noqa: S603 - the demo's own commands
+        [sys.executable, "-m", module, *arguments],
+        cwd=folder,
+        env=inherited | {"COLUMNS": "80"} | (env or {}),
+        check=False,
+    ).returncode
+    if code not in allowed:
+        msg = f"`{command}` ended with exit status {code}"
+        raise UnexpectedError(msg)
+
+
+def heading(text):
+    say(f"\n{'-' * 80}\n{text}\n{'-' * 80}")
+
+
+def named(tests):
+    return " and ".join(sorted(tests)) or "no test"
+
+
+def say(text):
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

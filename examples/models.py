@@ -1,0 +1,41 @@
+"""The two networks of the examples, small enough for a CPU."""
+
+from __future__ import annotations
+
+from torch import nn
+
+
+class SimpleModel(nn.Sequential):
+    """Convolutions and pools over square colour images, then two linear layers."""
+
+    def __init__(self, image_size=32, channels=16, hidden_layers=3, classes=10):
+        side = image_size // 2 ** (hidden_layers + 1)
+        super().__init__(
+            *convolution(3, channels),
+            *(m for _ in range(hidden_layers) for m in convolution(channels, channels)),
+            nn.Flatten(),
+            nn.Linear(channels * side * side, 256),
+            nn.ReLU(),
+            nn.Linear(256, classes),
+        )
+
+
+def convolution(inputs, outputs):
+    """Layers that keep the image's size and then halve it."""
+    return (
+        nn.Conv2d(inputs, outputs, kernel_size=3, padding="same"),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+    )
+
+
+class SimpleNet(nn.Sequential):
+    """One hidden layer over flat images."""
+
+    def __init__(self, pixels=28 * 28, hidden=512, classes=10):
+        super().__init__(
+            nn.Flatten(),
+            nn.Linear(pixels, hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, classes),
+        )

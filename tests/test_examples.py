@@ -1,0 +1,216 @@
+"""The examples hold, and the demonstration ends red where something else happens."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+from xml.etree import ElementTree as ET
+
+import pytest
+
+
+EXAMPLES: Final = Path(__file__).parents[1] / "examples"
+
+SYNC: Final = "test_loop_that_keeps_its_loss_on_the_device"
+SLOW: Final = "test_loop_with_its_loader"
+SAME: Final = "test_step_without_its_loader"
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    pytest.importorskip("torch")
+    for source in (*EXAMPLES.glob("test_*.py"), EXAMPLES / "models.py"):
+        shutil.copy(source, tmp_path)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("--gpuperf", "--gpuperf-device=cpu")],
+    ids=["unmeasured", "within their budgets"],
+)
+def test_the_examples_pass(copied: Path, arguments: tuple[str, ...]) -> None:
+    quiet = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "CI": ""}
+    plugin = ("-p", "pytest_gpuperf.plugin")
+
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *plugin, *arguments],
+        cwd=copied,
+        env=os.environ | quiet,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert result.returncode == 0, result.stdout
+    assert result.stdout.splitlines()[-1].startswith("4 passed in ")
+
+
+@pytest.fixture
+def demo(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    pytest.importorskip("torch")
+    spec = importlib.util.spec_from_file_location("demo", EXAMPLES / "demo.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "demo", module)  # for its dataclasses
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def gates(
+    demo: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> list[Mapping[str, str]]:
+    """Outcomes of the tests in the gates to come, in place of measuring."""
+    waiting: list[Mapping[str, str]] = []
+
+    def run(folder: Path, command: str, **_: object) -> None:
+        assert command == demo.GATE
+        (folder / demo.RESULTS).write_bytes(junit(waiting.pop(0)))
+
+    monkeypatch.setattr(demo, "run", run)
+    return waiting
+
+
+def junit(outcomes: Mapping[str, str]) -> bytes:
+    """Results in which the metric of each test's fault has this outcome."""
+    suite = ET.Element("testsuite")
+    for name, outcome in outcomes.items():
+        case = ET.SubElement(suite, "testcase", name=name)
+        metric = "syncs" if name == SYNC else "step_ms"
+        verdicts = json.dumps([{"verdicts": [{"metric": metric, "outcome": outcome}]}])
+        properties = ET.SubElement(case, "properties")
+        ET.SubElement(properties, "property", name="gpuperf", value=verdicts)
+        if outcome == "regressed":
+            ET.SubElement(case, "failure")
+    return ET.tostring(suite)
+
+
+def test_each_fault_can_be_planted_and_names_a_test(
+    demo: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    demo.copy_examples(tmp_path)
+
+    for fault in demo.FAULTS:
+        demo.plant(tmp_path, fault)
+
+    added = [line for line in capsys.readouterr().out.splitlines() if line[:2] == "+ "]
+    assert added == [
+        "+        epoch_loss += training.step().item()",
+        "+        self.images = torch.rand(count, 1, 28, 28)",
+        "+        return normal(turned(self.images[index][None])[0]), self.labels[index]",
+    ]
+    sources = "".join(path.read_text() for path in tmp_path.glob("test_*.py"))
+    assert all(f"def {fault.test}(" in sources for fault in demo.FAULTS)
+
+
+def test_a_fault_that_no_longer_fits_its_example_ends_the_demo(
+    demo: ModuleType, tmp_path: Path
+) -> None:
+    demo.copy_examples(tmp_path)
+    (fault, *_) = demo.FAULTS
+    demo.plant(tmp_path, fault)
+
+    with pytest.raises(demo.UnexpectedError) as caught:
+        demo.plant(tmp_path, fault)
+
+    assert str(caught.value) == (
+        "test_cifar_loop.py: expected 'training.step().detach()' once, found it 0 times"
+    )
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "failed"),
+    [
+        ({SYNC: "regressed", SLOW: "regressed", SAME: "pass"}, {SYNC, SLOW}),
+        ({SYNC: "regressed", SLOW: "regressed", SAME: "regressed"}, {SYNC, SLOW, SAME}),
+        ({SYNC: "regressed", SLOW: "pass", SAME: "pass"}, {SYNC}),
+        ({SYNC: "regressed", SLOW: "pass", SAME: "inconclusive"}, {SYNC}),
+    ],
+    ids=["both", "another too", "one missed", "one missed, another undecided"],
+)
+def test_a_gate_is_run_once_where_every_fault_was_decided(
+    demo: ModuleType,
+    gates: list[Mapping[str, str]],
+    tmp_path: Path,
+    outcomes: Mapping[str, str],
+    failed: set[str],
+) -> None:
+    gates.append(outcomes)
+
+    assert demo.gate_with_faults(tmp_path).failed == failed
+
+
+def test_a_gate_that_could_not_decide_on_a_fault_is_run_once_more(
+    demo: ModuleType,
+    gates: list[Mapping[str, str]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    gates += [
+        {SYNC: "regressed", SLOW: "inconclusive", SAME: "pass"},
+        {SYNC: "regressed", SLOW: "regressed", SAME: "pass"},
+    ]
+
+    results = demo.gate_with_faults(tmp_path)
+
+    assert results.failed == {SYNC, SLOW}
+    assert capsys.readouterr().out == (
+        f"\nThe machine was too busy to decide on {SLOW}. Once more:\n"
+    )
+
+
+BLAMED: Final = {SYNC: {"syncs": {"regressed"}}, SLOW: {"step_ms": {"regressed"}}}
+UNDECIDED: Final = {**BLAMED, SLOW: {"step_ms": {"inconclusive"}}}
+
+
+def test_exactly_the_planted_failures_are_as_it_should_be(demo: ModuleType) -> None:
+    results = demo.Results(failed={SYNC, SLOW}, outcomes=BLAMED)
+
+    assert demo.require(results, faults=demo.FAULTS) is None
+
+
+@pytest.mark.parametrize(
+    ("failed", "outcomes", "message"),
+    [
+        ({SYNC}, BLAMED, f"expected {SYNC} and {SLOW} to fail, found {SYNC}"),
+        (set(), BLAMED, f"expected {SYNC} and {SLOW} to fail, found no test"),
+        (
+            {SAME, SYNC, SLOW},
+            BLAMED,
+            f"expected {SYNC} and {SLOW} to fail, found {SYNC} and {SLOW} and {SAME}",
+        ),
+        (
+            {SYNC, SLOW},
+            UNDECIDED,
+            f"expected {SLOW} to fail for step_ms, found inconclusive",
+        ),
+        (
+            {SYNC, SLOW},
+            {**BLAMED, SYNC: {}},
+            f"expected {SYNC} to fail for syncs, found no verdict",
+        ),
+    ],
+)
+def test_anything_else_ends_the_demo(
+    demo: ModuleType,
+    failed: set[str],
+    outcomes: Mapping[str, Mapping[str, set[str]]],
+    message: str,
+) -> None:
+    results = demo.Results(failed=failed, outcomes=outcomes)
+
+    with pytest.raises(demo.UnexpectedError) as caught:
+        demo.require(results, faults=demo.FAULTS)
+
+    assert str(caught.value) == message

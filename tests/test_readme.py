@@ -1,0 +1,240 @@
+"""README and docs do what they say: every block is followed, in order, in a folder.
+
+``python`` blocks are written to the file they name and run as tests; ``diff`` blocks
+edit it; ``console`` blocks and the ``run`` lines of workflows are run, and what they
+show is compared in shape to what is printed on the scripted device. A comment
+``script`` before a block says what that device plays.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import pytest
+from documents import DOCUMENTS
+from documents import ROOT
+from documents import Block
+from documents import Command
+from documents import blocks_of
+from documents import commands_of
+from documents import edited
+from documents import has_shape
+
+from pytest_gpuperf.baselines.document import dumps
+from pytest_gpuperf.baselines.document import loads
+from pytest_gpuperf.runs.fork_server import ForkServer
+from pytest_gpuperf.runs.fork_server import Job
+
+
+NOT_RUN: Final = {
+    "bash": "it needs a GPU",
+    "git": "the folder is no repository",
+    "make": "it runs this test itself",
+    "pip": "it needs a network",
+}
+"""Programs that are only looked up, and why they are not run."""
+
+MACHINE: Final = {
+    "hardware": "AMD EPYC 2 cores",
+    "software": {"torch": "2.13.0+cpu"},
+}
+"""What the documents were written on."""
+
+
+class Reader:
+    """Somebody who follows a document in an empty folder."""
+
+    def __init__(self, folder: Path, server: ForkServer) -> None:
+        self._folder = folder
+        self._server = server
+        self._environment = {
+            "CI": "",
+            "COLUMNS": "80",
+            "OMP_NUM_THREADS": "1",
+            "GPUPERF_SCRIPT": str(folder / "script.json"),
+            "PYTEST_ADDOPTS": "--gpuperf-device=scripted",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "PYTEST_PLUGINS": "pytest_gpuperf.plugin,with_torch",
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), str(ROOT)]),
+        }
+        self._play("{}")
+
+    def follow(self, block: Block) -> None:
+        match block.kind:
+            case "script":
+                self._play(block.text)
+            case "python":
+                self._write(block)
+                self._run_plain(block.name)
+            case "diff":
+                path = self._folder / block.name
+                path.write_text(edited(path.read_text(), block.text))
+                self._run_plain(block.name)
+            case "ini":
+                self._write(block)
+                self._run_plain()
+            case "json":
+                assert dumps(loads(block.text, block.name)) == block.text
+            case "console":
+                self._run_all(block)
+            case "yaml":
+                self._environment["CI"] = "true"
+                self._run_all(block)
+                self._environment["CI"] = ""
+            case _:
+                pytest.fail(f"nobody knows how to follow a block of {block.kind}")
+
+    def _play(self, script: str) -> None:
+        text = json.dumps(json.loads(script) | MACHINE)
+        (self._folder / "script.json").write_text(text)
+
+    def _write(self, block: Block) -> None:
+        (self._folder / block.name).write_text(block.text)
+
+    def _run_plain(self, *names: str) -> None:
+        status, output = self._started("pytest", "-q", *names)
+        assert status == pytest.ExitCode.OK, output
+
+    def _run_all(self, block: Block) -> None:
+        for command in commands_of(block):
+            self._run(command)
+
+    def _run(self, command: Command) -> None:
+        program, *arguments = shlex.split(command.line, comments=True)
+        if program in NOT_RUN:
+            assert exists(program, arguments), command.line
+            assert command.output == ""
+            return
+        here = [re.sub(r"(device)=cpu$", r"\1=scripted", a) for a in arguments]
+        status, output = self._started(program, *here)
+        assert status == int(command.fails), output
+        if command.output:
+            assert has_shape(output, command.output), output
+
+    def _started(self, *command: str) -> tuple[int, str]:
+        request = {
+            "command": command,
+            "folder": str(self._folder),
+            "environment": self._environment,
+        }
+        job = Job(entry="typed_commands:run", request=request)
+        answer = self._server.run(job, seconds=120)
+        return answer["status"], answer["output"]
+
+
+def exists(program: str, arguments: list[str]) -> bool:
+    """Whether what a command names is there, as far as that can be known."""
+    match program, arguments:
+        case "bash", [script]:
+            return (ROOT / script).is_file()
+        case "git", ["add", *_] | ["commit", "-m", _]:
+            return True
+        case "make", [target]:
+            return f"\n{target}: " in (ROOT / "Makefile").read_text()
+        case "pip", ["install", project]:
+            return f'\nname = "{project}"\n' in (ROOT / "pyproject.toml").read_text()
+    return False
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    """Give each command a fresh process that need not import torch."""
+    pytest.importorskip("torch")
+    modules = ("torch", "torch._dynamo", "typed_commands")
+    with closing(ForkServer(modules)) as server:
+        server.wait_until_ready()
+        yield server
+
+
+documents = pytest.mark.parametrize(
+    "document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT))
+)
+
+
+@documents
+def test_a_document_can_be_followed_block_by_block(
+    document: Path, server: ForkServer, tmp_path: Path
+) -> None:
+    reader = Reader(tmp_path, server)
+
+    for block in blocks_of(document.read_text(encoding="utf-8")):
+        print(f"{document.relative_to(ROOT)}:{block.line}")  # noqa: T201 - shown on failure
+        reader.follow(block)
+
+
+@documents
+def test_no_fence_escapes_the_reader(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+
+    fences = [line for line in text.splitlines() if line.lstrip().startswith("```")]
+    blocks = [block for block in blocks_of(text) if block.kind != "script"]
+
+    assert len(fences) == 2 * len(blocks)
+
+
+def test_each_program_that_is_not_run_is_one_that_a_document_names() -> None:
+    named = {
+        command.line.split()[0]
+        for document in DOCUMENTS
+        for block in blocks_of(document.read_text(encoding="utf-8"))
+        if block.kind in {"console", "yaml"}
+        for command in commands_of(block)
+    }
+
+    assert named == {"gpuperf", "pytest", *NOT_RUN}
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments"),
+    [
+        ("bash", ["benchmarks/nothing.sh"]),
+        ("git", ["push"]),
+        ("make", ["coffee"]),
+        ("pip", ["install", "pytest-gpuperv"]),
+        ("rm", ["-rf", "baselines"]),
+    ],
+)
+def test_what_does_not_exist_is_noticed(program: str, arguments: list[str]) -> None:
+    assert not exists(program, arguments)
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "syncs 1 a step\ngpuperf: 1 failed on cpu-amd-epyc-2-cores, 2.5 ms\n",
+        "...\ngpuperf: 1 failed on cpu-amd-epyc-2-cores, 31.2 us\n",
+        "...\nsyncs 1 a step\n...\n",
+    ],
+)
+def test_other_numbers_with_a_unit_and_gaps_have_the_same_shape(shown: str) -> None:
+    output = "syncs 1 a step\ngpuperf: 1 failed on scripted-amd-epyc-2-cores, 12 ms\n"
+
+    assert has_shape(output, shown)
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "syncs 1 a step\n",
+        "syncs 2 a step\n...\n",
+        "...\ngpuperf: 1 passed on cpu-amd-epyc-2-cores, 12 ms\n",
+        "...\ngpuperf: 1 failed on cpu-amd-epyc-2-cores\n",
+        "gpuperf: 1 failed on cpu-amd-epyc-2-cores, 12 ms\n...\nsyncs 1 a step\n",
+    ],
+)
+def test_other_words_counts_or_lines_have_another_shape(shown: str) -> None:
+    output = "syncs 1 a step\ngpuperf: 1 failed on scripted-amd-epyc-2-cores, 12 ms\n"
+
+    assert not has_shape(output, shown)
+
+
+def test_an_edit_needs_one_place() -> None:
+    with pytest.raises(AssertionError, match="expected once"):
+        edited("step()\nstep()\n", "-step()\n+step().item()\n")

@@ -1,0 +1,179 @@
+"""The tables of the reference are those of the code."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+
+import pytest
+from documents import ROOT
+from documents import rows_of
+
+import pytest_gpuperf
+from pytest_gpuperf import Gpuperf
+from pytest_gpuperf.cli import COMMANDS
+from pytest_gpuperf.devices.cpu import CpuDevice
+from pytest_gpuperf.devices.scripted import ScriptedDevice
+from pytest_gpuperf.judge.budget import TIMED_KINDS
+from pytest_gpuperf.marks import BUDGET_MARK
+from pytest_gpuperf.marks import TOLERANCE_MARK
+from pytest_gpuperf.model.baseline import ENOUGH_RUNS
+from pytest_gpuperf.model.baseline import FULL_RUNS
+from pytest_gpuperf.model.baseline import MOST_RUNS
+from pytest_gpuperf.model.metric import BUDGET_KEYWORDS
+from pytest_gpuperf.model.metric import METRICS
+from pytest_gpuperf.model.metric import Kind
+from pytest_gpuperf.model.metric import Metric
+from pytest_gpuperf.model.metric import Unit
+from pytest_gpuperf.model.metric import limited_by
+from pytest_gpuperf.model.refresh import Refresh
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.options import OPTIONS
+from pytest_gpuperf.options import Option
+
+
+REFERENCE = "docs/reference.md"
+UNITS = {
+    Unit.MS: "milliseconds a step",
+    Unit.BYTES: "MiB (2^20 bytes)",
+    Unit.COUNT: "count a step",
+}
+
+
+def text(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def first_cells(rows: Iterable[str]) -> list[str]:
+    return [line.split("|")[1].strip() for line in rows]
+
+
+def option_row(option: Option) -> str:
+    value = f"={option.metavar}" if option.metavar else ""
+    return row(f"`{option.flag}{value}`", f"`{option.name}`", option.help)
+
+
+def metric_row(metric: Metric) -> str:
+    return row(
+        f"`{metric.name}`",
+        metric.unit.value,
+        metric.kind.value,
+        f"`{metric.budget}`" if metric.budget else "",
+        tolerated(metric) if metric.gated else "",
+        metric.summary,
+    )
+
+
+def tolerated(metric: Metric) -> str:
+    ratio = f"{100 * metric.tolerance:g} %"
+    return f"{ratio}, {metric.floor / 2**20:g} MiB" if metric.floor else ratio
+
+
+def keyword_row(keyword: str) -> str:
+    (metric, *_) = limited_by(keyword)
+    everywhere = "every device that measures it, or what `on` names"
+    timed = "`cuda`, or what `on` names"
+    return row(
+        f"`{keyword}`",
+        UNITS[metric.unit],
+        timed if metric.kind is Kind.NOISY else everywhere,
+    )
+
+
+@pytest.mark.parametrize(
+    ("header", "wanted"),
+    [
+        ("| option | ini key | meaning |", [option_row(o) for o in OPTIONS]),
+        (
+            "| metric | unit | kind | budget | tolerance | meaning |",
+            [metric_row(metric) for metric in METRICS.values()],
+        ),
+        ("| keyword | unit | holds on |", [keyword_row(k) for k in BUDGET_KEYWORDS]),
+        (
+            "| command | meaning |",
+            [row(f"`gpuperf {n}`", c.SUMMARY) for n, c in COMMANDS.items()],
+        ),
+    ],
+    ids=["options", "metrics", "keywords", "commands"],
+)
+def test_a_table_is_what_the_code_says(header: str, wanted: list[str]) -> None:
+    assert list(rows_of(REFERENCE, header)) == wanted
+
+
+def test_the_outcomes_stand_in_their_order() -> None:
+    named = first_cells(rows_of(REFERENCE, "| outcome | meaning | pytest reports |"))
+
+    assert named == [outcome.value.upper() for outcome in Outcome]
+
+
+def test_every_public_name_and_its_signature_stand_in_the_reference() -> None:
+    named = first_cells(rows_of(REFERENCE, "| name | what it is |"))
+
+    assert sorted(name.strip("`").split("(")[0] for name in named) == sorted(
+        pytest_gpuperf.__all__
+    )
+    assert named[:2] == [
+        "`budget(*, on=None, **limits)`",
+        "`tolerance(*, detect=None, **ratios)`",
+    ]
+
+
+def test_every_use_of_the_fixture_stands_in_the_reference() -> None:
+    named = first_cells(rows_of(REFERENCE, "| use | meaning |"))
+    attributes = [name for name in vars(Gpuperf) if not name.startswith("_")]
+    call = inspect.signature(Gpuperf.__call__).replace(return_annotation=inspect._empty)
+    parameters = [
+        str(parameter.replace(annotation=inspect._empty))
+        for name, parameter in call.parameters.items()
+        if name != "self"
+    ]
+
+    assert named == [
+        f"`gpuperf({', '.join(parameters)})`",
+        *(f"`gpuperf.{name}`" for name in attributes),
+    ]
+
+
+@pytest.mark.parametrize("kind", Refresh)
+def test_every_kind_of_refresh_is_shown(kind: Refresh) -> None:
+    assert f"--gpuperf-update={kind.value}" in text("docs/how-to.md")
+
+
+def test_the_marks_are_named() -> None:
+    assert f"as `{BUDGET_MARK}` and `{TOLERANCE_MARK}`" in text(REFERENCE)
+
+
+def test_the_numbers_of_runs_are_those_of_the_code() -> None:
+    assert (FULL_RUNS, ENOUGH_RUNS, MOST_RUNS) == (8, 5, 20)
+    assert "newest 20 runs are kept" in text(REFERENCE)
+    assert "A refresh stores eight runs." in text("docs/explanation.md")
+    assert "With fewer than five stored runs" in text("docs/explanation.md")
+
+
+def test_the_scripted_device_is_for_this_project_alone() -> None:
+    assert ScriptedDevice.kind.value not in text("README.md").replace("<!-- script", "")
+
+
+def test_the_readme_says_which_budgets_a_cpu_cannot_judge() -> None:
+    unmeasurable = [
+        keyword
+        for keyword in BUDGET_KEYWORDS
+        if all(metric.name in CpuDevice.unmeasurable for metric in limited_by(keyword))
+    ]
+
+    assert unmeasurable == ["reserved_mb", "alloc_retries"]
+    assert "| `reserved_mb`, `alloc_retries` | yes | no |" in text("README.md")
+
+
+def test_the_readme_says_where_time_budgets_hold() -> None:
+    timed = [k for k in BUDGET_KEYWORDS if limited_by(k)[0].kind is Kind.NOISY]
+    keywords = ", ".join(f"`{keyword}`" for keyword in timed)
+
+    assert CpuDevice.kind not in TIMED_KINDS
+    assert row(keywords, "yes", 'only where the budget says `on="cpu"`') in text(
+        "README.md"
+    )

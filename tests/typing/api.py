@@ -1,0 +1,61 @@
+"""Every public name as a user would write it. mypy checks this file, nothing runs it.
+
+An ``ignore`` marks what mypy must refuse; were it accepted, the comment would be unused
+and mypy would say so.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import pytest_gpuperf as gpuperf
+from pytest_gpuperf import Gpuperf
+from pytest_gpuperf import budget
+from pytest_gpuperf import tolerance
+
+
+pytestmark = [budget(syncs=0), tolerance(ms="5%", detect="10%")]
+
+mark: pytest.MarkDecorator = gpuperf.budget(ms=12, mem_mb=900.5, syncs=0)
+elsewhere: pytest.MarkDecorator = gpuperf.budget(ms=3, on="*H200*")
+several: pytest.MarkDecorator = gpuperf.budget(latency_ms=3, on=["cuda", "cpu"])
+lifted: pytest.MarkDecorator = gpuperf.budget(mem_mb=None)
+version: str = gpuperf.__version__
+
+
+@gpuperf.budget(ms=12, mem_mb=900, syncs=0)
+@gpuperf.tolerance(ms="2.5%", mem_mb="1%")
+def test_marks_keep_the_signature(gpuperf: Gpuperf) -> None:
+    result: object = gpuperf(step)
+    device: str = gpuperf.device
+    assert result is None
+    assert device
+
+
+@pytest.mark.parametrize(
+    "rows", [8, pytest.param(64, marks=gpuperf.budget(mem_mb=None))]
+)
+def test_calls(gpuperf: Gpuperf, rows: int) -> None:
+    gpuperf(step, setup=lambda: (rows, "x"), name="first", mem_mb=rows, syncs=0)
+    gpuperf(step, None, "second")
+    measurement = gpuperf.measurement
+    if measurement is not None:
+        median_ms: float = measurement.times["step_ms"].q50
+        syncs: int = measurement.exact["syncs"]
+        assert median_ms > syncs
+
+
+@pytest.fixture(scope="session")
+def model(gpuperf_device: str) -> str:
+    return gpuperf_device
+
+
+def step() -> None: ...
+
+
+test_marks_keep_the_signature(gpuperf)  # type: ignore[arg-type]
+gpuperf.budget(12)  # type: ignore[call-arg, arg-type]
+gpuperf.budget(ms="12")  # type: ignore[arg-type]
+gpuperf.budget(ms=1, on=3)  # type: ignore[arg-type]
+gpuperf.tolerance(ms=0.05)  # type: ignore[arg-type]
+gpuperf.tolerance(detect=2)  # type: ignore[arg-type]
