@@ -16,11 +16,13 @@ __all__ = ["Gpuperf", "budget", "tolerance"]
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> object:
-    """Import ``Gpuperf`` for those who ask: every pytest run imports this package."""
-    if name == "Gpuperf":
-        from .fixture import Gpuperf
+if not TYPE_CHECKING:  # or type checkers would take any name for one of ours
 
-        return Gpuperf
-    msg = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(msg)
+    def __getattr__(name: str) -> object:
+        """Import ``Gpuperf`` when asked: every pytest run imports this package."""
+        if name == "Gpuperf":
+            from .fixture import Gpuperf
+
+            return Gpuperf
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)

@@ -49,6 +49,8 @@ from .model.verdict import TestVerdict
 from .plan import Planned
 from .plan import Project
 from .plan import groups_of
+from .plan import repeated_options
+from .plan import shown_path
 from .report.failure import failure_text
 from .runs.fork_server import HEAVY_MODULES
 from .runs.fork_server import ForkServer
@@ -148,7 +150,7 @@ class Assessor:
             reports=reports,
             verdicts=tuple(v for test in cases for v in verdicts[test].values()),
             refreshed=refreshed,
-            options=self._options,
+            options=repeated_options(self._settings),
         )
 
     def _settle(
@@ -276,21 +278,12 @@ class Assessor:
     @property
     def _baseline_file(self) -> str:
         path = path_of(self._settings.baselines, self._environment.hardware)
-        try:
-            return path.relative_to(self._project.rootdir).as_posix()
-        except ValueError:
-            return str(path)
+        return shown_path(path, self._project.rootdir)
 
     def _explain(self, nodeid: str, verdict: TestVerdict) -> str:
         return failure_text(
             verdict,
             nodeid=nodeid,
             baseline_file=self._baseline_file,
-            options=self._options,
+            options=repeated_options(self._settings),
         )
-
-    @property
-    def _options(self) -> tuple[str, ...]:
-        """Options of this run that the command of a refresh must repeat."""
-        kind = self._settings.device
-        return (f"--gpuperf-device={kind.value}",) if kind else ()

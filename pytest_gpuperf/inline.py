@@ -29,6 +29,8 @@ from .model.run import Ending
 from .model.run import TestResult
 from .model.verdict import Outcome
 from .model.verdict import TestVerdict
+from .plan import repeated_options
+from .plan import shown_path
 from .report.failure import failure_text
 from .reported import end_as
 from .reported import is_measured
@@ -48,6 +50,7 @@ class InlineSession:
         except GpuperfError as error:
             raise pytest.UsageError(str(error)) from None
         self._settings = settings
+        self._root = config.rootpath
         self._verdicts: list[TestVerdict] = []
         self._measuring = Measuring(device, settings.seconds)
         config.stash[measurer_key] = self._measuring
@@ -76,11 +79,17 @@ class InlineSession:
         end_as(report)
 
     def _explain(self, nodeid: str, verdict: TestVerdict) -> str:
-        return failure_text(verdict, nodeid=nodeid, baseline_file=self._baseline_file)
+        return failure_text(
+            verdict,
+            nodeid=nodeid,
+            baseline_file=self._baseline_file,
+            options=repeated_options(self._settings),
+        )
 
     @property
     def _baseline_file(self) -> str:
-        return str(path_of(self._settings.baselines, self._hardware))
+        path = path_of(self._settings.baselines, self._hardware)
+        return shown_path(path, self._root)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         assessment = Assessment(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from .gate import Group
 from .settings import Isolation
+from .settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,3 +41,15 @@ def groups_of(plan: Sequence[Planned], isolation: Isolation) -> list[Group]:
         tuple(planned.test for planned in together)
         for _, together in groupby(plan, key=lambda planned: planned.module)
     ]
+
+
+def repeated_options(settings: Settings) -> tuple[str, ...]:
+    """Options of this run that the command of a refresh must repeat."""
+    kind = settings.device
+    return (f"--gpuperf-device={kind.value}",) if kind else ()
+
+
+def shown_path(path: Path, root: Path) -> str:
+    """*path* from *root* on, as node ids are, or whole where it lies elsewhere."""
+    inside = path.is_relative_to(root)
+    return path.relative_to(root).as_posix() if inside else str(path)

@@ -82,7 +82,7 @@ def _warn(item: pytest.Item, text: str) -> None:
     """Record a warning past the filters: ``error`` there must not fail the test."""
     path, line, _ = item.reportinfo()
     message = warnings.WarningMessage(
-        GpuperfWarning(text), GpuperfWarning, str(path), (line or 0) + 1
+        GpuperfWarning(text), GpuperfWarning, str(path), (line or 0) + 1, line=""
     )
     item.ihook.pytest_warning_recorded.call_historic(
         kwargs={

@@ -28,9 +28,14 @@ MARKUP: Final[dict[Role, dict[str, bool]]] = {
 
 def write_summary(reporter: Any, assessment: Assessment, lost: Sequence[str]) -> None:
     """Write the table, the refreshed baselines and the line that counts outcomes."""
-    counts = counts_line(assessment.verdicts, assessment.hardware, unreported=lost)
+    counts = counts_line(
+        assessment.verdicts,
+        assessment.hardware,
+        unreported=lost,
+        unjudged=_endings_without_verdict(assessment),
+    )
     if reporter.config.get_verbosity() >= 0:
-        reporter.section("gpuperf", sep="=")
+        reporter.write_sep("=", "gpuperf")
         _write(reporter, summary_lines(assessment.verdicts))
     _write(reporter, _refresh_lines(assessment))
     moved = assessment.moved_with_the_environment
@@ -44,7 +49,19 @@ def _refresh_lines(assessment: Assessment) -> Sequence[Line]:
         Row(test=change.test, metric=change.metric, old=change.old, new=change.new)
         for change in assessment.refreshed
     ]
-    return refresh_lines(rows) if rows else ()
+    if not rows:
+        return ()
+    title = Line(text=f"refreshed {assessment.baseline_file}:", role=Role.HEADER)
+    return (Line(text="", role=Role.PLAIN), title, *refresh_lines(rows))
+
+
+def _endings_without_verdict(assessment: Assessment) -> Sequence[str]:
+    """How the tests ended that have nothing to judge: by themselves."""
+    return [
+        report.ending.value
+        for report in assessment.reports.values()
+        if not report.verdicts
+    ]
 
 
 def _write(reporter: Any, lines: Iterable[Line]) -> None:

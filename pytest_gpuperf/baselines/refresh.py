@@ -79,7 +79,7 @@ def new_entry(old: Entry | None, runs: Sequence[Measurement]) -> Entry:
 
 
 def changes(old: Baselines, new: Baselines) -> tuple[Change, ...]:
-    """Every metric whose typical value differs, by test and metric.
+    """Every gated metric whose typical value differs, by test and metric.
 
     Typical is the median over the runs of a time's location, and the largest of a
     count or size; both as they are stored, to four digits.
@@ -100,8 +100,9 @@ def _changes_of(
     test: str, old: Entry | None, new: Entry | None, kind: DeviceKind
 ) -> Iterator[Change]:
     before, after = old.runs if old else (), new.runs if new else ()
+    gated = {metric.name for metric in _gated()}
     names = {name for run in (*before, *after) for name in (*run.times, *run.exact)}
-    for name in sorted(names):
+    for name in sorted(names & gated):
         yield Change(
             test=test,
             metric=name,

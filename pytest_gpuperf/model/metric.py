@@ -130,6 +130,8 @@ LIVE_PEAK: Final = Metric(
     summary="peak bytes of the live tensor storages a step uses (cpu device)",
     budget="mem_mb",
     gated=True,
+    tolerance=0.005,
+    floor=MIB / 16,
 )
 SYNCS: Final = Metric(
     name="syncs",

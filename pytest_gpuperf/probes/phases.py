@@ -127,8 +127,8 @@ def _dirt(timing: Timing, unsteady: str | None) -> list[str]:
         reasons.append(unsteady)
     shares = [r.waiting_share for r in timing.rounds if r.waiting_share is not None]
     if shares and median(shares) > CONTENTION:
-        share = f"{median(shares):.0%}"
-        reasons.append(f"the process waited for a core {share} of the time")
+        share = f"{CONTENTION:.0%}"
+        reasons.append(f"the process waited for a core over {share} of the time")
     return reasons
 
 

@@ -182,15 +182,21 @@ def counts_line(
     verdicts: Sequence[TestVerdict],
     hardware: Hardware,
     unreported: Sequence[str] = (),
+    unjudged: Sequence[str] = (),
 ) -> Line:
-    """Count every outcome that occurred, and *unreported* tests, which have none."""
+    """Count every outcome that occurred, and the tests which have none.
+
+    *unjudged* says how tests ended that gave nothing to judge, *unreported* names
+    those that pytest never reported.
+    """
     tests = Counter(verdict.outcome for verdict in verdicts)
     parts = (
         f"{', '.join(_test_counts(tests)) or 'no verdict'} on {hardware.key}",
+        *_unjudged_counts(Counter(unjudged)),
         *_metric_counts(verdicts),
         *_unreported(unreported),
     )
-    role = Role.BAD if unreported else _worst_role(tests)
+    role = Role.BAD if unreported or "failed" in unjudged else _worst_role(tests)
     return Line(text=f"gpuperf: {'; '.join(parts)}", role=role)
 
 
@@ -202,6 +208,12 @@ def _test_counts(tests: Counter[Outcome]) -> Iterable[str]:
     for outcome in WORST_FIRST:
         if tests[outcome] and not outcome.fails:
             yield f"{tests[outcome]} {outcome.value}"
+
+
+def _unjudged_counts(endings: Counter[str]) -> Iterable[str]:
+    if endings:
+        kinds = ", ".join(f"{count} {ending}" for ending, count in endings.items())
+        yield f"without a verdict: {kinds}"
 
 
 def _metric_counts(verdicts: Sequence[TestVerdict]) -> Iterable[str]:

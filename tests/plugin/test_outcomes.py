@@ -242,3 +242,20 @@ def test_a_torch_upgrade_that_moves_exact_metrics_is_one_verdict_for_the_run(
         "of 2 tests; check them, then accept with: pytest --gpuperf "
         "--gpuperf-device=scripted --gpuperf-update=all"
     ) in result.outlines
+
+
+def test_the_last_line_counts_tests_that_gave_nothing_to_judge(
+    project: ScriptedProject,
+) -> None:
+    project.file(
+        "def test_never(gpuperf): pass\n"
+        "def test_skip(gpuperf): pytest.skip('no')\n"
+        "@gpuperf.budget(ms=12, syncs=0, mem_mb=900)\n" + STEP
+    )
+
+    result = project.run()
+
+    result.assert_outcomes(failed=1, skipped=1, passed=1)
+    assert (
+        "gpuperf: 1 pass on scripted; without a verdict: 1 failed, 1 skipped"
+    ) in result.outlines

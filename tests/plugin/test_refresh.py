@@ -50,6 +50,7 @@ def test_a_refresh_records_eight_runs_and_prints_old_and_new(
     result.stdout.fnmatch_lines(
         [
             "gpuperf: refreshing 1 test, 8 runs each, about * s to go",
+            "refreshed baselines/scripted.json:",
             "*10.35 ms  9.000 ms  -13.0 %  step_ms * test_it.py::test_step",
         ]
     )

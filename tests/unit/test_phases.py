@@ -55,7 +55,7 @@ def test_a_contended_run_is_dirty() -> None:
     measured = measure(device, Subject(step=int), test="step", seconds=60)
 
     assert measured.measurement.dirty == (
-        "the process waited for a core 30% of the time",
+        "the process waited for a core over 10% of the time",
     )
 
 
