@@ -152,7 +152,7 @@ class ForkServer:
         try:
             self._process.stdin.write(json.dumps(order).encode() + b"\n")
         except BrokenPipeError:
-            msg = f"the measuring server is gone: {_last_words(self._stderr)}"
+            msg = f"the measuring server died: {_last_words(self._stderr)}"
             raise RunError(msg) from None
 
     def _wait(self, job: int, seconds: float) -> int | None:

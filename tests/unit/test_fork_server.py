@@ -226,7 +226,7 @@ def test_the_death_of_the_server_is_noticed() -> None:
         afterwards = death_in(server, job("echo"))
 
     assert while_waiting == "the measuring server died: it printed nothing"
-    assert afterwards == "the measuring server is gone: it printed nothing"
+    assert afterwards == "the measuring server died: it printed nothing"
 
 
 @pytest.mark.skipif(
