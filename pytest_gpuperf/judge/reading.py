@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Sequence
-from dataclasses import astuple
 from dataclasses import dataclass
 from math import isfinite
 from typing import Final
@@ -85,4 +84,6 @@ def _numbers(metric: Metric, run: Measurement) -> tuple[float, ...]:
     if metric.kind is Kind.EXACT:
         return (run.exact[metric.name],) if metric.name in run.exact else ()
     times = run.times.get(metric.name)
-    return () if times is None else astuple(times)
+    if times is None:
+        return ()
+    return (times.q10, times.q25, times.q50, times.mean, times.samples)

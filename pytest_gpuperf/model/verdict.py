@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dataclasses import field
 from enum import Enum
 
+from .evidence import Evidence
 from .finding import Finding
 
 
@@ -33,7 +34,8 @@ class Verdict:
 
     ``now``, ``baseline`` and ``limit`` are in the metric's unit. ``settled`` is false
     while another run could change the outcome. ``environment_changed`` says that the
-    number moved together with the software it was read on.
+    number moved together with the software it was read on. ``evidence`` stands beside
+    verdicts on times.
     """
 
     metric: str
@@ -44,6 +46,7 @@ class Verdict:
     limit: float | None = None
     settled: bool = True
     environment_changed: bool = False
+    evidence: Evidence | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

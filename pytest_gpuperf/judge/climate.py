@@ -1,0 +1,101 @@
+"""What surrounds one test's runs: the other tests of the suite, and the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import fsum
+from math import isfinite
+from math import sqrt
+from statistics import median
+from typing import Final
+
+from .prior import Prior
+
+
+SENTINEL_NOISE: Final = 0.003
+"""Spread of a sentinel from run to run, in log time, below which none is believed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Climate:
+    """What the suite says about each of its tests.
+
+    ``shift`` is the median change of the suite's first runs, in log time. ``alpha``
+    is the risk of blaming unchanged code; ``tests`` are judged together at it.
+    """
+
+    prior: Prior | None = None
+    shift: float = 0.0
+    alpha: float = 0.01
+    tests: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sentinels:
+    """Logarithms of the times of a fixed kernel that witnesses the machine.
+
+    ``fresh`` has one for each fresh run, or ``None``; ``stored`` those of the stored
+    runs that have one.
+    """
+
+    fresh: tuple[float | None, ...] = ()
+    stored: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discount:
+    """What a machine seems to have moved in one run, in log time, both at least 0.
+
+    ``slower`` is taken off before code is blamed, ``faster`` added before it passes.
+    """
+
+    slower: float = 0.0
+    faster: float = 0.0
+
+
+def discounts(
+    runs: int, sentinels: Sentinels | None, climate: Climate
+) -> tuple[Discount, ...]:
+    """Return the discount of each of so many *runs*.
+
+    Sentinels witness, they never normalise: a machine that looks slower takes
+    evidence from blame, one that looks faster from a pass. Raises ``ValueError`` where
+    *sentinels* do not say something of every run.
+    """
+    shifts = [0.0] * runs if sentinels is None else sentinel_shifts(runs, sentinels)
+    noise = SENTINEL_NOISE if sentinels is None else _noise(_finite(sentinels.stored))
+    return tuple(
+        Discount(
+            slower=max(0.0, shift - noise, climate.shift),
+            faster=max(0.0, -shift - noise, -climate.shift),
+        )
+        for shift in shifts
+    )
+
+
+def sentinel_shifts(runs: int, sentinels: Sentinels) -> list[float]:
+    """Return each run's sentinel against the median stored one; 0 where there is none."""
+    if len(sentinels.fresh) != runs:
+        msg = f"{len(sentinels.fresh)} sentinels for {runs} runs, one each is needed"
+        raise ValueError(msg)
+    stored = _finite(sentinels.stored)
+    if not stored:
+        return [0.0] * runs
+    typical = median(stored)
+    return [
+        fresh - typical if fresh is not None and isfinite(fresh) else 0.0
+        for fresh in sentinels.fresh
+    ]
+
+
+def _noise(stored: Sequence[float]) -> float:
+    if len(stored) < 2:  # noqa: PLR2004  one value has no spread
+        return SENTINEL_NOISE
+    mean = fsum(stored) / len(stored)
+    scatter = fsum((value - mean) ** 2 for value in stored)
+    return max(SENTINEL_NOISE, sqrt(scatter / (len(stored) - 1)))
+
+
+def _finite(values: Sequence[float]) -> list[float]:
+    return [value for value in values if isfinite(value)]

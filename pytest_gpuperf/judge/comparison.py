@@ -1,0 +1,244 @@
+"""The fresh runs of one time against its stored ones, in numbers.
+
+Times are compared by their logarithms: a slowdown of d adds ln(1 + d).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace
+from math import fsum
+from typing import Final
+
+from ..model.baseline import ENOUGH_RUNS
+from .climate import Climate
+from .climate import Discount
+from .reading import MAX_RUNS
+from .reading import Reading
+from .reading import remaining_runs
+from .reference import Limits
+from .reference import Reference
+from .spread import POWER
+from .spread import Spread
+from .student import t_sf
+
+
+PASS_RISK: Final = 0.05
+"""Risk that a slowdown of ``detect`` passes in silence."""
+
+INTERVAL_RISK: Final = 0.025
+"""Risk on each side of the interval that is told: 95 % lie inside."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One fresh run against the typical stored one, in log time."""
+
+    moved: float
+    reading: Reading
+    discount: Discount
+
+    @property
+    def proven(self) -> float:
+        """The slowdown that is left when the machine got its discount."""
+        return self.moved - self.discount.slower
+
+    @property
+    def feared(self) -> float:
+        """The slowdown that a machine which looks faster may hide."""
+        return self.moved + self.discount.faster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """All that the rules ask about. ``used`` leaves out disturbed runs that are slow."""
+
+    reference: Reference
+    limits: Limits
+    climate: Climate
+    seen: tuple[Change, ...]
+    used: tuple[Change, ...]
+    clean: tuple[Change, ...]
+
+    @classmethod
+    def of(
+        cls,
+        reference: Reference,
+        limits: Limits,
+        climate: Climate,
+        seen: tuple[Change, ...],
+    ) -> Comparison:
+        """Use every clean run, and of the disturbed ones those that would pass alone."""
+        quick = limits.noticed - _margin(reference, 1)
+        used = tuple(c for c in seen if not c.reading.dirty or c.feared < quick)
+        clean = tuple(c for c in seen if not c.reading.dirty)
+        return cls(
+            reference=reference,
+            limits=limits,
+            climate=climate,
+            seen=seen,
+            used=used,
+            clean=clean,
+        )
+
+    @property
+    def shown(self) -> tuple[Change, ...]:
+        """The runs that numbers are told of."""
+        return self.used or self.seen
+
+    @property
+    def remaining(self) -> int:
+        return remaining_runs([change.reading for change in self.seen])
+
+    @property
+    def can_blame(self) -> bool:
+        """Whether there are, or may yet be, enough runs to leave PASS."""
+        enough = len(self.clean) + self.remaining >= MAX_RUNS
+        return enough and self.reference.runs >= ENOUGH_RUNS
+
+    @property
+    def is_decided(self) -> bool:
+        return self.can_blame and len(self.clean) >= MAX_RUNS
+
+    def error(self, runs: int) -> float:
+        """Return the standard error of the mean of *runs* fresh runs."""
+        return self.reference.spread.error(runs, self.reference.runs)
+
+    @property
+    def p_regressed(self) -> float:
+        """Chance of runs so slow if the slowdown were the tolerance."""
+        excess = mean([c.proven for c in self.used]) - self.limits.ignored
+        return t_sf(excess / self.error(len(self.used)), self.reference.spread.nu)
+
+    @property
+    def p_improved(self) -> float:
+        """Chance of clean runs so fast if the speed-up were the tolerance."""
+        return self._p_faster(self.clean)
+
+    def _p_faster(self, changes: Sequence[Change]) -> float:
+        excess = -mean([c.feared for c in changes]) - self.limits.ignored
+        return t_sf(excess / self.error(len(changes)), self.reference.spread.nu)
+
+    @property
+    def all_slow(self) -> bool:
+        """Whether every used run stands above the stored ones and the tolerance."""
+        edge = self.reference.slow + self.limits.ignored
+        return all(change.proven > edge for change in self.used)
+
+    @property
+    def all_fast(self) -> bool:
+        """Whether every clean run stands below the stored ones and the tolerance."""
+        edge = self.reference.fast - self.limits.ignored
+        return all(change.feared < edge for change in self.clean)
+
+    @property
+    def passes(self) -> bool:
+        """Whether a slowdown of ``detect`` is ruled out."""
+        if not self.used:
+            return False
+        feared = mean([change.feared for change in self.used])
+        return feared + _margin(self.reference, len(self.used)) < self.limits.noticed
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether the runs that remain may yet rule a slowdown of ``detect`` out.
+
+        A machine that was slow may be its old self again in the next run.
+        """
+        coming = self.remaining
+        if not self.used or not coming:
+            return coming > 0
+        bound = self.limits.noticed - _margin(self.reference, len(self.used) + coming)
+        feared = [change.feared for change in self.used]
+        best = min(change.proven for change in self.used)
+        return self.reference.spread.may_reach(bound, feared, coming, best)
+
+    @property
+    def may_regress(self) -> bool:
+        return self.remaining > 0 and self.can_blame and self.all_slow
+
+    @property
+    def may_improve(self) -> bool:
+        """Whether the runs that pass look fast enough to take more of them."""
+        if not (self.remaining and self.can_blame and self.all_fast):
+            return False
+        return self._p_faster(self.used) < PASS_RISK
+
+    @property
+    def is_slowed(self) -> bool:
+        """Whether the discount is for a machine that looks slower, not faster."""
+        return sum(c.discount.slower - c.discount.faster for c in self.shown) > 0
+
+    @property
+    def granted(self) -> float:
+        """The discount that counts, in log time, the mean over the runs."""
+        slower = mean([change.discount.slower for change in self.shown])
+        faster = mean([change.discount.faster for change in self.shown])
+        return slower if self.is_slowed else faster
+
+    @property
+    def is_suite_wide(self) -> bool:
+        """Whether the suite, not a sentinel, asked for the discount."""
+        return self.granted <= abs(self.climate.shift)
+
+    @property
+    def is_discounted_only(self) -> bool:
+        """Whether the discount alone keeps these runs from blame or from a pass."""
+        if self.granted == 0:
+            return False
+        bare = replace(
+            self,
+            seen=tuple(map(_without_discount, self.seen)),
+            used=tuple(map(_without_discount, self.used)),
+            clean=tuple(map(_without_discount, self.clean)),
+        )
+        return bare.passes or bare.is_regressed or bare.may_regress
+
+    @property
+    def is_regressed(self) -> bool:
+        """Whether both tests prove a slowdown."""
+        slow = self.is_decided and self.all_slow
+        return slow and self.p_regressed < self.climate.alpha
+
+    @property
+    def is_improved(self) -> bool:
+        """Whether both tests prove a speed-up."""
+        fast = self.is_decided and self.all_fast
+        return fast and self.p_improved < self.climate.alpha
+
+    @property
+    def blame(self) -> float:
+        """Mean slowdown of five runs, in log time, below which none is blamed."""
+        spread, stored = self._complete
+        runs = max(MAX_RUNS, len(self.used))
+        proof = spread.quantile(self.climate.alpha) * spread.error(runs, stored)
+        return self.limits.ignored + max(proof, self.reference.slow)
+
+    @property
+    def smallest(self) -> float:
+        """Slowdown, in log time, that five clean runs blame with 90 % probability."""
+        spread, stored = self._complete
+        risk = self.climate.alpha / max(1, self.climate.tests)
+        quantiles = spread.quantile(risk) + POWER
+        return self.limits.ignored + quantiles * spread.error(MAX_RUNS, stored)
+
+    @property
+    def _complete(self) -> tuple[Spread, int]:
+        """The spread and the number of stored runs, as if they were enough to blame."""
+        known = self.reference.spread
+        spread = Spread(sigma=known.sigma, nu=max(known.nu, ENOUGH_RUNS - 1))
+        return spread, max(self.reference.runs, ENOUGH_RUNS)
+
+
+def _margin(reference: Reference, runs: int) -> float:
+    spread = reference.spread
+    return spread.quantile(PASS_RISK) * spread.error(runs, reference.runs)
+
+
+def _without_discount(change: Change) -> Change:
+    return replace(change, discount=Discount())
+
+
+def mean(values: Sequence[float]) -> float:
+    return fsum(values) / len(values)

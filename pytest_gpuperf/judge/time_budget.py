@@ -1,0 +1,226 @@
+"""Times against an absolute ceiling: over only if proven, passed only if proven.
+
+After 2, 3 and 5 runs a t test at a third of alpha asks whether the mean is over, and
+every run must be; after any run it passes if the upper 95 % bound is below. The first
+that holds decides, later runs do not reopen it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
+from math import log
+from typing import Final
+
+from ..model.baseline import ENOUGH_RUNS
+from ..model.baseline import RunSummary
+from ..model.environment import DeviceKind
+from ..model.evidence import Evidence
+from ..model.evidence import Rule
+from ..model.measurement import Measurement
+from ..model.metric import Metric
+from ..model.verdict import Outcome
+from ..model.verdict import Verdict
+from .comparison import INTERVAL_RISK
+from .comparison import PASS_RISK
+from .comparison import mean
+from .figure import against
+from .prior import Prior
+from .reading import MAX_RUNS
+from .reading import Reading
+from .reading import dirt
+from .reading import impossible
+from .reading import readings
+from .reading import remaining_runs
+from .reading import stored_values
+from .spread import POWER
+from .spread import Spread
+from .spread import ratio
+from .student import t_sf
+
+
+LOOKS: Final = (2, 3, 5)
+"""Numbers of runs after which a time may be called over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excess:
+    """How far runs stand above the ceiling, in log time, oldest first."""
+
+    runs: tuple[float, ...]
+    spread: Spread
+
+    @property
+    def error(self) -> float:
+        return self.spread.error(len(self.runs))
+
+    @property
+    def margin(self) -> float:
+        """What these runs cannot tell, on one side."""
+        return self.spread.quantile(PASS_RISK) * self.error
+
+    @property
+    def p_over(self) -> float:
+        """Chance of a mean so high if the time were the ceiling."""
+        return t_sf(mean(self.runs) / self.error, self.spread.nu)
+
+    def is_over(self, alpha: float) -> bool:
+        looked = len(self.runs) in LOOKS and min(self.runs) > 0
+        return looked and self.p_over < alpha / len(LOOKS)
+
+    @property
+    def is_below(self) -> bool:
+        return bool(self.runs) and mean(self.runs) + self.margin < 0
+
+    def may_decide(self, coming: int) -> bool:
+        """Whether *coming* runs may yet show that the time is over, or that it is not."""
+        if not self.runs or not coming:
+            return coming > 0
+        total = len(self.runs) + coming
+        looks = any(len(self.runs) < look <= total for look in LOOKS)
+        if looks and min(self.runs) > 0:
+            return True
+        bound = -self.spread.quantile(PASS_RISK) * self.spread.error(total)
+        return self.spread.may_reach(bound, self.runs, coming, min(self.runs))
+
+
+def judge_time_budget(  # noqa: PLR0913  keywords, each a number of its own
+    metric: Metric,
+    runs: Sequence[Measurement],
+    limit: float,
+    *,
+    entry_runs: Sequence[RunSummary] = (),
+    prior: Prior | None = None,
+    alpha: float = 0.01,
+    locked: bool = False,
+) -> Verdict:
+    """Judge a time by its fresh *runs*, oldest first, against *limit* > 0 in its unit.
+
+    At least one of *runs* has measured it. How far runs scatter is known from the
+    stored *entry_runs* where there are five or a *prior*, else assumed by the kind of
+    device: 1 % on a GPU, .5 % where its clocks are *locked*, 3 % on a CPU.
+    """
+    nonsense = impossible(metric, runs)
+    if nonsense is not None:
+        return Verdict(
+            metric=metric.name,
+            outcome=Outcome.INCONCLUSIVE,
+            because=nonsense,
+            limit=limit,
+        )
+    kind = runs[-1].environment.hardware.kind
+    stored = stored_values(metric, entry_runs, kind)
+    spread = _spread(stored, prior, kind, locked=locked)
+    seen = readings(metric, runs)
+    case = _Case(
+        metric=metric,
+        limit=limit,
+        alpha=alpha,
+        stored=len(stored),
+        seen=seen,
+        excess=_deciding(_used(seen, limit, spread), alpha),
+    )
+    return _verdict(case)
+
+
+def _spread(
+    stored: Sequence[float], prior: Prior | None, kind: DeviceKind, *, locked: bool
+) -> Spread:
+    known = Spread.of([log(value) for value in stored], prior) if stored else None
+    if known is None or known.nu < ENOUGH_RUNS - 1:
+        return Spread.assumed(kind, locked=locked)
+    return known
+
+
+def _used(seen: Sequence[Reading], limit: float, spread: Spread) -> Excess:
+    """Leave out disturbed runs that would not pass alone: they say nothing."""
+    quick = -Excess(runs=(0.0,), spread=spread).margin
+    moved = [(log(reading.value / limit), reading.dirty) for reading in seen]
+    used = tuple(excess for excess, dirty in moved if not dirty or excess < quick)
+    return Excess(runs=used, spread=spread)
+
+
+def _deciding(excess: Excess, alpha: float) -> Excess:
+    """Return the runs up to the first decision, all where there is none."""
+    for count in range(1, len(excess.runs)):
+        first = Excess(runs=excess.runs[:count], spread=excess.spread)
+        if first.is_below or first.is_over(alpha):
+            return first
+    return excess
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    metric: Metric
+    limit: float
+    alpha: float
+    stored: int
+    seen: tuple[Reading, ...]
+    excess: Excess
+
+    @property
+    def shown(self) -> Excess:
+        """The runs that numbers are told of: all of them where none could be used."""
+        if self.excess.runs:
+            return self.excess
+        every = tuple(log(reading.value / self.limit) for reading in self.seen)
+        return replace(self.excess, runs=every)
+
+    @property
+    def now(self) -> float:
+        return self.limit * (1 + ratio(mean(self.shown.runs)))
+
+
+def _verdict(case: _Case) -> Verdict:
+    verdict = partial(
+        Verdict,
+        metric=case.metric.name,
+        now=case.now,
+        limit=case.limit,
+        evidence=_evidence(case),
+    )
+    compared, excess = against(case.metric, case.now, case.limit), case.excess
+    if excess.is_below:
+        return verdict(outcome=Outcome.PASS, because=compared)
+    if excess.is_over(case.alpha):
+        because = (
+            f"{compared}, over in each of {len(excess.runs)} runs and proven at "
+            f"p = {excess.p_over:.1g}"
+        )
+        return verdict(outcome=Outcome.OVER_BUDGET, because=because)
+    is_open = excess.may_decide(remaining_runs(case.seen))
+    because = f"{compared}{_doubt(case, is_open=is_open)}"
+    return verdict(outcome=Outcome.INCONCLUSIVE, because=because, settled=not is_open)
+
+
+def _doubt(case: _Case, *, is_open: bool) -> str:
+    margin = f"cannot tell +-{100 * ratio(case.shown.margin):.1f} %"
+    seen, remaining = len(case.seen), remaining_runs(case.seen)
+    if is_open:
+        why = margin if case.excess.runs else f"but dirty: {dirt(case.seen)},"
+        return f" so far, {why} after {seen} of at most {seen + remaining} runs"
+    clean = sum(not reading.dirty for reading in case.seen)
+    if clean < MAX_RUNS and not remaining:
+        return f", but dirty: {dirt(case.seen)}"
+    return f", {margin}"
+
+
+def _evidence(case: _Case) -> Evidence:
+    excess, shown = case.excess, case.shown
+    estimate, spread = mean(shown.runs), shown.spread
+    half = spread.quantile(INTERVAL_RISK) * shown.error
+    proof = spread.quantile(case.alpha / len(LOOKS)) + POWER
+    return Evidence(
+        estimate=ratio(estimate),
+        low=ratio(estimate - half),
+        high=ratio(estimate + half),
+        tolerance=0.0,
+        detect=0.0,
+        runs=len(excess.runs),
+        stored_runs=case.stored,
+        smallest_detectable=ratio(proof * spread.error(MAX_RUNS)),
+        p_regressed=excess.p_over if excess.runs else None,
+        rule=Rule.BUDGET,
+    )

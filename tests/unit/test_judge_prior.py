@@ -1,0 +1,160 @@
+"""What a suite says about the spread of one test: limma's fit, against scipy."""
+
+from __future__ import annotations
+
+from math import exp
+from math import inf
+from math import nan
+
+import numpy as np
+import pytest
+from scipy import optimize
+from scipy import special
+
+from pytest_gpuperf.judge.polygamma import digamma
+from pytest_gpuperf.judge.polygamma import inverse_trigamma
+from pytest_gpuperf.judge.polygamma import trigamma
+from pytest_gpuperf.judge.prior import MOST_NU
+from pytest_gpuperf.judge.prior import fit_prior
+
+
+POINTS = [1e-3, 0.1, 0.5, 1, 2, 3.5, 9.99, 14.99, 15, 25, 1e4, 1e8]
+
+
+@pytest.mark.parametrize("x", POINTS)
+def test_digamma_and_trigamma_are_those_of_scipy(x: float) -> None:
+    assert digamma(x) == pytest.approx(special.digamma(x), rel=1e-12, abs=1e-13)
+    assert trigamma(x) == pytest.approx(special.polygamma(1, x), rel=1e-12)
+
+
+@pytest.mark.parametrize("value", [1e-8, 1e-4, 0.1, 0.3, 1, 10, 1e6, 1e12])
+def test_the_inverse_of_trigamma_is_its_inverse(value: float) -> None:
+    assert special.polygamma(1, inverse_trigamma(value)) == pytest.approx(
+        value, rel=1e-9
+    )
+
+
+def limma(variances: np.ndarray, nu: np.ndarray) -> tuple[float, float]:
+    """Fit as in Smyth 2004, with scipy: the prior's variance and degrees of freedom."""
+    half = nu / 2
+    e = np.log(variances) - special.digamma(half) + np.log(half)
+    excess = e.var(ddof=1) - special.polygamma(1, half).mean()
+    root = optimize.brentq(lambda y: special.polygamma(1, y) - excess, 1e-4, 1e6)
+    return float(np.exp(e.mean() + special.digamma(root) - np.log(root))), 2 * root
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("differ", [0.4, 0.8])
+def test_the_fit_is_that_of_limma(seed: int, differ: float) -> None:
+    rng = np.random.default_rng(seed)
+    nu = rng.integers(4, 20, 300).astype(float)
+    true = (0.01 * np.exp(rng.normal(0, differ, 300))) ** 2
+    variances = true * rng.chisquare(nu) / nu
+
+    prior = fit_prior(list(variances), list(nu))
+
+    expected_variance, expected_nu = limma(variances, nu)
+    assert prior is not None
+    assert prior.sigma == pytest.approx(expected_variance**0.5, rel=1e-9)
+    assert prior.nu == pytest.approx(min(expected_nu, MOST_NU), rel=1e-9)
+
+
+def test_a_prior_is_believed_like_50_runs_at_most() -> None:
+    rng = np.random.default_rng(1)
+    true = (0.01 * np.exp(rng.normal(0, 0.08, 4000))) ** 2
+    variances = true * rng.chisquare(7, 4000) / 7
+
+    prior = fit_prior(list(variances), 7)
+
+    assert limma(variances, np.full(4000, 7.0))[1] > 55
+    assert prior is not None
+    assert prior.nu == 50.0
+
+
+def test_a_known_prior_is_found_again() -> None:
+    rng = np.random.default_rng(7)
+    true = 0.01**2 * 12 / rng.chisquare(12, 5000)
+
+    prior = fit_prior(list(true * rng.chisquare(7, 5000) / 7), 7)
+
+    assert prior is not None
+    assert prior.sigma == pytest.approx(0.01, rel=0.02)
+    assert prior.nu == pytest.approx(12, rel=0.1)
+
+
+def test_one_number_of_degrees_of_freedom_serves_all_tests() -> None:
+    variances = [1e-4, 3e-4, 1e-5, 2e-4, 9e-4, 1e-6, 4e-4, 2e-3]
+
+    assert fit_prior(variances, 7) == fit_prior(variances, [7] * 8)
+
+
+def test_tests_that_are_alike_give_the_most_that_is_believed() -> None:
+    prior = fit_prior([1e-4] * 40, 7)
+
+    assert prior is not None
+    assert prior.nu == 50.0
+    assert prior.sigma == pytest.approx(
+        exp((np.log(1e-4) - special.digamma(3.5) + np.log(3.5)) / 2), rel=1e-12
+    )
+
+
+@pytest.mark.parametrize("tests", [0, 1, 7])
+def test_fewer_than_8_tests_give_no_prior(tests: int) -> None:
+    assert fit_prior([1e-4] * tests, 7) is None
+
+
+def test_the_order_of_the_tests_does_not_matter() -> None:
+    variances = [1e-4, 3e-4, 1e-5, 2e-4, 9e-4, 1e-6, 4e-4, 2e-3]
+
+    there, back = fit_prior(variances, 7), fit_prior(variances[::-1], 7)
+
+    assert there is not None
+    assert back is not None
+    assert there.sigma == pytest.approx(back.sigma, rel=1e-12)
+    assert there.nu == pytest.approx(back.nu, rel=1e-12)
+
+
+def test_stored_runs_that_all_agree_do_not_make_the_others_look_still() -> None:
+    noisy = [1e-4] * 10
+
+    alone, beside_constants = fit_prior(noisy, 7), fit_prior([*noisy, 0.0, 0.0], 7)
+
+    assert alone is not None
+    assert beside_constants is not None
+    assert beside_constants.nu < 2 < alone.nu
+    assert beside_constants == fit_prior([*noisy, 1e-9, 1e-9], 7)
+
+
+def test_a_suite_of_constants_has_next_to_no_spread() -> None:
+    prior = fit_prior([0.0] * 9, 7)
+
+    assert prior is not None
+    assert prior.nu == 50.0
+    assert prior.sigma < 2e-6
+
+
+@pytest.mark.parametrize("wrong", [-1e-4, nan, inf])
+def test_what_is_no_variance_is_refused(wrong: float) -> None:
+    with pytest.raises(ValueError, match="a variance") as refused:
+        fit_prior([1e-4] * 8 + [wrong], 7)
+
+    assert refused.value.args == (
+        f"a variance must be a number of 0 or more, found {wrong}",
+    )
+
+
+@pytest.mark.parametrize("wrong", [0, -1, nan, inf])
+def test_degrees_of_freedom_must_be_positive(wrong: float) -> None:
+    with pytest.raises(ValueError, match="degrees") as refused:
+        fit_prior([1e-4] * 8, wrong)
+
+    assert refused.value.args == (
+        f"degrees of freedom must be a positive number, found {wrong}",
+    )
+
+
+def test_every_variance_needs_its_degrees_of_freedom() -> None:
+    with pytest.raises(ValueError, match="variances") as refused:
+        fit_prior([1e-4] * 8, [7] * 9)
+
+    assert refused.value.args == ("8 variances with 9 degrees of freedom",)

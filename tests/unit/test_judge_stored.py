@@ -1,0 +1,989 @@
+"""Times against the stored baseline: who is blamed, who passes, and why."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from math import log
+from math import nan
+
+import numpy as np
+import pytest
+from hypothesis import assume
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from pytest_gpuperf.judge.climate import Climate
+from pytest_gpuperf.judge.climate import Discount
+from pytest_gpuperf.judge.climate import Sentinels
+from pytest_gpuperf.judge.climate import discounts
+from pytest_gpuperf.judge.prior import Prior
+from pytest_gpuperf.judge.stored import judge_stored
+from pytest_gpuperf.judge.stored import log_shift
+from pytest_gpuperf.judge.stored import log_variance
+from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.codec import decode
+from pytest_gpuperf.model.codec import encode
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Environment
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.evidence import Evidence
+from pytest_gpuperf.model.evidence import Rule
+from pytest_gpuperf.model.measurement import Distribution
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.metric import STEP_MS
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import Verdict
+
+
+STEADY = [9.96, 9.98, 9.99, 10.0, 10.0, 10.01, 10.02, 10.04]
+WILD = [8.0, 9.0, 10.0, 10.0, 10.0, 10.0, 12.0, 14.0]
+TORN = [10.0, 13.0] * 4
+SIX_PERCENT = log(1.06)
+
+GOOD_TO_BAD = [
+    Outcome.IMPROVED,
+    Outcome.PASS,
+    Outcome.INCONCLUSIVE,
+    Outcome.REGRESSED,
+]
+
+
+def constant(ms: float) -> Distribution:
+    return Distribution(q10=ms, q25=ms, q50=ms, mean=ms, samples=100)
+
+
+def timed(ms: float, *dirty: str, kind: DeviceKind = DeviceKind.CUDA) -> Measurement:
+    return Measurement(
+        test="t",
+        environment=Environment(hardware=Hardware(kind=kind, name="x")),
+        times={"step_ms": constant(ms)},
+        dirty=dirty,
+    )
+
+
+def clean(*times: float) -> list[Measurement]:
+    return [timed(ms) for ms in times]
+
+
+def kept(stored: Sequence[float]) -> list[RunSummary]:
+    return [RunSummary(times={"step_ms": constant(ms)}) for ms in stored]
+
+
+def judged(
+    stored: Sequence[float],
+    fresh: list[Measurement],
+    *,
+    tolerance: float = 0.01,
+    detect: float = 0.03,
+    floor: float = 0.0,
+    climate: Climate | None = None,
+    sentinels: Sentinels | None = None,
+) -> Verdict:
+    return judge_stored(
+        STEP_MS,
+        fresh,
+        kept(stored),
+        tolerance=tolerance,
+        detect=detect,
+        floor=floor,
+        climate=climate or Climate(),
+        sentinels=sentinels,
+    )
+
+
+def evidence_of(verdict: Verdict) -> Evidence:
+    assert verdict.evidence is not None
+    return verdict.evidence
+
+
+PASS, IMPROVED = Outcome.PASS, Outcome.IMPROVED
+INCONCLUSIVE, REGRESSED = Outcome.INCONCLUSIVE, Outcome.REGRESSED
+
+
+@pytest.mark.parametrize(
+    ("stored", "fresh", "outcome", "settled"),
+    [
+        pytest.param(STEADY, clean(10.0), PASS, True, id="one run passes"),
+        pytest.param(STEADY, clean(10.24), PASS, True, id="inside the bound"),
+        pytest.param(
+            STEADY, clean(10.25), INCONCLUSIVE, False, id="outside the bound, open"
+        ),
+        pytest.param(
+            STEADY, clean(10.25, 10.25), PASS, True, id="a second run narrows the bound"
+        ),
+        pytest.param(
+            STEADY, clean(*[10.3] * 4), INCONCLUSIVE, False, id="four slow runs"
+        ),
+        pytest.param(STEADY, clean(*[10.3] * 5), REGRESSED, True, id="five blame"),
+        pytest.param(STEADY, clean(*[10.3] * 8), REGRESSED, True, id="eight blame"),
+        pytest.param(
+            STEADY,
+            clean(10.3, 10.4, 10.1, 10.5, 10.3),
+            INCONCLUSIVE,
+            True,
+            id="one run among the stored ones saves",
+        ),
+        pytest.param(
+            STEADY, clean(10.3, 10.1), PASS, True, id="the mean passes before five runs"
+        ),
+        pytest.param(
+            STEADY,
+            clean(10.4, 10.1, 10.4),
+            INCONCLUSIVE,
+            False,
+            id="cannot be blamed any more, may pass",
+        ),
+        pytest.param(
+            STEADY,
+            clean(10.4, 10.1, 10.4, 10.6),
+            INCONCLUSIVE,
+            True,
+            id="neither can be blamed nor pass any more",
+        ),
+        pytest.param(
+            STEADY, clean(9.7), PASS, False, id="a fast run passes, and is chased"
+        ),
+        pytest.param(STEADY, clean(*[9.7] * 4), PASS, False, id="four are chased"),
+        pytest.param(STEADY, clean(*[9.7] * 5), IMPROVED, True, id="five improve"),
+        pytest.param(
+            STEADY, clean(9.7, 9.95), PASS, True, id="no longer all fast: passed"
+        ),
+        pytest.param(
+            STEADY, clean(*[9.89] * 5), PASS, True, id="faster by the tolerance: passed"
+        ),
+        pytest.param(
+            STEADY[:5], clean(*[10.4] * 5), REGRESSED, True, id="five stored runs do"
+        ),
+        pytest.param(
+            STEADY[:4], clean(10.0), PASS, True, id="few stored runs may pass"
+        ),
+        pytest.param(
+            STEADY[:4],
+            clean(11.0),
+            INCONCLUSIVE,
+            True,
+            id="few stored runs never blame: settled where nothing can pass",
+        ),
+        pytest.param(
+            STEADY[:4], clean(5.0), PASS, True, id="few stored runs: nothing improves"
+        ),
+        pytest.param([10.0], clean(10.01), PASS, True, id="one stored run"),
+        pytest.param(
+            [10.0], clean(10.02), INCONCLUSIVE, False, id="one stored run says little"
+        ),
+        pytest.param(
+            [10.0],
+            [timed(10.0, kind=DeviceKind.CPU)] * 5,
+            INCONCLUSIVE,
+            True,
+            id="one stored run on a cpu says nothing",
+        ),
+        pytest.param(
+            WILD, clean(10.0), INCONCLUSIVE, False, id="a wild baseline passes nothing"
+        ),
+        pytest.param(
+            WILD, clean(*[11.0] * 5), INCONCLUSIVE, True, id="inside the wild spread"
+        ),
+        pytest.param(WILD, clean(*[20.0] * 5), REGRESSED, True, id="far outside of it"),
+        pytest.param(
+            [10.0, 13.0], clean(10.0), INCONCLUSIVE, True, id="two runs 30 % apart"
+        ),
+        pytest.param(
+            TORN,
+            clean(10.0, 13.0, 10.0, 13.0, 10.0),
+            INCONCLUSIVE,
+            True,
+            id="bimodal then and now",
+        ),
+        pytest.param(
+            [10.0] * 8, clean(*[10.2] * 5), REGRESSED, True, id="constants, slower"
+        ),
+        pytest.param([10.0] * 8, clean(10.0), PASS, True, id="constants, the same"),
+        pytest.param(
+            STEADY, [timed(12.0, "hot")], INCONCLUSIVE, False, id="dirty and slow"
+        ),
+        pytest.param(
+            STEADY, [timed(10.0, "hot")], PASS, True, id="dirty and fast exonerates"
+        ),
+        pytest.param(
+            STEADY,
+            [timed(12.0, "hot"), timed(10.0)],
+            PASS,
+            True,
+            id="a dirty slow run does not spoil a pass",
+        ),
+        pytest.param(
+            STEADY,
+            [timed(12.0, "hot"), *clean(11, 11, 11, 11)],
+            INCONCLUSIVE,
+            False,
+            id="four clean slow runs do not blame, a fifth may",
+        ),
+        pytest.param(
+            STEADY,
+            [timed(12.0, "hot")] * 3 + clean(11, 11, 11, 11, 11),
+            REGRESSED,
+            True,
+            id="three dirty runs are made up for",
+        ),
+        pytest.param(
+            STEADY,
+            [timed(12.0, "hot")] * 4 + clean(11, 11, 11, 11),
+            INCONCLUSIVE,
+            True,
+            id="four are not",
+        ),
+        pytest.param(
+            STEADY,
+            [timed(10.0, "hot"), *clean(11, 11, 11, 11, 11)],
+            INCONCLUSIVE,
+            True,
+            id="a dirty fast run saves",
+        ),
+        pytest.param(
+            STEADY,
+            [timed(12.0, "hot")] * 8,
+            INCONCLUSIVE,
+            True,
+            id="eight dirty runs settle",
+        ),
+        pytest.param(
+            STEADY,
+            [timed(9.7, "hot")] * 2,
+            PASS,
+            False,
+            id="dirty fast runs are chased",
+        ),
+        pytest.param(
+            STEADY,
+            [timed(9.7, "hot")] * 4,
+            PASS,
+            True,
+            id="more of them than are made up for are not",
+        ),
+        pytest.param(
+            STEADY,
+            [*clean(*[9.7] * 5), timed(10.0, "hot")],
+            IMPROVED,
+            True,
+            id="dirty runs do not take part in an improvement",
+        ),
+    ],
+)
+def test_the_rules(
+    *,
+    stored: list[float],
+    fresh: list[Measurement],
+    outcome: Outcome,
+    settled: bool,
+) -> None:
+    verdict = judged(stored, fresh)
+
+    assert (verdict.outcome, verdict.settled) == (outcome, settled)
+
+
+SEEN = "; the smallest slowdown this machine could have seen is "
+SECOND = "the second slowest of 8 stored runs, 10.02 ms"
+
+
+@pytest.mark.parametrize(
+    ("stored", "fresh", "rule", "because"),
+    [
+        (
+            STEADY,
+            clean(10.08),
+            Rule.UPPER_BOUND,
+            "10.08 ms, baseline 10 ms, +0.8 %",
+        ),
+        (
+            STEADY,
+            clean(10.3, 10.4, 10.3, 10.5, 10.3),
+            Rule.T_AND_RANK,
+            (
+                "+3.6 % (95 %: +3.1 % to +4.1 %), more than 1 % slower at p = 4e-06; each "
+                f"of 5 runs is more than 1 % slower than {SECOND}"
+            ),
+        ),
+        (
+            STEADY[:5],
+            clean(*[10.4] * 5),
+            Rule.T_AND_RANK,
+            (
+                "+4.1 % (95 %: +3.6 % to +4.6 %), more than 1 % slower at p = 4e-05; each "
+                "of 5 runs is more than 1 % slower than the slowest of 5 stored runs, 10 ms"
+            ),
+        ),
+        (
+            STEADY,
+            [*clean(*[9.7] * 5), timed(10.0, "hot")],
+            Rule.T_AND_RANK,
+            (
+                "-3.0 % (95 %: -3.5 % to -2.5 %), more than 1 % faster at p = 1e-05; each "
+                "of 5 runs is more than 1 % faster than the second fastest of 8 stored "
+                "runs, 9.98 ms"
+            ),
+        ),
+        (
+            STEADY,
+            clean(10.3),
+            Rule.MORE_RUNS,
+            f"undecided after 1 of at most 5 runs{SEEN}1.9 %",
+        ),
+        (
+            STEADY,
+            [timed(12, "hot"), *clean(10.3)],
+            Rule.MORE_RUNS,
+            f"undecided after 2 of at most 6 runs{SEEN}1.9 %",
+        ),
+        (
+            STEADY[:3],
+            clean(11),
+            Rule.TOO_FEW_STORED,
+            f"too few stored runs (3, 5 are needed to blame){SEEN}2.0 %",
+        ),
+        (
+            STEADY,
+            [*[timed(12, "hot", "shared")] * 4, *clean(11, 11, 11, 11)],
+            Rule.DIRTY,
+            f"dirty: hot, shared{SEEN}1.9 %",
+        ),
+        (
+            STEADY,
+            clean(10.3, 10.4, 10.1, 10.5, 10.3),
+            Rule.NOISE,
+            (
+                "noise: +3.2 % (95 %: +2.7 % to +3.7 %), but not each of 5 runs is more "
+                f"than 1 % slower than {SECOND}{SEEN}1.9 %"
+            ),
+        ),
+        (
+            WILD,
+            clean(11, 11, 11, 11, 11),
+            Rule.NOISE,
+            (
+                "noise too large: any change between -22.8 % and +56.8 % would explain "
+                f"these runs{SEEN}91.8 %"
+            ),
+        ),
+    ],
+)
+def test_every_outcome_says_why(
+    stored: list[float], fresh: list[Measurement], rule: Rule, because: str
+) -> None:
+    verdict = judged(stored, fresh)
+
+    assert verdict.because == because
+    assert evidence_of(verdict).rule is rule
+
+
+TAKEN_OFF = "which is taken off before code is blamed"
+HIDDEN = "behind which a slowdown could hide"
+
+
+@pytest.mark.parametrize(
+    ("shift", "fresh", "outcome", "because"),
+    [
+        (
+            SIX_PERCENT,
+            clean(*[10.6] * 5),
+            INCONCLUSIVE,
+            (
+                "suite-wide shift: the tests of this run moved +6.0 % together, "
+                f"{TAKEN_OFF}{SEEN}1.9 %"
+            ),
+        ),
+        (
+            SIX_PERCENT,
+            clean(*[10.6] * 4),
+            INCONCLUSIVE,
+            (
+                "suite-wide shift: the tests of this run moved +6.0 % together, "
+                f"{TAKEN_OFF}{SEEN}1.9 %"
+            ),
+        ),
+        (
+            SIX_PERCENT,
+            clean(*[11.5] * 5),
+            REGRESSED,
+            (
+                "+15.0 % (95 %: +14.4 % to +15.6 %), more than 1 % slower at p = 3e-09, "
+                "6.0 % granted to the machine; each of 5 runs is more than 1 % slower than "
+                f"{SECOND}"
+            ),
+        ),
+        (
+            -SIX_PERCENT,
+            clean(*[10.0] * 5),
+            INCONCLUSIVE,
+            (
+                "suite-wide shift: the tests of this run moved -5.7 % together, "
+                f"{HIDDEN}{SEEN}1.9 %"
+            ),
+        ),
+        (
+            -SIX_PERCENT,
+            clean(9.4),
+            PASS,
+            "9.4 ms, baseline 10 ms, -6.0 %",
+        ),
+    ],
+)
+def test_what_all_tests_share_is_not_blamed_on_one(
+    shift: float, fresh: list[Measurement], outcome: Outcome, because: str
+) -> None:
+    verdict = judged(STEADY, fresh, climate=Climate(shift=shift))
+
+    assert (verdict.outcome, verdict.because) == (outcome, because)
+
+
+@pytest.mark.parametrize(
+    ("sentinel", "fresh", "outcome", "because"),
+    [
+        (
+            SIX_PERCENT,
+            clean(*[10.6] * 5),
+            INCONCLUSIVE,
+            (
+                "environment: its sentinels say that this machine is 5.7 % slower than "
+                f"with the baseline, {TAKEN_OFF}{SEEN}1.9 %"
+            ),
+        ),
+        (
+            -SIX_PERCENT,
+            clean(*[10.0] * 5),
+            INCONCLUSIVE,
+            (
+                "environment: its sentinels say that this machine is 5.7 % faster than "
+                f"with the baseline, {HIDDEN}{SEEN}1.9 %"
+            ),
+        ),
+        (
+            -SIX_PERCENT,
+            clean(*[10.6] * 5),
+            REGRESSED,
+            (
+                "+6.0 % (95 %: +5.5 % to +6.5 %), more than 1 % slower at p = 4e-08; each "
+                f"of 5 runs is more than 1 % slower than {SECOND}"
+            ),
+        ),
+        (SIX_PERCENT, clean(10.0), PASS, "10 ms, baseline 10 ms, +0.0 %"),
+        (nan, clean(10.0), PASS, "10 ms, baseline 10 ms, +0.0 %"),
+        (None, clean(10.0), PASS, "10 ms, baseline 10 ms, +0.0 %"),
+    ],
+)
+def test_what_the_sentinels_show_is_not_blamed_on_code(
+    sentinel: float | None, fresh: list[Measurement], outcome: Outcome, because: str
+) -> None:
+    sentinels = Sentinels(fresh=(sentinel,) * len(fresh), stored=(0.0,) * 8)
+
+    verdict = judged(STEADY, fresh, sentinels=sentinels)
+
+    assert (verdict.outcome, verdict.because) == (outcome, because)
+
+
+def witnessed(*fresh: float) -> Sentinels:
+    return Sentinels(fresh=fresh, stored=(0.0,) * 8)
+
+
+def test_one_run_of_a_faster_machine_keeps_an_improvement_from_being_told() -> None:
+    fresh = clean(*[9.7] * 5)
+
+    honest = judged(STEADY, fresh, sentinels=witnessed(0, 0, 0, 0, 0))
+    doubted = judged(STEADY, fresh, sentinels=witnessed(-0.05, 0, 0, 0, 0))
+
+    assert (honest.outcome, doubted.outcome) == (IMPROVED, PASS)
+
+
+def test_a_disturbed_run_of_a_faster_machine_says_nothing() -> None:
+    verdict = judged(STEADY, [timed(10.0, "hot")], sentinels=witnessed(-0.06))
+
+    assert evidence_of(verdict).runs == 0
+
+
+def test_a_slow_machine_may_be_its_old_self_again_in_the_next_run() -> None:
+    verdict = judged(STEADY, clean(10.5), sentinels=witnessed(0.05))
+
+    assert (verdict.outcome, verdict.settled) == (INCONCLUSIVE, False)
+
+
+def test_the_larger_of_both_witnesses_counts_and_noise_is_no_witness() -> None:
+    sentinels = Sentinels(
+        fresh=(0.05, 0.002, -0.04, None), stored=(-0.01, 0.0, 0.01, nan)
+    )
+
+    found = discounts(4, sentinels, Climate(shift=0.01))
+
+    assert [(d.slower, d.faster) for d in found] == [
+        (pytest.approx(0.04), 0.0),
+        (0.01, 0.0),
+        (0.01, pytest.approx(0.03)),
+        (0.01, 0.0),
+    ]
+
+
+def test_without_stored_sentinels_only_the_suite_is_a_witness() -> None:
+    found = discounts(1, Sentinels(fresh=(0.05,)), Climate(shift=-0.02))
+
+    assert found == (Discount(slower=0.0, faster=0.02),)
+
+
+def test_one_stored_sentinel_is_believed_to_three_per_mille() -> None:
+    found = discounts(1, Sentinels(fresh=(0.05,), stored=(0.01,)), Climate())
+
+    assert found == (Discount(slower=pytest.approx(0.037), faster=0.0),)
+
+
+def test_sentinels_must_say_something_of_every_run() -> None:
+    with pytest.raises(ValueError, match="sentinels") as refused:
+        judged(STEADY, clean(10.0), sentinels=Sentinels(fresh=(0.0, 0.0)))
+
+    assert refused.value.args == ("2 sentinels for 1 runs, one each is needed",)
+
+
+@pytest.mark.parametrize(
+    ("fresh", "because"),
+    [
+        (clean(10.0, nan), "not a time: nan"),
+        (clean(0.0), "not a time: 0.0"),
+        (clean(-1.0), "not a time: -1.0"),
+        (clean(inf), "not a time: inf"),
+    ],
+)
+def test_what_is_no_time_is_said_and_not_judged(
+    fresh: list[Measurement], because: str
+) -> None:
+    assert judged(STEADY, fresh) == Verdict(
+        metric="step_ms", outcome=INCONCLUSIVE, because=because
+    )
+
+
+@pytest.mark.parametrize("wrong", [nan, inf, 0.0, -1.0])
+def test_a_baseline_that_holds_no_time_asks_for_a_refresh(wrong: float) -> None:
+    assert judged([10.0, wrong], clean(10.0)) == Verdict(
+        metric="step_ms",
+        outcome=INCONCLUSIVE,
+        because=f"the baseline holds what is not a time: {wrong}; refresh it",
+    )
+
+
+def test_a_hundred_thousand_samples_are_one_run() -> None:
+    many = Distribution.of([10.0 + 0.001 * (n % 100) for n in range(100_000)])
+    fresh = Measurement(
+        test="t",
+        environment=Environment(
+            hardware=Hardware(kind=DeviceKind.CPU, name="x"),
+        ),
+        times={"step_ms": many},
+    )
+
+    verdict = judged(STEADY, [fresh])
+
+    assert verdict.because == "10.01 ms, baseline 10 ms, +0.1 %"
+    assert evidence_of(verdict).runs == 1
+
+
+def test_a_run_without_the_metric_is_no_run() -> None:
+    empty = Measurement(test="t", environment=timed(1.0).environment)
+    sentinels = Sentinels(fresh=(9.0, 0.0), stored=(0.0,) * 8)
+
+    verdict = judged(STEADY, [empty, timed(10.0)], sentinels=sentinels)
+
+    assert evidence_of(verdict).runs == 1
+    assert evidence_of(verdict).discount == 0.0
+
+
+def test_a_change_must_exceed_the_floor_as_well() -> None:
+    below = judged(STEADY, clean(*[10.6] * 5), floor=1.0)
+    above = judged(STEADY, clean(*[11.6] * 5), floor=1.0)
+
+    assert below.because == "10.6 ms, baseline 10 ms, +6.0 %"
+    assert above.because == (
+        "+16.0 % (95 %: +15.4 % to +16.6 %), more than 1 ms (the floor) slower at "
+        "p = 2e-08; each of 5 runs is more than 1 ms (the floor) slower than "
+        f"{SECOND}"
+    )
+    assert evidence_of(above).tolerance == 0.1
+    assert evidence_of(above).detect == pytest.approx(0.12)
+
+
+def test_a_floor_below_the_tolerance_changes_nothing() -> None:
+    fresh = clean(*[10.3] * 5)
+
+    assert judged(STEADY, fresh, floor=0.1) == judged(STEADY, fresh)
+
+
+def test_a_tolerance_of_0_blames_what_is_proven_slower() -> None:
+    slower = judged(STEADY, clean(*[10.1] * 5), tolerance=0.0, detect=0.02)
+    same = judged(STEADY, clean(10.0), tolerance=0.0, detect=0.02)
+
+    assert slower.because == (
+        "+1.0 % (95 %: +0.5 % to +1.5 %), more than 0 % slower at p = 0.001; each of "
+        f"5 runs is more than 0 % slower than {SECOND}"
+    )
+    assert same.outcome is PASS
+
+
+def test_a_detect_below_the_tolerance_is_the_tolerance() -> None:
+    verdict = judged(STEADY, clean(10.0), tolerance=0.05, detect=0.01)
+
+    assert evidence_of(verdict).detect == 0.05
+
+
+def test_an_infinite_disagreement_stays_a_number() -> None:
+    verdict = judged([1e-100, 1e100, 1e100, 1e100, 1e100], clean(*[1e100] * 5))
+
+    assert verdict.outcome is INCONCLUSIVE
+    assert evidence_of(verdict).smallest_detectable < inf
+    assert decode(Verdict, json.loads(json.dumps(encode(verdict)))) == verdict
+
+
+def test_the_evidence_says_all_numbers() -> None:
+    verdict = judged(STEADY, clean(*[10.3] * 5), climate=Climate(shift=0.001))
+
+    logs = np.log(STEADY)
+    error = logs.std(ddof=1) * np.sqrt(1.4 / 8 + 0.5 + 0.5 / 5)
+    moved = np.log(1.03)
+    half = stats.t.isf(0.025, 7) * error
+    close = pytest.approx
+    assert verdict.evidence == Evidence(
+        estimate=close(0.03),
+        low=close(np.expm1(moved - half)),
+        high=close(np.expm1(moved + half)),
+        tolerance=0.01,
+        detect=0.03,
+        runs=5,
+        stored_runs=8,
+        smallest_detectable=close(
+            1.01 * np.exp((stats.t.isf(0.01, 7) + stats.norm.isf(0.1)) * error) - 1,
+            rel=1e-4,
+        ),
+        discount=close(np.expm1(0.001)),
+        p_regressed=close(
+            stats.t.sf((moved - 0.001 - np.log1p(0.01)) / error, 7), rel=1e-9
+        ),
+        p_improved=close(stats.t.sf((-moved - np.log1p(0.01)) / error, 7), rel=1e-9),
+        rule=Rule.T_AND_RANK,
+    )
+    assert (verdict.now, verdict.baseline) == (close(10.3), 10.0)
+    assert verdict.limit == close(
+        10.0 * 1.01 * np.exp(stats.t.isf(0.01, 7) * error), rel=1e-9
+    )
+
+
+def test_the_limit_is_what_both_tests_ask_of_the_mean() -> None:
+    sure = Climate(prior=Prior(sigma=0.002, nu=500))
+
+    ranked = judged([10.0] * 6 + [10.5] * 2, clean(10.0), climate=sure)
+    proven = judged(STEADY, clean(*[10.3] * 8))
+
+    error = np.log(STEADY).std(ddof=1) * np.sqrt(1.4 / 8 + 0.5 + 0.5 / 8)
+    assert ranked.limit == pytest.approx(10.5 * 1.01)
+    assert proven.limit == pytest.approx(
+        10 * 1.01 * np.exp(stats.t.isf(0.01, 7) * error)
+    )
+
+
+def test_probabilities_are_told_only_where_runs_are_enough_to_blame() -> None:
+    few = evidence_of(judged(STEADY, clean(*[10.3] * 4)))
+    unstored = evidence_of(judged(STEADY[:4], clean(*[10.3] * 5)))
+
+    assert (few.p_regressed, few.p_improved) == (None, None)
+    assert (unstored.p_regressed, unstored.p_improved) == (None, None)
+
+
+def test_disturbed_slow_runs_are_not_counted_but_told_of() -> None:
+    verdict = judged(STEADY, [timed(12.0, "hot")] * 2)
+
+    assert evidence_of(verdict).runs == 0
+    assert evidence_of(verdict).estimate == pytest.approx(0.2)
+    assert verdict.now == pytest.approx(12.0)
+
+
+def test_more_tests_judged_together_see_less() -> None:
+    alone = judged(STEADY, clean(10.0), climate=Climate())
+    among = judged(STEADY, clean(10.0), climate=Climate(tests=40))
+
+    ours, theirs = evidence_of(alone), evidence_of(among)
+    assert theirs.smallest_detectable > ours.smallest_detectable
+    assert alone.outcome is among.outcome is PASS
+
+
+def test_a_prior_lets_few_stored_runs_pass() -> None:
+    stored = [9.9, 10.0, 10.1]
+    prior = Prior(sigma=0.005, nu=50)
+
+    without = judged(stored, clean(10.0))
+    with_prior = judged(stored, clean(10.0), climate=Climate(prior=prior))
+
+    assert (without.outcome, with_prior.outcome) == (INCONCLUSIVE, PASS)
+
+
+def test_a_shift_and_a_variance_are_those_of_the_logarithms() -> None:
+    variance = log_variance(STEP_MS, kept(STEADY), DeviceKind.CUDA)
+
+    assert log_shift(STEP_MS, timed(10.6), kept(STEADY)) == pytest.approx(SIX_PERCENT)
+    assert variance == (pytest.approx(np.log(STEADY).var(ddof=1)), 7.0)
+
+
+@pytest.mark.parametrize(
+    ("run", "stored"),
+    [
+        (timed(nan), STEADY),
+        (timed(10.0), [10.0, nan]),
+        (timed(10.0), []),
+        (Measurement(test="t", environment=timed(1.0).environment), STEADY),
+    ],
+)
+def test_a_shift_needs_times_on_both_sides(
+    run: Measurement, stored: list[float]
+) -> None:
+    assert log_shift(STEP_MS, run, kept(stored)) is None
+
+
+@pytest.mark.parametrize("stored", [[], [10.0], [10.0, 0.0]])
+def test_a_variance_needs_two_times(stored: list[float]) -> None:
+    assert log_variance(STEP_MS, kept(stored), DeviceKind.CUDA) is None
+
+
+# An independent reference: the formulas in numpy and scipy, for clean runs.
+
+
+@dataclass(frozen=True)
+class Expected:
+    outcome: Outcome
+    p_regressed: float
+    p_improved: float
+
+
+def expected(
+    stored: np.ndarray,
+    fresh: np.ndarray,
+    slower: np.ndarray,
+    faster: np.ndarray,
+    prior: Prior | None,
+) -> Expected:
+    base = np.log(stored)
+    r, m = len(base), len(fresh)
+    moved = np.log(fresh) - np.median(base)
+    prior_nu, prior_variance = (prior.nu, prior.sigma**2) if prior else (0.0, 0.0)
+    nu = r - 1 + prior_nu
+    variance = (prior_nu * prior_variance + (r - 1) * base.var(ddof=1)) / nu
+    error = max(np.sqrt(variance), 0.002) * np.sqrt(1.4 / r + 0.5 + 0.5 / m)
+    ranks = np.sort(base - np.median(base))
+    second = 2 if r >= 8 else 1
+    tau = np.log(1.01)
+    p_slow = stats.t.sf(((moved - slower).mean() - tau) / error, nu)
+    p_fast = stats.t.sf((-(moved + faster).mean() - tau) / error, nu)
+    bound = (moved + faster).mean() + stats.t.isf(0.05, nu) * error
+    enough = r >= 5 and m >= 5
+    if enough and p_slow < 0.01 and (moved - slower).min() > ranks[-second] + tau:
+        outcome = REGRESSED
+    elif enough and p_fast < 0.01 and (moved + faster).max() < ranks[second - 1] - tau:
+        outcome = IMPROVED
+    else:
+        outcome = PASS if bound < np.log(1.03) else INCONCLUSIVE
+    return Expected(outcome=outcome, p_regressed=p_slow, p_improved=p_fast)
+
+
+@pytest.mark.parametrize("prior", [None, Prior(sigma=0.006, nu=8.5)])
+def test_the_verdict_is_that_of_an_independent_reference(prior: Prior | None) -> None:
+    rng = np.random.default_rng(3)
+    seen = set()
+    for _ in range(400):
+        sigma = rng.choice([0.001, 0.005, 0.02])
+        stored = 10 * np.exp(rng.normal(0, sigma, rng.integers(2, 12)))
+        fresh = 10 * np.exp(
+            rng.normal(rng.choice([-0.05, 0, 0.02, 0.05]), sigma, rng.integers(1, 6))
+        )
+        shift = rng.choice([0.0, 0.01, -0.01])
+        sentinels = rng.normal(0, 0.01, len(fresh))
+        witnesses = rng.normal(0, 0.004, 8)
+        noise = max(0.003, witnesses.std(ddof=1))
+        told = sentinels - np.median(witnesses)
+        slower = np.maximum(0, np.maximum(told - noise, shift))
+        faster = np.maximum(0, np.maximum(-told - noise, -shift))
+
+        verdict = judged(
+            list(stored),
+            clean(*fresh),
+            climate=Climate(prior=prior, shift=shift),
+            sentinels=Sentinels(fresh=tuple(sentinels), stored=tuple(witnesses)),
+        )
+
+        wanted = expected(stored, fresh, slower, faster, prior)
+        seen.add(verdict.outcome)
+        assert verdict.outcome is wanted.outcome
+        if len(fresh) == 5 and len(stored) >= 5:
+            found = evidence_of(verdict)
+            assert found.p_regressed == pytest.approx(wanted.p_regressed, rel=1e-8)
+            assert found.p_improved == pytest.approx(wanted.p_improved, rel=1e-8)
+    assert seen == {IMPROVED, PASS, INCONCLUSIVE, REGRESSED}
+
+
+times = st.floats(min_value=8.0, max_value=13.0)
+near = st.floats(min_value=9.9, max_value=10.5)
+reasons = st.sampled_from([(), (), ("hot",)])
+fresh_runs = st.lists(st.tuples(times | near, reasons), min_size=1, max_size=8)
+stored_runs = st.lists(times, min_size=1, max_size=10) | st.lists(
+    st.floats(min_value=9.95, max_value=10.05), min_size=5, max_size=10
+)
+shifts = st.sampled_from([0.0, 0.01, -0.02])
+
+
+@given(stored_runs, fresh_runs, shifts, st.data())
+def test_slowing_any_run_never_improves_the_outcome(
+    stored: list[float],
+    fresh: list[tuple[float, tuple[str, ...]]],
+    shift: float,
+    data: st.DataObject,
+) -> None:
+    factors = data.draw(
+        st.lists(
+            st.floats(min_value=1.0, max_value=1.5),
+            min_size=len(fresh),
+            max_size=len(fresh),
+        )
+    )
+    slowed = [
+        timed(ms * by, *why) for (ms, why), by in zip(fresh, factors, strict=True)
+    ]
+    climate = Climate(shift=shift)
+
+    before = judged(stored, [timed(ms, *why) for ms, why in fresh], climate=climate)
+    after = judged(stored, slowed, climate=climate)
+
+    assert GOOD_TO_BAD.index(after.outcome) >= GOOD_TO_BAD.index(before.outcome)
+
+
+@given(stored_runs, fresh_runs, st.integers(min_value=-20, max_value=20))
+def test_the_unit_of_time_does_not_matter(
+    stored: list[float], fresh: list[tuple[float, tuple[str, ...]]], power: int
+) -> None:
+    scale = 2.0**power  # exact in binary, so that no limit moves by rounding
+
+    here = judged(stored, [timed(ms, *why) for ms, why in fresh], floor=0.2)
+    there = judged(
+        [ms * scale for ms in stored],
+        [timed(ms * scale, *why) for ms, why in fresh],
+        floor=0.2 * scale,
+    )
+
+    assert (here.outcome, here.settled) == (there.outcome, there.settled)
+    assert here.evidence == there.evidence
+
+
+@given(stored_runs, fresh_runs, st.randoms())
+def test_the_order_of_stored_runs_does_not_matter(
+    stored: list[float],
+    fresh: list[tuple[float, tuple[str, ...]]],
+    chance: random.Random,
+) -> None:
+    shuffled = list(stored)
+    chance.shuffle(shuffled)
+    runs = [timed(ms, *why) for ms, why in fresh]
+
+    assert judged(shuffled, runs) == judged(stored, runs)
+
+
+@given(stored_runs, st.lists(times, min_size=5, max_size=5), st.floats(1.0, 1.5))
+def test_a_stored_run_as_slow_as_every_fresh_one_never_makes_blame_easier(
+    stored: list[float], fresh: list[float], factor: float
+) -> None:
+    assume(judged(stored, clean(*fresh)).outcome is not REGRESSED)
+
+    verdict = judged([*stored, max(fresh) * factor], clean(*fresh))
+
+    assert verdict.outcome is not REGRESSED
+
+
+@given(stored_runs, fresh_runs)
+def test_nothing_is_blamed_without_five_stored_and_five_clean_runs(
+    stored: list[float], fresh: list[tuple[float, tuple[str, ...]]]
+) -> None:
+    few = len(stored) < 5 or sum(not why for _, why in fresh) < 5
+
+    verdict = judged(stored, [timed(ms, *why) for ms, why in fresh])
+
+    assert not few or verdict.outcome in {PASS, INCONCLUSIVE}
+
+
+@given(stored_runs, st.floats(min_value=1.0301, max_value=3.0), st.data())
+def test_a_slowdown_above_detect_never_passes(
+    stored: list[float], slowdown: float, data: st.DataObject
+) -> None:
+    typical = float(np.exp(np.median(np.log(stored))))
+    runs = data.draw(st.integers(min_value=1, max_value=6))
+
+    verdict = judged(stored, clean(*[typical * slowdown] * runs))
+
+    assert verdict.outcome in {INCONCLUSIVE, REGRESSED}
+
+
+@given(stored_runs, st.lists(st.tuples(times, reasons), min_size=8, max_size=10))
+def test_eight_runs_always_settle(
+    stored: list[float], fresh: list[tuple[float, tuple[str, ...]]]
+) -> None:
+    verdict = judged(stored, [timed(ms, *why) for ms, why in fresh])
+
+    assert verdict.settled
+
+
+@given(
+    st.lists(st.floats(min_value=9.9, max_value=10.1), min_size=5, max_size=10),
+    st.lists(st.floats(min_value=10.1, max_value=12.0), min_size=5, max_size=8),
+)
+def test_who_is_blamed_stands_above_the_limit(
+    stored: list[float], fresh: list[float]
+) -> None:
+    verdict = judged(stored, clean(*fresh))
+
+    assume(verdict.outcome is REGRESSED)
+    assert verdict.now is not None
+    assert verdict.limit is not None
+    assert verdict.now > verdict.limit
+
+
+# A GPU with boost clocks: a session, a run and now and then a bad run move the time.
+
+
+def boost(
+    rng: np.random.Generator, sessions: int, runs: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return log times and sentinels of *runs* runs in each of so many sessions."""
+    machine = rng.normal(0, 0.004, (sessions, 1)) + np.where(
+        rng.random((sessions, runs)) < 0.02, rng.uniform(0.02, 0.06), 0.0
+    )
+    visible = rng.uniform(0.3, 1.2, (sessions, 1))
+    moved = machine + rng.normal(0, 0.0058, (sessions, runs))
+    return moved, visible * machine + rng.normal(0, 0.003, (sessions, runs))
+
+
+def share_regressed(slowdown: float, repetitions: int) -> float:
+    rng = np.random.default_rng(11)
+    blamed = 0
+    for _ in range(repetitions):
+        stored, witnesses = boost(rng, 8, 1)
+        fresh, sentinels = boost(rng, 1, 5)
+        runs = clean(*(10 * (1 + slowdown) * np.exp(fresh[0])))
+        for seen in range(1, 6):
+            verdict = judged(
+                10 * np.exp(stored[:, 0]),
+                runs[:seen],
+                sentinels=Sentinels(
+                    fresh=tuple(sentinels[0, :seen]), stored=tuple(witnesses[:, 0])
+                ),
+            )
+            if verdict.settled:
+                break
+        blamed += verdict.outcome is REGRESSED
+    return blamed / repetitions
+
+
+def test_unchanged_code_is_not_blamed_and_a_slowdown_of_5_percent_is() -> None:
+    assert share_regressed(0.0, 2500) <= 0.003
+    assert share_regressed(0.05, 700) >= 0.85

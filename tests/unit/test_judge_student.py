@@ -1,0 +1,85 @@
+"""Student's t agrees with scipy, far into the tails."""
+
+from __future__ import annotations
+
+from math import inf
+from math import nan
+from math import pi
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from pytest_gpuperf.judge.student import t_isf
+from pytest_gpuperf.judge.student import t_sf
+
+
+NUS = [0.3, 1, 1.5, 2, 3.5, 4, 7, 10, 31.7, 57, 99.9, 100.1, 1e3, 3333.3, 1e4]
+TAILS = [0.49, 0.25, 0.1, 0.05, 0.025, 0.01, 1e-3, 0.01 / 3, 1e-4, 1e-6, 1e-9, 1e-12]
+POINTS = [0.0, 1e-9, 1e-3, 0.3, 1.0, 2.5, 6.0, 12.0, 40.0, 1e3, 1e6]
+
+
+@pytest.mark.parametrize("nu", NUS)
+def test_the_tail_is_that_of_scipy(nu: float) -> None:
+    ours = [t_sf(t, nu) for t in POINTS]
+
+    assert ours == pytest.approx(list(stats.t.sf(POINTS, nu)), rel=1e-9, abs=1e-300)
+
+
+@pytest.mark.parametrize("nu", NUS)
+def test_the_quantile_is_that_of_scipy(nu: float) -> None:
+    ours = [t_isf(p, nu) for p in TAILS]
+
+    assert ours == pytest.approx(list(stats.t.isf(TAILS, nu)), rel=1e-9)
+
+
+def test_one_degree_of_freedom_has_the_tail_of_cauchy() -> None:
+    assert t_sf(1, 1) == pytest.approx(0.25, rel=1e-14)
+    assert t_sf(1e200, 1) == pytest.approx(1 / (pi * 1e200), rel=1e-12)
+
+
+def test_the_ends_of_the_line_have_no_tail_and_all_of_it() -> None:
+    assert (t_sf(inf, 5), t_sf(-inf, 5), t_sf(0, 5)) == (0.0, 1.0, 0.5)
+
+
+def test_the_distribution_is_symmetric() -> None:
+    assert t_sf(-2, 6) == 1 - t_sf(2, 6)
+    assert t_isf(0.75, 6) == -t_isf(0.25, 6)
+    assert t_isf(0.5, 6) == 0.0
+
+
+@given(
+    st.floats(min_value=1e-12, max_value=0.499), st.floats(min_value=0.5, max_value=1e4)
+)
+def test_a_quantile_has_the_tail_it_was_asked_for(p: float, nu: float) -> None:
+    assert t_sf(t_isf(p, nu), nu) == pytest.approx(p, rel=1e-9)
+
+
+@given(
+    st.floats(min_value=-50, max_value=50),
+    st.floats(min_value=0, max_value=10),
+    st.floats(min_value=0.5, max_value=1e4),
+)
+def test_a_farther_point_has_no_larger_tail(t: float, more: float, nu: float) -> None:
+    assert t_sf(t + more, nu) <= t_sf(t, nu) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("nu", [0, -1, inf, nan])
+def test_degrees_of_freedom_must_be_positive(nu: float) -> None:
+    with pytest.raises(ValueError, match="degrees of freedom") as refused:
+        t_sf(1.0, nu)
+
+    assert refused.value.args == (
+        f"degrees of freedom must be a positive number, found {nu}",
+    )
+
+
+@pytest.mark.parametrize("p", [0, 1, -0.1, 1.5, nan])
+def test_a_tail_probability_lies_between_0_and_1(p: float) -> None:
+    with pytest.raises(ValueError, match="a tail probability") as refused:
+        t_isf(p, 5)
+
+    assert refused.value.args == (
+        f"a tail probability must lie between 0 and 1, found {p}",
+    )

@@ -1,0 +1,315 @@
+"""The tests of one run together: blame shared out, and what they have in common."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from math import log
+from math import nan
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.judge.suite import holm
+from pytest_gpuperf.judge.suite import settle_suite
+from pytest_gpuperf.judge.suite import suite_shift
+from pytest_gpuperf.judge.suite import suite_verdict
+from pytest_gpuperf.model.evidence import Evidence
+from pytest_gpuperf.model.evidence import Rule
+from pytest_gpuperf.model.suite import Cause
+from pytest_gpuperf.model.suite import SuiteVerdict
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import TestVerdict
+from pytest_gpuperf.model.verdict import Verdict
+
+
+SIX_PERCENT = log(1.06)
+
+
+@pytest.mark.parametrize(
+    ("p_values", "rejected"),
+    [
+        ({}, set()),
+        ({"a": 0.01}, {"a"}),
+        ({"a": 0.011}, set()),
+        ({"a": 0.005, "b": 0.01}, {"a", "b"}),
+        ({"a": 0.006, "b": 0.006}, set()),
+        ({"a": 0.001, "b": 0.004, "c": 0.02, "d": 1.0}, {"a"}),
+        ({"a": 0.001, "b": 0.003, "c": 0.02, "d": 1.0}, {"a", "b"}),
+        ({"a": 0.02, "b": 0.0001, "c": 0.3}, {"b"}),
+        ({"a": nan, "b": 0.0001}, {"b"}),
+    ],
+)
+def test_holm_rejects_step_by_step(
+    p_values: dict[str, float], rejected: set[str]
+) -> None:
+    assert holm(p_values, 0.01) == rejected
+
+
+names = st.text(max_size=3)
+probabilities = st.floats(min_value=0, max_value=1)
+
+
+@given(st.dictionaries(names, probabilities, max_size=9), st.randoms())
+def test_the_order_of_the_tests_does_not_matter_to_holm(
+    p_values: dict[str, float], chance: random.Random
+) -> None:
+    shuffled = list(p_values.items())
+    chance.shuffle(shuffled)
+
+    assert holm(dict(shuffled), 0.2) == holm(p_values, 0.2)
+
+
+@given(st.dictionaries(names, probabilities, min_size=1, max_size=9), probabilities)
+def test_holm_lies_between_bonferroni_and_every_test_for_itself(
+    p_values: dict[str, float], alpha: float
+) -> None:
+    bonferroni = {n for n, p in p_values.items() if p <= alpha / len(p_values)}
+    each = {n for n, p in p_values.items() if p <= alpha}
+
+    assert bonferroni <= holm(p_values, alpha) <= each
+
+
+@pytest.mark.parametrize(
+    ("shifts", "median"),
+    [
+        ([], 0.0),
+        ([0.06] * 7, 0.0),
+        ([0.06] * 8, 0.06),
+        ([0.0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.9], 0.035),
+    ],
+)
+def test_the_shift_of_a_suite_is_the_median_of_at_least_8_tests(
+    shifts: list[float], median: float
+) -> None:
+    assert suite_shift(shifts) == pytest.approx(median)
+
+
+def told(
+    outcome: Outcome, p: float | None = None, *, baseline: float | None = 10.0
+) -> Verdict:
+    """Make a verdict on a time whose two probabilities are *p* and its complement."""
+    slow = outcome is not Outcome.IMPROVED
+    rest = None if p is None else 1 - p
+    return Verdict(
+        metric="step_ms",
+        outcome=outcome,
+        because="as judged alone",
+        now=10.5,
+        baseline=baseline,
+        evidence=Evidence(
+            estimate=0.05 if slow else -0.05,
+            low=-0.01,
+            high=0.1,
+            tolerance=0.01,
+            detect=0.03,
+            runs=5,
+            stored_runs=8,
+            smallest_detectable=0.042,
+            p_regressed=p if slow else rest,
+            p_improved=rest if slow else p,
+            rule=Rule.T_AND_RANK,
+        ),
+    )
+
+
+def suite(*verdicts: Verdict) -> list[TestVerdict]:
+    return [TestVerdict(test=f"t{n}", verdicts=(v,)) for n, v in enumerate(verdicts)]
+
+
+def outcomes(tests: tuple[TestVerdict, ...]) -> list[Outcome]:
+    return [test.outcome for test in tests]
+
+
+SEEN = "the smallest slowdown this machine could have seen is 4.2 %"
+
+
+def test_blame_that_chance_explains_among_all_tests_becomes_inconclusive() -> None:
+    passed = [told(Outcome.PASS)] * 38
+
+    *settled, proven, chance = settle_suite(
+        suite(*passed, told(Outcome.REGRESSED, 1e-5), told(Outcome.REGRESSED, 0.004))
+    )
+
+    assert outcomes(tuple(settled)) == [Outcome.PASS] * 38
+    assert proven.verdicts[0].because == "as judged alone"
+    assert chance.verdicts[0].outcome is Outcome.INCONCLUSIVE
+    assert chance.verdicts[0].because == (
+        "+5.0 % at p = 0.004: among 40 tests judged together it takes p <= 0.00026 to "
+        f"call one slower; {SEEN}"
+    )
+    assert chance.verdicts[0].evidence is not None
+    assert chance.verdicts[0].evidence.rule is Rule.HOLM
+
+
+def test_an_improvement_is_shared_out_in_the_same_way() -> None:
+    passed = [told(Outcome.PASS)] * 18
+
+    *_, proven, chance = settle_suite(
+        suite(*passed, told(Outcome.IMPROVED, 1e-5), told(Outcome.IMPROVED, 0.004))
+    )
+
+    assert proven.outcome is Outcome.IMPROVED
+    assert chance.verdicts[0].because == (
+        "-5.0 % at p = 0.004: among 20 tests judged together it takes p <= 0.00053 to "
+        f"call one faster; {SEEN}"
+    )
+
+
+def test_one_test_alone_keeps_its_verdict() -> None:
+    tests = suite(told(Outcome.REGRESSED, 0.009))
+
+    assert settle_suite(tests) == tuple(tests)
+
+
+def test_another_risk_asks_for_another_proof() -> None:
+    tests = suite(told(Outcome.REGRESSED, 0.009), told(Outcome.PASS))
+
+    assert outcomes(settle_suite(tests)) == [Outcome.INCONCLUSIVE, Outcome.PASS]
+    assert outcomes(settle_suite(tests, alpha=0.05)) == [
+        Outcome.REGRESSED,
+        Outcome.PASS,
+    ]
+
+
+def test_what_is_no_time_against_a_baseline_neither_counts_nor_changes() -> None:
+    exact = Verdict(metric="syncs", outcome=Outcome.REGRESSED, because="1 against 0")
+    budget = told(Outcome.OVER_BUDGET, 0.9, baseline=None)
+    blamed = told(Outcome.REGRESSED, 0.009)
+    test = TestVerdict(test="t", verdicts=(exact, budget, blamed), runs=5)
+
+    assert settle_suite([test]) == (test,)
+
+
+verdicts = st.builds(
+    told,
+    st.sampled_from([Outcome.REGRESSED, Outcome.IMPROVED, Outcome.PASS]),
+    st.floats(min_value=0, max_value=0.01),
+)
+
+
+@given(st.lists(verdicts, max_size=12), st.randoms())
+def test_the_order_of_the_tests_does_not_matter(
+    found: list[Verdict], chance: random.Random
+) -> None:
+    tests = suite(*found)
+    shuffled = list(tests)
+    chance.shuffle(shuffled)
+
+    settled = {t.test: t for t in settle_suite(tests)}
+
+    assert {t.test: t for t in settle_suite(shuffled)} == settled
+
+
+@given(st.lists(verdicts, max_size=12))
+def test_settling_twice_is_settling_once_for_what_stays_blamed(
+    found: list[Verdict],
+) -> None:
+    once = settle_suite(suite(*found))
+
+    assert outcomes(settle_suite(once)) == outcomes(once)
+
+
+MACHINE = "sentinels too: the machine, not the code"
+CODE = "sentinels still: a common cause in code or a dependency"
+UNKNOWN = (
+    "no sentinel was measured: the machine, or a common cause in code or a dependency"
+)
+
+
+@pytest.mark.parametrize(
+    ("shifts", "sentinels", "cause", "because"),
+    [
+        (
+            [SIX_PERCENT] * 40,
+            [0.05] * 40,
+            Cause.MACHINE,
+            f"all 40 tests +6.0 %, {MACHINE}",
+        ),
+        ([SIX_PERCENT] * 40, [0.001] * 40, Cause.CODE, f"all 40 tests +6.0 %, {CODE}"),
+        ([SIX_PERCENT] * 40, [0.01] * 40, Cause.CODE, f"all 40 tests +6.0 %, {CODE}"),
+        ([SIX_PERCENT] * 40, [-0.05] * 40, Cause.CODE, f"all 40 tests +6.0 %, {CODE}"),
+        ([SIX_PERCENT] * 40, [], Cause.UNKNOWN, f"all 40 tests +6.0 %, {UNKNOWN}"),
+        (
+            [-SIX_PERCENT] * 7 + [0.0],
+            [-0.05],
+            Cause.MACHINE,
+            f"7 of 8 tests -5.7 %, {MACHINE}",
+        ),
+    ],
+)
+def test_a_change_that_all_share_is_said_once(
+    shifts: list[float], sentinels: list[float], cause: Cause, because: str
+) -> None:
+    verdict = suite_verdict(shifts, sentinels)
+
+    assert verdict is not None
+    assert (verdict.cause, verdict.because) == (cause, because)
+
+
+def test_a_suite_verdict_holds_its_numbers() -> None:
+    verdict = suite_verdict([SIX_PERCENT] * 30 + [0.0] * 10, [0.03] * 40)
+
+    assert verdict == SuiteVerdict(
+        tests=40,
+        moved=30,
+        shift=pytest.approx(0.06),
+        sentinels=pytest.approx(0.0305, rel=1e-2),
+        cause=Cause.MACHINE,
+        because=f"30 of 40 tests +6.0 %, {MACHINE}",
+    )
+
+
+@pytest.mark.parametrize(
+    "shifts",
+    [
+        [],
+        [SIX_PERCENT] * 7,
+        [0.0] * 40,
+        [0.009] * 40,
+        [SIX_PERCENT] * 29 + [0.0] * 11,
+        [SIX_PERCENT] * 20 + [-SIX_PERCENT] * 20,
+    ],
+)
+def test_a_suite_that_did_not_move_as_one_says_nothing(shifts: list[float]) -> None:
+    assert suite_verdict(shifts) is None
+
+
+def test_a_wider_tolerance_takes_a_larger_shift() -> None:
+    shifts = [SIX_PERCENT] * 8
+
+    assert suite_verdict(shifts, tolerance=0.07) is None
+
+
+@given(st.lists(st.floats(min_value=-0.2, max_value=0.2), max_size=12), st.randoms())
+def test_the_order_of_the_tests_does_not_matter_to_the_suite(
+    shifts: list[float], chance: random.Random
+) -> None:
+    shuffled = list(shifts)
+    chance.shuffle(shuffled)
+
+    assert suite_verdict(shuffled) == suite_verdict(shifts)
+
+
+def test_a_whole_suite_without_a_change_is_blamed_in_one_run_of_a_hundred() -> None:
+    chance = random.Random(4)  # noqa: S311  a reproducible order
+    blamed = 0
+    for _ in range(600):
+        p_values = [chance.random() for _ in range(40)]
+        tests = suite(
+            *(
+                told(Outcome.REGRESSED if p < 0.01 else Outcome.PASS, p)
+                for p in p_values
+            )
+        )
+        blamed += any(t.outcome is Outcome.REGRESSED for t in settle_suite(tests))
+
+    assert 0 < blamed / 600 <= 0.02
+
+
+def test_a_verdict_without_numbers_stays_as_it_is() -> None:
+    bare = replace(told(Outcome.REGRESSED, 0.009), evidence=None)
+    tests = suite(bare, told(Outcome.PASS), told(Outcome.PASS))
+
+    assert settle_suite(tests) == tuple(tests)

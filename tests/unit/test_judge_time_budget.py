@@ -1,0 +1,370 @@
+"""Time budgets on noisy machines: over only if proven, passed only if proven."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from math import nan
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from pytest_gpuperf.judge.prior import Prior
+from pytest_gpuperf.judge.time_budget import judge_time_budget
+from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Environment
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.evidence import Evidence
+from pytest_gpuperf.model.evidence import Rule
+from pytest_gpuperf.model.measurement import Distribution
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.metric import STEP_MS
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import Verdict
+
+
+STEADY = [9.96, 9.98, 9.99, 10.0, 10.0, 10.01, 10.02, 10.04]
+
+PASS, INCONCLUSIVE, OVER = Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.OVER_BUDGET
+GOOD_TO_BAD = [PASS, INCONCLUSIVE, OVER]
+
+
+def constant(ms: float) -> Distribution:
+    return Distribution(q10=ms, q25=ms, q50=ms, mean=ms, samples=100)
+
+
+def timed(ms: float, *dirty: str, kind: DeviceKind = DeviceKind.CUDA) -> Measurement:
+    return Measurement(
+        test="t",
+        environment=Environment(hardware=Hardware(kind=kind, name="x")),
+        times={"step_ms": constant(ms)},
+        dirty=dirty,
+    )
+
+
+def clean(*times: float) -> list[Measurement]:
+    return [timed(ms) for ms in times]
+
+
+def kept(stored: Sequence[float]) -> list[RunSummary]:
+    return [RunSummary(times={"step_ms": constant(ms)}) for ms in stored]
+
+
+def judged(runs: list[Measurement], stored: Sequence[float] = ()) -> Verdict:
+    return judge_time_budget(STEP_MS, runs, 12.0, entry_runs=kept(stored))
+
+
+@pytest.mark.parametrize(
+    ("runs", "outcome", "settled", "because"),
+    [
+        (clean(11.78), PASS, True, "11.78 ms against 12 ms"),
+        (
+            clean(11.79),
+            INCONCLUSIVE,
+            False,
+            "11.79 ms against 12 ms so far, cannot tell +-1.8 % after 1 of at most 5 runs",
+        ),
+        (
+            clean(12.0),
+            INCONCLUSIVE,
+            False,
+            "12 ms against 12 ms so far, cannot tell +-1.8 % after 1 of at most 5 runs",
+        ),
+        (
+            clean(11.79, 11.79),
+            PASS,
+            True,
+            "11.79 ms against 12 ms",
+        ),
+        (
+            clean(13),
+            INCONCLUSIVE,
+            False,
+            "13 ms against 12 ms so far, cannot tell +-1.8 % after 1 of at most 5 runs",
+        ),
+        (
+            clean(13, 13),
+            OVER,
+            True,
+            "13 ms against 12 ms, over in each of 2 runs and proven at p = 2e-06",
+        ),
+        (
+            clean(12.35, 12.35),
+            INCONCLUSIVE,
+            False,
+            "12.35 ms against 12 ms so far, cannot tell +-1.6 % after 2 of at most 5 runs",
+        ),
+        (
+            clean(12.35, 12.35, 12.35),
+            OVER,
+            True,
+            "12.35 ms against 12 ms, over in each of 3 runs and proven at p = 0.003",
+        ),
+        (
+            clean(*[12.33] * 4),
+            INCONCLUSIVE,
+            False,
+            "12.33 ms against 12 ms so far, cannot tell +-1.4 % after 4 of at most 5 runs",
+        ),
+        (
+            clean(*[12.33] * 5),
+            OVER,
+            True,
+            "12.33 ms against 12 ms, over in each of 5 runs and proven at p = 0.003",
+        ),
+        (
+            clean(*[12.05] * 5),
+            INCONCLUSIVE,
+            True,
+            "12.05 ms against 12 ms, cannot tell +-1.4 %",
+        ),
+        (
+            clean(13, 13, 11, 11, 11),
+            OVER,
+            True,
+            "13 ms against 12 ms, over in each of 2 runs and proven at p = 2e-06",
+        ),
+        (clean(11, 14, 14), PASS, True, "11 ms against 12 ms"),
+        (
+            clean(13, 11.9, 13),
+            INCONCLUSIVE,
+            True,
+            "12.62 ms against 12 ms, cannot tell +-1.5 %",
+        ),
+        (
+            clean(12.05, 11.97),
+            INCONCLUSIVE,
+            False,
+            "12.01 ms against 12 ms so far, cannot tell +-1.6 % after 2 of at most 5 runs",
+        ),
+        ([timed(11, "hot")], PASS, True, "11 ms against 12 ms"),
+        ([timed(15, "hot"), timed(11)], PASS, True, "11 ms against 12 ms"),
+        (
+            [timed(15, "hot")],
+            INCONCLUSIVE,
+            False,
+            "15 ms against 12 ms so far, but dirty: hot, after 1 of at most 6 runs",
+        ),
+        (
+            [timed(15, "hot"), *clean(13, 13)],
+            OVER,
+            True,
+            "13 ms against 12 ms, over in each of 2 runs and proven at p = 2e-06",
+        ),
+        (
+            [timed(11.9, "hot"), *clean(13, 13)],
+            OVER,
+            True,
+            "13 ms against 12 ms, over in each of 2 runs and proven at p = 2e-06",
+        ),
+        (
+            [*clean(12.1), timed(11, "hot"), *clean(12.4, 12.4)],
+            PASS,
+            True,
+            "11.54 ms against 12 ms",
+        ),
+        (
+            [timed(15, "hot")] * 7 + [timed(13, "shared")],
+            INCONCLUSIVE,
+            True,
+            "14.73 ms against 12 ms, but dirty: hot, shared",
+        ),
+        (
+            [timed(15, "hot")] * 7 + clean(13),
+            INCONCLUSIVE,
+            True,
+            "13 ms against 12 ms, but dirty: hot",
+        ),
+        (
+            clean(12.0, nan),
+            INCONCLUSIVE,
+            True,
+            "not a time: nan",
+        ),
+        (clean(0.0), INCONCLUSIVE, True, "not a time: 0.0"),
+        (clean(-1.0), INCONCLUSIVE, True, "not a time: -1.0"),
+        (clean(inf), INCONCLUSIVE, True, "not a time: inf"),
+    ],
+)
+def test_a_budget_is_broken_or_kept_only_where_that_is_proven(
+    *, runs: list[Measurement], outcome: Outcome, settled: bool, because: str
+) -> None:
+    verdict = judged(runs)
+
+    assert (verdict.outcome, verdict.settled) == (outcome, settled)
+    assert verdict.because == because
+    assert verdict.limit == 12.0
+    assert verdict.baseline is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "locked", "margin"),
+    [
+        (DeviceKind.CUDA, False, "1.8"),
+        (DeviceKind.CUDA, True, "0.9"),
+        (DeviceKind.SCRIPTED, False, "0.9"),
+        (DeviceKind.CPU, False, "5.6"),
+    ],
+)
+def test_the_device_says_how_far_runs_scatter_where_nothing_is_stored(
+    kind: DeviceKind, *, locked: bool, margin: str
+) -> None:
+    verdict = judge_time_budget(STEP_MS, [timed(12, kind=kind)], 12.0, locked=locked)
+
+    assert verdict.because == (
+        f"12 ms against 12 ms so far, cannot tell +-{margin} % after 1 of at most 5 runs"
+    )
+
+
+def test_five_stored_runs_say_it_better_and_four_do_not_say_it() -> None:
+    fresh = clean(11.93)
+
+    assert judged(fresh, STEADY).outcome is PASS
+    assert judged(fresh, STEADY[:5]).outcome is PASS
+    assert judged(fresh, STEADY[:4]) == Verdict(
+        metric="step_ms",
+        outcome=INCONCLUSIVE,
+        because=(
+            "11.93 ms against 12 ms so far, cannot tell +-1.8 % after 1 of at most 5 runs"
+        ),
+        now=pytest.approx(11.93),
+        limit=12.0,
+        settled=False,
+        evidence=judged(fresh, STEADY[:4]).evidence,
+    )
+
+
+def test_a_prior_makes_few_stored_runs_speak() -> None:
+    verdict = judge_time_budget(
+        STEP_MS,
+        clean(11.93),
+        12.0,
+        entry_runs=kept([10.0]),
+        prior=Prior(sigma=0.002, nu=20),
+    )
+
+    assert verdict.outcome is PASS
+
+
+def test_the_evidence_says_all_numbers() -> None:
+    verdict = judged(clean(12.1, 12.1), STEADY)
+
+    sigma = np.log(STEADY).std(ddof=1)
+    error = sigma * np.sqrt(0.5 + 0.5 / 2)
+    moved = np.log(12.1 / 12)
+    half = stats.t.isf(0.025, 7) * error
+    proof = stats.t.isf(0.01 / 3, 7) + stats.norm.isf(0.1)
+    assert verdict.evidence == Evidence(
+        estimate=pytest.approx(12.1 / 12 - 1),
+        low=pytest.approx(np.expm1(moved - half)),
+        high=pytest.approx(np.expm1(moved + half)),
+        tolerance=0.0,
+        detect=0.0,
+        runs=2,
+        stored_runs=8,
+        smallest_detectable=pytest.approx(
+            np.expm1(proof * sigma * np.sqrt(0.5 + 0.5 / 5)), rel=1e-4
+        ),
+        p_regressed=pytest.approx(stats.t.sf(moved / error, 7), rel=1e-9),
+        rule=Rule.BUDGET,
+    )
+
+
+def test_disturbed_slow_runs_alone_give_no_probability() -> None:
+    evidence = judged([timed(15, "hot")]).evidence
+
+    assert evidence is not None
+    assert (evidence.runs, evidence.p_regressed) == (0, None)
+
+
+def expected(logs: np.ndarray, sigma: float, nu: float) -> Outcome:
+    """Go through the looks one by one, with scipy."""
+    for m in range(1, len(logs) + 1):
+        seen = logs[:m]
+        error = sigma * np.sqrt(0.5 + 0.5 / m)
+        if seen.mean() + stats.t.isf(0.05, nu) * error < 0:
+            return PASS
+        proven = stats.t.sf(seen.mean() / error, nu) < 0.01 / 3
+        if m in {2, 3, 5} and proven and seen.min() > 0:
+            return OVER
+    return INCONCLUSIVE
+
+
+def test_the_verdict_is_that_of_an_independent_reference() -> None:
+    rng = np.random.default_rng(5)
+    seen = set()
+    for _ in range(400):
+        logs = rng.normal(rng.choice([-0.02, 0, 0.02]), 0.007, rng.integers(1, 6))
+        stored = 10 * np.exp(rng.normal(0, 0.007, 8))
+
+        alone = judged(clean(*(12 * np.exp(logs))))
+        beside = judged(clean(*(12 * np.exp(logs))), stored)
+
+        sigma = max(0.002, np.log(stored).std(ddof=1))
+        assert alone.outcome is expected(logs, 0.01, 10)
+        assert beside.outcome is expected(logs, sigma, 7)
+        seen.add(alone.outcome)
+    assert seen == {PASS, INCONCLUSIVE, OVER}
+
+
+times = st.floats(min_value=11.0, max_value=13.5)
+reasons = st.sampled_from([(), (), ("hot",)])
+fresh_runs = st.lists(st.tuples(times, reasons), min_size=1, max_size=8)
+
+
+@given(fresh_runs, st.data())
+def test_slowing_any_run_never_improves_the_outcome(
+    fresh: list[tuple[float, tuple[str, ...]]], data: st.DataObject
+) -> None:
+    factors = data.draw(
+        st.lists(
+            st.floats(min_value=1.0, max_value=1.2),
+            min_size=len(fresh),
+            max_size=len(fresh),
+        )
+    )
+    pairs = zip(fresh, factors, strict=True)
+    slowed = [timed(ms * by, *why) for (ms, why), by in pairs]
+
+    before = judged([timed(ms, *why) for ms, why in fresh]).outcome
+    after = judged(slowed).outcome
+
+    assert GOOD_TO_BAD.index(after) >= GOOD_TO_BAD.index(before)
+
+
+@given(fresh_runs, st.integers(min_value=-20, max_value=20))
+def test_the_unit_of_time_does_not_matter(
+    fresh: list[tuple[float, tuple[str, ...]]], power: int
+) -> None:
+    scale = 2.0**power  # exact in binary, so that no limit moves by rounding
+    scaled = [timed(ms * scale, *why) for ms, why in fresh]
+
+    here = judged([timed(ms, *why) for ms, why in fresh])
+    there = judge_time_budget(STEP_MS, scaled, 12.0 * scale)
+
+    assert (here.outcome, here.settled) == (there.outcome, there.settled)
+    assert here.evidence == there.evidence
+
+
+@given(st.lists(st.tuples(times, reasons), min_size=8, max_size=10))
+def test_eight_runs_always_settle(fresh: list[tuple[float, tuple[str, ...]]]) -> None:
+    assert judged([timed(ms, *why) for ms, why in fresh]).settled
+
+
+def test_a_time_at_its_budget_is_rarely_called_over() -> None:
+    rng = np.random.default_rng(2)
+
+    def shares(slowdown: float) -> tuple[float, float]:
+        outcomes = [
+            judged(clean(*(12 * np.exp(slowdown + rng.normal(0, 0.004) + row)))).outcome
+            for row in rng.normal(0, 0.0058, (500, 5))
+        ]
+        return outcomes.count(OVER) / 500, outcomes.count(PASS) / 500
+
+    assert shares(0.0)[0] <= 0.01
+    assert shares(0.05)[0] >= 0.99
+    assert shares(-0.05)[1] >= 0.99
