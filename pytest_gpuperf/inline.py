@@ -26,6 +26,7 @@ from .measuring import Measuring
 from .model.metric import METRICS
 from .model.metric import Kind
 from .model.run import Ending
+from .model.run import Report
 from .model.run import TestResult
 from .model.verdict import Outcome
 from .model.verdict import TestVerdict
@@ -52,14 +53,22 @@ class InlineSession:
         self._settings = settings
         self._root = config.rootpath
         self._verdicts: list[TestVerdict] = []
+        self._reports: dict[str, Report] = {}
         self._measuring = Measuring(device, settings.seconds)
         config.stash[measurer_key] = self._measuring
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, None, None]:
-        yield
-        if is_measured(item):
-            self._judge(item)
+        if not is_measured(item):
+            return (yield)
+        try:
+            yield
+        except BaseException as error:
+            skipped = isinstance(error, pytest.skip.Exception)
+            ending = Ending.SKIPPED if skipped else Ending.FAILED
+            self._reports[item.nodeid] = Report(test=item.nodeid, ending=ending)
+            raise
+        self._judge(item)
 
     def _judge(self, item: pytest.Item) -> None:
         calls = self._measuring.calls_of(item.nodeid)
@@ -75,6 +84,7 @@ class InlineSession:
         report = report_of(
             case, verdicts, self._settings, partial(self._explain, item.nodeid)
         )
+        self._reports[item.nodeid] = report
         remember(item, report)
         end_as(report)
 
@@ -95,9 +105,10 @@ class InlineSession:
         assessment = Assessment(
             hardware=self._hardware,
             baseline_file=self._baseline_file,
+            reports=self._reports,
             verdicts=tuple(self._verdicts),
         )
-        if self._verdicts:
+        if self._reports:
             write_summary(terminalreporter, assessment, lost=[])
 
 

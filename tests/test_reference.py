@@ -70,7 +70,11 @@ def metric_row(metric: Metric) -> str:
 
 def tolerated(metric: Metric) -> str:
     ratio = f"{100 * metric.tolerance:g} %"
-    return f"{ratio}, {metric.floor / 2**20:g} MiB" if metric.floor else ratio
+    if not metric.floor:
+        return ratio
+    whole_mib = metric.floor >= 2**20
+    size = metric.floor / (2**20 if whole_mib else 2**10)
+    return f"{ratio}, {size:g} {'MiB' if whole_mib else 'KiB'}"
 
 
 def keyword_row(keyword: str) -> str:

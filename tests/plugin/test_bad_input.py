@@ -353,6 +353,29 @@ def test_a_test_that_was_not_refreshed_is_none_that_passed(
     assert "gpuperf: 1 failed (1 regressed) on scripted" in result.outlines
 
 
+def test_on_a_disk_that_is_full_everywhere_the_old_baseline_and_the_verdicts_stay(
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    old = recorded()
+    store(project, old)
+    project.file(STEP)
+    monkeypatch.setattr(os, "fsync", full)
+
+    gated = project.run()
+    refreshed = project.refresh(which="all")
+
+    cause = f"cannot be written, no space left on device; {INTACT}"
+    pending = project.path / ".gpuperf" / "pending-scripted.json"
+    gated.assert_outcomes(passed=1)
+    assert f"gpuperf: {pending}: {cause}" in gated.outlines
+    refreshed.assert_outcomes(failed=1)
+    assert f"{project.baseline}: {cause}" in refreshed.outlines
+    assert project.baseline.read_text(encoding="utf-8") == old
+
+
 def test_a_gate_judges_where_it_can_write_nothing(project: ScriptedProject) -> None:
     (project.path / ".gpuperf").write_text("mine", encoding="utf-8")
     project.file("@gpuperf.budget(ms=5)\n" + STEP + OTHERS)
@@ -402,7 +425,9 @@ def test_a_step_that_raises_shows_its_own_traceback_and_harms_no_other_test(
         ]
     )
     result.stdout.no_fnmatch_line("*pytest_gpuperf/*: in *")
-    assert "gpuperf: 1 pass on scripted; 2 metrics not gated" in result.outlines
+    assert (
+        "gpuperf: 1 pass on scripted; without a verdict: 1 failed; 2 metrics not gated"
+    ) in result.outlines
 
 
 def test_a_step_that_cannot_take_its_setup_fails_its_test(
