@@ -174,7 +174,7 @@ def start(folder: Path) -> None:
     with closing(server):
         server.wait_until_ready()
         ready_ms = (time.monotonic_ns() - asked_ns) / 1e6
-        started, ended = [], []
+        started, ended, empty_jobs = [], [], []
         for _ in range(RUNS):
             asked_ns = time.monotonic_ns()
             (result,) = server.run(job, seconds=60)
@@ -182,7 +182,11 @@ def start(folder: Path) -> None:
             assert result["ending"] == "passed", result["text"]
             first_line_ns = int((folder / "started.txt").read_text())
             started.append((first_line_ns - asked_ns) / 1e6)
+            asked_ns = time.monotonic_ns()
+            server.run(Job(entry="builtins:len", request={}), seconds=60)
+            empty_jobs.append((time.monotonic_ns() - asked_ns) / 1e6)
     line("fork server ready, once a session", f"{ready_ms:.0f} ms", "")
+    line("a process that does nothing, to its end", f"{median(empty_jobs):.1f} ms", "")
     line(
         "a run: asked to first line of the test",
         f"{median(started):.1f} ms",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import replace
-from statistics import median
+from statistics import fmean
 from typing import Final
 
 from ..devices.blind_trace import saw_device_work
@@ -34,7 +34,7 @@ from .warmup import warm_up
 
 PROFILED_STEPS: Final = 3
 
-CONTENTION: Final = 0.1
+CONTENTION: Final = 0.05
 """Share of a run spent waiting for a core above which its times are not blamed on code."""
 
 
@@ -56,9 +56,27 @@ def measure(device: Device, subject: Subject, *, test: str, seconds: float) -> M
     device.preflight()
     subject = replace(subject, step=device.prepare(subject.step, test))
     deadline = Deadline.after(seconds, device.now_ns)
-    subject.run_once()
+    start_ns = device.now_ns()
+    result = subject.run_once()
+    device.synchronize()
+    first_ms = (device.now_ns() - start_ns) / 1e6
+    if not deadline.leaves(first_ms):
+        return Measured(measurement=_only_once(device, test, first_ms), result=result)
     measurement = _phases(device, subject, deadline, test)
-    return Measured(measurement=measurement, result=subject.run_once())
+    if deadline.leaves(first_ms):
+        result = subject.run_once()
+    return Measured(measurement=measurement, result=result)
+
+
+def _only_once(device: Device, test: str, first_ms: float) -> Measurement:
+    measurement = Measurement(
+        test=test,
+        environment=device.environment(),
+        times={STEP_MS.name: Distribution.of([first_ms])},
+        unmeasured=device.unmeasurable,
+        dirty=("the time cap left room for one step, cold",),
+    )
+    return _cut_short(measurement)
 
 
 def _phases(
@@ -126,7 +144,7 @@ def _dirt(timing: Timing, unsteady: str | None) -> list[str]:
     if unsteady:
         reasons.append(unsteady)
     shares = [r.waiting_share for r in timing.rounds if r.waiting_share is not None]
-    if shares and median(shares) > CONTENTION:
+    if shares and fmean(shares) > CONTENTION:
         share = f"{CONTENTION:.0%}"
         reasons.append(f"the process waited for a core over {share} of the time")
     return reasons

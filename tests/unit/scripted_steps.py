@@ -20,6 +20,7 @@ class Clockwork(ScriptedDevice):
         self.synchronized = 0
         self.counters: Callable[[int], int] = lambda _: 0
         self.troubles: Callable[[int], str | None] = lambda _: None
+        self.waits: Callable[[int], int] = lambda _: 0
         self._step_ms = step_ms
 
     def prepare(self, step: Step, test: str) -> Step:
@@ -31,6 +32,9 @@ class Clockwork(ScriptedDevice):
 
     def synchronize(self) -> None:
         self.synchronized += 1
+
+    def waiting_ns(self) -> int:
+        return self.waits(self.steps)
 
     def settling(self) -> tuple[int, ...]:
         return (self.counters(self.steps),)
