@@ -13,6 +13,7 @@ from ..baselines.refresh import changes
 from ..model.baseline import Baselines
 from ..report.table import Row
 from ..report.terminal import refresh_lines
+from .stored import add_baselines_argument
 from .stored import read_document
 
 
@@ -22,13 +23,7 @@ REST: Final = None
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the two folders."""
-    parser.add_argument(
-        "--baselines",
-        type=Path,
-        default=Path("baselines"),
-        metavar="DIR",
-        help="folder of the baselines (default: %(default)s)",
-    )
+    add_baselines_argument(parser)
     parser.add_argument(
         "--pending",
         type=Path,

@@ -21,6 +21,7 @@ from ..model.metric import Metric
 from ..model.metric import limited_by
 from ..report.numbers import format_value
 from ..report.table import align
+from .stored import add_baselines_argument
 from .stored import read_document
 
 
@@ -33,13 +34,7 @@ TORCH_COLUMN: Final = 5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare ``--baselines`` and the hardware."""
-    parser.add_argument(
-        "--baselines",
-        type=Path,
-        default=Path("baselines"),
-        metavar="DIR",
-        help="folder of the baselines (default: %(default)s)",
-    )
+    add_baselines_argument(parser)
     parser.add_argument(
         "hardware",
         nargs="?",

@@ -1,12 +1,24 @@
-"""Reading baseline documents by path."""
+"""The stored baselines, as the commands name and read them."""
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 from ..baselines.document import loads
 from ..errors import BaselineError
 from ..model.baseline import Baselines
+
+
+def add_baselines_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--baselines``, the committed folder."""
+    parser.add_argument(
+        "--baselines",
+        type=Path,
+        default=Path("baselines"),
+        metavar="DIR",
+        help="folder of the baselines (default: %(default)s)",
+    )
 
 
 def read_document(path: Path) -> Baselines:

@@ -13,7 +13,6 @@ import weakref
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -23,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..model.metric import LIVE_PEAK
 from .dispatch import eager
 from .dispatch import redispatch
+from .garbage import no_garbage_collection
 from .protocol import MemoryReading
 from .protocol import Step
 from .storages import key_of
@@ -32,7 +32,7 @@ from .storages import tensors_in
 
 def read_live_bytes(step: Step, arguments: Sequence[object]) -> MemoryReading:
     """Run *step* once, watched; a compiled step is counted as an eager one."""
-    with _without_collections(), eager():
+    with no_garbage_collection(), eager():
         live = LiveBytes()
         with live:
             step(*arguments)
@@ -41,19 +41,6 @@ def read_live_bytes(step: Step, arguments: Sequence[object]) -> MemoryReading:
         )
         live.forget()
     return reading
-
-
-@contextmanager
-def _without_collections() -> Iterator[None]:
-    """Collect cycles now and none until the end, where the moment would be chance."""
-    was_enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class LiveBytes(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped here

@@ -5,14 +5,13 @@ PYTEST_DONT_REWRITE
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from dataclasses import field
 from math import ceil
 from typing import Final
 
+from ..devices.garbage import no_garbage_collection
 from ..devices.protocol import Device
 from .deadline import Deadline
 from .subject import Subject
@@ -70,7 +69,7 @@ def _time_phase(
     wanted = LEAST_ROUNDS if step_ms > LONG_STEP_MS else ROUNDS
     clean: list[Round] = []
     disturbed: list[Round] = []
-    with _no_garbage_collection():
+    with no_garbage_collection():
         while len(clean) < wanted and len(disturbed) <= MOST_REPEATS:
             if clean and not deadline.leaves(step_ms * steps):
                 break
@@ -121,15 +120,3 @@ def _share(before_ns: int | None, after_ns: int | None, wall_ns: int) -> float |
     if before_ns is None or after_ns is None or wall_ns <= 0:
         return None
     return (after_ns - before_ns) / wall_ns
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    was_enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
