@@ -347,8 +347,10 @@ def pytest_runtest_protocol(item):
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(
         [
-            "gpuperf: no verdict on scripted; without a verdict: 1 died; "
-            "1 WITHOUT A RESULT: test_it.py::test_ok"
+            (
+                "gpuperf: no verdict on scripted; without a verdict: 1 died; "
+                "1 WITHOUT A RESULT: test_it.py::test_ok"
+            )
         ]
     )
 
