@@ -176,11 +176,11 @@ def test_no_module_is_a_drawer(module: str) -> None:
     [
         (
             "model.metric",
-            "from ..judge import noisy",
+            "from ..judge import stored",
             "imports judge, which is not below model",
         ),
         (
-            "judge.noisy",
+            "judge.stored",
             "from ..report.numbers import show",
             "imports report, which is not below judge",
         ),
@@ -209,7 +209,7 @@ def test_no_module_is_a_drawer(module: str) -> None:
             "from ..errors import UsageError",
             "stands in a room that has no level in this test",
         ),
-        ("judge.noisy", "import pytest", "imports pytest"),
+        ("judge.stored", "import pytest", "imports pytest"),
         ("runs.fork_server", "import torch.cuda", "imports torch"),
         ("devices.nvmlish", "import pynvml", "imports pynvml"),
         ("plugin", "from _pytest.terminal import TerminalReporter", "imports _pytest"),
@@ -228,9 +228,9 @@ def test_a_planted_import_is_reported(module: str, line: str, complaint: str) ->
     ("module", "line"),
     [
         ("plugin", "from .session import Session"),
-        ("judge.noisy", "from . import budget"),
-        ("judge.__init__", "from .noisy import judge_noisy"),
-        ("judge.noisy", "from ..model import metric"),
+        ("judge.stored", "from . import budget"),
+        ("judge.__init__", "from .stored import judge_stored"),
+        ("judge.stored", "from ..model import metric"),
         ("devices.cuda", "import torch"),
         ("runs.server", "from torch import nn"),
         ("devices.nvml", "import pynvml"),

@@ -7,9 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 from fnmatch import fnmatchcase
-from functools import partial
-from math import inf
-from statistics import median
 from typing import Final
 
 from ..model.budget import Budget
@@ -26,14 +23,8 @@ from ..model.verdict import Verdict
 from .figure import against
 from .figure import figure
 from .figure import plain
-from .reading import Reading
-from .reading import dirt
 from .reading import readings
-from .reading import remaining_runs
 
-
-BUDGET_RUNS: Final = 3
-"""Clean runs that must all be over before a time is called OVER_BUDGET."""
 
 TIMED_KINDS: Final = frozenset({DeviceKind.CUDA, DeviceKind.SCRIPTED})
 """Where a time budget binds that names no device."""
@@ -111,18 +102,14 @@ def ceiling(metric: Metric, limit: float) -> float:
     return limit * MIB if metric.unit is Unit.BYTES else limit
 
 
-def judge_budget(metric: Metric, runs: Sequence[Measurement], limit: float) -> Verdict:
-    """Judge *metric* against the ceiling *limit*, in the metric's unit.
+def judge_exact_budget(
+    metric: Metric, runs: Sequence[Measurement], limit: float
+) -> Verdict:
+    """Judge a count or size against the ceiling *limit*, in the metric's unit.
 
     At least one of *runs* has measured it. ``now`` is the number the verdict rests on.
     """
-    if metric.kind is Kind.EXACT:
-        values = [reading.value for reading in readings(metric, runs)]
-        return _judge_exact(metric, values, limit)
-    return _judge_time(metric, readings(metric, runs), limit)
-
-
-def _judge_exact(metric: Metric, values: Sequence[float], limit: float) -> Verdict:
+    values = [reading.value for reading in readings(metric, runs)]
     low, high = min(values), max(values)
     compared = against(metric, low, limit)
     if high <= limit:
@@ -143,32 +130,3 @@ def _judge_exact(metric: Metric, values: Sequence[float], limit: float) -> Verdi
         limit=limit,
         settled=outcome is not Outcome.OVER_BUDGET or len(values) > 1,
     )
-
-
-def _judge_time(metric: Metric, seen: Sequence[Reading], limit: float) -> Verdict:
-    # A disturbed run that is slow says nothing; one that is fast enough still does.
-    used = [r.value for r in seen if not r.dirty or r.value <= limit]
-    now = median(used or [r.value for r in seen])
-    verdict = partial(Verdict, metric=metric.name, limit=limit)
-    compared = against(metric, now, limit)
-    if used and used[0] <= limit:
-        because = against(metric, used[0], limit)
-        return verdict(outcome=Outcome.PASS, because=because, now=used[0])
-    if min(used, default=inf) <= limit:
-        because = f"{compared}: runs on both sides"
-        return verdict(outcome=Outcome.INCONCLUSIVE, because=because, now=now)
-    if len(used) >= BUDGET_RUNS:
-        because = f"{compared}, over in each of {len(used)} runs"
-        return verdict(outcome=Outcome.OVER_BUDGET, because=because, now=now)
-    if _is_exhausted(remaining_runs(seen), len(used)):
-        because = f"{compared}, but dirty: {dirt(r for r in seen if r.value > limit)}"
-        return verdict(outcome=Outcome.INCONCLUSIVE, because=because, now=now)
-    because = f"{compared} so far, needs {BUDGET_RUNS} runs"
-    return verdict(
-        outcome=Outcome.INCONCLUSIVE, because=because, now=now, settled=False
-    )
-
-
-def _is_exhausted(remaining: int, over: int) -> bool:
-    """Whether no further run can pass or blame; one that comes after *over* cannot pass."""
-    return remaining == 0 or 0 < over < BUDGET_RUNS - remaining

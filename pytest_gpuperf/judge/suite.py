@@ -66,6 +66,7 @@ def settle_suite(
 ) -> tuple[TestVerdict, ...]:
     """Keep REGRESSED and IMPROVED only where Holm's method over all tests does.
 
+    Blame that it drops is INCONCLUSIVE; an improvement that it drops still passed.
     Every time judged against a baseline counts as a test, also one that passed at
     once. Verdicts without evidence, and those on budgets, stay as they are.
     """
@@ -121,10 +122,12 @@ def _settled(
     if name in rejected:
         return verdict
     evidence = replace(verdict.evidence, rule=Rule.HOLM)
+    blamed = verdict.outcome is Outcome.REGRESSED
+    because = _not_among(verdict.outcome, evidence, level, tests)
     return replace(
         verdict,
-        outcome=Outcome.INCONCLUSIVE,
-        because=_not_among(verdict.outcome, evidence, level, tests),
+        outcome=Outcome.INCONCLUSIVE if blamed else Outcome.PASS,
+        because=f"{because}; {smallest_seen(evidence)}" if blamed else because,
         evidence=evidence,
     )
 
@@ -133,8 +136,7 @@ def _not_among(outcome: Outcome, evidence: Evidence, level: float, tests: int) -
     pace = "slower" if outcome is Outcome.REGRESSED else "faster"
     return (
         f"{100 * evidence.estimate:+.1f} % at p = {_p(evidence, outcome):.1g}: among "
-        f"{tests} tests judged together it takes p <= {level:.2g} to call one {pace}; "
-        f"{smallest_seen(evidence)}"
+        f"{tests} tests judged together it takes p <= {level:.2g} to call one {pace}"
     )
 
 

@@ -11,6 +11,7 @@ from statistics import median
 from typing import Final
 
 from ..model.baseline import Entry
+from ..model.baseline import RunSummary
 from ..model.budget import Tolerance
 from ..model.measurement import Measurement
 from ..model.metric import METRICS
@@ -21,12 +22,14 @@ from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict
 from .budget import ResolvedBudget
 from .budget import ceiling
-from .budget import judge_budget
+from .budget import judge_exact_budget
+from .climate import Climate
 from .exact import judge_exact
-from .noisy import judge_noisy
 from .reading import impossible
 from .reading import readings
 from .reading import stored_values
+from .stored import judge_stored
+from .time_budget import judge_time_budget
 
 
 DETECT_ABOVE_TOLERANCE: Final = 0.02
@@ -35,22 +38,31 @@ DETECT_ABOVE_TOLERANCE: Final = 0.02
 NOT_RECORDED: Final = "not recorded"
 """Stands for the version of software that only one side knows of."""
 
+ALONE: Final = Climate()
+"""Of a test that is judged by itself."""
 
-def judge(
+
+def judge(  # noqa: PLR0913, PLR0917  what the author says, what was measured, then and now
     test: str,
     runs: Sequence[Measurement],
     budget: ResolvedBudget,
     tolerance: Tolerance,
     entry: Entry | None,
+    climate: Climate = ALONE,
 ) -> TestVerdict:
-    """Judge *test* by its *runs*, at least one, oldest first.
+    """Judge *test* by its *runs*, at least one, oldest first, in the suite's *climate*.
 
     A metric with a budget and a baseline gets a verdict for each, the budget's first.
     """
     last = runs[-1]
     changed = _changed(entry, last.environment.software)
     case = _Case(
-        runs=runs, budget=budget, tolerance=tolerance, entry=entry, changed=changed
+        runs=runs,
+        budget=budget,
+        tolerance=tolerance,
+        entry=entry,
+        climate=climate,
+        changed=changed,
     )
     return TestVerdict(
         test=test,
@@ -78,20 +90,31 @@ class _Case:
     budget: ResolvedBudget
     tolerance: Tolerance
     entry: Entry | None
+    climate: Climate
     changed: Mapping[str, tuple[str, str]]
+
+    @property
+    def entry_runs(self) -> tuple[RunSummary, ...]:
+        return () if self.entry is None else self.entry.runs
 
     def limit(self, metric: Metric) -> float | None:
         limit = self.budget.limits.get(metric.budget or "")
         return None if limit is None else ceiling(metric, limit)
 
     def stored(self, metric: Metric) -> tuple[float, ...]:
-        if self.entry is None or not metric.gated:
+        if not metric.gated:
             return ()
         kind = self.runs[-1].environment.hardware.kind
-        return stored_values(metric, self.entry.runs, kind)
+        return stored_values(metric, self.entry_runs, kind)
 
     def tolerated(self, metric: Metric) -> float:
         return self.tolerance.ratios.get(metric.budget or "", metric.tolerance)
+
+    def noticed(self, metric: Metric) -> float:
+        detect = self.tolerance.detect
+        if detect is None:
+            return self.tolerated(metric) + DETECT_ABOVE_TOLERANCE
+        return detect
 
     @property
     def measured_nothing(self) -> bool:
@@ -145,24 +168,42 @@ def _judge_measured(case: _Case, metric: Metric) -> Iterator[Verdict]:
         )
         return
     if limit is not None:
-        yield judge_budget(metric, case.runs, limit)
+        yield _judge_budget(case, metric, limit)
     if stored:
-        yield _judge_stored(case, metric, stored)
+        yield _judge_baseline(case, metric, stored)
     elif limit is None:
         yield _no_baseline(case, metric)
 
 
-def _judge_stored(case: _Case, metric: Metric, stored: Sequence[float]) -> Verdict:
+def _judge_budget(case: _Case, metric: Metric, limit: float) -> Verdict:
+    if metric.kind is Kind.EXACT:
+        return judge_exact_budget(metric, case.runs, limit)
+    return judge_time_budget(
+        metric,
+        case.runs,
+        limit,
+        entry_runs=case.entry_runs,
+        prior=case.climate.prior if metric.gated else None,
+        alpha=case.climate.alpha,
+    )
+
+
+def _judge_baseline(case: _Case, metric: Metric, stored: Sequence[float]) -> Verdict:
     tolerance = case.tolerated(metric)
     if metric.kind is Kind.EXACT:
         torch = case.changed.get("torch")
         if torch is not None and NOT_RECORDED in torch:
             torch = None
         return judge_exact(metric, case.runs, stored, tolerance=tolerance, torch=torch)
-    detect = case.tolerance.detect
-    if detect is None:
-        detect = tolerance + DETECT_ABOVE_TOLERANCE
-    return judge_noisy(metric, case.runs, stored, tolerance=tolerance, detect=detect)
+    return judge_stored(
+        metric,
+        case.runs,
+        case.entry_runs,
+        tolerance=tolerance,
+        detect=case.noticed(metric),
+        floor=metric.floor,
+        climate=case.climate,
+    )
 
 
 def _not_judged(metric: Metric, because: str) -> Verdict:

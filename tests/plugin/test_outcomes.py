@@ -48,7 +48,7 @@ def test_a_slowdown_against_the_baseline_fails_and_names_the_refresh_command(
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "REGRESSED step_ms: 10.00 ms -> 12.00 ms (+20.0 %), limit 10.10 ms",
+            "REGRESSED step_ms: 10.00 ms -> 12.00 ms (+20.0 %), limit 10.15 ms",
             "*pytest --gpuperf --gpuperf-update=all --gpuperf-device=scripted test_it.py::test_step",
         ]
     )
