@@ -9,31 +9,29 @@ from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
-from .baselines.pending import write_pending
 from .baselines.refresh import Change
-from .baselines.refresh import changes
-from .baselines.refresh import new_entry
 from .baselines.refresh import selects
 from .baselines.store import path_of
 from .baselines.store import read
-from .baselines.store import update
 from .ending import report_of
-from .errors import BaselineError
 from .errors import RunError
 from .errors import UsageError
 from .gate import Case
 from .gate import Group
+from .gate import Judge
 from .gate import complete
 from .gate import confirm
+from .gate import first_runs
 from .gate import screen
 from .gate import settled
+from .judge.climate import Climate
 from .judging import accepted
+from .judging import climate_of
 from .judging import judge_calls
+from .judging import settle_together
+from .judging import suite_of
 from .model.baseline import FULL_RUNS
-from .model.baseline import Baselines
-from .model.baseline import Entry
 from .model.codec import decode
 from .model.codec import encode
 from .model.environment import DeviceKind
@@ -45,12 +43,14 @@ from .model.run import Ending
 from .model.run import Report
 from .model.run import RunRequest
 from .model.run import TestResult
+from .model.suite import SuiteVerdict
 from .model.verdict import TestVerdict
 from .plan import Planned
 from .plan import Project
 from .plan import groups_of
 from .plan import repeated_options
 from .plan import shown_path
+from .recording import Recorder
 from .report.failure import failure_text
 from .runs.fork_server import HEAVY_MODULES
 from .runs.fork_server import ForkServer
@@ -66,6 +66,7 @@ class Assessment:
     baseline_file: str
     reports: Mapping[str, Report] = field(default_factory=dict)
     verdicts: tuple[TestVerdict, ...] = ()
+    suite: SuiteVerdict | None = None
     refreshed: tuple[Change, ...] = ()
     options: tuple[str, ...] = ()
 
@@ -124,16 +125,16 @@ class Assessor:
         groups = groups_of(plan, self._settings.isolation)
         run = partial(self._run, {planned.test: planned.argument for planned in plan})
         cases = screen(groups, run)
-        selected = self._settle(groups, run, cases)
-        pending = self._write_pending(cases)
-        refreshed, refusal = self._store(
+        first, entries = first_runs(cases), self._baselines.entries
+        judge = partial(self._judge, climate_of(first, entries))
+        selected = self._settle(groups, run, cases, judge)
+        recorder = Recorder(self._settings, self._baselines, self._announce)
+        pending = recorder.write_pending(list(cases.values()))
+        refreshed, refusal = recorder.store(
             [cases[test] for test in sorted(selected)], pending
         )
         recorded = set() if refusal else selected
-        verdicts = {
-            test: self._verdicts(case, recorded=test in recorded)
-            for test, case in cases.items()
-        }
+        verdicts = self._verdicts(cases, recorded, judge)
         reports = {
             test: report_of(
                 case, verdicts[test], self._settings, partial(self._explain, test)
@@ -149,6 +150,7 @@ class Assessor:
             baseline_file=self._baseline_file,
             reports=reports,
             verdicts=tuple(v for test in cases for v in verdicts[test].values()),
+            suite=suite_of(first, entries),
             refreshed=refreshed,
             options=repeated_options(self._settings),
         )
@@ -158,29 +160,37 @@ class Assessor:
         groups: Sequence[Group],
         run: Callable[[Group, int], Sequence[TestResult]],
         cases: Mapping[str, Case],
+        judge: Judge,
     ) -> set[str]:
         """Give each test the runs its verdict or its refresh needs; return the latter."""
         seconds = self._settings.seconds
         if self._settings.update is Refresh.IMPROVED:
-            confirm(groups, run, cases, self._judge, seconds=seconds)
-        selected = {test for test, case in cases.items() if self._is_selected(case)}
+            confirm(groups, run, cases, judge, seconds=seconds)
+        selected = self._selected(cases, judge)
         rest = [group for group in groups if not selected.issuperset(group)]
         self._announce_refresh([cases[test] for test in selected])
         complete(groups, run, cases, selected)
-        confirm(rest, run, cases, self._judge, seconds=seconds)
+        confirm(rest, run, cases, judge, seconds=seconds)
         return {test for test in selected if cases[test].calls}
 
-    def _is_selected(self, case: Case) -> bool:
+    def _selected(self, cases: Mapping[str, Case], judge: Judge) -> set[str]:
         kind = self._settings.update
-        return kind is not None and any(
-            selects(
-                kind,
-                self._judge(calls),
-                self._baselines.entries.get(key),
-                case.measurements[key],
-            )
-            for key, calls in case.calls.items()
+        if kind is None:
+            return set()
+        verdicts = settle_together(
+            {
+                test: {key: judge(calls) for key, calls in case.calls.items()}
+                for test, case in cases.items()
+            }
         )
+        return {
+            test
+            for test, case in cases.items()
+            for key, runs in case.measurements.items()
+            if selects(
+                kind, verdicts[test][key], self._baselines.entries.get(key), runs
+            )
+        }
 
     def _announce_refresh(self, cases: Sequence[Case]) -> None:
         if cases:
@@ -216,64 +226,25 @@ class Assessor:
             ]
         return [decode(TestResult, result) for result in raw]
 
-    def _judge(self, calls: Sequence[Call]) -> TestVerdict:
+    def _judge(self, climate: Climate, calls: Sequence[Call]) -> TestVerdict:
         key = calls[-1].measurement.test
-        return judge_calls(calls, self._baselines.entries.get(key))
+        return judge_calls(calls, self._baselines.entries.get(key), climate)
 
-    def _verdicts(self, case: Case, *, recorded: bool) -> Mapping[str, TestVerdict]:
-        if not recorded:
-            return {key: settled(self._judge(c)) for key, c in case.calls.items()}
-        return {
-            key: accepted(settled(judge_calls(calls, None)))
-            for key, calls in case.calls.items()
-        }
-
-    def _store(
-        self, cases: Sequence[Case], pending: Path | None
-    ) -> tuple[tuple[Change, ...], str]:
-        """Refresh; return what changed, or why the baselines could not be written."""
-        try:
-            return self._refresh(cases), ""
-        except BaselineError as error:
-            kept = f"; what was measured is in {pending}" if pending else ""
-            return (), f"{error}{kept}"
-
-    def _refresh(self, cases: Sequence[Case]) -> tuple[Change, ...]:
-        entries = self._entries(cases)
-        if not entries:
-            return ()
-        hardware = self._environment.hardware
-        update(
-            self._settings.baselines,
-            hardware,
-            entries,
-            lock_folder=self._settings.artefacts,
+    def _verdicts(
+        self, cases: Mapping[str, Case], recorded: set[str], judge: Judge
+    ) -> Mapping[str, Mapping[str, TestVerdict]]:
+        """Judge each call, then all together; what was just recorded is accepted."""
+        return settle_together(
+            {
+                test: {
+                    key: accepted(settled(judge_calls(calls, None)))
+                    if test in recorded
+                    else settled(judge(calls))
+                    for key, calls in case.calls.items()
+                }
+                for test, case in cases.items()
+            }
         )
-        old = {key: self._baselines.entries.get(key) for key in entries}
-        before = {key: entry for key, entry in old.items() if entry is not None}
-        return changes(
-            Baselines(hardware=hardware, entries=before),
-            Baselines(hardware=hardware, entries=entries),
-        )
-
-    def _entries(self, cases: Sequence[Case]) -> dict[str, Entry]:
-        return {
-            key: new_entry(self._baselines.entries.get(key), runs)
-            for case in cases
-            for key, runs in case.measurements.items()
-        }
-
-    def _write_pending(self, cases: Mapping[str, Case]) -> Path | None:
-        """Write what was measured; no verdict is lost where that cannot be written."""
-        entries = self._entries(list(cases.values()))
-        if not entries:
-            return None
-        measured = Baselines(hardware=self._environment.hardware, entries=entries)
-        try:
-            return write_pending(self._settings.artefacts, measured)
-        except BaselineError as error:
-            self._announce(f"gpuperf: {error}")
-            return None
 
     @property
     def _baseline_file(self) -> str:

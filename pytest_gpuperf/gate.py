@@ -79,6 +79,15 @@ def screen(groups: Iterable[Group], run: Run) -> dict[str, Case]:
     return cases
 
 
+def first_runs(cases: Mapping[str, Case]) -> dict[str, Measurement]:
+    """Return what the first run measured of every call."""
+    return {
+        key: runs[0]
+        for case in cases.values()
+        for key, runs in case.measurements.items()
+    }
+
+
 def confirm(
     groups: Sequence[Group],
     run: Run,

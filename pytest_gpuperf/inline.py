@@ -21,7 +21,9 @@ from .ending import report_of
 from .errors import GpuperfError
 from .fixture import measurer_key
 from .gate import Case
+from .judge.climate import Climate
 from .judging import judge_calls
+from .judging import prior_of
 from .measuring import Measuring
 from .model.metric import METRICS
 from .model.metric import Kind
@@ -51,6 +53,9 @@ class InlineSession:
         except GpuperfError as error:
             raise pytest.UsageError(str(error)) from None
         self._settings = settings
+        self._climate = Climate(
+            prior=prior_of(self._baselines.entries.values(), self._hardware.kind)
+        )
         self._root = config.rootpath
         self._verdicts: list[TestVerdict] = []
         self._reports: dict[str, Report] = {}
@@ -76,8 +81,9 @@ class InlineSession:
         case.results.append(
             TestResult(test=item.nodeid, ending=Ending.PASSED, calls=calls)
         )
+        entries = self._baselines.entries
         verdicts = {
-            key: _screened(judge_calls(by_run, self._baselines.entries.get(key)))
+            key: _screened(judge_calls(by_run, entries.get(key), self._climate))
             for key, by_run in case.calls.items()
         }
         self._verdicts.extend(verdicts.values())

@@ -1,25 +1,100 @@
-"""Judge one call of a test: its author's budgets and tolerances, and its baseline."""
+"""Judge calls: by their author's budgets and tolerances, by their baselines, together."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
 
 from .judge.budget import resolve
+from .judge.climate import Climate
+from .judge.prior import Prior
+from .judge.prior import fit_prior
+from .judge.stored import log_shift
+from .judge.stored import log_variance
+from .judge.suite import settle_suite
+from .judge.suite import suite_shift
+from .judge.suite import suite_verdict
+from .judge.verdict import ALONE
 from .judge.verdict import judge
 from .model.baseline import Entry
 from .model.budget import Tolerance
+from .model.environment import DeviceKind
+from .model.measurement import Measurement
+from .model.metric import STEP_MS
 from .model.run import Call
+from .model.suite import SuiteVerdict
 from .model.verdict import Outcome
 from .model.verdict import TestVerdict
 
 
-def judge_calls(calls: Sequence[Call], entry: Entry | None) -> TestVerdict:
+def judge_calls(
+    calls: Sequence[Call], entry: Entry | None, climate: Climate = ALONE
+) -> TestVerdict:
     """Judge one call of a test by what each run measured of it, oldest first."""
     last = calls[-1]
     runs = [call.measurement for call in calls]
     budget = resolve(last.budgets, last.measurement.environment.hardware)
-    return judge(last.measurement.test, runs, budget, _merged(last.tolerances), entry)
+    tolerance = _merged(last.tolerances)
+    return judge(last.measurement.test, runs, budget, tolerance, entry, climate)
+
+
+def climate_of(
+    first: Mapping[str, Measurement], entries: Mapping[str, Entry]
+) -> Climate:
+    """Return what the *first* runs of all calls and all *entries* say about each.
+
+    The scatter comes from every stored test, also from those that were not selected.
+    """
+    kinds = {run.environment.hardware.kind for run in first.values()}
+    if not kinds:
+        return ALONE
+    shifts = _shifts(first, entries)
+    clean = [shift for key, shift in shifts.items() if not first[key].dirty]
+    return Climate(
+        prior=prior_of(entries.values(), kinds.pop()),
+        shift=suite_shift(clean),
+        tests=max(1, len(shifts)),
+    )
+
+
+def prior_of(entries: Iterable[Entry], kind: DeviceKind) -> Prior | None:
+    """Return what the stored runs of all tests say about the scatter of one."""
+    known = (log_variance(STEP_MS, entry.runs, kind) for entry in entries)
+    found = [variance for variance in known if variance is not None]
+    return fit_prior([variance for variance, _ in found], [nu for _, nu in found])
+
+
+def suite_of(
+    first: Mapping[str, Measurement], entries: Mapping[str, Entry]
+) -> SuiteVerdict | None:
+    """Say what all tests did together; ``None`` where they did nothing."""
+    shifts = list(_shifts(first, entries).values())
+    return suite_verdict(shifts, tolerance=STEP_MS.tolerance)
+
+
+def _shifts(
+    first: Mapping[str, Measurement], entries: Mapping[str, Entry]
+) -> dict[str, float]:
+    found = {
+        key: log_shift(STEP_MS, run, entries[key].runs)
+        for key, run in first.items()
+        if key in entries
+    }
+    return {key: shift for key, shift in found.items() if shift is not None}
+
+
+def settle_together(
+    verdicts: Mapping[str, Mapping[str, TestVerdict]],
+) -> dict[str, dict[str, TestVerdict]]:
+    """Share blame out over the calls of all tests, by test and by call."""
+    together = iter(
+        settle_suite([v for calls in verdicts.values() for v in calls.values()])
+    )
+    return {
+        test: {key: next(together) for key in calls} for test, calls in verdicts.items()
+    }
 
 
 def _merged(layers: Sequence[Tolerance]) -> Tolerance:

@@ -12,9 +12,10 @@ from .report.table import Row
 from .report.terminal import Line
 from .report.terminal import Role
 from .report.terminal import counts_line
-from .report.terminal import moved_line
 from .report.terminal import refresh_lines
 from .report.terminal import summary_lines
+from .report.whole_run import moved_line
+from .report.whole_run import suite_line
 
 
 MARKUP: Final[dict[Role, dict[str, bool]]] = {
@@ -41,6 +42,8 @@ def write_summary(reporter: Any, assessment: Assessment, lost: Sequence[str]) ->
     moved = assessment.moved_with_the_environment
     if moved:
         _write(reporter, [moved_line(moved, assessment.options)])
+    if assessment.suite:
+        _write(reporter, [suite_line(assessment.suite)])
     _write(reporter, [counts])
 
 

@@ -30,6 +30,7 @@ LEVEL: Final = {
     "assessment": 10,
     "ending": 9,
     "plan": 9,
+    "recording": 9,
     "fixture": 8,
     "measuring": 8,
     "reported": 8,

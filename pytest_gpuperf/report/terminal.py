@@ -278,17 +278,3 @@ def _refresh_role(row: Row) -> Role:
     higher_is_better = metric_named(row.metric).direction is Direction.HIGHER
     better = (row.new > row.old) is higher_is_better
     return Role.GOOD if better else Role.WARN
-
-
-def moved_line(moved: Sequence[TestVerdict], options: Sequence[str]) -> Line:
-    """One verdict for the run: exact metrics moved together with torch's version."""
-    then, now = next(v.changed["torch"] for v in moved if "torch" in v.changed)
-    command = " ".join(("pytest", "--gpuperf", *options, "--gpuperf-update=all"))
-    tests = "1 test" if len(moved) == 1 else f"{len(moved)} tests"
-    return Line(
-        text=(
-            f"gpuperf: the environment changed: torch {then} -> {now} moved exact "
-            f"metrics of {tests}; check them, then accept with: {command}"
-        ),
-        role=Role.BAD,
-    )

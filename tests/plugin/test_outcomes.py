@@ -259,3 +259,36 @@ def test_the_last_line_counts_tests_that_gave_nothing_to_judge(
     assert (
         "gpuperf: 1 pass on scripted; without a verdict: 1 failed, 1 skipped"
     ) in result.outlines
+
+
+EIGHT = "\n".join(f"def test_{n}(gpuperf): gpuperf(int)" for n in range(8)) + "\n"
+
+
+def test_a_slowdown_that_all_tests_share_is_one_verdict_and_no_failure(
+    project: ScriptedProject,
+) -> None:
+    project.file(EIGHT)
+    project.refresh()
+    project.script({"*": {"step_ms": 10.6}})
+
+    result = project.run()
+
+    result.assert_outcomes(passed=8, warnings=8)
+    assert (
+        "gpuperf: all 8 tests +6.0 %, no sentinel was measured: the machine, or a "
+        "common cause in code or a dependency"
+    ) in result.outlines
+    assert result.outlines[-2] == "gpuperf: 8 inconclusive on scripted"
+
+
+def test_one_slow_test_among_others_is_the_only_one_that_fails(
+    project: ScriptedProject,
+) -> None:
+    project.file(EIGHT)
+    project.refresh()
+    project.script({"*": {}, "test_3": {"step_ms": 10.6}})
+
+    result = project.run()
+
+    result.assert_outcomes(passed=7, failed=1)
+    assert "gpuperf: 1 failed (1 regressed), 7 pass on scripted" in result.outlines

@@ -13,6 +13,8 @@ from pytest_gpuperf.model.metric import Direction
 from pytest_gpuperf.model.metric import Kind
 from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.metric import Unit
+from pytest_gpuperf.model.suite import Cause
+from pytest_gpuperf.model.suite import SuiteVerdict
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
@@ -20,9 +22,10 @@ from pytest_gpuperf.report.table import Row
 from pytest_gpuperf.report.terminal import Line
 from pytest_gpuperf.report.terminal import Role
 from pytest_gpuperf.report.terminal import counts_line
-from pytest_gpuperf.report.terminal import moved_line
 from pytest_gpuperf.report.terminal import refresh_lines
 from pytest_gpuperf.report.terminal import summary_lines
+from pytest_gpuperf.report.whole_run import moved_line
+from pytest_gpuperf.report.whole_run import suite_line
 
 
 HARDWARE = Hardware(kind=DeviceKind.CPU, name="AMD EPYC 2 cores")
@@ -281,3 +284,19 @@ def test_metrics_that_moved_with_torch_are_one_line_for_the_run() -> None:
         role=Role.BAD,
     )
     assert "metrics of 2 tests; " in two.text
+
+
+def test_what_all_tests_share_is_said_in_one_line() -> None:
+    suite = SuiteVerdict(
+        tests=40,
+        moved=40,
+        shift=0.06,
+        sentinels=0.05,
+        cause=Cause.MACHINE,
+        because="all 40 tests +6.0 %, sentinels too: the machine, not the code",
+    )
+
+    assert suite_line(suite) == Line(
+        text="gpuperf: all 40 tests +6.0 %, sentinels too: the machine, not the code",
+        role=Role.WARN,
+    )

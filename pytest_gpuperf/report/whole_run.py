@@ -1,0 +1,29 @@
+"""What is said once for the whole run, not once a test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..model.suite import SuiteVerdict
+from ..model.verdict import TestVerdict
+from .terminal import Line
+from .terminal import Role
+
+
+def moved_line(moved: Sequence[TestVerdict], options: Sequence[str]) -> Line:
+    """One verdict for the run: exact metrics moved together with torch's version."""
+    then, now = next(v.changed["torch"] for v in moved if "torch" in v.changed)
+    command = " ".join(("pytest", "--gpuperf", *options, "--gpuperf-update=all"))
+    tests = "1 test" if len(moved) == 1 else f"{len(moved)} tests"
+    return Line(
+        text=(
+            f"gpuperf: the environment changed: torch {then} -> {now} moved exact "
+            f"metrics of {tests}; check them, then accept with: {command}"
+        ),
+        role=Role.BAD,
+    )
+
+
+def suite_line(suite: SuiteVerdict) -> Line:
+    """One verdict for the run: the times of its tests moved together."""
+    return Line(text=f"gpuperf: {suite.because}", role=Role.WARN)

@@ -1,0 +1,137 @@
+"""Calls judged in the light of all others of their run, and of the baseline file."""
+
+from __future__ import annotations
+
+from math import log
+
+import pytest
+
+from pytest_gpuperf.judge.climate import Climate
+from pytest_gpuperf.judging import climate_of
+from pytest_gpuperf.judging import judge_calls
+from pytest_gpuperf.judging import prior_of
+from pytest_gpuperf.judging import settle_together
+from pytest_gpuperf.judging import suite_of
+from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Environment
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.measurement import Distribution
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.run import Call
+from pytest_gpuperf.model.suite import Cause
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import TestVerdict
+
+
+ENVIRONMENT = Environment(hardware=Hardware(kind=DeviceKind.CUDA, name="x"))
+BESIDE = [9.98, 9.99, 9.99, 10.0, 10.0, 10.01, 10.01, 10.02]
+"""Stored runs of a test whose scatter is a tenth of what others show."""
+
+
+def took(ms: float) -> dict[str, Distribution]:
+    return {"step_ms": Distribution(q10=ms, q25=ms, q50=ms, mean=ms, samples=100)}
+
+
+def run(ms: float, *dirty: str, test: str = "t") -> Measurement:
+    return Measurement(
+        test=test, environment=ENVIRONMENT, times=took(ms), dirty=tuple(dirty)
+    )
+
+
+def entry(*times: float) -> Entry:
+    return Entry(runs=tuple(RunSummary(times=took(ms)) for ms in times))
+
+
+def named(count: int) -> list[str]:
+    return [f"t{number}" for number in range(count)]
+
+
+def judged(stored: Entry, ms: list[float], climate: Climate) -> TestVerdict:
+    return judge_calls([Call(measurement=run(one)) for one in ms], stored, climate)
+
+
+def test_a_run_without_calls_has_no_climate() -> None:
+    assert climate_of({}, {"t": entry(*BESIDE)}) == Climate()
+
+
+def test_the_scatter_comes_from_every_entry_also_of_tests_that_were_not_selected() -> (
+    None
+):
+    entries = {name: entry(9.9, 10.0, 10.1) for name in named(8)}
+
+    climate = climate_of({"t0": run(10.0)}, entries)
+
+    assert climate.tests == 1
+    assert climate.prior is not None
+    assert climate.prior == prior_of(entries.values(), DeviceKind.CUDA)
+    assert climate.prior.nu == 50
+    assert 0.01 < climate.prior.sigma < 0.014
+
+
+def test_a_file_of_few_tests_and_entries_of_one_run_say_nothing_about_scatter() -> None:
+    entries = {name: entry(9.9, 10.1) for name in named(7)} | {"t7": entry(10.0)}
+
+    assert climate_of({"t0": run(10.0)}, entries).prior is None
+
+
+def test_a_scatter_that_all_other_tests_show_keeps_a_calm_one_from_blame() -> None:
+    wild = {name: entry(*(10 + 30 * (ms - 10) for ms in BESIDE)) for name in named(20)}
+
+    alone = climate_of({"t": run(10.3)}, {"t": entry(*BESIDE)})
+    among = climate_of({"t": run(10.3)}, {"t": entry(*BESIDE), **wild})
+
+    assert judged(entry(*BESIDE), [10.3] * 5, alone).outcome is Outcome.REGRESSED
+    assert judged(entry(*BESIDE), [10.3] * 5, among).outcome is Outcome.INCONCLUSIVE
+
+
+def test_the_shift_is_the_median_of_the_clean_first_runs() -> None:
+    entries = {name: entry(*BESIDE) for name in named(12)}
+    first = {name: run(10.6) for name in named(8)} | {
+        name: run(20.0, "hot") for name in named(12)[8:]
+    }
+
+    climate = climate_of(first, entries)
+
+    assert climate.shift == pytest.approx(log(1.06))
+    assert climate.tests == 12
+
+
+def test_calls_without_a_baseline_or_a_time_do_not_count() -> None:
+    entries = {name: entry(*BESIDE) for name in named(7)}
+    first = {name: run(10.6) for name in named(9)}
+
+    assert climate_of(first, entries).shift == 0
+    assert climate_of(first, entries).tests == 7
+    assert suite_of(first, entries) is None
+
+
+def test_what_all_tests_share_is_a_verdict_of_its_own() -> None:
+    entries = {name: entry(*BESIDE) for name in named(8)}
+    first = {name: run(10.6) for name in named(8)}
+
+    suite = suite_of(first, entries)
+
+    assert suite is not None
+    assert (suite.tests, suite.moved, suite.cause) == (8, 8, Cause.UNKNOWN)
+    assert suite.because == (
+        "all 8 tests +6.0 %, no sentinel was measured: the machine, or a common cause "
+        "in code or a dependency"
+    )
+
+
+def test_blame_is_shared_out_over_all_calls_and_each_keeps_its_place() -> None:
+    slow = judged(entry(*BESIDE), [10.27, 10.28, 10.27, 10.28, 10.27], Climate())
+    calm = judged(entry(*BESIDE), [10.0], Climate())
+
+    alone = settle_together({"a": {"a": calm, "a#2": slow}})
+    among = settle_together(
+        {"a": {"a": calm, "a#2": slow}, **{n: {n: calm} for n in named(10_000)}}
+    )
+
+    assert alone == {"a": {"a": calm, "a#2": slow}}
+    assert slow.outcome is Outcome.REGRESSED
+    assert among["a"]["a"] == calm
+    assert among["a"]["a#2"].outcome is Outcome.INCONCLUSIVE
+    assert list(among) == ["a", *named(10_000)]
