@@ -9,6 +9,8 @@ from dataclasses import replace
 
 from .judge.budget import resolve
 from .judge.climate import Climate
+from .judge.climate import Sentinels
+from .judge.climate import sentinel_shifts
 from .judge.prior import Prior
 from .judge.prior import fit_prior
 from .judge.stored import log_shift
@@ -70,8 +72,18 @@ def suite_of(
     first: Mapping[str, Measurement], entries: Mapping[str, Entry]
 ) -> SuiteVerdict | None:
     """Say what all tests did together; ``None`` where they did nothing."""
-    shifts = list(_shifts(first, entries).values())
-    return suite_verdict(shifts, tolerance=STEP_MS.tolerance)
+    shifts = _shifts(first, entries)
+    witnesses = [Sentinels.of([first[key]], entries[key].runs) for key in shifts]
+    return suite_verdict(
+        list(shifts.values()),
+        [
+            shift
+            for witness in witnesses
+            if witness.stored and witness.fresh != (None,)
+            for shift in sentinel_shifts(1, witness)
+        ],
+        tolerance=STEP_MS.tolerance,
+    )
 
 
 def _shifts(

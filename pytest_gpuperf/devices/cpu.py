@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ from ..model.environment import Hardware
 from ..model.metric import ALLOC_RETRIES
 from ..model.metric import PEAK_ALLOCATED
 from ..model.metric import PEAK_RESERVED
+from .protocol import Kernel
 from .protocol import MemoryReading
 from .protocol import Step
 from .protocol import TraceEvent
@@ -104,6 +106,15 @@ class CpuDevice:
     def disturbance(self) -> str | None:
         """Return ``None``: contention shows in ``waiting_ns``."""
         return None
+
+    def sentinels(self) -> AbstractContextManager[Mapping[str, Kernel]]:
+        """Lend fixed kernels on the host."""
+        import torch
+
+        from .sentinels import ON_CPU
+        from .sentinels import torch_sentinels
+
+        return torch_sentinels(torch, "cpu", ON_CPU)
 
     def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
         """Run one step and count its live bytes."""

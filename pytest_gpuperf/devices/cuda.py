@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 from typing import Final
@@ -30,10 +31,13 @@ from .cuda_settings import cuda_settings
 from .nvml import Nvml
 from .nvml import open_nvml
 from .preflight import check_process
+from .protocol import Kernel
 from .protocol import MemoryReading
 from .protocol import Step
 from .protocol import TraceEvent
 from .run_queue import run_queue_wait_ns
+from .sentinels import ON_CUDA
+from .sentinels import torch_sentinels
 from .software import software
 
 
@@ -154,6 +158,9 @@ class CudaDevice:
         if faults:
             return f"the GPU was throttled by {' and '.join(faults)}"
         return _neighbours(nvml)
+
+    def sentinels(self) -> AbstractContextManager[Mapping[str, Kernel]]:
+        return torch_sentinels(self.torch, self.torch_device, ON_CUDA)
 
     def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
         """Run one step between two readings of the allocator.

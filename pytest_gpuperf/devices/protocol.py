@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 from typing import Protocol
@@ -15,6 +16,9 @@ from ..model.environment import Environment
 
 Step = Callable[..., object]
 """A training step; positional arguments come from the user's ``setup``."""
+
+Kernel = Callable[[], object]
+"""Work of a fixed size, enqueued and not waited for."""
 
 TraceEvent = Mapping[str, Any]
 """One entry of ``traceEvents`` in a Chrome trace written by torch.profiler."""
@@ -84,6 +88,9 @@ class Device(Protocol):
 
     def disturbance(self) -> str | None:
         """Say what disturbs the machine right now: throttling, another process."""
+
+    def sentinels(self) -> AbstractContextManager[Mapping[str, Kernel]]:
+        """Lend fixed kernels by metric name, which show how fast the machine is."""
 
     def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
         """Run one step with its peak memory watched."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,12 @@ from ..model.environment import DeviceKind
 from ..model.environment import Environment
 from ..model.environment import Hardware
 from ..model.metric import MIB
+from ..model.metric import SENTINEL_COPY
+from ..model.metric import SENTINEL_GEMM
+from ..model.metric import SENTINEL_LAUNCH
 from .protocol import STEP_RANGE
 from .protocol import SYNC_MARKER
+from .protocol import Kernel
 from .protocol import MemoryReading
 from .protocol import Step
 from .protocol import TraceEvent
@@ -26,7 +32,8 @@ class ScriptedDevice:
     The script is a JSON object from test name (the part of the node id after the
     last ``::``) to what that test shows; ``*`` stands for the others. Each value is
     one for all runs or a list by run, whose last holds on:
-    ``step_ms``, ``first_ms`` (the first step's), ``growth`` (factor a step, for one
+    ``step_ms``, ``sentinel_ms`` (of each; none by default), ``first_ms`` (the first
+    step's), ``growth`` (factor a step, for one
     that never becomes steady), ``mem_mb``, ``syncs``, ``disturbance``, ``waiting``
     (share of the time without a core). ``hardware`` and ``software`` stand beside
     the tests.
@@ -117,6 +124,16 @@ class ScriptedDevice:
     def disturbance(self) -> str | None:
         reason: str | None = self._value("disturbance", None)
         return reason
+
+    @contextmanager
+    def sentinels(self) -> Iterator[Mapping[str, Kernel]]:
+        sentinel_ms = self._value("sentinel_ms", None)
+
+        def play() -> None:
+            self._clock_ns += round(float(sentinel_ms) * 1e6)
+
+        names = (SENTINEL_GEMM.name, SENTINEL_COPY.name, SENTINEL_LAUNCH.name)
+        yield {} if sentinel_ms is None else dict.fromkeys(names, play)
 
     def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
         step(*arguments)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum
 from math import isfinite
+from math import log
 from math import sqrt
 from statistics import median
 from typing import Final
 
+from ..model.baseline import RunSummary
+from ..model.environment import DeviceKind
+from ..model.measurement import Distribution
+from ..model.measurement import Measurement
+from ..model.metric import SENTINELS
 from .prior import Prior
 
 
@@ -41,6 +48,18 @@ class Sentinels:
 
     fresh: tuple[float | None, ...] = ()
     stored: tuple[float, ...] = ()
+
+    @classmethod
+    def of(
+        cls, runs: Sequence[Measurement], entry_runs: Sequence[RunSummary]
+    ) -> Sentinels:
+        """Take of each run the mean over its sentinels, where it has all of them."""
+        kind = runs[-1].environment.hardware.kind
+        stored = (_pace(run.times, kind) for run in entry_runs)
+        return cls(
+            fresh=tuple(_pace(run.times, kind) for run in runs),
+            stored=tuple(pace for pace in stored if pace is not None),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +106,14 @@ def sentinel_shifts(runs: int, sentinels: Sentinels) -> list[float]:
         fresh - typical if fresh is not None and isfinite(fresh) else 0.0
         for fresh in sentinels.fresh
     ]
+
+
+def _pace(times: Mapping[str, Distribution], kind: DeviceKind) -> float | None:
+    """Return the mean log time of a run's sentinels; low quantiles, as of steps."""
+    found = [times[m.name].location(kind) for m in SENTINELS if m.name in times]
+    if len(found) < len(SENTINELS) or min(found) <= 0:
+        return None
+    return fsum(log(ms) for ms in found) / len(found)
 
 
 def _noise(stored: Sequence[float]) -> float:

@@ -24,6 +24,7 @@ from .budget import ResolvedBudget
 from .budget import ceiling
 from .budget import judge_exact_budget
 from .climate import Climate
+from .climate import Sentinels
 from .exact import judge_exact
 from .reading import impossible
 from .reading import readings
@@ -203,6 +204,7 @@ def _judge_baseline(case: _Case, metric: Metric, stored: Sequence[float]) -> Ver
         detect=case.noticed(metric),
         floor=metric.floor,
         climate=case.climate,
+        sentinels=Sentinels.of(case.runs, case.entry_runs),
     )
 
 

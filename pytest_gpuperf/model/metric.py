@@ -86,6 +86,24 @@ PROCESS_MS: Final = Metric(
     kind=Kind.NOISY,
     summary="CPU time of the process, per step",
 )
+SENTINEL_GEMM: Final = Metric(
+    name="sentinel_gemm_ms",
+    unit=Unit.MS,
+    kind=Kind.NOISY,
+    summary="a fixed matrix product, a witness of the machine",
+)
+SENTINEL_COPY: Final = Metric(
+    name="sentinel_copy_ms",
+    unit=Unit.MS,
+    kind=Kind.NOISY,
+    summary="fixed copies on the device, a witness of the machine",
+)
+SENTINEL_LAUNCH: Final = Metric(
+    name="sentinel_launch_ms",
+    unit=Unit.MS,
+    kind=Kind.NOISY,
+    summary="a fixed number of tiny kernels, a witness of the machine",
+)
 PEAK_ALLOCATED: Final = Metric(
     name="peak_allocated_bytes",
     unit=Unit.BYTES,
@@ -150,6 +168,9 @@ METRICS: Final[dict[str, Metric]] = {
         ENQUEUE_MS,
         SPAN_MS,
         PROCESS_MS,
+        SENTINEL_GEMM,
+        SENTINEL_COPY,
+        SENTINEL_LAUNCH,
         PEAK_ALLOCATED,
         PEAK_REQUESTED,
         PEAK_RESERVED,
@@ -159,6 +180,9 @@ METRICS: Final[dict[str, Metric]] = {
         SYNCS,
     )
 }
+
+SENTINELS: Final[tuple[Metric, ...]] = (SENTINEL_GEMM, SENTINEL_COPY, SENTINEL_LAUNCH)
+"""Times of fixed kernels: where they move, the machine has changed."""
 
 BUDGET_KEYWORDS: Final[tuple[str, ...]] = tuple(
     dict.fromkeys(metric.budget for metric in METRICS.values() if metric.budget)

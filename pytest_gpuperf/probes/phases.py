@@ -25,6 +25,7 @@ from .deadline import Deadline
 from .latency import Latency
 from .latency import time_isolated_steps
 from .memory import measure_peak
+from .sentinel import time_sentinels
 from .subject import Subject
 from .syncs import find_syncs
 from .timing import Timing
@@ -62,7 +63,9 @@ def measure(device: Device, subject: Subject, *, test: str, seconds: float) -> M
     first_ms = (device.now_ns() - start_ns) / 1e6
     if not deadline.leaves(first_ms):
         return Measured(measurement=_only_once(device, test, first_ms), result=result)
+    before = time_sentinels(device)
     measurement = _phases(device, subject, deadline, test)
+    measurement = _witnessed(measurement, before, time_sentinels(device))
     if deadline.leaves(first_ms):
         result = subject.run_once()
     return Measured(measurement=measurement, result=result)
@@ -116,6 +119,19 @@ def _disturbing_phases(
         exact={**peak, SYNCS.name: syncs.per_step},
         findings=syncs.findings,
     )
+
+
+def _witnessed(
+    measurement: Measurement,
+    before: Mapping[str, tuple[float, ...]],
+    after: Mapping[str, tuple[float, ...]],
+) -> Measurement:
+    """Add what the sentinels took around a step that has times."""
+    if not measurement.times:
+        return measurement
+    seen = {name: (*before[name], *after[name]) for name in before if name in after}
+    sentinels = {name: Distribution.of(times) for name, times in seen.items()}
+    return replace(measurement, times={**measurement.times, **sentinels})
 
 
 def _times(timing: Timing) -> Mapping[str, Distribution]:

@@ -292,3 +292,37 @@ def test_one_slow_test_among_others_is_the_only_one_that_fails(
 
     result.assert_outcomes(passed=7, failed=1)
     assert "gpuperf: 1 failed (1 regressed), 7 pass on scripted" in result.outlines
+
+
+def test_a_machine_that_its_sentinels_call_slower_is_not_blamed_on_the_code(
+    project: ScriptedProject,
+) -> None:
+    project.file(STEP)
+    project.script({"*": {"step_ms": 10.0, "sentinel_ms": 1.0}})
+    project.refresh()
+    project.script({"*": {"step_ms": 10.6, "sentinel_ms": 1.06}})
+
+    slower = project.run()
+    project.script({"*": {"step_ms": 10.6, "sentinel_ms": 1.0}})
+    still = project.run()
+
+    slower.assert_outcomes(passed=1, warnings=1)
+    slower.stdout.fnmatch_lines(["*environment: its sentinels say that this machine*"])
+    still.assert_outcomes(failed=1)
+
+
+def test_sentinels_say_whether_a_shift_of_the_suite_is_the_machine(
+    project: ScriptedProject,
+) -> None:
+    project.file(EIGHT)
+    project.script({"*": {"sentinel_ms": 1.0}})
+    project.refresh()
+    project.script({"*": {"step_ms": 10.6, "sentinel_ms": 1.06}})
+
+    slower = project.run()
+    project.script({"*": {"step_ms": 10.6, "sentinel_ms": 1.0}})
+    still = project.run()
+
+    said = "gpuperf: all 8 tests +6.0 %, sentinels "
+    assert f"{said}too: the machine, not the code" in slower.outlines
+    assert f"{said}still: a common cause in code or a dependency" in still.outlines
