@@ -228,7 +228,8 @@ class Assessor:
 
     def _judge(self, climate: Climate, calls: Sequence[Call]) -> TestVerdict:
         key = calls[-1].measurement.test
-        return judge_calls(calls, self._baselines.entries.get(key), climate)
+        entry = self._baselines.entries.get(key)
+        return judge_calls(calls, entry, climate, self._settings.tolerance)
 
     def _verdicts(
         self, cases: Mapping[str, Case], recorded: set[str], judge: Judge

@@ -83,7 +83,11 @@ class InlineSession:
         )
         entries = self._baselines.entries
         verdicts = {
-            key: _screened(judge_calls(by_run, entries.get(key), self._climate))
+            key: _screened(
+                judge_calls(
+                    by_run, entries.get(key), self._climate, self._settings.tolerance
+                )
+            )
             for key, by_run in case.calls.items()
         }
         self._verdicts.extend(verdicts.values())

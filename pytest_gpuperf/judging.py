@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from .judge.budget import resolve
 from .judge.climate import Climate
@@ -31,14 +32,24 @@ from .model.verdict import Outcome
 from .model.verdict import TestVerdict
 
 
+WHOLE: Final = Tolerance()
+"""Of a project that names none."""
+
+
 def judge_calls(
-    calls: Sequence[Call], entry: Entry | None, climate: Climate = ALONE
+    calls: Sequence[Call],
+    entry: Entry | None,
+    climate: Climate = ALONE,
+    project: Tolerance = WHOLE,
 ) -> TestVerdict:
-    """Judge one call of a test by what each run measured of it, oldest first."""
+    """Judge one call of a test by what each run measured of it, oldest first.
+
+    The *project*'s tolerance holds where no mark names one.
+    """
     last = calls[-1]
     runs = [call.measurement for call in calls]
     budget = resolve(last.budgets, last.measurement.environment.hardware)
-    tolerance = _merged(last.tolerances)
+    tolerance = _merged((*last.tolerances, project))
     return judge(last.measurement.test, runs, budget, tolerance, entry, climate)
 
 
@@ -112,10 +123,15 @@ def settle_together(
 def _merged(layers: Sequence[Tolerance]) -> Tolerance:
     """Return one tolerance; the first layer that names a metric decides it."""
     ratios: dict[str, float] = {}
+    floors: dict[str, float] = {}
     for layer in reversed(layers):
+        floors = {n: f for n, f in floors.items() if n not in layer.ratios}
+        floors.update(layer.floors)
         ratios.update(layer.ratios)
     detects = [layer.detect for layer in layers if layer.detect is not None]
-    return Tolerance(ratios=ratios, detect=detects[0] if detects else None)
+    return Tolerance(
+        ratios=ratios, floors=floors, detect=detects[0] if detects else None
+    )
 
 
 def accepted(verdict: TestVerdict) -> TestVerdict:

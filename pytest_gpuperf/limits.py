@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from collections.abc import Mapping
+from typing import Final
 
 from .errors import UsageError
 from .model.budget import Budget
@@ -12,6 +13,10 @@ from .model.budget import Tolerance
 from .model.metric import BUDGET_KEYWORDS
 from .model.metric import Unit
 from .model.metric import limited_by
+
+
+UNIT: Final = {Unit.MS: " ms", Unit.BYTES: " MiB", Unit.COUNT: ""}
+"""How a floor of each unit is written after its number."""
 
 
 def parse_budget(keywords: Mapping[str, object]) -> Budget:
@@ -26,13 +31,24 @@ def parse_budget(keywords: Mapping[str, object]) -> Budget:
 
 def parse_tolerance(keywords: Mapping[str, object]) -> Tolerance:
     """Return the tolerance that a mark's *keywords* say; raise ``UsageError`` if none."""
-    ratios = {name: value for name, value in keywords.items() if name != "detect"}
-    _refuse_unknown("tolerance", ratios, extra="detect")
+    texts = {name: value for name, value in keywords.items() if name != "detect"}
+    _refuse_unknown("tolerance", texts, extra="detect")
+    bounds = {name: _bounds(name, value) for name, value in texts.items()}
     detect = keywords.get("detect")
     return Tolerance(
-        ratios={name: _ratio(name, value) for name, value in ratios.items()},
-        detect=None if detect is None else _ratio("detect", detect),
+        ratios={name: ratio for name, (ratio, _) in bounds.items()},
+        floors={n: floor for n, (_, floor) in bounds.items() if floor is not None},
+        detect=None if detect is None else _detect(detect),
     )
+
+
+def parse_project_tolerance(text: str) -> Tolerance:
+    """Return what *text* says of several keywords: ``ms=5% and 0.1 ms, mem_mb=1%``.
+
+    Raises ``UsageError`` where it says none.
+    """
+    pairs = (item.partition("=") for item in text.split(","))
+    return parse_tolerance({n.strip(): value.strip() for n, _, value in pairs})
 
 
 def _refuse_unknown(mark: str, keywords: Iterable[str], extra: str) -> None:
@@ -76,17 +92,45 @@ def _patterns(on: object) -> tuple[str, ...] | None:
     return tuple(patterns)
 
 
-def _ratio(name: str, value: object) -> float:
-    percent = math.nan
-    if isinstance(value, str) and value.endswith("%"):
-        try:
-            percent = float(value[:-1])
-        except ValueError:
-            percent = math.nan
-    if not 0 <= percent < math.inf:
+def _bounds(name: str, value: object) -> tuple[float, float | None]:
+    """Return a ratio and, where one is named, an absolute floor: ``5% and 0.1 ms``."""
+    relative, named, absolute = str(value).partition(" and ")
+    ratio = _percentage(relative) if isinstance(value, str) else None
+    floor = _amount(absolute, UNIT[limited_by(name)[0].unit]) if named else None
+    if ratio is None or (named and floor is None):
+        unit = UNIT[limited_by(name)[0].unit]
         msg = (
             f"gpuperf.tolerance({name}={value!r}): expected a percentage of at least "
+            f'0 as text, such as "5%" or "5% and 1{unit}"'
+        )
+        raise UsageError(msg)
+    return ratio, floor
+
+
+def _detect(value: object) -> float:
+    ratio = _percentage(value) if isinstance(value, str) else None
+    if ratio is None:
+        msg = (
+            f"gpuperf.tolerance(detect={value!r}): expected a percentage of at least "
             '0 as text, such as "5%"'
         )
         raise UsageError(msg)
-    return percent / 100
+    return ratio
+
+
+def _percentage(text: str) -> float | None:
+    percent = _number(text[:-1]) if text.endswith("%") else None
+    return None if percent is None else percent / 100
+
+
+def _amount(text: str, unit: str) -> float | None:
+    return _number(text[: len(text) - len(unit)]) if text.endswith(unit) else None
+
+
+def _number(text: str) -> float | None:
+    """Read a number of at least 0; ``None`` where it is none."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if 0 <= number < math.inf else None

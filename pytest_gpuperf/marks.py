@@ -54,9 +54,10 @@ def budget(
 
 
 def tolerance(*, detect: str | None = None, **ratios: str) -> pytest.MarkDecorator:
-    """Ignore relative changes against the baseline: ``@gpuperf.tolerance(ms="5%")``.
+    """Ignore changes against the baseline: ``@gpuperf.tolerance(ms="5% and 0.1 ms")``.
 
-    A change up to the tolerance never fails; one of ``detect`` (default: the
+    A change never fails that is within the percentage or within the absolute floor,
+    in the keyword's unit, where one is named; one of ``detect`` (default: the
     tolerance plus 2 %) or more never passes in silence. Raises ``UsageError`` for
     an unknown keyword or a text that is no percentage.
     """

@@ -73,6 +73,18 @@ OPTIONS: Final = (
         metavar="WHAT",
     ),
     Option(
+        name="gpuperf_tolerance",
+        help="changes against the baseline to ignore where no mark names one, by "
+        "budget keyword: ms=5% and 0.1 ms, mem_mb=1%",
+        metavar="CHANGES",
+    ),
+    Option(
+        name="gpuperf_detect",
+        help="slowdown that never passes in silence where no mark names one "
+        "(default: the tolerance plus 2 %)",
+        metavar="PERCENT",
+    ),
+    Option(
         name="gpuperf_baselines",
         help="folder of the baselines, from the rootdir (default: baselines)",
         metavar="FOLDER",
@@ -84,13 +96,14 @@ def register(parser: pytest.Parser) -> None:
     """Declare every option and its ini key."""
     group = parser.getgroup("gpuperf", "GPU performance")
     for option in OPTIONS:
+        shown = option.help.replace("%", "%%")  # argparse formats it
         if option.metavar is None:
             group.addoption(
                 option.flag,
                 dest=option.name,
                 action="store_true",
                 default=None,
-                help=option.help,
+                help=shown,
             )
             parser.addini(option.name, option.help, type="bool", default=None)
         else:
@@ -99,7 +112,7 @@ def register(parser: pytest.Parser) -> None:
                 dest=option.name,
                 default=None,
                 metavar=option.metavar,
-                help=option.help,
+                help=shown,
             )
             parser.addini(option.name, option.help, default=None)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from typing import TypeVar
 import pytest
 
 from .errors import UsageError
+from .limits import parse_project_tolerance
+from .limits import parse_tolerance
+from .model.budget import Tolerance
 from .model.environment import DeviceKind
 from .model.refresh import Refresh
 from .settings import Isolation
@@ -49,12 +53,36 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _tolerance(text: str) -> Tolerance:
+    try:
+        tolerance = parse_project_tolerance(text)
+    except UsageError:
+        tolerance = None
+    if tolerance is None or tolerance.detect is not None:
+        msg = (
+            "expected percentages by budget keyword, such as ms=5%, or ms=5% and "
+            "0.1 ms, mem_mb=1%"
+        )
+        raise ValueError(msg)
+    return tolerance
+
+
+def _detect(text: str) -> float | None:
+    try:
+        return parse_tolerance({"detect": text}).detect
+    except UsageError:
+        msg = "expected a percentage of at least 0, such as 8%"
+        raise ValueError(msg) from None
+
+
 PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "gpuperf_device": _one_of(DeviceKind, unnamed=(DeviceKind.SCRIPTED,)),
     "gpuperf_update": _one_of(Refresh),
     "gpuperf_seconds": _seconds,
     "gpuperf_missing_baseline": _one_of(MissingBaseline),
     "gpuperf_isolation": _one_of(Isolation),
+    "gpuperf_tolerance": _tolerance,
+    "gpuperf_detect": _detect,
     "gpuperf_baselines": Path,
 }
 
@@ -85,6 +113,10 @@ def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
         isolation=value("gpuperf_isolation", Isolation.TEST),
         baselines=config.rootpath / value("gpuperf_baselines", Path("baselines")),
         artefacts=config.rootpath / ".gpuperf",
+        tolerance=replace(
+            value("gpuperf_tolerance", Tolerance()),
+            detect=value("gpuperf_detect", None),
+        ),
         script=environ.get("GPUPERF_SCRIPT"),
     )
     _refuse_inline_refresh(settings)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from dataclasses import field
 from enum import Enum
 from pathlib import Path
 
+from .model.budget import Tolerance
 from .model.environment import DeviceKind
 from .model.refresh import Refresh
 
@@ -29,6 +31,8 @@ class Isolation(Enum):
 class Settings:
     """Options and ini keys of one enabled run. ``device`` is ``None`` for the default.
 
+    ``tolerance`` holds where no mark names one.
+
     ``seconds`` caps what one test may cost; ``artefacts`` is the ignored folder for
     pending baselines, ``baselines`` the committed one.
     """
@@ -42,4 +46,5 @@ class Settings:
     isolation: Isolation
     baselines: Path
     artefacts: Path
+    tolerance: Tolerance = field(default_factory=Tolerance)
     script: str | None = None

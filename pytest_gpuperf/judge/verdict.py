@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace
 from functools import cache
 from statistics import median
 from typing import Final
@@ -111,6 +112,13 @@ class _Case:
     def tolerated(self, metric: Metric) -> float:
         return self.tolerance.ratios.get(metric.budget or "", metric.tolerance)
 
+    def floored(self, metric: Metric) -> Metric:
+        """Give *metric* the floor that its author names for it."""
+        floor = self.tolerance.floors.get(metric.budget or "")
+        return (
+            metric if floor is None else replace(metric, floor=ceiling(metric, floor))
+        )
+
     def noticed(self, metric: Metric) -> float:
         detect = self.tolerance.detect
         if detect is None:
@@ -190,7 +198,7 @@ def _judge_budget(case: _Case, metric: Metric, limit: float) -> Verdict:
 
 
 def _judge_baseline(case: _Case, metric: Metric, stored: Sequence[float]) -> Verdict:
-    tolerance = case.tolerated(metric)
+    tolerance, metric = case.tolerated(metric), case.floored(metric)
     if metric.kind is Kind.EXACT:
         torch = case.changed.get("torch")
         if torch is not None and NOT_RECORDED in torch:

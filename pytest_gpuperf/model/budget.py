@@ -22,7 +22,12 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerance:
-    """Relative changes to ignore by budget keyword, as ratios; ``detect`` is the change that never passes in silence."""
+    """Changes to ignore by budget keyword: those within either of two bounds.
+
+    ``ratios`` are relative, ``floors`` absolute in the keyword's unit. ``detect`` is
+    the slowdown, a ratio, that never passes in silence.
+    """
 
     ratios: Mapping[str, float] = field(default_factory=dict)
+    floors: Mapping[str, float] = field(default_factory=dict)
     detect: float | None = None

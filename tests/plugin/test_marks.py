@@ -7,6 +7,7 @@ from scripted_project import ScriptedProject
 
 import pytest_gpuperf
 from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.limits import parse_tolerance
 from pytest_gpuperf.marks import budgets_of
 from pytest_gpuperf.marks import tolerances_of
 from pytest_gpuperf.model.budget import Budget
@@ -169,8 +170,104 @@ def test_a_wrong_tolerance_is_refused_where_it_is_written(value: object) -> None
 
     assert str(caught.value) == (
         f"gpuperf.tolerance(ms={value!r}): expected a percentage of at least 0 as "
-        'text, such as "5%"'
+        'text, such as "5%" or "5% and 1 ms"'
     )
+
+
+@pytest.mark.parametrize(
+    ("keyword", "text", "example"),
+    [
+        ("ms", "5% and", '"5% and 1 ms"'),
+        ("ms", "5% and 0.1", '"5% and 1 ms"'),
+        ("ms", "5% and 0.1 MiB", '"5% and 1 ms"'),
+        ("ms", "5% and -1 ms", '"5% and 1 ms"'),
+        ("ms", "0.1 ms", '"5% and 1 ms"'),
+        ("mem_mb", "1% and nan MiB", '"5% and 1 MiB"'),
+        ("syncs", "0% and one", '"5% and 1"'),
+    ],
+)
+def test_a_wrong_floor_is_refused_with_the_unit_of_its_keyword(
+    keyword: str, text: str, example: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        pytest_gpuperf.tolerance(**{keyword: text})
+
+    assert str(caught.value) == (
+        f"gpuperf.tolerance({keyword}={text!r}): expected a percentage of at least 0 "
+        f'as text, such as "5%" or {example}'
+    )
+
+
+def test_a_wrong_detect_is_refused() -> None:
+    with pytest.raises(UsageError) as caught:
+        pytest_gpuperf.tolerance(detect="5% and 1 ms")
+
+    assert str(caught.value) == (
+        "gpuperf.tolerance(detect='5% and 1 ms'): expected a percentage of at least 0 "
+        'as text, such as "5%"'
+    )
+
+
+def test_a_floor_is_in_the_unit_of_its_keyword() -> None:
+    keywords = {"ms": "5% and 0.1 ms", "mem_mb": "1% and 2 MiB", "syncs": "0% and 1"}
+
+    assert parse_tolerance({**keywords, "detect": "8%"}) == Tolerance(
+        ratios={"ms": 0.05, "mem_mb": 0.01, "syncs": 0},
+        floors={"ms": 0.1, "mem_mb": 2, "syncs": 1},
+        detect=0.08,
+    )
+
+
+def test_a_change_must_be_above_the_tolerance_and_the_floor(
+    project: ScriptedProject,
+) -> None:
+    project.file(
+        """
+@gpuperf.tolerance(ms="1% and 1 ms", mem_mb="0% and 8 MiB", syncs="0% and 1")
+def test_wide(gpuperf): gpuperf(int)
+@gpuperf.tolerance(ms="1% and 0.1 ms", mem_mb="0% and 1 MiB")
+def test_tight(gpuperf): gpuperf(int)
+"""
+    )
+    project.refresh()
+    project.script({"*": {"step_ms": 10.6, "mem_mb": 104, "syncs": 1}})
+
+    result = project.run()
+
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "REGRESSED step_ms: *",
+            "REGRESSED peak_allocated_bytes: *",
+            "REGRESSED syncs: *",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        ("--gpuperf-tolerance=ms=5%, mem_mb=9%, syncs=0% and 1",),
+        ("-o", "gpuperf_tolerance=ms=1% and 1 ms, mem_mb=9%, syncs=0% and 1"),
+    ],
+)
+def test_a_tolerance_of_the_project_holds_where_no_mark_names_one(
+    project: ScriptedProject, spelled: tuple[str, ...]
+) -> None:
+    project.file(
+        """
+def test_step(gpuperf): gpuperf(int)
+@gpuperf.tolerance(ms="1%")
+def test_own(gpuperf): gpuperf(int)
+"""
+    )
+    project.refresh()
+    project.script({"*": {"step_ms": 10.4, "mem_mb": 104, "syncs": 1}})
+
+    result = project.run(*spelled)
+
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["FAILED test_it.py::test_own*REGRESSED step_ms*"])
 
 
 def test_an_unknown_tolerance_is_refused() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from scripted_project import ScriptedProject
 
+from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.refresh import Refresh
 from pytest_gpuperf.options import OPTIONS
@@ -27,6 +28,12 @@ VALUES = {
         "missing_baseline",
     ),
     "gpuperf_isolation": ("module", Isolation.MODULE, "isolation"),
+    "gpuperf_tolerance": (
+        "ms=5% and 0.1 ms, mem_mb=1%",
+        Tolerance(ratios={"ms": 0.05, "mem_mb": 0.01}, floors={"ms": 0.1}),
+        "tolerance",
+    ),
+    "gpuperf_detect": ("8%", Tolerance(detect=0.08), "tolerance"),
 }
 FLAGS = {"gpuperf_inline": "inline", "gpuperf_strict": "strict"}
 
@@ -45,6 +52,8 @@ def test_the_command_line_is_frozen() -> None:
         "--gpuperf-strict",
         "--gpuperf-missing-baseline",
         "--gpuperf-isolation",
+        "--gpuperf-tolerance",
+        "--gpuperf-detect",
         "--gpuperf-baselines",
     ]
 
@@ -168,6 +177,31 @@ def test_measuring_is_switched_on_by_the_option_or_the_ini_key(
             (
                 "ini key gpuperf_seconds: found 'inf', expected a positive number of "
                 "seconds"
+            ),
+        ),
+        (
+            ["--gpuperf-tolerance=5%"],
+            "",
+            (
+                "--gpuperf-tolerance: found '5%', expected percentages by budget "
+                "keyword, such as ms=5%, or ms=5% and 0.1 ms, mem_mb=1%"
+            ),
+        ),
+        (
+            [],
+            "gpuperf_tolerance = ms=5%, detect=8%",
+            (
+                "ini key gpuperf_tolerance: found 'ms=5%, detect=8%', expected "
+                "percentages by budget keyword, such as ms=5%, or ms=5% and 0.1 ms, "
+                "mem_mb=1%"
+            ),
+        ),
+        (
+            ["--gpuperf-detect=five percent"],
+            "",
+            (
+                "--gpuperf-detect: found 'five percent', expected a percentage of at "
+                "least 0, such as 8%"
             ),
         ),
         (
