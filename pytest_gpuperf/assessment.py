@@ -69,6 +69,7 @@ class Assessment:
     suite: SuiteVerdict | None = None
     refreshed: tuple[Change, ...] = ()
     options: tuple[str, ...] = ()
+    explained: bool = False
 
     @property
     def moved_with_the_environment(self) -> tuple[TestVerdict, ...]:
@@ -153,6 +154,7 @@ class Assessor:
             suite=suite_of(first, entries),
             refreshed=refreshed,
             options=repeated_options(self._settings),
+            explained=self._settings.explain,
         )
 
     def _settle(

@@ -74,6 +74,8 @@ def _fails(verdict: TestVerdict, settings: Settings) -> bool:
         return True
     if settings.strict and Outcome.INCONCLUSIVE in outcomes:
         return True
+    if settings.fail_on_improvement and Outcome.IMPROVED in outcomes:
+        return True
     return _fails_for_missing_baseline(outcomes, settings.missing_baseline)
 
 

@@ -117,6 +117,7 @@ class InlineSession:
             baseline_file=self._baseline_file,
             reports=self._reports,
             verdicts=tuple(self._verdicts),
+            explained=self._settings.explain,
         )
         if self._reports:
             write_summary(terminalreporter, assessment, lost=[])

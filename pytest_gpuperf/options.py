@@ -62,6 +62,14 @@ OPTIONS: Final = (
     ),
     Option(name="gpuperf_strict", help="fail tests whose verdict is inconclusive"),
     Option(
+        name="gpuperf_fail_on_improvement",
+        help="fail tests that became better, so that their baselines are refreshed",
+    ),
+    Option(
+        name="gpuperf_explain",
+        help="say of each verdict which rule decided, with its numbers",
+    ),
+    Option(
         name="gpuperf_missing_baseline",
         help="what a missing baseline does: warn, fail or every-metric "
         "(default: warn, and fail where CI is set)",

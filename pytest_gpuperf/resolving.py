@@ -109,6 +109,8 @@ def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
         seconds=value("gpuperf_seconds", 60.0),
         inline=value("gpuperf_inline", default=False),
         strict=value("gpuperf_strict", default=False),
+        fail_on_improvement=value("gpuperf_fail_on_improvement", default=False),
+        explain=value("gpuperf_explain", default=False),
         missing_baseline=value("gpuperf_missing_baseline", missing),
         isolation=value("gpuperf_isolation", Isolation.TEST),
         baselines=config.rootpath / value("gpuperf_baselines", Path("baselines")),

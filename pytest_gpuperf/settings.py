@@ -46,5 +46,7 @@ class Settings:
     isolation: Isolation
     baselines: Path
     artefacts: Path
+    fail_on_improvement: bool = False
+    explain: bool = False
     tolerance: Tolerance = field(default_factory=Tolerance)
     script: str | None = None

@@ -8,6 +8,7 @@ from typing import Any
 from typing import Final
 
 from .assessment import Assessment
+from .report.explanation import explanation_lines
 from .report.table import Row
 from .report.terminal import Line
 from .report.terminal import Role
@@ -38,6 +39,8 @@ def write_summary(reporter: Any, assessment: Assessment, lost: Sequence[str]) ->
     if reporter.config.get_verbosity() >= 0:
         reporter.write_sep("=", "gpuperf")
         _write(reporter, summary_lines(assessment.verdicts))
+    if assessment.explained:
+        _write(reporter, explanation_lines(assessment.verdicts))
     _write(reporter, _refresh_lines(assessment))
     moved = assessment.moved_with_the_environment
     if moved:

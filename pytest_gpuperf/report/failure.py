@@ -26,7 +26,15 @@ WIDTH: Final = 80
 SCREEN_LINES: Final = 24
 MOST_FINDINGS: Final = 8
 INDENT: Final = 11
-UNDECIDED: Final = frozenset({Outcome.INCONCLUSIVE, Outcome.NO_BASELINE})
+FAILED_BY_SETTING: Final = frozenset(
+    {Outcome.INCONCLUSIVE, Outcome.NO_BASELINE, Outcome.IMPROVED}
+)
+
+ACCEPTED_BY: Final = {
+    frozenset({Outcome.NO_BASELINE}): Refresh.MISSING,
+    frozenset({Outcome.IMPROVED}): Refresh.IMPROVED,
+}
+"""The smallest refresh that takes over what failed; all, for other outcomes."""
 
 
 def failure_text(
@@ -40,7 +48,7 @@ def failure_text(
     """Say what failed, by how much, why, where, and how to accept it.
 
     A test without a failing metric was failed by a setting: then what could not be
-    decided stands in its place. ``source`` is where the test stands. ``options`` are
+    decided, or became better, stands in its place. ``source`` is where the test stands. ``options`` are
     those of this run which the command to accept must repeat.
     """
     failing = _failing(verdict)
@@ -60,7 +68,9 @@ def failure_text(
 
 def _failing(verdict: TestVerdict) -> tuple[Verdict, ...]:
     failing = tuple(v for v in verdict.verdicts if v.outcome.fails)
-    return failing or tuple(v for v in verdict.verdicts if v.outcome in UNDECIDED)
+    return failing or tuple(
+        v for v in verdict.verdicts if v.outcome in FAILED_BY_SETTING
+    )
 
 
 def _verdict_lines(verdict: Verdict) -> tuple[str, ...]:
@@ -189,11 +199,12 @@ def _accept_lines(
     outcomes = {v.outcome for v in failing}
     if not outcomes - {Outcome.OVER_BUDGET}:
         return ()
-    kind = Refresh.MISSING if outcomes == {Outcome.NO_BASELINE} else Refresh.ALL
+    kind = ACCEPTED_BY.get(frozenset(outcomes), Refresh.ALL)
     update = f"--gpuperf-update={kind.value}"
     command = shlex.join(("pytest", "--gpuperf", update, *options, nodeid))
     return (
         *_strict_lines(outcomes),
+        *_better_lines(outcomes),
         *_uncut("baseline", baseline_file),
         *_uncut("record" if kind is Refresh.MISSING else "accept", command),
     )
@@ -204,6 +215,14 @@ def _strict_lines(outcomes: set[Outcome]) -> tuple[str, ...]:
         return ()
     return _labelled(
         "strict", "what cannot be decided fails: run again, or accept the new numbers"
+    )
+
+
+def _better_lines(outcomes: set[Outcome]) -> tuple[str, ...]:
+    if outcomes != {Outcome.IMPROVED}:
+        return ()
+    return _labelled(
+        "strict", "what became better fails: accept it, so that it cannot be lost again"
     )
 
 

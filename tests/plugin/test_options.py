@@ -35,7 +35,12 @@ VALUES = {
     ),
     "gpuperf_detect": ("8%", Tolerance(detect=0.08), "tolerance"),
 }
-FLAGS = {"gpuperf_inline": "inline", "gpuperf_strict": "strict"}
+FLAGS = {
+    "gpuperf_inline": "inline",
+    "gpuperf_strict": "strict",
+    "gpuperf_fail_on_improvement": "fail_on_improvement",
+    "gpuperf_explain": "explain",
+}
 
 
 def settings(pytester: pytest.Pytester, *arguments: str) -> Settings:
@@ -50,6 +55,8 @@ def test_the_command_line_is_frozen() -> None:
         "--gpuperf-seconds",
         "--gpuperf-inline",
         "--gpuperf-strict",
+        "--gpuperf-fail-on-improvement",
+        "--gpuperf-explain",
         "--gpuperf-missing-baseline",
         "--gpuperf-isolation",
         "--gpuperf-tolerance",

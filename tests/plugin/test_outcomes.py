@@ -326,3 +326,48 @@ def test_sentinels_say_whether_a_shift_of_the_suite_is_the_machine(
     said = "gpuperf: all 8 tests +6.0 %, sentinels "
     assert f"{said}too: the machine, not the code" in slower.outlines
     assert f"{said}still: a common cause in code or a dependency" in still.outlines
+
+
+@pytest.mark.parametrize("better", [{"step_ms": 8.0}, {"mem_mb": 50}])
+def test_an_improvement_fails_where_that_is_asked_for(
+    project: ScriptedProject, better: dict[str, float]
+) -> None:
+    project.file(STEP)
+    project.refresh()
+    project.script({"*": better})
+
+    lenient = project.run("--gpuperf-strict")
+    asked = project.run("--gpuperf-fail-on-improvement")
+
+    lenient.assert_outcomes(passed=1)
+    asked.assert_outcomes(failed=1)
+    asked.stdout.fnmatch_lines(
+        [
+            "IMPROVED *: *",
+            "  strict   what became better fails: accept it, so that it cannot be lost again",
+            "*pytest --gpuperf --gpuperf-update=improved --gpuperf-device=scripted test_it*",
+        ]
+    )
+
+
+def test_every_verdict_is_explained_where_that_is_asked_for(
+    project: ScriptedProject,
+) -> None:
+    project.file("@gpuperf.budget(ms=20)\n" + STEP)
+    project.refresh()
+
+    silent = project.run()
+    explained = project.run("--gpuperf-explain")
+
+    silent.stdout.no_fnmatch_line("*upper 95 % bound*")
+    start = explained.outlines.index("test_it.py::test_step")
+    assert explained.outlines[start + 1 : start + 9] == [
+        "    step_ms PASS: the mean of the runs was held against the ceiling; -50.0 % (95",
+        "        %: -50.2 % to -49.8 %), 1 fresh run, 8 stored, p = 1 of an excess by",
+        "        chance, smallest detectable change 0.8 %",
+        "    step_ms PASS: the upper 95 % bound of the slowdown lies below detect; +0.0 %",
+        "        (95 %: -0.5 % to +0.5 %), tolerance 1.0 %, detect 3.0 %, 1 fresh run, 8",
+        "        stored, smallest detectable change 1.8 %",
+        "    peak_allocated_bytes PASS: 100 MiB against 100 MiB stored",
+        "    syncs PASS: 0 against 0 stored",
+    ]

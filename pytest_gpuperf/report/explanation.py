@@ -1,0 +1,102 @@
+"""Which rule decided each metric, in words and with its numbers."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Final
+
+from ..model.evidence import Evidence
+from ..model.evidence import Rule
+from ..model.verdict import Outcome
+from ..model.verdict import TestVerdict
+from ..model.verdict import Verdict
+from .terminal import Line
+from .terminal import Role
+
+
+WIDTH: Final = 80
+INDENT: Final = "    "
+
+RULES: Final = {
+    Rule.UPPER_BOUND: "the upper 95 % bound of the slowdown lies below detect",
+    Rule.T_AND_RANK: "the t test and the rank test both prove more than the tolerance",
+    Rule.BUDGET: "the mean of the runs was held against the ceiling",
+    Rule.MORE_RUNS: "more runs could have decided, and were not made",
+    Rule.TOO_FEW_STORED: "the baseline has too few runs to blame anybody",
+    Rule.DIRTY: "too few runs were undisturbed",
+    Rule.SUITE_SHIFT: "without what all tests of this run share nothing is proven",
+    Rule.ENVIRONMENT: "without what the sentinels show nothing is proven",
+    Rule.NOISE: "no change is proven, and one of detect is not ruled out",
+    Rule.HOLM: "proven for one test alone, not among all tests of this run",
+}
+"""What each rule found."""
+
+
+def explanation_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
+    """Say of each test, under its name, what decided each of its metrics."""
+    return tuple(
+        line
+        for test in verdicts
+        for line in (
+            Line(text=test.test, role=Role.HEADER),
+            *(
+                Line(text=text, role=Role.PLAIN)
+                for verdict in test.verdicts
+                for text in _wrapped(_sentence(verdict))
+            ),
+        )
+    )
+
+
+def _sentence(verdict: Verdict) -> str:
+    head = f"{verdict.metric} {verdict.outcome.value.upper()}: "
+    if verdict.evidence is None:
+        return head + (verdict.because or "nothing to judge it by")
+    numbers = ", ".join(_numbers(verdict, verdict.evidence))
+    # The judge's own sentence repeats the numbers, but for what it could not decide.
+    doubt = verdict.outcome is Outcome.INCONCLUSIVE
+    because = f"; {verdict.because}" if doubt else ""
+    return f"{head}{RULES[verdict.evidence.rule]}; {numbers}{because}"
+
+
+def _numbers(verdict: Verdict, evidence: Evidence) -> Iterator[str]:
+    low, high = _signed(evidence.low), _signed(evidence.high)
+    yield f"{_signed(evidence.estimate)} (95 %: {low} to {high})"
+    if verdict.baseline is not None:
+        yield f"tolerance {_plain(evidence.tolerance)}"
+        yield f"detect {_plain(evidence.detect)}"
+    yield f"{_counted(evidence.runs, 'fresh run')}, {evidence.stored_runs} stored"
+    if evidence.p_regressed is not None:
+        what = "an excess" if verdict.baseline is None else "a slowdown"
+        yield f"p = {evidence.p_regressed:.1g} of {what} by chance"
+    if evidence.p_improved is not None:
+        yield f"p = {evidence.p_improved:.1g} of a speed-up by chance"
+    if evidence.discount:
+        pace = "slower" if evidence.discount > 0 else "faster"
+        yield f"the machine looks {_plain(abs(evidence.discount))} {pace}"
+    yield f"smallest detectable change {_plain(evidence.smallest_detectable)}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _signed(ratio: float) -> str:
+    return f"{100 * ratio:+.1f} %"
+
+
+def _plain(ratio: float) -> str:
+    return f"{100 * ratio:.1f} %"
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        width=WIDTH,
+        initial_indent=INDENT,
+        subsequent_indent=2 * INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

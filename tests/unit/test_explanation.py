@@ -1,0 +1,97 @@
+"""Which rule decided, in words and with its numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pytest_gpuperf.model.evidence import Evidence
+from pytest_gpuperf.model.evidence import Rule
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import TestVerdict
+from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.report.explanation import RULES
+from pytest_gpuperf.report.explanation import explanation_lines
+from pytest_gpuperf.report.terminal import Line
+from pytest_gpuperf.report.terminal import Role
+
+
+EVIDENCE = Evidence(
+    estimate=0.06,
+    low=0.05,
+    high=0.07,
+    tolerance=0.01,
+    detect=0.03,
+    runs=5,
+    stored_runs=8,
+    smallest_detectable=0.021,
+    discount=0.004,
+    p_regressed=0.00002,
+    p_improved=1.0,
+    rule=Rule.T_AND_RANK,
+)
+SLOWER = Verdict(
+    metric="step_ms",
+    outcome=Outcome.REGRESSED,
+    because="so it is",
+    baseline=10.0,
+    evidence=EVIDENCE,
+)
+
+
+def explained(*verdicts: Verdict) -> list[str]:
+    lines = explanation_lines([TestVerdict(test="t", verdicts=verdicts)])
+
+    assert lines[0] == Line(text="t", role=Role.HEADER)
+    return [line.text for line in lines[1:]]
+
+
+def test_a_time_is_explained_by_its_rule_and_all_its_numbers() -> None:
+    assert explained(SLOWER) == [
+        "    step_ms REGRESSED: the t test and the rank test both prove more than the",
+        "        tolerance; +6.0 % (95 %: +5.0 % to +7.0 %), tolerance 1.0 %, detect 3.0",
+        "        %, 5 fresh runs, 8 stored, p = 2e-05 of a slowdown by chance, p = 1 of a",
+        "        speed-up by chance, the machine looks 0.4 % slower, smallest detectable",
+        "        change 2.1 %",
+    ]
+
+
+def test_a_budget_has_no_tolerance_and_what_is_not_known_is_left_out() -> None:
+    evidence = replace(
+        EVIDENCE,
+        runs=1,
+        discount=-0.01,
+        p_regressed=None,
+        p_improved=None,
+        rule=Rule.BUDGET,
+    )
+    budget = replace(SLOWER, outcome=Outcome.PASS, baseline=None, evidence=evidence)
+
+    assert explained(budget) == [
+        "    step_ms PASS: the mean of the runs was held against the ceiling; +6.0 % (95",
+        "        %: +5.0 % to +7.0 %), 1 fresh run, 8 stored, the machine looks 1.0 %",
+        "        faster, smallest detectable change 2.1 %",
+    ]
+
+
+def test_what_could_not_be_decided_keeps_the_reason_of_the_judge() -> None:
+    open_verdict = replace(
+        SLOWER,
+        outcome=Outcome.INCONCLUSIVE,
+        because="dirty: hot",
+        evidence=replace(EVIDENCE, rule=Rule.DIRTY),
+    )
+
+    assert explained(open_verdict)[-1].endswith("change 2.1 %; dirty: hot")
+
+
+def test_an_exact_metric_is_explained_by_its_reason() -> None:
+    count = Verdict(metric="syncs", outcome=Outcome.PASS, because="0 against 0 stored")
+
+    assert explained(count) == ["    syncs PASS: 0 against 0 stored"]
+
+
+@pytest.mark.parametrize("rule", Rule)
+def test_every_rule_has_its_words(rule: Rule) -> None:
+    assert RULES[rule]
