@@ -23,6 +23,7 @@ SHAPES: Final = (
     (r"\S*?\w+\.py:\d+ in \w+", "LINE"),
     (r"live_peak_bytes|peak_allocated_bytes", "MEMORY"),
     (r"\b(?:cpu|scripted)\b", "DEVICE"),
+    (r"\bp = \d[\d.]*(?:e-\d+)?", "p = #"),
     (r"[-+]?\d[\d.]* ?(?:ns|us|ms|s|B|KiB|MiB|GiB|%)(?!\w)", "#"),
 )
 """What differs between a real device and the scripted one, and between two runs."""
