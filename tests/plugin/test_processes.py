@@ -58,7 +58,13 @@ def started(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        preexec_fn=hear_ctrl_c,  # noqa: PLW1509 - this process has no threads
     )
+
+
+def hear_ctrl_c() -> None:
+    """Undo what a shell does to a background job, where tests may well run."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def output_after(process: subprocess.Popen[str], number: signal.Signals) -> str:
