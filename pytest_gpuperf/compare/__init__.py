@@ -1,0 +1,1 @@
+"""A against B on the same machine, interleaved."""

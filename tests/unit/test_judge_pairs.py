@@ -1,0 +1,224 @@
+"""Pairs of processes: each pair is one number, their spread is the only one assumed."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from math import exp
+from math import inf
+from math import log1p
+from math import nan
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.errors import RunError
+from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.judge.pairs import judge_pairs
+from pytest_gpuperf.judge.pairs import pair_rule
+from pytest_gpuperf.judge.ruling import Decision
+from pytest_gpuperf.judge.ruling import in_words
+from pytest_gpuperf.model.comparison import Answer
+
+
+RULE = pair_rule(0.01, 0.03)
+
+MIRRORED = {Answer.SLOWER: Answer.FASTER, Answer.FASTER: Answer.SLOWER}
+
+
+def test_three_pairs_that_agree_on_five_percent_are_enough() -> None:
+    ruling = judge_pairs([0.048, 0.049, 0.050], RULE)
+
+    assert ruling.answer is Answer.SLOWER
+    assert ruling.decision.p_value == pytest.approx(3.27e-4, rel=0.01)
+    assert in_words(ruling, RULE) == (
+        "after is slower by more than 1 %: time +5.0 %, 95 % interval +4.6 % to "
+        "+5.5 %; t-test over 3 pairs of processes, p = 0.0003"
+    )
+
+
+def test_three_pairs_that_agree_on_nothing_changed_are_the_same() -> None:
+    ruling = judge_pairs([-0.002, 0.001, 0.002], RULE)
+
+    assert ruling.answer is Answer.SAME
+    assert in_words(ruling, RULE) == (
+        "a change of 3 % or more is ruled out: time +0.0 %, 95 % interval -0.5 % to "
+        "+0.6 %; t-test over 3 pairs of processes"
+    )
+
+
+def test_processes_with_luck_of_their_own_are_never_blamed() -> None:
+    differences = [0.15, -0.04, 0.12, 0.09, 0.02, 0.13, -0.01, 0.1]
+
+    answers = [judge_pairs(differences[:n], RULE).answer for n in range(1, 9)]
+    ruling = judge_pairs(differences, RULE)
+
+    assert answers == [Answer.MORE] * 7 + [Answer.INCONCLUSIVE]
+    assert in_words(ruling, RULE) == (
+        "neither at most 1 % nor 3 % or more is ruled out: time +7.3 %, 95 % interval "
+        "+1.1 % to +13.8 %; t-test over 8 pairs of processes; the smallest slowdown "
+        "these could have shown is 14.7 %"
+    )
+
+
+def test_the_looks_are_after_three_five_and_eight_pairs() -> None:
+    answers = [judge_pairs([0.2] * n, RULE).answer for n in range(1, 10)]
+
+    assert [n for n, answer in enumerate(answers, 1) if answer is Answer.SLOWER] == [
+        3,
+        5,
+        8,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("differences", "answer", "words"),
+    [
+        (
+            [0.5],
+            Answer.INCONCLUSIVE,
+            (
+                "neither at most 1 % nor 3 % or more is ruled out: time +64.9 %, too "
+                "few for an interval; t-test over 1 pair of processes, too few to blame"
+            ),
+        ),
+        (
+            [0.5, 0.5],
+            Answer.SLOWER,
+            (
+                "after is slower by more than 1 %: time +64.9 %, 95 % interval "
+                "+62.8 % to +67.0 %; t-test over 2 pairs of processes, p = 0.0006"
+            ),
+        ),
+        (
+            [0.02, 0.05],
+            Answer.INCONCLUSIVE,
+            (
+                "neither at most 1 % nor 3 % or more is ruled out: time +3.6 %, 95 % "
+                "interval -14.4 % to +25.3 %; t-test over 2 pairs of processes; the "
+                "smallest slowdown these could have shown is 331.2 %"
+            ),
+        ),
+    ],
+)
+def test_the_last_pair_there_is_ends_it(
+    differences: list[float], answer: Answer, words: str
+) -> None:
+    ruling = judge_pairs(differences, RULE, last=True)
+
+    assert ruling.answer is answer
+    assert in_words(ruling, RULE) == words
+
+
+def test_three_equal_pairs_are_given_a_spread() -> None:
+    ruling = judge_pairs([0.0, 0.0, 0.0], RULE)
+
+    assert ruling.answer is Answer.SAME
+    assert ruling.high == -ruling.low == pytest.approx(0.0043, abs=1e-4)
+
+
+@pytest.mark.parametrize("bad", [nan, inf, -inf])
+def test_a_difference_that_is_no_number_is_refused(bad: float) -> None:
+    with pytest.raises(RunError) as refused:
+        judge_pairs([0.0, bad], RULE)
+
+    assert str(refused.value) == (
+        f"pair 2 of 2: expected the logarithm of a ratio of times, found {bad}; a time "
+        "that is zero, negative or no number cannot be compared"
+    )
+
+
+def test_no_pairs_are_refused() -> None:
+    with pytest.raises(RunError) as refused:
+        judge_pairs([], RULE)
+
+    assert str(refused.value) == (
+        "nothing to compare: expected at least one pair of processes, found none"
+    )
+
+
+def test_a_limit_below_the_tolerance_is_refused() -> None:
+    with pytest.raises(UsageError) as refused:
+        pair_rule(0.05, 0.03)
+
+    assert str(refused.value) == (
+        "detect=0.03: expected a ratio above the tolerance, 0.05"
+    )
+
+
+DIFFERENCES = st.lists(st.floats(-0.2, 0.2), min_size=2, max_size=8)
+
+
+@given(differences=DIFFERENCES)
+def test_swapping_the_roles_mirrors_the_verdict(differences: list[float]) -> None:
+    there = judge_pairs(differences, RULE, last=True)
+    back = judge_pairs([-d for d in differences], RULE, last=True)
+
+    mirrored = MIRRORED.get(there.answer, there.answer)
+    assert back.decision == Decision(answer=mirrored, p_value=there.decision.p_value)
+    assert (back.low, back.high) == (-there.high, -there.low)
+
+
+@given(differences=DIFFERENCES, slowdown=st.floats(0, 0.2))
+def test_slowing_after_neither_clears_nor_praises_it(
+    differences: list[float], slowdown: float
+) -> None:
+    first = judge_pairs(differences, RULE, last=True).answer
+    slowed = judge_pairs([d + slowdown for d in differences], RULE, last=True).answer
+
+    assert (first is Answer.SLOWER) <= (slowed is Answer.SLOWER)
+    assert (slowed is Answer.FASTER) <= (first is Answer.FASTER)
+
+
+def test_the_interval_is_that_of_scipy() -> None:
+    scipy_stats = pytest.importorskip("scipy.stats")
+    differences = [0.01, 0.03, -0.02, 0.04, 0.05]
+
+    ruling = judge_pairs(differences, RULE, last=True)
+    expected = scipy_stats.ttest_1samp(differences, 0.0).confidence_interval(0.95)
+
+    assert (ruling.low, ruling.high) == pytest.approx(tuple(expected), rel=1e-9)
+
+
+def simulated(slowdown: float, sigma: float, sessions: int = 1000) -> Counter[Answer]:
+    """Verdicts on pairs with now and then a wilder one."""
+    noise = random.Random(1)  # noqa: S311 - noise, no secret
+    answers: Counter[Answer] = Counter()
+    for _ in range(sessions):
+        differences: list[float] = []
+        answer = Answer.MORE
+        while answer is Answer.MORE:
+            wild = noise.gauss(0, 5 * sigma) if noise.random() < 0.02 else 0.0
+            differences.append(log1p(slowdown) + noise.gauss(0, sigma) + wild)
+            answer = judge_pairs(differences, RULE).answer
+        answers[answer] += 1
+    return answers
+
+
+@pytest.mark.parametrize("sigma", [0.0017, 0.004, 0.01, 0.03, 0.15])
+def test_unchanged_sessions_are_blamed_as_seldom_as_was_promised(sigma: float) -> None:
+    answers = simulated(0.0, sigma)
+
+    most = 0 if sigma < RULE.tolerance else RULE.alpha * answers.total()
+    assert answers[Answer.SLOWER] <= most
+    assert answers[Answer.FASTER] <= most
+
+
+@pytest.mark.parametrize(
+    ("sigma", "slowdown", "least"),
+    [(0.0017, 0.03, 0.99), (0.004, 0.03, 0.97), (0.01, 0.03, 0.77), (0.01, 0.05, 0.97)],
+)
+def test_a_slowdown_is_found_as_often_as_its_noise_allows(
+    sigma: float, slowdown: float, least: float
+) -> None:
+    answers = simulated(slowdown, sigma)
+
+    assert answers[Answer.SLOWER] / answers.total() >= least
+
+
+def test_what_a_pair_means_is_time_after_over_time_before() -> None:
+    ruling = judge_pairs([log1p(-0.2)] * 3, RULE)
+
+    assert ruling.answer is Answer.FASTER
+    assert exp(ruling.change) == pytest.approx(0.8)
