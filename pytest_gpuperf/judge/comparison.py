@@ -142,7 +142,7 @@ class Comparison:
 
     @property
     def may_pass(self) -> bool:
-        """Whether the runs that remain may yet rule a slowdown of ``detect`` out.
+        """Whether the runs that remain promise to rule a slowdown of ``detect`` out.
 
         A machine that was slow may be its old self again in the next run.
         """
@@ -151,8 +151,8 @@ class Comparison:
             return coming > 0
         bound = self.limits.noticed - _margin(self.reference, len(self.used) + coming)
         feared = [change.feared for change in self.used]
-        best = min(change.proven for change in self.used)
-        return self.reference.spread.may_reach(bound, feared, coming, best)
+        proven = [change.proven for change in self.used]
+        return self.reference.spread.promises(bound, feared, coming, proven)
 
     @property
     def may_regress(self) -> bool:

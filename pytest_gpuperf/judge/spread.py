@@ -40,8 +40,8 @@ ASSUMED_NU: Final = 10.0
 POWER: Final = 1.2816
 """Normal quantile of the 90 % with which a smallest detectable change is seen."""
 
-_HOPE: Final = 3.0
-"""Standard deviations by which the runs to come may beat the fastest one seen."""
+_WORTH: Final = 1.2816
+"""Normal quantile of the chance of 1 in 10 for which more runs are made."""
 
 _MOST_LOG: Final = 300.0
 
@@ -81,16 +81,21 @@ class Spread:
         """Return Student's quantile that is exceeded with probability *risk*."""
         return t_isf(risk, self.nu)
 
-    def may_reach(
-        self, bound: float, seen: Sequence[float], coming: int, best: float
+    def promises(
+        self, bound: float, seen: Sequence[float], coming: int, honest: Sequence[float]
     ) -> bool:
-        """Whether *coming* runs may yet bring the mean of all down to *bound*.
+        """Whether *coming* runs are worth their time: they may bring the mean to *bound*.
 
-        They may not where their own mean would have to lie three standard deviations
-        below *best*, the fastest of the *seen* runs.
+        They are where one of ten such tests would get there. What is *honest* of the
+        runs so far tells what to expect: a normal prior of mean 0 on what the session
+        has in common, normal runs around that.
         """
         needed = (bound * (len(seen) + coming) - fsum(seen)) / coming
-        return needed >= best - _HOPE * self.sigma
+        runs = len(honest)
+        weight = runs * SHARED / (runs * SHARED + 1 - SHARED)
+        expected = weight * fsum(honest) / runs
+        variance = (1 - weight) * SHARED + (1 - SHARED) / coming
+        return needed >= expected - _WORTH * self.sigma * sqrt(variance)
 
 
 def scatter(logs: Sequence[float]) -> float:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
 from functools import partial
+from math import fsum
 from math import log
 from typing import Final
 
@@ -43,6 +44,9 @@ from .student import t_sf
 
 LOOKS: Final = (2, 3, 5)
 """Numbers of runs after which a time may be called over."""
+
+HOPE: Final = 3.0
+"""Standard deviations by which the runs to come may beat the fastest one seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +87,8 @@ class Excess:
         if looks and min(self.runs) > 0:
             return True
         bound = -self.spread.quantile(PASS_RISK) * self.spread.error(total)
-        return self.spread.may_reach(bound, self.runs, coming, min(self.runs))
+        needed = (bound * total - fsum(self.runs)) / coming
+        return needed >= min(self.runs) - HOPE * self.spread.sigma
 
 
 def judge_time_budget(  # noqa: PLR0913  keywords, each a number of its own
