@@ -33,10 +33,14 @@ IN_CI = {"GPUPERF_ALLOW_CI_UPDATE": "1"} if os.environ.get("CI") else {}
 
 @dataclass(frozen=True)
 class Fault:
-    """A plausible change to an example, and what has to fail for it."""
+    """A plausible change to an example, and what has to fail for it.
+
+    A time proves nothing on a busy machine; a metric in ``or_for`` does on any.
+    """
 
     test: str
     metric: str
+    or_for: tuple[str, ...]
     file: str
     reason: str
     edits: dict[str, str]
@@ -46,6 +50,7 @@ FAULTS = (
     Fault(
         test="test_loop_that_keeps_its_loss_on_the_device",
         metric="syncs",
+        or_for=(),
         file="test_cifar_loop.py",
         reason="Somebody wants the loss as a number.",
         edits={"training.step().detach()": "training.step().item()"},
@@ -53,12 +58,10 @@ FAULTS = (
     Fault(
         test="test_loop_with_its_loader",
         metric="step_ms",
+        or_for=("live_peak_bytes",),
         file="test_mnist_loop.py",
-        reason="Somebody turns the images when they are loaded, one by one.",
-        edits={
-            "= turned(torch.rand(count, 1, 28, 28))": "= torch.rand(count, 1, 28, 28)",
-            "normal(self.images[index])": "normal(turned(self.images[index][None])[0])",
-        },
+        reason="A bracket slips: for each image, all images are normalised.",
+        edits={"normal(self.images[index])": "normal(self.images)[index]"},
     ),
 )
 
@@ -146,6 +149,15 @@ class Results:
     def of(self, fault):
         return self.outcomes[fault.test].get(fault.metric, set())
 
+    def caught(self, fault):
+        """Whether its metric failed, or could not be decided and another one did."""
+        metrics = [fault.metric]
+        if "inconclusive" in self.of(fault):
+            metrics += fault.or_for
+        known = self.outcomes[fault.test]
+        found = set().union(*(known.get(metric, set()) for metric in metrics))
+        return bool(found & {"regressed", "over budget"})
+
 
 def gate(folder):
     run(folder, GATE, allowed={0, 1})
@@ -184,7 +196,7 @@ def require(results, *, faults):
         msg = f"expected {named(wanted)} to fail, found {named(results.failed)}"
         raise UnexpectedError(msg)
     for fault in faults:
-        if not results.of(fault) & {"regressed", "over budget"}:
+        if not results.caught(fault):
             found = " and ".join(sorted(results.of(fault))) or "no verdict"
             msg = f"expected {fault.test} to fail for {fault.metric}, found {found}"
             raise UnexpectedError(msg)

@@ -107,8 +107,7 @@ def test_each_fault_can_be_planted_and_names_a_test(
     added = [line for line in capsys.readouterr().out.splitlines() if line[:2] == "+ "]
     assert added == [
         "+        epoch_loss += training.step().item()",
-        "+        self.images = torch.rand(count, 1, 28, 28)",
-        "+        return normal(turned(self.images[index][None])[0]), self.labels[index]",
+        "+        return normal(self.images)[index], self.labels[index]",
     ]
     sources = "".join(path.read_text() for path in tmp_path.glob("test_*.py"))
     assert all(f"def {fault.test}(" in sources for fault in demo.FAULTS)
@@ -174,8 +173,21 @@ BLAMED: Final = {SYNC: {"syncs": {"regressed"}}, SLOW: {"step_ms": {"regressed"}
 UNDECIDED: Final = {**BLAMED, SLOW: {"step_ms": {"inconclusive"}}}
 
 
-def test_exactly_the_planted_failures_are_as_it_should_be(demo: ModuleType) -> None:
-    results = demo.Results(failed={SYNC, SLOW}, outcomes=BLAMED)
+FOR_ITS_MEMORY: Final = {
+    **BLAMED,
+    SLOW: {"step_ms": {"inconclusive"}, "live_peak_bytes": {"regressed"}},
+}
+PASSED_ITS_TIME: Final = {
+    **BLAMED,
+    SLOW: {"step_ms": {"pass"}, "live_peak_bytes": {"regressed"}},
+}
+
+
+@pytest.mark.parametrize("outcomes", [BLAMED, FOR_ITS_MEMORY], ids=["time", "memory"])
+def test_exactly_the_planted_failures_are_as_it_should_be(
+    demo: ModuleType, outcomes: Mapping[str, Mapping[str, set[str]]]
+) -> None:
+    results = demo.Results(failed={SYNC, SLOW}, outcomes=outcomes)
 
     assert demo.require(results, faults=demo.FAULTS) is None
 
@@ -194,6 +206,11 @@ def test_exactly_the_planted_failures_are_as_it_should_be(demo: ModuleType) -> N
             {SYNC, SLOW},
             UNDECIDED,
             f"expected {SLOW} to fail for step_ms, found inconclusive",
+        ),
+        (
+            {SYNC, SLOW},
+            PASSED_ITS_TIME,
+            f"expected {SLOW} to fail for step_ms, found pass",
         ),
         (
             {SYNC, SLOW},
