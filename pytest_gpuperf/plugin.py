@@ -5,7 +5,6 @@ Every pytest run where it is installed imports it, so it imports the rest when a
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from . import marks
 from . import options
 from .errors import GpuperfError
+from .refusal import MarkInspector
 
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for mark in marks.REGISTERED:
         config.addinivalue_line("markers", mark)
+    config.pluginmanager.register(MarkInspector(), "gpuperf-marks")
     if options.is_enabled(config):
         _enable(config)
 
@@ -61,25 +62,6 @@ def _enabled_plugin(config: pytest.Config, settings: Settings) -> object:
     from .session import GpuperfSession
 
     return GpuperfSession(config, settings)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_pycollect_makeitem(
-    collector: pytest.Collector,
-) -> Generator[None, object, object]:
-    made = yield
-    for item in made if isinstance(made, list) else [made]:
-        if isinstance(item, pytest.Item):
-            _refuse_wrong_marks(collector, item)
-    return made
-
-
-def _refuse_wrong_marks(collector: pytest.Collector, item: pytest.Item) -> None:
-    try:
-        marks.check(item)
-    except GpuperfError as error:
-        msg = f"{item.nodeid}: {error}"
-        raise collector.CollectError(msg) from None
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

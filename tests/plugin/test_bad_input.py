@@ -518,7 +518,7 @@ def test_a_wrong_mark_is_refused_at_collection_however_it_was_made(
 
     result = project.pytester.runpytest_inprocess(*arguments)
 
-    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.assert_outcomes(errors=1)
     at = result.outlines.index(f"test_it.py::test_step: {message}")
     assert result.outlines[at - 1].strip("_ ") == "ERROR collecting test_it.py"
@@ -532,7 +532,7 @@ def test_a_wrong_budget_is_a_collection_error_at_its_line(
 
     result = project.run()
 
-    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
     at = result.outlines.index("test_it.py:3: in <module>")
     assert result.outlines[at + 1].strip() == "@gpuperf.budget(foo=1)"
     underline = "^" in result.outlines[at + 2]
@@ -550,11 +550,21 @@ def test_with_workers_a_wrong_mark_is_a_collection_error_too(
 
     result = project.pytester.runpytest_subprocess("-p", "xdist", "-n2")
 
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert (
         f"test_it.py::test_step: gpuperf.budget() does not know foo; it knows {KNOWN}, "
         "on"
     ) in result.outlines
+
+
+def test_an_error_at_collection_that_is_not_ours_keeps_its_exit_status(
+    project: ScriptedProject,
+) -> None:
+    project.file(f"import no_such_module\n{STEP}")
+
+    result = project.run()
+
+    assert result.ret == pytest.ExitCode.INTERRUPTED
 
 
 def test_a_step_that_never_becomes_steady_is_undecided_and_says_so(
