@@ -26,6 +26,9 @@ MOST_FRESH_RUNS: Final = 8
 RUNS_DESPITE_CAP: Final = 2
 """Runs a test may have whatever they cost: an exact metric is confirmed by a second."""
 
+MOST_STORED_RUNS: Final = 2 * FULL_RUNS
+"""Runs after which a refresh no longer makes up for disturbed ones."""
+
 Group = tuple[str, ...]
 """Tests that share one fresh process."""
 
@@ -63,6 +66,14 @@ class Case:
     @property
     def measurements(self) -> Mapping[str, tuple[Measurement, ...]]:
         return {k: tuple(c.measurement for c in v) for k, v in self.calls.items()}
+
+    @property
+    def clean_runs(self) -> int:
+        """Runs in which nothing disturbed any call."""
+        return sum(
+            not any(call.measurement.dirty for call in result.calls)
+            for result in self.results
+        )
 
     @property
     def seconds(self) -> float:
@@ -114,12 +125,19 @@ def _wants_more(case: Case, judge: Judge, seconds: float) -> bool:
 def complete(
     groups: Sequence[Group], run: Run, cases: Mapping[str, Case], selected: set[str]
 ) -> None:
-    """Give the groups with a *selected* test the runs that a baseline is made of."""
+    """Give the groups with a *selected* test the runs that a baseline is made of.
+
+    Disturbed runs are made up for: a baseline that holds them can blame nothing.
+    """
     wanted = [group for group in groups if selected.intersection(group)]
-    for number in range(1, FULL_RUNS):
+    for number in range(1, MOST_STORED_RUNS):
         for group in wanted:
-            if any(len(cases[test].results) <= number for test in group):
+            if any(_is_short(cases[test], number) for test in group):
                 _run_group(group, number, run, cases)
+
+
+def _is_short(case: Case, number: int) -> bool:
+    return len(case.results) <= number and case.clean_runs < FULL_RUNS
 
 
 def _run_group(group: Group, number: int, run: Run, cases: Mapping[str, Case]) -> None:

@@ -33,6 +33,7 @@ class Runs:
         self.done: list[tuple[tuple[str, ...], int]] = []
         self.endings: dict[tuple[str, int], Ending] = {}
         self.lost: set[str] = set()
+        self.disturbed: set[tuple[str, int]] = set()
         self._seconds = seconds
 
     def __call__(self, group: tuple[str, ...], number: int) -> Sequence[TestResult]:
@@ -40,7 +41,10 @@ class Runs:
         return [self._result(t, number) for t in group if t not in self.lost]
 
     def _result(self, test: str, number: int) -> TestResult:
-        call = Call(measurement=Measurement(test=test, environment=ENVIRONMENT))
+        dirty = ("hot",) if (test, number) in self.disturbed else ()
+        call = Call(
+            measurement=Measurement(test=test, environment=ENVIRONMENT, dirty=dirty)
+        )
         ending = self.endings.get((test, number), Ending.PASSED)
         return TestResult(
             test=test, ending=ending, calls=(call,), seconds=self._seconds
@@ -156,6 +160,26 @@ def test_a_refresh_gives_selected_tests_eight_runs_in_turn() -> None:
 
     assert [len(cases[test].results) for test in "abc"] == [8, 1, 8]
     assert [group for group, _ in runs.done[3:7]] == [("a",), ("c",), ("a",), ("c",)]
+
+
+def test_a_refresh_makes_up_for_disturbed_runs() -> None:
+    runs = Runs()
+    runs.disturbed = {("a", 0), ("a", 3), ("b", 7)}
+
+    cases = screen([("a",), ("b",)], runs)
+    complete([("a",), ("b",)], runs, cases, {"a", "b"})
+
+    assert [len(cases[test].results) for test in "ab"] == [10, 9]
+
+
+def test_a_refresh_on_a_machine_that_is_always_disturbed_comes_to_an_end() -> None:
+    runs = Runs()
+    runs.disturbed = {("a", number) for number in range(100)}
+
+    cases = screen([("a",)], runs)
+    complete([("a",)], runs, cases, {"a"})
+
+    assert len(cases["a"].results) == 16
 
 
 def test_a_verdict_cut_short_is_inconclusive_and_says_why() -> None:
