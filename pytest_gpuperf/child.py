@@ -10,6 +10,7 @@ import time
 from collections.abc import Generator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from typing import Final
 
@@ -102,32 +103,37 @@ class MeasuringProcess:
         report = yield
         # An unexpected pass is for the controlling process to see: a verdict is due.
         passed = call.excinfo is None
-        self._keep(item, report, (Ending.PASSED, "") if passed else _ending(report))
+        ended = TestResult(test=item.nodeid, ending=Ending.PASSED)
+        self._keep(item, report, ended if passed else _ended(report))
         return report
 
     def _keep(
-        self, item: pytest.Item, report: pytest.TestReport, ended: tuple[Ending, str]
+        self, item: pytest.Item, report: pytest.TestReport, ended: TestResult
     ) -> None:
         known = self._results.get(item.nodeid)
-        ending, text = ended
         if known and known.ending is not Ending.PASSED:
-            ending, text = known.ending, known.text
-        self._results[item.nodeid] = TestResult(
-            test=item.nodeid,
-            ending=ending,
-            text=text,
+            ended = known
+        self._results[item.nodeid] = replace(
+            ended,
             sections=tuple(report.sections),
             calls=self._measuring.calls_of(item.nodeid),
             seconds=time.monotonic() - self._started[item.nodeid],
         )
 
 
-def _ending(report: pytest.TestReport) -> tuple[Ending, str]:
+def _ended(report: pytest.TestReport) -> TestResult:
+    result = TestResult(test=report.nodeid, ending=Ending.FAILED)
     if hasattr(report, "wasxfail"):
-        return Ending.XFAILED, str(report.wasxfail)
+        return replace(result, ending=Ending.XFAILED, text=str(report.wasxfail))
     if report.skipped:
-        return Ending.SKIPPED, _skip_reason(report)
-    return Ending.FAILED, report.longreprtext
+        return replace(result, ending=Ending.SKIPPED, text=_skip_reason(report))
+    return replace(result, text=report.longreprtext, headline=_headline(report))
+
+
+def _headline(report: pytest.TestReport) -> str:
+    crash = getattr(report.longrepr, "reprcrash", None)
+    first, *_ = str(getattr(crash, "message", "")).splitlines() or [""]
+    return first
 
 
 def _skip_reason(report: pytest.TestReport) -> str:

@@ -35,7 +35,11 @@ def report_of(
     last = case.last
     if last.ending is not Ending.PASSED:
         return Report(
-            test=case.test, ending=last.ending, text=last.text, sections=last.sections
+            test=case.test,
+            ending=last.ending,
+            text=last.text,
+            headline=last.headline,
+            sections=last.sections,
         )
     if not verdicts:
         return Report(

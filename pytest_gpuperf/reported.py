@@ -40,6 +40,7 @@ class ReportedItem(pytest.Item):
 
     _find: Callable[[str], Report | None]
     _where: tuple[Any, int | None, str]
+    _headline: str = ""
 
     @classmethod
     def standing_for(
@@ -66,7 +67,21 @@ class ReportedItem(pytest.Item):
         for title, text in report.sections:
             self.add_report_section("call", *_section(title, text))
         remember(self, report)
+        self._headline = _headline(report)
         end_as(report)
+
+    def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
+        """Give the short summary and JUnit one line, and not the whole screen."""
+        shown = super().repr_failure(excinfo, style)
+        crash = getattr(shown, "reprcrash", None)
+        if crash is not None and self._headline:
+            crash.message = self._headline
+        return shown
+
+
+def _headline(report: Report) -> str:
+    first, *_ = report.text.splitlines() or [""]
+    return report.headline or first
 
 
 def remember(item: pytest.Item, report: Report) -> None:

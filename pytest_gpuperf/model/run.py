@@ -59,13 +59,17 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestResult:
-    """What one run says of one test. ``text`` is its failure or the reason of a skip."""
+    """What one run says of one test.
+
+    ``text`` is its failure or the reason of a skip, ``headline`` a failure in a line.
+    """
 
     __test__ = False  # pytest would collect a class of this name
 
     test: str
     ending: Ending
     text: str = ""
+    headline: str = ""
     sections: tuple[tuple[str, str], ...] = ()
     calls: tuple[Call, ...] = ()
     seconds: float = 0.0
@@ -75,12 +79,14 @@ class TestResult:
 class Report:
     """What the pytest loop is to say of a measured test at its natural place.
 
+    ``headline`` is what its failure says in a line, the first of ``text`` if empty.
     ``verdicts`` are JSON texts, one a call, so that they survive any transport.
     """
 
     test: str
     ending: Ending
     text: str = ""
+    headline: str = ""
     warning: str = ""
     sections: tuple[tuple[str, str], ...] = ()
     verdicts: tuple[str, ...] = ()

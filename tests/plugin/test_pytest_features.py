@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Final
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -145,6 +146,45 @@ def test_fixture(gpuperf, broken): pass
             "E  *KeyError: 'fixture'",
         ]
     )
+
+
+SUMMED_UP: Final = [
+    "FAILED test_it.py::test_own - assert 1 == 2",
+    "FAILED test_it.py::test_fixture - KeyError: 'fixture'",
+    "FAILED test_it.py::test_died - the measuring process exited with 7: it printed nothing",
+    "FAILED test_it.py::test_over - OVER BUDGET syncs: 2 a step, budget 0",
+]
+
+
+@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")], ids=["alone", "-n2"])
+def test_a_failure_is_one_line_in_the_summary_and_in_junit(
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch, workers: tuple[str, ...]
+) -> None:
+    if workers:
+        pytest.importorskip("xdist")
+    monkeypatch.setenv("CI", "true")  # where pytest cuts no message
+    project.script({"*": {"syncs": 2}})
+    project.file(
+        """
+import os
+@pytest.fixture
+def broken(): raise KeyError("fixture")
+def test_own(gpuperf):
+    assert 1 == 2
+def test_fixture(gpuperf, broken): pass
+def test_died(gpuperf): os._exit(7)
+@gpuperf.budget(syncs=0)
+def test_over(gpuperf): gpuperf(int)
+"""
+    )
+
+    result = project.run("--junit-xml=junit.xml", *workers)
+
+    at = [i for i, x in enumerate(result.outlines) if "short test summary" in x][-1]
+    assert sorted(result.outlines[at + 1 : -1]) == sorted(SUMMED_UP)
+    junit = ET.parse(project.pytester.path / "junit.xml")
+    messages = [failure.get("message") for failure in junit.iter("failure")]
+    assert sorted(map(str, messages)) == sorted(x.split(" - ", 1)[1] for x in SUMMED_UP)
 
 
 def test_a_child_that_dies_fails_its_test_and_no_other(
