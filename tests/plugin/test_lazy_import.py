@@ -23,6 +23,7 @@ TO_COLLECT_BUDGETS = {
     "pytest_gpuperf.model.metric",
     "pytest_gpuperf.options",
     "pytest_gpuperf.plugin",
+    "pytest_gpuperf.refusal",
 }
 
 RECORDS_MODULES = """
@@ -116,6 +117,7 @@ def test_collecting_in_a_project_without_budgets_imports_even_less(
         "pytest_gpuperf.marks",
         "pytest_gpuperf.options",
         "pytest_gpuperf.plugin",
+        "pytest_gpuperf.refusal",
     }
 
 
