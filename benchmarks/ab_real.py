@@ -26,6 +26,8 @@ from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from dataclasses import dataclass
+from itertools import count
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from subprocess import Popen
@@ -46,14 +48,17 @@ RESULTS: Final = Path(__file__).parent / "results" / "ab_real.json"
 
 TOLERANCE: Final = 0.01
 DETECT: Final = 0.03
-SECONDS: Final = 5.0
+SECONDS: Final = 4.0
 """Cap of one comparison; an unslowed pair on a quiet machine takes one to two seconds."""
 
 BURNERS: Final = (0, 0, 0, 1, 0, 0, 0, 2)
 """Processes that compute beside, turn by turn."""
 
-SLOWED: Final = (0.0, 0.0, 0.0, 0.0, 0.03, 0.0, 0.0, 0.0, 0.0, 0.05)
-"""By how much ``after`` is slowed in the comparisons of one turn, per workload."""
+SLOWED: Final = (0.03, 0.05)
+"""By how much ``after`` is slowed in the last comparisons of a turn."""
+
+UNSLOWED: Final = 4
+"""Comparisons of each workload with itself in a turn."""
 
 BURN: Final = "while True: pass"
 
@@ -170,15 +175,15 @@ def burning(burners: int) -> Iterator[None]:
 def trials(device: CpuDevice, minutes: float, seed: int) -> Iterator[Trial]:
     """Comparisons, turn after turn, until *minutes* have passed."""
     end = time.monotonic() + 60 * minutes
-    while True:
-        for burners in BURNERS:
-            with burning(burners):
-                for share in SLOWED:
-                    for workload in WORKLOADS:
-                        if time.monotonic() > end:
-                            return
-                        seed += 1
-                        yield trial(device, workload, burners, share, seed)
+    for turn in count(seed // ((UNSLOWED + 1) * len(WORKLOADS))):
+        cycle, position = divmod(turn, len(BURNERS))
+        shares = [0.0] * UNSLOWED + [SLOWED[cycle % len(SLOWED)]]
+        with burning(BURNERS[position]):
+            for share, workload in product(shares, WORKLOADS):
+                if time.monotonic() > end:
+                    return
+                seed += 1
+                yield trial(device, workload, BURNERS[position], share, seed)
 
 
 def trial(
@@ -259,7 +264,7 @@ def show(path: Path) -> None:
     columns = "burners slowed workload      n  slower faster  same  incl. "
     print(columns + " quads  steps      s  waited load")
     for burners in sorted(set(BURNERS)):
-        for share in sorted(set(SLOWED)):
+        for share in (0.0, *SLOWED):
             for workload in (*WORKLOADS, None):
                 print_row(done, burners, share, workload)
     unchanged = [one for one in done if not one.slowed]
