@@ -17,6 +17,8 @@ from ..model.baseline import RunSummary
 from ..model.environment import DeviceKind
 from ..model.environment import Hardware
 from ..model.measurement import Distribution
+from ..model.metric import METRICS
+from ..model.metric import Kind
 
 
 V = TypeVar("V")
@@ -58,12 +60,25 @@ def _entry(raw: Any, where: str) -> Entry:
     if not isinstance(runs, list) or not runs:
         _refuse(f"{where}.runs", "a list of at least one run", runs)
     return Entry(
-        anchor=_map(parts["anchor"], f"{where}.anchor", _amount),
+        anchor=_anchors(parts["anchor"], f"{where}.anchor"),
         software=_map(parts["software"], f"{where}.software", _text),
         runs=tuple(
             _run(run, f"{where}.runs[{place}]") for place, run in enumerate(runs)
         ),
     )
+
+
+def _anchors(raw: Any, where: str) -> dict[str, float]:
+    if not isinstance(raw, dict):
+        _refuse(where, "an object", raw)
+    return {
+        name: (_time if _is_time(name) else _amount)(value, f"{where}.{name}")
+        for name, value in raw.items()
+    }
+
+
+def _is_time(name: str) -> bool:
+    return name in METRICS and METRICS[name].kind is Kind.NOISY
 
 
 def _run(raw: Any, where: str) -> RunSummary:

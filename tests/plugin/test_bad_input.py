@@ -148,7 +148,7 @@ IN_RUN = f"{IN_ENTRY}.runs[0]"
         ),
         pytest.param(
             first('"step_ms": 10.0', '"step_ms": 1e999'),
-            f"{IN_ENTRY}.anchor.step_ms: expected a number from 0 up, found inf",
+            f"{IN_ENTRY}.anchor.step_ms: expected a time above 0, found inf",
             id="too-large",
         ),
         pytest.param(
@@ -168,8 +168,18 @@ IN_RUN = f"{IN_ENTRY}.runs[0]"
         ),
         pytest.param(
             first('"step_ms": 10.0', '"step_ms": NaN'),
-            f"{IN_ENTRY}.anchor.step_ms: expected a number from 0 up, found nan",
+            f"{IN_ENTRY}.anchor.step_ms: expected a time above 0, found nan",
             id="nan-anchor",
+        ),
+        pytest.param(
+            first('"step_ms": 10.0', '"step_ms": 0.0'),
+            f"{IN_ENTRY}.anchor.step_ms: expected a time above 0, found 0.0",
+            id="zero-anchor",
+        ),
+        pytest.param(
+            first('"step_ms": 10.0', '"step_ms": -10.0'),
+            f"{IN_ENTRY}.anchor.step_ms: expected a time above 0, found -10.0",
+            id="negative-anchor",
         ),
     ],
 )

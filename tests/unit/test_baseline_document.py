@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Distribution
+from pytest_gpuperf.model.metric import METRICS
+from pytest_gpuperf.model.metric import Kind
 
 
 H200 = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200")
@@ -326,6 +329,14 @@ FIRST = '"q25": 1.235'
             '"syncs": -1\n',
             f"{A}.anchor.syncs: expected a number from 0 up, found -1",
         ),
+        *(
+            (
+                '"step_ms": 1.235',
+                f'"step_ms": {value}',
+                f"{A}.anchor.step_ms: expected a time above 0, found {value}",
+            )
+            for value in ("0", "-1.235")
+        ),
         (
             '"syncs": 1\n',
             '"syncs": null\n',
@@ -389,6 +400,13 @@ def test_a_value_of_another_type_anywhere_is_refused_in_one_line(
     holder[key] = data.draw(st.sampled_from([None, True, [[]], {"x": {"y": 1}}]))
 
     assert "\n" not in refusal_of(json.dumps(raw))
+
+
+def test_the_schema_knows_every_time_that_an_anchor_can_have() -> None:
+    (pattern,) = SCHEMA["$defs"]["entry"]["properties"]["anchor"]["patternProperties"]
+    times = {m.name for m in METRICS.values() if m.kind is Kind.NOISY}
+
+    assert {name for name in METRICS if re.search(pattern, name)} == times
 
 
 @pytest.mark.parametrize("ms", [float("nan"), float("inf"), 0.0])
