@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
-from dataclasses import replace
 from functools import partial
 
 from .baselines.refresh import Change
 from .baselines.refresh import selects
 from .baselines.store import path_of
 from .baselines.store import read
+from .ending import refused
 from .ending import report_of
 from .errors import RunError
 from .errors import UsageError
@@ -37,6 +37,8 @@ from .model.codec import encode
 from .model.environment import DeviceKind
 from .model.environment import Environment
 from .model.environment import Hardware
+from .model.refresh import Drift
+from .model.refresh import Kept
 from .model.refresh import Refresh
 from .model.run import Call
 from .model.run import Ending
@@ -51,6 +53,8 @@ from .plan import groups_of
 from .plan import repeated_options
 from .plan import shown_path
 from .recording import Recorder
+from .recording import Refreshed
+from .report.drift import drift_text
 from .report.failure import failure_text
 from .runs.fork_server import HEAVY_MODULES
 from .runs.fork_server import ForkServer
@@ -68,6 +72,9 @@ class Assessment:
     verdicts: tuple[TestVerdict, ...] = ()
     suite: SuiteVerdict | None = None
     refreshed: tuple[Change, ...] = ()
+    kept: tuple[Kept, ...] = ()
+    drifts: tuple[Drift, ...] = ()
+    drifted_tests: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     explained: bool = False
 
@@ -131,28 +138,27 @@ class Assessor:
         selected = self._settle(groups, run, cases, judge)
         recorder = Recorder(self._settings, self._baselines, self._announce)
         pending = recorder.write_pending(list(cases.values()))
-        refreshed, refusal = recorder.store(
-            [cases[test] for test in sorted(selected)], pending
-        )
-        recorded = set() if refusal else selected
-        verdicts = self._verdicts(cases, recorded, judge)
+        refreshed = recorder.store([cases[test] for test in sorted(selected)], pending)
+        verdicts = self._verdicts(cases, refreshed.taken, judge)
         reports = {
             test: report_of(
                 case, verdicts[test], self._settings, partial(self._explain, test)
             )
             for test, case in cases.items()
         }
-        for test in selected - recorded:
-            reports[test] = replace(
-                reports[test], ending=Ending.FAILED, text=refusal, warning=""
-            )
+        refusals = self._refusals(cases, selected, refreshed)
+        for test, text in refusals.items():
+            reports[test] = refused(reports[test], text)
         return Assessment(
             hardware=self._environment.hardware,
             baseline_file=self._baseline_file,
             reports=reports,
             verdicts=tuple(v for test in cases for v in verdicts[test].values()),
             suite=suite_of(first, entries),
-            refreshed=refreshed,
+            refreshed=refreshed.changes,
+            kept=refreshed.kept,
+            drifts=refreshed.drifts,
+            drifted_tests=tuple(refusals) if refreshed.drifts else (),
             options=repeated_options(self._settings),
             explained=self._settings.explain,
         )
@@ -234,20 +240,42 @@ class Assessor:
         return judge_calls(calls, entry, climate, self._settings.tolerance)
 
     def _verdicts(
-        self, cases: Mapping[str, Case], recorded: set[str], judge: Judge
+        self, cases: Mapping[str, Case], taken: Mapping[str, str], judge: Judge
     ) -> Mapping[str, Mapping[str, TestVerdict]]:
-        """Judge each call, then all together; what was just recorded is accepted."""
+        """Judge each call, then all together; what a refresh has *taken* is accepted."""
         return settle_together(
             {
                 test: {
-                    key: accepted(settled(judge_calls(calls, None)))
-                    if test in recorded
+                    key: accepted(settled(judge_calls(calls, None)), taken[key])
+                    if key in taken
                     else settled(judge(calls))
                     for key, calls in case.calls.items()
                 }
                 for test, case in cases.items()
             }
         )
+
+    def _refusals(
+        self, cases: Mapping[str, Case], selected: set[str], refreshed: Refreshed
+    ) -> dict[str, str]:
+        """Say of each test that the refresh should have taken why it did not."""
+        if refreshed.failure:
+            return dict.fromkeys(selected, refreshed.failure)
+        by_test = {
+            test: [d for d in refreshed.drifts if d.test in case.calls]
+            for test, case in cases.items()
+            if test in selected
+        }
+        return {
+            test: drift_text(
+                drifts,
+                nodeid=test,
+                baseline_file=self._baseline_file,
+                options=repeated_options(self._settings),
+            )
+            for test, drifts in by_test.items()
+            if drifts
+        }
 
     @property
     def _baseline_file(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+from dataclasses import replace
 
 from .gate import Case
 from .model.run import Ending
@@ -58,6 +59,16 @@ def report_of(
         sections=last.sections,
         verdicts=tuple(to_json(verdict) for verdict in judged),
     )
+
+
+def refused(report: Report, why: str) -> Report:
+    """Fail the test of *report*: its baseline was to be refreshed and is not.
+
+    What else failed it stands below.
+    """
+    own = report.text if report.ending is Ending.FAILED else ""
+    text = "\n\n".join(filter(None, (why, own)))
+    return replace(report, ending=Ending.FAILED, text=text, warning="")
 
 
 def _ending(

@@ -49,7 +49,7 @@ def judge_calls(
     last = calls[-1]
     runs = [call.measurement for call in calls]
     budget = resolve(last.budgets, last.measurement.environment.hardware)
-    tolerance = _merged((*last.tolerances, project))
+    tolerance = merged((*last.tolerances, project))
     return judge(last.measurement.test, runs, budget, tolerance, entry, climate)
 
 
@@ -120,7 +120,7 @@ def settle_together(
     }
 
 
-def _merged(layers: Sequence[Tolerance]) -> Tolerance:
+def merged(layers: Sequence[Tolerance]) -> Tolerance:
     """Return one tolerance; the first layer that names a metric decides it."""
     ratios: dict[str, float] = {}
     floors: dict[str, float] = {}
@@ -134,12 +134,12 @@ def _merged(layers: Sequence[Tolerance]) -> Tolerance:
     )
 
 
-def accepted(verdict: TestVerdict) -> TestVerdict:
-    """Turn what had no baseline into a pass: it has just been recorded."""
+def accepted(verdict: TestVerdict, because: str) -> TestVerdict:
+    """Turn what had no baseline into a pass: a refresh has just taken it over."""
     return replace(
         verdict,
         verdicts=tuple(
-            replace(v, outcome=Outcome.PASS, because="accepted as the new baseline")
+            replace(v, outcome=Outcome.PASS, because=because)
             if v.outcome is Outcome.NO_BASELINE
             else v
             for v in verdict.verdicts

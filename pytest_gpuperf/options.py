@@ -51,6 +51,11 @@ OPTIONS: Final = (
         metavar="WHICH",
     ),
     Option(
+        name="gpuperf_accept_drift",
+        help="let a refresh store what drifted from its anchor beyond detect, and move "
+        "the anchor there",
+    ),
+    Option(
         name="gpuperf_seconds",
         help="most seconds that measuring one test may cost (default: 60)",
         metavar="SECONDS",

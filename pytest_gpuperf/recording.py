@@ -3,19 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
 from pathlib import Path
+from typing import Final
 
 from .baselines.pending import write_pending
 from .baselines.refresh import Change
 from .baselines.refresh import changes
 from .baselines.refresh import new_entry
 from .baselines.store import update
+from .creep import Leeway
+from .creep import anchored
+from .creep import drifts
+from .creep import kept
 from .errors import BaselineError
 from .gate import Case
+from .judging import merged
+from .judging import prior_of
 from .model.baseline import Baselines
 from .model.baseline import Entry
+from .model.refresh import Drift
+from .model.refresh import Kept
 from .settings import Settings
+
+
+ACCEPTED: Final = "accepted as the new baseline"
+KEPT: Final = "the baseline was kept: moved less than its own noise"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refreshed:
+    """What a refresh did: changed, kept, refused because of drift; or why it failed.
+
+    ``taken`` says by entry why it has a baseline now that needs no judgement.
+    """
+
+    changes: tuple[Change, ...] = ()
+    kept: tuple[Kept, ...] = ()
+    drifts: tuple[Drift, ...] = ()
+    taken: Mapping[str, str] = field(default_factory=dict)
+    failure: str = ""
 
 
 class Recorder:
@@ -27,10 +58,14 @@ class Recorder:
         self._settings = settings
         self._old = old
         self._announce = announce
+        self._prior = prior_of(old.entries.values(), old.hardware.kind)
 
     def write_pending(self, cases: Sequence[Case]) -> Path | None:
         """Write what was measured; no verdict is lost where that cannot be written."""
-        entries = self._entries(cases)
+        entries = {
+            key: anchored(self._old.entries.get(key), new, leeway)
+            for key, new, leeway in self._measured(cases)
+        }
         if not entries:
             return None
         measured = Baselines(hardware=self._old.hardware, entries=entries)
@@ -40,18 +75,40 @@ class Recorder:
             self._announce(f"gpuperf: {error}")
             return None
 
-    def store(
-        self, cases: Sequence[Case], pending: Path | None
-    ) -> tuple[tuple[Change, ...], str]:
-        """Refresh; return what changed, or why the baselines could not be written."""
+    def store(self, cases: Sequence[Case], pending: Path | None) -> Refreshed:
+        """Refresh what moved, unless it has drifted too far from its anchor."""
         try:
-            return self._refresh(cases), ""
+            return self._refresh(cases)
         except BaselineError as error:
-            kept = f"; what was measured is in {pending}" if pending else ""
-            return (), f"{error}{kept}"
+            where = f"; what was measured is in {pending}" if pending else ""
+            return Refreshed(failure=f"{error}{where}")
 
-    def _refresh(self, cases: Sequence[Case]) -> tuple[Change, ...]:
-        entries = self._entries(cases)
+    def _refresh(self, cases: Sequence[Case]) -> Refreshed:
+        accept_drift = self._settings.accept_drift
+        alike: list[Kept] = []
+        refused: list[Drift] = []
+        entries: dict[str, Entry] = {}
+        for key, new, leeway in self._measured(cases):
+            old = self._old.entries.get(key)
+            unmoved = kept(key, old, new, leeway)
+            drifted = () if accept_drift else drifts(key, old, new, leeway)
+            if unmoved:
+                alike.append(unmoved)
+            elif drifted:
+                refused += drifted
+            else:
+                entries[key] = anchored(old, new, leeway, accept_drift=accept_drift)
+        return Refreshed(
+            changes=self._stored(entries),
+            kept=tuple(alike),
+            drifts=tuple(refused),
+            taken={
+                **dict.fromkeys(entries, ACCEPTED),
+                **{unmoved.test: KEPT for unmoved in alike},
+            },
+        )
+
+    def _stored(self, entries: Mapping[str, Entry]) -> tuple[Change, ...]:
         if not entries:
             return ()
         hardware = self._old.hardware
@@ -68,9 +125,12 @@ class Recorder:
             Baselines(hardware=hardware, entries=entries),
         )
 
-    def _entries(self, cases: Sequence[Case]) -> dict[str, Entry]:
-        return {
-            key: new_entry(self._old.entries.get(key), runs)
-            for case in cases
-            for key, runs in case.measurements.items()
-        }
+    def _measured(self, cases: Sequence[Case]) -> Iterator[tuple[str, Entry, Leeway]]:
+        """Yield each call, what was measured of it, and what it may move."""
+        for case in cases:
+            for key, calls in case.calls.items():
+                tolerance = merged((*calls[-1].tolerances, self._settings.tolerance))
+                leeway = Leeway(
+                    kind=self._old.hardware.kind, tolerance=tolerance, prior=self._prior
+                )
+                yield key, new_entry([call.measurement for call in calls]), leeway

@@ -111,9 +111,13 @@ class GpuperfSession:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         finished = exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}
         stopped = bool(session.shouldstop or session.shouldfail)
-        moved = self._assessment and self._assessment.moved_with_the_environment
-        if finished and not stopped and (self._lost() or moved):
+        if finished and not stopped and (self._lost() or self._fails_as_a_whole()):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _fails_as_a_whole(self) -> bool:
+        """Whether the run fails even where each of its tests may do what it did."""
+        found = self._assessment
+        return bool(found and (found.moved_with_the_environment or found.drifts))
 
     def _lost(self) -> list[str]:
         return sorted(self._expected - self._reported)

@@ -48,5 +48,6 @@ class Settings:
     artefacts: Path
     fail_on_improvement: bool = False
     explain: bool = False
+    accept_drift: bool = False
     tolerance: Tolerance = field(default_factory=Tolerance)
     script: str | None = None

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 from typing import Final
 
 from .assessment import Assessment
+from .report.drift import drift_lines
+from .report.drift import drifted_line
+from .report.drift import kept_lines
 from .report.explanation import explanation_lines
 from .report.table import Row
 from .report.terminal import Line
@@ -35,6 +39,7 @@ def write_summary(reporter: Any, assessment: Assessment, lost: Sequence[str]) ->
         assessment.hardware,
         unreported=lost,
         unjudged=_endings_without_verdict(assessment),
+        refused=len(assessment.drifted_tests),
     )
     if reporter.config.get_verbosity() >= 0:
         reporter.write_sep("=", "gpuperf")
@@ -42,6 +47,7 @@ def write_summary(reporter: Any, assessment: Assessment, lost: Sequence[str]) ->
     if assessment.explained:
         _write(reporter, explanation_lines(assessment.verdicts))
     _write(reporter, _refresh_lines(assessment))
+    _write(reporter, _untouched_lines(assessment))
     moved = assessment.moved_with_the_environment
     if moved:
         _write(reporter, [moved_line(moved, assessment.options)])
@@ -52,13 +58,37 @@ def write_summary(reporter: Any, assessment: Assessment, lost: Sequence[str]) ->
 
 def _refresh_lines(assessment: Assessment) -> Sequence[Line]:
     rows = [
-        Row(test=change.test, metric=change.metric, old=change.old, new=change.new)
+        Row(
+            test=change.test,
+            metric=change.metric,
+            old=change.old,
+            new=change.new,
+            anchor=change.anchor,
+        )
         for change in assessment.refreshed
     ]
     if not rows:
         return ()
-    title = Line(text=f"refreshed {assessment.baseline_file}:", role=Role.HEADER)
-    return (Line(text="", role=Role.PLAIN), title, *refresh_lines(rows))
+    title = f"refreshed {assessment.baseline_file}:"
+    return tuple(_titled(title, refresh_lines(rows)))
+
+
+def _untouched_lines(assessment: Assessment) -> Iterator[Line]:
+    """What the refresh was to take over and did not: too small, or too large."""
+    file = assessment.baseline_file
+    if assessment.kept:
+        title = f"kept in {file}, moved less than its own noise:"
+        yield from _titled(title, kept_lines(assessment.kept))
+    if assessment.drifts:
+        title = f"not refreshed in {file}, too far from the anchor:"
+        yield from _titled(title, drift_lines(assessment.drifts))
+        yield drifted_line(assessment.drifted_tests, assessment.options)
+
+
+def _titled(title: str, lines: Iterable[Line]) -> Iterator[Line]:
+    yield Line(text="", role=Role.PLAIN)
+    yield Line(text=title, role=Role.HEADER)
+    yield from lines
 
 
 def _endings_without_verdict(assessment: Assessment) -> Sequence[str]:

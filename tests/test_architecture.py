@@ -35,6 +35,7 @@ LEVEL: Final = {
     "measuring": 8,
     "refusal": 8,
     "reported": 8,
+    "creep": 7,
     "gate": 7,
     "judging": 7,
     "inherited": 6,

@@ -25,12 +25,16 @@ from .document import rounded
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A metric's typical value before and after, in its unit; ``None`` where it has none."""
+    """A metric's typical value before and after, in its unit; ``None`` where it has none.
+
+    ``anchor`` is the value that its drift is counted from, where it was stored before.
+    """
 
     test: str
     metric: str
     old: float | None
     new: float | None
+    anchor: float | None = None
 
 
 def selects(
@@ -59,31 +63,29 @@ def selects(
     )
 
 
-def new_entry(old: Entry | None, runs: Sequence[Measurement]) -> Entry:
-    """Make the fresh *runs*, at least one, the entry of a test.
+def new_entry(runs: Sequence[Measurement]) -> Entry:
+    """Make the fresh *runs*, at least one, the entry of a test, with no anchor yet.
 
-    Disturbed runs are left out where enough others remain. The anchor keeps the
-    oldest accepted value of each gated metric.
+    Disturbed runs are left out where enough others remain.
     """
     clean = [run for run in runs if not run.dirty]
     taken = clean if len(clean) >= ENOUGH_RUNS else runs
     kept = tuple(RunSummary.of(run) for run in taken[-MOST_RUNS:])
-    kind = runs[-1].environment.hardware.kind
-    typical = {m.name: _typical(m.name, kept, kind) for m in _gated()}
-    anchor = {name: value for name, value in typical.items() if value is not None}
-    return Entry(
-        runs=kept,
-        software=dict(runs[-1].environment.software),
-        anchor={**anchor, **(old.anchor if old else {})},
-    )
+    return Entry(runs=kept, software=dict(runs[-1].environment.software))
 
 
-def changes(old: Baselines, new: Baselines) -> tuple[Change, ...]:
-    """Every gated metric whose typical value differs, by test and metric.
+def typical_values(entry: Entry, kind: DeviceKind) -> dict[str, float]:
+    """Return what *entry* says of each gated metric that it has, in the metric's unit.
 
     Typical is the median over the runs of a time's location, and the largest of a
     count or size; both as they are stored, to four digits.
     """
+    values = {m.name: _typical(m.name, entry.runs, kind) for m in _gated()}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def changes(old: Baselines, new: Baselines) -> tuple[Change, ...]:
+    """Every gated metric whose typical value differs, by test and metric."""
     kind = new.hardware.kind
     tests = sorted({*old.entries, *new.entries})
     return tuple(
@@ -99,15 +101,16 @@ def changes(old: Baselines, new: Baselines) -> tuple[Change, ...]:
 def _changes_of(
     test: str, old: Entry | None, new: Entry | None, kind: DeviceKind
 ) -> Iterator[Change]:
-    before, after = old.runs if old else (), new.runs if new else ()
-    gated = {metric.name for metric in _gated()}
-    names = {name for run in (*before, *after) for name in (*run.times, *run.exact)}
-    for name in sorted(names & gated):
+    before = typical_values(old, kind) if old else {}
+    after = typical_values(new, kind) if new else {}
+    anchors = {**old.anchor, **(new.anchor if new else {})} if old else {}
+    for name in sorted({*before, *after}):
         yield Change(
             test=test,
             metric=name,
-            old=_typical(name, before, kind),
-            new=_typical(name, after, kind),
+            old=before.get(name),
+            new=after.get(name),
+            anchor=anchors.get(name),
         )
 
 

@@ -57,7 +57,13 @@ def _compared(path: Path, folder: Path) -> tuple[str, ...]:
 def _rows(old: Baselines, new: Baselines) -> list[Row]:
     """Leave out tests that the last run did not measure: they are not gone."""
     return [
-        Row(test=change.test, metric=change.metric, old=change.old, new=change.new)
+        Row(
+            test=change.test,
+            metric=change.metric,
+            old=change.old,
+            new=change.new,
+            anchor=change.anchor,
+        )
         for change in changes(old, new)
         if change.test in new.entries
     ]

@@ -24,7 +24,7 @@ SIGNALLED: Final = 128
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare ``--kind`` and ``--device``; everything else is pytest's."""
+    """Declare what has a short name here; everything else is pytest's."""
     parser.add_argument(
         "--kind",
         type=_kind,
@@ -37,17 +37,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KIND",
         help="device to measure on: cuda or cpu (default: as pytest --gpuperf)",
     )
+    parser.add_argument(
+        "--accept-drift",
+        action="store_true",
+        help="store also what drifted from its anchor beyond detect",
+    )
 
 
 def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     """Run pytest and return its exit code, as a shell would give it."""
     kind = arguments.kind or _usual_kind(rest)
     device = [f"--gpuperf-device={arguments.device}"] if arguments.device else []
+    drift = ["--gpuperf-accept-drift"] if arguments.accept_drift else []
     with _interrupts_left_to_pytest():
         code = subprocess.run(  # noqa: S603 - the user's own arguments, no shell
             [
                 *(sys.executable, "-m", "pytest"),
-                *("--gpuperf", f"--gpuperf-update={kind.value}", *device),
+                *("--gpuperf", f"--gpuperf-update={kind.value}", *drift, *device),
                 *rest,
             ],
             check=False,

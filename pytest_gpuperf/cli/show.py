@@ -9,16 +9,19 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from ..baselines.refresh import typical_values
 from ..errors import UsageError
 from ..judge.reading import stored_values
 from ..model.baseline import Baselines
 from ..model.baseline import Entry
 from ..model.environment import DeviceKind
+from ..model.metric import METRICS
 from ..model.metric import PEAK_ALLOCATED
 from ..model.metric import STEP_MS
 from ..model.metric import SYNCS
 from ..model.metric import Metric
 from ..model.metric import limited_by
+from ..report.numbers import format_change
 from ..report.numbers import format_value
 from ..report.table import align
 from .stored import add_baselines_argument
@@ -28,8 +31,11 @@ from .stored import read_document
 SUMMARY: Final = "show the stored baselines"
 REST: Final = None
 
-HEADER: Final = ("step_ms", "spread", "memory", "syncs", "runs", "torch", "test")
-TORCH_COLUMN: Final = 5
+HEADER: Final = (
+    *("step_ms", "spread", "memory", "syncs", "runs", "torch", "drift", "test"),
+)
+LEFT_COLUMNS: Final = frozenset({5, 6})
+DRIFT_COLUMN: Final = 6
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,9 +82,12 @@ def _files(paths: Sequence[Path]) -> tuple[str, ...]:
 
 def _stored(path: Path) -> tuple[str, ...]:
     baselines = read_document(path)
-    cells = [HEADER, *_rows(baselines)]
+    rows = _rows(baselines)
+    cells = [HEADER, *rows]
+    if not any(row[DRIFT_COLUMN] for row in rows):
+        cells = [(*row[:DRIFT_COLUMN], *row[DRIFT_COLUMN + 1 :]) for row in cells]
     title = f"{baselines.hardware.name} ({baselines.hardware.kind.value}), {path}"
-    return (title, *align(cells, left=frozenset({TORCH_COLUMN})))
+    return (title, *align(cells, left=LEFT_COLUMNS))
 
 
 def _rows(baselines: Baselines) -> list[tuple[str, ...]]:
@@ -99,6 +108,17 @@ def _cells(entry: Entry, kind: DeviceKind) -> tuple[str, ...]:
         _largest(entry, (SYNCS,)),
         str(len(entry.runs)),
         entry.software.get("torch", "-"),
+        _drift(entry, kind),
+    )
+
+
+def _drift(entry: Entry, kind: DeviceKind) -> str:
+    """Say how far each metric is from its anchor, of those that left it."""
+    now = typical_values(entry, kind)
+    return ", ".join(
+        f"{name} {format_change(METRICS[name], anchor, now[name])}"
+        for name, anchor in sorted(entry.anchor.items())
+        if name in now and now[name] != anchor
     )
 
 

@@ -31,7 +31,7 @@ def judge_exact(
     """
     values = [reading.value for reading in readings(metric, runs)]
     low, high, lowest, highest = min(values), max(values), stored[0], stored[-1]
-    limit = highest + _margin(metric, highest, tolerance)
+    limit = highest + margin(metric, highest, tolerance)
     verdict = partial(Verdict, metric=metric.name, baseline=highest, limit=limit)
     if low > limit and torch:
         because = f"environment changed: torch {torch[0]} -> {torch[1]}"
@@ -50,7 +50,7 @@ def judge_exact(
     if high > limit:
         because = f"{figure(metric, high)} in one run, {figure(metric, low)} in another"
         return verdict(outcome=Outcome.INCONCLUSIVE, because=because, now=low)
-    if high < lowest - _margin(metric, lowest, tolerance):
+    if high < lowest - margin(metric, lowest, tolerance):
         because = f"{against(metric, high, lowest)} stored, {_in_runs(values)}"
         settled = len(values) > 1
         return verdict(
@@ -60,7 +60,7 @@ def judge_exact(
     return verdict(outcome=Outcome.PASS, because=because, now=high)
 
 
-def _margin(metric: Metric, reference: float, tolerance: float) -> float:
+def margin(metric: Metric, reference: float, tolerance: float) -> float:
     """Return the change, in the metric's unit, that both tolerance and floor ignore."""
     return max(metric.floor, tolerance * reference)
 

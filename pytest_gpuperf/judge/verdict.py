@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
-from dataclasses import replace
 from functools import cache
 from statistics import median
 from typing import Final
@@ -21,6 +20,9 @@ from ..model.metric import Metric
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict
+from .allowance import floored
+from .allowance import noticed
+from .allowance import tolerated
 from .budget import ResolvedBudget
 from .budget import ceiling
 from .budget import judge_exact_budget
@@ -33,9 +35,6 @@ from .reading import stored_values
 from .stored import judge_stored
 from .time_budget import judge_time_budget
 
-
-DETECT_ABOVE_TOLERANCE: Final = 0.02
-"""How far above the tolerance a slowdown must be never to pass in silence."""
 
 NOT_RECORDED: Final = "not recorded"
 """Stands for the version of software that only one side knows of."""
@@ -108,22 +107,6 @@ class _Case:
             return ()
         kind = self.runs[-1].environment.hardware.kind
         return stored_values(metric, self.entry_runs, kind)
-
-    def tolerated(self, metric: Metric) -> float:
-        return self.tolerance.ratios.get(metric.budget or "", metric.tolerance)
-
-    def floored(self, metric: Metric) -> Metric:
-        """Give *metric* the floor that its author names for it."""
-        floor = self.tolerance.floors.get(metric.budget or "")
-        return (
-            metric if floor is None else replace(metric, floor=ceiling(metric, floor))
-        )
-
-    def noticed(self, metric: Metric) -> float:
-        detect = self.tolerance.detect
-        if detect is None:
-            return self.tolerated(metric) + DETECT_ABOVE_TOLERANCE
-        return detect
 
     @property
     def measured_nothing(self) -> bool:
@@ -198,7 +181,8 @@ def _judge_budget(case: _Case, metric: Metric, limit: float) -> Verdict:
 
 
 def _judge_baseline(case: _Case, metric: Metric, stored: Sequence[float]) -> Verdict:
-    tolerance, metric = case.tolerated(metric), case.floored(metric)
+    tolerance = tolerated(metric, case.tolerance)
+    metric = floored(metric, case.tolerance)
     if metric.kind is Kind.EXACT:
         torch = case.changed.get("torch")
         if torch is not None and NOT_RECORDED in torch:
@@ -209,7 +193,7 @@ def _judge_baseline(case: _Case, metric: Metric, stored: Sequence[float]) -> Ver
         case.runs,
         case.entry_runs,
         tolerance=tolerance,
-        detect=case.noticed(metric),
+        detect=noticed(metric, case.tolerance),
         floor=metric.floor,
         climate=case.climate,
         sentinels=Sentinels.of(case.runs, case.entry_runs),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import textwrap
 from collections.abc import Sequence
 from itertools import chain
 from typing import Final
@@ -15,6 +13,12 @@ from ..model.refresh import Refresh
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict
+from .command import refresh_command
+from .labels import INDENT
+from .labels import WIDTH
+from .labels import headline
+from .labels import labelled
+from .labels import uncut
 from .numbers import format_apart
 from .numbers import format_change
 from .numbers import format_value
@@ -22,10 +26,8 @@ from .numbers import join_fitting
 from .numbers import metric_named
 
 
-WIDTH: Final = 80
 SCREEN_LINES: Final = 24
 MOST_FINDINGS: Final = 8
-INDENT: Final = 11
 FAILED_BY_SETTING: Final = frozenset(
     {Outcome.INCONCLUSIVE, Outcome.NO_BASELINE, Outcome.IMPROVED}
 )
@@ -74,10 +76,10 @@ def _failing(verdict: TestVerdict) -> tuple[Verdict, ...]:
 
 
 def _verdict_lines(verdict: Verdict) -> tuple[str, ...]:
-    headline = f"{verdict.outcome.name.replace('_', ' ')} {_numbers(verdict)}"
+    outcome = verdict.outcome.name.replace("_", " ")
     return (
-        *_wrapped(headline, first="", rest=" " * INDENT),
-        *_labelled("why", verdict.because),
+        *headline(f"{outcome} {_numbers(verdict)}"),
+        *labelled("why", verdict.because),
     )
 
 
@@ -110,8 +112,8 @@ def _changed_lines(verdict: TestVerdict) -> tuple[str, ...]:
         for name, (then, now) in sorted(verdict.changed.items())
     ]
     if not versions:
-        return _labelled("changed", "nothing recorded since the baseline")
-    return _labelled("changed", join_fitting(versions, 2 * (WIDTH - INDENT)))
+        return labelled("changed", "nothing recorded since the baseline")
+    return labelled("changed", join_fitting(versions, 2 * (WIDTH - INDENT)))
 
 
 def _finding_lines(findings: Sequence[Finding], room: int) -> tuple[str, ...]:
@@ -129,7 +131,7 @@ def _findings_shown(worst: Sequence[Finding], shown: int) -> tuple[str, ...]:
     left = len(worst) - shown
     return (
         *chain.from_iterable(map(_finding, worst[:shown])),
-        *_labelled("", f"and {left} more" if left else ""),
+        *labelled("", f"and {left} more" if left else ""),
     )
 
 
@@ -163,7 +165,7 @@ def _also_lines(others: Sequence[Verdict]) -> tuple[str, ...]:
         _standing(next(v for v in ranked if v.metric == name))
         for name in dict.fromkeys(v.metric for v in others)
     ]
-    return _labelled("also", join_fitting(items, WIDTH - INDENT))
+    return labelled("also", join_fitting(items, WIDTH - INDENT))
 
 
 def _standing(verdict: Verdict) -> str:
@@ -179,7 +181,7 @@ def _number(verdict: Verdict, value: float) -> str:
 
 
 def _call_lines(verdict: TestVerdict, nodeid: str) -> tuple[str, ...]:
-    return () if verdict.test == nodeid else _uncut("call", verdict.test)
+    return () if verdict.test == nodeid else uncut("call", verdict.test)
 
 
 def _budget_lines(failing: Sequence[Verdict], source: str | None) -> tuple[str, ...]:
@@ -187,8 +189,8 @@ def _budget_lines(failing: Sequence[Verdict], source: str | None) -> tuple[str, 
         return ()
     place = f" ({source})" if source else ""
     return (
-        *_uncut("budget", f"stands in the test's mark or call{place}:"),
-        *_uncut("", "a refresh does not move it"),
+        *uncut("budget", f"stands in the test's mark or call{place}:"),
+        *uncut("", "a refresh does not move it"),
     )
 
 
@@ -200,20 +202,20 @@ def _accept_lines(
     if not outcomes - {Outcome.OVER_BUDGET}:
         return ()
     kind = ACCEPTED_BY.get(frozenset(outcomes), Refresh.ALL)
-    update = f"--gpuperf-update={kind.value}"
-    command = shlex.join(("pytest", "--gpuperf", update, *options, nodeid))
+    regressed = Outcome.REGRESSED in outcomes
+    command = refresh_command(kind, options, [nodeid], accept_drift=regressed)
     return (
         *_strict_lines(outcomes),
         *_better_lines(outcomes),
-        *_uncut("baseline", baseline_file),
-        *_uncut("record" if kind is Refresh.MISSING else "accept", command),
+        *uncut("baseline", baseline_file),
+        *uncut("record" if kind is Refresh.MISSING else "accept", command),
     )
 
 
 def _strict_lines(outcomes: set[Outcome]) -> tuple[str, ...]:
     if Outcome.REGRESSED in outcomes or Outcome.INCONCLUSIVE not in outcomes:
         return ()
-    return _labelled(
+    return labelled(
         "strict", "what cannot be decided fails: run again, or accept the new numbers"
     )
 
@@ -221,26 +223,6 @@ def _strict_lines(outcomes: set[Outcome]) -> tuple[str, ...]:
 def _better_lines(outcomes: set[Outcome]) -> tuple[str, ...]:
     if outcomes != {Outcome.IMPROVED}:
         return ()
-    return _labelled(
+    return labelled(
         "strict", "what became better fails: accept it, so that it cannot be lost again"
     )
-
-
-def _labelled(label: str, text: str) -> tuple[str, ...]:
-    """Wrap *text* beside its label; no line where there is no text."""
-    return _wrapped(text, first=f"  {label}".ljust(INDENT), rest=" " * INDENT)
-
-
-def _uncut(label: str, text: str) -> tuple[str, ...]:
-    return (f"  {label}".ljust(INDENT) + text,)
-
-
-def _wrapped(text: str, *, first: str, rest: str) -> tuple[str, ...]:
-    wrapper = textwrap.TextWrapper(
-        width=WIDTH,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return tuple(wrapper.wrap(text))

@@ -8,12 +8,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A stored value, by metric name, before and after; ``None`` where there is none."""
+    """A stored value, by metric name, before and after; ``None`` where there is none.
+
+    ``anchor`` is the value that its drift is counted from.
+    """
 
     test: str
     metric: str
     old: float | None
     new: float | None
+    anchor: float | None = None
+
+    @property
+    def has_drifted(self) -> bool:
+        """Whether there is a way from the anchor to the new value."""
+        return None not in {self.anchor, self.new} and self.anchor != self.new
 
 
 def align(rows: Sequence[Sequence[str]], left: frozenset[int]) -> tuple[str, ...]:

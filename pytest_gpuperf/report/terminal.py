@@ -33,7 +33,7 @@ WIDTH: Final = 80
 INDENT: Final = "    "
 MOST_NAMES: Final = 400
 HEADER: Final = ("step now", "baseline", "change", "syncs", "memory", "outcome", "test")
-REFRESH_HEADER: Final = ("old", "new", "change", "metric", "test")
+REFRESH_HEADER: Final = ("old", "new", "change", "drift", "metric", "test")
 WORST_FIRST: Final = tuple(Outcome)
 EXPLAINED: Final = frozenset(Outcome) - {
     Outcome.NO_BASELINE,
@@ -183,20 +183,23 @@ def counts_line(
     hardware: Hardware,
     unreported: Sequence[str] = (),
     unjudged: Sequence[str] = (),
+    refused: int = 0,
 ) -> Line:
     """Count every outcome that occurred, and the tests which have none.
 
     *unjudged* says how tests ended that gave nothing to judge, *unreported* names
-    those that pytest never reported.
+    those that pytest never reported, *refused* counts those that were not refreshed.
     """
     tests = Counter(verdict.outcome for verdict in verdicts)
     parts = (
         f"{', '.join(_test_counts(tests)) or 'no verdict'} on {hardware.key}",
         *_unjudged_counts(Counter(unjudged)),
         *_metric_counts(verdicts),
+        *([f"{refused} NOT REFRESHED"] if refused else []),
         *_unreported(unreported),
     )
-    role = Role.BAD if unreported or "failed" in unjudged else _worst_role(tests)
+    is_bad = unreported or refused or "failed" in unjudged
+    role = Role.BAD if is_bad else _worst_role(tests)
     return Line(text=f"gpuperf: {'; '.join(parts)}", role=role)
 
 
@@ -243,11 +246,18 @@ def _worst_role(tests: Counter[Outcome]) -> Role:
 
 
 def refresh_lines(rows: Sequence[Row]) -> tuple[Line, ...]:
-    """Old and new values, a row each; nothing where there are no *rows*."""
+    """Old and new values, a row each; nothing where there are no *rows*.
+
+    How far the new ones drifted from their anchors stands beside them if any did.
+    """
     if not rows:
         return ()
     cells = [REFRESH_HEADER, *map(_refresh_cells, rows)]
-    header, *texts = align(cells, left=frozenset({3}))
+    left = 4
+    if not any(row.has_drifted for row in rows):
+        cells = [(*row[:3], *row[4:]) for row in cells]
+        left = 3
+    header, *texts = align(cells, left=frozenset({left}))
     return (
         Line(text=header, role=Role.HEADER),
         *(
@@ -260,16 +270,12 @@ def refresh_lines(rows: Sequence[Row]) -> tuple[Line, ...]:
 def _refresh_cells(row: Row) -> tuple[str, ...]:
     metric = metric_named(row.metric)
     if row.old is None or row.new is None:
+        old, new = _cell(metric, row.old), _cell(metric, row.new)
         change = "new" if row.old is None else "gone"
-        return (
-            _cell(metric, row.old),
-            _cell(metric, row.new),
-            change,
-            row.metric,
-            row.test,
-        )
-    change = format_change(metric, row.old, row.new)
-    return *format_apart(metric, row.old, row.new), change, row.metric, row.test
+    else:
+        old, new = format_apart(metric, row.old, row.new)
+        change = format_change(metric, row.old, row.new)
+    return old, new, change, _change(metric, row.anchor, row.new), row.metric, row.test
 
 
 def _refresh_role(row: Row) -> Role:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..model.refresh import Refresh
 from ..model.suite import SuiteVerdict
 from ..model.verdict import TestVerdict
+from .command import refresh_command
 from .terminal import Line
 from .terminal import Role
 
@@ -13,7 +15,7 @@ from .terminal import Role
 def moved_line(moved: Sequence[TestVerdict], options: Sequence[str]) -> Line:
     """One verdict for the run: exact metrics moved together with torch's version."""
     then, now = next(v.changed["torch"] for v in moved if "torch" in v.changed)
-    command = " ".join(("pytest", "--gpuperf", *options, "--gpuperf-update=all"))
+    command = refresh_command(Refresh.ALL, options, accept_drift=True)
     tests = "1 test" if len(moved) == 1 else f"{len(moved)} tests"
     return Line(
         text=(

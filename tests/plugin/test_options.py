@@ -40,6 +40,7 @@ FLAGS = {
     "gpuperf_strict": "strict",
     "gpuperf_fail_on_improvement": "fail_on_improvement",
     "gpuperf_explain": "explain",
+    "gpuperf_accept_drift": "accept_drift",
 }
 
 
@@ -52,6 +53,7 @@ def test_the_command_line_is_frozen() -> None:
         "--gpuperf",
         "--gpuperf-device",
         "--gpuperf-update",
+        "--gpuperf-accept-drift",
         "--gpuperf-seconds",
         "--gpuperf-inline",
         "--gpuperf-strict",

@@ -49,7 +49,10 @@ def test_a_slowdown_against_the_baseline_fails_and_names_the_refresh_command(
     result.stdout.fnmatch_lines(
         [
             "REGRESSED step_ms: 10.00 ms -> 12.00 ms (+20.0 %), limit 10.15 ms",
-            "*pytest --gpuperf --gpuperf-update=all --gpuperf-device=scripted test_it.py::test_step",
+            (
+                "*pytest --gpuperf --gpuperf-update=all --gpuperf-accept-drift "
+                "--gpuperf-device=scripted test_it.py::test_step"
+            ),
         ]
     )
 
@@ -240,7 +243,7 @@ def test_a_torch_upgrade_that_moves_exact_metrics_is_one_verdict_for_the_run(
     assert (
         "gpuperf: the environment changed: torch 2.12.0 -> 2.13.0 moved exact metrics "
         "of 2 tests; check them, then accept with: pytest --gpuperf "
-        "--gpuperf-device=scripted --gpuperf-update=all"
+        "--gpuperf-update=all --gpuperf-accept-drift --gpuperf-device=scripted"
     ) in result.outlines
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from scripted_project import ON
 from scripted_project import ScriptedProject
 
 
@@ -31,7 +32,11 @@ def test_the_life_of_a_baseline(project: ScriptedProject) -> None:
     project.run().assert_outcomes(failed=1)
     assert project.baseline.read_text() == recorded
 
-    project.refresh(which="all").assert_outcomes(passed=1)
+    project.refresh(which="all").assert_outcomes(failed=1)
+    assert project.baseline.read_text() == recorded
+
+    accepted = project.refresh("--gpuperf-accept-drift", which="all")
+    accepted.assert_outcomes(passed=1)
     project.run().assert_outcomes(passed=1)
     assert runs_ms(project) == [12.0] * 8
 
@@ -93,6 +98,244 @@ def test_drifted_takes_small_changes_inside_the_tolerance(
     result.assert_outcomes(passed=1, failed=1)
     assert runs_ms(project) == [10.05] * 8
     assert runs_ms(project, "test_it.py::test_slower") == [10.0] * 8
+
+
+CREEP_MS = (10.09, 10.18, 10.27, 10.36)
+"""Each 0.9 % slower than the one before: within the tolerance of 1 %."""
+
+
+def creep(project: ScriptedProject, *arguments: str) -> list[pytest.RunResult]:
+    """Follow a test that gets slower and slower with ``drifted``."""
+    project.file(STEP + "def test_other(gpuperf): gpuperf(int)\n")
+    project.refresh().assert_outcomes(passed=2)
+    results = []
+    for ms in CREEP_MS:
+        project.script({"test_step": {"step_ms": ms}, "*": {"step_ms": 10.0}})
+        results.append(project.refresh(*arguments, which="drifted"))
+    return results
+
+
+ACCEPT = (
+    "pytest --gpuperf --gpuperf-update=all --gpuperf-accept-drift "
+    "--gpuperf-device=scripted test_it.py::test_step"
+)
+
+
+def test_small_changes_are_followed_until_they_add_up_to_a_slowdown(
+    project: ScriptedProject,
+) -> None:
+    *followed, refused = creep(project)
+
+    for result in followed:
+        result.assert_outcomes(passed=2)
+    assert (
+        "10.18 ms  10.27 ms  +0.9 %  +2.7 %  step_ms  test_it.py::test_step"
+        in followed[-1].outlines
+    )
+    refused.assert_outcomes(passed=1, failed=1)
+    assert refused.ret == pytest.ExitCode.TESTS_FAILED
+    assert runs_ms(project) == [10.27] * 8
+    refused.stdout.fnmatch_lines(
+        [
+            (
+                "DRIFTED step_ms: 10.00 ms -> 10.36 ms (+3.6 %) since its anchor, "
+                "limit 10.30 ms"
+            ),
+            (
+                "  why      more than a refresh stores unasked (detect 3 %): the "
+                "baseline is left"
+            ),
+            "           as it was",
+            "  baseline baselines/scripted.json",
+            f"  accept   {ACCEPT}",
+            "not refreshed in baselines/scripted.json, too far from the anchor:",
+            "  anchor       now   drift     allowed  metric   test",
+            "10.00 ms  10.36 ms  +3.6 %  detect 3 %  step_ms  test_it.py::test_step",
+            (
+                "gpuperf: 1 test was not refreshed, too far from its anchor; look for "
+                f"the cause, or accept it with: {ACCEPT}"
+            ),
+            "gpuperf: 2 pass on scripted; 1 NOT REFRESHED",
+        ],
+        consecutive=False,
+    )
+
+
+@pytest.mark.parametrize("place", ["option", "ini"])
+def test_drift_that_is_accepted_moves_the_anchor(
+    project: ScriptedProject, place: str
+) -> None:
+    creep(project)
+    ini = "[pytest]\ngpuperf_accept_drift = true\n" if place == "ini" else ""
+    project.pytester.makeini(ini)
+    option = ["--gpuperf-accept-drift"] if place == "option" else []
+
+    result = project.refresh(*option, TEST, which="all")
+
+    result.assert_outcomes(passed=1)
+    assert runs_ms(project) == [10.36] * 8
+    assert project.entries()[TEST]["anchor"]["step_ms"] == 10.36
+    assert project.entries()["test_it.py::test_other"]["anchor"]["step_ms"] == 10.0
+
+
+def test_the_command_line_that_is_told_accepts_the_drift(
+    project: ScriptedProject,
+) -> None:
+    creep(project)
+
+    result = project.pytester.runpytest_inprocess(*ACCEPT.split()[1:])
+
+    result.assert_outcomes(passed=1)
+    assert runs_ms(project) == [10.36] * 8
+
+
+def test_the_author_says_how_far_a_test_may_drift(project: ScriptedProject) -> None:
+    results = creep(project, "--gpuperf-detect=4%")
+
+    assert [result.ret for result in results] == [pytest.ExitCode.OK] * 4
+    assert runs_ms(project) == [10.36] * 8
+    assert project.entries()[TEST]["anchor"]["step_ms"] == 10.0
+
+
+def test_a_gain_takes_the_anchor_along_so_that_it_cannot_be_lost_again(
+    project: ScriptedProject,
+) -> None:
+    project.file(STEP)
+    project.refresh()
+    project.script({"*": {"step_ms": 9.0}})
+    project.refresh(which="improved").assert_outcomes(passed=1)
+    project.script({"*": {"step_ms": 9.5}})
+
+    result = project.refresh(which="all")
+
+    result.assert_outcomes(failed=1)
+    assert project.entries()[TEST]["anchor"]["step_ms"] == 9.0
+    assert (
+        "DRIFTED step_ms: 9.000 ms -> 9.500 ms (+5.6 %) since its anchor, limit "
+        "9.270 ms"
+    ) in result.outlines
+
+
+def test_a_sync_more_is_refused_and_shown_above_what_failed(
+    project: ScriptedProject,
+) -> None:
+    project.file(STEP)
+    project.refresh()
+    project.script({"*": {"step_ms": 10.0, "syncs": 1}})
+
+    result = project.refresh(which="all")
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "DRIFTED syncs: 0 -> 1 a step (+1) since its anchor, limit 0",
+            "  why      more than a refresh stores unasked (tolerance 0 %): *",
+            f"  accept   {ACCEPT}",
+            "REGRESSED syncs: 0 -> 1 a step (+1), limit 0",
+            "  at       train.py:12 in step: aten::_local_scalar_dense, 1 a step",
+        ]
+    )
+
+
+def test_one_call_that_drifted_leaves_the_others_to_be_refreshed(
+    project: ScriptedProject,
+) -> None:
+    project.script({"*": {"step_ms": 10.0}, "test_step#eval": {"step_ms": 10.0}})
+    project.file(
+        "def test_step(gpuperf):\n    gpuperf(int)\n    gpuperf(int, name='eval')\n"
+    )
+    project.refresh()
+    project.script({"*": {"step_ms": 10.2}, "test_step#eval": {"step_ms": 10.4}})
+
+    result = project.refresh(which="all")
+
+    result.assert_outcomes(failed=1)
+    assert f"  call     {TEST}#eval" in result.outlines
+    assert runs_ms(project) == [10.2] * 8
+    assert runs_ms(project, f"{TEST}#eval") == [10.0] * 8
+
+
+def test_drift_fails_the_run_also_where_its_test_may_fail(
+    project: ScriptedProject,
+) -> None:
+    project.file(STEP)
+    project.refresh()
+    project.file("@pytest.mark.xfail\n" + STEP)
+    project.script({"*": {"step_ms": 12.0}})
+
+    result = project.refresh(which="all")
+
+    result.assert_outcomes(xfailed=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert runs_ms(project) == [10.0] * 8
+
+
+def test_workers_hear_of_drift_too(project: ScriptedProject) -> None:
+    pytest.importorskip("xdist")
+    project.file(STEP)
+    project.refresh()
+    project.script({"*": {"step_ms": 12.0}})
+
+    result = project.pytester.runpytest_subprocess(
+        "-p", "xdist", "-n2", *ON, "--gpuperf-update=all"
+    )
+
+    result.assert_outcomes(failed=1)
+    assert "gpuperf: 1 failed (1 regressed) on scripted; 1 NOT REFRESHED" in (
+        result.outlines
+    )
+    assert runs_ms(project) == [10.0] * 8
+
+
+def test_what_moved_less_than_its_own_noise_is_kept_and_said_to_be(
+    project: ScriptedProject,
+) -> None:
+    noisy = [9.8, 9.9, 9.9, 10.0, 10.0, 10.1, 10.1, 10.2]
+    project.script({"*": {"step_ms": noisy}})
+    project.file(STEP + "def test_other(gpuperf): gpuperf(int)\n")
+    project.refresh()
+    recorded = project.baseline.read_text()
+    project.script({"*": {"step_ms": [ms + 0.05 for ms in noisy]}})
+
+    result = project.refresh(which="all")
+
+    result.assert_outcomes(passed=2)
+    assert project.baseline.read_text() == recorded
+    start = result.outlines.index(
+        "kept in baselines/scripted.json, moved less than its own noise:"
+    )
+    assert result.outlines[start + 1 : start + 5] == [
+        "  stored       now  change  noise  metric   test",
+        "10.00 ms  10.05 ms  +0.5 %  1.3 %  step_ms  test_it.py::test_other",
+        "10.00 ms  10.05 ms  +0.5 %  1.3 %  step_ms  test_it.py::test_step",
+        "gpuperf: 2 pass on scripted",
+    ]
+
+
+def test_a_kept_test_is_still_judged_by_its_budget(project: ScriptedProject) -> None:
+    project.file(STEP)
+    project.refresh()
+    project.file("@gpuperf.budget(ms=5)\n" + STEP)
+
+    result = project.refresh(which="all")
+
+    result.assert_outcomes(failed=1)
+    assert "OVER BUDGET step_ms: 10.00 ms, budget 5.000 ms" in result.outlines
+    assert (
+        "10.00 ms  10.00 ms   0.0 %  0.2 %  step_ms  test_it.py::test_step"
+        in result.outlines
+    )
+
+
+def test_other_software_rewrites_what_did_not_move(project: ScriptedProject) -> None:
+    project.script({"software": {"torch": "2.12.0"}, "*": {"step_ms": 10.0}})
+    project.file(STEP)
+    project.refresh()
+    project.script({"software": {"torch": "2.13.0"}, "*": {"step_ms": 10.0}})
+
+    project.refresh(which="all").assert_outcomes(passed=1)
+
+    assert project.entries()[TEST]["software"]["torch"] == "2.13.0"
 
 
 def test_a_test_over_its_budget_is_recorded_and_still_fails(

@@ -8,6 +8,7 @@ from pytest_gpuperf.baselines.refresh import Change
 from pytest_gpuperf.baselines.refresh import changes
 from pytest_gpuperf.baselines.refresh import new_entry
 from pytest_gpuperf.baselines.refresh import selects
+from pytest_gpuperf.baselines.refresh import typical_values
 from pytest_gpuperf.model.baseline import MOST_RUNS
 from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.baseline import Entry
@@ -189,7 +190,7 @@ def test_a_test_that_was_not_measured_is_never_taken() -> None:
 
 
 def test_the_fresh_runs_replace_the_stored_ones() -> None:
-    entry = new_entry(ENTRY, [measured(11.0, 1), measured(13.0, 2), measured(12.0, 0)])
+    entry = new_entry([measured(11.0, 1), measured(13.0, 2), measured(12.0, 0)])
 
     assert entry == Entry(
         runs=(
@@ -198,30 +199,25 @@ def test_the_fresh_runs_replace_the_stored_ones() -> None:
             RunSummary.of(measured(12.0, 0)),
         ),
         software={"torch": "2.13.0"},
-        anchor={"step_ms": 12.0, "syncs": 2},
     )
 
 
-def test_the_anchor_keeps_the_oldest_accepted_value() -> None:
-    old = Entry(runs=ENTRY.runs, anchor={"step_ms": 9.0})
+def test_typical_are_the_median_of_a_time_and_the_largest_count_of_what_is_gated() -> (
+    None
+):
+    runs = [measured(10.0001, 0), measured(13.0, 2), measured(9.0, 1)]
+    recorded = RunSummary(times={"latency_ms": times(5.0)})
+    entry = stored(*runs)
 
-    assert new_entry(old, [measured(12.0, 1)]).anchor == {"step_ms": 9.0, "syncs": 1}
+    values = typical_values(Entry(runs=(*entry.runs, recorded)), DeviceKind.CUDA)
 
-
-def test_a_metric_that_is_only_recorded_has_no_anchor() -> None:
-    run = Measurement(
-        test="t",
-        environment=Environment(hardware=H200),
-        times={"latency_ms": times(5.0)},
-    )
-
-    assert new_entry(None, [run]).anchor == {}
+    assert values == {"step_ms": 10.0, "syncs": 2}
 
 
 def test_only_the_newest_runs_are_kept() -> None:
     runs = [measured(float(ms)) for ms in range(1, MOST_RUNS + 3)]
 
-    entry = new_entry(None, runs)
+    entry = new_entry(runs)
 
     assert entry.runs == tuple(RunSummary.of(run) for run in runs[2:])
 
@@ -230,8 +226,8 @@ def test_disturbed_runs_are_left_out_where_five_others_remain() -> None:
     clean = [measured(float(ms)) for ms in range(1, 6)]
     dirty = measured(99.0, None, "hot")
 
-    enough = new_entry(None, [dirty, *clean])
-    too_few = new_entry(None, [dirty, *clean[1:]])
+    enough = new_entry([dirty, *clean])
+    too_few = new_entry([dirty, *clean[1:]])
 
     assert enough.runs == tuple(RunSummary.of(run) for run in clean)
     assert too_few.runs == tuple(RunSummary.of(run) for run in [dirty, *clean[1:]])
@@ -260,3 +256,19 @@ def test_changes_are_typical_values_before_and_after() -> None:
         Change(test="gone", metric="syncs", old=1, new=None),
         Change(test="slower", metric="step_ms", old=11.0, new=13.0),
     )
+
+
+def test_a_change_knows_the_anchor_that_its_drift_is_counted_from() -> None:
+    old = Entry(runs=stored(measured(10.0, 0)).runs, anchor={"step_ms": 9.0})
+    moved = Entry(runs=stored(measured(9.5, 0)).runs, anchor={"step_ms": 9.5})
+    silent = stored(measured(9.5, 0))
+
+    found = [
+        changes(
+            Baselines(hardware=H200, entries=before),
+            Baselines(hardware=H200, entries={"t": after}),
+        )[0].anchor
+        for before, after in [({"t": old}, moved), ({"t": old}, silent), ({}, moved)]
+    ]
+
+    assert found == [9.5, 9.0, None]

@@ -32,6 +32,7 @@ def entry(
     *step_ms: float,
     torch: str | None = "2.13.0",
     exact: Mapping[str, int] | None = None,
+    anchor: Mapping[str, float] | None = None,
 ) -> Entry:
     return Entry(
         runs=tuple(
@@ -42,6 +43,7 @@ def entry(
             for time in step_ms
         ),
         software={"torch": torch} if torch else {},
+        anchor=anchor or {},
     )
 
 
@@ -102,6 +104,10 @@ class TestRefresh:
             (
                 ["--deselect=t.py::a"],
                 ["--gpuperf-update=missing", "--deselect=t.py::a"],
+            ),
+            (
+                ["--accept-drift", "t.py::a"],
+                ["--gpuperf-update=all", "--gpuperf-accept-drift", "t.py::a"],
             ),
             (
                 ["t.py::a", "--kind", "improved"],
@@ -201,6 +207,29 @@ NVIDIA H200 (cuda), baselines/cuda-nvidia-h200.json
 250.0 us       -          -      -     1  -       test_a
 10.10 ms   3.0 %  36.30 MiB      2     3  2.13.0  test_b
        -       -      512 B      -     1  2.13.0  test_c
+"""
+        )
+
+    def test_shows_what_drifted_from_its_anchor(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        then = {"step_ms": 10.0, "syncs": 2, "peak_allocated_bytes": 2**20}
+        store(
+            tmp_path / "baselines",
+            H200,
+            test_a=entry(10.15, exact={"syncs": 1}, anchor=then),
+            test_b=entry(10.0, exact={"syncs": 2}, anchor=then),
+        )
+
+        code = main(["show"])
+
+        assert code == 0
+        assert capsys.readouterr().out == (
+            """\
+NVIDIA H200 (cuda), baselines/cuda-nvidia-h200.json
+ step_ms  spread  memory  syncs  runs  torch   drift                     test
+10.15 ms       -       -      1     1  2.13.0  step_ms +1.5 %, syncs -1  test_a
+10.00 ms       -       -      2     1  2.13.0                            test_b
 """
         )
 
@@ -320,6 +349,24 @@ baselines/cuda-nvidia-h200.json -> .gpuperf/pending-cuda-nvidia-h200.json
      old       new   change  metric   test
 10.00 ms  12.03 ms  +20.3 %  step_ms  test_a
        -  2.000 ms      new  step_ms  test_new
+"""
+        )
+
+    def test_shows_the_drift_of_what_was_measured_last(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        anchor = {"step_ms": 10.0}
+        store(tmp_path / "baselines", H200, test_a=entry(10.2, anchor=anchor))
+        leave_pending(tmp_path / ".gpuperf", H200, test_a=entry(10.25, anchor=anchor))
+
+        code = main(["diff"])
+
+        assert code == 0
+        assert capsys.readouterr().out == (
+            """\
+baselines/cuda-nvidia-h200.json -> .gpuperf/pending-cuda-nvidia-h200.json
+     old       new  change   drift  metric   test
+10.20 ms  10.25 ms  +0.5 %  +2.5 %  step_ms  test_a
 """
         )
 

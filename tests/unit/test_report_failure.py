@@ -113,7 +113,7 @@ OVER BUDGET syncs: 1 a step, budget 0
   budget   stands in the test's mark or call (tests/test_x.py:9):
            a refresh does not move it
   baseline baselines/cuda-nvidia-h200.json
-  accept   pytest --gpuperf --gpuperf-update=all tests/test_x.py::test_y"""
+  accept   pytest --gpuperf --gpuperf-update=all --gpuperf-accept-drift tests/test_x.py::test_y"""
     )
 
 
@@ -172,7 +172,7 @@ REGRESSED step_ms: 10.00 ms -> 12.03 ms (+20.3 %), limit 10.26 ms
   why      all 5 fresh runs are slower than the 2nd slowest of 8 stored + 1 %
   changed  nothing recorded since the baseline
   baseline baselines/cuda-nvidia-h200.json
-  accept   pytest --gpuperf --gpuperf-update=all tests/test_x.py::test_y"""
+  accept   pytest --gpuperf --gpuperf-update=all --gpuperf-accept-drift tests/test_x.py::test_y"""
     )
 
 
@@ -346,7 +346,7 @@ def test_a_node_id_with_brackets_and_spaces_is_quoted_for_the_shell_and_never_cu
     assert text.splitlines()[-3:] == [
         "  call     tests/test_x.py::test_y",
         "  baseline baselines/cuda-nvidia-h200.json",
-        f"  accept   pytest --gpuperf --gpuperf-update=all --gpuperf-device=cpu {quoted}",
+        f"  accept   pytest --gpuperf --gpuperf-update=all --gpuperf-accept-drift --gpuperf-device=cpu {quoted}",
     ]
 
 
@@ -374,7 +374,9 @@ def test_the_worst_failure_still_fits_one_screen() -> None:
     )
 
     assert len(text.splitlines()) == 24
-    assert max(map(len, text.splitlines())) <= 80
+    *_, command = lines = text.splitlines()
+    assert command.startswith("  accept   pytest ")  # to be copied, so it is not cut
+    assert max(map(len, lines[:-1])) <= 80
     assert text.isascii()
     assert lines_labelled("changed", text) == [
         "  changed  software-0 1.0.0 -> 2.0.0, software-1 1.0.0 -> 2.0.0, software-10"

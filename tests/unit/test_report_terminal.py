@@ -252,6 +252,44 @@ def test_a_refresh_shows_old_and_new() -> None:
     ]
 
 
+def test_a_refresh_shows_how_far_the_new_values_drifted() -> None:
+    lines = refresh_lines(
+        (
+            Row(test="t.py::a", metric="step_ms", old=10.0, new=10.2, anchor=9.9),
+            Row(test="t.py::a", metric="syncs", old=1, new=2, anchor=2),
+            Row(test="t.py::b", metric="syncs", old=1, new=None, anchor=1),
+            Row(test="t.py::c", metric="syncs", old=None, new=1),
+        )
+    )
+
+    assert text_of(lines) == (
+        """\
+     old       new  change   drift  metric   test
+10.00 ms  10.20 ms  +2.0 %  +3.0 %  step_ms  t.py::a
+       1         2      +1       0  syncs    t.py::a
+       1         -    gone       -  syncs    t.py::b
+       -         1     new       -  syncs    t.py::c"""
+    )
+
+
+def test_a_refresh_that_ends_at_its_anchors_has_no_drift_to_show() -> None:
+    row = Row(test="t.py::a", metric="syncs", old=1, new=2, anchor=2)
+
+    assert text_of(refresh_lines((row,))) == (
+        """\
+old  new  change  metric  test
+  1    2      +1  syncs   t.py::a"""
+    )
+
+
+def test_what_was_not_refreshed_makes_the_last_line_red() -> None:
+    line = counts_line((IMPROVED,), HARDWARE, refused=2)
+
+    assert line == Line(
+        text=f"gpuperf: 1 improved {ON}; 2 NOT REFRESHED", role=Role.BAD
+    )
+
+
 def test_more_is_good_where_the_metric_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     hits = Metric(
         name="hits",
@@ -280,7 +318,7 @@ def test_metrics_that_moved_with_torch_are_one_line_for_the_run() -> None:
     assert one == Line(
         text="gpuperf: the environment changed: torch 2.12.0 -> 2.13.0 moved exact "
         "metrics of 1 test; check them, then accept with: pytest --gpuperf "
-        "--gpuperf-device=cpu --gpuperf-update=all",
+        "--gpuperf-update=all --gpuperf-accept-drift --gpuperf-device=cpu",
         role=Role.BAD,
     )
     assert "metrics of 2 tests; " in two.text

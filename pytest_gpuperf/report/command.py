@@ -1,0 +1,21 @@
+"""Commands that a user is told to type."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from ..model.refresh import Refresh
+
+
+def refresh_command(
+    kind: Refresh,
+    options: Sequence[str],
+    tests: Sequence[str] = (),
+    *,
+    accept_drift: bool = False,
+) -> str:
+    """Return what refreshes *tests*, or all; *options* are those it must repeat."""
+    drift = ("--gpuperf-accept-drift",) if accept_drift else ()
+    update = f"--gpuperf-update={kind.value}"
+    return shlex.join(("pytest", "--gpuperf", update, *drift, *options, *tests))

@@ -1,0 +1,103 @@
+"""What a refresh did not store, in words and in tables."""
+
+from __future__ import annotations
+
+from pytest_gpuperf.model.refresh import Drift
+from pytest_gpuperf.model.refresh import Kept
+from pytest_gpuperf.report.drift import drift_lines
+from pytest_gpuperf.report.drift import drift_text
+from pytest_gpuperf.report.drift import drifted_line
+from pytest_gpuperf.report.drift import kept_lines
+from pytest_gpuperf.report.terminal import Line
+from pytest_gpuperf.report.terminal import Role
+
+
+SLOWER = Drift(
+    test="t.py::a",
+    metric="step_ms",
+    anchor=10.0,
+    now=10.4,
+    limit=10.3,
+    bound="detect 3 %",
+)
+ONE_MORE = Drift(
+    test="t.py::a#eval",
+    metric="syncs",
+    anchor=0,
+    now=1,
+    limit=0,
+    bound="tolerance 0 %",
+)
+
+
+def test_a_refused_refresh_says_from_where_to_where_and_how_to_insist() -> None:
+    text = drift_text(
+        [SLOWER, ONE_MORE],
+        nodeid="t.py::a",
+        baseline_file="baselines/cuda.json",
+        options=["--gpuperf-device=cpu"],
+    )
+
+    assert text == (
+        """\
+DRIFTED step_ms: 10.00 ms -> 10.40 ms (+4.0 %) since its anchor, limit 10.30 ms
+  why      more than a refresh stores unasked (detect 3 %): the baseline is left
+           as it was
+DRIFTED syncs: 0 -> 1 a step (+1) since its anchor, limit 0
+  why      more than a refresh stores unasked (tolerance 0 %): the baseline is
+           left as it was
+  call     t.py::a#eval
+  baseline baselines/cuda.json
+  accept   pytest --gpuperf --gpuperf-update=all --gpuperf-accept-drift --gpuperf-device=cpu t.py::a"""
+    )
+
+
+def test_the_command_of_a_run_names_every_refused_test_as_a_shell_reads_it() -> None:
+    one = drifted_line(["t.py::a"], [])
+    two = drifted_line(["t.py::a", "t.py::b[x y]"], ["--gpuperf-device=cpu"])
+
+    assert one == Line(
+        text="gpuperf: 1 test was not refreshed, too far from its anchor; look for the "
+        "cause, or accept it with: pytest --gpuperf --gpuperf-update=all "
+        "--gpuperf-accept-drift t.py::a",
+        role=Role.BAD,
+    )
+    assert two == Line(
+        text="gpuperf: 2 tests were not refreshed, too far from their anchors; look for "
+        "the cause, or accept it with: pytest --gpuperf --gpuperf-update=all "
+        "--gpuperf-accept-drift --gpuperf-device=cpu t.py::a 't.py::b[x y]'",
+        role=Role.BAD,
+    )
+
+
+def test_each_refused_metric_has_a_row() -> None:
+    lines = drift_lines([SLOWER, ONE_MORE])
+
+    assert "\n".join(line.text for line in lines) == (
+        """\
+  anchor       now   drift        allowed  metric   test
+10.00 ms  10.40 ms  +4.0 %     detect 3 %  step_ms  t.py::a
+       0         1      +1  tolerance 0 %  syncs    t.py::a#eval"""
+    )
+    assert [line.role for line in lines] == [Role.HEADER, Role.BAD, Role.BAD]
+
+
+def test_each_test_that_was_left_alone_has_a_row() -> None:
+    lines = kept_lines(
+        [
+            Kept(test="t.py::a", metric="step_ms", stored=10.0, now=10.01, noise=0.002),
+            Kept(test="t.py::b", metric="syncs", stored=1, now=1, noise=None),
+        ]
+    )
+
+    assert "\n".join(line.text for line in lines) == (
+        """\
+  stored       now  change  noise  metric   test
+10.00 ms  10.01 ms  +0.1 %  0.2 %  step_ms  t.py::a
+       1         1       0      -  syncs    t.py::b"""
+    )
+    assert [line.role for line in lines] == [Role.HEADER, Role.PLAIN, Role.PLAIN]
+
+
+def test_nothing_left_out_makes_no_tables() -> None:
+    assert (kept_lines([]), drift_lines([])) == ((), ())
