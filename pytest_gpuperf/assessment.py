@@ -146,9 +146,9 @@ class Assessor:
             )
             for test, case in cases.items()
         }
-        refusals = self._refusals(cases, selected, refreshed)
-        for test, text in refusals.items():
-            reports[test] = refused(reports[test], text)
+        for test in selected:
+            text = self._refusal(cases[test], refreshed)
+            reports[test] = refused(reports[test], text) if text else reports[test]
         return Assessment(
             hardware=self._environment.hardware,
             baseline_file=self._baseline_file,
@@ -158,7 +158,9 @@ class Assessor:
             refreshed=refreshed.changes,
             kept=refreshed.kept,
             drifts=refreshed.drifts,
-            drifted_tests=tuple(refusals) if refreshed.drifts else (),
+            drifted_tests=tuple(
+                test for test in cases if refreshed.drifts_of(cases[test].calls)
+            ),
             options=repeated_options(self._settings),
             explained=self._settings.explain,
         )
@@ -255,27 +257,17 @@ class Assessor:
             }
         )
 
-    def _refusals(
-        self, cases: Mapping[str, Case], selected: set[str], refreshed: Refreshed
-    ) -> dict[str, str]:
-        """Say of each test that the refresh should have taken why it did not."""
-        if refreshed.failure:
-            return dict.fromkeys(selected, refreshed.failure)
-        by_test = {
-            test: [d for d in refreshed.drifts if d.test in case.calls]
-            for test, case in cases.items()
-            if test in selected
-        }
-        return {
-            test: drift_text(
+    def _refusal(self, case: Case, refreshed: Refreshed) -> str:
+        """Say why the refresh did not take *case* as it should; nothing if it did."""
+        drifts = refreshed.drifts_of(case.calls)
+        if drifts:
+            return drift_text(
                 drifts,
-                nodeid=test,
+                nodeid=case.test,
                 baseline_file=self._baseline_file,
                 options=repeated_options(self._settings),
             )
-            for test, drifts in by_test.items()
-            if drifts
-        }
+        return "" if refreshed.taken.keys() >= case.calls.keys() else refreshed.failure
 
     @property
     def _baseline_file(self) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -48,6 +50,19 @@ class Refreshed:
     taken: Mapping[str, str] = field(default_factory=dict)
     failure: str = ""
 
+    def drifts_of(self, calls: Collection[str]) -> list[Drift]:
+        """Return what drifted too far of one test's *calls*."""
+        return [drift for drift in self.drifts if drift.test in calls]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What a refresh writes, leaves alone and refuses."""
+
+    entries: Mapping[str, Entry]
+    kept: tuple[Kept, ...]
+    drifts: tuple[Drift, ...]
+
 
 class Recorder:
     """Writes the baselines of one run beside the *old* ones."""
@@ -77,13 +92,21 @@ class Recorder:
 
     def store(self, cases: Sequence[Case], pending: Path | None) -> Refreshed:
         """Refresh what moved, unless it has drifted too far from its anchor."""
+        plan = self._plan(cases)
+        refreshed = Refreshed(
+            kept=plan.kept,
+            drifts=plan.drifts,
+            taken={unmoved.test: KEPT for unmoved in plan.kept},
+        )
         try:
-            return self._refresh(cases)
+            stored = self._stored(plan.entries)
         except BaselineError as error:
             where = f"; what was measured is in {pending}" if pending else ""
-            return Refreshed(failure=f"{error}{where}")
+            return replace(refreshed, failure=f"{error}{where}")
+        accepted = dict.fromkeys(plan.entries, ACCEPTED)
+        return replace(refreshed, changes=stored, taken={**refreshed.taken, **accepted})
 
-    def _refresh(self, cases: Sequence[Case]) -> Refreshed:
+    def _plan(self, cases: Sequence[Case]) -> _Plan:
         accept_drift = self._settings.accept_drift
         alike: list[Kept] = []
         refused: list[Drift] = []
@@ -98,15 +121,7 @@ class Recorder:
                 refused += drifted
             else:
                 entries[key] = anchored(old, new, leeway, accept_drift=accept_drift)
-        return Refreshed(
-            changes=self._stored(entries),
-            kept=tuple(alike),
-            drifts=tuple(refused),
-            taken={
-                **dict.fromkeys(entries, ACCEPTED),
-                **{unmoved.test: KEPT for unmoved in alike},
-            },
-        )
+        return _Plan(entries=entries, kept=tuple(alike), drifts=tuple(refused))
 
     def _stored(self, entries: Mapping[str, Entry]) -> tuple[Change, ...]:
         if not entries:

@@ -327,7 +327,9 @@ def test_baselines_that_cannot_be_written_fail_their_tests_and_lose_nothing(
     broken = failing_in(project.baseline.parent, code, getattr(owner, name))
     monkeypatch.setattr(owner, name, broken)
 
-    result = project.refresh("--deselect=test_it.py::test_ok", which="all")
+    result = project.refresh(
+        "--deselect=test_it.py::test_ok", "--gpuperf-accept-drift", which="all"
+    )
 
     result.assert_outcomes(failed=2, passed=1, deselected=1)
     assert "E   AssertionError: my own" in [line.rstrip() for line in result.outlines]
@@ -358,7 +360,7 @@ def test_a_test_that_was_not_refreshed_is_none_that_passed(
     )
     project.script({"*": {"step_ms": 12.0}})
 
-    result = project.refresh(which="all")
+    result = project.refresh("--gpuperf-accept-drift", which="all")
 
     assert "gpuperf: 1 failed (1 regressed) on scripted" in result.outlines
 
@@ -375,12 +377,15 @@ def test_on_a_disk_that_is_full_everywhere_the_old_baseline_and_the_verdicts_sta
     monkeypatch.setattr(os, "fsync", full)
 
     gated = project.run()
+    kept = project.refresh(which="all")
+    project.script({"*": {"step_ms": 9.0}})
     refreshed = project.refresh(which="all")
 
     cause = f"cannot be written, no space left on device; {INTACT}"
     pending = project.path / ".gpuperf" / "pending-scripted.json"
     gated.assert_outcomes(passed=1)
     assert f"gpuperf: {pending}: {cause}" in gated.outlines
+    kept.assert_outcomes(passed=1)
     refreshed.assert_outcomes(failed=1)
     assert f"{project.baseline}: {cause}" in refreshed.outlines
     assert project.baseline.read_text(encoding="utf-8") == old
