@@ -1,0 +1,222 @@
+"""Bars of the stored baseline on recorded CPU noise, quiet and mixed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Final
+
+import numpy as np
+from effort import Effort
+from effort import say
+from figures import Figure
+from figures import Share
+from figures import Table
+from figures import at_least
+from figures import at_most
+from figures import beside
+from figures import changed
+from order_of_work import Tally
+from order_of_work import distributions
+from order_of_work import gate_one
+from order_of_work import kept
+from order_of_work import measured
+from order_of_work import slowed
+from peers import PEERS
+from peers import Peer
+from recorded_noise import WORKLOADS
+from recorded_noise import Choice
+from recorded_noise import Processes
+from recorded_noise import choose
+from recorded_noise import processes
+
+from pytest_gpuperf.model.environment import DeviceKind
+
+
+QUIET_FALSE_BAR: Final = 0.0
+QUIET_POWER_BAR: Final = 0.8
+MIXED_FALSE_BAR: Final = 0.001
+
+SLOWDOWNS: Final = (0.0, 0.03, 0.05, 0.10)
+
+MOST_FRESH: Final = 8
+"""Five clean runs, and three that make up for disturbed ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Which processes are stored and fresh, and whether disturbed ones are known."""
+
+    name: str
+    quiet: bool
+    spread: bool
+    guarded: bool
+
+    @property
+    def fresh(self) -> int:
+        return 5 if self.quiet else MOST_FRESH
+
+
+QUIET: Final = Setting(
+    name="quiet, one after the other", quiet=True, spread=False, guarded=False
+)
+QUIET_SPREAD: Final = Setting(
+    name="quiet, spread in time", quiet=True, spread=True, guarded=False
+)
+SPREAD: Final = Setting(
+    name="mixed, spread in time, guard", quiet=False, spread=True, guarded=True
+)
+CONSECUTIVE: Final = Setting(
+    name="mixed, one after the other, guard", quiet=False, spread=False, guarded=True
+)
+UNGUARDED: Final = Setting(
+    name="mixed, spread in time, no guard", quiet=False, spread=True, guarded=False
+)
+BARE: Final = Setting(
+    name="mixed, one after the other, no guard",
+    quiet=False,
+    spread=False,
+    guarded=False,
+)
+
+SETTINGS: Final = (QUIET, QUIET_SPREAD, SPREAD, CONSECUTIVE, UNGUARDED, BARE)
+
+SHOWN_TO_PEERS: Final = (QUIET, SPREAD, BARE)
+PEERS_SEE: Final = (0.0, 0.05)
+
+AT_ONCE: Final = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What became of a setting's tests: by workload and slowdown, and by peer."""
+
+    ours: Mapping[tuple[str, float], Tally]
+    theirs: Mapping[tuple[Peer, float], Share]
+
+    def all_workloads(self, slowdown: float) -> Tally:
+        whole = Tally()
+        for workload in WORKLOADS:
+            whole.join(self.ours[workload, slowdown])
+        return whole
+
+
+def tables(effort: Effort) -> list[Table]:
+    found = {}
+    for seed, setting in enumerate(SETTINGS, start=21):
+        say(f"recorded, {setting.name}")
+        found[setting] = _judge_setting(setting, effort, seed)
+    return [_blame_table(found, effort), _power_table(found, effort)]
+
+
+def _judge_setting(setting: Setting, effort: Effort, seed: int) -> Found:
+    ours: dict[tuple[str, float], Tally] = {}
+    blamed: dict[tuple[Peer, float], list[Share]] = {}
+    random = np.random.default_rng(seed)
+    for workload in WORKLOADS:
+        source = processes(workload, quiet=setting.quiet)
+        choice = choose(
+            source,
+            effort.recorded,
+            random,
+            fresh=setting.fresh,
+            spread=setting.spread,
+            guarded=setting.guarded,
+        )
+        for slowdown in SLOWDOWNS:
+            some = choice.first(effort.recorded // 4) if slowdown else choice
+            ours[workload, slowdown] = _gated(setting, source, some, slowdown)
+        for peer, slowdown in product(PEERS, PEERS_SEE):
+            if setting in SHOWN_TO_PEERS:
+                share = _shown(peer, source, choice.first(effort.peers), slowdown)
+                blamed.setdefault((peer, slowdown), []).append(share)
+    theirs = {key: _together(shares) for key, shares in blamed.items()}
+    return Found(ours=ours, theirs=theirs)
+
+
+def _gated(
+    setting: Setting, source: Processes, choice: Choice, slowdown: float
+) -> Tally:
+    stored = [kept(times) for times in distributions(source.early)]
+    fresh = [
+        measured(
+            slowed(times, slowdown),
+            DeviceKind.CPU,
+            clean=bool(clean) or not setting.guarded,
+        )
+        for times, clean in zip(distributions(source.late), source.clean, strict=True)
+    ]
+    tally = Tally()
+    for then, now in zip(choice.stored.tolist(), choice.fresh.tolist(), strict=True):
+        tally.add(*gate_one([stored[i] for i in then], [fresh[i] for i in now]))
+    return tally
+
+
+def _shown(peer: Peer, source: Processes, choice: Choice, slowdown: float) -> Share:
+    blamed, total = 0, len(choice.stored)
+    for start in range(0, total, AT_ONCE):
+        rows = slice(start, start + AT_ONCE)
+        stored = source.early[choice.stored[rows]]
+        fresh = source.late[choice.fresh[rows]] * (1 + slowdown)
+        blamed += int(peer.blames(stored, fresh).sum())
+    return Share(count=blamed, total=total)
+
+
+def _together(shares: list[Share]) -> Share:
+    return Share(
+        count=sum(share.count for share in shares),
+        total=sum(share.total for share in shares),
+    )
+
+
+def _blame_table(found: Mapping[Setting, Found], effort: Effort) -> Table:
+    bars = {
+        QUIET: QUIET_FALSE_BAR,
+        QUIET_SPREAD: QUIET_FALSE_BAR,
+        SPREAD: MIXED_FALSE_BAR,
+    }
+    figures: list[Figure] = []
+    for setting, of in found.items():
+        share = of.all_workloads(0.0).regressed
+        name = f"{setting.name}: gpuperf"
+        if setting in bars:
+            bar = bars[setting]
+            figures.append(at_most(name, share, bar, hurried=effort.hurried))
+        else:
+            figures.append(beside(name, share))
+        worst = max(
+            (of.ours[workload, 0.0].regressed for workload in WORKLOADS),
+            key=lambda share: share.value,
+        )
+        figures.append(beside(f"{setting.name}: worst workload", worst))
+    return Table(
+        title="Recorded noise, nothing changed: tests that fail",
+        figures=[*figures, *_peer_figures(found, 0.0)],
+    )
+
+
+def _power_table(found: Mapping[Setting, Found], effort: Effort) -> Table:
+    figures: list[Figure] = []
+    for setting, of in found.items():
+        for slowdown in SLOWDOWNS[1:]:
+            share = of.all_workloads(slowdown).regressed
+            name = f"{setting.name}: gpuperf, {changed(slowdown)}"
+            if setting.quiet and slowdown == 0.05:
+                bar = QUIET_POWER_BAR
+                figures.append(at_least(name, share, bar, hurried=effort.hurried))
+            else:
+                figures.append(beside(name, share))
+    return Table(
+        title="Recorded noise, slower: tests that fail (peers at +5 %)",
+        figures=[*figures, *_peer_figures(found, 0.05)],
+    )
+
+
+def _peer_figures(found: Mapping[Setting, Found], slowdown: float) -> list[Figure]:
+    return [
+        beside(f"{setting.name}: {peer.name}", of.theirs[peer, slowdown])
+        for setting, of in found.items()
+        if setting in SHOWN_TO_PEERS
+        for peer in PEERS
+    ]

@@ -1,0 +1,57 @@
+"""How many tests are drawn, and where progress is told."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """Sizes of the samples. ``hurried`` ones leave their bars simulation error.
+
+    ``unchanged`` and ``slowed`` tests are drawn a profile and slowdown, ``peers`` of
+    them are shown to the peers. ``recorded`` tests a workload are drawn from recorded
+    noise, a fourth of them slowed; ``series`` of quads and ``pairs`` are a profile and
+    slowdown, ``suites`` a profile. ``attempts`` are timed where speed is asked for.
+    """
+
+    hurried: bool
+    unchanged: int
+    slowed: int
+    peers: int
+    recorded: int
+    series: int
+    pairs: int
+    suites: int
+    attempts: int
+
+
+FULL: Final = Effort(
+    hurried=False,
+    unchanged=200_000,
+    slowed=50_000,
+    peers=20_000,
+    recorded=20_000,
+    series=200,
+    pairs=20_000,
+    suites=1000,
+    attempts=7,
+)
+
+QUICK: Final = Effort(
+    hurried=True,
+    unchanged=4000,
+    slowed=1000,
+    peers=1000,
+    recorded=500,
+    series=20,
+    pairs=1000,
+    suites=30,
+    attempts=3,
+)
+
+
+def say(what: str) -> None:
+    print(f"... {what}", file=sys.stderr, flush=True)

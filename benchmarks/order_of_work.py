@@ -1,0 +1,216 @@
+"""The product's own judge, asked in the order in which a gate would ask it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from functools import partial
+from math import inf
+from statistics import fmean
+from typing import Final
+
+import numpy as np
+from figures import Share
+from noise_profiles import Array
+
+from pytest_gpuperf.compare.swaps import TorchSwaps
+from pytest_gpuperf.gate import confirm
+from pytest_gpuperf.gate import first_runs
+from pytest_gpuperf.gate import screen
+from pytest_gpuperf.gate import settled
+from pytest_gpuperf.judge.climate import Sentinels
+from pytest_gpuperf.judge.paired import decide_quads
+from pytest_gpuperf.judge.paired import quad_rule
+from pytest_gpuperf.judge.pairs import judge_pairs
+from pytest_gpuperf.judge.pairs import pair_rule
+from pytest_gpuperf.judge.stored import judge_stored
+from pytest_gpuperf.judge.verdict import ALONE
+from pytest_gpuperf.judging import climate_of
+from pytest_gpuperf.judging import judge_calls
+from pytest_gpuperf.judging import settle_together
+from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.comparison import Answer
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Environment
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.measurement import Distribution
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.metric import STEP_MS
+from pytest_gpuperf.model.run import Call
+from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.run import TestResult
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import TestVerdict
+
+
+TOLERANCE: Final = 0.01
+DETECT: Final = 0.03
+
+DIRTY: Final = ("the process waited for a core",)
+
+_SWAPS: Final = TorchSwaps()
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of many tests, and how many units each took: runs, quads or pairs."""
+
+    ends: Counter[Outcome | Answer] = field(default_factory=Counter)
+    units: list[int] = field(default_factory=list)
+
+    def add(self, end: Outcome | Answer, units: int) -> None:
+        self.ends[end] += 1
+        self.units.append(units)
+
+    def join(self, other: Tally) -> None:
+        self.ends += other.ends
+        self.units += other.units
+
+    def share(self, end: Outcome | Answer) -> Share:
+        return Share(count=self.ends[end], total=len(self.units))
+
+    @property
+    def mean_units(self) -> float:
+        return fmean(self.units)
+
+    @property
+    def regressed(self) -> Share:
+        return self.share(Outcome.REGRESSED)
+
+    @property
+    def slower(self) -> Share:
+        return self.share(Answer.SLOWER)
+
+
+def distributions(times: Array) -> list[Distribution]:
+    """Summarise the last axis of *times*; the others are flattened."""
+    rows = times.reshape(-1, times.shape[-1])
+    quantiles = np.quantile(rows, (0.10, 0.25, 0.50), axis=1)
+    columns = np.vstack([quantiles, rows.mean(axis=1)[None]]).T.tolist()
+    return [
+        Distribution(q10=q10, q25=q25, q50=q50, mean=mean, samples=times.shape[-1])
+        for q10, q25, q50, mean in columns
+    ]
+
+
+def slowed(times: Distribution, slowdown: float) -> Distribution:
+    """Return what it would have been if each step had taken so much longer."""
+    factor = 1 + slowdown
+    return Distribution(
+        q10=times.q10 * factor,
+        q25=times.q25 * factor,
+        q50=times.q50 * factor,
+        mean=times.mean * factor,
+        samples=times.samples,
+    )
+
+
+def kept(times: Distribution) -> RunSummary:
+    return RunSummary(times={STEP_MS.name: times})
+
+
+def measured(
+    times: Distribution, kind: DeviceKind, *, test: str = "test", clean: bool = True
+) -> Measurement:
+    return Measurement(
+        test=test,
+        environment=Environment(hardware=Hardware(kind=kind, name="synthetic")),
+        times={STEP_MS.name: times},
+        dirty=() if clean else DIRTY,
+    )
+
+
+def gate_one(
+    stored: Sequence[RunSummary],
+    fresh: Sequence[Measurement],
+    witness: Callable[[int], Sentinels | None] = lambda _: None,
+) -> tuple[Outcome, int]:
+    """Give one test run after run until its verdict is settled; *fresh* is all there is.
+
+    ``witness`` gives the sentinels of so many runs.
+    """
+    for count in range(1, len(fresh) + 1):
+        verdict = judge_stored(
+            STEP_MS,
+            fresh[:count],
+            stored,
+            tolerance=TOLERANCE,
+            detect=DETECT,
+            floor=0.0,
+            climate=ALONE,
+            sentinels=witness(count),
+        )
+        if verdict.settled:
+            return verdict.outcome, count
+    return Outcome.INCONCLUSIVE, len(fresh)
+
+
+def gate_suite(
+    entries: Mapping[str, Entry], run: Callable[[str, int], Measurement]
+) -> dict[str, tuple[Outcome, int]]:
+    """Take a whole suite through the gate: screen, confirm in turns, share out blame.
+
+    *run* measures a test; its number counts from 0.
+    """
+    groups = [(test,) for test in entries]
+    ask = partial(_ask, run)
+    cases = screen(groups, ask)
+    climate = climate_of(first_runs(cases), entries)
+
+    def judge(calls: Sequence[Call]) -> TestVerdict:
+        return judge_calls(calls, entries[calls[-1].measurement.test], climate)
+
+    confirm(groups, ask, cases, judge, seconds=inf)
+    verdicts = settle_together(
+        {
+            test: {key: settled(judge(calls)) for key, calls in case.calls.items()}
+            for test, case in cases.items()
+        }
+    )
+    return {
+        test: (calls[test].outcome, len(cases[test].results))
+        for test, calls in verdicts.items()
+    }
+
+
+def _ask(
+    run: Callable[[str, int], Measurement], group: Sequence[str], number: int
+) -> list[TestResult]:
+    return [
+        TestResult(
+            test=test,
+            ending=Ending.PASSED,
+            calls=(Call(measurement=run(test, number)),),
+        )
+        for test in group
+    ]
+
+
+def compare_quads(quads: Array, *, seed: int) -> tuple[Answer, int]:
+    """Decide at each look of the judge, the last time where there are no more quads."""
+    rule = quad_rule(TOLERANCE, DETECT)
+    series = [(a, b, c, d) for a, b, c, d in quads.tolist()]
+    looks = sorted({*(look for look in rule.looks if look < len(series)), len(series)})
+    for look in looks:
+        last = look == len(series)
+        answer = decide_quads(series[:look], rule, _SWAPS, seed=seed, last=last).answer
+        if answer is not Answer.MORE:
+            return answer, look
+    return Answer.INCONCLUSIVE, len(series)
+
+
+def compare_pairs(differences: Iterable[float]) -> tuple[Answer, int]:
+    """Decide at each look of the judge; there are as many pairs as it can ask for."""
+    rule = pair_rule(TOLERANCE, DETECT)
+    pairs = list(differences)
+    for look in rule.looks:
+        answer = judge_pairs(pairs[:look], rule).answer
+        if answer is not Answer.MORE:
+            return answer, look
+    return Answer.INCONCLUSIVE, len(pairs)
