@@ -43,12 +43,12 @@ FULL: Final = Effort(
 QUICK: Final = Effort(
     hurried=True,
     unchanged=4000,
-    slowed=1000,
+    slowed=700,
     peers=1000,
     recorded=500,
-    series=20,
+    series=16,
     pairs=1000,
-    suites=30,
+    suites=24,
     attempts=3,
 )
 
