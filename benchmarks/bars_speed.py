@@ -40,7 +40,9 @@ SWAPS_BAR_SECONDS: Final = 0.2
 
 def tables(effort: Effort) -> list[Table]:
     figures = [_judging(effort.attempts), _swapping(effort.attempts)]
-    return [Table(title=f"Speed, CPU time, the least of {effort.attempts}", figures=figures)]
+    return [
+        Table(title=f"Speed, CPU time, the least of {effort.attempts}", figures=figures)
+    ]
 
 
 def _judging(attempts: int) -> Figure:

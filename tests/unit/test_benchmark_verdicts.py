@@ -1,0 +1,390 @@
+"""The benchmark of the judge: its noise, its peers, its bars, and whom it asks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pytest_gpuperf.judge.climate import Sentinels
+from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.comparison import Answer
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.measurement import Distribution
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.verdict import Outcome
+
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+import figures
+import noise_profiles
+import order_of_work
+import peers
+import recorded_noise
+import targets
+import verdicts
+from effort import Effort
+
+
+SILENT = replace(
+    noise_profiles.BOOST,
+    white=0.0,
+    drift=0.0,
+    tail_share=0.0,
+    run=0.0,
+    session=0.0,
+    shift_share=0.0,
+    slow_share=0.0,
+)
+
+
+def times(*medians: float) -> noise_profiles.Array:
+    """Return one test's runs of 100 steps that differ from their median by up to 1 %."""
+    return np.array([[median * np.linspace(0.99, 1.01, 100) for median in medians]])
+
+
+def constant(ms: float) -> Distribution:
+    return Distribution(q10=ms, q25=ms, q50=ms, mean=ms, samples=100)
+
+
+def stored(*ms: float) -> list[RunSummary]:
+    return [order_of_work.kept(constant(one)) for one in ms]
+
+
+def fresh(*ms: float, clean: bool = True) -> list[Measurement]:
+    return [
+        order_of_work.measured(constant(one), DeviceKind.CUDA, clean=clean)
+        for one in ms
+    ]
+
+
+EIGHT = stored(9.98, 9.99, 9.99, 10.0, 10.0, 10.01, 10.01, 10.02)
+
+
+# Peers
+
+
+@pytest.mark.parametrize(
+    ("blames", "ignored", "blamed"),
+    [
+        (peers.compare_fail_min, 1.049, 1.051),
+        (peers.compare_fail_median, 1.049, 1.051),
+        (peers.mann_whitney, 1.001, 1.006),
+        (peers.asv, 1.099, 1.101),
+        (peers.criterion, 1.010, 1.013),
+    ],
+)
+def test_a_peer_compares_the_oldest_runs_and_blames_beyond_its_threshold(
+    blames: Callable[..., peers.Blamed], ignored: float, blamed: float
+) -> None:
+    before = times(1.0, 9.0)
+
+    assert not blames(before, times(ignored, 9.0))
+    assert blames(before, times(blamed, 1.0))
+
+
+def test_no_peer_blames_a_speed_up() -> None:
+    verdicts = [peer.blames(times(1.0), times(0.8, 0.8, 0.8)) for peer in peers.PEERS]
+
+    assert not any(verdicts)
+
+
+def test_the_smoke_test_asks_two_of_three_runs_about_the_median_of_the_stored() -> None:
+    before = times(0.9, 1.0, 1.1)
+
+    assert not peers.smoke_test(before, times(1.2, 1.0, 1.02, 1.2))
+    assert peers.smoke_test(before, times(1.2, 1.0, 1.04))
+
+
+# Noise
+
+
+def test_a_draw_without_noise_is_of_ones() -> None:
+    (draw,) = noise_profiles.draws(SILENT, 3, np.random.default_rng(1))
+
+    assert draw.stored.shape == (3, 8, 100)
+    assert draw.fresh.shape == (3, 5, 100)
+    assert np.all(draw.stored == 1.0)
+    assert np.all(draw.fresh == 1.0)
+
+
+def test_what_slows_a_machine_slows_all_steps_of_a_run_and_is_seen_by_its_sentinel() -> (
+    None
+):
+    slow = replace(SILENT, slow_share=1.0, slow_run=(0.02, 0.02), lasting=3.0)
+
+    (draw,) = noise_profiles.draws(slow, 50, np.random.default_rng(1))
+
+    assert np.allclose(draw.stored, np.exp(0.02))
+    assert np.allclose(draw.fresh, np.exp(0.02))
+    assert 0.3 * 0.02 < draw.fresh_sentinels.mean() < 1.2 * 0.02
+
+
+def test_tests_are_drawn_in_portions_and_the_same_for_the_same_seed() -> None:
+    first = list(noise_profiles.draws(noise_profiles.SHARED, 1200, seeded()))
+    again = list(noise_profiles.draws(noise_profiles.SHARED, 1200, seeded()))
+
+    assert [len(draw.stored) for draw in first] == [1000, 200]
+    assert all(
+        np.array_equal(one.fresh, other.fresh)
+        for one, other in zip(first, again, strict=True)
+    )
+
+
+def seeded() -> np.random.Generator:
+    return np.random.default_rng(7)
+
+
+def test_two_copies_of_a_step_differ_by_a_lasting_tenth_of_a_percent() -> None:
+    series = noise_profiles.quads(SILENT, 400, 5, seeded())
+
+    assert series.shape == (400, 5, 4)
+    assert np.all(series[..., [0, 3]] == 0.0)
+    assert np.all(series[..., 1:3] == series[:, :1, 1:2])
+    assert series[:, 0, 1].std() == pytest.approx(0.001, rel=0.1)
+
+
+# Recorded noise
+
+
+@pytest.mark.parametrize(
+    ("workload", "clean"), [("mlp", 50), ("conv", 43), ("attention", 50)]
+)
+def test_each_workload_was_recorded_in_88_processes_of_which_16_were_quiet(
+    workload: str, clean: int
+) -> None:
+    mixed = recorded_noise.processes(workload, quiet=False)
+    quiet = recorded_noise.processes(workload, quiet=True)
+
+    assert mixed.early.shape == mixed.late.shape == (88, 100)
+    assert quiet.early.shape == quiet.late.shape == (16, 100)
+    assert mixed.clean.sum() == clean
+    assert quiet.clean.all()
+    assert np.array_equal(quiet.late, mixed.late[-16:])
+
+
+def test_48_series_of_150_quads_and_62_pairs_a_workload_were_recorded() -> None:
+    series = recorded_noise.quiet_quads()
+    pairs = recorded_noise.pair_differences()
+
+    assert [one.shape for one in series] == [(150, 4)] * 48
+    assert {workload: len(found) for workload, found in pairs.items()} == {
+        "mlp": 62,
+        "conv": 62,
+        "attention": 62,
+    }
+
+
+def test_no_process_is_chosen_twice_and_fresh_ones_follow_one_another() -> None:
+    source = recorded_noise.processes("conv", quiet=False)
+
+    choice = recorded_noise.choose(
+        source, 200, seeded(), fresh=8, spread=False, guarded=True
+    )
+
+    together = np.concatenate([choice.stored, choice.fresh], axis=1)
+    assert all(len(set(row)) == 16 for row in together.tolist())
+    assert np.all(np.diff(choice.fresh, axis=1) % len(source) == 1)
+    assert source.clean[choice.stored].all()
+    assert not source.clean[choice.fresh].all()
+
+
+def test_fresh_processes_that_are_spread_need_not_follow_one_another() -> None:
+    source = recorded_noise.processes("conv", quiet=False)
+
+    choice = recorded_noise.choose(
+        source, 50, seeded(), fresh=8, spread=True, guarded=False
+    )
+
+    assert np.any(np.diff(choice.fresh, axis=1) < 0)
+    assert not source.clean[choice.stored].all()
+
+
+# The product's judge
+
+
+def test_a_run_is_summarised_as_the_product_summarises_it() -> None:
+    steps = np.arange(1.0, 25.0).reshape(2, 3, 4)
+
+    found = order_of_work.distributions(steps)
+
+    assert found == [Distribution.of(row) for row in steps.reshape(6, 4).tolist()]
+
+
+@pytest.mark.parametrize(
+    ("slowdown", "ended"),
+    [
+        (0.0, (Outcome.PASS, 1)),
+        (0.10, (Outcome.REGRESSED, 5)),
+        (-0.10, (Outcome.IMPROVED, 5)),
+    ],
+)
+def test_a_test_gets_runs_until_it_is_settled(
+    slowdown: float, ended: tuple[Outcome, int]
+) -> None:
+    runs = fresh(*[10 * (1 + slowdown)] * 6)
+
+    assert order_of_work.gate_one(EIGHT, runs) == ended
+
+
+def test_a_test_that_runs_out_of_runs_is_undecided() -> None:
+    assert order_of_work.gate_one(EIGHT, fresh(11.0, 11.0)) == (
+        Outcome.INCONCLUSIVE,
+        2,
+    )
+
+
+def test_disturbed_slow_runs_blame_nobody() -> None:
+    outcome, _ = order_of_work.gate_one(EIGHT, fresh(*[11.0] * 8, clean=False))
+
+    assert outcome is Outcome.INCONCLUSIVE
+
+
+def test_a_sentinel_that_saw_the_slowdown_takes_the_blame_from_the_code() -> None:
+    def witness(runs: int) -> Sentinels:
+        return Sentinels(fresh=(0.1,) * runs, stored=(0.0,) * 8)
+
+    outcome, _ = order_of_work.gate_one(EIGHT, fresh(*[11.0] * 5), witness)
+
+    assert outcome is Outcome.INCONCLUSIVE
+
+
+def test_a_suite_blames_the_test_that_is_slow_and_passes_the_others_at_once() -> None:
+    entries = {str(test): Entry(runs=tuple(EIGHT)) for test in range(8)}
+
+    def run(test: str, number: int) -> Measurement:
+        ms = 11.0 + number / 1000 if test == "3" else 10.0
+        return order_of_work.measured(constant(ms), DeviceKind.CUDA, test=test)
+
+    found = order_of_work.gate_suite(entries, run)
+
+    assert found.pop("3") == (Outcome.REGRESSED, 5)
+    assert set(found.values()) == {(Outcome.PASS, 1)}
+
+
+def test_pairs_are_judged_at_three_five_and_eight() -> None:
+    assert order_of_work.compare_pairs([0.0] * 8) == (Answer.SAME, 3)
+    assert order_of_work.compare_pairs([0.05] * 8) == (Answer.SLOWER, 3)
+    assert order_of_work.compare_pairs([0.5, -0.5] * 4) == (Answer.INCONCLUSIVE, 8)
+
+
+# Bars
+
+
+def test_a_table_says_what_was_met() -> None:
+    table = figures.Table(
+        title="Blame",
+        figures=[
+            figures.at_most(
+                "few", figures.Share(count=1, total=4000), 0.0005, hurried=False
+            ),
+            figures.at_least(
+                "many", figures.Share(count=889, total=1000), 0.9, hurried=False
+            ),
+            figures.beside("a peer", figures.Share(count=0, total=7)),
+        ],
+    )
+
+    assert str(table) == (
+        "Blame\n\n"
+        "figure  measured               bar\n"
+        "--------------------------------------------------\n"
+        "few     0.025 % (1 of 4,000)   <= 0.050 %  met\n"
+        "many    88.9 % (889 of 1,000)  >= 90.0 %   NOT MET\n"
+        "a peer  0.00 % (0 of 7)\n"
+    )
+    assert [figure.name for figure in table.missed] == ["many"]
+
+
+def test_a_hurried_share_may_miss_its_bar_by_four_standard_errors() -> None:
+    def hurried(count: int) -> figures.Figure:
+        share = figures.Share(count=count, total=100)
+        return figures.at_least("power", share, 0.9, hurried=True)
+
+    assert hurried(78) == figures.Figure(
+        name="power", measured="78.0 % (78 of 100)", bar=">= 90.0 % - 12.0 %", met=True
+    )
+    assert hurried(77).met is False
+
+
+def test_a_bar_of_none_stays_one_however_few_were_drawn() -> None:
+    share = figures.Share(count=1, total=10)
+
+    assert figures.at_most("blamed", share, 0.0, hurried=True).met is False
+
+
+def test_shares_agree_within_four_standard_errors_of_both_samples() -> None:
+    theirs = figures.Share(count=1500, total=3000)
+
+    assert targets.agrees(figures.Share(count=4800, total=10_000), theirs)
+    assert not targets.agrees(figures.Share(count=4550, total=10_000), theirs)
+    assert targets.agrees(
+        figures.Share(count=0, total=10), figures.Share(count=0, total=40)
+    )
+
+
+def test_a_target_names_what_is_beyond_it() -> None:
+    target = targets.STORED["locked", 0.10]
+    ours = order_of_work.Tally()
+    for _ in range(99):
+        ours.add(Outcome.REGRESSED, 5)
+    ours.add(Outcome.PASS, 1)
+
+    assert targets.against("locked +10 %", target, ours, "runs") == figures.Figure(
+        name="locked +10 %",
+        measured="  1.00  99.00   0.00   0.00    4.96  beyond: pass, regressed",
+        bar="  0.00 100.00   0.00   0.00    5.00",
+        met=False,
+    )
+
+
+def test_a_target_is_missed_by_more_runs_and_not_by_fewer() -> None:
+    target = targets.STORED["locked", 0.00]
+    more, fewer = order_of_work.Tally(), order_of_work.Tally()
+    for _ in range(100):
+        more.add(Outcome.PASS, 2)
+        fewer.add(Outcome.PASS, 1)
+
+    assert targets.against("a", target, more, "runs").measured == (
+        "100.00   0.00   0.00   0.00    2.00  beyond: runs"
+    )
+    assert targets.against("a", target, fewer, "runs").met
+
+
+def test_the_percentages_of_every_target_add_up() -> None:
+    tables = (targets.STORED, targets.QUADS, targets.PAIRS)
+    sums = [
+        sum(target.percents.values()) for table in tables for target in table.values()
+    ]
+
+    assert sums == pytest.approx([100.0] * (18 + 12 + 12), abs=0.15)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "code", "last"),
+    [(1.0, 0, "speed: 0 s"), (3.0, 1, "NOT MET: Speed: judging")],
+)
+def test_the_benchmark_fails_where_a_bar_is_missed(
+    seconds: float,
+    code: int,
+    last: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def tables(effort: Effort) -> list[figures.Table]:
+        assert effort.hurried
+        figure = figures.within_seconds("judging", seconds, 2.0)
+        return [figures.Table(title="Speed", figures=[figure])]
+
+    monkeypatch.setitem(verdicts.SECTIONS, "speed", tables)
+
+    found = verdicts.main(["--quick", "--only", "speed"])
+
+    assert found == code
+    assert capsys.readouterr().out.splitlines()[-1] == last
