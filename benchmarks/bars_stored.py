@@ -46,7 +46,8 @@ POWER_BARS: Final = {LOCKED.name: 1.0, BOOST.name: 0.9}
 RUNS_BAR: Final = 1.4
 
 SLOWDOWNS: Final = (0.0, 0.02, 0.03, 0.05, 0.10, -0.05)
-SHOWN_TO_PEERS: Final = (0.0, 0.05)
+POWER_AT: Final = 0.05
+SHOWN_TO_PEERS: Final = (0.0, POWER_AT)
 
 _SEEDS: Final = {LOCKED.name: 11, BOOST.name: 12, SHARED.name: 13}
 
@@ -92,15 +93,19 @@ def _judge_profile(profile: Profile, effort: Effort) -> Found:
     random = np.random.default_rng(_SEEDS[profile.name])
     done = 0
     for draw in draws(profile, effort.unchanged, random):
-        _judge_draw(
-            draw, found, slowdowns=SLOWDOWNS if done < effort.slowed else (0.0,)
-        )
+        _judge_draw(draw, found, slowdowns=_slowdowns(done, effort))
         if done < effort.peers:
             _show_to_peers(draw, found)
         done += len(draw.stored)
         if done % 20_000 == 0:
             say(f"stored, {profile.name}: {done:,} of {effort.unchanged:,} tests")
     return found
+
+
+def _slowdowns(done: int, effort: Effort) -> Sequence[float]:
+    if done < effort.slowed:
+        return SLOWDOWNS
+    return (0.0, POWER_AT) if done < effort.power else (0.0,)
 
 
 def _judge_draw(draw: Draw, found: Found, *, slowdowns: Sequence[float]) -> None:
@@ -158,17 +163,17 @@ def _power_table(found: Mapping[str, Found], effort: Effort) -> Table:
     figures = [
         at_least(
             f"{name}: gpuperf",
-            of.ours[0.05].regressed,
+            of.ours[POWER_AT].regressed,
             POWER_BARS[name],
             hurried=effort.hurried,
         )
         if name in POWER_BARS
-        else beside(f"{name}: gpuperf", of.ours[0.05].regressed)
+        else beside(f"{name}: gpuperf", of.ours[POWER_AT].regressed)
         for name, of in found.items()
     ]
     return Table(
         title="Stored baseline, 5 % slower: tests that fail",
-        figures=[*figures, *_peer_figures(found, 0.05)],
+        figures=[*figures, *_peer_figures(found, POWER_AT)],
     )
 
 
