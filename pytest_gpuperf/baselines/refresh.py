@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from ..model.baseline import ENOUGH_RUNS
 from ..model.baseline import MOST_RUNS
@@ -18,6 +17,7 @@ from ..model.metric import METRICS
 from ..model.metric import Kind
 from ..model.metric import Metric
 from ..model.refresh import Refresh
+from ..model.typical import typical_time
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
 from .document import rounded
@@ -77,7 +77,7 @@ def new_entry(runs: Sequence[Measurement]) -> Entry:
 def typical_values(entry: Entry, kind: DeviceKind) -> dict[str, float]:
     """Return what *entry* says of each gated metric that it has, in the metric's unit.
 
-    Typical is the median over the runs of a time's location, and the largest of a
+    Typical is where the runs of a time lie (``typical_time``), and the largest of a
     count or size; both as they are stored, to four digits.
     """
     values = {m.name: _typical(m.name, entry.runs, kind) for m in _gated()}
@@ -117,7 +117,7 @@ def _changes_of(
 def _typical(name: str, runs: Sequence[RunSummary], kind: DeviceKind) -> float | None:
     times = [run.times[name].location(kind) for run in runs if name in run.times]
     if times:
-        return rounded(median(times))
+        return rounded(typical_time(times))
     return max((run.exact[name] for run in runs if name in run.exact), default=None)
 
 
@@ -145,7 +145,7 @@ def _has_drifted(metric: Metric, entry: Entry, runs: Sequence[Measurement]) -> b
     fresh = _values(metric, [RunSummary.of(run) for run in runs], kind)
     if not stored or not fresh:
         return False
-    now = [rounded(median(fresh))] if metric.kind is Kind.NOISY else fresh
+    now = [rounded(typical_time(fresh))] if metric.kind is Kind.NOISY else fresh
     return min(now) < min(stored) or max(now) > max(stored)
 
 

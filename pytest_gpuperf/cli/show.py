@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 from typing import Final
 
 from ..baselines.refresh import typical_values
@@ -21,6 +20,7 @@ from ..model.metric import STEP_MS
 from ..model.metric import SYNCS
 from ..model.metric import Metric
 from ..model.metric import limited_by
+from ..model.typical import typical_time
 from ..report.numbers import format_change
 from ..report.numbers import format_value
 from ..report.table import align
@@ -102,7 +102,7 @@ def _cells(entry: Entry, kind: DeviceKind) -> tuple[str, ...]:
     """Times as the judge reads them; of bytes and counts the largest run."""
     times = stored_values(STEP_MS, entry.runs, kind)
     return (
-        format_value(STEP_MS, median(times)) if times else "-",
+        format_value(STEP_MS, typical_time(times)) if times else "-",
         f"{_spread_percent(times):.1f} %" if len(times) > 1 else "-",
         _largest(entry, limited_by(str(PEAK_ALLOCATED.budget))),
         _largest(entry, (SYNCS,)),
@@ -124,7 +124,7 @@ def _drift(entry: Entry, kind: DeviceKind) -> str:
 
 def _spread_percent(times: Sequence[float]) -> float:
     """Distance of the slowest from the fastest run; *times* ascend."""
-    return 100 * (times[-1] - times[0]) / median(times)
+    return 100 * (times[-1] - times[0]) / typical_time(times)
 
 
 def _largest(entry: Entry, metrics: Sequence[Metric]) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
 from math import log1p
-from math import sqrt
 
 from ..model.baseline import FULL_RUNS
 from ..model.environment import DeviceKind
+from ..model.typical import typical_time
 from .prior import Prior
 from .spread import Spread
 
@@ -18,7 +18,7 @@ from .spread import Spread
 class Reference:
     """What the stored runs of one time say.
 
-    ``typical`` is their median, in the time's unit; ``slow`` and ``fast`` are the
+    ``typical`` is where they lie, in the time's unit; ``slow`` and ``fast`` are the
     second slowest and second fastest against it, the very slowest and fastest below
     8 runs.
     """
@@ -34,7 +34,7 @@ class Reference:
         cls, values: Sequence[float], kind: DeviceKind, prior: Prior | None
     ) -> Reference:
         """Derive it from *values*, ascending and positive, at least one."""
-        typical = middle(values)
+        typical = typical_time(values)
         logs = [log(value / typical) for value in values]
         place = 1 if len(values) >= FULL_RUNS else 0
         return cls(
@@ -44,12 +44,6 @@ class Reference:
             fast=logs[place],
             spread=Spread.of(logs, prior) or Spread.assumed(kind),
         )
-
-
-def middle(values: Sequence[float]) -> float:
-    """Return the median of *values*, ascending: the geometric one of an even number."""
-    low, high = values[(len(values) - 1) // 2], values[len(values) // 2]
-    return low * sqrt(high / low)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from ..model.evidence import Evidence
 from ..model.evidence import Rule
 from ..model.measurement import Measurement
 from ..model.metric import Metric
+from ..model.typical import typical_time
 from ..model.verdict import Outcome
 from ..model.verdict import Verdict
 from .climate import Climate
@@ -36,7 +37,6 @@ from .reading import readings
 from .reading import stored_values
 from .reference import Limits
 from .reference import Reference
-from .reference import middle
 from .spread import ratio
 from .spread import scatter
 
@@ -87,7 +87,7 @@ def log_shift(
     seen = readings(metric, [run])
     if not (seen and stored) or impossible(metric, [run]) or _impossible_stored(stored):
         return None
-    return log(seen[0].value / middle(stored))
+    return log(seen[0].value / typical_time(stored))
 
 
 def log_variance(

@@ -68,7 +68,7 @@ def judge(  # noqa: PLR0913, PLR0917  what the author says, what was measured, t
     return TestVerdict(
         test=test,
         verdicts=tuple(
-            v for metrics in quantities() for v in _judge_any(case, metrics)
+            v for metrics in case.quantities for v in _judge_any(case, metrics)
         ),
         findings=last.findings,
         runs=len(runs),
@@ -97,6 +97,20 @@ class _Case:
     @property
     def entry_runs(self) -> tuple[RunSummary, ...]:
         return () if self.entry is None else self.entry.runs
+
+    @property
+    def quantities(self) -> list[tuple[Metric, ...]]:
+        """The quantities that were measured, stored, missed or limited; of most, none."""
+        named = {*self.budget.limits, *self.budget.unbound}
+        for run in self.runs:
+            named.update(run.times, run.exact, run.missed, run.unmeasured)
+        for kept in self.entry_runs:
+            named.update(kept.times, kept.exact)
+        return [
+            metrics
+            for metrics in quantities()
+            if metrics[0].budget in named or any(m.name in named for m in metrics)
+        ]
 
     def limit(self, metric: Metric) -> float | None:
         limit = self.budget.limits.get(metric.budget or "")

@@ -205,7 +205,7 @@ class TestShow:
 NVIDIA H200 (cuda), baselines/cuda-nvidia-h200.json
  step_ms  spread     memory  syncs  runs  torch   test
 250.0 us       -          -      -     1  -       test_a
-10.10 ms   3.0 %  36.30 MiB      2     3  2.13.0  test_b
+10.12 ms   3.0 %  36.30 MiB      2     3  2.13.0  test_b
        -       -      512 B      -     1  2.13.0  test_c
 """
         )

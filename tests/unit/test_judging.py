@@ -21,6 +21,7 @@ from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.run import Call
 from pytest_gpuperf.model.suite import Cause
+from pytest_gpuperf.model.typical import typical_time
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 
@@ -94,7 +95,7 @@ def test_the_shift_is_the_median_of_the_clean_first_runs() -> None:
 
     climate = climate_of(first, entries)
 
-    assert climate.shift == pytest.approx(log(1.06))
+    assert climate.shift == pytest.approx(log(10.6 / typical_time(BESIDE)))
     assert climate.tests == 12
 
 
