@@ -31,7 +31,7 @@ from .judging import climate_of
 from .judging import judge_calls
 from .judging import settle_together
 from .judging import suite_of
-from .model.baseline import FULL_RUNS
+from .model.acuity import SuiteAcuity
 from .model.codec import decode
 from .model.codec import encode
 from .model.environment import DeviceKind
@@ -47,6 +47,7 @@ from .model.run import RunRequest
 from .model.run import TestResult
 from .model.suite import SuiteVerdict
 from .model.verdict import TestVerdict
+from .outlook import Outlook
 from .plan import Planned
 from .plan import Project
 from .plan import groups_of
@@ -72,6 +73,7 @@ class Assessment:
     verdicts: tuple[TestVerdict, ...] = ()
     suite: SuiteVerdict | None = None
     refreshed: tuple[Change, ...] = ()
+    acuity: SuiteAcuity | None = None
     kept: tuple[Kept, ...] = ()
     drifts: tuple[Drift, ...] = ()
     drifted_tests: tuple[str, ...] = ()
@@ -108,6 +110,7 @@ class Assessor:
             self._server.wait_until_ready()
             self._environment = self._describe()
             self._baselines = read(settings.baselines, self._environment.hardware)
+            self._outlook = Outlook(settings, self._baselines, announce)
         except BaseException:
             self._server.close()
             raise
@@ -161,6 +164,7 @@ class Assessor:
             drifted_tests=tuple(
                 test for test in cases if refreshed.drifts_of(cases[test].calls)
             ),
+            acuity=self._outlook.acuity(cases.values(), refreshed.taken),
             options=repeated_options(self._settings),
             explained=self._settings.explain,
         )
@@ -178,7 +182,7 @@ class Assessor:
             confirm(groups, run, cases, judge, seconds=seconds)
         selected = self._selected(cases, judge)
         rest = [group for group in groups if not selected.issuperset(group)]
-        self._announce_refresh([cases[test] for test in selected])
+        self._outlook.announce_refresh([cases[test] for test in selected])
         complete(groups, run, cases, selected)
         confirm(rest, run, cases, judge, seconds=seconds)
         return {test for test in selected if cases[test].calls}
@@ -201,15 +205,6 @@ class Assessor:
                 kind, verdicts[test][key], self._baselines.entries.get(key), runs
             )
         }
-
-    def _announce_refresh(self, cases: Sequence[Case]) -> None:
-        if cases:
-            left = sum(case.results[0].seconds for case in cases) * (FULL_RUNS - 1)
-            tests = "1 test" if len(cases) == 1 else f"{len(cases)} tests"
-            self._announce(
-                f"gpuperf: refreshing {tests}, {FULL_RUNS} runs each, "
-                f"about {left:.0f} s to go"
-            )
 
     def _run(
         self, arguments: Mapping[str, str], group: Group, number: int

@@ -9,6 +9,7 @@ from typing import Any
 from typing import Final
 
 from .assessment import Assessment
+from .report.acuity import acuity_lines
 from .report.drift import drift_lines
 from .report.drift import drifted_line
 from .report.drift import kept_lines
@@ -48,6 +49,8 @@ def write_summary(reporter: Any, assessment: Assessment, lost: Sequence[str]) ->
         _write(reporter, explanation_lines(assessment.verdicts))
     _write(reporter, _refresh_lines(assessment))
     _write(reporter, _untouched_lines(assessment))
+    if assessment.acuity:
+        _write(reporter, acuity_lines(assessment.acuity))
     moved = assessment.moved_with_the_environment
     if moved:
         _write(reporter, [moved_line(moved, assessment.options)])

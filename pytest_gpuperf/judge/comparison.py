@@ -12,6 +12,8 @@ from math import fsum
 from typing import Final
 
 from ..model.baseline import ENOUGH_RUNS
+from .acuity import completed
+from .acuity import smallest_blamed
 from .climate import Climate
 from .climate import Discount
 from .reading import MAX_RUNS
@@ -19,13 +21,9 @@ from .reading import Reading
 from .reading import remaining_runs
 from .reference import Limits
 from .reference import Reference
-from .spread import POWER
-from .spread import Spread
+from .spread import PASS_RISK
 from .student import t_sf
 
-
-PASS_RISK: Final = 0.05
-"""Risk that a slowdown of ``detect`` passes in silence."""
 
 INTERVAL_RISK: Final = 0.025
 """Risk on each side of the interval that is told: 95 % lie inside."""
@@ -210,7 +208,7 @@ class Comparison:
     @property
     def blame(self) -> float:
         """Mean slowdown of five runs, in log time, below which none is blamed."""
-        spread, stored = self._complete
+        spread, stored = completed(self.reference)
         runs = max(MAX_RUNS, len(self.used))
         proof = spread.quantile(self.climate.alpha) * spread.error(runs, stored)
         return self.limits.ignored + max(proof, self.reference.slow)
@@ -218,17 +216,10 @@ class Comparison:
     @property
     def smallest(self) -> float:
         """Slowdown, in log time, that five clean runs blame with 90 % probability."""
-        spread, stored = self._complete
+        spread, stored = completed(self.reference)
         risk = self.climate.alpha / max(1, self.climate.tests)
-        quantiles = spread.quantile(risk) + POWER
-        return self.limits.ignored + quantiles * spread.error(MAX_RUNS, stored)
-
-    @property
-    def _complete(self) -> tuple[Spread, int]:
-        """The spread and the number of stored runs, as if they were enough to blame."""
-        known = self.reference.spread
-        spread = Spread(sigma=known.sigma, nu=max(known.nu, ENOUGH_RUNS - 1))
-        return spread, max(self.reference.runs, ENOUGH_RUNS)
+        beyond = smallest_blamed(spread, risk, stored=stored, fresh=MAX_RUNS)
+        return self.limits.ignored + beyond
 
 
 def _margin(reference: Reference, runs: int) -> float:

@@ -37,6 +37,9 @@ LOCKED_SIGMA: Final = 0.005
 ASSUMED_NU: Final = 10.0
 """Degrees of freedom that an assumed spread is worth."""
 
+PASS_RISK: Final = 0.05
+"""Risk that a slowdown of ``detect`` passes in silence."""
+
 POWER: Final = 1.2816
 """Normal quantile of the 90 % with which a smallest detectable change is seen."""
 

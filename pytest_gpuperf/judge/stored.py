@@ -32,6 +32,7 @@ from .comparison import Change
 from .comparison import Comparison
 from .comparison import mean
 from .grounds import grounds
+from .prior import Prior
 from .reading import impossible
 from .reading import readings
 from .reading import stored_values
@@ -102,6 +103,19 @@ def log_variance(
     if nu < 1 or _impossible_stored(stored):
         return None
     return scatter([log(value) for value in stored]) / nu, float(nu)
+
+
+def reference_of(
+    metric: Metric,
+    entry_runs: Sequence[RunSummary],
+    kind: DeviceKind,
+    prior: Prior | None,
+) -> Reference | None:
+    """Return what the stored runs say; ``None`` without any, or if one cannot be."""
+    stored = stored_values(metric, entry_runs, kind)
+    if not stored or _impossible_stored(stored):
+        return None
+    return Reference.of(stored, kind, prior)
 
 
 def _impossible_stored(stored: Sequence[float]) -> str | None:

@@ -25,7 +25,6 @@ from ..model.metric import Metric
 from ..model.verdict import Outcome
 from ..model.verdict import Verdict
 from .comparison import INTERVAL_RISK
-from .comparison import PASS_RISK
 from .comparison import mean
 from .figure import against
 from .prior import Prior
@@ -36,6 +35,7 @@ from .reading import impossible
 from .reading import readings
 from .reading import remaining_runs
 from .reading import stored_values
+from .spread import PASS_RISK
 from .spread import POWER
 from .spread import Spread
 from .spread import ratio

@@ -1,0 +1,94 @@
+"""What the stored runs of tests let the judge see, known before it has to judge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import replace
+
+from .judge.acuity import ROUND_TOLERANCES
+from .judge.acuity import acuity
+from .judge.acuity import suite_acuity
+from .judge.allowance import floored
+from .judge.allowance import noticed
+from .judge.allowance import tolerated
+from .judge.climate import Climate
+from .judge.reference import Limits
+from .judge.reference import Reference
+from .judge.stored import reference_of
+from .judging import WHOLE
+from .judging import merged
+from .judging import prior_of
+from .model.acuity import Acuity
+from .model.acuity import SuiteAcuity
+from .model.baseline import Entry
+from .model.budget import Tolerance
+from .model.environment import DeviceKind
+from .model.metric import STEP_MS
+
+
+Layers = Sequence[Tolerance]
+"""What the marks of a test say, the first that names a metric decides."""
+
+
+def acuity_of(
+    tests: Mapping[str, Layers],
+    entries: Mapping[str, Entry],
+    kind: DeviceKind,
+    project: Tolerance = WHOLE,
+) -> SuiteAcuity | None:
+    """Say what can be seen of *tests*, judged together with all of *entries*.
+
+    ``None`` where none of them has a stored time.
+    """
+    references = references_of(entries, kind)
+    known = [test for test in tests if test in references]
+    if not known:
+        return None
+    climate = Climate(tests=len(references))
+
+    def seen(tolerance: Tolerance) -> list[Acuity]:
+        return [
+            _acuity(test, references[test], (*tests[test], tolerance), climate)
+            for test in known
+        ]
+
+    return suite_acuity(
+        seen(project),
+        {ratio: seen(_wider(project, ratio)) for ratio in ROUND_TOLERANCES},
+    )
+
+
+def references_of(
+    entries: Mapping[str, Entry], kind: DeviceKind
+) -> dict[str, Reference]:
+    """Return what the stored step times of each entry say, where it has any."""
+    prior = prior_of(entries.values(), kind)
+    found = {
+        test: reference_of(STEP_MS, entry.runs, kind, prior)
+        for test, entry in entries.items()
+    }
+    return {test: known for test, known in found.items() if known is not None}
+
+
+def _acuity(
+    test: str, reference: Reference, layers: Layers, climate: Climate
+) -> Acuity:
+    return acuity(test, reference, _limits(reference, layers), climate)
+
+
+def _limits(reference: Reference, layers: Layers) -> Limits:
+    tolerance = merged(layers)
+    return Limits.of(
+        reference.typical,
+        tolerance=tolerated(STEP_MS, tolerance),
+        detect=noticed(STEP_MS, tolerance),
+        floor=floored(STEP_MS, tolerance).floor,
+    )
+
+
+def _wider(project: Tolerance, ratio: float) -> Tolerance:
+    """Return the *project*'s tolerance with another one for step times."""
+    name = str(STEP_MS.budget)
+    floors = {n: floor for n, floor in project.floors.items() if n != name}
+    return replace(project, ratios={**project.ratios, name: ratio}, floors=floors)
