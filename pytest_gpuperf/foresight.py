@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
 
+from .baselines.refresh import new_entry
 from .judge.acuity import ROUND_TOLERANCES
 from .judge.acuity import acuity
 from .judge.acuity import suite_acuity
@@ -21,9 +22,11 @@ from .judging import merged
 from .judging import prior_of
 from .model.acuity import Acuity
 from .model.acuity import SuiteAcuity
+from .model.baseline import FULL_RUNS
 from .model.baseline import Entry
 from .model.budget import Tolerance
 from .model.environment import DeviceKind
+from .model.measurement import Measurement
 from .model.metric import STEP_MS
 
 
@@ -42,21 +45,41 @@ def acuity_of(
     ``None`` where none of them has a stored time.
     """
     references = references_of(entries, kind)
-    known = [test for test in tests if test in references]
-    if not known:
-        return None
-    climate = Climate(tests=len(references))
+    known = {test: references[test] for test in tests if test in references}
+    return _suite_acuity(known, tests, Climate(tests=len(references)), project)
 
+
+def acuity_of_step(runs: Sequence[Measurement]) -> SuiteAcuity | None:
+    """Say what a full baseline would let the judge see of a step that runs like this.
+
+    It is judged alone. ``None`` where fewer than two of *runs* have a time.
+    """
+    if sum(STEP_MS.name in run.times for run in runs) < 2:  # noqa: PLR2004  to scatter
+        return None
+    kind, name = runs[-1].environment.hardware.kind, runs[-1].test
+    known = reference_of(STEP_MS, new_entry(runs).runs, kind, None)
+    if known is None:
+        return None
+    full = replace(known, runs=FULL_RUNS)
+    return _suite_acuity({name: full}, {name: ()}, Climate(), WHOLE)
+
+
+def _suite_acuity(
+    references: Mapping[str, Reference],
+    tests: Mapping[str, Layers],
+    climate: Climate,
+    project: Tolerance,
+) -> SuiteAcuity | None:
     def seen(tolerance: Tolerance) -> list[Acuity]:
         return [
-            _acuity(test, references[test], (*tests[test], tolerance), climate)
-            for test in known
+            _acuity(test, reference, (*tests[test], tolerance), climate)
+            for test, reference in references.items()
         ]
 
-    return suite_acuity(
-        seen(project),
-        {ratio: seen(_wider(project, ratio)) for ratio in ROUND_TOLERANCES},
-    )
+    if not references:
+        return None
+    wider = {ratio: seen(_wider(project, ratio)) for ratio in ROUND_TOLERANCES}
+    return suite_acuity(seen(project), wider)
 
 
 def references_of(

@@ -12,6 +12,7 @@ from typing import Protocol
 from ..errors import GpuperfError
 from ..errors import UsageError
 from . import diff
+from . import doctor
 from . import refresh
 from . import show
 
@@ -38,7 +39,12 @@ class Command(Protocol):
         """Do it, and return the exit code."""
 
 
-COMMANDS: Final[dict[str, Command]] = {"refresh": refresh, "show": show, "diff": diff}
+COMMANDS: Final[dict[str, Command]] = {
+    "refresh": refresh,
+    "show": show,
+    "diff": diff,
+    "doctor": doctor,
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -66,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="gpuperf",
-        description="Baselines of pytest --gpuperf: refresh, show, compare.",
+        description="Baselines of pytest --gpuperf: refresh, show, compare; and what a machine can see.",
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

@@ -107,6 +107,10 @@ class CpuDevice:
         """Return ``None``: contention shows in ``waiting_ns``."""
         return None
 
+    def clock_mhz(self) -> int | None:
+        """Return ``None``: cores have clocks of their own, and change them at once."""
+        return None
+
     def sentinels(self) -> AbstractContextManager[Mapping[str, Kernel]]:
         """Lend fixed kernels on the host."""
         import torch

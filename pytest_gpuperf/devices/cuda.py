@@ -159,6 +159,10 @@ class CudaDevice:
             return f"the GPU was throttled by {' and '.join(faults)}"
         return _neighbours(nvml)
 
+    def clock_mhz(self) -> int | None:
+        nvml = self._nvml()
+        return None if nvml is None else nvml.sm_mhz()
+
     def sentinels(self) -> AbstractContextManager[Mapping[str, Kernel]]:
         return torch_sentinels(self.torch, self.torch_device, ON_CUDA)
 

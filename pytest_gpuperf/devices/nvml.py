@@ -88,6 +88,13 @@ class Nvml:
         )
         return {process.pid: process.usedGpuMemory for process in seen or ()}
 
+    def sm_mhz(self) -> int | None:
+        """Clock of the streaming multiprocessors right now."""
+        mhz: int | None = _ask(
+            self.pynvml, "nvmlDeviceGetClockInfo", self.board, CLOCK_SM
+        )
+        return mhz
+
     def settings(self) -> dict[str, str]:
         """Settings of the board that times depend on, as far as they can be read."""
         milliwatts = _ask(self.pynvml, "nvmlDeviceGetPowerManagementLimit", self.board)

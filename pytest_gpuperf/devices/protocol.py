@@ -89,6 +89,9 @@ class Device(Protocol):
     def disturbance(self) -> str | None:
         """Say what disturbs the machine right now: throttling, another process."""
 
+    def clock_mhz(self) -> int | None:
+        """Read the processor's clock right now; ``None`` where it cannot be seen."""
+
     def sentinels(self) -> AbstractContextManager[Mapping[str, Kernel]]:
         """Lend fixed kernels by metric name, which show how fast the machine is."""
 

@@ -35,7 +35,7 @@ class ScriptedDevice:
     ``step_ms``, ``sentinel_ms`` (of each; none by default), ``first_ms`` (the first
     step's), ``growth`` (factor a step, for one
     that never becomes steady), ``mem_mb``, ``syncs``, ``disturbance``, ``waiting``
-    (share of the time without a core). ``hardware`` and ``software`` stand beside
+    (share of the time without a core), ``clock_mhz``. ``hardware`` and ``software`` stand beside
     the tests.
     """
 
@@ -124,6 +124,10 @@ class ScriptedDevice:
     def disturbance(self) -> str | None:
         reason: str | None = self._value("disturbance", None)
         return reason
+
+    def clock_mhz(self) -> int | None:
+        mhz: int | None = self._value("clock_mhz", None)
+        return mhz
 
     @contextmanager
     def sentinels(self) -> Iterator[Mapping[str, Kernel]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 from typing import Final
 
@@ -10,9 +9,9 @@ from ..model.acuity import Acuity
 from ..model.acuity import SuiteAcuity
 from .terminal import Line
 from .terminal import Role
+from .wrapping import wrapped
 
 
-WIDTH: Final = 80
 INDENT: Final = "    "
 LOUD: Final = 2.0
 """Multiple of the median scatter above which a test is named."""
@@ -28,23 +27,25 @@ def acuity_lines(suite: SuiteAcuity) -> tuple[Line, ...]:
     Tests that scatter twice as much as the median are named, three at most.
     """
     role = Role.WARN if _is_poor(suite) else Role.PLAIN
+    sentence = f"noise: {acuity_sentence(suite)}"
     return (
-        *(Line(text=text, role=role) for text in _wrapped(_sentence(suite))),
+        *(Line(text=text, role=role) for text in wrapped(sentence)),
         *(Line(text=_named(test), role=Role.PLAIN) for test in _loud(suite)),
     )
 
 
-def _sentence(suite: SuiteAcuity) -> str:
+def acuity_sentence(suite: SuiteAcuity) -> str:
+    """Say how far runs scatter, what can be blamed, and what would help if need be."""
     tests = len(suite.tests)
     whose, median = ("of a test ", f" (median of {tests} tests)")
     if tests == 1:
         whose, median = "", ""
-    scatter = f"noise: runs {whose}scatter by {percent(suite.scatter)}{median}"
+    scatter = f"runs {whose}scatter by {percent(suite.scatter)}{median}"
     blamed = f"a slowdown of {percent(suite.smallest)} can be blamed"
     if not _is_poor(suite):
         return f"{scatter}, {blamed}"
     return (
-        f"{scatter}; {_tolerance(suite)} {blamed}, {_passing(suite)}; {advice(suite)}"
+        f"{scatter}; {_tolerance(suite)} {blamed}, {_passing(suite)}; {_advice(suite)}"
     )
 
 
@@ -59,8 +60,7 @@ def _passing(suite: SuiteAcuity) -> str:
     return f"and {suite.decidable} of {len(suite.tests)} tests can pass"
 
 
-def advice(suite: SuiteAcuity) -> str:
-    """Name the tolerance that lets more tests be decided."""
+def _advice(suite: SuiteAcuity) -> str:
     if suite.advised is None:
         return (
             "no gpuperf_tolerance up to 50 % changes that: widen the marks of these "
@@ -94,13 +94,3 @@ def percent(ratio: float) -> str:
     """Write a ratio of 0.023 as ``2.3 %``, and without a decimal from 10 % on."""
     digits = 1 if ratio < 0.0995 else 0  # noqa: PLR2004  9.95 % would be 10.0 %
     return f"{100 * ratio:.{digits}f} %"
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(
-        text,
-        width=WIDTH,
-        subsequent_indent=INDENT,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

@@ -130,6 +130,9 @@ class FakeNvml:
     def settings(self) -> dict[str, str]:
         return {"driver": "580.95.05", "power limit": "700 W"}
 
+    def sm_mhz(self) -> int | None:
+        return 1410
+
     def throttling(self) -> tuple[str, ...]:
         return self._faults
 
@@ -439,6 +442,11 @@ def test_a_negative_span_is_no_span() -> None:
     end = timed.record_event()
 
     assert timed.span_ms(start, end) is None
+
+
+def test_the_clock_is_that_of_the_multiprocessors_where_nvml_sees_it() -> None:
+    assert device(nvml=FakeNvml()).clock_mhz() == 1410
+    assert device().clock_mhz() is None
 
 
 def test_the_step_runs_as_it_is() -> None:

@@ -210,6 +210,11 @@ def test_processes_that_may_not_be_listed_are_none() -> None:
     assert nvml(nvmlDeviceGetComputeRunningProcesses=refuse).processes() == {}
 
 
+def test_the_clock_is_that_of_the_board_now() -> None:
+    assert nvml(nvmlDeviceGetClockInfo=answers({GPU: 1410})).sm_mhz() == 1410
+    assert nvml(nvmlDeviceGetClockInfo=refuse).sm_mhz() is None
+
+
 def test_the_settings_of_the_board_are_text_with_units() -> None:
     gpu = nvml(
         nvmlSystemGetDriverVersion=lambda: b"580.95.05",

@@ -1,0 +1,204 @@
+"""``gpuperf doctor``: what can be measured here, and how well."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from typing import Final
+
+from ..baselines.store import path_of
+from ..baselines.store import read
+from ..errors import RunError
+from ..errors import UsageError
+from ..foresight import acuity_of
+from ..foresight import acuity_of_step
+from ..judge.reading import stored_values
+from ..model.baseline import ENOUGH_RUNS
+from ..model.baseline import FULL_RUNS
+from ..model.baseline import MOST_RUNS
+from ..model.checkup import CheckupRequest
+from ..model.checkup import Examination
+from ..model.checkup import StoredSuite
+from ..model.checkup import Trial
+from ..model.codec import decode
+from ..model.codec import encode
+from ..model.environment import DeviceKind
+from ..model.environment import Hardware
+from ..model.metric import STEP_MS
+from ..report.checkup import examined_lines
+from ..report.checkup import stored_lines
+from ..report.checkup import trial_lines
+from ..report.checkup import wrong_lines
+from ..runs.fork_server import HEAVY_MODULES
+from ..runs.fork_server import ForkServer
+from ..runs.fork_server import Job
+from .stored import add_baselines_argument
+
+
+SUMMARY: Final = "say what can be measured on this machine, and how well"
+REST: Final = None
+
+WRONG: Final = 1
+"""Exit code where something makes every number wrong."""
+
+LEAST_RUNS: Final = 2
+PATIENCE: Final = 2
+"""Multiple of its cap after which a process is given up."""
+
+Answer = dict[str, Any]
+Ask = Callable[[str, CheckupRequest], Answer]
+"""Calls a function of ``runs.checkup`` in a fresh process."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the device, the baselines and what the noise measurement may cost."""
+    add_baselines_argument(parser)
+    parser.add_argument(
+        "--device",
+        "--gpuperf-device",
+        dest="device",
+        type=_kind,
+        metavar="KIND",
+        help="device to look at: cuda or cpu (default: cuda)",
+    )
+    parser.add_argument(
+        "--runs",
+        type=_runs,
+        default=FULL_RUNS,
+        metavar="NUMBER",
+        help="fresh processes that measure a fixed step (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=_seconds,
+        default=60.0,
+        metavar="SECONDS",
+        help="most seconds that these may cost together (default: 60)",
+    )
+
+
+def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
+    """Print what was found; 1 where no honest number can be measured here."""
+    request = CheckupRequest(
+        device=arguments.device,
+        script=os.environ.get("GPUPERF_SCRIPT"),
+        seconds=arguments.seconds,
+    )
+    scripted = request.device is DeviceKind.SCRIPTED
+    try:
+        with closing(ForkServer(() if scripted else HEAVY_MODULES)) as server:
+            server.wait_until_ready()
+            return check(arguments, request, _asker(server))
+    except RunError as error:
+        sys.stderr.write(f"gpuperf: {error}\n")
+        return WRONG
+
+
+def check(arguments: argparse.Namespace, request: CheckupRequest, ask: Ask) -> int:
+    """Look at the device, then at the baselines, then try a step; print as it comes."""
+    answer = ask("examine", request)
+    if "error" in answer:
+        raise UsageError(answer["error"])
+    found = decode(Examination, answer["examination"])
+    hardware = found.environment.hardware
+    _print(examined_lines(found))
+    _print(stored_lines(_stored(arguments.baselines, hardware), _options(request)))
+    wrong = [found.refusal] if found.refusal else []
+    if not wrong:
+        trials, wrong = _trials(ask, request, arguments.runs)
+        runs = [trial.measurement for trial in trials]
+        _print(trial_lines(trials, acuity_of_step(runs)))
+    _print(wrong_lines(wrong, hardware))
+    return WRONG if wrong else 0
+
+
+def _trials(
+    ask: Ask, request: CheckupRequest, runs: int
+) -> tuple[list[Trial], list[str]]:
+    """Try the step in fresh processes while their time lasts; return what went wrong."""
+    start = time.monotonic()
+    trials: list[Trial] = []
+    for number in range(runs):
+        spent = time.monotonic() - start
+        if len(trials) >= LEAST_RUNS and spent * (1 + 1 / number) > request.seconds:
+            break
+        try:
+            answer = ask("try_step", replace(request, number=number))
+        except RunError as error:
+            answer = {"error": str(error)}
+        if "error" in answer:
+            return trials, [answer["error"]]
+        trials.append(decode(Trial, answer["trial"]))
+    return trials, []
+
+
+def _stored(folder: Path, hardware: Hardware) -> StoredSuite:
+    entries = read(folder, hardware).entries
+    kind = hardware.kind
+    counts = {
+        test: len(stored_values(STEP_MS, entry.runs, kind))
+        for test, entry in entries.items()
+    }
+    return StoredSuite(
+        file=str(path_of(folder, hardware)),
+        tests=len(entries),
+        thin=tuple(t for t, runs in sorted(counts.items()) if 0 < runs < ENOUGH_RUNS),
+        acuity=acuity_of(dict.fromkeys(entries, ()), entries, kind),
+    )
+
+
+def _asker(server: ForkServer) -> Ask:
+    def ask(name: str, request: CheckupRequest) -> Answer:
+        entry = f"pytest_gpuperf.runs.checkup:{name}"
+        job = Job(entry=entry, request=encode(request))
+        answer: Answer = server.run(job, seconds=PATIENCE * request.seconds + 60)
+        return answer
+
+    return ask
+
+
+def _options(request: CheckupRequest) -> tuple[str, ...]:
+    kind = request.device
+    return (f"--gpuperf-device={kind.value}",) if kind else ()
+
+
+def _print(lines: Iterable[str]) -> None:
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()
+
+
+def _kind(text: str) -> DeviceKind:
+    try:
+        return DeviceKind(text)
+    except ValueError:
+        msg = f"expected one of cuda, cpu, found {text!r}"
+        raise argparse.ArgumentTypeError(msg) from None
+
+
+def _runs(text: str) -> int:
+    runs = int(text) if text.isdecimal() else 0
+    if not LEAST_RUNS <= runs <= MOST_RUNS:
+        msg = f"expected a number from {LEAST_RUNS} to {MOST_RUNS}, found {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return runs
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        msg = f"expected a positive number of seconds, found {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return seconds

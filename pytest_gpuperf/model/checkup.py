@@ -1,0 +1,54 @@
+"""What is found out about a machine before anybody's tests are measured on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field
+
+from .acuity import SuiteAcuity
+from .environment import DeviceKind
+from .environment import Environment
+from .measurement import Measurement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckupRequest:
+    """Which device to look at, and the number of the run, from 0, that looks."""
+
+    device: DeviceKind | None
+    script: str | None = None
+    number: int = 0
+    seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examination:
+    """A device at rest.
+
+    ``unmeasured`` says per metric why the device has no number, ``refusal`` why no
+    honest number can be read at all.
+    """
+
+    environment: Environment
+    unmeasured: Mapping[str, str] = field(default_factory=dict)
+    refusal: str | None = None
+    disturbance: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One fresh process that measured the fixed step, and the GPU's clock at its end."""
+
+    measurement: Measurement
+    clock_mhz: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSuite:
+    """The baselines of this hardware; *thin* ones have too few runs to blame anybody."""
+
+    file: str
+    tests: int = 0
+    thin: tuple[str, ...] = ()
+    acuity: SuiteAcuity | None = None

@@ -1,0 +1,361 @@
+"""``gpuperf doctor``: whole outputs, on a scripted device and on canned answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_gpuperf.baselines.document import dumps
+from pytest_gpuperf.baselines.store import path_of
+from pytest_gpuperf.cli import doctor
+from pytest_gpuperf.cli import main
+from pytest_gpuperf.errors import RunError
+from pytest_gpuperf.model.baseline import Baselines
+from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.checkup import Examination
+from pytest_gpuperf.model.checkup import Trial
+from pytest_gpuperf.model.codec import encode
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Environment
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.measurement import Distribution
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.runs.fork_server import Job
+
+
+H200 = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200")
+GPU = Environment(
+    hardware=H200,
+    software={
+        "torch": "2.11.0+cu130",
+        "cuda": "13.0",
+        "driver": "580.95.05",
+        "max SM clock": "1980 MHz",
+    },
+)
+QUIET = (1.0, 1.004, 0.998, 1.002, 0.996, 1.001, 0.999, 1.003)
+LOUD = (1.0, 1.09, 1.02, 0.99, 1.1, 1.04, 1.01, 1.05)
+
+
+class Server:
+    """Stands for the fork server: does a job here, or gives a canned answer."""
+
+    def __init__(self, answers: Mapping[str, list[Any]] | None = None) -> None:
+        self.preloaded: tuple[str, ...] | None = None
+        self.jobs: list[Job] = []
+        self._answers = answers
+
+    def __call__(self, preload: tuple[str, ...]) -> Server:
+        self.preloaded = tuple(preload)
+        return self
+
+    def wait_until_ready(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def run(self, job: Job, seconds: float) -> Any:
+        self.jobs.append(job)
+        module, _, name = job.entry.partition(":")
+        if self._answers is None:
+            return getattr(import_module(module), name)(job.request)
+        answer = self._answers[name].pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.fixture(autouse=True)
+def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    return serve(monkeypatch, Server())
+
+
+def serve(monkeypatch: pytest.MonkeyPatch, server: Server) -> Server:
+    monkeypatch.setattr(doctor, "ForkServer", server)
+    return server
+
+
+def play(monkeypatch: pytest.MonkeyPatch, **steps: object) -> None:
+    Path("script.json").write_text(json.dumps({"hardware": "A B", "*": steps}))
+    monkeypatch.setenv("GPUPERF_SCRIPT", "script.json")
+
+
+def took(ms: float) -> dict[str, Distribution]:
+    return {"step_ms": Distribution.of([ms]), "sentinel_copy_ms": Distribution.of([1])}
+
+
+def store(hardware: Hardware, **entries: tuple[float, ...]) -> None:
+    path = path_of(Path("baselines"), hardware)
+    path.parent.mkdir(exist_ok=True)
+    baselines = Baselines(
+        hardware=hardware,
+        entries={
+            test: Entry(runs=tuple(RunSummary(times=took(ms)) for ms in times))
+            for test, times in entries.items()
+        },
+    )
+    path.write_text(dumps(baselines), "utf-8")
+
+
+def examined(**found: Any) -> dict[str, Any]:
+    return {"examination": encode(Examination(environment=GPU, **found))}
+
+
+def tried(ms: float, mhz: int | None = None, *dirty: str) -> dict[str, Any]:
+    measurement = Measurement(
+        test="the fixed step",
+        environment=GPU,
+        times=took(ms),
+        exact={"peak_allocated_bytes": 1, "syncs": 0},
+        dirty=dirty,
+    )
+    return {"trial": encode(Trial(measurement=measurement, clock_mhz=mhz))}
+
+
+def test_a_machine_that_sees_well(
+    server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play(monkeypatch, step_ms=list(QUIET))
+
+    code = main(["doctor", "--device=scripted"])
+
+    assert code == 0
+    assert server.preloaded == ()
+    assert len(server.jobs) == 1 + 8
+    assert capsys.readouterr().out == (
+        """\
+device     scripted A B (scripted-a-b)
+software   torch 2.13.0
+unmeasured live_peak_bytes: the scripted device has no storages
+unmeasured peak_reserved_bytes: the scripted device reserves nothing
+unmeasured alloc_retries: the scripted device has no allocator
+baselines  none in baselines/scripted-a-b.json, record with: pytest --gpuperf
+           --gpuperf-device=scripted --gpuperf-update=missing
+measured   step_ms, process_ms, latency_ms, peak_allocated_bytes, syncs
+noise      a fixed step of 1.0 ms in 8 fresh processes: runs scatter by 0.3 %, a
+           slowdown of 2.0 % can be blamed
+gpuperf: can measure on scripted-a-b
+"""
+    )
+
+
+def test_a_machine_that_sees_badly_and_its_baselines(
+    server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play(monkeypatch, step_ms=list(LOUD), waiting=0.2)
+    hardware = Hardware(kind=DeviceKind.SCRIPTED, name="A B")
+    store(hardware, test_a=LOUD, test_b=(1.0, 1.1), test_c=(1.0,))
+
+    code = main(["doctor", "--device=scripted"])
+
+    assert code == 0
+    assert capsys.readouterr().out.splitlines()[5:] == [
+        "baselines  baselines/scripted-a-b.json: 3 tests",
+        "           2 have fewer than 5 runs, and can blame nobody:",
+        "           test_b, test_c",
+        "           runs of a test scatter by 4.0 % (median of 3 tests); with tolerance",
+        "           1 % a slowdown of 20 % can be blamed, and 1 of 3 tests can pass;",
+        "           gpuperf_tolerance = ms=30% would let 3 of 3 be decided",
+        "measured   step_ms, process_ms, latency_ms, peak_allocated_bytes, syncs",
+        "disturbed  8 of 8 runs: the process waited for a core over 5% of the time; ask",
+        "           again when the machine is quiet, this is its noise under load",
+        "noise      a fixed step of 1.1 ms in 8 fresh processes: runs scatter by 4.0 %;",
+        "           with tolerance 1 % a slowdown of 17 % can be blamed, and unchanged",
+        "           code would rarely pass; gpuperf_tolerance = ms=10% would let it be",
+        "           decided",
+        "gpuperf: can measure on scripted-a-b",
+    ]
+
+
+def test_a_gpu_whose_clocks_move(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = examined(unmeasured={"live_peak_bytes": "measured on the cpu device only"})
+    clocks = [1980, 1410, 1500, 1980, 1980, 1980, 1980, 1980]
+    runs = [tried(ms, mhz) for ms, mhz in zip(QUIET, clocks, strict=True)]
+    other = "other processes computed on the GPU (pid 7)"
+    runs[1] = tried(1.004, 1410, other)
+    server = Server({"examine": [found], "try_step": runs})
+    serve(monkeypatch, server)
+
+    code = main(["doctor"])
+
+    assert code == 0
+    assert server.preloaded is not None
+    assert "torch" in server.preloaded
+    assert capsys.readouterr().out == (
+        """\
+device     cuda NVIDIA H200 (cuda-nvidia-h200)
+software   cuda 13.0, driver 580.95.05, max SM clock 1980 MHz, torch
+           2.11.0+cu130
+unmeasured live_peak_bytes: measured on the cpu device only
+baselines  none in baselines/cuda-nvidia-h200.json, record with: pytest
+           --gpuperf --gpuperf-update=missing
+measured   step_ms, peak_allocated_bytes, syncs
+disturbed  1 of 8 runs: other processes computed on the GPU (pid 7)
+clocks     1410 to 1980 MHz after 8 runs, of at most 1980 MHz: they move; hold
+           them with nvidia-smi --lock-gpu-clocks=1410
+noise      a fixed step of 1.0 ms in 8 fresh processes: runs scatter by 0.2 %, a
+           slowdown of 2.0 % can be blamed
+gpuperf: can measure on cuda-nvidia-h200
+"""
+    )
+
+
+def test_a_gpu_whose_clocks_are_held(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [tried(ms, 1410) for ms in QUIET]
+    serve(monkeypatch, Server({"examine": [examined()], "try_step": runs}))
+
+    main(["doctor"])
+
+    assert "clocks     1410 MHz after each of 8 runs, of at most 1980 MHz" in (
+        capsys.readouterr().out.splitlines()
+    )
+
+
+def test_where_no_honest_number_can_be_read_nothing_is_tried_and_the_code_is_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    why = "CUDA_LAUNCH_BLOCKING=1 makes the host wait for every kernel: unset it"
+    found = examined(refusal=why, disturbance="the GPU was throttled by power brake")
+    serve(monkeypatch, Server({"examine": [found], "try_step": []}))
+
+    code = main(["doctor"])
+
+    assert code == 1
+    assert capsys.readouterr().out.splitlines()[3:] == [
+        "disturbed  the GPU was throttled by power brake",
+        "baselines  none in baselines/cuda-nvidia-h200.json, record with: pytest",
+        "           --gpuperf --gpuperf-update=missing",
+        "gpuperf: cannot measure on cuda-nvidia-h200: CUDA_LAUNCH_BLOCKING=1 makes the",
+        "    host wait for every kernel: unset it",
+    ]
+
+
+@pytest.mark.parametrize("how", ["an answer", "a death"])
+def test_a_step_that_cannot_be_measured_is_a_code_of_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    why = "the profiler saw no kernel"
+    broken = {"error": why} if how == "an answer" else RunError(why)
+    answers = {"examine": [examined()], "try_step": [tried(1.0), broken]}
+    serve(monkeypatch, Server(answers))
+
+    code = main(["doctor"])
+
+    assert code == 1
+    assert capsys.readouterr().out.splitlines()[5:] == [
+        "measured   step_ms, peak_allocated_bytes, syncs",
+        "noise      unknown: it takes 2 runs with a time, found 1",
+        "gpuperf: cannot measure on cuda-nvidia-h200: the profiler saw no kernel",
+    ]
+
+
+def test_a_server_that_cannot_start_is_a_code_of_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Dead(Server):
+        def wait_until_ready(self) -> None:
+            msg = "the measuring server could not start: it printed nothing"
+            raise RunError(msg)
+
+    serve(monkeypatch, Dead())
+
+    assert main(["doctor"]) == 1
+    assert capsys.readouterr().err == (
+        "gpuperf: the measuring server could not start: it printed nothing\n"
+    )
+
+
+def test_without_a_device_it_says_what_to_do_in_the_plugin_s_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    why = (
+        "--gpuperf: torch 2.13.0 sees no CUDA device here; name the device to measure "
+        "on, such as --gpuperf-device=cpu"
+    )
+    serve(monkeypatch, Server({"examine": [{"error": why}]}))
+
+    assert main(["doctor"]) == 4
+    assert capsys.readouterr().err == f"gpuperf: {why}\n"
+
+
+def test_the_name_of_the_plugin_s_option_is_understood_too(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(monkeypatch)
+
+    assert main(["doctor", "--gpuperf-device=scripted", "--runs=2"]) == 0
+    assert server.jobs[0].request["device"] == "scripted"
+    assert [job.request["number"] for job in server.jobs] == [0, 0, 1]
+
+
+def test_runs_end_with_their_time_but_there_are_two(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(monkeypatch)
+    clock = iter(range(0, 1000, 20))
+    monkeypatch.setattr(doctor, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+
+    main(["doctor", "--device=scripted", "--seconds=90"])
+    jobs = len(server.jobs)
+    main(["doctor", "--device=scripted", "--seconds=1"])
+
+    assert jobs == 1 + 3
+    assert len(server.jobs) - jobs == 1 + 2
+
+
+@pytest.mark.parametrize(
+    ("argument", "sentence"),
+    [
+        (
+            "--device=tpu",
+            "argument --device/--gpuperf-device: expected one of cuda, cpu, found 'tpu'",
+        ),
+        ("--runs=1", "argument --runs: expected a number from 2 to 20, found '1'"),
+        ("--runs=-3", "argument --runs: expected a number from 2 to 20, found '-3'"),
+        ("--runs=21", "argument --runs: expected a number from 2 to 20, found '21'"),
+        (
+            "--seconds=soon",
+            "argument --seconds: expected a positive number of seconds, found 'soon'",
+        ),
+        (
+            "--seconds=0",
+            "argument --seconds: expected a positive number of seconds, found '0'",
+        ),
+    ],
+)
+def test_a_wrong_argument_is_a_usage_error(
+    capsys: pytest.CaptureFixture[str], argument: str, sentence: str
+) -> None:
+    assert main(["doctor", argument]) == 4
+    assert capsys.readouterr().err == (
+        f"gpuperf: {sentence}; see `gpuperf doctor --help`\n"
+    )
+
+
+def test_a_broken_baseline_file_is_a_usage_error(
+    server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play(monkeypatch)
+    hardware = Hardware(kind=DeviceKind.SCRIPTED, name="A B")
+    store(hardware)
+    path_of(Path("baselines"), hardware).write_text("")
+
+    assert main(["doctor", "--device=scripted"]) == 4
+    assert capsys.readouterr().err.startswith(
+        "gpuperf: baselines/scripted-a-b.json: the file is empty;"
+    )
