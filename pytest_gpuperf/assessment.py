@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
+from dataclasses import replace
 from functools import partial
 
 from .baselines.refresh import Change
@@ -21,7 +22,6 @@ from .gate import Case
 from .gate import Group
 from .gate import Judge
 from .gate import complete
-from .gate import confirm
 from .gate import first_runs
 from .gate import screen
 from .gate import settled
@@ -32,6 +32,7 @@ from .judging import judge_calls
 from .judging import settle_together
 from .judging import suite_of
 from .model.acuity import SuiteAcuity
+from .model.baseline import FULL_RUNS
 from .model.codec import decode
 from .model.codec import encode
 from .model.environment import DeviceKind
@@ -137,12 +138,14 @@ class Assessor:
         run = partial(self._run, {planned.test: planned.argument for planned in plan})
         cases = screen(groups, run)
         first, entries = first_runs(cases), self._baselines.entries
-        judge = partial(self._judge, climate_of(first, entries))
-        selected = self._settle(groups, run, cases, judge)
+        climate = climate_of(first, entries, self._settings.precision)
+        selected = self._settle(groups, run, cases, climate)
         recorder = Recorder(self._settings, self._baselines, self._announce)
         pending = recorder.write_pending(list(cases.values()))
         refreshed = recorder.store([cases[test] for test in sorted(selected)], pending)
-        verdicts = self._verdicts(cases, refreshed.taken, judge)
+        verdicts = self._verdicts(
+            cases, refreshed.taken, partial(self._judge_last, climate)
+        )
         reports = {
             test: report_of(
                 case, verdicts[test], self._settings, partial(self._explain, test)
@@ -174,17 +177,21 @@ class Assessor:
         groups: Sequence[Group],
         run: Callable[[Group, int], Sequence[TestResult]],
         cases: Mapping[str, Case],
-        judge: Judge,
+        climate: Climate,
     ) -> set[str]:
         """Give each test the runs its verdict or its refresh needs; return the latter."""
-        seconds = self._settings.seconds
-        if self._settings.update is Refresh.IMPROVED:
-            confirm(groups, run, cases, judge, seconds=seconds)
+        judge = partial(self._judge, climate)
+        is_confirmed = self._settings.update is Refresh.IMPROVED
+        if is_confirmed:
+            self._outlook.confirm(groups, run, cases, judge, climate)
         selected = self._selected(cases, judge)
-        rest = [group for group in groups if not selected.issuperset(group)]
-        self._outlook.announce_refresh([cases[test] for test in selected])
-        complete(groups, run, cases, selected)
-        confirm(rest, run, cases, judge, seconds=seconds)
+        chosen = [cases[test] for test in sorted(selected)]
+        self._outlook.announce_refresh(chosen)
+        complete(groups, run, cases, dict.fromkeys(selected, FULL_RUNS))
+        complete(groups, run, cases, self._outlook.stored_runs(chosen))
+        if not is_confirmed:
+            rest = [group for group in groups if not selected.issuperset(group)]
+            self._outlook.confirm(rest, run, cases, judge, climate)
         return {test for test in selected if cases[test].calls}
 
     def _selected(self, cases: Mapping[str, Case], judge: Judge) -> set[str]:
@@ -235,6 +242,13 @@ class Assessor:
         key = calls[-1].measurement.test
         entry = self._baselines.entries.get(key)
         return judge_calls(calls, entry, climate, self._settings.tolerance)
+
+    def _judge_last(self, climate: Climate, calls: Sequence[Call]) -> TestVerdict:
+        """Judge by the usual runs what had no time for those of a precision."""
+        verdict = self._judge(climate, calls)
+        if verdict.settled:
+            return verdict
+        return self._judge(replace(climate, precision=None), calls)
 
     def _verdicts(
         self, cases: Mapping[str, Case], taken: Mapping[str, str], judge: Judge

@@ -49,11 +49,15 @@ QUIETER: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leeway:
-    """What one test may move: what its author says, and what its suite knows."""
+    """What one test may move: what its author says, and what its suite knows.
+
+    An entry of fewer than so many ``runs`` is always rewritten.
+    """
 
     kind: DeviceKind
     tolerance: Tolerance
     prior: Prior | None = None
+    runs: int = FULL_RUNS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +73,7 @@ def kept(test: str, old: Entry | None, new: Entry, leeway: Leeway) -> Kept | Non
 
     Neither an entry of too few runs nor one of other software is left alone.
     """
-    if old is None or _is_outdated(old, new, leeway.kind):
+    if old is None or _is_outdated(old, new, leeway):
         return None
     before = typical_values(old, leeway.kind)
     after = typical_values(new, leeway.kind)
@@ -143,9 +147,10 @@ def anchors_of(entry: Entry, kind: DeviceKind) -> Mapping[str, float]:
     return {**typical_values(entry, kind), **entry.anchor}
 
 
-def _is_outdated(old: Entry, new: Entry, kind: DeviceKind) -> bool:
+def _is_outdated(old: Entry, new: Entry, leeway: Leeway) -> bool:
+    kind = leeway.kind
     return (
-        len(old.runs) < FULL_RUNS
+        len(old.runs) < leeway.runs
         or old.software != new.software
         or typical_values(old, kind).keys() != typical_values(new, kind).keys()
     )

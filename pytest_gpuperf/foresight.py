@@ -14,6 +14,9 @@ from .judge.allowance import floored
 from .judge.allowance import noticed
 from .judge.allowance import tolerated
 from .judge.climate import Climate
+from .judge.effort import STORED_RUNS
+from .judge.effort import deciding_runs
+from .judge.effort import effort
 from .judge.reference import Limits
 from .judge.reference import Reference
 from .judge.stored import reference_of
@@ -23,8 +26,10 @@ from .judging import prior_of
 from .model.acuity import Acuity
 from .model.acuity import SuiteAcuity
 from .model.baseline import FULL_RUNS
+from .model.baseline import Baselines
 from .model.baseline import Entry
 from .model.budget import Tolerance
+from .model.effort import Effort
 from .model.environment import DeviceKind
 from .model.measurement import Measurement
 from .model.metric import STEP_MS
@@ -39,6 +44,7 @@ def acuity_of(
     entries: Mapping[str, Entry],
     kind: DeviceKind,
     project: Tolerance = WHOLE,
+    precision: float | None = None,
 ) -> SuiteAcuity | None:
     """Say what can be seen of *tests*, judged together with all of *entries*.
 
@@ -46,7 +52,9 @@ def acuity_of(
     """
     references = references_of(entries, kind)
     known = {test: references[test] for test in tests if test in references}
-    return _suite_acuity(known, tests, Climate(tests=len(references)), project)
+    return _suite_acuity(
+        known, tests, Climate(tests=len(references), precision=precision), project
+    )
 
 
 def acuity_of_step(runs: Sequence[Measurement]) -> SuiteAcuity | None:
@@ -82,6 +90,47 @@ def _suite_acuity(
     return suite_acuity(seen(project), wider)
 
 
+def fresh_efforts(
+    tests: Mapping[str, Layers],
+    stored: Baselines,
+    climate: Climate,
+    project: Tolerance = WHOLE,
+) -> dict[str, Effort]:
+    """Return the fresh runs that each test needs against what is *stored* of it."""
+    references = references_of(stored.entries, stored.hardware.kind)
+    return {
+        test: effort(
+            reference,
+            _limits(reference, (*tests[test], project)),
+            climate,
+            stored_runs=[reference.runs],
+        )
+        for test, reference in references.items()
+        if test in tests
+    }
+
+
+def stored_efforts(
+    tests: Mapping[str, Layers],
+    stored: Baselines,
+    precision: float,
+    project: Tolerance = WHOLE,
+) -> dict[str, Effort]:
+    """Return how many runs of each test must be *stored*, all of the file judged at once."""
+    references = references_of(stored.entries, stored.hardware.kind)
+    climate = Climate(tests=len(references), precision=precision)
+    return {
+        test: effort(
+            reference,
+            _limits(reference, (*tests[test], project)),
+            climate,
+            stored_runs=STORED_RUNS,
+        )
+        for test, reference in references.items()
+        if test in tests
+    }
+
+
 def references_of(
     entries: Mapping[str, Entry], kind: DeviceKind
 ) -> dict[str, Reference]:
@@ -97,7 +146,9 @@ def references_of(
 def _acuity(
     test: str, reference: Reference, layers: Layers, climate: Climate
 ) -> Acuity:
-    return acuity(test, reference, _limits(reference, layers), climate)
+    limits = _limits(reference, layers)
+    fresh = deciding_runs(reference, limits, climate)
+    return acuity(test, reference, limits, climate, fresh)
 
 
 def _limits(reference: Reference, layers: Layers) -> Limits:

@@ -26,8 +26,8 @@ MOST_FRESH_RUNS: Final = 8
 RUNS_DESPITE_CAP: Final = 2
 """Runs a test may have whatever they cost: an exact metric is confirmed by a second."""
 
-MOST_STORED_RUNS: Final = 2 * FULL_RUNS
-"""Runs after which a refresh no longer makes up for disturbed ones."""
+MOST_MADE_UP: Final = FULL_RUNS
+"""Disturbed runs that a refresh makes up for."""
 
 Group = tuple[str, ...]
 """Tests that share one fresh process."""
@@ -99,16 +99,17 @@ def first_runs(cases: Mapping[str, Case]) -> dict[str, Measurement]:
     }
 
 
-def confirm(
+def confirm(  # noqa: PLR0913  who runs and judges, and two bounds
     groups: Sequence[Group],
     run: Run,
     cases: Mapping[str, Case],
     judge: Judge,
     *,
     seconds: float,
+    most_runs: int = MOST_FRESH_RUNS,
 ) -> None:
     """Run again, in turn, the groups with a test that more runs could decide."""
-    for number in range(1, MOST_FRESH_RUNS):
+    for number in range(1, most_runs):
         for group in groups:
             if any(_wants_more(cases[test], judge, seconds) for test in group):
                 _run_group(group, number, run, cases)
@@ -123,21 +124,26 @@ def _wants_more(case: Case, judge: Judge, seconds: float) -> bool:
 
 
 def complete(
-    groups: Sequence[Group], run: Run, cases: Mapping[str, Case], selected: set[str]
+    groups: Sequence[Group],
+    run: Run,
+    cases: Mapping[str, Case],
+    wanted: Mapping[str, int],
 ) -> None:
-    """Give the groups with a *selected* test the runs that a baseline is made of.
+    """Give each *wanted* test, with its group, so many runs for its baseline.
 
     Disturbed runs are made up for: a baseline that holds them can blame nothing.
     """
-    wanted = [group for group in groups if selected.intersection(group)]
-    for number in range(1, MOST_STORED_RUNS):
-        for group in wanted:
-            if any(_is_short(cases[test], number) for test in group):
+    for number in range(1, max(wanted.values(), default=0) + MOST_MADE_UP):
+        for group in groups:
+            if any(
+                _is_short(cases[t], number, wanted[t]) for t in group if t in wanted
+            ):
                 _run_group(group, number, run, cases)
 
 
-def _is_short(case: Case, number: int) -> bool:
-    return len(case.results) <= number and case.clean_runs < FULL_RUNS
+def _is_short(case: Case, number: int, wanted: int) -> bool:
+    has_room = len(case.results) <= number < wanted + MOST_MADE_UP
+    return has_room and case.clean_runs < wanted
 
 
 def _run_group(group: Group, number: int, run: Run, cases: Mapping[str, Case]) -> None:

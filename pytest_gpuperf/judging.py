@@ -54,7 +54,9 @@ def judge_calls(
 
 
 def climate_of(
-    first: Mapping[str, Measurement], entries: Mapping[str, Entry]
+    first: Mapping[str, Measurement],
+    entries: Mapping[str, Entry],
+    precision: float | None = None,
 ) -> Climate:
     """Return what the *first* runs of all calls and all *entries* say about each.
 
@@ -69,6 +71,7 @@ def climate_of(
         prior=prior_of(entries.values(), kinds.pop()),
         shift=suite_shift(clean),
         tests=max(1, len(shifts)),
+        precision=precision,
     )
 
 

@@ -98,6 +98,12 @@ OPTIONS: Final = (
         metavar="PERCENT",
     ),
     Option(
+        name="gpuperf_precision",
+        help="smallest slowdown that is to be seen: a refresh stores up to 20 runs for "
+        "it, a gate makes up to 20 (default: what 8 and 5 show)",
+        metavar="PERCENT",
+    ),
+    Option(
         name="gpuperf_baselines",
         help="folder of the baselines, from the rootdir (default: baselines)",
         metavar="FOLDER",

@@ -45,8 +45,10 @@ def groups_of(plan: Sequence[Planned], isolation: Isolation) -> list[Group]:
 
 def repeated_options(settings: Settings) -> tuple[str, ...]:
     """Options of this run that the command of a refresh must repeat."""
-    kind = settings.device
-    return (f"--gpuperf-device={kind.value}",) if kind else ()
+    kind, precision = settings.device, settings.precision
+    asked = f"--gpuperf-precision={100 * precision:g}%" if precision else ""
+    device = f"--gpuperf-device={kind.value}" if kind else ""
+    return tuple(filter(None, (device, asked)))
 
 
 def shown_path(path: Path, root: Path) -> str:

@@ -26,6 +26,7 @@ from .errors import BaselineError
 from .gate import Case
 from .judging import merged
 from .judging import prior_of
+from .model.baseline import FULL_RUNS
 from .model.baseline import Baselines
 from .model.baseline import Entry
 from .model.refresh import Drift
@@ -144,8 +145,12 @@ class Recorder:
         """Yield each call, what was measured of it, and what it may move."""
         for case in cases:
             for key, calls in case.calls.items():
-                tolerance = merged((*calls[-1].tolerances, self._settings.tolerance))
+                new = new_entry([call.measurement for call in calls])
+                precise = self._settings.precision is not None
                 leeway = Leeway(
-                    kind=self._old.hardware.kind, tolerance=tolerance, prior=self._prior
+                    kind=self._old.hardware.kind,
+                    tolerance=merged((*calls[-1].tolerances, self._settings.tolerance)),
+                    prior=self._prior,
+                    runs=max(FULL_RUNS, len(new.runs)) if precise else FULL_RUNS,
                 )
-                yield key, new_entry([call.measurement for call in calls]), leeway
+                yield key, new, leeway

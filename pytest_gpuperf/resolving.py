@@ -75,6 +75,17 @@ def _detect(text: str) -> float | None:
         raise ValueError(msg) from None
 
 
+def _precision(text: str) -> float:
+    try:
+        precision = parse_tolerance({"detect": text}).detect or 0.0
+    except UsageError:
+        precision = 0.0
+    if not 0 < precision < 1:
+        msg = "expected a percentage above 0 and below 100, such as 2%"
+        raise ValueError(msg)
+    return precision
+
+
 PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "gpuperf_device": _one_of(DeviceKind, unnamed=(DeviceKind.SCRIPTED,)),
     "gpuperf_update": _one_of(Refresh),
@@ -83,6 +94,7 @@ PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "gpuperf_isolation": _one_of(Isolation),
     "gpuperf_tolerance": _tolerance,
     "gpuperf_detect": _detect,
+    "gpuperf_precision": _precision,
     "gpuperf_baselines": Path,
 }
 
@@ -120,6 +132,7 @@ def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
             value("gpuperf_tolerance", Tolerance()),
             detect=value("gpuperf_detect", None),
         ),
+        precision=value("gpuperf_precision", None),
         script=environ.get("GPUPERF_SCRIPT"),
     )
     _refuse_inline_refresh(settings)

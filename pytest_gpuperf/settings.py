@@ -31,7 +31,8 @@ class Isolation(Enum):
 class Settings:
     """Options and ini keys of one enabled run. ``device`` is ``None`` for the default.
 
-    ``tolerance`` holds where no mark names one.
+    ``tolerance`` holds where no mark names one. ``precision`` is the slowdown, a ratio,
+    that is to be seen.
 
     ``seconds`` caps what one test may cost; ``artefacts`` is the ignored folder for
     pending baselines, ``baselines`` the committed one.
@@ -50,4 +51,5 @@ class Settings:
     explain: bool = False
     accept_drift: bool = False
     tolerance: Tolerance = field(default_factory=Tolerance)
+    precision: float | None = None
     script: str | None = None

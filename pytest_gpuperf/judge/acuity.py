@@ -57,17 +57,22 @@ def completed(reference: Reference) -> tuple[Spread, int]:
     return spread, max(reference.runs, ENOUGH_RUNS)
 
 
-def acuity(test: str, reference: Reference, limits: Limits, climate: Climate) -> Acuity:
-    """Say what five clean runs of *test* can show, judged with all tests of *climate*."""
+def acuity(
+    test: str,
+    reference: Reference,
+    limits: Limits,
+    climate: Climate,
+    fresh: int = MAX_RUNS,
+) -> Acuity:
+    """Say what so many clean *fresh* runs of *test* show among the tests of *climate*."""
     spread, stored = completed(reference)
-    risk = climate.alpha / max(1, climate.tests)
-    smallest = smallest_blamed(spread, risk, stored=stored, fresh=MAX_RUNS)
+    smallest = smallest_blamed(spread, climate.risk, stored=stored, fresh=fresh)
     return Acuity(
         test=test,
         scatter=ratio(spread.sigma),
         smallest=ratio(limits.ignored + smallest),
         tolerance=limits.tolerance,
-        decidable=passes_calm(spread, limits, stored=stored, fresh=MAX_RUNS),
+        decidable=passes_calm(spread, limits, stored=stored, fresh=fresh),
     )
 
 

@@ -30,12 +30,19 @@ class Climate:
 
     ``shift`` is the median change of the suite's first runs, in log time. ``alpha``
     is the risk of blaming unchanged code; ``tests`` are judged together at it.
+    ``precision`` is the slowdown, a ratio, that somebody asks to see.
     """
 
     prior: Prior | None = None
     shift: float = 0.0
     alpha: float = 0.01
     tests: int = 1
+    precision: float | None = None
+
+    @property
+    def risk(self) -> float:
+        """The share of ``alpha`` that one of the tests has."""
+        return self.alpha / max(1, self.tests)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from .acuity import completed
 from .acuity import smallest_blamed
 from .climate import Climate
 from .climate import Discount
-from .reading import MAX_RUNS
+from .effort import deciding_runs
 from .reading import Reading
 from .reading import remaining_runs
 from .reference import Limits
@@ -50,7 +50,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """All that the rules ask about. ``used`` leaves out disturbed runs that are slow."""
+    """All that the rules ask about.
+
+    ``used`` leaves out disturbed runs that are slow; ``deciding`` clean ones are enough
+    to blame.
+    """
 
     reference: Reference
     limits: Limits
@@ -58,6 +62,7 @@ class Comparison:
     seen: tuple[Change, ...]
     used: tuple[Change, ...]
     clean: tuple[Change, ...]
+    deciding: int
 
     @classmethod
     def of(
@@ -78,6 +83,7 @@ class Comparison:
             seen=seen,
             used=used,
             clean=clean,
+            deciding=deciding_runs(reference, limits, climate),
         )
 
     @property
@@ -87,17 +93,17 @@ class Comparison:
 
     @property
     def remaining(self) -> int:
-        return remaining_runs([change.reading for change in self.seen])
+        return remaining_runs([change.reading for change in self.seen], self.deciding)
 
     @property
     def can_blame(self) -> bool:
         """Whether there are, or may yet be, enough runs to leave PASS."""
-        enough = len(self.clean) + self.remaining >= MAX_RUNS
+        enough = len(self.clean) + self.remaining >= self.deciding
         return enough and self.reference.runs >= ENOUGH_RUNS
 
     @property
     def is_decided(self) -> bool:
-        return self.can_blame and len(self.clean) >= MAX_RUNS
+        return self.can_blame and len(self.clean) >= self.deciding
 
     def error(self, runs: int) -> float:
         """Return the standard error of the mean of *runs* fresh runs."""
@@ -207,18 +213,19 @@ class Comparison:
 
     @property
     def blame(self) -> float:
-        """Mean slowdown of five runs, in log time, below which none is blamed."""
+        """Mean slowdown of enough runs, in log time, below which none is blamed."""
         spread, stored = completed(self.reference)
-        runs = max(MAX_RUNS, len(self.used))
+        runs = max(self.deciding, len(self.used))
         proof = spread.quantile(self.climate.alpha) * spread.error(runs, stored)
         return self.limits.ignored + max(proof, self.reference.slow)
 
     @property
     def smallest(self) -> float:
-        """Slowdown, in log time, that five clean runs blame with 90 % probability."""
+        """Slowdown, in log time, that enough clean runs blame with 90 % probability."""
         spread, stored = completed(self.reference)
-        risk = self.climate.alpha / max(1, self.climate.tests)
-        beyond = smallest_blamed(spread, risk, stored=stored, fresh=MAX_RUNS)
+        beyond = smallest_blamed(
+            spread, self.climate.risk, stored=stored, fresh=self.deciding
+        )
         return self.limits.ignored + beyond
 
 

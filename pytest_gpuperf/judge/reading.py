@@ -51,10 +51,13 @@ def stored_values(
     return tuple(sorted(value for value in values if value is not None))
 
 
-def remaining_runs(seen: Sequence[Reading]) -> int:
-    """Count the runs that may follow *seen*; a few dirty ones are made up for."""
+def remaining_runs(seen: Sequence[Reading], most: int = MAX_RUNS) -> int:
+    """Count the runs that may follow *seen*, so that *most* are clean.
+
+    A few dirty ones are made up for.
+    """
     repeated = min(MOST_REPEATED, sum(bool(reading.dirty) for reading in seen))
-    return max(0, MAX_RUNS + repeated - len(seen))
+    return max(0, most + repeated - len(seen))
 
 
 def dirt(seen: Iterable[Reading]) -> str:

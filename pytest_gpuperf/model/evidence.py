@@ -29,10 +29,11 @@ class Evidence:
     and ``high`` bound ``estimate`` with 95 % confidence. ``tolerance`` and ``detect``
     are those that held, the absolute floor included. ``runs`` counts the fresh runs
     that were used; it is 0 where all were disturbed and slow, the estimate is then
-    theirs. ``smallest_detectable`` is the slowdown that five clean runs would have
-    blamed with a probability of 90 %. ``discount`` is what the machine itself seems
-    to have moved: positive where it was slower, which is taken off before code is
-    blamed, negative where it was faster, which is added before code passes.
+    theirs. ``smallest_detectable`` is the slowdown that five clean runs, or as many as
+    a precision asks for, would have blamed with a probability of 90 %. ``discount`` is
+    what the machine itself seems to have moved: positive where it was slower, which is
+    taken off before code is blamed, negative where it was faster, which is added before
+    code passes.
     ``p_regressed`` and ``p_improved`` are the chances of such runs if nothing had
     changed by more than the tolerance; ``None`` while runs are too few to blame.
     """

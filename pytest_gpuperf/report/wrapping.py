@@ -1,23 +1,25 @@
-"""Sentences in 80 columns, no percentage apart from its sign."""
+"""Sentences in 80 columns, no number apart from its unit."""
 
 from __future__ import annotations
 
+import re
 import textwrap
 from typing import Final
 
 
 WIDTH: Final = 80
-_TIED: Final = "\N{NO-BREAK SPACE}%"
+_BEFORE_UNIT: Final = re.compile(r"(?<=\d) (?=%|MHz\b|min\b|ms\b|s\b)")
+_TIED: Final = "\N{NO-BREAK SPACE}"
 
 
 def wrapped(text: str, *, first: str = "", rest: str = "    ") -> tuple[str, ...]:
     """Break *text* into lines that begin with *first* and then *rest*."""
     lines = textwrap.wrap(
-        text.replace(" %", _TIED),
+        _BEFORE_UNIT.sub(_TIED, text),
         width=WIDTH,
         initial_indent=first,
         subsequent_indent=rest,
         break_long_words=False,
         break_on_hyphens=False,
     )
-    return tuple(line.replace(_TIED, " %") for line in lines)
+    return tuple(line.replace(_TIED, " ") for line in lines)

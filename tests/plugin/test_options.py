@@ -34,6 +34,7 @@ VALUES = {
         "tolerance",
     ),
     "gpuperf_detect": ("8%", Tolerance(detect=0.08), "tolerance"),
+    "gpuperf_precision": ("2 %", 0.02, "precision"),
 }
 FLAGS = {
     "gpuperf_inline": "inline",
@@ -63,6 +64,7 @@ def test_the_command_line_is_frozen() -> None:
         "--gpuperf-isolation",
         "--gpuperf-tolerance",
         "--gpuperf-detect",
+        "--gpuperf-precision",
         "--gpuperf-baselines",
     ]
 
@@ -211,6 +213,25 @@ def test_measuring_is_switched_on_by_the_option_or_the_ini_key(
             (
                 "--gpuperf-detect: found 'five percent', expected a percentage of at "
                 "least 0, such as 8%"
+            ),
+        ),
+        *(
+            (
+                [f"--gpuperf-precision={text}"],
+                "",
+                (
+                    f"--gpuperf-precision: found '{text}', expected a percentage above "
+                    "0 and below 100, such as 2%"
+                ),
+            )
+            for text in ("five percent", "0%", "-2%", "200%", "2", "nan%", "")
+        ),
+        (
+            [],
+            "gpuperf_precision = 200 %",
+            (
+                "ini key gpuperf_precision: found '200 %', expected a percentage above "
+                "0 and below 100, such as 2%"
             ),
         ),
         (

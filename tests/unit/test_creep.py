@@ -98,6 +98,12 @@ class TestKept:
         assert kept("t", old, new, USUAL) is None
         assert kept("t", old, new, wide) is not None
 
+    def test_an_entry_of_fewer_runs_than_were_asked_for_is_rewritten(self) -> None:
+        asking = Leeway(kind=DeviceKind.CUDA, tolerance=Tolerance(), runs=9)
+
+        assert kept("t", entry(QUIET), entry(QUIET), asking) is None
+        assert kept("t", entry((*times(10.0), 10.0)), entry(QUIET), asking) is not None
+
     @pytest.mark.parametrize(
         ("old", "new"),
         [

@@ -93,7 +93,16 @@ def test_a_test_that_is_never_decided_stops_at_the_most_runs() -> None:
     cases = screen([("a",)], runs)
     confirm([("a",)], runs, cases, judging({"a": 99}), seconds=60)
 
-    assert len(cases["a"].results) == MOST_FRESH_RUNS
+    assert len(cases["a"].results) == MOST_FRESH_RUNS == 8
+
+
+def test_the_most_runs_may_be_others() -> None:
+    runs = Runs()
+
+    cases = screen([("a",)], runs)
+    confirm([("a",)], runs, cases, judging({"a": 99}), seconds=60, most_runs=23)
+
+    assert len(cases["a"].results) == 23
 
 
 def test_the_time_cap_allows_a_second_run_and_then_stops() -> None:
@@ -156,7 +165,7 @@ def test_a_refresh_gives_selected_tests_eight_runs_in_turn() -> None:
     groups = [("a",), ("b",), ("c",)]
 
     cases = screen(groups, runs)
-    complete(groups, runs, cases, {"a", "c"})
+    complete(groups, runs, cases, {"a": 8, "c": 8})
 
     assert [len(cases[test].results) for test in "abc"] == [8, 1, 8]
     assert [group for group, _ in runs.done[3:7]] == [("a",), ("c",), ("a",), ("c",)]
@@ -167,7 +176,7 @@ def test_a_refresh_makes_up_for_disturbed_runs() -> None:
     runs.disturbed = {("a", 0), ("a", 3), ("b", 7)}
 
     cases = screen([("a",), ("b",)], runs)
-    complete([("a",), ("b",)], runs, cases, {"a", "b"})
+    complete([("a",), ("b",)], runs, cases, {"a": 8, "b": 8})
 
     assert [len(cases[test].results) for test in "ab"] == [10, 9]
 
@@ -177,9 +186,21 @@ def test_a_refresh_on_a_machine_that_is_always_disturbed_comes_to_an_end() -> No
     runs.disturbed = {("a", number) for number in range(100)}
 
     cases = screen([("a",)], runs)
-    complete([("a",)], runs, cases, {"a"})
+    complete([("a",)], runs, cases, {"a": 8})
 
     assert len(cases["a"].results) == 16
+
+
+def test_a_refresh_goes_on_to_the_runs_that_each_test_wants() -> None:
+    runs = Runs()
+    groups = [("a",), ("b", "c"), ("d",)]
+
+    cases = screen(groups, runs)
+    complete(groups, runs, cases, {"a": 3, "b": 3, "c": 3})
+    complete(groups, runs, cases, {"a": 3, "b": 5, "c": 3})
+    complete(groups, runs, cases, {})
+
+    assert [len(cases[test].results) for test in "abcd"] == [3, 5, 5, 1]
 
 
 def test_a_verdict_cut_short_is_inconclusive_and_says_why() -> None:
