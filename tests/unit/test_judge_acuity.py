@@ -141,7 +141,7 @@ def test_eight_stored_and_five_fresh_runs_follow_the_t_test() -> None:
 
     smallest = smallest_blamed(spread, 0.01, stored=8, fresh=5)
 
-    error = 0.005 * sqrt(1.4 / 8 + 0.5 + 0.5 / 5)
+    error = 0.005 * sqrt(1.08 / 8 + 0.5 + 0.5 / 5)
     assert smallest == pytest.approx((t_isf(0.01, 7) + NINE_IN_TEN) * error)
 
 
