@@ -31,9 +31,6 @@ ASSUMED_SIGMA: Final = {
 }
 """Spread of a kind of device on which nothing is stored yet."""
 
-LOCKED_SIGMA: Final = 0.005
-"""The same for a GPU whose clocks are locked."""
-
 ASSUMED_NU: Final = 10.0
 """Degrees of freedom that an assumed spread is worth."""
 
@@ -68,9 +65,9 @@ class Spread:
         return cls(sigma=max(LEAST_SIGMA, sqrt(variance)), nu=nu)
 
     @classmethod
-    def assumed(cls, kind: DeviceKind, *, locked: bool = False) -> Spread:
+    def assumed(cls, kind: DeviceKind) -> Spread:
         """Return the spread of a device on which too little is stored."""
-        return cls(sigma=LOCKED_SIGMA if locked else ASSUMED_SIGMA[kind], nu=ASSUMED_NU)
+        return cls(sigma=ASSUMED_SIGMA[kind], nu=ASSUMED_NU)
 
     def error(self, fresh: int, stored: float = inf) -> float:
         """Return the standard error of the mean of *fresh* runs of one session.

@@ -99,13 +99,12 @@ def judge_time_budget(  # noqa: PLR0913  keywords, each a number of its own
     entry_runs: Sequence[RunSummary] = (),
     prior: Prior | None = None,
     alpha: float = 0.01,
-    locked: bool = False,
 ) -> Verdict:
     """Judge a time by its fresh *runs*, oldest first, against *limit* > 0 in its unit.
 
     At least one of *runs* has measured it. How far runs scatter is known from the
     stored *entry_runs* where there are five or a *prior*, else assumed by the kind of
-    device: 1 % on a GPU, .5 % where its clocks are *locked*, 3 % on a CPU.
+    device: 1 % on a GPU, 3 % on a CPU.
     """
     nonsense = impossible(metric, runs)
     if nonsense is not None:
@@ -117,7 +116,7 @@ def judge_time_budget(  # noqa: PLR0913  keywords, each a number of its own
         )
     kind = runs[-1].environment.hardware.kind
     stored = stored_values(metric, entry_runs, kind)
-    spread = _spread(stored, prior, kind, locked=locked)
+    spread = _spread(stored, prior, kind)
     seen = readings(metric, runs)
     case = _Case(
         metric=metric,
@@ -130,12 +129,10 @@ def judge_time_budget(  # noqa: PLR0913  keywords, each a number of its own
     return _verdict(case)
 
 
-def _spread(
-    stored: Sequence[float], prior: Prior | None, kind: DeviceKind, *, locked: bool
-) -> Spread:
+def _spread(stored: Sequence[float], prior: Prior | None, kind: DeviceKind) -> Spread:
     known = Spread.of([log(value) for value in stored], prior) if stored else None
     if known is None or known.nu < ENOUGH_RUNS - 1:
-        return Spread.assumed(kind, locked=locked)
+        return Spread.assumed(kind)
     return known
 
 
