@@ -370,7 +370,7 @@ def test_every_verdict_is_explained_where_that_is_asked_for(
         "        chance, smallest detectable change 0.8 %",
         "    step_ms PASS: the upper 95 % bound of the slowdown lies below detect; +0.0 %",
         "        (95 %: -0.5 % to +0.5 %), tolerance 1.0 %, detect 3.0 %, 1 fresh run, 8",
-        "        stored, smallest detectable change 1.8 %",
+        "        stored, smallest detectable change 1.7 %",
         "    peak_allocated_bytes PASS: 100 MiB against 100 MiB stored",
         "    syncs PASS: 0 against 0 stored",
     ]
