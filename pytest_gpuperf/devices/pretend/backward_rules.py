@@ -1,0 +1,88 @@
+"""Backward formulas that read values on CUDA but not from a ghost.
+
+torch takes another path for tensor subclasses in these, so the table speaks for the
+path that a CUDA tensor takes. Source of all: FunctionsManual.cpp of torch 2.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from typing import Final
+
+from .recorder import WATCH
+from .recorder import current_node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackwardRule:
+    """The node waits once in ``op`` when ``when`` it does."""
+
+    op: str
+    reason: str
+    when: Callable[[Any], bool]
+
+
+def _reduces_elements(node: Any) -> bool:
+    return bool(node._saved_self.dim() > 0)  # noqa: SLF001, autograd's own name
+
+
+def _has_several(node: Any) -> bool:
+    return bool(node._saved_self.numel() > 1)  # noqa: SLF001
+
+
+def _value_needs_grad(node: Any) -> bool:
+    edges = node.next_functions
+    return len(edges) > 1 and edges[1][0] is not None
+
+
+BACKWARD_RULES: Final[Mapping[str, BackwardRule]] = {
+    "ProdBackward0": BackwardRule(
+        op="aten::nonzero",
+        reason="the backward of prod() looks for zeros in its input",
+        when=_reduces_elements,
+    ),
+    "ProdBackward1": BackwardRule(
+        op="aten::_local_scalar_dense",
+        reason="the backward of prod(dim) reads the number of zeros in its input",
+        when=_reduces_elements,
+    ),
+    "CumprodBackward0": BackwardRule(
+        op="aten::_local_scalar_dense",
+        reason="the backward of cumprod() reads whether its input has zeros",
+        when=_has_several,
+    ),
+    "MaskedFillBackward1": BackwardRule(
+        op="aten::masked_select",
+        reason="the gradient of masked_fill's value is picked by a mask, whose count is read",
+        when=_value_needs_grad,
+    ),
+}
+
+FORWARD_OPS: Final = frozenset(
+    {"prod", "cumprod", "masked_fill", "index", "masked_select", "repeat_interleave"}
+)
+"""Operations whose backward may wait, so that their line is worth keeping."""
+
+
+class BackwardWatch:
+    """Sees each node of a backward pass once, by the operations it dispatches."""
+
+    def __init__(self) -> None:
+        self._last: int | None = None
+
+    def look(self) -> None:
+        """Record the waits of the node at work, if it is another than last time."""
+        node = current_node()
+        if node is None:
+            self._last = None
+            return
+        number = node._sequence_nr()  # noqa: SLF001, its only name
+        if number == self._last:
+            return
+        self._last = number
+        rule = BACKWARD_RULES.get(node.name())
+        if rule is not None and rule.when(node):
+            WATCH.sync(rule.op, rule.reason)

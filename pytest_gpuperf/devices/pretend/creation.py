@@ -1,0 +1,247 @@
+"""Tensors that are made on the device."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
+from typing import Final
+
+import torch
+from torch.utils import _device
+
+from .ghost import LAZY
+from .ghost import Ghost
+from .ghost import wrap
+from .patches import Patch
+from .placement import in_core
+from .placement import is_cuda
+from .recorder import WATCH
+from .transfers import PINNED
+
+
+FACTORIES: Final = (
+    "arange",
+    "bartlett_window",
+    "blackman_window",
+    "empty",
+    "empty_permuted",
+    "empty_strided",
+    "eye",
+    "full",
+    "hamming_window",
+    "hann_window",
+    "kaiser_window",
+    "linspace",
+    "logspace",
+    "normal",
+    "ones",
+    "rand",
+    "randint",
+    "randn",
+    "randperm",
+    "range",
+    "scalar_tensor",
+    "tril_indices",
+    "triu_indices",
+    "zeros",
+)
+"""Functions whose result a kernel writes on the device."""
+
+FROM_HOST: Final = ("tensor", "as_tensor", "asarray")
+"""Functions that build on the host and copy."""
+
+LIKE: Final = (
+    "empty_like",
+    "full_like",
+    "ones_like",
+    "rand_like",
+    "randint_like",
+    "randn_like",
+    "sparse_bsc_tensor",
+    "sparse_bsr_tensor",
+    "sparse_compressed_tensor",
+    "sparse_coo_tensor",
+    "sparse_csc_tensor",
+    "sparse_csr_tensor",
+    "zeros_like",
+)
+"""Functions that torch's core takes to the device."""
+
+NEW: Final = ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros")
+"""Methods that do."""
+
+FROM_HOST_METHOD: Final = "new_tensor"
+
+_stand_ins: set[Any] = set()
+"""Factories that take the place of torch's, which torch's core may look up by name."""
+
+
+def creation_patches() -> Iterator[Patch]:
+    """Everything that takes ``device=`` and makes a tensor."""
+    for name in FACTORIES:
+        yield Patch(torch, name, _launching(name, getattr(torch, name)))
+    for name in ("fftfreq", "rfftfreq"):
+        yield Patch(torch.fft, name, _launching(name, getattr(torch.fft, name)))
+    for name in FROM_HOST:
+        yield Patch(torch, name, _copying(getattr(torch, name)))
+    for name in LIKE:
+        yield Patch(torch, name, _placed(getattr(torch, name)))
+    for name in NEW:
+        yield Patch(torch.Tensor, name, _placed(getattr(torch.Tensor, name)))
+    yield Patch(torch.Tensor, FROM_HOST_METHOD, _new_tensor)
+    nested = torch.nested
+    yield Patch(nested, "nested_tensor", _placed(nested.nested_tensor))
+    yield Patch(_device.DeviceContext, "__torch_function__", _under_default_device)
+
+
+def _launching(name: str, create: Callable[..., Any]) -> Callable[..., Any]:
+    """*create*, on the device by one kernel where its ``device`` says so."""
+    launches = not name.startswith("empty")
+
+    @functools.wraps(create)
+    def created(
+        *args: Any,
+        device: Any = None,
+        requires_grad: bool = False,
+        pin_memory: bool = False,
+        **options: Any,
+    ) -> Any:
+        __tracebackhide__ = True
+        if pin_memory:
+            made = create(*args, requires_grad=requires_grad, **options)
+            return PINNED.pin(made)
+        if not is_cuda(device):
+            if device is not None:
+                options["device"] = device
+            if requires_grad:
+                options["requires_grad"] = requires_grad
+            return create(*args, **options)
+        made = create(*args, device="cpu", **options)
+        ghost = made if type(made) is Ghost else wrap(made)
+        if launches:
+            WATCH.launch()
+        return ghost.requires_grad_() if requires_grad else ghost
+
+    _stand_ins.add(created)
+    return created
+
+
+def _copying(build: Callable[..., Any]) -> Callable[..., Any]:
+    """*build*, on the host and then copied where its ``device`` is the pretend one."""
+
+    @functools.wraps(build)
+    def built(*args: Any, device: Any = None, **options: Any) -> Any:
+        __tracebackhide__ = True
+        args = tuple(map(_read, args))
+        device = device if device is not None else _default_device(args)
+        if not is_cuda(device):
+            if device is not None:
+                options["device"] = device
+            pinned = options.pop("pin_memory", False)
+            made = build(*args, **options)
+            return PINNED.pin(made) if pinned else made
+        return _to_device(build, args, options)
+
+    return built
+
+
+def _to_device(
+    build: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]
+) -> Any:
+    requires_grad = options.pop("requires_grad", False)
+    if not args or not isinstance(args[0], torch.Tensor):
+        options["device"] = "cpu"
+    made = build(*args, **options)
+    on_device = made if type(made) is Ghost else made.to(LAZY)
+    return on_device.requires_grad_() if requires_grad else on_device
+
+
+def _read(values: Any) -> Any:
+    """Read the ghosts in a list one by one, as torch does it for CUDA tensors."""
+    if not isinstance(values, (list, tuple)):
+        return values
+    if not any(isinstance(value, (Ghost, list, tuple)) for value in values):
+        return values
+    return [v.tolist() if type(v) is Ghost else _read(v) for v in values]
+
+
+def _default_device(args: tuple[Any, ...]) -> Any:
+    """Device that ``torch.set_default_device`` named, for what is not a tensor yet."""
+    if args and isinstance(args[0], torch.Tensor):
+        return None
+    return _device.CURRENT_DEVICE
+
+
+def _new_tensor(tensor: Any, *args: Any, device: Any = None, **options: Any) -> Any:
+    __tracebackhide__ = True
+    place = tensor.device if device is None else device
+    options.setdefault("dtype", tensor.dtype)
+    return torch.tensor(*args, device=place, **options)
+
+
+def _placed(create: Callable[..., Any]) -> Callable[..., Any]:
+    """*create*, with its ``device`` as torch's core knows it."""
+
+    @functools.wraps(create)
+    def created(*args: Any, **options: Any) -> Any:
+        __tracebackhide__ = True
+        if "device" in options:
+            options["device"] = in_core(options["device"])
+        pinned = options.pop("pin_memory", False)
+        made = create(*args, **options)
+        return PINNED.pin(made) if pinned and type(made) is not Ghost else made
+
+    return created
+
+
+def _under_default_device(
+    context: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None
+) -> Any:
+    """Place what is made under a default device; a ghost where that is the GPU."""
+    del types
+    kwargs = kwargs or {}
+    makes = func in _device._device_constructors() or func in _stand_ins  # noqa: SLF001
+    if makes and kwargs.get("device") is None:
+        kwargs["device"] = context.device
+        if is_cuda(context.device):
+            func = _patched(func)
+    return func(*args, **kwargs)
+
+
+def _patched(func: Any) -> Any:
+    return func if func in _stand_ins else getattr(torch, func.__name__, func)
+
+
+def empty(size: Any, **options: Any) -> Any:
+    """Kernel of ``aten::empty.memory_format`` for what torch's core makes itself."""
+    return wrap(torch._C._VariableFunctions.empty(size, **_given(options)))  # noqa: SLF001
+
+
+def empty_strided(size: Any, stride: Any, **options: Any) -> Any:
+    """Kernel of ``aten::empty_strided``."""
+    make = torch._C._VariableFunctions.empty_strided  # noqa: SLF001
+    return wrap(make(size, stride, **_given(options)))
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    ignored = {"device", "pin_memory"}
+    given = {
+        name: value
+        for name, value in options.items()
+        if value is not None and name not in ignored
+    }
+    return {**given, "device": "cpu"}
+
+
+def zeros(size: Any, **options: Any) -> Any:
+    """Kernel of ``aten::_efficientzerotensor``."""
+    return wrap(torch._C._VariableFunctions.zeros(size, **_given(options)))  # noqa: SLF001
+
+
+KERNELS: Final = (
+    ("empty.memory_format", empty),
+    ("empty_strided", empty_strided),
+    ("_efficientzerotensor", zeros),
+)

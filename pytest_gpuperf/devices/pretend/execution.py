@@ -1,0 +1,177 @@
+"""Runs an operation on the tensors inside ghosts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Final
+
+import torch
+
+from ...errors import StepError
+from .ghost import Ghost
+from .ghost import refresh
+from .ghost import wrap
+from .mixing import check_devices
+from .observation import observe
+from .placement import is_host
+from .plan import Plan
+from .plan import plan_of
+from .recorder import WATCH
+from .substitutes import NONE
+from .substitutes import in_float32
+from .substitutes import zeros
+from .transfers import PINNED
+
+
+CPU: Final = torch.device("cpu")
+
+
+def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Run *func* with ghosts among its arguments; what comes out is on the device."""
+    __tracebackhide__ = True
+    plan = plan_of(func)
+    if plan.composite and torch.is_inference_mode_enabled():
+        return func.decompose(*args, **kwargs)
+    if plan.name == "_fused_sdp_choice":
+        return 0
+    inner, hosts = _unwrap_all(args)
+    if kwargs:
+        kwargs, inner_kwargs = _unwrap_kwargs(kwargs, hosts)
+    else:
+        inner_kwargs = {}
+    to_host = is_host(kwargs.get("device"))
+    if hosts and not plan.mixes:
+        check_devices(plan.name, func, args, kwargs)
+    if WATCH.recorders:
+        observe(plan, func, args, kwargs)
+    result = _run(plan, func, inner, inner_kwargs)
+    if to_host:
+        return PINNED.pin(result) if kwargs.get("non_blocking") else result
+    return _outside(plan, args, kwargs, inner, result)
+
+
+def _unwrap_all(args: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Arguments with the tensors inside, and the host tensors among them."""
+    inner: list[Any] = []
+    hosts: list[Any] = []
+    for arg in args:
+        kind = type(arg)
+        if kind is Ghost:
+            inner.append(arg.inside)
+        elif kind is list or kind is tuple:
+            inner.append(_unwrap_list(arg, hosts))
+        else:
+            inner.append(arg)
+            if isinstance(arg, torch.Tensor):
+                hosts.append(arg)
+    return inner, hosts
+
+
+def _unwrap_list(values: Sequence[Any], hosts: list[Any]) -> list[Any]:
+    inner = []
+    for value in values:
+        if type(value) is Ghost:
+            inner.append(value.inside)
+        else:
+            inner.append(value)
+            if isinstance(value, torch.Tensor):
+                hosts.append(value)
+    return inner
+
+
+def _unwrap_kwargs(
+    kwargs: Mapping[str, Any], hosts: list[Any]
+) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    values, more = _unwrap_all(list(kwargs.values()))
+    hosts += more
+    inner = dict(zip(kwargs, values, strict=True))
+    if inner.get("device") is not None:
+        inner["device"] = CPU
+    if "pin_memory" in inner:
+        inner["pin_memory"] = None
+    return kwargs, inner
+
+
+def _run(plan: Plan, func: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    __tracebackhide__ = True
+    try:
+        return func(*args, **kwargs)
+    except NotImplementedError:
+        return _run_without_kernel(plan, func, args, kwargs)
+
+
+def _run_without_kernel(
+    plan: Plan, func: Any, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
+    """Run in float32 what the CPU cannot do in half; else give zeros, unjudged."""
+    __tracebackhide__ = True
+    result = in_float32(func, args, kwargs)
+    if result is not NONE:
+        return result
+    WATCH.leave_unjudged(plan.op, "there is no CPU kernel to run in its place")
+    try:
+        return zeros(func, args, kwargs)
+    except NotImplementedError:
+        msg = (
+            f"{plan.op} has neither a CPU kernel nor a meta kernel, so the pretend GPU "
+            "cannot go on after it: register one with torch.library, or run this step "
+            "on a GPU"
+        )
+        raise StepError(msg) from None
+
+
+def _outside(
+    plan: Plan,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    inner: list[Any],
+    result: Any,
+) -> Any:
+    """Wrap what came out; what was written to in place is returned as it came in."""
+    sources = plan.sources
+    if sources is not None:
+        return _written(plan, sources, args, kwargs, result)
+    if type(result) is torch.Tensor or isinstance(result, torch.nn.Parameter):
+        if inner and result is inner[0]:
+            return args[0]
+        return wrap(result)
+    if isinstance(result, (list, tuple)):
+        wrapped = [wrap(r) if isinstance(r, torch.Tensor) else r for r in result]
+        if plan.host_output is not None:
+            wrapped[plan.host_output] = result[plan.host_output]
+        return type(result)(wrapped) if type(result) in {list, tuple} else wrapped
+    return result
+
+
+def _written(
+    plan: Plan,
+    sources: Sequence[Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    result: Any,
+) -> Any:
+    outputs = []
+    results = result if isinstance(result, (list, tuple)) else [result]
+    for position, (place, name) in enumerate(sources):
+        if place is None:
+            out = results[position]
+            outputs.append(wrap(out) if isinstance(out, torch.Tensor) else out)
+            continue
+        target = args[place] if place < len(args) else kwargs.get(name)
+        if plan.reshapes and type(target) is Ghost:
+            _keep_up(target)
+        outputs.append(target)
+    return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+def _keep_up(target: Ghost) -> None:
+    inner = target.inside
+    same = (
+        target.shape == inner.shape
+        and target.stride() == inner.stride()
+        and target.storage_offset() == inner.storage_offset()
+    )
+    if not same:
+        refresh(target)

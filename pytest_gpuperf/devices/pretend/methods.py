@@ -1,0 +1,154 @@
+"""Methods of host tensors and modules that lead to the device."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import Any
+from typing import Final
+
+import torch
+
+from .ghost import CUDA
+from .ghost import LAZY
+from .ghost import Ghost
+from .patches import Patch
+from .placement import in_core
+from .placement import is_cuda
+from .storage import GhostStorage
+from .tensor_types import target_of
+from .transfers import PINNED
+
+
+OURS: Final = frozenset({"inside", "_is_param"})
+"""Attributes that make a ghost of a parameter."""
+
+_to = torch.Tensor.to
+_type = torch.Tensor.type
+_data = torch._C.TensorBase.data  # noqa: SLF001
+_get_data: Final = _data.__get__
+_set_data: Final = _data.__set__
+
+
+def method_patches() -> Iterator[Patch]:
+    """Moves, pinning and the types a tensor tells."""
+    tensor = torch.Tensor
+    yield Patch(tensor, "to", to)
+    yield Patch(tensor, "cuda", cuda)
+    yield Patch(tensor, "type", type_)
+    yield Patch(tensor, "pin_memory", pin_memory)
+    yield Patch(tensor, "is_pinned", is_pinned)
+    yield Patch(tensor, "data", property(_get_data, set_data))
+    yield Patch(torch.nn.Module, "_apply", _keeping_attributes(torch.nn.Module._apply))  # noqa: SLF001
+    yield Patch(torch.UntypedStorage, "cuda", storage_to_cuda)
+    yield Patch(torch._C, "_group_tensors_by_device_and_dtype", group_tensors)  # noqa: SLF001
+
+
+def to(tensor: Any, *args: Any, **options: Any) -> Any:
+    """``Tensor.to`` with the device as torch's core knows it."""
+    __tracebackhide__ = True
+    if args:
+        first = LAZY if type(args[0]) is int and is_cuda(args[0]) else in_core(args[0])
+        args = (first, *args[1:])
+    if "device" in options:
+        device = options["device"]
+        options["device"] = LAZY if is_cuda(device) else device
+    return _to(tensor, *args, **options)
+
+
+def cuda(
+    tensor: Any,
+    device: Any = None,
+    non_blocking: bool = False,  # noqa: FBT001, FBT002, torch's
+    **options: Any,
+) -> Any:
+    """``Tensor.cuda``."""
+    __tracebackhide__ = True
+    if device is not None and not is_cuda(device):
+        msg = f"Invalid device, must be cuda device, but got {torch.device(device)}"
+        raise RuntimeError(msg)
+    return _to(tensor, LAZY, non_blocking=non_blocking, **options)
+
+
+def type_(tensor: Any, dtype: Any = None, non_blocking: bool = False, **_: Any) -> Any:  # noqa: FBT001, FBT002, torch's
+    """``Tensor.type`` of a host tensor, which may lead to the device."""
+    __tracebackhide__ = True
+    if dtype is None:
+        return _type(tensor)
+    device, target = target_of(dtype)
+    place = LAZY if device == "cuda" else torch.device(device or "cpu")
+    return _to(tensor, place, target, non_blocking=non_blocking)
+
+
+def pin_memory(tensor: Any, *_: object, **__: object) -> Any:
+    """``Tensor.pin_memory``: a copy, of which we remember that it is pinned."""
+    return tensor if PINNED.holds(tensor) else PINNED.pin(tensor.clone())
+
+
+def is_pinned(tensor: Any, *_: object, **__: object) -> bool:
+    """``Tensor.is_pinned``."""
+    return PINNED.holds(tensor)
+
+
+def set_data(tensor: Any, value: Any) -> None:
+    """``tensor.data = value``, also where that takes a host tensor to the device."""
+    __tracebackhide__ = True
+    if type(value) is not Ghost:
+        _set_data(tensor, value)
+        return
+    ghost = torch.nn.Parameter(value, requires_grad=tensor.requires_grad)
+    torch.utils.swap_tensors(tensor, ghost)
+
+
+def _keeping_attributes(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """``Module._apply`` that leaves users' attributes on parameters it moves.
+
+    On CUDA it sets the parameter's data; a ghost is swapped in, attributes and all.
+    """
+
+    @functools.wraps(apply)
+    def applied(module: Any, *args: Any, **options: Any) -> Any:
+        __tracebackhide__ = True
+        kept = [
+            (parameter, dict(vars(parameter)))
+            for parameter in module._parameters.values()  # noqa: SLF001, those of children are theirs
+            if parameter is not None and vars(parameter)
+        ]
+        before = dict(module._parameters)  # noqa: SLF001
+        result = apply(module, *args, **options)
+        _keep_identity(module, before)
+        for parameter, attributes in kept:
+            for name, value in attributes.items():
+                if name not in OURS:
+                    vars(parameter).setdefault(name, value)
+        return result
+
+    return applied
+
+
+def _keep_identity(module: Any, before: Mapping[str, Any]) -> None:
+    """Let a parameter that went back to the host be the object it was, as on CUDA."""
+    for name, old in before.items():
+        new = module._parameters[name]  # noqa: SLF001
+        if type(old) is Ghost and new is not old:
+            torch.utils.swap_tensors(old, new)
+            module._parameters[name] = old  # noqa: SLF001
+
+
+def storage_to_cuda(storage: Any, *_: object, **__: object) -> GhostStorage:
+    """``UntypedStorage.cuda``, which map_location functions call."""
+    return GhostStorage(storage, CUDA)
+
+
+_group = torch._C._group_tensors_by_device_and_dtype  # noqa: SLF001
+
+
+def group_tensors(*args: Any, **options: Any) -> Any:
+    """Group tensors for foreach kernels, by the device that users know."""
+    grouped = _group(*args, **options)
+    return {
+        (CUDA if device.type == "lazy" else device, dtype): group
+        for (device, dtype), group in grouped.items()
+    }

@@ -1,0 +1,118 @@
+"""Host and device tensors in one operation: refused with CUDA's own words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Final
+
+import torch
+
+from .rules import release_of
+
+
+MIXING: Final = frozenset(
+    {
+        "_ctc_loss",
+        "_pack_padded_sequence",
+        "_pad_packed_sequence",
+        "_to_copy",
+        "_use_cudnn_ctc_loss",
+        "copy",
+        "copy_",
+        "ctc_loss",
+        "index",
+        "_unsafe_index",
+        "index_put",
+        "index_put_",
+        "_index_put_impl_",
+        "_unsafe_index_put",
+        "resize_as_",
+        "is_same_size",
+        "set_",
+        "tensor_split",
+    }
+)
+"""Operations that take tensors of both kinds."""
+
+NAMES_ARGUMENT: Final = (2, 9)
+"""The release from which on the message names the argument that is elsewhere."""
+
+KERNELS: Final = frozenset(
+    {
+        "addbmm",
+        "addmm",
+        "addmv",
+        "addr",
+        "baddbmm",
+        "bmm",
+        "dot",
+        "embedding",
+        "gather",
+        "index_add",
+        "index_select",
+        "mm",
+        "mv",
+        "native_layer_norm",
+        "nll_loss_forward",
+        "scatter",
+        "scatter_add",
+    }
+)
+"""Operations whose own CUDA kernel checks the devices, and says so."""
+
+
+def mixes_by_design(name: str) -> bool:
+    """Whether the operation takes tensors of both kinds."""
+    return name in MIXING
+
+
+def check_devices(
+    name: str, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Raise ``RuntimeError`` if a tensor with dimensions is on the host.
+
+    A host tensor without dimensions passes for a number, as it does on CUDA.
+    """
+    __tracebackhide__ = True
+    for argument, value in _arguments(func, args, kwargs):
+        if _is_on_host(value) and value.dim() > 0:
+            raise RuntimeError(_message(name, argument))
+
+
+def _arguments(
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> list[tuple[str, Any]]:
+    schema = func._schema  # noqa: SLF001, torch shows it nowhere else
+    names = [argument.name for argument in schema.arguments]
+    given = [*zip(names, args, strict=False), *kwargs.items()]
+    return [
+        (name, item)
+        for name, value in given
+        for item in (value if isinstance(value, (list, tuple)) else (value,))
+    ]
+
+
+def _is_on_host(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.device.type == "cpu"
+
+
+def _message(name: str, argument: str) -> str:
+    if name not in KERNELS:
+        return (
+            "Expected all tensors to be on the same device, but found at least two "
+            "devices, cuda:0 and cpu!"
+        )
+    method = f"wrapper_CUDA_{name}"
+    if release_of(torch.__version__) < NAMES_ARGUMENT:
+        return (
+            "Expected all tensors to be on the same device, but found at least two "
+            f"devices, cuda:0 and cpu! (when checking argument for argument {argument} "
+            f"in method {method})"
+        )
+    return (
+        f"Expected all tensors to be on the same device, but got {argument} is on cpu, "
+        f"different from other tensors on cuda:0 (when checking argument in method "
+        f"{method})"
+    )

@@ -1,0 +1,283 @@
+"""What ``torch.cuda`` and ``torch.accelerator`` answer about the pretend GPU."""
+
+from __future__ import annotations
+
+import inspect
+from collections import defaultdict
+from collections.abc import Callable
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+from typing import Final
+
+import torch
+
+from . import streams
+from .ghost import CUDA
+from .patches import Patch
+from .placement import index_of
+from .record import AuditKind
+from .recorder import WATCH
+from .tensor_types import cuda_tensor_types
+
+
+NAME: Final = "pretend GPU"
+CAPABILITY: Final = (9, 0)
+MEMORY_BYTES: Final = 80 * 2**30
+CUDA_VERSION: Final = "12.6"
+CUDNN_VERSION: Final = 91000
+
+PROPERTIES: Final = SimpleNamespace(
+    name=NAME,
+    major=CAPABILITY[0],
+    minor=CAPABILITY[1],
+    total_memory=MEMORY_BYTES,
+    multi_processor_count=132,
+    warp_size=32,
+    max_threads_per_multi_processor=2048,
+    regs_per_multiprocessor=65536,
+    shared_memory_per_block=49152,
+    shared_memory_per_block_optin=232448,
+    shared_memory_per_multiprocessor=233472,
+    L2_cache_size=50 * 2**20,
+    gcnArchName="",
+    is_integrated=0,
+    is_multi_gpu_board=0,
+)
+"""Of an H100 with 80 GB, as NVIDIA's data sheet and compute capability 9.0 have them."""
+
+ZEROS: Final = (
+    "current_device",
+    "memory_allocated",
+    "max_memory_allocated",
+    "memory_reserved",
+    "max_memory_reserved",
+    "memory_cached",
+    "max_memory_cached",
+    "utilization",
+    "memory_usage",
+    "temperature",
+    "power_draw",
+    "clock_rate",
+    "device_memory_used",
+    "initial_seed",
+    "_exchange_device",
+    "_maybe_exchange_device",
+    "_get_device",
+)
+NOTHINGS: Final = (
+    "_lazy_call",
+    "_lazy_init",
+    "init",
+    "ipc_collect",
+    "manual_seed",
+    "manual_seed_all",
+    "reset_accumulated_host_memory_stats",
+    "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
+    "reset_peak_host_memory_stats",
+    "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
+    "set_per_process_memory_fraction",
+    "set_stream",
+    "set_sync_debug_mode",
+)
+MODULES: Final = ("memory", "random", "streams", "graphs", "_utils")
+"""Modules below ``torch.cuda`` that define what it shows, and are called by that name."""
+
+
+def _nothing(*_: object) -> int:
+    return 0
+
+
+NVTX: Final = SimpleNamespace(
+    rangePushA=_nothing,
+    rangePop=_nothing,
+    rangeStartA=_nothing,
+    rangeEnd=_nothing,
+    markA=_nothing,
+    deviceRangeStart=_nothing,
+    deviceRangeEnd=_nothing,
+)
+"""Marks for a profiler that is not there."""
+
+
+def synchronize(device: Any = None) -> None:
+    """``torch.cuda.synchronize``."""
+    index_of(device)
+    WATCH.sync("torch.cuda.synchronize", "waits for the device")
+
+
+def synchronize_accelerator(device: Any = None) -> None:
+    """``torch.accelerator.synchronize``."""
+    index_of(device)
+    WATCH.sync("torch.accelerator.synchronize", "waits for the device")
+
+
+def empty_cache() -> None:
+    """``torch.cuda.empty_cache``."""
+    WATCH.wait(
+        AuditKind.MAYBE,
+        "torch.cuda.empty_cache",
+        "cudaFree waits for the device, if blocks are cached",
+    )
+
+
+def current_stream(device: Any = None) -> streams.Stream:
+    """The one stream there is."""
+    index_of(device)
+    return streams.Stream()
+
+
+def properties(device: Any = None) -> SimpleNamespace:
+    """``torch.cuda.get_device_properties``."""
+    index_of(device)
+    return PROPERTIES
+
+
+def device_name(device: Any = None) -> str:
+    """``torch.cuda.get_device_name``."""
+    index_of(device)
+    return NAME
+
+
+def capability(device: Any = None) -> tuple[int, int]:
+    """``torch.cuda.get_device_capability``."""
+    index_of(device)
+    return CAPABILITY
+
+
+def set_device(device: Any) -> None:
+    """``torch.cuda.set_device``: to the first or to none."""
+    index_of(device)
+
+
+def rng_state(*_: object) -> Any:
+    """The one generator's state: ghosts draw from the host's."""
+    return torch.get_rng_state()
+
+
+def set_rng_state(state: Any, *_: object) -> None:
+    """Set it."""
+    torch.set_rng_state(state)
+
+
+def set_rng_states(states: Any) -> None:
+    """Set it."""
+    for state in states:
+        torch.set_rng_state(state)
+
+
+def memory_info(*_: object) -> tuple[int, int]:
+    """Everything is free."""
+    return (MEMORY_BYTES, MEMORY_BYTES)
+
+
+def answers() -> dict[str, Any]:
+    """What each name in ``torch.cuda`` is while pretending."""
+    found: dict[str, Any] = {
+        "is_available": _always(True),  # noqa: FBT003, the answer
+        "is_initialized": _always(True),  # noqa: FBT003
+        "is_bf16_supported": _always(True),  # noqa: FBT003
+        "is_tf32_supported": _always(True),  # noqa: FBT003
+        "can_device_access_peer": _always(False),  # noqa: FBT003
+        "is_current_stream_capturing": _always(False),  # noqa: FBT003
+        "_is_compiled": _always(True),  # noqa: FBT003
+        "_is_in_bad_fork": _always(False),  # noqa: FBT003
+        "device_count": _always(1),
+        "_initialized": True,
+        "synchronize": synchronize,
+        "empty_cache": empty_cache,
+        "current_stream": current_stream,
+        "default_stream": current_stream,
+        "get_device_properties": properties,
+        "get_device_name": device_name,
+        "get_device_capability": capability,
+        "get_arch_list": _always(["sm_90"]),
+        "get_sync_debug_mode": _always(0),
+        "get_per_process_memory_fraction": _always(1.0),
+        "set_device": set_device,
+        "get_rng_state": rng_state,
+        "get_rng_state_all": lambda: [rng_state()],
+        "set_rng_state": set_rng_state,
+        "set_rng_state_all": set_rng_states,
+        "mem_get_info": memory_info,
+        "memory_stats": _counts,
+        "memory_stats_as_nested_dict": _counts,
+        "memory_snapshot": _always([]),
+        "memory_summary": _always("no memory is tracked on the pretend GPU"),
+        "list_gpu_processes": _always("the pretend GPU runs no processes"),
+        "Stream": streams.Stream,
+        "ExternalStream": streams.Stream,
+        "Event": streams.Event,
+        "StreamContext": streams.StreamContext,
+        "stream": streams.StreamContext,
+        "device": streams.StreamContext,
+        "device_of": streams.StreamContext,
+        "CUDAGraph": streams.CUDAGraph,
+        "graph": streams.GraphContext,
+        "make_graphed_callables": streams.make_graphed_callables,
+        "graph_pool_handle": _always((0, 0)),
+    }
+    found.update(dict.fromkeys(ZEROS, _always(0)))
+    found.update(dict.fromkeys(NOTHINGS, _always(None)))
+    found.update(cuda_tensor_types())
+    return found
+
+
+def query_patches() -> Iterator[Patch]:
+    """``torch.cuda``, the modules below it, ``torch.accelerator`` and the backends."""
+    mine = answers()
+    for module in (torch.cuda, *(getattr(torch.cuda, name) for name in MODULES)):
+        for name, value in mine.items():
+            if name in vars(module) and not inspect.ismodule(vars(module)[name]):
+                yield Patch(module, name, value)
+    yield from _accelerator(mine)
+    yield Patch(torch.backends.cuda, "is_built", _always(True))  # noqa: FBT003
+    cudnn = torch.backends.cudnn
+    yield Patch(cudnn, "is_available", _always(True))  # noqa: FBT003
+    yield Patch(cudnn, "is_acceptable", _always(False))  # noqa: FBT003, ghosts run without
+    yield Patch(cudnn, "version", _always(CUDNN_VERSION))
+    yield Patch(torch.cuda.nvtx, "_nvtx", NVTX)
+    yield Patch(torch, "Stream", streams.Stream)
+    yield Patch(torch, "Event", streams.Event)
+    if torch.version.cuda is None:
+        yield Patch(torch.version, "cuda", CUDA_VERSION)
+
+
+def _accelerator(mine: dict[str, Any]) -> Iterator[Patch]:
+    same = {
+        name: mine[name] for name in ("is_available", "device_count", "empty_cache")
+    }
+    own = {
+        "current_accelerator": _always(torch.device(CUDA.type)),
+        "current_device_idx": _always(0),
+        "current_device_index": _always(0),
+        "current_stream": current_stream,
+        "get_device_capability": capability,
+        "get_memory_info": memory_info,
+        "memory_stats": _counts,
+        "set_device_idx": set_device,
+        "set_device_index": set_device,
+        "set_stream": _always(None),
+        "synchronize": synchronize_accelerator,
+    }
+    memory = {n: v for n, v in mine.items() if "memory" in n}
+    for name, value in {**memory, **same, **own}.items():
+        if name in vars(torch.accelerator):
+            yield Patch(torch.accelerator, name, value)
+
+
+def _always(answer: Any) -> Callable[..., Any]:
+    """Make a function that takes anything and returns *answer*."""
+
+    def answered(*_: object, **__: object) -> Any:
+        return answer
+
+    return answered
+
+
+def _counts(*_: object, **__: object) -> dict[str, int]:
+    return defaultdict(int)

@@ -1,0 +1,215 @@
+"""Collects what happens on the pretend device while a step runs."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections import OrderedDict
+from typing import Any
+from typing import Final
+
+import torch
+
+from ...model.finding import Location
+from .call_sites import site_of_caller
+from .record import AuditCopy
+from .record import AuditFinding
+from .record import AuditKind
+from .record import Direction
+from .record import Site
+from .record import StepAudit
+from .record import Totals
+from .record import Unjudged
+
+
+DEVICE_SYNCS: Final = frozenset(
+    {
+        "torch.cuda.synchronize",
+        "torch.accelerator.synchronize",
+        "torch.cuda.Stream.synchronize",
+        "torch.cuda.Event.synchronize",
+    }
+)
+"""Waits a user asks for by name."""
+
+MOST_FORWARD_SITES: Final = 10_000
+
+current_node = torch._C._current_autograd_node  # noqa: SLF001, no public question exists
+
+
+class Recorder:
+    """What happened since the last ``clear``, by kind, reason and site."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._lock = threading.Lock()
+        self._forward: OrderedDict[int, Location | None] = OrderedDict()
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what was recorded."""
+        self.ops = 0
+        self._waits: Counter[tuple[AuditKind, str, str, Site]] = Counter()
+        self._copies: Counter[tuple[str, Direction, bool, bool, Site]] = Counter()
+        self._bytes: Counter[tuple[str, Direction, bool, bool, Site]] = Counter()
+        self._not_judged: Counter[tuple[str, str, Site]] = Counter()
+        self._as_eager: Counter[tuple[str, str, Site]] = Counter()
+
+    def wait(self, kind: AuditKind, op: str, reason: str, count: int) -> None:
+        """Record *count* waits of the code that runs now."""
+        self._add(self._waits, (kind, op, reason, self._site()), count)
+
+    def copy(
+        self,
+        op: str,
+        direction: Direction,
+        *,
+        pinned: bool,
+        blocking: bool,
+        nbytes: int,
+    ) -> None:
+        """Record a copy of *nbytes* by the code that runs now."""
+        key = (op, direction, pinned, blocking, self._site())
+        self._add(self._copies, key, 1)
+        self._add(self._bytes, key, nbytes)
+
+    def leave_unjudged(self, op: str, reason: str) -> None:
+        """Record that *op* ran and that nothing can be said about it."""
+        self._add(self._not_judged, (op, reason, self._site()), 1)
+
+    def take_as_eager(self, op: str, reason: str) -> None:
+        """Record that *op* was asked to compile and judged as eager code."""
+        self._add(self._as_eager, (op, reason, self._site()), 1)
+
+    def remember_forward(self) -> None:
+        """Keep the line of an operation whose backward may wait.
+
+        Its node in autograd's graph has been numbered just before it was dispatched.
+        """
+        number = torch._C._autograd._get_sequence_nr() - 1  # noqa: SLF001, the profiler's link
+        site = site_of_caller(self.root, in_backward=False)
+        self._forward[number] = site.location or site.innermost
+        while len(self._forward) > MOST_FORWARD_SITES:
+            self._forward.popitem(last=False)
+
+    def audit(self) -> StepAudit:
+        """Everything recorded, in the order of first occurrence."""
+        findings = tuple(
+            AuditFinding(kind=kind, op=op, reason=reason, site=site, count=count)
+            for (kind, op, reason, site), count in self._waits.items()
+        )
+        copies = tuple(
+            AuditCopy(
+                op=key[0],
+                direction=key[1],
+                pinned=key[2],
+                blocking=key[3],
+                site=key[4],
+                count=count,
+                total_bytes=self._bytes[key],
+            )
+            for key, count in self._copies.items()
+        )
+        return StepAudit(
+            findings=findings,
+            copies=copies,
+            totals=_totals(findings, copies, self.ops),
+            not_judged=_unjudged(self._not_judged),
+            as_eager=_unjudged(self._as_eager),
+        )
+
+    def _add(self, counter: Counter[Any], key: object, count: int) -> None:
+        with self._lock:
+            counter[key] += count
+
+    def _site(self) -> Site:
+        node = current_node()
+        if node is None:
+            return site_of_caller(self.root, in_backward=False)
+        forward = self._forward.get(node._sequence_nr())  # noqa: SLF001, its only name
+        return site_of_caller(self.root, in_backward=True, forward=forward)
+
+
+def _unjudged(counter: Counter[tuple[str, str, Site]]) -> tuple[Unjudged, ...]:
+    return tuple(
+        Unjudged(op=op, reason=reason, site=site, count=count)
+        for (op, reason, site), count in counter.items()
+    )
+
+
+def _totals(
+    findings: tuple[AuditFinding, ...], copies: tuple[AuditCopy, ...], ops: int
+) -> Totals:
+    certain = [f for f in findings if f.kind is not AuditKind.MAYBE]
+    return Totals(
+        syncs=sum(f.count for f in certain),
+        maybe=sum(f.count for f in findings) - sum(f.count for f in certain),
+        device_syncs=sum(f.count for f in certain if f.op in DEVICE_SYNCS),
+        pageable_copies=sum(c.count for c in copies if not c.pinned),
+        blocking_copies=sum(c.count for c in copies if c.blocking),
+        h2d_bytes=_bytes(copies, Direction.H2D),
+        d2h_bytes=_bytes(copies, Direction.D2H),
+        ops=ops,
+    )
+
+
+def _bytes(copies: tuple[AuditCopy, ...], direction: Direction) -> int:
+    return sum(c.total_bytes for c in copies if c.direction is direction)
+
+
+class Watch:
+    """The recorders at work, innermost last, none while nobody audits.
+
+    Nested audits each record everything that happens inside them.
+    """
+
+    def __init__(self) -> None:
+        self.recorders: list[Recorder] = []
+
+    def wait(self, kind: AuditKind, op: str, reason: str, count: int = 1) -> None:
+        """Pass a wait on to every recorder."""
+        for recorder in self.recorders:
+            recorder.wait(kind, op, reason, count)
+
+    def sync(self, op: str, reason: str, count: int = 1) -> None:
+        """Pass a certain wait on to every recorder."""
+        self.wait(AuditKind.SYNC, op, reason, count)
+
+    def copy(
+        self,
+        op: str,
+        direction: Direction,
+        *,
+        pinned: bool,
+        blocking: bool,
+        nbytes: int,
+    ) -> None:
+        """Pass a copy on to every recorder."""
+        for recorder in self.recorders:
+            recorder.copy(
+                op, direction, pinned=pinned, blocking=blocking, nbytes=nbytes
+            )
+
+    def leave_unjudged(self, op: str, reason: str) -> None:
+        """Pass on that *op* cannot be judged."""
+        for recorder in self.recorders:
+            recorder.leave_unjudged(op, reason)
+
+    def take_as_eager(self, op: str, reason: str) -> None:
+        """Pass on that *op* is judged as eager code."""
+        for recorder in self.recorders:
+            recorder.take_as_eager(op, reason)
+
+    def remember_forward(self) -> None:
+        """Let every recorder keep the line at work."""
+        for recorder in self.recorders:
+            recorder.remember_forward()
+
+    def launch(self) -> None:
+        """Count one operation."""
+        for recorder in self.recorders:
+            recorder.ops += 1
+
+
+WATCH: Final = Watch()
+"""One a process, as there is one device; threads share it."""

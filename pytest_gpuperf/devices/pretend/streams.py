@@ -1,0 +1,148 @@
+"""Streams, events and graphs of a device that does everything at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .ghost import CUDA
+from .recorder import WATCH
+
+
+class Stream:
+    """``torch.cuda.Stream``: one queue, always empty."""
+
+    cuda_stream = stream_id = device_index = 0
+    device_type = 1
+    device = CUDA
+    priority = 0
+
+    def __init__(self, *_: object, **__: object) -> None:
+        """Take whatever torch's takes."""
+
+    def synchronize(self) -> None:
+        """Wait, which a GPU's host would do."""
+        WATCH.sync("torch.cuda.Stream.synchronize", "waits for the stream")
+
+    def query(self) -> bool:
+        """Nothing is pending."""
+        return True
+
+    def is_capturing(self) -> bool:
+        """Graphs are not captured."""
+        return False
+
+    def wait_stream(self, stream: object) -> None:
+        """Order streams on the device: no wait for the host."""
+
+    def wait_event(self, event: object) -> None:
+        """Order streams on the device: no wait for the host."""
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """Return the event."""
+        return event or Event()
+
+    def __enter__(self) -> Stream:  # noqa: PYI034, Self is younger than Python 3.10
+        """Make it the current stream."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave it."""
+
+    def __eq__(self, other: object) -> bool:
+        """There is one stream."""
+        return isinstance(other, Stream)
+
+    def __hash__(self) -> int:
+        """There is one stream."""
+        return hash(Stream)
+
+
+class Event:
+    """``torch.cuda.Event``: has happened as soon as it is recorded."""
+
+    device = CUDA
+    cuda_event = event_id = 0
+
+    def __init__(self, *_: object, **__: object) -> None:
+        """Take whatever torch's takes."""
+
+    def record(self, stream: object = None) -> None:
+        """Enqueue: no wait for the host."""
+
+    def wait(self, stream: object = None) -> None:
+        """Order streams on the device: no wait for the host."""
+
+    def query(self) -> bool:
+        """Nothing is pending."""
+        return True
+
+    def elapsed_time(self, end: object) -> float:  # noqa: ARG002, torch's
+        """Return 0 ms: there is no device whose time could be told."""
+        return 0.0
+
+    def synchronize(self) -> None:
+        """Wait, which a GPU's host would do."""
+        WATCH.sync("torch.cuda.Event.synchronize", "waits for the event")
+
+    def ipc_handle(self) -> bytes:
+        """Refuse: other processes do not share the pretence."""
+        msg = "CUDA IPC between processes is not part of the pretend GPU"
+        raise RuntimeError(msg)
+
+
+class StreamContext:
+    """``torch.cuda.stream`` and ``torch.cuda.device`` as a context."""
+
+    def __init__(self, target: Any = None) -> None:
+        """Take the stream or the device."""
+        self.stream = target
+        self.idx = 0
+        self.prev_idx = 0
+
+    def __enter__(self) -> None:
+        """Nothing changes: there is one of each."""
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing changed."""
+
+
+GRAPH_REASON = "a CUDA graph replays work that no operation shows"
+
+
+class CUDAGraph:
+    """``torch.cuda.CUDAGraph``: captured work runs once, as it is captured."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        """Take whatever torch's takes."""
+        WATCH.leave_unjudged("torch.cuda.CUDAGraph", GRAPH_REASON)
+
+    def capture_begin(self, *_: object, **__: object) -> None:
+        """Run what follows at once."""
+
+    def capture_end(self) -> None:
+        """Nothing was captured."""
+
+    def replay(self) -> None:
+        """Do nothing, unjudged."""
+        WATCH.leave_unjudged("torch.cuda.CUDAGraph.replay", GRAPH_REASON)
+
+    def reset(self) -> None:
+        """Nothing is held."""
+
+    def pool(self) -> tuple[int, int]:
+        """Return some handle."""
+        return (0, 0)
+
+
+class GraphContext(StreamContext):
+    """``torch.cuda.graph``."""
+
+    def __init__(self, cuda_graph: object, *_: object, **__: object) -> None:
+        """Take whatever torch's takes."""
+        super().__init__(cuda_graph)
+
+
+def make_graphed_callables(callables: Any, *_: object, **__: object) -> Any:
+    """Return *callables* as they are, unjudged."""
+    WATCH.leave_unjudged("torch.cuda.make_graphed_callables", GRAPH_REASON)
+    return callables

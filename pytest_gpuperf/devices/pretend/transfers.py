@@ -1,0 +1,92 @@
+"""Copies between host and device: what they carry and whether the host waits for them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from typing import Final
+
+from ..storages import key_of
+from .record import AuditKind
+from .record import Direction
+from .recorder import WATCH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Why the host waits, and how sure that is."""
+
+    kind: AuditKind
+    reason: str
+
+
+H2D: Final = Direction.H2D
+D2H: Final = Direction.D2H
+
+WAITS: Final[Mapping[tuple[Direction, bool, bool], Wait | None]] = {
+    (H2D, False, False): Wait(
+        kind=AuditKind.SYNC, reason="a blocking copy to the device from pageable memory"
+    ),
+    (H2D, True, False): Wait(
+        kind=AuditKind.SYNC,
+        reason="a copy to the device from pinned memory, but not non_blocking",
+    ),
+    (H2D, False, True): Wait(
+        kind=AuditKind.MAYBE,
+        reason="a non_blocking copy from pageable memory is staged and may block",
+    ),
+    (H2D, True, True): None,
+    (D2H, False, False): Wait(
+        kind=AuditKind.SYNC, reason="a blocking copy to the host"
+    ),
+    (D2H, True, False): Wait(
+        kind=AuditKind.SYNC, reason="a copy to pinned memory, but not non_blocking"
+    ),
+    (D2H, False, True): Wait(
+        kind=AuditKind.COPY,
+        reason="a non_blocking copy to pageable memory returns when it is done",
+    ),
+    (D2H, True, True): None,
+}
+"""By direction, pinned and non_blocking. Source: Copy.cu of torch 2.13; for pageable
+memory "API synchronization behavior" in the CUDA runtime's reference."""
+
+
+def record_copy(
+    op: str, direction: Direction, *, pinned: bool, non_blocking: bool, nbytes: int
+) -> None:
+    """Record a copy of *nbytes*, more than none, and the wait it means."""
+    if not nbytes or not WATCH.recorders:
+        return
+    wait = WAITS[direction, pinned, non_blocking]
+    blocking = wait is not None and wait.kind is not AuditKind.MAYBE
+    WATCH.copy(op, direction, pinned=pinned, blocking=blocking, nbytes=nbytes)
+    if wait is not None:
+        WATCH.wait(wait.kind, op, wait.reason)
+
+
+class PinnedMemory:
+    """The host memory that is page-locked on a GPU's machine, by storage."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, weakref.ref[Any]] = {}
+
+    def pin(self, tensor: Any) -> Any:
+        """Declare the memory of *tensor* pinned and return the tensor."""
+        storage = tensor.untyped_storage()
+        key = key_of(storage)
+        self._known[key] = weakref.ref(storage, partial(self._forget, key))
+        return tensor
+
+    def holds(self, tensor: Any) -> bool:
+        """Whether *tensor*, on the host, lies in pinned memory."""
+        return bool(self._known) and key_of(tensor.untyped_storage()) in self._known
+
+    def _forget(self, key: int, _: object) -> None:
+        self._known.pop(key, None)
+
+
+PINNED: Final = PinnedMemory()

@@ -1,0 +1,72 @@
+"""The pretend GPU against a corpus of CUDA code whose waits are known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pretend_corpus
+import pytest
+
+
+torch = pytest.importorskip("torch")
+
+from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402, after the skip
+from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
+from pytest_gpuperf.devices.pretend.record import StepAudit  # noqa: E402
+
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def gpu() -> Iterator[PretendGpu]:
+    with pretend_gpu() as entered:
+        yield entered
+
+
+def snippets(topics: dict[str, tuple[str, ...]]) -> list[Any]:
+    return [
+        pytest.param(snippet, id=f"{topic}: {snippet}")
+        for topic, snippets in topics.items()
+        for snippet in snippets
+    ]
+
+
+def audit(gpu: PretendGpu, snippet: str) -> StepAudit:
+    names: dict[str, Any] = {}
+    exec(pretend_corpus.SETTING, names)  # noqa: S102, our own corpus
+    gpu.begin_step()
+    exec(snippet, names)  # noqa: S102
+    return gpu.end_step()
+
+
+def test_the_corpus_has_at_least_the_size_of_the_research_behind_it() -> None:
+    parts = (pretend_corpus.WAITS, pretend_corpus.RUNS_ON, pretend_corpus.MAY_WAIT)
+
+    sizes = [sum(map(len, topics.values())) for topics in parts]
+
+    assert sizes[0] >= 83
+    assert sizes[1] >= 77
+    assert sizes[2] >= 2
+
+
+@pytest.mark.parametrize("snippet", snippets(pretend_corpus.WAITS))
+def test_the_host_waits(gpu: PretendGpu, snippet: str) -> None:
+    assert audit(gpu, snippet).totals.syncs > 0
+
+
+@pytest.mark.parametrize("snippet", snippets(pretend_corpus.RUNS_ON))
+def test_the_host_does_not_wait(gpu: PretendGpu, snippet: str) -> None:
+    found = audit(gpu, snippet)
+
+    assert found.findings == ()
+    assert found.not_judged == ()
+
+
+@pytest.mark.parametrize("snippet", snippets(pretend_corpus.MAY_WAIT))
+def test_what_may_wait_stands_apart(gpu: PretendGpu, snippet: str) -> None:
+    totals = audit(gpu, snippet).totals
+
+    assert totals.syncs == 0
+    assert totals.maybe > 0
