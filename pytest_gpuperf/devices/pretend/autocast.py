@@ -18,6 +18,7 @@ import torch
 from .ghost import AUTOCAST_KEY
 from .ghost import Ghost
 from .patches import Patch
+from .plan import kernel_of
 
 
 LOWER: Final = [
@@ -179,11 +180,13 @@ def _overload(name: str) -> Any:
 
 
 def _casting(overload: Any, cast: Callable[..., Any]) -> Kernel:
+    run = kernel_of(overload)
+
     def kernel(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         with torch._C._ExcludeDispatchKeyGuard(AUTOCAST_KEY):  # noqa: SLF001, as torch's kernels
             args, kwargs = cast(args, kwargs)
-            return overload(*args, **kwargs)
+            return run(*args, **kwargs)
 
     return kernel
 

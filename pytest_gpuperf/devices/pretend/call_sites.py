@@ -34,6 +34,8 @@ class Room(Enum):
 
 USERS = frozenset({Room.PROJECT, Room.ELSEWHERE})
 
+OPTIMIZERS = frozenset({Room.OPTIMIZER, Room.OPTIMIZER_HOOK})
+
 TORCH_ROOMS = {
     "autograd" + os.sep: Room.AUTOGRAD,
     "_tensor.py": Room.AUTOGRAD,
@@ -103,12 +105,15 @@ def _phase(rooms: Iterable[tuple[FrameType, Room]]) -> Phase:
     What a closure does inside ``optimizer.step(closure)`` is not the optimizer's; what
     a user's own optimizer does in the ``step`` that torch's hook calls is.
     """
-    phase, users_between = Phase.FORWARD, False
+    phase = Phase.FORWARD
+    users_between = in_closure = False
     inner = ""
     for frame, room in rooms:
         if room is Room.DATA:
             return Phase.DATA
-        if phase is Phase.FORWARD and _is_optimizer(room, inner, users_between):
+        in_closure = in_closure or (room is Room.OPTIMIZER and users_between)
+        is_own_step = room is Room.OPTIMIZER_HOOK and inner == "step"
+        if not in_closure and (is_own_step or _is_optimizer(room, users_between)):
             phase = Phase.OPTIMIZER
         if room is Room.AUTOGRAD and frame.f_code.co_name in BACKWARDS:
             return Phase.BACKWARD
@@ -117,10 +122,8 @@ def _phase(rooms: Iterable[tuple[FrameType, Room]]) -> Phase:
     return phase
 
 
-def _is_optimizer(room: Room, inner: str, users_between: bool) -> bool:  # noqa: FBT001, one of three facts
-    if room is Room.OPTIMIZER_HOOK and inner == "step":
-        return True
-    return room in {Room.OPTIMIZER, Room.OPTIMIZER_HOOK} and not users_between
+def _is_optimizer(room: Room, users_between: bool) -> bool:  # noqa: FBT001, a fact beside the other
+    return room in OPTIMIZERS and not users_between
 
 
 def _location(frame: FrameType | None) -> Location | None:

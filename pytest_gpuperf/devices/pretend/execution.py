@@ -97,7 +97,7 @@ def _unwrap_kwargs(
 def _run(plan: Plan, func: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     __tracebackhide__ = True
     try:
-        return func(*args, **kwargs)
+        return plan.kernel(*args, **kwargs)
     except NotImplementedError:
         return _run_without_kernel(plan, func, args, kwargs)
 

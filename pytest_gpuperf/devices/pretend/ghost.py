@@ -223,7 +223,7 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
     def new(self, *args: Any, **options: Any) -> Any:
         """Make a tensor of this kind, with the oldest of torch's constructors."""
         if self.is_sparse and args:
-            return torch.sparse_coo_tensor(*args)
+            return torch.sparse_coo_tensor(*args, check_invariants=False)
         return super().new(*args, **options)
 
     def record_stream(self, stream: object) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 import torch
 
 from .rules import release_of
+from .tensor_types import type_name
 
 
 MIXING: Final = frozenset(
@@ -76,9 +77,30 @@ def check_devices(
     A host tensor without dimensions passes for a number, as it does on CUDA.
     """
     __tracebackhide__ = True
+    if name == "convolution":
+        _check_convolution(*args[:3])
     for argument, value in _arguments(func, args, kwargs):
         if _is_on_host(value) and value.dim() > 0:
             raise RuntimeError(_message(name, argument))
+
+
+def _check_convolution(batch: Any, weight: Any, bias: Any) -> None:
+    """Convolutions compare types, and add a way out where the batch is on the host."""
+    __tracebackhide__ = True
+    for name, parameter in (("weight", weight), ("bias", bias)):
+        if parameter is None or _is_on_host(batch) is _is_on_host(parameter):
+            continue
+        msg = (
+            f"Input type ({_type_of(batch)}) and {name} type ({_type_of(parameter)}) "
+            "should be the same"
+        )
+        if _is_on_host(batch):
+            msg += f" or input should be a MKLDNN tensor and {name} is a dense tensor"
+        raise RuntimeError(msg)
+
+
+def _type_of(tensor: Any) -> str:
+    return type_name(tensor.dtype, tensor.device.type)
 
 
 def _arguments(

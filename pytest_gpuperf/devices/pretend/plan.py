@@ -51,6 +51,7 @@ class Plan:
         "host_output",
         "indexes",
         "keeps_forward",
+        "kernel",
         "launches",
         "mixes",
         "name",
@@ -69,6 +70,7 @@ class Plan:
         self.transfers = self.name in COPIES
         self.indexes = self.name in INDEXING
         self.keeps_forward = self.name in FORWARD_OPS
+        self.kernel = kernel_of(func)
         self.composite = _is_composite(func)
         self.sources = _sources(schema)
         self.reshapes = (
@@ -85,6 +87,11 @@ class Plan:
 def plan_of(func: Any) -> Plan:
     """Return the plan of an operation's overload, made once a process."""
     return Plan(func)
+
+
+def kernel_of(func: Any) -> Any:
+    """Return what calls the operation without a frame of torch's in tracebacks."""
+    return getattr(func, "_op", func)
 
 
 def schema_of(func: Any) -> Any:

@@ -1,0 +1,326 @@
+"""Findings of the pretend GPU say what, where, in which phase and how much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+
+torch = pytest.importorskip("torch")
+
+from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402, after the skip
+from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
+from pytest_gpuperf.devices.pretend.record import AuditKind  # noqa: E402
+from pytest_gpuperf.devices.pretend.record import Direction  # noqa: E402
+from pytest_gpuperf.devices.pretend.record import Phase  # noqa: E402
+from pytest_gpuperf.devices.pretend.record import StepAudit  # noqa: E402
+from pytest_gpuperf.devices.pretend.rules import RULES  # noqa: E402
+from pytest_gpuperf.devices.pretend.rules import rules_by_op  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def gpu() -> Iterator[PretendGpu]:
+    with pretend_gpu(root=str(Path(__file__).parent)) as entered:
+        yield entered
+
+
+def audited(gpu: PretendGpu, step: Callable[[], object]) -> StepAudit:
+    gpu.begin_step()
+    step()
+    return gpu.end_step()
+
+
+def line(step: Callable[[], object], offset: int) -> str:
+    code = step.__code__
+    return f"{__file__}:{code.co_firstlineno + offset} in {code.co_name}"
+
+
+def test_a_sync_is_named_with_its_line_and_counted(gpu: PretendGpu) -> None:
+    values = torch.ones(3, device="cuda")
+
+    def step() -> None:
+        for value in values:
+            value.item()
+
+    (finding,) = audited(gpu, step).findings
+
+    assert finding.kind is AuditKind.SYNC
+    assert finding.op == "aten::_local_scalar_dense"
+    assert finding.reason == "one element is read by the host"
+    assert finding.count == 3
+    assert finding.site.phase is Phase.FORWARD
+    assert str(finding.site.location) == line(step, 2)
+    assert finding.site.innermost == finding.site.location
+
+
+def test_code_outside_of_the_root_is_the_innermost_line(
+    gpu: PretendGpu, tmp_path: Path
+) -> None:
+    source = tmp_path / "library.py"
+    source.write_text("def peek(tensor):\n    return tensor.item()\n")
+    library: dict[str, Any] = {}
+    exec(compile(source.read_text(), str(source), "exec"), library)  # noqa: S102
+    value = torch.ones((), device="cuda")
+
+    def step() -> None:
+        library["peek"](value)
+
+    (finding,) = audited(gpu, step).findings
+
+    assert str(finding.site.location) == line(step, 1)
+    assert str(finding.site.innermost) == f"{source}:2 in peek"
+
+
+def test_a_sync_in_backward_stands_at_its_call_and_names_the_forward_line(
+    gpu: PretendGpu,
+) -> None:
+    weight = torch.ones(3, device="cuda", requires_grad=True)
+
+    def step() -> None:
+        loss = (weight * 2).prod()
+        loss.backward()
+
+    (finding,) = audited(gpu, step).findings
+
+    assert finding.reason == "the backward of prod() looks for zeros in its input"
+    assert finding.site.phase is Phase.BACKWARD
+    assert str(finding.site.location) == line(step, 2)
+    assert str(finding.site.forward) == line(step, 1)
+
+
+def test_both_passes_over_a_mask_are_found(gpu: PretendGpu) -> None:
+    weight = torch.ones(3, device="cuda", requires_grad=True)
+    mask = torch.ones(3, device="cuda") > 0
+
+    def step() -> None:
+        loss = weight[mask].sum()
+        loss.backward()
+
+    found = audited(gpu, step).findings
+
+    assert [(f.site.phase, f.count) for f in found] == [
+        (Phase.FORWARD, 1),
+        (Phase.BACKWARD, 1),
+    ]
+    assert str(found[1].site.forward) == line(step, 1)
+
+
+def test_a_custom_backward_is_blamed_itself(gpu: PretendGpu) -> None:
+    class Peeking(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+            return grad if grad.sum() else grad * 2
+
+    weight = torch.ones(3, device="cuda", requires_grad=True)
+
+    (finding,) = audited(gpu, lambda: Peeking.apply(weight).sum().backward()).findings
+
+    assert str(finding.site.location) == line(Peeking.backward, 2)
+    assert finding.site.phase is Phase.BACKWARD
+
+
+def test_a_dataset_on_the_device_is_the_data_phase(gpu: PretendGpu) -> None:
+    class Careless(torch.utils.data.Dataset):
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, index: int) -> float:
+            return torch.ones((), device="cuda").item()
+
+    loader = torch.utils.data.DataLoader(Careless(), batch_size=2)
+
+    (finding,) = audited(gpu, lambda: list(loader)).findings
+
+    assert finding.site.phase is Phase.DATA
+    assert finding.count == 2
+
+
+@pytest.mark.parametrize(
+    ("move", "pinned", "blocking", "syncs", "maybe"),
+    [
+        (lambda host: host.to("cuda"), False, True, 1, 0),
+        (lambda host: host.pin_memory().to("cuda"), True, True, 1, 0),
+        (lambda host: host.cuda(non_blocking=True), False, False, 0, 1),
+        (lambda host: host.pin_memory().cuda(non_blocking=True), True, False, 0, 0),
+    ],
+)
+def test_copies_to_the_device_carry_their_bytes(
+    gpu: PretendGpu,
+    move: Callable[[Any], Any],
+    pinned: bool,  # noqa: FBT001
+    blocking: bool,  # noqa: FBT001
+    syncs: int,
+    maybe: int,
+) -> None:
+    host = torch.ones(8, 4)
+
+    audit = audited(gpu, lambda: move(host))
+    (copy,) = audit.copies
+
+    assert (copy.direction, copy.pinned) == (Direction.H2D, pinned)
+    assert (copy.blocking, copy.count, copy.total_bytes) == (blocking, 1, 128)
+    assert (audit.totals.syncs, audit.totals.maybe) == (syncs, maybe)
+    assert (audit.totals.h2d_bytes, audit.totals.d2h_bytes) == (128, 0)
+    assert audit.totals.pageable_copies == int(not pinned)
+    assert audit.totals.blocking_copies == int(blocking)
+
+
+def test_a_non_blocking_copy_into_pageable_memory_blocks_without_a_sync_call(
+    gpu: PretendGpu,
+) -> None:
+    host, device = torch.empty(4), torch.ones(4, device="cuda")
+
+    audit = audited(gpu, lambda: host.copy_(device, non_blocking=True))
+
+    assert [f.kind for f in audit.findings] == [AuditKind.COPY]
+    assert audit.totals.syncs == 1
+    assert audit.totals.d2h_bytes == 16
+
+
+def test_waits_asked_for_by_name_are_counted_apart(gpu: PretendGpu) -> None:
+    def step() -> None:
+        torch.cuda.synchronize()
+        torch.cuda.Stream().synchronize()
+        event = torch.cuda.Event()
+        event.record()
+        event.synchronize()
+        torch.ones((), device="cuda").item()
+
+    totals = audited(gpu, step).totals
+
+    assert (totals.syncs, totals.device_syncs) == (4, 3)
+
+
+def test_views_and_allocations_launch_nothing(gpu: PretendGpu) -> None:
+    grid = torch.ones(4, 4, device="cuda")
+
+    def step() -> None:
+        torch.empty(3, device="cuda")
+        grid.view(-1)[2:].unsqueeze(0).detach()
+
+    assert audited(gpu, step).totals.ops == 0
+
+
+def test_operations_are_counted_one_by_one(gpu: PretendGpu) -> None:
+    grid = torch.ones(4, 4, device="cuda")
+
+    def step() -> None:
+        (grid @ grid).add_(1).relu()
+        torch.zeros(3, device="cuda")
+
+    assert audited(gpu, step).totals.ops == 4
+
+
+def test_a_step_on_the_host_alone_did_not_touch_the_gpu(gpu: PretendGpu) -> None:
+    audit = audited(gpu, lambda: torch.ones(3).sum().item())
+
+    assert not audit.touched_gpu
+    assert audit.findings == ()
+
+
+def test_a_sync_in_inference_mode_is_found(gpu: PretendGpu) -> None:
+    layer = torch.nn.Linear(2, 1).cuda()
+
+    def step() -> bool:
+        with torch.inference_mode():
+            return bool(layer(torch.ones(1, 2, device="cuda")) > 0)
+
+    assert audited(gpu, step).totals.syncs == 1
+
+
+def test_a_sync_in_another_thread_is_found_at_its_line(gpu: PretendGpu) -> None:
+    def work() -> None:
+        torch.ones(2, device="cuda").sum().item()
+
+    def step() -> None:
+        thread = Thread(target=work)
+        thread.start()
+        thread.join()
+
+    (finding,) = audited(gpu, step).findings
+
+    assert str(finding.site.location) == line(work, 1)
+
+
+def test_what_cannot_be_judged_is_named_and_the_run_goes_on(gpu: PretendGpu) -> None:
+    layer = torch.nn.Linear(2, 2).cuda()
+    batch = torch.ones(1, 2, device="cuda")
+
+    def step() -> None:
+        torch.jit.script(layer)(batch)
+        torch.nn.DataParallel(layer)(batch)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            layer(batch)
+        graph.replay()
+
+    audit = audited(gpu, step)
+
+    assert [u.op for u in audit.not_judged] == [
+        "torch.jit.script",
+        "torch.nn.DataParallel",
+        "torch.cuda.CUDAGraph",
+        "torch.cuda.CUDAGraph.replay",
+    ]
+    assert audit.findings == ()
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_sparse_rows_are_not_judged(gpu: PretendGpu) -> None:
+    square = torch.eye(3, device="cuda")
+
+    audit = audited(gpu, square.to_sparse_csr)
+
+    assert [u.op for u in audit.not_judged] == ["torch.sparse_csr"]
+
+
+def test_compiled_code_is_judged_as_eager_and_said_to_be(gpu: PretendGpu) -> None:
+    batch = torch.ones(2, device="cuda")
+
+    audit = audited(gpu, lambda: torch.compile(lambda x: (x + 1).sum().item())(batch))
+
+    assert [(e.op, e.reason) for e in audit.as_eager] == [
+        ("torch.compile", "judged as eager code")
+    ]
+    assert audit.not_judged == ()
+    assert audit.totals.syncs == 1
+
+
+def test_an_operation_that_only_cuda_has_gives_zeros_and_is_named(
+    gpu: PretendGpu,
+) -> None:
+    @torch.library.custom_op(
+        "gpuperf_test::only_cuda", mutates_args=(), device_types="cuda"
+    )
+    def only_cuda(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    only_cuda.register_fake(torch.empty_like)
+    batch = torch.ones(2, device="cuda")
+    outputs = []
+
+    audit = audited(gpu, lambda: outputs.append(only_cuda(batch)))
+
+    assert [u.op for u in audit.not_judged] == ["gpuperf_test::only_cuda"]
+    assert outputs[0].is_cuda
+    assert outputs[0].tolist() == [0.0, 0.0]
+
+
+def test_rules_follow_the_version_of_torch() -> None:
+    assert (
+        len(rules_by_op("2.8.0")["index"])
+        == len(rules_by_op("2.13.0+cpu")["index"]) + 1
+    )
+
+
+def test_every_rule_names_its_reason_and_its_source() -> None:
+    assert all(rule.reason and rule.source and rule.ops for rule in RULES)

@@ -1,0 +1,222 @@
+"""Leaving the pretend GPU leaves torch as it was, whatever happened inside."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+
+torch = pytest.importorskip("torch")
+
+from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402, after the skip
+from pytest_gpuperf.devices.pretend.plan import schema_of  # noqa: E402
+
+
+def owners() -> Iterator[tuple[str, Any]]:
+    """Every module of torch that is loaded, and every class in it."""
+    for name, module in list(sys.modules.items()):
+        if isinstance(module, ModuleType) and name.partition(".")[0] == "torch":
+            yield name, module
+            for kind_name, kind in list(vars(module).items()):
+                if issubclass(type(kind), type):
+                    yield f"{name}.{kind_name}", kind
+
+
+def snapshot() -> dict[tuple[str, str], Any]:
+    return {
+        (place, name): value
+        for place, owner in owners()
+        for name, value in list(vars(owner).items())
+    }
+
+
+def kernels() -> tuple[str, ...]:
+    operations = ("aten::linear", "aten::empty.memory_format", "aten::_to_copy")
+    return tuple(torch._C._dispatch_dump(name) for name in operations)
+
+
+def lists() -> tuple[Any, ...]:
+    optimizer = sys.modules["torch.optim.optimizer"]
+    return (
+        list(optimizer._foreach_supported_types),
+        set(torch.jit._builtins._get_builtin_table()),
+        torch.get_default_device(),
+        torch._C._len_torch_function_stack(),
+        torch._C._len_torch_dispatch_stack(),
+    )
+
+
+ONCE = {
+    "_DEFAULT_DEVICE_TYPE",
+    "_global_module_registration_hooks",
+    "__warningregistry__",
+}
+
+
+def differences(before: dict[Any, Any], after: dict[Any, Any]) -> list[Any]:
+    return [
+        key
+        for key, value in before.items()
+        if key not in after or after[key] is not value
+    ] + [key for key in after if key not in before and key[1] not in ONCE]
+
+
+def train() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU()).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    with torch.autocast("cuda"):
+        loss = model(torch.ones(2, 3, device="cuda")).sum()
+    loss.backward()
+    optimizer.step()
+    torch.compile(model)(torch.ones(2, 3, device="cuda"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _loaded() -> None:
+    """Import what the first step of any optimizer or the first entry imports."""
+    with pretend_gpu():
+        train()
+
+
+def test_torch_is_what_it_was() -> None:
+    before, kernels_before, lists_before = snapshot(), kernels(), lists()
+
+    with pretend_gpu():
+        train()
+        inside = snapshot()
+
+    assert differences(before, snapshot()) == []
+    assert (kernels(), lists()) == (kernels_before, lists_before)
+    assert ("torch.cuda", "is_available") in differences(before, inside)
+
+
+def test_torch_is_what_it_was_after_a_crash_in_the_middle() -> None:
+    before, kernels_before, lists_before = snapshot(), kernels(), lists()
+
+    def crash() -> None:
+        with pretend_gpu(), torch.autocast("cuda"), torch.device("cuda"):
+            train()
+            msg = "the data ran out"
+            raise RuntimeError(msg)
+
+    with pytest.raises(RuntimeError, match="the data ran out"):
+        crash()
+
+    assert differences(before, snapshot()) == []
+    assert (kernels(), lists()) == (kernels_before, lists_before)
+
+
+def test_torch_is_what_it_was_after_a_crash_on_the_way_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before, kernels_before = snapshot(), kernels()
+    from pytest_gpuperf.devices.pretend import gpu
+
+    def broken() -> Iterator[Any]:
+        yield from gpu.query_patches()
+        msg = "no more patches"
+        raise RuntimeError(msg)
+
+    monkeypatch.setattr(gpu, "_patches", broken)
+
+    with pytest.raises(RuntimeError, match="no more patches"), pretend_gpu():
+        pass
+
+    assert differences(before, snapshot()) == []
+    assert kernels() == kernels_before
+
+
+def test_contexts_nest_and_each_records_what_happens_inside_it() -> None:
+    with pretend_gpu() as outer:
+        with pretend_gpu() as inner:
+            torch.ones((), device="cuda").item()
+            inside = inner.end_step()
+        assert torch.cuda.is_available()
+        torch.ones((), device="cuda").item()
+        outside = outer.end_step()
+
+    assert (inside.totals.syncs, outside.totals.syncs) == (1, 2)
+
+
+def test_a_name_taken_out_of_torch_before_is_replaced_and_put_back() -> None:
+    module = ModuleType("taken")
+    module.zeros = torch.zeros  # type: ignore[attr-defined]
+    sys.modules["taken"] = module
+    try:
+        with pretend_gpu():
+            made = module.zeros(2, device="cuda")
+    finally:
+        del sys.modules["taken"]
+
+    assert made.is_cuda
+    assert module.zeros is torch.zeros
+
+
+def test_a_tensor_that_outlives_the_pretence_still_computes() -> None:
+    with pretend_gpu():
+        left = torch.ones(2, device="cuda")
+
+    assert (left + 1).cpu().tolist() == [2.0, 2.0]
+
+
+def multiply() -> None:
+    torch.ones(2, 3, device="cuda") @ torch.ones(2, 3, device="cuda")
+
+
+def test_an_error_is_the_users_own_without_frames_of_ours() -> None:
+    def fail() -> None:
+        with pretend_gpu():
+            multiply()
+
+    with pytest.raises(RuntimeError, match="cannot be multiplied") as raised:
+        fail()
+
+    frames = traceback.extract_tb(raised.value.__traceback__)
+    assert frames[-1].name == "multiply"
+    assert not [f for f in frames if "devices/pretend" in f.filename.replace("\\", "/")]
+
+
+def test_frames_of_ours_hide_from_pytest_while_inside() -> None:
+    with pretend_gpu(), pytest.raises(RuntimeError) as raised:
+        multiply()
+
+    shown = raised.traceback.filter(raised)
+    assert shown[-1].name == "multiply"
+
+
+def test_an_operation_without_any_kernel_says_what_to_do() -> None:
+    library = torch.library.Library("gpuperf_nowhere", "DEF")
+    library.define("lost(Tensor x) -> Tensor")
+    try:
+        with pretend_gpu(), pytest.raises(Exception, match="lost") as raised:
+            torch.ops.gpuperf_nowhere.lost(torch.ones(2, device="cuda"))
+    finally:
+        library._destroy()
+
+    assert str(raised.value) == (
+        "gpuperf_nowhere::lost has neither a CPU kernel nor a meta kernel, so the "
+        "pretend GPU cannot go on after it: register one with torch.library, or run "
+        "this step on a GPU"
+    )
+
+
+def test_importing_the_package_does_not_import_torch() -> None:
+    code = (
+        "import sys, pytest_gpuperf.devices.pretend as _; print('torch' in sys.modules)"
+    )
+    import subprocess
+
+    printed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+
+    assert printed == "False\n"
+
+
+def test_schemas_are_read_off_overloads() -> None:
+    assert schema_of(torch.ops.aten.add.Tensor).name == "aten::add"
