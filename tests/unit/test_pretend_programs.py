@@ -437,3 +437,19 @@ def test_halves_without_a_cpu_kernel_are_computed_in_single() -> None:
 
     assert distances.dtype is torch.half
     assert distances[0, 1].item() == pytest.approx(2**0.5, abs=1e-3)
+
+
+def test_conjugates_are_computed() -> None:
+    signal = torch.tensor([1 + 2j, 3 - 1j], device="cuda")
+
+    assert torch.view_as_real(signal.conj()).tolist() == [[1.0, -2.0], [3.0, 1.0]]
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_compressed_sparse_tensors_multiply() -> None:
+    rows = torch.eye(2, device="cuda").to_sparse_csr()
+
+    product = rows @ torch.ones(2, 2, device="cuda")
+
+    assert rows.layout is torch.sparse_csr
+    assert product.tolist() == [[1.0, 1.0], [1.0, 1.0]]

@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch")
 
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402, after the skip
 from pytest_gpuperf.devices.pretend.plan import schema_of  # noqa: E402
+from pytest_gpuperf.errors import StepError  # noqa: E402
 
 
 def owners() -> Iterator[tuple[str, Any]]:
@@ -157,6 +158,18 @@ def test_a_name_taken_out_of_torch_before_is_replaced_and_put_back() -> None:
     assert module.zeros is torch.zeros
 
 
+def test_a_function_kept_from_before_does_not_start_cuda() -> None:
+    kept = [torch.zeros]
+
+    with pretend_gpu(), pytest.raises(StepError) as raised:
+        kept[0](2, device="cuda")
+
+    assert str(raised.value) == (
+        "a function of torch that was kept from before the pretend GPU was entered asked "
+        'for device="cuda": call it by its name in torch, or enter earlier'
+    )
+
+
 def test_a_tensor_that_outlives_the_pretence_still_computes() -> None:
     with pretend_gpu():
         left = torch.ones(2, device="cuda")
@@ -193,7 +206,7 @@ def test_an_operation_without_any_kernel_says_what_to_do() -> None:
     library = torch.library.Library("gpuperf_nowhere", "DEF")
     library.define("lost(Tensor x) -> Tensor")
     try:
-        with pretend_gpu(), pytest.raises(Exception, match="lost") as raised:
+        with pretend_gpu(), pytest.raises(StepError) as raised:
             torch.ops.gpuperf_nowhere.lost(torch.ones(2, device="cuda"))
     finally:
         library._destroy()

@@ -15,7 +15,7 @@ from typing import Final
 
 import torch
 
-from .ghost import AUTOCAST_KEY
+from .device_names import AUTOCAST_KEY
 from .ghost import Ghost
 from .patches import Patch
 from .plan import kernel_of

@@ -11,7 +11,7 @@ from typing import Final
 import torch
 from torch.utils import _device
 
-from .ghost import LAZY
+from .device_names import LAZY
 from .ghost import Ghost
 from .ghost import wrap
 from .patches import Patch

@@ -47,6 +47,8 @@ def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if WATCH.recorders:
         observe(plan, func, args, kwargs)
     result = _run(plan, func, inner, inner_kwargs)
+    if plan.flags:
+        result = result.resolve_conj().resolve_neg()
     if to_host:
         return PINNED.pin(result) if kwargs.get("non_blocking") else result
     return _outside(plan, args, kwargs, inner, result)

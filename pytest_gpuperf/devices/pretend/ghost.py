@@ -12,22 +12,15 @@ from typing import Final
 
 import torch
 
+from .device_names import AUTOCAST_KEY
+from .device_names import CPU
+from .device_names import CUDA
+from .device_names import LAZY
 from .recorder import WATCH
 from .storage import GhostStorage
 from .tensor_types import target_of
 from .tensor_types import type_name
 
-
-LAZY: Final = torch.device("lazy")
-"""What a ghost's device is in torch's core: a type that every wheel has a device guard
-for and whose backward runs on the thread that called it, so that its lines are seen."""
-
-CUDA: Final = torch.device("cuda", 0)
-
-CPU: Final = torch.device("cpu")
-
-AUTOCAST_KEY: Final = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)  # noqa: SLF001
-"""Lets ``torch.autocast("cuda")`` see ghosts, see ``autocast``."""
 
 _make_wrapper = torch.Tensor._make_wrapper_subclass  # noqa: SLF001, the documented way
 _set_data = torch._C.TensorBase.data.__set__  # noqa: SLF001
@@ -41,17 +34,16 @@ NUMBERS: Final = (int, float, bool, complex)
 
 def wrap(inner: Any) -> Ghost:
     """Ghost around *inner*, a tensor on the CPU without autograd history."""
-    strided = inner.layout is torch.strided
-    if not strided and inner.layout is not torch.sparse_coo:
-        WATCH.leave_unjudged(str(inner.layout), "no rules are known for this layout")
+    if inner.layout is not torch.strided:
+        return _wrap_sparse(inner)
     ghost: Ghost = _make_wrapper(
         Ghost,
         inner.shape,
-        inner.stride() if strided else None,
-        inner.storage_offset() if strided else None,
+        inner.stride(),
+        inner.storage_offset(),
         None,
         inner.dtype,
-        inner.layout,
+        torch.strided,
         LAZY,
         False,  # noqa: FBT003, pin_memory: positional is a fifth faster
         False,  # noqa: FBT003, requires_grad
@@ -59,6 +51,25 @@ def wrap(inner: Any) -> Ghost:
         False,  # noqa: FBT003, dispatch_device
         False,  # noqa: FBT003, dispatch_layout
         AUTOCAST_KEY,
+    )
+    ghost.inside = inner
+    return ghost
+
+
+def _wrap_sparse(inner: Any) -> Ghost:
+    """Wrap a sparse tensor; compressed ones look dense to torch's core.
+
+    A wrapper of theirs would end the process: autograd asks it for what it lacks.
+    """
+    coordinates = inner.layout is torch.sparse_coo
+    if not coordinates:
+        WATCH.leave_unjudged(str(inner.layout), "no rules are known for this layout")
+    ghost: Ghost = _make_wrapper(
+        Ghost,
+        inner.shape,
+        dtype=inner.dtype,
+        layout=inner.layout if coordinates else torch.strided,
+        device=LAZY,
     )
     ghost.inside = inner
     return ghost
@@ -88,6 +99,8 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
     is_cpu = property(lambda _: False)
     is_meta = property(lambda _: False)
     is_lazy = property(lambda _: False)
+    layout = property(lambda self: self.inside.layout)
+    is_sparse_csr = property(lambda self: self.inside.is_sparse_csr)
 
     @classmethod
     def __torch_dispatch__(

@@ -11,8 +11,8 @@ from typing import Final
 
 import torch
 
-from .ghost import CUDA
-from .ghost import LAZY
+from .device_names import CUDA
+from .device_names import LAZY
 from .ghost import Ghost
 from .patches import Patch
 from .placement import in_core

@@ -7,8 +7,8 @@ from typing import Final
 
 import torch
 
-from .ghost import CUDA
-from .ghost import LAZY
+from .device_names import CUDA
+from .device_names import LAZY
 
 
 DEVICE_TYPES: Final = frozenset({CUDA.type, LAZY.type})

@@ -39,6 +39,9 @@ ALLOCATIONS: Final = frozenset(
 RESHAPING: Final = frozenset({"resize_", "resize_as_", "set_", "swap_"})
 """In-place operations that change the shape, beside those tagged as such."""
 
+FLAGGED: Final = frozenset({"_conj", "_neg_view"})
+"""Views that only flag what is to be computed; a ghost cannot carry the flag."""
+
 HOST_OUTPUTS: Final = {"_pack_padded_sequence": 1}
 """Outputs that stay on the host, by position."""
 
@@ -48,6 +51,7 @@ class Plan:
 
     __slots__ = (
         "composite",
+        "flags",
         "host_output",
         "indexes",
         "keeps_forward",
@@ -71,6 +75,7 @@ class Plan:
         self.indexes = self.name in INDEXING
         self.keeps_forward = self.name in FORWARD_OPS
         self.kernel = kernel_of(func)
+        self.flags = self.name in FLAGGED
         self.composite = _is_composite(func)
         self.sources = _sources(schema)
         self.reshapes = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections import defaultdict
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -12,39 +13,22 @@ from typing import Final
 
 import torch
 
+from ...errors import StepError
+from ..call_site import torch_path
 from . import streams
-from .ghost import CUDA
+from .device_names import CUDA
 from .patches import Patch
 from .placement import index_of
 from .record import AuditKind
 from .recorder import WATCH
+from .specification import CAPABILITY
+from .specification import CUDA_VERSION
+from .specification import CUDNN_VERSION
+from .specification import MEMORY_BYTES
+from .specification import NAME
+from .specification import PROPERTIES
 from .tensor_types import cuda_tensor_types
 
-
-NAME: Final = "pretend GPU"
-CAPABILITY: Final = (9, 0)
-MEMORY_BYTES: Final = 80 * 2**30
-CUDA_VERSION: Final = "12.6"
-CUDNN_VERSION: Final = 91000
-
-PROPERTIES: Final = SimpleNamespace(
-    name=NAME,
-    major=CAPABILITY[0],
-    minor=CAPABILITY[1],
-    total_memory=MEMORY_BYTES,
-    multi_processor_count=132,
-    warp_size=32,
-    max_threads_per_multi_processor=2048,
-    regs_per_multiprocessor=65536,
-    shared_memory_per_block=49152,
-    shared_memory_per_block_optin=232448,
-    shared_memory_per_multiprocessor=233472,
-    L2_cache_size=50 * 2**20,
-    gcnArchName="",
-    is_integrated=0,
-    is_multi_gpu_board=0,
-)
-"""Of an H100 with 80 GB, as NVIDIA's data sheet and compute capability 9.0 have them."""
 
 ZEROS: Final = (
     "current_device",
@@ -67,7 +51,6 @@ ZEROS: Final = (
 )
 NOTHINGS: Final = (
     "_lazy_call",
-    "_lazy_init",
     "init",
     "ipc_collect",
     "manual_seed",
@@ -86,6 +69,22 @@ NOTHINGS: Final = (
 )
 MODULES: Final = ("memory", "random", "streams", "graphs", "_utils")
 """Modules below ``torch.cuda`` that define what it shows, and are called by that name."""
+
+
+def lazy_init() -> None:
+    """``torch.cuda._lazy_init``, which torch's core calls once to start real CUDA.
+
+    It does so for a function that was kept from before, past its stand-in. Raises
+    ``StepError``, or the core would hold CUDA for started ever after.
+    """
+    __tracebackhide__ = True
+    if torch_path(sys._getframe(1)) is not None:  # noqa: SLF001, whose call it is
+        return
+    msg = (
+        "a function of torch that was kept from before the pretend GPU was entered "
+        'asked for device="cuda": call it by its name in torch, or enter earlier'
+    )
+    raise StepError(msg)
 
 
 def _nothing(*_: object) -> int:
@@ -188,6 +187,7 @@ def answers() -> dict[str, Any]:
         "_is_in_bad_fork": _always(False),  # noqa: FBT003
         "device_count": _always(1),
         "_initialized": True,
+        "_lazy_init": lazy_init,
         "synchronize": synchronize,
         "empty_cache": empty_cache,
         "current_stream": current_stream,

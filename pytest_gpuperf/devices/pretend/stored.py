@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .ghost import CUDA
+from .device_names import CUDA
 from .patches import Patch
 from .placement import is_cuda
 from .record import Direction

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .ghost import CUDA
+from .device_names import CUDA
 from .recorder import WATCH
 
 

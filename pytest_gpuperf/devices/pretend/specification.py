@@ -1,0 +1,32 @@
+"""What kind of GPU the pretend one says it is."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Final
+
+
+NAME: Final = "pretend GPU"
+CAPABILITY: Final = (9, 0)
+MEMORY_BYTES: Final = 80 * 2**30
+CUDA_VERSION: Final = "12.6"
+CUDNN_VERSION: Final = 91000
+
+PROPERTIES: Final = SimpleNamespace(
+    name=NAME,
+    major=CAPABILITY[0],
+    minor=CAPABILITY[1],
+    total_memory=MEMORY_BYTES,
+    multi_processor_count=132,
+    warp_size=32,
+    max_threads_per_multi_processor=2048,
+    regs_per_multiprocessor=65536,
+    shared_memory_per_block=49152,
+    shared_memory_per_block_optin=232448,
+    shared_memory_per_multiprocessor=233472,
+    L2_cache_size=50 * 2**20,
+    gcnArchName="",
+    is_integrated=0,
+    is_multi_gpu_board=0,
+)
+"""Of an H100 with 80 GB, as NVIDIA's data sheet and compute capability 9.0 have them."""
