@@ -75,7 +75,7 @@ WAITS: Final[dict[str, tuple[str, ...]]] = {
         "number in row",
         "hash(float(number))",
         "torch.istft(torch.stft(torch.randn(400, device='cuda'), 64, window=torch.ones(64, device='cuda'), return_complex=True), 64, window=torch.ones(64, device='cuda'))",
-        "torch.distributions.Normal(row, row.abs() + 1)",
+        "torch.distributions.Normal(row, row.abs() + 1, validate_args=True)",
     ),
     "indexing": (
         "int(labels[0])",
