@@ -1,9 +1,9 @@
 """README and docs do what they say: every block is followed, in order, in a folder.
 
-``python`` blocks are written to the file they name and run as tests; ``diff`` blocks
-edit it; ``console`` blocks and the ``run`` lines of workflows are run, and what they
-show is compared in shape to what is printed on the scripted device. A comment
-``script`` before a block says what that device plays.
+``python`` blocks are written to the file they name and run, if its name is one of tests;
+``diff`` blocks edit it; ``console`` blocks and the ``run`` lines of workflows are run,
+and what they show is compared in shape to what is printed on the scripted device. A
+comment ``script`` before a block says what that device plays.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ class Reader:
                 self._play(block.text)
             case "python":
                 self._write(block)
-                self._run_plain(block.name)
+                if block.name.startswith("test_"):
+                    self._run_plain(block.name)
             case "diff":
                 path = self._folder / block.name
                 path.write_text(edited(path.read_text(), block.text))

@@ -1,4 +1,4 @@
-"""The command ``gpuperf``: baselines from a shell."""
+"""The command ``gpuperf``: baselines and audits from a shell."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Protocol
 
 from ..errors import GpuperfError
 from ..errors import UsageError
+from . import audit
 from . import diff
 from . import doctor
 from . import refresh
@@ -44,6 +45,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "show": show,
     "diff": diff,
     "doctor": doctor,
+    "audit": audit,
 }
 
 
@@ -58,9 +60,11 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``gpuperf`` with *argv* and return its exit code."""
+    own, passed_on = _parted(sys.argv[1:] if argv is None else argv)
     try:
-        arguments, rest = _parser().parse_known_args(argv)
+        arguments, unknown = _parser().parse_known_args(own)
         command = COMMANDS[arguments.command]
+        rest = [*unknown, *passed_on]
         if rest and command.REST is None:
             arguments.parser.error(f"unrecognized arguments: {' '.join(rest)}")
         return command.run(arguments, rest)
@@ -69,10 +73,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return USAGE_ERROR
 
 
+def _parted(argv: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Part *argv* before ``--``; what versions of argparse make of it differs."""
+    end = argv.index("--") if "--" in argv else len(argv)
+    return argv[:end], argv[end:]
+
+
 def _parser() -> Parser:
     parser = Parser(
         prog="gpuperf",
-        description="Baselines of pytest --gpuperf: refresh, show, compare; and what a machine can see.",
+        description="Baselines of pytest --gpuperf: refresh, show, compare. "
+        "What a machine can see. Audits of scripts.",
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

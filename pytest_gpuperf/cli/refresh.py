@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from collections.abc import Sequence
-from contextlib import contextmanager
 from itertools import pairwise
 from typing import Final
 
 from ..model.refresh import Refresh
+from .interrupts import interrupts_left_to_child
+from .interrupts import shell_code
 
 
 SUMMARY: Final = "measure tests and store the numbers as their baselines"
 REST: Final = "[pytest arguments...]"
 
 KINDS: Final = ", ".join(kind.value for kind in Refresh)
-SIGNALLED: Final = 128
-"""Added by a shell to the number of the signal that ended a process."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +46,7 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     kind = arguments.kind or _usual_kind(rest)
     device = [f"--gpuperf-device={arguments.device}"] if arguments.device else []
     drift = ["--gpuperf-accept-drift"] if arguments.accept_drift else []
-    with _interrupts_left_to_pytest():
+    with interrupts_left_to_child():
         code = subprocess.run(  # noqa: S603 - the user's own arguments, no shell
             [
                 *(sys.executable, "-m", "pytest"),
@@ -58,7 +55,7 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
             ],
             check=False,
         ).returncode
-    return code if code >= 0 else SIGNALLED - code
+    return shell_code(code)
 
 
 def _kind(text: str) -> Refresh:
@@ -77,13 +74,3 @@ def _usual_kind(rest: Sequence[str]) -> Refresh:
         if before != "--deselect"
     )
     return Refresh.ALL if named else Refresh.MISSING
-
-
-@contextmanager
-def _interrupts_left_to_pytest() -> Iterator[None]:
-    """Outlive Ctrl-C, so that pytest, which gets it too, can put things in order."""
-    before = signal.signal(signal.SIGINT, lambda *_: None)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

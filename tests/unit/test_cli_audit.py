@@ -1,0 +1,497 @@
+"""``gpuperf audit``: scripts as people write them, whole outputs, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_gpuperf.cli import main
+from pytest_gpuperf.cli.program import Program
+from pytest_gpuperf.cli.program import load
+from pytest_gpuperf.errors import UsageError
+
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+WAITS = re.compile(r"# waits: (?P<count>\d+) (?P<op>\S+)(?: (?P<phase>\w+))?$")
+
+ROWS = """\
+count  kind   phase      line, operation and reason
+"""
+READS = """\
+    1  sync   forward    train.py:{line} in <module>
+                         aten::_local_scalar_dense: one element is read by the
+                         host
+"""
+ONE = """\
+copies: 0 (0 B) to the device, 0 (0 B) to the host
+gpuperf: 1 sync on 1 line, 0 maybe, 0 not judged
+"""
+
+
+@pytest.fixture(autouse=True)
+def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def _torch() -> None:
+    pytest.importorskip("torch")
+
+
+with_torch = pytest.mark.usefixtures("_torch")
+
+
+def write(path: str, text: str) -> Path:
+    file = Path(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+    return file.absolute()
+
+
+def expected_waits(script: Path) -> set[tuple[Any, ...]]:
+    """What the comments of a script say: line, operation, phase, count."""
+    lines = script.read_text(encoding="utf-8").splitlines()
+    marks = ((number, WAITS.search(line)) for number, line in enumerate(lines, 1))
+    return {
+        (number, mark["op"], mark["phase"] or "forward", int(mark["count"]))
+        for number, mark in marks
+        if mark
+    }
+
+
+def found_waits(document: dict[str, Any], script: Path) -> Iterator[tuple[Any, ...]]:
+    for finding in document["findings"]:
+        assert finding["file"] == str(script)
+        assert finding["kind"] == "sync"
+        op = finding["op"].removeprefix("aten::")
+        yield finding["line"], op, finding["phase"], finding["count"]
+
+
+@with_torch
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["train_gpt.py", "--dtype=float16"],
+        ["train_gpt.py", "--dtype=bfloat16"],
+        ["train_mnist.py"],
+        ["train_resnet.py"],
+    ],
+    ids=" ".join,
+)
+def test_a_training_script_waits_on_the_lines_that_say_so_and_on_no_other(
+    command: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    name, *arguments = command
+    script = SCRIPTS / name
+
+    code = main(["audit", str(script), "--json", "--", *arguments])
+
+    document = json.loads(capfd.readouterr().out)
+    found = sorted(found_waits(document, script))
+    assert code == 0
+    assert found == sorted(expected_waits(script))
+    assert document["not_judged"] == []
+    assert document["totals"]["syncs"] == sum(count for *_, count in found)
+
+
+PROGRAM = """\
+import os, pickle, sys
+from pathlib import Path
+
+import neighbour
+
+class Word(str):
+    pass
+
+main = sys.modules["__main__"]
+print(sys.argv, sys.path[0], neighbour.__file__, __name__, __file__, __package__)
+print(main.__dict__ is globals(), type(pickle.loads(pickle.dumps(Word("w")))) is Word)
+print(type(__loader__).__name__, __spec__ and __spec__.name, __doc__, os.getcwd())
+print(sorted(set(globals()) - {"__annotations__"}), sys.flags, "annotations" in globals())
+"""
+
+
+@with_torch
+@pytest.mark.parametrize("command", [["sub/train.py"], ["-m", "sub"]], ids=" ".join)
+def test_a_program_is_run_as_python_runs_it(
+    command: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    write("neighbour.py", "")
+    write("sub/neighbour.py", "")
+    write("sub/train.py", PROGRAM)
+    write("sub/__main__.py", PROGRAM)
+    write("torch.py", "raise ValueError('a file of the working directory')")
+    environment = dict(os.environ) | {"PYTHONSAFEPATH": ""}
+    python = subprocess.run(
+        [sys.executable, *command, "--steps", "3", "--", "a b"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    code = main(["audit", *command, "--", "--steps", "3", "--", "a b"])
+
+    end = "gpuperf: nothing ran on the GPU, so nothing was judged\n"
+    assert code == 0
+    assert capfd.readouterr() == (python.stdout + end, "")
+
+
+FAILING = """\
+import atexit
+import torch
+
+atexit.register(print, "a farewell")
+weights = torch.ones(2, 2, device="cuda")
+print(f"total {weights.sum().item()}")
+try:
+    weights @ torch.ones(3, device="cuda")
+except RuntimeError as error:
+    raise ValueError("cannot go on") from error
+"""
+
+
+@with_torch
+def test_a_failure_is_the_scripts_own_and_findings_are_printed_all_the_same(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    file = write("train.py", FAILING)
+
+    code = main(["audit", "train.py"])
+
+    output, errors = capfd.readouterr()
+    plain = [line for line in errors.splitlines() if not set(line) <= set(" ^~")]
+    assert code == 1
+    assert output == f"total 4.0\na farewell\n{ROWS}{READS.format(line=6)}{ONE}"
+    assert plain == [
+        "Traceback (most recent call last):",
+        f'  File "{file}", line 8, in <module>',
+        '    weights @ torch.ones(3, device="cuda")',
+        "RuntimeError: size mismatch, got input (2), mat (2x2), vec (3)",
+        "The above exception was the direct cause of the following exception:",
+        "Traceback (most recent call last):",
+        f'  File "{file}", line 10, in <module>',
+        '    raise ValueError("cannot go on") from error',
+        "ValueError: cannot go on",
+    ]
+
+
+LEAVING = """\
+import atexit
+import os
+import sys
+import threading
+import torch
+
+value = torch.ones((), device="cuda")
+if os.fork() == 0:
+    value.item()
+    sys.exit(0)
+atexit.register(lambda: print("late", value.item()))
+threading.Timer(0, lambda: print("thread", value.item())).start()
+os.system("echo from a shell")
+print("main", value.item())
+sys.exit(3)
+"""
+
+
+@with_torch
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_json_is_all_that_is_printed_and_the_scripts_exit_status_is_kept(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    write("train.py", LEAVING)
+
+    code = main(["audit", "train.py", "--json", "--max-syncs=0"])
+
+    output, errors = capfd.readouterr()
+    found = json.loads(output)["findings"]
+    assert code == 3
+    assert sorted(f["line"] for f in found) == [11, 12, 14]
+    assert [f["count"] for f in found] == [1, 1, 1]
+    assert sorted(errors.splitlines()) == [
+        "from a shell",
+        "gpuperf: 3 syncs are more than --max-syncs=0",
+        "late 1.0",
+        "main 1.0",
+        "thread 1.0",
+    ]
+
+
+@with_torch
+@pytest.mark.parametrize(
+    ("device", "most", "code", "errors"),
+    [
+        ("cuda", 1, 1, "gpuperf: 2 syncs are more than --max-syncs=1\n"),
+        (
+            "cpu",
+            0,
+            1,
+            "gpuperf: nothing ran on the GPU, so --max-syncs=0 could not be judged\n",
+        ),
+    ],
+)
+def test_a_script_fails_over_the_limit_or_where_nothing_was_judged(
+    device: str,
+    most: int,
+    code: int,
+    errors: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    write("train.py", f"import torch\ntorch.ones(2, device={device!r}).tolist()\n" * 2)
+
+    assert main(["audit", "train.py", f"--max-syncs={most}"]) == code
+    assert capfd.readouterr().err == errors
+
+
+INTERRUPTED = """\
+import os
+import signal
+import torch
+
+torch.ones((), device="cuda").item()
+signal.signal(signal.SIGINT, signal.default_int_handler)
+os.kill({process}, signal.SIGINT)
+os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+@with_torch
+def test_ctrl_c_ends_the_script_and_not_the_report(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    file = write("train.py", INTERRUPTED.format(process=os.getpid()))
+
+    code = main(["audit", "train.py"])
+
+    output, errors = capfd.readouterr()
+    assert code == 130
+    assert output == ROWS + READS.format(line=5) + ONE
+    assert errors.splitlines() == [
+        "Traceback (most recent call last):",
+        f'  File "{file}", line 8, in <module>',
+        "    os.kill(os.getpid(), signal.SIGINT)",
+        "KeyboardInterrupt",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("returncode", "status", "code"), [(0, 0, 1), (7, 7, 7), (-9, 137, 137)]
+)
+def test_a_process_that_leaves_no_findings_is_no_pass(
+    returncode: int,
+    status: int,
+    code: int,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write("train.py", "")
+    ended: subprocess.CompletedProcess[bytes]
+    ended = subprocess.CompletedProcess([], returncode)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: ended)
+
+    assert main(["audit", "train.py"]) == code
+    assert capsys.readouterr() == (
+        "",
+        (
+            f"gpuperf: train.py ended with exit status {status} in a way that left no "
+            "findings, as os._exit and a killed process do; end it as a script ends\n"
+        ),
+    )
+
+
+READING = "def read(x):\n    return x.item()\n"
+CALLING = """\
+import torch
+from elsewhere import read
+read(torch.ones((), device="cuda"))
+"""
+
+
+@with_torch
+def test_lines_below_the_root_are_named_beside_the_innermost(
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "lib"), prepend=os.pathsep)
+    write("lib/elsewhere.py", READING)
+    write("train/run.py", CALLING)
+
+    code = main(["audit", "--root=train", "--max-syncs=1", "train/run.py"])
+
+    assert code == 0
+    assert capfd.readouterr().out.splitlines()[1:3] == [
+        "    1  sync   forward    train/run.py:3 in <module>",
+        "                         inside lib/elsewhere.py:2 in read",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "root"),
+    [
+        (["project/train.py"], "."),
+        (["outside/train.py"], "outside"),
+        (["outside/train.py", "--root=project"], "project"),
+        (["-m", "train"], "."),
+    ],
+)
+def test_the_root_is_the_working_directory_or_the_folder_of_a_script_outside(
+    arguments: list[str], root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    write("outside/train.py", "")
+    write("here/project/train.py", "")
+    monkeypatch.chdir(here)
+    (here / "outside").symlink_to(tmp_path / "outside")
+    asked: list[str] = []
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[bytes]:
+        asked.append(json.loads(command[-1])["root"])
+        return subprocess.CompletedProcess([], 0)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    main(["audit", *arguments])
+
+    assert asked == [str((here / root).resolve())]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "expected either a script or -m MODULE; see `gpuperf audit --help`"),
+        (
+            ["train.py", "-m", "train"],
+            "expected either a script or -m MODULE; see `gpuperf audit --help`",
+        ),
+        (
+            ["none.py"],
+            (
+                "none.py: cannot be read (No such file or directory); expected a Python "
+                "script"
+            ),
+        ),
+        (["folder"], "folder: is a folder; expected a Python script"),
+        (
+            ["wrong.py"],
+            "wrong.py:2: cannot be compiled (invalid syntax); expected a Python script",
+        ),
+        (
+            ["train.py", "--epochs=3"],
+            (
+                "unexpected --epochs=3: arguments of the script go after `--`; see "
+                "`gpuperf audit --help`"
+            ),
+        ),
+        (
+            ["train.py", "--max-syncs=-1"],
+            (
+                "argument --max-syncs: expected a whole number from 0 on, found '-1'; see "
+                "`gpuperf audit --help`"
+            ),
+        ),
+        (
+            ["train.py", "--max-syncs=few"],
+            (
+                "argument --max-syncs: expected a whole number from 0 on, found 'few'; see "
+                "`gpuperf audit --help`"
+            ),
+        ),
+        (
+            ["train.py", "--root=nowhere"],
+            "--root=nowhere: there is no such folder; expected that of your code",
+        ),
+    ],
+)
+def test_a_wrong_command_line_is_one_sentence(
+    arguments: list[str], message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write("train.py", "")
+    write("wrong.py", "import torch\nfor in range(3):\n")
+    write("folder/__main__.py", "")
+
+    assert main(["audit", *arguments]) == 4
+    assert capfd.readouterr() == ("", f"gpuperf: {message}\n")
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (
+            "none",
+            "-m none: found no such module; expected one that `python -m none` runs",
+        ),
+        (
+            "package",
+            (
+                "-m package: found no such module; expected one that `python -m package` "
+                "runs"
+            ),
+        ),
+        (
+            "package.none.inner",
+            (
+                "-m package.none.inner: found no such module; expected one that "
+                "`python -m package.none.inner` runs"
+            ),
+        ),
+        (
+            "sys",
+            "-m sys: found no such module; expected one that `python -m sys` runs",
+        ),
+        (
+            "wrong",
+            (
+                "{folder}/wrong.py:1: cannot be compiled ('(' was never closed); expected a "
+                "Python script"
+            ),
+        ),
+    ],
+)
+def test_a_module_that_cannot_be_run_is_one_sentence(
+    module: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "package", raising=False)
+    write("package/__init__.py", "")
+    write("wrong.py", "print(\n")
+
+    with pytest.raises(UsageError) as raised:
+        load(Program(name=module, is_module=True, arguments=()))
+
+    assert str(raised.value) == message.format(folder=tmp_path)
+
+
+def test_a_package_that_fails_to_import_says_so_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    write("broken/__init__.py", "import something_that_is_not_installed")
+    write("broken/train.py", "")
+
+    with pytest.raises(ModuleNotFoundError, match="something_that_is_not_installed"):
+        load(Program(name="broken.train", is_module=True, arguments=()))
+
+
+@with_torch
+def test_a_module_that_does_not_exist_is_refused(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["audit", "-m", "none"]) == 4
+    assert capfd.readouterr() == (
+        "",
+        (
+            "gpuperf: -m none: found no such module; expected one that `python -m none` "
+            "runs\n"
+        ),
+    )

@@ -1,0 +1,219 @@
+"""What an audit found, as a table and as JSON: whole outputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytest_gpuperf.devices.pretend.record import AuditCopy
+from pytest_gpuperf.devices.pretend.record import AuditFinding
+from pytest_gpuperf.devices.pretend.record import AuditKind
+from pytest_gpuperf.devices.pretend.record import Direction
+from pytest_gpuperf.devices.pretend.record import Phase
+from pytest_gpuperf.devices.pretend.record import Site
+from pytest_gpuperf.devices.pretend.record import StepAudit
+from pytest_gpuperf.devices.pretend.record import Totals
+from pytest_gpuperf.devices.pretend.record import Unjudged
+from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.report.audit_json import audit_document
+from pytest_gpuperf.report.audit_table import audit_lines
+
+
+HERE = Path("/home/me/project")
+
+
+def at(place: str, line: int, function: str) -> Location:
+    return Location(file=place, line=line, function=function)
+
+
+TRAIN = at("/home/me/project/train.py", 12, "train")
+MASKS = at("/env/lib/site-packages/models/masks.py", 307, "is_full")
+LOSS = at("/home/me/project/loss.py", 3, "loss")
+
+ITEM = AuditFinding(
+    kind=AuditKind.SYNC,
+    op="aten::_local_scalar_dense",
+    reason="one element is read by the host",
+    site=Site(location=TRAIN, innermost=TRAIN, phase=Phase.FORWARD),
+    count=2,
+)
+INSIDE = AuditFinding(
+    kind=AuditKind.COPY,
+    op="aten::copy_",
+    reason="a non_blocking copy to pageable memory returns when it is done",
+    site=Site(location=TRAIN, innermost=MASKS, phase=Phase.BACKWARD, forward=LOSS),
+    count=12,
+)
+PERHAPS = AuditFinding(
+    kind=AuditKind.MAYBE,
+    op="aten::mode",
+    reason="slices of more than 2048 elements are sorted with waits",
+    site=Site(location=None, innermost=MASKS, phase=Phase.OPTIMIZER),
+    count=100,
+)
+NOWHERE = AuditFinding(
+    kind=AuditKind.SYNC,
+    op="aten::nonzero",
+    reason="the size of the result depends on values: their count is read",
+    site=Site(location=None, innermost=None, phase=Phase.DATA),
+    count=1,
+)
+LEFT = Unjudged(
+    op="aten::histc",
+    reason="there is no CPU kernel to run in its place",
+    site=Site(location=TRAIN, innermost=MASKS, phase=Phase.FORWARD),
+    count=6,
+)
+COMPILED = Unjudged(
+    op="torch.compile",
+    reason="judged as eager code",
+    site=Site(location=TRAIN, innermost=TRAIN, phase=Phase.FORWARD),
+    count=1,
+)
+COPIES = tuple(
+    AuditCopy(
+        op="aten::copy_",
+        direction=direction,
+        pinned=False,
+        blocking=True,
+        site=ITEM.site,
+        count=count,
+        total_bytes=0,
+    )
+    for direction, count in ((Direction.H2D, 3), (Direction.H2D, 1), (Direction.D2H, 1))
+)
+
+
+def audit(
+    *findings: AuditFinding, ops: int = 7, not_judged: tuple[Unjudged, ...] = ()
+) -> StepAudit:
+    certain = [f.count for f in findings if f.kind is not AuditKind.MAYBE]
+    return StepAudit(
+        findings=findings,
+        copies=COPIES if findings else (),
+        totals=Totals(
+            syncs=sum(certain),
+            maybe=sum(f.count for f in findings) - sum(certain),
+            device_syncs=0,
+            pageable_copies=5,
+            blocking_copies=5,
+            h2d_bytes=5 * 2**20,
+            d2h_bytes=12,
+            ops=ops,
+        ),
+        not_judged=not_judged,
+        as_eager=(COMPILED,) if not_judged else (),
+    )
+
+
+def test_findings_come_most_frequent_first_and_the_unsure_last() -> None:
+    found = audit(ITEM, PERHAPS, INSIDE, NOWHERE, not_judged=(LEFT,))
+
+    assert "\n".join(audit_lines(found, HERE)) == (
+        """\
+count  kind   phase      line, operation and reason
+   12  copy   backward   train.py:12 in train
+                         inside models/masks.py:307 in is_full
+                         backward of loss.py:3 in loss
+                         aten::copy_: a non_blocking copy to pageable memory
+                         returns when it is done
+    2  sync   forward    train.py:12 in train
+                         aten::_local_scalar_dense: one element is read by the
+                         host
+    1  sync   data       line unknown
+                         aten::nonzero: the size of the result depends on
+                         values: their count is read
+  100  maybe  optimizer  models/masks.py:307 in is_full
+                         aten::mode: slices of more than 2048 elements are
+                         sorted with waits
+not judged, only a GPU can tell:
+    6         forward    train.py:12 in train
+                         inside models/masks.py:307 in is_full
+                         aten::histc: there is no CPU kernel to run in its place
+compiled on a GPU, judged as eager code:
+    1         forward    train.py:12 in train
+                         torch.compile: judged as eager code
+copies: 4 (5.000 MiB) to the device, 1 (12 B) to the host
+gpuperf: 15 syncs on 2 lines, 100 maybe, 6 not judged"""
+    )
+
+
+def test_a_clean_script_has_no_table() -> None:
+    lines = audit_lines(audit(), HERE)
+
+    assert lines == (
+        "copies: 0 (5.000 MiB) to the device, 0 (12 B) to the host",
+        "gpuperf: 0 syncs, 0 maybe, 0 not judged",
+    )
+
+
+def test_a_script_that_never_touched_the_gpu_does_not_look_clean() -> None:
+    assert audit_lines(audit(ops=0), HERE) == (
+        "gpuperf: nothing ran on the GPU, so nothing was judged",
+    )
+
+
+def test_a_file_from_elsewhere_keeps_its_path() -> None:
+    first = audit_lines(audit(ITEM), Path("/home/me/proj"))[1]
+
+    assert first == "    2  sync   forward    /home/me/project/train.py:12 in train"
+
+
+def test_the_document_holds_what_was_found() -> None:
+    document = audit_document(audit(INSIDE, NOWHERE, not_judged=(LEFT,)))
+
+    train = {"file": TRAIN.file, "line": 12, "function": "train"}
+    masks = {"file": MASKS.file, "line": 307, "function": "is_full"}
+    assert document == {
+        "findings": [
+            {
+                "kind": "copy",
+                "op": "aten::copy_",
+                "reason": INSIDE.reason,
+                **train,
+                "innermost": masks,
+                "forward": {"file": LOSS.file, "line": 3, "function": "loss"},
+                "phase": "backward",
+                "count": 12,
+            },
+            {
+                "kind": "sync",
+                "op": "aten::nonzero",
+                "reason": NOWHERE.reason,
+                **dict.fromkeys(["file", "line", "function", "innermost", "forward"]),
+                "phase": "data",
+                "count": 1,
+            },
+        ],
+        "not_judged": [
+            {
+                "op": "aten::histc",
+                "reason": LEFT.reason,
+                **train,
+                "innermost": masks,
+                "forward": None,
+                "phase": "forward",
+                "count": 6,
+            }
+        ],
+        "as_eager": [
+            {
+                "op": "torch.compile",
+                "reason": "judged as eager code",
+                **train,
+                "innermost": train,
+                "forward": None,
+                "phase": "forward",
+                "count": 1,
+            }
+        ],
+        "totals": {
+            "syncs": 13,
+            "maybe": 0,
+            "device_syncs": 0,
+            "pageable_copies": 5,
+            "blocking_copies": 5,
+            "h2d_bytes": 5242880,
+            "d2h_bytes": 12,
+            "ops": 7,
+        },
+    }
