@@ -2,8 +2,8 @@
 
     python tools/sync_sites.py [folder of the wheel's libraries]
 
-A CUDA build of torch is needed, but no GPU: the machine code is read with objdump, some
-minutes a library. Listed are the functions that call a CUDA synchronisation, or one of
+A CUDA build of torch is needed, but no GPU: the machine code is read with objdump, which
+takes a minute or two. Listed are the functions that call a CUDA synchronisation, or one of
 torch's operations that do. Operations are told by the names of their kernels
 (``wrapper_<key>_<overload>_<op>``, ``<op>_cuda``) that reach such a call over direct
 calls. What goes over a dispatch stub, a virtual call or another library is not seen, and
@@ -44,7 +44,7 @@ WAIT: Final = re.compile(
 )
 """Mangled names of what waits: the runtime's functions and torch's operations."""
 
-WRAPPER: Final = re.compile(r"\bwrapper_[A-Za-z]*CUDA_(?P<name>\w+)\(")
+WRAPPER: Final = re.compile(r"\bwrapper_[A-Za-z]*CUDA_(?P<name>\w+)")
 KERNEL: Final = re.compile(
     r"\bat::native::(?:\(anonymous namespace\)::)?(?P<op>_{0,2}[a-z]\w*?)"
     r"(?:_out)?_cuda(?:_out)?(?:_template)?_?(?:<|\()"

@@ -121,6 +121,7 @@ REGISTERED = {
         ("std::tuple<at::Tensor> at::native::mode_cuda<float>(int)", "mode"),
         ("at::(anonymous namespace)::wrapper_CUDA__histc(int)", "histc"),
         ("at::(anonymous namespace)::wrapper_CUDA_out_nonzero(int)", "nonzero"),
+        ("Functor_<&at::(anonymous namespace)::wrapper_CUDA__histc>::call()", "histc"),
         ("at::(anonymous namespace)::wrapper_CUDA_Tensor_mode()", "mode"),
         ("at::(anonymous namespace)::wrapper_CUDA___unique2(int)", "_unique2"),
         ("at::(anonymous namespace)::wrapper_SparseCUDA__bmm(int)", "bmm"),
