@@ -6,6 +6,8 @@ import atexit
 import json
 import os
 import sys
+import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +65,7 @@ def main() -> None:
         return
     # The functions registered by the program and its threads come first.
     atexit.register(_finish, gpu, pretence, request.report, os.getpid())
+    threading.excepthook = _tidied(threading.excepthook)
     run(loaded, _tidy)
 
 
@@ -81,3 +84,19 @@ def _tidy(error: BaseException) -> None:
     from ..devices.pretend.gpu import without_own_frames
 
     without_own_frames(error)
+
+
+def _tidied(
+    hook: Callable[[threading.ExceptHookArgs], object],
+) -> Callable[[threading.ExceptHookArgs], None]:
+    """Make *hook* show what fails in a thread as what fails in the program is."""
+
+    def tidied(args: threading.ExceptHookArgs) -> None:
+        error = args.exc_value
+        if error is not None:
+            _tidy(error)
+            shown = (args.exc_type, error, error.__traceback__, args.thread)
+            args = threading.ExceptHookArgs(shown)
+        hook(args)
+
+    return tidied

@@ -147,16 +147,30 @@ def test_a_program_is_run_as_python_runs_it(
 
 FAILING = """\
 import atexit
+import sys
+import threading
 import torch
 
 atexit.register(print, "a farewell")
 weights = torch.ones(2, 2, device="cuda")
 print(f"total {weights.sum().item()}")
-try:
+def multiply():
     weights @ torch.ones(3, device="cuda")
+
+loader = threading.Thread(target=multiply, name="loader")
+loader.start()
+loader.join()
+print("joined", file=sys.stderr)
+try:
+    multiply()
 except RuntimeError as error:
     raise ValueError("cannot go on") from error
 """
+
+
+def without_marks(traceback: str) -> list[str]:
+    """Lines of a traceback, but for empty ones and marks below code."""
+    return [line for line in traceback.splitlines() if not set(line) <= set(" ^~")]
 
 
 @with_torch
@@ -168,17 +182,25 @@ def test_a_failure_is_the_scripts_own_and_findings_are_printed_all_the_same(
     code = main(["audit", "train.py"])
 
     output, errors = capfd.readouterr()
-    plain = [line for line in errors.splitlines() if not set(line) <= set(" ^~")]
+    in_thread, _, own = errors.partition("joined\n")
     assert code == 1
-    assert output == f"total 4.0\na farewell\n{ROWS}{READS.format(line=6)}{ONE}"
-    assert plain == [
+    assert output == f"total 4.0\na farewell\n{ROWS}{READS.format(line=8)}{ONE}"
+    assert in_thread.startswith("Exception in thread loader:\nTraceback (")
+    assert without_marks(in_thread)[-3:] == [
+        f'  File "{file}", line 10, in multiply',
+        '    weights @ torch.ones(3, device="cuda")',
+        "RuntimeError: size mismatch, got input (2), mat (2x2), vec (3)",
+    ]
+    assert without_marks(own) == [
         "Traceback (most recent call last):",
-        f'  File "{file}", line 8, in <module>',
+        f'  File "{file}", line 17, in <module>',
+        "    multiply()",
+        f'  File "{file}", line 10, in multiply',
         '    weights @ torch.ones(3, device="cuda")',
         "RuntimeError: size mismatch, got input (2), mat (2x2), vec (3)",
         "The above exception was the direct cause of the following exception:",
         "Traceback (most recent call last):",
-        f'  File "{file}", line 10, in <module>',
+        f'  File "{file}", line 19, in <module>',
         '    raise ValueError("cannot go on") from error',
         "ValueError: cannot go on",
     ]
