@@ -33,7 +33,7 @@ class Effort:
 FULL: Final = Effort(
     hurried=False,
     unchanged=200_000,
-    power=50_000,
+    power=200_000,
     slowed=10_000,
     peers=20_000,
     recorded=20_000,
