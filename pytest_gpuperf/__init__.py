@@ -9,20 +9,25 @@ from .marks import tolerance
 
 
 if TYPE_CHECKING:
+    from .devices.allowances import allow_sync
     from .fixture import Gpuperf
 
 
-__all__ = ["Gpuperf", "budget", "tolerance"]
+__all__ = ["Gpuperf", "allow_sync", "budget", "tolerance"]
 __version__ = "0.1.0"
 
 
 if not TYPE_CHECKING:  # or type checkers would take any name for one of ours
 
     def __getattr__(name: str) -> object:
-        """Import ``Gpuperf`` when asked: every pytest run imports this package."""
+        """Import the rest when asked: every pytest run imports this package."""
         if name == "Gpuperf":
             from .fixture import Gpuperf
 
             return Gpuperf
+        if name == "allow_sync":
+            from .devices.allowances import allow_sync
+
+            return globals().setdefault(name, allow_sync)  # scripts enter it each step
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)

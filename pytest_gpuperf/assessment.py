@@ -32,7 +32,7 @@ from .judging import judge_calls
 from .judging import settle_together
 from .judging import suite_of
 from .model.acuity import SuiteAcuity
-from .model.baseline import FULL_RUNS
+from .model.baseline import full_runs
 from .model.codec import decode
 from .model.codec import encode
 from .model.environment import DeviceKind
@@ -187,12 +187,16 @@ class Assessor:
         selected = self._selected(cases, judge)
         chosen = [cases[test] for test in sorted(selected)]
         self._outlook.announce_refresh(chosen)
-        complete(groups, run, cases, dict.fromkeys(selected, FULL_RUNS))
+        complete(groups, run, cases, dict.fromkeys(selected, self._full_runs))
         complete(groups, run, cases, self._outlook.stored_runs(chosen))
         if not is_confirmed:
             rest = [group for group in groups if not selected.issuperset(group)]
             self._outlook.confirm(rest, run, cases, judge, climate)
         return {test for test in selected if cases[test].calls}
+
+    @property
+    def _full_runs(self) -> int:
+        return full_runs(self._environment.hardware.kind)
 
     def _selected(self, cases: Mapping[str, Case], judge: Judge) -> set[str]:
         kind = self._settings.update
@@ -220,6 +224,7 @@ class Assessor:
             tests=tuple(arguments[test] for test in group),
             device=self._environment.hardware.kind,
             directory=self._project.directory,
+            root=str(self._project.rootdir),
             search_path=self._project.search_path,
             arguments=self._project.arguments,
             options=self._project.options,

@@ -18,6 +18,7 @@ import pytest
 
 from .devices import default_kind
 from .devices import open_device
+from .devices.pretend.device import PretendDevice
 from .devices.protocol import Device
 from .errors import GpuperfError
 from .errors import RunError
@@ -65,7 +66,11 @@ def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
     os.chdir(request.directory)
     sys.path[:] = request.search_path
     sys.argv = ["pytest", *request.tests]
-    device = open_device(request.device, request.script, request.number)
+    device = open_device(
+        request.device, request.script, request.number, root=request.root
+    )
+    if isinstance(device, PretendDevice):
+        device.enter()  # before collection, and never left: this process ends here
     child = MeasuringProcess(request, device)
     code = pytest.main([*QUIET, *request.arguments, *request.tests], plugins=[child])
     results = child.results()
@@ -78,7 +83,7 @@ def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
 class MeasuringProcess:
     """The plugin of a measuring process: the fixture measures, the reports are kept."""
 
-    def __init__(self, request: RunRequest, device: Device) -> None:
+    def __init__(self, request: RunRequest, device: Device | PretendDevice) -> None:
         self._request = request
         self._measuring = Measuring(device, request.seconds)
         self._results: dict[str, TestResult] = {}

@@ -116,10 +116,16 @@ def _warning(verdicts: Sequence[TestVerdict], explain: Explain) -> str:
 
 
 def _reasons(verdicts: Sequence[TestVerdict], outcome: Outcome) -> list[str]:
+    """Give each reason once, behind the metrics it is one for."""
+    metrics: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        for v in verdict.verdicts:
+            if v.outcome is outcome:
+                metrics.setdefault(v.because, []).append(v.metric)
     reasons = [
-        f"{v.metric}: {v.because}"
-        for verdict in verdicts
-        for v in verdict.verdicts
-        if v.outcome is outcome
+        f"{', '.join(dict.fromkeys(names))}: {because}"
+        for because, names in metrics.items()
     ]
-    return list(dict.fromkeys(reasons)) or ["nothing was measured"]
+    if len(metrics) == 1 and len(next(iter(metrics.values()))) > 1:
+        return list(metrics)
+    return reasons or ["nothing was measured"]

@@ -12,6 +12,7 @@ from typing import Protocol
 import pytest
 
 from .devices import torch_device_for_plain_runs
+from .devices.allowances import allow_sync
 from .errors import GpuperfError
 from .limits import parse_budget
 from .model.measurement import Measurement
@@ -88,6 +89,8 @@ class Gpuperf:
     def measurement(self) -> Measurement | None:
         """The last call's measurement; ``None`` where nothing was measured."""
         return self._measurer.last(self._item)
+
+    allow_sync = staticmethod(allow_sync)
 
 
 def _without_ours(trace: TracebackType | None) -> TracebackType | None:

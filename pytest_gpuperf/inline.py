@@ -9,6 +9,7 @@ from collections.abc import Generator
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from typing import Final
 
 import pytest
 
@@ -17,6 +18,8 @@ from .baselines.store import path_of
 from .baselines.store import read
 from .devices import default_kind
 from .devices import open_device
+from .devices.pretend.device import PretendDevice
+from .devices.protocol import Device
 from .ending import report_of
 from .errors import GpuperfError
 from .fixture import measurer_key
@@ -25,6 +28,7 @@ from .judge.climate import Climate
 from .judging import judge_calls
 from .judging import prior_of
 from .measuring import Measuring
+from .model.environment import DeviceKind
 from .model.metric import METRICS
 from .model.metric import Kind
 from .model.run import Ending
@@ -32,6 +36,7 @@ from .model.run import Report
 from .model.run import TestResult
 from .model.verdict import Outcome
 from .model.verdict import TestVerdict
+from .options import early_value
 from .plan import repeated_options
 from .plan import shown_path
 from .report.failure import failure_text
@@ -42,12 +47,24 @@ from .settings import Settings
 from .summary import write_summary
 
 
+_pretending: Final[pytest.StashKey[PretendDevice]] = pytest.StashKey()
+
+
+def pretend_if_asked(config: pytest.Config) -> None:
+    """Have a pretend GPU from here to the end of the session, if it is the device."""
+    if early_value(config, "gpuperf_device") == DeviceKind.PRETEND.value:
+        device = PretendDevice(str(config.rootpath))
+        device.enter()
+        config.add_cleanup(device.leave)
+        config.stash[_pretending] = device
+
+
 class InlineSession:
     """Judges each measured test when its call has ended."""
 
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         try:
-            device = open_device(settings.device or default_kind(), settings.script)
+            device = _device(config, settings)
             self._hardware = device.environment().hardware
             self._baselines = read(settings.baselines, self._hardware)
         except GpuperfError as error:
@@ -121,6 +138,13 @@ class InlineSession:
         )
         if self._reports:
             write_summary(terminalreporter, assessment, lost=[])
+
+
+def _device(config: pytest.Config, settings: Settings) -> Device | PretendDevice:
+    pretending = config.stash.get(_pretending, None)
+    if pretending is not None:
+        return pretending
+    return open_device(settings.device or default_kind(), settings.script)
 
 
 def _screened(verdict: TestVerdict) -> TestVerdict:

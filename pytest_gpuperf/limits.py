@@ -11,6 +11,7 @@ from .errors import UsageError
 from .model.budget import Budget
 from .model.budget import Tolerance
 from .model.metric import BUDGET_KEYWORDS
+from .model.metric import Metric
 from .model.metric import Unit
 from .model.metric import limited_by
 
@@ -62,17 +63,18 @@ def _refuse_unknown(mark: str, keywords: Iterable[str], extra: str) -> None:
 def _ceiling(name: str, value: object) -> float | None:
     if value is None:
         return None
-    whole = limited_by(name)[0].unit is Unit.COUNT
-    kinds = int if whole else (int, float)
+    metric = limited_by(name)[0]
+    kinds = int if metric.unit is Unit.COUNT else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds):
-        return _refuse_ceiling(name, value, whole=whole)
-    if not math.isfinite(value) or value < 0 or (value == 0 and not whole):
-        return _refuse_ceiling(name, value, whole=whole)
+        return _refuse_ceiling(metric, name, value)
+    if not math.isfinite(value) or value < 0 or (value == 0 and not metric.can_be_zero):
+        return _refuse_ceiling(metric, name, value)
     return float(value)
 
 
-def _refuse_ceiling(name: str, value: object, *, whole: bool) -> float | None:
-    wanted = "a whole number of at least 0" if whole else "a number above 0"
+def _refuse_ceiling(metric: Metric, name: str, value: object) -> float | None:
+    number = "a whole number" if metric.unit is Unit.COUNT else "a number"
+    wanted = f"{number} {'of at least' if metric.can_be_zero else 'above'} 0"
     msg = f"gpuperf.budget({name}={value!r}): expected {wanted}, or None to lift it"
     raise UsageError(msg)
 

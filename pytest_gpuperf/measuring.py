@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from .devices.pretend.device import PretendDevice
 from .devices.protocol import Device
 from .errors import StepError
 from .limits import parse_budget
@@ -19,10 +21,14 @@ from .model.run import Call
 from .probes.subject import Subject
 
 
+if TYPE_CHECKING:
+    from .probes.phases import Measured
+
+
 class Measuring:
     """Measures on an open device and keeps every call by test."""
 
-    def __init__(self, device: Device, seconds: float) -> None:
+    def __init__(self, device: Device | PretendDevice, seconds: float) -> None:
         self._device = device
         self._seconds = seconds
         self._calls: dict[str, list[Call]] = {}
@@ -44,11 +50,9 @@ class Measuring:
         name: str | None,
         budget: Mapping[str, object],
     ) -> object:
-        from .probes.phases import measure
-
         calls = self._calls.setdefault(item.nodeid, [])
         test = _key(item.nodeid, name, [call.measurement.test for call in calls])
-        measured = measure(self._device, subject, test=test, seconds=self._seconds)
+        measured = _measured(self._device, subject, test, self._seconds)
         calls.append(
             Call(
                 measurement=_below(item.config.rootpath, measured.measurement),
@@ -57,6 +61,18 @@ class Measuring:
             )
         )
         return measured.result
+
+
+def _measured(
+    device: Device | PretendDevice, subject: Subject, test: str, seconds: float
+) -> Measured:
+    if isinstance(device, PretendDevice):
+        from .probes.audit import audit
+
+        return audit(device, subject, test=test, seconds=seconds)
+    from .probes.phases import measure
+
+    return measure(device, subject, test=test, seconds=seconds)
 
 
 def _key(nodeid: str, name: str | None, taken: list[str]) -> str:
@@ -75,7 +91,12 @@ def _below(root: Path, measurement: Measurement) -> Measurement:
     return replace(
         measurement,
         findings=tuple(
-            replace(finding, location=_relative(root, finding.location))
+            replace(
+                finding,
+                location=_relative(root, finding.location),
+                innermost=_relative(root, finding.innermost),
+                forward=_relative(root, finding.forward),
+            )
             for finding in measurement.findings
         ),
     )

@@ -42,7 +42,7 @@ OPTIONS: Final = (
     ),
     Option(
         name="gpuperf_device",
-        help="device to measure on: cuda or cpu (default: cuda)",
+        help="device to measure on: cuda, pretend or cpu (default: cuda)",
         metavar="KIND",
     ),
     Option(
@@ -141,6 +141,12 @@ def is_enabled(config: pytest.Config) -> bool:
     asked = config.getoption("gpuperf", default=None)
     enabled = config.getini("gpuperf") if asked is None else asked
     return bool(enabled) and not config.getoption("collectonly", default=False)
+
+
+def early_value(config: pytest.Config, name: str) -> object:
+    """Value of an option or its ini key before conftest files are loaded."""
+    given = getattr(config.known_args_namespace, name, None)
+    return config.getini(name) if given is None else given
 
 
 def settings_from(config: pytest.Config, environ: Mapping[str, str]) -> Settings:

@@ -25,6 +25,7 @@ from .judge.reading import MOST_REPEATED
 from .model.acuity import SuiteAcuity
 from .model.baseline import FULL_RUNS
 from .model.baseline import Baselines
+from .model.baseline import full_runs
 from .model.budget import Tolerance
 from .model.effort import Effort
 from .report.effort import fresh_text
@@ -67,10 +68,11 @@ class Outlook:
     def announce_refresh(self, cases: Sequence[Case]) -> None:
         """Say what it will cost to record tests that have been run once."""
         if cases:
-            left = sum(case.results[0].seconds for case in cases) * (FULL_RUNS - 1)
+            runs = full_runs(self._stored.hardware.kind)
+            left = sum(case.results[0].seconds for case in cases) * (runs - 1)
             tests = "1 test" if len(cases) == 1 else f"{len(cases)} tests"
             self._announce(
-                f"gpuperf: refreshing {tests}, {FULL_RUNS} runs each, "
+                f"gpuperf: refreshing {tests}, {runs} runs each, "
                 f"about {left:.0f} s to go"
             )
 

@@ -24,6 +24,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     options.register(parser)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Pretend before a conftest file looks for a GPU."""
+    asked = (
+        options.early_value(early_config, n) for n in ("gpuperf", "gpuperf_inline")
+    )
+    if all(asked):
+        from .inline import pretend_if_asked
+
+        pretend_if_asked(early_config)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     for mark in marks.REGISTERED:
         config.addinivalue_line("markers", mark)

@@ -26,9 +26,9 @@ from .errors import BaselineError
 from .gate import Case
 from .judging import merged
 from .judging import prior_of
-from .model.baseline import FULL_RUNS
 from .model.baseline import Baselines
 from .model.baseline import Entry
+from .model.baseline import full_runs
 from .model.refresh import Drift
 from .model.refresh import Kept
 from .settings import Settings
@@ -143,14 +143,16 @@ class Recorder:
 
     def _measured(self, cases: Sequence[Case]) -> Iterator[tuple[str, Entry, Leeway]]:
         """Yield each call, what was measured of it, and what it may move."""
+        kind = self._old.hardware.kind
+        full = full_runs(kind)
         for case in cases:
             for key, calls in case.calls.items():
                 new = new_entry([call.measurement for call in calls])
                 precise = self._settings.precision is not None
                 leeway = Leeway(
-                    kind=self._old.hardware.kind,
+                    kind=kind,
                     tolerance=merged((*calls[-1].tolerances, self._settings.tolerance)),
                     prior=self._prior,
-                    runs=max(FULL_RUNS, len(new.runs)) if precise else FULL_RUNS,
+                    runs=max(full, len(new.runs)) if precise else full,
                 )
                 yield key, new, leeway

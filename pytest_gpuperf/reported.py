@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 from typing import Final
 
@@ -59,6 +60,14 @@ class ReportedItem(pytest.Item):
 
     def reportinfo(self) -> tuple[Any, int | None, str]:
         return self._where
+
+    def iter_markers_with_node(
+        self, name: str | None = None
+    ) -> Iterator[tuple[Any, pytest.Mark]]:
+        """Leave out what the child has evaluated, of classes and modules as well."""
+        for node, mark in super().iter_markers_with_node(name):
+            if mark.name not in CHILD_EVALUATES:
+                yield node, mark
 
     def runtest(self) -> None:
         report = self._find(self.nodeid)

@@ -14,6 +14,7 @@ from .report.drift import drift_lines
 from .report.drift import drifted_line
 from .report.drift import kept_lines
 from .report.explanation import explanation_lines
+from .report.findings import allowed_lines
 from .report.table import Row
 from .report.terminal import Line
 from .report.terminal import Role
@@ -45,6 +46,9 @@ def write_summary(reporter: Any, assessment: Assessment, lost: Sequence[str]) ->
     if reporter.config.get_verbosity() >= 0:
         reporter.write_sep("=", "gpuperf")
         _write(reporter, summary_lines(assessment.verdicts))
+    if reporter.config.get_verbosity() > 0:
+        allowed = allowed_lines(assessment.verdicts)
+        _write(reporter, [Line(text=text, role=Role.PLAIN) for text in allowed])
     if assessment.explained:
         _write(reporter, explanation_lines(assessment.verdicts))
     _write(reporter, _refresh_lines(assessment))

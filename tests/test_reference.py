@@ -13,6 +13,7 @@ import pytest_gpuperf
 from pytest_gpuperf import Gpuperf
 from pytest_gpuperf.cli import COMMANDS
 from pytest_gpuperf.devices.cpu import CpuDevice
+from pytest_gpuperf.devices.pretend.device import PretendDevice
 from pytest_gpuperf.devices.scripted import ScriptedDevice
 from pytest_gpuperf.judge.budget import TIMED_KINDS
 from pytest_gpuperf.marks import BUDGET_MARK
@@ -169,8 +170,27 @@ def test_the_readme_says_which_budgets_a_cpu_cannot_judge() -> None:
         if all(metric.name in CpuDevice.unmeasurable for metric in limited_by(keyword))
     ]
 
-    assert unmeasurable == ["reserved_mb", "alloc_retries"]
-    assert "| `reserved_mb`, `alloc_retries` | yes | no |" in text("README.md")
+    assert unmeasurable == [
+        "reserved_mb",
+        "alloc_retries",
+        "pageable_copies",
+        "h2d_mb",
+        "d2h_mb",
+    ]
+    assert row("`reserved_mb`, `alloc_retries`", "yes", "no", "no") in text("README.md")
+    assert row("`pageable_copies`, `h2d_mb`, `d2h_mb`", "not yet", "yes", "no") in text(
+        "README.md"
+    )
+
+
+def test_the_readme_says_what_the_pretend_device_judges() -> None:
+    measurable = [
+        keyword
+        for keyword in BUDGET_KEYWORDS
+        if any(m.name not in PretendDevice.unmeasurable for m in limited_by(keyword))
+    ]
+
+    assert measurable == ["syncs", "pageable_copies", "h2d_mb", "d2h_mb"]
 
 
 def test_the_readme_says_where_time_budgets_hold() -> None:
@@ -178,6 +198,5 @@ def test_the_readme_says_where_time_budgets_hold() -> None:
     keywords = ", ".join(f"`{keyword}`" for keyword in timed)
 
     assert CpuDevice.kind not in TIMED_KINDS
-    assert row(keywords, "yes", 'only where the budget says `on="cpu"`') in text(
-        "README.md"
-    )
+    only = 'only where the budget says `on="cpu"`'
+    assert row(keywords, "yes", "no", only) in text("README.md")

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device",
         metavar="KIND",
-        help="device to measure on: cuda or cpu (default: as pytest --gpuperf)",
+        help="device to measure on: cuda, pretend or cpu (default: as pytest --gpuperf)",
     )
     parser.add_argument(
         "--accept-drift",

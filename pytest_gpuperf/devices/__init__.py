@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from ..errors import UsageError
 from ..model.environment import DeviceKind
+from .pretend.device import PretendDevice
 from .protocol import Device
 
 
-def open_device(kind: DeviceKind, script: str | None = None, run: int = 0) -> Device:
+def open_device(
+    kind: DeviceKind, script: str | None = None, run: int = 0, root: str = ""
+) -> Device | PretendDevice:
     """Open a device; torch is imported here and not before.
 
     *script* is the path of the scripted device's JSON, *run* the number of the run it
-    plays. Raises ``UsageError`` where the machine has no such device.
+    plays; below *root* stands the project whose lines the pretend device names. Raises ``UsageError`` where the machine has no such device.
     """
     if kind is DeviceKind.CUDA:
         from .cuda import CudaDevice
 
         return CudaDevice.open()
+    if kind is DeviceKind.PRETEND:
+        return PretendDevice(root)
     if kind is DeviceKind.CPU:
         from .cpu import CpuDevice
 

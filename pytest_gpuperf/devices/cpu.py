@@ -17,6 +17,7 @@ from ..model.environment import DeviceKind
 from ..model.environment import Environment
 from ..model.environment import Hardware
 from ..model.metric import ALLOC_RETRIES
+from ..model.metric import AUDITED
 from ..model.metric import PEAK_ALLOCATED
 from ..model.metric import PEAK_RESERVED
 from .protocol import Kernel
@@ -29,6 +30,8 @@ from .run_queue import run_queue_wait_ns
 CPUINFO: Final = Path("/proc/cpuinfo")
 
 SYSCTL: Final = "/usr/sbin/sysctl"
+
+NO_COPIES: Final = "the cpu device sees no copies between host and device"
 
 NO_ALLOCATOR: Final = "the cpu device has no CUDA allocator"
 
@@ -46,6 +49,7 @@ class CpuDevice:
         PEAK_ALLOCATED.name: NO_ALLOCATOR,
         PEAK_RESERVED.name: NO_ALLOCATOR,
         ALLOC_RETRIES.name: NO_ALLOCATOR,
+        **dict.fromkeys((metric.name for metric in AUDITED), NO_COPIES),
     }
 
     def __init__(self, threads: int = 1) -> None:

@@ -20,6 +20,7 @@ from ..model.environment import DeviceKind
 from ..model.environment import Environment
 from ..model.environment import Hardware
 from ..model.metric import ALLOC_RETRIES
+from ..model.metric import AUDITED
 from ..model.metric import DRIVER_BYTES
 from ..model.metric import LIVE_PEAK
 from ..model.metric import PEAK_ALLOCATED
@@ -100,7 +101,10 @@ class CudaDevice:
 
     @property
     def unmeasurable(self) -> Mapping[str, str]:
-        reasons = {LIVE_PEAK.name: "measured on the cpu device only"}
+        reasons = {
+            LIVE_PEAK.name: "measured on the cpu device only",
+            **{m.name: "not measured on the cuda device yet" for m in AUDITED},
+        }
         if self._nvml() is None:
             reasons[DRIVER_BYTES.name] = (
                 "NVML does not know this GPU (no driver library, or no nvidia-ml-py)"

@@ -15,9 +15,11 @@ from typing import Final
 
 from ..errors import PreflightError
 from ..errors import StepError
+from .allowances import heard_by
 from .protocol import STEP_RANGE
 from .protocol import Step
 from .protocol import TraceEvent
+from .sync_marker import marker_allowing
 
 
 LOG_LEVEL: Final = "KINETO_LOG_LEVEL"
@@ -94,9 +96,10 @@ def _wait(*, cuda: bool) -> None:
 def _run(step: Step, batches: Sequence[Sequence[object]]) -> None:
     from torch.profiler import record_function
 
-    for arguments in batches:
-        with record_function(STEP_RANGE):
-            step(*arguments)
+    with heard_by(lambda allowance: record_function(marker_allowing(allowance))):
+        for arguments in batches:
+            with record_function(STEP_RANGE):
+                step(*arguments)
 
 
 def _exported(profiler: Any) -> list[TraceEvent]:

@@ -29,6 +29,9 @@ STEP_RANGE = "gpuperf.step"
 SYNC_MARKER = "gpuperf.sync|"
 """Prefix of the ranges that carry a sync's ``file|line|function`` into a trace."""
 
+ALLOW_MARKER = "gpuperf.allow|"
+"""Prefix of the ranges that carry an ``allow_sync``'s ``most|reason`` into a trace."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryReading:

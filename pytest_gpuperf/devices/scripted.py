@@ -14,6 +14,7 @@ from ..errors import UsageError
 from ..model.environment import DeviceKind
 from ..model.environment import Environment
 from ..model.environment import Hardware
+from ..model.metric import AUDITED
 from ..model.metric import MIB
 from ..model.metric import SENTINEL_COPY
 from ..model.metric import SENTINEL_GEMM
@@ -45,6 +46,7 @@ class ScriptedDevice:
         "live_peak_bytes": "the scripted device has no storages",
         "peak_reserved_bytes": "the scripted device reserves nothing",
         "alloc_retries": "the scripted device has no allocator",
+        **{metric.name: "the scripted device copies nothing" for metric in AUDITED},
     }
 
     def __init__(self, script: Mapping[str, Any], run: int) -> None:

@@ -1,4 +1,4 @@
-"""A location as the name of a range, and back.
+"""A location or an allowance as the name of a range, and back.
 
 Kineto loses names that are not printable ASCII, and a quotation mark in one breaks its
 JSON, so a marker is percent-encoded.
@@ -11,6 +11,8 @@ from urllib.parse import quote
 from urllib.parse import unquote
 
 from ..model.finding import Location
+from .allowances import Allowance
+from .protocol import ALLOW_MARKER
 from .protocol import SYNC_MARKER
 
 
@@ -37,3 +39,20 @@ def location_in(marker: str) -> Location | None:
         return None
     file, line, function = (unquote(p, errors="surrogateescape") for p in parts)
     return Location(file=file, line=int(line), function=function)
+
+
+def marker_allowing(allowance: Allowance) -> str:
+    """Return the range's name: the prefix, then ``most|reason``."""
+    reason = quote(allowance.reason, safe=PLAIN, errors="surrogateescape")
+    return f"{ALLOW_MARKER}{allowance.most or ''}|{reason}"
+
+
+def allowance_in(marker: str) -> Allowance | None:
+    """Return what ``marker_allowing`` was given; ``None`` for a name that is not whole."""
+    most, bar, reason = marker.removeprefix(ALLOW_MARKER).partition("|")
+    if not bar or not reason or not (most.isdigit() or not most):
+        return None
+    return Allowance(
+        reason=unquote(reason, errors="surrogateescape"),
+        most=int(most) if most else None,
+    )

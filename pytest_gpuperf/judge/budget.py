@@ -94,6 +94,8 @@ def _why_unbound(keyword: str, layer: Budget, hardware: Hardware) -> str:
     here = f"{hardware.kind.value} {hardware.name}"
     if layer.on is not None:
         return f"{written} is meant for {', '.join(layer.on)}, this is {here}"
+    if hardware.kind is DeviceKind.PRETEND:
+        return f"{written} binds on cuda only, the pretend device has no clock"
     return f"{written} binds on cuda only, this is {here}; name it with on="
 
 

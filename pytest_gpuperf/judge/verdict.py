@@ -73,6 +73,7 @@ def judge(  # noqa: PLR0913, PLR0917  what the author says, what was measured, t
         findings=last.findings,
         runs=len(runs),
         changed=changed,
+        remarks=last.remarks,
     )
 
 

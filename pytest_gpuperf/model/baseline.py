@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dataclasses import field
 from typing import Final
 
+from .environment import DeviceKind
 from .environment import Hardware
 from .measurement import Distribution
 from .measurement import Measurement
@@ -15,11 +16,19 @@ from .measurement import Measurement
 FULL_RUNS: Final = 8
 """Runs that a refresh records: the knee of power against cost."""
 
+EXACT_RUNS: Final = 2
+"""Runs that a refresh records where there are no times: exact metrics have no spread."""
+
 ENOUGH_RUNS: Final = 5
 """Stored runs without which nothing is called REGRESSED or IMPROVED."""
 
 MOST_RUNS: Final = 20
 """Stored runs kept, the newest."""
+
+
+def full_runs(kind: DeviceKind) -> int:
+    """Runs that a refresh on a device of this *kind* records."""
+    return EXACT_RUNS if kind is DeviceKind.PRETEND else FULL_RUNS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ class DeviceKind(Enum):
     """The kinds of device a step can be measured on."""
 
     CUDA = "cuda"
+    PRETEND = "pretend"
     CPU = "cpu"
     SCRIPTED = "scripted"
 

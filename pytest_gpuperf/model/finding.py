@@ -5,11 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from .metric import SYNCS
+
 
 class FindingKind(Enum):
     """What was found."""
 
     SYNC = "sync"
+    """The host waits for the device."""
+    COPY = "copy"
+    """The host waits inside a copy, which returns only when it is done."""
+    MAYBE = "maybe"
+    """Whether the host waits cannot be told without a GPU; never counted."""
+    TRANSFER = "transfer"
+    """Bytes go between host and device, whether or not anybody waits for them."""
+
+
+class Phase(Enum):
+    """Part of a training step in which something happened."""
+
+    DATA = "data"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +46,14 @@ class Location:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A cause seen ``per_step`` times a step, which blocked the host ``blocked_ms`` of it."""
+    """A cause seen ``per_step`` times a step, which blocked the host ``blocked_ms`` of it.
+
+    ``metrics`` names the metrics it counts in. ``location`` is the innermost line of
+    the project, ``innermost`` the innermost one outside of torch where that is another,
+    ``forward`` the line whose backward was at work. ``reason`` says why the host waits
+    or would, ``allowed`` why its author lets it: then it counts in nothing.
+    ``moved_bytes`` is what its copies carry in a step.
+    """
 
     kind: FindingKind
     op: str | None
@@ -36,3 +61,10 @@ class Finding:
     per_step: int
     blocked_ms: float
     location: Location | None = None
+    metrics: tuple[str, ...] = (SYNCS.name,)
+    reason: str = ""
+    phase: Phase | None = None
+    innermost: Location | None = None
+    forward: Location | None = None
+    allowed: str | None = None
+    moved_bytes: int = 0

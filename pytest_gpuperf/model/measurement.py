@@ -62,7 +62,8 @@ class Measurement:
     ``times`` and ``exact`` are keyed by metric name. ``unmeasured`` says per metric
     why the device has no number, ``missed`` why this run has none that another could
     have had. ``dirty`` holds reasons not to blame code for this run's
-    times: contention, throttling, a step that never became steady.
+    times: contention, throttling, a step that never became steady. ``remarks`` say
+    what else must be known to read the numbers.
     """
 
     test: str
@@ -73,3 +74,4 @@ class Measurement:
     missed: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     dirty: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()

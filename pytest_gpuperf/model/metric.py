@@ -39,6 +39,7 @@ class Metric:
     ``budget`` is the keyword of ``gpuperf.budget`` that limits it. A ``gated``
     metric is judged against the stored baseline; the others are recorded. A change
     counts when it exceeds both ``tolerance`` (a ratio) and ``floor`` (in the unit).
+    ``can_be_zero`` says that a step can do without it, so that a budget may say 0.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Metric:
     tolerance: float = 0.0
     floor: float = 0.0
     direction: Direction = Direction.LOWER
+    can_be_zero: bool = False
 
 
 STEP_MS: Final = Metric(
@@ -140,6 +142,7 @@ ALLOC_RETRIES: Final = Metric(
     summary="allocator flushes in a step, each a cudaFree and a synchronisation",
     budget="alloc_retries",
     gated=True,
+    can_be_zero=True,
 )
 LIVE_PEAK: Final = Metric(
     name="live_peak_bytes",
@@ -158,6 +161,52 @@ SYNCS: Final = Metric(
     summary="times a step makes the host wait for the device",
     budget="syncs",
     gated=True,
+    can_be_zero=True,
+)
+PAGEABLE_COPIES: Final = Metric(
+    name="pageable_copies",
+    unit=Unit.COUNT,
+    kind=Kind.EXACT,
+    summary="copies between device and pageable host memory in a step (pretend device)",
+    budget="pageable_copies",
+    gated=True,
+    can_be_zero=True,
+)
+BLOCKING_COPIES: Final = Metric(
+    name="blocking_copies",
+    unit=Unit.COUNT,
+    kind=Kind.EXACT,
+    summary="copies that the host waits for in a step (pretend device)",
+)
+H2D_BYTES: Final = Metric(
+    name="h2d_bytes",
+    unit=Unit.BYTES,
+    kind=Kind.EXACT,
+    summary="bytes copied from the host to the device in a step (pretend device)",
+    budget="h2d_mb",
+    gated=True,
+    can_be_zero=True,
+)
+D2H_BYTES: Final = Metric(
+    name="d2h_bytes",
+    unit=Unit.BYTES,
+    kind=Kind.EXACT,
+    summary="bytes copied from the device to the host in a step (pretend device)",
+    budget="d2h_mb",
+    gated=True,
+    can_be_zero=True,
+)
+DEVICE_SYNCS: Final = Metric(
+    name="device_syncs",
+    unit=Unit.COUNT,
+    kind=Kind.EXACT,
+    summary="waits that a step asks for, as by torch.cuda.synchronize (pretend device)",
+)
+OPS: Final = Metric(
+    name="ops",
+    unit=Unit.COUNT,
+    kind=Kind.EXACT,
+    summary="operations of a step that would launch work (pretend device)",
 )
 
 METRICS: Final[dict[str, Metric]] = {
@@ -178,11 +227,27 @@ METRICS: Final[dict[str, Metric]] = {
         ALLOC_RETRIES,
         LIVE_PEAK,
         SYNCS,
+        PAGEABLE_COPIES,
+        BLOCKING_COPIES,
+        H2D_BYTES,
+        D2H_BYTES,
+        DEVICE_SYNCS,
+        OPS,
     )
 }
 
 SENTINELS: Final[tuple[Metric, ...]] = (SENTINEL_GEMM, SENTINEL_COPY, SENTINEL_LAUNCH)
 """Times of fixed kernels: where they move, the machine has changed."""
+
+AUDITED: Final[tuple[Metric, ...]] = (
+    PAGEABLE_COPIES,
+    BLOCKING_COPIES,
+    H2D_BYTES,
+    D2H_BYTES,
+    DEVICE_SYNCS,
+    OPS,
+)
+"""What the pretend device alone counts."""
 
 BUDGET_KEYWORDS: Final[tuple[str, ...]] = tuple(
     dict.fromkeys(metric.budget for metric in METRICS.values() if metric.budget)

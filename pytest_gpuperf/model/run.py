@@ -29,13 +29,14 @@ class RunRequest:
 
     ``arguments`` are pytest's. ``options`` are values that the command line of the
     controlling process gave to options of conftest files and other plugins.
-    ``number`` counts this session's runs of these tests from 0. ``seconds`` caps
+    ``root`` is pytest's rootdir: below it stands the project. ``number`` counts this session's runs of these tests from 0. ``seconds`` caps
     what measuring one test may cost.
     """
 
     tests: tuple[str, ...]
     device: DeviceKind
     directory: str
+    root: str = ""
     search_path: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     options: Mapping[str, object] = field(default_factory=dict)

@@ -53,7 +53,8 @@ class Verdict:
 class TestVerdict:
     """The judgement of one test: a verdict a metric, and what explains them.
 
-    ``changed`` maps a piece of software to its versions then and now.
+    ``changed`` maps a piece of software to its versions then and now. ``remarks`` say
+    what else must be known to read the numbers.
     """
 
     __test__ = False  # pytest would collect a class of this name
@@ -63,6 +64,7 @@ class TestVerdict:
     findings: tuple[Finding, ...] = ()
     runs: int = 0
     changed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
 
     @property
     def outcome(self) -> Outcome:

@@ -79,7 +79,7 @@ def _only_once(device: Device, test: str, first_ms: float) -> Measurement:
         unmeasured=device.unmeasurable,
         dirty=("the time cap left room for one step, cold",),
     )
-    return _cut_short(measurement)
+    return cut_short(measurement)
 
 
 def _phases(
@@ -95,7 +95,7 @@ def _phases(
         dirty=tuple(_dirt(timing, warmth.unsteady)),
     )
     if not deadline.leaves(warmth.step_ms * PROFILED_STEPS):
-        return _cut_short(measurement)
+        return cut_short(measurement)
     return _disturbing_phases(device, subject, deadline, measurement, warmth.step_ms)
 
 
@@ -111,7 +111,7 @@ def _disturbing_phases(
     batches = [subject.arguments() for _ in range(PROFILED_STEPS)]
     events = device.profile(subject.step, batches)
     if device.kind is DeviceKind.CUDA and not saw_device_work(events):
-        return _untouched(measurement)
+        return untouched(measurement)
     syncs = find_syncs(events)
     return replace(
         measurement,
@@ -166,8 +166,8 @@ def _dirt(timing: Timing, unsteady: str | None) -> list[str]:
     return reasons
 
 
-def _untouched(measurement: Measurement) -> Measurement:
-    """A step that ran on the host alone must not look clean."""
+def untouched(measurement: Measurement) -> Measurement:
+    """Leave no number of *measurement*: a step that ran on the host alone must not look clean."""
     reason = "the step never touched the GPU"
     return replace(
         measurement,
@@ -177,7 +177,8 @@ def _untouched(measurement: Measurement) -> Measurement:
     )
 
 
-def _cut_short(measurement: Measurement) -> Measurement:
+def cut_short(measurement: Measurement) -> Measurement:
+    """Say of every metric of a later phase that the time cap left none."""
     reason = "the time cap was reached before this phase; raise --gpuperf-seconds"
     missed = {
         metric.name: reason

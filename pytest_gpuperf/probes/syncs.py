@@ -13,6 +13,8 @@ from ..devices.protocol import TraceEvent
 from ..errors import RunError
 from ..model.finding import Finding
 from ..model.finding import FindingKind
+from ..model.metric import SYNCS
+from .allowed import with_allowances
 from .trace import parse
 from .waits import Cause
 from .waits import Wait
@@ -22,7 +24,10 @@ from .waits import marked_waits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Syncs:
-    """``per_step`` is the worst step's count; findings stand longest wait first."""
+    """``per_step`` is the worst step's count; findings stand longest wait first.
+
+    What is allowed is found and not counted.
+    """
 
     per_step: int
     findings: tuple[Finding, ...]
@@ -38,7 +43,8 @@ def find_syncs(events: Sequence[TraceEvent]) -> Syncs:
     have made; nothing waited, so nothing was blocked. A sync in any step counts;
     blocked time is the mean over the steps.
 
-    Raises ``RunError`` where the trace holds no step.
+    Raises ``RunError`` where the trace holds no step, ``StepError`` where a comment
+    allows a sync and says not why.
     """
     trace = parse(events)
     if not trace.steps:
@@ -47,15 +53,17 @@ def find_syncs(events: Sequence[TraceEvent]) -> Syncs:
             "expected one a step: start and stop no other profiler inside the step"
         )
         raise RunError(msg)
-    waits = list(device_waits(trace) if trace.calls else marked_waits(trace))
+    seen = device_waits(trace) if trace.calls else marked_waits(trace)
+    waits = with_allowances(seen, trace.allowances)
     by_cause: dict[Cause, list[Wait]] = defaultdict(list)
     for wait in waits:
         by_cause[wait.cause].append(wait)
     findings = [
         _finding(cause, group, len(trace.steps)) for cause, group in by_cause.items()
     ]
+    counted = [wait for wait in waits if wait.cause.allowed is None]
     return Syncs(
-        per_step=_most_in_a_step(waits), findings=tuple(sorted(findings, key=_order))
+        per_step=_most_in_a_step(counted), findings=tuple(sorted(findings, key=_order))
     )
 
 
@@ -67,6 +75,8 @@ def _finding(cause: Cause, waits: Sequence[Wait], steps: int) -> Finding:
         per_step=_most_in_a_step(waits),
         blocked_ms=sum(wait.blocked_us for wait in waits) / steps / 1e3,
         location=cause.location,
+        metrics=() if cause.allowed else (SYNCS.name,),
+        allowed=cause.allowed,
     )
 
 

@@ -18,6 +18,7 @@ from math import inf
 from math import isfinite
 from typing import Final
 
+from ..devices.protocol import ALLOW_MARKER
 from ..devices.protocol import STEP_RANGE
 from ..devices.protocol import SYNC_MARKER
 from ..devices.protocol import TraceEvent
@@ -32,6 +33,7 @@ class SpanKind(Enum):
 
     STEP = "step"
     MARKER = "marker"
+    ALLOWANCE = "allowance"
     OP = "op"
     CALL = "call"
     FUNCTION = "function"
@@ -73,7 +75,8 @@ class Trace:
     """The host's side of a trace.
 
     ``steps`` stand in order of time, all else as in the file. ``calls`` are those into
-    the GPU's runtime and driver, ``functions`` are Python's; ``copies`` maps a call's correlation to the name of the copy it started.
+    the GPU's runtime and driver, ``functions`` are Python's; ``copies`` maps a call's
+    correlation to the name of the copy it started, ``allowances`` are ``allow_sync``'s.
     """
 
     steps: tuple[Span, ...] = ()
@@ -81,6 +84,7 @@ class Trace:
     ops: tuple[Span, ...] = ()
     calls: tuple[Span, ...] = ()
     functions: tuple[Span, ...] = ()
+    allowances: tuple[Span, ...] = ()
     copies: Mapping[int, str]
 
 
@@ -103,6 +107,7 @@ def parse(events: Iterable[TraceEvent]) -> Trace:
         ops=tuple(spans[SpanKind.OP]),
         calls=tuple(spans[SpanKind.CALL]),
         functions=tuple(spans[SpanKind.FUNCTION]),
+        allowances=tuple(spans[SpanKind.ALLOWANCE]),
         copies=copies,
     )
 
@@ -113,6 +118,8 @@ def _kind(name: str, category: str) -> SpanKind | None:
             return SpanKind.STEP
         if name.startswith(SYNC_MARKER):
             return SpanKind.MARKER
+        if name.startswith(ALLOW_MARKER):
+            return SpanKind.ALLOWANCE
     kind = CATEGORIES.get(category)
     if kind is None and CALLS.fullmatch(category):
         return SpanKind.CALL

@@ -42,20 +42,25 @@ HOST_ONLY: Final = frozenset({"aten::one_hot", "aten::tensor_split"})
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What made the host wait: the aten operation, the call, the line."""
+    """What made the host wait: the aten operation, the call, the line.
+
+    ``allowed`` is why its author lets it.
+    """
 
     op: str | None
     api: str | None
     location: Location | None
+    allowed: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """One wait in the step of this index."""
+    """One wait in the step of this index, at a moment of the trace's clock."""
 
     step: int
     blocked_us: float
     cause: Cause
+    at_us: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +142,7 @@ def _wait(call: Call, copy: Call | None) -> Wait:
             api=call.span.name,
             location=call.location,
         ),
+        at_us=call.span.middle_us,
     )
 
 
@@ -162,7 +168,7 @@ def marked_waits(trace: Trace) -> Iterator[Wait]:
         if step is None or any(o.name in HOST_ONLY for o in ops):
             continue
         cause = Cause(op.name if op else None, None, location_in(marker.name))
-        yield Wait(step, 0.0, cause)
+        yield Wait(step, 0.0, cause, marker.middle_us)
 
 
 def _first_ops(trace: Trace) -> list[Span | None]:

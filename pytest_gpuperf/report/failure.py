@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Final
 
-from ..model.finding import Finding
-from ..model.metric import STEP_MS
 from ..model.metric import Unit
 from ..model.refresh import Refresh
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict
 from .command import refresh_command
+from .findings import finding_lines
 from .labels import INDENT
 from .labels import WIDTH
 from .labels import headline
@@ -27,7 +26,6 @@ from .numbers import metric_named
 
 
 SCREEN_LINES: Final = 24
-MOST_FINDINGS: Final = 8
 FAILED_BY_SETTING: Final = frozenset(
     {Outcome.INCONCLUSIVE, Outcome.NO_BASELINE, Outcome.IMPROVED}
 )
@@ -65,7 +63,8 @@ def failure_text(
         *_accept_lines(failing, nodeid, baseline_file, options),
     )
     room = SCREEN_LINES - len(head) - len(tail)
-    return "\n".join((*head, *_finding_lines(verdict.findings, room), *tail))
+    findings = finding_lines(verdict.findings, {v.metric for v in failing}, room)
+    return "\n".join((*head, *findings, *tail))
 
 
 def _failing(verdict: TestVerdict) -> tuple[Verdict, ...]:
@@ -114,47 +113,6 @@ def _changed_lines(verdict: TestVerdict) -> tuple[str, ...]:
     if not versions:
         return labelled("changed", "nothing recorded since the baseline")
     return labelled("changed", join_fitting(versions, 2 * (WIDTH - INDENT)))
-
-
-def _finding_lines(findings: Sequence[Finding], room: int) -> tuple[str, ...]:
-    worst = sorted(findings, key=lambda f: (-f.blocked_ms, -f.per_step))
-    lines: tuple[str, ...] = ()
-    for shown in range(1, min(len(worst), MOST_FINDINGS) + 1):
-        more = _findings_shown(worst, shown)
-        if lines and len(more) > room:
-            break
-        lines = more
-    return lines
-
-
-def _findings_shown(worst: Sequence[Finding], shown: int) -> tuple[str, ...]:
-    left = len(worst) - shown
-    return (
-        *chain.from_iterable(map(_finding, worst[:shown])),
-        *labelled("", f"and {left} more" if left else ""),
-    )
-
-
-def _finding(finding: Finding) -> tuple[str, ...]:
-    place = str(finding.location or "unknown line")
-    text = f"{_cause(finding)}, {finding.per_step} a step{_blocked(finding)}"
-    start = "  at".ljust(INDENT)
-    line = f"{start}{place}: {text}"
-    if len(line) <= WIDTH:
-        return (line,)
-    return (f"{start}{place}:", " " * INDENT + text)
-
-
-def _cause(finding: Finding) -> str:
-    if finding.op and finding.api:
-        return f"{finding.op} ({finding.api})"
-    return finding.op or finding.api or finding.kind.value
-
-
-def _blocked(finding: Finding) -> str:
-    if not finding.blocked_ms:
-        return ""
-    return f", {format_value(STEP_MS, finding.blocked_ms, digits=3)}"
 
 
 def _also_lines(others: Sequence[Verdict]) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from ..model.metric import limited_by
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict
+from .findings import maybe_remark
 from .numbers import format_apart
 from .numbers import format_change
 from .numbers import format_value
@@ -129,7 +130,10 @@ def _change(metric: Metric, old: float | None, new: float | None) -> str:
 
 
 def _remark(verdict: TestVerdict) -> tuple[str, ...]:
-    """Give the reason of the worst outcome, and name the metrics without a gate."""
+    """Give the reason of the worst outcome, and name the metrics without a gate.
+
+    Behind them stands what else must be known to read the numbers.
+    """
     explained = [
         f"{v.metric}: {v.because}"
         for v in verdict.verdicts
@@ -137,7 +141,9 @@ def _remark(verdict: TestVerdict) -> tuple[str, ...]:
     ]
     ungated = _metrics(verdict, Outcome.NO_BASELINE)
     named = [f"not gated: {', '.join(ungated)}"] if ungated else []
-    return _wrapped("; ".join((*explained[:1], *named)), indent=INDENT)
+    maybe = maybe_remark(verdict.findings)
+    said = (*explained[:1], *named, *verdict.remarks, maybe)
+    return _wrapped("; ".join(filter(None, said)), indent=INDENT)
 
 
 def _unjudged_lines(verdicts: Sequence[TestVerdict]) -> tuple[str, ...]:
@@ -148,11 +154,15 @@ def _unjudged_lines(verdicts: Sequence[TestVerdict]) -> tuple[str, ...]:
         for v in test.verdicts
         if v.outcome is Outcome.NOT_JUDGED
     )
+    alike: dict[tuple[str, int], list[str]] = {}
+    for (name, because), tests in reasons.items():
+        alike.setdefault((because, tests), []).append(name)
     return tuple(
         line
-        for (name, because), tests in reasons.items()
+        for (because, tests), names in alike.items()
         for line in _wrapped(
-            f"not judged: {name} of {tests} test{'s' if tests > 1 else ''}, {because}"
+            f"not judged: {', '.join(names)} of {tests} "
+            f"test{'s' if tests > 1 else ''}, {because}"
         )
     )
 

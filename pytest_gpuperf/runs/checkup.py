@@ -8,9 +8,11 @@ from typing import Final
 
 from ..devices import default_kind
 from ..devices import open_device
+from ..devices.pretend.device import PretendDevice
 from ..devices.protocol import Device
 from ..errors import GpuperfError
 from ..errors import PreflightError
+from ..errors import UsageError
 from ..model.checkup import CheckupRequest
 from ..model.checkup import Examination
 from ..model.checkup import Trial
@@ -23,6 +25,11 @@ from ..probes.subject import Subject
 
 FIXED_STEP: Final = "the fixed step"
 """Stands for the name of a test."""
+
+NO_CLOCK: Final = (
+    "the pretend device, which stands in where there is no CUDA device, has no clock "
+    "and so no noise; name a device with one, such as --device=cpu"
+)
 
 
 def examine(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,7 +67,10 @@ def try_step(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 def _opened(request: CheckupRequest) -> Device:
     kind = request.device or default_kind()
-    return open_device(kind, request.script, request.number)
+    device = open_device(kind, request.script, request.number)
+    if isinstance(device, PretendDevice):
+        raise UsageError(NO_CLOCK)
+    return device
 
 
 def _refusal(device: Device) -> str | None:

@@ -98,7 +98,10 @@ def test_marks_are_registered(project: ScriptedProject) -> None:
     )
 
 
-KNOWN = "ms, latency_ms, mem_mb, reserved_mb, alloc_retries, syncs"
+KNOWN = (
+    "ms, latency_ms, mem_mb, reserved_mb, alloc_retries, syncs, pageable_copies, "
+    "h2d_mb, d2h_mb"
+)
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def test_measuring_is_switched_on_by_the_option_or_the_ini_key(
         (
             ["--gpuperf-device=tpu"],
             "",
-            "--gpuperf-device: found 'tpu', expected one of cuda, cpu",
+            "--gpuperf-device: found 'tpu', expected one of cuda, pretend, cpu",
         ),
         (
             [],

@@ -245,12 +245,12 @@ FIRST = '"q25": 1.235'
         (
             '"cuda"',
             '"tpu"',
-            "hardware.kind: expected one of cuda, cpu, scripted, found 'tpu'",
+            "hardware.kind: expected one of cuda, pretend, cpu, scripted, found 'tpu'",
         ),
         (
             '"cuda"',
             "[]",
-            "hardware.kind: expected one of cuda, cpu, scripted, found []",
+            "hardware.kind: expected one of cuda, pretend, cpu, scripted, found []",
         ),
         ('"NVIDIA H200"', "5", "hardware.name: expected a text, found 5"),
         (

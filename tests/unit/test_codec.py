@@ -24,6 +24,7 @@ from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.model.finding import Phase
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.run import Call
@@ -139,6 +140,7 @@ def test_a_value_is_written_field_by_field_with_enums_as_their_values() -> None:
         per_step=2,
         blocked_ms=0.5,
         location=Location(file="train.py", line=12, function="step"),
+        phase=Phase.FORWARD,
     )
 
     assert encode(finding) == {
@@ -153,6 +155,13 @@ def test_a_value_is_written_field_by_field_with_enums_as_their_values() -> None:
             "function": "step",
             "exact": True,
         },
+        "metrics": ["syncs"],
+        "reason": "",
+        "phase": "forward",
+        "innermost": None,
+        "forward": None,
+        "allowed": None,
+        "moved_bytes": 0,
     }
 
 

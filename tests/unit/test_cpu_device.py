@@ -69,13 +69,22 @@ def test_its_software_is_named(device: CpuDevice) -> None:
     ]
 
 
-def test_what_needs_a_cuda_allocator_is_not_measured(device: CpuDevice) -> None:
+def test_what_needs_a_cuda_allocator_or_copies_is_not_measured(
+    device: CpuDevice,
+) -> None:
     reason = "the cpu device has no CUDA allocator"
+    unseen = "the cpu device sees no copies between host and device"
 
     assert device.unmeasurable == {
         "peak_allocated_bytes": reason,
         "peak_reserved_bytes": reason,
         "alloc_retries": reason,
+        "pageable_copies": unseen,
+        "blocking_copies": unseen,
+        "h2d_bytes": unseen,
+        "d2h_bytes": unseen,
+        "device_syncs": unseen,
+        "ops": unseen,
     }
 
 

@@ -147,6 +147,9 @@ def test_budget_keywords_stand_in_the_order_of_the_metrics() -> None:
         "reserved_mb",
         "alloc_retries",
         "syncs",
+        "pageable_copies",
+        "h2d_mb",
+        "d2h_mb",
     )
 
 

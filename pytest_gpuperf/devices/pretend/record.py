@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ...model.finding import Location
+from ...model.finding import Phase as Phase  # noqa: PLC0414, to be had from here
 
 
 class AuditKind(Enum):
@@ -17,15 +18,6 @@ class AuditKind(Enum):
     """No such call, but the copy itself returns only when it is done: certain."""
     MAYBE = "maybe"
     """Sizes, a library or the allocator decide: cannot be told without a GPU."""
-
-
-class Phase(Enum):
-    """Part of a training step in which something happened."""
-
-    DATA = "data"
-    FORWARD = "forward"
-    BACKWARD = "backward"
-    OPTIMIZER = "optimizer"
 
 
 class Direction(Enum):

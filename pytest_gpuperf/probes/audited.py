@@ -1,0 +1,167 @@
+"""From what audited steps did to findings and to the number of their syncs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace
+from typing import Any
+from typing import Final
+
+from ..devices.pretend.allowed import WaitKey
+from ..devices.pretend.device import AuditedStep
+from ..devices.pretend.record import AuditCopy
+from ..devices.pretend.record import AuditKind
+from ..devices.pretend.record import Direction
+from ..devices.pretend.record import Site
+from ..model.finding import Finding
+from ..model.finding import FindingKind
+from ..model.metric import BLOCKING_COPIES
+from ..model.metric import D2H_BYTES
+from ..model.metric import H2D_BYTES
+from ..model.metric import PAGEABLE_COPIES
+from ..model.metric import SYNCS
+from .allowed import reason_on_line
+
+
+KINDS: Final = {
+    AuditKind.SYNC: FindingKind.SYNC,
+    AuditKind.COPY: FindingKind.COPY,
+    AuditKind.MAYBE: FindingKind.MAYBE,
+}
+
+BYTES: Final = {Direction.H2D: H2D_BYTES.name, Direction.D2H: D2H_BYTES.name}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Waits:
+    """Waits of one step that are one finding."""
+
+    finding: Finding
+    count: int
+
+
+def counted_syncs(step: AuditedStep) -> int:
+    """Certain waits of *step* that nobody allowed."""
+    return sum(w.count for w in _waits(step) if w.finding.metrics)
+
+
+def findings_of(steps: Sequence[AuditedStep]) -> tuple[Finding, ...]:
+    """Findings of all *steps*, each with its count in the step that has most of it."""
+    most: dict[Finding, int] = {}
+    for step in steps:
+        for waits in _waits(step):
+            most[waits.finding] = max(waits.count, most.get(waits.finding, 0))
+    waiting = [replace(finding, per_step=most[finding]) for finding in most]
+    moving = _largest(copy for step in steps for copy in _transfers(step))
+    return tuple(sorted((*waiting, *moving), key=_order))
+
+
+def _waits(step: AuditedStep) -> Iterator[_Waits]:
+    """Each wait as a finding without a count, allowed ones apart from the others."""
+    allowed = _by_key(step.allowed)
+    counts: Counter[Finding] = Counter()
+    for found in step.audit.findings:
+        finding = Finding(
+            kind=KINDS[found.kind],
+            op=found.op,
+            api=None,
+            per_step=0,
+            blocked_ms=0.0,
+            reason=found.reason,
+            **_where(found.site),
+        )
+        left = found.count
+        if found.kind is AuditKind.MAYBE:
+            counts[replace(finding, metrics=())] += left
+            continue
+        for reason, count in allowed.get(WaitKey.of(found), {}).items():
+            taken = min(left, count)
+            counts[_allowing(finding, reason)] += taken
+            allowed[WaitKey.of(found)][reason] -= taken
+            left -= taken
+        comment = reason_on_line(found.site.location or found.site.innermost)
+        counts[_allowing(finding, comment)] += left
+    for finding, count in counts.items():
+        if count:
+            yield _Waits(finding=finding, count=count)
+
+
+def _allowing(finding: Finding, reason: str | None) -> Finding:
+    metrics = (SYNCS.name,) if reason is None else ()
+    return replace(finding, metrics=metrics, allowed=reason)
+
+
+def _by_key(
+    allowed: Mapping[tuple[WaitKey, str], int],
+) -> dict[WaitKey, dict[str, int]]:
+    by_key: dict[WaitKey, dict[str, int]] = {}
+    for (key, reason), count in allowed.items():
+        by_key.setdefault(key, {})[reason] = count
+    return by_key
+
+
+def _transfers(step: AuditedStep) -> Iterator[Finding]:
+    for copy in step.audit.copies:
+        yield Finding(
+            kind=FindingKind.TRANSFER,
+            op=copy.op,
+            api=None,
+            per_step=copy.count,
+            blocked_ms=0.0,
+            metrics=_metrics(copy),
+            reason=_described(copy),
+            moved_bytes=copy.total_bytes,
+            **_where(copy.site),
+        )
+
+
+def _metrics(copy: AuditCopy) -> tuple[str, ...]:
+    pageable = () if copy.pinned else (PAGEABLE_COPIES.name,)
+    blocking = (BLOCKING_COPIES.name,) if copy.blocking else ()
+    return (BYTES[copy.direction], *pageable, *blocking)
+
+
+def _described(copy: AuditCopy) -> str:
+    memory = "pinned" if copy.pinned else "pageable"
+    if copy.direction is Direction.H2D:
+        return f"from {memory} memory to the device"
+    return f"from the device to {memory} memory"
+
+
+def _where(site: Site) -> dict[str, Any]:
+    elsewhere = site.innermost != site.location
+    return {
+        "location": site.location or site.innermost,
+        "phase": site.phase,
+        "innermost": site.innermost if elsewhere and site.location else None,
+        "forward": site.forward,
+    }
+
+
+def _largest(transfers: Iterable[Finding]) -> Iterator[Finding]:
+    """Of the same copies in several steps, those that carry most."""
+    most: dict[Finding, Finding] = {}
+    for finding in transfers:
+        what = replace(finding, per_step=0, moved_bytes=0)
+        known = most.setdefault(what, finding)
+        most[what] = replace(
+            finding,
+            per_step=max(finding.per_step, known.per_step),
+            moved_bytes=max(finding.moved_bytes, known.moved_bytes),
+        )
+    yield from most.values()
+
+
+def _order(finding: Finding) -> tuple[int, int, int, str]:
+    order = list(FindingKind)
+    return (
+        order.index(finding.kind),
+        -finding.per_step,
+        -finding.moved_bytes,
+        f"{finding.location} {finding.op}",
+    )

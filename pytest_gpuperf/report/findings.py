@@ -1,0 +1,140 @@
+"""Causes and their places, as lines."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Final
+
+from ..model.finding import Finding
+from ..model.finding import FindingKind
+from ..model.finding import Location
+from ..model.finding import Phase
+from ..model.metric import H2D_BYTES
+from ..model.metric import STEP_MS
+from ..model.metric import SYNCS
+from ..model.verdict import TestVerdict
+from .labels import INDENT
+from .labels import WIDTH
+from .labels import labelled
+from .numbers import format_value
+from .numbers import join_fitting
+
+
+MOST_FINDINGS: Final = 8
+MOST_MAYBES: Final = 2
+MOST_PLACES: Final = 60
+
+INSTALLED: Final = "-packages/"
+"""Behind it the path of an installed file says enough."""
+
+
+def finding_lines(
+    findings: Sequence[Finding], failing: Collection[str], room: int
+) -> tuple[str, ...]:
+    """Name the causes of the *failing* metrics, worst first, in *room* lines if it can.
+
+    Where nothing is known to cause them, syncs are named. What may wait stands apart,
+    where syncs failed.
+    """
+    named = [f for f in findings if set(f.metrics).intersection(failing)]
+    named = named or [f for f in findings if SYNCS.name in f.metrics]
+    lines = _fitting("at", named, room, MOST_FINDINGS)
+    if SYNCS.name not in failing:
+        return lines
+    maybes = [f for f in findings if f.kind is FindingKind.MAYBE]
+    return (*lines, *_fitting("maybe", maybes, room - len(lines), MOST_MAYBES))
+
+
+def _fitting(
+    label: str, findings: Sequence[Finding], room: int, most: int
+) -> tuple[str, ...]:
+    worst = sorted(findings, key=lambda f: (-f.blocked_ms, -f.moved_bytes, -f.per_step))
+    lines: tuple[str, ...] = ()
+    for shown in range(1, min(len(worst), most) + 1):
+        more = _shown(label, worst, shown)
+        if lines and len(more) > room:
+            break
+        lines = more
+    return lines
+
+
+def _shown(label: str, worst: Sequence[Finding], shown: int) -> tuple[str, ...]:
+    left = len(worst) - shown
+    return (
+        *chain.from_iterable(_lines(label, finding) for finding in worst[:shown]),
+        *labelled("", f"and {left} more" if left else ""),
+    )
+
+
+def _lines(label: str, finding: Finding) -> Iterator[str]:
+    place = str(_short(finding.location) or "unknown line")
+    text = _cause(finding)
+    start = f"  {label}".ljust(INDENT)
+    line = f"{start}{place}: {text}"
+    if len(line) <= WIDTH:
+        yield line
+    else:
+        yield f"{start}{place}:"
+        yield " " * INDENT + text
+    if finding.innermost:
+        yield f"{' ' * INDENT}inside {_short(finding.innermost)}"
+    yield from labelled("", finding.reason)
+
+
+def _short(location: Location | None) -> Location | None:
+    """Name an installed file from its package on."""
+    if location is None:
+        return None
+    return replace(location, file=location.file.rpartition(INSTALLED)[2])
+
+
+def _cause(finding: Finding) -> str:
+    cause = finding.op or finding.api or finding.kind.value
+    if finding.op and finding.api:
+        cause = f"{finding.op} ({finding.api})"
+    parts = [cause, _phase(finding), f"{finding.per_step} a step"]
+    if finding.blocked_ms:
+        parts.append(format_value(STEP_MS, finding.blocked_ms, digits=3))
+    if finding.moved_bytes:
+        parts.append(format_value(H2D_BYTES, finding.moved_bytes))
+    return ", ".join(filter(None, parts))
+
+
+def _phase(finding: Finding) -> str:
+    """Name the phase where it is not the obvious one."""
+    if finding.phase is None or finding.phase is Phase.FORWARD:
+        return ""
+    if finding.forward is None:
+        return str(finding.phase.value)
+    return f"{finding.phase.value} of {finding.forward.file}:{finding.forward.line}"
+
+
+def maybe_remark(findings: Sequence[Finding]) -> str:
+    """Say in a line where the host may wait; nothing where it cannot."""
+    maybes = [f for f in findings if f.kind is FindingKind.MAYBE]
+    if not maybes:
+        return ""
+    places = list(dict.fromkeys(_place(f.location) for f in maybes))
+    waits = sum(f.per_step for f in maybes)
+    plural = "s" if waits > 1 else ""
+    return f"maybe {waits} more sync{plural} at {join_fitting(places, MOST_PLACES)}"
+
+
+def _place(location: Location | None) -> str:
+    short = _short(location)
+    return f"{short.file}:{short.line}" if short else "unknown line"
+
+
+def allowed_lines(verdicts: Sequence[TestVerdict]) -> Iterator[str]:
+    """List the syncs that their author allows, and why."""
+    for verdict in verdicts:
+        for finding in verdict.findings:
+            if finding.allowed is not None:
+                yield (
+                    f"allowed in {verdict.test}: {_short(finding.location)}: "
+                    f"{_cause(finding)}: {finding.allowed}"
+                )

@@ -1,0 +1,262 @@
+"""Unmodified CUDA code on the pretend device: what is found, gated, allowed, refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from scripted_project import ScriptedProject
+
+
+pytest.importorskip("torch")
+
+ON = ("--gpuperf", "--gpuperf-device=pretend")
+
+TRAINING = """
+import torch
+import pytest_gpuperf
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+def step_of(read, feed=lambda x: x):
+    model = torch.nn.Linear(64, 10).to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters())
+    x = feed(torch.randn(32, 64))
+    y = torch.randint(10, (32,), device=DEVICE)
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        loss = torch.nn.functional.cross_entropy(model(x.to(DEVICE)), y)
+        loss.backward()
+        optimizer.step()
+        return read(loss)
+    return step
+
+def on_device(x):
+    return x.to(DEVICE)
+"""
+
+JUDGED = """
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+
+@pytest.fixture
+def model():
+    assert torch.cuda.is_available()
+
+@gpuperf.budget(syncs=0, ms=12, mem_mb=100)
+def test_clean(gpuperf, gpuperf_device, model):
+    assert gpuperf.device == gpuperf_device == DEVICE == "cuda"
+    gpuperf(step_of(lambda loss: None, feed=on_device))
+    assert gpuperf.measurement.exact["ops"] > 0
+
+@gpuperf.budget(syncs=0)
+def test_item(gpuperf):
+    gpuperf(step_of(lambda loss: loss.item(), feed=on_device))
+
+@gpuperf.budget(syncs=1, pageable_copies=0, h2d_mb=0, d2h_mb=0)
+def test_feed(gpuperf):
+    gpuperf(step_of(lambda loss: None))
+
+@gpuperf.budget(syncs=0)
+def test_host(gpuperf):
+    x = torch.ones(3)
+    gpuperf(lambda: x + x)
+"""
+
+ALLOWED = """
+def read_twice(loss):
+    with pytest_gpuperf.allow_sync(1, reason="it is logged"):
+        loss.item()
+    return loss.item()  # gpuperf: allow-sync the caller stops on it
+
+@gpuperf.budget(syncs=0)
+def test_allowed(gpuperf):
+    gpuperf(step_of(read_twice, feed=on_device))
+
+@gpuperf.budget(syncs=0)
+def test_exceeded(gpuperf):
+    def read(loss):
+        with gpuperf.allow_sync(2, reason="it is logged"):
+            for _ in range(3):
+                loss.item()
+    gpuperf(step_of(read, feed=on_device))
+
+def test_speechless(gpuperf):
+    gpuperf(step_of(lambda loss: loss.item(), feed=on_device))  # gpuperf: allow-sync
+"""
+
+UNJUDGED = """
+@torch.library.custom_op("plugin_test::op", mutates_args=(), device_types="cuda")
+def op(x: torch.Tensor) -> torch.Tensor:
+    raise NotImplementedError
+
+@op.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+@gpuperf.budget(syncs=0)
+def test_extension(gpuperf):
+    x = torch.ones(3, device="cuda")
+    gpuperf(lambda: op(x).sum().item())
+
+@gpuperf.budget(syncs=0)
+def test_script(gpuperf):
+    x = torch.ones(3, device="cuda")
+    scripted = torch.jit.script(torch.nn.ReLU())
+    gpuperf(lambda: scripted(x))
+
+@gpuperf.budget(syncs=0)
+def test_compiled(gpuperf):
+    x = torch.ones(3, device="cuda")
+    gpuperf(torch.compile(lambda: x + x))
+
+def test_own(gpuperf):
+    def step():
+        raise ValueError("own")
+    gpuperf(step)
+
+def test_main():
+    assert DEVICE == "cpu"
+"""
+
+
+def line_of(project: ScriptedProject, text: str) -> int:
+    source = (project.path / "test_it.py").read_text().splitlines()
+    return next(number for number, line in enumerate(source, 1) if text in line)
+
+
+def test_syncs_and_copies_are_named_with_line_and_reason(
+    project: ScriptedProject,
+) -> None:
+    project.file(TRAINING + JUDGED)
+    item, feed = (line_of(project, text) for text in ("loss.item()", "x.to(DEVICE))"))
+
+    result = project.pytester.runpytest_inprocess(*ON)
+
+    result.assert_outcomes(passed=1, failed=2, skipped=1)
+    result.stdout.fnmatch_lines(
+        [
+            "OVER BUDGET syncs: 1 a step, budget 0",
+            "  why      1 against 0 in each of 2 runs",
+            f"  at       test_it.py:{item} in <lambda>: aten::_local_scalar_dense, 1 a step",
+            "           one element is read by the host",
+            "OVER BUDGET pageable_copies: 1 a step, budget 0",
+            "OVER BUDGET h2d_bytes: 8.000 KiB, budget 0 B",
+            f"  at       test_it.py:{feed} in step: aten::copy_, 1 a step, 8.000 KiB",
+            "           from pageable memory to the device",
+            "not judged: step_ms of 1 test, ms=12 binds on cuda only, the pretend device has",
+            "not judged: peak_allocated_bytes of 1 test, the pretend device does not predict",
+            "gpuperf: 2 failed (2 over budget), 1 pass, 1 not judged on pretend-cuda; *",
+        ],
+    )
+
+
+def test_a_refresh_takes_two_runs_and_a_new_sync_then_regresses(
+    project: ScriptedProject,
+) -> None:
+    clean = TRAINING + (
+        "def test_step(gpuperf): gpuperf(step_of(lambda loss: None, feed=on_device))\n"
+    )
+    project.file(clean)
+    pytester = project.pytester
+
+    refreshed = pytester.runpytest_inprocess(*ON, "--gpuperf-update=missing")
+    project.file(clean.replace("lambda loss: None", "lambda loss: loss.item()"))
+    gated = pytester.runpytest_inprocess(*ON)
+
+    stored = json.loads((project.path / "baselines/pretend-cuda.json").read_text())
+    (entry,) = stored["tests"].values()
+    refreshed.stdout.fnmatch_lines(["gpuperf: refreshing 1 test, 2 runs each, *"])
+    assert stored["hardware"] == {"kind": "pretend", "name": "CUDA"}
+    assert entry["anchor"] == {
+        "d2h_bytes": 0,
+        "h2d_bytes": 0,
+        "pageable_copies": 0,
+        "syncs": 0,
+    }
+    assert [run["times"] for run in entry["runs"]] == [{}, {}]
+    gated.assert_outcomes(failed=1)
+    assert "REGRESSED syncs: 0 -> 1 a step (+1), limit 0" in gated.outlines
+
+
+def test_allowed_syncs_are_listed_and_not_counted(project: ScriptedProject) -> None:
+    project.file(TRAINING + ALLOWED)
+    block, comment, exceeded, speechless = (
+        line_of(project, text)
+        for text in (
+            "        loss.item()",
+            "allow-sync the caller",
+            "                loss.item()",
+            "on_device))  # gpuperf: allow-sync",
+        )
+    )
+
+    result = project.pytester.runpytest_inprocess(*ON, "-v")
+
+    result.assert_outcomes(passed=1, failed=2)
+    where = "allowed in test_it.py::test_allowed: test_it.py"
+    op = "aten::_local_scalar_dense"
+    assert [line for line in result.outlines if line.startswith("allowed in")] == [
+        f"{where}:{block} in read_twice: {op}, 1 a step: it is logged",
+        f"{where}:{comment} in read_twice: {op}, 1 a step: the caller stops on it",
+        (
+            f"{where.replace('allowed:', 'exceeded:')}:{exceeded} in read: {op}, "
+            "2 a step: it is logged"
+        ),
+    ]
+    assert (
+        f"{project.path}/test_it.py:{speechless}: the comment allow-sync gives no "
+        'reason, so it allows nothing; write one behind it, such as "# gpuperf: '
+        'allow-sync the loss is logged"'
+    ) in result.outlines
+    assert "OVER BUDGET syncs: 1 a step, budget 0" in result.outlines
+
+
+def test_what_only_a_gpu_can_judge_is_named_and_the_run_goes_on(
+    project: ScriptedProject,
+) -> None:
+    project.file(TRAINING + UNJUDGED)
+    op = line_of(project, "op(x).sum()")
+    script = line_of(project, "torch.jit.script(")
+
+    result = project.pytester.runpytest_inprocess(*ON, "-rs")
+
+    result.assert_outcomes(passed=2, failed=1, skipped=2)
+    result.stdout.fnmatch_lines(
+        [
+            "E       ValueError: own",
+            "    not gated: pageable_copies, h2d_bytes, d2h_bytes; torch.compile: judged as",
+            "    eager code",
+            (
+                f"SKIPPED * only a GPU can judge plugin_test::op (test_it.py:{op}): there is "
+                "no CPU kernel to run in its place"
+            ),
+            (
+                f"SKIPPED * only a GPU can judge torch.jit.script (test_it.py:{script}): "
+                "scripted code runs as plain Python here"
+            ),
+        ],
+    )
+
+
+def test_inline_the_session_pretends_before_a_conftest_is_imported_and_ends_it(
+    project: ScriptedProject,
+) -> None:
+    project.pytester.makeconftest(
+        "import torch\nHAS_GPU = torch.cuda.is_available()\n"
+        "def pytest_report_header(): return f'gpu in the conftest: {HAS_GPU}'\n"
+    )
+    project.file(
+        TRAINING + "@gpuperf.budget(syncs=0)\n"
+        "def test_step(gpuperf):\n"
+        "    assert DEVICE == 'cuda'\n"
+        "    gpuperf(step_of(lambda loss: loss.item(), feed=on_device))\n"
+        "    assert gpuperf.measurement.exact['syncs'] == 1\n"
+    )
+    import torch
+
+    result = project.pytester.runpytest_inprocess(*ON, "--gpuperf-inline")
+
+    result.assert_outcomes(failed=1)
+    assert "gpu in the conftest: True" in result.outlines
+    assert "OVER BUDGET syncs: 1 a step, budget 0" in result.outlines
+    assert not torch.cuda.is_available()
