@@ -11,6 +11,7 @@ from pytest_gpuperf.gate import complete
 from pytest_gpuperf.gate import confirm
 from pytest_gpuperf.gate import screen
 from pytest_gpuperf.gate import settled
+from pytest_gpuperf.model.baseline import full_runs
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
@@ -158,6 +159,16 @@ def test_tests_of_a_group_are_confirmed_together() -> None:
 
     assert runs.done == [(("a", "b"), 0), (("a", "b"), 1)]
     assert len(cases["a"].results) == 2
+
+
+def test_a_baseline_without_times_is_made_of_two_runs() -> None:
+    runs = Runs()
+    cases = screen([("a",)], runs)
+
+    complete([("a",)], runs, cases, {"a"}, runs=full_runs(DeviceKind.PRETEND))
+
+    assert len(cases["a"].results) == 2
+    assert {full_runs(k) for k in DeviceKind if k is not DeviceKind.PRETEND} == {8}
 
 
 def test_a_refresh_gives_selected_tests_eight_runs_in_turn() -> None:

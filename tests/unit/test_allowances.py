@@ -1,0 +1,205 @@
+"""Syncs that are meant: said by a block or by a comment, taken off by who measures."""
+
+from __future__ import annotations
+
+import linecache
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.devices.allowances import Allowance
+from pytest_gpuperf.devices.allowances import allow_sync
+from pytest_gpuperf.devices.allowances import heard_by
+from pytest_gpuperf.devices.cpu import CpuDevice
+from pytest_gpuperf.devices.sync_marker import allowance_in
+from pytest_gpuperf.devices.sync_marker import marker_allowing
+from pytest_gpuperf.errors import StepError
+from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.probes.allowed import reason_on_line
+from pytest_gpuperf.probes.allowed import with_allowances
+from pytest_gpuperf.probes.syncs import find_syncs
+from pytest_gpuperf.probes.trace import Span
+from pytest_gpuperf.probes.waits import Cause
+from pytest_gpuperf.probes.waits import Wait
+
+
+CAUSE = Cause("aten::item", None, None)
+
+
+def block(start_us: float, end_us: float, most: int | None, reason: str) -> Span:
+    name = marker_allowing(Allowance(reason=reason, most=most))
+    return Span(name, (1, 1), start_us, end_us)
+
+
+def reasons(waits_at: list[float], *blocks: Span) -> list[str | None]:
+    waits = [Wait(0, 0.0, CAUSE, at_us) for at_us in waits_at]
+    return [wait.cause.allowed for wait in with_allowances(waits, blocks)]
+
+
+def test_a_block_is_announced_to_who_listens_and_to_nobody_else() -> None:
+    heard: list[str] = []
+
+    @contextmanager
+    def listen(allowance: Allowance) -> Iterator[None]:
+        heard.append(f"begin {allowance.reason}, {allowance.most}")
+        yield
+        heard.append("end")
+
+    with allow_sync(reason="before"):
+        pass
+    with heard_by(listen), allow_sync(2, reason=" logging "):
+        heard.append("inside")
+    with allow_sync(reason="after"):
+        pass
+
+    assert heard == ["begin logging, 2", "inside", "end"]
+
+
+@pytest.mark.parametrize("reason", ["", "  ", None])
+def test_an_allowance_needs_a_reason(reason: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        allow_sync(1, reason=reason)
+
+    assert str(caught.value) == (
+        f"gpuperf.allow_sync(reason={reason!r}): expected a reason, such as "
+        'reason="the loss is logged"'
+    )
+
+
+@pytest.mark.parametrize("n", [0, -1, 1.5, True, "2"])
+def test_an_allowance_is_a_whole_number_of_waits(n: int) -> None:
+    with pytest.raises(UsageError) as caught:
+        allow_sync(n, reason="logging")
+
+    assert str(caught.value) == (
+        f"gpuperf.allow_sync({n!r}): expected a whole number of at least 1, or None "
+        "for any number of waits"
+    )
+
+
+@pytest.mark.parametrize("most", [None, 3])
+def test_an_allowance_survives_the_name_of_a_range(most: int | None) -> None:
+    allowance = Allowance(reason='a | "b" % é', most=most)
+
+    marker = marker_allowing(allowance)
+
+    assert marker.isascii()
+    assert allowance_in(marker) == allowance
+
+
+@pytest.mark.parametrize("name", ["", "3", "x|logging", "3|"])
+def test_a_broken_name_of_a_range_allows_nothing(name: str) -> None:
+    assert allowance_in(f"gpuperf.allow|{name}") is None
+
+
+def test_waits_inside_a_block_are_allowed_up_to_its_number() -> None:
+    inside = block(10, 20, 2, "logging")
+
+    assert reasons([5, 11, 12, 13, 25], inside) == [
+        None,
+        "logging",
+        "logging",
+        None,
+        None,
+    ]
+
+
+def test_the_innermost_block_that_allows_one_more_takes_a_wait() -> None:
+    outer, inner = block(0, 100, None, "outer"), block(10, 20, 1, "inner")
+
+    assert reasons([5, 11, 12, 50], outer, inner) == [
+        "outer",
+        "inner",
+        "outer",
+        "outer",
+    ]
+
+
+def test_each_entry_of_a_block_allows_its_number_again() -> None:
+    entries = block(0, 10, 1, "logging"), block(20, 30, 1, "logging")
+
+    assert reasons([1, 2, 21, 22], *entries) == ["logging", None, "logging", None]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("loss.item()  # gpuperf: allow-sync it is logged", "it is logged"),
+        ("loss.item()  #gpuperf:allow-sync: it is logged  ", "it is logged"),
+        ("loss.item()  # noqa # gpuperf: allow-sync it is logged", "it is logged"),
+        ("loss.item()  # gpuperf: allow-syncs", None),
+        ("loss.item()", None),
+    ],
+)
+def test_a_comment_on_the_line_gives_a_reason(
+    tmp_path: Path, line: str, reason: str | None
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(f"# gpuperf: allow-sync not this line\n{line}\n", encoding="utf-8")
+    linecache.checkcache()
+
+    assert reason_on_line(Location(file=str(path), line=2, function="f")) == reason
+
+
+def test_a_comment_is_not_looked_for_where_only_the_function_is_known(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("def f():  # gpuperf: allow-sync all of it\n", encoding="utf-8")
+    location = Location(file=str(path), line=1, function="f", exact=False)
+
+    assert reason_on_line(location) is None
+    assert reason_on_line(None) is None
+
+
+def test_a_comment_without_a_reason_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("loss.item()  # gpuperf: allow-sync\n", encoding="utf-8")
+
+    with pytest.raises(StepError) as caught:
+        reason_on_line(Location(file=str(path), line=1, function="f"))
+
+    assert str(caught.value) == (
+        f"{path}:1: the comment allow-sync gives no reason, so it allows nothing; write "
+        'one behind it, such as "# gpuperf: allow-sync the loss is logged"'
+    )
+
+
+def test_outside_of_a_measurement_no_torch_is_imported() -> None:
+    code = (
+        "import sys, pytest_gpuperf as gpuperf\n"
+        "with gpuperf.allow_sync(1, reason='logging'): pass\n"
+        "assert gpuperf.allow_sync is vars(gpuperf)['allow_sync']\n"
+        "print(sorted(set(sys.modules) & {'torch', 'numpy', 'pynvml'}))"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == "[]\n"
+
+
+def test_the_cpu_device_allows_by_block_and_by_comment() -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.ones(3)
+
+    def step() -> None:
+        with allow_sync(1, reason="logging"):
+            x.sum().item()
+            x.sum().item()
+        x.sum().item()  # gpuperf: allow-sync it is printed
+
+    syncs = find_syncs(CpuDevice().profile(step, [(), ()]))
+
+    assert syncs.per_step == 1
+    assert sorted((f.allowed or "", f.per_step, f.metrics) for f in syncs.findings) == [
+        ("", 1, ("syncs",)),
+        ("it is printed", 1, ()),
+        ("logging", 1, ()),
+    ]

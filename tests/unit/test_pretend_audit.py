@@ -1,0 +1,246 @@
+"""Audited steps as a measurement: counts, findings, allowances, what is not judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+torch = pytest.importorskip("torch")
+
+from pytest_gpuperf.devices.allowances import allow_sync  # noqa: E402
+from pytest_gpuperf.devices.pretend.device import PretendDevice  # noqa: E402
+from pytest_gpuperf.model.finding import Finding  # noqa: E402
+from pytest_gpuperf.model.finding import FindingKind  # noqa: E402
+from pytest_gpuperf.model.finding import Phase  # noqa: E402
+from pytest_gpuperf.model.measurement import Measurement  # noqa: E402
+from pytest_gpuperf.probes.audit import audit  # noqa: E402
+from pytest_gpuperf.probes.subject import Subject  # noqa: E402
+
+
+ITEM = "aten::_local_scalar_dense"
+
+
+@pytest.fixture
+def device() -> Iterator[PretendDevice]:
+    device = PretendDevice(str(Path(__file__).parent))
+    device.enter()
+    yield device
+    device.leave()
+
+
+def audited(
+    device: PretendDevice,
+    step: Callable[..., object],
+    setup: Callable[[], object] | None = None,
+    seconds: float = 60,
+) -> Measurement:
+    subject = Subject(step=step, setup=setup)
+    return audit(device, subject, test="t", seconds=seconds).measurement
+
+
+def seen(measurement: Measurement) -> list[tuple[str | None, int, str | None]]:
+    return [(f.op, f.per_step, f.allowed) for f in measurement.findings]
+
+
+def test_counts_are_those_of_a_step_and_not_of_setup_or_the_first(
+    device: PretendDevice,
+) -> None:
+    weights = torch.ones(256, device="cuda")
+    first = [True]
+
+    def step(x: torch.Tensor) -> None:
+        if first:
+            weights.sum().item()
+            first.clear()
+        (weights + x.cuda()).sum().item()
+
+    def setup() -> torch.Tensor:
+        weights.sum().item()
+        return torch.ones(256)
+
+    measurement = audited(device, step, setup)
+
+    assert measurement.exact == {
+        "syncs": 2,
+        "pageable_copies": 1,
+        "blocking_copies": 1,
+        "h2d_bytes": 1024,
+        "d2h_bytes": 0,
+        "device_syncs": 0,
+        "ops": measurement.exact["ops"],
+    }
+    assert measurement.exact["ops"] > 1
+    assert measurement.times == {}
+    assert measurement.environment.hardware.key == "pretend-cuda"
+    assert measurement.remarks == ()
+
+
+def test_a_finding_says_what_where_and_why(device: PretendDevice) -> None:
+    x = torch.ones(256, device="cuda")
+
+    def step() -> None:
+        x.sum().item()
+
+    (finding,) = audited(device, step).findings
+
+    assert finding == Finding(
+        kind=FindingKind.SYNC,
+        op=ITEM,
+        api=None,
+        per_step=1,
+        blocked_ms=0.0,
+        location=finding.location,
+        reason="one element is read by the host",
+        phase=Phase.FORWARD,
+    )
+    assert finding.location is not None
+    assert (finding.location.file, finding.location.function) == (__file__, "step")
+
+
+def test_the_step_with_most_of_a_count_decides_and_it_is_said(
+    device: PretendDevice,
+) -> None:
+    x = torch.ones(1, device="cuda")
+    steps: list[int] = []
+
+    def step() -> None:
+        steps.append(0)
+        for _ in range(2 if len(steps) == 3 else 1):
+            x.item()
+
+    measurement = audited(device, step)
+
+    assert measurement.exact["syncs"] == 2
+    assert seen(measurement) == [(ITEM, 2, None)]
+    assert measurement.remarks == (
+        "syncs differs from step to step: 1, 2, 1; the largest counts",
+    )
+
+
+def test_what_may_wait_is_found_and_never_counted(device: PretendDevice) -> None:
+    x = torch.ones(256)
+
+    measurement = audited(device, lambda: x.to("cuda", non_blocking=True) + 1)
+
+    maybe, transfer = measurement.findings
+    assert (maybe.kind, maybe.metrics) == (FindingKind.MAYBE, ())
+    assert (transfer.kind, transfer.moved_bytes) == (FindingKind.TRANSFER, 1024)
+    assert transfer.metrics == ("h2d_bytes", "pageable_copies")
+    assert measurement.exact["syncs"] == 0
+
+
+def test_a_block_allows_up_to_its_number_each_time_it_is_entered(
+    device: PretendDevice,
+) -> None:
+    x = torch.ones(1, device="cuda")
+
+    def step() -> None:
+        for _ in range(2):
+            with allow_sync(2, reason="logging"):
+                for _ in range(3):
+                    x.item()
+
+    measurement = audited(device, step)
+
+    assert measurement.exact["syncs"] == 2
+    assert sorted(seen(measurement), key=str) == [
+        (ITEM, 2, None),
+        (ITEM, 4, "logging"),
+    ]
+
+
+def test_a_wait_is_allowed_once_where_blocks_are_nested(device: PretendDevice) -> None:
+    x = torch.ones(1, device="cuda")
+
+    def read() -> None:
+        x.item()
+
+    def step() -> None:
+        with allow_sync(1, reason="outer"):
+            with allow_sync(1, reason="inner"):
+                read()
+                read()
+            read()
+
+    measurement = audited(device, step)
+
+    assert measurement.exact["syncs"] == 1
+    assert sorted(seen(measurement), key=str) == [
+        (ITEM, 1, "inner"),
+        (ITEM, 1, "outer"),
+        (ITEM, 1, None),
+    ]
+
+
+def test_a_comment_allows_the_syncs_of_its_line(device: PretendDevice) -> None:
+    x = torch.ones(1, device="cuda")
+
+    def step() -> None:
+        x.item()  # gpuperf: allow-sync it is logged
+
+    measurement = audited(device, step)
+
+    assert measurement.exact["syncs"] == 0
+    assert seen(measurement) == [(ITEM, 1, "it is logged")]
+
+
+def test_a_step_on_the_host_alone_is_not_judged(device: PretendDevice) -> None:
+    measurement = audited(device, lambda: torch.ones(3) + 1)
+
+    assert measurement.exact == {}
+    assert set(measurement.unmeasured.values()) == {"the step never touched the GPU"}
+
+
+def test_a_time_cap_that_leaves_no_step_is_said(device: PretendDevice) -> None:
+    x = torch.ones(3, device="cuda")
+
+    measurement = audited(device, lambda: x + 1, seconds=1e-9)
+
+    assert measurement.exact == {}
+    assert measurement.missed["syncs"] == (
+        "the time cap was reached before this phase; raise --gpuperf-seconds"
+    )
+
+
+def test_a_script_of_the_project_leaves_its_step_unjudged(
+    device: PretendDevice,
+) -> None:
+    x = torch.ones(3, device="cuda")
+    scripted = torch.jit.script(torch.nn.ReLU())
+
+    measurement = audited(device, lambda: scripted(x))
+
+    (reason,) = set(measurement.unmeasured.values())
+    assert measurement.exact == {}
+    assert reason.startswith(
+        "only a GPU can judge torch.jit.script (test_pretend_audit.py:"
+    )
+    assert reason.endswith("): scripted code runs as plain Python here")
+
+
+def test_the_result_of_the_last_step_is_returned(device: PretendDevice) -> None:
+    x = torch.ones(3, device="cuda")
+    steps: list[int] = []
+
+    def step() -> int:
+        steps.append(0)
+        x.add_(1)
+        return len(steps)
+
+    measured = audit(device, Subject(step=step), test="t", seconds=60)
+
+    assert measured.result == len(steps) == 4
+
+
+def test_left_the_device_leaves_nothing_behind() -> None:
+    device = PretendDevice(".")
+    device.enter()
+    inside = torch.cuda.is_available()
+
+    device.leave()
+
+    assert (inside, torch.cuda.is_available()) == (True, False)

@@ -1,0 +1,111 @@
+"""Causes as lines: their place, their reason, what they carry, what may wait."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pytest_gpuperf.model.finding import Finding
+from pytest_gpuperf.model.finding import FindingKind
+from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.model.finding import Phase
+from pytest_gpuperf.model.verdict import TestVerdict
+from pytest_gpuperf.report.findings import allowed_lines
+from pytest_gpuperf.report.findings import finding_lines
+from pytest_gpuperf.report.findings import maybe_remark
+
+
+LINE = Location(file="train.py", line=12, function="step")
+ITEM = Finding(
+    kind=FindingKind.SYNC,
+    op="aten::item",
+    api=None,
+    per_step=1,
+    blocked_ms=0.0,
+    location=LINE,
+    reason="one element is read by the host",
+    phase=Phase.FORWARD,
+)
+MAYBE = replace(
+    ITEM, kind=FindingKind.MAYBE, metrics=(), reason="it is staged and may block"
+)
+FEED = replace(
+    ITEM,
+    kind=FindingKind.TRANSFER,
+    op="aten::copy_",
+    metrics=("h2d_bytes", "pageable_copies"),
+    reason="from pageable memory to the device",
+    moved_bytes=8192,
+)
+
+
+def test_a_sync_has_its_reason_below_it_and_what_may_wait_stands_apart() -> None:
+    assert finding_lines([MAYBE, FEED, ITEM], {"syncs"}, room=9) == (
+        "  at       train.py:12 in step: aten::item, 1 a step",
+        "           one element is read by the host",
+        "  maybe    train.py:12 in step: aten::item, 1 a step",
+        "           it is staged and may block",
+    )
+
+
+def test_a_copy_is_named_for_the_bytes_it_carries() -> None:
+    assert finding_lines([ITEM, MAYBE, FEED], {"h2d_bytes"}, room=9) == (
+        "  at       train.py:12 in step: aten::copy_, 1 a step, 8.000 KiB",
+        "           from pageable memory to the device",
+    )
+
+
+def test_syncs_explain_what_nothing_else_does_but_allowed_ones_do_not() -> None:
+    allowed = replace(ITEM, metrics=(), allowed="logging")
+
+    assert finding_lines([allowed, FEED], {"step_ms"}, room=9) == ()
+    assert finding_lines([allowed, FEED, ITEM], {"step_ms"}, room=9) == (
+        "  at       train.py:12 in step: aten::item, 1 a step",
+        "           one element is read by the host",
+    )
+
+
+def test_a_backward_names_its_forward_and_an_installed_file_its_package() -> None:
+    inner = Location(
+        file="/v/lib/python3.11/site-packages/timm/loss.py", line=3, function="forward"
+    )
+    forward = Location(file="model.py", line=7, function="forward")
+    finding = replace(ITEM, phase=Phase.BACKWARD, forward=forward, innermost=inner)
+
+    assert finding_lines([finding], {"syncs"}, room=9) == (
+        "  at       train.py:12 in step: aten::item, backward of model.py:7, 1 a step",
+        "           inside timm/loss.py:3 in forward",
+        "           one element is read by the host",
+    )
+
+
+def test_where_there_is_no_room_the_others_are_counted() -> None:
+    others = [replace(ITEM, per_step=n) for n in (1, 2, 3)]
+
+    assert finding_lines(others, {"syncs"}, room=3) == (
+        "  at       train.py:12 in step: aten::item, 3 a step",
+        "           one element is read by the host",
+        "           and 2 more",
+    )
+
+
+def test_what_may_wait_is_one_remark() -> None:
+    elsewhere = replace(MAYBE, location=replace(LINE, line=20), per_step=2)
+
+    assert maybe_remark([ITEM, MAYBE, elsewhere]) == (
+        "maybe 3 more syncs at train.py:12, train.py:20"
+    )
+    assert maybe_remark([ITEM, replace(MAYBE, location=None)]) == (
+        "maybe 1 more sync at unknown line"
+    )
+    assert maybe_remark([ITEM, FEED]) == ""
+
+
+def test_what_is_allowed_is_listed_with_its_reason() -> None:
+    allowed = replace(ITEM, metrics=(), allowed="the loss is logged")
+    verdict = TestVerdict(test="t.py::t", verdicts=(), findings=(ITEM, allowed))
+
+    (line,) = allowed_lines([verdict])
+    assert line == (
+        "allowed in t.py::t: train.py:12 in step: aten::item, 1 a step: "
+        "the loss is logged"
+    )
