@@ -80,6 +80,7 @@ class Assessment:
     drifted_tests: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     explained: bool = False
+    note: str = ""
 
     @property
     def moved_with_the_environment(self) -> tuple[TestVerdict, ...]:
@@ -170,6 +171,7 @@ class Assessor:
             acuity=self._outlook.acuity(cases.values(), refreshed.taken),
             options=repeated_options(self._settings),
             explained=self._settings.explain,
+            note=self._settings.note_on(self._environment.hardware.kind),
         )
 
     def _settle(

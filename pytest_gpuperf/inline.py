@@ -52,7 +52,8 @@ _pretending: Final[pytest.StashKey[PretendDevice]] = pytest.StashKey()
 
 def pretend_if_asked(config: pytest.Config) -> None:
     """Have a pretend GPU from here to the end of the session, if it is the device."""
-    if early_value(config, "gpuperf_device") == DeviceKind.PRETEND.value:
+    named = early_value(config, "gpuperf_device") or default_kind().value
+    if named == DeviceKind.PRETEND.value:
         device = PretendDevice(str(config.rootpath))
         device.enter()
         config.add_cleanup(device.leave)
@@ -135,6 +136,7 @@ class InlineSession:
             reports=self._reports,
             verdicts=tuple(self._verdicts),
             explained=self._settings.explain,
+            note=self._settings.note_on(self._hardware.kind),
         )
         if self._reports:
             write_summary(terminalreporter, assessment, lost=[])

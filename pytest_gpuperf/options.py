@@ -42,7 +42,7 @@ OPTIONS: Final = (
     ),
     Option(
         name="gpuperf_device",
-        help="device to measure on: cuda, pretend or cpu (default: cuda)",
+        help="device to measure on: cuda, pretend or cpu (default: cuda, or pretend where there is none)",
         metavar="KIND",
     ),
     Option(
@@ -147,6 +147,12 @@ def early_value(config: pytest.Config, name: str) -> object:
     """Value of an option or its ini key before conftest files are loaded."""
     given = getattr(config.known_args_namespace, name, None)
     return config.getini(name) if given is None else given
+
+
+def will_measure_inline(config: pytest.Config) -> bool:
+    """Whether this process measures, asked before conftest files are loaded."""
+    asked = (early_value(config, name) for name in ("gpuperf", "gpuperf_inline"))
+    return all(asked) and not getattr(config.known_args_namespace, "collectonly", False)
 
 
 def settings_from(config: pytest.Config, environ: Mapping[str, str]) -> Settings:

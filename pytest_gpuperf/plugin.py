@@ -27,10 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Pretend before a conftest file looks for a GPU."""
-    asked = (
-        options.early_value(early_config, n) for n in ("gpuperf", "gpuperf_inline")
-    )
-    if all(asked):
+    if options.will_measure_inline(early_config):
         from .inline import pretend_if_asked
 
         pretend_if_asked(early_config)

@@ -53,3 +53,9 @@ class Settings:
     tolerance: Tolerance = field(default_factory=Tolerance)
     precision: float | None = None
     script: str | None = None
+
+    def note_on(self, kind: DeviceKind) -> str:
+        """Say what a run on the device that nobody named does not judge."""
+        if self.device is None and kind is DeviceKind.PRETEND:
+            return "no CUDA device here: times and memory are not judged"
+        return ""

@@ -42,6 +42,7 @@ def write_summary(reporter: Any, assessment: Assessment, lost: Sequence[str]) ->
         unreported=lost,
         unjudged=_endings_without_verdict(assessment),
         refused=len(assessment.drifted_tests),
+        note=assessment.note,
     )
     if reporter.config.get_verbosity() >= 0:
         reporter.write_sep("=", "gpuperf")

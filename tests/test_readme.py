@@ -113,7 +113,7 @@ class Reader:
             assert exists(program, arguments), command.line
             assert command.output == ""
             return
-        here = [re.sub(r"(device)=cpu$", r"\1=scripted", a) for a in arguments]
+        here = [re.sub(r"(device)=(?:cpu|cuda)$", r"\1=scripted", a) for a in arguments]
         status, output = self._started(program, *here)
         assert status == int(command.fails), output
         if command.output:

@@ -188,21 +188,24 @@ def _metrics(verdict: TestVerdict, outcome: Outcome) -> list[str]:
     return [v.metric for v in verdict.verdicts if v.outcome is outcome]
 
 
-def counts_line(
+def counts_line(  # noqa: PLR0913  one line counts all there is to count
     verdicts: Sequence[TestVerdict],
     hardware: Hardware,
     unreported: Sequence[str] = (),
     unjudged: Sequence[str] = (),
     refused: int = 0,
+    *,
+    note: str = "",
 ) -> Line:
     """Count every outcome that occurred, and the tests which have none.
 
     *unjudged* says how tests ended that gave nothing to judge, *unreported* names
     those that pytest never reported, *refused* counts those that were not refreshed.
+    The *note* is on the device.
     """
     tests = Counter(verdict.outcome for verdict in verdicts)
     parts = (
-        f"{', '.join(_test_counts(tests)) or 'no verdict'} on {hardware.key}",
+        f"{', '.join(_test_counts(tests)) or 'no verdict'} on {hardware.key}{f' ({note})' if note else ''}",
         *_unjudged_counts(Counter(unjudged)),
         *_metric_counts(verdicts),
         *([f"{refused} NOT REFRESHED"] if refused else []),

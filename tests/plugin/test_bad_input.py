@@ -673,19 +673,6 @@ def without_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
 
-def test_a_machine_without_cuda_asks_for_the_device(
-    project: ScriptedProject, without_cuda: None
-) -> None:
-    project.file(STEP)
-
-    message = usage_error(project.pytester.runpytest_inprocess("--gpuperf"))
-
-    assert re.sub(r"torch \S+", "torch X", message) == (
-        "--gpuperf: torch X sees no CUDA device here; name the device to measure on, "
-        "such as --gpuperf-device=cpu"
-    )
-
-
 def test_a_gpu_runner_that_lost_its_gpu_is_red(
     project: ScriptedProject, without_cuda: None
 ) -> None:

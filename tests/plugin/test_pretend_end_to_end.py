@@ -238,11 +238,32 @@ def test_what_only_a_gpu_can_judge_is_named_and_the_run_goes_on(
     )
 
 
+@pytest.mark.parametrize("inline", [(), ("--gpuperf-inline",)])
+def test_a_machine_without_cuda_pretends_and_says_so(
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch, inline: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    project.file(
+        TRAINING + "@gpuperf.budget(syncs=0)\n"
+        "def test_step(gpuperf):\n"
+        "    gpuperf(step_of(lambda loss: None, feed=on_device))\n"
+    )
+
+    result = project.pytester.runpytest_subprocess("--gpuperf", *inline)
+
+    result.assert_outcomes(passed=1)
+    assert (
+        "gpuperf: 1 pass on pretend-cuda (no CUDA device here: times and memory are "
+        "not judged); 3 metrics not gated"
+    ) in result.outlines
+
+
 def test_inline_the_session_pretends_before_a_conftest_is_imported_and_ends_it(
     project: ScriptedProject,
 ) -> None:
     project.pytester.makeconftest(
-        "import torch\nHAS_GPU = torch.cuda.is_available()\n"
+        "import atexit\nimport torch\nHAS_GPU = torch.cuda.is_available()\n"
+        "atexit.register(lambda: print('at exit:', torch.cuda.is_available()))\n"
         "def pytest_report_header(): return f'gpu in the conftest: {HAS_GPU}'\n"
     )
     project.file(
@@ -252,11 +273,10 @@ def test_inline_the_session_pretends_before_a_conftest_is_imported_and_ends_it(
         "    gpuperf(step_of(lambda loss: loss.item(), feed=on_device))\n"
         "    assert gpuperf.measurement.exact['syncs'] == 1\n"
     )
-    import torch
 
-    result = project.pytester.runpytest_inprocess(*ON, "--gpuperf-inline")
+    result = project.pytester.runpytest_subprocess(*ON, "--gpuperf-inline")
 
     result.assert_outcomes(failed=1)
     assert "gpu in the conftest: True" in result.outlines
     assert "OVER BUDGET syncs: 1 a step, budget 0" in result.outlines
-    assert not torch.cuda.is_available()
+    assert result.outlines[-1] == "at exit: False"
