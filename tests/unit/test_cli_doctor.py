@@ -140,6 +140,8 @@ software   torch 2.13.0
 unmeasured live_peak_bytes: the scripted device has no storages
 unmeasured peak_reserved_bytes: the scripted device reserves nothing
 unmeasured alloc_retries: the scripted device has no allocator
+unmeasured pageable_copies, blocking_copies, h2d_bytes, d2h_bytes, device_syncs,
+           ops: the scripted device copies nothing
 baselines  none in baselines/scripted-a-b.json, record with: pytest --gpuperf
            --gpuperf-device=scripted --gpuperf-update=missing
 measured   step_ms, process_ms, latency_ms, peak_allocated_bytes, syncs
@@ -160,7 +162,7 @@ def test_a_machine_that_sees_badly_and_its_baselines(
     code = main(["doctor", "--device=scripted"])
 
     assert code == 0
-    assert capsys.readouterr().out.splitlines()[5:] == [
+    assert capsys.readouterr().out.splitlines()[7:] == [
         "baselines  baselines/scripted-a-b.json: 3 tests",
         "           2 have fewer than 5 runs, and can blame nobody:",
         "           test_b, test_c",
@@ -280,17 +282,17 @@ def test_a_server_that_cannot_start_is_a_code_of_1(
     )
 
 
-def test_without_a_device_it_says_what_to_do_in_the_plugin_s_words(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.usefixtures("server")
+def test_where_only_a_pretend_device_is_left_it_asks_for_a_real_one(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    why = (
-        "--gpuperf: torch 2.13.0 sees no CUDA device here; name the device to measure "
-        "on, such as --gpuperf-device=cpu"
-    )
-    serve(monkeypatch, Server({"examine": [{"error": why}]}))
+    code = main(["doctor", "--device=pretend"])
 
-    assert main(["doctor"]) == 4
-    assert capsys.readouterr().err == f"gpuperf: {why}\n"
+    assert code == 4
+    assert capsys.readouterr().err == (
+        "gpuperf: the pretend device, which stands in where there is no CUDA device, has "
+        "no clock and so no noise; name a device with one, such as --device=cpu\n"
+    )
 
 
 def test_the_name_of_the_plugin_s_option_is_understood_too(
