@@ -135,7 +135,9 @@ def _raw_run(run: RunSummary) -> dict[str, Any]:
         name: {part: rounded(value) for part, value in encode(distribution).items()}
         for name, distribution in run.times.items()
     }
-    return {"times": times, "exact": dict(run.exact)}
+    board = {name: value for name, value in encode(run.board).items() if value}
+    raw = {"times": times, "exact": dict(run.exact)}
+    return {**raw, "board": board} if board else raw
 
 
 def _layout(value: object, depth: int = 0) -> str:

@@ -6,6 +6,7 @@ Each error names the place, what stands there and what belongs there.
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Collection
 from math import isfinite
 from typing import Any
 from typing import NoReturn
@@ -16,6 +17,7 @@ from ..model.baseline import Entry
 from ..model.baseline import RunSummary
 from ..model.environment import DeviceKind
 from ..model.environment import Hardware
+from ..model.measurement import Board
 from ..model.measurement import Distribution
 from ..model.metric import METRICS
 from ..model.metric import Kind
@@ -82,11 +84,28 @@ def _is_time(name: str) -> bool:
 
 
 def _run(raw: Any, where: str) -> RunSummary:
-    parts = _fields(raw, where, {"times", "exact"})
+    parts = _fields(raw, where, {"times", "exact"}, optional={"board"})
     return RunSummary(
         times=_map(parts["times"], f"{where}.times", _distribution),
         exact=_map(parts["exact"], f"{where}.exact", _count),
+        board=_board(parts.get("board", {}), f"{where}.board"),
     )
+
+
+def _board(raw: Any, where: str) -> Board:
+    parts = _fields(raw, where, set(), optional={"gpu", "sm_mhz"})
+    return Board(
+        gpu=_text(parts["gpu"], f"{where}.gpu") if "gpu" in parts else None,
+        sm_mhz=_clock(parts["sm_mhz"], f"{where}.sm_mhz")
+        if "sm_mhz" in parts
+        else None,
+    )
+
+
+def _clock(raw: Any, where: str) -> int:
+    if type(raw) is not int or raw <= 0:
+        _refuse(where, "a whole number above 0", raw)
+    return raw
 
 
 def _distribution(raw: Any, where: str) -> Distribution:
@@ -138,13 +157,15 @@ def _map(raw: Any, where: str, reader: Reader[V]) -> dict[str, V]:
     return {key: reader(item, f"{where}.{key}") for key, item in raw.items()}
 
 
-def _fields(raw: Any, where: str, names: set[str]) -> dict[str, Any]:
+def _fields(
+    raw: Any, where: str, names: set[str], optional: Collection[str] = ()
+) -> dict[str, Any]:
     if not isinstance(raw, dict):
         _refuse(where, "an object", raw)
     for name in sorted(names - set(raw)):
         msg = f'{where} has no field "{name}"'
         raise ShapeError(msg)
-    for name in sorted(set(raw) - names):
+    for name in sorted(set(raw) - names - set(optional)):
         msg = f'{where} has an unknown field "{name}"'
         raise ShapeError(msg)
     return dict(raw)

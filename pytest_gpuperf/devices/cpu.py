@@ -115,6 +115,10 @@ class CpuDevice:
         """Return ``None``: cores have clocks of their own, and change them at once."""
         return None
 
+    def fingerprint(self) -> str | None:
+        """Return ``None``: processors of a model are alike, and tell no names."""
+        return None
+
     def sentinels(self) -> AbstractContextManager[Mapping[str, Kernel]]:
         """Lend fixed kernels on the host."""
         import torch

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 from typing import Final
 
@@ -56,6 +57,9 @@ PEAKS: Final[Mapping[str, str]] = {
     PEAK_RESERVED.name: "reserved_bytes.all.peak",
 }
 """Keys of ``torch.cuda.memory_stats`` by metric."""
+
+FINGERPRINT: Final = 12
+"""Hexadecimal digits that tell GPUs apart."""
 
 NO_CACHING: Final = "PYTORCH_NO_CUDA_MEMORY_CACHING"
 
@@ -167,6 +171,10 @@ class CudaDevice:
         nvml = self._nvml()
         return None if nvml is None else nvml.sm_mhz()
 
+    def fingerprint(self) -> str | None:
+        """Hash the UUID: baselines are public, and need not name a machine's parts."""
+        return sha256(self._uuid().encode()).hexdigest()[:FINGERPRINT]
+
     def sentinels(self) -> AbstractContextManager[Mapping[str, Kernel]]:
         return torch_sentinels(self.torch, self.torch_device, ON_CUDA)
 
@@ -200,8 +208,11 @@ class CudaDevice:
         return trace
 
     def _nvml(self) -> Nvml | None:
+        return self.nvml_of(self._uuid())
+
+    def _uuid(self) -> str:
         index = self.torch.cuda.current_device()
-        return self.nvml_of(str(self.torch.cuda.get_device_properties(index).uuid))
+        return str(self.torch.cuda.get_device_properties(index).uuid)
 
     def _name(self) -> str:
         """Name of the GPU, with its MIG profile where only NVML says it."""

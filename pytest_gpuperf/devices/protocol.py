@@ -95,6 +95,9 @@ class Device(Protocol):
     def clock_mhz(self) -> int | None:
         """Read the processor's clock right now; ``None`` where it cannot be seen."""
 
+    def fingerprint(self) -> str | None:
+        """Tell this processor from others of its model; ``None`` where nothing does."""
+
     def sentinels(self) -> AbstractContextManager[Mapping[str, Kernel]]:
         """Lend fixed kernels by metric name, which show how fast the machine is."""
 

@@ -36,8 +36,8 @@ class ScriptedDevice:
     ``step_ms``, ``sentinel_ms`` (of each; none by default), ``first_ms`` (the first
     step's), ``growth`` (factor a step, for one
     that never becomes steady), ``mem_mb``, ``syncs``, ``disturbance``, ``waiting``
-    (share of the time without a core), ``clock_mhz``. ``hardware`` and ``software`` stand beside
-    the tests.
+    (share of the time without a core), ``clock_mhz``, ``gpu`` (the fingerprint).
+    ``hardware`` and ``software`` stand beside the tests.
     """
 
     kind = DeviceKind.SCRIPTED
@@ -130,6 +130,10 @@ class ScriptedDevice:
     def clock_mhz(self) -> int | None:
         mhz: int | None = self._value("clock_mhz", None)
         return mhz
+
+    def fingerprint(self) -> str | None:
+        gpu: str | None = self._value("gpu", None)
+        return gpu
 
     @contextmanager
     def sentinels(self) -> Iterator[Mapping[str, Kernel]]:

@@ -29,6 +29,7 @@ from .budget import judge_exact_budget
 from .climate import Climate
 from .climate import Sentinels
 from .exact import judge_exact
+from .guards import guarded
 from .reading import impossible
 from .reading import readings
 from .reading import stored_values
@@ -205,7 +206,7 @@ def _judge_baseline(case: _Case, metric: Metric, stored: Sequence[float]) -> Ver
         return judge_exact(metric, case.runs, stored, tolerance=tolerance, torch=torch)
     return judge_stored(
         metric,
-        case.runs,
+        guarded(case.runs, case.entry_runs),
         case.entry_runs,
         tolerance=tolerance,
         detect=noticed(metric, case.tolerance),

@@ -9,6 +9,7 @@ from typing import Final
 
 from .environment import DeviceKind
 from .environment import Hardware
+from .measurement import Board
 from .measurement import Distribution
 from .measurement import Measurement
 
@@ -37,10 +38,13 @@ class RunSummary:
 
     times: Mapping[str, Distribution] = field(default_factory=dict)
     exact: Mapping[str, int] = field(default_factory=dict)
+    board: Board = field(default_factory=Board)
 
     @classmethod
     def of(cls, measurement: Measurement) -> RunSummary:
-        return cls(times=measurement.times, exact=measurement.exact)
+        return cls(
+            times=measurement.times, exact=measurement.exact, board=measurement.board
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

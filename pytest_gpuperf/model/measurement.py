@@ -56,6 +56,18 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Board:
+    """The very GPU that a run was measured on, as far as it can be seen.
+
+    ``gpu`` is a fingerprint that no two GPUs of a model share, ``sm_mhz`` the clock
+    right after the timed rounds.
+    """
+
+    gpu: str | None = None
+    sm_mhz: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """Everything one run measured about one call of ``gpuperf(step)``.
 
@@ -74,4 +86,5 @@ class Measurement:
     missed: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     dirty: tuple[str, ...] = ()
+    board: Board = field(default_factory=Board)
     remarks: tuple[str, ...] = ()

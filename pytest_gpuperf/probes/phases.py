@@ -11,6 +11,7 @@ from typing import Final
 from ..devices.blind_trace import saw_device_work
 from ..devices.protocol import Device
 from ..model.environment import DeviceKind
+from ..model.measurement import Board
 from ..model.measurement import Distribution
 from ..model.measurement import Measurement
 from ..model.metric import ENQUEUE_MS
@@ -93,6 +94,7 @@ def _phases(
         times=_times(timing),
         unmeasured=device.unmeasurable,
         dirty=tuple(_dirt(timing, warmth.unsteady)),
+        board=Board(gpu=device.fingerprint(), sm_mhz=device.clock_mhz()),
     )
     if not deadline.leaves(warmth.step_ms * PROFILED_STEPS):
         return cut_short(measurement)

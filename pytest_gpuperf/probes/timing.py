@@ -6,15 +6,20 @@ PYTEST_DONT_REWRITE
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 from math import ceil
+from math import sqrt
+from statistics import fmean
+from statistics import variance
 from typing import Final
 
 from ..devices.garbage import no_garbage_collection
 from ..devices.protocol import Device
 from .deadline import Deadline
 from .subject import Subject
+from .warmup import QUIET_RATIO
 
 
 ROUNDS: Final = 20
@@ -27,7 +32,10 @@ MOST_REPEATS: Final = 3
 """Disturbed rounds that are repeated before the run is called dirty."""
 
 MOST_REDONE: Final = 2
-"""Times the phase is done again because a compile or an allocation happened in it."""
+"""Times the phase is done: again where a compile, an allocation or a drift was in it."""
+
+LEAST_HALF: Final = 4
+"""Rounds in half a run below which nothing can be told from noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +64,34 @@ def time_rounds(
     for _ in range(MOST_REDONE):
         before = device.settling()
         timing = _time_phase(device, subject, step_ms, deadline)
-        if device.settling() == before or not deadline.leaves(step_ms):
-            return timing
-    moved = "compile or allocator counters moved while the step was timed"
-    return Timing(rounds=timing.rounds, dirty=(*timing.dirty, moved))
+        moved = tuple(_moved(timing, counters=device.settling() != before))
+        if not moved or not deadline.leaves(step_ms):
+            break
+    return Timing(rounds=timing.rounds, dirty=(*timing.dirty, *moved))
+
+
+def _moved(timing: Timing, *, counters: bool) -> Iterator[str]:
+    if counters:
+        yield "compile or allocator counters moved while the step was timed"
+    drift = drift_of([r.step_ms for r in timing.rounds])
+    if drift:
+        yield f"the step drifted by {drift:+.1%} while it was timed"
+
+
+def drift_of(times_ms: Sequence[float]) -> float:
+    """Return by which share the second half of *times_ms* differs from the first.
+
+    0 where noise alone explains it, up to three standard errors; where it is no more
+    than a warm-up would take for steady; and for fewer than eight times.
+    """
+    half = len(times_ms) // 2
+    first, second = times_ms[:half], times_ms[half:]
+    if half < LEAST_HALF or fmean(first) <= 0:
+        return 0.0
+    error = sqrt(variance(first) / len(first) + variance(second) / len(second))
+    drift = fmean(second) - fmean(first)
+    noise = max(3 * error, QUIET_RATIO * fmean(first))
+    return drift / fmean(first) if abs(drift) > noise else 0.0
 
 
 def _time_phase(

@@ -374,3 +374,22 @@ def test_every_verdict_is_explained_where_that_is_asked_for(
         "    peak_allocated_bytes PASS: 100 MiB against 100 MiB stored",
         "    syncs PASS: 0 against 0 stored",
     ]
+
+
+def test_a_slowdown_on_another_gpu_than_the_baselines_is_undecided_and_says_so(
+    project: ScriptedProject,
+) -> None:
+    project.file("def test_step(gpuperf): gpuperf(int)\n")
+    project.script({"*": {"gpu": "aa", "clock_mhz": 1980}})
+    project.refresh()
+    project.script({"*": {"step_ms": 11.0, "gpu": "bb", "clock_mhz": 1410}})
+
+    result = project.run("--gpuperf-strict")
+
+    result.assert_outcomes(failed=1)
+    said = " ".join(" ".join(result.outlines).split())
+    assert (
+        "measured on another GPU of this model than the baseline, and two of them differ "
+        "by several percent, the SM clock was 1410 MHz, 1980 MHz with the baseline"
+    ) in said
+    assert "INCONCLUSIVE step_ms: 10.00 ms -> 11.00 ms" in said

@@ -22,6 +22,7 @@ from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.measurement import Board
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.metric import Kind
@@ -99,6 +100,43 @@ def test_the_document_is_indented_and_sorted_with_a_line_a_run() -> None:
     assert dumps(TWO_RUNS) == TEXT
 
 
+def test_the_board_of_a_run_is_written_where_it_is_known() -> None:
+    runs = [
+        RunSummary(board=b) for b in (Board(gpu="1f", sm_mhz=1410), Board(gpu="2e"))
+    ]
+    known = Baselines(hardware=H200, entries={"t": Entry(runs=tuple(runs))})
+
+    text = dumps(known)
+
+    assert '{"board": {"gpu": "1f", "sm_mhz": 1410}, "exact": {}, "times": {}}' in text
+    assert '{"board": {"gpu": "2e"}, "exact": {}, "times": {}}' in text
+    assert loads(text, "x.json") == known
+    jsonschema.validate(json.loads(text), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("board", "message"),
+    [
+        ({"sm_mhz": 0}, "board.sm_mhz: expected a whole number above 0, found 0"),
+        ({"gpu": 7}, "board.gpu: expected a text, found 7"),
+        ({"fan": 1}, 'board has an unknown field "fan"'),
+    ],
+)
+def test_a_board_that_cannot_be_is_refused(
+    board: dict[str, object], message: str
+) -> None:
+    entry = Entry(runs=(RunSummary(),))
+    raw = json.loads(dumps(Baselines(hardware=H200, entries={"t": entry})))
+    raw["tests"]["t"]["runs"][0]["board"] = board
+
+    with pytest.raises(BaselineError) as caught:
+        loads(json.dumps(raw), "x.json")
+
+    assert str(caught.value) == f"x.json: tests.t.runs[0].{message}; {WAY_OUT}"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(raw, SCHEMA)
+
+
 def test_no_test_makes_a_document_too() -> None:
     text = dumps(Baselines(hardware=H200))
 
@@ -121,6 +159,11 @@ runs = st.builds(
     RunSummary,
     times=st.dictionaries(names, distributions, max_size=2),
     exact=st.dictionaries(names, counts, max_size=2),
+    board=st.builds(
+        Board,
+        gpu=st.none() | names,
+        sm_mhz=st.none() | st.integers(min_value=1, max_value=10_000),
+    ),
 )
 entries = st.builds(
     Entry,
@@ -155,6 +198,7 @@ def as_stored(value: Baselines) -> Baselines:
                             for name, times in run.times.items()
                         },
                         exact=run.exact,
+                        board=run.board,
                     )
                     for run in entry.runs
                 ),

@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Callable
 from collections.abc import Sequence
+from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any
 
@@ -461,6 +462,19 @@ def test_a_negative_span_is_no_span() -> None:
 def test_the_clock_is_that_of_the_multiprocessors_where_nvml_sees_it() -> None:
     assert device(nvml=FakeNvml()).clock_mhz() == 1410
     assert device().clock_mhz() is None
+
+
+def test_a_gpu_is_told_from_others_without_its_uuid() -> None:
+    cuda = FakeCuda()
+    watched = CudaDevice(torch=fake_torch(cuda), nvml_of=lambda _: None)
+
+    first = watched.fingerprint()
+    again = watched.fingerprint()
+    cuda.device = 1
+    second = watched.fingerprint()
+
+    assert first == again == sha256(b"uuid-of-0").hexdigest()[:12]
+    assert second == sha256(b"uuid-of-1").hexdigest()[:12]
 
 
 def test_the_step_runs_as_it_is() -> None:

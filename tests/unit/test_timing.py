@@ -13,6 +13,7 @@ from pytest_gpuperf.probes.subject import Subject
 from pytest_gpuperf.probes.timing import LEAST_ROUNDS
 from pytest_gpuperf.probes.timing import MOST_REPEATS
 from pytest_gpuperf.probes.timing import ROUNDS
+from pytest_gpuperf.probes.timing import drift_of
 from pytest_gpuperf.probes.timing import time_round
 from pytest_gpuperf.probes.timing import time_rounds
 
@@ -122,6 +123,42 @@ def test_counters_that_never_stand_still_make_the_run_dirty() -> None:
     assert timing.dirty == (
         "compile or allocator counters moved while the step was timed",
     )
+
+
+def test_a_step_that_drifts_while_it_is_timed_makes_the_run_dirty() -> None:
+    device = Clockwork(lambda number: 10.0 * 1.01**number)
+
+    timing = time_rounds(device, subject(device), 10.0, deadline(device))
+
+    assert device.steps == 2 * ROUNDS
+    assert timing.dirty == ("the step drifted by +10.5% while it was timed",)
+
+
+def test_a_step_that_has_warmed_up_by_the_second_time_is_clean() -> None:
+    device = Clockwork(lambda number: 10.0 if number > ROUNDS else 12.0 - 0.1 * number)
+
+    timing = time_rounds(device, subject(device), 10.0, deadline(device))
+
+    assert [r.step_ms for r in timing.rounds] == [10.0] * ROUNDS
+    assert timing.dirty == ()
+
+
+@pytest.mark.parametrize(
+    ("times_ms", "drift"),
+    [
+        ([10.0] * 10 + [10.2] * 10, 0.02),
+        ([10.0] * 10 + [9.0] * 10, -0.1),
+        ([10.0] * 10 + [10.09] * 10, 0.0),
+        ([8.0, 12.0] * 5 + [8.6, 12.6] * 5, 0.0),
+        ([10.0] * 3 + [11.0] * 3, 0.0),
+        ([10.0] * 4 + [11.0] * 4, 0.1),
+        ([], 0.0),
+    ],
+)
+def test_a_drift_is_more_than_noise_and_more_than_a_warm_up_takes_for_steady(
+    times_ms: list[float], drift: float
+) -> None:
+    assert drift_of(times_ms) == pytest.approx(drift)
 
 
 def test_the_time_cap_leaves_what_was_measured_and_says_so() -> None:

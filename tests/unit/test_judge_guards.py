@@ -1,0 +1,73 @@
+"""A run on another GPU, or at another clock, must not blame code."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_gpuperf.judge.guards import guarded
+from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Environment
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.measurement import Board
+from pytest_gpuperf.model.measurement import Measurement
+
+
+ELSEWHERE = (
+    "measured on another GPU of this model than the baseline, and two of them differ by "
+    "several percent"
+)
+STORED = [
+    RunSummary(board=Board(gpu="aa", sm_mhz=1980)),
+    RunSummary(board=Board(gpu="bb", sm_mhz=2000)),
+    RunSummary(board=Board(gpu="aa", sm_mhz=1000)),
+]
+
+
+def run(board: Board, *dirty: str) -> Measurement:
+    hardware = Hardware(kind=DeviceKind.CUDA, name="x")
+    return Measurement(
+        test="t", environment=Environment(hardware=hardware), board=board, dirty=dirty
+    )
+
+
+@pytest.mark.parametrize(
+    ("board", "dirty"),
+    [
+        (Board(gpu="aa", sm_mhz=1980), ()),
+        (Board(gpu="bb", sm_mhz=2009), ()),
+        (Board(gpu="bb", sm_mhz=1951), ()),
+        (Board(), ()),
+        (
+            Board(gpu="aa", sm_mhz=2010),
+            ("the SM clock was 2010 MHz, 1980 MHz with the baseline",),
+        ),
+        (
+            Board(gpu="aa", sm_mhz=1950),
+            ("the SM clock was 1950 MHz, 1980 MHz with the baseline",),
+        ),
+        (Board(gpu="cc"), (ELSEWHERE,)),
+        (
+            Board(gpu="cc", sm_mhz=1410),
+            (ELSEWHERE, "the SM clock was 1410 MHz, 1980 MHz with the baseline"),
+        ),
+    ],
+)
+def test_a_run_is_dirty_where_its_board_is_not_the_stored_ones(
+    board: Board, dirty: tuple[str, ...]
+) -> None:
+    (found,) = guarded([run(board)], STORED)
+
+    assert found == run(board, *dirty)
+
+
+def test_what_disturbed_a_run_itself_comes_first() -> None:
+    (found,) = guarded([run(Board(gpu="cc"), "hot")], STORED)
+
+    assert found.dirty == ("hot", ELSEWHERE)
+
+
+def test_a_baseline_that_knows_no_board_guards_nothing() -> None:
+    board = Board(gpu="cc", sm_mhz=1)
+
+    assert guarded([run(board)], [RunSummary(), RunSummary()]) == [run(board)]
