@@ -235,7 +235,7 @@ def test_measuring_is_switched_on_by_the_option_or_the_ini_key(
             ),
         ),
         (
-            ["--gpuperf-inline", "--gpuperf-update=all"],
+            ["--gpuperf-inline", "--gpuperf-update=all", "--gpuperf-device=scripted"],
             "",
             (
                 "--gpuperf-inline cannot refresh: a baseline is made of runs in fresh "
