@@ -158,9 +158,7 @@ def _isolated_times(
 
 
 def _dirt(timing: Timing, unsteady: str | None) -> list[str]:
-    reasons = [*timing.dirty]
-    if unsteady:
-        reasons.append(unsteady)
+    reasons = [*([unsteady] if unsteady else []), *timing.dirty]
     shares = [r.waiting_share for r in timing.rounds if r.waiting_share is not None]
     if shares and fmean(shares) > CONTENTION:
         share = f"{CONTENTION:.0%}"
