@@ -42,7 +42,8 @@ def _one_of(kinds: type[E], unnamed: tuple[E, ...] = ()) -> Callable[[str], E]:
     return parse
 
 
-def _seconds(text: str) -> float:
+def positive_seconds(text: str) -> float:
+    """Read a number of seconds; raise ``ValueError`` that says what was expected."""
     try:
         seconds = float(text)
     except ValueError:
@@ -89,7 +90,7 @@ def _precision(text: str) -> float:
 PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "gpuperf_device": _one_of(DeviceKind, unnamed=(DeviceKind.SCRIPTED,)),
     "gpuperf_update": _one_of(Refresh),
-    "gpuperf_seconds": _seconds,
+    "gpuperf_seconds": positive_seconds,
     "gpuperf_missing_baseline": _one_of(MissingBaseline),
     "gpuperf_isolation": _one_of(Isolation),
     "gpuperf_tolerance": _tolerance,

@@ -9,6 +9,7 @@ from typing import Any
 from typing import Final
 
 from .assessment import Assessment
+from .baselines.refresh import Change
 from .report.acuity import acuity_lines
 from .report.drift import drift_lines
 from .report.drift import drifted_line
@@ -64,17 +65,19 @@ def write_summary(reporter: Any, assessment: Assessment, lost: Sequence[str]) ->
     _write(reporter, [counts])
 
 
+def row_of(change: Change) -> Row:
+    """Show what *change* says; the two rooms do not know each other."""
+    return Row(
+        test=change.test,
+        metric=change.metric,
+        old=change.old,
+        new=change.new,
+        anchor=change.anchor,
+    )
+
+
 def _refresh_lines(assessment: Assessment) -> Sequence[Line]:
-    rows = [
-        Row(
-            test=change.test,
-            metric=change.metric,
-            old=change.old,
-            new=change.new,
-            anchor=change.anchor,
-        )
-        for change in assessment.refreshed
-    ]
+    rows = [row_of(change) for change in assessment.refreshed]
     if not rows:
         return ()
     title = f"refreshed {assessment.baseline_file}:"

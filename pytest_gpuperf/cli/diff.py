@@ -13,6 +13,7 @@ from ..baselines.refresh import changes
 from ..model.baseline import Baselines
 from ..report.table import Row
 from ..report.terminal import refresh_lines
+from ..summary import row_of
 from .stored import add_baselines_argument
 from .stored import read_document
 
@@ -57,13 +58,5 @@ def _compared(path: Path, folder: Path) -> tuple[str, ...]:
 def _rows(old: Baselines, new: Baselines) -> list[Row]:
     """Leave out tests that the last run did not measure: they are not gone."""
     return [
-        Row(
-            test=change.test,
-            metric=change.metric,
-            old=change.old,
-            new=change.new,
-            anchor=change.anchor,
-        )
-        for change in changes(old, new)
-        if change.test in new.entries
+        row_of(change) for change in changes(old, new) if change.test in new.entries
     ]

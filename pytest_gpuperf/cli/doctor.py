@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import sys
 import time
@@ -39,6 +38,7 @@ from ..report.checkup import examined_lines
 from ..report.checkup import stored_lines
 from ..report.checkup import trial_lines
 from ..report.checkup import wrong_lines
+from ..resolving import positive_seconds
 from ..runs.fork_server import HEAVY_MODULES
 from ..runs.fork_server import ForkServer
 from ..runs.fork_server import Job
@@ -195,10 +195,7 @@ def _runs(text: str) -> int:
 
 def _seconds(text: str) -> float:
     try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        msg = f"expected a positive number of seconds, found {text!r}"
-        raise argparse.ArgumentTypeError(msg)
-    return seconds
+        return positive_seconds(text)
+    except ValueError as error:
+        msg = f"{error}, found {text!r}"
+        raise argparse.ArgumentTypeError(msg) from None

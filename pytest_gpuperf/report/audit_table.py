@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import textwrap
 from collections.abc import Iterable
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,9 +18,9 @@ from ..devices.pretend.record import Unjudged
 from ..model.finding import Location
 from ..model.metric import PEAK_ALLOCATED
 from .numbers import format_value
+from .wrapping import broken
 
 
-WIDTH: Final = 80
 HEADER: Final = ("count", "kind", "phase", "line, operation and reason")
 INDENT: Final = 25
 """Column of the last cell."""
@@ -92,15 +91,8 @@ def _texts(found: AuditFinding | Unjudged, here: Path) -> Iterator[str]:
     yield from _wrapped(f"{found.op}: {found.reason}")
 
 
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=" " * INDENT,
-        subsequent_indent=" " * INDENT,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+def _wrapped(text: str) -> tuple[str, ...]:
+    return broken(text, first=" " * INDENT, rest=" " * INDENT)
 
 
 def _where(location: Location | None, here: Path) -> str:

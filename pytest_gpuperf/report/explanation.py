@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Final
@@ -14,9 +13,9 @@ from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict
 from .terminal import Line
 from .terminal import Role
+from .wrapping import broken
 
 
-WIDTH: Final = 80
 INDENT: Final = "    "
 
 RULES: Final = {
@@ -44,7 +43,7 @@ def explanation_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
             *(
                 Line(text=text, role=Role.PLAIN)
                 for verdict in test.verdicts
-                for text in _wrapped(_sentence(verdict))
+                for text in broken(_sentence(verdict), first=INDENT, rest=2 * INDENT)
             ),
         )
     )
@@ -89,14 +88,3 @@ def _signed(ratio: float) -> str:
 
 def _plain(ratio: float) -> str:
     return f"{100 * ratio:.1f} %"
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(
-        text,
-        width=WIDTH,
-        initial_indent=INDENT,
-        subsequent_indent=2 * INDENT,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

@@ -14,7 +14,6 @@ from ..model.verdict import Verdict
 from .command import refresh_command
 from .findings import finding_lines
 from .labels import INDENT
-from .labels import WIDTH
 from .labels import headline
 from .labels import labelled
 from .labels import uncut
@@ -23,6 +22,7 @@ from .numbers import format_change
 from .numbers import format_value
 from .numbers import join_fitting
 from .numbers import metric_named
+from .wrapping import WIDTH
 
 
 SCREEN_LINES: Final = 24

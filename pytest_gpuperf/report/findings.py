@@ -18,10 +18,10 @@ from ..model.metric import STEP_MS
 from ..model.metric import SYNCS
 from ..model.verdict import TestVerdict
 from .labels import INDENT
-from .labels import WIDTH
 from .labels import labelled
 from .numbers import format_value
 from .numbers import join_fitting
+from .wrapping import WIDTH
 
 
 MOST_FINDINGS: Final = 8

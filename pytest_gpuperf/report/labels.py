@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import Final
 
+from .wrapping import broken
 
-WIDTH: Final = 80
+
 INDENT: Final = 11
 
 
 def labelled(label: str, text: str) -> tuple[str, ...]:
     """Wrap *text* beside its label; no line where there is no text."""
-    return wrapped(text, first=f"  {label}".ljust(INDENT), rest=" " * INDENT)
+    return broken(text, first=f"  {label}".ljust(INDENT), rest=" " * INDENT)
 
 
 def uncut(label: str, text: str) -> tuple[str, ...]:
@@ -22,16 +22,4 @@ def uncut(label: str, text: str) -> tuple[str, ...]:
 
 def headline(text: str) -> tuple[str, ...]:
     """Wrap *text*, which begins at the margin."""
-    return wrapped(text, first="", rest=" " * INDENT)
-
-
-def wrapped(text: str, *, first: str, rest: str) -> tuple[str, ...]:
-    """Wrap *text* behind *first*, and its other lines behind *rest*."""
-    wrapper = textwrap.TextWrapper(
-        width=WIDTH,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return tuple(wrapper.wrap(text))
+    return broken(text, first="", rest=" " * INDENT)

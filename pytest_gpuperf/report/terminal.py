@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterable
 from collections.abc import Sequence
@@ -28,9 +27,9 @@ from .numbers import join_fitting
 from .numbers import metric_named
 from .table import Row
 from .table import align
+from .wrapping import broken
 
 
-WIDTH: Final = 80
 INDENT: Final = "    "
 MOST_NAMES: Final = 400
 HEADER: Final = ("step now", "baseline", "change", "syncs", "memory", "outcome", "test")
@@ -143,7 +142,7 @@ def _remark(verdict: TestVerdict) -> tuple[str, ...]:
     named = [f"not gated: {', '.join(ungated)}"] if ungated else []
     maybe = maybe_remark(verdict.findings)
     said = (*explained[:1], *named, *verdict.remarks, maybe)
-    return _wrapped("; ".join(filter(None, said)), indent=INDENT)
+    return broken("; ".join(filter(None, said)), first=INDENT, rest=INDENT)
 
 
 def _unjudged_lines(verdicts: Sequence[TestVerdict]) -> tuple[str, ...]:
@@ -160,9 +159,10 @@ def _unjudged_lines(verdicts: Sequence[TestVerdict]) -> tuple[str, ...]:
     return tuple(
         line
         for (because, tests), names in alike.items()
-        for line in _wrapped(
+        for line in broken(
             f"not judged: {', '.join(names)} of {tests} "
-            f"test{'s' if tests > 1 else ''}, {because}"
+            f"test{'s' if tests > 1 else ''}, {because}",
+            rest=INDENT,
         )
     )
 
@@ -171,17 +171,6 @@ def _unjudged_name(unjudged: Verdict, test: TestVerdict) -> str:
     """Name the metric, or only its budget where a baseline was asked instead."""
     judged = {v.metric for v in test.verdicts if v.outcome is not Outcome.NOT_JUDGED}
     return unjudged.metric + (" budget" if unjudged.metric in judged else "")
-
-
-def _wrapped(text: str, indent: str = "") -> tuple[str, ...]:
-    wrapper = textwrap.TextWrapper(
-        width=WIDTH,
-        initial_indent=indent,
-        subsequent_indent=INDENT,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return tuple(wrapper.wrap(text))
 
 
 def _metrics(verdict: TestVerdict, outcome: Outcome) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Final
 
 import torch
 
+from .rules import INDEXING
 from .rules import release_of
 from .tensor_types import type_name
 
@@ -23,12 +24,7 @@ MIXING: Final = frozenset(
         "copy",
         "copy_",
         "ctc_loss",
-        "index",
-        "_unsafe_index",
-        "index_put",
-        "index_put_",
-        "_index_put_impl_",
-        "_unsafe_index_put",
+        *INDEXING,
         "resize_as_",
         "is_same_size",
         "set_",
