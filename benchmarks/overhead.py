@@ -36,7 +36,7 @@ from pytest_gpuperf.runs.fork_server import ForkServer
 from pytest_gpuperf.runs.fork_server import Job
 
 
-PAIRS: Final = 31
+PAIRS: Final = 151
 UNMEASURED_PAIRS: Final = 3
 BLOCKS: Final = 101
 STEPS: Final = 100_000

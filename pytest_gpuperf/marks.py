@@ -102,9 +102,10 @@ def tolerances_of(item: pytest.Item) -> tuple[Tolerance, ...]:
 
 def check(item: pytest.Item) -> None:
     """Raise ``UsageError`` where a mark of *item*, however it was made, is none."""
-    if item.get_closest_marker(BUDGET_MARK) is not None:
+    names = {mark.name for mark in item.iter_markers()}
+    if BUDGET_MARK in names:
         budgets_of(item)
-    if item.get_closest_marker(TOLERANCE_MARK) is not None:
+    if TOLERANCE_MARK in names:
         tolerances_of(item)
 
 

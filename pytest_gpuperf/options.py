@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from typing import Final
+from typing import NamedTuple
 
 import pytest
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from .settings import Settings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class Option(NamedTuple):
     """An option and the ini key of the same name; ``--gpuperf-x`` is ``gpuperf_x``.
 
-    One without ``metavar`` is a flag.
+    One without ``metavar`` is a flag. A tuple: a dataclass would be half of what this
+    module costs every pytest run.
     """
 
     name: str
