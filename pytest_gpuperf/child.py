@@ -18,6 +18,7 @@ import pytest
 
 from .devices import default_kind
 from .devices import open_device
+from .devices.cuda_memory import out_of_memory_summary
 from .devices.pretend.device import PretendDevice
 from .devices.protocol import Device
 from .errors import GpuperfError
@@ -105,6 +106,8 @@ class MeasuringProcess:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        if call.excinfo is not None:
+            _add_memory_summary(item, call.when, call.excinfo.value)
         report = yield
         # An unexpected pass is for the controlling process to see: a verdict is due.
         passed = call.excinfo is None
@@ -124,6 +127,12 @@ class MeasuringProcess:
             calls=self._measuring.calls_of(item.nodeid),
             seconds=time.monotonic() - self._started[item.nodeid],
         )
+
+
+def _add_memory_summary(item: pytest.Item, when: str, error: BaseException) -> None:
+    summary = out_of_memory_summary(error)
+    if summary is not None:
+        item.add_report_section(when, "CUDA memory", summary)
 
 
 def _ended(report: pytest.TestReport) -> TestResult:

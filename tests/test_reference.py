@@ -173,11 +173,14 @@ def test_the_readme_says_which_budgets_a_cpu_cannot_judge() -> None:
     assert unmeasurable == [
         "reserved_mb",
         "alloc_retries",
+        "device_allocs",
         "pageable_copies",
         "h2d_mb",
         "d2h_mb",
     ]
-    assert row("`reserved_mb`, `alloc_retries`", "yes", "no", "no") in text("README.md")
+    assert row(
+        "`reserved_mb`, `alloc_retries`, `device_allocs`", "yes", "no", "no"
+    ) in text("README.md")
     assert row("`pageable_copies`, `h2d_mb`, `d2h_mb`", "not yet", "yes", "no") in text(
         "README.md"
     )

@@ -18,6 +18,7 @@ from ..model.environment import Environment
 from ..model.environment import Hardware
 from ..model.metric import ALLOC_RETRIES
 from ..model.metric import AUDITED
+from ..model.metric import DEVICE_ALLOCS
 from ..model.metric import PEAK_ALLOCATED
 from ..model.metric import PEAK_RESERVED
 from .protocol import Kernel
@@ -49,6 +50,7 @@ class CpuDevice:
         PEAK_ALLOCATED.name: NO_ALLOCATOR,
         PEAK_RESERVED.name: NO_ALLOCATOR,
         ALLOC_RETRIES.name: NO_ALLOCATOR,
+        DEVICE_ALLOCS.name: NO_ALLOCATOR,
         **dict.fromkeys((metric.name for metric in AUDITED), NO_COPIES),
     }
 

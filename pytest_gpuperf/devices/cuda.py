@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import time
 import warnings
@@ -20,15 +19,15 @@ from ..errors import UsageError
 from ..model.environment import DeviceKind
 from ..model.environment import Environment
 from ..model.environment import Hardware
-from ..model.metric import ALLOC_RETRIES
 from ..model.metric import AUDITED
 from ..model.metric import DRIVER_BYTES
 from ..model.metric import LIVE_PEAK
-from ..model.metric import PEAK_ALLOCATED
-from ..model.metric import PEAK_REQUESTED
-from ..model.metric import PEAK_RESERVED
+from ..model.metric import NON_TORCH
 from .blind_trace import refuse_blind_trace
 from .compile_counters import compile_counters
+from .cuda_memory import allocator_counters
+from .cuda_memory import read_memory
+from .cuda_memory import refuse_uncached_memory
 from .cuda_settings import cuda_settings
 from .nvml import Nvml
 from .nvml import open_nvml
@@ -43,25 +42,8 @@ from .sentinels import torch_sentinels
 from .software import software
 
 
-ALLOCATOR_COUNTERS: Final = (
-    "num_device_alloc",
-    "segment.all.allocated",
-    "num_alloc_retries",
-    "reserved_bytes.all.current",
-)
-"""Keys of ``torch.cuda.memory_stats`` that move while the allocator still grows."""
-
-PEAKS: Final[Mapping[str, str]] = {
-    PEAK_ALLOCATED.name: "allocated_bytes.all.peak",
-    PEAK_REQUESTED.name: "requested_bytes.all.peak",
-    PEAK_RESERVED.name: "reserved_bytes.all.peak",
-}
-"""Keys of ``torch.cuda.memory_stats`` by metric."""
-
 FINGERPRINT: Final = 12
 """Hexadecimal digits that tell GPUs apart."""
-
-NO_CACHING: Final = "PYTORCH_NO_CUDA_MEMORY_CACHING"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,9 +92,10 @@ class CudaDevice:
             **{m.name: "not measured on the cuda device yet" for m in AUDITED},
         }
         if self._nvml() is None:
-            reasons[DRIVER_BYTES.name] = (
+            unknown = (
                 "NVML does not know this GPU (no driver library, or no nvidia-ml-py)"
             )
+            reasons |= dict.fromkeys((DRIVER_BYTES.name, NON_TORCH.name), unknown)
         return reasons
 
     def environment(self) -> Environment:
@@ -126,7 +109,7 @@ class CudaDevice:
     def preflight(self) -> None:
         check_process()
         _refuse_sync_debug(self.torch)
-        _refuse_uncached_memory(self.torch)
+        refuse_uncached_memory(self.torch.cuda)
 
     def prepare(self, step: Step, test: str) -> Step:  # noqa: ARG002
         return step
@@ -154,9 +137,7 @@ class CudaDevice:
         return None if span < 0 else span
 
     def settling(self) -> tuple[int, ...]:
-        stats = self.torch.cuda.memory_stats()
-        allocator = tuple(int(stats.get(name, 0)) for name in ALLOCATOR_COUNTERS)
-        return compile_counters() + allocator
+        return compile_counters() + allocator_counters(self.torch.cuda)
 
     def disturbance(self) -> str | None:
         nvml = self._nvml()
@@ -179,23 +160,8 @@ class CudaDevice:
         return torch_sentinels(self.torch, self.torch_device, ON_CUDA)
 
     def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
-        """Run one step between two readings of the allocator.
-
-        The cache is not emptied: that would change fragmentation and the cost of the
-        next allocations, so reserved bytes depend on what the process did before.
-        """
-        cuda = self.torch.cuda
-        gc.collect()
-        cuda.synchronize()
-        cuda.reset_peak_memory_stats()
-        before = cuda.memory_stats()
-        step(*arguments)
-        cuda.synchronize()
-        after = cuda.memory_stats()
-        return MemoryReading(
-            exact=_of_allocator(before, after) | self._of_driver(),
-            end_bytes=cuda.memory_allocated(),
-        )
+        """Run one step between two readings of the allocator."""
+        return read_memory(self.torch, self._driver_bytes, step, arguments)
 
     def profile(
         self, step: Step, batches: Sequence[Sequence[object]]
@@ -221,10 +187,10 @@ class CudaDevice:
         seen = None if nvml is None else nvml.name()
         return seen if seen is not None and seen.startswith(f"{name} MIG ") else name
 
-    def _of_driver(self) -> dict[str, int]:
+    def _driver_bytes(self) -> int | None:
+        """Memory of this process as the driver sees it; ``None`` where it does not say."""
         nvml = self._nvml()
-        used = None if nvml is None else nvml.processes().get(os.getpid())
-        return {} if used is None else {DRIVER_BYTES.name: used}
+        return None if nvml is None else nvml.processes().get(os.getpid())
 
 
 def _why_no_cuda(torch: Any, warned: Sequence[str]) -> str:
@@ -246,31 +212,6 @@ def _refuse_sync_debug(torch: Any) -> None:
         "synchronisation: call torch.cuda.set_sync_debug_mode(0) to measure"
     )
     raise PreflightError(msg)
-
-
-def _refuse_uncached_memory(torch: Any) -> None:
-    if NO_CACHING in os.environ:  # torch asks for its presence, not its value
-        msg = (
-            f"{NO_CACHING} turns the caching allocator off, so every allocation waits "
-            "for the GPU and no peak is counted: unset it to measure"
-        )
-        raise PreflightError(msg)
-    if torch.cuda.get_allocator_backend() == "pluggable":
-        msg = (
-            "a pluggable CUDA allocator is in use, which counts no peak memory: "
-            "measure with torch's own allocator"
-        )
-        raise PreflightError(msg)
-
-
-def _of_allocator(
-    before: Mapping[str, int], after: Mapping[str, int]
-) -> dict[str, int]:
-    retries = "num_alloc_retries"
-    return {
-        **{metric: int(after[peak]) for metric, peak in PEAKS.items()},
-        ALLOC_RETRIES.name: int(after[retries] - before[retries]),
-    }
 
 
 def _neighbours(nvml: Nvml) -> str | None:

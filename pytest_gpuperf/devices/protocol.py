@@ -38,7 +38,7 @@ class MemoryReading:
     """Bytes and counts of one step by metric name, and the bytes alive at its end."""
 
     exact: Mapping[str, int]
-    end_bytes: int
+    end_bytes: int | None
 
 
 class Device(Protocol):

@@ -45,7 +45,9 @@ class ScriptedDevice:
     unmeasurable: Mapping[str, str] = {
         "live_peak_bytes": "the scripted device has no storages",
         "peak_reserved_bytes": "the scripted device reserves nothing",
-        "alloc_retries": "the scripted device has no allocator",
+        **dict.fromkeys(
+            ("alloc_retries", "device_allocs"), "the scripted device has no allocator"
+        ),
         **{metric.name: "the scripted device copies nothing" for metric in AUDITED},
     }
 
@@ -148,7 +150,11 @@ class ScriptedDevice:
     def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
         step(*arguments)
         peak_bytes = round(float(self._value("mem_mb", 100.0)) * MIB)
-        return MemoryReading(exact={"peak_allocated_bytes": peak_bytes}, end_bytes=0)
+        leak_mb = self._value("leak_mb", None)
+        return MemoryReading(
+            exact={"peak_allocated_bytes": peak_bytes},
+            end_bytes=None if leak_mb is None else round(leak_mb * MIB) * self._steps,
+        )
 
     def profile(
         self, step: Step, batches: Sequence[Sequence[object]]

@@ -144,6 +144,38 @@ ALLOC_RETRIES: Final = Metric(
     gated=True,
     can_be_zero=True,
 )
+NON_TORCH: Final = Metric(
+    name="non_torch_bytes",
+    unit=Unit.BYTES,
+    kind=Kind.EXACT,
+    summary="memory of this process beyond the allocator's: context, libraries (NVML)",
+    can_be_zero=True,
+)
+FRAGMENTED: Final = Metric(
+    name="fragmented_bytes",
+    unit=Unit.BYTES,
+    kind=Kind.EXACT,
+    summary="reserved bytes that lie idle between blocks in use, at a step's end",
+    can_be_zero=True,
+)
+DEVICE_ALLOCS: Final = Metric(
+    name="device_allocs",
+    unit=Unit.COUNT,
+    kind=Kind.EXACT,
+    summary="segments that each step asks of the driver once it is warm (cudaMalloc)",
+    budget="device_allocs",
+    gated=True,
+    can_be_zero=True,
+)
+GROWTH: Final = Metric(
+    name="growth_bytes",
+    unit=Unit.BYTES,
+    kind=Kind.EXACT,
+    summary="bytes that each step leaves allocated when it is over: a leak",
+    budget="growth_mb",
+    gated=True,
+    can_be_zero=True,
+)
 LIVE_PEAK: Final = Metric(
     name="live_peak_bytes",
     unit=Unit.BYTES,
@@ -224,7 +256,11 @@ METRICS: Final[dict[str, Metric]] = {
         PEAK_REQUESTED,
         PEAK_RESERVED,
         DRIVER_BYTES,
+        NON_TORCH,
+        FRAGMENTED,
         ALLOC_RETRIES,
+        DEVICE_ALLOCS,
+        GROWTH,
         LIVE_PEAK,
         SYNCS,
         PAGEABLE_COPIES,

@@ -25,7 +25,8 @@ from ..model.metric import Kind
 from .deadline import Deadline
 from .latency import Latency
 from .latency import time_isolated_steps
-from .memory import measure_peak
+from .memory import measure_memory
+from .memory import remarks_on
 from .sentinel import time_sentinels
 from .subject import Subject
 from .syncs import find_syncs
@@ -109,7 +110,7 @@ def _disturbing_phases(
     step_ms: float,
 ) -> Measurement:
     latency = time_isolated_steps(device, subject, step_ms, deadline)
-    peak = measure_peak(device, subject, step_ms, deadline)
+    memory = measure_memory(device, subject, step_ms, deadline)
     batches = [subject.arguments() for _ in range(PROFILED_STEPS)]
     events = device.profile(subject.step, batches)
     if device.kind is DeviceKind.CUDA and not saw_device_work(events):
@@ -118,8 +119,9 @@ def _disturbing_phases(
     return replace(
         measurement,
         times={**measurement.times, **_isolated_times(latency, measurement)},
-        exact={**peak, SYNCS.name: syncs.per_step},
+        exact={**memory, SYNCS.name: syncs.per_step},
         findings=syncs.findings,
+        remarks=tuple(remarks_on(memory)),
     )
 
 

@@ -26,6 +26,8 @@ from .wrapping import WIDTH
 
 
 SCREEN_LINES: Final = 24
+MOST_FAILING: Final = 6
+"""Metrics that are told whole; those beyond stand in the line of the others."""
 FAILED_BY_SETTING: Final = frozenset(
     {Outcome.INCONCLUSIVE, Outcome.NO_BASELINE, Outcome.IMPROVED}
 )
@@ -52,12 +54,13 @@ def failure_text(
     those of this run which the command to accept must repeat.
     """
     failing = _failing(verdict)
+    shown = failing[:MOST_FAILING]
     head = (
-        *chain.from_iterable(map(_verdict_lines, failing)),
+        *chain.from_iterable(map(_verdict_lines, shown)),
         *_changed_lines(verdict),
     )
     tail = (
-        *_also_lines([v for v in verdict.verdicts if v not in failing]),
+        *_also_lines([v for v in verdict.verdicts if v not in shown]),
         *_call_lines(verdict, nodeid),
         *_budget_lines(failing, source),
         *_accept_lines(failing, nodeid, baseline_file, options),

@@ -479,7 +479,8 @@ def test_a_step_that_cannot_take_its_setup_fails_its_test(
             "gpuperf(int, mss=3)",
             (
                 "gpuperf.budget() does not know mss; it knows ms, latency_ms, mem_mb, "
-                "reserved_mb, alloc_retries, syncs, pageable_copies, h2d_mb, d2h_mb, on"
+                "reserved_mb, alloc_retries, device_allocs, growth_mb, syncs, "
+                "pageable_copies, h2d_mb, d2h_mb, on"
             ),
         ),
         (
@@ -505,8 +506,8 @@ def test_a_call_that_makes_no_sense_fails_with_one_sentence_and_nothing_else(
 
 
 KNOWN = (
-    "ms, latency_ms, mem_mb, reserved_mb, alloc_retries, syncs, pageable_copies, "
-    "h2d_mb, d2h_mb"
+    "ms, latency_ms, mem_mb, reserved_mb, alloc_retries, device_allocs, growth_mb, "
+    "syncs, pageable_copies, h2d_mb, d2h_mb"
 )
 
 

@@ -62,3 +62,65 @@ def test_a_sync_is_found_at_its_line_and_memory_is_judged(
             "not judged: step_ms budget of 1 test, ms=1e-06 binds on cuda only, *",
         ]
     )
+
+
+LEAKING = """
+import torch
+
+@gpuperf.budget(growth_mb=0)
+def test_leak(gpuperf):
+    kept = []
+    gpuperf(lambda: kept.append(torch.zeros(2**18)))
+
+@gpuperf.budget(growth_mb=0)
+def test_no_leak(gpuperf):
+    gpuperf(lambda: torch.zeros(2**18))
+"""
+
+
+def test_what_every_step_leaves_behind_is_a_leak(project: ScriptedProject) -> None:
+    project.file(LEAKING)
+
+    result = project.pytester.runpytest_inprocess("--gpuperf", "--gpuperf-device=cpu")
+
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "OVER BUDGET growth_bytes: 1.000 MiB, budget 0 B",
+            "    *every step leaves 1 MiB allocated: is that a leak?*",
+        ]
+    )
+
+
+OUT_OF_MEMORY = """
+import torch
+
+torch.cuda.is_initialized = lambda: True
+torch.cuda.memory_summary = lambda abbreviated: "|  79.9 GiB in use  |"
+
+def test_too_large(gpuperf):
+    def step():
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+    gpuperf(step)
+
+@gpuperf.budget(syncs=0)
+def test_small(gpuperf):
+    gpuperf(lambda: torch.zeros(3))
+"""
+
+
+def test_running_out_of_gpu_memory_fails_the_test_with_what_the_allocator_held(
+    project: ScriptedProject,
+) -> None:
+    project.file(OUT_OF_MEMORY)
+
+    result = project.pytester.runpytest_inprocess("--gpuperf", "--gpuperf-device=cpu")
+
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "E * torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+            "*- Captured CUDA memory call -*",
+            "|  79.9 GiB in use  |",
+        ]
+    )

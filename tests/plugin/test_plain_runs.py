@@ -96,7 +96,8 @@ def test_step(gpuperf):
             "print, mss=5",
             (
                 "gpuperf.budget() does not know mss; it knows ms, latency_ms, mem_mb, "
-                "reserved_mb, alloc_retries, syncs, pageable_copies, h2d_mb, d2h_mb, on"
+                "reserved_mb, alloc_retries, device_allocs, growth_mb, syncs, "
+                "pageable_copies, h2d_mb, d2h_mb, on"
             ),
         ),
     ],

@@ -139,7 +139,7 @@ device     scripted A B (scripted-a-b)
 software   torch 2.13.0
 unmeasured live_peak_bytes: the scripted device has no storages
 unmeasured peak_reserved_bytes: the scripted device reserves nothing
-unmeasured alloc_retries: the scripted device has no allocator
+unmeasured alloc_retries, device_allocs: the scripted device has no allocator
 unmeasured pageable_copies, blocking_copies, h2d_bytes, d2h_bytes, device_syncs,
            ops: the scripted device copies nothing
 baselines  none in baselines/scripted-a-b.json, record with: pytest --gpuperf

@@ -79,6 +79,7 @@ def test_what_needs_a_cuda_allocator_or_copies_is_not_measured(
         "peak_allocated_bytes": reason,
         "peak_reserved_bytes": reason,
         "alloc_retries": reason,
+        "device_allocs": reason,
         "pageable_copies": unseen,
         "blocking_copies": unseen,
         "h2d_bytes": unseen,

@@ -15,6 +15,7 @@ import pytest
 from pytest_gpuperf.devices import open_device
 from pytest_gpuperf.devices import profiler
 from pytest_gpuperf.devices.cuda import CudaDevice
+from pytest_gpuperf.devices.cuda_memory import out_of_memory_summary
 from pytest_gpuperf.devices.nvml import Nvml
 from pytest_gpuperf.devices.protocol import MemoryReading
 from pytest_gpuperf.errors import PreflightError
@@ -57,6 +58,7 @@ class FakeCuda:
         self.allocated = 0
         self.peak = 0
         self.retries = 0
+        self.segments = 0
 
     def is_available(self) -> bool:
         return True
@@ -93,6 +95,9 @@ class FakeCuda:
 
     def reset_peak_memory_stats(self) -> None:
         self.calls.append("reset peak")
+        self.forget_peak(0)
+
+    def forget_peak(self, _: int) -> None:
         self.peak = self.allocated
 
     def memory_allocated(self) -> int:
@@ -105,8 +110,9 @@ class FakeCuda:
             "requested_bytes.all.peak": self.peak - 12,
             "reserved_bytes.all.peak": 4096,
             "reserved_bytes.all.current": 2048,
+            "inactive_split_bytes.all.current": 512,
             "num_alloc_retries": self.retries,
-            "num_device_alloc": 3,
+            "num_device_alloc": 3 + self.segments,
             "segment.all.allocated": 5,
         }
 
@@ -156,6 +162,9 @@ def fake_torch(cuda: FakeCuda | None = None, **changes: Any) -> SimpleNamespace:
         "backends": SimpleNamespace(cuda=SimpleNamespace(matmul=matmul), cudnn=cudnn),
         "are_deterministic_algorithms_enabled": lambda: False,
     }
+    members["_C"] = SimpleNamespace(
+        _cuda_resetPeakMemoryStats=members["cuda"].forget_peak
+    )
     return SimpleNamespace(**{**members, **changes})
 
 
@@ -274,11 +283,11 @@ def test_only_other_devices_metrics_are_unmeasurable_with_nvml() -> None:
 
 
 def test_without_nvml_the_driver_s_memory_is_unmeasurable() -> None:
+    unknown = "NVML does not know this GPU (no driver library, or no nvidia-ml-py)"
     assert device().unmeasurable == {
         "live_peak_bytes": "measured on the cpu device only",
-        "driver_bytes": (
-            "NVML does not know this GPU (no driver library, or no nvidia-ml-py)"
-        ),
+        "driver_bytes": unknown,
+        "non_torch_bytes": unknown,
         **NOT_YET,
     }
 
@@ -543,6 +552,7 @@ def test_memory_is_read_around_one_step() -> None:
     def step(size: int) -> None:
         cuda.allocate(size)
         cuda.retries += 2
+        cuda.segments += 1
         cuda.free(size - 100)
 
     reading = device(cuda, FakeNvml(processes={ME: 8192})).measure_memory(step, (500,))
@@ -560,11 +570,59 @@ def test_memory_is_read_around_one_step() -> None:
             "peak_allocated_bytes": 1500,
             "peak_requested_bytes": 1488,
             "peak_reserved_bytes": 4096,
+            "fragmented_bytes": 512,
             "alloc_retries": 2,
+            "device_allocs": 1,
             "driver_bytes": 8192,
+            "non_torch_bytes": 6144,
         },
         end_bytes=1100,
     )
+
+
+def test_a_step_that_resets_the_peak_loses_none_of_it() -> None:
+    cuda = FakeCuda()
+    cuda.allocated = 100
+    torch_like = fake_torch(cuda)
+    own = torch_like._C._cuda_resetPeakMemoryStats
+
+    def step() -> None:
+        cuda.allocate(900)
+        cuda.free(900)
+        torch_like._C._cuda_resetPeakMemoryStats(0)
+        cuda.allocate(50)
+        cuda.free(50)
+
+    reading = CudaDevice(torch=torch_like, nvml_of=lambda _: None).measure_memory(
+        step, ()
+    )
+
+    assert cuda.peak == 150
+    assert reading.exact["peak_allocated_bytes"] == 1000
+    assert torch_like._C._cuda_resetPeakMemoryStats == own
+
+
+def test_a_step_that_raises_leaves_the_reset_of_torch_as_it_was() -> None:
+    torch_like = fake_torch()
+    own = torch_like._C._cuda_resetPeakMemoryStats
+
+    with pytest.raises(ZeroDivisionError):
+        CudaDevice(torch=torch_like).measure_memory(lambda: 1 / 0, ())
+
+    assert torch_like._C._cuda_resetPeakMemoryStats == own
+
+
+@pytest.mark.parametrize("is_initialized", [True, False])
+def test_the_allocator_s_summary_is_told_of_an_error_that_ran_out_of_gpu_memory(
+    *, is_initialized: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: is_initialized)
+    monkeypatch.setattr(torch.cuda, "memory_summary", lambda abbreviated: "| 80 GiB |")
+
+    summary = out_of_memory_summary(torch.OutOfMemoryError("tried 2 GiB"))
+
+    assert summary == ("| 80 GiB |" if is_initialized else None)
+    assert out_of_memory_summary(MemoryError()) is None
 
 
 @pytest.mark.parametrize(
@@ -575,7 +633,7 @@ def test_memory_is_read_around_one_step() -> None:
 def test_memory_the_driver_does_not_tell_is_left_out(nvml: FakeNvml | None) -> None:
     reading = device(nvml=nvml).measure_memory(lambda: None, ())
 
-    assert "driver_bytes" not in reading.exact
+    assert {"driver_bytes", "non_torch_bytes"}.isdisjoint(reading.exact)
     assert reading.exact["alloc_retries"] == 0
 
 

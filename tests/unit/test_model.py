@@ -146,6 +146,8 @@ def test_budget_keywords_stand_in_the_order_of_the_metrics() -> None:
         "mem_mb",
         "reserved_mb",
         "alloc_retries",
+        "device_allocs",
+        "growth_mb",
         "syncs",
         "pageable_copies",
         "h2d_mb",

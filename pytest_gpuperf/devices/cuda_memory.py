@@ -1,0 +1,161 @@
+"""What torch's caching allocator and the driver tell of one step's memory."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import contextmanager
+from typing import Any
+from typing import Final
+
+from ..errors import PreflightError
+from ..model.metric import ALLOC_RETRIES
+from ..model.metric import DEVICE_ALLOCS
+from ..model.metric import DRIVER_BYTES
+from ..model.metric import FRAGMENTED
+from ..model.metric import NON_TORCH
+from ..model.metric import PEAK_ALLOCATED
+from ..model.metric import PEAK_REQUESTED
+from ..model.metric import PEAK_RESERVED
+from .protocol import MemoryReading
+from .protocol import Step
+
+
+RESERVED_NOW: Final = "reserved_bytes.all.current"
+IDLE_NOW: Final = "inactive_split_bytes.all.current"
+
+ALLOCATOR_COUNTERS: Final = (
+    "num_device_alloc",
+    "segment.all.allocated",
+    "num_alloc_retries",
+    RESERVED_NOW,
+)
+"""Keys of ``torch.cuda.memory_stats`` that move while the allocator still grows."""
+
+PEAKS: Final[Mapping[str, str]] = {
+    PEAK_ALLOCATED.name: "allocated_bytes.all.peak",
+    PEAK_REQUESTED.name: "requested_bytes.all.peak",
+    PEAK_RESERVED.name: "reserved_bytes.all.peak",
+}
+"""Keys of ``torch.cuda.memory_stats`` by metric."""
+
+COUNTS: Final[Mapping[str, str]] = {
+    ALLOC_RETRIES.name: "num_alloc_retries",
+    DEVICE_ALLOCS.name: "num_device_alloc",
+}
+"""Counters of ``torch.cuda.memory_stats`` by metric."""
+
+RESETS: Final = ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats")
+"""Functions of ``torch._C`` behind every way to reset the peaks."""
+
+NO_CACHING: Final = "PYTORCH_NO_CUDA_MEMORY_CACHING"
+
+
+def allocator_counters(cuda: Any) -> tuple[int, ...]:
+    """Return counters of *cuda*'s allocator that stand still for a steady step."""
+    stats = cuda.memory_stats()
+    return tuple(int(stats.get(name, 0)) for name in ALLOCATOR_COUNTERS)
+
+
+def refuse_uncached_memory(cuda: Any) -> None:
+    """Raise ``PreflightError`` where no allocator counts a peak."""
+    if NO_CACHING in os.environ:  # torch asks for its presence, not its value
+        msg = (
+            f"{NO_CACHING} turns the caching allocator off, so every allocation waits "
+            "for the GPU and no peak is counted: unset it to measure"
+        )
+        raise PreflightError(msg)
+    if cuda.get_allocator_backend() == "pluggable":
+        msg = (
+            "a pluggable CUDA allocator is in use, which counts no peak memory: "
+            "measure with torch's own allocator"
+        )
+        raise PreflightError(msg)
+
+
+def read_memory(
+    torch: Any,
+    driver_bytes: Callable[[], int | None],
+    step: Step,
+    arguments: Sequence[object],
+) -> MemoryReading:
+    """Run one step between two readings of torch's CUDA allocator.
+
+    The cache is not emptied: that would change fragmentation and the cost of the next
+    allocations, so reserved bytes depend on what the process did before.
+    """
+    cuda = torch.cuda
+    gc.collect()
+    cuda.synchronize()
+    cuda.reset_peak_memory_stats()
+    before = cuda.memory_stats()
+    with _peaks_before_resets(torch) as peaks:
+        step(*arguments)
+    cuda.synchronize()
+    after = cuda.memory_stats()
+    return MemoryReading(
+        exact=_largest([*peaks, _peaks_in(after)])
+        | _counted(before, after)
+        | _of_driver(driver_bytes(), after),
+        end_bytes=cuda.memory_allocated(),
+    )
+
+
+@contextmanager
+def _peaks_before_resets(torch: Any) -> Iterator[Sequence[Mapping[str, int]]]:
+    """Read the peaks wherever the step resets them: they are ours, too."""
+    peaks: list[Mapping[str, int]] = []
+    real = {name: getattr(torch._C, name) for name in RESETS if hasattr(torch._C, name)}  # noqa: SLF001
+
+    def reading_first(reset: Callable[..., object]) -> Callable[..., object]:
+        def read_and_reset(*arguments: object) -> object:
+            peaks.append(_peaks_in(torch.cuda.memory_stats()))
+            return reset(*arguments)
+
+        return read_and_reset
+
+    for name, reset in real.items():
+        setattr(torch._C, name, reading_first(reset))  # noqa: SLF001
+    try:
+        yield peaks
+    finally:
+        for name, reset in real.items():
+            setattr(torch._C, name, reset)  # noqa: SLF001
+
+
+def _peaks_in(stats: Mapping[str, int]) -> dict[str, int]:
+    return {metric: int(stats[key]) for metric, key in PEAKS.items()}
+
+
+def _largest(peaks: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    return {name: max(peak[name] for peak in peaks) for name in PEAKS}
+
+
+def _counted(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
+    counts = {name: int(after[key] - before[key]) for name, key in COUNTS.items()}
+    return {FRAGMENTED.name: int(after[IDLE_NOW]), **counts}
+
+
+def _of_driver(used: int | None, stats: Mapping[str, int]) -> dict[str, int]:
+    if used is None:
+        return {}
+    beyond = max(0, used - int(stats[RESERVED_NOW]))
+    return {DRIVER_BYTES.name: used, NON_TORCH.name: beyond}
+
+
+def out_of_memory_summary(error: BaseException) -> str | None:
+    """Return what the allocator held when *error* ran out of GPU memory.
+
+    ``None`` for other errors, and where torch or CUDA was never used.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(error, torch.OutOfMemoryError):
+        return None
+    if not torch.cuda.is_initialized():
+        return None
+    return f"{torch.cuda.memory_summary(abbreviated=True)}"

@@ -1,0 +1,101 @@
+"""Memory over several steps: peaks, leaks, and what happens once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from scripted_steps import Clockwork
+from scripted_steps import deadline
+from scripted_steps import subject
+
+from pytest_gpuperf.devices.protocol import MemoryReading
+from pytest_gpuperf.devices.protocol import Step
+from pytest_gpuperf.probes.memory import MOST_STEPS
+from pytest_gpuperf.probes.memory import STEPS
+from pytest_gpuperf.probes.memory import measure_memory
+from pytest_gpuperf.probes.memory import remarks_on
+
+
+MIB = 2**20
+
+
+class Ledger(Clockwork):
+    """Steps take a second, end with *ends* bytes and show *counts* by metric name."""
+
+    def __init__(self, ends: Sequence[int | None], **counts: Sequence[int]) -> None:
+        super().__init__(lambda _: 1000.0)
+        self._ends = ends
+        self._counts = counts
+
+    def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
+        at = self.steps
+        step(*arguments)
+        return MemoryReading(
+            exact={name: values[at] for name, values in self._counts.items()},
+            end_bytes=self._ends[at],
+        )
+
+
+def measured(ledger: Ledger, seconds: float = 60.0) -> dict[str, int]:
+    return dict(
+        measure_memory(ledger, subject(ledger), 1000.0, deadline(ledger, seconds))
+    )
+
+
+def test_the_largest_of_three_peaks_is_the_peak() -> None:
+    ledger = Ledger([5, 5, 5], peak_allocated_bytes=[100, 300, 200])
+
+    assert measured(ledger) == {"peak_allocated_bytes": 300, "growth_bytes": 0}
+    assert ledger.steps == STEPS
+
+
+def test_the_least_that_each_of_eight_steps_leaves_behind_is_the_leak() -> None:
+    ledger = Ledger([10 * n + (n == 4) for n in range(MOST_STEPS)])
+
+    assert measured(ledger) == {"growth_bytes": 9}
+    assert ledger.steps == MOST_STEPS
+
+
+@pytest.mark.parametrize("last", [30, 29], ids=["stays", "shrinks"])
+def test_batches_that_happen_to_grow_in_size_are_no_leak(last: int) -> None:
+    ledger = Ledger([10, 20, 30, last])
+
+    assert measured(ledger) == {"growth_bytes": 0}
+    assert ledger.steps == STEPS + 1
+
+
+def test_a_leak_is_not_told_from_fewer_steps_than_three() -> None:
+    ledger = Ledger([10, 20, 30], peak_allocated_bytes=[1, 2, 3])
+
+    assert measured(ledger, seconds=2.5) == {"peak_allocated_bytes": 2}
+
+
+def test_a_device_that_does_not_know_what_is_alive_has_no_leak_to_tell() -> None:
+    assert measured(Ledger([None] * STEPS)) == {}
+
+
+def test_a_segment_that_one_step_asks_for_is_no_habit_and_a_flush_is_never_right() -> (
+    None
+):
+    ledger = Ledger([0] * 3, device_allocs=[0, 2, 0], alloc_retries=[0, 1, 0])
+
+    assert measured(ledger) == {
+        "device_allocs": 0,
+        "alloc_retries": 1,
+        "growth_bytes": 0,
+    }
+
+
+def test_segments_that_every_step_asks_for_are_counted() -> None:
+    ledger = Ledger([0] * 3, device_allocs=[2, 3, 2])
+
+    assert measured(ledger)["device_allocs"] == 2
+
+
+def test_a_leak_and_a_flush_are_remarked_upon_without_any_baseline() -> None:
+    assert list(remarks_on({"growth_bytes": 3 * MIB // 2, "alloc_retries": 1})) == [
+        "every step leaves 1.5 MiB allocated: is that a leak?",
+        "the allocator ran out of memory in a step and had to flush its cache",
+    ]
+    assert list(remarks_on({"growth_bytes": 0, "alloc_retries": 0})) == []
