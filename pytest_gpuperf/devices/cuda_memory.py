@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from typing import Final
 
@@ -52,6 +53,9 @@ COUNTS: Final[Mapping[str, str]] = {
 
 RESETS: Final = ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats")
 """Functions of ``torch._C`` behind every way to reset the peaks."""
+
+MOST_EVENTS: Final = 1_000_000
+"""Of one recorded step; beyond it torch forgets the oldest."""
 
 NO_CACHING: Final = "PYTORCH_NO_CUDA_MEMORY_CACHING"
 
@@ -146,6 +150,28 @@ def _of_driver(used: int | None, stats: Mapping[str, int]) -> dict[str, int]:
         return {}
     beyond = max(0, used - int(stats[RESERVED_NOW]))
     return {DRIVER_BYTES.name: used, NON_TORCH.name: beyond}
+
+
+def record_allocations(
+    torch: Any, step: Step, arguments: Sequence[object], path: Path
+) -> None:
+    """Run one step and pickle what the allocator did, with the lines that asked it.
+
+    The format is that of ``torch.cuda.memory._dump_snapshot``, for torch's own viewer.
+    """
+    memory = torch.cuda.memory
+    gc.collect()
+    torch.cuda.synchronize()
+    memory._record_memory_history(  # noqa: SLF001, there is no public one
+        "all", context="alloc", stacks="python", max_entries=MOST_EVENTS
+    )
+    try:
+        step(*arguments)
+        torch.cuda.synchronize()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        memory._dump_snapshot(str(path))  # noqa: SLF001, there is no public one
+    finally:
+        memory._record_memory_history(None)  # noqa: SLF001, as above
 
 
 def out_of_memory_summary(error: BaseException) -> str | None:
