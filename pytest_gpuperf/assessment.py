@@ -14,10 +14,9 @@ from .baselines.refresh import Change
 from .baselines.refresh import selects
 from .baselines.store import path_of
 from .baselines.store import read
+from .children import Children
 from .ending import refused
 from .ending import report_of
-from .errors import RunError
-from .errors import UsageError
 from .gate import Case
 from .gate import Group
 from .gate import Judge
@@ -33,18 +32,12 @@ from .judging import settle_together
 from .judging import suite_of
 from .model.acuity import SuiteAcuity
 from .model.baseline import full_runs
-from .model.codec import decode
-from .model.codec import encode
-from .model.environment import DeviceKind
-from .model.environment import Environment
 from .model.environment import Hardware
 from .model.refresh import Drift
 from .model.refresh import Kept
 from .model.refresh import Refresh
 from .model.run import Call
-from .model.run import Ending
 from .model.run import Report
-from .model.run import RunRequest
 from .model.run import TestResult
 from .model.suite import SuiteVerdict
 from .model.verdict import TestVerdict
@@ -58,9 +51,6 @@ from .recording import Recorder
 from .recording import Refreshed
 from .report.drift import drift_text
 from .report.failure import failure_text
-from .runs.fork_server import HEAVY_MODULES
-from .runs.fork_server import ForkServer
-from .runs.fork_server import Job
 from .settings import Settings
 
 
@@ -96,7 +86,7 @@ class Assessment:
 
 
 class Assessor:
-    """Owns the fork server, the baselines and the settings of one enabled run."""
+    """Owns the measuring processes, the baselines and the settings of one enabled run."""
 
     def __init__(
         self, settings: Settings, project: Project, announce: Callable[[str], None]
@@ -104,39 +94,27 @@ class Assessor:
         self._settings = settings
         self._project = project
         self._announce = announce
-        scripted = settings.device is DeviceKind.SCRIPTED
-        self._server = ForkServer(
-            () if scripted else HEAVY_MODULES, warm="pytest_gpuperf.child:warm_pytest"
-        )
+        self._children = Children(settings, project)
         try:
-            self._server.wait_until_ready()
-            self._environment = self._describe()
+            self._environment = self._children.environment()
             self._baselines = read(settings.baselines, self._environment.hardware)
             self._outlook = Outlook(settings, self._baselines, announce)
         except BaseException:
-            self._server.close()
+            self._children.close()
             raise
 
     def close(self) -> None:
-        """End the fork server and its children."""
-        self._server.close()
-
-    def _describe(self) -> Environment:
-        kind = self._settings.device
-        request = {
-            "kind": kind.value if kind else None,
-            "script": self._settings.script,
-        }
-        job = Job(entry="pytest_gpuperf.child:describe", request=request)
-        answer = self._server.run(job, seconds=60)
-        if "error" in answer:
-            raise UsageError(answer["error"])
-        return decode(Environment, answer["environment"])
+        """End the measuring processes."""
+        self._children.close()
 
     def assess(self, plan: Sequence[Planned]) -> Assessment:
         """Measure, judge and, if asked, refresh; every planned test gets a report."""
         groups = groups_of(plan, self._settings.isolation)
-        run = partial(self._run, {planned.test: planned.argument for planned in plan})
+        run = partial(
+            self._children.run,
+            self._environment.hardware.kind,
+            {planned.test: planned.argument for planned in plan},
+        )
         cases = screen(groups, run)
         first, entries = first_runs(cases), self._baselines.entries
         climate = climate_of(first, entries, self._settings.precision)
@@ -218,32 +196,6 @@ class Assessor:
                 kind, verdicts[test][key], self._baselines.entries.get(key), runs
             )
         }
-
-    def _run(
-        self, arguments: Mapping[str, str], group: Group, number: int
-    ) -> Sequence[TestResult]:
-        request = RunRequest(
-            tests=tuple(arguments[test] for test in group),
-            device=self._environment.hardware.kind,
-            directory=self._project.directory,
-            root=str(self._project.rootdir),
-            search_path=self._project.search_path,
-            arguments=self._project.arguments,
-            options=self._project.options,
-            seconds=self._settings.seconds,
-            number=number,
-            script=self._settings.script,
-        )
-        job = Job(entry="pytest_gpuperf.child:measure", request=encode(request))
-        patience_seconds = len(group) * (2 * self._settings.seconds + 60)
-        try:
-            raw = self._server.run(job, patience_seconds)
-        except RunError as error:
-            return [
-                TestResult(test=test, ending=Ending.DIED, text=str(error))
-                for test in group
-            ]
-        return [decode(TestResult, result) for result in raw]
 
     def _judge(self, climate: Climate, calls: Sequence[Call]) -> TestVerdict:
         key = calls[-1].measurement.test
