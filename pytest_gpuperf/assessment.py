@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from .gate import Group
 from .gate import Judge
 from .gate import complete
 from .gate import first_runs
+from .gate import repeat
 from .gate import screen
 from .gate import settled
 from .judge.climate import Climate
@@ -30,6 +32,8 @@ from .judging import climate_of
 from .judging import judge_calls
 from .judging import settle_together
 from .judging import suite_of
+from .memory_evidence import RECORDING
+from .memory_evidence import fails_for_memory
 from .model.acuity import SuiteAcuity
 from .model.baseline import full_runs
 from .model.environment import Hardware
@@ -119,6 +123,7 @@ class Assessor:
         first, entries = first_runs(cases), self._baselines.entries
         climate = climate_of(first, entries, self._settings.precision)
         selected = self._settle(groups, run, cases, climate)
+        self._record_memory(groups, run, cases, climate, selected)
         recorder = Recorder(self._settings, self._baselines, self._announce)
         pending = recorder.write_pending(list(cases.values()))
         refreshed = recorder.store([cases[test] for test in sorted(selected)], pending)
@@ -173,6 +178,21 @@ class Assessor:
             rest = [group for group in groups if not selected.issuperset(group)]
             self._outlook.confirm(rest, run, cases, judge, climate)
         return {test for test in selected if cases[test].calls}
+
+    def _record_memory(
+        self,
+        groups: Sequence[Group],
+        run: Callable[..., Sequence[TestResult]],
+        cases: Mapping[str, Case],
+        climate: Climate,
+        accepted: Collection[str],
+    ) -> None:
+        """Run what failed for its memory once more, and record what holds it."""
+        judge = partial(self._judge, climate)
+        rest = [group for group in groups if not set(group).intersection(accepted)]
+        recording = partial(run, recordings=self._settings.artefacts)
+        if self._environment.hardware.kind in RECORDING:
+            repeat(rest, recording, cases, partial(fails_for_memory, judge))
 
     @property
     def _full_runs(self) -> int:

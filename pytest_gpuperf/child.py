@@ -11,6 +11,7 @@ from collections.abc import Generator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from typing import Final
 
@@ -86,7 +87,8 @@ class MeasuringProcess:
 
     def __init__(self, request: RunRequest, device: Device | PretendDevice) -> None:
         self._request = request
-        self._measuring = Measuring(device, request.seconds)
+        folder = None if request.recordings is None else Path(request.recordings)
+        self._measuring = Measuring(device, request.seconds, folder)
         self._results: dict[str, TestResult] = {}
         self._started: dict[str, float] = {}
 

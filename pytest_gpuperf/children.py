@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence
+from pathlib import Path
 
 from .errors import RunError
 from .errors import UsageError
@@ -57,8 +58,13 @@ class Children:
         arguments: Mapping[str, str],
         group: Group,
         number: int,
+        *,
+        recordings: Path | None = None,
     ) -> Sequence[TestResult]:
-        """Measure *group* in a fresh process; *arguments* select its tests by name."""
+        """Measure *group* in a fresh process; *arguments* select its tests by name.
+
+        What the allocator did is recorded in the folder *recordings*, if one is named.
+        """
         request = RunRequest(
             tests=tuple(arguments[test] for test in group),
             device=kind,
@@ -70,6 +76,7 @@ class Children:
             seconds=self._settings.seconds,
             number=number,
             script=self._settings.script,
+            recordings=None if recordings is None else str(recordings),
         )
         job = Job(entry="pytest_gpuperf.child:measure", request=encode(request))
         patience_seconds = len(group) * (2 * self._settings.seconds + 60)

@@ -141,6 +141,19 @@ def complete(
                 _run_group(group, number, run, cases)
 
 
+def repeat(
+    groups: Sequence[Group],
+    run: Run,
+    cases: Mapping[str, Case],
+    is_wanted: Callable[[Case], bool],
+) -> None:
+    """Run once more the groups with a test that *is_wanted*."""
+    for group in groups:
+        if any(is_wanted(cases[test]) for test in group):
+            number = max(len(cases[test].results) for test in group)
+            _run_group(group, number, run, cases)
+
+
 def _is_short(case: Case, number: int, wanted: int) -> bool:
     has_room = len(case.results) <= number < wanted + MOST_MADE_UP
     return has_room and case.clean_runs < wanted

@@ -28,9 +28,15 @@ if TYPE_CHECKING:
 class Measuring:
     """Measures on an open device and keeps every call by test."""
 
-    def __init__(self, device: Device | PretendDevice, seconds: float) -> None:
+    def __init__(
+        self,
+        device: Device | PretendDevice,
+        seconds: float,
+        recordings: Path | None = None,
+    ) -> None:
         self._device = device
         self._seconds = seconds
+        self._recordings = recordings
         self._calls: dict[str, list[Call]] = {}
 
     def torch_device(self) -> str:
@@ -53,14 +59,23 @@ class Measuring:
         calls = self._calls.setdefault(item.nodeid, [])
         test = _key(item.nodeid, name, [call.measurement.test for call in calls])
         measured = _measured(self._device, subject, test, self._seconds)
+        measurement = self._explained(measured.measurement, subject)
         calls.append(
             Call(
-                measurement=_below(item.config.rootpath, measured.measurement),
+                measurement=_below(item.config.rootpath, measurement),
                 budgets=(parse_budget(budget), *budgets_of(item)),
                 tolerances=tolerances_of(item),
             )
         )
         return measured.result
+
+    def _explained(self, measurement: Measurement, subject: Subject) -> Measurement:
+        """Add what a step did with memory, where this run is to record that."""
+        if self._recordings is None or isinstance(self._device, PretendDevice):
+            return measurement
+        from .probes.snapshot import explained
+
+        return explained(self._device, subject, measurement, self._recordings)
 
 
 def _measured(
@@ -99,10 +114,17 @@ def _below(root: Path, measurement: Measurement) -> Measurement:
             )
             for finding in measurement.findings
         ),
+        snapshot=_relative_path(root, measurement.snapshot),
     )
 
 
 def _relative(root: Path, location: Location | None) -> Location | None:
-    if location is None or not Path(location.file).is_relative_to(root):
-        return location
-    return replace(location, file=Path(location.file).relative_to(root).as_posix())
+    if location is None:
+        return None
+    return replace(location, file=_relative_path(root, location.file))
+
+
+def _relative_path(root: Path, path: str) -> str:
+    if not Path(path).is_relative_to(root):
+        return path
+    return Path(path).relative_to(root).as_posix()

@@ -30,6 +30,7 @@ LEVEL: Final = {
     "assessment": 11,
     "children": 10,
     "ending": 9,
+    "memory_evidence": 9,
     "outlook": 9,
     "plan": 9,
     "recording": 9,

@@ -39,7 +39,7 @@ def torch_path(frame: FrameType) -> str | None:
 def blamed(stack: Iterable[FrameType]) -> Location | None:
     """The innermost line outside torch, this package and the standard library."""
     for frame in stack:
-        if is_blamable(frame.f_code.co_filename):
+        if _is_blamable(frame.f_code.co_filename):
             return Location(
                 file=frame.f_code.co_filename,
                 line=frame.f_lineno,
@@ -48,8 +48,7 @@ def blamed(stack: Iterable[FrameType]) -> Location | None:
     return None
 
 
-def is_blamable(file: str) -> bool:
-    """Whether *file* is neither torch, nor this package, nor the standard library."""
+def _is_blamable(file: str) -> bool:
     if file.startswith((OWN, _torch_root(), "<frozen ")):
         return False
     return not file.startswith(STDLIB) or file.startswith(INSTALLED)

@@ -136,6 +136,15 @@ class CpuDevice:
 
         return read_live_bytes(step, arguments)
 
+    def record_allocations(
+        self,
+        step: Step,  # noqa: ARG002
+        arguments: Sequence[object],  # noqa: ARG002
+        path: Path,  # noqa: ARG002
+    ) -> bool:
+        """There is no caching allocator."""
+        return False
+
     def profile(
         self, step: Step, batches: Sequence[Sequence[object]]
     ) -> Sequence[TraceEvent]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 from typing import Final
 
@@ -27,6 +28,7 @@ from .blind_trace import refuse_blind_trace
 from .compile_counters import compile_counters
 from .cuda_memory import allocator_counters
 from .cuda_memory import read_memory
+from .cuda_memory import record_allocations
 from .cuda_memory import refuse_uncached_memory
 from .cuda_settings import cuda_settings
 from .nvml import Nvml
@@ -162,6 +164,12 @@ class CudaDevice:
     def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
         """Run one step between two readings of the allocator."""
         return read_memory(self.torch, self._driver_bytes, step, arguments)
+
+    def record_allocations(
+        self, step: Step, arguments: Sequence[object], path: Path
+    ) -> bool:
+        record_allocations(self.torch, step, arguments, path)
+        return True
 
     def profile(
         self, step: Step, batches: Sequence[Sequence[object]]

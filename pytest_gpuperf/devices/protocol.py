@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from typing import Protocol
 
@@ -103,6 +104,11 @@ class Device(Protocol):
 
     def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
         """Run one step with its peak memory watched."""
+
+    def record_allocations(
+        self, step: Step, arguments: Sequence[object], path: Path
+    ) -> bool:
+        """Run one step and save to *path* what its allocator did, where there is one."""
 
     def profile(
         self, step: Step, batches: Sequence[Sequence[object]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -155,6 +156,17 @@ class ScriptedDevice:
             exact={"peak_allocated_bytes": peak_bytes},
             end_bytes=None if leak_mb is None else round(leak_mb * MIB) * self._steps,
         )
+
+    def record_allocations(
+        self, step: Step, arguments: Sequence[object], path: Path
+    ) -> bool:
+        snapshot = self._value("snapshot", None)
+        if snapshot is None:
+            return False
+        step(*arguments)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(pickle.dumps(snapshot))
+        return True
 
     def profile(
         self, step: Step, batches: Sequence[Sequence[object]]

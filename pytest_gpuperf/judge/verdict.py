@@ -75,6 +75,7 @@ def judge(  # noqa: PLR0913, PLR0917  what the author says, what was measured, t
         runs=len(runs),
         changed=changed,
         remarks=last.remarks,
+        snapshot=last.snapshot,
     )
 
 

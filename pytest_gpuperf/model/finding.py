@@ -19,6 +19,8 @@ class FindingKind(Enum):
     """Whether the host waits cannot be told without a GPU; never counted."""
     TRANSFER = "transfer"
     """Bytes go between host and device, whether or not anybody waits for them."""
+    MEMORY = "memory"
+    """Bytes are alive when most are; what has no location was there before the step."""
 
 
 class Phase(Enum):
@@ -52,7 +54,8 @@ class Finding:
     the project, ``innermost`` the innermost one outside of torch where that is another,
     ``forward`` the line whose backward was at work. ``reason`` says why the host waits
     or would, ``allowed`` why its author lets it: then it counts in nothing.
-    ``moved_bytes`` is what its copies carry in a step.
+    ``moved_bytes`` is what its copies carry in a step, ``held_bytes`` what it holds of
+    the peak.
     """
 
     kind: FindingKind
@@ -68,3 +71,4 @@ class Finding:
     forward: Location | None = None
     allowed: str | None = None
     moved_bytes: int = 0
+    held_bytes: int = 0

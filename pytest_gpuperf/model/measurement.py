@@ -75,7 +75,8 @@ class Measurement:
     why the device has no number, ``missed`` why this run has none that another could
     have had. ``dirty`` holds reasons not to blame code for this run's
     times: contention, throttling, a step that never became steady. ``remarks`` say
-    what else must be known to read the numbers.
+    what else must be known to read the numbers. ``snapshot`` is the file that says what
+    the allocator did, if that was recorded.
     """
 
     test: str
@@ -88,3 +89,4 @@ class Measurement:
     dirty: tuple[str, ...] = ()
     board: Board = field(default_factory=Board)
     remarks: tuple[str, ...] = ()
+    snapshot: str = ""

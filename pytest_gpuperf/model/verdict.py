@@ -54,7 +54,8 @@ class TestVerdict:
     """The judgement of one test: a verdict a metric, and what explains them.
 
     ``changed`` maps a piece of software to its versions then and now. ``remarks`` say
-    what else must be known to read the numbers.
+    what else must be known to read the numbers. ``snapshot`` is the file that says what
+    the allocator did, if that was recorded.
     """
 
     __test__ = False  # pytest would collect a class of this name
@@ -65,6 +66,7 @@ class TestVerdict:
     runs: int = 0
     changed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+    snapshot: str = ""
 
     @property
     def outcome(self) -> Outcome:

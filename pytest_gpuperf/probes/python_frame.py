@@ -28,7 +28,7 @@ def blamed(names: Iterable[str]) -> Location | None:
     """
     for name in names:
         found = NAME.fullmatch(name)
-        if found is not None and _is_blamable(found["file"]):
+        if found is not None and is_blamable(found["file"]):
             return Location(
                 file=found["file"],
                 line=int(found["line"]),
@@ -38,7 +38,8 @@ def blamed(names: Iterable[str]) -> Location | None:
     return None
 
 
-def _is_blamable(file: str) -> bool:
+def is_blamable(file: str) -> bool:
+    """Whether *file* is neither torch, nor this package, nor the standard library."""
     if FOREIGN.fullmatch(file) or STDLIB.fullmatch(file):
         return False
     top = re.split(r"[/\\]", file)[0].removesuffix(".py")

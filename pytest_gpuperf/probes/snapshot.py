@@ -8,24 +8,73 @@ load it would be to run it.
 from __future__ import annotations
 
 import pickle
+import re
 from collections import Counter
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from typing import Final
 
-from ..devices.call_site import is_blamable
+from ..devices.protocol import Device
 from ..errors import UsageError
+from ..model.finding import Finding
+from ..model.finding import FindingKind
 from ..model.finding import Location
+from ..model.measurement import Measurement
+from ..model.metric import PEAK_ALLOCATED
+from ..model.metric import PEAK_REQUESTED
+from ..model.metric import PEAK_RESERVED
+from .python_frame import is_blamable
+from .subject import Subject
 
 
 FREED: Final = "free_requested"
 """From then on the allocator no longer counts a block as allocated."""
+
+
+MOST_LINES: Final = 8
+"""Lines that are named of all that hold memory at the peak."""
+
+EXPLAINED: Final = (PEAK_ALLOCATED.name, PEAK_REQUESTED.name, PEAK_RESERVED.name)
+
+
+def explained(
+    device: Device, subject: Subject, measurement: Measurement, folder: Path
+) -> Measurement:
+    """Record one more step of *subject* in *folder* and name what holds most memory."""
+    path = folder / f"memory-{_file_name(measurement.test)}.pickle"
+    if not device.record_allocations(subject.step, subject.arguments(), path):
+        return measurement
+    held = held_at_peak(read_snapshot(path))
+    return replace(
+        measurement,
+        findings=(*measurement.findings, *map(_finding, held[:MOST_LINES])),
+        snapshot=str(path),
+    )
+
+
+def _file_name(test: str) -> str:
+    """Make a file's name of a test's, its end where it is long."""
+    return re.sub(r"[^\w.-]+", "-", test)[-100:].strip("-")
+
+
+def _finding(held: Held) -> Finding:
+    return Finding(
+        kind=FindingKind.MEMORY,
+        op=None,
+        api=None,
+        per_step=held.blocks,
+        blocked_ms=0.0,
+        location=held.location,
+        metrics=EXPLAINED,
+        held_bytes=held.requested_bytes,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,6 +60,7 @@ def failure_text(
         *_changed_lines(verdict),
     )
     tail = (
+        *_snapshot_lines(verdict),
         *_also_lines([v for v in verdict.verdicts if v not in shown]),
         *_call_lines(verdict, nodeid),
         *_budget_lines(failing, source),
@@ -68,6 +69,15 @@ def failure_text(
     room = SCREEN_LINES - len(head) - len(tail)
     findings = finding_lines(verdict.findings, {v.metric for v in failing}, room)
     return "\n".join((*head, *findings, *tail))
+
+
+def _snapshot_lines(verdict: TestVerdict) -> tuple[str, ...]:
+    if not verdict.snapshot:
+        return ()
+    return (
+        *uncut("snapshot", verdict.snapshot),
+        *uncut("", "for the viewer at pytorch.org/memory_viz"),
+    )
 
 
 def _failing(verdict: TestVerdict) -> tuple[Verdict, ...]:

@@ -14,6 +14,7 @@ from ..model.finding import FindingKind
 from ..model.finding import Location
 from ..model.finding import Phase
 from ..model.metric import H2D_BYTES
+from ..model.metric import PEAK_ALLOCATED
 from ..model.metric import STEP_MS
 from ..model.metric import SYNCS
 from ..model.verdict import TestVerdict
@@ -52,7 +53,7 @@ def finding_lines(
 def _fitting(
     label: str, findings: Sequence[Finding], room: int, most: int
 ) -> tuple[str, ...]:
-    worst = sorted(findings, key=lambda f: (-f.blocked_ms, -f.moved_bytes, -f.per_step))
+    worst = sorted(findings, key=_badness, reverse=True)
     lines: tuple[str, ...] = ()
     for shown in range(1, min(len(worst), most) + 1):
         more = _shown(label, worst, shown)
@@ -60,6 +61,15 @@ def _fitting(
             break
         lines = more
     return lines
+
+
+def _badness(finding: Finding) -> tuple[float, int, int, int]:
+    return (
+        finding.blocked_ms,
+        finding.held_bytes,
+        finding.moved_bytes,
+        finding.per_step,
+    )
 
 
 def _shown(label: str, worst: Sequence[Finding], shown: int) -> tuple[str, ...]:
@@ -71,7 +81,7 @@ def _shown(label: str, worst: Sequence[Finding], shown: int) -> tuple[str, ...]:
 
 
 def _lines(label: str, finding: Finding) -> Iterator[str]:
-    place = str(_short(finding.location) or "unknown line")
+    place = str(_short(finding.location) or _elsewhere(finding))
     text = _cause(finding)
     start = f"  {label}".ljust(INDENT)
     line = f"{start}{place}: {text}"
@@ -85,6 +95,11 @@ def _lines(label: str, finding: Finding) -> Iterator[str]:
     yield from labelled("", finding.reason)
 
 
+def _elsewhere(finding: Finding) -> str:
+    is_old = finding.kind is FindingKind.MEMORY
+    return "memory from before the step" if is_old else "unknown line"
+
+
 def _short(location: Location | None) -> Location | None:
     """Name an installed file from its package on."""
     if location is None:
@@ -93,6 +108,9 @@ def _short(location: Location | None) -> Location | None:
 
 
 def _cause(finding: Finding) -> str:
+    if finding.kind is FindingKind.MEMORY:
+        held = format_value(PEAK_ALLOCATED, finding.held_bytes)
+        return f"{held} alive at the peak in {_blocks(finding.per_step)}"
     cause = finding.op or finding.api or finding.kind.value
     if finding.op and finding.api:
         cause = f"{finding.op} ({finding.api})"
@@ -102,6 +120,10 @@ def _cause(finding: Finding) -> str:
     if finding.moved_bytes:
         parts.append(format_value(H2D_BYTES, finding.moved_bytes))
     return ", ".join(filter(None, parts))
+
+
+def _blocks(count: int) -> str:
+    return f"{count} block" if count == 1 else f"{count} blocks"
 
 
 def _phase(finding: Finding) -> str:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
 
 from pytest_gpuperf.devices.cuda import CudaDevice
+from pytest_gpuperf.devices.cuda_memory import out_of_memory_summary
 from pytest_gpuperf.devices.nvml import open_nvml
 from pytest_gpuperf.devices.protocol import Step
+from pytest_gpuperf.probes.snapshot import held_at_peak
+from pytest_gpuperf.probes.snapshot import read_snapshot
 from pytest_gpuperf.probes.syncs import find_syncs
 
 
@@ -186,3 +190,32 @@ def test_this_process_alone_is_no_disturbance_to_itself(device: CudaDevice) -> N
     torch.zeros(1, device="cuda")
 
     assert str(os.getpid()) not in (device.disturbance() or "")
+
+
+def test_a_snapshot_of_a_step_names_the_line_that_holds_the_peak(
+    device: CudaDevice, tmp_path: Path
+) -> None:
+    kept = torch.empty(3 * MIB, dtype=torch.uint8, device="cuda")
+
+    def step() -> None:
+        large = torch.empty(64 * MIB, dtype=torch.uint8, device="cuda")
+        large.add_(kept[0])
+
+    step()
+    device.record_allocations(step, (), tmp_path / "memory.pickle")
+    held = held_at_peak(read_snapshot(tmp_path / "memory.pickle"))
+
+    assert held[0].requested_bytes == 64 * MIB
+    assert held[0].location is not None
+    assert held[0].location.line == step.__code__.co_firstlineno + 1
+    assert [h.location for h in held if h.requested_bytes >= 3 * MIB][1:] == [None]
+
+
+def test_a_step_that_runs_out_of_memory_is_told_with_the_allocator_s_summary() -> None:
+    with pytest.raises(torch.OutOfMemoryError) as out_of_memory:
+        torch.empty(2**50, dtype=torch.uint8, device="cuda")
+
+    summary = out_of_memory_summary(out_of_memory.value)
+
+    assert summary is not None
+    assert "Allocated memory" in summary

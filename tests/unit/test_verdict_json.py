@@ -44,7 +44,7 @@ VERDICT = TestVerdict(
 
 BARE = (
     '{"test": "t", "verdicts": [], "findings": [], "runs": 0, "changed": {"torch": '
-    '["2.12.1", "2.13.0"]}, "remarks": []}'
+    '["2.12.1", "2.13.0"]}, "remarks": [], "snapshot": ""}'
 )
 
 
