@@ -1,0 +1,145 @@
+"""One lock a device and user: many may use it, one alone may time on it.
+
+A lock is two files under ``flock``, so the kernel frees it when its holder dies. Who
+times waits at the gate until the users have gone, and keeps new ones out meanwhile.
+Nobody goes from shared to exclusive in place: two who tried would wait for each other.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+import weakref
+from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from ..errors import UsageError
+from .holders import holders_of
+
+
+PAUSE_SECONDS: Final = 0.005
+"""Between two tries at a lock that another process holds."""
+
+PRIVATE: Final = 0o700
+
+
+class DeviceLock:
+    """The lock of the device *name*; one object holds it once.
+
+    Raises ``UsageError`` where *folder* cannot hold locks of this user.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.name = name
+        self._now = now
+        self._pause = pause
+        _make_private(folder)
+        self._path = folder / f"{name}.lock"
+        self._lock = _opened(self._path)
+        self._gate = _opened(folder / f"{name}.gate")
+        _OPEN.add(self)
+
+    @contextmanager
+    def shared(self, timeout_seconds: float) -> Iterator[None]:
+        """Use the device beside others; raise ``UsageError`` if none may in time."""
+        deadline = self._now() + timeout_seconds
+        self._take(self._gate, fcntl.LOCK_SH, deadline)
+        try:
+            self._take(self._lock, fcntl.LOCK_SH, deadline)
+        finally:
+            fcntl.flock(self._gate, fcntl.LOCK_UN)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    @contextmanager
+    def exclusive(self, timeout_seconds: float) -> Iterator[None]:
+        """Have the device alone; raise ``UsageError`` if that does not come in time."""
+        deadline = self._now() + timeout_seconds
+        self._take(self._gate, fcntl.LOCK_EX, deadline)
+        try:
+            self._take(self._lock, fcntl.LOCK_EX, deadline)
+            try:
+                yield
+            finally:
+                fcntl.flock(self._lock, fcntl.LOCK_UN)
+        finally:
+            fcntl.flock(self._gate, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Give the files back; what is held is let go."""
+        for descriptor in (self._lock, self._gate):
+            with suppress(OSError):
+                os.close(descriptor)
+        _OPEN.discard(self)
+
+    def _take(self, descriptor: int, how: int, deadline: float) -> None:
+        while not _try(descriptor, how):
+            if self._now() >= deadline:
+                raise self._refusal()
+            self._pause(PAUSE_SECONDS)
+
+    def _refusal(self) -> UsageError:
+        holders = holders_of(self._path) or ("another process",)
+        msg = (
+            f"{self._path}: {self.name} is in use by {' and '.join(holders)}, and did "
+            "not come free in time: wait for it, or measure on another device"
+        )
+        return UsageError(msg)
+
+
+def _try(descriptor: int, how: int) -> bool:
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _make_private(folder: Path) -> None:
+    """A folder that others may write to could make us wait for ever, or not at all."""
+    try:
+        folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+        status = folder.stat()
+    except OSError as error:
+        msg = f"{folder}: expected a folder for locks, found {error.strerror}"
+        raise UsageError(msg) from None
+    if status.st_uid != os.getuid():
+        msg = (
+            f"{folder}: expected a folder of this user for locks, found one of user "
+            f"{status.st_uid}: remove it, or point XDG_RUNTIME_DIR to a folder of yours"
+        )
+        raise UsageError(msg)
+
+
+def _opened(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        msg = f"{path}: expected a file to lock, found {error.strerror}"
+        raise UsageError(msg) from None
+
+
+_OPEN: Final[weakref.WeakSet[DeviceLock]] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    """A forked child, as a DataLoader's worker is, must not hold its parent's locks."""
+    for lock in list(_OPEN):
+        lock.close()
+
+
+os.register_at_fork(after_in_child=_close_all)
