@@ -69,7 +69,11 @@ def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
     sys.path[:] = request.search_path
     sys.argv = ["pytest", *request.tests]
     device = open_device(
-        request.device, request.script, request.number, root=request.root
+        request.device,
+        request.script,
+        request.number,
+        root=request.root,
+        disposable=True,
     )
     if isinstance(device, PretendDevice):
         device.enter()  # before collection, and never left: this process ends here

@@ -9,17 +9,24 @@ from .protocol import Device
 
 
 def open_device(
-    kind: DeviceKind, script: str | None = None, run: int = 0, root: str = ""
+    kind: DeviceKind,
+    script: str | None = None,
+    run: int = 0,
+    root: str = "",
+    *,
+    disposable: bool = False,
 ) -> Device | PretendDevice:
     """Open a device; torch is imported here and not before.
 
     *script* is the path of the scripted device's JSON, *run* the number of the run it
-    plays; below *root* stands the project whose lines the pretend device names. Raises ``UsageError`` where the machine has no such device.
+    plays; below *root* stands the project whose lines the pretend device names. A
+    *disposable* process ends with its measurements, so that they may leave something
+    behind. Raises ``UsageError`` where the machine has no such device.
     """
     if kind is DeviceKind.CUDA:
         from .cuda import CudaDevice
 
-        return CudaDevice.open()
+        return CudaDevice.open(disposable=disposable)
     if kind is DeviceKind.PRETEND:
         return PretendDevice(root)
     if kind is DeviceKind.CPU:

@@ -20,10 +20,16 @@ INSTALLED: Final = tuple(
     f"{STDLIB}{name}" for name in ("site-packages", "dist-packages")
 )
 
+BACKWARD: Final = str(Path("autograd", "graph.py"))
+
 
 def frames() -> Iterator[FrameType]:
     """Frames from the caller of this function outwards."""
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001, inspect.stack() reads sources
+    yield from outwards(sys._getframe(1))  # noqa: SLF001, inspect.stack() reads sources
+
+
+def outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield *frame* and those that it was called from."""
     while frame is not None:
         yield frame
         frame = frame.f_back
@@ -34,6 +40,12 @@ def torch_path(frame: FrameType) -> str | None:
     file = frame.f_code.co_filename
     root = _torch_root()
     return file[len(root) :] if file.startswith(root) else None
+
+
+def is_backward(frame: FrameType) -> bool:
+    """Whether *frame* hands a backward pass over to autograd's engine."""
+    name = frame.f_code.co_name
+    return name == "_engine_run_backward" and torch_path(frame) == BACKWARD
 
 
 def blamed(stack: Iterable[FrameType]) -> Location | None:

@@ -52,27 +52,29 @@ FINGERPRINT: Final = 12
 class CudaDevice:
     """The current CUDA device of this process, which may change with ``set_device``.
 
-    Opening it creates no CUDA context; the first step does.
+    Opening it creates no CUDA context; the first step does. A *disposable* process
+    ends with its measurements.
     """
 
     torch: Any
     nvml_of: Callable[[str], Nvml | None] = open_nvml
+    disposable: bool = False
 
     @classmethod
-    def open(cls) -> CudaDevice:
+    def open(cls, *, disposable: bool = False) -> CudaDevice:
         """Import torch; raise ``UsageError`` where it sees no CUDA device."""
         import torch
 
-        return cls.of(torch)
+        return cls.of(torch, disposable=disposable)
 
     @classmethod
-    def of(cls, torch: Any) -> CudaDevice:
+    def of(cls, torch: Any, *, disposable: bool = False) -> CudaDevice:
         """Take *torch*; raise ``UsageError`` where it sees no CUDA device."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             available = torch.cuda.is_available()
         if available:
-            return cls(torch=torch)
+            return cls(torch=torch, disposable=disposable)
         msg = (
             f"--gpuperf-device=cuda was asked for, but torch {torch.__version__} sees "
             f"no CUDA device: {_why_no_cuda(torch, [str(w.message) for w in caught])}"
@@ -176,8 +178,10 @@ class CudaDevice:
     ) -> Sequence[TraceEvent]:
         """Raise ``PreflightError`` where the profiler was blind to the GPU."""
         from .profiler import record_trace
+        from .sync_lines import lines_marked
 
-        trace = record_trace(step, batches, cuda=True)
+        marked = lines_marked(self.torch, disposable=self.disposable)
+        trace = record_trace(step, batches, cuda=True, marked=marked)
         refuse_blind_trace(trace)
         return trace
 

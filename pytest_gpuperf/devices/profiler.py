@@ -8,7 +8,9 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from typing import Final
@@ -33,15 +35,21 @@ DEVICE_CALLS: Final = frozenset({"cuda_runtime", "cuda_driver", "runtime", "driv
 
 
 def record_trace(
-    step: Step, batches: Sequence[Sequence[object]], *, cuda: bool
+    step: Step,
+    batches: Sequence[Sequence[object]],
+    *,
+    cuda: bool,
+    marked: AbstractContextManager[object] | None = None,
 ) -> list[TraceEvent]:
     """Run *step* once per batch, back to back, each inside a ``STEP_RANGE``.
+
+    The steps run inside *marked*, which puts markers of waits into their trace.
 
     The profiler starts in a warm-up phase that runs one small operation of our own,
     so that the set-up of CUPTI falls outside every step and no session is empty.
     Nothing waits for the device between the steps. On CUDA the trace names the
-    functions on the Python stack; ``with_stack`` knows the line of their ``def``
-    only, and is not needed on the CPU, where a marker names the exact line.
+    functions on the Python stack, for waits that nothing marks; ``with_stack`` knows the
+    line of their ``def`` only, and is not needed on the CPU, where all are marked.
 
     Raises ``PreflightError`` where CUDA was to be recorded and was not, ``StepError``
     where a name in the step breaks the trace.
@@ -50,7 +58,8 @@ def record_trace(
         _warm_up(cuda=cuda)
         profiler.step()
         _wait(cuda=cuda)
-        _run(step, batches)
+        with marked or nullcontext():
+            _run(step, batches)
     events = _exported(profiler)
     if cuda:
         _check_recorded(events)

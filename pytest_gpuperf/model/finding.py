@@ -43,7 +43,7 @@ class Location:
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line} in {self.function}"
-        return where if self.exact else f"{where} (line of the def)"
+        return where if self.exact else f"{where} (line unknown, this is the def)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

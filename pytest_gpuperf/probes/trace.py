@@ -8,8 +8,10 @@ are broken or say nothing about the host are left out.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -70,13 +72,26 @@ class Span:
         return (self.start_us + self.end_us) / 2
 
 
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy that the GPU made: ``Memcpy HtoD (Pageable -> Device)``.
+
+    ``correlation`` is that of the call that started it; a graph starts many.
+    """
+
+    name: str
+    start_us: float
+    correlation: int | None = None
+    size_bytes: int | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """The host's side of a trace.
+    """The host's side of a trace, and the GPU's copies.
 
     ``steps`` stand in order of time, all else as in the file. ``calls`` are those into
-    the GPU's runtime and driver, ``functions`` are Python's; ``copies`` maps a call's
-    correlation to the name of the copy it started, ``allowances`` are ``allow_sync``'s.
+    the GPU's runtime and driver, ``functions`` are Python's, ``allowances`` are
+    ``allow_sync``'s.
     """
 
     steps: tuple[Span, ...] = ()
@@ -85,13 +100,20 @@ class Trace:
     calls: tuple[Span, ...] = ()
     functions: tuple[Span, ...] = ()
     allowances: tuple[Span, ...] = ()
-    copies: Mapping[int, str]
+    copies: tuple[Copy, ...] = ()
+
+    def step_at(self, moment_us: float) -> int | None:
+        """Index of the step that this moment lies in, on whatever thread."""
+        index = bisect_right(self.steps, moment_us, key=lambda s: s.start_us) - 1
+        if index < 0 or moment_us > self.steps[index].end_us:
+            return None
+        return index
 
 
 def parse(events: Iterable[TraceEvent]) -> Trace:
     """Read trace events of any age; nothing raises for a broken one."""
     spans: dict[SpanKind, list[Span]] = defaultdict(list)
-    copies: dict[int, str] = {}
+    copies: list[Copy] = []
     for event in events:
         if event.get("ph") != "X":
             continue
@@ -100,7 +122,7 @@ def parse(events: Iterable[TraceEvent]) -> Trace:
         if kind is not None:
             _append(spans[kind], _span(event, name, kind))
         elif category in COPIES:
-            _note_copy(copies, event, name)
+            copies.extend(_copies(event, name))
     return Trace(
         steps=tuple(sorted(spans[SpanKind.STEP], key=lambda s: s.start_us)),
         markers=tuple(spans[SpanKind.MARKER]),
@@ -108,7 +130,7 @@ def parse(events: Iterable[TraceEvent]) -> Trace:
         calls=tuple(spans[SpanKind.CALL]),
         functions=tuple(spans[SpanKind.FUNCTION]),
         allowances=tuple(spans[SpanKind.ALLOWANCE]),
-        copies=copies,
+        copies=tuple(copies),
     )
 
 
@@ -158,18 +180,23 @@ def _number(value: object) -> float | None:
     return None
 
 
+def _copies(event: TraceEvent, name: str) -> Iterator[Copy]:
+    start_us = _number(event.get("ts"))
+    if start_us is not None:
+        size_bytes = _argument(event, "bytes")
+        yield Copy(name, start_us, _correlation(event), size_bytes)
+
+
 def _correlation(event: TraceEvent) -> int | None:
+    return _argument(event, "correlation")
+
+
+def _argument(event: TraceEvent, name: str) -> int | None:
     arguments = event.get("args")
     if not isinstance(arguments, Mapping):
         return None
-    correlation = arguments.get("correlation")
-    return correlation if isinstance(correlation, int) else None
-
-
-def _note_copy(copies: dict[int, str], event: TraceEvent, name: str) -> None:
-    correlation = _correlation(event)
-    if correlation is not None:
-        copies[correlation] = name
+    value = arguments.get(name)
+    return value if isinstance(value, int) else None
 
 
 def enclosing(

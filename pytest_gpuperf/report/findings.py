@@ -97,7 +97,7 @@ def _lines(label: str, finding: Finding) -> Iterator[str]:
 
 def _elsewhere(finding: Finding) -> str:
     is_old = finding.kind is FindingKind.MEMORY
-    return "memory from before the step" if is_old else "unknown line"
+    return "memory from before the step" if is_old else "line unknown"
 
 
 def _short(location: Location | None) -> Location | None:
@@ -148,7 +148,7 @@ def maybe_remark(findings: Sequence[Finding]) -> str:
 
 def _place(location: Location | None) -> str:
     short = _short(location)
-    return f"{short.file}:{short.line}" if short else "unknown line"
+    return f"{short.file}:{short.line}" if short else "line unknown"
 
 
 def allowed_lines(verdicts: Sequence[TestVerdict]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.cuda._gpu_trace as gpu_trace
 
 from pytest_gpuperf.devices.cuda import CudaDevice
 from pytest_gpuperf.devices.cuda_memory import out_of_memory_summary
@@ -96,6 +97,56 @@ def test_a_planted_item_is_found_by_the_profile(device: CudaDevice) -> None:
 
     assert found.per_step == 1
     assert [finding.per_step for finding in found.findings] == [1]
+
+
+@pytest.mark.parametrize("disposable", [True, False], ids=["callbacks", "warnings"])
+def test_each_wait_has_the_line_that_makes_it(*, disposable: bool) -> None:
+    device = CudaDevice.open(disposable=disposable)
+    loss = torch.zeros(3, device="cuda", requires_grad=True)
+
+    def step() -> None:
+        total = loss.sum()
+        total.item()
+        total.cpu()
+        loss.nonzero()
+
+    step()
+    found = find_syncs(device.profile(step, [()] * 3))
+
+    top = step.__code__.co_firstlineno
+    lines = {f.location.line - top for f in found.findings if f.location}
+    assert found.per_step == 3
+    assert lines == {2, 3, 4}
+    assert all(f.location and f.location.exact for f in found.findings)
+
+
+def test_callbacks_tell_of_waits_that_torch_does_not_warn_of() -> None:
+    device = CudaDevice.open(disposable=True)
+    event = torch.cuda.Event()
+
+    def step() -> None:
+        event.record()
+        event.synchronize()
+        torch.cuda.synchronize()
+
+    step()
+    found = find_syncs(device.profile(step, [()] * 3))
+
+    assert found.per_step == 2
+    assert all(f.location and f.location.exact for f in found.findings)
+
+
+def test_callbacks_are_silent_after_the_profile() -> None:
+    made: list[int] = []
+    gpu_trace.MemoryAllocationCallbacks.add_callback(made.append)
+
+    CudaDevice.open(disposable=True).profile(lambda: torch.ones(1, device="cuda"), [()])
+    during = len(made)
+    torch.ones(10_000_000, device="cuda")
+
+    gpu_trace.MemoryAllocationCallbacks.callback_list.remove(made.append)
+    assert during > 0
+    assert len(made) == during
 
 
 def test_a_step_without_a_sync_has_none_in_its_profile(device: CudaDevice) -> None:

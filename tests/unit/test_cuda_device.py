@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Callable
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any
@@ -74,6 +75,9 @@ class FakeCuda:
 
     def get_sync_debug_mode(self) -> int:
         return self.sync_debug_mode
+
+    def set_sync_debug_mode(self, mode: int | str) -> None:
+        self.sync_debug_mode = {"warn": 1}.get(str(mode), 0)
 
     def get_allocator_backend(self) -> str:
         return self.backend
@@ -642,11 +646,16 @@ def test_memory_the_driver_does_not_tell_is_left_out(nvml: FakeNvml | None) -> N
 
 def recording(trace: list[dict[str, str]]) -> Callable[..., list[dict[str, str]]]:
     def record_trace(
-        step: Callable[..., object], batches: Sequence[Sequence[object]], *, cuda: bool
+        step: Callable[..., object],
+        batches: Sequence[Sequence[object]],
+        *,
+        cuda: bool,
+        marked: AbstractContextManager[object],
     ) -> list[dict[str, str]]:
         assert cuda
-        for arguments in batches:
-            step(*arguments)
+        with marked:
+            for arguments in batches:
+                step(*arguments)
         return trace
 
     return record_trace
@@ -661,6 +670,19 @@ def test_the_profile_runs_a_step_a_batch_and_returns_the_trace(
 
     assert device().profile(seen.append, [(1,), (2,)]) == trace
     assert seen == [1, 2]
+
+
+def test_torch_tells_of_waits_inside_the_profile_and_not_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(profiler, "record_trace", recording([]))
+    cuda = FakeCuda()
+    modes: list[int] = []
+
+    device(cuda).profile(lambda: modes.append(cuda.sync_debug_mode), [()])
+
+    assert modes == [1]
+    assert cuda.sync_debug_mode == 0
 
 
 def test_a_trace_that_missed_the_kernels_is_refused(

@@ -111,7 +111,7 @@ def test_the_key_of_hardware_is_a_plain_file_name(
     ("exact", "text"),
     [
         (True, "train.py:12 in step"),
-        (False, "train.py:12 in step (line of the def)"),
+        (False, "train.py:12 in step (line unknown, this is the def)"),
     ],
 )
 def test_a_location_says_whether_its_line_is_exact(*, exact: bool, text: str) -> None:

@@ -318,7 +318,7 @@ def test_a_finding_names_all_that_is_known_of_it_on_two_lines_if_need_be() -> No
     )
 
     assert text_of(SYNCS_OVER, findings=(known,)).splitlines()[2:4] == [
-        "  at       src/training/loop.py:7 in step (line of the def):",
+        "  at       src/training/loop.py:7 in step (line unknown, this is the def):",
         "           aten::item (cudaStreamSynchronize), 30 a step, 12.1 ms",
     ]
 
@@ -330,8 +330,8 @@ def test_a_finding_of_which_little_is_known_says_so() -> None:
     )
 
     assert lines_labelled("at", text_of(SYNCS_OVER, findings=(bare, api))) == [
-        "  at       unknown line: cudaFree, 2 a step",
-        "  at       unknown line: sync, 1 a step",
+        "  at       line unknown: cudaFree, 2 a step",
+        "  at       line unknown: sync, 1 a step",
     ]
 
 

@@ -95,7 +95,7 @@ def test_what_may_wait_is_one_remark() -> None:
         "maybe 3 more syncs at train.py:12, train.py:20"
     )
     assert maybe_remark([ITEM, replace(MAYBE, location=None)]) == (
-        "maybe 1 more sync at unknown line"
+        "maybe 1 more sync at line unknown"
     )
     assert maybe_remark([ITEM, FEED]) == ""
 

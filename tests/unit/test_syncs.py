@@ -40,6 +40,11 @@ def finding(
     )
 
 
+def before(text: str, call_us: float, **where: int) -> dict[str, Any]:
+    """The empty marker that stands right before a call at *call_us*."""
+    return marker(text, call_us - 0.05, 0.01, **where)
+
+
 def item(start_us: float, *, copy_us: float, wait_us: float) -> list[dict[str, Any]]:
     """``aten::item`` with the copy and the synchronisation that CUDA makes of it."""
     return [
@@ -285,13 +290,95 @@ def test_a_marker_names_the_exact_line() -> None:
     events = [
         step(),
         function("train.py(8): step", 1, 900),
-        marker("/src/train.py|12|step", 10, 40),
         *item(11, copy_us=10, wait_us=5),
+        before("/src/train.py|12|step", 11.6),
     ]
 
     (found,) = find_syncs(events).findings
 
     assert found.location == Location(file="/src/train.py", line=12, function="step")
+
+
+def test_a_marker_between_a_copy_and_its_wait_names_the_line_of_both() -> None:
+    events = [
+        step(),
+        *item(11, copy_us=10, wait_us=5),
+        before("train.py|12|step", 21.6),
+    ]
+
+    (found,) = find_syncs(events).findings
+
+    assert str(found.location) == "train.py:12 in step"
+
+
+def lines(events: list[dict[str, Any]]) -> list[str]:
+    """What is said of the places of the syncs, in the order of time."""
+    numbered = [
+        {**e, "dur": 10.0 - number / 100} if e["cat"] == "cuda_runtime" else e
+        for number, e in enumerate(events)
+    ]
+    return [str(f.location) for f in find_syncs(numbered).findings]
+
+
+def test_each_wait_has_the_marker_right_before_it() -> None:
+    events = [step()]
+    for number, at in enumerate((100, 200, 300)):
+        events += [
+            before(f"train.py|{number}|step", at),
+            call("cudaDeviceSynchronize", at),
+        ]
+
+    assert lines(events) == [f"train.py:{n} in step" for n in range(3)]
+
+
+def test_a_marker_is_used_once() -> None:
+    """What torch does not tell of, a wait inside a library, has no line."""
+    events = [
+        step(),
+        function("train.py(8): step", 1, 900),
+        op("aten::unique_dim", 50, 200),
+        before("train.py|12|step", 100),
+        call("cudaStreamSynchronize", 100),
+        call("cudaStreamSynchronize", 130),
+    ]
+
+    assert lines(events) == [
+        "train.py:12 in step",
+        "train.py:8 in step (line unknown, this is the def)",
+    ]
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        pytest.param([before("train.py|3|step", 100, thread=8)], id="another thread"),
+        pytest.param([before("train.py|3|step", 120)], id="after the wait"),
+        pytest.param(
+            [op("aten::nonzero", 90, 9), before("train.py|3|step", 98)],
+            id="another operation",
+        ),
+        pytest.param([before("train.py|3|step", -50), step(-90, 80)], id="a step ago"),
+        pytest.param([before("train.py", 100)], id="without a line"),
+    ],
+)
+def test_a_marker_from_elsewhere_names_no_line(elsewhere: list[dict[str, Any]]) -> None:
+    wait = call("cudaDeviceSynchronize", 100, 10)
+
+    (found,) = find_syncs([step(), *elsewhere, wait]).findings
+
+    assert found.location is None
+
+
+def test_the_marker_of_a_thread_of_autograd_is_for_its_own_wait() -> None:
+    events = [
+        step(),
+        before("train.py|20|backward", 100, thread=8),
+        call("cudaStreamSynchronize", 100, thread=8),
+        before("train.py|12|step", 99),
+        call("cudaDeviceSynchronize", 101),
+    ]
+
+    assert lines(events) == ["train.py:20 in backward", "train.py:12 in step"]
 
 
 def test_on_a_cpu_each_marker_is_a_sync_that_blocked_nothing() -> None:

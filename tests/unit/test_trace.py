@@ -12,6 +12,7 @@ from trace_events import op
 from trace_events import step
 
 from pytest_gpuperf.probes.python_frame import blamed
+from pytest_gpuperf.probes.trace import Copy
 from pytest_gpuperf.probes.trace import Span
 from pytest_gpuperf.probes.trace import Trace
 from pytest_gpuperf.probes.trace import enclosing
@@ -37,7 +38,7 @@ def test_every_kind_of_host_event_finds_its_place() -> None:
             op("aten::item", 12.0, 5.0),
             call("cudaStreamSynchronize", 13.0, 2.0, correlation=4),
             function("train.py(1): step", 10.0, 9.0),
-            copied("Memcpy DtoH (Device -> Pinned)", 4),
+            copied("Memcpy DtoH (Device -> Pinned)", 4, size_bytes=8),
         ]
     )
 
@@ -47,7 +48,7 @@ def test_every_kind_of_host_event_finds_its_place() -> None:
         ops=(Span("aten::item", MAIN, 12.0, 17.0),),
         calls=(Span("cudaStreamSynchronize", MAIN, 13.0, 15.0, 4),),
         functions=(Span("train.py(1): step", MAIN, 10.0, 19.0),),
-        copies={4: "Memcpy DtoH (Device -> Pinned)"},
+        copies=(Copy("Memcpy DtoH (Device -> Pinned)", 5.0, 4, 8),),
     )
 
 
@@ -74,13 +75,13 @@ def test_names_of_categories_are_read_from_2021_to_today(
 def test_a_copy_of_2021_is_known_by_its_correlation() -> None:
     trace = parse([event("Memcpy", "Memcpy HtoD", 1.0, correlation=3)])
 
-    assert trace.copies == {3: "Memcpy HtoD"}
+    assert trace.copies == (Copy("Memcpy HtoD", 1.0, correlation=3),)
 
 
 def test_the_gpu_side_copy_of_an_annotation_is_no_step() -> None:
     trace = parse([event("gpu_user_annotation", "gpuperf.step", 1.0)])
 
-    assert trace == Trace(copies={})
+    assert trace == Trace()
 
 
 @pytest.mark.parametrize(
@@ -103,7 +104,7 @@ def test_the_gpu_side_copy_of_an_annotation_is_no_step() -> None:
     ],
 )
 def test_broken_and_foreign_events_are_left_out(broken: dict[str, Any]) -> None:
-    assert parse([broken]) == Trace(copies={})
+    assert parse([broken]) == Trace()
 
 
 @pytest.mark.parametrize("duration_us", [None, -5.0, float("nan")])
@@ -183,7 +184,7 @@ FOREIGN = [
 def test_the_innermost_function_of_the_user_is_blamed() -> None:
     location = blamed([*FOREIGN, "src/train.py(12): step", "src/main.py(3): main"])
 
-    assert str(location) == "src/train.py:12 in step (line of the def)"
+    assert str(location) == "src/train.py:12 in step (line unknown, this is the def)"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,80 @@
+"""The line of each wait for the GPU, marked in the trace right before the wait."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+from ..model.finding import Location
+from .call_site import OWN
+from .call_site import blamed
+from .call_site import frames
+from .call_site import is_backward
+from .call_site import outwards
+from .call_site import torch_path
+from .sync_callbacks import called_back
+from .sync_callbacks import switch_of
+from .sync_marker import marker_of
+from .sync_warnings import warned
+
+
+def lines_marked(torch: Any, *, disposable: bool) -> AbstractContextManager[object]:
+    """Mark each wait inside the context that torch tells of, with the line at work.
+
+    torch's callbacks tell of more waits than its warnings do. They are used where the
+    process is *disposable*, that is, ends with its measurements, and where they can be
+    silenced again for the times of the next call; else the warnings are, which leave
+    nothing behind.
+
+    A marker costs some 15 us at a wait, before it: it makes the wait shorter, if
+    anything. So lines and blocked times come from the same profiled steps, and no wait
+    of one pass has to be found again in another. The times of a step come from earlier
+    phases, in which nothing of this is there.
+    """
+    marker = LineMarker()
+    switch = switch_of(torch) if disposable else None
+    if switch is None:
+        return warned(torch, marker.mark)
+    return called_back(torch, switch, marker.mark)
+
+
+class LineMarker:
+    """Puts an empty range with the line at work into the trace of the running thread.
+
+    It is made on the thread that runs the steps.
+    """
+
+    def __init__(self) -> None:
+        self._caller = threading.get_ident()
+
+    def mark(self) -> None:
+        """Never raise: a question about a step must not end it."""
+        from torch.profiler import record_function
+
+        with suppress(Exception), record_function(marker_of(self._line())):
+            pass
+
+    def _line(self) -> Location | None:
+        with suppress(Exception):
+            stack = list(frames())
+            return blamed(stack) or blamed(self._asked_by(stack))
+        return None
+
+    def _asked_by(self, stack: Sequence[FrameType]) -> Sequence[FrameType]:
+        """Frames of the step where it waits for the thread of autograd that runs here.
+
+        Such a thread has no frames but those that answer to the wait.
+        """
+        if not all(map(_answers, stack)):
+            return ()
+        asking = list(outwards(sys._current_frames().get(self._caller)))  # noqa: SLF001, no public question exists
+        return asking if asking and is_backward(asking[0]) else ()
+
+
+def _answers(frame: FrameType) -> bool:
+    return torch_path(frame) is not None or frame.f_code.co_filename.startswith(OWN)

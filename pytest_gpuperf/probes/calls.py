@@ -1,0 +1,173 @@
+"""Calls in a trace that wait for the device or start a copy, each with its line."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ..devices.sync_marker import location_in
+from ..model.finding import Location
+from .python_frame import blamed
+from .trace import Span
+from .trace import Thread
+from .trace import Trace
+from .trace import enclosing
+
+
+BLOCKING: Final = re.compile(
+    r"""
+    (?: (?:cuda|hip|cu)(?:Stream|Device|Event|Ctx)Synchronize
+      | (?:cuda|hip)Memcpy(?:2D|3D|ToSymbol|FromSymbol|ToArray|FromArray)?
+      | cuMemcpy(?:DtoH|HtoD|2D|3D)?(?:_v2)?
+      | hipMemcpy(?:WithStream|DtoH|HtoD)
+    ) (?:_ptds|_ptsz|_spt)?
+    """,
+    re.VERBOSE,
+)
+"""Calls that return when the device is done; hipMemcpyWithStream is copy and wait in
+one. The suffixes are those of per-thread default streams."""
+
+ASYNC_COPY: Final = re.compile(r"(?:cuda|hip|cu)Memcpy\w*Async\w*")
+
+TO_PAGEABLE: Final = re.compile(r".*DtoH .*-> Pageable.*")
+"""A copy to pageable memory returns once it is complete, whatever its call is named
+(CUDA Runtime API, "API synchronization behavior")."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call inside a step, with the innermost operation around it.
+
+    ``line`` is what a marker says, ``function`` is what the profiler knows.
+    """
+
+    step: int
+    span: Span
+    op: Span | None
+    line: Location | None
+    function: Location | None
+
+    @property
+    def is_blocking(self) -> bool:
+        """Whether the call returns when the device is done, by its name."""
+        return BLOCKING.fullmatch(self.span.name) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """An asynchronous copy, a wait, or a copy and the wait for it."""
+
+    copy: Call | None
+    wait: Call | None
+
+    @property
+    def last(self) -> Call:
+        """The call that ends it."""
+        found = self.wait or self.copy
+        assert found is not None  # noqa: S101 - one of them is there
+        return found
+
+    @property
+    def duration_us(self) -> float:
+        calls = [call.span for call in (self.copy, self.wait) if call]
+        return sum(span.end_us - span.start_us for span in calls)
+
+    @property
+    def location(self) -> Location | None:
+        """The exact line, if either call has one; else the function."""
+        calls = [call for call in (self.wait, self.copy) if call]
+        lines = [call.line for call in calls if call.line]
+        return lines[0] if lines else self.last.function
+
+
+def transactions(trace: Trace) -> Iterator[Transaction]:
+    """By thread and time; a copy and the wait right after it in one operation are one."""
+    copy: Call | None = None
+    for call in calls_in(trace):
+        completed = copy if call.is_blocking and _are_together(copy, call) else None
+        if copy and not completed:
+            yield Transaction(copy, None)
+        if call.is_blocking:
+            yield Transaction(completed, call)
+        copy = None if call.is_blocking else call
+    if copy:
+        yield Transaction(copy, None)
+
+
+def _are_together(copy: Call | None, call: Call) -> bool:
+    return (
+        copy is not None and copy.span.thread == call.span.thread and copy.op is call.op
+    )
+
+
+def calls_in(trace: Trace) -> list[Call]:
+    """Blocking calls and asynchronous copies inside the steps, by thread and time."""
+    spans = [
+        call
+        for call in sorted(trace.calls, key=_by_thread_and_time)
+        if (BLOCKING.fullmatch(call.name) or ASYNC_COPY.fullmatch(call.name))
+        and trace.step_at(call.start_us) is not None
+    ]
+    ops = innermost(trace, spans)
+    lines = marked_lines(trace, spans, ops)
+    return [
+        Call(trace.step_at(span.start_us) or 0, span, op, line, function)
+        for span, op, line, function in zip(
+            spans, ops, lines, functions_around(trace, spans), strict=True
+        )
+    ]
+
+
+def innermost(trace: Trace, spans: Sequence[Span]) -> list[Span | None]:
+    """Find the innermost operation around each of *spans*."""
+    return [ops[0] if ops else None for ops in enclosing(spans, trace.ops)]
+
+
+def functions_around(trace: Trace, spans: Sequence[Span]) -> list[Location | None]:
+    """Find the user's function around each of *spans*: its line is that of its def."""
+    return [
+        blamed(function.name for function in functions)
+        for functions in enclosing(spans, trace.functions)
+    ]
+
+
+def marked_lines(
+    trace: Trace, spans: Sequence[Span], ops: Sequence[Span | None]
+) -> list[Location | None]:
+    """Name the line of each of *spans*, which stand by thread and time, by its marker.
+
+    A marker is put right before its call. So it is that of the next call on its
+    thread, if both are in the same operation and step, and of no other; calls that
+    torch tells nothing of have none.
+    """
+    markers = sorted(trace.markers, key=_by_thread_and_time)
+    marked = list(zip(markers, innermost(trace, markers), strict=True))
+    moments = [_moment(marker) for marker in markers]
+    found: list[Location | None] = []
+    last: Span | None = None
+    for span, op in zip(spans, ops, strict=True):
+        first = 0 if last is None else bisect_right(moments, _moment(last))
+        between = marked[first : bisect_right(moments, _moment(span))]
+        marker, its_op = between[-1] if between else (None, None)
+        is_its_own = marker and its_op is op and _are_in_one_step(trace, marker, span)
+        found.append(location_in(marker.name) if marker and is_its_own else None)
+        last = span
+    return found
+
+
+def _are_in_one_step(trace: Trace, marker: Span, span: Span) -> bool:
+    return marker.thread == span.thread and (
+        trace.step_at(marker.start_us) == trace.step_at(span.start_us)
+    )
+
+
+def _by_thread_and_time(span: Span) -> tuple[Thread, float]:
+    return span.thread, span.start_us
+
+
+def _moment(span: Span) -> tuple[Thread, float]:
+    return span.thread, span.middle_us

@@ -1,0 +1,339 @@
+"""Lines of waits at the boundary of torch: what a GPU would tell is told here by hand."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+
+torch = pytest.importorskip("torch")
+
+import torch.cuda._gpu_trace as gpu_trace  # noqa: E402, after the skip
+
+from pytest_gpuperf.devices import sync_lines  # noqa: E402
+from pytest_gpuperf.devices.profiler import record_trace  # noqa: E402
+from pytest_gpuperf.devices.sync_callbacks import switch_of  # noqa: E402
+from pytest_gpuperf.devices.sync_lines import lines_marked  # noqa: E402
+from pytest_gpuperf.devices.sync_marker import location_in  # noqa: E402
+from pytest_gpuperf.model.finding import Location  # noqa: E402
+
+
+WARNING = "called a synchronizing CUDA operation (Triggered internally at x.h:87.)"
+REGISTRIES = {
+    kind: getattr(gpu_trace, f"{kind}SynchronizationCallbacks")
+    for kind in ("Stream", "Device", "Event")
+}
+
+
+class FakeTorch:
+    """What of torch decides where lines come from, with a GPU that waits when told."""
+
+    def __init__(self, library: str = "/nowhere/torch", *, callbacks: bool) -> None:
+        self.__file__ = f"{library}/__init__.py"
+        self.mode = 0
+        self.modes: list[int | str] = []
+        self._C = SimpleNamespace()
+        if callbacks:
+            self._C._activate_gpu_trace = lambda: None
+        self.cuda = SimpleNamespace(
+            get_sync_debug_mode=lambda: self.mode, set_sync_debug_mode=self._set
+        )
+
+    def _set(self, mode: int | str) -> None:
+        self.mode = {"warn": 1}.get(str(mode), mode)  # type: ignore[assignment]
+        self.modes.append(mode)
+
+    @property
+    def wait(self) -> Callable[[], object]:
+        """What ``memcpy_and_sync`` does before it waits: a call without a frame."""
+        return partial(warnings.warn, WARNING) if self.mode else int
+
+
+def waits(fake: FakeTorch) -> Callable[[], None]:
+    def step() -> None:
+        fake.wait()
+
+    return step
+
+
+@pytest.fixture
+def switch(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    switch = SimpleNamespace(value=False)
+    monkeypatch.setattr(sync_lines, "switch_of", lambda _: switch)
+    return switch
+
+
+def marked(step: Callable[[], object], torch_like: object, **how: bool) -> list[Any]:
+    """The lines that a trace of *step* holds, in the order of time."""
+    context = lines_marked(torch_like, **{"disposable": True, **how})
+    trace = record_trace(step, [()], cuda=False, marked=context)
+    names = [e["name"] for e in trace if str(e.get("name")).startswith("gpuperf.sync|")]
+    return [location_in(name) for name in names]
+
+
+def here(back: int = 0) -> Location:
+    """The line that called, or one *back* lines above it."""
+    frame = sys._getframe(1)
+    code = frame.f_code
+    return Location(
+        file=code.co_filename, line=frame.f_lineno - back, function=code.co_name
+    )
+
+
+# Callbacks
+
+
+@pytest.mark.parametrize("kind", REGISTRIES)
+def test_a_callback_marks_the_line_at_work(switch: object, kind: str) -> None:
+    seen: list[Location] = []
+
+    def step() -> None:
+        REGISTRIES[kind].fire_callbacks(*([7] if kind != "Device" else []))
+        seen.append(here(back=1))
+
+    assert marked(step, FakeTorch(callbacks=True)) == seen
+
+
+def test_a_marker_lies_in_the_operation_that_waits(switch: object) -> None:
+    """So that the trace can join it with the wait."""
+
+    @contextmanager
+    def operation() -> Iterator[None]:
+        with torch.profiler.record_function("aten::item"):
+            yield
+
+    def step() -> None:
+        with operation():
+            REGISTRIES["Stream"].fire_callbacks(7)
+
+    context = lines_marked(FakeTorch(callbacks=True), disposable=True)
+    trace = record_trace(step, [()], cuda=False, marked=context)
+
+    spans = {
+        e["name"].partition("|")[0]: (e["ts"], e["ts"] + e["dur"])
+        for e in trace
+        if e.get("cat") == "user_annotation" and "dur" in e
+    }
+    outer, inner = spans["aten::item"], spans["gpuperf.sync"]
+    assert outer[0] <= inner[0] <= inner[1] <= outer[1]
+
+
+def test_callbacks_are_made_inside_the_context_and_leave_nothing(
+    switch: SimpleNamespace,
+) -> None:
+    with lines_marked(FakeTorch(callbacks=True), disposable=True):
+        inside = switch.value, [len(r.callback_list) for r in REGISTRIES.values()]
+
+    assert inside == (True, [1, 1, 1])
+    assert switch.value is False
+    assert [r.callback_list for r in REGISTRIES.values()] == [[], [], []]
+
+
+def test_callbacks_that_somebody_else_switched_on_stay_on(
+    switch: SimpleNamespace,
+) -> None:
+    switch.value = True
+
+    with lines_marked(FakeTorch(callbacks=True), disposable=True):
+        pass
+
+    assert switch.value is True
+
+
+def test_a_step_that_raises_leaves_no_callback(switch: SimpleNamespace) -> None:
+    def step() -> None:
+        msg = "the data ran out"
+        raise RuntimeError(msg)
+
+    with pytest.raises(RuntimeError, match="the data ran out"):
+        marked(step, FakeTorch(callbacks=True))
+
+    assert switch.value is False
+    assert [r.callback_list for r in REGISTRIES.values()] == [[], [], []]
+
+
+def test_a_line_that_cannot_be_told_is_a_marker_without_one(
+    switch: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(sync_lines, "blamed", fail)
+
+    assert marked(REGISTRIES["Device"].fire_callbacks, FakeTorch(callbacks=True)) == [
+        None
+    ]
+
+
+def test_a_marker_that_fails_ends_no_step(
+    switch: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(sync_lines, "marker_of", fail)
+    ended: list[bool] = []
+
+    def step() -> None:
+        sync_lines.LineMarker().mark()
+        ended.append(True)
+
+    assert marked(step, FakeTorch(callbacks=True)) == []
+    assert ended == [True]
+
+
+def test_a_wait_on_a_thread_of_autograd_is_that_of_the_backward_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Such a thread has no frames of its own; here one of the step stands for it."""
+    marker = sync_lines.LineMarker()
+    asked: list[Location] = []
+    found: list[Location | None] = []
+    monkeypatch.setattr(sync_lines, "frames", lambda: iter(()))
+
+    def wait(gradient: object) -> None:
+        stacks = {marker._caller: backward_frame()}
+        monkeypatch.setattr(sync_lines.sys, "_current_frames", lambda: stacks)
+        found.append(marker._line())
+
+    x = torch.ones(2, requires_grad=True)
+    x.register_hook(wait)
+    x.sum().backward()
+    asked.append(here(back=1))
+
+    assert found == asked
+
+
+def backward_frame() -> Any:
+    """The frame that asked for the backward pass that runs now."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_name != "_engine_run_backward":
+        assert frame.f_back is not None
+        frame = frame.f_back
+    return frame
+
+
+def test_a_wait_on_a_thread_of_python_is_not_blamed_on_a_backward_call() -> None:
+    marker = sync_lines.LineMarker()
+    found: list[Location | None] = []
+
+    def ask_elsewhere(gradient: object) -> None:
+        with ThreadPoolExecutor() as library:
+            found.append(library.submit(marker._line).result())
+
+    x = torch.ones(2, requires_grad=True)
+    x.register_hook(ask_elsewhere)
+    x.sum().backward()
+
+    assert found == [None]
+
+
+# Warnings
+
+
+def test_a_warning_marks_the_line_at_work() -> None:
+    fake = FakeTorch(callbacks=False)
+    seen: list[Location] = []
+
+    def step() -> None:
+        for _ in range(2):
+            fake.wait()
+            seen.append(here(back=1))
+
+    assert marked(step, fake) == seen
+    assert fake.modes == ["warn", 0]
+
+
+def test_a_process_that_goes_on_is_told_by_warnings() -> None:
+    """A debugger's process keeps no callback."""
+    fake = FakeTorch(callbacks=True)
+
+    assert len(marked(waits(fake), fake, disposable=False)) == 1
+    assert fake.modes == ["warn", 0]
+
+
+def test_callbacks_without_a_way_back_are_not_used() -> None:
+    fake = FakeTorch(callbacks=True)
+
+    assert len(marked(waits(fake), fake)) == 1
+    assert [r.callback_list for r in REGISTRIES.values()] == [[], [], []]
+
+
+def test_a_warning_is_heard_inside_a_context_that_records_warnings() -> None:
+    """As pytest's around each test."""
+    fake = FakeTorch(callbacks=False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        lines = marked(waits(fake), fake)
+
+    assert len(lines) == 1
+    assert caught == []
+
+
+def test_other_warnings_go_their_usual_way() -> None:
+    fake = FakeTorch(callbacks=False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        lines = marked(lambda: warnings.warn("the data is old", stacklevel=1), fake)
+
+    assert lines == []
+    assert [str(w.message) for w in caught] == ["the data is old"]
+
+
+def test_a_step_that_raises_leaves_warnings_and_torch_as_they_were() -> None:
+    fake = FakeTorch(callbacks=False)
+    before = warnings.showwarning, list(warnings.filters)
+
+    def step() -> None:
+        msg = "the data ran out"
+        raise RuntimeError(msg)
+
+    with pytest.raises(RuntimeError, match="the data ran out"):
+        marked(step, fake)
+
+    assert (warnings.showwarning, list(warnings.filters)) == before
+    assert fake.mode == 0
+
+
+def test_warnings_that_autograd_kept_until_its_end_mark_nothing() -> None:
+    """Their waits are over, and lie on other threads."""
+    fake = FakeTorch(callbacks=False)
+    source = "def _engine_run_backward(fake): fake.wait()"
+    of_torch: dict[str, Any] = {}
+    exec(compile(source, torch.autograd.graph.__file__, "exec"), of_torch)  # noqa: S102
+
+    assert marked(lambda: of_torch["_engine_run_backward"](fake), fake) == []
+
+
+# The switch
+
+
+def test_the_switch_of_this_torch_silences_its_callbacks() -> None:
+    found = switch_of(torch)
+    if found is None:
+        pytest.skip("this torch exports no flag")
+    before = found.value
+
+    torch._C._activate_gpu_trace()
+    activated = found.value
+    found.value = False
+
+    assert before is False
+    assert activated is True
+    assert switch_of(torch).value is False  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("callbacks", [False, True])
+def test_a_torch_without_callbacks_or_without_the_flag_has_no_switch(
+    *, callbacks: bool
+) -> None:
+    assert switch_of(FakeTorch(callbacks=callbacks)) is None
