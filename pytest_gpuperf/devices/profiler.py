@@ -135,8 +135,8 @@ def _check_recorded(events: Sequence[TraceEvent]) -> None:
     if any(str(event.get("cat", "")).lower() in DEVICE_CALLS for event in events):
         return
     msg = (
-        "torch.profiler recorded no CUDA call, not even the plugin's own, so syncs "
-        "would go unseen: stop other users of CUPTI (nsys, ncu, DCGM) and run again"
+        "profiling unavailable: torch.profiler recorded no CUDA call, not even the "
+        "plugin's own, so syncs would go unseen; stop other users of CUPTI (nsys, ncu, DCGM) and run again"
     )
     raise PreflightError(msg)
 

@@ -33,9 +33,17 @@ def test_a_launch_without_any_work_on_the_gpu_is_refused(
     )
 
 
+@pytest.mark.parametrize("call", ["cudaLaunchKernel", "cudaLaunchCooperativeKernel"])
+def test_a_kernel_shows_that_the_profiler_sees_launches(call: str) -> None:
+    launch = {"cat": "cuda_runtime", "name": call}
+
+    assert not blind([launch, {"cat": "kernel", "name": "gemm"}, SYNC])
+    assert blind([launch, {"cat": "gpu_memcpy", "name": "Memcpy HtoD"}, SYNC])
+
+
 @pytest.mark.parametrize("work", ["kernel", "gpu_memcpy", "gpu_memset"])
-def test_any_work_on_the_gpu_shows_that_the_profiler_sees_it(work: str) -> None:
-    launch = {"cat": "cuda_runtime", "name": "cudaLaunchKernel"}
+def test_a_graph_may_hold_copies_alone(work: str) -> None:
+    launch = {"cat": "cuda_runtime", "name": "cudaGraphLaunch"}
 
     assert not blind([launch, {"cat": work, "name": "anything"}, SYNC])
 

@@ -171,8 +171,8 @@ def test_a_trace_without_any_cuda_call_is_refused(
         record_trace(lambda: None, [()], cuda=True)
 
     assert str(refused.value) == (
-        "torch.profiler recorded no CUDA call, not even the plugin's own, so syncs "
-        "would go unseen: stop other users of CUPTI (nsys, ncu, DCGM) and run again"
+        "profiling unavailable: torch.profiler recorded no CUDA call, not even the "
+        "plugin's own, so syncs would go unseen; stop other users of CUPTI (nsys, ncu, DCGM) and run again"
     )
 
 
