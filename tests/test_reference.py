@@ -181,7 +181,7 @@ def test_the_readme_says_which_budgets_a_cpu_cannot_judge() -> None:
     assert row(
         "`reserved_mb`, `alloc_retries`, `device_allocs`", "yes", "no", "no"
     ) in text("README.md")
-    assert row("`pageable_copies`, `h2d_mb`, `d2h_mb`", "not yet", "yes", "no") in text(
+    assert row("`pageable_copies`, `h2d_mb`, `d2h_mb`", "yes", "yes", "no") in text(
         "README.md"
     )
 

@@ -20,10 +20,10 @@ from ..errors import UsageError
 from ..model.environment import DeviceKind
 from ..model.environment import Environment
 from ..model.environment import Hardware
-from ..model.metric import AUDITED
 from ..model.metric import DRIVER_BYTES
 from ..model.metric import LIVE_PEAK
 from ..model.metric import NON_TORCH
+from ..model.metric import OPS
 from .blind_trace import refuse_blind_trace
 from .compile_counters import compile_counters
 from .cuda_memory import allocator_counters
@@ -93,7 +93,7 @@ class CudaDevice:
     def unmeasurable(self) -> Mapping[str, str]:
         reasons = {
             LIVE_PEAK.name: "measured on the cpu device only",
-            **{m.name: "not measured on the cuda device yet" for m in AUDITED},
+            OPS.name: "counted on the pretend device only",
         }
         if self._nvml() is None:
             unknown = (

@@ -199,7 +199,7 @@ PAGEABLE_COPIES: Final = Metric(
     name="pageable_copies",
     unit=Unit.COUNT,
     kind=Kind.EXACT,
-    summary="copies between device and pageable host memory in a step (pretend device)",
+    summary="copies between device and pageable host memory in a step",
     budget="pageable_copies",
     gated=True,
     can_be_zero=True,
@@ -208,13 +208,13 @@ BLOCKING_COPIES: Final = Metric(
     name="blocking_copies",
     unit=Unit.COUNT,
     kind=Kind.EXACT,
-    summary="copies that the host waits for in a step (pretend device)",
+    summary="copies that the host waits for in a step",
 )
 H2D_BYTES: Final = Metric(
     name="h2d_bytes",
     unit=Unit.BYTES,
     kind=Kind.EXACT,
-    summary="bytes copied from the host to the device in a step (pretend device)",
+    summary="bytes copied from the host to the device in a step",
     budget="h2d_mb",
     gated=True,
     can_be_zero=True,
@@ -223,7 +223,7 @@ D2H_BYTES: Final = Metric(
     name="d2h_bytes",
     unit=Unit.BYTES,
     kind=Kind.EXACT,
-    summary="bytes copied from the device to the host in a step (pretend device)",
+    summary="bytes copied from the device to the host in a step",
     budget="d2h_mb",
     gated=True,
     can_be_zero=True,
@@ -232,7 +232,7 @@ DEVICE_SYNCS: Final = Metric(
     name="device_syncs",
     unit=Unit.COUNT,
     kind=Kind.EXACT,
-    summary="waits that a step asks for, as by torch.cuda.synchronize (pretend device)",
+    summary="waits that a step asks for, as by torch.cuda.synchronize",
 )
 OPS: Final = Metric(
     name="ops",
@@ -283,7 +283,7 @@ AUDITED: Final[tuple[Metric, ...]] = (
     DEVICE_SYNCS,
     OPS,
 )
-"""What the pretend device alone counts."""
+"""What the pretend device counts; but for the operations, so does a real one."""
 
 BUDGET_KEYWORDS: Final[tuple[str, ...]] = tuple(
     dict.fromkeys(metric.budget for metric in METRICS.values() if metric.budget)

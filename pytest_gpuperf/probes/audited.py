@@ -14,18 +14,14 @@ from typing import Final
 
 from ..devices.pretend.allowed import WaitKey
 from ..devices.pretend.device import AuditedStep
-from ..devices.pretend.record import AuditCopy
 from ..devices.pretend.record import AuditKind
-from ..devices.pretend.record import Direction
 from ..devices.pretend.record import Site
 from ..model.finding import Finding
 from ..model.finding import FindingKind
-from ..model.metric import BLOCKING_COPIES
-from ..model.metric import D2H_BYTES
-from ..model.metric import H2D_BYTES
-from ..model.metric import PAGEABLE_COPIES
 from ..model.metric import SYNCS
 from .allowed import reason_on_line
+from .transfers import counted_in
+from .transfers import described
 
 
 KINDS: Final = {
@@ -33,8 +29,6 @@ KINDS: Final = {
     AuditKind.COPY: FindingKind.COPY,
     AuditKind.MAYBE: FindingKind.MAYBE,
 }
-
-BYTES: Final = {Direction.H2D: H2D_BYTES.name, Direction.D2H: D2H_BYTES.name}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,24 +107,13 @@ def _transfers(step: AuditedStep) -> Iterator[Finding]:
             api=None,
             per_step=copy.count,
             blocked_ms=0.0,
-            metrics=_metrics(copy),
-            reason=_described(copy),
+            metrics=counted_in(
+                copy.direction, pinned=copy.pinned, blocking=copy.blocking
+            ),
+            reason=described(copy.direction, pinned=copy.pinned),
             moved_bytes=copy.total_bytes,
             **_where(copy.site),
         )
-
-
-def _metrics(copy: AuditCopy) -> tuple[str, ...]:
-    pageable = () if copy.pinned else (PAGEABLE_COPIES.name,)
-    blocking = (BLOCKING_COPIES.name,) if copy.blocking else ()
-    return (BYTES[copy.direction], *pageable, *blocking)
-
-
-def _described(copy: AuditCopy) -> str:
-    memory = "pinned" if copy.pinned else "pageable"
-    if copy.direction is Direction.H2D:
-        return f"from {memory} memory to the device"
-    return f"from the device to {memory} memory"
 
 
 def _where(site: Site) -> dict[str, Any]:

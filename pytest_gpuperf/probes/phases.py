@@ -32,6 +32,8 @@ from .subject import Subject
 from .syncs import find_syncs
 from .timing import Timing
 from .timing import time_rounds
+from .traffic import Traffic
+from .traffic import find_traffic
 from .warmup import warm_up
 
 
@@ -116,12 +118,23 @@ def _disturbing_phases(
     if device.kind is DeviceKind.CUDA and not saw_device_work(events):
         return untouched(measurement)
     syncs = find_syncs(events)
-    return replace(
+    measurement = replace(
         measurement,
         times={**measurement.times, **_isolated_times(latency, measurement)},
         exact={**memory, SYNCS.name: syncs.per_step},
         findings=syncs.findings,
         remarks=tuple(remarks_on(memory)),
+    )
+    on_gpu = device.kind is DeviceKind.CUDA
+    return _with_traffic(measurement, find_traffic(events)) if on_gpu else measurement
+
+
+def _with_traffic(measurement: Measurement, traffic: Traffic) -> Measurement:
+    return replace(
+        measurement,
+        exact={**measurement.exact, **traffic.exact},
+        unmeasured={**measurement.unmeasured, **traffic.unmeasured},
+        findings=(*measurement.findings, *traffic.findings),
     )
 
 

@@ -51,7 +51,7 @@ def device_waits(trace: Trace) -> Iterator[Wait]:
     synchronisation after it, so the time of both is blocked. A copy to such memory that
     nothing synchronises waits as well.
     """
-    copies = {c.correlation: c.name for c in trace.copies if c.correlation is not None}
+    copies = {c.correlation: c.name for c in trace.copies if c.correlation}
     for transaction in transactions(trace):
         name = copies.get(transaction.last.span.correlation or 0, "")
         if transaction.wait or TO_PAGEABLE.fullmatch(name):

@@ -162,3 +162,16 @@ def test_a_step_that_never_touched_the_gpu_is_not_measured_at_all() -> None:
     assert set(idle.unmeasured) == set(METRICS)
     assert set(idle.unmeasured.values()) == {"the step never touched the GPU"}
     assert busy.exact["syncs"] == 0
+
+
+def test_a_gpu_s_copies_are_counted_and_a_cpu_has_none_to_count() -> None:
+    step = Subject(step=int)
+    on_cuda, scripted = OnCuda("kernel"), ScriptedDevice({}, run=0)
+
+    counted = [
+        {"h2d_bytes", "pageable_copies"}
+        & measure(d, step, test="step", seconds=60).measurement.exact.keys()
+        for d in (on_cuda, scripted)
+    ]
+
+    assert counted == [{"h2d_bytes", "pageable_copies"}, set()]
