@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from ..devices.sync_marker import allowance_in
@@ -32,12 +33,20 @@ def reason_on_line(location: Location | None) -> str | None:
         return None
     if not found["reason"]:
         msg = (
-            f"{location.file}:{location.line}: the comment allow-sync gives no reason, "
+            f"{_shown(location)}: the comment allow-sync gives no reason, "
             "so it allows nothing; write one behind it, such as "
             '"# gpuperf: allow-sync the loss is logged"'
         )
         raise StepError(msg)
     return found["reason"]
+
+
+def _shown(location: Location) -> str:
+    """Name the line from the working directory on, where it lies below."""
+    path, here = Path(location.file), Path.cwd()
+    inside = path.is_relative_to(here)
+    file = path.relative_to(here).as_posix() if inside else location.file
+    return f"{file}:{location.line}"
 
 
 def with_allowances(waits: Iterable[Wait], blocks: Sequence[Span]) -> list[Wait]:

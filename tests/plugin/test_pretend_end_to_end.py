@@ -204,7 +204,7 @@ def test_allowed_syncs_are_listed_and_not_counted(project: ScriptedProject) -> N
         ),
     ]
     assert (
-        f"{project.path}/test_it.py:{speechless}: the comment allow-sync gives no "
+        f"test_it.py:{speechless}: the comment allow-sync gives no "
         'reason, so it allows nothing; write one behind it, such as "# gpuperf: '
         'allow-sync the loss is logged"'
     ) in result.outlines

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from trace_events import event
 
 from pytest_gpuperf.devices.allowances import Allowance
 from pytest_gpuperf.devices.allowances import allow_sync
@@ -157,17 +158,56 @@ def test_a_comment_is_not_looked_for_where_only_the_function_is_known(
     assert reason_on_line(None) is None
 
 
-def test_a_comment_without_a_reason_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "train.py"
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_comment_without_a_reason_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, inside: bool
+) -> None:
+    path = tmp_path / "source" / "train.py"
+    path.parent.mkdir()
     path.write_text("loss.item()  # gpuperf: allow-sync\n", encoding="utf-8")
+    if inside:
+        monkeypatch.chdir(tmp_path)
 
     with pytest.raises(StepError) as caught:
         reason_on_line(Location(file=str(path), line=1, function="f"))
 
+    named = "source/train.py" if inside else path
     assert str(caught.value) == (
-        f"{path}:1: the comment allow-sync gives no reason, so it allows nothing; write "
+        f"{named}:1: the comment allow-sync gives no reason, so it allows nothing; write "
         'one behind it, such as "# gpuperf: allow-sync the loss is logged"'
     )
+
+
+def test_on_cuda_a_comment_allows_what_its_line_waits_for(tmp_path: Path) -> None:
+    """A wait whose line is unknown is allowed by no comment, not even on its def."""
+    path = tmp_path / "train.py"
+    path.write_text(
+        "def step(loss):  # gpuperf: allow-sync all of it\n"
+        "    loss.item()  # gpuperf: allow-sync it is logged\n"
+        "    loss.cpu()\n",
+        encoding="utf-8",
+    )
+    events = [
+        event("user_annotation", "gpuperf.step", 0, 1000),
+        event("python_function", f"{path}(1): step", 1, 900),
+        event("user_annotation", f"gpuperf.sync|{path}|2|step", 99, 0.5),
+        event("cuda_runtime", "cudaStreamSynchronize", 100, 30),
+        event("user_annotation", f"gpuperf.sync|{path}|3|step", 199, 0.5),
+        event("cuda_runtime", "cudaStreamSynchronize", 200, 20),
+        event("cuda_runtime", "cudaStreamSynchronize", 300, 10),
+    ]
+
+    syncs = find_syncs(events)
+
+    assert syncs.per_step == 2
+    assert [
+        (str(f.location).removeprefix(f"{tmp_path}/"), f.allowed, f.metrics)
+        for f in syncs.findings
+    ] == [
+        ("train.py:2 in step", "it is logged", ()),
+        ("train.py:3 in step", None, ("syncs",)),
+        ("train.py:1 in step (line unknown, this is the def)", None, ("syncs",)),
+    ]
 
 
 def test_outside_of_a_measurement_no_torch_is_imported() -> None:
