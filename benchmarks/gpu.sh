@@ -7,6 +7,8 @@
 #         is used from this checkout where it is not installed
 # OUT     where the results go (default: docs/evidence/<hardware key>)
 #
+# OPINFO  where it is set, torch's own operations are compared as well: long
+#
 # Exit status: 0 if every part passed, 1 if one failed, 4 without a GPU.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -42,6 +44,10 @@ pytest=("$PYTHON" -m pytest -p no:cacheprovider -q -ra --color=no --durations=5)
 examples=(env -u CI "${pytest[@]}" examples --gpuperf --gpuperf-device=cuda "--gpuperf-baselines=$baselines")
 
 part tests-gpu "${pytest[@]}" tests/gpu -m gpu
+
+# What the pretend GPU says of the same code, and what this one does.
+part agreement-corpus "$PYTHON" benchmarks/agreement.py corpus --out "$OUT"
+[ -z "${OPINFO:-}" ] || part agreement-opinfo "$PYTHON" benchmarks/agreement.py opinfo --out "$OUT"
 
 # Budgets alone, then a recorded baseline, then the unchanged code against it.
 part examples-budgets "${examples[@]}"

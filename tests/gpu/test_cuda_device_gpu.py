@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.cuda._gpu_trace as gpu_trace
 
+from pytest_gpuperf.devices.allowances import allow_sync
 from pytest_gpuperf.devices.cuda import CudaDevice
 from pytest_gpuperf.devices.cuda_memory import out_of_memory_summary
 from pytest_gpuperf.devices.nvml import open_nvml
@@ -18,6 +19,7 @@ from pytest_gpuperf.devices.protocol import Step
 from pytest_gpuperf.probes.snapshot import held_at_peak
 from pytest_gpuperf.probes.snapshot import read_snapshot
 from pytest_gpuperf.probes.syncs import find_syncs
+from pytest_gpuperf.probes.traffic import find_traffic
 
 
 pytestmark = pytest.mark.gpu
@@ -134,6 +136,48 @@ def test_callbacks_tell_of_waits_that_torch_does_not_warn_of() -> None:
 
     assert found.per_step == 2
     assert all(f.location and f.location.exact for f in found.findings)
+
+
+def test_copies_of_known_sizes_are_counted(device: CudaDevice) -> None:
+    pageable, pinned = torch.ones(1000), torch.ones(500).pin_memory()
+    on_device = torch.ones(250, device="cuda")
+
+    def step() -> None:
+        pageable.to("cuda")
+        pinned.to("cuda", non_blocking=True)
+        on_device.cpu()
+        on_device.sum().item()
+
+    step()
+    found = find_traffic(device.profile(step, [()] * 3))
+
+    assert found.exact == {
+        "h2d_bytes": 6000,
+        "d2h_bytes": 1000,
+        "pageable_copies": 2,
+        "blocking_copies": 2,
+        "device_syncs": 0,
+    }
+
+
+def test_a_block_and_a_comment_allow_their_waits(device: CudaDevice) -> None:
+    loss = torch.ones((), device="cuda")
+
+    def step() -> None:
+        with allow_sync(1, reason="it is logged"):
+            loss.item()
+        loss.item()  # gpuperf: allow-sync it is printed
+        loss.item()
+
+    step()
+    found = find_syncs(device.profile(step, [()] * 3))
+
+    assert found.per_step == 1
+    assert {f.allowed for f in found.findings} == {
+        "it is logged",
+        "it is printed",
+        None,
+    }
 
 
 def test_callbacks_are_silent_after_the_profile() -> None:

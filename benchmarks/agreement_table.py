@@ -1,0 +1,124 @@
+"""What the pretend GPU and a real one say of the same code, side by side."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import asdict
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+
+class Standing(Enum):
+    """How two devices' answers to one case stand to each other."""
+
+    AGREE = "agree"
+    OTHER_COUNT = "other count"
+    """Both wait in the same samples, and not equally often."""
+    OPEN = "open"
+    """The pretend GPU says that only a real one can tell, and it has told."""
+    UNJUDGED = "not judged"
+    DIFFER = "differ"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What one device saw in one case: waits by sample, ``None`` where it cannot say.
+
+    ``maybe`` counts what only a real GPU can decide, ``silent`` is why a sample, or the
+    whole case, has no answer.
+    """
+
+    waits: tuple[int | None, ...] = ()
+    maybe: int = 0
+    silent: str = ""
+
+    def __str__(self) -> str:
+        known = [count for count in self.waits if count is not None]
+        parts = [str(sum(known))] if known else []
+        if len(known) > 1:
+            parts = [f"{sum(known)} in {sum(map(bool, known))} of {len(known)} samples"]
+        if self.maybe:
+            parts.append(f"maybe {self.maybe}")
+        if self.silent:
+            parts.append(f"no answer: {self.silent}")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One case and both answers."""
+
+    case: str
+    pretend: Seen
+    cuda: Seen
+
+    @property
+    def standing(self) -> Standing:
+        """Whether the samples that both judged wait on both, and equally often."""
+        pairs = [
+            (pretend, cuda)
+            for pretend, cuda in zip(self.pretend.waits, self.cuda.waits, strict=False)
+            if pretend is not None and cuda is not None
+        ]
+        if not pairs:
+            return Standing.UNJUDGED
+        if all(pretend == cuda for pretend, cuda in pairs):
+            return Standing.AGREE
+        if all(bool(pretend) == bool(cuda) for pretend, cuda in pairs):
+            return Standing.OTHER_COUNT
+        return Standing.OPEN if self.pretend.maybe else Standing.DIFFER
+
+
+def rows_of(pretend: Mapping[str, Seen], cuda: Mapping[str, Seen]) -> list[Row]:
+    """Pair the answers by case, in the order of the pretend GPU's."""
+    absent = Seen(silent="it was not asked")
+    cases = dict.fromkeys((*pretend, *cuda))
+    return [
+        Row(case=case, pretend=pretend.get(case, absent), cuda=cuda.get(case, absent))
+        for case in cases
+    ]
+
+
+def differences(rows: Iterable[Row]) -> Iterator[str]:
+    """A line for each case in which the devices do not say the same, worst first."""
+    order = list(Standing)
+    for row in sorted(rows, key=lambda row: -order.index(row.standing)):
+        if row.standing is not Standing.AGREE:
+            yield (
+                f"{row.standing.value}: {row.case}: "
+                f"pretend {row.pretend}; cuda {row.cuda}"
+            )
+
+
+def as_markdown(title: str, machine: Mapping[str, str], rows: Sequence[Row]) -> str:
+    """A page: the machine, how many cases stand how, and each that does not agree."""
+    counts = Counter(row.standing for row in rows)
+    lines = [
+        f"# {title}",
+        "",
+        f"Read with {', '.join(f'{k} {v}' for k, v in sorted(machine.items()))}.",
+        "",
+        "| standing | cases |",
+        "|---|---|",
+        *(f"| {standing.value} | {counts[standing]} |" for standing in Standing),
+    ]
+    others = [row for row in rows if row.standing is not Standing.AGREE]
+    if others:
+        lines += ["", "| case | standing | pretend | cuda |", "|---|---|---|---|"]
+    for row in others:
+        cells = (f"`{row.case}`", row.standing.value, str(row.pretend), str(row.cuda))
+        lines.append(f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def as_document(machine: Mapping[str, str], rows: Iterable[Row]) -> dict[str, Any]:
+    """Every case as JSON's types."""
+    return {
+        "machine": dict(machine),
+        "cases": [{**asdict(row), "standing": row.standing.value} for row in rows],
+    }

@@ -1,0 +1,72 @@
+"""The detector of syncs against an oracle that asks no API which calls wait."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+
+TESTS = Path(__file__).parents[1]
+sys.path += [str(TESTS / "unit"), str(TESTS.parent / "benchmarks")]
+
+import pretend_corpus  # noqa: E402, found there
+from sync_oracle import Oracle  # noqa: E402
+
+from pytest_gpuperf.devices.cuda import CudaDevice  # noqa: E402
+from pytest_gpuperf.probes.syncs import find_syncs  # noqa: E402
+
+
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
+
+BEHIND_THE_SLEEP = """
+event.record()
+stream.wait_stream(torch.cuda.current_stream())
+"""
+"""What the setting's event and stream wait for, so that waiting for them is a wait."""
+
+
+@pytest.fixture(scope="module")
+def oracle() -> Oracle:
+    return Oracle.of(torch)
+
+
+def snippets() -> list[str]:
+    parts = (pretend_corpus.WAITS, pretend_corpus.RUNS_ON)
+    return [s for topics in parts for topic in topics.values() for s in topic]
+
+
+def prepared(snippet: str) -> tuple[Callable[[], None], Callable[[], None]]:
+    """What is enqueued behind the sleep, and the snippet, in a fresh setting."""
+    names: dict[str, Any] = {}
+    exec(pretend_corpus.SETTING, names)  # noqa: S102, our own corpus
+    code = compile(snippet, "snippet", "exec")
+    return (
+        lambda: exec(BEHIND_THE_SLEEP, names),  # noqa: S102
+        lambda: exec(code, names),  # noqa: S102
+    )
+
+
+def test_the_oracle_knows_a_wait_from_none(oracle: Oracle) -> None:
+    x = torch.ones(3, device="cuda")
+
+    def nothing() -> None:
+        """Enqueue nothing."""
+
+    assert oracle.waits(lambda: (nothing, x.sum().item)) is True
+    assert oracle.waits(lambda: (nothing, x.sum)) is False
+
+
+@pytest.mark.parametrize("snippet", dict.fromkeys(snippets()))
+def test_the_detector_says_what_the_oracle_says(oracle: Oracle, snippet: str) -> None:
+    _, warm = prepared(snippet)
+    warm()
+    _, code = prepared(snippet)
+
+    found = find_syncs(CudaDevice.open().profile(code, [()]))
+
+    assert (found.per_step > 0) is oracle.waits(lambda: prepared(snippet))

@@ -1,0 +1,228 @@
+"""The comparison of the pretend GPU with a real one, as far as it goes without one."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from trace_events import call
+from trace_events import step
+
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+from agreement_table import Row
+from agreement_table import Seen
+from agreement_table import Standing
+from agreement_table import as_document
+from agreement_table import as_markdown
+from agreement_table import differences
+from agreement_table import rows_of
+
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "agreement.py"
+
+
+def row(case: str, pretend: Seen, cuda: Seen) -> Row:
+    return Row(case=case, pretend=pretend, cuda=cuda)
+
+
+AGREED = row("x.item()", Seen(waits=(1,)), Seen(waits=(1,)))
+COUNTED = row("print(x)", Seen(waits=(1,)), Seen(waits=(4,)))
+OPEN = row("x.mode()", Seen(waits=(0,), maybe=1), Seen(waits=(2,)))
+MISSED = row("a | b", Seen(waits=(0, 0)), Seen(waits=(0, 1)))
+SILENT = row("x.csr()", Seen(waits=(None,), silent="no rule"), Seen(waits=(1,)))
+
+
+@pytest.mark.parametrize(
+    ("compared", "standing"),
+    [
+        (AGREED, Standing.AGREE),
+        (COUNTED, Standing.OTHER_COUNT),
+        (OPEN, Standing.OPEN),
+        (MISSED, Standing.DIFFER),
+        (SILENT, Standing.UNJUDGED),
+        (row("x", Seen(waits=(1,)), Seen(waits=(0,))), Standing.DIFFER),
+        (row("x", Seen(waits=(None, 0)), Seen(waits=(5, 0))), Standing.AGREE),
+        (row("x", Seen(waits=(0,), maybe=1), Seen(waits=(0,))), Standing.AGREE),
+    ],
+)
+def test_cases_stand_by_which_samples_wait(compared: Row, standing: Standing) -> None:
+    assert compared.standing is standing
+
+
+def test_a_case_that_one_side_was_not_asked_is_not_judged() -> None:
+    rows = rows_of({"a": Seen(waits=(0,))}, {"b": Seen(waits=(0,))})
+
+    assert [(r.case, r.standing) for r in rows] == [
+        ("a", Standing.UNJUDGED),
+        ("b", Standing.UNJUDGED),
+    ]
+    assert str(rows[0].cuda) == "no answer: it was not asked"
+
+
+def test_every_difference_is_a_line_and_the_worst_come_first() -> None:
+    assert list(differences([AGREED, COUNTED, OPEN, SILENT, MISSED])) == [
+        "differ: a | b: pretend 0 in 0 of 2 samples; cuda 1 in 1 of 2 samples",
+        "not judged: x.csr(): pretend no answer: no rule; cuda 1",
+        "open: x.mode(): pretend 0, maybe 1; cuda 2",
+        "other count: print(x): pretend 1; cuda 4",
+    ]
+
+
+def test_the_page_counts_all_cases_and_shows_those_that_do_not_agree() -> None:
+    machine = {"torch": "2.13.0", "GPU": "NVIDIA H200"}
+
+    page = as_markdown("Agreement", machine, [AGREED, MISSED])
+
+    assert page == (
+        "# Agreement\n"
+        "\n"
+        "Read with GPU NVIDIA H200, torch 2.13.0.\n"
+        "\n"
+        "| standing | cases |\n"
+        "|---|---|\n"
+        "| agree | 1 |\n"
+        "| other count | 0 |\n"
+        "| open | 0 |\n"
+        "| not judged | 0 |\n"
+        "| differ | 1 |\n"
+        "\n"
+        "| case | standing | pretend | cuda |\n"
+        "|---|---|---|---|\n"
+        "| `a &#124; b` | differ | 0 in 0 of 2 samples | 1 in 1 of 2 samples |\n"
+    )
+
+
+def test_where_all_agree_the_page_ends_with_the_counts() -> None:
+    assert as_markdown("Agreement", {}, [AGREED]).endswith("| differ | 0 |\n")
+
+
+def test_the_document_holds_every_case() -> None:
+    document = as_document({"torch": "2.13.0"}, [AGREED, SILENT])
+
+    assert json.loads(json.dumps(document)) == {
+        "machine": {"torch": "2.13.0"},
+        "cases": [
+            {
+                "case": "x.item()",
+                "pretend": {"waits": [1], "maybe": 0, "silent": ""},
+                "cuda": {"waits": [1], "maybe": 0, "silent": ""},
+                "standing": "agree",
+            },
+            {
+                "case": "x.csr()",
+                "pretend": {"waits": [None], "maybe": 0, "silent": "no rule"},
+                "cuda": {"waits": [1], "maybe": 0, "silent": ""},
+                "standing": "not judged",
+            },
+        ],
+    }
+
+
+# The two sides
+
+
+@pytest.fixture
+def cases() -> ModuleType:
+    pytest.importorskip("torch")
+    return importlib.import_module("agreement_cases")
+
+
+def profiled(run: Any, batches: Sequence[Sequence[object]]) -> Iterator[dict[str, Any]]:
+    """A GPU that waits as often as the sample says."""
+    for index, arguments in enumerate(batches):
+        start_us = 100.0 * index
+        yield step(start_us, 90)
+        run(*arguments)
+        for wait in range(int(str(arguments[0]))):
+            yield call("cudaDeviceSynchronize", start_us + wait, 0.5)
+
+
+def test_the_real_side_counts_the_waits_of_each_sample(cases: ModuleType) -> None:
+    ran: list[int] = []
+    case = cases.Case(name="case", prepare=lambda: (ran.append, [(0,), (2,), (1,)]))
+
+    seen = dict(cases.seen_on_cuda([case], lambda *asked: list(profiled(*asked))))
+
+    assert seen == {"case": Seen(waits=(0, 2, 1))}
+    assert ran == [0, 2, 1, 0, 2, 1]
+
+
+def test_a_sample_that_fails_has_no_answer_and_the_others_have_theirs(
+    cases: ModuleType,
+) -> None:
+    def run(sample: int) -> None:
+        if sample == 1:
+            msg = "no such kernel\nand more"
+            raise RuntimeError(msg)
+
+    case = cases.Case(name="case", prepare=lambda: (run, [(0,), (1,), (2,)]))
+
+    seen = dict(cases.seen_on_cuda([case], lambda *asked: list(profiled(*asked))))
+
+    assert seen == {
+        "case": Seen(waits=(0, None, 2), silent="RuntimeError: no such kernel")
+    }
+
+
+def test_a_case_that_cannot_be_prepared_has_no_answer(cases: ModuleType) -> None:
+    def prepare() -> None:
+        raise MemoryError
+
+    seen = dict(cases.seen_on_cuda([cases.Case(name="x", prepare=prepare)], profiled))
+
+    assert seen == {"x": Seen(silent="MemoryError: ")}
+
+
+def test_the_corpus_has_every_snippet_once(cases: ModuleType) -> None:
+    names = [case.name for case in cases.corpus()]
+
+    assert len(names) == len(set(names)) > 160
+    assert "grid.sum().item()" in names
+
+
+@pytest.mark.parametrize(
+    ("only", "answers"),
+    [
+        ("row.mode", {"row.mode()": Seen(waits=(0,), maybe=1)}),
+        (
+            "grid.cpu()",
+            {
+                "grid.cpu()": Seen(waits=(1,)),
+                "grid.cpu().numpy()": Seen(waits=(1,)),
+            },
+        ),
+    ],
+)
+def test_the_pretend_side_answers_in_a_process_of_its_own(
+    only: str, answers: dict[str, Seen]
+) -> None:
+    pytest.importorskip("torch")
+    agreement = importlib.import_module("agreement")
+
+    assert agreement.asked("pretend", "corpus", only) == answers
+
+
+def test_without_a_gpu_nothing_is_compared() -> None:
+    torch = pytest.importorskip("torch")
+    if torch.version.cuda is not None:
+        pytest.skip("this torch is built with CUDA")
+
+    ended = subprocess.run(
+        [sys.executable, str(SCRIPT), "corpus"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (ended.returncode, ended.stdout) == (4, "")
+    assert "sees no CUDA device" in ended.stderr
