@@ -31,8 +31,8 @@ def lines_marked(torch: Any, *, disposable: bool) -> AbstractContextManager[obje
     silenced again for the times of the next call; else the warnings are, which leave
     nothing behind.
 
-    A marker costs some 15 us at a wait, before it: it makes the wait shorter, if
-    anything. So lines and blocked times come from the same profiled steps, and no wait
+    A marker takes the host some microseconds right before a wait: it makes the wait
+    shorter, if anything. So lines and blocked times come from the same profiled steps, and no wait
     of one pass has to be found again in another. The times of a step come from earlier
     phases, in which nothing of this is there.
     """
@@ -53,10 +53,14 @@ class LineMarker:
         self._caller = threading.get_ident()
 
     def mark(self) -> None:
-        """Never raise: a question about a step must not end it."""
-        from torch.profiler import record_function
+        """Never raise: a question about a step must not end it.
 
-        with suppress(Exception), record_function(marker_of(self._line())):
+        ``record_function`` is an operation, which a dispatch mode inside the step would
+        be shown, as that of selective checkpointing. This is none.
+        """
+        from torch._C._profiler import _RecordFunctionFast
+
+        with suppress(Exception), _RecordFunctionFast(marker_of(self._line())):
             pass
 
     def _line(self) -> Location | None:

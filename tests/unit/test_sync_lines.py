@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
+from types import FunctionType
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,13 +17,16 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.cuda._gpu_trace as gpu_trace  # noqa: E402, after the skip
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from pytest_gpuperf.devices import sync_lines  # noqa: E402
 from pytest_gpuperf.devices.profiler import record_trace  # noqa: E402
+from pytest_gpuperf.devices.protocol import TraceEvent  # noqa: E402
 from pytest_gpuperf.devices.sync_callbacks import switch_of  # noqa: E402
 from pytest_gpuperf.devices.sync_lines import lines_marked  # noqa: E402
 from pytest_gpuperf.devices.sync_marker import location_in  # noqa: E402
 from pytest_gpuperf.model.finding import Location  # noqa: E402
+from pytest_gpuperf.probes.syncs import find_syncs  # noqa: E402
 
 
 WARNING = "called a synchronizing CUDA operation (Triggered internally at x.h:87.)"
@@ -76,7 +78,7 @@ def marked(step: Callable[[], object], torch_like: object, **how: bool) -> list[
     """The lines that a trace of *step* holds, in the order of time."""
     context = lines_marked(torch_like, **{"disposable": True, **how})
     trace = record_trace(step, [()], cuda=False, marked=context)
-    names = [e["name"] for e in trace if str(e.get("name")).startswith("gpuperf.sync|")]
+    names = [event["name"] for event in trace if is_marker(event)]
     return [location_in(name) for name in names]
 
 
@@ -103,28 +105,84 @@ def test_a_callback_marks_the_line_at_work(switch: object, kind: str) -> None:
     assert marked(step, FakeTorch(callbacks=True)) == seen
 
 
-def test_a_marker_lies_in_the_operation_that_waits(switch: object) -> None:
-    """So that the trace can join it with the wait."""
+def of_torch(source: str, **names: object) -> Any:
+    """The function of *source*, as if it stood in torch's own files."""
+    exec(compile(source, torch.autograd.graph.__file__, "exec"), names)  # noqa: S102
+    return next(v for v in names.values() if isinstance(v, FunctionType))
 
-    @contextmanager
-    def operation() -> Iterator[None]:
-        with torch.profiler.record_function("aten::item"):
-            yield
+
+@pytest.fixture(scope="module")
+def wait() -> Callable[[Any], Any]:
+    """An operation in which torch tells of a wait, as ``item`` does on a GPU."""
+    source = "def wait(x):\n    tell(7)\n    return x.clone()"
+    return torch.library.custom_op(  # type: ignore[no-any-return]
+        "gpuperf_test::wait",
+        of_torch(source, tell=partial(REGISTRIES["Stream"].fire_callbacks)),
+        mutates_args=(),
+        schema="(Tensor x) -> Tensor",
+    )
+
+
+def test_waits_are_joined_with_their_lines_in_a_trace_of_torch_s(
+    switch: object, wait: Callable[[Any], Any]
+) -> None:
+    """Only the calls into CUDA are made up: one right after each marker."""
+    x = torch.ones(3)
 
     def step() -> None:
-        with operation():
-            REGISTRIES["Stream"].fire_callbacks(7)
+        wait(x)
+        REGISTRIES["Device"].fire_callbacks()
+        wait(wait(x))
 
+    step()
     context = lines_marked(FakeTorch(callbacks=True), disposable=True)
-    trace = record_trace(step, [()], cuda=False, marked=context)
+    trace = record_trace(step, [(), ()], cuda=False, marked=context)
+    found = find_syncs([*trace, *map(called, filter(is_marker, trace))])
 
-    spans = {
-        e["name"].partition("|")[0]: (e["ts"], e["ts"] + e["dur"])
-        for e in trace
-        if e.get("cat") == "user_annotation" and "dur" in e
+    top = step.__code__.co_firstlineno
+    assert found.per_step == 4
+    assert sorted(
+        (f.op or "", f.location.line - top, f.location.exact, f.per_step)
+        for f in found.findings
+        if f.location
+    ) == [
+        ("", 2, True, 1),
+        ("gpuperf_test::wait", 1, True, 1),
+        ("gpuperf_test::wait", 3, True, 2),
+    ]
+
+
+def is_marker(event: TraceEvent) -> bool:
+    return str(event.get("name")).startswith("gpuperf.sync|")
+
+
+def called(marker: TraceEvent) -> TraceEvent:
+    """A call into CUDA that begins as soon as the marker has ended."""
+    return {
+        **marker,
+        "cat": "cuda_runtime",
+        "name": "cudaStreamSynchronize",
+        "ts": marker["ts"] + marker["dur"],
+        "dur": 0.01,
     }
-    outer, inner = spans["aten::item"], spans["gpuperf.sync"]
-    assert outer[0] <= inner[0] <= inner[1] <= outer[1]
+
+
+def test_a_marker_is_shown_to_no_dispatch_mode_of_the_step(switch: object) -> None:
+    shown: list[str] = []
+
+    class Mode(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            shown.append(func.name())
+            return func(*args, **(kwargs or {}))
+
+    def step() -> None:
+        with Mode():
+            REGISTRIES["Device"].fire_callbacks()
+
+    assert len(marked(step, FakeTorch(callbacks=True))) == 1
+    assert shown == []
 
 
 def test_callbacks_are_made_inside_the_context_and_leave_nothing(
@@ -307,11 +365,9 @@ def test_a_step_that_raises_leaves_warnings_and_torch_as_they_were() -> None:
 def test_warnings_that_autograd_kept_until_its_end_mark_nothing() -> None:
     """Their waits are over, and lie on other threads."""
     fake = FakeTorch(callbacks=False)
-    source = "def _engine_run_backward(fake): fake.wait()"
-    of_torch: dict[str, Any] = {}
-    exec(compile(source, torch.autograd.graph.__file__, "exec"), of_torch)  # noqa: S102
+    replay = of_torch("def _engine_run_backward(fake): fake.wait()")
 
-    assert marked(lambda: of_torch["_engine_run_backward"](fake), fake) == []
+    assert marked(lambda: replay(fake), fake) == []
 
 
 # The switch
