@@ -146,7 +146,9 @@ def _device(config: pytest.Config, settings: Settings) -> Device | PretendDevice
     pretending = config.stash.get(_pretending, None)
     if pretending is not None:
         return pretending
-    return open_device(settings.device or default_kind(), settings.script)
+    return open_device(
+        settings.device or default_kind(), settings.script, root=str(config.rootpath)
+    )
 
 
 def _screened(verdict: TestVerdict) -> TestVerdict:

@@ -19,14 +19,14 @@ def open_device(
     """Open a device; torch is imported here and not before.
 
     *script* is the path of the scripted device's JSON, *run* the number of the run it
-    plays; below *root* stands the project whose lines the pretend device names. A
+    plays; below *root* stands the project whose lines findings name. A
     *disposable* process ends with its measurements, so that they may leave something
     behind. Raises ``UsageError`` where the machine has no such device.
     """
     if kind is DeviceKind.CUDA:
         from .cuda import CudaDevice
 
-        return CudaDevice.open(disposable=disposable)
+        return CudaDevice.open(disposable=disposable, root=root)
     if kind is DeviceKind.PRETEND:
         return PretendDevice(root)
     if kind is DeviceKind.CPU:

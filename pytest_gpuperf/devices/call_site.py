@@ -20,6 +20,10 @@ INSTALLED: Final = tuple(
     f"{STDLIB}{name}" for name in ("site-packages", "dist-packages")
 )
 
+PACKAGES: Final = tuple(
+    f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages")
+)
+
 BACKWARD: Final = str(Path("autograd", "graph.py"))
 
 
@@ -58,6 +62,19 @@ def blamed(stack: Iterable[FrameType]) -> Location | None:
                 function=frame.f_code.co_name,
             )
     return None
+
+
+def blamed_below(root: str, stack: Iterable[FrameType]) -> Location | None:
+    """The innermost line of the project, which is what is not installed below *root*."""
+    if not root:
+        return None
+    top = f"{root.rstrip(os.sep)}{os.sep}"
+    return blamed(
+        frame
+        for frame in stack
+        if frame.f_code.co_filename.startswith(top)
+        and not any(part in frame.f_code.co_filename for part in PACKAGES)
+    )
 
 
 def _is_blamable(file: str) -> bool:

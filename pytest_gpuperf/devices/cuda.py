@@ -53,28 +53,29 @@ class CudaDevice:
     """The current CUDA device of this process, which may change with ``set_device``.
 
     Opening it creates no CUDA context; the first step does. A *disposable* process
-    ends with its measurements.
+    ends with its measurements. Findings name lines of the project below *root*.
     """
 
     torch: Any
     nvml_of: Callable[[str], Nvml | None] = open_nvml
     disposable: bool = False
+    root: str = ""
 
     @classmethod
-    def open(cls, *, disposable: bool = False) -> CudaDevice:
+    def open(cls, *, disposable: bool = False, root: str = "") -> CudaDevice:
         """Import torch; raise ``UsageError`` where it sees no CUDA device."""
         import torch
 
-        return cls.of(torch, disposable=disposable)
+        return cls.of(torch, disposable=disposable, root=root)
 
     @classmethod
-    def of(cls, torch: Any, *, disposable: bool = False) -> CudaDevice:
+    def of(cls, torch: Any, *, disposable: bool = False, root: str = "") -> CudaDevice:
         """Take *torch*; raise ``UsageError`` where it sees no CUDA device."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             available = torch.cuda.is_available()
         if available:
-            return cls(torch=torch, disposable=disposable)
+            return cls(torch=torch, disposable=disposable, root=root)
         msg = (
             f"--gpuperf-device=cuda was asked for, but torch {torch.__version__} sees "
             f"no CUDA device: {_why_no_cuda(torch, [str(w.message) for w in caught])}"
@@ -180,7 +181,7 @@ class CudaDevice:
         from .profiler import record_trace
         from .sync_lines import lines_marked
 
-        marked = lines_marked(self.torch, disposable=self.disposable)
+        marked = lines_marked(self.torch, disposable=self.disposable, root=self.root)
         trace = record_trace(step, batches, cuda=True, marked=marked)
         refuse_blind_trace(trace)
         return trace

@@ -13,6 +13,7 @@ from typing import Any
 from ..model.finding import Location
 from .call_site import OWN
 from .call_site import blamed
+from .call_site import blamed_below
 from .call_site import frames
 from .call_site import is_backward
 from .call_site import outwards
@@ -23,8 +24,13 @@ from .sync_marker import marker_of
 from .sync_warnings import warned
 
 
-def lines_marked(torch: Any, *, disposable: bool) -> AbstractContextManager[object]:
+def lines_marked(
+    torch: Any, *, disposable: bool, root: str = ""
+) -> AbstractContextManager[object]:
     """Mark each wait inside the context that torch tells of, with the line at work.
+
+    That is the innermost one of the project below *root*, and beside it the innermost
+    one outside of torch where that is another.
 
     torch's callbacks tell of more waits than its warnings do. They are used where the
     process is *disposable*, that is, ends with its measurements, and where they can be
@@ -36,7 +42,7 @@ def lines_marked(torch: Any, *, disposable: bool) -> AbstractContextManager[obje
     of one pass has to be found again in another. The times of a step come from earlier
     phases, in which nothing of this is there.
     """
-    marker = LineMarker()
+    marker = LineMarker(root)
     switch = switch_of(torch) if disposable else None
     if switch is None:
         return warned(torch, marker.mark)
@@ -49,7 +55,8 @@ class LineMarker:
     It is made on the thread that runs the steps.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, root: str = "") -> None:
+        self._root = root
         self._caller = threading.get_ident()
 
     def mark(self) -> None:
@@ -60,14 +67,25 @@ class LineMarker:
         """
         from torch._C._profiler import _RecordFunctionFast
 
-        with suppress(Exception), _RecordFunctionFast(marker_of(self._line())):
+        with suppress(Exception), _RecordFunctionFast(self._name()):
             pass
 
-    def _line(self) -> Location | None:
+    def _name(self) -> str:
         with suppress(Exception):
-            stack = list(frames())
-            return blamed(stack) or blamed(self._asked_by(stack))
-        return None
+            return marker_of(*self._lines())
+        return marker_of(None)
+
+    def _lines(self) -> tuple[Location | None, Location | None]:
+        """Line of the project and, where that is another, the innermost one."""
+        stack: Sequence[FrameType] = list(frames())
+        innermost = blamed(stack)
+        if innermost is None:
+            stack = self._asked_by(stack)
+            innermost = blamed(stack)
+        project = blamed_below(self._root, stack)
+        if project is None or project == innermost:
+            return innermost, None
+        return project, innermost
 
     def _asked_by(self, stack: Sequence[FrameType]) -> Sequence[FrameType]:
         """Frames of the step where it waits for the thread of autograd that runs here.

@@ -20,13 +20,17 @@ PLAIN: Final = "/:<> "
 """Characters that need no code, beside letters and digits."""
 
 PARTS: Final = 3
+"""Of a location: file, line and function."""
 
 
-def marker_of(location: Location | None) -> str:
-    """Return the range's name: the prefix, then ``file|line|function``."""
-    if location is None:
-        return SYNC_MARKER
-    parts = (location.file, str(location.line), location.function)
+def marker_of(location: Location | None, innermost: Location | None = None) -> str:
+    """Return the range's name: the prefix, then ``file|line|function`` of each."""
+    parts = [
+        part
+        for place in (location, innermost)
+        if place is not None
+        for part in (place.file, str(place.line), place.function)
+    ]
     return SYNC_MARKER + "|".join(
         quote(part, safe=PLAIN, errors="surrogateescape") for part in parts
     )
@@ -34,10 +38,23 @@ def marker_of(location: Location | None) -> str:
 
 def location_in(marker: str) -> Location | None:
     """Return what ``marker_of`` was given; ``None`` for a name that is not whole."""
+    return _location(_parts(marker)[:PARTS])
+
+
+def innermost_in(marker: str) -> Location | None:
+    """Return what ``marker_of`` was given beside the location, if anything."""
+    return _location(_parts(marker)[PARTS:])
+
+
+def _parts(marker: str) -> list[str]:
     parts = marker.removeprefix(SYNC_MARKER).split("|")
+    return [unquote(part, errors="surrogateescape") for part in parts]
+
+
+def _location(parts: list[str]) -> Location | None:
     if len(parts) != PARTS or not parts[1].isdigit():
         return None
-    file, line, function = (unquote(p, errors="surrogateescape") for p in parts)
+    file, line, function = parts
     return Location(file=file, line=int(line), function=function)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ..devices.sync_marker import innermost_in
 from ..devices.sync_marker import location_in
 from ..model.finding import Location
 from .python_frame import blamed
@@ -42,13 +43,14 @@ TO_PAGEABLE: Final = re.compile(r".*DtoH .*-> Pageable.*")
 class Call:
     """A call inside a step, with the innermost operation around it.
 
-    ``line`` is what a marker says, ``function`` is what the profiler knows.
+    ``marker`` is the name of the one that tells its line, ``function`` is what the
+    profiler knows.
     """
 
     step: int
     span: Span
     op: Span | None
-    line: Location | None
+    marker: str
     function: Location | None
 
     @property
@@ -79,9 +81,17 @@ class Transaction:
     @property
     def location(self) -> Location | None:
         """The exact line, if either call has one; else the function."""
-        calls = [call for call in (self.wait, self.copy) if call]
-        lines = [call.line for call in calls if call.line]
-        return lines[0] if lines else self.last.function
+        return location_in(self._marker) or self.last.function
+
+    @property
+    def innermost(self) -> Location | None:
+        """The innermost line outside of torch, where that is another."""
+        return innermost_in(self._marker)
+
+    @property
+    def _marker(self) -> str:
+        markers = [call.marker for call in (self.wait, self.copy) if call]
+        return next(filter(location_in, markers), "")
 
 
 def transactions(trace: Trace) -> Iterator[Transaction]:
@@ -113,11 +123,11 @@ def calls_in(trace: Trace) -> list[Call]:
         and trace.step_at(call.start_us) is not None
     ]
     ops = innermost(trace, spans)
-    lines = marked_lines(trace, spans, ops)
+    markers = markers_of(trace, spans, ops)
     return [
-        Call(trace.step_at(span.start_us) or 0, span, op, line, function)
-        for span, op, line, function in zip(
-            spans, ops, lines, functions_around(trace, spans), strict=True
+        Call(trace.step_at(span.start_us) or 0, span, op, marker, function)
+        for span, op, marker, function in zip(
+            spans, ops, markers, functions_around(trace, spans), strict=True
         )
     ]
 
@@ -135,26 +145,26 @@ def functions_around(trace: Trace, spans: Sequence[Span]) -> list[Location | Non
     ]
 
 
-def marked_lines(
+def markers_of(
     trace: Trace, spans: Sequence[Span], ops: Sequence[Span | None]
-) -> list[Location | None]:
-    """Name the line of each of *spans*, which stand by thread and time, by its marker.
+) -> list[str]:
+    """Name the marker of each of *spans*, which stand by thread and time.
 
     A marker is put right before its call. So it is that of the next call on its
     thread, if both are in the same operation and step, and of no other; calls that
-    torch tells nothing of have none.
+    torch tells nothing of have none: its name is empty.
     """
     markers = sorted(trace.markers, key=_by_thread_and_time)
     marked = list(zip(markers, innermost(trace, markers), strict=True))
     moments = [_moment(marker) for marker in markers]
-    found: list[Location | None] = []
+    found: list[str] = []
     last: Span | None = None
     for span, op in zip(spans, ops, strict=True):
         first = 0 if last is None else bisect_right(moments, _moment(last))
         between = marked[first : bisect_right(moments, _moment(span))]
         marker, its_op = between[-1] if between else (None, None)
         is_its_own = marker and its_op is op and _are_in_one_step(trace, marker, span)
-        found.append(location_in(marker.name) if marker and is_its_own else None)
+        found.append(marker.name if marker and is_its_own else "")
         last = span
     return found
 

@@ -75,6 +75,7 @@ def _finding(cause: Cause, waits: Sequence[Wait], steps: int) -> Finding:
         per_step=_most_in_a_step(waits),
         blocked_ms=sum(wait.blocked_us for wait in waits) / steps / 1e3,
         location=cause.location,
+        innermost=cause.innermost,
         metrics=() if cause.allowed else (SYNCS.name,),
         allowed=cause.allowed,
     )

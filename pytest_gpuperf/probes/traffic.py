@@ -81,6 +81,7 @@ class Kind:
     op: str | None
     api: str | None
     location: Location | None
+    innermost: Location | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,7 @@ def _transfers(trace: Trace) -> Iterator[Transfer]:
             op=op.name if op else None,
             api=start.name or None,
             location=transaction.location if transaction else function,
+            innermost=transaction.innermost if transaction else None,
         )
         yield Transfer(step, kind, copy.size_bytes)
 
@@ -225,6 +227,7 @@ def _findings(transfers: Iterable[Transfer]) -> Iterator[Finding]:
             per_step=max(by_step.values()),
             blocked_ms=0.0,
             location=kind.location,
+            innermost=kind.innermost,
             metrics=counted_in(
                 kind.direction, pinned=kind.pinned, blocking=kind.blocking
             ),

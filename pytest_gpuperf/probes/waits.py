@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from ..devices.sync_marker import innermost_in
 from ..devices.sync_marker import location_in
 from ..model.finding import Location
 from .calls import TO_PAGEABLE
@@ -25,13 +26,15 @@ HOST_ONLY: Final = frozenset({"aten::one_hot", "aten::tensor_split"})
 class Cause:
     """What made the host wait: the aten operation, the call, the line.
 
-    ``allowed`` is why its author lets it.
+    ``allowed`` is why its author lets it, ``innermost`` the innermost line outside of
+    torch where that is another one.
     """
 
     op: str | None
     api: str | None
     location: Location | None
     allowed: str | None = None
+    innermost: Location | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,7 @@ def _wait(transaction: Transaction) -> Wait:
             op=last.op.name if last.op else None,
             api=last.span.name,
             location=transaction.location,
+            innermost=transaction.innermost,
         ),
         at_us=last.span.middle_us,
     )
@@ -79,7 +83,12 @@ def marked_waits(trace: Trace) -> Iterator[Wait]:
         step = trace.step_at(marker.start_us)
         if step is None or any(o.name in HOST_ONLY for o in ops):
             continue
-        cause = Cause(op.name if op else None, None, location_in(marker.name))
+        cause = Cause(
+            op=op.name if op else None,
+            api=None,
+            location=location_in(marker.name),
+            innermost=innermost_in(marker.name),
+        )
         yield Wait(step, 0.0, cause, marker.middle_us)
 
 

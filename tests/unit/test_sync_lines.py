@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from types import FunctionType
 from types import SimpleNamespace
 from typing import Any
@@ -261,7 +262,7 @@ def test_a_wait_on_a_thread_of_autograd_is_that_of_the_backward_call(
     def wait(gradient: object) -> None:
         stacks = {marker._caller: backward_frame()}
         monkeypatch.setattr(sync_lines.sys, "_current_frames", lambda: stacks)
-        found.append(marker._line())
+        found.append(marker._lines()[0])
 
     x = torch.ones(2, requires_grad=True)
     x.register_hook(wait)
@@ -286,13 +287,33 @@ def test_a_wait_on_a_thread_of_python_is_not_blamed_on_a_backward_call() -> None
 
     def ask_elsewhere(gradient: object) -> None:
         with ThreadPoolExecutor() as library:
-            found.append(library.submit(marker._line).result())
+            found.append(library.submit(marker._lines).result()[0])
 
     x = torch.ones(2, requires_grad=True)
     x.register_hook(ask_elsewhere)
     x.sum().backward()
 
     assert found == [None]
+
+
+def test_the_project_s_line_is_named_and_inside_it_the_library_s(
+    switch: object, tmp_path: Path
+) -> None:
+    library = tmp_path / "library.py"
+    names: dict[str, Any] = {"tell": REGISTRIES["Device"].fire_callbacks}
+    exec(compile("def read(): tell()", str(library), "exec"), names)  # noqa: S102
+    root = str(Path(__file__).parent)
+
+    def step() -> None:
+        names["read"]()
+
+    context = lines_marked(FakeTorch(callbacks=True), disposable=True, root=root)
+    trace = record_trace(step, [()], cuda=False, marked=context)
+    (finding,) = find_syncs([*trace, *map(called, filter(is_marker, trace))]).findings
+
+    top = step.__code__.co_firstlineno
+    assert finding.location == Location(file=__file__, line=top + 1, function="step")
+    assert finding.innermost == Location(file=str(library), line=1, function="read")
 
 
 # Warnings

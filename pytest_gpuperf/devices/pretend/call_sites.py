@@ -14,6 +14,7 @@ from types import FrameType
 
 from ...model.finding import Location
 from ..call_site import OWN
+from ..call_site import PACKAGES
 from ..call_site import STDLIB
 from .record import Phase
 from .record import Site
@@ -45,8 +46,6 @@ TORCH_ROOMS = {
     str(Path("nn", "utils", "clip_grad.py")): Room.OPTIMIZER,
     str(Path("utils", "data")) + os.sep: Room.DATA,
 }
-
-INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 BACKWARDS = frozenset({"backward", "grad", "_engine_run_backward"})
 
@@ -89,7 +88,7 @@ def room_of(file: str, root: str) -> Room:
             room for start, room in TORCH_ROOMS.items() if inside.startswith(start)
         )
         return next(found, Room.TORCH)
-    installed = any(part in file for part in INSTALLED)
+    installed = any(part in file for part in PACKAGES)
     if file.startswith((OWN, "<frozen ", "<@beartype")):
         return Room.OURS
     if file.startswith(root) and not installed:
