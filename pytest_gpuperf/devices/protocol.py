@@ -30,6 +30,9 @@ STEP_RANGE = "gpuperf.step"
 SYNC_MARKER = "gpuperf.sync|"
 """Prefix of the ranges that carry a sync's ``file|line|function`` into a trace."""
 
+LATE_MARKER = "gpuperf.synced|"
+"""Prefix of the like of them that stand behind the call that waited."""
+
 ALLOW_MARKER = "gpuperf.allow|"
 """Prefix of the ranges that carry an ``allow_sync``'s ``most|reason`` into a trace."""
 

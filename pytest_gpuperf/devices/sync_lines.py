@@ -1,4 +1,4 @@
-"""The line of each wait for the GPU, marked in the trace right before the wait."""
+"""The line of each wait for the GPU, marked in the trace."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from .call_site import frames
 from .call_site import is_backward
 from .call_site import outwards
 from .call_site import torch_path
+from .protocol import LATE_MARKER
+from .protocol import SYNC_MARKER
 from .sync_callbacks import called_back
 from .sync_callbacks import switch_of
 from .sync_marker import marker_of
@@ -29,10 +31,11 @@ def lines_marked(
 ) -> AbstractContextManager[object]:
     """Mark each wait inside the context that torch tells of, with the line at work.
 
-    That is the innermost one of the project below *root*, and beside it the innermost
+    The line is the innermost one of the project below *root*, and beside it the innermost
     one outside of torch where that is another.
 
-    torch's callbacks tell of more waits than its warnings do. They are used where the
+    torch's callbacks tell of more waits than its warnings do, and before them, where its
+    warnings come when the operation has returned. They are used where the
     process is *disposable*, that is, ends with its measurements, and where they can be
     silenced again for the times of the next call; else the warnings are, which leave
     nothing behind.
@@ -42,20 +45,20 @@ def lines_marked(
     of one pass has to be found again in another. The times of a step come from earlier
     phases, in which nothing of this is there.
     """
-    marker = LineMarker(root)
     switch = switch_of(torch) if disposable else None
     if switch is None:
-        return warned(torch, marker.mark)
-    return called_back(torch, switch, marker.mark)
+        return warned(torch, LineMarker(LATE_MARKER, root).mark)
+    return called_back(torch, switch, LineMarker(SYNC_MARKER, root).mark)
 
 
 class LineMarker:
     """Puts an empty range with the line at work into the trace of the running thread.
 
-    It is made on the thread that runs the steps.
+    Its name begins with *prefix*. It is made on the thread that runs the steps.
     """
 
-    def __init__(self, root: str = "") -> None:
+    def __init__(self, prefix: str, root: str = "") -> None:
+        self._prefix = prefix
         self._root = root
         self._caller = threading.get_ident()
 
@@ -72,8 +75,8 @@ class LineMarker:
 
     def _name(self) -> str:
         with suppress(Exception):
-            return marker_of(*self._lines())
-        return marker_of(None)
+            return marker_of(*self._lines(), prefix=self._prefix)
+        return marker_of(None, prefix=self._prefix)
 
     def _lines(self) -> tuple[Location | None, Location | None]:
         """Line of the project and, where that is another, the innermost one."""

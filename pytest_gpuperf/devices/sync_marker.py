@@ -13,6 +13,7 @@ from urllib.parse import unquote
 from ..model.finding import Location
 from .allowances import Allowance
 from .protocol import ALLOW_MARKER
+from .protocol import LATE_MARKER
 from .protocol import SYNC_MARKER
 
 
@@ -23,7 +24,12 @@ PARTS: Final = 3
 """Of a location: file, line and function."""
 
 
-def marker_of(location: Location | None, innermost: Location | None = None) -> str:
+def marker_of(
+    location: Location | None,
+    innermost: Location | None = None,
+    *,
+    prefix: str = SYNC_MARKER,
+) -> str:
     """Return the range's name: the prefix, then ``file|line|function`` of each."""
     parts = [
         part
@@ -31,7 +37,7 @@ def marker_of(location: Location | None, innermost: Location | None = None) -> s
         if place is not None
         for part in (place.file, str(place.line), place.function)
     ]
-    return SYNC_MARKER + "|".join(
+    return prefix + "|".join(
         quote(part, safe=PLAIN, errors="surrogateescape") for part in parts
     )
 
@@ -47,8 +53,8 @@ def innermost_in(marker: str) -> Location | None:
 
 
 def _parts(marker: str) -> list[str]:
-    parts = marker.removeprefix(SYNC_MARKER).split("|")
-    return [unquote(part, errors="surrogateescape") for part in parts]
+    bare = marker.removeprefix(SYNC_MARKER).removeprefix(LATE_MARKER)
+    return [unquote(part, errors="surrogateescape") for part in bare.split("|")]
 
 
 def _location(parts: list[str]) -> Location | None:

@@ -2,7 +2,8 @@
 
 They miss what waits outside of ``memcpy_and_sync`` and ``stream_synchronize``
 (c10/cuda/CUDAFunctions.h), ``torch.cuda.synchronize`` and ``Event.synchronize`` among
-it. They leave nothing behind.
+it. They come after the wait: torch keeps them until the operation returns to Python
+(``PyWarningHandler``, torch/csrc/Exceptions.h). They leave nothing behind.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MESSAGE: Final = "called a synchronizing CUDA operation"
 
 @contextmanager
 def warned(torch: Any, tell: Callable[[], None]) -> Iterator[None]:
-    """Call *tell* right before each wait that torch warns of, on whatever thread.
+    """Call *tell* after each operation, once for each wait that torch warns of.
 
     Entered around the step and not before: pytest and others have contexts of
     their own for warnings. What else is warned of goes its usual way.
@@ -49,7 +50,7 @@ def warned(torch: Any, tell: Callable[[], None]) -> Iterator[None]:
 
 
 def _is_replayed() -> bool:
-    """Whether the waits are over: autograd keeps its warnings until it has ended."""
+    """Whether the waits were other threads': autograd keeps what they warn of."""
     inner = (f for f in frames() if not _only_warns(f.f_code.co_filename))
     return any(is_backward(frame) for frame in list(inner)[:1])
 

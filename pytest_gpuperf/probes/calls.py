@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,11 +11,14 @@ from typing import Final
 from ..devices.sync_marker import innermost_in
 from ..devices.sync_marker import location_in
 from ..model.finding import Location
+from .markers import markers_before
+from .markers import markers_behind
 from .python_frame import blamed
 from .trace import Span
 from .trace import Thread
 from .trace import Trace
 from .trace import enclosing
+from .trace import innermost
 
 
 BLOCKING: Final = re.compile(
@@ -123,18 +125,20 @@ def calls_in(trace: Trace) -> list[Call]:
         and trace.step_at(call.start_us) is not None
     ]
     ops = innermost(trace, spans)
-    markers = markers_of(trace, spans, ops)
+    early = markers_before(trace, spans, ops)
+    late = markers_behind(trace, [s for s in spans if BLOCKING.fullmatch(s.name)])
     return [
-        Call(trace.step_at(span.start_us) or 0, span, op, marker, function)
-        for span, op, marker, function in zip(
-            spans, ops, markers, functions_around(trace, spans), strict=True
+        Call(
+            trace.step_at(span.start_us) or 0,
+            span,
+            op,
+            early.get(span) or late.get(span, ""),
+            function,
+        )
+        for span, op, function in zip(
+            spans, ops, functions_around(trace, spans), strict=True
         )
     ]
-
-
-def innermost(trace: Trace, spans: Sequence[Span]) -> list[Span | None]:
-    """Find the innermost operation around each of *spans*."""
-    return [ops[0] if ops else None for ops in enclosing(spans, trace.ops)]
 
 
 def functions_around(trace: Trace, spans: Sequence[Span]) -> list[Location | None]:
@@ -145,39 +149,5 @@ def functions_around(trace: Trace, spans: Sequence[Span]) -> list[Location | Non
     ]
 
 
-def markers_of(
-    trace: Trace, spans: Sequence[Span], ops: Sequence[Span | None]
-) -> list[str]:
-    """Name the marker of each of *spans*, which stand by thread and time.
-
-    A marker is put right before its call. So it is that of the next call on its
-    thread, if both are in the same operation and step, and of no other; calls that
-    torch tells nothing of have none: its name is empty.
-    """
-    markers = sorted(trace.markers, key=_by_thread_and_time)
-    marked = list(zip(markers, innermost(trace, markers), strict=True))
-    moments = [_moment(marker) for marker in markers]
-    found: list[str] = []
-    last: Span | None = None
-    for span, op in zip(spans, ops, strict=True):
-        first = 0 if last is None else bisect_right(moments, _moment(last))
-        between = marked[first : bisect_right(moments, _moment(span))]
-        marker, its_op = between[-1] if between else (None, None)
-        is_its_own = marker and its_op is op and _are_in_one_step(trace, marker, span)
-        found.append(marker.name if marker and is_its_own else "")
-        last = span
-    return found
-
-
-def _are_in_one_step(trace: Trace, marker: Span, span: Span) -> bool:
-    return marker.thread == span.thread and (
-        trace.step_at(marker.start_us) == trace.step_at(span.start_us)
-    )
-
-
 def _by_thread_and_time(span: Span) -> tuple[Thread, float]:
     return span.thread, span.start_us
-
-
-def _moment(span: Span) -> tuple[Thread, float]:
-    return span.thread, span.middle_us

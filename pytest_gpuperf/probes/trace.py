@@ -21,6 +21,7 @@ from math import isfinite
 from typing import Final
 
 from ..devices.protocol import ALLOW_MARKER
+from ..devices.protocol import LATE_MARKER
 from ..devices.protocol import STEP_RANGE
 from ..devices.protocol import SYNC_MARKER
 from ..devices.protocol import TraceEvent
@@ -35,6 +36,7 @@ class SpanKind(Enum):
 
     STEP = "step"
     MARKER = "marker"
+    LATE_MARKER = "late marker"
     ALLOWANCE = "allowance"
     OP = "op"
     CALL = "call"
@@ -96,6 +98,7 @@ class Trace:
 
     steps: tuple[Span, ...] = ()
     markers: tuple[Span, ...] = ()
+    late_markers: tuple[Span, ...] = ()
     ops: tuple[Span, ...] = ()
     calls: tuple[Span, ...] = ()
     functions: tuple[Span, ...] = ()
@@ -126,6 +129,7 @@ def parse(events: Iterable[TraceEvent]) -> Trace:
     return Trace(
         steps=tuple(sorted(spans[SpanKind.STEP], key=lambda s: s.start_us)),
         markers=tuple(spans[SpanKind.MARKER]),
+        late_markers=tuple(spans[SpanKind.LATE_MARKER]),
         ops=tuple(spans[SpanKind.OP]),
         calls=tuple(spans[SpanKind.CALL]),
         functions=tuple(spans[SpanKind.FUNCTION]),
@@ -140,6 +144,8 @@ def _kind(name: str, category: str) -> SpanKind | None:
             return SpanKind.STEP
         if name.startswith(SYNC_MARKER):
             return SpanKind.MARKER
+        if name.startswith(LATE_MARKER):
+            return SpanKind.LATE_MARKER
         if name.startswith(ALLOW_MARKER):
             return SpanKind.ALLOWANCE
     kind = CATEGORIES.get(category)
@@ -243,3 +249,8 @@ def _sweep(moments: Sequence[float], spans: list[Span]) -> list[tuple[Span, ...]
             following += 1
         found.append(tuple(s for s in reversed(is_open) if s.end_us >= moment))
     return found
+
+
+def innermost(trace: Trace, spans: Sequence[Span]) -> list[Span | None]:
+    """Find the innermost operation around each of *spans*."""
+    return [ops[0] if ops else None for ops in enclosing(spans, trace.ops)]

@@ -24,11 +24,11 @@ from ..model.metric import PAGEABLE_COPIES
 from .calls import TO_PAGEABLE
 from .calls import Transaction
 from .calls import functions_around
-from .calls import innermost
 from .calls import transactions
 from .trace import Copy
 from .trace import Span
 from .trace import Trace
+from .trace import innermost
 from .trace import parse
 from .transfers import BYTES
 from .transfers import counted_in

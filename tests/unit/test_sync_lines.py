@@ -21,6 +21,7 @@ import torch.cuda._gpu_trace as gpu_trace  # noqa: E402, after the skip
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from pytest_gpuperf.devices import sync_lines  # noqa: E402
+from pytest_gpuperf.devices import sync_warnings  # noqa: E402
 from pytest_gpuperf.devices.profiler import record_trace  # noqa: E402
 from pytest_gpuperf.devices.protocol import TraceEvent  # noqa: E402
 from pytest_gpuperf.devices.sync_callbacks import switch_of  # noqa: E402
@@ -154,7 +155,7 @@ def test_waits_are_joined_with_their_lines_in_a_trace_of_torch_s(
 
 
 def is_marker(event: TraceEvent) -> bool:
-    return str(event.get("name")).startswith("gpuperf.sync|")
+    return str(event.get("name")).startswith(("gpuperf.sync|", "gpuperf.synced|"))
 
 
 def called(marker: TraceEvent) -> TraceEvent:
@@ -243,7 +244,7 @@ def test_a_marker_that_fails_ends_no_step(
     ended: list[bool] = []
 
     def step() -> None:
-        sync_lines.LineMarker().mark()
+        sync_lines.LineMarker("gpuperf.sync|").mark()
         ended.append(True)
 
     assert marked(step, FakeTorch(callbacks=True)) == []
@@ -254,7 +255,7 @@ def test_a_wait_on_a_thread_of_autograd_is_that_of_the_backward_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Such a thread has no frames of its own; here one of the step stands for it."""
-    marker = sync_lines.LineMarker()
+    marker = sync_lines.LineMarker("gpuperf.sync|")
     asked: list[Location] = []
     found: list[Location | None] = []
     monkeypatch.setattr(sync_lines, "frames", lambda: iter(()))
@@ -282,7 +283,7 @@ def backward_frame() -> Any:
 
 
 def test_a_wait_on_a_thread_of_python_is_not_blamed_on_a_backward_call() -> None:
-    marker = sync_lines.LineMarker()
+    marker = sync_lines.LineMarker("gpuperf.sync|")
     found: list[Location | None] = []
 
     def ask_elsewhere(gradient: object) -> None:
@@ -330,6 +331,35 @@ def test_a_warning_marks_the_line_at_work() -> None:
 
     assert marked(step, fake) == seen
     assert fake.modes == ["warn", 0]
+
+
+def test_torch_warns_behind_the_operation_and_the_line_finds_its_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A resized output stands for a wait; only the calls into CUDA are made up."""
+    resized = "An output with one or more elements was resized"
+    monkeypatch.setattr(sync_warnings, "MESSAGE", resized)
+    x = torch.ones(3)
+    context = lines_marked(FakeTorch(callbacks=False), disposable=True)
+
+    def step() -> None:
+        torch.add(x, x, out=torch.ones(3))
+        torch.add(x, x, out=torch.ones(5))
+        torch.add(x, x, out=torch.ones(4))
+
+    trace = record_trace(step, [()], cuda=False, marked=context)
+    adds = [event for event in trace if event.get("name") == "aten::add"]
+    found = find_syncs([*trace, *map(called_in, adds)])
+
+    top = step.__code__.co_firstlineno
+    places = [(f.location and f.location.line - top) for f in found.findings]
+    assert sorted(places, key=str) == [2, 3, None]
+
+
+def called_in(operation: TraceEvent) -> TraceEvent:
+    """A call into CUDA in the middle of an operation."""
+    middle = operation["ts"] + operation["dur"] / 2
+    return {**called(operation), "ts": middle}
 
 
 def test_a_process_that_goes_on_is_told_by_warnings() -> None:

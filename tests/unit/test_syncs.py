@@ -369,6 +369,73 @@ def test_a_marker_from_elsewhere_names_no_line(elsewhere: list[dict[str, Any]]) 
     assert found.location is None
 
 
+def behind(text: str, start_us: float) -> dict[str, Any]:
+    """The empty marker that stands behind an operation that has waited."""
+    return event("user_annotation", f"gpuperf.synced|{text}", start_us, 0.01)
+
+
+def test_markers_behind_an_operation_name_the_line_of_its_waits() -> None:
+    events = [
+        step(),
+        op("aten::repeat_interleave", 100, 50),
+        call("cudaStreamSynchronize", 110),
+        call("cudaStreamSynchronize", 130),
+        behind("train.py|12|step", 151),
+        behind("train.py|12|step", 152),
+    ]
+
+    (found,) = find_syncs(events).findings
+
+    assert (found.per_step, str(found.location)) == (2, "train.py:12 in step")
+
+
+def test_a_wait_that_torch_does_not_warn_of_takes_no_marker_of_another() -> None:
+    events = [
+        step(),
+        call("cudaDeviceSynchronize", 100),
+        op("aten::item", 200, 50),
+        call("cudaStreamSynchronize", 210),
+        behind("train.py|2|step", 251),
+        call("cudaDeviceSynchronize", 300),
+        op("aten::item", 400, 50),
+        call("cudaStreamSynchronize", 410),
+        behind("train.py|4|step", 451),
+        call("cudaDeviceSynchronize", 500),
+    ]
+
+    found = find_syncs(events).findings
+    assert sorted((str(f.location), f.per_step) for f in found) == [
+        ("None", 3),
+        ("train.py:2 in step", 1),
+        ("train.py:4 in step", 1),
+    ]
+
+
+def test_an_asynchronous_copy_takes_no_marker_of_a_wait() -> None:
+    events = [
+        step(),
+        op("aten::item", 100, 20),
+        call("cudaStreamSynchronize", 110),
+        op("aten::copy_", 130, 20),
+        call("cudaMemcpyAsync", 140, 2, correlation=1),
+        copied(TO_PAGEABLE, 1),
+        behind("train.py|2|step", 160),
+    ]
+
+    assert lines(events) == ["train.py:2 in step", "None"]
+
+
+def test_a_marker_behind_nothing_is_of_no_step_before() -> None:
+    events = [
+        step(0, 90),
+        call("cudaDeviceSynchronize", 10),
+        step(100, 90),
+        behind("train.py|2|step", 110),
+    ]
+
+    assert lines(events) == ["None"]
+
+
 def test_the_marker_of_a_thread_of_autograd_is_for_its_own_wait() -> None:
     events = [
         step(),
