@@ -31,19 +31,19 @@ def lines_marked(
 ) -> AbstractContextManager[object]:
     """Mark each wait inside the context that torch tells of, with the line at work.
 
-    The line is the innermost one of the project below *root*, and beside it the innermost
-    one outside of torch where that is another.
+    The line is the innermost one of the project below *root*, and beside it the
+    innermost one outside of torch where that is another.
 
-    torch's callbacks tell of more waits than its warnings do, and before them, where its
-    warnings come when the operation has returned. They are used where the
-    process is *disposable*, that is, ends with its measurements, and where they can be
-    silenced again for the times of the next call; else the warnings are, which leave
-    nothing behind.
+    Torch's callbacks tell of more waits than its warnings do, and they come before the
+    wait, the warnings when the operation has returned. They are used where the process
+    is *disposable*, that is, ends with its measurements, and where they can be silenced
+    again for the times of the next call; else the warnings are, which leave nothing
+    behind.
 
-    A marker takes the host some microseconds right before a wait: it makes the wait
-    shorter, if anything. So lines and blocked times come from the same profiled steps, and no wait
-    of one pass has to be found again in another. The times of a step come from earlier
-    phases, in which nothing of this is there.
+    A callback's marker takes the host some microseconds right before a wait: it makes
+    the wait shorter, if anything. So lines and blocked times come from the same
+    profiled steps, and no wait of one pass has to be found again in another. The times
+    of a step come from earlier phases, in which nothing of this is there.
     """
     switch = switch_of(torch) if disposable else None
     if switch is None:
@@ -68,10 +68,11 @@ class LineMarker:
         ``record_function`` is an operation, which a dispatch mode inside the step would
         be shown, as that of selective checkpointing. This is none.
         """
-        from torch._C._profiler import _RecordFunctionFast
+        with suppress(Exception):
+            from torch._C._profiler import _RecordFunctionFast
 
-        with suppress(Exception), _RecordFunctionFast(self._name()):
-            pass
+            with _RecordFunctionFast(self._name()):
+                pass
 
     def _name(self) -> str:
         with suppress(Exception):
