@@ -14,6 +14,7 @@ from torch.utils import _device
 from .device_names import LAZY
 from .ghost import Ghost
 from .ghost import wrap
+from .live_memory import MEMORY
 from .patches import Patch
 from .placement import in_core
 from .placement import is_cuda
@@ -119,6 +120,8 @@ def _launching(name: str, create: Callable[..., Any]) -> Callable[..., Any]:
                 options["requires_grad"] = requires_grad
             return create(*args, **options)
         made = create(*args, device="cpu", **options)
+        if MEMORY.live is not None:
+            MEMORY.live.op = f"aten::{name}"
         ghost = made if type(made) is Ghost else wrap(made)
         if launches:
             WATCH.launch()

@@ -13,12 +13,14 @@ from ...errors import StepError
 from .ghost import Ghost
 from .ghost import refresh
 from .ghost import wrap
+from .live_memory import MEMORY
 from .mixing import check_devices
 from .observation import observe
 from .placement import is_host
 from .plan import Plan
 from .plan import plan_of
 from .recorder import WATCH
+from .recorder import current_node
 from .substitutes import NONE
 from .substitutes import in_float32
 from .substitutes import zeros
@@ -46,6 +48,10 @@ def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         check_devices(plan.name, func, args, kwargs)
     if WATCH.recorders:
         observe(plan, func, args, kwargs)
+    if MEMORY.live is not None:
+        MEMORY.live.op = plan.op
+        if plan.multiplies:
+            MEMORY.live.multiply(in_backward=current_node() is not None)
     result = _run(plan, func, inner, inner_kwargs)
     if plan.flags:
         result = result.resolve_conj().resolve_neg()

@@ -16,6 +16,7 @@ from .device_names import AUTOCAST_KEY
 from .device_names import CPU
 from .device_names import CUDA
 from .device_names import LAZY
+from .live_memory import MEMORY
 from .recorder import WATCH
 from .storage import GhostStorage
 from .tensor_types import target_of
@@ -34,6 +35,8 @@ NUMBERS: Final = (int, float, bool, complex)
 
 def wrap(inner: Any) -> Ghost:
     """Ghost around *inner*, a tensor on the CPU without autograd history."""
+    if MEMORY.live is not None:
+        MEMORY.live.see(inner)
     if inner.layout is not torch.strided:
         return _wrap_sparse(inner)
     ghost: Ghost = _make_wrapper(

@@ -138,8 +138,8 @@ def _keep_identity(module: Any, before: Mapping[str, Any]) -> None:
 
 
 def storage_to_cuda(storage: Any, *_: object, **__: object) -> GhostStorage:
-    """``UntypedStorage.cuda``, which map_location functions call."""
-    return GhostStorage(storage, CUDA)
+    """``UntypedStorage.cuda``, which map_location functions call: a copy."""
+    return GhostStorage(storage.clone(), CUDA)
 
 
 _group = torch._C._group_tensors_by_device_and_dtype  # noqa: SLF001

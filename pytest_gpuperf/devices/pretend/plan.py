@@ -9,6 +9,7 @@ from typing import Final
 import torch
 
 from .backward_rules import FORWARD_OPS
+from .live_memory import MATRIX_PRODUCTS
 from .mixing import mixes_by_design
 from .rules import INDEXING
 from .rules import Rule
@@ -58,6 +59,7 @@ class Plan:
         "kernel",
         "launches",
         "mixes",
+        "multiplies",
         "name",
         "op",
         "reshapes",
@@ -86,6 +88,7 @@ class Plan:
         self.launches = not _is_view(schema) and self.name not in ALLOCATIONS
         self.host_output = HOST_OUTPUTS.get(self.name)
         self.mixes = mixes_by_design(self.name)
+        self.multiplies = self.name in MATRIX_PRODUCTS
 
 
 @cache

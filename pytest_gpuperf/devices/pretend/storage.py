@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from .live_memory import MEMORY
 from .record import Direction
 from .transfers import record_copy
 
@@ -16,6 +17,8 @@ class GhostStorage:
     def __init__(self, real: Any, device: Any) -> None:
         self.real = real
         self.device = device
+        if MEMORY.live is not None:
+            MEMORY.live.see_storage(real)
 
     @property  # type: ignore[misc]  # isinstance() reads it
     def __class__(self) -> Any:
@@ -46,6 +49,13 @@ class GhostStorage:
             nbytes=self.real.nbytes(),
         )
         return self.real.clone()
+
+    def resize_(self, nbytes: int) -> GhostStorage:
+        """Take another block, or give back the one there is."""
+        self.real.resize_(nbytes)
+        if MEMORY.live is not None:
+            MEMORY.live.see_storage(self.real)
+        return self
 
     def cuda(self, *_: object, **__: object) -> GhostStorage:
         """Is there already."""

@@ -1,0 +1,321 @@
+"""Every storage on the pretend GPU is counted once, from its birth to its end."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402, after the skip
+
+from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
+from pytest_gpuperf.devices.pretend.memory_audit import watching_memory  # noqa: E402
+from pytest_gpuperf.devices.pretend.predicted_memory import StepMemory  # noqa: E402
+from pytest_gpuperf.devices.pretend.predicted_memory import alive_at  # noqa: E402
+
+
+KIB = 2**10
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pretending() -> Iterator[None]:
+    with pretend_gpu():
+        yield
+
+
+def kilobytes(count: int) -> Any:
+    """A tensor of *count* KiB on the GPU."""
+    return torch.ones(count * 256, device="cuda")
+
+
+def steady(step: Callable[[], object], *, workspace_bytes: int = 0) -> StepMemory:
+    """What the second of two equal steps needs."""
+    with watching_memory(workspace_bytes) as audit:
+        audit.step(step)
+        audit.step(step)
+    return audit.memories()[1]
+
+
+def test_what_is_alive_at_once_makes_the_peak() -> None:
+    def step() -> None:
+        first = kilobytes(4)
+        second = first + 1
+        del first
+        second + 1
+
+    memory = steady(step)
+
+    assert memory.requested_bytes == memory.allocated_bytes == 8 * KIB
+    assert memory.allocations == 3
+    assert memory.end_bytes == 0
+
+
+def test_sizes_are_those_of_blocks_of_512_bytes() -> None:
+    memory = steady(lambda: torch.ones((), device="cuda"))
+
+    assert memory.requested_bytes == 4
+    assert memory.allocated_bytes == 512
+
+
+def test_memory_from_before_the_step_counts_while_it_lives() -> None:
+    kept = [kilobytes(16)]
+
+    def step() -> None:
+        kept[0] + 1
+        kept[0] = kilobytes(8)
+
+    with watching_memory(0) as audit:
+        audit.step(step)
+
+    (memory,) = audit.memories()
+    assert memory.allocated_bytes == 32 * KIB
+    assert memory.end_bytes == 8 * KIB
+
+
+def test_views_and_tied_weights_share_their_storage() -> None:
+    embedding = nn.Embedding(64, 16).cuda()
+    head = nn.Linear(16, 64, bias=False).cuda()
+    head.weight = embedding.weight
+
+    def step() -> None:
+        rows = embedding.weight[:32].t().view(16, 32)[None]
+        rows.detach().reshape(4, 128)
+
+    memory = steady(step)
+
+    assert memory.allocated_bytes == 64 * 16 * 4 + 4 * 128 * 4
+    assert memory.allocations == 1
+
+
+def test_in_place_operations_take_nothing() -> None:
+    tensor = kilobytes(4)
+
+    memory = steady(lambda: tensor.add_(1).mul_(2).relu_().zero_())
+
+    assert memory.allocations == 0
+    assert memory.peak is None
+    assert memory.allocated_bytes == 4 * KIB
+
+
+def test_no_grad_keeps_no_activations() -> None:
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.Tanh()) for _ in "123"))
+    model.cuda()
+    batch = torch.ones(16, 64, device="cuda")
+    activation = 16 * 64 * 4
+    fixed = 3 * (64 * 64 * 4 + 512) + activation
+
+    def forward() -> None:
+        model(batch)
+
+    with torch.no_grad():
+        memory = steady(forward)
+    trained = steady(forward)
+
+    # the input of the pair of layers at work, its product and the tanh of that
+    assert memory.allocated_bytes == fixed + 3 * activation
+    # the first tanh is the input of nothing at work any more, and saved all the same
+    assert trained.allocated_bytes == fixed + 4 * activation
+
+
+def test_a_storage_that_grows_takes_the_new_block_before_it_gives_back_the_old() -> (
+    None
+):
+    tensor = torch.empty(1024, device="cuda")
+
+    def step() -> None:
+        tensor.resize_(2048)
+        tensor.untyped_storage().resize_(4 * KIB)
+
+    with watching_memory(0) as audit:
+        audit.step(step)
+
+    (memory,) = audit.memories()
+    assert memory.allocated_bytes == 12 * KIB
+    assert memory.end_bytes == 4 * KIB
+    assert memory.allocations == 2
+
+
+def test_a_storage_of_no_size_is_given_back() -> None:
+    tensor = kilobytes(8)
+
+    def step() -> None:
+        tensor.untyped_storage().resize_(0)
+        kilobytes(4)
+        tensor.untyped_storage().resize_(8 * KIB)
+
+    memory = steady(step)
+
+    assert memory.allocated_bytes == 8 * KIB
+    assert memory.end_bytes == 8 * KIB
+    assert memory.allocations == 2
+
+
+def test_set_and_data_share_the_other_storage() -> None:
+    source = kilobytes(4)
+    target = torch.empty(0, device="cuda")
+    other = torch.empty(0, device="cuda")
+
+    def step() -> None:
+        target.set_(source)
+        other.data = source
+
+    memory = steady(step)
+
+    assert memory.allocations == 0
+    assert memory.end_bytes == 4 * KIB
+
+
+def test_a_custom_autograd_function_keeps_what_it_saves() -> None:
+    class Scaled(torch.autograd.Function):  # type: ignore[misc]  # torch is untyped here
+        @staticmethod
+        def forward(context: Any, tensor: Any) -> Any:
+            context.save_for_backward(tensor.exp())
+            return tensor + 1
+
+        @staticmethod
+        def backward(context: Any, grad: Any) -> Any:
+            (saved,) = context.saved_tensors
+            return grad * saved
+
+    batch = kilobytes(4).requires_grad_()
+
+    def step() -> None:
+        batch.grad = None
+        Scaled.apply(batch).backward(kilobytes(4))
+
+    memory = steady(step)
+
+    # the batch, what was saved, the output, its gradient, and that of the batch
+    assert memory.allocated_bytes == 20 * KIB
+    assert memory.end_bytes == 8 * KIB
+
+
+def test_an_optimizer_made_anew_frees_the_state_of_the_old_one() -> None:
+    model = nn.Linear(64, 64, bias=False).cuda()
+    batch = torch.ones(1, 64, device="cuda")
+    weights = 64 * 64 * 4
+
+    def step() -> None:
+        optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+        optimizer.zero_grad()
+        model(batch).sum().backward()
+        optimizer.step()
+
+    memory = steady(step)
+
+    # one weight, its gradient, two moments; a step count; the batch
+    assert memory.allocated_bytes == 4 * weights + 2 * 512
+    # the weight, its gradient and the batch
+    assert memory.end_bytes == 2 * weights + 512
+
+
+def test_the_host_has_memory_of_its_own() -> None:
+    array = torch.arange(1024, dtype=torch.float32).numpy()
+    shared = torch.from_numpy(array)
+
+    def step() -> None:
+        on_device = torch.from_numpy(array).to("cuda")
+        on_device.cpu()
+        torch.as_tensor(array, device="cuda")
+        shared.cuda()
+
+    memory = steady(step)
+
+    assert memory.allocated_bytes == 8 * KIB
+    assert memory.allocations == 3
+    assert memory.end_bytes == 0
+
+
+def test_a_storage_moved_to_the_device_is_a_copy() -> None:
+    storage = torch.ones(1024).untyped_storage()
+    on_device = storage.cuda()
+
+    memory = steady(lambda: torch.empty(0, device="cuda").set_(on_device))
+
+    assert memory.end_bytes == 4 * KIB
+    assert on_device.real.data_ptr() != storage.data_ptr()
+
+
+def test_a_deep_copy_and_a_dictionary_of_state_are_counted() -> None:
+    model = nn.Linear(64, 64).cuda()
+    size = 64 * 64 * 4 + 512
+
+    memory = steady(lambda: copy.deepcopy(model).state_dict())
+
+    assert memory.allocated_bytes == 2 * size
+    assert memory.end_bytes == size
+
+
+def test_sparse_tensors_hold_indices_and_values() -> None:
+    places = torch.zeros(2, 512, dtype=torch.int64)
+
+    def step() -> None:
+        with torch.sparse.check_sparse_tensor_invariants(enable=False):
+            torch.sparse_coo_tensor(places, torch.ones(512), (4, 4)).cuda()
+
+    memory = steady(step)
+
+    assert memory.allocated_bytes == 2 * 512 * 8 + 512 * 4
+
+
+def test_products_take_a_workspace_of_cublas_a_thread() -> None:
+    weight = torch.ones(8, 8, device="cuda", requires_grad=True)
+    mib = 2**20
+
+    def forward() -> None:
+        with torch.no_grad():
+            weight @ weight
+
+    def both() -> None:
+        weight.grad = None
+        (weight @ weight).sum().backward()
+
+    assert steady(forward, workspace_bytes=32 * mib).end_bytes == 32 * mib + 512
+    assert steady(both, workspace_bytes=32 * mib).end_bytes == 64 * mib + 1024
+
+
+def test_what_is_alive_at_an_event_is_known_by_number() -> None:
+    with watching_memory(0) as audit:
+        kept = kilobytes(1)
+        audit.step(lambda: kept + 1)
+    (memory,) = audit.memories()
+    assert memory.peak is not None
+
+    alive = alive_at(audit.events, memory.peak)
+
+    assert [(birth.op, birth.nbytes) for birth in alive.values()] == [
+        ("aten::ones", 1 * KIB),
+        ("aten::add", 1 * KIB),
+    ]
+
+
+def test_memory_and_waits_are_watched_one_at_a_time() -> None:
+    with pretend_gpu() as gpu:
+        with watching_memory(0) as audit:
+            audit.step(lambda: kilobytes(1).sum().item())
+        during = gpu.end_step()
+        kilobytes(1).sum().item()
+        after = gpu.end_step()
+
+    assert during.totals.ops == during.totals.syncs == 0
+    assert after.totals.syncs == 1
+    assert len(audit.events) == 4
+
+
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
+@pytest.mark.parametrize("convert", ["to_sparse_csr", "to_sparse_csc"])
+def test_compressed_sparse_tensors_hold_three_arrays(convert: str) -> None:
+    with watching_memory(0) as audit:
+        before = audit.live.now_bytes
+        kept = getattr(torch.eye(1024), convert)().to("cuda")
+        after = audit.live.now_bytes
+
+    assert kept.is_cuda
+    # 1025 places of rows, 1024 of columns and 1024 values
+    assert after - before == 8704 + 8192 + 4096
