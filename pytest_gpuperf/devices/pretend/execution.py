@@ -35,7 +35,7 @@ def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     __tracebackhide__ = True
     plan = plan_of(func)
     if plan.composite and torch.is_inference_mode_enabled():
-        return func.decompose(*args, **kwargs)
+        return plan.decompose(*args, **kwargs)
     if plan.name == "_fused_sdp_choice":
         return 0
     inner, hosts = _unwrap_all(args)

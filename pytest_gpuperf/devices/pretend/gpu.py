@@ -18,6 +18,7 @@ from torch.utils import _device
 
 from ..call_site import OWN
 from ..dispatch import eager
+from .attention import attention
 from .autocast import autocast_kernels
 from .autocast import autocast_patches
 from .autocast import clear_cache
@@ -35,6 +36,8 @@ from .queries import query_patches
 from .record import StepAudit
 from .recorder import WATCH
 from .recorder import Recorder
+from .recurrent import recurrent_kernels
+from .rms_norm import fused_kernels
 from .stored import loading_patches
 from .unjudged import unjudged_patches
 
@@ -134,8 +137,12 @@ def _patches() -> Iterator[Patch]:
 def _kernels() -> Iterator[None]:
     """Register kernels for the ghosts' device, for every thread of the process."""
     libraries = {
-        "Lazy": KERNELS,
+        "Lazy": (*KERNELS, *fused_kernels()),
         "AutocastCUDA": tuple(autocast_kernels()),
+        "AutogradLazy": (
+            ("scaled_dot_product_attention", attention),
+            *recurrent_kernels(),
+        ),
     }
     with ExitStack() as undo, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of kernels that take the place of torch's own

@@ -79,6 +79,7 @@ class LiveMemory:
         self.site: Callable[[], Site] | None = None
         self.now_bytes = 0
         self.peak_bytes = 0
+        self.unjudged: dict[tuple[str, str], None] = {}
         self.on_birth: Callable[[int], None] | None = None
         self._workspace_bytes = workspace_bytes
         self._workspaces: set[bool] = set()
@@ -121,6 +122,10 @@ class LiveMemory:
             return None
         known = self._storages.get(tensor.untyped_storage()._cdata)  # noqa: SLF001
         return known[0] if known is not None else None
+
+    def leave_unjudged(self, op: str, reason: str) -> None:
+        """Record that *op* ran and that nothing can be said about its memory."""
+        self.unjudged[op, reason] = None
 
     def reset_peak(self) -> None:
         """``torch.cuda.reset_peak_memory_stats``."""

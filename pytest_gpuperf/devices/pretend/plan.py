@@ -8,6 +8,9 @@ from typing import Final
 
 import torch
 
+from . import fused_attention
+from . import rms_norm
+from .attention import attention
 from .backward_rules import FORWARD_OPS
 from .live_memory import MATRIX_PRODUCTS
 from .mixing import mixes_by_design
@@ -43,6 +46,11 @@ RESHAPING: Final = frozenset({"resize_", "resize_as_", "set_", "swap_"})
 FLAGGED: Final = frozenset({"_conj", "_neg_view"})
 """Views that only flag what is to be computed; a ghost cannot carry the flag."""
 
+FUSED: Final = {**fused_attention.FUSED, **rms_norm.FUSED}
+
+COMPOSITES: Final = {"scaled_dot_product_attention": attention}
+"""Operations made of others, which CUDA makes of others than torch's core would here."""
+
 HOST_OUTPUTS: Final = {"_pack_padded_sequence": 1}
 """Outputs that stay on the host, by position."""
 
@@ -52,6 +60,7 @@ class Plan:
 
     __slots__ = (
         "composite",
+        "decompose",
         "flags",
         "host_output",
         "indexes",
@@ -76,9 +85,10 @@ class Plan:
         self.transfers = self.name in COPIES
         self.indexes = self.name in INDEXING
         self.keeps_forward = self.name in FORWARD_OPS
-        self.kernel = kernel_of(func)
+        self.kernel = FUSED.get(self.name) or kernel_of(func)
         self.flags = self.name in FLAGGED
         self.composite = _is_composite(func)
+        self.decompose = COMPOSITES.get(self.name, func.decompose)
         self.sources = _sources(schema)
         self.reshapes = (
             torch.Tag.inplace_view in func.tags
