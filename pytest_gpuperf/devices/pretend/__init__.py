@@ -21,8 +21,14 @@ if TYPE_CHECKING:
     from .gpu import PretendGpu
 
 
-def pretend_gpu(root: str | None = None) -> AbstractContextManager[PretendGpu]:
+def pretend_gpu(
+    root: str | None = None, *, values: bool | None = None
+) -> AbstractContextManager[PretendGpu]:
     """Pretend, inside the context, that this machine has one CUDA device.
+
+    Tensors on it hold *values* as long as this machine's memory lasts, or always, or
+    (``False``) never: then sizes and lifetimes are exact, and what is read is a guess.
+    ``StepError`` is raised where values that must be held would not fit.
 
     Findings name the innermost line below the directory *root* (the working directory
     where none is named) beside the innermost line outside of torch. torch is imported
@@ -30,4 +36,4 @@ def pretend_gpu(root: str | None = None) -> AbstractContextManager[PretendGpu]:
     """
     from .gpu import entered
 
-    return entered(root)
+    return entered(root, values)

@@ -14,6 +14,7 @@ from torch.utils import _device
 from .device_names import LAZY
 from .ghost import Ghost
 from .ghost import wrap
+from .insides import INSIDES
 from .live_memory import MEMORY
 from .patches import Patch
 from .placement import in_core
@@ -119,7 +120,8 @@ def _launching(name: str, create: Callable[..., Any]) -> Callable[..., Any]:
             if requires_grad:
                 options["requires_grad"] = requires_grad
             return create(*args, **options)
-        made = create(*args, device="cpu", **options)
+        INSIDES.expect_sizes(args, options.get("dtype"))
+        made = create(*args, device=INSIDES.device, **options)
         if MEMORY.live is not None:
             MEMORY.live.op = f"aten::{name}"
         ghost = made if type(made) is Ghost else wrap(made)
@@ -219,11 +221,13 @@ def _patched(func: Any) -> Any:
 
 def empty(size: Any, **options: Any) -> Any:
     """Kernel of ``aten::empty.memory_format`` for what torch's core makes itself."""
+    INSIDES.expect_sizes((size,), options.get("dtype"))
     return wrap(torch._C._VariableFunctions.empty(size, **_given(options)))  # noqa: SLF001
 
 
 def empty_strided(size: Any, stride: Any, **options: Any) -> Any:
     """Kernel of ``aten::empty_strided``."""
+    INSIDES.expect_sizes((size,), options.get("dtype"))
     make = torch._C._VariableFunctions.empty_strided  # noqa: SLF001
     return wrap(make(size, stride, **_given(options)))
 
@@ -235,7 +239,7 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
         for name, value in options.items()
         if value is not None and name not in ignored
     }
-    return {**given, "device": "cpu"}
+    return {**given, "device": INSIDES.device}
 
 
 def zeros(size: Any, **options: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
-from typing import Final
 
 import torch
 
@@ -13,6 +12,8 @@ from ...errors import StepError
 from .ghost import Ghost
 from .ghost import refresh
 from .ghost import wrap
+from .insides import CPU
+from .insides import INSIDES
 from .live_memory import MEMORY
 from .mixing import check_devices
 from .observation import observe
@@ -20,14 +21,11 @@ from .placement import is_host
 from .plan import Plan
 from .plan import plan_of
 from .recorder import WATCH
-from .recorder import current_node
 from .substitutes import NONE
 from .substitutes import in_float32
 from .substitutes import zeros
 from .transfers import PINNED
-
-
-CPU: Final = torch.device("cpu")
+from .valueless import run_without_values
 
 
 def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -36,8 +34,6 @@ def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     plan = plan_of(func)
     if plan.composite and torch.is_inference_mode_enabled():
         return plan.decompose(*args, **kwargs)
-    if plan.name == "_fused_sdp_choice":
-        return 0
     inner, hosts = _unwrap_all(args)
     if kwargs:
         kwargs, inner_kwargs = _unwrap_kwargs(kwargs, hosts)
@@ -49,10 +45,11 @@ def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if WATCH.recorders:
         observe(plan, func, args, kwargs)
     if MEMORY.live is not None:
-        MEMORY.live.op = plan.op
-        if plan.multiplies:
-            MEMORY.live.multiply(in_backward=current_node() is not None)
-    result = _run(plan, func, inner, inner_kwargs)
+        MEMORY.live.begin(plan.op, multiplies=plan.multiplies)
+    if INSIDES.hold_values:
+        result = _run(plan, func, inner, inner_kwargs)
+    else:
+        result = run_without_values(plan, inner, inner_kwargs, to_host=to_host)
     if plan.flags:
         result = result.resolve_conj().resolve_neg()
     if to_host:
@@ -95,8 +92,8 @@ def _unwrap_kwargs(
     values, more = _unwrap_all(list(kwargs.values()))
     hosts += more
     inner = dict(zip(kwargs, values, strict=True))
-    if inner.get("device") is not None:
-        inner["device"] = CPU
+    if (device := inner.get("device")) is not None:
+        inner["device"] = CPU if is_host(device) else INSIDES.device
     if "pin_memory" in inner:
         inner["pin_memory"] = None
     return kwargs, inner

@@ -209,7 +209,13 @@ def _fill(made: Sequence[Any], computed: Sequence[Any]) -> None:
             target.copy_(values.sum_to_size(target.shape))
 
 
+def composed(*_: Any, **__: Any) -> int:
+    """What ``aten::_fused_sdp_choice`` gives where no fused kernel was chosen before."""
+    return 0
+
+
 FUSED: Final[Mapping[str, Callable[..., Any]]] = {
+    "_fused_sdp_choice": composed,
     "_scaled_dot_product_flash_attention": flash_attention,
     "_scaled_dot_product_flash_attention_backward": flash_attention_backward,
     "_scaled_dot_product_efficient_attention": efficient_attention,

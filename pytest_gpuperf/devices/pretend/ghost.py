@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections import OrderedDict
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -12,10 +11,13 @@ from typing import Final
 
 import torch
 
+from . import guesses
+from .deep_copies import deep_copy
 from .device_names import AUTOCAST_KEY
 from .device_names import CPU
 from .device_names import CUDA
 from .device_names import LAZY
+from .insides import INSIDES
 from .live_memory import MEMORY
 from .recorder import WATCH
 from .storage import GhostStorage
@@ -39,6 +41,7 @@ def wrap(inner: Any) -> Ghost:
         MEMORY.live.see(inner)
     if inner.layout is not torch.strided:
         return _wrap_sparse(inner)
+    INSIDES.made(inner.nbytes)
     ghost: Ghost = _make_wrapper(
         Ghost,
         inner.shape,
@@ -181,6 +184,15 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
             value = _host_number(value, dtype=self.dtype)
         _plain_setitem(self, _index_on_device(index), value)
 
+    def item(self) -> Any:
+        """Read the one element, or guess it."""
+        __tracebackhide__ = True
+        if INSIDES.hold_values:
+            return super().item()
+        with guesses.followed():
+            super().item()
+        return guesses.item(self)
+
     def tolist(self) -> Any:
         """Copy to the host and list."""
         return self.item() if self.dim() == 0 else self.cpu().tolist()
@@ -255,17 +267,7 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         """Copy on the device."""
-        if id(self) in memo:
-            return memo[id(self)]
-        if not self.is_leaf:
-            msg = (
-                "Only Tensors created explicitly by the user (graph leaves) support the "
-                "deepcopy protocol at the moment."
-            )
-            raise RuntimeError(msg)
-        with torch.no_grad():
-            copied = self.detach().clone()
-        return _with_state_of(self, copied, memo)
+        return deep_copy(self, memo)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle as a plain CUDA tensor or parameter would be."""
@@ -273,17 +275,6 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
             rebuild = torch._utils._rebuild_parameter  # noqa: SLF001, in pickles for ever
             return rebuild, (self.detach(), self.requires_grad, OrderedDict())
         return self._reduce_ex_internal(protocol)
-
-
-def _with_state_of(ghost: Ghost, copied: Any, memo: dict[int, Any]) -> Any:
-    memo[id(ghost)] = copied
-    for name, value in ghost.__dict__.items():
-        if name != "inside":
-            setattr(copied, name, copy.deepcopy(value, memo))
-    copied.requires_grad_(ghost.requires_grad)
-    if ghost.grad is not None:
-        copied.grad = copy.deepcopy(ghost.grad, memo)
-    return copied
 
 
 def _index_on_device(index: Any) -> Any:

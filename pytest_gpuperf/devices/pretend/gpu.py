@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -29,6 +30,7 @@ from .creation import LIKE
 from .creation import creation_patches
 from .generator import generator_patches
 from .ghost import Ghost
+from .insides import holding
 from .methods import method_patches
 from .patches import Patch
 from .patches import patched
@@ -88,13 +90,15 @@ _PRETENCE = _Pretence()
 
 
 @contextmanager
-def entered(root: str | None) -> Iterator[PretendGpu]:
+def entered(root: str | None, values: bool | None) -> Iterator[PretendGpu]:  # noqa: FBT001, three answers
     """Pretend and record; see ``pretend_gpu``."""
     recorder = Recorder(f"{Path(root or os.curdir).resolve()}{os.sep}")
+    is_inner = bool(WATCH.recorders)
     _PRETENCE.begin()
     WATCH.recorders.append(recorder)
     try:
-        yield PretendGpu(recorder)
+        with nullcontext() if is_inner and values is None else holding(values):
+            yield PretendGpu(recorder)
     except BaseException as error:
         without_own_frames(error)
         raise

@@ -21,6 +21,7 @@ import torch
 
 from .caching_allocator import rounded
 from .record import Site
+from .recorder import current_node
 
 
 MATRIX_PRODUCTS: Final = frozenset(
@@ -109,12 +110,18 @@ class LiveMemory:
             reference = weakref.ref(storage, partial(self._gone, key))
             self._storages[key] = (self._born(nbytes), nbytes, reference)
 
-    def multiply(self, *, in_backward: bool) -> None:
-        """Give cuBLAS its workspace, one a thread: backward has a thread of its own."""
-        if in_backward not in self._workspaces:
-            self._workspaces.add(in_backward)
-            if self._workspace_bytes:
-                self._born(self._workspace_bytes, workspace=True)
+    def begin(self, op: str, *, multiplies: bool) -> None:
+        """Let *op* be what runs; a matrix product needs the workspace of its thread.
+
+        Backward has a thread of its own.
+        """
+        self.op = op
+        if multiplies:
+            in_backward = current_node() is not None
+            if in_backward not in self._workspaces:
+                self._workspaces.add(in_backward)
+                if self._workspace_bytes:
+                    self._born(self._workspace_bytes, workspace=True)
 
     def number_of(self, tensor: Any) -> int | None:
         """Return the number of the storage behind *tensor*, the inside of a ghost."""
@@ -177,10 +184,11 @@ MEMORY: Final = MemoryWatch()
 
 
 @contextmanager
-def watched(live: LiveMemory, ghosts: type[Any]) -> Iterator[LiveMemory]:
+def watched(live: LiveMemory, ghosts: type[Any] | None) -> Iterator[LiveMemory]:
     """Let *live* see the instances of *ghosts* alive now, and all that is made inside."""
     before = MEMORY.live
-    _see_all(live, ghosts)
+    if ghosts is not None:
+        _see_all(live, ghosts)
     MEMORY.live = live
     try:
         yield live

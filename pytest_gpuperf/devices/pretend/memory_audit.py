@@ -53,11 +53,16 @@ class MemoryAudit:
 
 
 @contextmanager
-def watching_memory(workspace_bytes: int = WORKSPACE_BYTES) -> Iterator[MemoryAudit]:
-    """Watch memory and record nothing else: both at once would cost too much."""
+def watching_memory(
+    workspace_bytes: int = WORKSPACE_BYTES, *, from_now: bool = False
+) -> Iterator[MemoryAudit]:
+    """Watch memory and record nothing else: both at once would cost too much.
+
+    What is alive already counts, unless only what comes *from_now* on is to.
+    """
     recorders = list(WATCH.recorders)
     live = LiveMemory(workspace_bytes=workspace_bytes)
-    with no_garbage_collection(), watched(live, Ghost):
+    with no_garbage_collection(), watched(live, None if from_now else Ghost):
         WATCH.recorders.clear()
         try:
             yield MemoryAudit(live)

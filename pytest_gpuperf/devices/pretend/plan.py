@@ -75,6 +75,8 @@ class Plan:
         "rules",
         "sources",
         "transfers",
+        "views",
+        "writes_only",
     )
 
     def __init__(self, func: Any) -> None:
@@ -95,7 +97,9 @@ class Plan:
             or self.name in RESHAPING
             or any(argument.is_out for argument in schema.arguments)
         )
-        self.launches = not _is_view(schema) and self.name not in ALLOCATIONS
+        self.views = _is_view(schema)
+        self.writes_only = _returns_nothing_new(self.sources)
+        self.launches = not self.views and self.name not in ALLOCATIONS
         self.host_output = HOST_OUTPUTS.get(self.name)
         self.mixes = mixes_by_design(self.name)
         self.multiplies = self.name in MATRIX_PRODUCTS
@@ -132,6 +136,11 @@ def _sources(schema: Any) -> tuple[tuple[int | None, str], ...] | None:
             places[tuple(alias.before_set)] if is_written else (None, returned.name)
         )
     return tuple(found) if any(place is not None for place, _ in found) else None
+
+
+def _returns_nothing_new(sources: tuple[tuple[int | None, str], ...] | None) -> bool:
+    """Whether the operation only writes to its arguments."""
+    return sources is not None and all(place is not None for place, _ in sources)
 
 
 def _is_view(schema: Any) -> bool:

@@ -23,7 +23,7 @@ def in_float32(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any
     if not dtypes or func._schema.is_mutable:  # noqa: SLF001, torch shows it nowhere else
         return NONE
     try:
-        result = func(*_mapped(_to_float32, args), **_mapped_dict(_to_float32, kwargs))
+        result = func(*mapped(_to_float32, args), **_mapped_dict(_to_float32, kwargs))
     except NotImplementedError:
         return NONE
     half = dtypes[0]
@@ -31,7 +31,7 @@ def in_float32(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any
     def rounded(value: Any) -> Any:
         return value.to(half) if value.dtype is torch.float32 else value
 
-    return _mapped(rounded, [result])[0]
+    return mapped(rounded, [result])[0]
 
 
 def zeros(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -42,8 +42,8 @@ def zeros(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     meta_kwargs = _mapped_dict(_to_meta, kwargs)
     if "device" in meta_kwargs:
         meta_kwargs["device"] = torch.device("meta")
-    shapes = func(*_mapped(_to_meta, args), **meta_kwargs)
-    return _mapped(_zeros_like, [shapes])[0]
+    shapes = func(*mapped(_to_meta, args), **meta_kwargs)
+    return mapped(_zeros_like, [shapes])[0]
 
 
 def _to_float32(tensor: Any) -> Any:
@@ -72,7 +72,8 @@ def _tensors(values: Sequence[Any]) -> list[Any]:
     return found
 
 
-def _mapped(change: Callable[[Any], Any], values: Sequence[Any]) -> list[Any]:
+def mapped(change: Callable[[Any], Any], values: Sequence[Any]) -> list[Any]:
+    """Return *values* with *change* applied to the tensors, those of lists as well."""
     return [_changed(change, value) for value in values]
 
 
@@ -86,5 +87,5 @@ def _changed(change: Callable[[Any], Any], value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, (list, tuple)):
-        return type(value)(_mapped(change, value))
+        return type(value)(mapped(change, value))
     return value

@@ -1,0 +1,118 @@
+"""Predicts, without a GPU, the memory of a published ladder of GPT-2 large at full size.
+
+    python benchmarks/ladder.py
+
+36 layers of width 1280 with 20 heads, batch 32, 128 tokens, vocabulary 65, float32,
+AdamW. Each rung adds one lever to the one above. The first two were recorded on a GPU by
+the ladder's author: the allocator's own totals stand beside the predictions. What was
+published is, as far as can be told, what nvidia-smi shows, so there the steps from rung
+to rung are compared.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from gpt import LARGE
+from gpt import Levers
+from gpt import Training
+
+from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.devices.pretend.memory_audit import watching_memory
+from pytest_gpuperf.devices.pretend.predicted_memory import StepMemory
+
+
+MIB: Final = 2**20
+BATCH: Final = 32
+
+MOST_OFF: Final = 0.01
+"""Of the recorded allocated totals."""
+MOST_POINTS: Final = 0.05
+"""Between predicted and published steps from rung to rung."""
+MOST_SECONDS: Final = 60
+MOST_HOST_MIB: Final = 8 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rung:
+    name: str
+    levers: Levers
+    published_mib: int
+    recorded_mib: float | None = None
+
+
+RUNGS: Final = (
+    Rung(name="plain", levers=Levers(), published_mib=36272, recorded_mib=34784.0),
+    Rung(
+        name="2 micro-batches",
+        levers=Levers(micro_batches=2),
+        published_mib=25194,
+        recorded_mib=22899.9,
+    ),
+    Rung(
+        name="+ checkpointing",
+        levers=Levers(micro_batches=2, checkpointing=True),
+        published_mib=15394,
+    ),
+    Rung(
+        name="+ foreach=False",
+        levers=Levers(micro_batches=2, checkpointing=True, foreach=False),
+        published_mib=13108,
+    ),
+)
+
+
+def predict(levers: Levers) -> StepMemory:
+    with pretend_gpu(values=False), watching_memory(from_now=True) as audit:
+        training = Training(LARGE, levers, batch=BATCH)
+        audit.step(training)
+        audit.step(training)
+    return audit.memories()[1]
+
+
+def main() -> int:
+    print(
+        f"{'MiB':<16} {'allocated':>9} {'recorded':>9} {'off':>7} {'reserved':>9} "
+        f"{'step':>7} {'published':>9}"
+    )
+    missed = []
+    start = time.perf_counter()
+    above: tuple[float, Rung] | None = None
+    for rung in RUNGS:
+        memory = predict(rung.levers)
+        allocated = memory.allocated_bytes / MIB
+        line = f"{rung.name:<16} {allocated:9.1f} "
+        if rung.recorded_mib is None:
+            line += f"{'':>9} {'':>7} "
+        else:
+            off = allocated / rung.recorded_mib - 1
+            line += f"{rung.recorded_mib:9.1f} {off:+7.2%} "
+            missed += [f"{rung.name}: off by {off:+.2%}"] * (abs(off) > MOST_OFF)
+        line += f"{memory.reserved_bytes / MIB:9.1f} "
+        if above is not None:
+            step = allocated / above[0] - 1
+            published = rung.published_mib / above[1].published_mib - 1
+            line += f"{step:+7.1%} {published:+9.1%}"
+            points = abs(step - published)
+            missed += [f"{rung.name}: step off"] * (points > MOST_POINTS)
+        print(line, flush=True)
+        above = allocated, rung
+    seconds = time.perf_counter() - start
+    host_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(
+        f"{seconds:.1f} s (bar {MOST_SECONDS}), {host_mib:.0f} MiB of host memory (bar "
+        f"{MOST_HOST_MIB}); recorded: within {MOST_OFF:.0%}, steps: within "
+        f"{100 * MOST_POINTS:.0f} percentage points"
+    )
+    missed += ["time"] * (seconds > MOST_SECONDS)
+    missed += ["host memory"] * (host_mib > MOST_HOST_MIB)
+    print("missed: " + "; ".join(missed) if missed else "every bar is kept")
+    return int(bool(missed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

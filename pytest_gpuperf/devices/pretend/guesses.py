@@ -1,0 +1,164 @@
+"""What the host reads where ghosts hold no values, and whether that steers the step."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from typing import Final
+
+import torch
+
+from .live_memory import MEMORY
+from .recorder import WATCH
+
+
+STEERS: Final = (
+    "ghosts hold no values here, so what was read is a guess, which decides what runs"
+)
+LEAVES: Final = (
+    "ghosts hold no values here, so what was read is a guess, and nothing shows where "
+    "it goes"
+)
+SIZES: Final = (
+    "ghosts hold no values here, so the size of the result is a guess: the largest "
+    "there can be"
+)
+
+SCALER: Final = "grad_scaler.py"
+"""Reads whether gradients are infinite, which in a steady step none is."""
+
+
+def leave_unjudged(op: str, reason: str) -> None:
+    """Record that a guess of *op* makes every number one."""
+    WATCH.leave_unjudged(op, reason)
+    if MEMORY.live is not None:
+        MEMORY.live.leave_unjudged(op, reason)
+
+
+class Guess(float):
+    """A number that was not read: harmless until something depends on it.
+
+    What is computed with it is a guess in its turn. What asks for the number in C
+    (``math.isnan``) is not seen.
+    """
+
+    __slots__ = ()
+
+
+def _steering(name: str) -> Callable[..., Any]:
+    plain = getattr(float, name)
+
+    def method(guess: Guess, *args: Any) -> Any:
+        leave_unjudged("Tensor.item", STEERS)
+        return plain(guess, *args)
+
+    return method
+
+
+def _spreading(name: str) -> Callable[..., Any]:
+    plain = getattr(float, name)
+
+    def method(guess: Guess, *args: Any) -> Any:
+        result = plain(guess, *args)
+        return Guess(result) if type(result) is float else result
+
+    return method
+
+
+COMPARING: Final = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
+CONVERTING: Final = ("__bool__", "__int__", "__float__", "__hash__", "__round__")
+COUNTING: Final = ("__trunc__", "__floor__", "__ceil__", "is_integer")
+ONE_SIDED: Final = ("__neg__", "__pos__", "__abs__")
+TWO_SIDED: Final = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
+
+for _name in (*COMPARING, *CONVERTING, *COUNTING):
+    setattr(Guess, _name, _steering(_name))
+for _name in ONE_SIDED:
+    setattr(Guess, _name, _spreading(_name))
+for _name in TWO_SIDED:
+    setattr(Guess, f"__{_name}__", _spreading(f"__{_name}__"))
+    setattr(Guess, f"__r{_name}__", _spreading(f"__r{_name}__"))
+
+
+_followed: list[None] = []
+
+
+@contextmanager
+def followed() -> Iterator[None]:
+    """Read a number inside that is followed after: reading it says nothing yet."""
+    _followed.append(None)
+    try:
+        yield
+    finally:
+        _followed.pop()
+
+
+def item(tensor: Any) -> Any:
+    """Guess the one element of *tensor*, as a number that tells when it steers."""
+    caller = sys._getframe(2).f_code.co_filename  # noqa: SLF001, inspect.stack() reads sources
+    if tensor.dtype.is_floating_point:
+        return 0.0 if caller.endswith(SCALER) else Guess(1.0)
+    leave_unjudged("Tensor.item", STEERS)
+    return _number(tensor)
+
+
+def _number(tensor: Any) -> Any:
+    if tensor.dtype is torch.bool:
+        return False
+    if tensor.dtype.is_complex:
+        return 1j
+    return 1.0 if tensor.dtype.is_floating_point else 0
+
+
+def local_scalar_dense(tensor: Any) -> Any:
+    """A number that leaves for a place where it cannot be followed."""
+    if not _followed:
+        leave_unjudged("aten::_local_scalar_dense", LEAVES)
+    return _number(tensor)
+
+
+def equal(*_: Any) -> bool:
+    """Whether two tensors are equal."""
+    leave_unjudged("aten::equal", STEERS)
+    return True
+
+
+def nonzero(tensor: Any) -> Any:
+    """Every element might be."""
+    leave_unjudged("aten::nonzero", SIZES)
+    size = (tensor.numel(), tensor.dim())
+    return torch.empty(size, dtype=torch.int64, device="meta")
+
+
+def masked_select(tensor: Any, mask: Any) -> Any:
+    """Every element might be selected."""
+    leave_unjudged("aten::masked_select", SIZES)
+    size = torch.broadcast_shapes(tensor.shape, mask.shape).numel()
+    return torch.empty(size, dtype=tensor.dtype, device="meta")
+
+
+def unique(tensor: Any, *_: Any, **__: Any) -> Any:
+    """Every element might be a value of its own."""
+    leave_unjudged("aten::_unique2", SIZES)
+    flat = torch.empty(tensor.numel(), dtype=tensor.dtype, device="meta")
+    inverse = torch.empty(tensor.shape, dtype=torch.int64, device="meta")
+    return flat, inverse, torch.empty_like(flat, dtype=torch.int64)
+
+
+def positions(mask: Any) -> list[Any]:
+    """Indices in place of a boolean *mask*, as if all of it were true."""
+    leave_unjudged("aten::index", SIZES)
+    return [torch.empty(mask.numel(), dtype=torch.int64, device="meta")] * mask.dim()
+
+
+GUESSED: Final[dict[str, Callable[..., Any]]] = {
+    "_local_scalar_dense": local_scalar_dense,
+    "_unique2": unique,
+    "equal": equal,
+    "masked_select": masked_select,
+    "nonzero": nonzero,
+}
+"""Operations that only values could tell the result of."""

@@ -1,0 +1,100 @@
+"""What a small GPT's step needs, against totals another mechanism has given.
+
+The live peaks and the counts of allocations were worked out before with torch's fake
+tensors on a device of their own, which see the same storages by another way.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+
+torch = pytest.importorskip("torch")
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+from gpt import MINI  # noqa: E402, which is not installed
+from gpt import Levers  # noqa: E402
+from gpt import Training  # noqa: E402
+
+from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
+from pytest_gpuperf.devices.pretend.live_memory import MemoryEvent  # noqa: E402
+from pytest_gpuperf.devices.pretend.memory_audit import watching_memory  # noqa: E402
+from pytest_gpuperf.devices.pretend.predicted_memory import StepMemory  # noqa: E402
+from pytest_gpuperf.devices.pretend.predicted_memory import step_memories  # noqa: E402
+
+
+KIB, MIB = 2**10, 2**20
+
+PREDICTED = {
+    "fp32": (Levers(), 117.0, 673, "nll_loss_forward"),
+    "checkpointing": (
+        Levers(micro_batches=2, checkpointing=True),
+        51.682,
+        1606,
+        "_foreach_sqrt",
+    ),
+    "fused attention": (Levers(fused_attention=True), 106.928, 577, "nll_loss_forward"),
+    "autocast": (Levers(autocast=True), 104.607, 871, "addmm"),
+    "both": (Levers(fused_attention=True, autocast=True), 96.785, 751, "addmm"),
+}
+
+
+def steady(levers: Levers, *, values: bool) -> tuple[float, StepMemory, str]:
+    """Live peak in MiB, blocks rounded, of the second of two steps; and that step."""
+    with pretend_gpu(values=values), watching_memory(0, from_now=True) as audit:
+        training = Training(MINI, levers, batch=8)
+        audit.step(training)
+        audit.live.reset_peak()
+        audit.step(training)
+    memory = audit.memories()[1]
+    assert memory.peak is not None
+    return audit.live.peak_bytes / MIB, memory, audit.events[memory.peak].op
+
+
+@pytest.mark.parametrize("case", PREDICTED)
+def test_a_small_gpt_s_step_is_predicted_without_values(case: str) -> None:
+    levers, peak_mib, allocations, op = PREDICTED[case]
+
+    live_mib, memory, at = steady(levers, values=False)
+
+    assert round(live_mib, 3) == peak_mib
+    assert memory.allocations == allocations
+    assert at == f"aten::{op}"
+
+
+def test_values_change_nothing_about_memory() -> None:
+    levers = Levers(fused_attention=True, autocast=True)
+
+    assert steady(levers, values=True) == steady(levers, values=False)
+
+
+def test_the_allocator_gives_more_than_was_asked_for() -> None:
+    _, memory, _ = steady(Levers(), values=False)
+
+    assert memory.requested_bytes == 122_634_764
+    assert memory.allocated_bytes == 118 * MIB
+    assert memory.reserved_bytes == 134 * MIB
+
+
+def test_steps_are_told_apart_and_what_lies_between_them_counts() -> None:
+    events = [
+        MemoryEvent(1, 2 * KIB, "before"),
+        MemoryEvent(2, 3 * KIB, "first"),
+        MemoryEvent(2, 0, "first"),
+        MemoryEvent(3, 4 * KIB, "between"),
+        MemoryEvent(4, 100, "second"),
+        MemoryEvent(1, 0, "second"),
+    ]
+
+    first, second = step_memories(events, [(1, 3), (4, 6)])
+
+    assert first.requested_bytes == first.allocated_bytes == 5 * KIB
+    assert (first.end_bytes, first.allocations, first.peak) == (2 * KIB, 1, 1)
+    assert second.requested_bytes == 6 * KIB + 100
+    assert second.allocated_bytes == 6 * KIB + 512
+    assert (second.end_bytes, second.allocations, second.peak) == (4 * KIB + 512, 1, 4)
+    assert second.reserved_bytes == 2 * MIB

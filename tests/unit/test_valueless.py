@@ -1,0 +1,266 @@
+"""Without values sizes are exact, and a guess that could change them is no silent one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402, after the skip
+
+from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
+from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
+from pytest_gpuperf.devices.pretend.host_memory import available_bytes  # noqa: E402
+from pytest_gpuperf.devices.pretend.insides import INSIDES  # noqa: E402
+from pytest_gpuperf.devices.pretend.insides import Insides  # noqa: E402
+from pytest_gpuperf.devices.pretend.memory_audit import watching_memory  # noqa: E402
+from pytest_gpuperf.errors import StepError  # noqa: E402
+
+
+MIB = 2**20
+
+STEERS = (
+    "ghosts hold no values here, so what was read is a guess, which decides what runs"
+)
+LEAVES = (
+    "ghosts hold no values here, so what was read is a guess, and nothing shows where "
+    "it goes"
+)
+SIZES = (
+    "ghosts hold no values here, so the size of the result is a guess: the largest "
+    "there can be"
+)
+
+
+@pytest.fixture
+def gpu() -> Iterator[PretendGpu]:
+    with pretend_gpu(values=False) as pretended:
+        yield pretended
+
+
+def guessed(gpu: PretendGpu, act: Callable[[], object]) -> list[tuple[str, str]]:
+    gpu.begin_step()
+    act()
+    return [(missing.op, missing.reason) for missing in gpu.end_step().not_judged]
+
+
+def test_a_training_step_runs_without_values_and_without_a_guess(
+    gpu: PretendGpu,
+) -> None:
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(144, 5),
+    ).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    scaler = torch.amp.GradScaler("cuda")
+    batch, labels = torch.randn(2, 3, 8, 8), torch.zeros(2, dtype=torch.int64)
+
+    def step() -> object:
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = nn.functional.cross_entropy(model(batch.cuda()), labels.cuda())
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        return f"{loss.item() / 2:.3f} {loss:.2f}"
+
+    assert guessed(gpu, step) == []
+    assert step() == "0.500 1.00"
+    assert gpu.end_step().totals.syncs == 5
+    assert model[0].weight.inside.is_meta
+
+
+def test_a_number_that_is_only_shown_or_computed_with_guesses_nothing(
+    gpu: PretendGpu,
+) -> None:
+    loss = torch.ones((), device="cuda")
+
+    def step() -> None:
+        total = 0.0
+        total += loss.item() * 2 - 1 / (1 + loss.item())
+        str(total)
+
+    assert guessed(gpu, step) == []
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda x: x.item() > 0,
+        lambda x: bool(x.item() * 2),
+        lambda x: int(abs(-x.item()) + 1),
+        lambda x: {x.item()},
+        lambda x: x.long().item(),
+        lambda x: (x > 0).item(),
+    ],
+)
+def test_a_number_that_steers_is_told(
+    gpu: PretendGpu, act: Callable[[Any], Any]
+) -> None:
+    loss = torch.ones((), device="cuda")
+
+    assert guessed(gpu, lambda: act(loss)) == [("Tensor.item", STEERS)]
+
+
+@pytest.mark.parametrize(
+    ("act", "op", "reason"),
+    [
+        (bool, "aten::_local_scalar_dense", LEAVES),
+        (float, "aten::_local_scalar_dense", LEAVES),
+        (lambda x: x.cpu(), "aten::_to_copy", LEAVES),
+        (lambda x: torch.zeros(()).copy_(x), "aten::copy_", LEAVES),
+        (lambda x: torch.equal(x, x), "aten::equal", STEERS),
+        (torch.nonzero, "aten::nonzero", SIZES),
+        (torch.unique, "aten::_unique2", SIZES),
+        (lambda x: torch.masked_select(x, x > 0), "aten::masked_select", SIZES),
+        (lambda x: x[None][x[None] > 0], "aten::index", SIZES),
+    ],
+)
+def test_what_cannot_be_followed_is_told(
+    gpu: PretendGpu, act: Callable[[Any], Any], op: str, reason: str
+) -> None:
+    loss = torch.ones((), device="cuda")
+
+    assert guessed(gpu, lambda: act(loss)) == [(op, reason)]
+
+
+def test_the_line_of_a_guess_is_known(gpu: PretendGpu) -> None:
+    loss = torch.ones((), device="cuda")
+    gpu.begin_step()
+
+    if loss.item() < 0:
+        loss.zero_()
+    (missing,) = gpu.end_step().not_judged
+
+    assert missing.site.innermost is not None
+    assert Path(missing.site.innermost.file) == Path(__file__)
+    function = missing.site.innermost.function
+    assert function == "test_the_line_of_a_guess_is_known"
+
+
+def test_guesses_of_sizes_are_the_largest(gpu: PretendGpu) -> None:
+    grid = torch.ones(3, 4, device="cuda")
+    mask = grid > 0
+
+    assert grid[mask].shape == (12,)
+    assert grid[mask.any(1)].shape == (3, 4)
+    assert torch.nonzero(grid).shape == (12, 2)
+    assert torch.masked_select(grid, mask).shape == (12,)
+    assert torch.unique(grid).shape == (12,)
+    grid[mask] = 0
+    assert grid.shape == (3, 4)
+
+
+def test_an_operation_whose_sizes_nobody_knows_is_refused(gpu: PretendGpu) -> None:
+    times = torch.ones(3, dtype=torch.int64, device="cuda")
+
+    with pytest.raises(StepError) as caught:
+        torch.bincount(times)
+
+    assert str(caught.value) == (
+        "aten::bincount has no meta kernel, so the pretend GPU cannot go on after it "
+        "where values do not fit: register one with torch.library, or run this step on a "
+        "GPU"
+    )
+
+
+def test_values_are_there_unless_they_are_not_wanted(gpu: PretendGpu) -> None:
+    with pretend_gpu(values=True):
+        assert torch.full((), 3.0, device="cuda").item() == 3
+    with pretend_gpu():
+        assert torch.ones(2, device="cuda").inside.is_meta
+
+    assert gpu.end_step().not_judged == ()
+
+
+def test_values_are_given_up_before_they_would_not_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pretend_gpu():
+        weight = torch.ones(4, 4, device="cuda")
+        monkeypatch.setattr(INSIDES, "_available", lambda: 1000 * MIB)
+        monkeypatch.setattr(INSIDES, "_reserve", 100 * MIB)
+
+        with watching_memory(0, from_now=True) as audit:
+            huge = torch.empty(1000, MIB, device="cuda")
+            product = weight @ weight
+            weight.add_(product)
+            tied = weight.view(16)
+
+        assert INSIDES.switched == (
+            "values on the pretend GPU need more than the 1000 MiB of memory that this "
+            "host has left: from there on it runs without values"
+        )
+        assert huge.inside.is_meta
+        assert product.inside.is_meta
+        assert not tied.inside.is_meta
+        assert (
+            audit.live.now_bytes == 4000 * MIB + 2 * 512
+        )  # the product, and the weight
+
+
+def test_values_that_must_be_held_are_refused_before_they_would_not_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pretend_gpu(values=True):
+        monkeypatch.setattr(INSIDES, "_available", lambda: 1000 * MIB)
+
+        with pytest.raises(StepError) as caught:
+            torch.empty(1000, MIB, device="cuda")
+
+    assert str(caught.value) == (
+        "values on the pretend GPU need more than the 1000 MiB of memory that this host "
+        "has left: run it with pretend_gpu(values=False), or on less"
+    )
+
+
+def test_the_host_is_asked_again_after_much_was_made() -> None:
+    left = [4096 * MIB, 4096 * MIB, 700 * MIB]
+    insides = Insides()
+    insides.begin(None, lambda: left.pop(0))
+
+    insides.made(200 * MIB)
+    assert len(left) == 2
+    insides.made(200 * MIB)
+    assert insides.hold_values
+    insides.made(300 * MIB)
+
+    assert left == []
+    assert not insides.hold_values
+    assert insides.device == torch.device("meta")
+
+
+def test_a_host_that_tells_nothing_holds_values() -> None:
+    insides = Insides()
+    insides.begin(None, lambda: None)
+
+    insides.expect(2**50)
+
+    assert insides.hold_values
+
+
+def test_the_less_of_machine_and_container_is_left(tmp_path: Path) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal: 9 kB\nMemAvailable:   2048 kB\n", encoding="ascii")
+    assert available_bytes(meminfo, tmp_path) == 2 * MIB
+
+    (tmp_path / "memory.max").write_text("max\n", encoding="ascii")
+    assert available_bytes(meminfo, tmp_path) == 2 * MIB
+
+    (tmp_path / "memory.max").write_text("1000000\n", encoding="ascii")
+    (tmp_path / "memory.current").write_text("900000\n", encoding="ascii")
+    assert available_bytes(meminfo, tmp_path) == 100_000
+
+    (tmp_path / "memory.stat").write_text("a 1\ninactive_file 50\n", encoding="ascii")
+    assert available_bytes(meminfo, tmp_path) == 100_050
+    assert available_bytes(tmp_path / "none", tmp_path / "none") is None
