@@ -57,5 +57,5 @@ class Settings:
     def note_on(self, kind: DeviceKind) -> str:
         """Say what a run on the device that nobody named does not judge."""
         if self.device is None and kind is DeviceKind.PRETEND:
-            return "no CUDA device here: times and memory are not judged"
+            return "no CUDA device here: memory is predicted, no times"
         return ""

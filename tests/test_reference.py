@@ -178,9 +178,11 @@ def test_the_readme_says_which_budgets_a_cpu_cannot_judge() -> None:
         "h2d_mb",
         "d2h_mb",
     ]
-    assert row(
-        "`reserved_mb`, `alloc_retries`, `device_allocs`", "yes", "no", "no"
-    ) in text("README.md")
+    assert row("`reserved_mb`", "yes", "predicted", "no") in text("README.md")
+    assert row("`growth_mb` (a leak)", "yes", "predicted", "yes") in text("README.md")
+    assert row("`alloc_retries`, `device_allocs`", "yes", "no", "no") in text(
+        "README.md"
+    )
     assert row("`pageable_copies`, `h2d_mb`, `d2h_mb`", "yes", "yes", "no") in text(
         "README.md"
     )
@@ -193,7 +195,14 @@ def test_the_readme_says_what_the_pretend_device_judges() -> None:
         if any(m.name not in PretendDevice.unmeasurable for m in limited_by(keyword))
     ]
 
-    assert measurable == ["syncs", "pageable_copies", "h2d_mb", "d2h_mb"]
+    assert measurable == [
+        "mem_mb",
+        "reserved_mb",
+        "syncs",
+        "pageable_copies",
+        "h2d_mb",
+        "d2h_mb",
+    ]
 
 
 def test_the_readme_says_where_time_budgets_hold() -> None:

@@ -21,6 +21,7 @@ from ..model.metric import AUDITED
 from ..model.metric import DEVICE_ALLOCS
 from ..model.metric import PEAK_ALLOCATED
 from ..model.metric import PEAK_RESERVED
+from ..model.metric import PREDICTED
 from .protocol import Kernel
 from .protocol import MemoryReading
 from .protocol import Step
@@ -51,6 +52,7 @@ class CpuDevice:
         PEAK_RESERVED.name: NO_ALLOCATOR,
         ALLOC_RETRIES.name: NO_ALLOCATOR,
         DEVICE_ALLOCS.name: NO_ALLOCATOR,
+        **dict.fromkeys((metric.name for metric in PREDICTED), NO_ALLOCATOR),
         **dict.fromkeys((metric.name for metric in AUDITED), NO_COPIES),
     }
 

@@ -22,6 +22,7 @@ from ..model.verdict import Outcome
 from ..model.verdict import Verdict
 from .figure import against
 from .figure import figure
+from .figure import percent
 from .figure import plain
 from .reading import readings
 
@@ -110,12 +111,20 @@ def judge_exact_budget(
     """Judge a count or size against the ceiling *limit*, in the metric's unit.
 
     At least one of *runs* has measured it. ``now`` is the number the verdict rests on.
+    A prediction decides nothing where the ceiling is nearer than it may be off.
     """
     values = [reading.value for reading in readings(metric, runs)]
     low, high = min(values), max(values)
     compared = against(metric, low, limit)
-    if high <= limit:
+    off = metric.error * limit
+    if high <= limit - off:
         outcome, because = Outcome.PASS, against(metric, high, limit)
+    elif off and low <= limit + off:
+        outcome = Outcome.INCONCLUSIVE
+        because = (
+            f"{against(metric, high, limit)}, and the prediction may be off by "
+            f"{percent(metric.error)}"
+        )
     elif low <= limit:
         outcome = Outcome.INCONCLUSIVE
         because = f"{figure(metric, high)} in one run, {figure(metric, low)} in another"

@@ -154,7 +154,10 @@ def _judge_unmeasured(case: _Case, metrics: Sequence[Metric]) -> Iterator[Verdic
     """Say why there is no number, where a budget or a baseline asks for one."""
     metric = next(
         (m for m in metrics if case.stored(m)),
-        next((m for m in metrics if case.why_missed(m)), metrics[0]),
+        next(
+            (m for m in metrics if case.why_missed(m) or case.why_unmeasured(m)),
+            metrics[0],
+        ),
     )
     missed, reason = case.why_missed(metric), case.why_unmeasured(metric)
     is_asked = case.limit(metric) is not None or bool(case.stored(metric))

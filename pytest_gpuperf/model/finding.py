@@ -19,8 +19,10 @@ class FindingKind(Enum):
     """Whether the host waits cannot be told without a GPU; never counted."""
     TRANSFER = "transfer"
     """Bytes go between host and device, whether or not anybody waits for them."""
+    PEAK = "peak"
+    """Most device memory is allocated here; the reason says what for."""
     MEMORY = "memory"
-    """Bytes are alive when most are; what has no location was there before the step."""
+    """Device memory taken here is held at the peak; before the step, if nowhere."""
 
 
 class Phase(Enum):
@@ -54,8 +56,8 @@ class Finding:
     the project, ``innermost`` the innermost one outside of torch where that is another,
     ``forward`` the line whose backward was at work. ``reason`` says why the host waits
     or would, ``allowed`` why its author lets it: then it counts in nothing.
-    ``moved_bytes`` is what its copies carry in a step, ``held_bytes`` what it holds of
-    the peak.
+    ``moved_bytes`` is what its copies carry in a step, ``held_bytes`` the device memory
+    it holds at the peak, in ``per_step`` blocks.
     """
 
     kind: FindingKind

@@ -21,6 +21,7 @@ from ..model.metric import H2D_BYTES
 from ..model.metric import METRICS
 from ..model.metric import OPS
 from ..model.metric import PAGEABLE_COPIES
+from ..model.metric import PREDICTED
 from ..model.metric import SYNCS
 from .audited import counted_syncs
 from .audited import findings_of
@@ -28,6 +29,9 @@ from .deadline import Deadline
 from .phases import Measured
 from .phases import cut_short
 from .phases import untouched
+from .predicted import STEPS as PREDICTED_STEPS
+from .predicted import Prediction
+from .predicted import predict_memory
 from .subject import Subject
 
 
@@ -40,25 +44,53 @@ MOST_NAMED: Final = 3
 def audit(
     device: PretendDevice, subject: Subject, *, test: str, seconds: float
 ) -> Measured:
-    """Run one step, which makes what is made once, then audit a few.
+    """Run one step, which makes what is made once, then watch memory, then audit.
 
     A count is that of the step with most of it. *seconds* caps the cost on the host's
     clock. Raises ``StepError`` and whatever the step raises.
     """
     deadline = Deadline.after(seconds, device.now_ns)
     start_ns = device.now_ns()
-    result = subject.run_once()
+    results = [subject.run_once()]
     first_ms = (device.now_ns() - start_ns) / 1e6
+    prediction = None
+    if deadline.leaves((PREDICTED_STEPS + 1) * first_ms):
+        results.clear()  # a loop would have let it go, and what it holds
+        prediction = predict_memory(device, subject)
     steps: list[AuditedStep] = []
-    while len(steps) < AUDITED_STEPS and deadline.leaves(first_ms):
+    while len(steps) < AUDITED_STEPS and (deadline.leaves(first_ms) or not results):
         steps.append(device.audit(subject.step, subject.arguments()))
-        result = steps[-1].result
+        results = [steps[-1].result]
     measurement = Measurement(
         test=test, environment=device.environment(), unmeasured=device.unmeasurable
     )
     if not steps:
-        return Measured(measurement=cut_short(measurement), result=result)
-    return Measured(measurement=_audited(device, measurement, steps), result=result)
+        return Measured(measurement=cut_short(measurement), result=results[0])
+    measurement = _audited(device, measurement, steps)
+    if measurement.exact:
+        measurement = _with_memory(measurement, prediction)
+    return Measured(measurement=measurement, result=results[0])
+
+
+def _with_memory(
+    measurement: Measurement, prediction: Prediction | None
+) -> Measurement:
+    """Add what was predicted, or that there was no time to."""
+    if prediction is None:
+        return _missed(measurement)
+    return replace(
+        measurement,
+        exact={**measurement.exact, **prediction.exact},
+        unmeasured={**measurement.unmeasured, **prediction.unmeasured},
+        findings=(*measurement.findings, *prediction.findings),
+    )
+
+
+def _missed(measurement: Measurement) -> Measurement:
+    short = cut_short(measurement)
+    names = {metric.name for metric in PREDICTED}
+    missed = {name: why for name, why in short.missed.items() if name in names}
+    return replace(measurement, missed=missed)
 
 
 def _audited(
@@ -73,7 +105,7 @@ def _audited(
     measurement = replace(
         measurement,
         findings=findings_of(steps),
-        remarks=(*_as_eager(device), *_differing(steps)),
+        remarks=(*_as_eager(device), *_without_values(device), *_differing(steps)),
     )
     if unjudged:
         reason = _why_unjudged(unjudged, device.root)
@@ -112,6 +144,10 @@ def _differing(steps: Sequence[AuditedStep]) -> Iterable[str]:
 def _as_eager(device: PretendDevice) -> Iterable[str]:
     ops = dict.fromkeys(compiled.op for compiled in device.as_eager)
     return (f"{op}: judged as eager code" for op in ops)
+
+
+def _without_values(device: PretendDevice) -> Iterable[str]:
+    return () if device.gave_up_values is None else (device.gave_up_values,)
 
 
 def _why_unjudged(unjudged: Sequence[Unjudged], root: str) -> str:

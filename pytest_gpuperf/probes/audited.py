@@ -67,7 +67,7 @@ def _waits(step: AuditedStep) -> Iterator[_Waits]:
             per_step=0,
             blocked_ms=0.0,
             reason=found.reason,
-            **_where(found.site),
+            **where_of(found.site),
         )
         left = found.count
         if found.kind is AuditKind.MAYBE:
@@ -112,11 +112,12 @@ def _transfers(step: AuditedStep) -> Iterator[Finding]:
             ),
             reason=described(copy.direction, pinned=copy.pinned),
             moved_bytes=copy.total_bytes,
-            **_where(copy.site),
+            **where_of(copy.site),
         )
 
 
-def _where(site: Site) -> dict[str, Any]:
+def where_of(site: Site) -> dict[str, Any]:
+    """Fields of a finding that say where it is."""
     elsewhere = site.innermost != site.location
     return {
         "location": site.location or site.innermost,

@@ -11,6 +11,7 @@ from ..model.evidence import Rule
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict
+from .findings import peak_lines
 from .terminal import Line
 from .terminal import Role
 from .wrapping import broken
@@ -44,6 +45,10 @@ def explanation_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
                 Line(text=text, role=Role.PLAIN)
                 for verdict in test.verdicts
                 for text in broken(_sentence(verdict), first=INDENT, rest=2 * INDENT)
+            ),
+            *(
+                Line(text=f"  {text}", role=Role.PLAIN)
+                for text in peak_lines(test.findings)
             ),
         )
     )

@@ -27,7 +27,14 @@ from .wrapping import WIDTH
 
 MOST_FINDINGS: Final = 8
 MOST_MAYBES: Final = 2
+MOST_PEAK_LINES: Final = 12
 MOST_PLACES: Final = 60
+
+LABELS: Final = {
+    FindingKind.MAYBE: "maybe",
+    FindingKind.MEMORY: "holds",
+    FindingKind.PEAK: "peak",
+}
 
 INSTALLED: Final = "-packages/"
 """Behind it the path of an installed file says enough."""
@@ -43,44 +50,48 @@ def finding_lines(
     """
     named = [f for f in findings if set(f.metrics).intersection(failing)]
     named = named or [f for f in findings if SYNCS.name in f.metrics]
-    lines = _fitting("at", named, room, MOST_FINDINGS)
+    lines = _fitting(named, room, MOST_FINDINGS)
     if SYNCS.name not in failing:
         return lines
     maybes = [f for f in findings if f.kind is FindingKind.MAYBE]
-    return (*lines, *_fitting("maybe", maybes, room - len(lines), MOST_MAYBES))
+    return (*lines, *_fitting(maybes, room - len(lines), MOST_MAYBES))
 
 
-def _fitting(
-    label: str, findings: Sequence[Finding], room: int, most: int
-) -> tuple[str, ...]:
-    worst = sorted(findings, key=_badness, reverse=True)
+def peak_lines(findings: Sequence[Finding]) -> tuple[str, ...]:
+    """Say where most memory is taken and what for; nothing where that is not known."""
+    peaks = [f for f in findings if f.kind is FindingKind.PEAK]
+    held = [f for f in findings if f.kind is FindingKind.MEMORY]
+    return _fitting([*peaks, *held], MOST_PEAK_LINES, MOST_FINDINGS)
+
+
+def _fitting(findings: Sequence[Finding], room: int, most: int) -> tuple[str, ...]:
+    worst = sorted(findings, key=_badness)
     lines: tuple[str, ...] = ()
     for shown in range(1, min(len(worst), most) + 1):
-        more = _shown(label, worst, shown)
+        more = _shown(worst, shown)
         if lines and len(more) > room:
             break
         lines = more
     return lines
 
 
-def _badness(finding: Finding) -> tuple[float, int, int, int]:
-    return (
-        finding.blocked_ms,
-        finding.held_bytes,
-        finding.moved_bytes,
-        finding.per_step,
-    )
+def _badness(finding: Finding) -> tuple[bool, float, int, int]:
+    """The peak, then what waits longest, moves or holds most, happens most often."""
+    moved = finding.moved_bytes + finding.held_bytes
+    is_peak = finding.kind is FindingKind.PEAK
+    return not is_peak, -finding.blocked_ms, -moved, -finding.per_step
 
 
-def _shown(label: str, worst: Sequence[Finding], shown: int) -> tuple[str, ...]:
+def _shown(worst: Sequence[Finding], shown: int) -> tuple[str, ...]:
     left = len(worst) - shown
     return (
-        *chain.from_iterable(_lines(label, finding) for finding in worst[:shown]),
+        *chain.from_iterable(_lines(finding) for finding in worst[:shown]),
         *labelled("", f"and {left} more" if left else ""),
     )
 
 
-def _lines(label: str, finding: Finding) -> Iterator[str]:
+def _lines(finding: Finding) -> Iterator[str]:
+    label = LABELS.get(finding.kind, "at")
     place = str(_short(finding.location) or _elsewhere(finding))
     text = _cause(finding)
     start = f"  {label}".ljust(INDENT)
@@ -100,6 +111,11 @@ def _elsewhere(finding: Finding) -> str:
     return "memory from before the step" if is_old else "line unknown"
 
 
+def _elsewhere(finding: Finding) -> str:
+    is_old = finding.kind is FindingKind.MEMORY
+    return "memory from before the step" if is_old else "line unknown"
+
+
 def _short(location: Location | None) -> Location | None:
     """Name an installed file from its package on."""
     if location is None:
@@ -108,9 +124,9 @@ def _short(location: Location | None) -> Location | None:
 
 
 def _cause(finding: Finding) -> str:
-    if finding.kind is FindingKind.MEMORY:
-        held = format_value(PEAK_ALLOCATED, finding.held_bytes)
-        return f"{held} alive at the peak in {_blocks(finding.per_step)}"
+    if finding.held_bytes:
+        phase = finding.phase.value if finding.phase else ""
+        return ", ".join(filter(None, (finding.op, phase, _held(finding))))
     cause = finding.op or finding.api or finding.kind.value
     if finding.op and finding.api:
         cause = f"{finding.op} ({finding.api})"
@@ -122,8 +138,11 @@ def _cause(finding: Finding) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _blocks(count: int) -> str:
-    return f"{count} block" if count == 1 else f"{count} blocks"
+def _held(finding: Finding) -> str:
+    held = format_value(PEAK_ALLOCATED, finding.held_bytes)
+    if finding.kind is FindingKind.PEAK:
+        return held
+    return f"{held} in {finding.per_step} block{'s' if finding.per_step > 1 else ''}"
 
 
 def _phase(finding: Finding) -> str:

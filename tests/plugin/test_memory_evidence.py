@@ -50,8 +50,8 @@ def test_a_step_that_takes_too_much_is_recorded_and_its_lines_are_named(
         [
             "OVER BUDGET peak_allocated_bytes: 200.0 MiB, budget 100.0 MiB",
             "  why      *in each of 3 runs",
-            "  at       model.py:7 in f: 150.0 MiB alive at the peak in 1 block",
-            "  at       memory from before the step: 50.00 MiB alive at the peak in 1 block",
+            "  holds    model.py:7 in f: 150.0 MiB in 1 block",
+            "  holds    memory from before the step: 50.00 MiB in 1 block",
             "  snapshot .gpuperf/memory-test_it.py-test_large-a-step.pickle",
             "           for the viewer at pytorch.org/memory_viz",
         ],

@@ -62,6 +62,32 @@ def test_host(gpuperf):
     gpuperf(lambda: x + x)
 """
 
+MEMORY = """
+def training():
+    weight = torch.nn.Parameter(torch.zeros(1024, 1024, device=DEVICE))
+    def step():
+        x = weight * 1
+        x = x.tanh()
+        total = x.sum()
+        total.backward()
+        weight.grad = None
+    return step
+
+@gpuperf.budget(mem_mb=12)
+def test_large(gpuperf):
+    gpuperf(training())
+
+@gpuperf.budget(mem_mb=16.5)
+def test_near(gpuperf):
+    gpuperf(training())
+
+@gpuperf.budget(mem_mb=100)
+def test_layer(gpuperf):
+    layer = torch.nn.GRU(4, 4).to(DEVICE)
+    x = torch.randn(3, 2, 4, device=DEVICE)
+    gpuperf(lambda: layer(x)[0].sum().backward())
+"""
+
 ALLOWED = """
 def read_twice(loss):
     with pytest_gpuperf.allow_sync(1, reason="it is logged"):
@@ -144,9 +170,36 @@ def test_syncs_and_copies_are_named_with_line_and_reason(
             f"  at       test_it.py:{feed} in step: aten::copy_, 1 a step, 8.000 KiB",
             "           from pageable memory to the device",
             "not judged: step_ms of 1 test, ms=12 binds on cuda only, the pretend device has",
-            "not judged: peak_allocated_bytes of 1 test, the pretend device does not predict",
             "gpuperf: 2 failed (2 over budget), 1 pass, 1 not judged on pretend-cuda; *",
         ],
+    )
+
+
+def test_memory_is_predicted_and_a_failure_says_what_it_is_for(
+    project: ScriptedProject,
+) -> None:
+    project.file(TRAINING + MEMORY)
+    forward, backward = (
+        line_of(project, text) for text in ("x.tanh()", "total.backward()")
+    )
+
+    result = project.pytester.runpytest_inprocess(*ON, "--gpuperf-explain")
+
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "OVER BUDGET predicted_peak_allocated_bytes: 16.00 MiB, budget 12.00 MiB",
+            "  why      16 MiB against 12 MiB in each of 2 runs",
+            f"  peak     test_it.py:{backward} in step: aten::mul, backward, 16.00 MiB",
+            "           temporaries 8.0 MiB, activations 4.0 MiB, parameters 4.0 MiB",
+            f"  holds    test_it.py:{forward} in step: aten::tanh, forward, 4.000 MiB in 1 block",
+            "test_it.py::test_near",
+            "    predicted_peak_allocated_bytes INCONCLUSIVE: 16 MiB against 16.5 MiB, and",
+            "        the prediction may be off by 5 %",
+            "test_it.py::test_layer",
+            "    predicted_peak_allocated_bytes NOT JUDGED: only a GPU can judge aten::gru:",
+            "        cuDNN keeps memory of its own for it, which only a GPU can tell",
+        ]
     )
 
 
@@ -171,6 +224,8 @@ def test_a_refresh_takes_two_runs_and_a_new_sync_then_regresses(
         "d2h_bytes": 0,
         "h2d_bytes": 0,
         "pageable_copies": 0,
+        "predicted_growth_bytes": 0,
+        "predicted_peak_allocated_bytes": 67133440,
         "syncs": 0,
     }
     assert [run["times"] for run in entry["runs"]] == [{}, {}]
@@ -224,8 +279,8 @@ def test_what_only_a_gpu_can_judge_is_named_and_the_run_goes_on(
     result.stdout.fnmatch_lines(
         [
             "E       ValueError: own",
-            "    not gated: pageable_copies, h2d_bytes, d2h_bytes; torch.compile: judged as",
-            "    eager code",
+            "    not gated: predicted_peak_allocated_bytes, predicted_growth_bytes,",
+            "    pageable_copies, h2d_bytes, d2h_bytes; torch.compile: judged as eager code",
             (
                 f"SKIPPED * only a GPU can judge plugin_test::op (test_it.py:{op}): there is "
                 "no CPU kernel to run in its place"
@@ -253,8 +308,8 @@ def test_a_machine_without_cuda_pretends_and_says_so(
 
     result.assert_outcomes(passed=1)
     assert (
-        "gpuperf: 1 pass on pretend-cuda (no CUDA device here: times and memory are "
-        "not judged); 3 metrics not gated"
+        "gpuperf: 1 pass on pretend-cuda (no CUDA device here: memory is predicted, no "
+        "times); 5 metrics not gated"
     ) in result.outlines
 
 

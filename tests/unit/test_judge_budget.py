@@ -17,6 +17,7 @@ from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.metric import MIB
 from pytest_gpuperf.model.metric import PEAK_ALLOCATED
+from pytest_gpuperf.model.metric import PREDICTED_ALLOCATED
 from pytest_gpuperf.model.metric import STEP_MS
 from pytest_gpuperf.model.metric import SYNCS
 from pytest_gpuperf.model.metric import Metric
@@ -205,3 +206,30 @@ def test_two_values_that_no_text_tells_apart_are_written_in_full() -> None:
     near = 0.1 + 0.2
 
     assert against(STEP_MS, near, 0.3) == "0.30000000000000004 against 0.3"
+
+
+@pytest.mark.parametrize(
+    ("now_mib", "outcome", "because"),
+    [
+        (94, Outcome.PASS, "94 MiB against 100 MiB"),
+        (
+            96,
+            Outcome.INCONCLUSIVE,
+            "96 MiB against 100 MiB, and the prediction may be off by 5 %",
+        ),
+        (
+            104,
+            Outcome.INCONCLUSIVE,
+            "104 MiB against 100 MiB, and the prediction may be off by 5 %",
+        ),
+        (106, Outcome.OVER_BUDGET, "106 MiB against 100 MiB in 1 run"),
+    ],
+)
+def test_a_prediction_decides_nothing_nearer_than_it_may_be_off(
+    now_mib: int, outcome: Outcome, because: str
+) -> None:
+    runs = [counted(PREDICTED_ALLOCATED, now_mib * MIB)]
+
+    verdict = judge_exact_budget(PREDICTED_ALLOCATED, runs, 100 * MIB)
+
+    assert (verdict.outcome, verdict.because) == (outcome, because)

@@ -23,6 +23,7 @@ from pytest_gpuperf.model.metric import LATENCY_MS
 from pytest_gpuperf.model.metric import LIVE_PEAK
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.metric import PEAK_ALLOCATED
+from pytest_gpuperf.model.metric import PREDICTED_ALLOCATED
 from pytest_gpuperf.model.metric import STEP_MS
 from pytest_gpuperf.model.metric import SYNCS
 from pytest_gpuperf.model.metric import Kind
@@ -160,7 +161,7 @@ def test_budget_keywords_stand_in_the_order_of_the_metrics() -> None:
     [
         ("ms", (STEP_MS,)),
         ("latency_ms", (LATENCY_MS,)),
-        ("mem_mb", (PEAK_ALLOCATED, LIVE_PEAK)),
+        ("mem_mb", (PEAK_ALLOCATED, LIVE_PEAK, PREDICTED_ALLOCATED)),
         ("syncs", (SYNCS,)),
         ("speed", ()),
     ],

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,8 +17,11 @@ from ...model.environment import Environment
 from ...model.environment import Hardware
 from ...model.metric import AUDITED
 from ...model.metric import METRICS
+from ...model.metric import PREDICTED
 from ...model.metric import SYNCS
 from ...model.metric import Kind
+from ...model.metric import Metric
+from ...model.metric import limited_by
 from ..allowances import heard_by
 from ..protocol import Step
 from . import pretend_gpu
@@ -29,13 +33,19 @@ from .record import Unjudged
 
 if TYPE_CHECKING:
     from .gpu import PretendGpu
+    from .memory_audit import MemoryAudit
 
 
 NO_CLOCK: Final = "the pretend device has no clock"
-NO_MEMORY: Final = "the pretend device does not predict memory yet"
+NO_MEMORY: Final = "the pretend device predicts memory and measures none"
 
 SCRIPTED: Final = frozenset({"torch.jit.script", "torch.jit.trace"})
 """What is recorded where a step's code is made, and not where it runs."""
+
+
+def _is_predicted(metric: Metric) -> bool:
+    """Whether *metric*, or another in its place, is predicted here."""
+    return any(metric in {m, *limited_by(m.budget or "")} for m in PREDICTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +68,7 @@ class PretendDevice:
     unmeasurable: Final[Mapping[str, str]] = {
         metric.name: NO_CLOCK if metric.kind is Kind.NOISY else NO_MEMORY
         for metric in METRICS.values()
-        if metric not in {SYNCS, *AUDITED}
+        if metric not in {SYNCS, *AUDITED} and not _is_predicted(metric)
     }
 
     def __init__(self, root: str) -> None:
@@ -99,6 +109,19 @@ class PretendDevice:
         audit = self._gpu.end_step()
         self._remember(audit)
         return AuditedStep(audit=audit, allowed=Counter(allowed.taken), result=result)
+
+    def watching_memory(self) -> AbstractContextManager[MemoryAudit]:
+        """Watch the memory of the steps run inside, and nothing else."""
+        from .memory_audit import watching_memory
+
+        return watching_memory()
+
+    @property
+    def gave_up_values(self) -> str | None:
+        """Why ghosts hold no values any more, if they do not."""
+        from .insides import INSIDES
+
+        return INSIDES.switched
 
     @property
     def made_unjudged(self) -> Sequence[Unjudged]:

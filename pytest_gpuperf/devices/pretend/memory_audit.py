@@ -7,16 +7,25 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 from ..garbage import no_garbage_collection
+from .call_sites import site_of_caller
 from .ghost import Ghost
 from .live_memory import LiveMemory
 from .live_memory import MemoryEvent
 from .live_memory import watched
+from .memory_picture import Picture
+from .memory_picture import Role
+from .memory_picture import picture_of
+from .memory_picture import roles_now
 from .predicted_memory import StepMemory
+from .predicted_memory import alive_at
 from .predicted_memory import step_memories
+from .record import Site
 from .recorder import WATCH
+from .recorder import current_node
 
 
 WORKSPACE_BYTES: Final = 32 * 2**20
@@ -47,9 +56,36 @@ class MemoryAudit:
         gc.collect()
         self._steps.append((first, len(self.live.events)))
 
+    def explained_step(self, run: Callable[[], object], root: str) -> Picture | None:
+        """Run one more step, which is like the last, and look around at its peak.
+
+        ``None`` where it is unlike: what is alive at another moment explains nothing.
+        Lines below the directory *root* are the project's.
+        """
+        last = self.memories()[-1]
+        first = len(self.live.events)
+        peak = first + (last.peak or 0) - last.first
+        roles: dict[int, Role] = {}
+
+        def look(index: int) -> None:
+            if index == peak:
+                roles.update(roles_now(self.live))
+
+        self.live.on_birth = look
+        self.live.site = partial(_site, root)
+        self.step(run)
+        self.live.on_birth = self.live.site = None
+        if last.peak is None or self.memories()[-1].peak != peak:
+            return None
+        return picture_of(alive_at(self.events, peak), roles, self.events[peak])
+
     def memories(self) -> tuple[StepMemory, ...]:
         """What each step needs, by the simulated allocator."""
         return step_memories(self.live.events, self._steps)
+
+
+def _site(root: str) -> Site:
+    return site_of_caller(root, in_backward=current_node() is not None)
 
 
 @contextmanager

@@ -1,0 +1,122 @@
+"""Predicts the memory of a step on a GPU that is not there, and says what it is for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from typing import Final
+
+from ..devices.pretend.allocator_settings import settings_against_allocated
+from ..devices.pretend.allocator_settings import settings_against_reserved
+from ..devices.pretend.device import PretendDevice
+from ..devices.pretend.memory_picture import Picture
+from ..devices.pretend.predicted_memory import StepMemory
+from ..model.finding import Finding
+from ..model.finding import FindingKind
+from ..model.metric import MIB
+from ..model.metric import PREDICTED
+from ..model.metric import PREDICTED_ALLOCATED
+from ..model.metric import PREDICTED_GROWTH
+from ..model.metric import PREDICTED_REQUESTED
+from ..model.metric import PREDICTED_RESERVED
+from .audited import where_of
+from .subject import Subject
+
+
+STEPS: Final = 3
+"""The first takes the workspaces, the second is predicted, the third explained too."""
+
+MOST_HELD: Final = 5
+"""Places that are named with what they hold at the peak."""
+
+PEAKS: Final = tuple(m.name for m in PREDICTED if m is not PREDICTED_GROWTH)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """Bytes by metric name, why some have none, and what is held at the peak."""
+
+    exact: Mapping[str, int] = field(default_factory=dict)
+    unmeasured: Mapping[str, str] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+
+
+def predict_memory(device: PretendDevice, subject: Subject) -> Prediction:
+    """Run ``STEPS`` steps of *subject*, of which nothing but the memory is watched.
+
+    Raises whatever the step raises.
+    """
+
+    def run() -> Callable[[], object]:
+        arguments = subject.arguments()
+        return lambda: subject.step(*arguments)
+
+    with device.watching_memory() as audit:
+        for _ in range(STEPS - 1):
+            audit.step(run())
+        picture = audit.explained_step(run(), device.root)
+    missing = [f"{op}: {reason}" for op, reason in audit.live.unjudged]
+    if missing:
+        reason = f"only a GPU can judge {'; '.join(missing)}"
+        return Prediction(unmeasured=dict.fromkeys(_names(), reason))
+    unmeasured = _unpredictable()
+    exact = {
+        name: value
+        for name, value in _numbers(audit.memories()[1:]).items()
+        if name not in unmeasured
+    }
+    findings = tuple(_findings(picture)) if picture is not None else ()
+    return Prediction(exact=exact, unmeasured=unmeasured, findings=findings)
+
+
+def _names() -> tuple[str, ...]:
+    return tuple(metric.name for metric in PREDICTED)
+
+
+def _numbers(steps: Sequence[StepMemory]) -> Mapping[str, int]:
+    return {
+        PREDICTED_ALLOCATED.name: max(step.allocated_bytes for step in steps),
+        PREDICTED_REQUESTED.name: max(step.requested_bytes for step in steps),
+        PREDICTED_RESERVED.name: max(step.reserved_bytes for step in steps),
+        PREDICTED_GROWTH.name: max(0, steps[-1].end_bytes - steps[0].end_bytes),
+    }
+
+
+def _unpredictable() -> Mapping[str, str]:
+    """Why, by metric, the allocator's settings leave no number."""
+    reserved = settings_against_reserved(os.environ)
+    allocated = settings_against_allocated(os.environ)
+    found = {} if reserved is None else {PREDICTED_RESERVED.name: reserved}
+    return found if allocated is None else dict.fromkeys(_names(), allocated)
+
+
+def _findings(picture: Picture) -> Iterator[Finding]:
+    roles = sorted(picture.by_role.items(), key=lambda item: -item[1])
+    told = ", ".join(f"{role.value} {nbytes / MIB:.1f} MiB" for role, nbytes in roles)
+    yield Finding(
+        kind=FindingKind.PEAK,
+        op=picture.op,
+        api=None,
+        per_step=1,
+        blocked_ms=0.0,
+        metrics=PEAKS,
+        reason=told,
+        held_bytes=sum(picture.by_role.values()),
+        **where_of(picture.site),
+    )
+    for held in picture.held[:MOST_HELD]:
+        yield Finding(
+            kind=FindingKind.MEMORY,
+            op=held.op,
+            api=None,
+            per_step=held.blocks,
+            blocked_ms=0.0,
+            metrics=PEAKS,
+            held_bytes=held.nbytes,
+            **where_of(held.site),
+        )
