@@ -7,9 +7,9 @@ from typing import Final
 from .gate import Case
 from .gate import Judge
 from .model.environment import DeviceKind
-from .model.metric import PEAK_ALLOCATED
-from .model.metric import PEAK_REQUESTED
-from .model.metric import PEAK_RESERVED
+from .model.memory_metric import PEAK_ALLOCATED
+from .model.memory_metric import PEAK_REQUESTED
+from .model.memory_metric import PEAK_RESERVED
 
 
 RECORDING: Final = frozenset({DeviceKind.CUDA, DeviceKind.SCRIPTED})

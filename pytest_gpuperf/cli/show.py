@@ -14,8 +14,8 @@ from ..judge.reading import stored_values
 from ..model.baseline import Baselines
 from ..model.baseline import Entry
 from ..model.environment import DeviceKind
+from ..model.memory_metric import PEAK_ALLOCATED
 from ..model.metric import METRICS
-from ..model.metric import PEAK_ALLOCATED
 from ..model.metric import STEP_MS
 from ..model.metric import SYNCS
 from ..model.metric import Metric

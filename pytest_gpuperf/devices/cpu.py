@@ -16,12 +16,12 @@ from typing import Final
 from ..model.environment import DeviceKind
 from ..model.environment import Environment
 from ..model.environment import Hardware
-from ..model.metric import ALLOC_RETRIES
+from ..model.memory_metric import ALLOC_RETRIES
+from ..model.memory_metric import DEVICE_ALLOCS
+from ..model.memory_metric import PEAK_ALLOCATED
+from ..model.memory_metric import PEAK_RESERVED
+from ..model.memory_metric import PREDICTED
 from ..model.metric import AUDITED
-from ..model.metric import DEVICE_ALLOCS
-from ..model.metric import PEAK_ALLOCATED
-from ..model.metric import PEAK_RESERVED
-from ..model.metric import PREDICTED
 from .protocol import Kernel
 from .protocol import MemoryReading
 from .protocol import Step

@@ -20,9 +20,9 @@ from ..errors import UsageError
 from ..model.environment import DeviceKind
 from ..model.environment import Environment
 from ..model.environment import Hardware
-from ..model.metric import DRIVER_BYTES
-from ..model.metric import LIVE_PEAK
-from ..model.metric import NON_TORCH
+from ..model.memory_metric import DRIVER_BYTES
+from ..model.memory_metric import LIVE_PEAK
+from ..model.memory_metric import NON_TORCH
 from ..model.metric import OPS
 from .blind_trace import refuse_blind_trace
 from .compile_counters import compile_counters

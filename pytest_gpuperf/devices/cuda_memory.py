@@ -15,14 +15,14 @@ from typing import Any
 from typing import Final
 
 from ..errors import PreflightError
-from ..model.metric import ALLOC_RETRIES
-from ..model.metric import DEVICE_ALLOCS
-from ..model.metric import DRIVER_BYTES
-from ..model.metric import FRAGMENTED
-from ..model.metric import NON_TORCH
-from ..model.metric import PEAK_ALLOCATED
-from ..model.metric import PEAK_REQUESTED
-from ..model.metric import PEAK_RESERVED
+from ..model.memory_metric import ALLOC_RETRIES
+from ..model.memory_metric import DEVICE_ALLOCS
+from ..model.memory_metric import DRIVER_BYTES
+from ..model.memory_metric import FRAGMENTED
+from ..model.memory_metric import NON_TORCH
+from ..model.memory_metric import PEAK_ALLOCATED
+from ..model.memory_metric import PEAK_REQUESTED
+from ..model.memory_metric import PEAK_RESERVED
 from .protocol import MemoryReading
 from .protocol import Step
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..model.metric import LIVE_PEAK
+from ..model.memory_metric import LIVE_PEAK
 from .dispatch import eager
 from .dispatch import redispatch
 from .garbage import no_garbage_collection

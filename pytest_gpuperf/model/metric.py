@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
-from .quantity import Direction as Direction  # noqa: PLC0414, to be had from here
+from .memory_metric import ALLOC_RETRIES
+from .memory_metric import DEVICE_ALLOCS
+from .memory_metric import DRIVER_BYTES
+from .memory_metric import FRAGMENTED
+from .memory_metric import GROWTH
+from .memory_metric import LIVE_PEAK
+from .memory_metric import NON_TORCH
+from .memory_metric import PEAK_ALLOCATED
+from .memory_metric import PEAK_REQUESTED
+from .memory_metric import PEAK_RESERVED
+from .memory_metric import PREDICTED_ALLOCATED
+from .memory_metric import PREDICTED_GROWTH
+from .memory_metric import PREDICTED_REQUESTED
+from .memory_metric import PREDICTED_RESERVED
+from .quantity import MIB as MIB  # noqa: PLC0414, to be had from here
+from .quantity import Direction as Direction  # noqa: PLC0414
 from .quantity import Kind as Kind  # noqa: PLC0414
+from .quantity import Metric as Metric  # noqa: PLC0414
 from .quantity import Unit as Unit  # noqa: PLC0414
-
-
-MIB: Final = 2**20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
-    """A named quantity.
-
-    ``budget`` is the keyword of ``gpuperf.budget`` that limits it. A ``gated``
-    metric is judged against the stored baseline; the others are recorded. A change
-    counts when it exceeds both ``tolerance`` (a ratio) and ``floor`` (in the unit).
-    ``can_be_zero`` says that a step can do without it, so that a budget may say 0.
-    ``error`` is how far, as a ratio, a prediction may be off what a GPU would measure;
-    against itself it is exact.
-    """
-
-    name: str
-    unit: Unit
-    kind: Kind
-    summary: str
-    budget: str | None = None
-    gated: bool = False
-    tolerance: float = 0.0
-    floor: float = 0.0
-    direction: Direction = Direction.LOWER
-    can_be_zero: bool = False
-    error: float = 0.0
 
 
 STEP_MS: Final = Metric(
@@ -89,121 +76,6 @@ SENTINEL_LAUNCH: Final = Metric(
     unit=Unit.MS,
     kind=Kind.NOISY,
     summary="a fixed number of tiny kernels, a witness of the machine",
-)
-PEAK_ALLOCATED: Final = Metric(
-    name="peak_allocated_bytes",
-    unit=Unit.BYTES,
-    kind=Kind.EXACT,
-    summary="peak of torch.cuda.max_memory_allocated in a step",
-    budget="mem_mb",
-    gated=True,
-    tolerance=0.005,
-    floor=MIB,
-)
-PEAK_REQUESTED: Final = Metric(
-    name="peak_requested_bytes",
-    unit=Unit.BYTES,
-    kind=Kind.EXACT,
-    summary="peak of the bytes asked of the caching allocator, before rounding",
-)
-PEAK_RESERVED: Final = Metric(
-    name="peak_reserved_bytes",
-    unit=Unit.BYTES,
-    kind=Kind.EXACT,
-    summary="peak of torch.cuda.max_memory_reserved in a step",
-    budget="reserved_mb",
-)
-DRIVER_BYTES: Final = Metric(
-    name="driver_bytes",
-    unit=Unit.BYTES,
-    kind=Kind.EXACT,
-    summary="memory of this process as the driver sees it (NVML)",
-)
-ALLOC_RETRIES: Final = Metric(
-    name="alloc_retries",
-    unit=Unit.COUNT,
-    kind=Kind.EXACT,
-    summary="allocator flushes in a step, each a cudaFree and a synchronisation",
-    budget="alloc_retries",
-    gated=True,
-    can_be_zero=True,
-)
-NON_TORCH: Final = Metric(
-    name="non_torch_bytes",
-    unit=Unit.BYTES,
-    kind=Kind.EXACT,
-    summary="memory of this process beyond the allocator's: context, libraries (NVML)",
-    can_be_zero=True,
-)
-FRAGMENTED: Final = Metric(
-    name="fragmented_bytes",
-    unit=Unit.BYTES,
-    kind=Kind.EXACT,
-    summary="reserved bytes that lie idle between blocks in use, at a step's end",
-    can_be_zero=True,
-)
-DEVICE_ALLOCS: Final = Metric(
-    name="device_allocs",
-    unit=Unit.COUNT,
-    kind=Kind.EXACT,
-    summary="segments that each step asks of the driver once it is warm (cudaMalloc)",
-    budget="device_allocs",
-    gated=True,
-    can_be_zero=True,
-)
-GROWTH: Final = Metric(
-    name="growth_bytes",
-    unit=Unit.BYTES,
-    kind=Kind.EXACT,
-    summary="bytes that each step leaves allocated when it is over: a leak",
-    budget="growth_mb",
-    gated=True,
-    can_be_zero=True,
-)
-LIVE_PEAK: Final = Metric(
-    name="live_peak_bytes",
-    unit=Unit.BYTES,
-    kind=Kind.EXACT,
-    summary="peak bytes of the live tensor storages a step uses (cpu device)",
-    budget="mem_mb",
-    gated=True,
-    tolerance=0.005,
-    floor=MIB / 16,
-)
-PREDICTED_ALLOCATED: Final = Metric(
-    name="predicted_peak_allocated_bytes",
-    unit=Unit.BYTES,
-    kind=Kind.EXACT,
-    summary="predicted torch.cuda.max_memory_allocated of a step (pretend device)",
-    budget="mem_mb",
-    gated=True,
-    tolerance=0.005,
-    floor=MIB / 16,
-    error=0.05,
-)
-PREDICTED_REQUESTED: Final = Metric(
-    name="predicted_peak_requested_bytes",
-    unit=Unit.BYTES,
-    kind=Kind.EXACT,
-    summary="the same before the allocator rounds (pretend device)",
-    error=0.05,
-)
-PREDICTED_RESERVED: Final = Metric(
-    name="predicted_peak_reserved_bytes",
-    unit=Unit.BYTES,
-    kind=Kind.EXACT,
-    summary="predicted torch.cuda.max_memory_reserved of a step (pretend device)",
-    budget="reserved_mb",
-    error=0.10,
-)
-PREDICTED_GROWTH: Final = Metric(
-    name="predicted_growth_bytes",
-    unit=Unit.BYTES,
-    kind=Kind.EXACT,
-    summary="memory that a step leaves behind, step after step (pretend device)",
-    budget="growth_mb",
-    gated=True,
-    can_be_zero=True,
 )
 SYNCS: Final = Metric(
     name="syncs",
@@ -307,19 +179,6 @@ AUDITED: Final[tuple[Metric, ...]] = (
     OPS,
 )
 """What the pretend device counts; but for the operations, so does a real one."""
-
-PREDICTED: Final[tuple[Metric, ...]] = (
-    PREDICTED_ALLOCATED,
-    PREDICTED_REQUESTED,
-    PREDICTED_RESERVED,
-    PREDICTED_GROWTH,
-)
-"""What the pretend device predicts.
-
-The stated errors: with two recordings of one model family on a GPU the predictions were
-off by less than 0.1 % (allocated) and 0.6 % (reserved); other models, and other GPUs
-than those of compute capability 9.0, have not been compared.
-"""
 
 BUDGET_KEYWORDS: Final[tuple[str, ...]] = tuple(
     dict.fromkeys(metric.budget for metric in METRICS.values() if metric.budget)

@@ -14,6 +14,7 @@ from ..devices.pretend.record import Totals
 from ..devices.pretend.record import Unjudged
 from ..model.finding import Location
 from ..model.measurement import Measurement
+from ..model.memory_metric import PREDICTED
 from ..model.metric import BLOCKING_COPIES
 from ..model.metric import D2H_BYTES
 from ..model.metric import DEVICE_SYNCS
@@ -21,7 +22,6 @@ from ..model.metric import H2D_BYTES
 from ..model.metric import METRICS
 from ..model.metric import OPS
 from ..model.metric import PAGEABLE_COPIES
-from ..model.metric import PREDICTED
 from ..model.metric import SYNCS
 from .audited import counted_syncs
 from .audited import findings_of

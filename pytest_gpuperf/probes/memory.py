@@ -10,9 +10,9 @@ from typing import Final
 
 from ..devices.protocol import Device
 from ..devices.protocol import MemoryReading
-from ..model.metric import ALLOC_RETRIES
-from ..model.metric import DEVICE_ALLOCS
-from ..model.metric import GROWTH
+from ..model.memory_metric import ALLOC_RETRIES
+from ..model.memory_metric import DEVICE_ALLOCS
+from ..model.memory_metric import GROWTH
 from ..model.metric import MIB
 from .deadline import Deadline
 from .subject import Subject

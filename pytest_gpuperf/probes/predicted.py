@@ -18,12 +18,12 @@ from ..devices.pretend.memory_picture import Picture
 from ..devices.pretend.predicted_memory import StepMemory
 from ..model.finding import Finding
 from ..model.finding import FindingKind
+from ..model.memory_metric import PREDICTED
+from ..model.memory_metric import PREDICTED_ALLOCATED
+from ..model.memory_metric import PREDICTED_GROWTH
+from ..model.memory_metric import PREDICTED_REQUESTED
+from ..model.memory_metric import PREDICTED_RESERVED
 from ..model.metric import MIB
-from ..model.metric import PREDICTED
-from ..model.metric import PREDICTED_ALLOCATED
-from ..model.metric import PREDICTED_GROWTH
-from ..model.metric import PREDICTED_REQUESTED
-from ..model.metric import PREDICTED_RESERVED
 from .audited import where_of
 from .subject import Subject
 

@@ -27,9 +27,9 @@ from ..model.finding import Finding
 from ..model.finding import FindingKind
 from ..model.finding import Location
 from ..model.measurement import Measurement
-from ..model.metric import PEAK_ALLOCATED
-from ..model.metric import PEAK_REQUESTED
-from ..model.metric import PEAK_RESERVED
+from ..model.memory_metric import PEAK_ALLOCATED
+from ..model.memory_metric import PEAK_REQUESTED
+from ..model.memory_metric import PEAK_RESERVED
 from .python_frame import is_blamable
 from .subject import Subject
 

@@ -16,7 +16,7 @@ from ..devices.pretend.record import Site
 from ..devices.pretend.record import StepAudit
 from ..devices.pretend.record import Unjudged
 from ..model.finding import Location
-from ..model.metric import PEAK_ALLOCATED
+from ..model.memory_metric import PEAK_ALLOCATED
 from .numbers import format_value
 from .wrapping import broken
 

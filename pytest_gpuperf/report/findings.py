@@ -13,8 +13,8 @@ from ..model.finding import Finding
 from ..model.finding import FindingKind
 from ..model.finding import Location
 from ..model.finding import Phase
+from ..model.memory_metric import PEAK_ALLOCATED
 from ..model.metric import H2D_BYTES
-from ..model.metric import PEAK_ALLOCATED
 from ..model.metric import STEP_MS
 from ..model.metric import SYNCS
 from ..model.verdict import TestVerdict
@@ -104,11 +104,6 @@ def _lines(finding: Finding) -> Iterator[str]:
     if finding.innermost:
         yield f"{' ' * INDENT}inside {_short(finding.innermost)}"
     yield from labelled("", finding.reason)
-
-
-def _elsewhere(finding: Finding) -> str:
-    is_old = finding.kind is FindingKind.MEMORY
-    return "memory from before the step" if is_old else "line unknown"
 
 
 def _elsewhere(finding: Finding) -> str:

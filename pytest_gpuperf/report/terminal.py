@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Final
 
 from ..model.environment import Hardware
-from ..model.metric import PEAK_ALLOCATED
+from ..model.memory_metric import PEAK_ALLOCATED
 from ..model.metric import STEP_MS
 from ..model.metric import SYNCS
 from ..model.metric import Direction

@@ -18,12 +18,12 @@ from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.memory_metric import LIVE_PEAK
+from pytest_gpuperf.model.memory_metric import PEAK_ALLOCATED
+from pytest_gpuperf.model.memory_metric import PREDICTED_ALLOCATED
 from pytest_gpuperf.model.metric import BUDGET_KEYWORDS
 from pytest_gpuperf.model.metric import LATENCY_MS
-from pytest_gpuperf.model.metric import LIVE_PEAK
 from pytest_gpuperf.model.metric import METRICS
-from pytest_gpuperf.model.metric import PEAK_ALLOCATED
-from pytest_gpuperf.model.metric import PREDICTED_ALLOCATED
 from pytest_gpuperf.model.metric import STEP_MS
 from pytest_gpuperf.model.metric import SYNCS
 from pytest_gpuperf.model.metric import Kind

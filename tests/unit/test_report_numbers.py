@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.model.metric import LIVE_PEAK
+from pytest_gpuperf.model.memory_metric import LIVE_PEAK
 from pytest_gpuperf.model.metric import STEP_MS
 from pytest_gpuperf.model.metric import SYNCS
 from pytest_gpuperf.model.metric import Metric

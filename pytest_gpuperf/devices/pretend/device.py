@@ -15,9 +15,9 @@ from typing import Final
 from ...model.environment import DeviceKind
 from ...model.environment import Environment
 from ...model.environment import Hardware
+from ...model.memory_metric import PREDICTED
 from ...model.metric import AUDITED
 from ...model.metric import METRICS
-from ...model.metric import PREDICTED
 from ...model.metric import SYNCS
 from ...model.metric import Kind
 from ...model.metric import Metric
