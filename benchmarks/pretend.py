@@ -2,7 +2,7 @@
 
     python benchmarks/pretend.py [tiny] [compute]
 
-Ratios are of this process's CPU time with one thread, medians over pairs of steps.
+A third figure is what it costs to watch the memory of the step as well. Ratios are of this process's CPU time with one thread, medians over pairs of steps.
 ``tiny`` is a step of small operations, where what is around each of them shows;
 ``compute`` is one whose time is spent in matrix products.
 """
@@ -20,6 +20,8 @@ import torch
 from torch import nn
 
 from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.devices.pretend.live_memory import MEMORY
+from pytest_gpuperf.devices.pretend.memory_audit import watching_memory
 
 
 WARM_UP: Final = 3
@@ -33,6 +35,7 @@ class Size:
     batch: int
     pairs: int
     bar: float
+    watched_bar: float = 1.6
 
 
 SIZES: Final = {
@@ -69,6 +72,15 @@ def spent_ms(step: Callable[[], None]) -> float:
     return (time.process_time_ns() - start_ns) / 1e6
 
 
+def spent_watched_ms(step: Callable[[], None]) -> tuple[float, float]:
+    """Time of the step recorded by nobody, and of the same with its memory watched."""
+    with watching_memory():
+        live, MEMORY.live = MEMORY.live, None
+        plain = spent_ms(step)
+        MEMORY.live = live
+        return plain, spent_ms(step)
+
+
 def compare(name: str, size: Size) -> None:
     with pretend_gpu() as gpu:
         host, device = training("cpu", size), training("cuda", size)
@@ -76,14 +88,20 @@ def compare(name: str, size: Size) -> None:
             host()
             device()
         pairs = [(spent_ms(host), spent_ms(device)) for _ in range(size.pairs)]
+        watched = [spent_watched_ms(device) for _ in range(size.pairs)]
         gpu.begin_step()
         device()
         audit = gpu.end_step()
     on_host, on_device = (median(times) for times in zip(*pairs, strict=True))
+    unwatched, with_memory = (median(times) for times in zip(*watched, strict=True))
     print(
         f"{name:<8} {on_host:8.1f} ms on the CPU {on_device:8.1f} ms pretending "
         f"x{on_device / on_host:.2f}   bar x{size.bar:g}   "
         f"{audit.totals.ops} ops, {audit.totals.syncs} syncs"
+    )
+    print(
+        f"{'':<8} {unwatched:8.1f} ms unrecorded {with_memory:8.1f} ms with memory "
+        f"x{with_memory / unwatched:.2f}   bar x{size.watched_bar:g}"
     )
 
 

@@ -8,6 +8,10 @@ import pytest
 
 from pytest_gpuperf.model.evidence import Evidence
 from pytest_gpuperf.model.evidence import Rule
+from pytest_gpuperf.model.finding import Finding
+from pytest_gpuperf.model.finding import FindingKind
+from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.model.finding import Phase
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
@@ -95,3 +99,33 @@ def test_an_exact_metric_is_explained_by_its_reason() -> None:
 @pytest.mark.parametrize("rule", Rule)
 def test_every_rule_has_its_words(rule: Rule) -> None:
     assert RULES[rule]
+
+
+def test_the_peak_of_memory_stands_below_the_verdicts() -> None:
+    peak = Finding(
+        kind=FindingKind.PEAK,
+        op="aten::add",
+        api=None,
+        per_step=1,
+        blocked_ms=0.0,
+        location=Location(file="train.py", line=12, function="step"),
+        phase=Phase.OPTIMIZER,
+        reason="parameters 1.0 MiB",
+        held_bytes=2**20,
+    )
+    passed = Verdict(
+        metric="predicted_peak_allocated_bytes",
+        outcome=Outcome.PASS,
+        because="so it is",
+    )
+
+    lines = explanation_lines(
+        [TestVerdict(test="t", verdicts=(passed,), findings=(peak,))]
+    )
+
+    assert [line.text for line in lines] == [
+        "t",
+        "    predicted_peak_allocated_bytes PASS: so it is",
+        "    peak     train.py:12 in step: aten::add, optimizer, 1.000 MiB",
+        "             parameters 1.0 MiB",
+    ]

@@ -341,3 +341,29 @@ def test_compressed_sparse_tensors_hold_three_arrays(convert: str) -> None:
     assert kept.is_cuda
     # 1025 places of rows, 1024 of columns and 1024 values
     assert after - before == 8704 + 8192 + 4096
+
+
+def test_torch_answers_with_the_live_numbers_while_memory_is_watched() -> None:
+    with watching_memory(0) as audit:
+        before = torch.cuda.memory_allocated()
+        kept = kilobytes(4)
+        kilobytes(8)
+        seen = torch.cuda.memory_stats()
+        peak = torch.cuda.max_memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        again = torch.cuda.max_memory_allocated("cuda:0")
+
+    assert audit.live.now_bytes - before == kept.nbytes == 4 * KIB
+    assert seen["allocated_bytes.all.current"] == before + 4 * KIB
+    assert seen["allocated_bytes.all.peak"] == peak == before + 12 * KIB
+    assert again == before + 4 * KIB
+    assert torch.cuda.memory_allocated() == torch.cuda.max_memory_allocated() == 0
+
+
+def test_a_step_that_resets_the_peak_is_predicted_all_the_same() -> None:
+    def step() -> None:
+        kilobytes(8)
+        torch.cuda.reset_peak_memory_stats()
+        kilobytes(4)
+
+    assert steady(step).allocated_bytes == 8 * KIB

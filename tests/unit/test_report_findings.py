@@ -12,6 +12,7 @@ from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.report.findings import allowed_lines
 from pytest_gpuperf.report.findings import finding_lines
 from pytest_gpuperf.report.findings import maybe_remark
+from pytest_gpuperf.report.findings import peak_lines
 
 
 LINE = Location(file="train.py", line=12, function="step")
@@ -35,6 +36,26 @@ FEED = replace(
     metrics=("h2d_bytes", "pageable_copies"),
     reason="from pageable memory to the device",
     moved_bytes=8192,
+)
+
+
+PEAK = replace(
+    ITEM,
+    kind=FindingKind.PEAK,
+    op="aten::add",
+    metrics=("predicted_peak_allocated_bytes",),
+    reason="activations 3.0 MiB, parameters 1.0 MiB",
+    held_bytes=4 * 2**20,
+)
+HELD = replace(
+    PEAK,
+    kind=FindingKind.MEMORY,
+    op="aten::tanh",
+    location=replace(LINE, line=7),
+    per_step=2,
+    phase=Phase.BACKWARD,
+    reason="",
+    held_bytes=3 * 2**20,
 )
 
 
@@ -108,4 +129,38 @@ def test_what_is_allowed_is_listed_with_its_reason() -> None:
     assert line == (
         "allowed in t.py::t: train.py:12 in step: aten::item, 1 a step: "
         "the loss is logged"
+    )
+
+
+PEAK_LINES = (
+    "  peak     train.py:12 in step: aten::add, forward, 4.000 MiB",
+    "           activations 3.0 MiB, parameters 1.0 MiB",
+    "  holds    train.py:7 in step: aten::tanh, backward, 3.000 MiB in 2 blocks",
+)
+
+
+def test_memory_is_explained_by_its_peak_and_then_by_what_holds_most() -> None:
+    more = replace(HELD, held_bytes=5 * 2**20, per_step=1, location=LINE)
+    failing = {"predicted_peak_allocated_bytes"}
+
+    assert finding_lines([HELD, ITEM, PEAK], failing, room=9) == PEAK_LINES
+    assert finding_lines([HELD, more, PEAK], failing, room=4) == (
+        *PEAK_LINES[:2],
+        "  holds    train.py:12 in step: aten::tanh, backward, 5.000 MiB in 1 block",
+        PEAK_LINES[2],
+    )
+    assert finding_lines([HELD, more, PEAK], failing, room=3) == (
+        *PEAK_LINES[:2],
+        "           and 2 more",
+    )
+
+
+def test_the_peak_is_told_beside_any_verdict_and_nothing_where_there_is_none() -> None:
+    assert peak_lines([ITEM, HELD, PEAK]) == PEAK_LINES
+    assert peak_lines([ITEM]) == ()
+
+
+def test_a_peak_of_an_unknown_phase_says_so() -> None:
+    assert peak_lines([replace(PEAK, phase=None, reason="")]) == (
+        "  peak     train.py:12 in step: aten::add, unknown phase, 4.000 MiB",
     )

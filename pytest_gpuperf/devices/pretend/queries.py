@@ -17,6 +17,7 @@ from ...errors import StepError
 from ..call_site import torch_path
 from . import streams
 from .device_names import CUDA
+from .memory_queries import MEMORY_ANSWERS
 from .patches import Patch
 from .placement import index_of
 from .record import AuditKind
@@ -32,8 +33,6 @@ from .tensor_types import cuda_tensor_types
 
 ZEROS: Final = (
     "current_device",
-    "memory_allocated",
-    "max_memory_allocated",
     "memory_reserved",
     "max_memory_reserved",
     "memory_cached",
@@ -57,10 +56,8 @@ NOTHINGS: Final = (
     "manual_seed_all",
     "reset_accumulated_host_memory_stats",
     "reset_accumulated_memory_stats",
-    "reset_max_memory_allocated",
     "reset_max_memory_cached",
     "reset_peak_host_memory_stats",
-    "reset_peak_memory_stats",
     "seed",
     "seed_all",
     "set_per_process_memory_fraction",
@@ -204,7 +201,6 @@ def answers() -> dict[str, Any]:
         "set_rng_state": set_rng_state,
         "set_rng_state_all": set_rng_states,
         "mem_get_info": memory_info,
-        "memory_stats": _counts,
         "memory_stats_as_nested_dict": _counts,
         "memory_snapshot": _always([]),
         "memory_summary": _always("no memory is tracked on the pretend GPU"),
@@ -223,6 +219,7 @@ def answers() -> dict[str, Any]:
     }
     found.update(dict.fromkeys(ZEROS, _always(0)))
     found.update(dict.fromkeys(NOTHINGS, _always(None)))
+    found.update(MEMORY_ANSWERS)
     found.update(cuda_tensor_types())
     return found
 
@@ -258,7 +255,6 @@ def _accelerator(mine: dict[str, Any]) -> Iterator[Patch]:
         "current_stream": current_stream,
         "get_device_capability": capability,
         "get_memory_info": memory_info,
-        "memory_stats": _counts,
         "set_device_idx": set_device,
         "set_device_index": set_device,
         "set_stream": _always(None),

@@ -1,0 +1,267 @@
+"""What memory is for at the peak, and which lines hold it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402, after the skip
+
+from pytest_gpuperf.devices.pretend.device import PretendDevice  # noqa: E402
+from pytest_gpuperf.devices.pretend.insides import INSIDES  # noqa: E402
+from pytest_gpuperf.devices.pretend.memory_audit import watching_memory  # noqa: E402
+from pytest_gpuperf.devices.pretend.memory_picture import Picture  # noqa: E402
+from pytest_gpuperf.devices.pretend.memory_picture import Role  # noqa: E402
+from pytest_gpuperf.devices.pretend.record import Phase  # noqa: E402
+from pytest_gpuperf.model.finding import FindingKind  # noqa: E402
+from pytest_gpuperf.model.measurement import Measurement  # noqa: E402
+from pytest_gpuperf.probes.audit import audit  # noqa: E402
+from pytest_gpuperf.probes.subject import Subject  # noqa: E402
+
+
+KIB, MIB = 2**10, 2**20
+HERE = Path(__file__)
+WEIGHTS = 256 * 256 * 4
+
+
+@pytest.fixture(scope="module", autouse=True)
+def device() -> Iterator[PretendDevice]:
+    pretended = PretendDevice(str(HERE.parent))
+    pretended.enter()
+    yield pretended
+    pretended.leave()
+
+
+def training(rows: int) -> Callable[[], None]:
+    model = nn.Sequential(nn.Linear(256, 256, bias=False), nn.Tanh()).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    batch = torch.ones(rows, 256, device="cuda")
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss = model(batch).square().sum()
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def looked_at(step: Callable[[], object], workspace_bytes: int = 0) -> Picture:
+    with watching_memory(workspace_bytes) as watched:
+        watched.step(step)
+        watched.step(step)
+        picture = watched.explained_step(step, f"{HERE.parent}{os.sep}")
+    assert picture is not None
+    return picture
+
+
+def test_a_peak_in_backward_is_sorted_by_what_it_is_for() -> None:
+    picture = looked_at(training(1024), workspace_bytes=32 * MIB)
+    rows = 1024 * 256 * 4
+
+    assert picture.op == "aten::mul"
+    assert picture.site.phase is Phase.BACKWARD
+    assert picture.by_role[Role.PARAMETERS] == WEIGHTS
+    assert picture.by_role[Role.OPTIMIZER_STATE] == 2 * WEIGHTS + 512
+    assert picture.by_role[Role.ACTIVATIONS] == rows + 512
+    assert picture.by_role[Role.WORKSPACES] == 64 * MIB
+    assert Role.GRADIENTS not in picture.by_role
+
+
+def test_a_peak_in_the_optimizer_holds_gradients() -> None:
+    model = nn.Linear(256, 256, bias=False).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+    batch = torch.ones(1, 256, device="cuda")
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(batch).sum().backward()
+        optimizer.step()
+
+    picture = looked_at(step)
+
+    assert picture.op == "aten::_foreach_sqrt"
+    assert picture.site.phase is Phase.OPTIMIZER
+    assert picture.by_role[Role.GRADIENTS] == WEIGHTS
+    assert picture.by_role[Role.TEMPORARIES] >= WEIGHTS
+
+
+def test_what_was_taken_in_the_step_is_held_by_a_line() -> None:
+    def step() -> None:
+        kept = [torch.ones(MIB, device="cuda") for _ in range(3)]
+        kept[0] + kept[1]
+
+    picture = looked_at(step)
+
+    made, added = picture.held
+    line = step.__code__.co_firstlineno
+    assert (made.op, made.blocks, made.nbytes) == ("aten::ones", 3, 12 * MIB)
+    assert (added.op, added.blocks, added.nbytes) == ("aten::add", 1, 4 * MIB)
+    assert made.site.location is not None
+    assert made.site.location.line == line + 1
+    assert added.site.location is not None
+    assert added.site.location.line == line + 2
+    assert Path(made.site.location.file) == HERE
+
+
+def test_a_step_unlike_the_last_one_is_not_explained() -> None:
+    sizes = iter([1, 1, 2, 3])
+
+    def step() -> None:
+        kept = [torch.ones(MIB, device="cuda") for _ in range(next(sizes))]
+        kept[0] + 1
+
+    with watching_memory(0) as watched:
+        watched.step(step)
+        watched.step(step)
+        picture = watched.explained_step(step, str(HERE.parent))
+
+    assert picture is None
+
+
+def measured(
+    device: PretendDevice, step: Callable[[], object], seconds: float = 1000
+) -> Measurement:
+    found = audit(device, Subject(step=step), test="t", seconds=seconds)
+    return found.measurement
+
+
+def test_a_measurement_has_predictions_and_what_they_are_for(
+    device: PretendDevice,
+) -> None:
+    step = training(16)
+
+    found = measured(device, step)
+
+    peaks = [f for f in found.findings if f.kind is FindingKind.PEAK]
+    held = [f for f in found.findings if f.kind is FindingKind.MEMORY]
+    assert found.exact["predicted_growth_bytes"] == 0
+    assert found.exact["predicted_peak_allocated_bytes"] > 64 * MIB
+    assert found.exact["predicted_peak_reserved_bytes"] % MIB == 0
+    assert [peak.op for peak in peaks] == ["aten::mm"]
+    assert peaks[0].reason.startswith("cuBLAS workspaces 64.0 MiB, optimizer state ")
+    assert held[0].op == "aten::mm"
+    assert held[0].held_bytes == WEIGHTS
+
+
+def test_a_leak_is_the_growth_of_a_step(device: PretendDevice) -> None:
+    kept = []
+
+    found = measured(device, lambda: kept.append(torch.ones(256, device="cuda")))
+
+    assert found.exact["predicted_growth_bytes"] == KIB
+
+
+def test_what_earlier_steps_returned_is_let_go(device: PretendDevice) -> None:
+    before = measured(device, lambda: None).exact
+
+    found = measured(device, lambda: torch.ones(MIB, device="cuda"))
+
+    assert before == {}
+    assert found.exact["predicted_peak_requested_bytes"] < 5 * MIB
+
+
+def test_settings_of_the_allocator_leave_a_prediction_unjudged(
+    device: PretendDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+
+    found = measured(device, training(16))
+
+    assert "predicted_peak_allocated_bytes" in found.exact
+    assert "predicted_peak_reserved_bytes" not in found.exact
+    assert found.unmeasured["predicted_peak_reserved_bytes"] == (
+        "PYTORCH_CUDA_ALLOC_CONF sets expandable_segments:True, and the simulated "
+        "allocator has its defaults: unset it, or measure on a GPU"
+    )
+
+
+def test_settings_that_change_sizes_leave_all_predictions_unjudged(
+    device: PretendDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "roundup_power2_divisions:4")
+
+    found = measured(device, training(16))
+
+    assert not any(name.startswith("predicted") for name in found.exact)
+    assert found.unmeasured["predicted_peak_allocated_bytes"] == (
+        "PYTORCH_ALLOC_CONF sets roundup_power2_divisions:4, and the simulated "
+        "allocator has its defaults: unset it, or measure on a GPU"
+    )
+
+
+def test_a_cap_that_leaves_no_time_for_memory_is_said(
+    device: PretendDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = iter(range(0, 10**12, 10**9))
+    monkeypatch.setattr(device, "now_ns", lambda: next(now))
+
+    found = measured(device, training(16), seconds=6)
+
+    assert "syncs" in found.exact
+    assert found.missed == dict.fromkeys(
+        [
+            "predicted_peak_allocated_bytes",
+            "predicted_peak_requested_bytes",
+            "predicted_peak_reserved_bytes",
+            "predicted_growth_bytes",
+        ],
+        "the time cap was reached before this phase; raise --gpuperf-seconds",
+    )
+
+
+def test_values_given_up_are_remarked(
+    device: PretendDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(INSIDES, "hold_values", False)
+    monkeypatch.setattr(INSIDES, "switched", "it runs without values")
+
+    found = measured(device, training(16))
+
+    assert found.remarks == ("it runs without values",)
+    assert "predicted_peak_allocated_bytes" in found.exact
+
+
+SEVERAL = """
+import sys
+sys.path.append({benchmarks!r})
+from gpt import Levers, Shape, Training
+from pytest_gpuperf.devices.pretend.device import PretendDevice
+from pytest_gpuperf.probes.audit import audit
+from pytest_gpuperf.probes.subject import Subject
+
+device = PretendDevice(".")
+device.enter()
+shape = Shape(layers=2, heads=2, width=64, tokens=16)
+step = Training(shape, Levers(fused_attention=True), batch=4)
+found = audit(device, Subject(step=step), test="t", seconds=1000).measurement
+print(sorted((n, v) for n, v in found.exact.items() if n.startswith("predicted")))
+"""
+
+
+def test_predictions_are_the_same_in_five_processes() -> None:
+    benchmarks = str(HERE.parents[2] / "benchmarks")
+    command = [sys.executable, "-c", SEVERAL.format(benchmarks=benchmarks)]
+
+    told = {
+        subprocess.run(
+            command,
+            check=True,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+        ).stdout
+        for seed in range(5)
+    }
+
+    assert len(told) == 1
+    assert "predicted_peak_reserved_bytes" in told.pop()
