@@ -160,7 +160,7 @@ def test_the_peak_is_told_beside_any_verdict_and_nothing_where_there_is_none() -
     assert peak_lines([ITEM]) == ()
 
 
-def test_a_peak_of_an_unknown_phase_says_so() -> None:
+def test_a_peak_of_an_unknown_phase_names_none() -> None:
     assert peak_lines([replace(PEAK, phase=None, reason="")]) == (
-        "  peak     train.py:12 in step: aten::add, unknown phase, 4.000 MiB",
+        "  peak     train.py:12 in step: aten::add, 4.000 MiB",
     )
