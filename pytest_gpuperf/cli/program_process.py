@@ -1,0 +1,50 @@
+"""A process of its own for the program that a command runs, and what it reports."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from typing import Final
+
+from ..model.codec import encode
+from .interrupts import interrupts_left_to_child
+from .interrupts import shell_code
+from .program import Program
+
+
+PACKAGES: Final = Path(__file__).absolute().parents[2]
+STANDARD_ERROR: Final = 2
+
+
+def run_program(
+    start: str, request: Callable[..., Any], *, quiet: bool
+) -> tuple[int, Any]:
+    """Run the code *start* on ``request(report=...)``: its exit code and its report.
+
+    The report is ``None`` where none was written. What the program prints goes to
+    standard error where *quiet*.
+    """
+    with TemporaryDirectory(prefix="gpuperf-program-") as folder:
+        report = Path(folder, "report.json")
+        text = json.dumps(encode(request(report=str(report))))
+        with interrupts_left_to_child():
+            returncode = subprocess.run(  # noqa: S603, the user's own script, no shell
+                [sys.executable, "-c", start, str(PACKAGES), text],
+                stdout=STANDARD_ERROR if quiet else None,
+                check=False,
+            ).returncode
+        found = report.read_text(encoding="utf-8") if report.exists() else "null"
+    return shell_code(returncode), json.loads(found)
+
+
+def unfinished(program: Program, code: int) -> str:
+    """Say that *program* ended without a report."""
+    return (
+        f"{program.name} ended with exit status {code} in a way that left no findings, "
+        "as os._exit and a killed process do; end it as a script ends"
+    )
