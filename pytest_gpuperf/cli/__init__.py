@@ -14,6 +14,7 @@ from ..errors import UsageError
 from . import audit
 from . import diff
 from . import doctor
+from . import memory
 from . import refresh
 from . import show
 
@@ -46,6 +47,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "diff": diff,
     "doctor": doctor,
     "audit": audit,
+    "memory": memory,
 }
 
 

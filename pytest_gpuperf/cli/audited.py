@@ -6,8 +6,6 @@ import atexit
 import json
 import os
 import sys
-import threading
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,19 +19,15 @@ from ..model.codec import decode
 from ..model.codec import encode
 from .program import Program
 from .program import load
-from .program import run
+from .program_process import start_of
+from .tidy import run_tidily
 
 
 if TYPE_CHECKING:
     from ..devices.pretend.gpu import PretendGpu
 
 
-START: Final = (
-    "import sys; sys.path[:] = [sys.argv.pop(1), *filter(None, sys.path)]; "
-    f"from {__name__} import main; del sys.path[0]; main()"
-)
-"""For ``python -c``, before the folder of this package and a request in JSON: no module
-of the working directory may get in the way, as none does of ``python script.py``."""
+START: Final = start_of(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +59,7 @@ def main() -> None:
         return
     # The functions registered by the program and its threads come first.
     atexit.register(_finish, gpu, pretence, request.report, os.getpid())
-    threading.excepthook = _tidied(threading.excepthook)
-    run(loaded, _tidy)
+    run_tidily(loaded)
 
 
 def _finish(gpu: PretendGpu, pretence: ExitStack, report: str, process: int) -> None:
@@ -78,25 +71,3 @@ def _finish(gpu: PretendGpu, pretence: ExitStack, report: str, process: int) -> 
 
 def _write(report: str, audited: Audited) -> None:
     Path(report).write_text(json.dumps(encode(audited)), encoding="utf-8")
-
-
-def _tidy(error: BaseException) -> None:
-    from ..devices.pretend.gpu import without_own_frames
-
-    without_own_frames(error)
-
-
-def _tidied(
-    hook: Callable[[threading.ExceptHookArgs], object],
-) -> Callable[[threading.ExceptHookArgs], None]:
-    """Make *hook* show what fails in a thread as what fails in the program is."""
-
-    def tidied(args: threading.ExceptHookArgs) -> None:
-        error = args.exc_value
-        if error is not None:
-            _tidy(error)
-            shown = (args.exc_type, error, error.__traceback__, args.thread)
-            args = threading.ExceptHookArgs(shown)
-        hook(args)
-
-    return tidied

@@ -21,6 +21,18 @@ PACKAGES: Final = Path(__file__).absolute().parents[2]
 STANDARD_ERROR: Final = 2
 
 
+def start_of(module: str) -> str:
+    """Code for ``python -c`` that runs ``main`` of *module*, for ``run_program``.
+
+    It comes before the folder of this package and a request in JSON: no module of the
+    working directory may get in the way, as none does of ``python script.py``.
+    """
+    return (
+        "import sys; sys.path[:] = [sys.argv.pop(1), *filter(None, sys.path)]; "
+        f"from {module} import main; del sys.path[0]; main()"
+    )
+
+
 def run_program(
     start: str, request: Callable[..., Any], *, quiet: bool
 ) -> tuple[int, Any]:

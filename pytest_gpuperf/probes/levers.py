@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from contextlib import ExitStack
 from contextlib import contextmanager
-from enum import Enum
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -23,14 +23,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.checkpoint import checkpoint
 
-
-class Lever(Enum):
-    """A known way to need less memory, in the words of who would write it."""
-
-    EARLY_ZERO_GRAD = "zero_grad(set_to_none=True) before the forward"
-    FOR_LOOP = "foreach=False in the optimizer"
-    FUSED = "fused=True in the optimizer"
-    CHECKPOINT = "checkpointing of the repeated blocks"
+from ..model.forecast import Lever
 
 
 def pulled(lever: Lever) -> AbstractContextManager[None]:
@@ -136,4 +129,5 @@ PULLS: dict[Lever, Callable[[], AbstractContextManager[None]]] = {
     Lever.FOR_LOOP: partial(_updating, foreach=False, fused=False),
     Lever.FUSED: partial(_updating, foreach=False, fused=True),
     Lever.CHECKPOINT: _checkpointed,
+    Lever.HALF_BATCH: nullcontext,
 }

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pytest_gpuperf.devices.live_bytes import read_live_bytes
-from pytest_gpuperf.probes.levers import Lever
+from pytest_gpuperf.model.forecast import Lever
 from pytest_gpuperf.probes.levers import pulled
 from pytest_gpuperf.probes.levers import repeated_blocks
 

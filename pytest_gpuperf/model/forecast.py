@@ -1,0 +1,42 @@
+"""What a program would need on a GPU, predicted on a machine that has none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from .finding import Finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """Peaks over the ``steps`` that were run, and what is held at the larger one.
+
+    ``not_judged`` says what of the program only a GPU can tell; then every number is
+    a guess. ``notes`` say what else must be known to read the numbers.
+    """
+
+    allocated_bytes: int
+    reserved_bytes: int
+    steps: int
+    findings: tuple[Finding, ...] = ()
+    not_judged: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Fit(Enum):
+    """Whether a program fits a GPU."""
+
+    FITS = "fits"
+    TOO_LARGE = "does not fit"
+    TOO_CLOSE = "is too close to tell"
+
+
+class Lever(Enum):
+    """A known way to need less memory, in the words of who would write it."""
+
+    EARLY_ZERO_GRAD = "zero_grad(set_to_none=True) before the forward"
+    FOR_LOOP = "foreach=False in the optimizer"
+    FUSED = "fused=True in the optimizer"
+    CHECKPOINT = "checkpointing of the repeated blocks"
+    HALF_BATCH = "half the batch, accumulated over two"
