@@ -23,6 +23,7 @@ from .program_arguments import REST
 from .program_arguments import add_program
 from .program_arguments import program_of
 from .program_arguments import root_of
+from .program_process import Output
 from .program_process import run_program
 from .program_process import unfinished
 
@@ -54,7 +55,8 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     """Run the program, print what was found, and return the exit code."""
     program = program_of(arguments, rest)
     root = root_of(arguments.root, program)
-    code, audit = _audited(program, root, quiet=arguments.json)
+    output = Output.ERRORS if arguments.json else Output.SHOWN
+    code, audit = _audited(program, root, output)
     if audit is None:
         sys.stderr.write(f"gpuperf: {unfinished(program, code)}\n")
         return code or FAILED
@@ -73,11 +75,11 @@ def _count(text: str) -> int:
 
 
 def _audited(
-    program: Program, root: Path, *, quiet: bool
+    program: Program, root: Path, output: Output
 ) -> tuple[int, StepAudit | None]:
     """Run *program* in a process of its own: its exit code and what was found."""
     request = partial(Request, program=program, root=str(root))
-    code, report = run_program(START, request, quiet=quiet)
+    code, report = run_program(START, request, output)
     if report is None:
         return code, None
     audited = decode(Audited, report)

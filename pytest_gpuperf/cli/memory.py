@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
@@ -27,6 +28,7 @@ from .program_arguments import REST
 from .program_arguments import add_program
 from .program_arguments import program_of
 from .program_arguments import root_of
+from .program_process import Output
 from .program_process import run_program
 from .program_process import unfinished
 from .remembered import START
@@ -89,7 +91,7 @@ class _Question:
     root: Path
     steps: int
     values: bool | None
-    quiet: bool
+    output: Output
 
 
 def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
@@ -100,7 +102,7 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
         root=root_of(arguments.root, program),
         steps=arguments.steps,
         values=False if arguments.no_values else None,
-        quiet=arguments.json,
+        output=Output.ERRORS if arguments.json else Output.SHOWN,
     )
     halved = _halved(program, arguments.batch_option)
     code, forecast = _predicted(question)
@@ -112,18 +114,22 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
         return code
     levers = {} if arguments.no_levers else dict(_pulled(question, halved))
     fit = None if arguments.gb is None else fit_of(forecast, arguments.gb)
+    _print(arguments, forecast, levers, fit)
+    return FAILED if fit in {Fit.TOO_LARGE, Fit.UNKNOWN} else 0
+
+
+def _print(
+    arguments: argparse.Namespace,
+    forecast: Forecast,
+    levers: Mapping[Lever, Forecast | None],
+    fit: Fit | None,
+) -> None:
     if arguments.json:
         document = memory_document(forecast, levers, arguments.gb, fit)
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
     else:
         lines = memory_lines(forecast, levers, arguments.gb, fit, Path.cwd())
         sys.stdout.write("".join(f"{line}\n" for line in lines))
-    return _exit_code(forecast, fit)
-
-
-def _exit_code(forecast: Forecast, fit: Fit | None) -> int:
-    unknown = fit is not None and bool(forecast.not_judged)
-    return FAILED if fit is Fit.TOO_LARGE or unknown else 0
 
 
 def _predicted(
@@ -138,7 +144,8 @@ def _predicted(
         values=question.values,
         lever=lever,
     )
-    code, report = run_program(START, request, quiet=question.quiet or bool(lever))
+    output = Output.NOWHERE if lever else question.output
+    code, report = run_program(START, request, output)
     if report is None:
         return code, None
     remembered = decode(Remembered, report)
@@ -149,14 +156,13 @@ def _predicted(
 
 def _pulled(
     question: _Question, halved: Program | None
-) -> Iterator[tuple[Lever, Forecast]]:
-    """Predict again with each lever; what fails under one has no forecast."""
+) -> Iterator[tuple[Lever, Forecast | None]]:
+    """Predict again with each lever; ``None`` where the program fails with it."""
     for lever in Lever:
         program = halved if lever is Lever.HALF_BATCH else question.program
         if program is not None:
             code, forecast = _predicted(replace(question, program=program), lever)
-            if forecast is not None and not code:
-                yield lever, forecast
+            yield lever, None if code else forecast
 
 
 def _halved(program: Program, option: str | None) -> Program | None:

@@ -6,7 +6,9 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
+from subprocess import DEVNULL
 from tempfile import TemporaryDirectory
 from typing import Any
 from typing import Final
@@ -19,6 +21,14 @@ from .program import Program
 
 PACKAGES: Final = Path(__file__).absolute().parents[2]
 STANDARD_ERROR: Final = 2
+
+
+class Output(Enum):
+    """Where goes what the program prints; its errors go with it nowhere alone."""
+
+    SHOWN = None
+    ERRORS = STANDARD_ERROR
+    NOWHERE = DEVNULL
 
 
 def start_of(module: str) -> str:
@@ -34,12 +44,11 @@ def start_of(module: str) -> str:
 
 
 def run_program(
-    start: str, request: Callable[..., Any], *, quiet: bool
+    start: str, request: Callable[..., Any], output: Output
 ) -> tuple[int, Any]:
     """Run the code *start* on ``request(report=...)``: its exit code and its report.
 
-    The report is ``None`` where none was written. What the program prints goes to
-    standard error where *quiet*.
+    The report is ``None`` where none was written.
     """
     with TemporaryDirectory(prefix="gpuperf-program-") as folder:
         report = Path(folder, "report.json")
@@ -47,7 +56,8 @@ def run_program(
         with interrupts_left_to_child():
             returncode = subprocess.run(  # noqa: S603, the user's own script, no shell
                 [sys.executable, "-c", start, str(PACKAGES), text],
-                stdout=STANDARD_ERROR if quiet else None,
+                stdout=output.value,
+                stderr=DEVNULL if output is Output.NOWHERE else None,
                 check=False,
             ).returncode
         found = report.read_text(encoding="utf-8") if report.exists() else "null"

@@ -27,6 +27,8 @@ def fit_of(forecast: Forecast, gib: float) -> Fit:
     It fits with all that the allocator would like to reserve; without room for what is
     allocated at once it does not. Between them a GPU must tell.
     """
+    if forecast.not_judged:
+        return Fit.UNKNOWN
     room = gib * GIB - CONTEXT_BYTES
     if forecast.reserved_bytes * (1 + RESERVED_ERROR) <= room:
         return Fit.FITS

@@ -30,6 +30,8 @@ class Fit(Enum):
     FITS = "fits"
     TOO_LARGE = "does not fit"
     TOO_CLOSE = "is too close to tell"
+    UNKNOWN = "cannot be told"
+    """Only a GPU can judge what the program does."""
 
 
 class Lever(Enum):

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from contextlib import ExitStack
 from contextlib import contextmanager
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -75,6 +74,27 @@ def _updating(**how: bool) -> Iterator[None]:
 
 
 @contextmanager
+def _gradients_kept() -> Iterator[None]:
+    """Zero gradients in place: under accumulation they live through the next forward."""
+    owners = (torch.nn.Module, torch.optim.Optimizer)
+    own = {owner: owner.zero_grad for owner in owners}
+    for owner, zero_grad in own.items():
+        owner.zero_grad = _in_place(zero_grad)
+    try:
+        yield
+    finally:
+        for owner, zero_grad in own.items():
+            owner.zero_grad = zero_grad
+
+
+def _in_place(zero_grad: Callable[..., None]) -> Callable[..., None]:
+    def zero(owner: Any, set_to_none: bool = True) -> None:  # noqa: ARG001, FBT001, FBT002, torch's
+        zero_grad(owner, set_to_none=False)
+
+    return zero
+
+
+@contextmanager
 def _checkpointed() -> Iterator[None]:
     blocks = list(repeated_blocks())
     if not blocks:
@@ -129,5 +149,5 @@ PULLS: dict[Lever, Callable[[], AbstractContextManager[None]]] = {
     Lever.FOR_LOOP: partial(_updating, foreach=False, fused=False),
     Lever.FUSED: partial(_updating, foreach=False, fused=True),
     Lever.CHECKPOINT: _checkpointed,
-    Lever.HALF_BATCH: nullcontext,
+    Lever.HALF_BATCH: _gradients_kept,
 }

@@ -70,7 +70,7 @@ def predict_memory(device: PretendDevice, subject: Subject) -> Prediction:
         for name, value in _numbers(audit.memories()[1:]).items()
         if name not in unmeasured
     }
-    findings = tuple(_findings(picture)) if picture is not None else ()
+    findings = tuple(findings_of_picture(picture)) if picture is not None else ()
     return Prediction(exact=exact, unmeasured=unmeasured, findings=findings)
 
 
@@ -95,7 +95,8 @@ def _unpredictable() -> Mapping[str, str]:
     return found if allocated is None else dict.fromkeys(_names(), allocated)
 
 
-def _findings(picture: Picture) -> Iterator[Finding]:
+def findings_of_picture(picture: Picture) -> Iterator[Finding]:
+    """Say where the peak is and what for, then what holds most of it."""
     roles = sorted(picture.by_role.items(), key=lambda item: -item[1])
     told = ", ".join(f"{role.value} {nbytes / MIB:.1f} MiB" for role, nbytes in roles)
     yield Finding(

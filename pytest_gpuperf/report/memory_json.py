@@ -13,14 +13,17 @@ from ..model.forecast import Lever
 
 def memory_document(
     forecast: Forecast,
-    levers: Mapping[Lever, Forecast],
+    levers: Mapping[Lever, Forecast | None],
     gib: float | None,
     fit: Fit | None,
 ) -> dict[str, Any]:
     """Return the *forecast* and those with *levers* as ``json.dumps`` takes them."""
     document: dict[str, Any] = encode(forecast)
     document["levers"] = [
-        {"lever": lever.value, "allocated_bytes": again.allocated_bytes}
+        {
+            "lever": lever.value,
+            "allocated_bytes": None if again is None else again.allocated_bytes,
+        }
         for lever, again in levers.items()
     ]
     document["gib"] = gib

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -24,7 +25,7 @@ INDENT: Final = " " * 11
 
 def memory_lines(
     forecast: Forecast,
-    levers: Mapping[Lever, Forecast],
+    levers: Mapping[Lever, Forecast | None],
     gib: float | None,
     fit: Fit | None,
     here: Path,
@@ -51,23 +52,24 @@ def _peak(forecast: Forecast) -> tuple[str, ...]:
     )
 
 
-def _levers(forecast: Forecast, levers: Mapping[Lever, Forecast]) -> Iterator[str]:
-    by_peak = sorted(levers.items(), key=lambda item: item[1].allocated_bytes)
-    lowering = [
-        (lever, again)
-        for lever, again in by_peak
-        if again.allocated_bytes < forecast.allocated_bytes
-    ]
-    for number, (lever, again) in enumerate(lowering):
-        change = again.allocated_bytes / forecast.allocated_bytes - 1
-        label = "  levers" if number == 0 else ""
-        peak = _mib(again.allocated_bytes)
-        yield f"{label:<11}{peak:>12} {change:+7.1%}  {lever.value}"
-    useless = [
-        lever.value for lever, again in by_peak if (lever, again) not in lowering
-    ]
-    if useless:
-        yield from broken(f"no help: {'; '.join(useless)}", first=INDENT, rest=INDENT)
+def _levers(
+    forecast: Forecast, levers: Mapping[Lever, Forecast | None]
+) -> Iterator[str]:
+    peaks = {lever: again.allocated_bytes for lever, again in levers.items() if again}
+    lowering = [lever for lever in peaks if peaks[lever] < forecast.allocated_bytes]
+    for number, lever in enumerate(sorted(lowering, key=lambda lever: peaks[lever])):
+        change = peaks[lever] / forecast.allocated_bytes - 1
+        label = "" if number else "  levers"
+        yield f"{label:<11}{_mib(peaks[lever]):>12} {change:+7.1%}  {lever.value}"
+    yield from _named("no help", [lever for lever in peaks if lever not in lowering])
+    yield from _named("no answer", [lever for lever in levers if lever not in peaks])
+
+
+def _named(label: str, levers: Sequence[Lever]) -> tuple[str, ...]:
+    if not levers:
+        return ()
+    names = "; ".join(lever.value for lever in levers)
+    return broken(names, first=f"  {label}".ljust(13), rest=" " * 13)
 
 
 def _unsure(forecast: Forecast) -> Iterator[str]:

@@ -11,7 +11,6 @@ from typing import Final
 
 import torch
 
-from .live_memory import MEMORY
 from .recorder import WATCH
 
 
@@ -34,8 +33,6 @@ SCALER: Final = "grad_scaler.py"
 def leave_unjudged(op: str, reason: str) -> None:
     """Record that a guess of *op* makes every number one."""
     WATCH.leave_unjudged(op, reason)
-    if MEMORY.live is not None:
-        MEMORY.live.leave_unjudged(op, reason)
 
 
 class Guess(float):

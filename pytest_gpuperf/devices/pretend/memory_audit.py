@@ -100,7 +100,9 @@ def watching_memory(
     live = LiveMemory(workspace_bytes=workspace_bytes)
     with no_garbage_collection(), watched(live, None if from_now else Ghost):
         WATCH.recorders.clear()
+        WATCH.told_of_unjudged.append(live.leave_unjudged)
         try:
             yield MemoryAudit(live)
         finally:
+            WATCH.told_of_unjudged.remove(live.leave_unjudged)
             WATCH.recorders[:] = recorders

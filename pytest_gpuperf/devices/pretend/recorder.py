@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 from typing import Final
 
@@ -165,6 +166,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.recorders: list[Recorder] = []
+        self.told_of_unjudged: list[Callable[[str, str], object]] = []
 
     def wait(self, kind: AuditKind, op: str, reason: str, count: int = 1) -> None:
         """Pass a wait on to every recorder."""
@@ -194,6 +196,8 @@ class Watch:
         """Pass on that *op* cannot be judged."""
         for recorder in self.recorders:
             recorder.leave_unjudged(op, reason)
+        for tell in self.told_of_unjudged:
+            tell(op, reason)
 
     def take_as_eager(self, op: str, reason: str) -> None:
         """Pass on that *op* is judged as eager code."""

@@ -1,0 +1,206 @@
+"""``gpuperf memory``: scripts as people write them, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_gpuperf.cli import main
+
+
+TRAINING = """
+import sys
+import torch
+from torch import nn
+
+batch = int(sys.argv[sys.argv.index("--batch") + 1])
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wide, self.narrow = nn.Linear(256, 1024), nn.Linear(1024, 256)
+
+    def forward(self, x):
+        return x + self.narrow(torch.relu(self.wide(x)))
+
+model = nn.Sequential(*(Block() for _ in range(4))).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for number in range(100):
+    loss = model(torch.randn(batch, 256, device="cuda")).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    print("step", number)
+"""
+
+
+@pytest.fixture(autouse=True)
+def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def _torch() -> None:
+    pytest.importorskip("torch")
+
+
+with_torch = pytest.mark.usefixtures("_torch")
+
+
+def write(text: str) -> None:
+    Path("train.py").write_text(text, encoding="utf-8")
+
+
+def document(captured: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(captured.readouterr().out)
+    return found
+
+
+@with_torch
+@pytest.mark.parametrize("sizes_only", [[], ["--no-values"]], ids=["values", "sizes"])
+def test_a_script_is_ended_after_some_steps_and_its_peak_is_explained(
+    capfd: pytest.CaptureFixture[str], sizes_only: list[str]
+) -> None:
+    write(TRAINING)
+
+    code = main(
+        [
+            "memory",
+            "train.py",
+            "--no-levers",
+            "--gb=2",
+            "--steps=3",
+            *sizes_only,
+            "--",
+            "--batch",
+            "2048",
+        ]
+    )
+
+    out = capfd.readouterr().out.splitlines()
+    assert code == 0
+    assert out[:2] == ["step 0", "step 1"]
+    assert out[2].startswith("gpuperf: ")
+    assert " MiB allocated at the peak of 3 steps, " in out[2]
+    (peak,) = [line for line in out if line.startswith("  peak ")]
+    assert "train.py:" in peak
+    text = " ".join(" ".join(out).split())
+    assert "optimizer state 16.0 MiB" in text
+    assert "parameters 8.0 MiB" in text
+    assert (
+        "holds train.py:14 in forward: aten::relu, forward, 32.00 MiB in 4 blocks"
+        in text
+    )
+    assert out[-1] == "gpuperf: fits in 2 GiB"
+
+
+@with_torch
+def test_each_lever_is_predicted_again(capfd: pytest.CaptureFixture[str]) -> None:
+    write(TRAINING)
+
+    code = main(
+        [
+            "memory",
+            "train.py",
+            "--json",
+            "--no-values",
+            "--gb=0.8",
+            "--batch-option=--batch",
+            "--",
+            "--batch",
+            "2048",
+        ]
+    )
+
+    found = document(capfd)
+    peaks = {lever["lever"]: lever["allocated_bytes"] for lever in found["levers"]}
+    assert code == 1
+    assert found["fit"] == "does not fit"
+    assert found["not_judged"] == []
+    assert list(peaks) == [
+        "zero_grad(set_to_none=True) before the forward",
+        "foreach=False in the optimizer",
+        "fused=True in the optimizer",
+        "checkpointing of the repeated blocks",
+        "half the batch, accumulated over two",
+    ]
+    whole = found["allocated_bytes"]
+    assert peaks["foreach=False in the optimizer"] <= whole
+    assert peaks["checkpointing of the repeated blocks"] < 0.8 * whole
+    assert peaks["half the batch, accumulated over two"] < 0.8 * whole
+
+
+@with_torch
+def test_a_script_that_fails_has_no_peak(capfd: pytest.CaptureFixture[str]) -> None:
+    write("import torch\ntorch.zeros(3, device='cuda')\nraise SystemExit(3)\n")
+
+    code = main(["memory", "train.py", "--no-levers"])
+
+    assert code == 3
+    assert capfd.readouterr().err == "gpuperf: train.py failed, so no peak is known\n"
+
+
+@with_torch
+def test_a_script_whose_loop_depends_on_what_it_reads_cannot_be_told_without_values(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    write(
+        "import torch\n"
+        "x = torch.ones(1000, 1000, device='cuda')\n"
+        "if x.sum().item() > 3: y = x + 1\n"
+    )
+
+    code = main(["memory", "train.py", "--no-levers", "--no-values", "--gb=80"])
+
+    out = capfd.readouterr().out
+    assert code == 1
+    assert "  unsure   Tensor.item: ghosts hold no values here" in out
+    assert out.endswith("gpuperf: cannot be told in 80 GiB\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ["--gb=many"],
+            (
+                "argument --gb: expected a number of GiB above 0, found 'many'; see `gpuperf "
+                "memory --help`"
+            ),
+        ),
+        (
+            ["--steps=0"],
+            (
+                "argument --steps: expected a whole number of steps from 1 on, found '0'; see "
+                "`gpuperf memory --help`"
+            ),
+        ),
+        (
+            ["--batch-option=--batch", "--", "--lr", "1"],
+            (
+                "--batch-option=--batch: found no --batch among the script's arguments; "
+                "expected its batch size after `--`, as in `-- --batch 32`"
+            ),
+        ),
+        (
+            ["--batch-option=--batch", "--", "--batch=1"],
+            "--batch 1: expected a batch size of 2 or more, to be halved",
+        ),
+        (
+            ["--batch-option=--batch", "--", "--batch", "all"],
+            "--batch all: expected a batch size of 2 or more, to be halved",
+        ),
+    ],
+)
+def test_a_question_that_cannot_be_meant_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
+    write("")
+
+    code = main(["memory", "train.py", *arguments])
+
+    assert code == 4
+    assert capsys.readouterr().err == f"gpuperf: {sentence}\n"

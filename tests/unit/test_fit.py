@@ -1,0 +1,47 @@
+"""Whether a prediction fits a GPU: a yes and a no that its error cannot turn around."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_gpuperf.judge.fit import CONTEXT_BYTES
+from pytest_gpuperf.judge.fit import fit_of
+from pytest_gpuperf.model.forecast import Fit
+from pytest_gpuperf.model.forecast import Forecast
+
+
+GIB = 2**30
+
+
+def forecast(allocated: float, reserved: float) -> Forecast:
+    return Forecast(
+        allocated_bytes=round(allocated * GIB),
+        reserved_bytes=round(reserved * GIB),
+        steps=3,
+    )
+
+
+@pytest.mark.parametrize(
+    ("allocated", "reserved", "fit"),
+    [
+        (8.0, 9.0, Fit.FITS),  # 9 * 1.1 + 0.75 is 10.65
+        (8.0, 9.31, Fit.FITS),
+        (8.0, 9.33, Fit.TOO_CLOSE),
+        (10.7, 11.0, Fit.TOO_CLOSE),
+        (10.78, 11.0, Fit.TOO_CLOSE),
+        (10.8, 11.0, Fit.TOO_LARGE),  # 10.8 * 0.95 + 0.75 is 11.01
+    ],
+)
+def test_a_gpu_of_eleven_gib_is_judged_with_room_for_the_error_and_the_context(
+    allocated: float, reserved: float, fit: Fit
+) -> None:
+    assert CONTEXT_BYTES == 0.75 * GIB
+    assert fit_of(forecast(allocated, reserved), 11.0) is fit
+
+
+def test_a_guess_fits_nothing() -> None:
+    guess = Forecast(
+        allocated_bytes=1, reserved_bytes=1, steps=1, not_judged=("aten::nonzero: ?",)
+    )
+
+    assert fit_of(guess, 80.0) is Fit.UNKNOWN
