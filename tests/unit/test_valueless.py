@@ -183,10 +183,21 @@ def test_values_are_there_unless_they_are_not_wanted(gpu: PretendGpu) -> None:
     assert gpu.end_step().not_judged == ()
 
 
+def test_what_needs_no_values_is_made_on_the_host(gpu: PretendGpu) -> None:
+    grid = torch.ones(3, 4, device="cuda")
+
+    def act() -> None:
+        assert torch.zeros_like(grid, device="cpu").sum() == 0
+        assert grid.new_full((2,), 3.0, device="cpu").tolist() == [3, 3]
+        grid.copy_(torch.ones(3, 4))
+
+    assert guessed(gpu, act) == []
+
+
 def test_values_are_given_up_before_they_would_not_fit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with pretend_gpu():
+    with pretend_gpu() as gpu:
         weight = torch.ones(4, 4, device="cuda")
         monkeypatch.setattr(INSIDES, "_available", lambda: 1000 * MIB)
         monkeypatch.setattr(INSIDES, "_reserve", 100 * MIB)
@@ -195,12 +206,14 @@ def test_values_are_given_up_before_they_would_not_fit(
             huge = torch.empty(1000, MIB, device="cuda")
             product = weight @ weight
             weight.add_(product)
+            weight.copy_(product)
             tied = weight.view(16)
 
         assert INSIDES.switched == (
             "values on the pretend GPU need more than the 1000 MiB of memory that this "
             "host has left: from there on it runs without values"
         )
+        assert gpu.end_step().not_judged == ()
         assert huge.inside.is_meta
         assert product.inside.is_meta
         assert not tied.inside.is_meta

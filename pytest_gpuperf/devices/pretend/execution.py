@@ -49,12 +49,17 @@ def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if INSIDES.hold_values:
         result = _run(plan, func, inner, inner_kwargs)
     else:
-        result = run_without_values(plan, inner, inner_kwargs, to_host=to_host)
+        leaves = to_host or _is_host_target(plan, args)
+        result = run_without_values(plan, inner, inner_kwargs, to_host=leaves)
     if plan.flags:
         result = result.resolve_conj().resolve_neg()
     if to_host:
         return PINNED.pin(result) if kwargs.get("non_blocking") else result
     return _outside(plan, args, kwargs, inner, result)
+
+
+def _is_host_target(plan: Plan, args: Sequence[Any]) -> bool:
+    return plan.name == "copy_" and type(args[0]) is not Ghost
 
 
 def _unwrap_all(args: Sequence[Any]) -> tuple[list[Any], list[Any]]:

@@ -29,11 +29,11 @@ def run_without_values(
     whose sizes torch does not tell.
     """
     __tracebackhide__ = True
-    if to_host:
-        return _guessed_on_host(plan, args[0], kwargs)
+    if plan.transfers and to_host:
+        return _guessed_on_host(plan, args, kwargs)
     if plan.name == "copy_":
-        return _copied(plan, args)
-    if plan.views:
+        return args[0]
+    if plan.views or to_host:
         return plan.kernel(*args, **kwargs)
     args, kwargs = mapped(_sized, args), dict(_sized_all(kwargs))
     if guess := GUESSED.get(plan.name):
@@ -57,19 +57,13 @@ def _run(plan: Plan, args: list[Any], kwargs: dict[str, Any]) -> Any:
     raise StepError(msg)
 
 
-def _guessed_on_host(plan: Plan, source: Any, kwargs: Mapping[str, Any]) -> Any:
+def _guessed_on_host(plan: Plan, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Copy to the host what nobody knows: the target as it was, or zeros."""
     leave_unjudged(plan.op, LEAVES)
-    if not source.is_meta:
-        return plan.kernel(source, **kwargs)
-    dtype = kwargs.get("dtype") or source.dtype
-    return torch.zeros(source.shape, dtype=dtype)
-
-
-def _copied(plan: Plan, args: Sequence[Any]) -> Any:
-    """Copy to the host, where values are guessed then, or to the device."""
-    if not args[0].is_meta and args[1].is_meta:
-        leave_unjudged(plan.op, LEAVES)
-    return args[0]
+    if plan.name == "copy_":
+        return args[0]
+    dtype = kwargs.get("dtype") or args[0].dtype
+    return torch.zeros(args[0].shape, dtype=dtype)
 
 
 def _sized(tensor: Any) -> Any:
