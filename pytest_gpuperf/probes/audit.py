@@ -50,13 +50,14 @@ def audit(
     clock. Raises ``StepError`` and whatever the step raises.
     """
     deadline = Deadline.after(seconds, device.now_ns)
-    start_ns = device.now_ns()
-    results = [subject.run_once()]
-    first_ms = (device.now_ns() - start_ns) / 1e6
     prediction = None
-    if deadline.leaves((PREDICTED_STEPS + 1) * first_ms):
-        results.clear()  # a loop would have let it go, and what it holds
-        prediction = predict_memory(device, subject)
+    with device.watching_memory() as memory:
+        start_ns = device.now_ns()
+        results = [memory.recorded_step(subject.run_once)]
+        first_ms = (device.now_ns() - start_ns) / 1e6
+        if deadline.leaves((PREDICTED_STEPS + 1) * first_ms):
+            results.clear()  # a loop would have let it go, and what it holds
+            prediction = predict_memory(memory, subject, device.root)
     steps: list[AuditedStep] = []
     while len(steps) < AUDITED_STEPS and (deadline.leaves(first_ms) or not results):
         steps.append(device.audit(subject.step, subject.arguments()))

@@ -9,13 +9,11 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
+from typing import TYPE_CHECKING
 from typing import Final
 
 from ..devices.pretend.allocator_settings import settings_against_allocated
 from ..devices.pretend.allocator_settings import settings_against_reserved
-from ..devices.pretend.device import PretendDevice
-from ..devices.pretend.memory_picture import Picture
-from ..devices.pretend.predicted_memory import StepMemory
 from ..model.finding import Finding
 from ..model.finding import FindingKind
 from ..model.memory_metric import PREDICTED
@@ -28,8 +26,14 @@ from .audited import where_of
 from .subject import Subject
 
 
-STEPS: Final = 3
-"""The first takes the workspaces, the second is predicted, the third explained too."""
+if TYPE_CHECKING:
+    from ..devices.pretend.memory_audit import MemoryAudit
+    from ..devices.pretend.memory_picture import Picture
+    from ..devices.pretend.predicted_memory import StepMemory
+
+
+STEPS: Final = 2
+"""Those behind the first, which takes what is kept: the last is explained as well."""
 
 MOST_HELD: Final = 5
 """Places that are named with what they hold at the peak."""
@@ -46,28 +50,27 @@ class Prediction:
     findings: tuple[Finding, ...] = ()
 
 
-def predict_memory(device: PretendDevice, subject: Subject) -> Prediction:
-    """Run ``STEPS`` steps of *subject*, of which nothing but the memory is watched.
+def predict_memory(memory: MemoryAudit, subject: Subject, root: str) -> Prediction:
+    """Run ``STEPS`` steps of *subject*; *memory* has watched the first one before.
 
-    Raises whatever the step raises.
+    Lines below the directory *root* are the project's. Raises whatever the step raises.
     """
 
     def run() -> Callable[[], object]:
         arguments = subject.arguments()
         return lambda: subject.step(*arguments)
 
-    with device.watching_memory() as audit:
-        for _ in range(STEPS - 1):
-            audit.step(run())
-        picture = audit.explained_step(run(), device.root)
-    missing = [f"{op}: {reason}" for op, reason in audit.live.unjudged]
+    for _ in range(STEPS - 1):
+        memory.step(run())
+    picture = memory.explained_step(run(), root)
+    missing = [f"{op}: {reason}" for op, reason in memory.live.unjudged]
     if missing:
         reason = f"only a GPU can judge {'; '.join(missing)}"
         return Prediction(unmeasured=dict.fromkeys(_names(), reason))
     unmeasured = _unpredictable()
     exact = {
         name: value
-        for name, value in _numbers(audit.memories()[1:]).items()
+        for name, value in _numbers(memory.memories()[1:]).items()
         if name not in unmeasured
     }
     findings = tuple(findings_of_picture(picture)) if picture is not None else ()

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
+from typing import TypeVar
 
 from ..garbage import no_garbage_collection
 from .call_sites import site_of_caller
@@ -27,6 +28,8 @@ from .record import Site
 from .recorder import WATCH
 from .recorder import current_node
 
+
+T = TypeVar("T")
 
 WORKSPACE_BYTES: Final = 32 * 2**20
 """The workspace of cuBLAS, one a thread and stream: 4096 times 8 KiB on GPUs of compute
@@ -47,14 +50,21 @@ class MemoryAudit:
         return self.live.events
 
     def step(self, run: Callable[[], object]) -> None:
-        """Run one step; what it returns is let go, as a loop would.
+        """Run one step, of which nothing else is recorded: both would cost too much.
 
-        What only the garbage collector can free is freed after the step.
+        What it returns is let go, as a loop would; what only the garbage collector can
+        free is freed after it.
         """
+        with unrecorded():
+            self.recorded_step(partial(_let_go, run))
+
+    def recorded_step(self, run: Callable[[], T]) -> T:
+        """Run one step as any other, and return what it returns."""
         first = len(self.live.events)
-        run()
+        result = run()
         gc.collect()
         self._steps.append((first, len(self.live.events)))
+        return result
 
     def explained_step(self, run: Callable[[], object], root: str) -> Picture | None:
         """Run one more step, which is like the last, and look around at its peak.
@@ -84,6 +94,21 @@ class MemoryAudit:
         return step_memories(self.live.events, self._steps)
 
 
+@contextmanager
+def unrecorded() -> Iterator[None]:
+    """Record nothing inside but what is watched."""
+    recorders = list(WATCH.recorders)
+    WATCH.recorders.clear()
+    try:
+        yield
+    finally:
+        WATCH.recorders[:] = recorders
+
+
+def _let_go(run: Callable[[], object]) -> None:
+    run()
+
+
 def _site(root: str) -> Site:
     return site_of_caller(root, in_backward=current_node() is not None)
 
@@ -92,17 +117,14 @@ def _site(root: str) -> Site:
 def watching_memory(
     workspace_bytes: int = WORKSPACE_BYTES, *, from_now: bool = False
 ) -> Iterator[MemoryAudit]:
-    """Watch memory and record nothing else: both at once would cost too much.
+    """Watch the memory of the pretend GPU.
 
     What is alive already counts, unless only what comes *from_now* on is to.
     """
-    recorders = list(WATCH.recorders)
     live = LiveMemory(workspace_bytes=workspace_bytes)
     with no_garbage_collection(), watched(live, None if from_now else Ghost):
-        WATCH.recorders.clear()
         WATCH.told_of_unjudged.append(live.leave_unjudged)
         try:
             yield MemoryAudit(live)
         finally:
             WATCH.told_of_unjudged.remove(live.leave_unjudged)
-            WATCH.recorders[:] = recorders

@@ -15,6 +15,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from .call_sites import site_of_caller
 from .live_memory import LiveMemory
+from .memory_audit import unrecorded
 from .memory_audit import watching_memory
 from .memory_picture import Picture
 from .memory_picture import Role
@@ -116,7 +117,7 @@ def _site(root: str) -> Site:
 @contextmanager
 def watching_program(root: str, most_steps: int) -> Iterator[ProgramMemory]:
     """Follow the memory of whatever runs inside, on the pretend GPU."""
-    with watching_memory(from_now=True) as audit:
+    with unrecorded(), watching_memory(from_now=True) as audit:
         memory = ProgramMemory(audit.live, root, most_steps)
 
         def cut(*_: Any) -> None:
