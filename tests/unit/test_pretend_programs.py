@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import pickle
 from collections.abc import Callable
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -214,6 +215,29 @@ def test_tensors_tell_their_types() -> None:
     assert repr(device) == "tensor([1., 1.], device='cuda:0')"
     assert device.untyped_storage().device == torch.device("cuda:0")
     assert device.data_ptr() != 0
+
+
+def test_moves_keep_the_strides_of_what_is_dense() -> None:
+    turned = torch.arange(6.0).reshape(2, 3).t()
+
+    with pretend_gpu():
+        moved = turned.to("cuda")
+        straightened = turned.to("cuda", memory_format=torch.contiguous_format)
+        picked = turned[::2].cuda()
+
+    assert moved.stride() == turned.stride() == (1, 3)
+    assert straightened.stride() == picked.stride() == (2, 1)
+
+
+def test_pickles_of_tensors_on_the_device_are_read_again() -> None:
+    with pretend_gpu():
+        pickled = pickle.dumps(torch.arange(3, device="cuda"))
+        restored = pickle.loads(pickled)  # noqa: S301, our own
+        where = str(restored.device)
+        values = restored.tolist()
+
+    assert where == "cuda:0"
+    assert values == [0, 1, 2]
 
 
 def test_moves_to_where_it_is_are_none() -> None:

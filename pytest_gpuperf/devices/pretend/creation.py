@@ -18,6 +18,7 @@ from .patches import Patch
 from .placement import in_core
 from .placement import is_cuda
 from .recorder import WATCH
+from .transfers import MOVED
 from .transfers import PINNED
 
 
@@ -92,7 +93,7 @@ def creation_patches() -> Iterator[Patch]:
         yield Patch(torch.Tensor, name, _placed(getattr(torch.Tensor, name)))
     yield Patch(torch.Tensor, FROM_HOST_METHOD, _new_tensor)
     nested = torch.nested
-    yield Patch(nested, "nested_tensor", _placed(nested.nested_tensor))
+    yield Patch(nested, "nested_tensor", _nested_tensor)
     yield Patch(_device.DeviceContext, "__torch_function__", _under_default_device)
 
 
@@ -196,6 +197,22 @@ def _placed(create: Callable[..., Any]) -> Callable[..., Any]:
     return created
 
 
+_make_nested = torch.nested.nested_tensor
+_make_jagged = _placed(torch.nested.nested_tensor)
+
+
+def _nested_tensor(tensors: Any, *, layout: Any = None, **options: Any) -> Any:
+    """``torch.nested.nested_tensor``; torch's core has strided ones on few devices."""
+    __tracebackhide__ = True
+    if layout is not None:
+        options["layout"] = layout
+    if layout is torch.jagged or not is_cuda(options.get("device")):
+        return _make_jagged(tensors, **options)
+    requires_grad = options.pop("requires_grad", False)
+    made = wrap(_make_nested(tensors, **{**options, "device": "cpu"}))
+    return made.requires_grad_() if requires_grad else made
+
+
 def _under_default_device(
     context: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None
 ) -> Any:
@@ -216,6 +233,10 @@ def _patched(func: Any) -> Any:
 
 def empty(size: Any, **options: Any) -> Any:
     """Kernel of ``aten::empty.memory_format`` for what torch's core makes itself."""
+    stride = MOVED.strides(size)
+    if stride is not None:
+        del options["memory_format"]
+        return empty_strided(size, stride, **options)
     return wrap(torch._C._VariableFunctions.empty(size, **_given(options)))  # noqa: SLF001
 
 

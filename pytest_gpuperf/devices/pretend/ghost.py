@@ -16,6 +16,7 @@ from .device_names import AUTOCAST_KEY
 from .device_names import CPU
 from .device_names import CUDA
 from .device_names import LAZY
+from .layouts import shown_as
 from .recorder import WATCH
 from .storage import GhostStorage
 from .tensor_types import target_of
@@ -34,8 +35,8 @@ NUMBERS: Final = (int, float, bool, complex)
 
 def wrap(inner: Any) -> Ghost:
     """Ghost around *inner*, a tensor on the CPU without autograd history."""
-    if inner.layout is not torch.strided:
-        return _wrap_sparse(inner)
+    if inner.layout is not torch.strided or inner.is_nested:
+        return _wrap_unusual(inner)
     ghost: Ghost = _make_wrapper(
         Ghost,
         inner.shape,
@@ -56,20 +57,11 @@ def wrap(inner: Any) -> Ghost:
     return ghost
 
 
-def _wrap_sparse(inner: Any) -> Ghost:
-    """Wrap a sparse tensor; compressed ones look dense to torch's core.
-
-    A wrapper of theirs would end the process: autograd asks it for what it lacks.
-    """
-    coordinates = inner.layout is torch.sparse_coo
-    if not coordinates:
-        WATCH.leave_unjudged(str(inner.layout), "no rules are known for this layout")
+def _wrap_unusual(inner: Any) -> Ghost:
+    """Wrap what is not strided or nested."""
+    shape, layout = shown_as(inner)
     ghost: Ghost = _make_wrapper(
-        Ghost,
-        inner.shape,
-        dtype=inner.dtype,
-        layout=inner.layout if coordinates else torch.strided,
-        device=LAZY,
+        Ghost, shape, dtype=inner.dtype, layout=layout, device=LAZY
     )
     ghost.inside = inner
     return ghost
@@ -101,6 +93,7 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
     is_lazy = property(lambda _: False)
     layout = property(lambda self: self.inside.layout)
     is_sparse_csr = property(lambda self: self.inside.is_sparse_csr)
+    is_nested = property(lambda self: self.inside.is_nested)
 
     @classmethod
     def __torch_dispatch__(
