@@ -141,7 +141,7 @@ def test_syncs_and_copies_are_named_with_line_and_reason(
             "           one element is read by the host",
             "OVER BUDGET pageable_copies: 1 a step, budget 0",
             "OVER BUDGET h2d_bytes: 8.000 KiB, budget 0 B",
-            f"  at       test_it.py:{feed} in step: aten::copy_, 1 a step, 8.000 KiB",
+            f"  at       test_it.py:{feed} in step: aten::_to_copy, 1 a step, 8.000 KiB",
             "           from pageable memory to the device",
             "not judged: step_ms of 1 test, ms=12 binds on cuda only, the pretend device has",
             "not judged: peak_allocated_bytes of 1 test, the pretend device does not predict",

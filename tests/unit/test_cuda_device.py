@@ -261,6 +261,7 @@ NOT_YET = dict.fromkeys(
         "d2h_bytes",
         "device_syncs",
         "ops",
+        "flops",
     ),
     "not measured on the cuda device yet",
 )

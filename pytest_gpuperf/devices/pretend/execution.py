@@ -47,6 +47,8 @@ def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if WATCH.recorders:
         observe(plan, func, args, kwargs)
     result = _run(plan, func, inner, inner_kwargs)
+    if plan.flops is not None and WATCH.recorders:
+        WATCH.count_flops(plan.flops(*inner, **inner_kwargs, out_val=result))
     if plan.flags:
         result = result.resolve_conj().resolve_neg()
     if to_host:

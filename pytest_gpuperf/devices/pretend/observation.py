@@ -90,6 +90,8 @@ def _is_one_block(source: Any, target: Any) -> bool:
     A new tensor takes the strides of one that is dense; see ``copy_requires_temporaries``
     in torch's Copy.cu.
     """
+    if source.layout is not torch.strided:
+        return True
     if source.is_contiguous() and (target is None or target.is_contiguous()):
         return True
     if target is not None and target.stride() != source.stride():

@@ -9,6 +9,7 @@ from typing import Final
 import torch
 
 from .backward_rules import FORWARD_OPS
+from .flops import formula_of
 from .mixing import mixes_by_design
 from .rule import Rule
 from .rules import INDEXING
@@ -56,6 +57,7 @@ class Plan:
     __slots__ = (
         "composite",
         "flags",
+        "flops",
         "host_output",
         "indexes",
         "keeps_forward",
@@ -82,6 +84,7 @@ class Plan:
         self.keeps_forward = self.name in FORWARD_OPS
         self.kernel = kernel_of(func)
         self.flags = self.name in FLAGGED
+        self.flops = formula_of(func)
         self.composite = _is_composite(func)
         self.sources = _sources(schema)
         self.reshapes = (
