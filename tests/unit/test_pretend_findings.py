@@ -304,6 +304,7 @@ def test_sparse_rows_are_not_judged(gpu: PretendGpu) -> None:
     assert [u.op for u in audit.not_judged] == ["torch.sparse_csr"]
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_nested_tensors_go_through_and_are_not_judged(gpu: PretendGpu) -> None:
     parts = [torch.ones(2, 3), torch.ones(4, 3)]
     seen: list[Any] = []

@@ -217,6 +217,22 @@ def test_tensors_tell_their_types() -> None:
     assert device.data_ptr() != 0
 
 
+def test_methods_are_called_off_the_class_as_well() -> None:
+    with pretend_gpu() as gpu:
+        grid = torch.arange(6.0, device="cuda").reshape(3, 2)
+        gpu.begin_step()
+        picked = torch.Tensor.__getitem__(grid, [0, 2])
+        waits = gpu.end_step().totals.syncs
+        listed = torch.Tensor.tolist(picked)
+        shown = torch.Tensor.__format__(grid.sum(), ".1f")
+        with pytest.raises(TypeError, match="can't convert cuda:0 device type tensor"):
+            torch.Tensor.numpy(grid)
+
+    assert waits == 1
+    assert listed == [[0.0, 1.0], [4.0, 5.0]]
+    assert shown == "15.0"
+
+
 def test_moves_keep_the_strides_of_what_is_dense() -> None:
     turned = torch.arange(6.0).reshape(2, 3).t()
 

@@ -17,9 +17,11 @@ from .ghost import wrap
 from .patches import Patch
 from .placement import in_core
 from .placement import is_cuda
+from .record import Direction
 from .recorder import WATCH
 from .transfers import MOVED
 from .transfers import PINNED
+from .transfers import record_copy
 
 
 FACTORIES: Final = (
@@ -206,10 +208,13 @@ def _nested_tensor(tensors: Any, *, layout: Any = None, **options: Any) -> Any:
     __tracebackhide__ = True
     if layout is not None:
         options["layout"] = layout
-    if layout is torch.jagged or not is_cuda(options.get("device")):
+    parts = [part.inside if type(part) is Ghost else part for part in tensors]
+    first = tensors[0] if parts and type(tensors[0]) is Ghost else None
+    device = options.get("device", first.device if first is not None else None)
+    if layout is torch.jagged or not is_cuda(device):
         return _make_jagged(tensors, **options)
     requires_grad = options.pop("requires_grad", False)
-    made = wrap(_make_nested(tensors, **{**options, "device": "cpu"}))
+    made = wrap(_make_nested(parts, **{**options, "device": "cpu"}))
     return made.requires_grad_() if requires_grad else made
 
 
@@ -261,7 +266,24 @@ def zeros(size: Any, **options: Any) -> Any:
     return wrap(torch._C._VariableFunctions.zeros(size, **_given(options)))  # noqa: SLF001
 
 
+def copy_from(source: Any, target: Any, non_blocking: bool = False) -> Any:  # noqa: FBT001, FBT002, the schema's
+    """Kernel of ``aten::_copy_from``, where torch's core copies past all dispatch.
+
+    It does so for a list that indexes a tensor, where ``Ghost.__getitem__`` is not asked.
+    """
+    record_copy(
+        "aten::_to_copy",
+        Direction.H2D,
+        pinned=False,
+        non_blocking=non_blocking,
+        nbytes=source.numel() * source.element_size(),
+    )
+    target.inside.copy_(source)
+    return target
+
+
 KERNELS: Final = (
+    ("_copy_from", copy_from),
     ("empty.memory_format", empty),
     ("empty_strided", empty_strided),
     ("_efficientzerotensor", zeros),

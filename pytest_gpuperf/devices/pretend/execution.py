@@ -9,7 +9,6 @@ from typing import Final
 
 import torch
 
-from ...errors import StepError
 from .ghost import Ghost
 from .ghost import refresh
 from .ghost import wrap
@@ -19,6 +18,7 @@ from .placement import is_host
 from .plan import Plan
 from .plan import plan_of
 from .recorder import WATCH
+from .refusal import NeedsGpuError
 from .substitutes import NONE
 from .substitutes import in_float32
 from .substitutes import zeros
@@ -119,11 +119,10 @@ def _run_without_kernel(
         return zeros(func, args, kwargs)
     except NotImplementedError:
         msg = (
-            f"{plan.op} has neither a CPU kernel nor a meta kernel, so the pretend GPU "
-            "cannot go on after it: register one with torch.library, or run this step "
-            "on a GPU"
+            f"only a GPU can judge {plan.op}: it has neither a CPU kernel nor a meta "
+            "kernel to run in its place; torch.library can register one"
         )
-        raise StepError(msg) from None
+        raise NeedsGpuError(msg) from None
 
 
 def _outside(

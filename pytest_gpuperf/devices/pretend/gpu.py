@@ -36,6 +36,7 @@ from .record import StepAudit
 from .recorder import WATCH
 from .recorder import Recorder
 from .stored import loading_patches
+from .triton_kernels import skipped_kernels
 from .unjudged import unjudged_patches
 
 
@@ -107,6 +108,7 @@ def _patched_torch() -> Iterator[None]:
         undo.enter_context(_kernels())
         undo.enter_context(eager())
         undo.enter_context(patched(_patches()))
+        undo.enter_context(skipped_kernels())
         undo.enter_context(_scriptable())
         undo.enter_context(_foreach_types())
         undo.callback(clear_cache)

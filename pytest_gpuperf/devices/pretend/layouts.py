@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 from typing import Final
 
@@ -10,6 +11,7 @@ import torch
 from .recorder import WATCH
 
 
+KNOWN: Final = (torch.strided, torch.sparse_coo)
 NO_RULES: Final = "no rules are known for this layout"
 
 
@@ -30,10 +32,17 @@ def shown_as(inner: Any) -> tuple[Any, Any]:
     is shown as if it were padded.
     """
     SHOWN.any = True
+    leave_unknown_layouts([inner])
     if inner.is_nested:
-        WATCH.leave_unjudged("nested tensors", NO_RULES)
         return inner.to_padded_tensor(0.0).shape, torch.strided
-    if inner.layout is torch.sparse_coo:
-        return inner.shape, torch.sparse_coo
-    WATCH.leave_unjudged(str(inner.layout), NO_RULES)
-    return inner.shape, torch.strided
+    is_known = inner.layout in KNOWN
+    return inner.shape, inner.layout if is_known else torch.strided
+
+
+def leave_unknown_layouts(tensors: Iterable[Any]) -> None:
+    """Leave unjudged what makes or takes tensors of a layout without rules."""
+    for tensor in tensors:
+        if tensor.is_nested:
+            WATCH.leave_unjudged("nested tensors", NO_RULES)
+        elif tensor.layout not in KNOWN:
+            WATCH.leave_unjudged(str(tensor.layout), NO_RULES)

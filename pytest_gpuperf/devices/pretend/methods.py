@@ -26,6 +26,9 @@ from .transfers import PINNED
 OURS: Final = frozenset({"inside", "_is_param"})
 """Attributes that make a ghost of a parameter."""
 
+UNBOUND: Final = ("__format__", "numpy", "tolist")
+"""Methods that ghosts have of their own and users call as ``Tensor.tolist(x)`` too."""
+
 KEEPING: Final = (None, torch.preserve_format)
 """Memory formats that leave the strides of a dense tensor as they are."""
 
@@ -45,6 +48,8 @@ def method_patches() -> Iterator[Patch]:
     yield Patch(tensor, "pin_memory", pin_memory)
     yield Patch(tensor, "is_pinned", is_pinned)
     yield Patch(tensor, "data", property(_get_data, set_data))
+    for name in UNBOUND:
+        yield Patch(tensor, name, _with_own(name))
     yield Patch(torch.nn.Module, "_apply", _keeping_attributes(torch.nn.Module._apply))  # noqa: SLF001
     yield Patch(torch.UntypedStorage, "cuda", storage_to_cuda)
     yield Patch(torch._C, "_group_tensors_by_device_and_dtype", group_tensors)  # noqa: SLF001
@@ -61,6 +66,19 @@ def _move(tensor: Any, *args: Any, **options: Any) -> Any:
         return _to(tensor, *args, **options)
     finally:
         MOVED.source = None
+
+
+def _with_own(name: str) -> Callable[..., Any]:
+    """``Tensor.name``, which asks a ghost for its own."""
+    plain, own = getattr(torch.Tensor, name), vars(Ghost)[name]
+
+    @functools.wraps(plain)
+    def called(tensor: Any, *args: Any, **options: Any) -> Any:
+        __tracebackhide__ = True
+        method = own if type(tensor) is Ghost else plain
+        return method(tensor, *args, **options)
+
+    return called
 
 
 def to(tensor: Any, *args: Any, **options: Any) -> Any:

@@ -13,6 +13,7 @@ from .call import MASKS
 from .call import Call
 from .ghost import is_ghost
 from .layouts import SHOWN
+from .layouts import leave_unknown_layouts
 from .placement import is_host
 from .plan import Plan
 from .plan import schema_of
@@ -42,10 +43,10 @@ def observe(
         _apply(plan.rules, plan.op, Call(schema_of(func), args, kwargs, is_ghost))
         if plan.indexes:
             _record_host_indices(plan.op, args[1])
-    if plan.sparse_rules and SHOWN.any:
-        _apply(
-            plan.sparse_rules, plan.op, Call(schema_of(func), args, kwargs, is_ghost)
-        )
+    if SHOWN.any:
+        call = Call(schema_of(func), args, kwargs, is_ghost)
+        _apply(plan.sparse_rules, plan.op, call)
+        leave_unknown_layouts(t.inside for t in call.tensors() if is_ghost(t))
     if plan.keeps_forward and torch.is_grad_enabled():
         WATCH.remember_forward()
 

@@ -13,6 +13,9 @@ import torch
 
 HALVES: Final = (torch.float16, torch.bfloat16)
 
+NO_FAKE: Final = "no fake impl registered"
+"""What ``torch.library`` says of a custom operation without a meta kernel."""
+
 NONE: Final = object()
 """There is no substitute."""
 
@@ -42,7 +45,12 @@ def zeros(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     meta_kwargs = _mapped_dict(_to_meta, kwargs)
     if "device" in meta_kwargs:
         meta_kwargs["device"] = torch.device("meta")
-    shapes = func(*_mapped(_to_meta, args), **meta_kwargs)
+    try:
+        shapes = func(*_mapped(_to_meta, args), **meta_kwargs)
+    except RuntimeError as error:
+        if NO_FAKE not in str(error):
+            raise
+        raise NotImplementedError from error
     return _mapped(_zeros_like, [shapes])[0]
 
 

@@ -84,7 +84,9 @@ class Moved(threading.local):
     def strides(self, size: Any) -> Any:
         """Strides for the new tensor; ``None`` where torch's core knows them."""
         source = self.source
-        if source is None or not self.keeps_strides or source.is_contiguous():
+        if source is None or not self.keeps_strides:
+            return None
+        if source.layout is not torch.strided or source.is_contiguous():
             return None
         if source.shape != torch.Size(size) or not is_dense(source):
             return None
