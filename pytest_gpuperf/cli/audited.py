@@ -81,7 +81,7 @@ def _write(report: str, audited: Audited) -> None:
 
 
 def _tidy(error: BaseException) -> None:
-    from ..devices.pretend.gpu import without_own_frames
+    from ..devices.pretend.tracebacks import without_own_frames
 
     without_own_frames(error)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import logging
+import os
 import sys
 import traceback
 from collections.abc import Iterator
@@ -194,6 +196,32 @@ def test_an_error_is_the_users_own_without_frames_of_ours() -> None:
     frames = traceback.extract_tb(raised.value.__traceback__)
     assert frames[-1].name == "multiply"
     assert not [f for f in frames if "devices/pretend" in f.filename.replace("\\", "/")]
+
+
+def test_errors_that_users_show_themselves_have_no_frames_of_ours(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def raised_while_inside() -> str:
+        try:
+            try:
+                multiply()
+            except RuntimeError as error:
+                raise ValueError from error
+        except ValueError as error:
+            logging.getLogger("run").exception("caught")
+            names = [
+                f.name for f in traceback.extract_tb(error.__cause__.__traceback__)
+            ]
+            return f"{traceback.format_exc()}{names}"
+
+    with pretend_gpu():
+        shown = raised_while_inside()
+
+    assert "mat1 and mat2 shapes cannot be multiplied" in shown
+    assert shown.endswith("['raised_while_inside', 'multiply']")
+    assert f"devices{os.sep}pretend" not in shown
+    assert "in multiply" in caplog.text
+    assert f"devices{os.sep}pretend" not in caplog.text
 
 
 def test_frames_of_ours_hide_from_pytest_while_inside() -> None:
