@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pretend_corpus
+import pretend_corpus_idioms
 import pretend_corpus_more
 import pytest
 
@@ -29,7 +30,7 @@ def gpu() -> Iterator[PretendGpu]:
 def snippets(part: str) -> list[Any]:
     return [
         pytest.param(corpus.SETTING, snippet, id=f"{topic}: {snippet}")
-        for corpus in (pretend_corpus, pretend_corpus_more)
+        for corpus in (pretend_corpus, pretend_corpus_more, pretend_corpus_idioms)
         for topic, snippets in getattr(corpus, part).items()
         for snippet in snippets
     ]

@@ -185,6 +185,21 @@ def test_parameters_stay_the_objects_they_were() -> None:
     assert isinstance(weight, nn.Parameter)
 
 
+def test_what_is_done_to_data_is_hidden_from_autograd() -> None:
+    with pretend_gpu():
+        weight = torch.ones(3, device="cuda", requires_grad=True)
+        squared = weight.square()
+        weight.data.mul_(2)
+        weight.data.unsqueeze_(0)
+        squared.sum().backward()
+        shape, values = weight.shape, weight.tolist()
+        gradient = weight.grad.tolist()
+
+    assert shape == (3,)
+    assert values == [2.0, 2.0, 2.0]
+    assert gradient == [4.0, 4.0, 4.0]
+
+
 def test_data_moves_a_parameter() -> None:
     model = nn.Linear(2, 2)
 
@@ -479,6 +494,19 @@ def test_halves_without_a_cpu_kernel_are_computed_in_single() -> None:
     assert distances[0, 1].item() == pytest.approx(2**0.5, abs=1e-3)
 
 
+def test_integers_without_a_cpu_kernel_are_counted() -> None:
+    with pretend_gpu() as gpu:
+        experts = torch.tensor([0, 2, 2, 3], device="cuda", dtype=torch.int32)
+        gpu.begin_step()
+        counts = torch.histc(experts, bins=4, min=0, max=3)
+        audit = gpu.end_step()
+
+    assert counts.dtype is torch.int32
+    assert counts.tolist() == [1, 0, 2, 1]
+    assert audit.findings == ()
+    assert audit.not_judged == ()
+
+
 def test_conjugates_are_computed() -> None:
     signal = torch.tensor([1 + 2j, 3 - 1j], device="cuda")
 
@@ -491,5 +519,5 @@ def test_compressed_sparse_tensors_multiply() -> None:
 
     product = rows @ torch.ones(2, 2, device="cuda")
 
-    assert rows.layout is torch.sparse_csr
+    assert rows.layout is rows.cpu().layout is torch.sparse_csr
     assert product.tolist() == [[1.0, 1.0], [1.0, 1.0]]

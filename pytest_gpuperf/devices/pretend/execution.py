@@ -20,7 +20,7 @@ from .plan import plan_of
 from .recorder import WATCH
 from .refusal import NeedsGpuError
 from .substitutes import NONE
-from .substitutes import in_float32
+from .substitutes import in_another_dtype
 from .substitutes import zeros
 from .transfers import PINNED
 
@@ -41,6 +41,8 @@ def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         kwargs, inner_kwargs = _unwrap_kwargs(kwargs, hosts)
     else:
         inner_kwargs = {}
+    if plan.transfers:
+        inner_kwargs.pop("layout", None)  # that of rows is another inside
     to_host = is_host(kwargs.get("device"))
     if hosts and not plan.mixes:
         check_devices(plan.name, func, args, kwargs)
@@ -109,9 +111,9 @@ def _run(plan: Plan, func: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 def _run_without_kernel(
     plan: Plan, func: Any, args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
-    """Run in float32 what the CPU cannot do in half; else give zeros, unjudged."""
+    """Run in another dtype what the CPU cannot do in this; else give zeros, unjudged."""
     __tracebackhide__ = True
-    result = in_float32(func, args, kwargs)
+    result = in_another_dtype(func, args, kwargs)
     if result is not NONE:
         return result
     WATCH.leave_unjudged(plan.op, "there is no CPU kernel to run in its place")

@@ -124,8 +124,8 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
 
     @property
     def data(self) -> Any:
-        """The tensor without history."""
-        return self.detach()
+        """The tensor without history, whose changes autograd does not see."""
+        return wrap(self.inside.detach())
 
     @data.setter
     def data(self, value: Any) -> None:
