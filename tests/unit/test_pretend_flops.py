@@ -17,6 +17,7 @@ from torch.nn.attention import SDPBackend  # noqa: E402
 from torch.nn.attention import sdpa_kernel  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
+from pytest_gpuperf.devices.pretend import flops  # noqa: E402
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
 from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
 
@@ -101,6 +102,20 @@ def test_products_are_counted_forward_and_backward(gpu: PretendGpu) -> None:
 
     assert forward == 2 * 2 * 3 * 5
     assert backward == 2 * forward
+
+
+def test_shapes_that_come_again_count_again(
+    gpu: PretendGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flops, "MOST_KNOWN", 2)
+    counts = []
+    for rows in (2, 2, 3, 4, 2):
+        left = torch.ones(rows, 7, device="cuda")
+        gpu.begin_step()
+        left @ left.T
+        counts.append(gpu.end_step().totals.flops)
+
+    assert counts == [2 * 7 * rows * rows for rows in (2, 2, 3, 4, 2)]
 
 
 def test_what_has_no_formula_counts_nothing(gpu: PretendGpu) -> None:

@@ -50,7 +50,7 @@ def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         observe(plan, func, args, kwargs)
     result = _run(plan, func, inner, inner_kwargs)
     if plan.flops is not None and WATCH.recorders:
-        WATCH.count_flops(plan.flops(*inner, **inner_kwargs, out_val=result))
+        WATCH.count_flops(plan.flops.of(inner, inner_kwargs, result))
     if plan.flags:
         result = result.resolve_conj().resolve_neg()
     if to_host:

@@ -9,7 +9,7 @@ from typing import Final
 import torch
 
 from .backward_rules import FORWARD_OPS
-from .flops import formula_of
+from .flops import flops_of
 from .mixing import mixes_by_design
 from .rule import Rule
 from .rules import INDEXING
@@ -84,7 +84,7 @@ class Plan:
         self.keeps_forward = self.name in FORWARD_OPS
         self.kernel = kernel_of(func)
         self.flags = self.name in FLAGGED
-        self.flops = formula_of(func)
+        self.flops = flops_of(func)
         self.composite = _is_composite(func)
         self.sources = _sources(schema)
         self.reshapes = (
