@@ -304,6 +304,22 @@ def test_sparse_rows_are_not_judged(gpu: PretendGpu) -> None:
     assert [u.op for u in audit.not_judged] == ["torch.sparse_csr"]
 
 
+class Tagged(torch.Tensor):  # type: ignore[misc]
+    """A tensor of a class of the user's."""
+
+
+def test_tensors_of_the_users_classes_are_taken_for_plain_ones(gpu: PretendGpu) -> None:
+    tagged = torch.ones(3).as_subclass(Tagged)
+    sums = []
+
+    audit = audited(gpu, lambda: sums.append((tagged.to("cuda") * 2).sum().item()))
+
+    assert sums == [6.0]
+    assert {(u.op, u.reason) for u in audit.not_judged} == {
+        (f"{__name__}.Tagged", "a tensor of this class is taken for a plain one")
+    }
+
+
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_nested_tensors_go_through_and_are_not_judged(gpu: PretendGpu) -> None:
     parts = [torch.ones(2, 3), torch.ones(4, 3)]

@@ -185,6 +185,24 @@ def test_parameters_stay_the_objects_they_were() -> None:
     assert isinstance(weight, nn.Parameter)
 
 
+@pytest.mark.filterwarnings("ignore:Lazy modules")
+@pytest.mark.parametrize("moved", [True, False], ids=["moved", "made there"])
+def test_lazy_modules_get_their_shape_on_the_device(*, moved: bool) -> None:
+    batch = torch.ones(2, 3)
+    with pretend_gpu():
+        layer = nn.LazyLinear(4).cuda() if moved else nn.LazyLinear(4, device="cuda")
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        layer(batch.cuda()).sum().backward()
+        optimizer.step()
+        places = {str(p.device) for p in layer.parameters()}
+        kinds = {isinstance(p, nn.Parameter) for p in layer.parameters()}
+        gradient = layer.weight.grad.tolist()
+
+    assert places == {"cuda:0"}
+    assert kinds == {True}
+    assert gradient == [[2.0] * 3] * 4
+
+
 def test_what_is_done_to_data_is_hidden_from_autograd() -> None:
     with pretend_gpu():
         weight = torch.ones(3, device="cuda", requires_grad=True)

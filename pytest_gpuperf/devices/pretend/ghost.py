@@ -232,6 +232,15 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
             return torch.sparse_coo_tensor(*args, check_invariants=False)
         return super().new(*args, **options)
 
+    def as_subclass(self, cls: Any) -> Ghost:
+        """Stay as it is: a tensor's class cannot be added to that of a stand-in."""
+        if not issubclass(Ghost, cls):
+            name = f"{cls.__module__}.{cls.__qualname__}"
+            WATCH.leave_unjudged(
+                name, "a tensor of this class is taken for a plain one"
+            )
+        return self
+
     def record_stream(self, stream: object) -> None:
         """There is one stream: nothing to record."""
 

@@ -37,6 +37,7 @@ from .stored import loading_patches
 from .tracebacks import traceback_patches
 from .tracebacks import without_own_frames
 from .triton_kernels import skipped_kernels
+from .uninitialized import uninitialized_patches
 from .unjudged import unjudged_patches
 
 
@@ -129,6 +130,7 @@ def _patches() -> Iterator[Patch]:
     yield from generator_patches()
     yield from loading_patches()
     yield from autocast_patches()
+    yield from uninitialized_patches()
     yield from unjudged_patches()
     yield from traceback_patches()
 

@@ -21,6 +21,8 @@ from .storage import GhostStorage
 from .tensor_types import target_of
 from .transfers import MOVED
 from .transfers import PINNED
+from .uninitialized import is_uninitialized
+from .uninitialized import mark
 
 
 OURS: Final = frozenset({"inside", "_is_param"})
@@ -60,6 +62,8 @@ def _move(tensor: Any, *args: Any, **options: Any) -> Any:
     __tracebackhide__ = True
     if type(tensor) is Ghost:
         return _to(tensor, *args, **options)
+    if is_uninitialized(tensor) and LAZY in (*args[:1], options.get("device")):
+        return mark(tensor)
     MOVED.source = tensor
     MOVED.keeps_strides = options.get("memory_format") in KEEPING
     try:
