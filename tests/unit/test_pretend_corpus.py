@@ -8,6 +8,7 @@ from typing import Any
 import pretend_corpus
 import pretend_corpus_idioms
 import pretend_corpus_more
+import pretend_corpus_rare
 import pytest
 
 
@@ -21,16 +22,27 @@ from pytest_gpuperf.devices.pretend.record import StepAudit  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
+CORPORA = (
+    pretend_corpus,
+    pretend_corpus_more,
+    pretend_corpus_idioms,
+    pretend_corpus_rare,
+)
+
+
 @pytest.fixture(scope="module")
 def gpu() -> Iterator[PretendGpu]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     with pretend_gpu() as entered:
         yield entered
+    torch.set_num_threads(threads)
 
 
 def snippets(part: str) -> list[Any]:
     return [
         pytest.param(corpus.SETTING, snippet, id=f"{topic}: {snippet}")
-        for corpus in (pretend_corpus, pretend_corpus_more, pretend_corpus_idioms)
+        for corpus in CORPORA
         for topic, snippets in getattr(corpus, part).items()
         for snippet in snippets
     ]
