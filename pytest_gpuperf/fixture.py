@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 from typing import Protocol
+from unittest import SkipTest
 
 import pytest
 
@@ -73,6 +74,8 @@ class Gpuperf:
             subject = subject_of(step, setup)
             parse_budget(budget)
             return self._measurer.measure(self._item, subject, name, budget)
+        except SkipTest:
+            raise
         except GpuperfError as error:
             refusal = str(error)
         except Exception as error:  # noqa: BLE001 - of the user's step, raised again

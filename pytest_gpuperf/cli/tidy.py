@@ -16,7 +16,7 @@ def run_tidily(loaded: Loaded) -> None:
 
 
 def _tidy(error: BaseException) -> None:
-    from ..devices.pretend.gpu import without_own_frames
+    from ..devices.pretend.tracebacks import without_own_frames
 
     without_own_frames(error)
 

@@ -23,6 +23,7 @@ from ..model.environment import Hardware
 from ..model.memory_metric import DRIVER_BYTES
 from ..model.memory_metric import LIVE_PEAK
 from ..model.memory_metric import NON_TORCH
+from ..model.metric import FLOPS
 from ..model.metric import OPS
 from .blind_trace import refuse_blind_trace
 from .compile_counters import compile_counters
@@ -94,7 +95,9 @@ class CudaDevice:
     def unmeasurable(self) -> Mapping[str, str]:
         reasons = {
             LIVE_PEAK.name: "measured on the cpu device only",
-            OPS.name: "counted on the pretend device only",
+            **dict.fromkeys(
+                (OPS.name, FLOPS.name), "counted on the pretend device only"
+            ),
         }
         if self._nvml() is None:
             unknown = (

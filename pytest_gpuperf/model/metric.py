@@ -132,6 +132,13 @@ OPS: Final = Metric(
     summary="operations of a step that would launch work (pretend device)",
 )
 
+FLOPS: Final = Metric(
+    name="flops",
+    unit=Unit.COUNT,
+    kind=Kind.EXACT,
+    summary="floating point operations of a step by torch.utils.flop_counter's formulas (pretend device)",
+)
+
 METRICS: Final[dict[str, Metric]] = {
     metric.name: metric
     for metric in (
@@ -164,6 +171,7 @@ METRICS: Final[dict[str, Metric]] = {
         D2H_BYTES,
         DEVICE_SYNCS,
         OPS,
+        FLOPS,
     )
 }
 
@@ -177,6 +185,7 @@ AUDITED: Final[tuple[Metric, ...]] = (
     D2H_BYTES,
     DEVICE_SYNCS,
     OPS,
+    FLOPS,
 )
 """What the pretend device counts; but for the operations, so does a real one."""
 

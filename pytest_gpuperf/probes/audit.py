@@ -18,6 +18,7 @@ from ..model.memory_metric import PREDICTED
 from ..model.metric import BLOCKING_COPIES
 from ..model.metric import D2H_BYTES
 from ..model.metric import DEVICE_SYNCS
+from ..model.metric import FLOPS
 from ..model.metric import H2D_BYTES
 from ..model.metric import METRICS
 from ..model.metric import OPS
@@ -129,6 +130,7 @@ def _counts(step: AuditedStep) -> Mapping[str, int]:
         D2H_BYTES.name: totals.d2h_bytes,
         DEVICE_SYNCS.name: totals.device_syncs,
         OPS.name: totals.ops,
+        FLOPS.name: totals.flops,
     }
 
 

@@ -167,7 +167,7 @@ def test_syncs_and_copies_are_named_with_line_and_reason(
             "           one element is read by the host",
             "OVER BUDGET pageable_copies: 1 a step, budget 0",
             "OVER BUDGET h2d_bytes: 8.000 KiB, budget 0 B",
-            f"  at       test_it.py:{feed} in step: aten::copy_, 1 a step, 8.000 KiB",
+            f"  at       test_it.py:{feed} in step: aten::_to_copy, 1 a step, 8.000 KiB",
             "           from pageable memory to the device",
             "not judged: step_ms of 1 test, ms=12 binds on cuda only, the pretend device has",
             "gpuperf: 2 failed (2 over budget), 1 pass, 1 not judged on pretend-cuda; *",
@@ -311,6 +311,39 @@ def test_a_machine_without_cuda_pretends_and_says_so(
         "gpuperf: 1 pass on pretend-cuda (no CUDA device here: memory is predicted, no "
         "times); 5 metrics not gated"
     ) in result.outlines
+
+
+def test_names_taken_out_of_torch_by_modules_of_a_conftest_are_of_the_device(
+    project: ScriptedProject,
+) -> None:
+    project.pytester.makepyfile(
+        making="from functools import partial\n"
+        "import torch\n"
+        "from torch import Tensor, tensor, zeros\n"
+        "from torch.cuda import is_available\n"
+        "HAS_GPU = is_available()\n"
+        "on_gpu = partial(zeros, device='cuda')\n"
+        "class Making:\n"
+        "    ones = staticmethod(torch.ones)\n"
+        "    def kept(self, make=torch.full, take=Tensor.__getitem__):\n"
+        "        return take(make((3,), 2.0, device='cuda'), [0, 2])\n"
+    )
+    project.pytester.makeconftest("import making\n")
+    project.file(
+        "from making import HAS_GPU, Making, on_gpu, tensor, zeros\n"
+        "@gpuperf.budget(syncs=2)\n"
+        "def test_step(gpuperf):\n"
+        "    assert HAS_GPU\n"
+        "    gpuperf(lambda: on_gpu(3) + zeros(3, device='cuda')\n"
+        "            + tensor([1.0, 2.0, 3.0], device='cuda')\n"
+        "            + Making.ones(3, device='cuda') + Making().kept().sum())\n"
+        "    assert gpuperf.measurement.exact['syncs'] == 2\n"
+    )
+
+    result = project.pytester.runpytest_inprocess(*ON)
+
+    result.assert_outcomes(passed=1)
+    assert "gpuperf: 1 pass on pretend-cuda; 3 metrics not gated" in result.outlines
 
 
 def test_inline_the_session_pretends_before_a_conftest_is_imported_and_ends_it(

@@ -97,7 +97,7 @@ class GPT(nn.Module):
             x = block(x)
         x = self.norm(x)
         if targets is None:
-            return self.head(x[:, [-1], :]), None  # waits: 3 copy_
+            return self.head(x[:, [-1], :]), None  # waits: 3 _to_copy
         logits = self.head(x)
         loss = F.cross_entropy(
             logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-1
@@ -111,7 +111,7 @@ class GPT(nn.Module):
             logits = logits[:, -1, :] / temperature
             if top_k is not None:
                 v, _ = torch.topk(logits, min(top_k, logits.size(-1)))
-                kept = v[:, [-1]]  # waits: 3 copy_
+                kept = v[:, [-1]]  # waits: 3 _to_copy
                 logits[logits < kept] = -float("inf")
             probs = F.softmax(logits, dim=-1)
             idx = torch.cat((idx, torch.multinomial(probs, num_samples=1)), dim=1)
@@ -151,7 +151,7 @@ def get_lr(it):
 
 
 model = GPT()
-model.to(device)  # waits: 14 copy_
+model.to(device)  # waits: 14 _to_copy
 scaler = torch.amp.GradScaler(device_type, enabled=config.dtype == "float16")
 optimizer = configure_optimizer(model)
 model = torch.compile(model)

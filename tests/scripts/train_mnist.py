@@ -64,8 +64,8 @@ def test(model, device, test_loader):
     correct = 0
     with torch.no_grad():
         for images, labels in test_loader:
-            data = images.to(device)  # waits: 4 copy_
-            target = labels.to(device)  # waits: 4 copy_
+            data = images.to(device)  # waits: 4 _to_copy
+            target = labels.to(device)  # waits: 4 _to_copy
             output = model(data)
             loss = F.nll_loss(output, target, reduction="sum")
             test_loss += loss.item()  # waits: 4 _local_scalar_dense
@@ -91,7 +91,7 @@ def main():
         Digits(32), shuffle=True, num_workers=args.workers, **options
     )
     test_loader = torch.utils.data.DataLoader(Digits(16), **options)
-    model = Net().to(device)  # waits: 8 copy_
+    model = Net().to(device)  # waits: 8 _to_copy
     optimizer = optim.Adadelta(model.parameters(), lr=1.0)
     scheduler = StepLR(optimizer, step_size=1, gamma=0.7)
     for epoch in range(1, args.epochs + 1):

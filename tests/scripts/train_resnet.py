@@ -108,7 +108,7 @@ def main():
     torch.backends.cudnn.benchmark = True
     device = torch.device("cuda", 0)
     torch.cuda.set_device(device)
-    model = resnet().cuda(device)  # waits: 20 copy_
+    model = resnet().cuda(device)  # waits: 20 _to_copy
     criterion = nn.CrossEntropyLoss().to(device)
     optimizer = torch.optim.SGD(
         model.parameters(), 0.1, momentum=0.9, weight_decay=1e-4

@@ -90,6 +90,7 @@ def test_what_needs_a_cuda_allocator_or_copies_is_not_measured(
         "d2h_bytes": unseen,
         "device_syncs": unseen,
         "ops": unseen,
+        "flops": unseen,
     }
 
 

@@ -283,6 +283,7 @@ def test_only_other_devices_metrics_are_unmeasurable_with_nvml() -> None:
     assert device(nvml=FakeNvml()).unmeasurable == {
         "live_peak_bytes": "measured on the cpu device only",
         "ops": "counted on the pretend device only",
+        "flops": "counted on the pretend device only",
     }
 
 
@@ -293,6 +294,7 @@ def test_without_nvml_the_driver_s_memory_is_unmeasurable() -> None:
         "driver_bytes": unknown,
         "non_torch_bytes": unknown,
         "ops": "counted on the pretend device only",
+        "flops": "counted on the pretend device only",
     }
 
 

@@ -79,6 +79,7 @@ def test_counts_are_those_of_a_step_and_not_of_setup_or_the_first(
         "d2h_bytes": 0,
         "device_syncs": 0,
         "ops": measurement.exact["ops"],
+        "flops": 0,
     }
     assert measurement.exact["ops"] > 1
     assert measurement.times == {}

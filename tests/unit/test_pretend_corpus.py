@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pretend_corpus
+import pretend_corpus_idioms
+import pretend_corpus_more
+import pretend_corpus_rare
 import pytest
 
 
@@ -19,23 +22,35 @@ from pytest_gpuperf.devices.pretend.record import StepAudit  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
+CORPORA = (
+    pretend_corpus,
+    pretend_corpus_more,
+    pretend_corpus_idioms,
+    pretend_corpus_rare,
+)
+
+
 @pytest.fixture(scope="module")
 def gpu() -> Iterator[PretendGpu]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     with pretend_gpu() as entered:
         yield entered
+    torch.set_num_threads(threads)
 
 
-def snippets(topics: dict[str, tuple[str, ...]]) -> list[Any]:
+def snippets(part: str) -> list[Any]:
     return [
-        pytest.param(snippet, id=f"{topic}: {snippet}")
-        for topic, snippets in topics.items()
+        pytest.param(corpus.SETTING, snippet, id=f"{topic}: {snippet}")
+        for corpus in CORPORA
+        for topic, snippets in getattr(corpus, part).items()
         for snippet in snippets
     ]
 
 
-def audit(gpu: PretendGpu, snippet: str) -> StepAudit:
+def audit(gpu: PretendGpu, setting: str, snippet: str) -> StepAudit:
     names: dict[str, Any] = {}
-    exec(pretend_corpus.SETTING, names)  # noqa: S102, our own corpus
+    exec(setting, names)  # noqa: S102, our own corpus
     gpu.begin_step()
     exec(snippet, names)  # noqa: S102
     return gpu.end_step()
@@ -51,22 +66,24 @@ def test_the_corpus_has_at_least_the_size_of_the_research_behind_it() -> None:
     assert sizes[2] >= 2
 
 
-@pytest.mark.parametrize("snippet", snippets(pretend_corpus.WAITS))
-def test_the_host_waits(gpu: PretendGpu, snippet: str) -> None:
-    assert audit(gpu, snippet).totals.syncs > 0
+@pytest.mark.parametrize(("setting", "snippet"), snippets("WAITS"))
+def test_the_host_waits(gpu: PretendGpu, setting: str, snippet: str) -> None:
+    assert audit(gpu, setting, snippet).totals.syncs > 0
 
 
-@pytest.mark.parametrize("snippet", snippets(pretend_corpus.RUNS_ON))
-def test_the_host_does_not_wait(gpu: PretendGpu, snippet: str) -> None:
-    found = audit(gpu, snippet)
+@pytest.mark.parametrize(("setting", "snippet"), snippets("RUNS_ON"))
+def test_the_host_does_not_wait(gpu: PretendGpu, setting: str, snippet: str) -> None:
+    found = audit(gpu, setting, snippet)
 
     assert found.findings == ()
     assert found.not_judged == ()
 
 
-@pytest.mark.parametrize("snippet", snippets(pretend_corpus.MAY_WAIT))
-def test_what_may_wait_stands_apart(gpu: PretendGpu, snippet: str) -> None:
-    totals = audit(gpu, snippet).totals
+@pytest.mark.parametrize(("setting", "snippet"), snippets("MAY_WAIT"))
+def test_what_may_wait_stands_apart(
+    gpu: PretendGpu, setting: str, snippet: str
+) -> None:
+    totals = audit(gpu, setting, snippet).totals
 
     assert totals.syncs == 0
     assert totals.maybe > 0

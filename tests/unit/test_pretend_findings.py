@@ -21,6 +21,8 @@ from pytest_gpuperf.devices.pretend.record import Phase  # noqa: E402
 from pytest_gpuperf.devices.pretend.record import StepAudit  # noqa: E402
 from pytest_gpuperf.devices.pretend.rules import RULES  # noqa: E402
 from pytest_gpuperf.devices.pretend.rules import rules_by_op  # noqa: E402
+from pytest_gpuperf.devices.pretend.sparse_rules import LAYOUT_RULES  # noqa: E402
+from pytest_gpuperf.devices.pretend.sparse_rules import SPARSE_RULES  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +176,25 @@ def test_copies_to_the_device_carry_their_bytes(
     assert audit.totals.blocking_copies == int(blocking)
 
 
+def test_a_move_is_named_as_torch_names_it_and_a_copy_as_well(gpu: PretendGpu) -> None:
+    host = torch.ones(3)
+    target = torch.empty(3, device="cuda")
+
+    def step() -> None:
+        host.to("cuda")
+        host.cuda()
+        target.copy_(host)
+
+    audit = audited(gpu, step)
+
+    assert [f.op for f in audit.findings] == [
+        "aten::_to_copy",
+        "aten::_to_copy",
+        "aten::copy_",
+    ]
+    assert [c.op for c in audit.copies] == [f.op for f in audit.findings]
+
+
 def test_a_non_blocking_copy_into_pageable_memory_blocks_without_a_sync_call(
     gpu: PretendGpu,
 ) -> None:
@@ -283,6 +304,41 @@ def test_sparse_rows_are_not_judged(gpu: PretendGpu) -> None:
     assert [u.op for u in audit.not_judged] == ["torch.sparse_csr"]
 
 
+class Tagged(torch.Tensor):  # type: ignore[misc]
+    """A tensor of a class of the user's."""
+
+
+def test_tensors_of_the_users_classes_are_taken_for_plain_ones(gpu: PretendGpu) -> None:
+    tagged = torch.ones(3).as_subclass(Tagged)
+    sums = []
+
+    audit = audited(gpu, lambda: sums.append((tagged.to("cuda") * 2).sum().item()))
+
+    assert sums == [6.0]
+    assert {(u.op, u.reason) for u in audit.not_judged} == {
+        (f"{__name__}.Tagged", "a tensor of this class is taken for a plain one")
+    }
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_go_through_and_are_not_judged(gpu: PretendGpu) -> None:
+    parts = [torch.ones(2, 3), torch.ones(4, 3)]
+    seen: list[Any] = []
+
+    def step() -> None:
+        nested = torch.nested.nested_tensor(parts, device="cuda", requires_grad=True)
+        seen.append((nested.is_nested, str(nested.device)))
+        padded = torch.nested.to_padded_tensor(nested * 2, 0.0)
+        seen.append(padded.sum().item())
+
+    audit = audited(gpu, step)
+
+    assert seen == [(True, "cuda:0"), 36.0]
+    assert {(u.op, u.reason) for u in audit.not_judged} == {
+        ("nested tensors", "no rules are known for this layout")
+    }
+
+
 def test_compiled_code_is_judged_as_eager_and_said_to_be(gpu: PretendGpu) -> None:
     batch = torch.ones(2, device="cuda")
 
@@ -317,10 +373,13 @@ def test_an_operation_that_only_cuda_has_gives_zeros_and_is_named(
 
 def test_rules_follow_the_version_of_torch() -> None:
     assert (
-        len(rules_by_op("2.8.0")["index"])
-        == len(rules_by_op("2.13.0+cpu")["index"]) + 1
+        len(rules_by_op(version="2.8.0")["index"])
+        == len(rules_by_op(version="2.13.0+cpu")["index"]) + 1
     )
 
 
 def test_every_rule_names_its_reason_and_its_source() -> None:
-    assert all(rule.reason and rule.source and rule.ops for rule in RULES)
+    assert all(
+        rule.reason and rule.source and rule.ops
+        for rule in (*RULES, *LAYOUT_RULES, *SPARSE_RULES)
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import pickle
 from collections.abc import Callable
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -184,6 +185,39 @@ def test_parameters_stay_the_objects_they_were() -> None:
     assert isinstance(weight, nn.Parameter)
 
 
+@pytest.mark.filterwarnings("ignore:Lazy modules")
+@pytest.mark.parametrize("moved", [True, False], ids=["moved", "made there"])
+def test_lazy_modules_get_their_shape_on_the_device(*, moved: bool) -> None:
+    batch = torch.ones(2, 3)
+    with pretend_gpu():
+        layer = nn.LazyLinear(4).cuda() if moved else nn.LazyLinear(4, device="cuda")
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        layer(batch.cuda()).sum().backward()
+        optimizer.step()
+        places = {str(p.device) for p in layer.parameters()}
+        kinds = {isinstance(p, nn.Parameter) for p in layer.parameters()}
+        gradient = layer.weight.grad.tolist()
+
+    assert places == {"cuda:0"}
+    assert kinds == {True}
+    assert gradient == [[2.0] * 3] * 4
+
+
+def test_what_is_done_to_data_is_hidden_from_autograd() -> None:
+    with pretend_gpu():
+        weight = torch.ones(3, device="cuda", requires_grad=True)
+        squared = weight.square()
+        weight.data.mul_(2)
+        weight.data.unsqueeze_(0)
+        squared.sum().backward()
+        shape, values = weight.shape, weight.tolist()
+        gradient = weight.grad.tolist()
+
+    assert shape == (3,)
+    assert values == [2.0, 2.0, 2.0]
+    assert gradient == [4.0, 4.0, 4.0]
+
+
 def test_data_moves_a_parameter() -> None:
     model = nn.Linear(2, 2)
 
@@ -214,6 +248,45 @@ def test_tensors_tell_their_types() -> None:
     assert repr(device) == "tensor([1., 1.], device='cuda:0')"
     assert device.untyped_storage().device == torch.device("cuda:0")
     assert device.data_ptr() != 0
+
+
+def test_methods_are_called_off_the_class_as_well() -> None:
+    with pretend_gpu() as gpu:
+        grid = torch.arange(6.0, device="cuda").reshape(3, 2)
+        gpu.begin_step()
+        picked = torch.Tensor.__getitem__(grid, [0, 2])
+        waits = gpu.end_step().totals.syncs
+        listed = torch.Tensor.tolist(picked)
+        shown = torch.Tensor.__format__(grid.sum(), ".1f")
+        with pytest.raises(TypeError, match="can't convert cuda:0 device type tensor"):
+            torch.Tensor.numpy(grid)
+
+    assert waits == 1
+    assert listed == [[0.0, 1.0], [4.0, 5.0]]
+    assert shown == "15.0"
+
+
+def test_moves_keep_the_strides_of_what_is_dense() -> None:
+    turned = torch.arange(6.0).reshape(2, 3).t()
+
+    with pretend_gpu():
+        moved = turned.to("cuda")
+        straightened = turned.to("cuda", memory_format=torch.contiguous_format)
+        picked = turned[::2].cuda()
+
+    assert moved.stride() == turned.stride() == (1, 3)
+    assert straightened.stride() == picked.stride() == (2, 1)
+
+
+def test_pickles_of_tensors_on_the_device_are_read_again() -> None:
+    with pretend_gpu():
+        pickled = pickle.dumps(torch.arange(3, device="cuda"))
+        restored = pickle.loads(pickled)  # noqa: S301, our own
+        where = str(restored.device)
+        values = restored.tolist()
+
+    assert where == "cuda:0"
+    assert values == [0, 1, 2]
 
 
 def test_moves_to_where_it_is_are_none() -> None:
@@ -439,6 +512,19 @@ def test_halves_without_a_cpu_kernel_are_computed_in_single() -> None:
     assert distances[0, 1].item() == pytest.approx(2**0.5, abs=1e-3)
 
 
+def test_integers_without_a_cpu_kernel_are_counted() -> None:
+    with pretend_gpu() as gpu:
+        experts = torch.tensor([0, 2, 2, 3], device="cuda", dtype=torch.int32)
+        gpu.begin_step()
+        counts = torch.histc(experts, bins=4, min=0, max=3)
+        audit = gpu.end_step()
+
+    assert counts.dtype is torch.int32
+    assert counts.tolist() == [1, 0, 2, 1]
+    assert audit.findings == ()
+    assert audit.not_judged == ()
+
+
 def test_conjugates_are_computed() -> None:
     signal = torch.tensor([1 + 2j, 3 - 1j], device="cuda")
 
@@ -451,5 +537,5 @@ def test_compressed_sparse_tensors_multiply() -> None:
 
     product = rows @ torch.ones(2, 2, device="cuda")
 
-    assert rows.layout is torch.sparse_csr
+    assert rows.layout is rows.cpu().layout is torch.sparse_csr
     assert product.tolist() == [[1.0, 1.0], [1.0, 1.0]]

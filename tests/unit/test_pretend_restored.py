@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import logging
+import os
 import sys
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -194,6 +198,32 @@ def test_an_error_is_the_users_own_without_frames_of_ours() -> None:
     assert not [f for f in frames if "devices/pretend" in f.filename.replace("\\", "/")]
 
 
+def test_errors_that_users_show_themselves_have_no_frames_of_ours(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def raised_while_inside() -> str:
+        try:
+            try:
+                multiply()
+            except RuntimeError as error:
+                raise ValueError from error
+        except ValueError as error:
+            logging.getLogger("run").exception("caught")
+            names = [
+                f.name for f in traceback.extract_tb(error.__cause__.__traceback__)
+            ]
+            return f"{traceback.format_exc()}{names}"
+
+    with pretend_gpu():
+        shown = raised_while_inside()
+
+    assert "mat1 and mat2 shapes cannot be multiplied" in shown
+    assert shown.endswith("['raised_while_inside', 'multiply']")
+    assert f"devices{os.sep}pretend" not in shown
+    assert "in multiply" in caplog.text
+    assert f"devices{os.sep}pretend" not in caplog.text
+
+
 def test_frames_of_ours_hide_from_pytest_while_inside() -> None:
     with pretend_gpu(), pytest.raises(RuntimeError) as raised:
         multiply()
@@ -212,10 +242,39 @@ def test_an_operation_without_any_kernel_says_what_to_do() -> None:
         library._destroy()
 
     assert str(raised.value) == (
-        "gpuperf_nowhere::lost has neither a CPU kernel nor a meta kernel, so the "
-        "pretend GPU cannot go on after it: register one with torch.library, or run "
-        "this step on a GPU"
+        "only a GPU can judge gpuperf_nowhere::lost: it has neither a CPU kernel nor a "
+        "meta kernel to run in its place; torch.library can register one"
     )
+
+
+def test_a_kernel_of_triton_launches_nothing_while_inside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = tmp_path / "triton" / "runtime"
+    runtime.mkdir(parents=True)
+    (runtime.parent / "__init__.py").touch()
+    (runtime / "__init__.py").touch()
+    (runtime / "jit.py").write_text(
+        "class JITFunction:\n    def run(self):\n        return 'launched'\n"
+    )
+    loaded = {name for name in sys.modules if name.partition(".")[0] == "triton"}
+    for name in loaded:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    finders = list(sys.meta_path)
+
+    with pretend_gpu() as gpu:
+        jit = importlib.import_module("triton.runtime.jit")
+        launched = jit.JITFunction().run()
+        unjudged = [u.op for u in gpu.end_step().not_judged]
+    for name in ("triton", "triton.runtime", "triton.runtime.jit"):
+        monkeypatch.delitem(sys.modules, name)
+
+    assert launched is None
+    assert unjudged == ["triton kernel kernel"]
+    assert jit.JITFunction().run() == "launched"
+    assert type(jit.__loader__).__name__ == "SourceFileLoader"
+    assert sys.meta_path == finders
 
 
 def test_importing_the_package_does_not_import_torch() -> None:

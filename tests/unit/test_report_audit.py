@@ -99,6 +99,7 @@ def audit(
             h2d_bytes=5 * 2**20,
             d2h_bytes=12,
             ops=ops,
+            flops=48,
         ),
         not_judged=not_judged,
         as_eager=(COMPILED,) if not_judged else (),
@@ -215,5 +216,6 @@ def test_the_document_holds_what_was_found() -> None:
             "h2d_bytes": 5242880,
             "d2h_bytes": 12,
             "ops": 7,
+            "flops": 48,
         },
     }

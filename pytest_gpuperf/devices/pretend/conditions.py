@@ -22,6 +22,18 @@ def not_empty(call: Call) -> int:
     return int(call.is_any_on_device() and next(call.tensors()).numel() > 0)
 
 
+def compares_elements(call: Call) -> int:
+    """``equal`` of tensors that their sizes and their memory do not tell apart."""
+    ours, others = call["self"], call["other"]
+    if not call.is_any_on_device() or ours.shape != others.shape or not ours.numel():
+        return 0
+    return int(
+        ours.data_ptr() != others.data_ptr()
+        or ours.dtype != others.dtype
+        or ours.stride() != others.stride()
+    )
+
+
 def named(*names: str) -> Condition:
     """Once for each of the arguments *names* that is a tensor on the device."""
 
@@ -29,6 +41,11 @@ def named(*names: str) -> Condition:
         return sum(call.on_device(name) for name in names)
 
     return condition
+
+
+def without(name: str) -> Condition:
+    """On the device, and the argument *name* was not given."""
+    return lambda call: int(call.is_any_on_device() and call[name] is None)
 
 
 def without_dim(call: Call) -> int:

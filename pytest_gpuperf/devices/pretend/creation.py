@@ -19,8 +19,11 @@ from .live_memory import MEMORY
 from .patches import Patch
 from .placement import in_core
 from .placement import is_cuda
+from .record import Direction
 from .recorder import WATCH
+from .transfers import MOVED
 from .transfers import PINNED
+from .transfers import record_copy
 
 
 FACTORIES: Final = (
@@ -94,7 +97,7 @@ def creation_patches() -> Iterator[Patch]:
         yield Patch(torch.Tensor, name, _placed(getattr(torch.Tensor, name)))
     yield Patch(torch.Tensor, FROM_HOST_METHOD, _new_tensor)
     nested = torch.nested
-    yield Patch(nested, "nested_tensor", _placed(nested.nested_tensor))
+    yield Patch(nested, "nested_tensor", _nested_tensor)
     yield Patch(_device.DeviceContext, "__torch_function__", _under_default_device)
 
 
@@ -201,6 +204,25 @@ def _placed(create: Callable[..., Any]) -> Callable[..., Any]:
     return created
 
 
+_make_nested = torch.nested.nested_tensor
+_make_jagged = _placed(torch.nested.nested_tensor)
+
+
+def _nested_tensor(tensors: Any, *, layout: Any = None, **options: Any) -> Any:
+    """``torch.nested.nested_tensor``; torch's core has strided ones on few devices."""
+    __tracebackhide__ = True
+    if layout is not None:
+        options["layout"] = layout
+    parts = [part.inside if type(part) is Ghost else part for part in tensors]
+    first = tensors[0] if parts and type(tensors[0]) is Ghost else None
+    device = options.get("device", first.device if first is not None else None)
+    if layout is torch.jagged or not is_cuda(device):
+        return _make_jagged(tensors, **options)
+    requires_grad = options.pop("requires_grad", False)
+    made = wrap(_make_nested(parts, **{**options, "device": "cpu"}))
+    return made.requires_grad_() if requires_grad else made
+
+
 def _under_default_device(
     context: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None
 ) -> Any:
@@ -222,6 +244,10 @@ def _patched(func: Any) -> Any:
 def empty(size: Any, **options: Any) -> Any:
     """Kernel of ``aten::empty.memory_format`` for what torch's core makes itself."""
     INSIDES.expect_sizes((size,), options.get("dtype"))
+    stride = MOVED.strides(size)
+    if stride is not None:
+        del options["memory_format"]
+        return empty_strided(size, stride, **options)
     return wrap(torch._C._VariableFunctions.empty(size, **_given(options)))  # noqa: SLF001
 
 
@@ -247,7 +273,24 @@ def zeros(size: Any, **options: Any) -> Any:
     return wrap(torch._C._VariableFunctions.zeros(size, **_given(options)))  # noqa: SLF001
 
 
+def copy_from(source: Any, target: Any, non_blocking: bool = False) -> Any:  # noqa: FBT001, FBT002, the schema's
+    """Kernel of ``aten::_copy_from``, where torch's core copies past all dispatch.
+
+    It does so for a list that indexes a tensor, where ``Ghost.__getitem__`` is not asked.
+    """
+    record_copy(
+        "aten::_to_copy",
+        Direction.H2D,
+        pinned=False,
+        non_blocking=non_blocking,
+        nbytes=source.numel() * source.element_size(),
+    )
+    target.inside.copy_(source)
+    return target
+
+
 KERNELS: Final = (
+    ("_copy_from", copy_from),
     ("empty.memory_format", empty),
     ("empty_strided", empty_strided),
     ("_efficientzerotensor", zeros),

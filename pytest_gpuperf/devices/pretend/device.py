@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 NO_CLOCK: Final = "the pretend device has no clock"
 NO_MEMORY: Final = "the pretend device predicts memory and measures none"
 
-SCRIPTED: Final = frozenset({"torch.jit.script", "torch.jit.trace"})
+SCRIPTED: Final = frozenset(
+    {"torch.jit.script", "torch.jit.trace", "torch.cuda.make_graphed_callables"}
+)
 """What is recorded where a step's code is made, and not where it runs."""
 
 

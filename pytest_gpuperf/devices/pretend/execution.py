@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from ...errors import StepError
 from .ghost import Ghost
 from .ghost import refresh
 from .ghost import wrap
@@ -21,8 +20,9 @@ from .placement import is_host
 from .plan import Plan
 from .plan import plan_of
 from .recorder import WATCH
+from .refusal import NeedsGpuError
 from .substitutes import NONE
-from .substitutes import in_float32
+from .substitutes import in_another_dtype
 from .substitutes import zeros
 from .transfers import PINNED
 from .valueless import run_without_values
@@ -35,10 +35,7 @@ def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if plan.composite and torch.is_inference_mode_enabled():
         return plan.decompose(*args, **kwargs)
     inner, hosts = _unwrap_all(args)
-    if kwargs:
-        kwargs, inner_kwargs = _unwrap_kwargs(kwargs, hosts)
-    else:
-        inner_kwargs = {}
+    kwargs, inner_kwargs = _unwrap_kwargs(plan, kwargs, hosts)
     to_host = is_host(kwargs.get("device"))
     if hosts and not plan.mixes:
         check_devices(plan.name, func, args, kwargs)
@@ -51,6 +48,8 @@ def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     else:
         leaves = to_host or _is_host_target(plan, args)
         result = run_without_values(plan, inner, inner_kwargs, to_host=leaves)
+    if plan.flops is not None and WATCH.recorders:
+        WATCH.count_flops(plan.flops.of(inner, inner_kwargs, result))
     if plan.flags:
         result = result.resolve_conj().resolve_neg()
     if to_host:
@@ -92,8 +91,10 @@ def _unwrap_list(values: Sequence[Any], hosts: list[Any]) -> list[Any]:
 
 
 def _unwrap_kwargs(
-    kwargs: Mapping[str, Any], hosts: list[Any]
+    plan: Plan, kwargs: Mapping[str, Any], hosts: list[Any]
 ) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    if not kwargs:
+        return kwargs, {}
     values, more = _unwrap_all(list(kwargs.values()))
     hosts += more
     inner = dict(zip(kwargs, values, strict=True))
@@ -101,6 +102,8 @@ def _unwrap_kwargs(
         inner["device"] = CPU if is_host(device) else INSIDES.device
     if "pin_memory" in inner:
         inner["pin_memory"] = None
+    if plan.transfers:
+        inner.pop("layout", None)  # that of rows is another inside
     return kwargs, inner
 
 
@@ -115,9 +118,9 @@ def _run(plan: Plan, func: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 def _run_without_kernel(
     plan: Plan, func: Any, args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
-    """Run in float32 what the CPU cannot do in half; else give zeros, unjudged."""
+    """Run in another dtype what the CPU cannot do in this; else give zeros, unjudged."""
     __tracebackhide__ = True
-    result = in_float32(func, args, kwargs)
+    result = in_another_dtype(func, args, kwargs)
     if result is not NONE:
         return result
     WATCH.leave_unjudged(plan.op, "there is no CPU kernel to run in its place")
@@ -125,11 +128,10 @@ def _run_without_kernel(
         return zeros(func, args, kwargs)
     except NotImplementedError:
         msg = (
-            f"{plan.op} has neither a CPU kernel nor a meta kernel, so the pretend GPU "
-            "cannot go on after it: register one with torch.library, or run this step "
-            "on a GPU"
+            f"only a GPU can judge {plan.op}: it has neither a CPU kernel nor a meta "
+            "kernel to run in its place; torch.library can register one"
         )
-        raise StepError(msg) from None
+        raise NeedsGpuError(msg) from None
 
 
 def _outside(

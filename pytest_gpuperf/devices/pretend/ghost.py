@@ -18,6 +18,7 @@ from .device_names import CPU
 from .device_names import CUDA
 from .device_names import LAZY
 from .insides import INSIDES
+from .layouts import shown_as
 from .live_memory import MEMORY
 from .recorder import WATCH
 from .storage import GhostStorage
@@ -39,8 +40,8 @@ def wrap(inner: Any) -> Ghost:
     """Ghost around *inner*, a tensor on the CPU without autograd history."""
     if MEMORY.live is not None:
         MEMORY.live.see(inner)
-    if inner.layout is not torch.strided:
-        return _wrap_sparse(inner)
+    if inner.layout is not torch.strided or inner.is_nested:
+        return _wrap_unusual(inner)
     INSIDES.made(inner.nbytes)
     ghost: Ghost = _make_wrapper(
         Ghost,
@@ -62,20 +63,11 @@ def wrap(inner: Any) -> Ghost:
     return ghost
 
 
-def _wrap_sparse(inner: Any) -> Ghost:
-    """Wrap a sparse tensor; compressed ones look dense to torch's core.
-
-    A wrapper of theirs would end the process: autograd asks it for what it lacks.
-    """
-    coordinates = inner.layout is torch.sparse_coo
-    if not coordinates:
-        WATCH.leave_unjudged(str(inner.layout), "no rules are known for this layout")
+def _wrap_unusual(inner: Any) -> Ghost:
+    """Wrap what is not strided or nested."""
+    shape, layout = shown_as(inner)
     ghost: Ghost = _make_wrapper(
-        Ghost,
-        inner.shape,
-        dtype=inner.dtype,
-        layout=inner.layout if coordinates else torch.strided,
-        device=LAZY,
+        Ghost, shape, dtype=inner.dtype, layout=layout, device=LAZY
     )
     ghost.inside = inner
     return ghost
@@ -107,6 +99,7 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
     is_lazy = property(lambda _: False)
     layout = property(lambda self: self.inside.layout)
     is_sparse_csr = property(lambda self: self.inside.is_sparse_csr)
+    is_nested = property(lambda self: self.inside.is_nested)
 
     @classmethod
     def __torch_dispatch__(
@@ -137,8 +130,8 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
 
     @property
     def data(self) -> Any:
-        """The tensor without history."""
-        return self.detach()
+        """The tensor without history, whose changes autograd does not see."""
+        return wrap(self.inside.detach())
 
     @data.setter
     def data(self, value: Any) -> None:
@@ -253,6 +246,15 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
         if self.is_sparse and args:
             return torch.sparse_coo_tensor(*args, check_invariants=False)
         return super().new(*args, **options)
+
+    def as_subclass(self, cls: Any) -> Ghost:
+        """Stay as it is: a tensor's class cannot be added to that of a stand-in."""
+        if not issubclass(Ghost, cls):
+            name = f"{cls.__module__}.{cls.__qualname__}"
+            WATCH.leave_unjudged(
+                name, "a tensor of this class is taken for a plain one"
+            )
+        return self
 
     def record_stream(self, stream: object) -> None:
         """There is one stream: nothing to record."""

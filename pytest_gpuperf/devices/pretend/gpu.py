@@ -11,13 +11,11 @@ from contextlib import ExitStack
 from contextlib import contextmanager
 from contextlib import nullcontext
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
 from torch.utils import _device
 
-from ..call_site import OWN
 from ..dispatch import eager
 from .attention import attention
 from .autocast import autocast_kernels
@@ -41,6 +39,10 @@ from .recorder import Recorder
 from .recurrent import recurrent_kernels
 from .rms_norm import fused_kernels
 from .stored import loading_patches
+from .tracebacks import traceback_patches
+from .tracebacks import without_own_frames
+from .triton_kernels import skipped_kernels
+from .uninitialized import uninitialized_patches
 from .unjudged import unjudged_patches
 
 
@@ -114,6 +116,7 @@ def _patched_torch() -> Iterator[None]:
         undo.enter_context(_kernels())
         undo.enter_context(eager())
         undo.enter_context(patched(_patches()))
+        undo.enter_context(skipped_kernels())
         undo.enter_context(_scriptable())
         undo.enter_context(_foreach_types())
         undo.callback(clear_cache)
@@ -134,7 +137,9 @@ def _patches() -> Iterator[Patch]:
     yield from generator_patches()
     yield from loading_patches()
     yield from autocast_patches()
+    yield from uninitialized_patches()
     yield from unjudged_patches()
+    yield from traceback_patches()
 
 
 @contextmanager
@@ -192,28 +197,3 @@ def _foreach_types() -> Iterator[None]:
     finally:
         for types in places:
             types.remove(Ghost)
-
-
-def without_own_frames(error: BaseException) -> None:
-    """Cut this package's frames out of the traceback of *error* and of its causes."""
-    seen: set[int] = set()
-    chain: BaseException | None = error
-    while chain is not None and id(chain) not in seen:
-        seen.add(id(chain))
-        chain.__traceback__ = _without_own(chain.__traceback__)
-        chain = chain.__cause__ or chain.__context__
-
-
-def _without_own(traceback: TracebackType | None) -> TracebackType | None:
-    while traceback is not None and _is_own(traceback):
-        traceback = traceback.tb_next
-    entry = traceback
-    while entry is not None:
-        while entry.tb_next is not None and _is_own(entry.tb_next):
-            entry.tb_next = entry.tb_next.tb_next
-        entry = entry.tb_next
-    return traceback
-
-
-def _is_own(traceback: TracebackType) -> bool:
-    return traceback.tb_frame.f_code.co_filename.startswith(OWN)

@@ -19,11 +19,20 @@ from .placement import in_core
 from .placement import is_cuda
 from .storage import GhostStorage
 from .tensor_types import target_of
+from .transfers import MOVED
 from .transfers import PINNED
+from .uninitialized import is_uninitialized
+from .uninitialized import mark
 
 
 OURS: Final = frozenset({"inside", "_is_param"})
 """Attributes that make a ghost of a parameter."""
+
+UNBOUND: Final = ("__format__", "numpy", "tolist")
+"""Methods that ghosts have of their own and users call as ``Tensor.tolist(x)`` too."""
+
+KEEPING: Final = (None, torch.preserve_format)
+"""Memory formats that leave the strides of a dense tensor as they are."""
 
 _to = torch.Tensor.to
 _type = torch.Tensor.type
@@ -41,9 +50,39 @@ def method_patches() -> Iterator[Patch]:
     yield Patch(tensor, "pin_memory", pin_memory)
     yield Patch(tensor, "is_pinned", is_pinned)
     yield Patch(tensor, "data", property(_get_data, set_data))
+    for name in UNBOUND:
+        yield Patch(tensor, name, _with_own(name))
     yield Patch(torch.nn.Module, "_apply", _keeping_attributes(torch.nn.Module._apply))  # noqa: SLF001
     yield Patch(torch.UntypedStorage, "cuda", storage_to_cuda)
     yield Patch(torch._C, "_group_tensors_by_device_and_dtype", group_tensors)  # noqa: SLF001
+
+
+def _move(tensor: Any, *args: Any, **options: Any) -> Any:
+    """``Tensor.to`` as torch has it; a host tensor is remembered meanwhile."""
+    __tracebackhide__ = True
+    if type(tensor) is Ghost:
+        return _to(tensor, *args, **options)
+    if is_uninitialized(tensor) and LAZY in (*args[:1], options.get("device")):
+        return mark(tensor)
+    MOVED.source = tensor
+    MOVED.keeps_strides = options.get("memory_format") in KEEPING
+    try:
+        return _to(tensor, *args, **options)
+    finally:
+        MOVED.source = None
+
+
+def _with_own(name: str) -> Callable[..., Any]:
+    """``Tensor.name``, which asks a ghost for its own."""
+    plain, own = getattr(torch.Tensor, name), vars(Ghost)[name]
+
+    @functools.wraps(plain)
+    def called(tensor: Any, *args: Any, **options: Any) -> Any:
+        __tracebackhide__ = True
+        method = own if type(tensor) is Ghost else plain
+        return method(tensor, *args, **options)
+
+    return called
 
 
 def to(tensor: Any, *args: Any, **options: Any) -> Any:
@@ -55,7 +94,7 @@ def to(tensor: Any, *args: Any, **options: Any) -> Any:
     if "device" in options:
         device = options["device"]
         options["device"] = LAZY if is_cuda(device) else device
-    return _to(tensor, *args, **options)
+    return _move(tensor, *args, **options)
 
 
 def cuda(
@@ -69,7 +108,7 @@ def cuda(
     if device is not None and not is_cuda(device):
         msg = f"Invalid device, must be cuda device, but got {torch.device(device)}"
         raise RuntimeError(msg)
-    return _to(tensor, LAZY, non_blocking=non_blocking, **options)
+    return _move(tensor, LAZY, non_blocking=non_blocking, **options)
 
 
 def type_(tensor: Any, dtype: Any = None, non_blocking: bool = False, **_: Any) -> Any:  # noqa: FBT001, FBT002, torch's
@@ -79,7 +118,7 @@ def type_(tensor: Any, dtype: Any = None, non_blocking: bool = False, **_: Any) 
         return _type(tensor)
     device, target = target_of(dtype)
     place = LAZY if device == "cuda" else torch.device(device or "cpu")
-    return _to(tensor, place, target, non_blocking=non_blocking)
+    return _move(tensor, place, target, non_blocking=non_blocking)
 
 
 def pin_memory(tensor: Any, *_: object, **__: object) -> Any:

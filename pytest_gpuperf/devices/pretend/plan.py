@@ -12,14 +12,19 @@ from . import fused_attention
 from . import rms_norm
 from .attention import attention
 from .backward_rules import FORWARD_OPS
+from .flops import flops_of
 from .live_memory import MATRIX_PRODUCTS
 from .mixing import mixes_by_design
+from .rule import Rule
 from .rules import INDEXING
-from .rules import Rule
+from .rules import RULES
 from .rules import rules_by_op
+from .sparse_rules import LAYOUT_RULES
+from .sparse_rules import SPARSE_RULES
 
 
-RULES: Final = rules_by_op()
+DENSE: Final = rules_by_op((*RULES, *LAYOUT_RULES))
+SPARSE: Final = rules_by_op(SPARSE_RULES)
 COPIES: Final = frozenset({"copy_", "copy", "_to_copy"})
 ALLOCATIONS: Final = frozenset(
     {
@@ -62,6 +67,7 @@ class Plan:
         "composite",
         "decompose",
         "flags",
+        "flops",
         "host_output",
         "indexes",
         "keeps_forward",
@@ -74,6 +80,7 @@ class Plan:
         "reshapes",
         "rules",
         "sources",
+        "sparse_rules",
         "transfers",
         "views",
         "writes_only",
@@ -83,12 +90,14 @@ class Plan:
         schema = schema_of(func)
         self.op: str = schema.name
         self.name = schema.name.partition("::")[2]
-        self.rules: tuple[Rule, ...] = RULES.get(self.name, ())
+        self.rules: tuple[Rule, ...] = DENSE.get(self.name, ())
+        self.sparse_rules: tuple[Rule, ...] = SPARSE.get(self.name, ())
         self.transfers = self.name in COPIES
         self.indexes = self.name in INDEXING
         self.keeps_forward = self.name in FORWARD_OPS
         self.kernel = FUSED.get(self.name) or kernel_of(func)
         self.flags = self.name in FLAGGED
+        self.flops = flops_of(func)
         self.composite = _is_composite(func)
         self.decompose = COMPOSITES.get(self.name, func.decompose)
         self.sources = _sources(schema)

@@ -86,7 +86,8 @@ class Totals:
 
     ``syncs`` counts every certain wait, ``device_syncs`` those of them that were asked
     for by name (``torch.cuda.synchronize`` and its kin). ``ops`` counts operations that
-    would launch work: views and allocations are none.
+    would launch work: views and allocations are none. ``flops`` are those of torch's own
+    formulas, see ``flops``.
     """
 
     syncs: int
@@ -97,6 +98,7 @@ class Totals:
     h2d_bytes: int
     d2h_bytes: int
     ops: int
+    flops: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,6 +50,7 @@ class Recorder:
     def clear(self) -> None:
         """Forget what was recorded."""
         self.ops = 0
+        self.flops = 0
         self._waits: Counter[tuple[AuditKind, str, str, Site]] = Counter()
         self._copies: Counter[tuple[str, Direction, bool, bool, Site]] = Counter()
         self._bytes: Counter[tuple[str, Direction, bool, bool, Site]] = Counter()
@@ -114,7 +115,7 @@ class Recorder:
         return StepAudit(
             findings=findings,
             copies=copies,
-            totals=_totals(findings, copies, self.ops),
+            totals=_totals(findings, copies, self.ops, self.flops),
             not_judged=_unjudged(self._not_judged),
             as_eager=_unjudged(self._as_eager),
         )
@@ -139,7 +140,10 @@ def _unjudged(counter: Counter[tuple[str, str, Site]]) -> tuple[Unjudged, ...]:
 
 
 def _totals(
-    findings: tuple[AuditFinding, ...], copies: tuple[AuditCopy, ...], ops: int
+    findings: tuple[AuditFinding, ...],
+    copies: tuple[AuditCopy, ...],
+    ops: int,
+    flops: int,
 ) -> Totals:
     certain = [f for f in findings if f.kind is not AuditKind.MAYBE]
     return Totals(
@@ -151,6 +155,7 @@ def _totals(
         h2d_bytes=_bytes(copies, Direction.H2D),
         d2h_bytes=_bytes(copies, Direction.D2H),
         ops=ops,
+        flops=flops,
     )
 
 
@@ -213,6 +218,11 @@ class Watch:
         """Count one operation."""
         for recorder in self.recorders:
             recorder.ops += 1
+
+    def count_flops(self, flops: int) -> None:
+        """Count floating point operations."""
+        for recorder in self.recorders:
+            recorder.flops += flops
 
 
 WATCH: Final = Watch()

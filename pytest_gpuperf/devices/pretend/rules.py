@@ -8,14 +8,13 @@ is torch's source; "test_sync_warning" is torch's own test of that name.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import torch
 
-from .conditions import Condition
+from .conditions import compares_elements
 from .conditions import device_masks
 from .conditions import host_masks
 from .conditions import host_number
@@ -29,24 +28,9 @@ from .conditions import size_unknown
 from .conditions import test_set_is_large
 from .conditions import without_dim
 from .record import AuditKind
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """Each of ``ops`` waits ``count`` times as often as ``when`` says.
-
-    It holds from torch ``since`` on and, where there is one, below ``until``. ``source``
-    is where the claim comes from.
-    """
-
-    ops: tuple[str, ...]
-    when: Condition
-    reason: str
-    source: str
-    count: int = 1
-    kind: AuditKind = AuditKind.SYNC
-    since: tuple[int, int] = (2, 6)
-    until: tuple[int, int] | None = None
+from .rule import Rule
+from .sparse_rules import LAYOUT_RULES
+from .sparse_rules import SPARSE_RULES
 
 
 INDEXING: Final = (
@@ -88,12 +72,6 @@ RULES: Final[tuple[Rule, ...]] = (
         when=on_device,
         reason="the size of the result depends on values: their count is read",
         source="TensorAdvancedIndexing.cpp, masked_select",
-    ),
-    Rule(
-        ops=("_coalesce", "_to_sparse"),
-        when=on_device,
-        reason="the number of elements of a sparse tensor is read",
-        source="SparseCUDATensor.cu, libtorch_cuda 2.13",
     ),
     Rule(
         ops=INDEXING,
@@ -169,10 +147,16 @@ RULES: Final[tuple[Rule, ...]] = (
         source="SegmentReduce.cpp, libtorch_cuda 2.13",
     ),
     Rule(
-        ops=("equal", "allclose"),
+        ops=("equal",),
+        when=compares_elements,
+        reason="the outcome of the comparison is read",
+        source="Equal.cpp, libtorch_cuda 2.13",
+    ),
+    Rule(
+        ops=("allclose",),
         when=on_device,
         reason="the outcome of the comparison is read",
-        source="Equal.cpp, TensorCompare.cpp, libtorch_cuda 2.13",
+        source="TensorCompare.cpp, libtorch_cuda 2.13",
     ),
     Rule(
         ops=("nanmedian",),
@@ -255,12 +239,6 @@ RULES: Final[tuple[Rule, ...]] = (
         source="LinearAlgebra.cpp, counted in a run",
     ),
     Rule(
-        ops=("_nested_tensor_from_mask", "_nested_from_padded_tensor"),
-        when=on_device,
-        reason="the sizes of nested tensors live on the host",
-        source="libtorch_cuda 2.13",
-    ),
-    Rule(
         ops=(
             "_fused_moving_avg_obs_fq_helper",
             "_fake_quantize_learnable_per_tensor_affine",
@@ -271,25 +249,44 @@ RULES: Final[tuple[Rule, ...]] = (
         reason="the observer's state is read",
         source="libtorch_cuda 2.13",
     ),
+    Rule(
+        ops=("quantize_per_channel",),
+        when=named("zero_points"),
+        reason="the zero points are checked by the host",
+        source="check_zero_points_cuda, libtorch_cuda 2.13",
+    ),
+    Rule(
+        ops=("quantize_per_tensor",),
+        when=named("scale", "zero_point"),
+        reason="a parameter of the quantiser is read with item()",
+        source="QTensor.cpp",
+    ),
+    Rule(
+        ops=("_grouped_mm",),
+        when=named("offs"),
+        reason="GPUs without a grouped kernel loop over offsets read by the host",
+        kind=AuditKind.MAYBE,
+        source="_grouped_mm_fallback, libtorch_cuda 2.13",
+    ),
 )
-"""What is not in the table runs without a wait, as far as torch's sources tell.
+"""What is in neither this table nor that of ``sparse_rules`` runs without a wait, as far as torch's sources tell.
 
 Copies between host and device have their own table in ``transfers``.
 """
 
 
-def rules_by_op(version: str = torch.__version__) -> Mapping[str, tuple[Rule, ...]]:
-    """Rules that hold in torch *version*, by the name of the operation."""
+def rules_by_op(
+    rules: Iterable[Rule] = (*RULES, *LAYOUT_RULES, *SPARSE_RULES),
+    version: str = torch.__version__,
+) -> Mapping[str, tuple[Rule, ...]]:
+    """Those of *rules* that hold in torch *version*, by the name of the operation."""
     release = release_of(version)
     found: dict[str, tuple[Rule, ...]] = {}
-    for op, rule in _by_op():
+    for rule in rules:
         if rule.since <= release and (rule.until is None or release < rule.until):
-            found[op] = (*found.get(op, ()), rule)
+            for op in rule.ops:
+                found[op] = (*found.get(op, ()), rule)
     return found
-
-
-def _by_op() -> Iterator[tuple[str, Rule]]:
-    return ((op, rule) for rule in RULES for op in rule.ops)
 
 
 def release_of(version: str) -> tuple[int, int]:

@@ -41,14 +41,22 @@ class GhostStorage:
 
     def cpu(self) -> Any:
         """Copy to the host, which waits."""
+        self._read("UntypedStorage.cpu")
+        return self.real.clone()
+
+    def _write_file(self, *place: Any) -> None:
+        """Write to a file, as pickling does, by way of the host."""
+        self._read("UntypedStorage._write_file")
+        self.real._write_file(*place)  # noqa: SLF001, its only name
+
+    def _read(self, op: str) -> None:
         record_copy(
-            "UntypedStorage.cpu",
+            op,
             Direction.D2H,
             pinned=False,
             non_blocking=False,
             nbytes=self.real.nbytes(),
         )
-        return self.real.clone()
 
     def resize_(self, nbytes: int) -> GhostStorage:
         """Take another block, or give back the one there is."""

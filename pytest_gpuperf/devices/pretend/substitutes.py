@@ -11,26 +11,45 @@ from typing import Final
 import torch
 
 
-HALVES: Final = (torch.float16, torch.bfloat16)
+HALVES: Final = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+INTEGERS: Final = dict.fromkeys(
+    (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64), torch.float64
+)
+"""What to compute in instead, by dtype."""
+
+COUNTING: Final = frozenset({"aten::histc"})
+"""Operations that CUDA has for integers and the CPU has not."""
+
+NO_FAKE: Final = "no fake impl registered"
+"""What ``torch.library`` says of a custom operation without a meta kernel."""
 
 NONE: Final = object()
 """There is no substitute."""
 
 
-def in_float32(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Result of *func* computed in float32 and rounded to the dtype it was asked in."""
-    dtypes = [t.dtype for t in _tensors((*args, *kwargs.values())) if t.dtype in HALVES]
-    if not dtypes or func._schema.is_mutable:  # noqa: SLF001, torch shows it nowhere else
+def in_another_dtype(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Result of *func* computed in a dtype that the CPU has a kernel for.
+
+    Halves are computed in float32 and rounded. Integers, of which some kernels of CUDA
+    count and the CPU's do not, are computed in float64.
+    """
+    schema = func._schema  # noqa: SLF001, torch shows it nowhere else
+    wider = INTEGERS if schema.name in COUNTING else HALVES
+    dtypes = [t.dtype for t in _tensors((*args, *kwargs.values())) if t.dtype in wider]
+    if not dtypes or schema.is_mutable:
         return NONE
-    try:
-        result = func(*mapped(_to_float32, args), **_mapped_dict(_to_float32, kwargs))
-    except NotImplementedError:
-        return NONE
-    half = dtypes[0]
+    asked, used = dtypes[0], wider[dtypes[0]]
+
+    def widened(tensor: Any) -> Any:
+        return tensor.to(used) if tensor.dtype in wider else tensor
 
     def rounded(value: Any) -> Any:
-        return value.to(half) if value.dtype is torch.float32 else value
+        return value.to(asked) if value.dtype is used else value
 
+    try:
+        result = func(*mapped(widened, args), **_mapped_dict(widened, kwargs))
+    except NotImplementedError:
+        return NONE
     return mapped(rounded, [result])[0]
 
 
@@ -42,12 +61,13 @@ def zeros(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     meta_kwargs = _mapped_dict(_to_meta, kwargs)
     if "device" in meta_kwargs:
         meta_kwargs["device"] = torch.device("meta")
-    shapes = func(*mapped(_to_meta, args), **meta_kwargs)
+    try:
+        shapes = func(*mapped(_to_meta, args), **meta_kwargs)
+    except RuntimeError as error:
+        if NO_FAKE not in str(error):
+            raise
+        raise NotImplementedError from error
     return mapped(_zeros_like, [shapes])[0]
-
-
-def _to_float32(tensor: Any) -> Any:
-    return tensor.float() if tensor.dtype in HALVES else tensor
 
 
 def _to_meta(tensor: Any) -> Any:

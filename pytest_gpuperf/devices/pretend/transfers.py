@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from typing import Final
+
+import torch
 
 from ..storages import key_of
 from .record import AuditKind
@@ -66,6 +69,38 @@ def record_copy(
     WATCH.copy(op, direction, pinned=pinned, blocking=blocking, nbytes=nbytes)
     if wait is not None:
         WATCH.wait(wait.kind, op, wait.reason)
+
+
+class Moved(threading.local):
+    """The host tensor that a thread is taking to the device by ``Tensor.to``, if any.
+
+    torch's core does that in two operations, an ``empty`` and a ``copy_``; the strides
+    of a dense tensor, which it keeps on CUDA, are lost on a device as ours.
+    """
+
+    source: Any = None
+    keeps_strides = True
+
+    def strides(self, size: Any) -> Any:
+        """Strides for the new tensor; ``None`` where torch's core knows them."""
+        source = self.source
+        if source is None or not self.keeps_strides:
+            return None
+        if source.layout is not torch.strided or source.is_contiguous():
+            return None
+        if source.shape != torch.Size(size) or not is_dense(source):
+            return None
+        return source.stride()
+
+
+MOVED: Final = Moved()
+
+
+def is_dense(tensor: Any) -> bool:
+    """Whether the elements of *tensor* fill one block of memory, in whatever order."""
+    places = zip(tensor.shape, tensor.stride(), strict=True)
+    extent = 1 + sum((size - 1) * stride for size, stride in places)
+    return bool(extent == tensor.numel())
 
 
 class PinnedMemory:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,12 +14,11 @@ from .recorder import WATCH
 
 
 def unjudged_patches() -> Iterator[Patch]:
-    """Compilers, scripts, replicas and kernels from elsewhere."""
+    """Compilers, scripts and replicas."""
     yield Patch(torch, "compile", compile_)
     yield Patch(torch.jit, "script", script)
     yield Patch(torch.jit, "trace", trace)
     yield Patch(torch.nn.DataParallel, "forward", _on_one_device)
-    yield from _triton_patches()
 
 
 def compile_(model: Any = None, **options: Any) -> Any:
@@ -56,23 +54,3 @@ def _on_one_device(parallel: Any, *args: Any, **options: Any) -> Any:
         "torch.nn.DataParallel", "the copies to and from its replicas are not made"
     )
     return parallel.module(*args, **options)
-
-
-def _triton_patches() -> Iterator[Patch]:
-    """Kernels of triton, where it is loaded."""
-    jit = sys.modules.get("triton.runtime.jit")
-    if jit is not None:
-        yield Patch(jit.JITFunction, "run", _triton_kernel(jit.JITFunction.run))
-
-
-def _triton_kernel(run: Callable[..., Any]) -> Callable[..., Any]:
-    del run
-
-    def skipped(kernel: Any, *_: object, **__: object) -> None:
-        name = getattr(kernel, "__name__", "kernel")
-        WATCH.leave_unjudged(
-            f"triton kernel {name}",
-            "only a GPU runs it; its outputs are left as they were",
-        )
-
-    return skipped

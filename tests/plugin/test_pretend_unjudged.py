@@ -1,0 +1,180 @@
+"""Code that only a GPU can run or judge is named and skipped, and the run goes on."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from scripted_project import ScriptedProject
+
+
+pytest.importorskip("torch")
+
+ON = ("--gpuperf", "--gpuperf-device=pretend", "-rs")
+
+CLEAN = """
+@gpuperf.budget(syncs=0)
+def test_clean(gpuperf):
+    x = ones()
+    gpuperf(lambda: x + 1)
+"""
+
+SETTING = """
+import sys
+import torch
+import pytest_gpuperf
+
+def ones(*shape):
+    return torch.ones(shape, device="cuda")
+"""
+
+EXTENSIONS = """
+@torch.library.custom_op("skip_test::bare", mutates_args=(), device_types="cuda")
+def bare(x: torch.Tensor) -> torch.Tensor:
+    raise NotImplementedError
+
+@torch.library.custom_op("skip_test::written", mutates_args=("x",), device_types="cuda")
+def written(x: torch.Tensor) -> None:
+    raise NotImplementedError
+
+library = torch.library.Library("skip_test", "FRAGMENT")
+library.define("low(Tensor x) -> Tensor")
+torch.library.impl(library, "low", "CUDA")(lambda x: x)
+
+@gpuperf.budget(syncs=0)
+def test_bare(gpuperf):
+    x = ones(3)
+    assert gpuperf(lambda: bare(x).sum()).item() == 3
+
+@gpuperf.budget(syncs=0)
+def test_written(gpuperf):
+    x = ones(3)
+    gpuperf(lambda: written(x))
+
+@gpuperf.budget(syncs=0)
+def test_low(gpuperf):
+    x = torch.ops.skip_test.low(ones(3))
+    gpuperf(lambda: x + 1)
+"""
+
+TRITON = """
+class JITFunction:
+    def __init__(self, function):
+        self.__name__ = function.__name__
+
+    def __getitem__(self, grid):
+        return lambda *args: self.run(*args, grid=grid, warmup=False)
+
+    def run(self, *args, grid, warmup):
+        raise RuntimeError("0 active drivers ([]). There should only be one.")
+
+def jit(function):
+    return JITFunction(function)
+"""
+
+KERNEL = """
+@gpuperf.budget(syncs=0)
+def test_kernel(gpuperf):
+    sys.path.insert(0, "late")
+    from triton.runtime.jit import jit
+    def scale(x, n): ...
+    scale = jit(scale)
+    x = ones(3)
+    gpuperf(lambda: scale[(1,)](x, 3))
+"""
+
+MODES = """
+@gpuperf.budget(syncs=0)
+def test_graph(gpuperf):
+    x = ones(3)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = x + 1
+    gpuperf(lambda: graph.replay())
+
+@gpuperf.budget(syncs=0)
+def test_graphed(gpuperf):
+    x = ones(2, 3)
+    layer = torch.cuda.make_graphed_callables(torch.nn.Linear(3, 3).cuda(), (x,))
+    gpuperf(lambda: layer(x).sum().backward())
+
+@gpuperf.budget(syncs=0)
+def test_parallel(gpuperf):
+    layer = torch.nn.DataParallel(torch.nn.Linear(3, 3).cuda())
+    x = ones(2, 3)
+    gpuperf(lambda: layer(x).sum().backward())
+
+@gpuperf.budget(syncs=0)
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_rows(gpuperf):
+    rows = torch.eye(3).to_sparse_csr().cuda()
+    x = ones(3, 2)
+    gpuperf(lambda: rows @ x)
+
+@gpuperf.budget(syncs=0)
+@pytest.mark.filterwarnings("ignore")
+def test_nested(gpuperf):
+    x = torch.nested.nested_tensor([ones(2, 3), ones(4, 3)])
+    gpuperf(lambda: x * 2)
+"""
+
+
+def reasons(project: ScriptedProject, source: str, *, skipped: int) -> list[str]:
+    """Reasons of the skipped tests beside the one that passes, without line numbers."""
+    project.file(SETTING + source + CLEAN)
+    result = project.pytester.runpytest_inprocess(*ON)
+    result.assert_outcomes(passed=1, skipped=skipped)
+    lines = [line for line in result.outlines if line.startswith("SKIPPED")]
+    told = [line[line.index("only a GPU") :] for line in lines]
+    return sorted(re.sub(r":\d+\)", ")", reason) for reason in told)
+
+
+def test_operations_without_a_kernel_to_run_in_their_place(
+    project: ScriptedProject,
+) -> None:
+    neither = (
+        "it has neither a CPU kernel nor a meta kernel to run in its place; "
+        "torch.library can register one"
+    )
+
+    assert reasons(project, EXTENSIONS, skipped=3) == [
+        f"only a GPU can judge skip_test::bare: {neither}",
+        f"only a GPU can judge skip_test::low: {neither}",
+        (
+            "only a GPU can judge skip_test::written (test_it.py): there is no CPU "
+            "kernel to run in its place"
+        ),
+    ]
+
+
+def test_a_triton_kernel_also_where_triton_is_imported_late(
+    project: ScriptedProject,
+) -> None:
+    runtime = project.path / "late" / "triton" / "runtime"
+    runtime.mkdir(parents=True)
+    (runtime.parent / "__init__.py").touch()
+    (runtime / "__init__.py").touch()
+    (runtime / "jit.py").write_text(TRITON)
+
+    assert reasons(project, KERNEL, skipped=1) == [
+        (
+            "only a GPU can judge triton kernel scale (late/triton/runtime/jit.py): "
+            "only a GPU runs it; its outputs are left as they were"
+        )
+    ]
+
+
+def test_graphs_replicas_and_layouts_without_rules(project: ScriptedProject) -> None:
+    graph = "a CUDA graph replays work that no operation shows"
+    layout = "no rules are known for this layout"
+
+    assert reasons(project, MODES, skipped=5) == [
+        f"only a GPU can judge nested tensors (test_it.py): {layout}",
+        f"only a GPU can judge torch.cuda.CUDAGraph.replay (test_it.py): {graph}",
+        f"only a GPU can judge torch.cuda.make_graphed_callables (test_it.py): {graph}",
+        (
+            "only a GPU can judge torch.nn.DataParallel (test_it.py): the copies to and "
+            "from its replicas are not made"
+        ),
+        f"only a GPU can judge torch.sparse_csr (test_it.py): {layout}",
+    ]

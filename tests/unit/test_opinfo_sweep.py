@@ -1,0 +1,58 @@
+"""The maintainers' sweep over torch's samples tells what fails and what does not."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+
+SCRIPT = Path(__file__).parents[2] / "tools" / "opinfo_sweep.py"
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def sweep() -> ModuleType:
+    pytest.importorskip("torch")
+    pytest.importorskip("expecttest")
+    spec = importlib.util.spec_from_file_location("opinfo_sweep", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_operations_that_run_are_only_counted(
+    sweep: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = sweep.main(["cumprod"])
+
+    assert code == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "forward   2 operations, 0 failed",
+        "backward  2 operations, 0 failed",
+    ]
+
+
+def test_an_operation_that_differs_is_named_with_its_reason(
+    sweep: ModuleType,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sweep, "moved", lambda value: value)
+    monkeypatch.setattr(
+        sweep, "gradients", lambda *_: [sweep.torch.rand(1) + next(sweep.numbers)]
+    )
+    sweep.numbers = iter(range(10**6))
+
+    code = sweep.main(["cumprod"])
+
+    lines = capsys.readouterr().out.splitlines()
+    assert code == 1
+    assert lines[0] == "forward   2 operations, 0 failed"
+    assert lines[-1] == "backward  2 operations, 2 failed"
+    assert "AssertionError: Tensor-likes are not close!" in lines[1]

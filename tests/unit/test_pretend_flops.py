@@ -1,0 +1,126 @@
+"""The pretend GPU counts the floating point operations that torch's own counter counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+
+torch = pytest.importorskip("torch")
+
+import torch.nn.functional as F  # noqa: E402, N812, after the skip
+from torch import nn  # noqa: E402
+from torch.nn.attention import SDPBackend  # noqa: E402
+from torch.nn.attention import sdpa_kernel  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
+from pytest_gpuperf.devices.pretend import flops  # noqa: E402
+from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
+from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def gpu() -> Iterator[PretendGpu]:
+    with pretend_gpu() as entered:
+        yield entered
+
+
+Training = Callable[[str], Callable[[], object]]
+
+
+def linear(device: str) -> Callable[[], object]:
+    net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).to(device)
+    batch = torch.randn(5, 8).to(device)
+    labels = torch.arange(5).remainder(4).to(device)
+    optimizer = torch.optim.SGD(net.parameters())
+
+    def step() -> object:
+        F.cross_entropy(net(batch), labels).backward()
+        return optimizer.step()
+
+    return step
+
+
+def convolution(device: str) -> Callable[[], object]:
+    net = nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ConvTranspose2d(4, 2, 2)
+    ).to(device)
+    images = torch.randn(2, 3, 6, 6).to(device).requires_grad_()
+
+    return lambda: net(images).square().mean().backward()
+
+
+def attention(device: str) -> Callable[[], object]:
+    inputs = [torch.randn(2, 3, 7, 4).to(device).requires_grad_() for _ in "qkv"]
+
+    def step() -> object:
+        with sdpa_kernel(SDPBackend.MATH):
+            return F.scaled_dot_product_attention(*inputs).sum().backward()
+
+    return step
+
+
+def inference(device: str) -> Callable[[], object]:
+    net = nn.Linear(8, 16).to(device)
+    batch = torch.randn(5, 8).to(device)
+
+    def step() -> Any:
+        with torch.inference_mode():
+            return net(batch) @ net.weight
+
+    return step
+
+
+@pytest.mark.parametrize("training", [linear, convolution, attention, inference])
+def test_a_step_counts_what_torch_counts_on_the_cpu(
+    gpu: PretendGpu, training: Training
+) -> None:
+    with FlopCounterMode(display=False) as counter:
+        training("cpu")()
+    on_device = training("cuda")
+    gpu.begin_step()
+    on_device()
+
+    flops = gpu.end_step().totals.flops
+
+    assert flops == counter.get_total_flops()
+    assert flops > 0
+
+
+def test_products_are_counted_forward_and_backward(gpu: PretendGpu) -> None:
+    left = torch.randn(2, 3, device="cuda", requires_grad=True)
+    right = torch.randn(3, 5, device="cuda", requires_grad=True)
+    gpu.begin_step()
+    product = left @ right
+    forward = gpu.end_step().totals.flops
+    product.sum().backward()
+
+    backward = gpu.end_step().totals.flops
+
+    assert forward == 2 * 2 * 3 * 5
+    assert backward == 2 * forward
+
+
+def test_shapes_that_come_again_count_again(
+    gpu: PretendGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flops, "MOST_KNOWN", 2)
+    counts = []
+    for rows in (2, 2, 3, 4, 2):
+        left = torch.ones(rows, 7, device="cuda")
+        gpu.begin_step()
+        left @ left.T
+        counts.append(gpu.end_step().totals.flops)
+
+    assert counts == [2 * 7 * rows * rows for rows in (2, 2, 3, 4, 2)]
+
+
+def test_what_has_no_formula_counts_nothing(gpu: PretendGpu) -> None:
+    x = torch.ones(8, device="cuda")
+    gpu.begin_step()
+    (x + x).sum()
+
+    assert gpu.end_step().totals.flops == 0
