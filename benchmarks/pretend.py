@@ -73,7 +73,7 @@ def spent_ms(step: Callable[[], None]) -> float:
 
 
 def spent_watched_ms(step: Callable[[], None]) -> tuple[float, float]:
-    """Time of the step recorded by nobody, and of the same with its memory watched."""
+    """Time of the step, and of the same with its memory watched."""
     with watching_memory():
         live, MEMORY.live = MEMORY.live, None
         plain = spent_ms(step)
@@ -100,7 +100,7 @@ def compare(name: str, size: Size) -> None:
         f"{audit.totals.ops} ops, {audit.totals.syncs} syncs"
     )
     print(
-        f"{'':<8} {unwatched:8.1f} ms unrecorded {with_memory:8.1f} ms with memory "
+        f"{'':<8} {unwatched:8.1f} ms unwatched {with_memory:8.1f} ms with memory "
         f"x{with_memory / unwatched:.2f}   bar x{size.watched_bar:g}"
     )
 
