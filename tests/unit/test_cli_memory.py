@@ -129,8 +129,8 @@ def test_each_lever_is_predicted_again(capfd: pytest.CaptureFixture[str]) -> Non
     ]
     whole = found["allocated_bytes"]
     assert peaks["foreach=False in the optimizer"] <= whole
-    assert peaks["checkpointing of the repeated blocks"] < 0.8 * whole
-    assert peaks["half the batch, accumulated over two"] < 0.8 * whole
+    assert peaks["checkpointing of the repeated blocks"] < 0.95 * whole
+    assert peaks["half the batch, accumulated over two"] < 0.95 * whole
 
 
 @with_torch

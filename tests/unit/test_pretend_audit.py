@@ -18,7 +18,7 @@ from pytest_gpuperf.model.finding import Finding  # noqa: E402
 from pytest_gpuperf.model.finding import FindingKind  # noqa: E402
 from pytest_gpuperf.model.finding import Phase  # noqa: E402
 from pytest_gpuperf.model.measurement import Measurement  # noqa: E402
-from pytest_gpuperf.model.metric import PREDICTED  # noqa: E402
+from pytest_gpuperf.model.memory_metric import PREDICTED  # noqa: E402
 from pytest_gpuperf.probes.audit import audit  # noqa: E402
 from pytest_gpuperf.probes.subject import Subject  # noqa: E402
 
