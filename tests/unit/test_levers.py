@@ -6,15 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
 
-from pytest_gpuperf.devices.live_bytes import read_live_bytes
 from pytest_gpuperf.model.forecast import Lever
-from pytest_gpuperf.probes.levers import pulled
-from pytest_gpuperf.probes.levers import repeated_blocks
 
 
-class Block(torch.nn.Module):  # type: ignore[misc]
+torch = pytest.importorskip("torch")
+
+from pytest_gpuperf.devices.live_bytes import read_live_bytes  # noqa: E402, after the skip
+from pytest_gpuperf.probes.levers import pulled  # noqa: E402
+from pytest_gpuperf.probes.levers import repeated_blocks  # noqa: E402
+
+
+class Block(torch.nn.Module):  # type: ignore[misc, name-defined]
     def __init__(self) -> None:
         super().__init__()
         self.wide = torch.nn.Linear(16, 512)
@@ -27,7 +30,7 @@ class Block(torch.nn.Module):  # type: ignore[misc]
 
 def training(
     **how: Any,
-) -> tuple[Callable[[], float], torch.nn.Module, torch.optim.Optimizer]:
+) -> tuple[Callable[[], float], Any, Any]:
     torch.manual_seed(0)
     model = torch.nn.Sequential(*(Block() for _ in range(4)))
     optimizer = torch.optim.AdamW(model.parameters(), **how)
