@@ -11,11 +11,12 @@ MIB: Final = 2**20
 
 
 class Unit(Enum):
-    """Unit of a metric's values, which are per step from birth."""
+    """Unit of a metric's values, which are per step from birth, but for ratios."""
 
     MS = "ms"
     BYTES = "bytes"
     COUNT = "count"
+    RATIO = "ratio"
 
 
 class Kind(Enum):
@@ -241,36 +242,14 @@ OPS: Final = Metric(
     summary="operations of a step that would launch work (pretend device)",
 )
 
-METRICS: Final[dict[str, Metric]] = {
-    metric.name: metric
-    for metric in (
-        STEP_MS,
-        LATENCY_MS,
-        ENQUEUE_MS,
-        SPAN_MS,
-        PROCESS_MS,
-        SENTINEL_GEMM,
-        SENTINEL_COPY,
-        SENTINEL_LAUNCH,
-        PEAK_ALLOCATED,
-        PEAK_REQUESTED,
-        PEAK_RESERVED,
-        DRIVER_BYTES,
-        NON_TORCH,
-        FRAGMENTED,
-        ALLOC_RETRIES,
-        DEVICE_ALLOCS,
-        GROWTH,
-        LIVE_PEAK,
-        SYNCS,
-        PAGEABLE_COPIES,
-        BLOCKING_COPIES,
-        H2D_BYTES,
-        D2H_BYTES,
-        DEVICE_SYNCS,
-        OPS,
-    )
-}
+SPEEDUP: Final = Metric(
+    name="speedup",
+    unit=Unit.RATIO,
+    kind=Kind.NOISY,
+    summary="time of a step before, divided by that after (gpuperf.compare)",
+    budget="speedup",
+    direction=Direction.HIGHER,
+)
 
 SENTINELS: Final[tuple[Metric, ...]] = (SENTINEL_GEMM, SENTINEL_COPY, SENTINEL_LAUNCH)
 """Times of fixed kernels: where they move, the machine has changed."""
@@ -284,6 +263,31 @@ AUDITED: Final[tuple[Metric, ...]] = (
     OPS,
 )
 """What the pretend device alone counts."""
+
+METRICS: Final[dict[str, Metric]] = {
+    metric.name: metric
+    for metric in (
+        STEP_MS,
+        LATENCY_MS,
+        ENQUEUE_MS,
+        SPAN_MS,
+        PROCESS_MS,
+        *SENTINELS,
+        PEAK_ALLOCATED,
+        PEAK_REQUESTED,
+        PEAK_RESERVED,
+        DRIVER_BYTES,
+        NON_TORCH,
+        FRAGMENTED,
+        ALLOC_RETRIES,
+        DEVICE_ALLOCS,
+        GROWTH,
+        LIVE_PEAK,
+        SYNCS,
+        *AUDITED,
+        SPEEDUP,
+    )
+}
 
 BUDGET_KEYWORDS: Final[tuple[str, ...]] = tuple(
     dict.fromkeys(metric.budget for metric in METRICS.values() if metric.budget)

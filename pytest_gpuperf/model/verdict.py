@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dataclasses import field
 from enum import Enum
 
+from .comparison import Sides
 from .evidence import Evidence
 from .finding import Finding
 
@@ -54,7 +55,8 @@ class TestVerdict:
     """The judgement of one test: a verdict a metric, and what explains them.
 
     ``changed`` maps a piece of software to its versions then and now. ``remarks`` say
-    what else must be known to read the numbers.
+    what else must be known to read the numbers. ``sides`` is what two steps showed
+    that were compared: without a budget such a test has no verdict, and nothing fails.
     """
 
     __test__ = False  # pytest would collect a class of this name
@@ -65,13 +67,17 @@ class TestVerdict:
     runs: int = 0
     changed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+    sides: Sides | None = None
 
     @property
     def outcome(self) -> Outcome:
         """The worst outcome of its judged metrics.
 
-        NO_BASELINE and NOT_JUDGED are a test's outcome only where nothing was judged.
+        NO_BASELINE and NOT_JUDGED are a test's outcome only where nothing was judged. A
+        comparison that nobody set a budget for passes.
         """
+        if self.sides is not None and not self.verdicts:
+            return Outcome.PASS
         order = list(Outcome)
         outcomes = {v.outcome for v in self.verdicts}
         judged = outcomes - {Outcome.NO_BASELINE, Outcome.NOT_JUDGED}
