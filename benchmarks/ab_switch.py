@@ -3,8 +3,9 @@
     python benchmarks/ab_switch.py [--comparisons 5]
 
 Small training steps are compared with fresh copies of themselves, and every call of a
-step is timed from inside. What is left of a comparison without its steps and without
-its judge is the price of the turns: three switches a quad, the clock around each block,
+step is timed from inside, in CPU time of the thread: other processes are not its fault.
+What is left of a comparison without its steps and without its judge is the price of the
+turns: three switches a quad, the clock around each block,
 the collection of garbage between two quads. It is put beside the bars: less than 1 ms a
 switch, and less than 1 % of the time that the measured blocks took. The unmeasured step
 after each switch is a part of the design, and its share stands beside them.
@@ -15,6 +16,8 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -27,9 +30,9 @@ from ab_real import WORKLOADS
 from ab_real import Step
 
 from pytest_gpuperf.compare import quads
+from pytest_gpuperf.devices import garbage
 from pytest_gpuperf.devices.cpu import CpuDevice
 from pytest_gpuperf.probes.subject import Subject
-from pytest_gpuperf.probes.timing import time_round
 
 
 SWITCHES: Final = 3
@@ -42,8 +45,9 @@ MOST_SHARE: Final = 0.01
 
 @dataclass(slots=True)
 class Ledger:
-    """Where the time of one comparison goes, in seconds, while ``open``."""
+    """Where the seconds of one comparison go, from its first turn on."""
 
+    all: float = 0.0
     steps: float = 0.0
     blocks: float = 0.0
     judge: float = 0.0
@@ -52,11 +56,11 @@ class Ledger:
         """Add what *function* takes to *name*."""
 
         def noted(*arguments: Any, **keywords: Any) -> Any:
-            start = time.perf_counter()
+            start = time.thread_time()
             try:
                 return function(*arguments, **keywords)
             finally:
-                took = time.perf_counter() - start
+                took = time.thread_time() - start
                 setattr(self, name, getattr(self, name) + took)
 
         return noted
@@ -74,28 +78,22 @@ class Price:
 def price_of(workload: Callable[[], Step]) -> Price:
     """Compare a step with its like and return what the turns cost."""
     ledger = Ledger()
-    took = 0.0
-    record = quads._record  # noqa: SLF001, the turns and nothing else
 
-    def timed_record(*arguments: Any, **keywords: Any) -> Any:
-        nonlocal took
-        ledger.steps = ledger.judge = 0.0
-        start = time.perf_counter()
-        series = record(*arguments, **keywords)
-        took = time.perf_counter() - start - ledger.judge - ledger.steps
-        return series
+    @contextmanager
+    def no_garbage_collection() -> Iterator[None]:
+        with garbage.no_garbage_collection():  # collects everything, once
+            ledger.steps = ledger.judge = 0.0
+            start = time.thread_time()
+            yield
+            ledger.all = time.thread_time() - start
 
-    def decided(*arguments: Any, **keywords: Any) -> Any:
-        return decide(*arguments, **keywords)
-
-    decide = ledger.noting("judge", quads.decide_quads)
-    originals = (quads._record, quads.decide_quads, quads.time_round)  # noqa: SLF001
-    quads._record, quads.decide_quads = timed_record, decided  # noqa: SLF001
-    quads.time_round = ledger.noting("blocks", time_round)
-    try:
-        before, after = (
-            Subject(step=ledger.noting("steps", workload())) for _ in range(2)
-        )
+    before, after = (Subject(step=ledger.noting("steps", workload())) for _ in range(2))
+    watched = {
+        "no_garbage_collection": no_garbage_collection,
+        "decide_quads": ledger.noting("judge", quads.decide_quads),
+        "time_round": ledger.noting("blocks", quads.time_round),
+    }
+    with replaced(watched):
         compared = quads.compare_steps(
             CpuDevice(),
             before,
@@ -104,13 +102,23 @@ def price_of(workload: Callable[[], Step]) -> Price:
             tolerance=TOLERANCE,
             detect=DETECT,
         )
-    finally:
-        quads._record, quads.decide_quads, quads.time_round = originals  # noqa: SLF001
+    turns = ledger.all - ledger.judge - ledger.steps
     return Price(
-        switch_ms=1e3 * took / (SWITCHES * compared.quads),
-        share=took / ledger.blocks,
+        switch_ms=1e3 * turns / (SWITCHES * compared.quads),
+        share=turns / ledger.blocks,
         unmeasured=SWITCHES * compared.quads / compared.steps,
     )
+
+
+@contextmanager
+def replaced(functions: dict[str, Callable[..., Any]]) -> Iterator[None]:
+    """Let the comparison call *functions* in place of its own of that name."""
+    originals = {name: getattr(quads, name) for name in functions}
+    vars(quads).update(functions)
+    try:
+        yield
+    finally:
+        vars(quads).update(originals)
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ SHAPES: Final = (
     (r"live_peak_bytes|peak_allocated_bytes", "MEMORY"),
     (r"\b(?:cpu|scripted)\b", "DEVICE"),
     (r"\bp = \d[\d.]*(?:e-\d+)?", "p = #"),
-    (r"[-+]?\d[\d.]* ?(?:ns|us|ms|s|x|B|KiB|MiB|GiB|%)(?!\w)", "#"),
+    (r"[-+]?\d[\d.]* ?(?:ns|us|ms|s|B|KiB|MiB|GiB|%)(?!\w)", "#"),
 )
 """What differs between a real device and the scripted one, and between two runs."""
 
