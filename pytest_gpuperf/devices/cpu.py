@@ -19,6 +19,7 @@ from ..model.environment import Hardware
 from ..model.metric import ALLOC_RETRIES
 from ..model.metric import AUDITED
 from ..model.metric import DEVICE_ALLOCS
+from ..model.metric import OPS
 from ..model.metric import PEAK_ALLOCATED
 from ..model.metric import PEAK_RESERVED
 from .protocol import Kernel
@@ -52,6 +53,7 @@ class CpuDevice:
         ALLOC_RETRIES.name: NO_ALLOCATOR,
         DEVICE_ALLOCS.name: NO_ALLOCATOR,
         **dict.fromkeys((metric.name for metric in AUDITED), NO_COPIES),
+        OPS.name: "the cpu device counts no operations",
     }
 
     def __init__(self, threads: int = 1) -> None:

@@ -385,6 +385,10 @@ def test_right(gpuperf):
     assert result.syncs.difference == 0
     assert result.time.low > 0
 
+def test_operations(gpuperf):
+    both = [accumulating(gpuperf.device, forgets=False) for _ in range(2)]
+    assert gpuperf.compare(*both, same_training=True).ops.difference == 0
+
 def test_wrong(gpuperf):
     right = accumulating(gpuperf.device, forgets=False)
     wrong = accumulating(gpuperf.device, forgets=True)
@@ -393,14 +397,22 @@ def test_wrong(gpuperf):
 
 
 @pytest.mark.parametrize(
-    ("device", "outcomes", "table"),
+    ("device", "outcomes", "unmeasured"),
     [
-        ("cpu", {"passed": 1, "failed": 1}, "*test_it.py::test_right#compare"),
-        ("pretend", {"skipped": 1, "failed": 1}, "gpuperf: *"),
+        (
+            "cpu",
+            {"passed": 1, "failed": 1, "skipped": 1},
+            "SKIPPED*ops was not measured: the cpu device counts no operations",
+        ),
+        (
+            "pretend",
+            {"passed": 1, "failed": 1, "skipped": 1},
+            "SKIPPED*time was not measured: the pretend device has no clock",
+        ),
     ],
 )
 def test_a_trick_that_changes_the_training_is_no_trick(
-    project: ScriptedProject, device: str, outcomes: dict[str, int], table: str
+    project: ScriptedProject, device: str, outcomes: dict[str, int], unmeasured: str
 ) -> None:
     project.file(TRAINING)
 
@@ -416,7 +428,7 @@ def test_a_trick_that_changes_the_training_is_no_trick(
                 "differs: in step 1 the gradient of model.* differs by * %; 1 % is "
                 "tolerated"
             ),
-            table,
+            unmeasured,
         ]
     )
 
