@@ -9,11 +9,12 @@ from .marks import tolerance
 
 
 if TYPE_CHECKING:
+    from .compared import Compared
     from .devices.allowances import allow_sync
     from .fixture import Gpuperf
 
 
-__all__ = ["Gpuperf", "allow_sync", "budget", "tolerance"]
+__all__ = ["Compared", "Gpuperf", "allow_sync", "budget", "tolerance"]
 __version__ = "0.1.0"
 
 
@@ -25,6 +26,10 @@ if not TYPE_CHECKING:  # or type checkers would take any name for one of ours
             from .fixture import Gpuperf
 
             return Gpuperf
+        if name == "Compared":
+            from .compared import Compared
+
+            return Compared
         if name == "allow_sync":
             from .devices.allowances import allow_sync
 

@@ -25,9 +25,7 @@ from .gate import complete
 from .gate import first_runs
 from .gate import repeat
 from .gate import screen
-from .gate import settled
 from .judge.climate import Climate
-from .judging import accepted
 from .judging import climate_of
 from .judging import judge_calls
 from .judging import settle_together
@@ -56,6 +54,7 @@ from .recording import Refreshed
 from .report.drift import drift_text
 from .report.failure import failure_text
 from .settings import Settings
+from .verdicts import verdicts_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,9 +126,8 @@ class Assessor:
         recorder = Recorder(self._settings, self._baselines, self._announce)
         pending = recorder.write_pending(list(cases.values()))
         refreshed = recorder.store([cases[test] for test in sorted(selected)], pending)
-        verdicts = self._verdicts(
-            cases, refreshed.taken, partial(self._judge_last, climate)
-        )
+        judge = partial(self._judge_last, climate)
+        verdicts = verdicts_of(cases, refreshed.taken, judge)
         reports = {
             test: report_of(
                 case, verdicts[test], self._settings, partial(self._explain, test)
@@ -228,22 +226,6 @@ class Assessor:
         if verdict.settled:
             return verdict
         return self._judge(replace(climate, precision=None), calls)
-
-    def _verdicts(
-        self, cases: Mapping[str, Case], taken: Mapping[str, str], judge: Judge
-    ) -> Mapping[str, Mapping[str, TestVerdict]]:
-        """Judge each call, then all together; what a refresh has *taken* is accepted."""
-        return settle_together(
-            {
-                test: {
-                    key: accepted(settled(judge_calls(calls, None)), taken[key])
-                    if key in taken
-                    else settled(judge(calls))
-                    for key, calls in case.calls.items()
-                }
-                for test, case in cases.items()
-            }
-        )
 
     def _refusal(self, case: Case, refreshed: Refreshed) -> str:
         """Say why the refresh did not take *case* as it should; nothing if it did."""

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
 
+from .comparing import demands_speedup
 from .gate import Case
+from .model.metric import SPEEDUP
 from .model.run import Ending
 from .model.run import Report
 from .model.verdict import Outcome
@@ -20,6 +22,11 @@ from .settings import Settings
 NEVER_JUDGED = (
     "budget never judged: the test carries a gpuperf budget or takes the gpuperf "
     "fixture, and never called gpuperf(step); call it, or drop the budget"
+)
+
+SPEEDUP_NEVER_JUDGED = (
+    "budget never judged: a gpuperf budget of this test asks for a speedup, and the test "
+    "never called gpuperf.compare(before, after); call it, or drop speedup"
 )
 
 Explain = Callable[[TestVerdict], str]
@@ -42,11 +49,12 @@ def report_of(
             headline=last.headline,
             sections=last.sections,
         )
-    if not verdicts:
+    never = _never_judged(case, verdicts)
+    if never:
         return Report(
             test=case.test,
             ending=Ending.FAILED,
-            text=NEVER_JUDGED,
+            text=never,
             sections=last.sections,
         )
     judged = list(verdicts.values())
@@ -59,6 +67,14 @@ def report_of(
         sections=last.sections,
         verdicts=tuple(to_json(verdict) for verdict in judged),
     )
+
+
+def _never_judged(case: Case, verdicts: Mapping[str, TestVerdict]) -> str:
+    if not verdicts:
+        return NEVER_JUDGED
+    steps = [runs[-1] for runs in case.calls.values()]
+    missing = not case.comparisons and demands_speedup(steps)
+    return SPEEDUP_NEVER_JUDGED if missing else ""
 
 
 def refused(report: Report, why: str) -> Report:
@@ -78,9 +94,15 @@ def _ending(
     if failing:
         return Ending.FAILED, "\n\n".join(explain(v) for v in failing)
     outcomes = {v.outcome for verdict in verdicts for v in verdict.verdicts}
-    if outcomes <= {Outcome.NOT_JUDGED}:
+    if outcomes <= {Outcome.NOT_JUDGED} and not any(map(_is_shown, verdicts)):
         return Ending.SKIPPED, "; ".join(_reasons(verdicts, Outcome.NOT_JUDGED))
     return Ending.PASSED, ""
+
+
+def _is_shown(verdict: TestVerdict) -> bool:
+    """Whether two steps were compared, and no speedup asked: the test said it all."""
+    judged = {v.metric for v in verdict.verdicts}
+    return verdict.sides is not None and SPEEDUP.name not in judged
 
 
 def _fails(verdict: TestVerdict, settings: Settings) -> bool:
@@ -110,7 +132,9 @@ def _warning(verdicts: Sequence[TestVerdict], explain: Explain) -> str:
     """Say what a passed test leaves open: nothing decided, or nothing to decide by."""
     for verdict in verdicts:
         outcomes = {v.outcome for v in verdict.verdicts}
-        if Outcome.INCONCLUSIVE in outcomes or _nothing_judged(outcomes):
+        if _is_shown(verdict):
+            outcomes.discard(Outcome.NOT_JUDGED)
+        if Outcome.INCONCLUSIVE in outcomes or (outcomes and _nothing_judged(outcomes)):
             return explain(verdict)
     return ""
 

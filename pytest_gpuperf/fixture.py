@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 from typing import Protocol
+from typing import TypeVar
 from unittest import SkipTest
 
 import pytest
 
+from .compare.beginning import TRAINING_TOLERANCE
+from .compare.beginning import Pair
+from .compare.beginning import begin
+from .compared import Compared
 from .devices import torch_device_for_plain_runs
 from .devices.allowances import allow_sync
 from .errors import GpuperfError
+from .errors import UsageError
 from .limits import parse_budget
+from .model.comparison import Sides
 from .model.measurement import Measurement
+from .model.metric import METRICS
 from .probes.subject import Subject
 from .probes.subject import subject_of
 
+
+T = TypeVar("T")
 
 OURS: Final = f"{Path(__file__).parent}{os.sep}"
 
@@ -38,6 +49,15 @@ class Measurer(Protocol):
         budget: Mapping[str, object],
     ) -> object:
         """Run the step and return its last result."""
+
+    def compare(
+        self,
+        item: pytest.Item,
+        pair: Pair,
+        name: str | None,
+        budget: Mapping[str, object],
+    ) -> Compared:
+        """Run two steps in turns and return what both showed."""
 
     def last(self, item: pytest.Item) -> Measurement | None:
         """Return the newest measurement of *item*."""
@@ -70,18 +90,48 @@ class Gpuperf:
         ``gpuperf.budget`` override the test's marks for this call.
         """
         __tracebackhide__ = True
-        try:
+
+        def measured() -> object:
             subject = subject_of(step, setup)
             parse_budget(budget)
             return self._measurer.measure(self._item, subject, name, budget)
-        except SkipTest:
-            raise
-        except GpuperfError as error:
-            refusal = str(error)
-        except Exception as error:  # noqa: BLE001 - of the user's step, raised again
-            trace = _without_ours(error.__traceback__)
-            raise error.with_traceback(trace)  # noqa: B904 - the same one
-        return pytest.fail(refusal, pytrace=False)
+
+        return _told(measured)
+
+    def compare(
+        self,
+        before: object,
+        after: object,
+        *,
+        setup: object = None,
+        name: str | None = None,
+        same_training: bool | float = False,
+        **budget: object,
+    ) -> Compared:
+        """Run two steps in turns and return how they compare.
+
+        The steps share no state that one of them changes: build model and optimizer
+        twice. ``setup`` is called before each step of either side, as for a measured
+        one. ``same_training`` also checks that both do the same training: what they
+        return and the gradients that their optimizers see may differ by 1 %, or by the
+        ratio that is given. ``speedup=1.3`` fails the test where ``after`` is less
+        than 1.3 times as fast; other keywords limit ``after``, as a mark would.
+
+        Without ``--gpuperf`` each step runs once, and reading a number of the result
+        skips the test.
+        """
+        __tracebackhide__ = True
+
+        def compared() -> Compared:
+            pair = Pair(
+                before=subject_of(before, setup),
+                after=subject_of(after, setup),
+                training=_training(same_training),
+            )
+            parse_budget(budget)
+            return self._measurer.compare(self._item, pair, name, budget)
+
+        return _told(compared)
 
     @property
     def device(self) -> str:
@@ -94,6 +144,33 @@ class Gpuperf:
         return self._measurer.last(self._item)
 
     allow_sync = staticmethod(allow_sync)
+
+
+def _told(measured: Callable[[], T]) -> T:
+    """Return what *measured* does; fail the test with a sentence where we refuse it."""
+    __tracebackhide__ = True
+    try:
+        return measured()
+    except SkipTest:
+        raise
+    except GpuperfError as error:
+        refusal = str(error)
+    except Exception as error:  # noqa: BLE001 - of the user's step, raised again
+        trace = _without_ours(error.__traceback__)
+        raise error.with_traceback(trace)  # noqa: B904 - the same one
+    pytest.fail(refusal, pytrace=False)
+
+
+def _training(asked: object) -> float | None:
+    if isinstance(asked, bool):
+        return TRAINING_TOLERANCE if asked else None
+    if not isinstance(asked, (int, float)) or not 0 < asked < 1:
+        msg = (
+            f"gpuperf.compare(same_training={asked!r}): expected True, or the relative "
+            "difference that is tolerated, above 0 and below 1, such as 0.02"
+        )
+        raise UsageError(msg)
+    return asked
 
 
 def _without_ours(trace: TracebackType | None) -> TracebackType | None:
@@ -124,6 +201,17 @@ class Unmeasured:
         budget: Mapping[str, object],  # noqa: ARG002
     ) -> object:
         return subject.run_once()
+
+    def compare(
+        self,
+        item: pytest.Item,  # noqa: ARG002
+        pair: Pair,
+        name: str | None,  # noqa: ARG002
+        budget: Mapping[str, object],  # noqa: ARG002
+    ) -> Compared:
+        training = begin(pair)
+        reasons = dict.fromkeys(METRICS, "pytest runs without --gpuperf")
+        return Compared(Sides(unmeasured=reasons, training=training))
 
     def last(self, item: pytest.Item) -> Measurement | None:  # noqa: ARG002
         return None

@@ -14,6 +14,7 @@ from typing import Final
 from .model.baseline import FULL_RUNS
 from .model.measurement import Measurement
 from .model.run import Call
+from .model.run import ComparedCall
 from .model.run import Ending
 from .model.run import TestResult
 from .model.verdict import Outcome
@@ -62,6 +63,12 @@ class Case:
             for call in result.calls:
                 by_key.setdefault(call.measurement.test, []).append(call)
         return {key: tuple(calls) for key, calls in by_key.items()}
+
+    @property
+    def comparisons(self) -> tuple[ComparedCall, ...]:
+        """What the first run compared: each run decides for itself, and none again."""
+        passed = self.last.ending is Ending.PASSED
+        return self.results[0].comparisons if passed else ()
 
     @property
     def measurements(self) -> Mapping[str, tuple[Measurement, ...]]:

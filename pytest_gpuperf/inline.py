@@ -36,6 +36,7 @@ from .model.run import Report
 from .model.run import TestResult
 from .model.verdict import Outcome
 from .model.verdict import TestVerdict
+from .model.verdict import Verdict
 from .options import early_value
 from .plan import repeated_options
 from .plan import shown_path
@@ -45,6 +46,7 @@ from .reported import is_measured
 from .reported import remember
 from .settings import Settings
 from .summary import write_summary
+from .verdicts import compared
 
 
 _pretending: Final[pytest.StashKey[PretendDevice]] = pytest.StashKey()
@@ -94,10 +96,14 @@ class InlineSession:
         self._judge(item)
 
     def _judge(self, item: pytest.Item) -> None:
-        calls = self._measuring.calls_of(item.nodeid)
         case = Case(item.nodeid)
         case.results.append(
-            TestResult(test=item.nodeid, ending=Ending.PASSED, calls=calls)
+            TestResult(
+                test=item.nodeid,
+                ending=Ending.PASSED,
+                calls=self._measuring.calls_of(item.nodeid),
+                comparisons=self._measuring.comparisons_of(item.nodeid),
+            )
         )
         entries = self._baselines.entries
         verdicts = {
@@ -108,6 +114,7 @@ class InlineSession:
             )
             for key, by_run in case.calls.items()
         }
+        verdicts |= {key: _screened(v) for key, v in compared(case).items()}
         self._verdicts.extend(verdicts.values())
         report = report_of(
             case, verdicts, self._settings, partial(self._explain, item.nodeid)
@@ -151,13 +158,18 @@ def _device(config: pytest.Config, settings: Settings) -> Device | PretendDevice
     )
 
 
+def _is_open(verdict: Verdict) -> bool:
+    """Whether a time could still fail in a process of its own."""
+    return not verdict.settled or verdict.outcome.fails
+
+
 def _screened(verdict: TestVerdict) -> TestVerdict:
     """Keep exact verdicts as they are; leave open what only more runs could decide."""
     return replace(
         verdict,
         verdicts=tuple(
             v
-            if v.settled or METRICS[v.metric].kind is Kind.EXACT
+            if METRICS[v.metric].kind is Kind.EXACT or not _is_open(v)
             else replace(
                 v,
                 outcome=Outcome.INCONCLUSIVE,

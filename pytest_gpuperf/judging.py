@@ -25,6 +25,7 @@ from .model.baseline import Entry
 from .model.budget import Tolerance
 from .model.environment import DeviceKind
 from .model.measurement import Measurement
+from .model.metric import SPEEDUP
 from .model.metric import STEP_MS
 from .model.run import Call
 from .model.suite import SuiteVerdict
@@ -49,6 +50,7 @@ def judge_calls(
     last = calls[-1]
     runs = [call.measurement for call in calls]
     budget = resolve(last.budgets, last.measurement.environment.hardware)
+    budget = budget.without(str(SPEEDUP.budget))  # of a comparison, not of a step
     tolerance = merged((*last.tolerances, project))
     return judge(last.measurement.test, runs, budget, tolerance, entry, climate)
 

@@ -5,25 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Final
 
 from .errors import UsageError
 from .model.budget import Budget
 from .model.budget import Tolerance
 from .model.metric import BUDGET_KEYWORDS
+from .model.metric import SPEEDUP
 from .model.metric import Metric
 from .model.metric import Unit
 from .model.metric import limited_by
 
 
-UNIT: Final = {Unit.MS: " ms", Unit.BYTES: " MiB", Unit.COUNT: ""}
+UNIT: Final = {Unit.MS: " ms", Unit.BYTES: " MiB", Unit.COUNT: "", Unit.RATIO: ""}
 """How a floor of each unit is written after its number."""
+
+_TOLERATED: Final = tuple(name for name in BUDGET_KEYWORDS if name != SPEEDUP.budget)
+"""A speedup has no baseline that it could differ from."""
 
 
 def parse_budget(keywords: Mapping[str, object]) -> Budget:
     """Return the budget that a mark's *keywords* say; raise ``UsageError`` if none."""
     limits = {name: value for name, value in keywords.items() if name != "on"}
-    _refuse_unknown("budget", limits, extra="on")
+    _refuse_unknown("budget", limits, (*BUDGET_KEYWORDS, "on"))
     return Budget(
         limits={name: _ceiling(name, value) for name, value in limits.items()},
         on=_patterns(keywords.get("on")),
@@ -33,7 +38,7 @@ def parse_budget(keywords: Mapping[str, object]) -> Budget:
 def parse_tolerance(keywords: Mapping[str, object]) -> Tolerance:
     """Return the tolerance that a mark's *keywords* say; raise ``UsageError`` if none."""
     texts = {name: value for name, value in keywords.items() if name != "detect"}
-    _refuse_unknown("tolerance", texts, extra="detect")
+    _refuse_unknown("tolerance", texts, (*_TOLERATED, "detect"))
     bounds = {name: _bounds(name, value) for name, value in texts.items()}
     detect = keywords.get("detect")
     return Tolerance(
@@ -52,11 +57,13 @@ def parse_project_tolerance(text: str) -> Tolerance:
     return parse_tolerance({n.strip(): value.strip() for n, _, value in pairs})
 
 
-def _refuse_unknown(mark: str, keywords: Iterable[str], extra: str) -> None:
-    unknown = sorted(set(keywords) - set(BUDGET_KEYWORDS))
+def _refuse_unknown(mark: str, keywords: Iterable[str], known: Sequence[str]) -> None:
+    unknown = sorted(set(keywords) - set(known))
     if unknown:
-        known = ", ".join((*BUDGET_KEYWORDS, extra))
-        msg = f"gpuperf.{mark}() does not know {', '.join(unknown)}; it knows {known}"
+        msg = (
+            f"gpuperf.{mark}() does not know {', '.join(unknown)}; it knows "
+            f"{', '.join(known)}"
+        )
         raise UsageError(msg)
 
 

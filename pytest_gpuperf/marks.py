@@ -39,7 +39,8 @@ def budget(
 
     ``ms`` and ``latency_ms`` are milliseconds a step, judged on CUDA only; ``mem_mb``
     and ``reserved_mb`` are MiB (2**20 bytes); ``syncs`` and ``alloc_retries`` are
-    counts a step; the reference has the others. ``None`` lifts a ceiling inherited from a class or module. ``on``
+    counts a step; ``speedup`` is the least that ``gpuperf.compare`` must find; the
+    reference has the others. ``None`` lifts a ceiling inherited from a class or module. ``on``
     (shell patterns against the device kind or the hardware's name) binds the whole
     mark to that hardware. Raises ``UsageError`` for an unknown keyword or a value
     that is no ceiling.

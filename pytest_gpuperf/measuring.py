@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
+from typing import NoReturn
 
 import pytest
 
+from .compare.beginning import Pair
+from .compared import Compared
 from .devices.pretend.device import PretendDevice
 from .devices.protocol import Device
 from .errors import StepError
+from .judge.allowance import noticed
+from .judge.allowance import tolerated
+from .judging import merged
 from .limits import parse_budget
 from .marks import budgets_of
 from .marks import tolerances_of
 from .model.finding import Location
 from .model.measurement import Measurement
+from .model.metric import STEP_MS
 from .model.run import Call
+from .model.run import ComparedCall
 from .probes.subject import Subject
 
 
 if TYPE_CHECKING:
+    from .compare.sides import Question
     from .probes.phases import Measured
 
 
@@ -38,12 +51,16 @@ class Measuring:
         self._seconds = seconds
         self._recordings = recordings
         self._calls: dict[str, list[Call]] = {}
+        self._comparisons: dict[str, dict[str, ComparedCall]] = {}
 
     def torch_device(self) -> str:
         return self._device.torch_device
 
     def calls_of(self, test: str) -> tuple[Call, ...]:
         return tuple(self._calls.get(test, ()))
+
+    def comparisons_of(self, test: str) -> tuple[ComparedCall, ...]:
+        return tuple(self._comparisons.get(test, {}).values())
 
     def last(self, item: pytest.Item) -> Measurement | None:
         calls = self._calls.get(item.nodeid)
@@ -57,7 +74,12 @@ class Measuring:
         budget: Mapping[str, object],
     ) -> object:
         calls = self._calls.setdefault(item.nodeid, [])
-        test = _key(item.nodeid, name, [call.measurement.test for call in calls])
+        test = _key(
+            item.nodeid,
+            name,
+            taken=[call.measurement.test for call in calls],
+            comparisons=self._comparisons.get(item.nodeid, {}),
+        )
         measured = _measured(self._device, subject, test, self._seconds)
         measurement = self._explained(measured.measurement, subject)
         calls.append(
@@ -77,6 +99,49 @@ class Measuring:
 
         return explained(self._device, subject, measurement, self._recordings)
 
+    def compare(
+        self,
+        item: pytest.Item,
+        pair: Pair,
+        name: str | None,
+        budget: Mapping[str, object],
+    ) -> Compared:
+        from .compare.sides import compare_sides
+
+        comparisons = self._comparisons.setdefault(item.nodeid, {})
+        test = self._comparison_key(item.nodeid, name)
+        question = _question(item, pair, test, self._seconds)
+        found = compare_sides(self._device, question)
+        comparisons[test] = ComparedCall(
+            sides=found.sides,
+            after=_below(item.config.rootpath, replace(found.after, test=test)),
+            budgets=(parse_budget(budget), *budgets_of(item)),
+        )
+        return Compared(found.sides)
+
+    def _comparison_key(self, nodeid: str, name: str | None) -> str:
+        taken = {call.measurement.test for call in self.calls_of(nodeid)}
+        taken.update(self._comparisons[nodeid])
+        if name is None:
+            keys = (f"{nodeid}#{word}" for word in _numbered("compare"))
+            return next(key for key in keys if key not in taken)
+        if f"{nodeid}#{name}" in taken:
+            _refuse_name(f"gpuperf.compare(before, after, name={name!r})")
+        return f"{nodeid}#{name}"
+
+
+def _question(item: pytest.Item, pair: Pair, test: str, seconds: float) -> Question:
+    from .compare.sides import Question
+
+    tolerance = merged(tolerances_of(item))
+    return Question(
+        pair=pair,
+        test=test,
+        seconds=seconds,
+        tolerance=tolerated(STEP_MS, tolerance),
+        detect=noticed(STEP_MS, tolerance),
+    )
+
 
 def _measured(
     device: Device | PretendDevice, subject: Subject, test: str, seconds: float
@@ -90,15 +155,26 @@ def _measured(
     return measure(device, subject, test=test, seconds=seconds)
 
 
-def _key(nodeid: str, name: str | None, taken: list[str]) -> str:
+def _key(
+    nodeid: str, name: str | None, taken: Sequence[str], comparisons: Collection[str]
+) -> str:
     """Return the baseline's key of a call: the node id, told apart by name or number."""
     key = f"{nodeid}#{name}" if name else nodeid
-    if key not in taken:
+    if key not in taken and key not in comparisons:
         return key
     if name:
-        msg = f"gpuperf(step, name={name!r}): this test has a call of that name already"
-        raise StepError(msg)
+        _refuse_name(f"gpuperf(step, name={name!r})")
     return f"{nodeid}#{len(taken) + 1}"
+
+
+def _refuse_name(call: str) -> NoReturn:
+    msg = f"{call}: this test has a call of that name already"
+    raise StepError(msg)
+
+
+def _numbered(word: str) -> Iterator[str]:
+    yield word
+    yield from (f"{word}{number}" for number in count(2))
 
 
 def _below(root: Path, measurement: Measurement) -> Measurement:

@@ -11,6 +11,7 @@ from typing import Final
 from .assessment import Assessment
 from .baselines.refresh import Change
 from .report.acuity import acuity_lines
+from .report.compared_table import compared_lines
 from .report.drift import drift_lines
 from .report.drift import drifted_line
 from .report.drift import kept_lines
@@ -48,6 +49,7 @@ def write_summary(reporter: Any, assessment: Assessment, lost: Sequence[str]) ->
     if reporter.config.get_verbosity() >= 0:
         reporter.write_sep("=", "gpuperf")
         _write(reporter, summary_lines(assessment.verdicts))
+        _write(reporter, compared_lines(assessment.verdicts))
     if reporter.config.get_verbosity() > 0:
         allowed = allowed_lines(assessment.verdicts)
         _write(reporter, [Line(text=text, role=Role.PLAIN) for text in allowed])

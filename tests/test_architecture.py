@@ -34,11 +34,14 @@ LEVEL: Final = {
     "outlook": 9,
     "plan": 9,
     "recording": 9,
+    "verdicts": 9,
     "fixture": 8,
     "foresight": 8,
     "measuring": 8,
     "refusal": 8,
     "reported": 8,
+    "compared": 7,
+    "comparing": 7,
     "creep": 7,
     "gate": 7,
     "judging": 7,
@@ -65,6 +68,7 @@ LEVEL: Final = {
 ADMITS: Final = {
     "pytest": (
         "child",
+        "compared",
         "fixture",
         "inherited",
         "inline",

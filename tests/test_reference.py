@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from collections.abc import Iterable
 
 import pytest
@@ -12,6 +13,9 @@ from documents import rows_of
 import pytest_gpuperf
 from pytest_gpuperf import Gpuperf
 from pytest_gpuperf.cli import COMMANDS
+from pytest_gpuperf.compared import Compared
+from pytest_gpuperf.compared import Difference
+from pytest_gpuperf.compared import TimeRatio
 from pytest_gpuperf.devices.cpu import CpuDevice
 from pytest_gpuperf.devices.pretend.device import PretendDevice
 from pytest_gpuperf.devices.scripted import ScriptedDevice
@@ -23,7 +27,6 @@ from pytest_gpuperf.model.baseline import FULL_RUNS
 from pytest_gpuperf.model.baseline import MOST_RUNS
 from pytest_gpuperf.model.metric import BUDGET_KEYWORDS
 from pytest_gpuperf.model.metric import METRICS
-from pytest_gpuperf.model.metric import Kind
 from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.metric import Unit
 from pytest_gpuperf.model.metric import limited_by
@@ -38,6 +41,7 @@ UNITS = {
     Unit.MS: "milliseconds a step",
     Unit.BYTES: "MiB (2^20 bytes)",
     Unit.COUNT: "count a step",
+    Unit.RATIO: "times as fast, at least",
 }
 
 
@@ -85,7 +89,7 @@ def keyword_row(keyword: str) -> str:
     return row(
         f"`{keyword}`",
         UNITS[metric.unit],
-        timed if metric.kind is Kind.NOISY else everywhere,
+        timed if metric.unit is Unit.MS else everywhere,
     )
 
 
@@ -130,17 +134,35 @@ def test_every_public_name_and_its_signature_stand_in_the_reference() -> None:
 def test_every_use_of_the_fixture_stands_in_the_reference() -> None:
     named = first_cells(rows_of(REFERENCE, "| use | meaning |"))
     attributes = [name for name in vars(Gpuperf) if not name.startswith("_")]
-    call = inspect.signature(Gpuperf.__call__).replace(return_annotation=inspect._empty)
-    parameters = [
-        str(parameter.replace(annotation=inspect._empty))
-        for name, parameter in call.parameters.items()
-        if name != "self"
-    ]
+    attributes.remove("compare")
 
     assert named == [
-        f"`gpuperf({', '.join(parameters)})`",
+        f"`gpuperf{parameters(Gpuperf.__call__)}`",
+        f"`gpuperf.compare{parameters(Gpuperf.compare)}`",
         *(f"`gpuperf.{name}`" for name in attributes),
     ]
+
+
+def parameters(method: Callable[..., object]) -> str:
+    """Parameters as they are written, without annotations."""
+    _, *rest = inspect.signature(method).parameters.values()
+    bare = [parameter.replace(annotation=inspect._empty) for parameter in rest]
+    return str(inspect.Signature(bare))
+
+
+def test_every_number_of_a_comparison_stands_in_the_reference() -> None:
+    named = first_cells(rows_of(REFERENCE, "| result | meaning |"))
+    counted = [name for name in properties(Compared) if name != "time"]
+
+    assert named == [
+        *(f"`result.time.{name}`" for name in properties(TimeRatio)),
+        *(f"`result.{name}`" for name in counted),
+        *(f"`result.memory.{name}`" for name in properties(Difference)),
+    ]
+
+
+def properties(kind: type) -> list[str]:
+    return [name for name, value in vars(kind).items() if isinstance(value, property)]
 
 
 @pytest.mark.parametrize("kind", Refresh)
@@ -207,9 +229,10 @@ def test_the_readme_says_what_the_pretend_device_judges() -> None:
 
 
 def test_the_readme_says_where_time_budgets_hold() -> None:
-    timed = [k for k in BUDGET_KEYWORDS if limited_by(k)[0].kind is Kind.NOISY]
+    timed = [k for k in BUDGET_KEYWORDS if limited_by(k)[0].unit is Unit.MS]
     keywords = ", ".join(f"`{keyword}`" for keyword in timed)
 
     assert CpuDevice.kind not in TIMED_KINDS
     only = 'only where the budget says `on="cpu"`'
     assert row(keywords, "yes", "no", only) in text("README.md")
+    assert row("`speedup`", "yes", "no", "yes") in text("README.md")

@@ -197,7 +197,7 @@ def _time_quad(contest: _Contest, *, before_first: bool) -> tuple[Round, ...]:
 def _time_block(contest: _Contest, side: _Side, *, switched: bool) -> Round:
     if switched:
         side.subject.step(*side.subject.arguments())
-    return time_round(contest.device, side.subject, contest.steps)
+    return time_round(contest.device, side.subject, contest.steps, witnessed=False)
 
 
 def _trouble(contest: _Contest, rounds: Sequence[Round]) -> str | None:

@@ -22,6 +22,8 @@ from ..model.memory_metric import PEAK_ALLOCATED
 from ..model.memory_metric import PEAK_RESERVED
 from ..model.memory_metric import PREDICTED
 from ..model.metric import AUDITED
+from ..model.metric import FLOPS
+from ..model.metric import OPS
 from .protocol import Kernel
 from .protocol import MemoryReading
 from .protocol import Step
@@ -54,6 +56,7 @@ class CpuDevice:
         DEVICE_ALLOCS.name: NO_ALLOCATOR,
         **dict.fromkeys((metric.name for metric in PREDICTED), NO_ALLOCATOR),
         **dict.fromkeys((metric.name for metric in AUDITED), NO_COPIES),
+        **dict.fromkeys((OPS.name, FLOPS.name), "the cpu device counts no operations"),
     }
 
     def __init__(self, threads: int = 1) -> None:

@@ -16,6 +16,7 @@ def run_queue_wait_ns(source: Path = SCHEDSTAT) -> int | None:
     that sleeps or waits for data is not on the run queue and does not count.
     """
     try:
-        return int(source.read_text().split()[1])
+        with source.open("rb", buffering=0) as file:  # as text it takes twice as long
+            return int(file.read().split()[1])
     except (OSError, IndexError, ValueError):
         return None

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ class ScriptedDevice:
     """Plays a script instead of reading clocks.
 
     The script is a JSON object from test name (the part of the node id after the
-    last ``::``) to what that test shows; ``*`` stands for the others. Each value is
+    last ``::``) to what that test shows; ``*`` stands for the others, and
+    ``test_step#compare#before`` for one side of a comparison. Each value is
     one for all runs or a list by run, whose last holds on:
     ``step_ms``, ``sentinel_ms`` (of each; none by default), ``first_ms`` (the first
     step's), ``growth`` (factor a step, for one
@@ -81,17 +83,19 @@ class ScriptedDevice:
 
     def prepare(self, step: Step, test: str) -> Step:
         name = test.rpartition("::")[2]
-        self._test = self._script.get(name) or self._script.get("*", {})
+        played = self._script.get(name) or self._script.get("*", {})
+        numbers = count(1)
+        self._test = played
         self._steps = 0
 
         def scripted(*arguments: object) -> object:
+            self._test, self._steps = played, next(numbers)
             self._clock_ns += round(self._next_ms() * 1e6)
             return step(*arguments)
 
         return scripted
 
     def _next_ms(self) -> float:
-        self._steps += 1
         step_ms = float(self._value("step_ms", 10.0))
         if self._steps == 1:
             return float(self._value("first_ms", step_ms))

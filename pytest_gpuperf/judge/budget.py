@@ -14,7 +14,6 @@ from ..model.environment import DeviceKind
 from ..model.environment import Hardware
 from ..model.measurement import Measurement
 from ..model.metric import MIB
-from ..model.metric import Kind
 from ..model.metric import Metric
 from ..model.metric import Unit
 from ..model.metric import limited_by
@@ -40,6 +39,13 @@ class ResolvedBudget:
 
     limits: Mapping[str, float] = field(default_factory=dict)
     unbound: Mapping[str, str] = field(default_factory=dict)
+
+    def without(self, *keywords: str) -> ResolvedBudget:
+        """Return the rest, where *keywords* limit something else."""
+        return ResolvedBudget(
+            limits={k: v for k, v in self.limits.items() if k not in keywords},
+            unbound={k: v for k, v in self.unbound.items() if k not in keywords},
+        )
 
 
 def resolve(layers: Sequence[Budget], hardware: Hardware) -> ResolvedBudget:
@@ -83,11 +89,12 @@ def _binds(layer: Budget, keyword: str, hardware: Hardware) -> bool:
         )
     if layer.limits[keyword] is None:
         return True
-    return hardware.kind in TIMED_KINDS or not _is_time(keyword)
+    return hardware.kind in TIMED_KINDS or not is_time(keyword)
 
 
-def _is_time(keyword: str) -> bool:
-    return any(metric.kind is Kind.NOISY for metric in limited_by(keyword))
+def is_time(keyword: str) -> bool:
+    """Whether *keyword* limits a time, which binds on its own hardware only."""
+    return any(metric.unit is Unit.MS for metric in limited_by(keyword))
 
 
 def _why_unbound(keyword: str, layer: Budget, hardware: Hardware) -> str:

@@ -11,9 +11,9 @@ from dataclasses import field
 class Budget:
     """Ceilings by budget keyword, in the keyword's unit (``ms``, MiB or a count).
 
-    ``None`` lifts a ceiling inherited from an outer scope. ``on`` names the device
-    kinds or hardware (shell patterns) the whole mark is meant for; ``None`` means
-    each keyword's own rule.
+    That of ``speedup`` is a floor. ``None`` lifts a ceiling inherited from an outer
+    scope. ``on`` names the device kinds or hardware (shell patterns) the whole mark is
+    meant for; ``None`` means each keyword's own rule.
     """
 
     limits: Mapping[str, float | None] = field(default_factory=dict)

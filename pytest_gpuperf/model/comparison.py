@@ -1,8 +1,10 @@
-"""How the times of two steps compare."""
+"""How two steps compare: their times, and what each of them counts."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import field
 from enum import Enum
 
 
@@ -45,3 +47,19 @@ class Comparison:
     smallest_slowdown: float | None = None
     quads: int = 0
     steps: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sides:
+    """What two steps showed side by side.
+
+    ``before`` and ``after`` are exact metrics by name. ``unmeasured`` says of every
+    metric that has no number on one side or on both why that is. ``training`` says
+    what agreed where the two were to do the same training, and is empty elsewhere.
+    """
+
+    time: Comparison | None = None
+    before: Mapping[str, int] = field(default_factory=dict)
+    after: Mapping[str, int] = field(default_factory=dict)
+    unmeasured: Mapping[str, str] = field(default_factory=dict)
+    training: str = ""

@@ -139,6 +139,29 @@ FLOPS: Final = Metric(
     summary="floating point operations of a step by torch.utils.flop_counter's formulas (pretend device)",
 )
 
+SPEEDUP: Final = Metric(
+    name="speedup",
+    unit=Unit.RATIO,
+    kind=Kind.NOISY,
+    summary="time of a step before, divided by that after (gpuperf.compare)",
+    budget="speedup",
+    direction=Direction.HIGHER,
+)
+
+SENTINELS: Final[tuple[Metric, ...]] = (SENTINEL_GEMM, SENTINEL_COPY, SENTINEL_LAUNCH)
+"""Times of fixed kernels: where they move, the machine has changed."""
+
+AUDITED: Final[tuple[Metric, ...]] = (
+    PAGEABLE_COPIES,
+    BLOCKING_COPIES,
+    H2D_BYTES,
+    D2H_BYTES,
+    DEVICE_SYNCS,
+    OPS,
+    FLOPS,
+)
+"""What the pretend device counts; but for the operations, so does a real one."""
+
 METRICS: Final[dict[str, Metric]] = {
     metric.name: metric
     for metric in (
@@ -147,9 +170,7 @@ METRICS: Final[dict[str, Metric]] = {
         ENQUEUE_MS,
         SPAN_MS,
         PROCESS_MS,
-        SENTINEL_GEMM,
-        SENTINEL_COPY,
-        SENTINEL_LAUNCH,
+        *SENTINELS,
         PEAK_ALLOCATED,
         PEAK_REQUESTED,
         PEAK_RESERVED,
@@ -165,29 +186,10 @@ METRICS: Final[dict[str, Metric]] = {
         PREDICTED_RESERVED,
         PREDICTED_GROWTH,
         SYNCS,
-        PAGEABLE_COPIES,
-        BLOCKING_COPIES,
-        H2D_BYTES,
-        D2H_BYTES,
-        DEVICE_SYNCS,
-        OPS,
-        FLOPS,
+        *AUDITED,
+        SPEEDUP,
     )
 }
-
-SENTINELS: Final[tuple[Metric, ...]] = (SENTINEL_GEMM, SENTINEL_COPY, SENTINEL_LAUNCH)
-"""Times of fixed kernels: where they move, the machine has changed."""
-
-AUDITED: Final[tuple[Metric, ...]] = (
-    PAGEABLE_COPIES,
-    BLOCKING_COPIES,
-    H2D_BYTES,
-    D2H_BYTES,
-    DEVICE_SYNCS,
-    OPS,
-    FLOPS,
-)
-"""What the pretend device counts; but for the operations, so does a real one."""
 
 BUDGET_KEYWORDS: Final[tuple[str, ...]] = tuple(
     dict.fromkeys(metric.budget for metric in METRICS.values() if metric.budget)

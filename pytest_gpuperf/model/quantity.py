@@ -11,11 +11,12 @@ MIB: Final = 2**20
 
 
 class Unit(Enum):
-    """Unit of a metric's values, which are per step from birth."""
+    """Unit of a metric's values, which are per step from birth, but for ratios."""
 
     MS = "ms"
     BYTES = "bytes"
     COUNT = "count"
+    RATIO = "ratio"
 
 
 class Kind(Enum):

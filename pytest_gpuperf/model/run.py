@@ -9,6 +9,7 @@ from enum import Enum
 
 from .budget import Budget
 from .budget import Tolerance
+from .comparison import Sides
 from .environment import DeviceKind
 from .measurement import Measurement
 
@@ -61,6 +62,19 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedCall:
+    """One call of ``gpuperf.compare(before, after)``, and what its author demands.
+
+    ``after`` is that step by itself: exact budgets hold for it. ``budgets`` stand as
+    those of a ``Call``.
+    """
+
+    sides: Sides
+    after: Measurement
+    budgets: tuple[Budget, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TestResult:
     """What one run says of one test.
 
@@ -75,6 +89,7 @@ class TestResult:
     headline: str = ""
     sections: tuple[tuple[str, str], ...] = ()
     calls: tuple[Call, ...] = ()
+    comparisons: tuple[ComparedCall, ...] = ()
     seconds: float = 0.0
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dataclasses import field
 from enum import Enum
 
+from .comparison import Sides
 from .evidence import Evidence
 from .finding import Finding
 
@@ -55,7 +56,8 @@ class TestVerdict:
 
     ``changed`` maps a piece of software to its versions then and now. ``remarks`` say
     what else must be known to read the numbers. ``snapshot`` is the file that says what
-    the allocator did, if that was recorded.
+    the allocator did, if that was recorded. ``sides`` is what two steps showed that were
+    compared: without a budget such a test has no verdict, and nothing fails.
     """
 
     __test__ = False  # pytest would collect a class of this name
@@ -67,13 +69,17 @@ class TestVerdict:
     changed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     snapshot: str = ""
+    sides: Sides | None = None
 
     @property
     def outcome(self) -> Outcome:
         """The worst outcome of its judged metrics.
 
-        NO_BASELINE and NOT_JUDGED are a test's outcome only where nothing was judged.
+        NO_BASELINE and NOT_JUDGED are a test's outcome only where nothing was judged. A
+        comparison that nobody set a budget for passes.
         """
+        if self.sides is not None and not self.verdicts:
+            return Outcome.PASS
         order = list(Outcome)
         outcomes = {v.outcome for v in self.verdicts}
         judged = outcomes - {Outcome.NO_BASELINE, Outcome.NOT_JUDGED}

@@ -101,16 +101,17 @@ def _phases(
     )
     if not deadline.leaves(warmth.step_ms * PROFILED_STEPS):
         return cut_short(measurement)
-    return _disturbing_phases(device, subject, deadline, measurement, warmth.step_ms)
+    return disturbing_phases(device, subject, deadline, measurement, warmth.step_ms)
 
 
-def _disturbing_phases(
+def disturbing_phases(
     device: Device,
     subject: Subject,
     deadline: Deadline,
     measurement: Measurement,
     step_ms: float,
 ) -> Measurement:
+    """Add to *measurement* all that is not read off timed rounds."""
     latency = time_isolated_steps(device, subject, step_ms, deadline)
     memory = measure_memory(device, subject, step_ms, deadline)
     batches = [subject.arguments() for _ in range(PROFILED_STEPS)]

@@ -124,13 +124,19 @@ def _dirt(clean: list[Round], disturbed: list[Round], wanted: int) -> Iterator[s
         yield f"the time cap left room for {len(clean)} of {wanted} rounds"
 
 
-def time_round(device: Device, subject: Subject, steps: int) -> Round:
-    """Time *steps* steps. The loop does nothing but call the step."""
+def time_round(
+    device: Device, subject: Subject, steps: int, *, witnessed: bool = True
+) -> Round:
+    """Time *steps* steps. The loop does nothing but call the step.
+
+    Whether the thread waited for a core is read around it where it is *witnessed*.
+    """
     batch, step = subject.batch(steps), subject.step
     disturbed_before = device.disturbance()
     device.synchronize()
     start_event = device.record_event()
-    waiting_ns, process_ns = device.waiting_ns(), device.process_ns()
+    waiting_ns = device.waiting_ns() if witnessed else None
+    process_ns = device.process_ns()
     start_ns = device.now_ns()
     for arguments in batch:
         step(*arguments)
@@ -143,7 +149,9 @@ def time_round(device: Device, subject: Subject, steps: int) -> Round:
         step_ms=wall_ns / steps / 1e6,
         process_ms=process_ns / steps / 1e6,
         span_ms=None if span_ms is None else span_ms / steps,
-        waiting_share=_share(waiting_ns, device.waiting_ns(), wall_ns),
+        waiting_share=_share(
+            waiting_ns, device.waiting_ns() if witnessed else None, wall_ns
+        ),
         disturbance=disturbed_before or device.disturbance(),
     )
 

@@ -50,8 +50,17 @@ def explanation_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
                 Line(text=f"  {text}", role=Role.PLAIN)
                 for text in peak_lines(test.findings)
             ),
+            *_compared_lines(test),
         )
     )
+
+
+def _compared_lines(test: TestVerdict) -> Iterator[Line]:
+    """Say which rule ended a comparison, with its numbers."""
+    if test.sides is not None and test.sides.time is not None:
+        sentence = f"compared: {test.sides.time.why}"
+        for text in broken(sentence, first=INDENT, rest=2 * INDENT):
+            yield Line(text=text, role=Role.PLAIN)
 
 
 def _sentence(verdict: Verdict) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Final
 
+from ..model.metric import Direction
 from ..model.metric import Unit
 from ..model.refresh import Refresh
 from ..model.verdict import Outcome
@@ -112,7 +113,8 @@ def _numbers(verdict: Verdict) -> str:
     else:
         parts.append(f"{text[now]}{per_step}")
     if limit is not None:
-        parts.append(f", {'budget' if over else 'limit'} {text[limit]}")
+        at_least = "at least " if metric.direction is Direction.HIGHER else ""
+        parts.append(f", {'budget' if over else 'limit'} {at_least}{text[limit]}")
     return "".join(parts)
 
 

@@ -37,9 +37,11 @@ def metric_named(name: str) -> Metric:
 
 
 def format_value(metric: Metric, value: float, digits: int = DIGITS) -> str:
-    """*value* with its unit: ``12.03 ms``, ``31.20 us``, ``36.30 MiB``, ``512 B``, ``2``."""
+    """*value* with its unit: ``12.03 ms``, ``31.20 us``, ``36.30 MiB``, ``512 B``, ``1.300x``."""
     if metric.unit is Unit.COUNT:
         return f"{value:.{EXACT_DIGITS}g}"
+    if metric.unit is Unit.RATIO:
+        return f"{_significant(value, digits)}x"
     smallest = SMALLEST[metric.unit]
     for symbol, size, begin in SCALES[metric.unit]:
         if float(f"{value / size:.{digits}g}") >= begin:

@@ -76,19 +76,24 @@ def summary_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
     """One row a test, worst first: its step time, syncs and memory, its whole name last.
 
     Below it, what else there is to say of a test that did not simply pass, and at the
-    end what was not judged at all.
+    end what was not judged at all. Comparisons stand in a table of their own.
     """
-    if not verdicts:
+    ordered = worst_first([verdict for verdict in verdicts if verdict.sides is None])
+    if not ordered:
         return ()
-    ordered = sorted(verdicts, key=lambda v: WORST_FIRST.index(v.outcome))
     cells = [HEADER, *map(_cells, ordered)]
     header, *rows = align(cells, left=frozenset({5}))
     lines = [Line(text=header, role=Role.HEADER)]
     for verdict, row in zip(ordered, rows, strict=True):
         lines.append(Line(text=row, role=ROLES[verdict.outcome]))
-        lines += [Line(text=text, role=Role.PLAIN) for text in _remark(verdict)]
-    lines += [Line(text=text, role=Role.PLAIN) for text in _unjudged_lines(ordered)]
+        lines += [Line(text=text, role=Role.PLAIN) for text in remark(verdict)]
+    lines += [Line(text=text, role=Role.PLAIN) for text in unjudged_lines(ordered)]
     return tuple(lines)
+
+
+def worst_first(verdicts: Sequence[TestVerdict]) -> list[TestVerdict]:
+    """Sort by outcome."""
+    return sorted(verdicts, key=lambda verdict: WORST_FIRST.index(verdict.outcome))
 
 
 def _cells(verdict: TestVerdict) -> tuple[str, ...]:
@@ -128,7 +133,7 @@ def _change(metric: Metric, old: float | None, new: float | None) -> str:
     return "-" if old is None or new is None else format_change(metric, old, new)
 
 
-def _remark(verdict: TestVerdict) -> tuple[str, ...]:
+def remark(verdict: TestVerdict) -> tuple[str, ...]:
     """Give the reason of the worst outcome, and name the metrics without a gate.
 
     Behind them stands what else must be known to read the numbers.
@@ -145,7 +150,7 @@ def _remark(verdict: TestVerdict) -> tuple[str, ...]:
     return broken("; ".join(filter(None, said)), first=INDENT, rest=INDENT)
 
 
-def _unjudged_lines(verdicts: Sequence[TestVerdict]) -> tuple[str, ...]:
+def unjudged_lines(verdicts: Sequence[TestVerdict]) -> tuple[str, ...]:
     """Say once for all tests what was not judged, and why."""
     reasons = Counter(
         (_unjudged_name(v, test), v.because)
@@ -192,16 +197,18 @@ def counts_line(  # noqa: PLR0913  one line counts all there is to count
     those that pytest never reported, *refused* counts those that were not refreshed.
     The *note* is on the device.
     """
-    tests = Counter(verdict.outcome for verdict in verdicts)
+    tests = Counter(v.outcome for v in verdicts if v.verdicts or v.sides is None)
+    shown = len(verdicts) - tests.total()
+    counts = [*_test_counts(tests), *([f"{shown} compared"] if shown else [])]
     parts = (
-        f"{', '.join(_test_counts(tests)) or 'no verdict'} on {hardware.key}{f' ({note})' if note else ''}",
+        f"{', '.join(counts) or 'no verdict'} on {hardware.key}{f' ({note})' if note else ''}",
         *_unjudged_counts(Counter(unjudged)),
         *_metric_counts(verdicts),
         *([f"{refused} NOT REFRESHED"] if refused else []),
         *_unreported(unreported),
     )
     is_bad = unreported or refused or "failed" in unjudged
-    role = Role.BAD if is_bad else _worst_role(tests)
+    role = Role.BAD if is_bad else _worst_role(tests, shown)
     return Line(text=f"gpuperf: {'; '.join(parts)}", role=role)
 
 
@@ -242,8 +249,9 @@ def _unreported(tests: Sequence[str]) -> Iterable[str]:
         yield f"{len(tests)} WITHOUT A RESULT: {join_fitting(tests, MOST_NAMES)}"
 
 
-def _worst_role(tests: Counter[Outcome]) -> Role:
+def _worst_role(tests: Counter[Outcome], shown: int) -> Role:
     roles = [ROLES[outcome] for outcome in WORST_FIRST if tests[outcome]]
+    roles += [Role.PLAIN] * shown
     return roles[0] if roles else Role.WARN
 
 

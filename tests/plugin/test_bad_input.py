@@ -480,7 +480,7 @@ def test_a_step_that_cannot_take_its_setup_fails_its_test(
             (
                 "gpuperf.budget() does not know mss; it knows ms, latency_ms, mem_mb, "
                 "reserved_mb, alloc_retries, device_allocs, growth_mb, syncs, "
-                "pageable_copies, h2d_mb, d2h_mb, on"
+                "pageable_copies, h2d_mb, d2h_mb, speedup, on"
             ),
         ),
         (
@@ -516,7 +516,7 @@ KNOWN = (
     [
         (
             "gpuperf_budget(foo=1)",
-            f"gpuperf.budget() does not know foo; it knows {KNOWN}, on",
+            f"gpuperf.budget() does not know foo; it knows {KNOWN}, speedup, on",
         ),
         (
             "gpuperf_budget(ms='12')",
@@ -557,7 +557,7 @@ def test_a_wrong_budget_is_a_collection_error_at_its_line(
     underline = "^" in result.outlines[at + 2]
     assert result.outlines[at + 2 + underline] == (
         "E   pytest_gpuperf.errors.UsageError: gpuperf.budget() does not know foo; it "
-        f"knows {KNOWN}, on"
+        f"knows {KNOWN}, speedup, on"
     )
 
 
@@ -572,7 +572,7 @@ def test_with_workers_a_wrong_mark_is_a_collection_error_too(
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert (
         f"test_it.py::test_step: gpuperf.budget() does not know foo; it knows {KNOWN}, "
-        "on"
+        "speedup, on"
     ) in result.outlines
 
 

@@ -109,7 +109,7 @@ KNOWN = (
     [
         (
             {"mss": 1, "foo": 2},
-            f"gpuperf.budget() does not know foo, mss; it knows {KNOWN}, on",
+            f"gpuperf.budget() does not know foo, mss; it knows {KNOWN}, speedup, on",
         ),
         (
             {"ms": "12"},

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 import pytest_gpuperf as gpuperf
+from pytest_gpuperf import Compared
 from pytest_gpuperf import Gpuperf
 from pytest_gpuperf import budget
 from pytest_gpuperf import tolerance
@@ -43,6 +44,25 @@ def test_calls(gpuperf: Gpuperf, rows: int) -> None:
         median_ms: float = measurement.times["step_ms"].q50
         syncs: int = measurement.exact["syncs"]
         assert median_ms > syncs
+
+
+@gpuperf.budget(speedup=1.3)
+def test_comparison(gpuperf: Gpuperf) -> None:
+    compared: Compared = gpuperf.compare(step, step, name="first", speedup=1.2)
+    again = gpuperf.compare(step, step, setup=lambda: (3, "x"), same_training=0.02)
+    speedup: float = compared.time.speedup
+    saved_bytes: int = compared.memory.before - compared.memory.after
+    assert compared.time.low > 1.2 > speedup
+    assert again.syncs.difference + again.copies.difference + again.ops.difference == 0
+    assert again.time.verdict == "faster"
+    assert saved_bytes > 0, str(compared)
+
+
+def test_comparison_refused(gpuperf: Gpuperf) -> None:
+    gpuperf.compare(step)  # type: ignore[call-arg]
+    gpuperf.compare(step, step, None)  # type: ignore[call-arg]
+    gpuperf.compare(step, step, same_training="1%")  # type: ignore[arg-type]
+    gpuperf.compare(step, step).time.low = 3  # type: ignore[misc]
 
 
 @pytest.fixture(scope="session")

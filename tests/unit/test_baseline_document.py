@@ -25,7 +25,7 @@ from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Board
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.metric import METRICS
-from pytest_gpuperf.model.metric import Kind
+from pytest_gpuperf.model.metric import Unit
 
 
 H200 = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200")
@@ -448,7 +448,7 @@ def test_a_value_of_another_type_anywhere_is_refused_in_one_line(
 
 def test_the_schema_knows_every_time_that_an_anchor_can_have() -> None:
     (pattern,) = SCHEMA["$defs"]["entry"]["properties"]["anchor"]["patternProperties"]
-    times = {m.name for m in METRICS.values() if m.kind is Kind.NOISY}
+    times = {m.name for m in METRICS.values() if m.unit is Unit.MS}
 
     assert {name for name in METRICS if re.search(pattern, name)} == times
 

@@ -128,12 +128,14 @@ def test_every_metric_is_found_under_its_name() -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
-def test_times_are_noisy_and_everything_else_is_exact(metric: Metric) -> None:
-    assert (metric.kind is Kind.NOISY) == (metric.unit is Unit.MS)
+def test_times_and_their_ratios_are_noisy_and_everything_else_is_exact(
+    metric: Metric,
+) -> None:
+    assert (metric.kind is Kind.NOISY) == (metric.unit in {Unit.MS, Unit.RATIO})
 
 
 def test_the_name_of_a_metric_ends_in_its_unit_unless_it_counts() -> None:
-    suffix = {Unit.MS: "_ms", Unit.BYTES: "_bytes", Unit.COUNT: "s"}
+    suffix = {Unit.MS: "_ms", Unit.BYTES: "_bytes", Unit.COUNT: "s", Unit.RATIO: ""}
 
     wrong = [m.name for m in METRICS.values() if not m.name.endswith(suffix[m.unit])]
 
@@ -153,6 +155,7 @@ def test_budget_keywords_stand_in_the_order_of_the_metrics() -> None:
         "pageable_copies",
         "h2d_mb",
         "d2h_mb",
+        "speedup",
     )
 
 

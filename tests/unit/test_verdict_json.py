@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pytest_gpuperf.errors import RunError
+from pytest_gpuperf.model.comparison import Answer
+from pytest_gpuperf.model.comparison import Comparison
+from pytest_gpuperf.model.comparison import Sides
 from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
@@ -44,12 +47,22 @@ VERDICT = TestVerdict(
 
 BARE = (
     '{"test": "t", "verdicts": [], "findings": [], "runs": 0, "changed": {"torch": '
-    '["2.12.1", "2.13.0"]}, "remarks": [], "snapshot": ""}'
+    '["2.12.1", "2.13.0"]}, "remarks": [], "snapshot": "", "sides": null}'
 )
 
 
 def test_a_verdict_comes_back_as_it_went() -> None:
     assert from_json(to_json(VERDICT)) == VERDICT
+
+
+def test_a_comparison_comes_back_as_it_went() -> None:
+    time = Comparison(
+        verdict=Answer.FASTER, why="faster", tolerance=0.01, detect=0.03, speedup=1.3
+    )
+    sides = Sides(time=time, before={"syncs": 2}, after={"syncs": 0}, training="same")
+    verdict = TestVerdict(test="t", verdicts=(), sides=sides)
+
+    assert from_json(to_json(verdict)) == verdict
 
 
 def test_a_verdict_is_one_line_of_json() -> None:

@@ -1,0 +1,142 @@
+"""What does it cost to let two steps take turns, apart from the steps themselves?
+
+    python benchmarks/ab_switch.py [--comparisons 5]
+
+Small training steps are compared with fresh copies of themselves, and every call of a
+step is timed from inside, in CPU time of the thread: other processes are not its fault.
+What is left of a comparison without its steps and without its judge is the price of the
+turns: three switches a quad, the clock around each block,
+the collection of garbage between two quads. It is put beside the bars: less than 1 ms a
+switch, and less than 1 % of the time that the measured blocks took. The unmeasured step
+after each switch is a part of the design, and its share stands beside them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+from typing import Final
+
+from ab_real import DETECT
+from ab_real import SECONDS
+from ab_real import TOLERANCE
+from ab_real import WORKLOADS
+from ab_real import Step
+
+from pytest_gpuperf.compare import quads
+from pytest_gpuperf.devices import garbage
+from pytest_gpuperf.devices.cpu import CpuDevice
+from pytest_gpuperf.probes.subject import Subject
+
+
+SWITCHES: Final = 3
+"""Of one quad: before its first block, to the other side, and back."""
+
+MOST_SWITCH_MS: Final = 1.0
+
+MOST_SHARE: Final = 0.01
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Where the seconds of one comparison go, from its first turn on."""
+
+    all: float = 0.0
+    steps: float = 0.0
+    blocks: float = 0.0
+    judge: float = 0.0
+
+    def noting(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Add what *function* takes to *name*."""
+
+        def noted(*arguments: Any, **keywords: Any) -> Any:
+            start = time.thread_time()
+            try:
+                return function(*arguments, **keywords)
+            finally:
+                took = time.thread_time() - start
+                setattr(self, name, getattr(self, name) + took)
+
+        return noted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """The price of the turns of one comparison."""
+
+    switch_ms: float
+    share: float
+    unmeasured: float
+
+
+def price_of(workload: Callable[[], Step]) -> Price:
+    """Compare a step with its like and return what the turns cost."""
+    ledger = Ledger()
+
+    @contextmanager
+    def no_garbage_collection() -> Iterator[None]:
+        with garbage.no_garbage_collection():  # collects everything, once
+            ledger.steps = ledger.judge = 0.0
+            start = time.thread_time()
+            yield
+            ledger.all = time.thread_time() - start
+
+    before, after = (Subject(step=ledger.noting("steps", workload())) for _ in range(2))
+    watched = {
+        "no_garbage_collection": no_garbage_collection,
+        "decide_quads": ledger.noting("judge", quads.decide_quads),
+        "time_round": ledger.noting("blocks", quads.time_round),
+    }
+    with replaced(watched):
+        compared = quads.compare_steps(
+            CpuDevice(),
+            before,
+            after,
+            seconds=SECONDS,
+            tolerance=TOLERANCE,
+            detect=DETECT,
+        )
+    turns = ledger.all - ledger.judge - ledger.steps
+    return Price(
+        switch_ms=1e3 * turns / (SWITCHES * compared.quads),
+        share=turns / ledger.blocks,
+        unmeasured=SWITCHES * compared.quads / compared.steps,
+    )
+
+
+@contextmanager
+def replaced(functions: dict[str, Callable[..., Any]]) -> Iterator[None]:
+    """Let the comparison call *functions* in place of its own of that name."""
+    originals = {name: getattr(quads, name) for name in functions}
+    vars(quads).update(functions)
+    try:
+        yield
+    finally:
+        vars(quads).update(originals)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--comparisons", type=int, default=5)
+    comparisons = parser.parse_args().comparisons
+    print("step       a switch  of the measured time  unmeasured steps  verdict")
+    for name, workload in WORKLOADS.items():
+        prices = [price_of(workload) for _ in range(comparisons)]
+        switch_ms = median(price.switch_ms for price in prices)
+        share = median(price.share for price in prices)
+        unmeasured = median(price.unmeasured for price in prices)
+        kept = switch_ms < MOST_SWITCH_MS and share < MOST_SHARE
+        print(
+            f"{name:9}  {switch_ms:5.3f} ms  {share:20.2%}  {unmeasured:16.0%}  "
+            f"{'met' if kept else 'MISSED'}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,485 @@
+"""``gpuperf.compare`` as a user meets it: in plain runs, measured, inline, in workers."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+
+import pytest
+from scripted_project import ScriptedProject
+
+
+pytest.importorskip("torch")
+
+FASTER = {
+    "*": {"step_ms": 10.0, "mem_mb": 80},
+    "test_step#compare#before": {"step_ms": 13.0, "mem_mb": 90, "syncs": 2},
+}
+
+COMPARED = "def test_step(gpuperf): gpuperf.compare(int, float)\n"
+
+
+def test_a_plain_run_runs_both_steps_once_and_skips_where_a_number_is_read(
+    project: ScriptedProject,
+) -> None:
+    project.file(
+        """
+calls = []
+def test_both(gpuperf):
+    result = gpuperf.compare(
+        lambda x: calls.append(-x), lambda x: calls.append(x), setup=lambda: 3
+    )
+    assert calls == [-3, 3]
+    assert str(result) == "time     not measured: pytest runs without --gpuperf"
+    assert gpuperf.measurement is None
+def test_time(gpuperf): assert gpuperf.compare(int, float).time.low > 1.2
+def test_memory(gpuperf): assert gpuperf.compare(int, float).memory.difference < 0
+"""
+    )
+
+    result = project.pytester.runpytest_inprocess("-rs")
+
+    result.assert_outcomes(passed=1, skipped=2)
+    result.stdout.fnmatch_lines(
+        [
+            "SKIPPED*test_it.py:12: time was not measured: pytest runs without --gpuperf",
+            "SKIPPED*test_it.py:13: memory was not measured: pytest runs without *",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            "int, 3",
+            (
+                "gpuperf(step): expected a function, found 3 of type int; pass the "
+                "function itself, without calling it"
+            ),
+        ),
+        (
+            "int, int, same_training=2",
+            (
+                "gpuperf.compare(same_training=2): expected True, or the relative "
+                "difference that is tolerated, above 0 and below 1, such as 0.02"
+            ),
+        ),
+        (
+            "int, int, speedup=0",
+            "gpuperf.budget(speedup=0): expected a number above 0, or None to lift it",
+        ),
+        (
+            "int, lambda: (i for i in [])",
+            (
+                "gpuperf(step): the step returned a generator, so its work has not been "
+                "done when it returns; pass a function that runs the step to its end"
+            ),
+        ),
+    ],
+)
+def test_a_comparison_that_cannot_be_made_fails_with_one_sentence(
+    project: ScriptedProject, call: str, message: str
+) -> None:
+    project.file(f"def test_step(gpuperf): gpuperf.compare({call})")
+
+    result = project.pytester.runpytest_inprocess()
+
+    result.assert_outcomes(failed=1)
+    assert message in result.outlines
+
+
+def test_the_error_of_a_side_is_shown_at_its_line(project: ScriptedProject) -> None:
+    project.file("def test_step(gpuperf): gpuperf.compare(int, lambda: 1 / 0)\n")
+
+    result = project.pytester.runpytest_inprocess()
+
+    result.assert_outcomes(failed=1)
+    assert "test_it.py:3: ZeroDivisionError" in result.outlines
+    result.stdout.no_fnmatch_line("*beginning.py*")
+
+
+def test_a_tolerance_of_a_speedup_is_refused(project: ScriptedProject) -> None:
+    project.file('@gpuperf.tolerance(speedup="5%")\ndef test_step(gpuperf): pass\n')
+
+    result = project.pytester.runpytest_inprocess()
+
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(
+        ["*gpuperf.tolerance() does not know speedup; it knows*"]
+    )
+
+
+def test_numbers_can_be_asserted_and_both_sides_are_in_the_report(
+    project: ScriptedProject,
+) -> None:
+    project.script(FASTER)
+    project.file(
+        """
+def test_step(gpuperf):
+    result = gpuperf.compare(int, float)
+    assert result.time.low > 1.29
+    assert result.time.verdict == "faster"
+    assert result.memory.difference == -10 * 2**20
+    assert (result.syncs.before, result.syncs.after) == (2, 0)
+    assert str(result).splitlines()[2] == "memory   90.00 MiB -> 80.00 MiB (-11.1 %)"
+"""
+    )
+
+    result = project.run()
+
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "speedup     95 % interval                  step                  memory*",
+            (
+                " 1.300x  1.300x to 1.300x  13.00 ms -> 10.00 ms  90.00 MiB -> 80.00 "
+                "MiB  2 -> 0  faster   test_it.py::test_step#compare"
+            ),
+            "gpuperf: 1 compared on scripted",
+        ]
+    )
+    assert not (project.path / ".gpuperf").exists()
+
+
+def test_an_assertion_that_fails_shows_what_was_measured(
+    project: ScriptedProject,
+) -> None:
+    project.script(FASTER)
+    project.file(
+        "def test_step(gpuperf): assert gpuperf.compare(int, float).time.low > 2\n"
+    )
+
+    result = project.run()
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["E*where 1.2999* = <faster, speedup 1.300x (95 %: 1.300x to 1.300x)>.low"]
+    )
+
+
+def test_a_number_that_the_device_does_not_measure_skips_the_test(
+    project: ScriptedProject,
+) -> None:
+    project.file("def test_step(gpuperf): gpuperf.compare(int, float).ops.before\n")
+
+    result = project.run("-rs")
+
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(
+        ["SKIPPED*ops was not measured: the scripted device copies nothing"]
+    )
+
+
+@pytest.mark.parametrize("budget", ["", "speedup=None"])
+def test_a_slower_side_alone_fails_nothing(
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch, budget: str
+) -> None:
+    monkeypatch.setenv("CI", "true")
+    project.script({"*": {}, "test_step#compare#after": {"step_ms": 20.0}})
+    project.file(f"@gpuperf.budget({budget})\n" + COMPARED)
+
+    result = project.run("--gpuperf-strict")
+
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*10.00 ms -> 20.00 ms*slower*::test_step#compare"])
+
+
+def test_a_speedup_that_was_asked_is_judged(project: ScriptedProject) -> None:
+    project.script(FASTER)
+    project.file(
+        """
+@gpuperf.budget(speedup=1.4)
+class TestStep:
+    def test_step(self, gpuperf): gpuperf.compare(int, float)
+    def test_called(self, gpuperf): gpuperf.compare(int, float, speedup=0.9)
+"""
+    )
+
+    result = project.run("--junitxml=junit.xml")
+
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "OVER BUDGET speedup: 1.300x, budget at least 1.400x",
+            "  why      after is 1.3 times as fast as before (95 %: 1.3 to 1.3), less*",
+        ]
+    )
+    case, other = ET.parse(project.path / "junit.xml").iter("testcase")
+    (property_,) = case.iter("property")
+    ((verdict,),) = [json.loads(property_.attrib["value"])]
+    assert case.attrib["name"] == "test_step"
+    assert verdict["verdicts"][0]["metric"] == "speedup"
+    assert verdict["verdicts"][0]["outcome"] == "over budget"
+    assert verdict["sides"]["before"] == {"peak_allocated_bytes": 94371840, "syncs": 2}
+    assert other.attrib["name"] == "test_called"
+
+
+def test_exact_budgets_hold_for_after(project: ScriptedProject) -> None:
+    project.script({"*": {"syncs": 1}, "test_step#compare#after": {"syncs": 0}})
+    project.file(
+        """
+pytestmark = gpuperf.budget(syncs=0)
+def test_step(gpuperf): gpuperf.compare(int, float)
+def test_read(gpuperf): gpuperf.compare(int, float)
+"""
+    )
+
+    result = project.run()
+
+    result.assert_outcomes(passed=1, failed=1)
+    assert "OVER BUDGET syncs: 1 a step, budget 0" in result.outlines
+    assert "  call     test_it.py::test_read#compare" in result.outlines
+
+
+def test_a_speedup_that_nobody_compared_was_never_judged(
+    project: ScriptedProject,
+) -> None:
+    project.file(
+        """
+@gpuperf.budget(speedup=1.2)
+def test_step(gpuperf): gpuperf(int, ms=50, syncs=0, mem_mb=900)
+@gpuperf.budget(speedup=0.9, ms=50, syncs=0, mem_mb=900)
+def test_both(gpuperf):
+    gpuperf(int)
+    gpuperf.compare(int, float)
+"""
+    )
+
+    result = project.run()
+
+    result.assert_outcomes(passed=1, failed=1)
+    assert (
+        "budget never judged: a gpuperf budget of this test asks for a speedup, and the "
+        "test never called gpuperf.compare(before, after); call it, or drop speedup"
+    ) in result.outlines
+
+
+def test_calls_are_told_apart_by_name_or_number(project: ScriptedProject) -> None:
+    project.file(
+        """
+def test_step(gpuperf):
+    for _ in range(2):
+        gpuperf.compare(int, float)
+    gpuperf.compare(int, float, name="third")
+def test_twice(gpuperf):
+    gpuperf.compare(int, float, name="x")
+    gpuperf(int, name="x")
+def test_again(gpuperf):
+    gpuperf(int, name="x")
+    gpuperf.compare(int, float, name="x")
+"""
+    )
+
+    result = project.run()
+
+    result.assert_outcomes(passed=1, failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "gpuperf(step, name='x'): this test has a call of that name already",
+            (
+                "gpuperf.compare(before, after, name='x'): this test has a call of that "
+                "name already"
+            ),
+            "*test_it.py::test_step#compare",
+            "*test_it.py::test_step#compare2",
+            "*test_it.py::test_step#third",
+        ]
+    )
+
+
+def test_a_refresh_stores_nothing_of_a_comparison(project: ScriptedProject) -> None:
+    project.file(
+        COMPARED
+        + "def test_both(gpuperf):\n    gpuperf.compare(int, float)\n    gpuperf(int)\n"
+    )
+
+    result = project.refresh(which="all")
+
+    result.assert_outcomes(passed=2)
+    assert list(project.entries()) == ["test_it.py::test_both"]
+    project.run().assert_outcomes(passed=2)
+
+
+def test_inline_a_missed_speedup_is_only_screened(project: ScriptedProject) -> None:
+    project.script(FASTER)
+    project.file(
+        """
+@gpuperf.budget(speedup=1.4)
+def test_step(gpuperf):
+    assert gpuperf.compare(int, float).time.speedup > 1.29
+@gpuperf.budget(speedup=0.9)
+def test_met(gpuperf): gpuperf.compare(int, float)
+"""
+    )
+
+    result = project.run("--gpuperf-inline")
+
+    result.assert_outcomes(passed=2, warnings=1)
+    assert "gpuperf: 1 inconclusive, 1 pass on scripted" in result.outlines
+    result.stdout.fnmatch_lines(["*inline, time is only screened*"])
+
+
+def test_workers_report_what_the_controller_compared(
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("xdist")
+    monkeypatch.setenv("PYTEST_PLUGINS", "pytest_gpuperf.plugin,xdist.plugin")
+    project.script(FASTER)
+    project.file("@gpuperf.budget(speedup=1.4)\n" + COMPARED)
+
+    result = project.run("-n1")
+
+    result.assert_outcomes(failed=1)
+    assert "OVER BUDGET speedup: 1.300x, budget at least 1.400x" in result.outlines
+
+
+SHARED = """
+import torch
+
+def test_step(gpuperf):
+    weights = torch.ones(3, device=gpuperf.device)
+    gpuperf.compare(lambda: weights.add_(1), lambda: weights * 2)
+"""
+
+
+@pytest.mark.parametrize("arguments", [(), ("--gpuperf", "--gpuperf-device=cpu")])
+def test_state_that_a_side_changes_under_the_other_is_refused(
+    project: ScriptedProject, arguments: tuple[str, ...]
+) -> None:
+    project.file(SHARED)
+
+    result = project.pytester.runpytest_inprocess(*arguments)
+
+    result.assert_outcomes(failed=1)
+    assert (
+        "gpuperf.compare(before, after): before changes weights, which after uses as "
+        "well, so that neither is measured by itself; give each side its own, and build "
+        "model and optimizer twice"
+    ) in result.outlines
+
+
+TRAINING = """
+import torch
+
+def accumulating(device, forgets):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(16, 4).to(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    x = torch.randn(8, 16, device=device)
+    y = torch.arange(8, device=device) % 4
+    def step():
+        optimizer.zero_grad()
+        for rows in (slice(0, 4), slice(4, 8)):
+            loss = torch.nn.functional.cross_entropy(model(x[rows]), y[rows]) / 2
+            if forgets:
+                optimizer.zero_grad()
+            loss.backward()
+        optimizer.step()
+        return loss.item()
+    return step
+
+def test_right(gpuperf):
+    right = [accumulating(gpuperf.device, forgets=False) for _ in range(2)]
+    result = gpuperf.compare(*right, same_training=True)
+    assert result.syncs.difference == 0
+    assert result.time.low > 0
+
+def test_operations(gpuperf):
+    both = [accumulating(gpuperf.device, forgets=False) for _ in range(2)]
+    assert gpuperf.compare(*both, same_training=True).ops.difference == 0
+
+def test_wrong(gpuperf):
+    right = accumulating(gpuperf.device, forgets=False)
+    wrong = accumulating(gpuperf.device, forgets=True)
+    gpuperf.compare(right, wrong, same_training=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("device", "outcomes", "unmeasured"),
+    [
+        (
+            "cpu",
+            {"passed": 1, "failed": 1, "skipped": 1},
+            "SKIPPED*ops was not measured: the cpu device counts no operations",
+        ),
+        (
+            "pretend",
+            {"passed": 1, "failed": 1, "skipped": 1},
+            "SKIPPED*time was not measured: the pretend device has no clock",
+        ),
+    ],
+)
+def test_a_trick_that_changes_the_training_is_no_trick(
+    project: ScriptedProject, device: str, outcomes: dict[str, int], unmeasured: str
+) -> None:
+    project.file(TRAINING)
+
+    result = project.pytester.runpytest_inprocess(
+        "--gpuperf", f"--gpuperf-device={device}", "--gpuperf-seconds=20", "-rs"
+    )
+
+    result.assert_outcomes(**outcomes)
+    result.stdout.fnmatch_lines(
+        [
+            (
+                "gpuperf.compare(before, after, same_training=True): the training "
+                "differs: in step 1 the gradient of model.* differs by * %; 1 % is "
+                "tolerated"
+            ),
+            unmeasured,
+        ]
+    )
+
+
+PRETENDED = """
+import torch
+
+def training(device, read):
+    model = torch.nn.Linear(16, 4).to(device)
+    def step():
+        loss = model(torch.ones(2, 16, device=device)).sum()
+        return loss.item() if read else loss
+    return step
+
+def test_exact(gpuperf):
+    read, unread = (training(gpuperf.device, read) for read in (True, False))
+    result = gpuperf.compare(read, unread)
+    assert (result.syncs.before, result.syncs.after) == (1, 0)
+    assert result.copies.difference == 0
+    assert result.ops.before >= result.ops.after > 0
+
+@gpuperf.budget(speedup=1.2, syncs=0)
+def test_budgets(gpuperf):
+    gpuperf.compare(training(gpuperf.device, True), training(gpuperf.device, False))
+
+@gpuperf.budget(speedup=1.2)
+def test_speedup(gpuperf):
+    gpuperf.compare(training(gpuperf.device, True), training(gpuperf.device, False))
+
+def test_time(gpuperf):
+    both = [training(gpuperf.device, True) for _ in range(2)]
+    assert gpuperf.compare(*both).time.low > 1
+"""
+
+
+def test_without_a_clock_counts_are_compared_and_times_skip(
+    project: ScriptedProject,
+) -> None:
+    project.file(PRETENDED)
+
+    result = project.pytester.runpytest_inprocess(
+        "--gpuperf", "--gpuperf-device=pretend", "-rs", "-v"
+    )
+
+    result.assert_outcomes(passed=2, skipped=2)
+    result.stdout.fnmatch_lines(
+        [
+            "*1 -> 0*test_it.py::test_exact#compare",
+            "    time was not measured: the pretend device has no clock",
+            "not judged: speedup of 2 tests, the pretend device has no clock",
+            "SKIPPED*speedup: the pretend device has no clock",
+            "SKIPPED*time was not measured: the pretend device has no clock",
+        ]
+    )

@@ -1,0 +1,120 @@
+"""Two steps side by side: what is timed, what is counted, and what is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from pytest_gpuperf.compare.beginning import Pair
+from pytest_gpuperf.compare.sides import ComparedSides
+from pytest_gpuperf.compare.sides import Question
+from pytest_gpuperf.compare.sides import compare_sides
+from pytest_gpuperf.devices.protocol import Step
+from pytest_gpuperf.devices.protocol import TraceEvent
+from pytest_gpuperf.devices.scripted import ScriptedDevice
+from pytest_gpuperf.model.comparison import Answer
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.probes.subject import Subject
+
+
+pytest.importorskip("torch")
+
+SCRIPT: Mapping[str, Any] = {
+    "t#before": {"step_ms": 13.0, "mem_mb": 90, "syncs": 2},
+    "t#after": {"step_ms": 10.0, "mem_mb": 80, "syncs": 1},
+}
+
+
+class GpuThatIdles(ScriptedDevice):
+    """Claims to be a GPU, and its profiler sees no work there."""
+
+    kind = DeviceKind.CUDA
+
+    def profile(
+        self, step: Step, batches: Sequence[Sequence[object]]
+    ) -> Sequence[TraceEvent]:
+        return []
+
+
+def compare(
+    script: Mapping[str, Any] = SCRIPT,
+    *,
+    device: type[ScriptedDevice] = ScriptedDevice,
+    seconds: float = 60.0,
+) -> ComparedSides:
+    question = Question(
+        pair=Pair(before=Subject(step=int), after=Subject(step=float)),
+        test="a.py::t",
+        seconds=seconds,
+        tolerance=0.01,
+        detect=0.03,
+    )
+    return compare_sides(device(script, run=0), question)
+
+
+def test_times_and_counts_of_both_sides_stand_beside_each_other() -> None:
+    sides = compare().sides
+
+    assert sides.time is not None
+    assert sides.time.verdict is Answer.FASTER
+    assert sides.time.speedup == pytest.approx(1.3)
+    assert sides.before == {"peak_allocated_bytes": 90 * 2**20, "syncs": 2}
+    assert sides.after == {"peak_allocated_bytes": 80 * 2**20, "syncs": 1}
+    assert sides.unmeasured["ops"] == "the scripted device copies nothing"
+    assert sides.training == ""
+
+
+def test_after_is_a_measurement_with_its_findings_and_no_time_that_could_be_judged() -> (
+    None
+):
+    after = compare().after
+
+    assert str(after.findings[0].location) == "train.py:12 in step"
+    assert list(after.times) == ["latency_ms"]
+
+
+def test_a_cap_that_leaves_no_room_leaves_no_counts_either() -> None:
+    sides = compare(seconds=0.3).sides
+
+    assert sides.time is not None
+    assert sides.time.speedup is None
+    assert sides.time.why == "the time cap left room for no quad of blocks"
+    assert (sides.before, sides.after) == ({}, {})
+    assert sides.unmeasured["syncs"] == (
+        "the time cap was reached before this phase; raise --gpuperf-seconds"
+    )
+
+
+def test_counting_has_its_share_of_the_cap() -> None:
+    """Steps that grow dearer and noisier would take turns until the cap."""
+    growing = {"*": {"step_ms": 100.0, "growth": 1.0005}}
+
+    sides = compare(growing, seconds=20.0).sides
+
+    assert sides.time is not None
+    assert sides.before["syncs"] == sides.after["syncs"] == 0
+
+
+def test_steps_that_never_touch_the_gpu_have_no_time() -> None:
+    sides = compare(device=GpuThatIdles).sides
+
+    assert sides.time is None
+    assert sides.unmeasured["speedup"] == "the step never touched the GPU"
+    assert (sides.before, sides.after) == ({}, {})
+
+
+def test_each_side_plays_its_own_part_of_the_script_whoever_ran_before() -> None:
+    device = ScriptedDevice(SCRIPT, run=0)
+    before = device.prepare(int, "a.py::t#before")
+    after = device.prepare(int, "a.py::t#after")
+    readings = []
+
+    for step in (before, after, before):
+        start_ns = device.now_ns()
+        step()
+        readings.append((device.now_ns() - start_ns) / 1e6)
+
+    assert readings == [13.0, 10.0, 13.0]

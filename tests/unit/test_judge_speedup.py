@@ -1,0 +1,85 @@
+"""A speedup that was asked: met, missed, or neither."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_gpuperf.judge.speedup import judge_speedup
+from pytest_gpuperf.model.comparison import Answer
+from pytest_gpuperf.model.comparison import Comparison
+from pytest_gpuperf.model.comparison import Sides
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import Verdict
+
+
+def sides(
+    speedup: float | None, low: float | None = None, high: float | None = None
+) -> Sides:
+    return Sides(
+        time=Comparison(
+            verdict=Answer.FASTER,
+            why="the time cap left room for 2 of at most 224 quads",
+            tolerance=0.01,
+            detect=0.03,
+            speedup=speedup,
+            low=low,
+            high=high,
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("interval", "outcome", "because"),
+    [
+        (
+            (1.3, 1.32),
+            Outcome.PASS,
+            (
+                "after is 1.31 times as fast as before (95 %: 1.3 to 1.32), and 1.3 was "
+                "asked"
+            ),
+        ),
+        (
+            (1.25, 1.299),
+            Outcome.OVER_BUDGET,
+            (
+                "after is 1.31 times as fast as before (95 %: 1.25 to 1.299), less than "
+                "the 1.3 that was asked"
+            ),
+        ),
+        (
+            (1.29, 1.3),
+            Outcome.INCONCLUSIVE,
+            (
+                "after is 1.31 times as fast as before (95 %: 1.29 to 1.3), which "
+                "neither reaches nor misses the 1.3 that was asked"
+            ),
+        ),
+    ],
+)
+def test_the_whole_interval_must_be_on_one_side(
+    interval: tuple[float, float], outcome: Outcome, because: str
+) -> None:
+    verdict = judge_speedup(sides(1.31, *interval), 1.3)
+
+    assert verdict == Verdict(
+        metric="speedup", outcome=outcome, because=because, now=1.31, limit=1.3
+    )
+
+
+@pytest.mark.parametrize("speedup", [None, 1.5])
+def test_too_little_for_an_interval_is_inconclusive(speedup: float | None) -> None:
+    verdict = judge_speedup(sides(speedup), 1.3)
+
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.because == "the time cap left room for 2 of at most 224 quads"
+    assert verdict.now == speedup
+
+
+def test_without_a_clock_it_is_not_judged() -> None:
+    verdict = judge_speedup(Sides(unmeasured={"speedup": "there is no clock"}), 1.3)
+
+    assert (verdict.outcome, verdict.because) == (
+        Outcome.NOT_JUDGED,
+        "there is no clock",
+    )
