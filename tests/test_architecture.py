@@ -22,6 +22,7 @@ LEVEL: Final = {
     "__main__": 15,
     "cli": 14,
     "plugin": 14,
+    "commits": 13,
     "workers": 13,
     "child": 12,
     "inline": 12,
@@ -63,6 +64,7 @@ LEVEL: Final = {
 ADMITS: Final = {
     "pytest": (
         "child",
+        "commits.process",
         "fixture",
         "inherited",
         "inline",

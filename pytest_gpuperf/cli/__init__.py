@@ -11,6 +11,7 @@ from typing import Protocol
 
 from ..errors import GpuperfError
 from ..errors import UsageError
+from . import ab
 from . import audit
 from . import diff
 from . import doctor
@@ -44,6 +45,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "refresh": refresh,
     "show": show,
     "diff": diff,
+    "ab": ab,
     "doctor": doctor,
     "audit": audit,
 }
@@ -83,7 +85,7 @@ def _parser() -> Parser:
     parser = Parser(
         prog="gpuperf",
         description="Baselines of pytest --gpuperf: refresh, show, compare. "
-        "What a machine can see. Audits of scripts.",
+        "One commit against another. What a machine can see. Audits of scripts.",
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
