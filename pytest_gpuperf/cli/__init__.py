@@ -13,6 +13,7 @@ from ..errors import GpuperfError
 from ..errors import UsageError
 from . import ab
 from . import audit
+from . import bisect
 from . import diff
 from . import doctor
 from . import refresh
@@ -46,6 +47,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "show": show,
     "diff": diff,
     "ab": ab,
+    "bisect": bisect,
     "doctor": doctor,
     "audit": audit,
 }

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,11 +11,13 @@ from typing import Final
 from ..commits.comparing import compare_versions
 from ..commits.repository import Repository
 from ..commits.version import versions
-from ..model.environment import DeviceKind
 from ..report.commits import comparison_lines
 from ..report.commits import markdown_lines
-from ..runs.fork_server import HEAVY_MODULES
 from .program import INTERRUPTED
+from .versions import add_device_argument
+from .versions import announce
+from .versions import preload
+from .versions import pytest_arguments
 
 
 SUMMARY: Final = "compare this version of the project with another, on this machine"
@@ -41,13 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="REF2",
         help="commit to judge (default: the working tree, uncommitted changes included)",
     )
-    parser.add_argument(
-        "--device",
-        "--gpuperf-device",
-        dest="device",
-        metavar="KIND",
-        help="device to measure on: cuda, pretend or cpu (default: as pytest --gpuperf)",
-    )
+    add_device_argument(parser)
     parser.add_argument(
         "--markdown",
         action="store_true",
@@ -57,34 +51,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     """Compare, print the table, and return 1 where something became worse."""
-    given = _pytest_arguments(arguments, rest)
-    scripted = f"--gpuperf-device={DeviceKind.SCRIPTED.value}" in given
+    given = pytest_arguments(arguments, rest)
     try:
         repository = Repository.containing(Path.cwd())
         found = compare_versions(
             repository,
             versions(repository, arguments.before, arguments.after),
             given,
-            preload=() if scripted else HEAVY_MODULES,
-            announce=_announce,
+            preload=preload(given),
+            announce=announce,
         )
     except KeyboardInterrupt:
-        _announce("interrupted: nothing was judged, nothing is left behind")
+        announce("interrupted: nothing was judged, nothing is left behind")
         return INTERRUPTED
     lines = markdown_lines(found) if arguments.markdown else comparison_lines(found)
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return WORSE if found.is_worse else 0
-
-
-def _pytest_arguments(arguments: argparse.Namespace, rest: Sequence[str]) -> list[str]:
-    """Return what pytest is told, in the order in which it reads it."""
-    own, *passed_on = rest or ["--"]
-    if own != "--":
-        arguments.parser.error(f"unexpected {own}: arguments of pytest go after `--`")
-    device = [f"--gpuperf-device={arguments.device}"] if arguments.device else []
-    return [*shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *device, *passed_on]
-
-
-def _announce(text: str) -> None:
-    sys.stderr.write(f"gpuperf: {text}\n")
-    sys.stderr.flush()

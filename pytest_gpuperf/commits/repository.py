@@ -112,6 +112,14 @@ class Repository:
         top = Path(self.top, path)
         return Repository(top=str(top)) if (top / ".git").exists() else None
 
+    def is_ancestor(self, earlier: str, later: str) -> bool:
+        return self._ask("merge-base", "--is-ancestor", earlier, later) is not None
+
+    def described(self, commit: str) -> str:
+        """Name *commit* with its author, its day and its subject."""
+        form = "--format=%h %s (%an, %as)"
+        return self._ask("log", "-1", form, commit) or short(commit)
+
     def has(self, commit: str) -> bool:
         return self._known_commit(commit) is not None
 

@@ -38,10 +38,15 @@ def versions(
         base, branch = repository.merge_base()
         earlier = _committed(repository, base, f"merge base with {branch}")
     else:
-        earlier = _committed(repository, repository.commit(before), before)
+        earlier = committed(repository, before)
     if after is None:
         return earlier, _working_tree(repository)
-    return earlier, _committed(repository, repository.commit(after), after)
+    return earlier, committed(repository, after)
+
+
+def committed(repository: Repository, ref: str) -> Version:
+    """Return the version that *ref* names; raise ``UsageError`` where it names none."""
+    return _committed(repository, repository.commit(ref), ref)
 
 
 def _committed(repository: Repository, commit: str, name: str) -> Version:

@@ -38,39 +38,8 @@ PROGRESS = "".join(
 
 
 @pytest.fixture
-def project(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporary: Path
-) -> GitProject:
-    """A repository with one commit on main, the working directory."""
-    for name, value in {
-        "CI": "",
-        "GIT_AUTHOR_EMAIL": "a@example.com",
-        "GIT_AUTHOR_NAME": "a",
-        "GIT_COMMITTER_EMAIL": "a@example.com",
-        "GIT_COMMITTER_NAME": "a",
-        "GIT_CONFIG_GLOBAL": os.devnull,
-        "GIT_CONFIG_SYSTEM": os.devnull,
-        "GPUPERF_SCRIPT": "script.json",
-        "PYTEST_ADDOPTS": "",
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        "PYTEST_PLUGINS": "pytest_gpuperf.plugin",
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    made = GitProject(tmp_path / "a project")
-    made.commit()
-    monkeypatch.chdir(made.path)
-    return made
-
-
-@pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder for temporary files of the processes under test."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    monkeypatch.setattr("tempfile.tempdir", str(folder))
-    return folder
+def project(project_of_commits: GitProject) -> GitProject:
+    return project_of_commits
 
 
 def hear_ctrl_c() -> None:
@@ -472,6 +441,29 @@ class TestEndings:
         assert [path.name for path in temporary.glob("gpuperf-ab-*")] == []
         said = "interrupted: nothing was judged, nothing is left behind" in error
         assert said == (number is signal.SIGINT)
+
+    @pytest.mark.skipif(
+        sys.platform != "linux", reason="git runs the filter in another way elsewhere"
+    )
+    def test_nothing_is_left_of_a_checkout_whose_parent_is_killed(
+        self, project: GitProject, witness: Witness, temporary: Path
+    ) -> None:
+        project.write(".gitattributes", "slow filter=slow\n")
+        project.write("slow", "x\n")
+        project.commit()
+        fifo = witness.fifo
+        project.git("config", "filter.slow.smudge", f"sh -c 'echo -n ! > {fifo}; cat'")
+
+        with subprocess.Popen(
+            [sys.executable, "-m", "pytest_gpuperf", "ab", SCRIPTED, "HEAD"],
+            stderr=subprocess.PIPE,
+        ) as process:
+            assert witness.has_heard()
+            process.kill()
+            process.communicate(timeout=PATIENCE_SECONDS)
+
+        assert project.is_untouched
+        assert list(temporary.iterdir()) == []
 
 
 class TestGit:

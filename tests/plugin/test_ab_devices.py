@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from git_project import GitProject
 
@@ -25,23 +23,12 @@ def test_step(gpuperf):
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GitProject:
-    for name, value in {
-        "GIT_AUTHOR_EMAIL": "a@example.com",
-        "GIT_AUTHOR_NAME": "a",
-        "GIT_COMMITTER_EMAIL": "a@example.com",
-        "GIT_COMMITTER_NAME": "a",
-        "PYTEST_ADDOPTS": "",
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        "PYTEST_PLUGINS": "pytest_gpuperf.plugin",
-    }.items():
-        monkeypatch.setenv(name, value)
-    made = GitProject(tmp_path / "a project")
-    made.tests(STEP.format(result="total"))
-    made.commit()
-    made.tests(STEP.format(result="total.item()"))
-    monkeypatch.chdir(made.path)
-    return made
+def project(project_of_commits: GitProject) -> GitProject:
+    """A step in the last commit, and one that waits in the working tree."""
+    project_of_commits.tests(STEP.format(result="total"))
+    project_of_commits.commit()
+    project_of_commits.tests(STEP.format(result="total.item()"))
+    return project_of_commits
 
 
 def lines_with(word: str, text: str) -> list[list[str]]:
