@@ -80,8 +80,8 @@ class Both:
             why = "gpuperf(step) was called on neither side"
             return [Uncompared(test=self.after.test, why=why)]
         return [
-            *(Uncompared(test=key, why="before only") for key in before.keys() - after),
-            *(Uncompared(test=key, why="after only") for key in after.keys() - before),
+            Uncompared(test=key, why="after only" if key in after else "before only")
+            for key in sorted(before.keys() ^ after.keys())
         ]
 
     def _why_unmeasured(self) -> Uncompared:

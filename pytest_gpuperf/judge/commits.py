@@ -33,9 +33,11 @@ from .reading import impossible
 from .reading import readings
 from .reference import Limits
 from .ruling import Rule
-from .ruling import Ruling
 from .ruling import in_words
 
+
+LEAST_PAIRS: Final = LOOKS[0]
+MOST_PAIRS: Final = LOOKS[-1]
 
 CONFIRMED: Final = 2
 """Pairs that must agree on an exact change."""
@@ -60,7 +62,7 @@ def judge_call(
     """
     before, after = zip(*pairs, strict=True)
     newest = after[-1]
-    why = _why_no_time(before, after)
+    why, lost = _why_no_time((*before, *after))
     time = None if why else _judge_time(pairs, tolerance, last=last)
     exact = tuple(_exact_changes(before, after, tolerance))
     more = len(pairs) < CONFIRMED and any(change.gated for change in exact)
@@ -70,19 +72,22 @@ def judge_call(
         pairs=len(pairs),
         time=time,
         no_time=why,
+        lost=lost,
         exact=exact,
         findings=newest.findings,
         settled=last or not (more or undecided),
     )
 
 
-def _why_no_time(before: Sequence[Measurement], after: Sequence[Measurement]) -> str:
-    """Say why some run has no usable time; nothing where all have one."""
-    for run in (*before, *after):
+def _why_no_time(runs: Sequence[Measurement]) -> tuple[str, bool]:
+    """Say why some run has no usable time, and whether another could have had one."""
+    for run in runs:
+        if STEP_MS.name in run.unmeasured:
+            return run.unmeasured[STEP_MS.name], False
         if STEP_MS.name not in run.times:
-            known = {**run.unmeasured, **run.missed}
-            return known.get(STEP_MS.name, "no time was measured")
-    return impossible(STEP_MS, (*before, *after)) or ""
+            return run.missed.get(STEP_MS.name, "no time was measured"), True
+    nonsense = impossible(STEP_MS, runs)
+    return nonsense or "", nonsense is not None
 
 
 def _judge_time(
@@ -94,7 +99,7 @@ def _judge_time(
     ruling = judge_pairs([log(b / a) for a, b in times], rule, last=last)
     return TimeChange(
         answer=ruling.answer,
-        why=_why(ruling, rule),
+        why=in_words(ruling, rule),
         ratio=exp(ruling.change),
         low=None if ruling.low is None else exp(ruling.low),
         high=None if ruling.high is None else exp(ruling.high),
@@ -103,10 +108,6 @@ def _judge_time(
         after_ms=median(after for _, after in times),
         pairs=len(pairs),
     )
-
-
-def _why(ruling: Ruling, rule: Rule) -> str:
-    return in_words(ruling, rule)
 
 
 def _step_ms(run: Measurement) -> float:
@@ -155,7 +156,3 @@ def _exact_change(
     yield ExactChange(
         metric=metric.name, before=old, after=new, turn=turn, gated=metric.gated
     )
-
-
-MOST_PAIRS: Final = LOOKS[-1]
-LEAST_PAIRS: Final = LOOKS[0]

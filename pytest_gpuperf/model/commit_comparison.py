@@ -52,14 +52,15 @@ class ExactChange:
 class CallChange:
     """One call of ``gpuperf(step)`` on both sides.
 
-    ``no_time`` says why there is no ``time``. ``findings`` are those of ``after``.
-    ``settled`` is false while another pair could change what is said.
+    ``no_time`` says why there is no ``time``; it was ``lost`` where the device has a
+    clock. ``findings`` are those of ``after``. ``settled`` is false while another pair could change what is said.
     """
 
     test: str
     pairs: int
     time: TimeChange | None = None
     no_time: str = ""
+    lost: bool = False
     exact: tuple[ExactChange, ...] = ()
     findings: tuple[Finding, ...] = ()
     settled: bool = True
@@ -78,7 +79,11 @@ class CallChange:
     @property
     def is_undecided(self) -> bool:
         unclear = self.time is not None and self.time.answer is Answer.INCONCLUSIVE
-        return unclear or any(c.gated and c.turn is Turn.VARIES for c in self.exact)
+        return (
+            self.lost
+            or unclear
+            or any(c.gated and c.turn is Turn.VARIES for c in self.exact)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

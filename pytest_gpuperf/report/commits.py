@@ -86,6 +86,8 @@ def _rows(comparison: CommitComparison) -> Iterator[tuple[str, ...]]:
     for call in sorted(comparison.calls, key=_severity):
         if call.time is not None:
             yield _time_row(call.time, call.test)
+        elif call.lost:
+            yield ("inconclusive", STEP_MS.name, *[NOTHING] * 5, call.test)
         elif not call.exact:
             yield ("same", "exact", *[NOTHING] * 5, call.test)
         for change in call.exact:

@@ -452,7 +452,7 @@ class TestEndings:
         project.write("slow", "x\n")
         project.commit()
         fifo = witness.fifo
-        project.git("config", "filter.slow.smudge", f"sh -c 'echo -n ! > {fifo}; cat'")
+        project.git("config", "filter.slow.smudge", f"sh -c 'printf ! > {fifo}; cat'")
 
         with subprocess.Popen(
             [sys.executable, "-m", "pytest_gpuperf", "ab", SCRIPTED, "HEAD"],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pytest_gpuperf.judge.commits import judge_call
@@ -190,14 +192,28 @@ def test_without_a_time_an_exact_change_takes_a_second_pair() -> None:
     first, second = judge_call([pair], WHOLE), judge_call([pair] * 2, WHOLE)
 
     assert (first.settled, second.settled) == (False, True)
-    assert second.no_time == "it has no clock"
+    assert (second.no_time, second.lost) == ("it has no clock", False)
     assert judge_call([(pair[0], pair[0])], WHOLE).settled
 
 
-def test_a_time_that_is_none_is_not_compared() -> None:
+def test_a_time_that_is_none_is_no_evidence() -> None:
     change = judge_call([(run(10.0), run(0.0))], WHOLE)
 
     assert (change.time, change.no_time) == (None, "not a time: 0.0")
+    assert change.is_undecided
+
+
+def test_a_time_that_a_run_has_lost_is_inconclusive() -> None:
+    lost = Measurement(test="t", environment=run().environment)
+    told = replace(lost, missed={"step_ms": "the profiler saw no kernel"})
+
+    changes = [judge_call([(run(10.0), one)], WHOLE) for one in (lost, told)]
+
+    assert [change.no_time for change in changes] == [
+        "no time was measured",
+        "the profiler saw no kernel",
+    ]
+    assert all(change.is_undecided for change in changes)
 
 
 def test_a_metric_of_one_side_alone_is_not_compared() -> None:
