@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Sequence
+from dataclasses import replace
 from math import exp
 from math import log
 from statistics import median
@@ -93,6 +94,26 @@ def _why_no_time(runs: Sequence[Measurement]) -> tuple[str, bool]:
 def _judge_time(
     pairs: Sequence[Pair], tolerance: Tolerance, *, last: bool
 ) -> TimeChange:
+    """Judge by the pairs that nothing disturbed; show all of them if they are too few.
+
+    A neighbour that doubles some times makes three pairs agree by luck: on a busy
+    machine it is no evidence that they do.
+    """
+    clean = [pair for pair in pairs if not (pair[0].dirty or pair[1].dirty)]
+    if len(clean) == len(pairs) or len(clean) >= LEAST_PAIRS:
+        return _change(clean, tolerance, last=last)
+    change = _change(pairs, tolerance, last=False)
+    disturbed = ", ".join(
+        dict.fromkeys(r for p in pairs for run in p for r in run.dirty)
+    )
+    return replace(
+        change,
+        answer=Answer.INCONCLUSIVE if last else Answer.MORE,
+        why=f"{len(pairs) - len(clean)} of {len(pairs)} pairs were disturbed: {disturbed}",
+    )
+
+
+def _change(pairs: Sequence[Pair], tolerance: Tolerance, *, last: bool) -> TimeChange:
     times = [(_step_ms(before), _step_ms(after)) for before, after in pairs]
     before_ms = median(before for before, _ in times)
     rule = _rule(before_ms, tolerance)

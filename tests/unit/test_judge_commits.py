@@ -218,3 +218,30 @@ def test_a_time_that_a_run_has_lost_is_inconclusive() -> None:
 
 def test_a_metric_of_one_side_alone_is_not_compared() -> None:
     assert judge_call([(run(syncs=0), run(ops=3))], WHOLE).exact == ()
+
+
+def disturbed(one: Measurement) -> Measurement:
+    return replace(one, dirty=("throttled",))
+
+
+def test_pairs_that_were_disturbed_blame_nobody() -> None:
+    calm, slow = run(10.0), run(20.0)
+    pairs = [(calm, disturbed(slow)), (disturbed(calm), slow), (calm, slow)]
+
+    more, ended = judge_call(pairs, WHOLE), judge_call(pairs, WHOLE, last=True)
+
+    assert (more.settled, more.is_worse) == (False, False)
+    assert ended.is_undecided
+    assert ended.time is not None
+    assert ended.time.why == "2 of 3 pairs were disturbed: throttled"
+
+
+def test_clean_pairs_decide_beside_disturbed_ones() -> None:
+    calm = run(10.0)
+    pairs = [(calm, calm)] * 3
+
+    change = judge_call([(calm, disturbed(run(20.0))), *pairs], WHOLE)
+
+    assert change.time is not None
+    assert change.time.answer is Answer.SAME
+    assert (change.time.pairs, change.pairs) == (3, 4)
