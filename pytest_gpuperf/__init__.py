@@ -1,4 +1,8 @@
-"""Performance budgets and baselines for PyTorch training steps, as a pytest plugin."""
+"""Performance budgets and baselines for PyTorch training steps, as a pytest plugin.
+
+PYTEST_DONT_REWRITE: a measuring process has imported it before pytest could rewrite it,
+which would be a warning otherwise, and an error where a project makes errors of them.
+"""
 
 from __future__ import annotations
 

@@ -48,8 +48,8 @@ class Command:
 
     @property
     def fails(self) -> bool:
-        """Whether the output shows that tests failed."""
-        return " failed" in self.output
+        """Whether the output shows that tests failed, or became worse."""
+        return any(word in self.output for word in (" failed", " worse"))
 
 
 def blocks_of(text: str) -> list[Block]:

@@ -22,6 +22,7 @@ LEVEL: Final = {
     "__main__": 16,
     "cli": 15,
     "plugin": 15,
+    "commits": 14,
     "workers": 14,
     "child": 13,
     "inline": 13,
@@ -69,6 +70,7 @@ ADMITS: Final = {
     "pytest": (
         "child",
         "compared",
+        "commits.process",
         "fixture",
         "inherited",
         "inline",

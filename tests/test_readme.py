@@ -3,7 +3,8 @@
 ``python`` blocks are written to the file they name and run, if its name is one of tests;
 ``diff`` blocks edit it; ``console`` blocks and the ``run`` lines of workflows are run,
 and what they show is compared in shape to what is printed on the scripted device. A
-comment ``script`` before a block says what that device plays.
+comment ``script`` before a block says what that device plays. The folder is a repository
+that git has just begun.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import os
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -35,7 +37,6 @@ from pytest_gpuperf.runs.fork_server import Job
 
 NOT_RUN: Final = {
     "bash": "it needs a GPU",
-    "git": "the folder is no repository",
     "make": "it runs this test itself",
     "pip": "it needs a network",
 }
@@ -58,13 +59,14 @@ class Reader:
             "CI": "",
             "COLUMNS": "80",
             "OMP_NUM_THREADS": "1",
-            "GPUPERF_SCRIPT": str(folder / "script.json"),
+            "GPUPERF_SCRIPT": "script.json",
             "PYTEST_ADDOPTS": "--gpuperf-device=scripted",
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "PYTEST_PLUGINS": "pytest_gpuperf.plugin,with_torch",
             "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), str(ROOT)]),
         }
         self._play("{}")
+        self._run_git("init", "--quiet", "--initial-branch=main")
 
     def follow(self, block: Block) -> None:
         match block.kind:
@@ -109,6 +111,10 @@ class Reader:
 
     def _run(self, command: Command) -> None:
         program, *arguments = shlex.split(command.line, comments=True)
+        if program == "git":
+            self._run_git(*arguments)
+            assert command.output == ""
+            return
         if program in NOT_RUN:
             assert exists(program, arguments), command.line
             assert command.output == ""
@@ -118,6 +124,14 @@ class Reader:
         assert status == int(command.fails), output
         if command.output:
             assert has_shape(output, command.output), output
+
+    def _run_git(self, *arguments: str) -> None:
+        author = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+        subprocess.run(
+            ["git", "-C", str(self._folder), *author, *arguments],  # noqa: S607
+            check=True,
+            capture_output=True,
+        )
 
     def _started(self, *command: str) -> tuple[int, str]:
         request = {
@@ -135,8 +149,6 @@ def exists(program: str, arguments: list[str]) -> bool:
     match program, arguments:
         case "bash", [script]:
             return (ROOT / script).is_file()
-        case "git", ["add", *_] | ["commit", "-m", _]:
-            return True
         case "make", [target]:
             return f"\n{target}: " in (ROOT / "Makefile").read_text()
         case "pip", ["install", project]:
@@ -189,14 +201,13 @@ def test_each_program_that_is_not_run_is_one_that_a_document_names() -> None:
         for command in commands_of(block)
     }
 
-    assert named == {"gpuperf", "pytest", *NOT_RUN}
+    assert named == {"git", "gpuperf", "pytest", *NOT_RUN}
 
 
 @pytest.mark.parametrize(
     ("program", "arguments"),
     [
         ("bash", ["benchmarks/nothing.sh"]),
-        ("git", ["push"]),
         ("make", ["coffee"]),
         ("pip", ["install", "pytest-gpuperv"]),
         ("rm", ["-rf", "baselines"]),

@@ -11,7 +11,9 @@ from typing import Protocol
 
 from ..errors import GpuperfError
 from ..errors import UsageError
+from . import ab
 from . import audit
+from . import bisect
 from . import diff
 from . import doctor
 from . import memory
@@ -45,6 +47,8 @@ COMMANDS: Final[dict[str, Command]] = {
     "refresh": refresh,
     "show": show,
     "diff": diff,
+    "ab": ab,
+    "bisect": bisect,
     "doctor": doctor,
     "audit": audit,
     "memory": memory,
@@ -85,7 +89,7 @@ def _parser() -> Parser:
     parser = Parser(
         prog="gpuperf",
         description="Baselines of pytest --gpuperf: refresh, show, compare. "
-        "What a machine can see. Audits of scripts.",
+        "One commit against another. What a machine can see. Audits of scripts.",
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

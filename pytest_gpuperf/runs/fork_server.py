@@ -17,6 +17,8 @@ from typing import Any
 from typing import Final
 
 from ..errors import RunError
+from ..model.codec import encode
+from .relocation import Relocation
 
 
 HEAVY_MODULES: Final = (
@@ -42,7 +44,7 @@ _BOOTSTRAP: Final = (
     "import json; order = json.loads(sys.argv[1]); "
     "sys.path[:] = order['search_path']; "
     "from pytest_gpuperf.runs.server import main; "
-    "main(order['preload'], order['warm'])"
+    "main(order['preload'], order['warm'], order['relocation'])"
 )
 
 
@@ -61,25 +63,36 @@ class ForkServer:
     ``is_available`` comes from NVML there.
     """
 
-    def __init__(self, preload: Sequence[str], warm: str | None = None) -> None:
+    def __init__(
+        self,
+        preload: Sequence[str],
+        warm: str | None = None,
+        relocation: Relocation | None = None,
+    ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="gpuperf-")
         self._jobs = 0
         self._buffered = b""
         self._is_ready = False
-        self._process = self._launch(preload, warm)
+        self._process = self._launch(preload, warm, relocation)
 
     @property
     def _stderr(self) -> Path:
         return Path(self._folder.name, "server.txt")
 
     def _launch(
-        self, preload: Sequence[str], warm: str | None
+        self, preload: Sequence[str], warm: str | None, relocation: Relocation | None
     ) -> subprocess.Popen[bytes]:
-        search_path = [str(place) for place in sys.path]
-        order = {"search_path": search_path, "preload": list(preload), "warm": warm}
+        order = {
+            "search_path": [str(place) for place in sys.path],
+            "preload": list(preload),
+            "warm": warm,
+            "relocation": encode(relocation),
+        }
         environment = {
             key: value for key, value in os.environ.items() if key != "PYTEST_ADDOPTS"
         }
+        if relocation is not None:
+            environment.update(_moved_path(environment, relocation))
         with self._stderr.open("wb") as stderr:
             return subprocess.Popen(  # noqa: S603 - our own interpreter
                 [sys.executable, "-u", "-c", _BOOTSTRAP, json.dumps(order)],
@@ -182,6 +195,15 @@ class ForkServer:
         line, _, self._buffered = self._buffered.partition(b"\n")
         reply: dict[str, Any] = json.loads(line)
         return reply
+
+
+def _moved_path(
+    environment: Mapping[str, str], relocation: Relocation
+) -> Mapping[str, str]:
+    """Python's search path for what a measured test starts, where there is one."""
+    places = environment.get("PYTHONPATH", "").split(os.pathsep)
+    moved = os.pathsep.join(place and relocation.moved(place) for place in places)
+    return {"PYTHONPATH": moved} if moved else {}
 
 
 def _death(code: int) -> str:

@@ -23,6 +23,10 @@ from typing import Any
 from typing import Final
 from typing import NoReturn
 
+from ..model.codec import decode
+from .relocation import Relocation
+from .relocation import relocate
+
 
 PR_SET_PDEATHSIG: Final = 1
 """prctl(2): the signal a process gets when its parent dies."""
@@ -30,11 +34,18 @@ PR_SET_PDEATHSIG: Final = 1
 NO_SIGNAL: Final = 0
 
 
-def main(preload: list[str], warm: str | None) -> None:
-    """Import *preload*, call *warm*, then serve until the input ends."""
+def main(
+    preload: list[str], warm: str | None, relocation: dict[str, str] | None = None
+) -> None:
+    """Import *preload*, call *warm*, then serve until the input ends.
+
+    With a *relocation* the project is imported from its root.
+    """
     replies = os.dup(1)
     os.dup2(2, 1)  # what libraries print must not look like a reply
     _when_parent_dies(signal.SIGKILL)
+    if relocation:
+        relocate(decode(Relocation, relocation))
     _prepare(preload, warm)
     _when_parent_dies(NO_SIGNAL)  # the end of the input says it, and is obeyed in order
     _Server(replies).serve()

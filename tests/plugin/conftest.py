@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
+from git_project import GitProject
 from scripted_project import ScriptedProject
 
 
@@ -18,3 +22,39 @@ def project(
     made = ScriptedProject(pytester)
     made.script({"*": {"step_ms": 10.0}})
     return made
+
+
+@pytest.fixture
+def project_of_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporary: Path
+) -> GitProject:
+    """A repository with one commit on main, the working directory."""
+    for name, value in {
+        "CI": "",
+        "GIT_AUTHOR_EMAIL": "a@example.com",
+        "GIT_AUTHOR_NAME": "a",
+        "GIT_COMMITTER_EMAIL": "a@example.com",
+        "GIT_COMMITTER_NAME": "a",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_SYSTEM": os.devnull,
+        "GPUPERF_SCRIPT": "script.json",
+        "PYTEST_ADDOPTS": "",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "PYTEST_PLUGINS": "pytest_gpuperf.plugin",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    made = GitProject(tmp_path / "a project")
+    made.commit()
+    monkeypatch.chdir(made.path)
+    return made
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder for temporary files of the processes under test."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    return folder

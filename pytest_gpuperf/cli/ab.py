@@ -1,0 +1,69 @@
+"""``gpuperf ab``: one version of the project against another, on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from ..commits.comparing import compare_versions
+from ..commits.repository import Repository
+from ..commits.version import versions
+from ..report.commits import comparison_lines
+from ..report.commits import markdown_lines
+from .program import INTERRUPTED
+from .versions import add_device_argument
+from .versions import announce
+from .versions import preload
+from .versions import pytest_arguments
+
+
+SUMMARY: Final = "compare this version of the project with another, on this machine"
+REST: Final = "[REF [REF2]] [-- pytest arguments...]"
+
+WORSE: Final = 1
+"""Exit code of a confirmed regression."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the two versions, the device and the form of the table."""
+    parser.add_argument(
+        "before",
+        nargs="?",
+        metavar="REF",
+        help="commit to compare with (default: where HEAD left main)",
+    )
+    parser.add_argument(
+        "after",
+        nargs="?",
+        metavar="REF2",
+        help="commit to judge (default: the working tree, uncommitted changes included)",
+    )
+    add_device_argument(parser)
+    parser.add_argument(
+        "--markdown",
+        action="store_true",
+        help="print the table for a pull request",
+    )
+
+
+def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
+    """Compare, print the table, and return 1 where something became worse."""
+    given = pytest_arguments(arguments, rest)
+    try:
+        repository = Repository.containing(Path.cwd())
+        found = compare_versions(
+            repository,
+            versions(repository, arguments.before, arguments.after),
+            given,
+            preload=preload(given),
+            announce=announce,
+        )
+    except KeyboardInterrupt:
+        announce("interrupted: nothing was judged, nothing is left behind")
+        return INTERRUPTED
+    lines = markdown_lines(found) if arguments.markdown else comparison_lines(found)
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    return WORSE if found.is_worse else 0

@@ -1,0 +1,44 @@
+"""What the commands that compare versions of a project have in common."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+
+from ..model.environment import DeviceKind
+from ..runs.fork_server import HEAVY_MODULES
+
+
+def add_device_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--device``, which pytest knows under a longer name."""
+    parser.add_argument(
+        "--device",
+        "--gpuperf-device",
+        dest="device",
+        metavar="KIND",
+        help="device to measure on: cuda, pretend or cpu (default: as pytest --gpuperf)",
+    )
+
+
+def pytest_arguments(arguments: argparse.Namespace, rest: Sequence[str]) -> list[str]:
+    """Return what pytest is told, in the order in which it reads it."""
+    own, *passed_on = rest or ["--"]
+    if own != "--":
+        arguments.parser.error(f"unexpected {own}: arguments of pytest go after `--`")
+    device = [f"--gpuperf-device={arguments.device}"] if arguments.device else []
+    return [*shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *device, *passed_on]
+
+
+def preload(given: Sequence[str]) -> tuple[str, ...]:
+    """Return the modules that every process for these arguments of pytest needs."""
+    scripted = f"--gpuperf-device={DeviceKind.SCRIPTED.value}" in given
+    return () if scripted else HEAVY_MODULES
+
+
+def announce(text: str) -> None:
+    """Tell a person what goes on; the result goes elsewhere."""
+    sys.stderr.write(f"gpuperf: {text}\n")
+    sys.stderr.flush()

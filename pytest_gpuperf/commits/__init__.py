@@ -1,0 +1,1 @@
+"""Commit against commit: two versions of a project, measured in turns."""

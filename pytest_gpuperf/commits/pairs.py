@@ -1,0 +1,163 @@
+"""Pairs of fresh processes: each side once, in alternating order, all tests in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ..gate import Case
+from ..gate import Group
+from ..gate import Run
+from ..judge.commits import LEAST_PAIRS
+from ..judge.commits import MOST_PAIRS
+from ..judge.commits import Pair
+from ..judge.commits import judge_call
+from ..judging import merged
+from ..model.budget import Tolerance
+from ..model.commit_comparison import CallChange
+from ..model.commit_comparison import Uncompared
+from ..model.run import Call
+from ..model.run import Ending
+from ..model.run import TestResult
+
+
+NO_RESULT: Final = "the measuring process gave no result for this test"
+
+WORDS: Final = {
+    Ending.FAILED: "failed",
+    Ending.DIED: "could not be measured",
+    Ending.SKIPPED: "was skipped",
+    Ending.XFAILED: "was expected to fail and did",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Both:
+    """One test on both sides, and the tolerance of its project."""
+
+    before: Case
+    after: Case
+    project: Tolerance
+
+    @property
+    def measured(self) -> bool:
+        """Whether it passed on both sides, each time."""
+        cases = (self.before, self.after)
+        return all(case.last.ending is Ending.PASSED for case in cases)
+
+    @property
+    def seconds(self) -> float:
+        return self.before.seconds + self.after.seconds
+
+    def judged(self, *, last: bool) -> list[CallChange]:
+        """Judge each call that both sides make."""
+        before, after = self.before.calls, self.after.calls
+        return [
+            judge_call(_paired(before[key], calls), self._tolerance(calls), last=last)
+            for key, calls in after.items()
+            if key in before
+        ]
+
+    def _tolerance(self, calls: Sequence[Call]) -> Tolerance:
+        return merged((*calls[-1].tolerances, self.project))
+
+    def wants_more(self, seconds: float) -> bool:
+        """Whether another pair may decide something and *seconds* allow it."""
+        if not self.measured or all(c.settled for c in self.judged(last=False)):
+            return False
+        pairs = len(self.after.results)
+        return pairs < LEAST_PAIRS or self.seconds * (1 + 1 / pairs) <= seconds
+
+    def uncompared(self) -> list[Uncompared]:
+        """Say what of it could not be compared, and why."""
+        if not self.measured:
+            return [self._why_unmeasured()]
+        before, after = self.before.calls, self.after.calls
+        if not before and not after:
+            why = "gpuperf(step) was called on neither side"
+            return [Uncompared(test=self.after.test, why=why)]
+        return [
+            Uncompared(test=key, why="after only" if key in after else "before only")
+            for key in sorted(before.keys() ^ after.keys())
+        ]
+
+    def _why_unmeasured(self) -> Uncompared:
+        before, after = self.before.last, self.after.last
+        fine_before = before.ending is Ending.PASSED
+        broken = after.ending in {Ending.FAILED, Ending.DIED}
+        found = [("before", before)] if not fine_before else []
+        if after.ending is not Ending.PASSED:
+            found.append(("after", after))
+        return Uncompared(
+            test=self.after.test,
+            why="; ".join(_told(result, side) for side, result in found),
+            is_worse=fine_before and broken,
+        )
+
+
+def _told(result: TestResult, side: str) -> str:
+    text = result.headline or result.text
+    return f"{WORDS[result.ending]} {side}" + (f": {text}" if text else "")
+
+
+def _paired(before: Sequence[Call], after: Sequence[Call]) -> list[Pair]:
+    """Put the runs of a pair together; a call may be missing from some."""
+    return [
+        (old.measurement, new.measurement)
+        for old, new in zip(before, after, strict=False)
+    ]
+
+
+def run_pairs(  # noqa: PLR0913  what is measured, by whom, and two bounds
+    groups: Sequence[Group],
+    before: Run,
+    after: Run,
+    *,
+    project: Tolerance,
+    seconds: float,
+    announce: Callable[[str], None],
+) -> list[Both]:
+    """Measure all *groups* in pairs until each test is decided or out of *seconds*."""
+    tests = [test for group in groups for test in group]
+    both = {
+        test: Both(before=Case(test), after=Case(test), project=project)
+        for test in tests
+    }
+    for number in range(MOST_PAIRS):
+        wanting = [
+            group
+            for group in groups
+            if number == 0 or any(both[test].wants_more(seconds) for test in group)
+        ]
+        if not wanting:
+            break
+        announce(_progress(number, wanting))
+        for group in wanting:
+            _run_pair(group, number, before, after, both)
+    return list(both.values())
+
+
+def _progress(number: int, groups: Sequence[Group]) -> str:
+    tests = sum(map(len, groups))
+    return f"pair {number + 1} of at most {MOST_PAIRS}: {tests} test" + (
+        "" if tests == 1 else "s"
+    )
+
+
+def _run_pair(
+    group: Group, number: int, before: Run, after: Run, both: Mapping[str, Both]
+) -> None:
+    turns: list[tuple[Run, Callable[[Both], Case]]] = [
+        (before, lambda test: test.before),
+        (after, lambda test: test.after),
+    ]
+    if number % 2:
+        turns.reverse()
+    for run, case in turns:
+        found = {result.test: result for result in run(group, number)}
+        for test in group:
+            lost = TestResult(test=test, ending=Ending.DIED, text=NO_RESULT)
+            case(both[test]).results.append(found.get(test, lost))

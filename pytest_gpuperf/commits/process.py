@@ -1,0 +1,128 @@
+"""What a measuring process does for one side: collect, or measure, its own code."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import redirect_stderr
+from contextlib import redirect_stdout
+from typing import Any
+from typing import Final
+
+import pytest
+
+from .. import child
+from ..devices import default_kind
+from ..devices import open_device
+from ..errors import GpuperfError
+from ..errors import UsageError
+from ..model.codec import decode
+from ..model.codec import encode
+from ..model.environment import Environment
+from ..options import environment
+from ..options import settings_from
+from ..runs.relocation import Relocation
+from ..runs.relocation import stranger
+from ..session import plan_of
+from ..session import project_of
+from ..settings import Settings
+from .collected import Collected
+from .collected import CollectRequest
+
+
+LAST_LINES: Final = 15
+"""Lines of pytest's output that are shown where it could not collect."""
+
+COLLECTED: Final = frozenset({pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED})
+
+
+def collect(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the measured tests of a side, or the sentence of why there are none."""
+    request = decode(CollectRequest, raw)
+    os.chdir(request.directory)
+    sys.path.insert(0, request.directory)  # as `python -m pytest` does
+    sys.argv = ["pytest", *request.arguments]
+    collector = Collector()
+    output = io.StringIO()
+    with redirect_stdout(output), redirect_stderr(output):
+        code = pytest.main(
+            ["--collect-only", "-q", *request.arguments], plugins=[collector]
+        )
+    if code not in COLLECTED or collector.errors:
+        return {"error": collector.errors or _last(output.getvalue())}
+    objection = _objection(request.relocation)
+    if objection is not None:
+        return {"error": objection}
+    try:
+        return {"collected": encode(collector.collected())}
+    except GpuperfError as error:
+        return {"error": str(error)}
+
+
+def measure(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Measure as a run does, and refuse the results where the code was another's."""
+    results = child.measure(raw["request"])
+    objection = _objection(decode(Relocation, raw["relocation"]))
+    return {"results": results} if objection is None else {"error": objection}
+
+
+def _objection(relocation: Relocation) -> str | None:
+    """Say which module is not this side's own, if one is not."""
+    found = stranger(dict(sys.modules), relocation)
+    if found is None:
+        return None
+    name, file = found
+    return (
+        f"{name} was imported from {file}, which is not the code of this side; expected "
+        f"it below {relocation.root}: install the project editable (`pip install -e .`) "
+        "or name its folder in pytest's `pythonpath`"
+    )
+
+
+def _last(output: str) -> str:
+    lines = [line for line in output.splitlines() if line.strip()]
+    return "\n".join(lines[-LAST_LINES:]) or "pytest printed nothing"
+
+
+class Collector:
+    """The plugin of a process that collects: it keeps what there is to measure."""
+
+    def __init__(self) -> None:
+        self.errors = ""
+        self._session: pytest.Session | None = None
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed and not self.errors:
+            self.errors = f"{report.nodeid}: {report.longreprtext}"
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self._session = session
+
+    def collected(self) -> Collected:
+        """Return what was collected; raises ``UsageError`` for a wrong setting."""
+        if self._session is None:
+            msg = "pytest collected nothing"
+            raise UsageError(msg)
+        config = self._session.config
+        settings = settings_from(config, environment())
+        project = project_of(config)
+        return Collected(
+            plan=tuple(plan_of(self._session.items)),
+            rootdir=str(project.rootdir),
+            directory=project.directory,
+            search_path=project.search_path,
+            arguments=project.arguments,
+            options=project.options,
+            environment=_environment(settings),
+            isolation=settings.isolation,
+            tolerance=settings.tolerance,
+            seconds=settings.seconds,
+            script=settings.script,
+        )
+
+
+def _environment(settings: Settings) -> Environment:
+    kind = settings.device or default_kind()
+    return open_device(kind, settings.script).environment()

@@ -1,0 +1,116 @@
+"""One side: a fork server whose processes import one version of the project."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ..errors import RunError
+from ..errors import UsageError
+from ..gate import Group
+from ..model.codec import decode
+from ..model.codec import encode
+from ..model.run import Ending
+from ..model.run import RunRequest
+from ..model.run import TestResult
+from ..runs.fork_server import ForkServer
+from ..runs.fork_server import Job
+from ..runs.relocation import Relocation
+from .collected import Collected
+from .collected import CollectRequest
+
+
+COLLECT_SECONDS: Final = 300.0
+
+PATIENCE: Final = 2
+PATIENCE_SECONDS = 60.0
+"""Multiple of its cap, and what is added, after which a process is given up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a side's code stands, and what it is called."""
+
+    label: str
+    relocation: Relocation
+    directory: str
+
+
+class Side:
+    """Collects and measures one version, each time in a fresh process."""
+
+    def __init__(self, place: Place, preload: Sequence[str]) -> None:
+        self.label = place.label
+        self._place = place
+        self._collected: Collected | None = None
+        self._server = ForkServer(
+            preload, "pytest_gpuperf.child:warm_pytest", place.relocation
+        )
+
+    def close(self) -> None:
+        """End the fork server and its children."""
+        self._server.close()
+
+    def collect(self, arguments: Sequence[str]) -> Collected:
+        """Return what pytest selects; raises ``UsageError`` where it cannot collect."""
+        relocation = self._place.relocation
+        request = CollectRequest(
+            relocation=relocation,
+            directory=self._place.directory,
+            arguments=tuple(relocation.replaced(a) for a in arguments),
+        )
+        try:
+            self._server.wait_until_ready()
+            answer = self._server.run(
+                Job(
+                    entry="pytest_gpuperf.commits.process:collect",
+                    request=encode(request),
+                ),
+                COLLECT_SECONDS,
+            )
+        except RunError as error:
+            answer = {"error": str(error)}
+        if "error" in answer:
+            msg = f"{self.label}: cannot collect its tests: {answer['error']}"
+            raise UsageError(msg)
+        self._collected = decode(Collected, answer["collected"])
+        return self._collected
+
+    def run(self, group: Group, number: int) -> Sequence[TestResult]:
+        """Measure *group* in a fresh process; a death is a result a test."""
+        collected = self._collected
+        assert collected is not None  # noqa: S101 - it was asked for first
+        request = {
+            "request": encode(_request(collected, group, number)),
+            "relocation": encode(self._place.relocation),
+        }
+        job = Job(entry="pytest_gpuperf.commits.process:measure", request=request)
+        try:
+            patience = PATIENCE * collected.seconds + PATIENCE_SECONDS
+            answer = self._server.run(job, len(group) * patience)
+        except RunError as error:
+            return [_died(test, str(error)) for test in group]
+        if "error" in answer:
+            return [_died(test, answer["error"]) for test in group]
+        return [decode(TestResult, result) for result in answer["results"]]
+
+
+def _request(collected: Collected, group: Group, number: int) -> RunRequest:
+    arguments = {planned.test: planned.argument for planned in collected.plan}
+    return RunRequest(
+        tests=tuple(arguments[test] for test in group),
+        device=collected.environment.hardware.kind,
+        directory=collected.directory,
+        root=collected.rootdir,
+        search_path=collected.search_path,
+        arguments=collected.arguments,
+        options=collected.options,
+        seconds=collected.seconds,
+        number=number,
+        script=collected.script,
+    )
+
+
+def _died(test: str, text: str) -> TestResult:
+    return TestResult(test=test, ending=Ending.DIED, text=text)

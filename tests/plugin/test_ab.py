@@ -1,0 +1,748 @@
+"""``gpuperf ab``: two versions of a project, on the scripted device."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from git_project import SCRIPTED
+from git_project import GitProject
+from witness import PATIENCE_SECONDS
+from witness import Witness
+
+from pytest_gpuperf.cli import main
+from pytest_gpuperf.commits import side
+
+
+ENGINE = """\
+engine: pairs of fresh processes in alternating order; a process has lasting
+    luck, so a pair is one number; "sees" is the smallest slowdown that these
+    would have shown 9 times in 10; 3 pairs a test
+"""
+
+FINE = "def test_fine(gpuperf): gpuperf(int)\n"
+
+NOT_COMPARED = (
+    "not compared  -               -         -       -             -      -  "
+)
+
+PROGRESS = "".join(
+    f"gpuperf: pair {number} of at most 8: 1 test\n" for number in (1, 2, 3)
+)
+
+
+@pytest.fixture
+def project(project_of_commits: GitProject) -> GitProject:
+    return project_of_commits
+
+
+def hear_ctrl_c() -> None:
+    """Undo what a shell does to a background job, where tests may well run."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def ab(*arguments: str) -> int:
+    return main(["ab", SCRIPTED, *arguments])
+
+
+def last_line(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().out.splitlines()[-1]
+
+
+class TestVerdicts:
+    def test_a_slower_working_tree_with_a_sync_fails(
+        self,
+        project: GitProject,
+        capsys: pytest.CaptureFixture[str],
+        temporary: Path,
+    ) -> None:
+        base = project.git("rev-parse", "--short=7", "HEAD")
+        project.git("checkout", "--quiet", "-b", "feature")
+        head = project.commit()
+        project.script(step_ms=11.0, syncs=1)
+
+        code = ab()
+
+        assert code == 1
+        shown = capsys.readouterr()
+        assert shown.err == PROGRESS
+        assert shown.out == (
+            f"""\
+before merge base with main ({base}), after working tree ({head}, uncommitted
+    changes), on scripted
+{ENGINE}\
+verdict  metric     before     after   change           95 %   sees  test
+slower   step_ms  10.00 ms  11.00 ms  +10.0 %  +9.5 to +10.5  2.4 %  test_it.py::test_step
+worse    syncs           0         1       +1              -      -  test_it.py::test_step
+test_it.py::test_step: after is slower by more than 1 %: time +10.0 %, 95 %
+    interval +9.5 % to +10.5 %; t-test over 3 pairs of processes, p = 7e-05
+test_it.py::test_step: waits now
+  at       train.py:12 in step: aten::_local_scalar_dense, 1 a step
+gpuperf: 1 worse
+"""
+        )
+        assert project.is_untouched
+        assert list(temporary.iterdir()) == []
+
+    def test_two_commits_for_a_pull_request(
+        self, project: GitProject, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        project.tests("def test_step(gpuperf): gpuperf(int)\n" + FINE)
+        project.script(step_ms=10.0, mem_mb=100)
+        one = project.commit()
+        project.scripts(
+            {"*": {"step_ms": 10.0, "mem_mb": 100}, "test_fine": {"step_ms": 8.0}}
+        )
+        two = project.commit()
+        project.script(step_ms=99.0)
+
+        code = ab("--markdown", "HEAD~1", "main")
+
+        assert code == 0
+        assert capsys.readouterr().out == (
+            f"""\
+**gpuperf: 1 better, 1 same**
+
+before HEAD~1 ({one}), after main ({two}), on scripted
+
+{" ".join(line.strip() for line in ENGINE.splitlines())}
+
+| verdict | metric | before | after | change | 95 % | sees | test |
+| :--- | :--- | ---: | ---: | ---: | ---: | ---: | :--- |
+| faster | step_ms | 10.00 ms | 8.000 ms | -20.0 % | -20.3 to -19.7 | 2.4 % | `test_it.py::test_fine` |
+| same | step_ms | 10.00 ms | 10.00 ms | +0.0 % | -0.4 to +0.4 | 2.4 % | `test_it.py::test_step` |
+
+    test_it.py::test_fine: after is faster by more than 1 %: time -20.0 %, 95 %
+        interval -20.3 % to -19.7 %; t-test over 3 pairs of processes, p = 1e-05
+"""
+        )
+
+    def test_the_same_commit_twice_is_said(
+        self, project: GitProject, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        code = ab("main", "main")
+
+        assert code == 0
+        assert capsys.readouterr().out.splitlines()[-2:] == [
+            "note: both are the same commit: what differs here is noise",
+            "gpuperf: 1 same",
+        ]
+
+    def test_a_tolerance_of_the_test_and_of_the_command_line_count(
+        self, project: GitProject, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        project.tests(
+            "import pytest_gpuperf as gpuperf\n"
+            "@gpuperf.tolerance(ms='20%')\n"
+            "def test_wide(gpuperf): gpuperf(int)\n" + FINE
+        )
+        project.commit()
+        project.script(step_ms=11.5)
+
+        codes = [ab("HEAD"), ab("HEAD", "--", "--gpuperf-tolerance=ms=20%")]
+
+        assert codes == [1, 0]
+        last = [
+            line
+            for line in capsys.readouterr().out.splitlines()
+            if line.startswith("gpuperf: ")
+        ]
+        assert last == ["gpuperf: 1 worse, 1 same", "gpuperf: 2 same"]
+
+    def test_tests_of_one_side_are_listed(
+        self, project: GitProject, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        project.tests("def test_old(gpuperf): gpuperf(int)\n" + FINE)
+        project.commit()
+        project.tests(FINE + "def test_new(gpuperf): gpuperf(int)\n")
+
+        code = ab("HEAD")
+
+        assert code == 0
+        assert capsys.readouterr().out.splitlines()[-5:] == [
+            f"{NOT_COMPARED}test_it.py::test_old",
+            f"{NOT_COMPARED}test_it.py::test_new",
+            "test_it.py::test_old: before only",
+            "test_it.py::test_new: after only",
+            "gpuperf: 1 same, 2 not compared",
+        ]
+
+    def test_a_test_that_is_not_named_is_not_measured(
+        self, project: GitProject, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        project.tests("def test_step(gpuperf): gpuperf(int)\n" + FINE)
+        project.commit()
+
+        code = ab("HEAD", "--", str(project.path / "test_it.py") + "::test_fine")
+
+        assert code == 0
+        assert last_line(capsys) == "gpuperf: 1 same"
+
+
+class TestOwnCode:
+    """What pkg.VALUE is shows in the node ids."""
+
+    TESTS = (
+        "import pkg, pytest\n"
+        "@pytest.mark.parametrize('value', [pkg.VALUE])\n"
+        "def test_step(gpuperf, value): gpuperf(int)\n" + FINE
+    )
+
+    def listed(self, capsys: pytest.CaptureFixture[str]) -> list[str]:
+        lines = capsys.readouterr().out.splitlines()
+        return [line for line in lines if line.endswith(" only")]
+
+    @pytest.mark.parametrize("layout", ["pkg", "src/pkg"])
+    def test_each_side_imports_its_own(
+        self, project: GitProject, capsys: pytest.CaptureFixture[str], layout: str
+    ) -> None:
+        project.write("pytest.ini", "[pytest]\npythonpath = . src\n")
+        project.write(f"{layout}/__init__.py", "VALUE = 'old'\n")
+        project.tests(self.TESTS)
+        project.commit()
+        project.write(f"{layout}/__init__.py", "VALUE = 'new'\n")
+
+        code = ab("HEAD")
+
+        assert code == 0
+        assert self.listed(capsys) == [
+            "test_it.py::test_step[old]: before only",
+            "test_it.py::test_step[new]: after only",
+        ]
+
+    def test_a_search_path_into_the_project_is_moved(
+        self,
+        project: GitProject,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """An editable install puts such a place on it."""
+        places = (project.path / "lib", os.environ.get("PYTHONPATH", ""))
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, places)))
+        monkeypatch.syspath_prepend(str(project.path / "lib"))
+        project.write("lib/pkg.py", "VALUE = 'old'\n")
+        project.tests(self.TESTS)
+        project.commit()
+        project.write("lib/pkg.py", "VALUE = 'new'\n")
+
+        ab("HEAD")
+
+        assert self.listed(capsys) == [
+            "test_it.py::test_step[old]: before only",
+            "test_it.py::test_step[new]: after only",
+        ]
+
+    def test_an_installed_copy_is_refused(
+        self,
+        project: GitProject,
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        (tmp_path / "installed/pkg").mkdir(parents=True)
+        (tmp_path / "installed/pkg/__init__.py").write_text("VALUE = 'copy'\n")
+        monkeypatch.syspath_prepend(str(tmp_path / "installed"))
+        project.write("src/pkg/__init__.py", "VALUE = 'own'\n")
+        project.tests(self.TESTS)
+        base = project.commit()
+
+        code = ab("HEAD")
+
+        assert code == 4
+        error = capsys.readouterr().err
+        assert error.startswith(
+            f"gpuperf: HEAD ({base}): cannot collect its tests: pkg was imported from "
+            f"{tmp_path}/installed/pkg/__init__.py, which is not the code of this side; "
+            "expected it below "
+        )
+        assert error.endswith(
+            "/before: install the project editable (`pip install -e .`) or name its "
+            "folder in pytest's `pythonpath`\n"
+        )
+
+
+class TestBrokenSides:
+    def test_a_ref_whose_tests_cannot_be_imported(
+        self,
+        project: GitProject,
+        capsys: pytest.CaptureFixture[str],
+        temporary: Path,
+    ) -> None:
+        project.tests("import nowhere\n")
+        base = project.commit()
+        project.tests(FINE)
+
+        code = ab("HEAD")
+
+        assert code == 4
+        first, *_, last = capsys.readouterr().err.splitlines()
+        assert first == (
+            f"gpuperf: HEAD ({base}): cannot collect its tests: test_it.py: ImportError "
+            f"while importing test module '{temporary}/gpuperf-ab-"
+            + first.partition("gpuperf-ab-")[2]
+        )
+        assert last == "E   ModuleNotFoundError: No module named 'nowhere'"
+        assert project.is_untouched
+
+    def test_pytest_refuses_an_argument(
+        self, project: GitProject, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        base = project.git("rev-parse", "--short=7", "HEAD")
+
+        code = ab("HEAD", "--", "--gpuperf-seconds=soon")
+
+        assert code == 4
+        assert capsys.readouterr().err == (
+            f"gpuperf: HEAD ({base}): cannot collect its tests: --gpuperf-seconds: "
+            "found 'soon', expected a positive number of seconds\n"
+        )
+
+    @pytest.mark.parametrize(
+        ("body", "why"),
+        [
+            (
+                "raise ValueError('no')",
+                "test_it.py::test_step: failed after: ValueError: no",
+            ),
+            (
+                "__import__('os').kill(__import__('os').getpid(), 9)",
+                """\
+test_it.py::test_step: could not be measured after: the measuring process was killed by \
+signal 9: it printed nothing""",
+            ),
+        ],
+    )
+    def test_what_breaks_after_fails_and_the_others_are_compared(
+        self,
+        project: GitProject,
+        capsys: pytest.CaptureFixture[str],
+        body: str,
+        why: str,
+    ) -> None:
+        project.tests("def test_step(gpuperf): gpuperf(int)\n" + FINE)
+        project.commit()
+        project.tests(f"def test_step(gpuperf): {body}\n" + FINE)
+
+        code = ab("HEAD")
+
+        assert code == 1
+        table, reason = capsys.readouterr().out.split("test_it.py::test_step\n")
+        assert table.splitlines()[-1].split() == ["broken", *"------"]
+        assert " ".join(reason.split()) == f"{why} gpuperf: 1 broken after, 1 same"
+
+    def test_what_was_broken_before_is_listed(
+        self, project: GitProject, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        project.tests("def test_step(gpuperf): assert 0, 'was broken'\n" + FINE)
+        project.commit()
+        project.tests(
+            "import pytest\ndef test_step(gpuperf): pytest.skip('later')\n" + FINE
+        )
+
+        code = ab("HEAD")
+
+        assert code == 0
+        assert capsys.readouterr().out.splitlines()[-3:] == [
+            "test_it.py::test_step: failed before: AssertionError: was broken; was skipped",
+            "    after: later",
+            "gpuperf: 1 same, 1 not compared",
+        ]
+
+    def test_a_side_that_hangs_is_given_up(
+        self,
+        project: GitProject,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(side, "PATIENCE_SECONDS", 0.0)
+        project.tests("import os\ndef test_step(gpuperf): os.read(os.pipe()[0], 1)\n")
+
+        code = ab("HEAD", "--", "--gpuperf-seconds=2")
+
+        assert code == 1
+        text = " ".join(capsys.readouterr().out.split())
+        assert (
+            "test_it.py::test_step: could not be measured after: the measuring process "
+            "gave no result in 4 s and was killed; does it wait for something? If it only "
+            "needs longer, raise --gpuperf-seconds: it printed nothing gpuperf: 1 broken "
+            "after"
+        ) in text
+        assert project.is_untouched
+
+    def test_a_side_whose_server_dies_ends_with_the_reason(
+        self, project: GitProject, capsys: pytest.CaptureFixture[str], temporary: Path
+    ) -> None:
+        project.tests("import os\ndef test_step(gpuperf): os.kill(os.getppid(), 9)\n")
+
+        code = ab("HEAD")
+
+        assert code == 1
+        reason, _, last = capsys.readouterr().out.splitlines()[-3:]
+        assert reason == (
+            "test_it.py::test_step: could not be measured after: the measuring server died:"
+        )
+        assert last == "gpuperf: 1 broken after"
+        assert project.is_untouched
+        assert list(temporary.iterdir()) == []
+
+
+class TestEndings:
+    HANGS = (
+        "import os\n"
+        "def test_step(gpuperf):\n"
+        "    os.write(os.open({fifo!r}, os.O_WRONLY), b'!')\n"
+        "    os.read(os.pipe()[0], 1)\n"
+    )
+
+    @pytest.fixture
+    def witness(self, tmp_path: Path) -> Iterator[Witness]:
+        with closing(Witness(tmp_path / "fifo")) as witness:
+            yield witness
+
+    @pytest.mark.parametrize(
+        ("number", "code"),
+        [
+            (signal.SIGINT, 130),
+            (signal.SIGTERM, -signal.SIGTERM),
+            (signal.SIGKILL, -signal.SIGKILL),
+        ],
+    )
+    def test_nothing_is_left_behind(
+        self,
+        project: GitProject,
+        witness: Witness,
+        temporary: Path,
+        number: signal.Signals,
+        code: int,
+    ) -> None:
+        """Its standard error is open for as long as the process that tidies lives."""
+        project.tests(self.HANGS.format(fifo=witness.fifo))
+        project.commit()
+
+        with subprocess.Popen(
+            [sys.executable, "-m", "pytest_gpuperf", "ab", SCRIPTED, "HEAD"],
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=hear_ctrl_c,  # noqa: PLW1509 - this process has no threads
+        ) as process:
+            assert witness.has_heard()
+            process.send_signal(number)
+            _, error = process.communicate(timeout=PATIENCE_SECONDS)
+
+        assert process.returncode == code
+        assert witness.all_ended()
+        assert project.is_untouched
+        assert [path.name for path in temporary.glob("gpuperf-ab-*")] == []
+        said = "interrupted: nothing was judged, nothing is left behind" in error
+        assert said == (number is signal.SIGINT)
+
+    @pytest.mark.skipif(
+        sys.platform != "linux", reason="git runs the filter in another way elsewhere"
+    )
+    def test_nothing_is_left_of_a_checkout_whose_parent_is_killed(
+        self, project: GitProject, witness: Witness, temporary: Path
+    ) -> None:
+        project.write(".gitattributes", "slow filter=slow\n")
+        project.write("slow", "x\n")
+        project.commit()
+        fifo = witness.fifo
+        project.git("config", "filter.slow.smudge", f"sh -c 'printf ! > {fifo}; cat'")
+
+        with subprocess.Popen(
+            [sys.executable, "-m", "pytest_gpuperf", "ab", SCRIPTED, "HEAD"],
+            stderr=subprocess.PIPE,
+        ) as process:
+            assert witness.has_heard()
+            process.kill()
+            process.communicate(timeout=PATIENCE_SECONDS)
+
+        assert project.is_untouched
+        assert list(temporary.iterdir()) == []
+
+
+class TestGit:
+    def said(self, capsys: pytest.CaptureFixture[str]) -> str:
+        return capsys.readouterr().err
+
+    def test_outside_of_a_repository(
+        self,
+        project: GitProject,
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+
+        code = ab("HEAD")
+
+        assert code == 4
+        assert self.said(capsys) == (
+            f"gpuperf: {tmp_path}: git says 'not a git repository (or any of the parent "
+            "directories): .git'; gpuperf ab compares two versions of a project, so run "
+            "it where git has the project's files\n"
+        )
+
+    def test_without_git(
+        self,
+        project: GitProject,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setenv("PATH", str(project.path))
+
+        code = ab("HEAD")
+
+        assert code == 4
+        assert self.said(capsys) == (
+            "gpuperf: found no git: gpuperf ab takes the versions of a project from it\n"
+        )
+
+    def test_an_unknown_ref(
+        self, project: GitProject, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        code = ab("nowhere")
+
+        assert code == 4
+        assert self.said(capsys) == (
+            f"gpuperf: nowhere: git knows no such commit in {project.path}; expected a "
+            "branch, a tag or a commit\n"
+        )
+
+    def test_the_base_is_where_head_left_master_if_there_is_no_main(
+        self, project: GitProject, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        base = project.git("rev-parse", "--short=7", "HEAD")
+        project.git("branch", "--move", "master")
+        project.git("checkout", "--quiet", "-b", "feature")
+        project.git("checkout", "--quiet", "master")
+        project.script(step_ms=5.0)
+        project.commit()
+        project.git("checkout", "--quiet", "feature")
+
+        code = ab()
+
+        assert code == 0
+        assert capsys.readouterr().out.splitlines()[:2] == [
+            f"before merge base with master ({base}), after working tree ({base}), on",
+            "    scripted",
+        ]
+
+    def test_no_branch_to_compare_with(
+        self, project: GitProject, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        project.git("branch", "--move", "trunk")
+
+        code = ab()
+
+        assert code == 4
+        assert self.said(capsys) == (
+            "gpuperf: found none of main, master and origin/HEAD to compare with; name a "
+            "commit: `gpuperf ab REF`\n"
+        )
+
+    def test_no_commit_in_common(
+        self, project: GitProject, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        project.git("checkout", "--quiet", "--orphan", "other")
+        project.commit()
+
+        code = ab()
+
+        assert code == 4
+        assert self.said(capsys) == (
+            "gpuperf: HEAD and main have no commit in common here; name a commit: "
+            "`gpuperf ab REF`\n"
+        )
+
+    DEEPEN = (
+        "fetch the rest with `git fetch --unshallow`, or some with `git fetch "
+        "--deepen=100`\n"
+    )
+
+    def test_a_shallow_clone_says_how_to_deepen_it(
+        self,
+        project: GitProject,
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        old = project.git("rev-parse", "HEAD")
+        project.git("checkout", "--quiet", "-b", "feature")
+        project.commit()
+        project.git("checkout", "--quiet", "main")
+        project.commit()
+        origin = f"file://{project.path}"
+        options = ("--quiet", "--depth=1", "--no-single-branch")
+        project.git("clone", *options, origin, str(tmp_path / "clone"))
+        monkeypatch.chdir(tmp_path / "clone")
+        project.path = tmp_path / "clone"
+        project.git("checkout", "--quiet", "feature")
+
+        codes = [ab(), ab(old)]
+
+        assert codes == [4, 4]
+        assert self.said(capsys) == (
+            "gpuperf: HEAD and main have no commit in common here; name a commit: "
+            "`gpuperf ab REF`; this clone is shallow and the common one may not be here: "
+            f"{self.DEEPEN}"
+            f"gpuperf: {old}: git knows no such commit in {project.path}; expected a "
+            "branch, a tag or a commit; this clone is shallow and it may be one that is "
+            f"not here: {self.DEEPEN}"
+        )
+
+    def test_a_folder_that_only_one_version_has(
+        self,
+        project: GitProject,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        base = project.git("rev-parse", "--short=7", "HEAD")
+        project.write("new/keep", "")
+        monkeypatch.chdir(project.path / "new")
+
+        code = ab("HEAD")
+
+        assert code == 4
+        assert self.said(capsys) == (
+            f"gpuperf: HEAD ({base}): has no folder new; run gpuperf ab in a folder that "
+            "both versions have\n"
+        )
+        assert project.is_untouched
+
+    def test_no_test_that_takes_the_fixture(
+        self, project: GitProject, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        project.tests("def test_plain(): pass\n")
+        project.commit()
+
+        code = ab("HEAD")
+
+        assert code == 4
+        assert self.said(capsys) == (
+            "gpuperf: nothing to compare: found no test that takes the gpuperf fixture on "
+            "either side; name the files of those that do after `--`\n"
+        )
+
+    def test_an_argument_of_pytest_before_the_dashes(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        code = ab("HEAD", "-x")
+
+        assert code == 4
+        assert self.said(capsys) == (
+            "gpuperf: unexpected -x: arguments of pytest go after `--`; see `gpuperf ab "
+            "--help`\n"
+        )
+
+    def test_a_hook_of_git_may_run_it_and_none_is_run_by_it(
+        self, project: GitProject, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        """The process that checks out must not read the index of a hook."""
+        hook = project.path / ".git/hooks/post-checkout"
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(f"#!/bin/sh\ntouch '{tmp_path}/ran'\n")
+        hook.chmod(0o755)
+        monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "index"))
+        monkeypatch.setenv("GIT_DIR", ".git")
+
+        code = ab("HEAD")
+
+        assert code == 0
+        assert not (tmp_path / "ran").exists()
+        assert not (tmp_path / "index").exists()
+
+
+class TestSubmodules:
+    """The library of a submodule says what a node id is called."""
+
+    @pytest.fixture
+    def library(self, project: GitProject, tmp_path: Path) -> GitProject:
+        """A submodule ``lib`` with two commits; the project is at the first."""
+        origin = GitProject(tmp_path / "library")
+        origin.write("named.py", "NAME = 'one'\n")
+        origin.commit()
+        allowed = ("-c", "protocol.file.allow=always")
+        project.git(*allowed, "submodule", "--quiet", "add", str(origin.path), "lib")
+        project.write(
+            "pytest.ini", "[pytest]\npythonpath = lib\ntestpaths = test_it.py\n"
+        )
+        project.tests(
+            "import pytest\nfrom named import NAME\n"
+            "@pytest.mark.parametrize('name', [NAME])\n"
+            "def test_step(gpuperf, name): gpuperf(int)\n" + FINE
+        )
+        project.commit()
+        return origin
+
+    def test_each_side_has_the_commit_that_it_asks_for(
+        self,
+        project: GitProject,
+        library: GitProject,
+        capsys: pytest.CaptureFixture[str],
+        temporary: Path,
+    ) -> None:
+        project.write("lib/named.py", "NAME = 'two'\n")
+        head = project.git("rev-parse", "--short=7", "HEAD")
+
+        code = ab("HEAD")
+
+        assert code == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[:2] == [
+            f"before HEAD ({head}), after working tree ({head}, uncommitted changes), on",
+            "    scripted",
+        ]
+        assert lines[-5:] == [
+            "test_it.py::test_step[one]: before only",
+            "test_it.py::test_step[two]: after only",
+            "note: submodule lib is dirty: the working tree is measured as it stands, with",
+            "    what is changed in there",
+            "gpuperf: 1 same, 2 not compared",
+        ]
+        assert project.is_untouched
+        assert not (project.path / ".git/modules/lib/worktrees").exists()
+        assert list(temporary.iterdir()) == []
+
+    def test_a_commit_of_a_submodule_that_is_not_here(
+        self,
+        project: GitProject,
+        library: GitProject,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        library.commit()
+        missing = library.git("rev-parse", "HEAD")
+        project.git("update-index", "--cacheinfo", f"160000,{missing},lib")
+        project.git("commit", "--quiet", "--message=ahead")
+        head = project.git("rev-parse", "--short=7", "HEAD")
+
+        code = ab("HEAD")
+
+        assert code == 4
+        assert capsys.readouterr().err == (
+            f"gpuperf: submodule lib: its commit {missing[:7]}, which {head} asks for, is "
+            "not here; fetch it with `git -C lib fetch`\n"
+        )
+
+    def test_a_submodule_that_nobody_fetched(
+        self,
+        project: GitProject,
+        library: GitProject,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        project.tests(FINE)
+        head = project.commit()
+        project.git("submodule", "--quiet", "deinit", "--all")
+
+        code = ab("HEAD")
+
+        assert code == 0
+        assert capsys.readouterr().out.splitlines()[-2:] == [
+            f"note: submodule lib is not initialised: HEAD ({head}) is measured without it",
+            "gpuperf: 1 same",
+        ]

@@ -1,0 +1,75 @@
+"""``gpuperf ab`` on devices that run a real step: cpu, and pretend without a clock."""
+
+from __future__ import annotations
+
+import pytest
+from git_project import GitProject
+
+from pytest_gpuperf.cli import main
+
+
+pytest.importorskip("torch")
+
+STEP = """
+import torch
+
+def test_step(gpuperf):
+    weights = torch.rand(64, 64, device=gpuperf.device)
+    def step():
+        total = (weights @ weights).sum()
+        return {result}
+    gpuperf(step)
+"""
+
+
+@pytest.fixture
+def project(project_of_commits: GitProject) -> GitProject:
+    """A step in the last commit, and one that waits in the working tree."""
+    project_of_commits.tests(STEP.format(result="total"))
+    project_of_commits.commit()
+    project_of_commits.tests(STEP.format(result="total.item()"))
+    return project_of_commits
+
+
+def lines_with(word: str, text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines() if word in line.split()]
+
+
+def test_a_sync_of_a_real_step_is_found_at_its_line(
+    project: GitProject, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whether so short a step is slower depends on the machine, its sync does not."""
+    code = main(["ab", "--device=cpu", "HEAD"])
+
+    assert code == 1
+    shown = capsys.readouterr().out
+    assert lines_with("syncs", shown) == [
+        ["worse", "syncs", "0", "1", "+1", "-", "-", "test_it.py::test_step"]
+    ]
+    assert len(lines_with("step_ms", shown)) == 1
+    assert "  at       test_it.py:8 in step: aten::_local_scalar_dense, 1 a step" in (
+        shown.splitlines()
+    )
+    assert project.is_untouched
+
+
+def test_without_a_clock_two_pairs_compare_what_is_exact(
+    project: GitProject, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["ab", "--device=pretend", "HEAD"])
+
+    assert code == 1
+    shown = capsys.readouterr()
+    assert shown.err == (
+        "gpuperf: pair 1 of at most 8: 1 test\ngpuperf: pair 2 of at most 8: 1 test\n"
+    )
+    assert shown.out.splitlines()[-8:] == [
+        "engine: pairs of fresh processes, for what is exact alone: the pretend device",
+        "    has no clock; 2 pairs a test",
+        "verdict  metric  before  after  change  95 %  sees  test",
+        "worse    syncs        0      1      +1     -     -  test_it.py::test_step",
+        "test_it.py::test_step: waits now",
+        "  at       test_it.py:8 in step: aten::_local_scalar_dense, 1 a step",
+        "           one element is read by the host",
+        "gpuperf: 1 worse",
+    ]

@@ -1,0 +1,189 @@
+"""Pairs of fresh processes: who runs when, how often, and what is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+
+import pytest
+
+from pytest_gpuperf.commits.pairs import Both
+from pytest_gpuperf.commits.pairs import run_pairs
+from pytest_gpuperf.gate import Group
+from pytest_gpuperf.model.budget import Tolerance
+from pytest_gpuperf.model.commit_comparison import Uncompared
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Environment
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.measurement import Distribution
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.run import Call
+from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.run import TestResult
+
+
+CUDA = Environment(hardware=Hardware(kind=DeviceKind.CUDA, name=""))
+NOISY = (1.0, 1.1, 0.9, 1.2, 0.8, 1.0, 1.1, 0.9)
+
+
+class Runs:
+    """Two sides whose runs take the times that are told, and who ran when."""
+
+    def __init__(self, seconds: float = 1.0) -> None:
+        self.order: list[str] = []
+        self.said: list[str] = []
+        self._seconds = seconds
+
+    def pairs(
+        self,
+        before: Mapping[str, object],
+        after: Mapping[str, object],
+        *groups: Group,
+        seconds: float = 60.0,
+    ) -> list[Both]:
+        return run_pairs(
+            groups,
+            self._side("b", before),
+            self._side("a", after),
+            project=Tolerance(),
+            seconds=seconds,
+            announce=self.said.append,
+        )
+
+    def _side(self, name: str, found: Mapping[str, object]) -> object:
+        def run(group: Group, number: int) -> Sequence[TestResult]:
+            self.order.append(f"{name}{number}:{','.join(group)}")
+            return [self._result(t, found[t], number) for t in group if t in found]
+
+        return run
+
+    def _result(self, test: str, found: object, number: int) -> TestResult:
+        if isinstance(found, TestResult):
+            return found
+        assert isinstance(found, tuple)
+        measured = Measurement(
+            test=test,
+            environment=CUDA,
+            times={"step_ms": Distribution.of([10.0 * found[number % len(found)]])},
+        )
+        return TestResult(
+            test=test,
+            ending=Ending.PASSED,
+            calls=(Call(measurement=measured),),
+            seconds=self._seconds,
+        )
+
+
+def ended(ending: Ending, text: str = "", **told: str) -> TestResult:
+    return TestResult(test="t", ending=ending, text=text, **told)
+
+
+def test_the_sides_take_turns_and_the_first_changes() -> None:
+    runs = Runs()
+
+    (found,) = runs.pairs({"t": (1.0,)}, {"t": (1.0,)}, ("t",))
+
+    assert runs.order == ["b0:t", "a0:t", "a1:t", "b1:t", "b2:t", "a2:t"]
+    assert [call.pairs for call in found.judged(last=True)] == [3]
+    assert runs.said == [f"pair {n} of at most 8: 1 test" for n in (1, 2, 3)]
+
+
+def test_all_tests_take_turns_and_only_undecided_ones_go_on() -> None:
+    runs = Runs()
+    before = {"calm": (1.0,), "noisy": (1.0,)}
+
+    calm, noisy = runs.pairs(
+        before, {"calm": (1.0,), "noisy": NOISY}, ("calm",), ("noisy",)
+    )
+
+    assert runs.order[:4] == ["b0:calm", "a0:calm", "b0:noisy", "a0:noisy"]
+    assert (len(calm.after.results), len(noisy.after.results)) == (3, 8)
+    assert runs.said[2:4] == [
+        "pair 3 of at most 8: 2 tests",
+        "pair 4 of at most 8: 1 test",
+    ]
+
+
+def test_tests_of_one_process_are_measured_together() -> None:
+    runs = Runs()
+    times = {"calm": (1.0,), "noisy": NOISY}
+
+    runs.pairs({"calm": (1.0,), "noisy": (1.0,)}, times, ("calm", "noisy"))
+
+    assert runs.order[-1] == "b7:calm,noisy"
+
+
+def test_an_expensive_test_ends_after_three_pairs() -> None:
+    runs = Runs(seconds=20.0)
+
+    (found,) = runs.pairs({"t": (1.0,)}, {"t": NOISY}, ("t",), seconds=60.0)
+
+    assert len(found.after.results) == 3
+    (call,) = found.judged(last=True)
+    assert call.is_undecided
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why", "is_worse"),
+    [
+        ((1.0,), ended(Ending.FAILED, "long", headline="no"), "failed after: no", True),
+        (
+            (1.0,),
+            ended(Ending.DIED, "killed by signal 9"),
+            "could not be measured after: killed by signal 9",
+            True,
+        ),
+        ((1.0,), ended(Ending.SKIPPED, "later"), "was skipped after: later", False),
+        (ended(Ending.FAILED, "no"), (1.0,), "failed before: no", False),
+        (
+            ended(Ending.XFAILED),
+            ended(Ending.FAILED, "no"),
+            "was expected to fail and did before; failed after: no",
+            False,
+        ),
+    ],
+)
+def test_a_test_that_does_not_pass_on_both_sides_is_given_up_at_once(
+    before: object, after: object, why: str, *, is_worse: bool
+) -> None:
+    runs = Runs()
+
+    (found,) = runs.pairs({"t": before}, {"t": after}, ("t",))
+
+    assert runs.order == ["b0:t", "a0:t"]
+    assert found.uncompared() == [Uncompared(test="t", why=why, is_worse=is_worse)]
+
+
+def test_a_result_that_is_lost_is_a_broken_side() -> None:
+    (found,) = Runs().pairs({"t": (1.0,)}, {}, ("t",))
+
+    (lost,) = found.uncompared()
+    assert lost.is_worse
+    assert lost.why == (
+        "could not be measured after: the measuring process gave no result for this test"
+    )
+
+
+def test_a_call_of_one_side_alone_is_listed() -> None:
+    runs = Runs()
+    call = runs._result("t#extra", (1.0,), 0).calls
+    more = TestResult(
+        test="t",
+        ending=Ending.PASSED,
+        calls=(*runs._result("t", (1.0,), 0).calls, *call),
+    )
+
+    (found,) = runs.pairs({"t": (1.0,)}, {"t": more}, ("t",))
+
+    assert [change.test for change in found.judged(last=True)] == ["t"]
+    assert found.uncompared() == [Uncompared(test="t#extra", why="after only")]
+
+
+def test_a_step_that_nobody_measured_is_listed() -> None:
+    passed = ended(Ending.PASSED)
+
+    (found,) = Runs().pairs({"t": passed}, {"t": passed}, ("t",))
+
+    assert found.uncompared() == [
+        Uncompared(test="t", why="gpuperf(step) was called on neither side")
+    ]

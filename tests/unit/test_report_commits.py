@@ -1,0 +1,116 @@
+"""The table of two versions: what needs a person's eye stands first."""
+
+from __future__ import annotations
+
+from pytest_gpuperf.model.commit_comparison import CallChange
+from pytest_gpuperf.model.commit_comparison import CommitComparison
+from pytest_gpuperf.model.commit_comparison import ExactChange
+from pytest_gpuperf.model.commit_comparison import TimeChange
+from pytest_gpuperf.model.commit_comparison import Turn
+from pytest_gpuperf.model.commit_comparison import Uncompared
+from pytest_gpuperf.model.comparison import Answer
+from pytest_gpuperf.report.commits import comparison_lines
+from pytest_gpuperf.report.commits import markdown_lines
+
+
+def timed(answer: Answer, ratio: float, *, whole: bool = True) -> TimeChange:
+    return TimeChange(
+        answer=answer,
+        why=f"because it is {answer.value}",
+        ratio=ratio,
+        low=ratio - 0.01 if whole else None,
+        high=ratio + 0.01 if whole else None,
+        smallest=0.024 if whole else None,
+        before_ms=10.0,
+        after_ms=10.0 * ratio,
+        pairs=3,
+    )
+
+
+def exact(metric: str, before: float, after: float, turn: Turn) -> ExactChange:
+    return ExactChange(
+        metric=metric, before=before, after=after, turn=turn, gated=metric != "ops"
+    )
+
+
+EVERYTHING = CommitComparison(
+    before="main (1234567)",
+    after="working tree (89abcde)",
+    device="cuda-nvidia-h200",
+    engine="pairs",
+    calls=(
+        CallChange(test="t.py::same", pairs=3, time=timed(Answer.SAME, 0.9996)),
+        CallChange(test="t.py::fast", pairs=3, time=timed(Answer.FASTER, 0.8)),
+        CallChange(
+            test="t.py::unclear",
+            pairs=1,
+            time=timed(Answer.INCONCLUSIVE, 1.02, whole=False),
+        ),
+        CallChange(test="t.py::lost", pairs=3, no_time="it had none", lost=True),
+        CallChange(
+            test="t.py::more",
+            pairs=8,
+            time=timed(Answer.SAME, 1.0),
+            exact=(
+                exact("peak_allocated_bytes", 100 * 2**20, 110 * 2**20, Turn.WORSE),
+                exact("ops", 10, 9, Turn.BETTER),
+                exact("syncs", 0, 1, Turn.VARIES),
+            ),
+        ),
+    ),
+    uncompared=(
+        Uncompared(
+            test="t.py::broken", why="failed after: no\nmore of it", is_worse=True
+        ),
+        Uncompared(test="t.py::old", why="before only"),
+    ),
+    notes=("something to know",),
+)
+
+
+def test_everything_that_can_be_said_for_a_terminal() -> None:
+    assert comparison_lines(EVERYTHING) == tuple(
+        """\
+before main (1234567), after working tree (89abcde), on cuda-nvidia-h200
+engine: pairs; 1 to 8 pairs a test
+verdict       metric                   before      after   change            95 %   sees  test
+same          step_ms                10.00 ms   10.00 ms   +0.0 %    -1.0 to +1.0  2.4 %  t.py::more
+worse         peak_allocated_bytes  100.0 MiB  110.0 MiB  +10.0 %               -      -  t.py::more
+changed       ops                          10          9       -1               -      -  t.py::more
+varies        syncs                         0          1       +1               -      -  t.py::more
+inconclusive  step_ms                10.00 ms   10.20 ms   +2.0 %               -      -  t.py::unclear
+inconclusive  step_ms                       -          -        -               -      -  t.py::lost
+faster        step_ms                10.00 ms   8.000 ms  -20.0 %  -21.0 to -19.0  2.4 %  t.py::fast
+same          step_ms                10.00 ms   9.996 ms   +0.0 %    -1.0 to +1.0  2.4 %  t.py::same
+broken        -                             -          -        -               -      -  t.py::broken
+not compared  -                             -          -        -               -      -  t.py::old
+t.py::more: syncs differs from run to run
+t.py::unclear: because it is inconclusive
+t.py::lost: no time to compare: it had none
+t.py::fast: because it is faster
+t.py::broken: failed after: no
+    more of it
+t.py::old: before only
+note: something to know
+gpuperf: 1 worse, 1 broken after, 1 better, 1 same, 2 inconclusive, 1 not
+    compared""".splitlines()
+    )
+
+
+def test_a_name_with_a_bar_stays_in_its_cell() -> None:
+    call = CallChange(test="t.py::t[a|b]", pairs=1, no_time="it has no clock")
+    comparison = CommitComparison(
+        before="a", after="b", device="pretend-cuda", engine="pairs", calls=(call,)
+    )
+
+    assert markdown_lines(comparison) == (
+        "**gpuperf: 1 same**",
+        "",
+        "before a, after b, on pretend-cuda",
+        "",
+        "engine: pairs; 1 pair a test",
+        "",
+        "| verdict | metric | before | after | change | 95 % | sees | test |",
+        "| :--- | :--- | ---: | ---: | ---: | ---: | ---: | :--- |",
+        r"| same | exact | - | - | - | - | - | `t.py::t[a\|b]` |",
+    )
