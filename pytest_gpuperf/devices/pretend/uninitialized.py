@@ -9,9 +9,9 @@ from typing import Any
 from typing import Final
 
 import torch
+from torch.nn import parameter
 from torch.nn.parameter import UninitializedBuffer
 from torch.nn.parameter import UninitializedParameter
-from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]  # the stub lacks it
 
 from .device_names import CUDA
 from .patches import Patch
@@ -20,6 +20,9 @@ from .placement import is_cuda
 
 MARK: Final = "_waits_for_cuda"
 """Attribute of one that is to be made on the device."""
+
+UninitializedTensorMixin: Final[Any] = vars(parameter)["UninitializedTensorMixin"]
+"""What both kinds are made of; torch's stub lacks it."""
 
 _materialize = UninitializedTensorMixin.materialize
 
