@@ -343,7 +343,7 @@ def test_names_taken_out_of_torch_by_modules_of_a_conftest_are_of_the_device(
     result = project.pytester.runpytest_inprocess(*ON)
 
     result.assert_outcomes(passed=1)
-    assert "gpuperf: 1 pass on pretend-cuda; 3 metrics not gated" in result.outlines
+    assert "gpuperf: 1 pass on pretend-cuda; 5 metrics not gated" in result.outlines
 
 
 def test_inline_the_session_pretends_before_a_conftest_is_imported_and_ends_it(

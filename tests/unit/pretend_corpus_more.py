@@ -187,7 +187,7 @@ WAITS: Final[dict[str, tuple[str, ...]]] = {
         "torch.ops.aten._padded_dense_to_jagged_forward(seq, [torch.tensor([0, 3, 6, 8, 9]).pin_memory().to('cuda', non_blocking=True)])",
     ),
     "distributions": (
-        "distributions.Categorical(logits=x)",
+        "distributions.Categorical(logits=x, validate_args=True)",
         "distributions.MultivariateNormal(y[:3], torch.eye(3, device='cuda'), validate_args=False)",
     ),
     "linear algebra": (
