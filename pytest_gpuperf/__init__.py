@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from .compared import Compared
     from .devices.allowances import allow_sync
     from .fixture import Gpuperf
+    from .prospect import Prospect
 
 
-__all__ = ["Compared", "Gpuperf", "allow_sync", "budget", "tolerance"]
+__all__ = ["Compared", "Gpuperf", "Prospect", "allow_sync", "budget", "tolerance"]
 __version__ = "0.1.0"
 
 
@@ -34,6 +35,10 @@ if not TYPE_CHECKING:  # or type checkers would take any name for one of ours
             from .compared import Compared
 
             return Compared
+        if name == "Prospect":
+            from .prospect import Prospect
+
+            return Prospect
         if name == "allow_sync":
             from .devices.allowances import allow_sync
 

@@ -131,6 +131,7 @@ class MeasuringProcess:
             ended,
             sections=tuple(report.sections),
             calls=self._measuring.calls_of(item.nodeid),
+            foresaw=self._measuring.foresaw(item.nodeid),
             comparisons=self._measuring.comparisons_of(item.nodeid),
             seconds=time.monotonic() - self._started[item.nodeid],
         )

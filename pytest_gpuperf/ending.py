@@ -71,7 +71,7 @@ def report_of(
 
 def _never_judged(case: Case, verdicts: Mapping[str, TestVerdict]) -> str:
     if not verdicts:
-        return NEVER_JUDGED
+        return "" if case.last.foresaw else NEVER_JUDGED
     steps = [runs[-1] for runs in case.calls.values()]
     missing = not case.comparisons and demands_speedup(steps)
     return SPEEDUP_NEVER_JUDGED if missing else ""
@@ -94,7 +94,8 @@ def _ending(
     if failing:
         return Ending.FAILED, "\n\n".join(explain(v) for v in failing)
     outcomes = {v.outcome for verdict in verdicts for v in verdict.verdicts}
-    if outcomes <= {Outcome.NOT_JUDGED} and not any(map(_is_shown, verdicts)):
+    is_silent = bool(verdicts) and not any(map(_is_shown, verdicts))
+    if is_silent and outcomes <= {Outcome.NOT_JUDGED}:
         return Ending.SKIPPED, "; ".join(_reasons(verdicts, Outcome.NOT_JUDGED))
     return Ending.PASSED, ""
 

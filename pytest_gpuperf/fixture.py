@@ -22,12 +22,15 @@ from .devices import torch_device_for_plain_runs
 from .devices.allowances import allow_sync
 from .errors import GpuperfError
 from .errors import UsageError
+from .fitting import FitQuestion
+from .fitting import fit_question
 from .limits import parse_budget
 from .model.comparison import Sides
 from .model.measurement import Measurement
 from .model.metric import METRICS
 from .probes.subject import Subject
 from .probes.subject import subject_of
+from .prospect import Prospect
 
 
 T = TypeVar("T")
@@ -58,6 +61,9 @@ class Measurer(Protocol):
         budget: Mapping[str, object],
     ) -> Compared:
         """Run two steps in turns and return what both showed."""
+
+    def fits(self, item: pytest.Item, question: FitQuestion) -> Prospect:
+        """Predict what a step needs, and judge it against a GPU."""
 
     def last(self, item: pytest.Item) -> Measurement | None:
         """Return the newest measurement of *item*."""
@@ -132,6 +138,32 @@ class Gpuperf:
             return self._measurer.compare(self._item, pair, name, budget)
 
         return _told(compared)
+
+    def fits(
+        self,
+        make_step: object,
+        *,
+        gb: float,
+        batch: int | None = None,
+        values: bool = False,
+    ) -> Prospect:
+        """Predict whether a step fits a GPU of *gb* GiB, and what would lower its peak.
+
+        ``make_step()`` builds model and optimizer on ``"cuda"`` and returns the step;
+        it is called once more for each lever. Where *batch* is given it is passed on,
+        and half of it is tried as well. Tensors have sizes and no values, unless
+        *values* are asked for because the step decides by what it reads.
+
+        The result is true or false, or skips the test where the prediction is too
+        close to tell. It is made on the pretend device; elsewhere the test is skipped.
+        """
+        __tracebackhide__ = True
+
+        def foreseen() -> Prospect:
+            question = fit_question(make_step, gb=gb, batch=batch, values=values)
+            return self._measurer.fits(self._item, question)
+
+        return _told(foreseen)
 
     @property
     def device(self) -> str:
@@ -212,6 +244,10 @@ class Unmeasured:
         training = begin(pair)
         reasons = dict.fromkeys(METRICS, "pytest runs without --gpuperf")
         return Compared(Sides(unmeasured=reasons, training=training))
+
+    def fits(self, item: pytest.Item, question: FitQuestion) -> Prospect:  # noqa: ARG002
+        msg = "memory is predicted by pytest --gpuperf, and not by plain pytest"
+        raise SkipTest(msg)
 
     def last(self, item: pytest.Item) -> Measurement | None:  # noqa: ARG002
         return None

@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 from typing import NoReturn
+from unittest import SkipTest
 
 import pytest
 
@@ -19,18 +20,24 @@ from .compared import Compared
 from .devices.pretend.device import PretendDevice
 from .devices.protocol import Device
 from .errors import StepError
+from .fitting import FitQuestion
 from .judge.allowance import noticed
 from .judge.allowance import tolerated
+from .judge.fit import fit_of
 from .judging import merged
 from .limits import parse_budget
 from .marks import budgets_of
 from .marks import tolerances_of
 from .model.finding import Location
+from .model.forecast import Forecast
 from .model.measurement import Measurement
+from .model.memory_metric import PREDICTED_ALLOCATED
+from .model.memory_metric import PREDICTED_RESERVED
 from .model.metric import STEP_MS
 from .model.run import Call
 from .model.run import ComparedCall
 from .probes.subject import Subject
+from .prospect import Prospect
 
 
 if TYPE_CHECKING:
@@ -52,6 +59,7 @@ class Measuring:
         self._recordings = recordings
         self._calls: dict[str, list[Call]] = {}
         self._comparisons: dict[str, dict[str, ComparedCall]] = {}
+        self._foresaw: set[str] = set()
 
     def torch_device(self) -> str:
         return self._device.torch_device
@@ -98,6 +106,69 @@ class Measuring:
         from .probes.snapshot import explained
 
         return explained(self._device, subject, measurement, self._recordings)
+
+    def foresaw(self, test: str) -> bool:
+        """Whether *test* asked what a step would need."""
+        return test in self._foresaw
+
+    def fits(self, item: pytest.Item, question: FitQuestion) -> Prospect:
+        """Raise ``SkipTest`` on a device that predicts nothing."""
+        if not isinstance(self._device, PretendDevice):
+            msg = (
+                "memory is predicted on the pretend device: add "
+                "--gpuperf-device=pretend"
+            )
+            raise SkipTest(msg)
+        from .probes.foreseen import foresee
+
+        found = foresee(
+            question.make,
+            question.halved,
+            root=self._device.root,
+            values=question.values,
+        )
+        self._foresaw.add(item.nodeid)
+        if budgets_of(item):
+            self._keep_forecast(item, self._device, found.forecast)
+        return Prospect(
+            forecast=found.forecast,
+            with_levers=found.levers,
+            gb=question.gib,
+            fit=fit_of(found.forecast, question.gib),
+        )
+
+    def _keep_forecast(
+        self, item: pytest.Item, device: PretendDevice, forecast: Forecast
+    ) -> None:
+        """Let what was predicted be judged by the test's budgets."""
+        calls = self._calls.setdefault(item.nodeid, [])
+        test = _key(
+            item.nodeid,
+            None,
+            taken=[call.measurement.test for call in calls],
+            comparisons=self._comparisons.get(item.nodeid, {}),
+        )
+        exact = {
+            PREDICTED_ALLOCATED.name: forecast.allocated_bytes,
+            PREDICTED_RESERVED.name: forecast.reserved_bytes,
+        }
+        why = "; ".join(forecast.not_judged)
+        reason = f"only a GPU can judge {why}"
+        measurement = Measurement(
+            test=test,
+            environment=device.environment(),
+            exact={} if why else exact,
+            unmeasured=dict.fromkeys(exact, reason) if why else device.unmeasurable,
+            findings=forecast.findings,
+            remarks=forecast.notes,
+        )
+        calls.append(
+            Call(
+                measurement=_below(item.config.rootpath, measurement),
+                budgets=budgets_of(item),
+                tolerances=tolerances_of(item),
+            )
+        )
 
     def compare(
         self,

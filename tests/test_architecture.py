@@ -42,6 +42,8 @@ LEVEL: Final = {
     "refusal": 8,
     "reported": 8,
     "compared": 7,
+    "fitting": 7,
+    "prospect": 7,
     "comparing": 7,
     "creep": 7,
     "gate": 7,
@@ -70,6 +72,7 @@ ADMITS: Final = {
     "pytest": (
         "child",
         "compared",
+        "prospect",
         "commits.process",
         "fixture",
         "inherited",

@@ -90,9 +90,9 @@ def _pull(request: Request, memory: ProgramMemory, undo: ExitStack) -> None:
 def _finish(memory: ProgramMemory, undo: ExitStack, report: str, process: int) -> None:
     """Leave the forecast in *report*, unless this is a fork of the process."""
     if os.getpid() == process:
-        from ..probes.forecast import forecast_of
+        from ..probes.forecast import forecast_of_program
 
-        _write(report, Remembered(forecast=forecast_of(memory)))
+        _write(report, Remembered(forecast=forecast_of_program(memory)))
         undo.close()
 
 

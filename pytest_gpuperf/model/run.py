@@ -79,6 +79,7 @@ class TestResult:
     """What one run says of one test.
 
     ``text`` is its failure or the reason of a skip, ``headline`` a failure in a line.
+    ``foresaw`` says that it asked whether a step fits: it judges the answer itself.
     """
 
     __test__ = False  # pytest would collect a class of this name
@@ -90,6 +91,7 @@ class TestResult:
     sections: tuple[tuple[str, str], ...] = ()
     calls: tuple[Call, ...] = ()
     comparisons: tuple[ComparedCall, ...] = ()
+    foresaw: bool = False
     seconds: float = 0.0
 
 
