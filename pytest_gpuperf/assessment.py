@@ -32,6 +32,7 @@ from .judging import settle_together
 from .judging import suite_of
 from .memory_evidence import RECORDING
 from .memory_evidence import fails_for_memory
+from .memory_evidence import forget_unrecorded
 from .model.acuity import SuiteAcuity
 from .model.baseline import full_runs
 from .model.environment import Hardware
@@ -190,7 +191,9 @@ class Assessor:
         rest = [group for group in groups if not set(group).intersection(accepted)]
         recording = partial(run, recordings=self._settings.artefacts)
         if self._environment.hardware.kind in RECORDING:
-            repeat(rest, recording, cases, partial(fails_for_memory, judge))
+            wanted = partial(fails_for_memory, judge)
+            for case in repeat(rest, recording, cases, wanted):
+                forget_unrecorded(case)
 
     @property
     def _full_runs(self) -> int:

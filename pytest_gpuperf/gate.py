@@ -153,12 +153,13 @@ def repeat(
     run: Run,
     cases: Mapping[str, Case],
     is_wanted: Callable[[Case], bool],
-) -> None:
-    """Run once more the groups with a test that *is_wanted*."""
-    for group in groups:
-        if any(is_wanted(cases[test]) for test in group):
-            number = max(len(cases[test].results) for test in group)
-            _run_group(group, number, run, cases)
+) -> Sequence[Case]:
+    """Run once more the groups with a test that *is_wanted*; return all their cases."""
+    wanted = [g for g in groups if any(is_wanted(cases[test]) for test in g)]
+    for group in wanted:
+        number = max(len(cases[test].results) for test in group)
+        _run_group(group, number, run, cases)
+    return [cases[test] for group in wanted for test in group]
 
 
 def _is_short(case: Case, number: int, wanted: int) -> bool:

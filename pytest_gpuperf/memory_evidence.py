@@ -20,6 +20,13 @@ MEMORY: Final = frozenset(
 )
 
 
+def forget_unrecorded(case: Case) -> None:
+    """Drop the newest run of *case* if nothing was recorded: it was made for no more."""
+    newest = case.results[-1]
+    if not any(call.measurement.snapshot for call in newest.calls):
+        case.results.pop()
+
+
 def fails_for_memory(judge: Judge, case: Case) -> bool:
     """Whether a call of *case* failed because its step takes too much memory."""
     return any(
