@@ -23,11 +23,11 @@ from pytest_gpuperf.sharing.device_lock import DeviceLock
 
 lock = DeviceLock(Path(sys.argv[1]), "gpu-0")
 with getattr(lock, sys.argv[2])(0):
-    if sys.argv[3:] and os.fork() == 0:
-        sys.stdin.read()
-        os._exit(0)
-    print("held", flush=True)
+    forked = os.fork() if sys.argv[3:] else 0
+    if forked == 0:
+        print("held", flush=True)
     sys.stdin.read()
+    os._exit(0)
 """
 
 
