@@ -12,21 +12,15 @@ from typing import Final
 from typing import TypeVar
 
 from ..garbage import no_garbage_collection
-from .call_sites import site_of_caller
 from .ghost import Ghost
 from .live_memory import LiveMemory
 from .live_memory import MemoryEvent
 from .live_memory import watched
+from .lookout import Lookout
 from .memory_picture import Picture
-from .memory_picture import Role
-from .memory_picture import picture_of
-from .memory_picture import roles_now
 from .predicted_memory import StepMemory
-from .predicted_memory import alive_at
 from .predicted_memory import step_memories
-from .record import Site
 from .recorder import WATCH
-from .recorder import current_node
 
 
 T = TypeVar("T")
@@ -72,22 +66,9 @@ class MemoryAudit:
         ``None`` where it is unlike: what is alive at another moment explains nothing.
         Lines below the directory *root* are the project's.
         """
-        last = self.memories()[-1]
-        first = len(self.live.events)
-        peak = first + (last.peak or 0) - last.first
-        roles: dict[int, Role] = {}
-
-        def look(index: int) -> None:
-            if index == peak:
-                roles.update(roles_now(self.live))
-
-        self.live.on_birth = look
-        self.live.site = partial(_site, root)
+        lookout = Lookout(self.live, root, self.memories()[-1])
         self.step(run)
-        self.live.on_birth = self.live.site = None
-        if last.peak is None or self.memories()[-1].peak != peak:
-            return None
-        return picture_of(alive_at(self.events, peak), roles, self.events[peak])
+        return lookout.picture(self.memories()[-1].peak)
 
     def memories(self) -> tuple[StepMemory, ...]:
         """What each step needs, by the simulated allocator."""
@@ -107,10 +88,6 @@ def unrecorded() -> Iterator[None]:
 
 def _let_go(run: Callable[[], object]) -> None:
     run()
-
-
-def _site(root: str) -> Site:
-    return site_of_caller(root, in_backward=current_node() is not None)
 
 
 @contextmanager

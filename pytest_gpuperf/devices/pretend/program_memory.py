@@ -7,25 +7,18 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 from typing import Final
 
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from .call_sites import site_of_caller
 from .live_memory import LiveMemory
+from .lookout import Lookout
 from .memory_audit import unrecorded
 from .memory_audit import watching_memory
 from .memory_picture import Picture
-from .memory_picture import Role
-from .memory_picture import picture_of
-from .memory_picture import roles_now
 from .predicted_memory import StepMemory
-from .predicted_memory import alive_at
 from .predicted_memory import step_memories
-from .record import Site
-from .recorder import current_node
 
 
 STEADY: Final = 2
@@ -49,8 +42,7 @@ class ProgramMemory:
         self._most_steps = most_steps
         self._ranges: list[tuple[int, int]] = []
         self._first = 0
-        self._expected_peak: int | None = None
-        self._roles: dict[int, Role] = {}
+        self._lookout: Lookout | None = None
         self._after_first: Callable[[], object] | None = None
         self.picture: Picture | None = None
 
@@ -71,12 +63,13 @@ class ProgramMemory:
         if self._after_first is not None:
             self._after_first()
             self._after_first = None
-        if self._expected_peak is not None:
-            self._take_picture(self._expected_peak)
+        if self._lookout is not None:
+            peak = self.memories()[-1].peak
+            self.picture = self._lookout.picture(peak) or self.picture
         if len(self._ranges) == self._most_steps:
             raise EnoughSteps(0)
         if len(self._ranges) >= STEADY:
-            self._look_next()
+            self._lookout = Lookout(self._live, self._root, self.memories()[-1])
 
     @property
     def steps(self) -> int:
@@ -87,31 +80,6 @@ class ProgramMemory:
         """What each step needs; a program without an optimizer is one step."""
         whole = [(0, len(self._live.events))]
         return step_memories(self._live.events, self._ranges or whole)
-
-    def _look_next(self) -> None:
-        last = self.memories()[-1]
-        if last.peak is None:
-            return
-        peak = self._first + last.peak - last.first
-        self._expected_peak = peak
-        self._live.on_birth = partial(self._look, peak)
-        self._live.site = partial(_site, self._root)
-
-    def _look(self, peak: int, index: int) -> None:
-        if index == peak:
-            self._roles = dict(roles_now(self._live))
-
-    def _take_picture(self, expected: int) -> None:
-        self._live.on_birth = self._live.site = None
-        self._expected_peak = None
-        events = self._live.events
-        if self.memories()[-1].peak == expected:
-            alive = alive_at(events, expected)
-            self.picture = picture_of(alive, self._roles, events[expected])
-
-
-def _site(root: str) -> Site:
-    return site_of_caller(root, in_backward=current_node() is not None)
 
 
 @contextmanager
