@@ -91,7 +91,7 @@ def price_of(workload: Callable[[], Step]) -> Price:
     watched = {
         "no_garbage_collection": no_garbage_collection,
         "decide_quads": ledger.noting("judge", quads.decide_quads),
-        "time_round": ledger.noting("blocks", quads.time_round),
+        "time_block": ledger.noting("blocks", quads.time_block),
     }
     with replaced(watched):
         compared = quads.compare_steps(

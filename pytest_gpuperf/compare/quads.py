@@ -28,8 +28,8 @@ from ..model.comparison import Answer
 from ..model.comparison import Comparison
 from ..probes.deadline import Deadline
 from ..probes.subject import Subject
-from ..probes.timing import Round
-from ..probes.timing import time_round
+from ..probes.timing import Block
+from ..probes.timing import time_block
 from ..probes.warmup import warm_up
 from .swaps import TorchSwaps
 
@@ -68,27 +68,13 @@ class _Contest:
 
     device: Device
     sides: tuple[_Side, _Side]
+    steps: int
 
     @property
     def quad_ms(self) -> float:
         before_ms, after_ms = (side.step_ms for side in self.sides)
         blocks_ms = 2 * self.steps * (before_ms + after_ms)
         return blocks_ms + UNMEASURED * max(before_ms, after_ms)
-
-    @property
-    def steps(self) -> int:
-        """Steps of a block, on both sides alike.
-
-        On a busy machine the quartiles of blocks of one step and of four differ
-        several times where the steps do not, and noise alone sets what each side
-        seems to take: steps chosen side by side would blame the innocent.
-        """
-        fast_ms, slow_ms = sorted(side.step_ms for side in self.sides)
-        steps = ceil(BLOCK_MS / fast_ms) if fast_ms > 0 else 1
-        if steps * slow_ms > MOST_BLOCK_MS:
-            steps = int(MOST_BLOCK_MS / slow_ms)
-        before, after = (side.subject for side in self.sides)
-        return before.most_steps(after.most_steps(max(1, steps)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,13 +127,26 @@ def _warmed(
     after.run_once()
     before_ms = warm_up(device, before, deadline).step_ms
     after_ms = warm_up(device, after, deadline).step_ms
-    return _Contest(
-        device=device,
-        sides=(
-            _Side(name="before", subject=before, step_ms=before_ms),
-            _Side(name="after", subject=after, step_ms=after_ms),
-        ),
+    sides = (
+        _Side(name="before", subject=before, step_ms=before_ms),
+        _Side(name="after", subject=after, step_ms=after_ms),
     )
+    return _Contest(device=device, sides=sides, steps=_steps_a_block(sides))
+
+
+def _steps_a_block(sides: tuple[_Side, _Side]) -> int:
+    """Return the steps of a block, on both sides alike.
+
+    On a busy machine the quartiles of blocks of one step and of four differ several
+    times where the steps do not, and noise alone sets what each side seems to take:
+    steps chosen side by side would blame the innocent.
+    """
+    fast_ms, slow_ms = sorted(side.step_ms for side in sides)
+    steps = ceil(BLOCK_MS / fast_ms) if fast_ms > 0 else 1
+    if steps * slow_ms > MOST_BLOCK_MS:
+        steps = int(MOST_BLOCK_MS / slow_ms)
+    before, after = (side.subject for side in sides)
+    return before.most_steps(after.most_steps(max(1, steps)))
 
 
 def _record(
@@ -162,12 +161,13 @@ def _record(
         while not quads or answer(quads) is Answer.MORE:
             if not deadline.leaves(contest.quad_ms):
                 return _Series(quads=quads, cut=_out_of_time(len(quads)))
-            rounds = _time_quad(contest, before_first=order.random() < _EVEN)
+            trouble = contest.device.disturbance()
+            blocks = _time_quad(contest, before_first=order.random() < _EVEN)
             gc.collect(YOUNG)
-            trouble = _trouble(contest, rounds)
+            trouble = trouble or _trouble(contest, blocks)
             disturbed = disturbed + 1 if trouble else 0
             if trouble is None:
-                quads.append(_logarithms(rounds))
+                quads.append(_logarithms(blocks))
             elif disturbed > MOST_REPEATS:
                 return _Series(quads=quads, cut=trouble)
     return _Series(quads=quads)
@@ -178,8 +178,8 @@ def _out_of_time(quads: int) -> str:
     return f"the time cap left room for {room}"
 
 
-def _time_quad(contest: _Contest, *, before_first: bool) -> tuple[Round, ...]:
-    """Time a quad and return its rounds as before, after, after, before.
+def _time_quad(contest: _Contest, *, before_first: bool) -> tuple[Block, ...]:
+    """Time a quad and return its blocks as before, after, after, before.
 
     An unmeasured step comes before the first block whatever came before that, so that
     a quad in the other order would have had the same places to be slow at.
@@ -194,19 +194,19 @@ def _time_quad(contest: _Contest, *, before_first: bool) -> tuple[Round, ...]:
     return second, first, fourth, third
 
 
-def _time_block(contest: _Contest, side: _Side, *, switched: bool) -> Round:
+def _time_block(contest: _Contest, side: _Side, *, switched: bool) -> Block:
     if switched:
         side.subject.step(*side.subject.arguments())
-    return time_round(contest.device, side.subject, contest.steps, witnessed=False)
+    return time_block(contest.device, side.subject, contest.steps)
 
 
-def _trouble(contest: _Contest, rounds: Sequence[Round]) -> str | None:
+def _trouble(contest: _Contest, blocks: Sequence[Block]) -> str | None:
     before, after = contest.sides
-    for side, measured in zip((before, after, after, before), rounds, strict=True):
-        if measured.disturbance:
-            return measured.disturbance
-        if not 0 < measured.step_ms < inf:
-            block_ms = measured.step_ms * contest.steps
+    for side, block in zip((before, after, after, before), blocks, strict=True):
+        if block.disturbance:
+            return block.disturbance
+        if not 0 < block.step_ms < inf:
+            block_ms = block.step_ms * contest.steps
             return (
                 f"{contest.steps} steps of {side.name} took {block_ms:.4g} ms by the "
                 "clock"
@@ -214,8 +214,8 @@ def _trouble(contest: _Contest, rounds: Sequence[Round]) -> str | None:
     return None
 
 
-def _logarithms(rounds: Sequence[Round]) -> Quad:
-    before, after, later, last = (log(measured.step_ms) for measured in rounds)
+def _logarithms(blocks: Sequence[Block]) -> Quad:
+    before, after, later, last = (log(block.step_ms) for block in blocks)
     return before, after, later, last
 
 

@@ -14,6 +14,7 @@ from math import sqrt
 from statistics import fmean
 from statistics import variance
 from typing import Final
+from typing import NamedTuple
 
 from ..devices.garbage import no_garbage_collection
 from ..devices.protocol import Device
@@ -46,6 +47,13 @@ class Round:
     process_ms: float
     span_ms: float | None
     waiting_share: float | None
+    disturbance: str | None
+
+
+class Block(NamedTuple):
+    """One timed block of a comparison: what a step took, what disturbed it."""
+
+    step_ms: float
     disturbance: str | None
 
 
@@ -124,18 +132,13 @@ def _dirt(clean: list[Round], disturbed: list[Round], wanted: int) -> Iterator[s
         yield f"the time cap left room for {len(clean)} of {wanted} rounds"
 
 
-def time_round(
-    device: Device, subject: Subject, steps: int, *, witnessed: bool = True
-) -> Round:
-    """Time *steps* steps. The loop does nothing but call the step.
-
-    Whether the thread waited for a core is read around it where it is *witnessed*.
-    """
+def time_round(device: Device, subject: Subject, steps: int) -> Round:
+    """Time *steps* steps. The loop does nothing but call the step."""
     batch, step = subject.batch(steps), subject.step
     disturbed_before = device.disturbance()
     device.synchronize()
     start_event = device.record_event()
-    waiting_ns = device.waiting_ns() if witnessed else None
+    waiting_ns = device.waiting_ns()
     process_ns = device.process_ns()
     start_ns = device.now_ns()
     for arguments in batch:
@@ -149,11 +152,24 @@ def time_round(
         step_ms=wall_ns / steps / 1e6,
         process_ms=process_ns / steps / 1e6,
         span_ms=None if span_ms is None else span_ms / steps,
-        waiting_share=_share(
-            waiting_ns, device.waiting_ns() if witnessed else None, wall_ns
-        ),
+        waiting_share=_share(waiting_ns, device.waiting_ns(), wall_ns),
         disturbance=disturbed_before or device.disturbance(),
     )
+
+
+def time_block(device: Device, subject: Subject, steps: int) -> Block:
+    """Time *steps* steps by the wall, and read little else.
+
+    Between two blocks lies the other side's: each reading here is a cost of the turns.
+    """
+    batch, step = subject.batch(steps), subject.step
+    device.synchronize()
+    start_ns = device.now_ns()
+    for arguments in batch:
+        step(*arguments)
+    device.synchronize()
+    step_ms = (device.now_ns() - start_ns) / steps / 1e6
+    return Block(step_ms, device.disturbance())
 
 
 def _share(before_ns: int | None, after_ns: int | None, wall_ns: int) -> float | None:

@@ -200,7 +200,7 @@ def test_the_device_is_waited_for_at_the_ends_of_blocks_only() -> None:
 
 def test_a_disturbed_quad_is_repeated_whole() -> None:
     stage = Stage(noisily(10.0, 1), noisily(10.0, 2))
-    at = 2 * WARM_STEPS + 10
+    at = 2 * WARM_STEPS + 7 + 4
     stage.device.troubles = lambda steps: "hot" if steps == at else None
 
     compared = stage.compare()
