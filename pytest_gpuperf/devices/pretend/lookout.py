@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from .call_sites import site_of_caller
+from collections.abc import Iterator
+from collections.abc import Mapping
+
+from ..memory_owners import owned_tensors
+from ..memory_picture import Alive
+from ..memory_picture import Picture
+from ..memory_picture import Role
+from ..memory_picture import picture_of
+from ..memory_picture import role_by_birth
+from ..sites import Site
+from ..sites import site_of_caller
+from .caching_allocator import rounded
+from .ghost import Ghost
 from .live_memory import LiveMemory
-from .memory_picture import Picture
-from .memory_picture import Role
-from .memory_picture import picture_of
-from .memory_picture import roles_now
+from .live_memory import MemoryEvent
 from .predicted_memory import StepMemory
 from .predicted_memory import alive_at
-from .record import Site
 from .recorder import current_node
 
 
@@ -34,13 +42,23 @@ class Lookout:
         """End the look-out and return what was alive at *peak*, the event it came at.
 
         ``None`` where it is not the one expected: what is alive at another moment
-        explains nothing.
+        explains nothing. Blocks are rounded as the allocator rounds them.
         """
         self._live.on_birth = self._live.site = None
         if peak is None or peak != self._expected:
             return None
         events = self._live.events
-        return picture_of(alive_at(events, peak), self._roles, events[peak])
+        births = alive_at(events, peak)
+        alive = [self._alive(number, birth) for number, birth in births.items()]
+        return picture_of(alive, events[peak].op, events[peak].site)
+
+    def _alive(self, number: int, birth: MemoryEvent) -> Alive:
+        return Alive(
+            nbytes=rounded(birth.nbytes),
+            role=self._roles.get(number) or _role_of(birth),
+            op=birth.op,
+            site=birth.site,
+        )
 
     def _look(self, index: int) -> None:
         if index == self._expected:
@@ -48,3 +66,22 @@ class Lookout:
 
     def _site(self) -> Site:
         return site_of_caller(self._root, in_backward=current_node() is not None)
+
+
+def roles_now(live: LiveMemory) -> Mapping[int, Role]:
+    """Roles of the storages, by their numbers, that their owners tell right now."""
+    roles: dict[int, Role] = {}
+    for number, role in _numbered(live):
+        roles.setdefault(number, role)
+    return roles
+
+
+def _numbered(live: LiveMemory) -> Iterator[tuple[int, Role]]:
+    for tensor, role in owned_tensors():
+        number = live.number_of(tensor.inside) if type(tensor) is Ghost else None
+        if number is not None:
+            yield number, role
+
+
+def _role_of(birth: MemoryEvent) -> Role:
+    return Role.WORKSPACES if birth.workspace else role_by_birth(birth.site)

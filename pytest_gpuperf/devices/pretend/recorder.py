@@ -12,7 +12,7 @@ from typing import Final
 import torch
 
 from ...model.finding import Location
-from .call_sites import site_of_caller
+from ..sites import site_of_caller
 from .record import AuditCopy
 from .record import AuditFinding
 from .record import AuditKind

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
 from enum import auto
 from functools import cache
@@ -12,12 +13,26 @@ from functools import lru_cache
 from pathlib import Path
 from types import FrameType
 
-from ...model.finding import Location
-from ..call_site import OWN
-from ..call_site import PACKAGES
-from ..call_site import STDLIB
-from .record import Phase
-from .record import Site
+from ..model.finding import Location
+from ..model.finding import Phase
+from .call_site import OWN
+from .call_site import PACKAGES
+from .call_site import STDLIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Where something happened.
+
+    ``location`` is the innermost line below the root, ``innermost`` the innermost one
+    outside of torch and the standard library. ``forward`` is the line whose backward
+    was at work, where that is known.
+    """
+
+    location: Location | None
+    innermost: Location | None
+    phase: Phase
+    forward: Location | None = None
 
 
 class Room(Enum):
