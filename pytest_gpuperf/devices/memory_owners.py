@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
+from typing import Final
 
 import torch
 
 from .memory_picture import Role
+
+
+ORDER: Final = tuple(Role)
 
 
 def owned_tensors() -> Iterator[tuple[Any, Role]]:
@@ -21,6 +26,14 @@ def owned_tensors() -> Iterator[tuple[Any, Role]]:
         elif issubclass(kind, torch.optim.Optimizer):
             for state in candidate.state.values():
                 yield from ((tensor, Role.OPTIMIZER_STATE) for tensor in _flat(state))
+
+
+def roles_of(claims: Iterable[tuple[int, Role]]) -> Mapping[int, Role]:
+    """Give each storage, by its number, the role that ``Role`` lists first of its own."""
+    roles: dict[int, Role] = {}
+    for number, role in claims:
+        roles[number] = min(roles.get(number, role), role, key=ORDER.index)
+    return roles
 
 
 def _of_autograd(tensor: Any, kind: type[Any]) -> Iterator[tuple[Any, Role]]:

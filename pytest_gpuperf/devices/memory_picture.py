@@ -25,6 +25,8 @@ class Role(Enum):
     TEMPORARIES = "temporaries"
     """Made by the backward or the optimizer, and no gradient."""
     WORKSPACES = "cuBLAS workspaces"
+    UNSEEN = "beyond tensors"
+    """What libraries keep, and what kernels take and give back inside."""
 
 
 def role_by_birth(site: Site | None) -> Role:

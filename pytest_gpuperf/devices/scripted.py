@@ -21,6 +21,7 @@ from ..model.metric import MIB
 from ..model.metric import SENTINEL_COPY
 from ..model.metric import SENTINEL_GEMM
 from ..model.metric import SENTINEL_LAUNCH
+from .memory_picture import Picture
 from .protocol import STEP_RANGE
 from .protocol import SYNC_MARKER
 from .protocol import Kernel
@@ -152,7 +153,12 @@ class ScriptedDevice:
         names = (SENTINEL_GEMM.name, SENTINEL_COPY.name, SENTINEL_LAUNCH.name)
         yield {} if sentinel_ms is None else dict.fromkeys(names, play)
 
-    def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
+    def measure_memory(
+        self,
+        step: Step,
+        arguments: Sequence[object],
+        last: MemoryReading | None = None,  # noqa: ARG002
+    ) -> MemoryReading:
         step(*arguments)
         peak_bytes = round(float(self._value("mem_mb", 100.0)) * MIB)
         leak_mb = self._value("leak_mb", None)
@@ -160,6 +166,13 @@ class ScriptedDevice:
             exact={"peak_allocated_bytes": peak_bytes},
             end_bytes=None if leak_mb is None else round(leak_mb * MIB) * self._steps,
         )
+
+    def picture_memory(
+        self,
+        step: Step,  # noqa: ARG002
+        batches: Iterator[Sequence[object]],  # noqa: ARG002
+    ) -> Picture | None:
+        return None
 
     def record_allocations(
         self, step: Step, arguments: Sequence[object], path: Path

@@ -18,6 +18,7 @@ from ..model.finding import Phase
 from .call_site import OWN
 from .call_site import PACKAGES
 from .call_site import STDLIB
+from .call_site import outwards
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +67,16 @@ BACKWARDS = frozenset({"backward", "grad", "_engine_run_backward"})
 
 
 def site_of_caller(
-    root: str, *, in_backward: bool, forward: Location | None = None
+    root: str,
+    *,
+    in_backward: bool,
+    forward: Location | None = None,
+    caller: FrameType | None = None,
 ) -> Site:
-    """Where the code that called into torch stands, as of the running thread."""
+    """Where the code that called into torch stands: *caller*, else the running thread."""
+    start = caller or sys._getframe(1)  # noqa: SLF001, inspect.stack() reads sources
     location = innermost = None
-    for frame, room in _rooms(root):
+    for frame, room in _rooms(root, start):
         if innermost is None and room in USERS:
             innermost = frame
         if room is Room.PROJECT:
@@ -79,18 +85,16 @@ def site_of_caller(
     return Site(
         location=_location(location),
         innermost=_location(innermost),
-        phase=Phase.BACKWARD if in_backward else _phase(_rooms(root)),
+        phase=Phase.BACKWARD if in_backward else _phase(_rooms(root, start)),
         forward=forward,
     )
 
 
-def _rooms(root: str) -> Iterable[tuple[FrameType, Room]]:
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001, inspect.stack() reads sources
-    while frame is not None:
+def _rooms(root: str, start: FrameType) -> Iterable[tuple[FrameType, Room]]:
+    for frame in outwards(start):
         room = room_of(frame.f_code.co_filename, root)
         if room is not Room.OURS:
             yield frame, room
-        frame = frame.f_back
 
 
 @lru_cache(maxsize=4096)

@@ -21,6 +21,9 @@ from pathlib import Path
 from typing import Any
 from typing import Final
 
+from ..devices.compile_counters import compile_counters
+from ..devices.memory_picture import Picture
+from ..devices.memory_picture import Role
 from ..devices.protocol import Device
 from ..errors import UsageError
 from ..model.finding import Finding
@@ -30,6 +33,7 @@ from ..model.measurement import Measurement
 from ..model.memory_metric import PEAK_ALLOCATED
 from ..model.memory_metric import PEAK_REQUESTED
 from ..model.memory_metric import PEAK_RESERVED
+from .pictured import peak_of_picture
 from .python_frame import is_blamable
 from .subject import Subject
 
@@ -37,6 +41,8 @@ from .subject import Subject
 FREED: Final = "free_requested"
 """From then on the allocator no longer counts a block as allocated."""
 
+
+UNCOMPILED: Final = "looked at in eager code, without torch.compile"
 
 MOST_LINES: Final = 8
 """Lines that are named of all that hold memory at the peak."""
@@ -52,11 +58,42 @@ def explained(
     if not device.record_allocations(subject.step, subject.arguments(), path):
         return measurement
     held = held_at_peak(read_snapshot(path))
+    lines = map(_finding, held[:MOST_LINES])
     return replace(
         measurement,
-        findings=(*measurement.findings, *map(_finding, held[:MOST_LINES])),
+        findings=(
+            *measurement.findings,
+            *_purposes(device, subject, measurement),
+            *lines,
+        ),
         snapshot=str(path),
     )
+
+
+def _purposes(
+    device: Device, subject: Subject, measurement: Measurement
+) -> Iterator[Finding]:
+    """Say what the peak is for, if the step lets itself be looked at: it failed before."""
+    try:
+        picture = device.picture_memory(subject.step, iter(subject.arguments, None))
+    except Exception:  # noqa: BLE001, whatever eager code makes of the step or its memory
+        return
+    if picture is None:
+        return
+    if any(compile_counters()):
+        peak = peak_of_picture(picture, EXPLAINED)
+        yield replace(peak, reason=f"{peak.reason}; {UNCOMPILED}")
+    else:
+        yield peak_of_picture(_with_unseen(picture, measurement), EXPLAINED)
+
+
+def _with_unseen(picture: Picture, measurement: Measurement) -> Picture:
+    """Add what was measured beyond the bytes of tensors."""
+    seen = sum(picture.by_role.values())
+    unseen = measurement.exact.get(PEAK_REQUESTED.name, 0) - seen
+    if unseen <= 0:
+        return picture
+    return replace(picture, by_role={**picture.by_role, Role.UNSEEN: unseen})
 
 
 def _file_name(test: str) -> str:

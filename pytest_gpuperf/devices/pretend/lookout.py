@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 
 from ..memory_owners import owned_tensors
+from ..memory_owners import roles_of
 from ..memory_picture import Alive
 from ..memory_picture import Picture
 from ..memory_picture import Role
@@ -34,7 +35,7 @@ class Lookout:
         self._expected = (
             None if last.peak is None else len(live.events) + last.peak - last.first
         )
-        self._roles: dict[int, Role] = {}
+        self._roles: Mapping[int, Role] = {}
         live.on_birth = self._look
         live.site = self._site
 
@@ -62,21 +63,14 @@ class Lookout:
 
     def _look(self, index: int) -> None:
         if index == self._expected:
-            self._roles.update(roles_now(self._live))
+            self._roles = roles_of(_claims(self._live))
 
     def _site(self) -> Site:
         return site_of_caller(self._root, in_backward=current_node() is not None)
 
 
-def roles_now(live: LiveMemory) -> Mapping[int, Role]:
-    """Roles of the storages, by their numbers, that their owners tell right now."""
-    roles: dict[int, Role] = {}
-    for number, role in _numbered(live):
-        roles.setdefault(number, role)
-    return roles
-
-
-def _numbered(live: LiveMemory) -> Iterator[tuple[int, Role]]:
+def _claims(live: LiveMemory) -> Iterator[tuple[int, Role]]:
+    """Roles of storages, by their numbers, that their owners tell right now."""
     for tensor, role in owned_tensors():
         number = live.number_of(tensor.inside) if type(tensor) is Ghost else None
         if number is not None:
