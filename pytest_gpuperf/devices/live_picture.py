@@ -153,12 +153,13 @@ class PeakLookout(LiveBytes):
         self._births[key_of(storage)] = event
 
     def _site(self) -> Site:
-        """Where the step is; while a thread of autograd runs it waits for that."""
-        caller = None
-        if threading.get_ident() != self._thread:
-            caller = sys._current_frames().get(self._thread)  # noqa: SLF001, its only name
+        """Where the code stands, or, in a thread of autograd, where the step waits for it."""
         in_backward = current_node() is not None
-        return site_of_caller(self._scope.root, in_backward=in_backward, caller=caller)
+        site = site_of_caller(self._scope.root, in_backward=in_backward)
+        if site.innermost is not None or threading.get_ident() == self._thread:
+            return site
+        waiting = sys._current_frames().get(self._thread)  # noqa: SLF001, its only name
+        return site_of_caller(self._scope.root, in_backward=in_backward, caller=waiting)
 
     def _use(self, key: int) -> None:
         self._claim(key)

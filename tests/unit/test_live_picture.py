@@ -260,13 +260,12 @@ def test_a_thread_of_autograd_has_the_line_at_which_the_step_waits_for_it() -> N
     """On a GPU backward runs in threads of its own, which have no frames of the user."""
     kept: list[Any] = []
     lookout = PeakLookout(Scope(root=ROOT), expected=3)
-
-    def make() -> None:
-        with lookout:
-            kept.append(torch.ones(1000))
+    names = {"kept": kept, "lookout": lookout, "torch": torch}
+    engine = "with lookout: kept.append(torch.ones(1000))"
+    code = compile(engine, "<frozen engine>", "exec")
 
     def step() -> None:
-        thread = threading.Thread(target=eval, args=("make()", {"make": make}))
+        thread = threading.Thread(target=exec, args=(code, names))
         thread.start()
         thread.join()
 
