@@ -15,7 +15,6 @@ from ..model.finding import Finding
 from ..model.memory_metric import ALLOC_RETRIES
 from ..model.memory_metric import DEVICE_ALLOCS
 from ..model.memory_metric import GROWTH
-from ..model.memory_metric import LIVE_PEAK
 from ..model.metric import MIB
 from .deadline import Deadline
 from .pictured import findings_of_picture
@@ -60,7 +59,7 @@ def measure_memory(
 def _held(readings: Sequence[MemoryReading]) -> Iterator[Finding]:
     for reading in readings:
         if reading.picture is not None:
-            yield from findings_of_picture(reading.picture, (LIVE_PEAK.name,))
+            yield from findings_of_picture(reading.picture, tuple(reading.exact))
 
 
 def _over(name: str, readings: Sequence[MemoryReading]) -> int:

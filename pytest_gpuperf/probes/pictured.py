@@ -15,6 +15,8 @@ from .where import where_of
 MOST_HELD: Final = 5
 """Places that are named with what they hold at the peak."""
 
+UNITS: Final = {"MiB": MIB, "KiB": 2**10}
+
 
 def findings_of_picture(
     picture: Picture, metrics: tuple[str, ...]
@@ -37,7 +39,7 @@ def findings_of_picture(
 def peak_of_picture(picture: Picture, metrics: tuple[str, ...]) -> Finding:
     """Say where the peak of *metrics* is, and what is held there for what."""
     roles = sorted(picture.by_role.items(), key=lambda item: -item[1])
-    told = ", ".join(f"{role.value} {nbytes / MIB:.1f} MiB" for role, nbytes in roles)
+    told = ", ".join(f"{role.value} {_amount(nbytes)}" for role, nbytes in roles)
     return Finding(
         kind=FindingKind.PEAK,
         op=picture.op or None,
@@ -49,3 +51,11 @@ def peak_of_picture(picture: Picture, metrics: tuple[str, ...]) -> Finding:
         held_bytes=sum(picture.by_role.values()),
         **(where_of(picture.site) if picture.site is not None else {}),
     )
+
+
+def _amount(nbytes: int) -> str:
+    """Write a tenth of a unit and more in it, to one digit behind the point."""
+    for unit, size in UNITS.items():
+        if 10 * nbytes >= size:
+            return f"{nbytes / size:.1f} {unit}"
+    return f"{nbytes} B"
