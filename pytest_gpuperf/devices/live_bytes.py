@@ -70,10 +70,8 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped he
         self._used: dict[int, int] = {}
         self._unused: dict[int, int] = {}
         self._watched: dict[int, weakref.ref[Any]] = {}
-        for tensor in _tensors_alive():
-            for storage in storages_of(tensor, device):
-                self._watch(storage)
-                self._unused[key_of(storage)] = storage.nbytes()
+        with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001, nobody is to see this
+            self._find_all()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -138,6 +136,12 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped he
         self.peak_bytes += size
         self._now_bytes += size
         self._used[key] = size
+
+    def _find_all(self) -> None:
+        for tensor in _tensors_alive():
+            for storage in storages_of(tensor, self._device):
+                self._watch(storage)
+                self._unused[key_of(storage)] = storage.nbytes()
 
     def _meet(self, storage: Any) -> None:
         self._watch(storage)

@@ -12,6 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
+
 from ..model.finding import Phase
 from .autograd_node import current_node
 from .live_bytes import LiveBytes
@@ -130,11 +132,8 @@ class PeakLookout(LiveBytes):
 
     def _look(self) -> None:
         """Take down what is alive, and what will be known to be if the step uses it."""
-        roles = roles_of(
-            (key_of(storage), role)
-            for tensor, role in owned_tensors()
-            for storage in storages_of(tensor, self._device)
-        )
+        with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001, nobody is to see this
+            roles = roles_of(self._claims())
         self._alive = [
             _alive(size, roles.get(key), self._births.get(key))
             for key, size in self._used.items()
@@ -143,6 +142,12 @@ class PeakLookout(LiveBytes):
             key: _alive(size, roles.get(key), None)
             for key, size in self._unused.items()
         }
+
+    def _claims(self) -> Iterator[tuple[int, Role]]:
+        """Roles of storages, by their keys, that their owners tell right now."""
+        for tensor, role in owned_tensors():
+            for storage in storages_of(tensor, self._device):
+                yield key_of(storage), role
 
     def _meet(self, storage: Any) -> None:
         """Remember what made *storage*; what was made elsewhere is an input."""

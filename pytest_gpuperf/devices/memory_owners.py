@@ -18,7 +18,10 @@ ORDER: Final = tuple(Role)
 
 
 def owned_tensors() -> Iterator[tuple[Any, Role]]:
-    """Yield what has a role that its owner tells right now; a tensor may come twice."""
+    """Yield what has a role that its owner tells right now; a tensor may come twice.
+
+    Subclasses of tensors are not to see it: call it with their torch functions off.
+    """
     for candidate in gc.get_objects():
         kind = type(candidate)  # not isinstance: it would ask proxies for their class
         if issubclass(kind, torch.Tensor):
@@ -37,7 +40,7 @@ def roles_of(claims: Iterable[tuple[int, Role]]) -> Mapping[int, Role]:
 
 
 def _of_autograd(tensor: Any, kind: type[Any]) -> Iterator[tuple[Any, Role]]:
-    if issubclass(kind, torch.nn.Parameter) or getattr(tensor, "_is_param", False):
+    if issubclass(kind, torch.nn.Parameter) or tensor.__dict__.get("_is_param"):
         yield tensor, Role.PARAMETERS
     if tensor.is_leaf and tensor.grad is not None:
         yield tensor.grad, Role.GRADIENTS

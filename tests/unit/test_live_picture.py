@@ -208,6 +208,24 @@ def test_what_is_of_several_roles_has_the_first() -> None:
     assert picture.by_role == {Role.PARAMETERS: 4000, Role.ACTIVATIONS: 4000}
 
 
+class Guarded(torch.Tensor):  # type: ignore[misc]
+    """Lets nobody touch it."""
+
+    @classmethod
+    def __torch_function__(cls, *_: object) -> object:
+        msg = "somebody touched it"
+        raise RuntimeError(msg)
+
+
+def test_tensors_that_refuse_to_be_asked_are_passed_by() -> None:
+    guarded = torch.ones(1000).as_subclass(Guarded)
+
+    picture = looked_at(lambda: torch.ones(1000))
+
+    assert picture.by_role == {Role.ACTIVATIONS: 4000}
+    del guarded
+
+
 def test_a_step_unlike_the_last_one_is_not_explained() -> None:
     sizes = chain([1], repeat(2))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Mapping
 
+import torch
+
 from ..memory_owners import owned_tensors
 from ..memory_owners import roles_of
 from ..memory_picture import Alive
@@ -63,7 +65,8 @@ class Lookout:
 
     def _look(self, index: int) -> None:
         if index == self._expected:
-            self._roles = roles_of(_claims(self._live))
+            with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001, nobody is to see this
+                self._roles = roles_of(_claims(self._live))
 
     def _site(self) -> Site:
         return site_of_caller(self._root, in_backward=current_node() is not None)
