@@ -103,7 +103,7 @@ class Measuring:
         """Add what a step did with memory, where this run is to record that."""
         if self._recordings is None or isinstance(self._device, PretendDevice):
             return measurement
-        from .probes.snapshot import explained
+        from .probes.recorded import explained
 
         return explained(self._device, subject, measurement, self._recordings)
 

@@ -32,7 +32,7 @@ def open_device(
     if kind is DeviceKind.CPU:
         from .cpu import CpuDevice
 
-        return CpuDevice()
+        return CpuDevice(root=root)
     from .scripted import ScriptedDevice
 
     if script is None:

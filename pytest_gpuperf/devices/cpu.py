@@ -7,6 +7,7 @@ import platform
 import re
 import subprocess
 import time
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -24,6 +25,7 @@ from ..model.memory_metric import PREDICTED
 from ..model.metric import AUDITED
 from ..model.metric import FLOPS
 from ..model.metric import OPS
+from .memory_picture import Picture
 from .protocol import Kernel
 from .protocol import MemoryReading
 from .protocol import Step
@@ -43,6 +45,8 @@ NO_ALLOCATOR: Final = "the cpu device has no CUDA allocator"
 class CpuDevice:
     """Measures on the host. Opening it sets torch's number of *threads*.
 
+    Findings name lines of the project below *root*.
+
     One is the default: the same step took 0.16 s with one thread and up to 12 s with
     two that had to share a busy core.
     """
@@ -59,10 +63,11 @@ class CpuDevice:
         **dict.fromkeys((OPS.name, FLOPS.name), "the cpu device counts no operations"),
     }
 
-    def __init__(self, threads: int = 1) -> None:
+    def __init__(self, threads: int = 1, root: str = "") -> None:
         import torch
 
         torch.set_num_threads(threads)
+        self._root = root
         self._threads = threads
 
     def environment(self) -> Environment:
@@ -135,11 +140,28 @@ class CpuDevice:
 
         return torch_sentinels(torch, "cpu", ON_CPU)
 
-    def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
-        """Run one step and count its live bytes."""
-        from .live_bytes import read_live_bytes
+    def measure_memory(
+        self,
+        step: Step,
+        arguments: Sequence[object],
+        last: MemoryReading | None = None,
+    ) -> MemoryReading:
+        """Run one step and count its live bytes; look around at their peak after *last*."""
+        if last is None or last.peak_moment is None:
+            from .live_bytes import read_live_bytes
 
-        return read_live_bytes(step, arguments)
+            return read_live_bytes(step, arguments)
+        from .live_picture import read_looking_around
+
+        return read_looking_around(step, arguments, last.peak_moment, self._root)
+
+    def picture_memory(
+        self,
+        step: Step,  # noqa: ARG002
+        batches: Iterator[Sequence[object]],  # noqa: ARG002
+    ) -> Picture | None:
+        """Every measurement has one."""
+        return None
 
     def record_allocations(
         self,

@@ -6,6 +6,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -32,6 +33,7 @@ from .cuda_memory import read_memory
 from .cuda_memory import record_allocations
 from .cuda_memory import refuse_uncached_memory
 from .cuda_settings import cuda_settings
+from .memory_picture import Picture
 from .nvml import Nvml
 from .nvml import open_nvml
 from .preflight import check_process
@@ -167,9 +169,24 @@ class CudaDevice:
     def sentinels(self) -> AbstractContextManager[Mapping[str, Kernel]]:
         return torch_sentinels(self.torch, self.torch_device, ON_CUDA)
 
-    def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
+    def measure_memory(
+        self,
+        step: Step,
+        arguments: Sequence[object],
+        last: MemoryReading | None = None,  # noqa: ARG002
+    ) -> MemoryReading:
         """Run one step between two readings of the allocator."""
         return read_memory(self.torch, self._driver_bytes, step, arguments)
+
+    def picture_memory(
+        self, step: Step, batches: Iterator[Sequence[object]]
+    ) -> Picture | None:
+        """Run two steps and look around at the peak of all tensors on the GPU."""
+        from .live_picture import Scope
+        from .live_picture import picture_of_steps
+
+        here = self.torch.device("cuda", self.torch.cuda.current_device())
+        return picture_of_steps(step, batches, Scope(root=self.root, device=here))
 
     def record_allocations(
         self, step: Step, arguments: Sequence[object], path: Path

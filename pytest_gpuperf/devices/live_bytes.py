@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
+from typing import TypeVar
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -25,43 +27,51 @@ from .dispatch import redispatch
 from .garbage import no_garbage_collection
 from .protocol import MemoryReading
 from .protocol import Step
+from .storages import HOST
 from .storages import key_of
 from .storages import storages_of
 from .storages import tensors_in
 
 
+L = TypeVar("L", bound="LiveBytes")
+
+
 def read_live_bytes(step: Step, arguments: Sequence[object]) -> MemoryReading:
     """Run *step* once, watched; a compiled step is counted as an eager one."""
+    return watched_step(LiveBytes, step, arguments).reading()
+
+
+def watched_step(make: Callable[[], L], step: Step, arguments: Sequence[object]) -> L:
+    """Run *step* once under the watch that *make* makes, and return that."""
     with no_garbage_collection(), eager():
-        live = LiveBytes()
+        live = make()
         with live:
             step(*arguments)
-        reading = MemoryReading(
-            exact={LIVE_PEAK.name: live.peak_bytes}, end_bytes=live.end_bytes
-        )
         live.forget()
-    return reading
+    return live
 
 
 class LiveBytes(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped here
-    """Bytes alive while the mode is active, by weak references to storages.
+    """Bytes alive on *device* while the mode is active, by weak references to storages.
 
     A storage that was there before and is used at any time was alive from the start:
     its bytes are added to the peak seen so far. One that comes into sight and was not
-    there before (made by numpy, by a worker) counts from then on.
+    there before (made by numpy, by a worker) counts from then on. ``peak_moment``
+    numbers the looks at an operation's tensors: that of the peak; 0 is the start.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: Any = HOST) -> None:
         super().__init__()
         self.peak_bytes = 0
+        self.peak_moment = 0
+        self._moment = 0
+        self._device = device
         self._now_bytes = 0
         self._used: dict[int, int] = {}
         self._unused: dict[int, int] = {}
         self._watched: dict[int, weakref.ref[Any]] = {}
-        for tensor in _tensors_alive():
-            for storage in storages_of(tensor):
-                self._watch(storage)
-                self._unused[key_of(storage)] = storage.nbytes()
+        with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001, nobody is to see this
+            self._find_all()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -72,6 +82,14 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped he
     def end_bytes(self) -> int:
         """Bytes of all live storages, used or not."""
         return self._now_bytes + sum(self._unused.values())
+
+    def reading(self) -> MemoryReading:
+        """Sum up, after the step."""
+        return MemoryReading(
+            exact={LIVE_PEAK.name: self.peak_bytes},
+            end_bytes=self.end_bytes,
+            peak_moment=self.peak_moment,
+        )
 
     def forget(self) -> None:
         """Stop following storages."""
@@ -88,22 +106,27 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped he
         self._see(args)
         self._see(kwargs.values())
         result = redispatch(self, func, args, kwargs)
-        self._see((result,))
+        self._see_result(result)
         return result
+
+    def _see_result(self, result: Any) -> None:
+        self._see((result,))
 
     def _see(self, values: Any) -> None:
         for tensor in tensors_in(values):
-            for storage in storages_of(tensor):
+            for storage in storages_of(tensor, self._device):
                 self._count(storage)
-        self.peak_bytes = max(self.peak_bytes, self._now_bytes)
+        self._moment += 1
+        if self._now_bytes > self.peak_bytes:
+            self.peak_bytes = self._now_bytes
+            self.peak_moment = self._moment
 
     def _count(self, storage: Any) -> None:
         key = key_of(storage)
         if key in self._unused:
             self._use(key)
         elif key not in self._used:
-            self._watch(storage)
-            self._used[key] = 0
+            self._meet(storage)
         size = storage.nbytes()
         self._now_bytes += size - self._used[key]
         self._used[key] = size
@@ -113,6 +136,16 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped he
         self.peak_bytes += size
         self._now_bytes += size
         self._used[key] = size
+
+    def _find_all(self) -> None:
+        for tensor in _tensors_alive():
+            for storage in storages_of(tensor, self._device):
+                self._watch(storage)
+                self._unused[key_of(storage)] = storage.nbytes()
+
+    def _meet(self, storage: Any) -> None:
+        self._watch(storage)
+        self._used[key_of(storage)] = 0
 
     def _watch(self, storage: Any) -> None:
         key = key_of(storage)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -13,6 +14,7 @@ from typing import Protocol
 
 from ..model.environment import DeviceKind
 from ..model.environment import Environment
+from .memory_picture import Picture
 
 
 Step = Callable[..., object]
@@ -39,10 +41,16 @@ ALLOW_MARKER = "gpuperf.allow|"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryReading:
-    """Bytes and counts of one step by metric name, and the bytes alive at its end."""
+    """Bytes and counts of one step by metric name, and the bytes alive at its end.
+
+    ``peak_moment`` numbers the moment of the peak where a device follows each tensor,
+    ``picture`` is what it saw there where it looked around.
+    """
 
     exact: Mapping[str, int]
     end_bytes: int | None
+    peak_moment: int | None = None
+    picture: Picture | None = None
 
 
 class Device(Protocol):
@@ -105,8 +113,22 @@ class Device(Protocol):
     def sentinels(self) -> AbstractContextManager[Mapping[str, Kernel]]:
         """Lend fixed kernels by metric name, which show how fast the machine is."""
 
-    def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
-        """Run one step with its peak memory watched."""
+    def measure_memory(
+        self,
+        step: Step,
+        arguments: Sequence[object],
+        last: MemoryReading | None = None,
+    ) -> MemoryReading:
+        """Run one step with its peak memory watched.
+
+        Where it costs little, look around at the peak, which is to come where *last*,
+        the reading of the step before, had it.
+        """
+
+    def picture_memory(
+        self, step: Step, batches: Iterator[Sequence[object]]
+    ) -> Picture | None:
+        """Run two steps to look around at the peak where a measurement does not."""
 
     def record_allocations(
         self, step: Step, arguments: Sequence[object], path: Path

@@ -16,17 +16,23 @@ from ..errors import UsageError
 from ..model.environment import DeviceKind
 from ..model.environment import Environment
 from ..model.environment import Hardware
+from ..model.finding import Location
+from ..model.finding import Phase
 from ..model.metric import AUDITED
 from ..model.metric import MIB
 from ..model.metric import SENTINEL_COPY
 from ..model.metric import SENTINEL_GEMM
 from ..model.metric import SENTINEL_LAUNCH
+from .memory_picture import Held
+from .memory_picture import Picture
+from .memory_picture import Role
 from .protocol import STEP_RANGE
 from .protocol import SYNC_MARKER
 from .protocol import Kernel
 from .protocol import MemoryReading
 from .protocol import Step
 from .protocol import TraceEvent
+from .sites import Site
 
 
 class ScriptedDevice:
@@ -38,8 +44,10 @@ class ScriptedDevice:
     one for all runs or a list by run, whose last holds on:
     ``step_ms``, ``sentinel_ms`` (of each; none by default), ``first_ms`` (the first
     step's), ``growth`` (factor a step, for one
-    that never becomes steady), ``mem_mb``, ``syncs``, ``disturbance``, ``waiting``
-    (share of the time without a core), ``clock_mhz``, ``gpu`` (the fingerprint).
+    that never becomes steady), ``mem_mb``, ``peak`` (what is held there: ``op``,
+    ``phase``, ``at`` a line, ``mb`` by role, ``held`` by operation), ``syncs``,
+    ``disturbance``, ``waiting`` (share of the time without a core), ``clock_mhz``,
+    ``gpu`` (the fingerprint).
     ``hardware`` and ``software`` stand beside the tests.
     """
 
@@ -152,14 +160,28 @@ class ScriptedDevice:
         names = (SENTINEL_GEMM.name, SENTINEL_COPY.name, SENTINEL_LAUNCH.name)
         yield {} if sentinel_ms is None else dict.fromkeys(names, play)
 
-    def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
+    def measure_memory(
+        self,
+        step: Step,
+        arguments: Sequence[object],
+        last: MemoryReading | None = None,
+    ) -> MemoryReading:
         step(*arguments)
         peak_bytes = round(float(self._value("mem_mb", 100.0)) * MIB)
         leak_mb = self._value("leak_mb", None)
+        peak = self._value("peak", None)
         return MemoryReading(
             exact={"peak_allocated_bytes": peak_bytes},
             end_bytes=None if leak_mb is None else round(leak_mb * MIB) * self._steps,
+            picture=None if last is None or peak is None else _picture(peak),
         )
+
+    def picture_memory(
+        self,
+        step: Step,  # noqa: ARG002
+        batches: Iterator[Sequence[object]],  # noqa: ARG002
+    ) -> Picture | None:
+        return None
 
     def record_allocations(
         self, step: Step, arguments: Sequence[object], path: Path
@@ -182,6 +204,21 @@ class ScriptedDevice:
             events.append(_event("user_annotation", STEP_RANGE, start_us, 1000.0))
             events.extend(_sync_events(int(self._value("syncs", 0)), start_us))
         return events
+
+
+def _picture(peak: Mapping[str, Any]) -> Picture:
+    file, line, function = peak["at"]
+    location = Location(file=file, line=line, function=function)
+    site = Site(location=location, innermost=location, phase=Phase(peak["phase"]))
+    return Picture(
+        op=peak["op"],
+        site=site,
+        by_role={Role(name): round(mb * MIB) for name, mb in peak["mb"].items()},
+        held=tuple(
+            Held(op=op, site=site, nbytes=round(mb * MIB), blocks=1)
+            for op, mb in peak["held"].items()
+        ),
+    )
 
 
 def _sync_events(count: int, start_us: float) -> list[TraceEvent]:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Iterator
 from typing import Any
+from typing import Final
 
 import torch
+
+
+HOST: Final = torch.device("cpu")
 
 
 def tensors_in(values: Iterable[Any]) -> Iterator[Any]:
@@ -18,9 +22,9 @@ def tensors_in(values: Iterable[Any]) -> Iterator[Any]:
             yield from tensors_in(value)
 
 
-def storages_of(tensor: Any) -> Iterator[Any]:
-    """The host storages behind *tensor*; none for layouts that hide theirs."""
-    if tensor.device.type != "cpu":
+def storages_of(tensor: Any, device: Any = HOST) -> Iterator[Any]:
+    """Storages on *device* behind *tensor*; none for layouts that hide theirs."""
+    if tensor.device != device:
         return
     if tensor.layout is torch.sparse_coo:
         yield tensor._indices().untyped_storage()  # noqa: SLF001, indices() coalesces

@@ -9,19 +9,18 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
-from typing import Any
 from typing import Final
 
 from ..devices.pretend.allowed import WaitKey
 from ..devices.pretend.device import AuditedStep
 from ..devices.pretend.record import AuditKind
-from ..devices.pretend.record import Site
 from ..model.finding import Finding
 from ..model.finding import FindingKind
 from ..model.metric import SYNCS
 from .allowed import reason_on_line
 from .transfers import counted_in
 from .transfers import described
+from .where import where_of
 
 
 KINDS: Final = {
@@ -114,17 +113,6 @@ def _transfers(step: AuditedStep) -> Iterator[Finding]:
             moved_bytes=copy.total_bytes,
             **where_of(copy.site),
         )
-
-
-def where_of(site: Site) -> dict[str, Any]:
-    """Fields of a finding that say where it is."""
-    elsewhere = site.innermost != site.location
-    return {
-        "location": site.location or site.innermost,
-        "phase": site.phase,
-        "innermost": site.innermost if elsewhere and site.location else None,
-        "forward": site.forward,
-    }
 
 
 def _largest(transfers: Iterable[Finding]) -> Iterator[Finding]:

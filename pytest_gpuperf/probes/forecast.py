@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from ..devices.memory_picture import Picture
 from ..devices.pretend.insides import INSIDES
 from ..devices.pretend.live_memory import LiveMemory
-from ..devices.pretend.memory_picture import Picture
 from ..devices.pretend.predicted_memory import StepMemory
 from ..devices.pretend.program_memory import ProgramMemory
 from ..model.forecast import Forecast
-from .predicted import findings_of_picture
+from .pictured import findings_of_picture
+from .predicted import PEAKS
 
 
 UNTOUCHED: Final = "nothing was ever on the GPU: put model and data there"
@@ -39,7 +40,7 @@ def forecast_of(
         allocated_bytes=max(step.allocated_bytes for step in steps),
         reserved_bytes=max(step.reserved_bytes for step in steps),
         steps=ended,
-        findings=tuple(findings_of_picture(picture)) if picture else (),
+        findings=tuple(findings_of_picture(picture, PEAKS)) if picture else (),
         not_judged=tuple(unjudged),
         notes=(INSIDES.switched,) if INSIDES.switched else (),
     )

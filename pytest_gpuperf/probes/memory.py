@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
 from ..devices.protocol import Device
 from ..devices.protocol import MemoryReading
+from ..model.finding import Finding
 from ..model.memory_metric import ALLOC_RETRIES
 from ..model.memory_metric import DEVICE_ALLOCS
 from ..model.memory_metric import GROWTH
 from ..model.metric import MIB
 from .deadline import Deadline
+from .pictured import findings_of_picture
 from .subject import Subject
 
 
@@ -29,18 +32,34 @@ BY_EVERY_STEP: Final = frozenset({DEVICE_ALLOCS.name})
 habit of the step."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Bytes and counts by metric name, and what is held at the peak, where that is seen."""
+
+    exact: Mapping[str, int]
+    findings: tuple[Finding, ...] = ()
+
+
 def measure_memory(
     device: Device, subject: Subject, step_ms: float, deadline: Deadline
-) -> Mapping[str, int]:
-    """Return what steps show by metric name; what is left out had no room in the cap."""
+) -> Memory:
+    """Return what steps show; what is left out had no room in the cap."""
     readings: list[MemoryReading] = []
     while len(readings) < STEPS or (len(readings) < MOST_STEPS and _growth(readings)):
         if readings and not deadline.leaves(step_ms):
             break
-        readings.append(device.measure_memory(subject.step, subject.arguments()))
+        last = readings[-1] if len(readings) == STEPS - 1 else None
+        readings.append(device.measure_memory(subject.step, subject.arguments(), last))
     growth = _growth(readings) if len(readings) >= STEPS else None
     left_behind = {} if growth is None else {GROWTH.name: growth}
-    return {name: _over(name, readings) for name in readings[0].exact} | left_behind
+    exact = {name: _over(name, readings) for name in readings[0].exact} | left_behind
+    return Memory(exact=exact, findings=tuple(_held(readings)))
+
+
+def _held(readings: Sequence[MemoryReading]) -> Iterator[Finding]:
+    for reading in readings:
+        if reading.picture is not None:
+            yield from findings_of_picture(reading.picture, tuple(reading.exact))
 
 
 def _over(name: str, readings: Sequence[MemoryReading]) -> int:

@@ -122,9 +122,9 @@ def disturbing_phases(
     measurement = replace(
         measurement,
         times={**measurement.times, **_isolated_times(latency, measurement)},
-        exact={**memory, SYNCS.name: syncs.per_step},
-        findings=syncs.findings,
-        remarks=tuple(remarks_on(memory)),
+        exact={**memory.exact, SYNCS.name: syncs.per_step},
+        findings=(*syncs.findings, *memory.findings),
+        remarks=tuple(remarks_on(memory.exact)),
     )
     on_gpu = device.kind is DeviceKind.CUDA
     return _with_traffic(measurement, find_traffic(events)) if on_gpu else measurement

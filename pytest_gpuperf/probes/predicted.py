@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,28 +14,22 @@ from typing import Final
 from ..devices.pretend.allocator_settings import settings_against_allocated
 from ..devices.pretend.allocator_settings import settings_against_reserved
 from ..model.finding import Finding
-from ..model.finding import FindingKind
 from ..model.memory_metric import PREDICTED
 from ..model.memory_metric import PREDICTED_ALLOCATED
 from ..model.memory_metric import PREDICTED_GROWTH
 from ..model.memory_metric import PREDICTED_REQUESTED
 from ..model.memory_metric import PREDICTED_RESERVED
-from ..model.metric import MIB
-from .audited import where_of
+from .pictured import findings_of_picture
 from .subject import Subject
 
 
 if TYPE_CHECKING:
     from ..devices.pretend.memory_audit import MemoryAudit
-    from ..devices.pretend.memory_picture import Picture
     from ..devices.pretend.predicted_memory import StepMemory
 
 
 STEPS: Final = 2
 """Those behind the first, which takes what is kept: the last is explained as well."""
-
-MOST_HELD: Final = 5
-"""Places that are named with what they hold at the peak."""
 
 PEAKS: Final = tuple(m.name for m in PREDICTED if m is not PREDICTED_GROWTH)
 
@@ -73,7 +66,7 @@ def predict_memory(memory: MemoryAudit, subject: Subject, root: str) -> Predicti
         for name, value in _numbers(memory.memories()[1:]).items()
         if name not in unmeasured
     }
-    findings = tuple(findings_of_picture(picture)) if picture is not None else ()
+    findings = tuple(findings_of_picture(picture, PEAKS)) if picture else ()
     return Prediction(exact=exact, unmeasured=unmeasured, findings=findings)
 
 
@@ -96,31 +89,3 @@ def _unpredictable() -> Mapping[str, str]:
     allocated = settings_against_allocated(os.environ)
     found = {} if reserved is None else {PREDICTED_RESERVED.name: reserved}
     return found if allocated is None else dict.fromkeys(_names(), allocated)
-
-
-def findings_of_picture(picture: Picture) -> Iterator[Finding]:
-    """Say where the peak is and what for, then what holds most of it."""
-    roles = sorted(picture.by_role.items(), key=lambda item: -item[1])
-    told = ", ".join(f"{role.value} {nbytes / MIB:.1f} MiB" for role, nbytes in roles)
-    yield Finding(
-        kind=FindingKind.PEAK,
-        op=picture.op,
-        api=None,
-        per_step=1,
-        blocked_ms=0.0,
-        metrics=PEAKS,
-        reason=told,
-        held_bytes=sum(picture.by_role.values()),
-        **where_of(picture.site),
-    )
-    for held in picture.held[:MOST_HELD]:
-        yield Finding(
-            kind=FindingKind.MEMORY,
-            op=held.op,
-            api=None,
-            per_step=held.blocks,
-            blocked_ms=0.0,
-            metrics=PEAKS,
-            held_bytes=held.nbytes,
-            **where_of(held.site),
-        )

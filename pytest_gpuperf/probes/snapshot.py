@@ -8,85 +8,40 @@ load it would be to run it.
 from __future__ import annotations
 
 import pickle
-import re
 from collections import Counter
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
-from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from typing import Final
 
-from ..devices.protocol import Device
 from ..errors import UsageError
-from ..model.finding import Finding
-from ..model.finding import FindingKind
 from ..model.finding import Location
-from ..model.measurement import Measurement
-from ..model.memory_metric import PEAK_ALLOCATED
-from ..model.memory_metric import PEAK_REQUESTED
-from ..model.memory_metric import PEAK_RESERVED
+from ..model.finding import Phase
 from .python_frame import is_blamable
-from .subject import Subject
 
 
 FREED: Final = "free_requested"
 """From then on the allocator no longer counts a block as allocated."""
 
 
-MOST_LINES: Final = 8
-"""Lines that are named of all that hold memory at the peak."""
-
-EXPLAINED: Final = (PEAK_ALLOCATED.name, PEAK_REQUESTED.name, PEAK_RESERVED.name)
-
-
-def explained(
-    device: Device, subject: Subject, measurement: Measurement, folder: Path
-) -> Measurement:
-    """Record one more step of *subject* in *folder* and name what holds most memory."""
-    path = folder / f"memory-{_file_name(measurement.test)}.pickle"
-    if not device.record_allocations(subject.step, subject.arguments(), path):
-        return measurement
-    held = held_at_peak(read_snapshot(path))
-    return replace(
-        measurement,
-        findings=(*measurement.findings, *map(_finding, held[:MOST_LINES])),
-        snapshot=str(path),
-    )
-
-
-def _file_name(test: str) -> str:
-    """Make a file's name of a test's, its end where it is long."""
-    return re.sub(r"[^\w.-]+", "-", test)[-100:].strip("-")
-
-
-def _finding(held: Held) -> Finding:
-    return Finding(
-        kind=FindingKind.MEMORY,
-        op=None,
-        api=None,
-        per_step=held.blocks,
-        blocked_ms=0.0,
-        location=held.location,
-        metrics=EXPLAINED,
-        held_bytes=held.requested_bytes,
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """Blocks alive at a step's peak that one line asked for; ``None``: before the step.
+    """Blocks alive at a step's peak that one line asked for.
 
-    Sizes are those that were asked for, before the allocator rounds them.
+    Without a line they are from before the step, or, with a ``phase``, were asked for
+    where no Python ran: by a thread of autograd. Sizes are those that were asked for,
+    before the allocator rounds them.
     """
 
     location: Location | None
     requested_bytes: int
     blocks: int
+    phase: Phase | None = None
 
 
 def read_snapshot(path: Path) -> Mapping[str, Any]:
@@ -127,6 +82,7 @@ class _Block:
 
     requested_bytes: int
     location: Location | None
+    phase: Phase | None = None
 
 
 def _before(snapshot: Mapping[str, Any], device: int) -> dict[int, _Block]:
@@ -165,11 +121,15 @@ def _peak(
     for event in trace[: _events_to_peak(trace)]:
         address = event.get("addr", 0)
         if event["action"] == "alloc":
-            size, line = int(event["size"]), _line(event["frames"])
-            alive[address] = _Block(requested_bytes=size, location=line)
+            alive[address] = _born(int(event["size"]), event["frames"])
         elif event["action"] == FREED:
             alive.pop(address, None)
     return alive
+
+
+def _born(size: int, frames: Sequence[Mapping[str, Any]]) -> _Block:
+    phase = None if frames else Phase.BACKWARD
+    return _Block(requested_bytes=size, location=_line(frames), phase=phase)
 
 
 def _events_to_peak(trace: Iterable[Mapping[str, Any]]) -> int:
@@ -180,23 +140,26 @@ def _events_to_peak(trace: Iterable[Mapping[str, Any]]) -> int:
     return totals.index(max(totals))
 
 
-def _line(frames: Iterable[Mapping[str, Any]]) -> Location | None:
-    """The innermost line outside torch, this package and the standard library."""
-    for frame in frames:
-        if is_blamable(frame["filename"]):
-            return Location(
-                file=frame["filename"],
-                line=int(frame["line"]),
-                function=frame["name"],
-            )
+def _line(frames: Sequence[Mapping[str, Any]]) -> Location | None:
+    """The innermost line outside torch, this package and the standard library, if any."""
+    blamable = [frame for frame in frames if is_blamable(frame["filename"])]
+    for frame in blamable or frames:
+        return Location(
+            file=frame["filename"], line=int(frame["line"]), function=frame["name"]
+        )
     return None
 
 
 def _by_line(blocks: Iterable[_Block]) -> Iterator[Held]:
-    sizes: Counter[Location | None] = Counter()
-    counts: Counter[Location | None] = Counter()
+    sizes: Counter[tuple[Location | None, Phase | None]] = Counter()
+    counts: Counter[tuple[Location | None, Phase | None]] = Counter()
     for block in blocks:
-        sizes[block.location] += block.requested_bytes
-        counts[block.location] += 1
-    for location, size in sizes.most_common():
-        yield Held(location=location, requested_bytes=size, blocks=counts[location])
+        sizes[block.location, block.phase] += block.requested_bytes
+        counts[block.location, block.phase] += 1
+    for (location, phase), size in sizes.most_common():
+        yield Held(
+            location=location,
+            requested_bytes=size,
+            blocks=counts[location, phase],
+            phase=phase,
+        )

@@ -36,6 +36,12 @@ LABELS: Final = {
     FindingKind.PEAK: "peak",
 }
 
+OUTSIDE_THE_STEP: Final = {
+    FindingKind.MEMORY: "memory from before the step",
+    FindingKind.PEAK: "when the step begins",
+}
+"""What stands for the line of that which is in no phase."""
+
 INSTALLED: Final = "-packages/"
 """Behind it the path of an installed file says enough."""
 
@@ -107,8 +113,8 @@ def _lines(finding: Finding) -> Iterator[str]:
 
 
 def _elsewhere(finding: Finding) -> str:
-    is_old = finding.kind is FindingKind.MEMORY
-    return "memory from before the step" if is_old else "line unknown"
+    unknown = "line unknown"
+    return unknown if finding.phase else OUTSIDE_THE_STEP.get(finding.kind, unknown)
 
 
 def _short(location: Location | None) -> Location | None:

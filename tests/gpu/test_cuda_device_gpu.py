@@ -14,8 +14,10 @@ import torch.cuda._gpu_trace as gpu_trace
 from pytest_gpuperf.devices.allowances import allow_sync
 from pytest_gpuperf.devices.cuda import CudaDevice
 from pytest_gpuperf.devices.cuda_memory import out_of_memory_summary
+from pytest_gpuperf.devices.memory_picture import Role
 from pytest_gpuperf.devices.nvml import open_nvml
 from pytest_gpuperf.devices.protocol import Step
+from pytest_gpuperf.model.finding import Phase
 from pytest_gpuperf.probes.snapshot import held_at_peak
 from pytest_gpuperf.probes.snapshot import read_snapshot
 from pytest_gpuperf.probes.syncs import find_syncs
@@ -304,6 +306,43 @@ def test_a_snapshot_of_a_step_names_the_line_that_holds_the_peak(
     assert held[0].location is not None
     assert held[0].location.line == step.__code__.co_firstlineno + 1
     assert [h.location for h in held if h.requested_bytes >= 3 * MIB][1:] == [None]
+
+
+def test_what_the_peak_is_for_is_told_of_the_gpu_s_tensors(tmp_path: Path) -> None:
+    """Backward runs in a thread of its own, whose lines are those that wait for it."""
+    device = CudaDevice.open(root=f"{Path(__file__).parent}{os.sep}")
+    model = torch.nn.Linear(4096, 4096, bias=False, device="cuda")
+    optimizer = torch.optim.Adam(model.parameters(), foreach=True)
+    batch = torch.ones(1, 4096, device="cuda")
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(batch).sum().backward()
+        optimizer.step()
+
+    step()
+    step()
+    measured = device.measure_memory(step, ()).exact["peak_requested_bytes"]
+    picture = device.picture_memory(step, iter([()] * 2))
+    device.record_allocations(step, (), tmp_path / "memory.pickle")
+    held = held_at_peak(read_snapshot(tmp_path / "memory.pickle"))
+
+    assert picture is not None
+    assert picture.site is not None
+    assert picture.site.phase is Phase.OPTIMIZER
+    assert picture.by_role[Role.PARAMETERS] == 64 * MIB
+    assert picture.by_role[Role.GRADIENTS] == 64 * MIB
+    assert 128 * MIB <= picture.by_role[Role.OPTIMIZER_STATE] <= 128 * MIB + 4
+    assert picture.by_role[Role.TEMPORARIES] == 64 * MIB
+    top = step.__code__.co_firstlineno
+    lines = {
+        (h.site.phase, h.site.location.line - top)
+        for h in picture.held
+        if h.site.location and h.nbytes == 64 * MIB
+    }
+    assert lines == {(Phase.BACKWARD, 2), (Phase.OPTIMIZER, 3)}
+    assert sum(picture.by_role.values()) <= measured
+    assert Phase.BACKWARD in {h.phase for h in held if h.requested_bytes >= 64 * MIB}
 
 
 def test_a_step_that_runs_out_of_memory_is_told_with_the_allocator_s_summary() -> None:

@@ -44,12 +44,16 @@ def test_memory(gpuperf, gpuperf_device):
 """
 
 
+def line_of(project: ScriptedProject, part: str) -> int:
+    source = (project.path / "test_it.py").read_text().splitlines()
+    return next(i for i, text in enumerate(source, 1) if part in text)
+
+
 def test_a_sync_is_found_at_its_line_and_memory_is_judged(
     project: ScriptedProject,
 ) -> None:
     project.file(TRAINING)
-    source = (project.path / "test_it.py").read_text().splitlines()
-    line = next(i for i, text in enumerate(source, 1) if "loss.item()" in text)
+    line = line_of(project, "loss.item()")
 
     result = project.pytester.runpytest_inprocess("--gpuperf", "--gpuperf-device=cpu")
 
@@ -62,6 +66,72 @@ def test_a_sync_is_found_at_its_line_and_memory_is_judged(
             "not judged: step_ms budget of 1 test, ms=1e-06 binds on cuda only, *",
         ]
     )
+
+
+PEAK = """
+import torch
+
+def training(width):
+    model = torch.nn.Sequential(torch.nn.Linear(256, width, bias=False), torch.nn.Tanh())
+    optimizer = torch.optim.SGD(model.parameters())
+    x = torch.ones(1024, 256)
+    def step():
+        optimizer.zero_grad()
+        loss = model(x).square().sum()
+        loss.backward()
+        optimizer.step()
+    return step
+
+@gpuperf.budget(mem_mb=4)
+def test_peak(gpuperf):
+    gpuperf(training(256))
+
+@gpuperf.budget(mem_mb=6)
+def test_small(gpuperf):
+    gpuperf(training(256))
+"""
+
+
+def test_a_verdict_says_what_the_peak_is_for_and_which_lines_hold_it(
+    project: ScriptedProject,
+) -> None:
+    project.file(PEAK)
+    forward, backward = line_of(project, "model(x)"), line_of(project, "loss.backward")
+
+    result = project.pytester.runpytest_inprocess(
+        "--gpuperf", "--gpuperf-device=cpu", "--gpuperf-explain"
+    )
+
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "OVER BUDGET live_peak_bytes: 5.250 MiB, budget 4.000 MiB",
+            "  why      5.25 MiB against 4 MiB in each of 2 runs",
+            f"  peak     test_it.py:{backward} in step: aten::mul, backward, 5.250 MiB",
+            "           temporaries 3.0 MiB, activations 1.0 MiB, inputs 1.0 MiB, parameters",
+            "           0.2 MiB",
+            f"  holds    test_it.py:{backward} in step: aten::mul, backward, 2.000 MiB in 2 blocks",
+            f"  holds    test_it.py:{forward} in step: aten::tanh, forward, 1.000 MiB in 1 block",
+            f"  holds    test_it.py:{backward} in step: aten::pow, backward, 1.000 MiB in 1 block",
+        ],
+        consecutive=True,
+    )
+    result.stdout.fnmatch_lines(
+        [
+            "test_it.py::test_small",
+            "    live_peak_bytes PASS: *",
+            f"    peak     test_it.py:{backward} in step: aten::mul, backward, 5.250 MiB",
+        ]
+    )
+    assert max(map(len, told(result))) <= 80
+
+
+def told(result: pytest.RunResult) -> list[str]:
+    """Lines of the failure, from its headline to its budget."""
+    lines = result.outlines
+    first = next(i for i, text in enumerate(lines) if text.startswith("OVER BUDGET"))
+    last = next(i for i, text in enumerate(lines) if text.startswith("  budget"))
+    return lines[first:last]
 
 
 LEAKING = """

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from hashlib import sha256
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from pytest_gpuperf.devices import open_device
 from pytest_gpuperf.devices import profiler
 from pytest_gpuperf.devices.cuda import CudaDevice
 from pytest_gpuperf.devices.cuda_memory import out_of_memory_summary
+from pytest_gpuperf.devices.memory_picture import Role
 from pytest_gpuperf.devices.nvml import Nvml
 from pytest_gpuperf.devices.protocol import MemoryReading
 from pytest_gpuperf.errors import PreflightError
@@ -629,6 +631,42 @@ def test_the_allocator_s_summary_is_told_of_an_error_that_ran_out_of_gpu_memory(
 
     assert summary == ("| 80 GiB |" if is_initialized else None)
     assert out_of_memory_summary(MemoryError()) is None
+
+
+def test_the_peak_of_two_steps_is_sorted_by_the_tensors_on_the_current_gpu() -> None:
+    """Meta tensors stand for the GPU's."""
+    asked: list[tuple[str, int]] = []
+
+    def of_meta(kind: str, index: int) -> Any:
+        asked.append((kind, index))
+        return torch.device("meta")
+
+    cuda = FakeCuda()
+    cuda.device = 1
+    root = f"{Path(__file__).parent}{os.sep}"
+    gpu = CudaDevice(torch=fake_torch(cuda, device=of_meta), root=root)
+    weight = torch.nn.Parameter(torch.ones(500, device="meta"))
+    batches = iter([(torch.ones(1000, device="meta"),)] * 2)
+
+    def step(batch: Any) -> None:
+        torch.ones(9000) + 1
+        batch * 2
+
+    picture = gpu.picture_memory(step, batches)
+
+    assert asked == [("cuda", 1)]
+    assert picture is not None
+    assert picture.op == "aten::mul"
+    assert picture.by_role == {
+        Role.INPUTS: 4000,
+        Role.ACTIVATIONS: 4000,
+        Role.PARAMETERS: 2000,
+    }
+    line = step.__code__.co_firstlineno + 2
+    assert [(h.op, h.nbytes, h.site.location.line) for h in picture.held] == [
+        ("aten::mul", 4000, line)
+    ]
+    assert weight.is_meta
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,23 @@ def test_tensors_in_lists_are_seen() -> None:
     assert peak_bytes(lambda: torch.cat(parts)) == 2 * 6000
 
 
+class Guarded(torch.Tensor):  # type: ignore[misc]
+    """Lets nobody touch it, as parameters do that are not initialised yet."""
+
+    @classmethod
+    def __torch_function__(cls, *_: object) -> object:
+        msg = "somebody touched it"
+        raise RuntimeError(msg)
+
+
+def test_tensors_that_refuse_to_be_asked_are_passed_by() -> None:
+    guarded = torch.ones(1000).as_subclass(Guarded)
+    lazy = torch.nn.LazyLinear(3)
+
+    assert peak_bytes(lambda: torch.ones(1000)) == 4000
+    del guarded, lazy
+
+
 def test_meta_tensors_have_no_bytes() -> None:
     assert peak_bytes(lambda: torch.ones(1000, device="meta") * 2) == 0
 

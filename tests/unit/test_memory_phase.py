@@ -28,7 +28,12 @@ class Ledger(Clockwork):
         self._ends = ends
         self._counts = counts
 
-    def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
+    def measure_memory(
+        self,
+        step: Step,
+        arguments: Sequence[object],
+        last: MemoryReading | None = None,
+    ) -> MemoryReading:
         at = self.steps
         step(*arguments)
         return MemoryReading(
@@ -38,9 +43,8 @@ class Ledger(Clockwork):
 
 
 def measured(ledger: Ledger, seconds: float = 60.0) -> dict[str, int]:
-    return dict(
-        measure_memory(ledger, subject(ledger), 1000.0, deadline(ledger, seconds))
-    )
+    memory = measure_memory(ledger, subject(ledger), 1000.0, deadline(ledger, seconds))
+    return dict(memory.exact)
 
 
 def test_the_largest_of_three_peaks_is_the_peak() -> None:

@@ -16,11 +16,11 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402, after the skip
 
+from pytest_gpuperf.devices.memory_picture import Picture  # noqa: E402
+from pytest_gpuperf.devices.memory_picture import Role  # noqa: E402
 from pytest_gpuperf.devices.pretend.device import PretendDevice  # noqa: E402
 from pytest_gpuperf.devices.pretend.insides import INSIDES  # noqa: E402
 from pytest_gpuperf.devices.pretend.memory_audit import watching_memory  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory_picture import Picture  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory_picture import Role  # noqa: E402
 from pytest_gpuperf.devices.pretend.record import Phase  # noqa: E402
 from pytest_gpuperf.model.finding import FindingKind  # noqa: E402
 from pytest_gpuperf.model.measurement import Measurement  # noqa: E402

@@ -164,3 +164,15 @@ def test_a_peak_of_an_unknown_phase_names_none() -> None:
     assert peak_lines([replace(PEAK, phase=None, reason="")]) == (
         "  peak     train.py:12 in step: aten::add, 4.000 MiB",
     )
+
+
+def test_what_has_no_line_says_when_it_was() -> None:
+    begins = replace(PEAK, op=None, phase=None, location=None, reason="")
+    old = replace(HELD, op=None, phase=None, location=None)
+    lost = replace(HELD, op=None, location=None, held_bytes=2**20)
+
+    assert peak_lines([lost, old, begins]) == (
+        "  peak     when the step begins: 4.000 MiB",
+        "  holds    memory from before the step: 3.000 MiB in 2 blocks",
+        "  holds    line unknown: backward, 1.000 MiB in 2 blocks",
+    )

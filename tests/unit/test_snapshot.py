@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from pytest_gpuperf.devices.cuda_memory import record_allocations
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.model.finding import Phase
 from pytest_gpuperf.probes.snapshot import Held
 from pytest_gpuperf.probes.snapshot import held_at_peak
 from pytest_gpuperf.probes.snapshot import read_snapshot
@@ -98,6 +100,23 @@ def test_blocks_of_an_old_snapshot_lie_one_after_the_other() -> None:
     trace = [event("alloc", 4096, 10, line=3), event("free_requested", 512, 1024)]
 
     assert held_at_peak(snapshot(trace, old)) == (held(None, 1024), held(3, 10))
+
+
+def test_what_no_python_asked_for_was_asked_for_by_backward() -> None:
+    inside = [{"filename": TORCH, "line": 9, "name": "linear"}]
+    trace = [
+        {**event("alloc", 512, 100), "frames": []},
+        {**event("alloc", 1024, 90), "frames": inside},
+    ]
+    blocks = [block(512, 100), block(1024, 90), block(1536, 80)]
+
+    assert held_at_peak(snapshot(trace, blocks)) == (
+        replace(held(None, 100), phase=Phase.BACKWARD),
+        replace(
+            held(None, 90), location=Location(file=TORCH, line=9, function="linear")
+        ),
+        held(None, 80),
+    )
 
 
 def test_other_devices_do_not_count() -> None:

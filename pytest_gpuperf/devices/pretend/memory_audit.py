@@ -12,12 +12,12 @@ from typing import Final
 from typing import TypeVar
 
 from ..garbage import no_garbage_collection
+from ..memory_picture import Picture
 from .ghost import Ghost
 from .live_memory import LiveMemory
 from .live_memory import MemoryEvent
 from .live_memory import watched
 from .lookout import Lookout
-from .memory_picture import Picture
 from .predicted_memory import StepMemory
 from .predicted_memory import step_memories
 from .recorder import WATCH

@@ -12,11 +12,11 @@ from typing import Final
 
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from ..memory_picture import Picture
 from .live_memory import LiveMemory
 from .lookout import Lookout
 from .memory_audit import unrecorded
 from .memory_audit import watching_memory
-from .memory_picture import Picture
 from .predicted_memory import StepMemory
 from .predicted_memory import step_memories
 

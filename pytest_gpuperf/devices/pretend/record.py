@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from ...model.finding import Location
 from ...model.finding import Phase as Phase  # noqa: PLC0414, to be had from here
+from ..sites import Site as Site  # noqa: PLC0414, likewise
 
 
 class AuditKind(Enum):
@@ -25,21 +25,6 @@ class Direction(Enum):
 
     H2D = "h2d"
     D2H = "d2h"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
-    """Where something happened.
-
-    ``location`` is the innermost line below the root, ``innermost`` the innermost one
-    outside of torch and the standard library. ``forward`` is the line whose backward
-    was at work, where that is known.
-    """
-
-    location: Location | None
-    innermost: Location | None
-    phase: Phase
-    forward: Location | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,8 @@ from typing import Final
 import torch
 
 from ...model.finding import Location
-from .call_sites import site_of_caller
+from ..autograd_node import current_node as current_node  # noqa: PLC0414, to be had from here
+from ..sites import site_of_caller
 from .record import AuditCopy
 from .record import AuditFinding
 from .record import AuditKind
@@ -34,8 +35,6 @@ DEVICE_SYNCS: Final = frozenset(
 """Waits a user asks for by name."""
 
 MOST_FORWARD_SITES: Final = 10_000
-
-current_node = torch._C._current_autograd_node  # noqa: SLF001, no public question exists
 
 
 class Recorder:

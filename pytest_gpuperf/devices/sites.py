@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
 from enum import auto
 from functools import cache
@@ -12,12 +13,27 @@ from functools import lru_cache
 from pathlib import Path
 from types import FrameType
 
-from ...model.finding import Location
-from ..call_site import OWN
-from ..call_site import PACKAGES
-from ..call_site import STDLIB
-from .record import Phase
-from .record import Site
+from ..model.finding import Location
+from ..model.finding import Phase
+from .call_site import OWN
+from .call_site import PACKAGES
+from .call_site import STDLIB
+from .call_site import outwards
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Where something happened.
+
+    ``location`` is the innermost line below the root, ``innermost`` the innermost one
+    outside of torch and the standard library. ``forward`` is the line whose backward
+    was at work, where that is known.
+    """
+
+    location: Location | None
+    innermost: Location | None
+    phase: Phase
+    forward: Location | None = None
 
 
 class Room(Enum):
@@ -51,11 +67,16 @@ BACKWARDS = frozenset({"backward", "grad", "_engine_run_backward"})
 
 
 def site_of_caller(
-    root: str, *, in_backward: bool, forward: Location | None = None
+    root: str,
+    *,
+    in_backward: bool,
+    forward: Location | None = None,
+    caller: FrameType | None = None,
 ) -> Site:
-    """Where the code that called into torch stands, as of the running thread."""
+    """Where the code that called into torch stands: *caller*, else the running thread."""
+    start = caller or sys._getframe(1)  # noqa: SLF001, inspect.stack() reads sources
     location = innermost = None
-    for frame, room in _rooms(root):
+    for frame, room in _rooms(root, start):
         if innermost is None and room in USERS:
             innermost = frame
         if room is Room.PROJECT:
@@ -64,18 +85,16 @@ def site_of_caller(
     return Site(
         location=_location(location),
         innermost=_location(innermost),
-        phase=Phase.BACKWARD if in_backward else _phase(_rooms(root)),
+        phase=Phase.BACKWARD if in_backward else _phase(_rooms(root, start)),
         forward=forward,
     )
 
 
-def _rooms(root: str) -> Iterable[tuple[FrameType, Room]]:
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001, inspect.stack() reads sources
-    while frame is not None:
+def _rooms(root: str, start: FrameType) -> Iterable[tuple[FrameType, Room]]:
+    for frame in outwards(start):
         room = room_of(frame.f_code.co_filename, root)
         if room is not Room.OURS:
             yield frame, room
-        frame = frame.f_back
 
 
 @lru_cache(maxsize=4096)

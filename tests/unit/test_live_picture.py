@@ -1,0 +1,339 @@
+"""What the live bytes of a step are for at their peak, and which lines hold them.
+
+Sizes by hand: a float32 tensor of 1000 elements has 4000 bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from itertools import chain
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+torch = pytest.importorskip("torch")
+
+from pytest_gpuperf.devices.cpu import CpuDevice  # noqa: E402, after the skip
+from pytest_gpuperf.devices.live_bytes import read_live_bytes  # noqa: E402
+from pytest_gpuperf.devices.live_picture import PeakLookout  # noqa: E402
+from pytest_gpuperf.devices.live_picture import Scope  # noqa: E402
+from pytest_gpuperf.devices.live_picture import picture_of_steps  # noqa: E402
+from pytest_gpuperf.devices.memory_picture import Held  # noqa: E402
+from pytest_gpuperf.devices.memory_picture import Picture  # noqa: E402
+from pytest_gpuperf.devices.memory_picture import Role  # noqa: E402
+from pytest_gpuperf.devices.sites import Site  # noqa: E402
+from pytest_gpuperf.model.finding import Location  # noqa: E402
+from pytest_gpuperf.model.finding import Phase  # noqa: E402
+
+
+HERE = Path(__file__)
+ROOT = f"{HERE.parent}{os.sep}"
+META = torch.device("meta")
+
+
+def looked_at(step: Callable[..., object], *arguments: object) -> Picture:
+    """Look around in the third step, and hold what is seen to what is counted."""
+    device = CpuDevice(root=ROOT)
+    step(*arguments)
+    last = device.measure_memory(step, arguments)
+    reading = device.measure_memory(step, arguments, last)
+    assert last.picture is None
+    assert reading.picture is not None
+    assert sum(reading.picture.by_role.values()) == last.exact["live_peak_bytes"]
+    assert reading.exact == last.exact
+    return reading.picture
+
+
+def at(
+    step: Callable[..., object], line: int, phase: Phase, name: str = "step"
+) -> Site:
+    where = Location(
+        file=str(HERE), line=step.__code__.co_firstlineno + line, function=name
+    )
+    return Site(location=where, innermost=where, phase=phase)
+
+
+def held(op: str, site: Site, nbytes: int, blocks: int = 1) -> Held:
+    return Held(op=op, site=site, nbytes=nbytes, blocks=blocks)
+
+
+def test_a_peak_in_the_forward_holds_activations() -> None:
+    weight = torch.nn.Parameter(torch.ones(1000))
+    batch = torch.ones(1000)
+
+    def step(x: torch.Tensor) -> None:
+        weight.grad = None
+        hidden = torch.tanh(x * weight)
+        torch.cat([hidden, hidden]).sum()
+
+    picture = looked_at(step, batch)
+
+    second, third = at(step, 2, Phase.FORWARD), at(step, 3, Phase.FORWARD)
+    assert picture == Picture(
+        op="aten::sum",
+        site=third,
+        by_role={
+            Role.PARAMETERS: 4000,
+            Role.INPUTS: 4000,
+            Role.ACTIVATIONS: 4000 + 8000 + 4,
+        },
+        held=(
+            held("aten::cat", third, 8000),
+            held("aten::tanh", second, 4000),
+            held("aten::sum", third, 4),
+        ),
+    )
+
+
+def test_a_peak_in_backward_holds_what_the_forward_saved_and_temporaries() -> None:
+    weight = torch.nn.Parameter(torch.ones(1000))
+
+    def step() -> None:
+        weight.grad = None
+        loss = (weight * 2).exp().sum()
+        loss.backward()
+
+    picture = looked_at(step)
+
+    forward, backward = at(step, 2, Phase.FORWARD), at(step, 3, Phase.BACKWARD)
+    assert picture == Picture(
+        op="aten::mul",
+        site=backward,
+        by_role={
+            Role.PARAMETERS: 4000,
+            Role.ACTIVATIONS: 4000 + 4,
+            Role.TEMPORARIES: 4000 + 4,
+        },
+        held=(
+            held("aten::exp", forward, 4000),
+            held("aten::mul", backward, 4000),
+            held("aten::sum", forward, 4),
+            held("aten::ones_like", backward, 4),
+        ),
+    )
+
+
+def test_a_peak_in_the_optimizer_holds_gradients_and_its_state() -> None:
+    model = torch.nn.Linear(100, 100, bias=False)
+    optimizer = torch.optim.Adam(model.parameters(), foreach=True)
+    batch = torch.ones(1, 100)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(batch).sum().backward()
+        optimizer.step()
+
+    picture = looked_at(step)
+
+    assert picture.op == "aten::_foreach_sqrt"
+    assert picture.site == at(step, 3, Phase.OPTIMIZER)
+    assert picture.by_role == {
+        Role.PARAMETERS: 40_000,
+        Role.GRADIENTS: 40_000,
+        Role.OPTIMIZER_STATE: 80_000 + 4,
+        Role.INPUTS: 400,
+        Role.TEMPORARIES: 40_000,
+    }
+    assert picture.held == (
+        held("aten::mm", at(step, 2, Phase.BACKWARD), 40_000),
+        held("aten::_foreach_sqrt", at(step, 3, Phase.OPTIMIZER), 40_000),
+    )
+
+
+def test_old_gradients_are_gradients_though_they_are_seen_only_as_they_die() -> None:
+    weight = torch.nn.Parameter(torch.ones(1000))
+
+    def step() -> None:
+        hidden = weight.exp()
+        torch.cat([hidden, hidden])
+        weight.grad = None
+        hidden.sum().backward()
+
+    picture = looked_at(step)
+
+    assert picture.op == "aten::cat"
+    assert picture.by_role == {
+        Role.PARAMETERS: 4000,
+        Role.GRADIENTS: 4000,
+        Role.ACTIVATIONS: 4000 + 8000,
+    }
+
+
+def test_a_step_that_only_lets_go_has_its_peak_when_it_begins() -> None:
+    weight = torch.nn.Parameter(torch.ones(1000))
+
+    def step() -> None:
+        weight.grad = None
+
+    weight.grad = torch.ones(1000)
+    last = read_live_bytes(step, ())
+    weight.grad = torch.ones(1000)
+    picture = CpuDevice(root=ROOT).measure_memory(step, (), last).picture
+
+    assert picture == Picture(op="", site=None, by_role={Role.GRADIENTS: 4000}, held=())
+
+
+def test_a_step_without_tensors_has_nothing_to_look_at() -> None:
+    last = read_live_bytes(int, ())
+
+    assert CpuDevice().measure_memory(int, (), last).picture is None
+
+
+def test_what_torch_did_not_make_is_an_input_where_it_is_first_used() -> None:
+    def step() -> None:
+        batch = torch.frombuffer(bytearray(4000), dtype=torch.uint8)
+        batch + 1
+
+    picture = looked_at(step)
+
+    line = at(step, 2, Phase.DATA)
+    assert picture.by_role == {Role.INPUTS: 4000, Role.ACTIVATIONS: 4000}
+    assert picture.held[0] == held("", line, 4000)
+
+
+def test_what_is_of_several_roles_has_the_first() -> None:
+    weight = torch.nn.Parameter(torch.ones(1000))
+    optimizer = torch.optim.SGD([weight])
+    optimizer.state[weight]["anchor"] = weight
+
+    picture = looked_at(lambda: weight + 1)
+
+    assert picture.by_role == {Role.PARAMETERS: 4000, Role.ACTIVATIONS: 4000}
+
+
+class Guarded(torch.Tensor):  # type: ignore[misc]
+    """Lets nobody touch it."""
+
+    @classmethod
+    def __torch_function__(cls, *_: object) -> object:
+        msg = "somebody touched it"
+        raise RuntimeError(msg)
+
+
+def test_tensors_that_refuse_to_be_asked_are_passed_by() -> None:
+    guarded = torch.ones(1000).as_subclass(Guarded)
+
+    picture = looked_at(lambda: torch.ones(1000))
+
+    assert picture.by_role == {Role.ACTIVATIONS: 4000}
+    del guarded
+
+
+def test_a_step_unlike_the_last_one_is_not_explained() -> None:
+    sizes = chain([1], repeat(2))
+
+    def step() -> None:
+        kept = [torch.ones(1000) for _ in range(next(sizes))]
+        del kept
+
+    device = CpuDevice(root=ROOT)
+    last = device.measure_memory(step, ())
+    reading = device.measure_memory(step, (), last)
+
+    assert reading.exact == {"live_peak_bytes": 8000}
+    assert reading.picture is None
+
+
+def test_on_a_gpu_what_the_step_does_not_use_counts_as_well() -> None:
+    """Meta tensors stand for those of a GPU: their storages have sizes, too."""
+    unused = torch.nn.Parameter(torch.ones(500, device=META))
+    batches = iter([(torch.ones(1000, device=META),)] * 2)
+
+    def step(x: torch.Tensor) -> None:
+        torch.ones(300)
+        x * 2
+
+    picture = picture_of_steps(step, batches, Scope(root=ROOT, device=META))
+
+    line = at(step, 2, Phase.FORWARD)
+    assert picture == Picture(
+        op="aten::mul",
+        site=line,
+        by_role={Role.PARAMETERS: 2000, Role.INPUTS: 4000, Role.ACTIVATIONS: 4000},
+        held=(held("aten::mul", line, 4000),),
+    )
+    assert unused.is_meta
+
+
+def test_a_gpu_s_steps_with_peaks_at_different_moments_are_not_explained() -> None:
+    sizes = iter([1, 2])
+
+    def step() -> None:
+        kept = [torch.ones(1000, device=META) for _ in range(next(sizes))]
+        del kept
+
+    scope = Scope(root=ROOT, device=META)
+
+    assert picture_of_steps(step, repeat(()), scope) is None
+
+
+def test_a_thread_of_autograd_has_the_line_at_which_the_step_waits_for_it() -> None:
+    """On a GPU backward runs in threads of its own, which have no frames of the user."""
+    kept: list[Any] = []
+    lookout = PeakLookout(Scope(root=ROOT), expected=3)
+    names = {"kept": kept, "lookout": lookout, "torch": torch}
+    engine = "with lookout: kept.append(torch.ones(1000))"
+    code = compile(engine, "<frozen engine>", "exec")
+
+    def step() -> None:
+        thread = threading.Thread(target=exec, args=(code, names))
+        thread.start()
+        thread.join()
+
+    step()
+    picture = lookout.picture()
+
+    assert picture is not None
+    assert picture.op == "aten::ones"
+    assert picture.site == at(step, 3, Phase.FORWARD)
+
+
+SEVERAL = """
+import sys
+import torch
+from pytest_gpuperf.devices.cpu import CpuDevice
+
+device = CpuDevice(threads=int(sys.argv[1]), root="/")
+model = torch.nn.Sequential(
+    torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(1568, 5)
+)
+x, y = torch.randn(4, 3, 16, 16), torch.randint(5, (4,))
+optimizer = torch.optim.AdamW(model.parameters())
+
+def step():
+    optimizer.zero_grad()
+    torch.nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+
+step()
+last = device.measure_memory(step, ())
+reading = device.measure_memory(step, (), last)
+picture = reading.picture
+roles = sorted((role.value, nbytes) for role, nbytes in picture.by_role.items())
+print(reading.exact, last.exact, picture.op, picture.site, roles, picture.held)
+"""
+
+
+def test_the_picture_is_the_same_in_every_process_and_with_any_number_of_threads() -> (
+    None
+):
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", SEVERAL, threads],
+            check=True,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed, threads in zip("01234", "11122", strict=True)
+    }
+
+    assert len(told) == 1
+    assert "optimizer state" in told.pop()

@@ -1,0 +1,168 @@
+"""A failure for memory, explained by a recorded step and one that is looked around in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_gpuperf.devices.memory_picture import Held
+from pytest_gpuperf.devices.memory_picture import Picture
+from pytest_gpuperf.devices.memory_picture import Role
+from pytest_gpuperf.devices.protocol import Step
+from pytest_gpuperf.devices.scripted import ScriptedDevice
+from pytest_gpuperf.devices.sites import Site
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Environment
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.finding import Finding
+from pytest_gpuperf.model.finding import FindingKind
+from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.model.finding import Phase
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.probes import recorded
+from pytest_gpuperf.probes.recorded import EXPLAINED
+from pytest_gpuperf.probes.recorded import explained
+from pytest_gpuperf.probes.subject import Subject
+
+
+MIB = 2**20
+LINE = Location(file="/p/train.py", line=7, function="step")
+SITE = Site(location=LINE, innermost=LINE, phase=Phase.BACKWARD)
+PICTURE = Picture(
+    op="aten::mm",
+    site=SITE,
+    by_role={Role.PARAMETERS: MIB, Role.ACTIVATIONS: 3 * MIB},
+    held=(Held(op="aten::tanh", site=SITE, nbytes=3 * MIB, blocks=2),),
+)
+SNAPSHOT = {
+    "segments": [],
+    "device_traces": [
+        [
+            {
+                "action": "alloc",
+                "addr": 0,
+                "size": 3 * MIB,
+                "frames": [{"filename": "/p/train.py", "line": 7, "name": "step"}],
+            }
+        ]
+    ],
+}
+MEASURED = Measurement(
+    test="t.py::t",
+    environment=Environment(hardware=Hardware(kind=DeviceKind.SCRIPTED, name="")),
+)
+
+
+class Recording(ScriptedDevice):
+    """Its allocator did what ``SNAPSHOT`` says; at the peak *look* is what is seen."""
+
+    def __init__(self, look: Callable[[], Picture | None]) -> None:
+        super().__init__({"*": {"snapshot": SNAPSHOT}}, run=0)
+        self.prepare(int, "t.py::t")
+        self._look = look
+        self.batches: list[Sequence[object]] = []
+
+    def picture_memory(
+        self,
+        step: Step,
+        batches: Iterator[Sequence[object]],
+    ) -> Picture | None:
+        self.batches += [next(batches), next(batches)]
+        return self._look()
+
+
+def findings(
+    folder: Path,
+    look: Callable[[], Picture | None],
+    exact: Mapping[str, int] | None = None,
+) -> tuple[Finding, ...]:
+    device = Recording(look)
+    measured = Measurement(
+        test=MEASURED.test, environment=MEASURED.environment, exact=exact or {}
+    )
+    subject = Subject(step=lambda _: None, setup=lambda: (3,))
+
+    found = explained(device, subject, measured, folder)
+
+    assert found.snapshot == str(folder / "memory-t.py-t.pickle")
+    assert device.batches == [(3,), (3,)]
+    return found.findings
+
+
+def peak(reason: str, held_bytes: int) -> Finding:
+    return Finding(
+        kind=FindingKind.PEAK,
+        op="aten::mm",
+        api=None,
+        per_step=1,
+        blocked_ms=0.0,
+        location=LINE,
+        metrics=EXPLAINED,
+        reason=reason,
+        phase=Phase.BACKWARD,
+        held_bytes=held_bytes,
+    )
+
+
+LINES = Finding(
+    kind=FindingKind.MEMORY,
+    op=None,
+    api=None,
+    per_step=1,
+    blocked_ms=0.0,
+    location=LINE,
+    metrics=EXPLAINED,
+    held_bytes=3 * MIB,
+)
+
+
+def test_the_peak_is_sorted_by_tensors_and_its_lines_are_the_allocator_s(
+    tmp_path: Path,
+) -> None:
+    found = findings(tmp_path, lambda: PICTURE)
+
+    assert found == (
+        peak("activations 3.0 MiB, parameters 1.0 MiB", 4 * MIB),
+        LINES,
+    )
+
+
+def test_what_was_measured_beyond_tensors_is_a_category_of_its_own(
+    tmp_path: Path,
+) -> None:
+    found = findings(tmp_path, lambda: PICTURE, {"peak_requested_bytes": 6 * MIB})
+
+    reason = "activations 3.0 MiB, beyond tensors 2.0 MiB, parameters 1.0 MiB"
+    assert found == (peak(reason, 6 * MIB), LINES)
+
+
+def test_compiled_code_was_looked_at_as_eager_code_and_compares_with_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorded, "compile_counters", lambda: (1, 1, 1))
+
+    found = findings(tmp_path, lambda: PICTURE, {"peak_requested_bytes": 6 * MIB})
+
+    reason = (
+        "activations 3.0 MiB, parameters 1.0 MiB; looked at in eager code, without "
+        "torch.compile"
+    )
+    assert found == (peak(reason, 4 * MIB), LINES)
+
+
+def run_out() -> Any:
+    msg = "CUDA out of memory"
+    raise RuntimeError(msg)
+
+
+@pytest.mark.parametrize("look", [lambda: None, run_out], ids=["other peak", "raises"])
+def test_where_nothing_can_be_seen_the_lines_remain(
+    tmp_path: Path, look: Callable[[], Picture | None]
+) -> None:
+    assert findings(tmp_path, look) == (LINES,)
