@@ -61,6 +61,12 @@ OPTIONS: Final = (
         metavar="SECONDS",
     ),
     Option(
+        name="gpuperf_lock_seconds",
+        help="most seconds to wait for a device that another run measures on "
+        "(default: 3600)",
+        metavar="SECONDS",
+    ),
+    Option(
         name="gpuperf_inline",
         help="measure in this process, for a debugger: exact metrics are judged, "
         "time is only screened",

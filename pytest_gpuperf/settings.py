@@ -34,7 +34,8 @@ class Settings:
     ``tolerance`` holds where no mark names one. ``precision`` is the slowdown, a ratio,
     that is to be seen.
 
-    ``seconds`` caps what one test may cost; ``artefacts`` is the ignored folder for
+    ``seconds`` caps what one test may cost, ``lock_seconds`` what it may wait for a
+    device that another run measures on; ``artefacts`` is the ignored folder for
     pending baselines, ``baselines`` the committed one.
     """
 
@@ -53,6 +54,7 @@ class Settings:
     tolerance: Tolerance = field(default_factory=Tolerance)
     precision: float | None = None
     script: str | None = None
+    lock_seconds: float = 3600.0
 
     def note_on(self, kind: DeviceKind) -> str:
         """Say what a run on the device that nobody named does not judge."""

@@ -21,6 +21,7 @@ from ..model.metric import MIB
 from ..model.metric import SENTINEL_COPY
 from ..model.metric import SENTINEL_GEMM
 from ..model.metric import SENTINEL_LAUNCH
+from ..model.seat import Seat
 from .protocol import STEP_RANGE
 from .protocol import SYNC_MARKER
 from .protocol import Kernel
@@ -40,7 +41,8 @@ class ScriptedDevice:
     step's), ``growth`` (factor a step, for one
     that never becomes steady), ``mem_mb``, ``syncs``, ``disturbance``, ``waiting``
     (share of the time without a core), ``clock_mhz``, ``gpu`` (the fingerprint).
-    ``hardware`` and ``software`` stand beside the tests.
+    ``hardware`` and ``software`` stand beside the tests, and ``seats``: names of GPUs
+    that take tests side by side, and are locked as GPUs are.
     """
 
     kind = DeviceKind.SCRIPTED
@@ -70,6 +72,10 @@ class ScriptedDevice:
             msg = f"GPUPERF_SCRIPT={path}: expected a JSON object, found {error}"
             raise UsageError(msg) from None
         return cls(script, run)
+
+    def seats(self) -> tuple[Seat, ...]:
+        names = self._script.get("seats", [])
+        return tuple(Seat(visible=n, lock=n, board=n) for n in names) or (Seat(),)
 
     def environment(self) -> Environment:
         name = self._script.get("hardware", "")
