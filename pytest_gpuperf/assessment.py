@@ -43,6 +43,7 @@ from .model.refresh import Refresh
 from .model.run import Call
 from .model.run import Report
 from .model.run import TestResult
+from .model.seat import Seat
 from .model.suite import SuiteVerdict
 from .model.verdict import TestVerdict
 from .outlook import Outlook
@@ -107,6 +108,11 @@ class Assessor:
         except BaseException:
             self._children.close()
             raise
+
+    @property
+    def seats(self) -> tuple[Seat, ...]:
+        """Where tests are measured side by side."""
+        return self._children.seats
 
     def close(self) -> None:
         """End the measuring processes."""

@@ -44,7 +44,7 @@ class Children:
         self._settings = settings
         self._project = project
         self._announce = announce
-        self._seats: tuple[Seat, ...] = ()
+        self.seats: tuple[Seat, ...] = ()
         self._turns: tuple[Turns, ...] = ()
         self._seat_of: dict[Group, int] = {}
         scripted = settings.device is DeviceKind.SCRIPTED
@@ -70,8 +70,8 @@ class Children:
         answer = self._server.run(job, seconds=60)
         if "error" in answer:
             raise UsageError(answer["error"])
-        self._seats = tuple(decode(Seat, seat) for seat in answer["seats"])
-        self._turns = tuple(self._turns_at(seat) for seat in self._seats)
+        self.seats = tuple(decode(Seat, seat) for seat in answer["seats"])
+        self._turns = tuple(self._turns_at(seat) for seat in self.seats)
         return decode(Environment, answer["environment"])
 
     def _turns_at(self, seat: Seat) -> Turns:
@@ -84,7 +84,7 @@ class Children:
         self, groups: Sequence[Group], board_of: Callable[[Group], str | None]
     ) -> None:
         """Decide where each group is measured: *board_of* its baseline, if it has one."""
-        self._seat_of = assigned(groups, self._seats, board_of)
+        self._seat_of = assigned(groups, self.seats, board_of)
 
     def run(
         self,
@@ -126,7 +126,7 @@ class Children:
     ) -> SeatedJob:
         seat = self._seat_of[group]
         tests = tuple(arguments[test] for test in group)
-        request = replace(request, tests=tests, visible=self._seats[seat].visible)
+        request = replace(request, tests=tests, visible=self.seats[seat].visible)
         return SeatedJob(
             job=Job(entry="pytest_gpuperf.child:measure", request=encode(request)),
             seconds=len(group) * (2 * self._settings.seconds + 60),

@@ -27,6 +27,13 @@ class Isolation(Enum):
     MODULE = "module"
 
 
+class SharedUse(Enum):
+    """Who holds a device's lock: what is timed on it, or every test that may use it."""
+
+    TIMED = "timed"
+    ALL = "all"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Options and ini keys of one enabled run. ``device`` is ``None`` for the default.
@@ -55,6 +62,7 @@ class Settings:
     precision: float | None = None
     script: str | None = None
     lock_seconds: float = 3600.0
+    shared_use: SharedUse = SharedUse.TIMED
 
     def note_on(self, kind: DeviceKind) -> str:
         """Say what a run on the device that nobody named does not judge."""

@@ -11,6 +11,7 @@ from typing import Final
 from ..model.environment import DeviceKind
 from ..model.seat import Seat
 from .cuda import fingerprint_of
+from .nvml import gpu_count
 from .scripted import ScriptedDevice
 
 
@@ -38,13 +39,22 @@ def cuda_seats(cuda: Any, visible: str | None) -> tuple[Seat, ...]:
 
     Another model has a baseline of its own: it is not measured on beside this one.
     """
-    named = [entry.strip() for entry in (visible or "").split(",") if entry.strip()]
+    named = _entries(visible)
     if named and named[0].startswith(MIG):
         return tuple(Seat(visible=entry, lock=entry) for entry in named)
     found = tuple(_like_the_first(cuda, named))
     return (
         found if len(found) > 1 else (Seat(lock=found[0].lock, board=found[0].board),)
     )
+
+
+def visible_gpu_count(visible: str | None) -> int:
+    """Return how many GPUs *visible* leaves to see; CUDA is not touched."""
+    return gpu_count() if visible is None else len(_entries(visible))
+
+
+def _entries(visible: str | None) -> list[str]:
+    return [entry.strip() for entry in (visible or "").split(",") if entry.strip()]
 
 
 def _like_the_first(cuda: Any, named: Sequence[str]) -> Iterator[Seat]:

@@ -11,6 +11,7 @@ import pytest
 from pytest_gpuperf.devices.cuda import fingerprint_of
 from pytest_gpuperf.devices.seats import cuda_seats
 from pytest_gpuperf.devices.seats import seats_of
+from pytest_gpuperf.devices.seats import visible_gpu_count
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.seat import Seat
 
@@ -73,6 +74,17 @@ def test_each_mig_instance_of_the_list_is_a_seat_though_one_is_seen() -> None:
         Seat(visible="MIG-a", lock="MIG-a"),
         Seat(visible="MIG-b", lock="MIG-b"),
     )
+
+
+@pytest.mark.parametrize(
+    ("visible", "count"), [(None, 4), ("", 0), ("2", 1), ("GPU-a, GPU-b", 2)]
+)
+def test_the_visible_gpus_are_counted_without_touching_cuda(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, count: int
+) -> None:
+    monkeypatch.setattr("pytest_gpuperf.devices.seats.gpu_count", lambda: 4)
+
+    assert visible_gpu_count(visible) == count
 
 
 def test_the_cores_are_one_seat_a_machine() -> None:
