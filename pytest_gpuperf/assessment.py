@@ -21,6 +21,7 @@ from .ending import report_of
 from .gate import Case
 from .gate import Group
 from .gate import Judge
+from .gate import Run
 from .gate import complete
 from .gate import first_runs
 from .gate import repeat
@@ -42,6 +43,7 @@ from .model.refresh import Refresh
 from .model.run import Call
 from .model.run import Report
 from .model.run import TestResult
+from .model.seat import Seat
 from .model.suite import SuiteVerdict
 from .model.verdict import TestVerdict
 from .outlook import Outlook
@@ -98,7 +100,7 @@ class Assessor:
         self._settings = settings
         self._project = project
         self._announce = announce
-        self._children = Children(settings, project)
+        self._children = Children(settings, project, announce)
         try:
             self._environment = self._children.environment()
             self._baselines = read(settings.baselines, self._environment.hardware)
@@ -107,6 +109,11 @@ class Assessor:
             self._children.close()
             raise
 
+    @property
+    def seats(self) -> tuple[Seat, ...]:
+        """Where tests are measured side by side."""
+        return self._children.seats
+
     def close(self) -> None:
         """End the measuring processes."""
         self._children.close()
@@ -114,6 +121,7 @@ class Assessor:
     def assess(self, plan: Sequence[Planned]) -> Assessment:
         """Measure, judge and, if asked, refresh; every planned test gets a report."""
         groups = groups_of(plan, self._settings.isolation)
+        self._children.assign(groups, self._board_of)
         run = partial(
             self._children.run,
             self._environment.hardware.kind,
@@ -159,7 +167,7 @@ class Assessor:
     def _settle(
         self,
         groups: Sequence[Group],
-        run: Callable[[Group, int], Sequence[TestResult]],
+        run: Run,
         cases: Mapping[str, Case],
         climate: Climate,
     ) -> set[str]:
@@ -194,6 +202,12 @@ class Assessor:
             wanted = partial(fails_for_memory, judge)
             for case in repeat(rest, recording, cases, wanted):
                 forget_unrecorded(case)
+
+    def _board_of(self, group: Group) -> str | None:
+        """Return the GPU that a baseline of *group* was last recorded on."""
+        entries = (self._baselines.entries.get(test) for test in group)
+        runs = (entry.runs[-1] for entry in entries if entry and entry.runs)
+        return next((run.board.gpu for run in runs if run.board.gpu), None)
 
     @property
     def _full_runs(self) -> int:

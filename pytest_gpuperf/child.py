@@ -22,6 +22,8 @@ from .devices import open_device
 from .devices.cuda_memory import out_of_memory_summary
 from .devices.pretend.device import PretendDevice
 from .devices.protocol import Device
+from .devices.seats import VISIBLE
+from .devices.seats import seats_of
 from .errors import GpuperfError
 from .errors import RunError
 from .fixture import measurer_key
@@ -53,11 +55,12 @@ def warm_pytest() -> None:
 
 
 def describe(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Name the device and the environment; a usage error is an answer too."""
+    """Name the environment and where to measure; a usage error is an answer too."""
     try:
         kind = DeviceKind(request["kind"]) if request["kind"] else default_kind()
         device = open_device(kind, request["script"])
-        return {"environment": encode(device.environment())}
+        seats = [encode(seat) for seat in seats_of(kind, request["script"])]
+        return {"environment": encode(device.environment()), "seats": seats}
     except GpuperfError as error:
         return {"error": str(error)}
 
@@ -65,6 +68,8 @@ def describe(request: Mapping[str, Any]) -> dict[str, Any]:
 def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Run pytest on the tests of one run and return a result a test."""
     request = decode(RunRequest, raw)
+    if request.visible is not None:
+        os.environ[VISIBLE] = request.visible  # CUDA reads it when it is first used
     os.chdir(request.directory)
     sys.path[:] = request.search_path
     sys.argv = ["pytest", *request.tests]

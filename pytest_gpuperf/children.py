@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from .errors import RunError
 from .errors import UsageError
@@ -16,19 +19,34 @@ from .model.environment import Environment
 from .model.run import Ending
 from .model.run import RunRequest
 from .model.run import TestResult
+from .model.seat import Seat
 from .plan import Project
 from .runs.fork_server import HEAVY_MODULES
 from .runs.fork_server import ForkServer
 from .runs.fork_server import Job
+from .runs.seating import SeatedJob
+from .runs.seating import SideBySide
+from .runs.seating import Turns
+from .runs.seating import assigned
 from .settings import Settings
+from .sharing.device_lock import DeviceLock
+from .sharing.device_lock import lock_folder
+from .sharing.reservation import Reservation
+from .sharing.reservation import Unlocked
 
 
 class Children:
-    """Owns the fork server that each of them is a copy of."""
+    """Owns the fork server that each of them is a copy of, and the locks they hold."""
 
-    def __init__(self, settings: Settings, project: Project) -> None:
+    def __init__(
+        self, settings: Settings, project: Project, announce: Callable[[str], None]
+    ) -> None:
         self._settings = settings
         self._project = project
+        self._announce = announce
+        self.seats: tuple[Seat, ...] = ()
+        self._turns: tuple[Turns, ...] = ()
+        self._seat_of: dict[Group, int] = {}
         scripted = settings.device is DeviceKind.SCRIPTED
         self._server = ForkServer(
             () if scripted else HEAVY_MODULES, warm="pytest_gpuperf.child:warm_pytest"
@@ -37,6 +55,8 @@ class Children:
     def close(self) -> None:
         """End the server and its children."""
         self._server.close()
+        for turns in self._turns:
+            turns.close()
 
     def environment(self) -> Environment:
         """Where the tests will be measured; raise ``UsageError`` if they cannot be."""
@@ -50,23 +70,38 @@ class Children:
         answer = self._server.run(job, seconds=60)
         if "error" in answer:
             raise UsageError(answer["error"])
+        self.seats = tuple(decode(Seat, seat) for seat in answer["seats"])
+        self._turns = tuple(self._turns_at(seat) for seat in self.seats)
         return decode(Environment, answer["environment"])
+
+    def _turns_at(self, seat: Seat) -> Turns:
+        if seat.lock is None:
+            return Unlocked()
+        lock = DeviceLock(lock_folder(), seat.lock)
+        return Reservation(lock, self._settings.lock_seconds, self._announce)
+
+    def assign(
+        self, groups: Sequence[Group], board_of: Callable[[Group], str | None]
+    ) -> None:
+        """Decide where each group is measured: *board_of* its baseline, if it has one."""
+        self._seat_of = assigned(groups, self.seats, board_of)
 
     def run(
         self,
         kind: DeviceKind,
         arguments: Mapping[str, str],
-        group: Group,
+        groups: Sequence[Group],
         number: int,
         *,
         recordings: Path | None = None,
     ) -> Sequence[TestResult]:
-        """Measure *group* in a fresh process; *arguments* select its tests by name.
+        """Measure *groups*, each in a fresh process and one a device at a time.
 
-        What the allocator did is recorded in the folder *recordings*, if one is named.
+        *arguments* select tests by name. What the allocator did is recorded in the
+        folder *recordings*, if one is named.
         """
         request = RunRequest(
-            tests=tuple(arguments[test] for test in group),
+            tests=(),
             device=kind,
             directory=self._project.directory,
             root=str(self._project.rootdir),
@@ -78,13 +113,31 @@ class Children:
             script=self._settings.script,
             recordings=None if recordings is None else str(recordings),
         )
-        job = Job(entry="pytest_gpuperf.child:measure", request=encode(request))
-        patience_seconds = len(group) * (2 * self._settings.seconds + 60)
-        try:
-            raw = self._server.run(job, patience_seconds)
-        except RunError as error:
-            return [
-                TestResult(test=test, ending=Ending.DIED, text=str(error))
-                for test in group
-            ]
-        return [decode(TestResult, result) for result in raw]
+        jobs = [self._seated(group, arguments, request) for group in groups]
+        answers = SideBySide(self._server, self._turns).run(jobs)
+        return [
+            result
+            for group, answer in zip(groups, answers, strict=True)
+            for result in _results(group, answer)
+        ]
+
+    def _seated(
+        self, group: Group, arguments: Mapping[str, str], request: RunRequest
+    ) -> SeatedJob:
+        seat = self._seat_of[group]
+        tests = tuple(arguments[test] for test in group)
+        request = replace(request, tests=tests, visible=self.seats[seat].visible)
+        return SeatedJob(
+            job=Job(entry="pytest_gpuperf.child:measure", request=encode(request)),
+            seconds=len(group) * (2 * self._settings.seconds + 60),
+            seat=seat,
+        )
+
+
+def _results(group: Group, answer: Any) -> Sequence[TestResult]:
+    if isinstance(answer, RunError):
+        return [
+            TestResult(test=test, ending=Ending.DIED, text=str(answer))
+            for test in group
+        ]
+    return [decode(TestResult, result) for result in answer]

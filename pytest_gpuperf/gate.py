@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,8 +32,8 @@ MOST_MADE_UP: Final = FULL_RUNS
 Group = tuple[str, ...]
 """Tests that share one fresh process."""
 
-Run = Callable[[Group, int], Sequence[TestResult]]
-"""Measures a group in one fresh process; the second argument numbers its runs from 0."""
+Run = Callable[[Sequence[Group], int], Sequence[TestResult]]
+"""Measures each group in a fresh process; the second argument numbers the run from 0."""
 
 Judge = Callable[[Sequence[Call]], TestVerdict]
 """Judges one call by what each run measured of it, oldest first."""
@@ -87,13 +86,10 @@ class Case:
         return sum(result.seconds for result in self.results)
 
 
-def screen(groups: Iterable[Group], run: Run) -> dict[str, Case]:
+def screen(groups: Sequence[Group], run: Run) -> dict[str, Case]:
     """Run every group once; a test without a result is a failed one."""
-    cases: dict[str, Case] = {}
-    for group in groups:
-        for test in group:
-            cases[test] = Case(test)
-        _run_group(group, 0, run, cases)
+    cases = {test: Case(test) for group in groups for test in group}
+    _run(groups, 0, run, cases)
     return cases
 
 
@@ -117,9 +113,12 @@ def confirm(  # noqa: PLR0913  who runs and judges, and two bounds
 ) -> None:
     """Run again, in turn, the groups with a test that more runs could decide."""
     for number in range(1, most_runs):
-        for group in groups:
-            if any(_wants_more(cases[test], judge, seconds) for test in group):
-                _run_group(group, number, run, cases)
+        wanting = [
+            group
+            for group in groups
+            if any(_wants_more(cases[test], judge, seconds) for test in group)
+        ]
+        _run(wanting, number, run, cases)
 
 
 def _wants_more(case: Case, judge: Judge, seconds: float) -> bool:
@@ -141,11 +140,12 @@ def complete(
     Disturbed runs are made up for: a baseline that holds them can blame nothing.
     """
     for number in range(1, max(wanted.values(), default=0) + MOST_MADE_UP):
-        for group in groups:
-            if any(
-                _is_short(cases[t], number, wanted[t]) for t in group if t in wanted
-            ):
-                _run_group(group, number, run, cases)
+        short = [
+            group
+            for group in groups
+            if any(_is_short(cases[t], number, wanted[t]) for t in group if t in wanted)
+        ]
+        _run(short, number, run, cases)
 
 
 def repeat(
@@ -158,7 +158,7 @@ def repeat(
     wanted = [g for g in groups if any(is_wanted(cases[test]) for test in g)]
     for group in wanted:
         number = max(len(cases[test].results) for test in group)
-        _run_group(group, number, run, cases)
+        _run([group], number, run, cases)
     return [cases[test] for group in wanted for test in group]
 
 
@@ -167,15 +167,19 @@ def _is_short(case: Case, number: int, wanted: int) -> bool:
     return has_room and case.clean_runs < wanted
 
 
-def _run_group(group: Group, number: int, run: Run, cases: Mapping[str, Case]) -> None:
-    found = {result.test: result for result in run(group, number)}
-    for test in group:
-        result = found.get(test) or TestResult(
+def _run(
+    groups: Sequence[Group], number: int, run: Run, cases: Mapping[str, Case]
+) -> None:
+    if not groups:
+        return
+    found = {result.test: result for result in run(groups, number)}
+    for test in (test for group in groups for test in group):
+        lost = TestResult(
             test=test,
             ending=Ending.DIED,
             text="the measuring process gave no result for this test",
         )
-        cases[test].results.append(result)
+        cases[test].results.append(found.get(test, lost))
 
 
 def settled(verdict: TestVerdict) -> TestVerdict:

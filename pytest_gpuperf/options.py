@@ -61,6 +61,18 @@ OPTIONS: Final = (
         metavar="SECONDS",
     ),
     Option(
+        name="gpuperf_lock",
+        help="who holds a device's lock: timed tests alone, or all, so that ordinary "
+        "tests of this run wait while another run times (default: timed)",
+        metavar="WHO",
+    ),
+    Option(
+        name="gpuperf_lock_seconds",
+        help="most seconds to wait for a device that another run measures on "
+        "(default: 3600)",
+        metavar="SECONDS",
+    ),
+    Option(
         name="gpuperf_inline",
         help="measure in this process, for a debugger: exact metrics are judged, "
         "time is only screened",

@@ -56,10 +56,9 @@ def _enable(config: pytest.Config) -> None:
 def _enabled_plugin(config: pytest.Config, settings: Settings) -> object:
     workerinput = getattr(config, "workerinput", None)
     if workerinput is not None:
-        from .workers import FOLDER_KEY
         from .workers import XdistWorker
 
-        return XdistWorker(workerinput[FOLDER_KEY], workerinput["workerid"])
+        return XdistWorker(workerinput, settings)
     if settings.inline:
         from .inline import InlineSession
 
@@ -71,6 +70,16 @@ def _enabled_plugin(config: pytest.Config, settings: Settings) -> object:
     from .session import GpuperfSession
 
     return GpuperfSession(config, settings)
+
+
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """``-n auto``: a worker a GPU, as workers that share one only wait for it."""
+    if not options.is_enabled(config):
+        return None
+    from .workers import auto_workers
+
+    return auto_workers(config, options.environment())
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

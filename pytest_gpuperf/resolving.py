@@ -23,6 +23,7 @@ from .model.refresh import Refresh
 from .settings import Isolation
 from .settings import MissingBaseline
 from .settings import Settings
+from .settings import SharedUse
 
 
 E = TypeVar("E", bound=Enum)
@@ -91,6 +92,8 @@ PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "gpuperf_device": _one_of(DeviceKind, unnamed=(DeviceKind.SCRIPTED,)),
     "gpuperf_update": _one_of(Refresh),
     "gpuperf_seconds": positive_seconds,
+    "gpuperf_lock": _one_of(SharedUse),
+    "gpuperf_lock_seconds": positive_seconds,
     "gpuperf_missing_baseline": _one_of(MissingBaseline),
     "gpuperf_isolation": _one_of(Isolation),
     "gpuperf_tolerance": _tolerance,
@@ -135,6 +138,8 @@ def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
         ),
         precision=value("gpuperf_precision", None),
         script=environ.get("GPUPERF_SCRIPT"),
+        lock_seconds=value("gpuperf_lock_seconds", 3600.0),
+        shared_use=value("gpuperf_lock", SharedUse.TIMED),
     )
     _refuse_inline_refresh(settings)
     return settings

@@ -12,6 +12,7 @@ import pytest
 
 from .assessment import Assessment
 from .assessment import Assessor
+from .beside import use_beside_others
 from .errors import GpuperfError
 from .inherited import arguments_for_child
 from .inherited import options_for_child
@@ -79,6 +80,8 @@ class GpuperfSession:
         if plan:
             with closing(self._assessor()) as assessor:
                 self._assess(assessor, plan)
+                names = [seat.lock for seat in assessor.seats if seat.lock]
+            use_beside_others(self._config, names, self._settings)
             replace_measured(session, self._find)
 
     def _assessor(self) -> Assessor:

@@ -27,6 +27,13 @@ class Isolation(Enum):
     MODULE = "module"
 
 
+class SharedUse(Enum):
+    """Who holds a device's lock: what is timed on it, or every test that may use it."""
+
+    TIMED = "timed"
+    ALL = "all"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Options and ini keys of one enabled run. ``device`` is ``None`` for the default.
@@ -34,7 +41,8 @@ class Settings:
     ``tolerance`` holds where no mark names one. ``precision`` is the slowdown, a ratio,
     that is to be seen.
 
-    ``seconds`` caps what one test may cost; ``artefacts`` is the ignored folder for
+    ``seconds`` caps what one test may cost, ``lock_seconds`` what it may wait for a
+    device that another run measures on; ``artefacts`` is the ignored folder for
     pending baselines, ``baselines`` the committed one.
     """
 
@@ -53,6 +61,8 @@ class Settings:
     tolerance: Tolerance = field(default_factory=Tolerance)
     precision: float | None = None
     script: str | None = None
+    lock_seconds: float = 3600.0
+    shared_use: SharedUse = SharedUse.TIMED
 
     def note_on(self, kind: DeviceKind) -> str:
         """Say what a run on the device that nobody named does not judge."""

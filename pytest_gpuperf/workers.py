@@ -18,6 +18,9 @@ from typing import Final
 import pytest
 
 from .assessment import Assessor
+from .beside import use_beside_others
+from .devices.seats import VISIBLE
+from .devices.seats import visible_gpu_count
 from .model.codec import decode
 from .model.codec import encode
 from .model.run import Report
@@ -31,7 +34,23 @@ from .settings import Settings
 FOLDER_KEY: Final = "gpuperf_folder"
 """Name under which a worker is told where plans and reports lie."""
 
+LOCKS_KEY: Final = "gpuperf_locks"
+"""Name under which a worker is told which devices its ordinary tests use."""
+
 REPORTS: Final = "reports.json"
+
+auto_key = pytest.StashKey[str]()
+
+
+def auto_workers(config: pytest.Config, environ: Mapping[str, str]) -> int:
+    """Return what ``-n auto`` stands for: the GPUs that are visible, one without any."""
+    gpus = visible_gpu_count(environ.get(VISIBLE))
+    config.stash[auto_key] = (
+        f"gpuperf: -n auto is {gpus} workers, one a visible GPU"
+        if gpus > 1
+        else "gpuperf: -n auto is 1 worker: more would share its device"
+    )
+    return max(gpus, 1)
 
 
 class XdistController(GpuperfSession):
@@ -42,15 +61,26 @@ class XdistController(GpuperfSession):
         self._folder = tempfile.TemporaryDirectory(prefix="gpuperf-")
         self._opened: Assessor | None = None
         self._collecting: set[str] = set()
+        self._locks: dict[str, list[str]] = {}
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_setupnodes(self, specs: Sequence[Any]) -> None:
         self._collecting = {str(spec.id) for spec in specs}
         self._opened = self._assessor()
+        seats = self._opened.seats
+        for number, spec in enumerate(specs):
+            seat = seats[number % len(seats)]
+            self._locks[str(spec.id)] = [seat.lock] if seat.lock else []
+            if seat.visible is not None:
+                spec.env.setdefault(VISIBLE, seat.visible)
+
+    def pytest_report_header(self, config: pytest.Config) -> str | None:
+        return config.stash.get(auto_key, None)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         node.workerinput[FOLDER_KEY] = self._folder.name
+        node.workerinput[LOCKS_KEY] = json.dumps(self._locks[str(node.gateway.id)])
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any) -> None:
@@ -75,15 +105,18 @@ class XdistController(GpuperfSession):
 class XdistWorker:
     """Hands its collection to the controller and reports what the controller found."""
 
-    def __init__(self, folder: str, worker: str) -> None:
-        self._folder = Path(folder)
-        self._worker = worker
+    def __init__(self, workerinput: Mapping[str, str], settings: Settings) -> None:
+        self._folder = Path(workerinput[FOLDER_KEY])
+        self._worker = workerinput["workerid"]
+        self._locks: list[str] = json.loads(workerinput[LOCKS_KEY])
+        self._settings = settings
         self._reports: Mapping[str, Report] | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         plan = [encode(planned) for planned in plan_of(session.items)]
         _write(self._folder / f"plan-{self._worker}.json", plan)
+        use_beside_others(session.config, self._locks, self._settings)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:

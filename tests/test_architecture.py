@@ -30,6 +30,7 @@ LEVEL: Final = {
     "summary": 12,
     "assessment": 11,
     "children": 10,
+    "beside": 9,
     "ending": 9,
     "memory_evidence": 9,
     "outlook": 9,
@@ -70,6 +71,7 @@ LEVEL: Final = {
 
 ADMITS: Final = {
     "pytest": (
+        "beside",
         "child",
         "compared",
         "prospect",

@@ -10,7 +10,6 @@ from typing import Final
 
 from ..gate import Case
 from ..gate import Group
-from ..gate import Run
 from ..judge.commits import LEAST_PAIRS
 from ..judge.commits import MOST_PAIRS
 from ..judge.commits import Pair
@@ -23,6 +22,9 @@ from ..model.run import Call
 from ..model.run import Ending
 from ..model.run import TestResult
 
+
+Run = Callable[[Group, int], Sequence[TestResult]]
+"""Measures a group on one side, in a fresh process."""
 
 NO_RESULT: Final = "the measuring process gave no result for this test"
 

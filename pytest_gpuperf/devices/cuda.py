@@ -51,6 +51,11 @@ FINGERPRINT: Final = 12
 """Hexadecimal digits that tell GPUs apart."""
 
 
+def fingerprint_of(uuid: str) -> str:
+    """Hash a UUID: baselines are public, and need not name a machine's parts."""
+    return sha256(uuid.encode()).hexdigest()[:FINGERPRINT]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaDevice:
     """The current CUDA device of this process, which may change with ``set_device``.
@@ -163,8 +168,7 @@ class CudaDevice:
         return None if nvml is None else nvml.sm_mhz()
 
     def fingerprint(self) -> str | None:
-        """Hash the UUID: baselines are public, and need not name a machine's parts."""
-        return sha256(self._uuid().encode()).hexdigest()[:FINGERPRINT]
+        return fingerprint_of(self._uuid())
 
     def sentinels(self) -> AbstractContextManager[Mapping[str, Kernel]]:
         return torch_sentinels(self.torch, self.torch_device, ON_CUDA)

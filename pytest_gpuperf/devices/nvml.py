@@ -109,6 +109,12 @@ class Nvml:
         return {name: value for name, value in known.items() if value}
 
 
+def gpu_count() -> int:
+    """Return how many GPUs the driver knows, whatever this process may see of them."""
+    pynvml = _library()
+    return 0 if pynvml is None else int(_ask(pynvml, "nvmlDeviceGetCount") or 0)
+
+
 @cache
 def open_nvml(uuid: str) -> Nvml | None:
     """``Nvml.open``, asked once a process and device."""

@@ -23,6 +23,7 @@ from ..model.metric import MIB
 from ..model.metric import SENTINEL_COPY
 from ..model.metric import SENTINEL_GEMM
 from ..model.metric import SENTINEL_LAUNCH
+from ..model.seat import Seat
 from .memory_picture import Held
 from .memory_picture import Picture
 from .memory_picture import Role
@@ -48,7 +49,8 @@ class ScriptedDevice:
     ``phase``, ``at`` a line, ``mb`` by role, ``held`` by operation), ``syncs``,
     ``disturbance``, ``waiting`` (share of the time without a core), ``clock_mhz``,
     ``gpu`` (the fingerprint).
-    ``hardware`` and ``software`` stand beside the tests.
+    ``hardware`` and ``software`` stand beside the tests, and ``seats``: names of GPUs
+    that take tests side by side, and are locked as GPUs are.
     """
 
     kind = DeviceKind.SCRIPTED
@@ -78,6 +80,10 @@ class ScriptedDevice:
             msg = f"GPUPERF_SCRIPT={path}: expected a JSON object, found {error}"
             raise UsageError(msg) from None
         return cls(script, run)
+
+    def seats(self) -> tuple[Seat, ...]:
+        names = self._script.get("seats", [])
+        return tuple(Seat(visible=n, lock=n, board=n) for n in names) or (Seat(),)
 
     def environment(self) -> Environment:
         name = self._script.get("hardware", "")

@@ -32,7 +32,8 @@ class RunRequest:
     controlling process gave to options of conftest files and other plugins.
     ``root`` is pytest's rootdir: below it stands the project. ``number`` counts this session's runs of these tests from 0. ``seconds`` caps
     what measuring one test may cost. ``recordings`` is a folder for what the allocator
-    did, where that is to be recorded.
+    did, where that is to be recorded. ``visible`` is the GPU that it may see, where it
+    may not see all that this process does.
     """
 
     tests: tuple[str, ...]
@@ -46,6 +47,7 @@ class RunRequest:
     number: int = 0
     script: str | None = None
     recordings: str | None = None
+    visible: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

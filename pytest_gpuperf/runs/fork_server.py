@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from typing import Final
@@ -35,6 +36,9 @@ imports torch._dynamo."""
 
 START_SECONDS: Final = 120.0
 
+KILL_SECONDS: Final = 5.0
+"""After which a killed child that does not end is no longer waited for."""
+
 FATAL: Final = "Fatal Python error"
 FATAL_LINES: Final = 6
 LAST_LINES: Final = 30
@@ -56,6 +60,43 @@ class Job:
     request: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A job that was started, and when there is no more waiting for it."""
+
+    result: Path
+    output: Path
+    seconds: float
+    until: float
+    is_killed: bool = False
+
+    def killed(self, now: float) -> _Running:
+        return replace(self, until=now + KILL_SECONDS, is_killed=True)
+
+    def answer(self, code: int) -> Any:
+        """Return the job's result, or the ``RunError`` that stands for it."""
+        if self.is_killed:
+            msg = (
+                f"the measuring process gave no result in {self.seconds:g} s and was "
+                "killed; does it wait for something? If it only needs longer, raise "
+                f"--gpuperf-seconds: {_last_words(self.output)}"
+            )
+            return RunError(msg)
+        if not self.result.exists():
+            death = _death(code)
+            msg = f"the measuring process {death}: {_last_words(self.output)}"
+            return RunError(msg)
+        return json.loads(self.result.read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A job's number, and what it returned or the ``RunError`` it ended with."""
+
+    job: int
+    answer: Any
+
+
 class ForkServer:
     """A process that has imported what is heavy and forks a fresh child a job.
 
@@ -71,6 +112,7 @@ class ForkServer:
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="gpuperf-")
         self._jobs = 0
+        self._running: dict[int, _Running] = {}
         self._buffered = b""
         self._is_ready = False
         self._process = self._launch(preload, warm, relocation)
@@ -121,6 +163,19 @@ class ForkServer:
         Raises ``RunError`` with the end of the child's output where it died, wrote no
         result or had to be killed.
         """
+        self.start(job, seconds)
+        ended = None
+        while ended is None:
+            ended = self.ended(seconds)
+        if isinstance(ended.answer, RunError):
+            raise ended.answer
+        return ended.answer
+
+    def start(self, job: Job, seconds: float) -> int:
+        """Start *job*, which ``ended`` will tell of by the number returned.
+
+        Raises ``RunError`` where the server is dead.
+        """
         self._jobs += 1
         result = Path(self._folder.name, f"{self._jobs}.json")
         output = result.with_suffix(".txt")
@@ -133,18 +188,40 @@ class ForkServer:
                 "output": str(output),
             }
         )
-        code = self._wait(self._jobs, seconds)
-        if code is None:
-            msg = (
-                f"the measuring process gave no result in {seconds:g} s and was killed; "
-                "does it wait for something? If it only needs longer, raise "
-                f"--gpuperf-seconds: {_last_words(output)}"
-            )
-            raise RunError(msg)
-        if not result.exists():
-            msg = f"the measuring process {_death(code)}: {_last_words(output)}"
-            raise RunError(msg)
-        return json.loads(result.read_text(encoding="utf-8"))
+        until = time.monotonic() + seconds
+        self._running[self._jobs] = _Running(result, output, seconds, until)
+        return self._jobs
+
+    def ended(self, seconds: float) -> Ended | None:
+        """Return a job that has ended; ``None`` where none did in *seconds*."""
+        until = time.monotonic() + seconds
+        while self._running:
+            due = min(running.until for running in self._running.values())
+            try:
+                message = self._receive(min(until, due))
+            except RunError as error:
+                job, _ = self._running.popitem()
+                return Ended(job=job, answer=error)
+            if message is not None and message.get("ended") in self._running:
+                running = self._running.pop(message["ended"])
+                answer = running.answer(message["code"])
+                return Ended(job=message["ended"], answer=answer)
+            lost = self._kill_the_late()
+            if lost is not None or (message is None and until < due):
+                return lost
+        return None
+
+    def _kill_the_late(self) -> Ended | None:
+        """Return a job that did not even end when it was killed."""
+        now = time.monotonic()
+        for job, running in self._running.items():
+            if running.until <= now and running.is_killed:
+                del self._running[job]
+                return Ended(job=job, answer=running.answer(code=0))
+            if running.until <= now:
+                self._running[job] = running.killed(now)
+                self._send({"kill": job})
+        return None
 
     def close(self) -> None:
         """End the server and every child; what they wrote is removed."""
@@ -167,17 +244,6 @@ class ForkServer:
         except BrokenPipeError:
             msg = f"the measuring server died: {_last_words(self._stderr)}"
             raise RunError(msg) from None
-
-    def _wait(self, job: int, seconds: float) -> int | None:
-        until = time.monotonic() + seconds
-        while True:
-            message = self._receive(until)
-            if message is None:
-                self._send({"kill": job})
-                self._receive(time.monotonic() + 5)
-                return None
-            if message.get("ended") == job:
-                return int(message["code"])
 
     def _receive(self, until: float) -> dict[str, Any] | None:
         """Return the next reply; ``None`` where there is none in time."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import tempfile
 import time
 import weakref
 from collections.abc import Callable
@@ -26,6 +27,14 @@ PAUSE_SECONDS: Final = 0.005
 """Between two tries at a lock that another process holds."""
 
 PRIVATE: Final = 0o700
+
+
+def lock_folder() -> Path:
+    """Return where the locks of this user's devices lie, the same for every run."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime:
+        return Path(runtime, "gpuperf")
+    return Path(tempfile.gettempdir(), f"gpuperf-{os.getuid()}")
 
 
 class DeviceLock:
@@ -48,7 +57,9 @@ class DeviceLock:
         _make_private(folder)
         self._path = folder / f"{name}.lock"
         self._lock = _opened(self._path)
-        self._gate = _opened(folder / f"{name}.gate")
+        self._gate_path = folder / f"{name}.gate"
+        self._gate = _opened(self._gate_path)
+        self._has_gate = False
         _OPEN.add(self)
 
     @contextmanager
@@ -69,15 +80,39 @@ class DeviceLock:
     def exclusive(self, timeout_seconds: float) -> Iterator[None]:
         """Have the device alone; raise ``UsageError`` if that does not come in time."""
         deadline = self._now() + timeout_seconds
-        self._take(self._gate, fcntl.LOCK_EX, deadline)
         try:
-            self._take(self._lock, fcntl.LOCK_EX, deadline)
-            try:
-                yield
-            finally:
-                fcntl.flock(self._lock, fcntl.LOCK_UN)
+            while not self.try_exclusive():
+                self._wait(deadline)
+            yield
         finally:
-            fcntl.flock(self._gate, fcntl.LOCK_UN)
+            self.release()
+
+    def try_exclusive(self) -> bool:
+        """Ask for the device alone and do not wait.
+
+        Who asked and did not get it keeps new users out, until ``release``.
+        """
+        self._has_gate = self._has_gate or _try(self._gate, fcntl.LOCK_EX)
+        return self._has_gate and _try(self._lock, fcntl.LOCK_EX)
+
+    def release(self) -> None:
+        """Let go of what ``try_exclusive`` took."""
+        self._has_gate = False
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
+        fcntl.flock(self._gate, fcntl.LOCK_UN)
+
+    def holders(self) -> str:
+        """Name the processes that have the device."""
+        found = holders_of(self._path) or holders_of(self._gate_path)
+        return " and ".join(found or ("another process",))
+
+    def refusal(self) -> UsageError:
+        """Say that the device did not come free."""
+        msg = (
+            f"{self._path}: {self.name} is in use by {self.holders()}, and did not come "
+            "free in time: wait for it, or measure on another device"
+        )
+        return UsageError(msg)
 
     def close(self) -> None:
         """Give the files back; what is held is let go."""
@@ -88,17 +123,12 @@ class DeviceLock:
 
     def _take(self, descriptor: int, how: int, deadline: float) -> None:
         while not _try(descriptor, how):
-            if self._now() >= deadline:
-                raise self._refusal()
-            self._pause(PAUSE_SECONDS)
+            self._wait(deadline)
 
-    def _refusal(self) -> UsageError:
-        holders = holders_of(self._path) or ("another process",)
-        msg = (
-            f"{self._path}: {self.name} is in use by {' and '.join(holders)}, and did "
-            "not come free in time: wait for it, or measure on another device"
-        )
-        return UsageError(msg)
+    def _wait(self, deadline: float) -> None:
+        if self._now() >= deadline:
+            raise self.refusal()
+        self._pause(PAUSE_SECONDS)
 
 
 def _try(descriptor: int, how: int) -> bool:

@@ -37,9 +37,12 @@ class Runs:
         self.disturbed: set[tuple[str, int]] = set()
         self._seconds = seconds
 
-    def __call__(self, group: tuple[str, ...], number: int) -> Sequence[TestResult]:
-        self.done.append((group, number))
-        return [self._result(t, number) for t in group if t not in self.lost]
+    def __call__(
+        self, groups: Sequence[tuple[str, ...]], number: int
+    ) -> Sequence[TestResult]:
+        self.done += [(group, number) for group in groups]
+        tests = [test for group in groups for test in group]
+        return [self._result(t, number) for t in tests if t not in self.lost]
 
     def _result(self, test: str, number: int) -> TestResult:
         dirty = ("hot",) if (test, number) in self.disturbed else ()

@@ -1,0 +1,142 @@
+"""Which device takes which tests, and one process a device at a time."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from typing import Final
+from typing import Protocol
+from typing import TypeVar
+
+from ..errors import RunError
+from ..model.seat import Seat
+from .fork_server import Ended
+from .fork_server import Job
+
+
+SHORT_SECONDS: Final = 0.02
+"""Between two tries at a device that somebody else has."""
+
+LONG_SECONDS: Final = 3600.0
+"""Where there is nothing to do until a job ends: each has its own time limit."""
+
+Key = TypeVar("Key")
+
+
+class Turns(Protocol):
+    """A device's place in the queue of all who would time on it."""
+
+    def take(self) -> bool:
+        """Whether the device is had now."""
+
+    def give_back(self) -> None:
+        """Let others have it."""
+
+    def close(self) -> None:
+        """Leave the queue for good."""
+
+
+class Server(Protocol):
+    """Starts processes and tells which have ended."""
+
+    def start(self, job: Job, seconds: float) -> int: ...
+    def ended(self, seconds: float) -> Ended | None: ...
+
+
+def assigned(
+    keys: Sequence[Key], seats: Sequence[Seat], board_of: Callable[[Key], str | None]
+) -> dict[Key, int]:
+    """Give each of *keys* the number of a seat, for good.
+
+    Two GPUs of one model differ by several percent: what has a baseline goes to the
+    board that it was recorded on, the rest to whoever has least to do.
+    """
+    boards = {seat.board: number for number, seat in enumerate(seats) if seat.board}
+    named = {key: board_of(key) for key in keys}
+    found = {key: boards[board] for key, board in named.items() if board in boards}
+    load = [list(found.values()).count(number) for number in range(len(seats))]
+    for key in keys:
+        if key not in found:
+            found[key] = load.index(min(load))
+            load[found[key]] += 1
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeatedJob:
+    """What to run, for how long at most, and on which seat."""
+
+    job: Job
+    seconds: float
+    seat: int
+
+
+class SideBySide:
+    """Runs jobs, one a seat at a time; *turns* holds one place in a queue a seat."""
+
+    def __init__(
+        self,
+        server: Server,
+        turns: Sequence[Turns],
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._server = server
+        self._turns = turns
+        self._pause = pause
+        self._waiting: list[deque[int]] = [deque() for _ in turns]
+        self._running: dict[int, int] = {}
+
+    def run(self, jobs: Sequence[SeatedJob]) -> list[Any]:
+        """Return what each job returned, or the ``RunError`` it ended with.
+
+        Raises ``UsageError`` where a device does not come free.
+        """
+        answers: list[Any] = [None] * len(jobs)
+        for index, job in enumerate(jobs):
+            self._waiting[job.seat].append(index)
+        try:
+            while any(self._waiting) or self._running:
+                for index, answer in (*self._start(jobs), *self._ended(jobs)):
+                    answers[index] = answer
+        finally:
+            self._leave(jobs)
+        return answers
+
+    def _start(self, jobs: Sequence[SeatedJob]) -> Iterator[tuple[int, RunError]]:
+        """Start the next job of each seat that is free; yield what cannot be started."""
+        busy = {jobs[index].seat for index in self._running.values()}
+        for seat, queue in enumerate(self._waiting):
+            if queue and seat not in busy and self._turns[seat].take():
+                index = queue.popleft()
+                try:
+                    number = self._server.start(jobs[index].job, jobs[index].seconds)
+                except RunError as error:
+                    self._turns[seat].give_back()
+                    yield index, error
+                else:
+                    self._running[number] = index
+
+    def _ended(self, jobs: Sequence[SeatedJob]) -> Iterator[tuple[int, Any]]:
+        """Wait for a job to end, but not where a seat may come free before."""
+        if not self._running:
+            self._pause(SHORT_SECONDS)
+            return
+        busy = {jobs[index].seat for index in self._running.values()}
+        free = any(q for seat, q in enumerate(self._waiting) if seat not in busy)
+        ended = self._server.ended(SHORT_SECONDS if free else LONG_SECONDS)
+        if ended is not None:
+            index = self._running.pop(ended.job)
+            self._turns[jobs[index].seat].give_back()
+            yield index, ended.answer
+
+    def _leave(self, jobs: Sequence[SeatedJob]) -> None:
+        for index in self._running.values():
+            self._turns[jobs[index].seat].give_back()
+        self._running.clear()
+        for queue in self._waiting:
+            queue.clear()

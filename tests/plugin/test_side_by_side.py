@@ -1,0 +1,197 @@
+"""Tests are measured side by side, each alone on its device."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from scripted_project import ON
+from scripted_project import ScriptedProject
+
+from pytest_gpuperf.sharing.device_lock import DeviceLock
+from pytest_gpuperf.sharing.device_lock import lock_folder
+
+
+FOUR = """
+import os
+
+@pytest.mark.parametrize("number", range(4))
+def test_step(gpuperf, number):
+    with open("seen.txt", "a") as file:
+        file.write(f"{number} on {os.environ['CUDA_VISIBLE_DEVICES']}\\n")
+    gpuperf(lambda: None)
+"""
+
+
+def seen(project: ScriptedProject) -> set[str]:
+    return set(Path(project.path, "seen.txt").read_text().splitlines())
+
+
+@pytest.fixture
+def seated(project: ScriptedProject) -> ScriptedProject:
+    project.file(FOUR)
+    gpus = [{"gpu": name} for name in ("gpu-a", "gpu-b", "gpu-a", "gpu-b")]
+    tests = {f"test_step[{number}]": played for number, played in enumerate(gpus)}
+    project.script({"seats": ["gpu-a", "gpu-b"], "hardware": "pair", **tests})
+    return project
+
+
+def test_every_test_sees_one_gpu_and_keeps_it(seated: ScriptedProject) -> None:
+    seated.refresh()
+
+    assert seen(seated) == {"0 on gpu-a", "1 on gpu-b", "2 on gpu-a", "3 on gpu-b"}
+
+
+def test_a_test_goes_to_the_gpu_that_its_baseline_was_recorded_on(
+    seated: ScriptedProject,
+) -> None:
+    seated.refresh()
+    Path(seated.path, "seen.txt").unlink()
+
+    result = seated.run("-k", "1 or 3")
+
+    assert seen(seated) == {"1 on gpu-b", "3 on gpu-b"}
+    result.assert_outcomes(passed=2, deselected=2)
+
+
+def test_a_device_that_another_run_measures_on_is_waited_for_and_named(
+    seated: ScriptedProject,
+) -> None:
+    lock = DeviceLock(lock_folder(), "gpu-b")
+    with lock.exclusive(0):
+        result = seated.run("--gpuperf-lock-seconds=1.2")
+    lock.close()
+
+    result.stdout.fnmatch_lines(["waiting for gpu-b, in use by *"])
+    result.stderr.fnmatch_lines(
+        ["ERROR: */gpu-b.lock: gpu-b is in use by * and did not come free in time: *"]
+    )
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+
+
+ORDINARY = """
+import os
+
+@pytest.mark.parametrize("number", range(4))
+def test_plain(number):
+    with open("seen.txt", "a") as file:
+        file.write(os.environ["PYTEST_XDIST_WORKER"] + " on " +
+                   os.environ["CUDA_VISIBLE_DEVICES"] + "\\n")
+
+def test_step(gpuperf):
+    gpuperf(lambda: None)
+"""
+
+
+def test_each_worker_sees_one_gpu_before_it_imports_anything(
+    project: ScriptedProject,
+) -> None:
+    pytest.importorskip("xdist")
+    project.file(ORDINARY)
+    project.script({"seats": ["gpu-a", "gpu-b"]})
+
+    result = project.pytester.runpytest_subprocess("-p", "xdist", "-n2", *ON)
+
+    result.assert_outcomes(passed=5)
+    assert seen(project) == {"gw0 on gpu-a", "gw1 on gpu-b"}
+
+
+def test_a_gpu_that_the_command_line_gives_a_worker_stays_its_own(
+    project: ScriptedProject,
+) -> None:
+    pytest.importorskip("xdist")
+    project.file(ORDINARY)
+    project.script({"seats": ["gpu-a", "gpu-b"]})
+
+    result = project.pytester.runpytest_subprocess(
+        "-p", "xdist", "--dist=load", "--tx=popen//env:CUDA_VISIBLE_DEVICES=7", *ON
+    )
+
+    result.assert_outcomes(passed=5)
+    assert seen(project) == {"gw0 on 7"}
+
+
+@pytest.mark.parametrize(
+    ("visible", "line"),
+    [
+        ("4,GPU-b", "gpuperf: -n auto is 2 workers, one a visible GPU"),
+        ("4", "gpuperf: -n auto is 1 worker: more would share its device"),
+        ("", "gpuperf: -n auto is 1 worker: more would share its device"),
+    ],
+)
+def test_auto_is_a_worker_a_visible_gpu(
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch, visible: str, line: str
+) -> None:
+    pytest.importorskip("xdist")
+    project.file("def test_step(gpuperf): gpuperf(lambda: None)")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+
+    result = project.pytester.runpytest_subprocess("-p", "xdist", "-nauto", *ON)
+
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines([line])
+
+
+@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n1")], ids=["alone", "-n1"])
+@pytest.mark.parametrize(
+    ("who", "outcomes"),
+    [("timed", {"passed": 2}), ("all", {"passed": 1, "errors": 1})],
+)
+def test_ordinary_tests_wait_for_another_runs_timing_if_asked(
+    project: ScriptedProject,
+    who: str,
+    outcomes: dict[str, int],
+    workers: tuple[str, ...],
+) -> None:
+    if workers:
+        pytest.importorskip("xdist")
+    project.file(
+        "def test_plain(): pass\n\ndef test_step(gpuperf): gpuperf(lambda: None)\n"
+    )
+    project.script({"seats": ["gpu-a"]})
+    project.pytester.makeconftest(
+        """
+        import pytest
+        from pytest_gpuperf.sharing.device_lock import DeviceLock, lock_folder
+
+        @pytest.hookimpl(wrapper=True)
+        def pytest_runtest_protocol(item):
+            other_run = DeviceLock(lock_folder(), "gpu-a")
+            assert "step" in item.nodeid or other_run.try_exclusive()
+            try:
+                return (yield)
+            finally:
+                other_run.close()
+        """
+    )
+
+    result = project.pytester.runpytest_subprocess(
+        *workers, *ON, f"--gpuperf-lock={who}", "--gpuperf-lock-seconds=0.1"
+    )
+
+    result.assert_outcomes(**outcomes)
+    if who == "all":
+        result.stdout.fnmatch_lines(["*gpu-a is in use by *, and did not come free*"])
+
+
+@pytest.mark.parametrize("value", ["0", "soon"])
+def test_the_longest_wait_is_a_positive_number(
+    seated: ScriptedProject, value: str
+) -> None:
+    result = seated.run(f"--gpuperf-lock-seconds={value}")
+
+    line = (
+        f"ERROR: --gpuperf-lock-seconds: found '{value}', expected a positive number "
+        "of seconds"
+    )
+    result.stderr.fnmatch_lines([line])
+
+
+def test_the_devices_are_free_after_the_run(seated: ScriptedProject) -> None:
+    seated.run()
+
+    for name in ("gpu-a", "gpu-b"):
+        lock = DeviceLock(lock_folder(), name)
+        assert lock.try_exclusive(), json.dumps(name)
+        lock.close()
