@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final
 
 from ..errors import RunError
@@ -19,6 +20,7 @@ from ..runs.fork_server import Job
 from ..runs.relocation import Relocation
 from .collected import Collected
 from .collected import CollectRequest
+from .collected import Selection
 
 
 COLLECT_SECONDS: Final = 300.0
@@ -52,13 +54,13 @@ class Side:
         """End the fork server and its children."""
         self._server.close()
 
-    def collect(self, arguments: Sequence[str]) -> Collected:
+    def collect(self, selection: Selection) -> Collected:
         """Return what pytest selects; raises ``UsageError`` where it cannot collect."""
         relocation = self._place.relocation
         request = CollectRequest(
             relocation=relocation,
             directory=self._place.directory,
-            arguments=tuple(relocation.replaced(a) for a in arguments),
+            selection=_moved(selection, relocation),
         )
         try:
             self._server.wait_until_ready()
@@ -94,6 +96,25 @@ class Side:
         if "error" in answer:
             return [_died(test, answer["error"]) for test in group]
         return [decode(TestResult, result) for result in answer["results"]]
+
+
+def _moved(selection: Selection, relocation: Relocation) -> Selection:
+    """Name what is meant in the project of this side."""
+    return Selection(
+        arguments=tuple(relocation.replaced(a) for a in selection.arguments),
+        tests=tuple(
+            replace(
+                planned,
+                argument=relocation.replaced(planned.argument),
+                module=relocation.replaced(planned.module),
+            )
+            for planned in selection.tests
+        ),
+        options={
+            name: relocation.replaced(value) if isinstance(value, str) else value
+            for name, value in selection.options.items()
+        },
+    )
 
 
 def _request(collected: Collected, group: Group, number: int) -> RunRequest:
