@@ -182,20 +182,6 @@ class TestVerdicts:
             ]
         )
 
-    def test_a_test_without_a_baseline_is_held_against_the_reference(
-        self, project: RefProject
-    ) -> None:
-        project.git.tests(STEP + "def test_fine(gpuperf): gpuperf(int)\n")
-        project.commit_again()
-        project.git.scripts({"*": {"step_ms": 10.0}, "test_fine": {"step_ms": 11.0}})
-
-        result = project.run("--gpuperf-ref=HEAD")
-
-        result.assert_outcomes(failed=1, passed=1)
-        result.stdout.fnmatch_lines(
-            ["REGRESSED step_ms: 10.00 ms -> 11.00 ms (+10.0 %)"]
-        )
-
 
 class TestUnsettled:
     SLOWER = "*+10.0 % (95 %: +9.6 % to +10.4 %), more than 1 % slower at p = 2e-10;*"
