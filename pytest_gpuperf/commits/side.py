@@ -128,6 +128,7 @@ def _request(collected: Collected, group: Group, number: int) -> RunRequest:
         arguments=collected.arguments,
         options=collected.options,
         seconds=collected.seconds,
+        tolerance=collected.tolerance,
         number=number,
         script=collected.script,
     )

@@ -30,9 +30,10 @@ class RunRequest:
 
     ``arguments`` are pytest's. ``options`` are values that the command line of the
     controlling process gave to options of conftest files and other plugins.
-    ``root`` is pytest's rootdir: below it stands the project. ``number`` counts this session's runs of these tests from 0. ``seconds`` caps
-    what measuring one test may cost. ``recordings`` is a folder for what the allocator
-    did, where that is to be recorded.
+    ``root`` is pytest's rootdir: below it stands the project. ``number`` counts this
+    session's runs of these tests from 0. ``seconds`` caps what measuring one test may
+    cost. ``tolerance`` is the project's, for what a run judges by itself. ``recordings``
+    is a folder for what the allocator did, where that is to be recorded.
     """
 
     tests: tuple[str, ...]
@@ -43,6 +44,7 @@ class RunRequest:
     arguments: tuple[str, ...] = ()
     options: Mapping[str, object] = field(default_factory=dict)
     seconds: float = 60.0
+    tolerance: Tolerance = field(default_factory=Tolerance)
     number: int = 0
     script: str | None = None
     recordings: str | None = None
