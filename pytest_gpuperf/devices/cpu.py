@@ -24,6 +24,7 @@ from ..model.memory_metric import PREDICTED
 from ..model.metric import AUDITED
 from ..model.metric import FLOPS
 from ..model.metric import OPS
+from .protocol import Block
 from .protocol import Kernel
 from .protocol import MemoryReading
 from .protocol import Step
@@ -140,6 +141,10 @@ class CpuDevice:
         from .live_bytes import read_live_bytes
 
         return read_live_bytes(step, arguments)
+
+    def blocks(self) -> Mapping[int, Block]:
+        """Return nothing: only storages that the step uses count."""
+        return {}
 
     def record_allocations(
         self,

@@ -28,6 +28,7 @@ from ..model.metric import OPS
 from .blind_trace import refuse_blind_trace
 from .compile_counters import compile_counters
 from .cuda_memory import allocator_counters
+from .cuda_memory import blocks_in_use
 from .cuda_memory import read_memory
 from .cuda_memory import record_allocations
 from .cuda_memory import refuse_uncached_memory
@@ -35,6 +36,7 @@ from .cuda_settings import cuda_settings
 from .nvml import Nvml
 from .nvml import open_nvml
 from .preflight import check_process
+from .protocol import Block
 from .protocol import Kernel
 from .protocol import MemoryReading
 from .protocol import Step
@@ -170,6 +172,10 @@ class CudaDevice:
     def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
         """Run one step between two readings of the allocator."""
         return read_memory(self.torch, self._driver_bytes, step, arguments)
+
+    def blocks(self) -> Mapping[int, Block]:
+        """Return what torch's allocator has lent."""
+        return blocks_in_use(self.torch.cuda)
 
     def record_allocations(
         self, step: Step, arguments: Sequence[object], path: Path

@@ -45,6 +45,14 @@ class MemoryReading:
     end_bytes: int | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Memory that an allocator lent: what was asked for, and what that takes."""
+
+    requested_bytes: int
+    allocated_bytes: int
+
+
 class Device(Protocol):
     """Where a step runs and how it is watched.
 
@@ -107,6 +115,9 @@ class Device(Protocol):
 
     def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
         """Run one step with its peak memory watched."""
+
+    def blocks(self) -> Mapping[int, Block]:
+        """Return what is lent now, by address, if a peak counts it whoever holds it."""
 
     def record_allocations(
         self, step: Step, arguments: Sequence[object], path: Path

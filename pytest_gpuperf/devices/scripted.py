@@ -23,6 +23,7 @@ from ..model.metric import SENTINEL_GEMM
 from ..model.metric import SENTINEL_LAUNCH
 from .protocol import STEP_RANGE
 from .protocol import SYNC_MARKER
+from .protocol import Block
 from .protocol import Kernel
 from .protocol import MemoryReading
 from .protocol import Step
@@ -160,6 +161,10 @@ class ScriptedDevice:
             exact={"peak_allocated_bytes": peak_bytes},
             end_bytes=None if leak_mb is None else round(leak_mb * MIB) * self._steps,
         )
+
+    def blocks(self) -> Mapping[int, Block]:
+        """Return nothing: the script says what a step needs by itself."""
+        return {}
 
     def record_allocations(
         self, step: Step, arguments: Sequence[object], path: Path
