@@ -21,6 +21,7 @@ from ..runs.relocation import Relocation
 from .collected import Collected
 from .collected import CollectRequest
 from .collected import Selection
+from .unbuilt import unbuilt
 
 
 COLLECT_SECONDS: Final = 300.0
@@ -74,10 +75,17 @@ class Side:
         except RunError as error:
             answer = {"error": str(error)}
         if "error" in answer:
-            msg = f"{self.label}: cannot collect its tests: {answer['error']}"
+            why = f"{answer['error']}{self._lacking(answer['error'])}"
+            msg = f"{self.label}: cannot collect its tests: {why}"
             raise UsageError(msg)
         self._collected = decode(Collected, answer["collected"])
         return self._collected
+
+    def _lacking(self, error: str) -> str:
+        """Say what of the working tree this side has not, where *error* misses it."""
+        relocation = self._place.relocation
+        is_elsewhere = relocation.root != relocation.origin
+        return unbuilt(error, relocation.origin) if is_elsewhere else ""
 
     def run(self, group: Group, number: int) -> Sequence[TestResult]:
         """Measure *group* in a fresh process; a death is a result a test."""
