@@ -27,6 +27,7 @@ from .gate import first_runs
 from .gate import repeat
 from .gate import screen
 from .judge.climate import Climate
+from .judge.referred import referred
 from .judging import climate_of
 from .judging import judge_calls
 from .judging import settle_together
@@ -44,6 +45,7 @@ from .model.run import Call
 from .model.run import Report
 from .model.run import TestResult
 from .model.seat import Seat
+from .model.settlement import Settlement
 from .model.suite import SuiteVerdict
 from .model.verdict import TestVerdict
 from .outlook import Outlook
@@ -54,6 +56,8 @@ from .plan import repeated_options
 from .plan import shown_path
 from .recording import Recorder
 from .recording import Refreshed
+from .referring import Referee
+from .referring import doubts_of
 from .report.drift import drift_text
 from .report.failure import failure_text
 from .settings import Settings
@@ -95,9 +99,15 @@ class Assessor:
     """Owns the measuring processes, the baselines and the settings of one enabled run."""
 
     def __init__(
-        self, settings: Settings, project: Project, announce: Callable[[str], None]
+        self,
+        settings: Settings,
+        project: Project,
+        announce: Callable[[str], None],
+        referee: Referee | None = None,
     ) -> None:
         self._settings = settings
+        self._referee = referee
+        self._settlements: Mapping[str, Settlement] = {}
         self._project = project
         self._announce = announce
         self._children = Children(settings, project, announce)
@@ -127,12 +137,14 @@ class Assessor:
             self._environment.hardware.kind,
             {planned.test: planned.argument for planned in plan},
         )
+        origin = self._referee.origin() if self._referee else None
         cases = screen(groups, run)
         first, entries = first_runs(cases), self._baselines.entries
         climate = climate_of(first, entries, self._settings.precision)
+        self._refer(plan, cases, climate)
         selected = self._settle(groups, run, cases, climate)
         self._record_memory(groups, run, cases, climate, selected)
-        recorder = Recorder(self._settings, self._baselines, self._announce)
+        recorder = Recorder(self._settings, self._baselines, self._announce, origin)
         pending = recorder.write_pending(list(cases.values()))
         refreshed = recorder.store([cases[test] for test in sorted(selected)], pending)
         judge = partial(self._judge_last, climate)
@@ -163,6 +175,17 @@ class Assessor:
             explained=self._settings.explain,
             note=self._settings.note_on(self._environment.hardware.kind),
         )
+
+    def _refer(
+        self, plan: Sequence[Planned], cases: Mapping[str, Case], climate: Climate
+    ) -> None:
+        """Let other code settle the times that their baselines do not pass."""
+        judge = partial(self._judge, climate)
+        doubts = doubts_of(plan, cases, self._baselines.entries, judge)
+        if self._referee and doubts:
+            self._settlements = self._referee.settle(
+                doubts, self._project, self._environment.hardware, self._announce
+            )
 
     def _settle(
         self,
@@ -235,7 +258,8 @@ class Assessor:
     def _judge(self, climate: Climate, calls: Sequence[Call]) -> TestVerdict:
         key = calls[-1].measurement.test
         entry = self._baselines.entries.get(key)
-        return judge_calls(calls, entry, climate, self._settings.tolerance)
+        judged = judge_calls(calls, entry, climate, self._settings.tolerance)
+        return referred(judged, self._settlements.get(key))
 
     def _judge_last(self, climate: Climate, calls: Sequence[Call]) -> TestVerdict:
         """Judge by the usual runs what had no time for those of a precision."""

@@ -97,7 +97,9 @@ class MeasuringProcess:
     def __init__(self, request: RunRequest, device: Device | PretendDevice) -> None:
         self._request = request
         folder = None if request.recordings is None else Path(request.recordings)
-        self._measuring = Measuring(device, request.seconds, folder)
+        self._measuring = Measuring(
+            device, request.seconds, folder, project=request.tolerance
+        )
         self._results: dict[str, TestResult] = {}
         self._started: dict[str, float] = {}
 

@@ -109,6 +109,7 @@ class Children:
             arguments=self._project.arguments,
             options=self._project.options,
             seconds=self._settings.seconds,
+            tolerance=self._settings.tolerance,
             number=number,
             script=self._settings.script,
             recordings=None if recordings is None else str(recordings),

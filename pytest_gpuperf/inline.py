@@ -79,7 +79,9 @@ class InlineSession:
         self._root = config.rootpath
         self._verdicts: list[TestVerdict] = []
         self._reports: dict[str, Report] = {}
-        self._measuring = Measuring(device, settings.seconds)
+        self._measuring = Measuring(
+            device, settings.seconds, project=settings.tolerance
+        )
         config.stash[measurer_key] = self._measuring
 
     @pytest.hookimpl(wrapper=True)

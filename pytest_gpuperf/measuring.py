@@ -28,6 +28,7 @@ from .judging import merged
 from .limits import parse_budget
 from .marks import budgets_of
 from .marks import tolerances_of
+from .model.budget import Tolerance
 from .model.finding import Location
 from .model.forecast import Forecast
 from .model.measurement import Measurement
@@ -53,8 +54,11 @@ class Measuring:
         device: Device | PretendDevice,
         seconds: float,
         recordings: Path | None = None,
+        *,
+        project: Tolerance,
     ) -> None:
         self._device = device
+        self._project = project
         self._seconds = seconds
         self._recordings = recordings
         self._calls: dict[str, list[Call]] = {}
@@ -181,7 +185,8 @@ class Measuring:
 
         comparisons = self._comparisons.setdefault(item.nodeid, {})
         test = self._comparison_key(item.nodeid, name)
-        question = _question(item, pair, test, self._seconds)
+        tolerance = merged((*tolerances_of(item), self._project))
+        question = _question(pair, test, self._seconds, tolerance)
         found = compare_sides(self._device, question)
         comparisons[test] = ComparedCall(
             sides=found.sides,
@@ -201,10 +206,9 @@ class Measuring:
         return f"{nodeid}#{name}"
 
 
-def _question(item: pytest.Item, pair: Pair, test: str, seconds: float) -> Question:
+def _question(pair: Pair, test: str, seconds: float, tolerance: Tolerance) -> Question:
     from .compare.sides import Question
 
-    tolerance = merged(tolerances_of(item))
     return Question(
         pair=pair,
         test=test,

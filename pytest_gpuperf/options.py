@@ -120,6 +120,12 @@ OPTIONS: Final = (
         help="folder of the baselines, from the rootdir (default: baselines)",
         metavar="FOLDER",
     ),
+    Option(
+        name="gpuperf_ref",
+        help="commit that settles by A/B what the baseline does not pass, or `baseline` "
+        "for the one at which it was recorded",
+        metavar="REF",
+    ),
 )
 
 
@@ -146,6 +152,27 @@ def register(parser: pytest.Parser) -> None:
                 help=shown,
             )
             parser.addini(option.name, option.help, default=None)
+
+
+SIDES_SHARE: Final = (
+    "gpuperf_detect",
+    "gpuperf_isolation",
+    "gpuperf_seconds",
+    "gpuperf_tolerance",
+)
+"""Options that a comparison of two versions must repeat, as it reads ini keys itself."""
+
+
+def repeated_on_sides(config: pytest.Config) -> tuple[str, ...]:
+    """Return what this command line says that both sides of a comparison must know."""
+    given = {
+        option.flag: getattr(config.option, option.name, None)
+        for option in OPTIONS
+        if option.name in SIDES_SHARE
+    }
+    return tuple(
+        f"{flag}={value}" for flag, value in given.items() if value is not None
+    )
 
 
 def is_enabled(config: pytest.Config) -> bool:

@@ -48,9 +48,10 @@ def _enable(config: pytest.Config) -> None:
         return
     try:
         settings = options.settings_from(config, options.environment())
+        plugin = _enabled_plugin(config, settings)
     except GpuperfError as error:
         raise pytest.UsageError(str(error)) from None
-    config.pluginmanager.register(_enabled_plugin(config, settings), "gpuperf-run")
+    config.pluginmanager.register(plugin, "gpuperf-run")
 
 
 def _enabled_plugin(config: pytest.Config, settings: Settings) -> object:
@@ -63,13 +64,17 @@ def _enabled_plugin(config: pytest.Config, settings: Settings) -> object:
         from .inline import InlineSession
 
         return InlineSession(config, settings)
+    from .commits.referee import GitReferee
+
+    sides = options.repeated_on_sides(config)
+    referee = GitReferee(config.rootpath, settings, sides)
     if config.getoption("dist", "no") != "no":
         from .workers import XdistController
 
-        return XdistController(config, settings)
+        return XdistController(config, settings, referee)
     from .session import GpuperfSession
 
-    return GpuperfSession(config, settings)
+    return GpuperfSession(config, settings, referee)
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)

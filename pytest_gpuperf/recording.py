@@ -28,6 +28,7 @@ from .judging import merged
 from .judging import prior_of
 from .model.baseline import Baselines
 from .model.baseline import Entry
+from .model.baseline import Origin
 from .model.baseline import full_runs
 from .model.refresh import Drift
 from .model.refresh import Kept
@@ -66,14 +67,19 @@ class _Plan:
 
 
 class Recorder:
-    """Writes the baselines of one run beside the *old* ones."""
+    """Writes the baselines of one run, of code at *origin*, beside the *old* ones."""
 
     def __init__(
-        self, settings: Settings, old: Baselines, announce: Callable[[str], None]
+        self,
+        settings: Settings,
+        old: Baselines,
+        announce: Callable[[str], None],
+        origin: Origin | None = None,
     ) -> None:
         self._settings = settings
         self._old = old
         self._announce = announce
+        self._origin = origin
         self._prior = prior_of(old.entries.values(), old.hardware.kind)
 
     def write_pending(self, cases: Sequence[Case]) -> Path | None:
@@ -147,7 +153,8 @@ class Recorder:
         full = full_runs(kind)
         for case in cases:
             for key, calls in case.calls.items():
-                new = new_entry([call.measurement for call in calls])
+                runs = [call.measurement for call in calls]
+                new = new_entry(runs, self._origin)
                 precise = self._settings.precision is not None
                 leeway = Leeway(
                     kind=kind,

@@ -88,6 +88,13 @@ def _precision(text: str) -> float:
     return precision
 
 
+def _commit(text: str) -> str:
+    if not text.strip() or text.startswith("-"):
+        msg = "expected a branch, a tag, a commit or `baseline`"
+        raise ValueError(msg)
+    return text
+
+
 PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "gpuperf_device": _one_of(DeviceKind, unnamed=(DeviceKind.SCRIPTED,)),
     "gpuperf_update": _one_of(Refresh),
@@ -100,7 +107,12 @@ PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "gpuperf_detect": _detect,
     "gpuperf_precision": _precision,
     "gpuperf_baselines": Path,
+    "gpuperf_ref": _commit,
 }
+
+
+NO_GATE: Final = ("gpuperf_update", "gpuperf_inline")
+"""Options with which nothing is left to settle by other code."""
 
 
 def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
@@ -137,12 +149,29 @@ def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
             detect=value("gpuperf_detect", None),
         ),
         precision=value("gpuperf_precision", None),
+        reference=_reference(config, value),
         script=environ.get("GPUPERF_SCRIPT"),
         lock_seconds=value("gpuperf_lock_seconds", 3600.0),
         shared_use=value("gpuperf_lock", SharedUse.TIMED),
     )
     _refuse_inline_refresh(settings)
     return settings
+
+
+def _reference(config: pytest.Config, value: Callable[..., Any]) -> str | None:
+    """Name the reference of a gate; a refresh and a debugger have nothing to settle."""
+    others = [name for name in NO_GATE if value(name, None)]
+    if not others:
+        reference: str | None = value("gpuperf_ref", None)
+        return reference
+    if config.getoption("gpuperf_ref", default=None) is not None:
+        flag = "--" + others[0].replace("_", "-")
+        msg = (
+            "--gpuperf-ref settles what a gate does not pass: leave it out, or leave out "
+            f"{flag}"
+        )
+        raise UsageError(msg)
+    return None
 
 
 def _refuse_inline_refresh(settings: Settings) -> None:

@@ -19,6 +19,7 @@ from .inherited import options_for_child
 from .model.run import Report
 from .plan import Planned
 from .plan import Project
+from .referring import Referee
 from .reported import ReportedItem
 from .reported import is_measured
 from .settings import Settings
@@ -62,9 +63,12 @@ def replace_measured(
 class GpuperfSession:
     """Measures after everything has been collected and before the first test runs."""
 
-    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+    def __init__(
+        self, config: pytest.Config, settings: Settings, referee: Referee
+    ) -> None:
         self._config = config
         self._settings = settings
+        self._referee = referee
         self._assessment: Assessment | None = None
         self._expected: set[str] = set()
         self._reported: set[str] = set()
@@ -86,7 +90,12 @@ class GpuperfSession:
 
     def _assessor(self) -> Assessor:
         try:
-            return Assessor(self._settings, project_of(self._config), self._announce)
+            return Assessor(
+                self._settings,
+                project_of(self._config),
+                self._announce,
+                self._referee,
+            )
         except GpuperfError as error:
             raise pytest.UsageError(str(error)) from None
 

@@ -6,10 +6,15 @@ from dataclasses import dataclass
 from dataclasses import field
 from enum import Enum
 from pathlib import Path
+from typing import Final
 
 from .model.budget import Tolerance
 from .model.environment import DeviceKind
 from .model.refresh import Refresh
+
+
+RECORDED: Final = "baseline"
+"""Of a reference: the commit at which each baseline was recorded."""
 
 
 class MissingBaseline(Enum):
@@ -39,7 +44,8 @@ class Settings:
     """Options and ini keys of one enabled run. ``device`` is ``None`` for the default.
 
     ``tolerance`` holds where no mark names one. ``precision`` is the slowdown, a ratio,
-    that is to be seen.
+    that is to be seen. ``reference`` names the commit that settles what a baseline does
+    not pass, or is ``RECORDED``.
 
     ``seconds`` caps what one test may cost, ``lock_seconds`` what it may wait for a
     device that another run measures on; ``artefacts`` is the ignored folder for
@@ -60,6 +66,7 @@ class Settings:
     accept_drift: bool = False
     tolerance: Tolerance = field(default_factory=Tolerance)
     precision: float | None = None
+    reference: str | None = None
     script: str | None = None
     lock_seconds: float = 3600.0
     shared_use: SharedUse = SharedUse.TIMED

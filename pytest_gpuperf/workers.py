@@ -25,6 +25,7 @@ from .model.codec import decode
 from .model.codec import encode
 from .model.run import Report
 from .plan import Planned
+from .referring import Referee
 from .session import GpuperfSession
 from .session import plan_of
 from .session import replace_measured
@@ -56,8 +57,10 @@ def auto_workers(config: pytest.Config, environ: Mapping[str, str]) -> int:
 class XdistController(GpuperfSession):
     """Measures when every worker has collected, before any test is handed out."""
 
-    def __init__(self, config: pytest.Config, settings: Settings) -> None:
-        super().__init__(config, settings)
+    def __init__(
+        self, config: pytest.Config, settings: Settings, referee: Referee
+    ) -> None:
+        super().__init__(config, settings, referee)
         self._folder = tempfile.TemporaryDirectory(prefix="gpuperf-")
         self._opened: Assessor | None = None
         self._collecting: set[str] = set()

@@ -30,6 +30,7 @@ LEVEL: Final = {
     "summary": 12,
     "assessment": 11,
     "children": 10,
+    "referring": 10,
     "beside": 9,
     "ending": 9,
     "memory_evidence": 9,

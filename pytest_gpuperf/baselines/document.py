@@ -15,6 +15,7 @@ from typing import Final
 from ..errors import BaselineError
 from ..model.baseline import Baselines
 from ..model.baseline import Entry
+from ..model.baseline import Origin
 from ..model.baseline import RunSummary
 from ..model.codec import encode
 from ..model.metric import METRICS
@@ -117,9 +118,16 @@ def _raw_entry(entry: Entry) -> dict[str, Any]:
         "anchor": {
             name: _raw_anchor(name, value) for name, value in entry.anchor.items()
         },
+        **_raw_origin(entry.origin),
         "software": dict(entry.software),
         "runs": [_raw_run(run) for run in entry.runs],
     }
+
+
+def _raw_origin(origin: Origin | None) -> dict[str, Any]:
+    if origin is None:
+        return {}
+    return {"commit": origin.commit, **({"dirty": True} if origin.dirty else {})}
 
 
 def _raw_anchor(name: str, value: float) -> float:

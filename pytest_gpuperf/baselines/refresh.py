@@ -10,6 +10,7 @@ from ..model.baseline import ENOUGH_RUNS
 from ..model.baseline import MOST_RUNS
 from ..model.baseline import Baselines
 from ..model.baseline import Entry
+from ..model.baseline import Origin
 from ..model.baseline import RunSummary
 from ..model.environment import DeviceKind
 from ..model.measurement import Measurement
@@ -63,7 +64,7 @@ def selects(
     )
 
 
-def new_entry(runs: Sequence[Measurement]) -> Entry:
+def new_entry(runs: Sequence[Measurement], origin: Origin | None = None) -> Entry:
     """Make the fresh *runs*, at least one, the entry of a test, with no anchor yet.
 
     Disturbed runs are left out where enough others remain.
@@ -71,7 +72,8 @@ def new_entry(runs: Sequence[Measurement]) -> Entry:
     clean = [run for run in runs if not run.dirty]
     taken = clean if len(clean) >= ENOUGH_RUNS else runs
     kept = tuple(RunSummary.of(run) for run in taken[-MOST_RUNS:])
-    return Entry(runs=kept, software=dict(runs[-1].environment.software))
+    software = dict(runs[-1].environment.software)
+    return Entry(runs=kept, software=software, origin=origin)
 
 
 def typical_values(entry: Entry, kind: DeviceKind) -> dict[str, float]:

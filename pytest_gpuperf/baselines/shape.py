@@ -5,15 +5,19 @@ Each error names the place, what stands there and what belongs there.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from collections.abc import Collection
+from collections.abc import Mapping
 from math import isfinite
 from typing import Any
+from typing import Final
 from typing import NoReturn
 from typing import TypeVar
 
 from ..model.baseline import Baselines
 from ..model.baseline import Entry
+from ..model.baseline import Origin
 from ..model.baseline import RunSummary
 from ..model.environment import DeviceKind
 from ..model.environment import Hardware
@@ -25,6 +29,8 @@ from ..model.metric import Kind
 
 V = TypeVar("V")
 Reader = Callable[[Any, str], V]
+
+COMMIT: Final = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 _LONGEST = 40  # characters of a wrong value that are quoted
 
@@ -57,7 +63,8 @@ def _hardware(raw: Any, where: str) -> Hardware:
 
 
 def _entry(raw: Any, where: str) -> Entry:
-    parts = _fields(raw, where, {"anchor", "software", "runs"})
+    needed = {"anchor", "software", "runs"}
+    parts = _fields(raw, where, needed, optional={"commit", "dirty"})
     runs = parts["runs"]
     if not isinstance(runs, list) or not runs:
         _refuse(f"{where}.runs", "a list of at least one run", runs)
@@ -67,7 +74,20 @@ def _entry(raw: Any, where: str) -> Entry:
         runs=tuple(
             _run(run, f"{where}.runs[{place}]") for place, run in enumerate(runs)
         ),
+        origin=_origin(parts, where),
     )
+
+
+def _origin(parts: Mapping[str, Any], where: str) -> Origin | None:
+    dirty = parts.get("dirty", False)
+    if type(dirty) is not bool:
+        _refuse(f"{where}.dirty", "true or false", dirty)
+    if "commit" not in parts:
+        return None
+    commit = _text(parts["commit"], f"{where}.commit")
+    if not COMMIT.fullmatch(commit):
+        _refuse(f"{where}.commit", "the 40 or 64 hex digits of a commit", commit)
+    return Origin(commit=commit, dirty=dirty)
 
 
 def _anchors(raw: Any, where: str) -> dict[str, float]:

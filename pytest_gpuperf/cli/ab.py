@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from ..commits.collected import Selection
 from ..commits.comparing import compare_versions
+from ..commits.preload import preload
 from ..commits.repository import Repository
 from ..commits.version import versions
 from ..report.commits import comparison_lines
@@ -16,7 +18,6 @@ from ..report.commits import markdown_lines
 from .program import INTERRUPTED
 from .versions import add_device_argument
 from .versions import announce
-from .versions import preload
 from .versions import pytest_arguments
 
 
@@ -57,7 +58,7 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
         found = compare_versions(
             repository,
             versions(repository, arguments.before, arguments.after),
-            given,
+            Selection(arguments=tuple(given)),
             preload=preload(given),
             announce=announce,
         )

@@ -12,7 +12,9 @@ from typing import Final
 
 from ..commits.bisection import Mark
 from ..commits.bisection import first_bad
+from ..commits.collected import Selection
 from ..commits.comparing import compare_versions
+from ..commits.preload import preload
 from ..commits.repository import Repository
 from ..commits.version import committed
 from ..errors import UsageError
@@ -22,7 +24,6 @@ from ..report.wrapping import wrapped
 from .program import INTERRUPTED
 from .versions import add_device_argument
 from .versions import announce
-from .versions import preload
 from .versions import pytest_arguments
 
 
@@ -63,7 +64,7 @@ class Search:
         self._compare = partial(
             compare_versions,
             repository,
-            arguments=arguments,
+            selection=Selection(arguments=tuple(arguments)),
             preload=preload(arguments),
             announce=announce,
         )

@@ -8,9 +8,6 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from ..model.environment import DeviceKind
-from ..runs.fork_server import HEAVY_MODULES
-
 
 def add_device_argument(parser: argparse.ArgumentParser) -> None:
     """Declare ``--device``, which pytest knows under a longer name."""
@@ -30,12 +27,6 @@ def pytest_arguments(arguments: argparse.Namespace, rest: Sequence[str]) -> list
         arguments.parser.error(f"unexpected {own}: arguments of pytest go after `--`")
     device = [f"--gpuperf-device={arguments.device}"] if arguments.device else []
     return [*shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *device, *passed_on]
-
-
-def preload(given: Sequence[str]) -> tuple[str, ...]:
-    """Return the modules that every process for these arguments of pytest needs."""
-    scripted = f"--gpuperf-device={DeviceKind.SCRIPTED.value}" in given
-    return () if scripted else HEAVY_MODULES
 
 
 def announce(text: str) -> None:

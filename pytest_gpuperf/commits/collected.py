@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import field
 
 from ..model.budget import Tolerance
 from ..model.environment import Environment
@@ -13,12 +14,25 @@ from ..settings import Isolation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What both sides are to collect: what pytest selects with ``arguments``.
+
+    If ``tests`` are named, these alone, as far as a side has them. ``options`` are
+    values of options as a ``RunRequest`` has them.
+    """
+
+    arguments: tuple[str, ...]
+    tests: tuple[Planned, ...] = ()
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CollectRequest:
-    """Asks for the tests that pytest with *arguments* selects in *directory*."""
+    """Asks for the tests of *selection* in *directory*."""
 
     relocation: Relocation
     directory: str
-    arguments: tuple[str, ...]
+    selection: Selection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

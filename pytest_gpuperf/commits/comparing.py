@@ -17,6 +17,7 @@ from ..plan import groups_of
 from ..runs.relocation import Relocation
 from .checkout import Checkout
 from .collected import Collected
+from .collected import Selection
 from .pairs import Both
 from .pairs import run_pairs
 from .repository import Repository
@@ -36,18 +37,26 @@ NO_CLOCK: Final = "pairs of fresh processes, for what is exact alone"
 Announce = Callable[[str], None]
 
 
+class NothingComparedError(UsageError):
+    """No test could be compared; ``uncompared`` says why of each that there is."""
+
+    def __init__(self, uncompared: Sequence[Uncompared]) -> None:
+        super().__init__(_nothing(uncompared))
+        self.uncompared = tuple(uncompared)
+
+
 def compare_versions(
     repository: Repository,
     versions: tuple[Version, Version],
-    arguments: Sequence[str],
+    selection: Selection,
     *,
     preload: Sequence[str],
     announce: Announce,
 ) -> CommitComparison:
     """Measure the tests that both *versions* have, in turns, and judge them.
 
-    *arguments* are pytest's. Raises ``UsageError`` where a side cannot be checked out
-    or collected, imports code that is not its own, or nothing can be compared.
+    Raises ``UsageError`` where a side cannot be checked out or collected or imports code
+    that is not its own, and ``NothingComparedError`` where that is so.
     """
     before, after = versions
     with ExitStack() as opened:
@@ -63,7 +72,7 @@ def compare_versions(
                 (after, Path(checkout.folder, "after")),
             )
         ]
-        return _compared(sides, versions, arguments, announce)
+        return _compared(sides, versions, selection, announce)
 
 
 def _place(repository: Repository, version: Version, checked_out: Path) -> Place:
@@ -83,11 +92,11 @@ def _place(repository: Repository, version: Version, checked_out: Path) -> Place
 def _compared(
     sides: Sequence[Side],
     versions: tuple[Version, Version],
-    arguments: Sequence[str],
+    selection: Selection,
     announce: Announce,
 ) -> CommitComparison:
     before, after = sides
-    old, new = before.collect(arguments), after.collect(arguments)
+    old, new = before.collect(selection), after.collect(selection)
     alone = [*_only(old, new, "before only"), *_only(new, old, "after only")]
     tests = {planned.test for planned in old.plan}
     plan = [planned for planned in new.plan if planned.test in tests]
@@ -121,7 +130,7 @@ def _summed_up(
     uncompared = (*alone, *(found for test in both for found in test.uncompared()))
     calls = tuple(c for test in both if test.measured for c in test.judged(last=True))
     if not calls and not any(found.is_worse for found in uncompared):
-        raise UsageError(_nothing(uncompared))
+        raise NothingComparedError(uncompared)
     return CommitComparison(
         before=before.label,
         after=after.label,

@@ -5,9 +5,12 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from contextlib import redirect_stderr
 from contextlib import redirect_stdout
+from pathlib import Path
 from typing import Any
 from typing import Final
 
@@ -23,6 +26,8 @@ from ..model.codec import encode
 from ..model.environment import Environment
 from ..options import environment
 from ..options import settings_from
+from ..plan import Planned
+from ..plan import shown_path
 from ..runs.relocation import Relocation
 from ..runs.relocation import stranger
 from ..session import plan_of
@@ -30,6 +35,7 @@ from ..session import project_of
 from ..settings import Settings
 from .collected import Collected
 from .collected import CollectRequest
+from .collected import Selection
 
 
 LAST_LINES: Final = 15
@@ -43,13 +49,15 @@ def collect(raw: Mapping[str, Any]) -> dict[str, Any]:
     request = decode(CollectRequest, raw)
     os.chdir(request.directory)
     sys.path.insert(0, request.directory)  # as `python -m pytest` does
-    sys.argv = ["pytest", *request.arguments]
-    collector = Collector()
+    try:
+        arguments = [*request.selection.arguments, *_files(request)]
+    except UsageError as error:
+        return {"error": str(error)}
+    sys.argv = ["pytest", *arguments]
+    collector = Collector(request.selection)
     output = io.StringIO()
     with redirect_stdout(output), redirect_stderr(output):
-        code = pytest.main(
-            ["--collect-only", "-q", *request.arguments], plugins=[collector]
-        )
+        code = pytest.main(["--collect-only", "-q", *arguments], plugins=[collector])
     if code not in COLLECTED or collector.errors:
         return {"error": collector.errors or _last(output.getvalue())}
     objection = _objection(request.relocation)
@@ -81,6 +89,18 @@ def _objection(relocation: Relocation) -> str | None:
     )
 
 
+def _files(request: CollectRequest) -> list[str]:
+    """Return the files of the tests that are named, if any are, as far as they exist."""
+    files = list(dict.fromkeys(planned.module for planned in request.selection.tests))
+    known = [file for file in files if Path(file).is_file()]
+    if files and not known:
+        root = Path(request.relocation.root)
+        names = ", ".join(shown_path(Path(file), root) for file in files)
+        msg = f"it has no {names}"
+        raise UsageError(msg)
+    return known
+
+
 def _last(output: str) -> str:
     lines = [line for line in output.splitlines() if line.strip()]
     return "\n".join(lines[-LAST_LINES:]) or "pytest printed nothing"
@@ -89,9 +109,15 @@ def _last(output: str) -> str:
 class Collector:
     """The plugin of a process that collects: it keeps what there is to measure."""
 
-    def __init__(self) -> None:
+    def __init__(self, selection: Selection) -> None:
         self.errors = ""
+        self._selection = selection
         self._session: pytest.Session | None = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        for name, value in self._selection.options.items():
+            setattr(config.option, name, value)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed and not self.errors:
@@ -109,7 +135,7 @@ class Collector:
         settings = settings_from(config, environment())
         project = project_of(config)
         return Collected(
-            plan=tuple(plan_of(self._session.items)),
+            plan=tuple(self._selected(plan_of(self._session.items))),
             rootdir=str(project.rootdir),
             directory=project.directory,
             search_path=project.search_path,
@@ -121,6 +147,10 @@ class Collector:
             seconds=settings.seconds,
             script=settings.script,
         )
+
+    def _selected(self, plan: Iterable[Planned]) -> Iterator[Planned]:
+        named = {planned.test for planned in self._selection.tests}
+        return (planned for planned in plan if not named or planned.test in named)
 
 
 def _environment(settings: Settings) -> Environment:

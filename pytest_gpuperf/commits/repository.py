@@ -64,7 +64,7 @@ class Repository:
         if commit is None:
             msg = (
                 f"{ref}: git knows no such commit in {self.top}; expected a branch, a "
-                f"tag or a commit{self._deepen('it may be one that is not here')}"
+                f"tag or a commit{self.deepen('it may be one that is not here')}"
             )
             raise UsageError(msg)
         return commit
@@ -79,14 +79,14 @@ class Repository:
         if branch is None:
             msg = (
                 "found none of main, master and origin/HEAD to compare with; name a "
-                f"commit: `gpuperf ab REF`{self._deepen('it has one branch')}"
+                f"commit: `gpuperf ab REF`{self.deepen('it has one branch')}"
             )
             raise UsageError(msg)
         found = self._ask("merge-base", head, branch)
         if found is None:
             msg = (
                 f"HEAD and {branch} have no commit in common here; name a commit: "
-                f"`gpuperf ab REF`{self._deepen('the common one may not be here')}"
+                f"`gpuperf ab REF`{self.deepen('the common one may not be here')}"
             )
             raise UsageError(msg)
         return found, branch
@@ -97,6 +97,33 @@ class Repository:
         fields = [line.split(" ", 8) for line in lines if line.startswith("1 ")]
         dirty = tuple(f[8] for f in fields if f[2].startswith("S"))
         return Changes(anything=bool(lines), submodules=dirty)
+
+    def is_dirty(self, *, but: Path) -> bool:
+        """Whether tracked files differ from HEAD, or Python files are nobody's yet.
+
+        What stands in *but* does not count.
+        """
+        asked = ["status", "--porcelain", "--untracked-files=all", "--", "."]
+        if but.is_relative_to(self.top):
+            asked.append(f":(top,exclude,literal){but.relative_to(self.top)}")
+        lines = (self._ask(*asked) or "").splitlines()
+        tracked = [line for line in lines if not line.startswith("??")]
+        return bool(tracked) or any(line.strip('"').endswith(".py") for line in lines)
+
+    def commits_of(self, path: str) -> Iterator[str]:
+        """Name the commits that changed the file at *path*, newest first."""
+        yield from (
+            self._ask("log", "--format=%H", "--", f":(literal){path}") or ""
+        ).splitlines()
+
+    def text_at(self, commit: str, path: str) -> str | None:
+        """Return what stood at *path*, from the top, in *commit*."""
+        return self._ask("show", f"{commit}:{path}")
+
+    def is_cut_off(self, commit: str) -> bool:
+        """Whether what *commit* came from is not in this clone."""
+        parents = self._ask("rev-parse", "--verify", "--quiet", f"{commit}^")
+        return parents is None and self._is_shallow
 
     def submodules(self, commit: str) -> Iterator[Submodule]:
         """Name the submodules of *commit*."""
@@ -126,9 +153,13 @@ class Repository:
     def _known_commit(self, ref: str) -> str | None:
         return self._ask("rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
 
-    def _deepen(self, why: str) -> str:
+    @property
+    def _is_shallow(self) -> bool:
+        return self._ask("rev-parse", "--is-shallow-repository") == "true"
+
+    def deepen(self, why: str) -> str:
         """How to get the rest of a clone that holds only the newest commits."""
-        if self._ask("rev-parse", "--is-shallow-repository") != "true":
+        if not self._is_shallow:
             return ""
         return (
             f"; this clone is shallow and {why}: fetch the rest with `git fetch "

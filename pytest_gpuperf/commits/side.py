@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final
 
 from ..errors import RunError
@@ -19,6 +20,8 @@ from ..runs.fork_server import Job
 from ..runs.relocation import Relocation
 from .collected import Collected
 from .collected import CollectRequest
+from .collected import Selection
+from .unbuilt import unbuilt
 
 
 COLLECT_SECONDS: Final = 300.0
@@ -52,13 +55,13 @@ class Side:
         """End the fork server and its children."""
         self._server.close()
 
-    def collect(self, arguments: Sequence[str]) -> Collected:
+    def collect(self, selection: Selection) -> Collected:
         """Return what pytest selects; raises ``UsageError`` where it cannot collect."""
         relocation = self._place.relocation
         request = CollectRequest(
             relocation=relocation,
             directory=self._place.directory,
-            arguments=tuple(relocation.replaced(a) for a in arguments),
+            selection=_moved(selection, relocation),
         )
         try:
             self._server.wait_until_ready()
@@ -72,10 +75,17 @@ class Side:
         except RunError as error:
             answer = {"error": str(error)}
         if "error" in answer:
-            msg = f"{self.label}: cannot collect its tests: {answer['error']}"
+            why = f"{answer['error']}{self._lacking(answer['error'])}"
+            msg = f"{self.label}: cannot collect its tests: {why}"
             raise UsageError(msg)
         self._collected = decode(Collected, answer["collected"])
         return self._collected
+
+    def _lacking(self, error: str) -> str:
+        """Say what of the working tree this side has not, where *error* misses it."""
+        relocation = self._place.relocation
+        is_elsewhere = relocation.root != relocation.origin
+        return unbuilt(error, relocation.origin) if is_elsewhere else ""
 
     def run(self, group: Group, number: int) -> Sequence[TestResult]:
         """Measure *group* in a fresh process; a death is a result a test."""
@@ -96,6 +106,25 @@ class Side:
         return [decode(TestResult, result) for result in answer["results"]]
 
 
+def _moved(selection: Selection, relocation: Relocation) -> Selection:
+    """Name what is meant in the project of this side."""
+    return Selection(
+        arguments=tuple(relocation.replaced(a) for a in selection.arguments),
+        tests=tuple(
+            replace(
+                planned,
+                argument=relocation.replaced(planned.argument),
+                module=relocation.replaced(planned.module),
+            )
+            for planned in selection.tests
+        ),
+        options={
+            name: relocation.replaced(value) if isinstance(value, str) else value
+            for name, value in selection.options.items()
+        },
+    )
+
+
 def _request(collected: Collected, group: Group, number: int) -> RunRequest:
     arguments = {planned.test: planned.argument for planned in collected.plan}
     return RunRequest(
@@ -107,6 +136,7 @@ def _request(collected: Collected, group: Group, number: int) -> RunRequest:
         arguments=collected.arguments,
         options=collected.options,
         seconds=collected.seconds,
+        tolerance=collected.tolerance,
         number=number,
         script=collected.script,
     )

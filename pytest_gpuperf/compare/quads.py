@@ -28,7 +28,7 @@ from ..model.comparison import Answer
 from ..model.comparison import Comparison
 from ..probes.deadline import Deadline
 from ..probes.subject import Subject
-from ..probes.timing import Block
+from ..probes.timing import TimedBlock
 from ..probes.timing import time_block
 from ..probes.warmup import warm_up
 from .swaps import TorchSwaps
@@ -178,7 +178,7 @@ def _out_of_time(quads: int) -> str:
     return f"the time cap left room for {room}"
 
 
-def _time_quad(contest: _Contest, *, before_first: bool) -> tuple[Block, ...]:
+def _time_quad(contest: _Contest, *, before_first: bool) -> tuple[TimedBlock, ...]:
     """Time a quad and return its blocks as before, after, after, before.
 
     An unmeasured step comes before the first block whatever came before that, so that
@@ -194,13 +194,13 @@ def _time_quad(contest: _Contest, *, before_first: bool) -> tuple[Block, ...]:
     return second, first, fourth, third
 
 
-def _time_block(contest: _Contest, side: _Side, *, switched: bool) -> Block:
+def _time_block(contest: _Contest, side: _Side, *, switched: bool) -> TimedBlock:
     if switched:
         side.subject.step(*side.subject.arguments())
     return time_block(contest.device, side.subject, contest.steps)
 
 
-def _trouble(contest: _Contest, blocks: Sequence[Block]) -> str | None:
+def _trouble(contest: _Contest, blocks: Sequence[TimedBlock]) -> str | None:
     before, after = contest.sides
     for side, block in zip((before, after, after, before), blocks, strict=True):
         if block.disturbance:
@@ -214,7 +214,7 @@ def _trouble(contest: _Contest, blocks: Sequence[Block]) -> str | None:
     return None
 
 
-def _logarithms(blocks: Sequence[Block]) -> Quad:
+def _logarithms(blocks: Sequence[TimedBlock]) -> Quad:
     before, after, later, last = (log(block.step_ms) for block in blocks)
     return before, after, later, last
 

@@ -45,6 +45,28 @@ def tensors_of(step: object) -> dict[str, Any]:
     return found
 
 
+def addresses_of(*steps: object) -> set[int]:
+    """Return where the memory of all tensors begins that *steps* reach, or of gradients."""
+    if "torch" not in sys.modules:
+        return set()
+    import torch
+
+    tensors = [
+        value
+        for step in steps
+        for _, value in _reached(step)
+        if isinstance(value, torch.Tensor)
+    ]
+    # The gradient of a tensor that keeps none is not asked for: torch would warn.
+    keeping = [tensor for tensor in tensors if tensor.is_leaf or tensor.retains_grad]
+    gradients = [tensor.grad for tensor in keeping if tensor.grad is not None]
+    return {
+        tensor.untyped_storage().data_ptr()
+        for tensor in (*tensors, *gradients)
+        if tensor.layout is torch.strided and tensor.device.type != "meta"
+    }
+
+
 def _reached(root: object) -> Iterator[tuple[str, object]]:
     """Walk breadth first, so that a tensor has its shortest name."""
     waiting: list[tuple[str, object]] = [("", root)]

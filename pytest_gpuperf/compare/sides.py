@@ -22,6 +22,7 @@ from ..probes.phases import disturbing_phases
 from ..probes.subject import Subject
 from .beginning import Pair
 from .beginning import begin
+from .beside import of_one_side
 from .quads import compare_steps
 
 
@@ -70,10 +71,21 @@ def compare_sides(device: Device | PretendDevice, question: Question) -> Compare
         tolerance=question.tolerance,
         detect=question.detect,
     )
+    names, pair = ("before", "after"), (question.pair.before, question.pair.after)
     before, after = (
-        _counted(device, side, f"{question.test}#{name}", step_ms, deadline)
-        for side, name, step_ms in zip(
-            sides, ("before", "after"), (time.before_ms, time.after_ms), strict=True
+        of_one_side(
+            device,
+            _counted(device, side, f"{question.test}#{name}", step_ms, deadline),
+            own,
+            other,
+        )
+        for side, name, step_ms, own, other in zip(
+            sides,
+            names,
+            (time.before_ms, time.after_ms),
+            pair,
+            reversed(pair),
+            strict=True,
         )
     )
     return _compared(time, before, after, trained)

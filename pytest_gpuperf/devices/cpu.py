@@ -26,6 +26,7 @@ from ..model.metric import AUDITED
 from ..model.metric import FLOPS
 from ..model.metric import OPS
 from .memory_picture import Picture
+from .protocol import Block
 from .protocol import Kernel
 from .protocol import MemoryReading
 from .protocol import Step
@@ -162,6 +163,10 @@ class CpuDevice:
     ) -> Picture | None:
         """Every measurement has one."""
         return None
+
+    def blocks(self) -> Mapping[int, Block]:
+        """Return nothing: only storages that the step uses count."""
+        return {}
 
     def record_allocations(
         self,

@@ -29,6 +29,7 @@ from ..model.metric import OPS
 from .blind_trace import refuse_blind_trace
 from .compile_counters import compile_counters
 from .cuda_memory import allocator_counters
+from .cuda_memory import blocks_in_use
 from .cuda_memory import read_memory
 from .cuda_memory import record_allocations
 from .cuda_memory import refuse_uncached_memory
@@ -37,6 +38,7 @@ from .memory_picture import Picture
 from .nvml import Nvml
 from .nvml import open_nvml
 from .preflight import check_process
+from .protocol import Block
 from .protocol import Kernel
 from .protocol import MemoryReading
 from .protocol import Step
@@ -191,6 +193,10 @@ class CudaDevice:
 
         here = self.torch.device("cuda", self.torch.cuda.current_device())
         return picture_of_steps(step, batches, Scope(root=self.root, device=here))
+
+    def blocks(self) -> Mapping[int, Block]:
+        """Return what torch's allocator has lent."""
+        return blocks_in_use(self.torch.cuda)
 
     def record_allocations(
         self, step: Step, arguments: Sequence[object], path: Path

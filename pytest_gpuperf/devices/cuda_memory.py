@@ -23,6 +23,7 @@ from ..model.memory_metric import NON_TORCH
 from ..model.memory_metric import PEAK_ALLOCATED
 from ..model.memory_metric import PEAK_REQUESTED
 from ..model.memory_metric import PEAK_RESERVED
+from .protocol import Block
 from .protocol import MemoryReading
 from .protocol import Step
 
@@ -56,6 +57,9 @@ RESETS: Final = ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats")
 
 MOST_EVENTS: Final = 1_000_000
 """Of one recorded step; beyond it torch forgets the oldest."""
+
+IN_USE: Final = "active_allocated"
+"""State of a block in ``torch.cuda.memory_snapshot`` that somebody holds."""
 
 NO_CACHING: Final = "PYTORCH_NO_CUDA_MEMORY_CACHING"
 
@@ -108,6 +112,19 @@ def read_memory(
         | _of_driver(driver_bytes(), after),
         end_bytes=cuda.memory_allocated(),
     )
+
+
+def blocks_in_use(cuda: Any) -> dict[int, Block]:
+    """Return every block that *cuda*'s allocator has lent, by its address."""
+    return {
+        int(block["address"]): Block(
+            requested_bytes=int(block["requested_size"]),
+            allocated_bytes=int(block["size"]),
+        )
+        for segment in cuda.memory_snapshot()
+        for block in segment["blocks"]
+        if block["state"] == IN_USE
+    }
 
 
 @contextmanager

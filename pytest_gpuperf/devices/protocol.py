@@ -53,6 +53,14 @@ class MemoryReading:
     picture: Picture | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Memory that an allocator lent: what was asked for, and what that takes."""
+
+    requested_bytes: int
+    allocated_bytes: int
+
+
 class Device(Protocol):
     """Where a step runs and how it is watched.
 
@@ -129,6 +137,9 @@ class Device(Protocol):
         self, step: Step, batches: Iterator[Sequence[object]]
     ) -> Picture | None:
         """Run two steps to look around at the peak where a measurement does not."""
+
+    def blocks(self) -> Mapping[int, Block]:
+        """Return what is lent now, by address, if a peak counts it whoever holds it."""
 
     def record_allocations(
         self, step: Step, arguments: Sequence[object], path: Path

@@ -29,6 +29,7 @@ from .memory_picture import Picture
 from .memory_picture import Role
 from .protocol import STEP_RANGE
 from .protocol import SYNC_MARKER
+from .protocol import Block
 from .protocol import Kernel
 from .protocol import MemoryReading
 from .protocol import Step
@@ -188,6 +189,10 @@ class ScriptedDevice:
         batches: Iterator[Sequence[object]],  # noqa: ARG002
     ) -> Picture | None:
         return None
+
+    def blocks(self) -> Mapping[int, Block]:
+        """Return nothing: the script says what a step needs by itself."""
+        return {}
 
     def record_allocations(
         self, step: Step, arguments: Sequence[object], path: Path

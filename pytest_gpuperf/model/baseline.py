@@ -48,12 +48,24 @@ class RunSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The commit that code was measured at; ``dirty`` where it was changed since."""
+
+    commit: str
+    dirty: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """The baseline of one test: its runs, newest last, and the oldest accepted values."""
+    """The baseline of one test: its runs, newest last, and the oldest accepted values.
+
+    ``origin`` is ``None`` where nobody recorded it, or no version control was there.
+    """
 
     runs: tuple[RunSummary, ...]
     software: Mapping[str, str] = field(default_factory=dict)
     anchor: Mapping[str, float] = field(default_factory=dict)
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

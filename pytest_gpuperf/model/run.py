@@ -30,10 +30,11 @@ class RunRequest:
 
     ``arguments`` are pytest's. ``options`` are values that the command line of the
     controlling process gave to options of conftest files and other plugins.
-    ``root`` is pytest's rootdir: below it stands the project. ``number`` counts this session's runs of these tests from 0. ``seconds`` caps
-    what measuring one test may cost. ``recordings`` is a folder for what the allocator
-    did, where that is to be recorded. ``visible`` is the GPU that it may see, where it
-    may not see all that this process does.
+    ``root`` is pytest's rootdir: below it stands the project. ``number`` counts this
+    session's runs of these tests from 0. ``seconds`` caps what measuring one test may
+    cost. ``tolerance`` is the project's, for what a run judges by itself. ``recordings``
+    is a folder for what the allocator did, where that is to be recorded. ``visible`` is
+    the GPU that it may see, where it may not see all that this process does.
     """
 
     tests: tuple[str, ...]
@@ -44,6 +45,7 @@ class RunRequest:
     arguments: tuple[str, ...] = ()
     options: Mapping[str, object] = field(default_factory=dict)
     seconds: float = 60.0
+    tolerance: Tolerance = field(default_factory=Tolerance)
     number: int = 0
     script: str | None = None
     recordings: str | None = None

@@ -10,6 +10,7 @@ from enum import Enum
 from .comparison import Sides
 from .evidence import Evidence
 from .finding import Finding
+from .settlement import Settlement
 
 
 class Outcome(Enum):
@@ -36,7 +37,8 @@ class Verdict:
     ``now``, ``baseline`` and ``limit`` are in the metric's unit. ``settled`` is false
     while another run could change the outcome. ``environment_changed`` says that the
     number moved together with the software it was read on. ``evidence`` stands beside
-    verdicts on times.
+    verdicts on times by budgets and baselines, ``settlement`` beside one that was
+    referred to other code.
     """
 
     metric: str
@@ -48,6 +50,7 @@ class Verdict:
     settled: bool = True
     environment_changed: bool = False
     evidence: Evidence | None = None
+    settlement: Settlement | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,7 +50,7 @@ class Round:
     disturbance: str | None
 
 
-class Block(NamedTuple):
+class TimedBlock(NamedTuple):
     """One timed block of a comparison: what a step took, what disturbed it."""
 
     step_ms: float
@@ -157,7 +157,7 @@ def time_round(device: Device, subject: Subject, steps: int) -> Round:
     )
 
 
-def time_block(device: Device, subject: Subject, steps: int) -> Block:
+def time_block(device: Device, subject: Subject, steps: int) -> TimedBlock:
     """Time *steps* steps by the wall, and read little else.
 
     Between two blocks lies the other side's: each reading here is a cost of the turns.
@@ -169,7 +169,7 @@ def time_block(device: Device, subject: Subject, steps: int) -> Block:
         step(*arguments)
     device.synchronize()
     step_ms = (device.now_ns() - start_ns) / steps / 1e6
-    return Block(step_ms, device.disturbance())
+    return TimedBlock(step_ms, device.disturbance())
 
 
 def _share(before_ns: int | None, after_ns: int | None, wall_ns: int) -> float | None:

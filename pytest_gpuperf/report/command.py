@@ -8,6 +8,11 @@ from collections.abc import Sequence
 from ..model.refresh import Refresh
 
 
+def ab_command(reference: str, options: Sequence[str], test: str) -> str:
+    """Return what compares *test* with *reference* again; *options* are pytest's."""
+    return shlex.join(("gpuperf", "ab", reference, "--", *options, test))
+
+
 def refresh_command(
     kind: Refresh,
     options: Sequence[str],

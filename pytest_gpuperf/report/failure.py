@@ -12,6 +12,7 @@ from ..model.refresh import Refresh
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict
+from .command import ab_command
 from .command import refresh_command
 from .findings import finding_lines
 from .labels import INDENT
@@ -64,6 +65,7 @@ def failure_text(
         *_snapshot_lines(verdict),
         *_also_lines([v for v in verdict.verdicts if v not in shown]),
         *_call_lines(verdict, nodeid),
+        *_again_lines(failing, nodeid, options),
         *_budget_lines(failing, source),
         *_accept_lines(failing, nodeid, baseline_file, options),
     )
@@ -155,6 +157,16 @@ def _number(verdict: Verdict, value: float) -> str:
 
 def _call_lines(verdict: TestVerdict, nodeid: str) -> tuple[str, ...]:
     return () if verdict.test == nodeid else uncut("call", verdict.test)
+
+
+def _again_lines(
+    failing: Sequence[Verdict], nodeid: str, options: Sequence[str]
+) -> tuple[str, ...]:
+    """Name the command that compares with other code again, where that decided."""
+    settled = [v.settlement for v in failing if v.settlement and v.settlement.time]
+    if not settled:
+        return ()
+    return uncut("again", ab_command(settled[0].commit, options, nodeid))
 
 
 def _budget_lines(failing: Sequence[Verdict], source: str | None) -> tuple[str, ...]:

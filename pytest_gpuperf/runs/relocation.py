@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -51,7 +52,9 @@ class Relocation:
 
     def replaced(self, text: str) -> str:
         """Return an argument of the command line with the paths in it moved."""
-        return text.replace(f"{self.origin}{os.sep}", f"{self.root}{os.sep}")
+        moved = text.replace(f"{self.origin}{os.sep}", f"{self.root}{os.sep}")
+        is_whole = re.search(rf"(?:^|=){re.escape(self.origin)}$", moved)
+        return moved[: -len(self.origin)] + self.root if is_whole else moved
 
 
 def _is_below(path: str, folder: str) -> bool:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
@@ -289,6 +290,40 @@ class TestBrokenSides:
         )
         assert last == "E   ModuleNotFoundError: No module named 'nowhere'"
         assert project.is_untouched
+
+    @pytest.mark.parametrize(
+        ("test", "path"),
+        [
+            ("from pkg import _fast\n", "pkg/_fast.so"),
+            ("import pkg._fast\n", f"pkg/_fast{EXTENSION_SUFFIXES[0]}"),
+            ("import ctypes; ctypes.CDLL('./lib.so')\n", "lib.so"),
+        ],
+    )
+    def test_a_compiled_file_that_git_does_not_track_is_named(
+        self,
+        project: GitProject,
+        capsys: pytest.CaptureFixture[str],
+        test: str,
+        path: str,
+    ) -> None:
+        project.write("pytest.ini", "[pytest]\npythonpath = .\n")
+        project.write("pkg/__init__.py", "")
+        project.write(".gitignore", "pkg/*.so\n")
+        project.tests(test)
+        base = project.commit()
+        project.write("pkg/_other.so", "")
+        project.write(path, "")
+
+        code = ab("HEAD")
+
+        assert code == 4
+        error = capsys.readouterr().err
+        assert error.startswith(f"gpuperf: HEAD ({base}): cannot collect its tests: ")
+        assert error.endswith(
+            f"; the working tree has {path}, which git does not track, so no other "
+            "version has it: have it built where it is imported, as torch.utils."
+            "cpp_extension.load does, or install it as a package of its own\n"
+        )
 
     def test_pytest_refuses_an_argument(
         self, project: GitProject, capsys: pytest.CaptureFixture[str]

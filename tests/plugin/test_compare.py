@@ -483,3 +483,35 @@ def test_without_a_clock_counts_are_compared_and_times_skip(
             "SKIPPED*time was not measured: the pretend device has no clock",
         ]
     )
+
+
+@pytest.mark.parametrize("place", ["option", "ini", "inline"])
+def test_the_tolerance_of_the_project_holds_where_no_mark_names_one(
+    project: ScriptedProject, place: str
+) -> None:
+    project.file(
+        """
+def test_step(gpuperf):
+    assert gpuperf.compare(int, float).time.verdict == "same"
+@gpuperf.tolerance(ms="1%", detect="3%")
+def test_strict(gpuperf):
+    assert gpuperf.compare(int, float).time.verdict == "faster"
+"""
+    )
+    project.script(
+        {"*": {"step_ms": 10.0}}
+        | {
+            f"{test}#compare#before": {"step_ms": 13.0}
+            for test in ("test_step", "test_strict")
+        }
+    )
+    ini = "gpuperf_tolerance = ms=50%\ngpuperf_detect = 60%\n"
+    project.pytester.makeini("[pytest]\n" + (ini if place == "ini" else ""))
+    options = ["--gpuperf-tolerance=ms=50%", "--gpuperf-detect=60%"]
+
+    result = project.run(
+        *([] if place == "ini" else options),
+        *(["--gpuperf-inline"] if place == "inline" else []),
+    )
+
+    result.assert_outcomes(passed=2)

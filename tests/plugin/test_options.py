@@ -35,6 +35,7 @@ VALUES = {
     ),
     "gpuperf_detect": ("8%", Tolerance(detect=0.08), "tolerance"),
     "gpuperf_precision": ("2 %", 0.02, "precision"),
+    "gpuperf_ref": ("main", "main", "reference"),
 }
 FLAGS = {
     "gpuperf_inline": "inline",
@@ -66,6 +67,7 @@ def test_the_command_line_is_frozen() -> None:
         "--gpuperf-detect",
         "--gpuperf-precision",
         "--gpuperf-baselines",
+        "--gpuperf-ref",
     ]
 
 

@@ -19,6 +19,7 @@ from pytest_gpuperf.baselines.document import rounded
 from pytest_gpuperf.errors import BaselineError
 from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import Origin
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
@@ -112,6 +113,59 @@ def test_the_board_of_a_run_is_written_where_it_is_known() -> None:
     assert '{"board": {"gpu": "2e"}, "exact": {}, "times": {}}' in text
     assert loads(text, "x.json") == known
     jsonschema.validate(json.loads(text), SCHEMA)
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.mark.parametrize(
+    ("origin", "written"),
+    [
+        (None, '"anchor": {},\n      "runs"'),
+        (Origin(commit=COMMIT), f'"commit": "{COMMIT}",\n      "runs"'),
+        (
+            Origin(commit=COMMIT, dirty=True),
+            f'"commit": "{COMMIT}",\n      "dirty": true,\n      "runs"',
+        ),
+    ],
+)
+def test_the_commit_is_written_where_it_is_known(
+    origin: Origin | None, written: str
+) -> None:
+    entry = Entry(runs=(RunSummary(),), origin=origin)
+    known = Baselines(hardware=H200, entries={"t": entry})
+
+    text = dumps(known)
+
+    assert written in text
+    assert loads(text, "x.json") == known
+    jsonschema.validate(json.loads(text), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("raw_origin", "message"),
+    [
+        ({"commit": 7}, "commit: expected a text, found 7"),
+        (
+            {"commit": "main"},
+            "commit: expected the 40 or 64 hex digits of a commit, found 'main'",
+        ),
+        ({"dirty": 1}, "dirty: expected true or false, found 1"),
+    ],
+)
+def test_a_commit_that_cannot_be_is_refused(
+    raw_origin: dict[str, object], message: str
+) -> None:
+    entry = Entry(runs=(RunSummary(),))
+    raw = json.loads(dumps(Baselines(hardware=H200, entries={"t": entry})))
+    raw["tests"]["t"].update(raw_origin)
+
+    with pytest.raises(BaselineError) as caught:
+        loads(json.dumps(raw), "x.json")
+
+    assert str(caught.value) == f"x.json: tests.t.{message}; {WAY_OUT}"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(raw, SCHEMA)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_gpuperf.compare import reach
+from pytest_gpuperf.compare.reach import addresses_of
 from pytest_gpuperf.compare.reach import tensors_of
 
 
@@ -128,3 +129,23 @@ def test_what_lies_beyond_the_most_objects_stays_unseen(
         nested = [nested]
 
     assert names(lambda: nested) == []
+
+
+def test_memory_is_found_by_every_way_and_behind_gradients() -> None:
+    """Both momenta have one name: an optimizer keeps its state by tensor."""
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    kept = [
+        *model.parameters(),
+        *(parameter.grad for parameter in model.parameters()),
+        *(state["momentum_buffer"] for state in optimizer.state.values()),
+    ]
+    batch, hidden = torch.ones(8), model(torch.ones(1, 2))
+
+    found = addresses_of(lambda: optimizer, lambda: (batch[2:], hidden), None)
+
+    assert found == {
+        tensor.untyped_storage().data_ptr() for tensor in (*kept, batch, hidden)
+    }

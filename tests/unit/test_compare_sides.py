@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from pytest_gpuperf.compare.beginning import Pair
 from pytest_gpuperf.compare.sides import ComparedSides
 from pytest_gpuperf.compare.sides import Question
 from pytest_gpuperf.compare.sides import compare_sides
+from pytest_gpuperf.devices.protocol import Block
+from pytest_gpuperf.devices.protocol import MemoryReading
 from pytest_gpuperf.devices.protocol import Step
 from pytest_gpuperf.devices.protocol import TraceEvent
 from pytest_gpuperf.devices.scripted import ScriptedDevice
@@ -20,7 +23,7 @@ from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.probes.subject import Subject
 
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 SCRIPT: Mapping[str, Any] = {
     "t#before": {"step_ms": 13.0, "mem_mb": 90, "syncs": 2},
@@ -37,6 +40,28 @@ class GpuThatIdles(ScriptedDevice):
         self, step: Step, batches: Sequence[Sequence[object]]
     ) -> Sequence[TraceEvent]:
         return []
+
+
+class Lending(ScriptedDevice):
+    """Has an allocator whose peaks count the blocks of *tensors* whoever holds them."""
+
+    def __init__(
+        self, script: Mapping[str, Any], run: int, tensors: Sequence[Any]
+    ) -> None:
+        super().__init__(script, run)
+        self._lent = {t.untyped_storage().data_ptr(): t.nbytes for t in tensors}
+
+    def blocks(self) -> Mapping[int, Block]:
+        return {
+            address: Block(requested_bytes=nbytes, allocated_bytes=512)
+            for address, nbytes in self._lent.items()
+        }
+
+    def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
+        reading = super().measure_memory(step, arguments)
+        (peak_bytes,) = reading.exact.values()
+        more = {"peak_requested_bytes": peak_bytes, "peak_reserved_bytes": peak_bytes}
+        return replace(reading, exact={**reading.exact, **more})
 
 
 def compare(
@@ -118,3 +143,45 @@ def test_each_side_plays_its_own_part_of_the_script_whoever_ran_before() -> None
         readings.append((device.now_ns() - start_ns) / 1e6)
 
     assert readings == [13.0, 10.0, 13.0]
+
+
+def test_a_peak_leaves_out_what_only_the_other_side_holds() -> None:
+    """Of 100 bytes a side asks for, the allocator takes 512."""
+    kept = {name: torch.ones(25) for name in ("before", "after", "both")}
+    kept["after"].requires_grad = True
+    kept["after"].grad = torch.ones(25)
+    state = {kept["after"]: {"momentum": torch.ones(25)}}
+
+    def before() -> object:
+        return kept_before, kept_by_both
+
+    def after() -> object:
+        return state, kept_by_both
+
+    kept_before, kept_by_both = kept["before"], kept["both"]
+    tensors = [
+        *kept.values(),
+        kept["after"].grad,
+        state[kept["after"]]["momentum"],
+        torch.ones(25),
+    ]
+    question = Question(
+        pair=Pair(before=Subject(step=before), after=Subject(step=after)),
+        test="a.py::t",
+        seconds=60.0,
+        tolerance=0.01,
+        detect=0.03,
+    )
+
+    sides = compare_sides(Lending(SCRIPT, run=0, tensors=tensors), question).sides
+
+    peak = "peak_allocated_bytes"
+    assert sides.before[peak] == 90 * 2**20 - 3 * 512
+    assert sides.after[peak] == 80 * 2**20 - 512
+    assert sides.before["peak_requested_bytes"] == 90 * 2**20 - 3 * 100
+    assert sides.after["peak_requested_bytes"] == 80 * 2**20 - 100
+    assert "peak_reserved_bytes" not in {*sides.before, *sides.after}
+    assert sides.unmeasured["peak_reserved_bytes"] == (
+        "both sides share the cache of the allocator: measure the step by itself, with "
+        "gpuperf(step)"
+    )

@@ -17,9 +17,11 @@ import pytest
 from pytest_gpuperf.devices import open_device
 from pytest_gpuperf.devices import profiler
 from pytest_gpuperf.devices.cuda import CudaDevice
+from pytest_gpuperf.devices.cuda_memory import IN_USE
 from pytest_gpuperf.devices.cuda_memory import out_of_memory_summary
 from pytest_gpuperf.devices.memory_picture import Role
 from pytest_gpuperf.devices.nvml import Nvml
+from pytest_gpuperf.devices.protocol import Block
 from pytest_gpuperf.devices.protocol import MemoryReading
 from pytest_gpuperf.errors import PreflightError
 from pytest_gpuperf.errors import UsageError
@@ -551,6 +553,24 @@ def test_strangers_are_no_disturbance_where_we_are_not_seen_ourselves() -> None:
 
 
 # Memory
+
+
+def test_what_the_allocator_has_lent_is_told_by_address() -> None:
+    cuda = FakeCuda()
+    blocks = [
+        {"address": 64, "size": 512, "requested_size": 100, "state": IN_USE},
+        {"address": 576, "size": 448, "requested_size": 0, "state": "inactive"},
+    ]
+    last = {"address": 4096, "size": 1024, "requested_size": 1000, "state": IN_USE}
+    cuda.memory_snapshot = lambda: [  # type: ignore[attr-defined]
+        {"blocks": blocks},
+        {"blocks": [last]},
+    ]
+
+    assert device(cuda).blocks() == {
+        64: Block(requested_bytes=100, allocated_bytes=512),
+        4096: Block(requested_bytes=1000, allocated_bytes=1024),
+    }
 
 
 def test_memory_is_read_around_one_step() -> None:

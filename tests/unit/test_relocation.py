@@ -102,6 +102,9 @@ def test_arguments_that_name_files_are_moved(two: Relocation) -> None:
     assert two.replaced(f"{two.origin}/t.py::a") == f"{two.root}/t.py::a"
     assert two.replaced(f"--rootdir={two.origin}/x") == f"--rootdir={two.root}/x"
     assert two.replaced("t.py::a") == "t.py::a"
+    assert two.replaced(f"--rootdir={two.origin}") == f"--rootdir={two.root}"
+    assert two.replaced(two.origin) == two.root
+    assert two.replaced(f"{two.origin}er") == f"{two.origin}er"
 
 
 @pytest.mark.usefixtures("imports")

@@ -1,0 +1,176 @@
+"""Which commit has the code that a baseline was recorded on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from git_project import GitProject
+
+from pytest_gpuperf.commits.recorded import Recording
+from pytest_gpuperf.commits.recorded import recording_of
+from pytest_gpuperf.commits.repository import Repository
+from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import Origin
+from pytest_gpuperf.model.baseline import RunSummary
+
+
+FILE = "baselines/[a] b.json"
+STORED = ", which stored its baseline"
+WAY_OUT = "commit it with the code it is of, or name a commit: --gpuperf-ref=REF"
+
+
+@pytest.fixture
+def project(project_of_commits: GitProject) -> GitProject:
+    return project_of_commits
+
+
+def store(project: GitProject, **tests: int) -> str:
+    """Commit a file that says so, and return the whole name of the commit."""
+    project.write(FILE, json.dumps({"tests": tests}))
+    project.commit()
+    return project.git("rev-parse", "HEAD")
+
+
+def recording(
+    project: GitProject, test: str, origin: Origin | None = None
+) -> Recording:
+    repository = Repository.containing(project.path)
+    entry = Entry(runs=(RunSummary(),), origin=origin)
+    return recording_of(repository, FILE, test, entry)
+
+
+def test_it_is_the_one_that_the_baseline_names(project: GitProject) -> None:
+    commit = project.git("rev-parse", "HEAD")
+    store(project, a=1)
+
+    found = recording(project, "a", Origin(commit=commit))
+
+    assert found == Recording(commit=commit, words=", where its baseline was recorded")
+
+
+def test_else_the_one_since_which_the_file_says_so(project: GitProject) -> None:
+    store(project, a=1)
+    second = store(project, a=2, b=1)
+    third = store(project, a=2, b=2)
+    store(project, a=2, b=2, c=1)
+
+    assert recording(project, "a") == Recording(commit=second, words=STORED)
+    assert recording(project, "b") == Recording(commit=third, words=STORED)
+
+
+def test_a_commit_with_changes_on_top_has_not_its_code(project: GitProject) -> None:
+    origin = Origin(commit=project.git("rev-parse", "HEAD"), dirty=True)
+    stored = store(project, a=1)
+
+    found = recording(project, "a", origin)
+
+    assert found == Recording(
+        commit=stored,
+        words=f"{STORED}, recorded from uncommitted changes on top of "
+        f"{origin.commit[:7]}",
+    )
+
+
+def test_a_branch_that_was_squashed_leaves_the_commit_that_stored_it(
+    project: GitProject,
+) -> None:
+    stored = store(project, a=1)
+
+    found = recording(project, "a", Origin(commit="f" * 40))
+
+    assert found == Recording(commit=stored, words=STORED)
+
+
+def test_without_a_baseline_there_is_none(project: GitProject) -> None:
+    repository = Repository.containing(project.path)
+
+    found = recording_of(repository, FILE, "a", None)
+
+    assert found == Recording(why="it has no baseline, so no commit recorded one")
+
+
+@pytest.mark.parametrize(
+    ("origin", "why"),
+    [
+        (None, "its baseline names no commit, and is in none"),
+        (
+            Origin(commit="f" * 40),
+            "its baseline was recorded at fffffff, which is not here, and is in no commit",
+        ),
+        (
+            Origin(commit="f" * 40, dirty=True),
+            (
+                "its baseline was recorded from uncommitted changes on top of fffffff, and "
+                "is in no commit"
+            ),
+        ),
+    ],
+)
+def test_nor_is_there_one_of_a_file_that_is_not_committed(
+    project: GitProject, origin: Origin | None, why: str
+) -> None:
+    store(project, a=1)
+    project.write(FILE, json.dumps({"tests": {"a": 2}}))
+
+    assert recording(project, "a", origin) == Recording(why=f"{why}: {WAY_OUT}")
+
+
+def test_what_was_no_baseline_file_is_passed_over(project: GitProject) -> None:
+    project.write(FILE, "<<<<<<<")
+    project.commit()
+    stored = store(project, a=1)
+
+    assert recording(project, "a") == Recording(commit=stored, words=STORED)
+
+
+@pytest.mark.parametrize(
+    ("origin", "why"),
+    [
+        (None, "the commit that stored its baseline is not here"),
+        (
+            Origin(commit="f" * 40),
+            "its baseline was recorded at fffffff, which is not here",
+        ),
+    ],
+)
+def test_a_shallow_clone_is_told_how_to_be_deepened(
+    project: GitProject, tmp_path: Path, origin: Origin | None, why: str
+) -> None:
+    store(project, a=1)
+    project.commit()
+    project.git(
+        "clone", "--quiet", "--depth=1", project.path.as_uri(), str(tmp_path / "clone")
+    )
+    repository = Repository.containing(tmp_path / "clone")
+    entry = Entry(runs=(RunSummary(),), origin=origin)
+
+    found = recording_of(repository, FILE, "a", entry)
+
+    assert found == Recording(
+        why=f"{why}; this clone is shallow and its history is cut off: fetch the rest "
+        "with `git fetch --unshallow`, or some with `git fetch --deepen=100`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "dirty"),
+    [
+        ("test_it.py", True),
+        ("new.py", True),
+        ("below/a b.py", True),
+        ("notes.txt", False),
+        ("__pycache__/a.pyc", False),
+        (FILE, False),
+    ],
+)
+def test_a_tree_is_dirty_where_code_is_not_committed(
+    *, project: GitProject, name: str, dirty: bool
+) -> None:
+    store(project, a=1)
+    project.write(name, "x = 1\n")
+
+    repository = Repository.containing(project.path)
+
+    assert repository.is_dirty(but=Path(repository.top, "baselines")) is dirty

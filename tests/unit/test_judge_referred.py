@@ -1,0 +1,246 @@
+"""What an A/B makes of a verdict that the baseline did not pass."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pytest_gpuperf.judge.referred import is_in_doubt
+from pytest_gpuperf.judge.referred import referred
+from pytest_gpuperf.model.commit_comparison import TimeChange
+from pytest_gpuperf.model.comparison import Answer
+from pytest_gpuperf.model.settlement import Settlement
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import TestVerdict
+from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.report.failure import failure_text
+from pytest_gpuperf.report.verdict_json import from_json
+from pytest_gpuperf.report.verdict_json import to_json
+
+
+SAID = "A/B against main (abc1234), pairs: the numbers"
+
+
+def time(outcome: Outcome = Outcome.REGRESSED, *, stored: bool = True) -> Verdict:
+    return Verdict(
+        metric="step_ms",
+        outcome=outcome,
+        because="stored",
+        now=12.0,
+        baseline=10.0 if stored else None,
+        limit=10.5 if stored else None,
+        settled=outcome is not Outcome.REGRESSED,
+    )
+
+
+BUDGET = Verdict(
+    metric="step_ms", outcome=Outcome.OVER_BUDGET, because="above", now=12.0, limit=5.0
+)
+SYNCS = Verdict(
+    metric="syncs", outcome=Outcome.REGRESSED, because="more", now=1, baseline=0
+)
+
+
+def verdict_of(*verdicts: Verdict, torch: str = "") -> TestVerdict:
+    changed = {"torch": (torch, "2.13")} if torch else {}
+    return TestVerdict(test="t.py::a", verdicts=verdicts, changed=changed)
+
+
+def settlement(answer: Answer | None, *, recorded: bool = False) -> Settlement:
+    change = answer and TimeChange(
+        answer=answer,
+        why="the numbers",
+        ratio=1.1,
+        low=1.09,
+        high=1.11,
+        smallest=0.02,
+        before_ms=11.0,
+        after_ms=12.1,
+        pairs=3,
+    )
+    return Settlement(
+        reference="main (abc1234)",
+        commit="main",
+        recorded=recorded,
+        engine="pairs; and more",
+        time=change,
+        why="" if answer else "it is new since then",
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (Answer.SLOWER, Outcome.REGRESSED),
+        (Answer.FASTER, Outcome.IMPROVED),
+        (Answer.INCONCLUSIVE, Outcome.INCONCLUSIVE),
+    ],
+)
+def test_a_difference_is_shown_with_the_numbers_of_both_sides(
+    answer: Answer, outcome: Outcome
+) -> None:
+    settled = settlement(answer)
+
+    (verdict,) = referred(verdict_of(time()), settled).verdicts
+
+    assert verdict == Verdict(
+        metric="step_ms",
+        outcome=outcome,
+        because=SAID,
+        now=12.1,
+        baseline=11.0,
+        settlement=settled,
+    )
+
+
+@pytest.mark.parametrize(
+    ("recorded", "moral"),
+    [
+        (
+            True,
+            (
+                "the machine changed since the baseline was recorded, not the code: refresh "
+                "it here"
+            ),
+        ),
+        (
+            False,
+            (
+                "the baseline is out of date, and not by this change: the machine changed, or "
+                "the code had before it; refresh it here"
+            ),
+        ),
+    ],
+)
+def test_code_that_is_the_same_passes_beside_what_is_stored(
+    *, recorded: bool, moral: str
+) -> None:
+    settled = settlement(Answer.SAME, recorded=recorded)
+
+    judged = referred(verdict_of(time()), settled)
+
+    assert judged.verdicts == (
+        Verdict(
+            metric="step_ms",
+            outcome=Outcome.PASS,
+            because=f"{SAID}; {moral}",
+            now=12.0,
+            baseline=10.0,
+            limit=10.5,
+            settlement=settled,
+        ),
+    )
+    assert judged.remarks == (f"step_ms: {SAID}; {moral}",)
+
+
+def test_software_that_changed_acquits_nobody() -> None:
+    judged = referred(verdict_of(time(), torch="2.12"), settlement(Answer.SAME))
+
+    assert judged.outcome is Outcome.INCONCLUSIVE
+    assert judged.verdicts[0].because == (
+        f"{SAID}; not the code, but the machine or its software changed since the "
+        "baseline was recorded: refresh it if that is meant"
+    )
+
+
+@pytest.mark.parametrize("answer", [Answer.SLOWER, Answer.SAME, Answer.FASTER])
+def test_budgets_and_exact_metrics_stay(answer: Answer) -> None:
+    before = verdict_of(BUDGET, time(), SYNCS)
+
+    judged = referred(before, settlement(answer))
+
+    assert (judged.verdicts[0], judged.verdicts[2]) == (BUDGET, SYNCS)
+
+
+def test_a_test_without_a_baseline_is_told_to_record_one() -> None:
+    none = time(Outcome.NO_BASELINE, stored=False)
+
+    judged = referred(verdict_of(none, torch="2.12"), settlement(Answer.SAME))
+
+    assert judged.outcome is Outcome.PASS
+    assert judged.remarks == (f"step_ms: {SAID}; it has no baseline: record one",)
+
+
+def test_an_answer_holds_where_a_later_run_passes_the_baseline() -> None:
+    judged = referred(verdict_of(time(Outcome.PASS)), settlement(Answer.SLOWER))
+
+    assert judged.outcome is Outcome.REGRESSED
+
+
+def test_without_an_answer_the_baseline_decides_and_the_reason_is_said() -> None:
+    passed, doubtful = time(Outcome.PASS), time()
+    unsettled = settlement(None)
+
+    judged = referred(verdict_of(passed, doubtful, SYNCS), unsettled)
+
+    assert [v.because for v in judged.verdicts] == [
+        "stored",
+        "stored; not settled by A/B against main (abc1234): it is new since then",
+        "more",
+    ]
+    assert [v.outcome for v in judged.verdicts] == [
+        Outcome.PASS,
+        Outcome.REGRESSED,
+        Outcome.REGRESSED,
+    ]
+    assert [v.settled for v in judged.verdicts] == [True, False, True]
+
+
+def test_without_a_reference_nothing_is_said() -> None:
+    before = verdict_of(time())
+
+    assert referred(before, None) is before
+
+
+@pytest.mark.parametrize(
+    ("verdict", "doubtful"),
+    [
+        (time(Outcome.REGRESSED), True),
+        (time(Outcome.INCONCLUSIVE), True),
+        (time(Outcome.NO_BASELINE, stored=False), True),
+        (time(Outcome.PASS), False),
+        (time(Outcome.IMPROVED), False),
+        (BUDGET, False),
+        (time(Outcome.INCONCLUSIVE, stored=False), False),
+        (SYNCS, False),
+    ],
+)
+def test_a_time_is_in_doubt_that_its_baseline_does_not_pass(
+    *, verdict: Verdict, doubtful: bool
+) -> None:
+    assert is_in_doubt(verdict_of(verdict)) is doubtful
+
+
+def test_it_crosses_processes() -> None:
+    judged = referred(verdict_of(time()), settlement(Answer.SLOWER))
+
+    text = to_json(judged)
+
+    assert from_json(text) == judged
+    (raw,) = json.loads(text)["verdicts"]
+    assert raw["settlement"]["time"]["ratio"] == 1.1
+    assert raw["settlement"]["reference"] == "main (abc1234)"
+
+
+def test_a_failure_names_the_command_that_compares_again() -> None:
+    judged = referred(verdict_of(time()), settlement(Answer.SLOWER))
+
+    text = failure_text(
+        judged,
+        nodeid="t.py::a",
+        baseline_file="baselines/cpu.json",
+        options=["--gpuperf-device=cpu"],
+    )
+
+    assert text.splitlines() == [
+        "REGRESSED step_ms: 11.00 ms -> 12.10 ms (+10.0 %)",
+        f"  why      {SAID}",
+        "  changed  nothing recorded since the baseline",
+        "  again    gpuperf ab main -- --gpuperf-device=cpu t.py::a",
+        "  baseline baselines/cpu.json",
+        (
+            "  accept   pytest --gpuperf --gpuperf-update=all --gpuperf-accept-drift "
+            "--gpuperf-device=cpu t.py::a"
+        ),
+    ]
