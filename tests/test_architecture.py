@@ -18,10 +18,11 @@ OURS: Final = "pytest_gpuperf"
 SOURCES: Final = Path(__file__).parents[1] / OURS
 
 LEVEL: Final = {
-    "__init__": 16,
-    "__main__": 16,
-    "cli": 15,
-    "plugin": 15,
+    "__init__": 17,
+    "__main__": 17,
+    "cli": 16,
+    "plugin": 16,
+    "results": 15,
     "commits": 14,
     "workers": 14,
     "child": 13,
@@ -35,6 +36,7 @@ LEVEL: Final = {
     "outlook": 9,
     "plan": 9,
     "recording": 9,
+    "selection": 9,
     "verdicts": 9,
     "fixture": 8,
     "foresight": 8,
@@ -84,6 +86,8 @@ ADMITS: Final = {
         "refusal",
         "reported",
         "resolving",
+        "results",
+        "selection",
         "session",
         "workers",
     ),
