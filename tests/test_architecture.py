@@ -50,6 +50,7 @@ LEVEL: Final = {
     "creep": 7,
     "gate": 7,
     "judging": 7,
+    "merging": 7,
     "inherited": 6,
     "marks": 6,
     "options": 6,
