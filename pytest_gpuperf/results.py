@@ -115,7 +115,7 @@ class ResultsFile:
             make_ignored(folder)
             write(folder / FILE, dumps(results))
         except (GpuperfError, OSError) as error:
-            announce(self._config, f"gpuperf: no results for others, {error}")
+            announce(self._config, f"gpuperf: {folder / FILE} is not written: {error}")
 
 
 def record_of(report: Report, root: Path) -> Record:

@@ -109,6 +109,8 @@ def _decode_map(kind: Any, raw: Any) -> dict[str, Any]:
 
 def _decode_tuple(args: tuple[Any, ...], raw: Any) -> tuple[Any, ...]:
     _require(raw, (list, tuple), "a list")
+    if args == (str, Ellipsis) and set(map(type, raw)) <= {str}:  # many, quickly
+        return tuple(raw)
     kinds = [args[0]] * len(raw) if args[-1] is Ellipsis else args
     return tuple(_decode(kind, item) for kind, item in zip(kinds, raw, strict=True))
 

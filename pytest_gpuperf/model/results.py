@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dataclasses import field
 from typing import Any
 from typing import Final
+from typing import NamedTuple
 
 from .environment import Hardware
 from .run import Ending
@@ -18,9 +19,8 @@ FILE: Final = "results.json"
 """Name of the file that holds a run's results."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """What came of one measured test.
+class Record(NamedTuple):
+    """What came of one measured test; a tuple, for there are many.
 
     ``outcome`` is the worst of its verdicts, ``None`` where nothing was judged; then
     ``ending`` says what happened and ``headline`` why, in a line. ``verdicts`` are JSON

@@ -66,8 +66,10 @@ def _by_pattern(tests: Mapping[str, Found]) -> dict[Pattern, list[Call]]:
     for record, source in tests.values():
         for call in record.verdicts:
             words = tuple([judged["outcome"] for judged in call["verdicts"]])
-            pattern = ("sides" in call, words)
-            patterns.setdefault(pattern, []).append((call, source))
+            alike = patterns.get(("sides" in call, words))
+            if alike is None:
+                alike = patterns["sides" in call, words] = []
+            alike.append((call, source))
     return patterns
 
 

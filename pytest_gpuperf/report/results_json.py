@@ -77,8 +77,8 @@ def _rounded(value: Any) -> Any:
 def _text(value: object) -> str:
     try:
         return json.dumps(value, allow_nan=False)
-    except ValueError as error:
-        msg = f"the results are not written, a number in them is none ({error})"
+    except ValueError:
+        msg = "a number in them is NaN or infinite"
         raise UsageError(msg) from None
 
 
@@ -108,7 +108,9 @@ def _parsed(text: str, source: str) -> dict[str, Any]:
         raw = json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         _refuse(source, f"the file is no JSON at line {error.lineno}")
-    except (RecursionError, ValueError) as error:
+    except RecursionError:
+        _refuse(source, "the file is nested too deeply")
+    except ValueError as error:
         _refuse(source, f"the file cannot be read ({error})")
     if not isinstance(raw, dict):
         _refuse(source, "the file is no JSON object")
@@ -141,17 +143,18 @@ def _record(row: Any, test: str, source: str) -> Record:
         return Record(
             ending=_ENDINGS[row["ending"]],
             outcome=None if outcome is None else _OUTCOMES[outcome],
-            headline=str(row.get("headline", "")),
-            verdicts=tuple(map(_checked, row.get("verdicts", ()))),
+            headline=row.get("headline", ""),
+            verdicts=tuple([_checked(v) for v in row.get("verdicts", ())]),
         )
-    except (AttributeError, KeyError, TypeError) as error:
-        _refuse(source, f"what it says of {test} has another shape ({error!r})")
+    except (AttributeError, KeyError, TypeError):
+        _refuse(source, f"what it says of {test} has another shape")
 
 
 def _checked(verdict: Any) -> Mapping[str, Any]:
     """Return *verdict* if what is counted of it is there."""
     for judged in verdict["verdicts"]:
-        _OUTCOMES[judged["outcome"]]
+        if judged["outcome"] not in _OUTCOMES:
+            raise KeyError(judged["outcome"])
     checked: Mapping[str, Any] = verdict
     return checked
 
