@@ -45,7 +45,7 @@ def test_a_run_leaves_its_verdicts_and_what_it_did_not_select(
 ) -> None:
     project.file(STEPS)
     project.refresh("-k", "a or b")
-    project.script({A: {"step_ms": 12.0}, "*": {"step_ms": 10.0}})
+    project.script({"test_a": {"step_ms": 12.0}, "*": {"step_ms": 10.0}})
 
     project.run("-k", "not test_b", "--gpuperf-strict").assert_outcomes(
         failed=2, passed=1, deselected=1
@@ -143,7 +143,7 @@ def test_two_shards_are_merged_into_one_table_and_one_exit_code(
         "def test_a(gpuperf): gpuperf(int)\ndef test_b(gpuperf): gpuperf(int)\n"
     )
     project.refresh()
-    project.script({B: {"step_ms": 12.0}, "*": {"step_ms": 10.0}})
+    project.script({"test_b": {"step_ms": 12.0}, "*": {"step_ms": 10.0}})
     shutil.rmtree(project.path / ".gpuperf")
     shard(project, "one", "-k", "test_a")
     shard(project, "two", "-k", "test_b")
