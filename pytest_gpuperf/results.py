@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -15,8 +16,7 @@ from typing import Protocol
 import pytest
 
 from .assessment import Assessment
-from .baselines.ignored import make_ignored
-from .baselines.store import write
+from .baselines.pending import write_ignored
 from .commits.head import commit_of
 from .devices.software import own_version
 from .errors import GpuperfError
@@ -68,6 +68,10 @@ class ResultsFile:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
+        with suppress(
+            OSError
+        ):  # what stays if this run can write nothing is no older one
+            (self._settings.artefacts / FILE).unlink(missing_ok=True)
         self._write(Results(head=self._begun))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -110,12 +114,10 @@ class ResultsFile:
             yield suite_line(found.suite).text
 
     def _write(self, results: Results) -> None:
-        folder = self._settings.artefacts
         try:
-            make_ignored(folder)
-            write(folder / FILE, dumps(results))
-        except (GpuperfError, OSError) as error:
-            announce(self._config, f"gpuperf: {folder / FILE} is not written: {error}")
+            write_ignored(self._settings.artefacts / FILE, dumps(results))
+        except GpuperfError as error:
+            announce(self._config, f"gpuperf: {error}")
 
 
 def record_of(report: Report, root: Path) -> Record:

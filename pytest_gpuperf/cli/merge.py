@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
             allow_missing=arguments.allow_missing,
         )
         lines = merged_lines(merged)
-    written = [write_pending(arguments.out, pending) for pending in merged.pending]
+        written = [write_pending(arguments.out, pending) for pending in merged.pending]
     said = (*(f"pending: {path}" for path in written), *lines)
     sys.stdout.write("".join(f"{line}\n" for line in said))
     return merged.exit_status

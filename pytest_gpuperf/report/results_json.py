@@ -78,7 +78,7 @@ def _text(value: object) -> str:
     try:
         return json.dumps(value, allow_nan=False)
     except ValueError:
-        msg = "a number in them is NaN or infinite"
+        msg = "the results are not written, a number in them is NaN or infinite"
         raise UsageError(msg) from None
 
 

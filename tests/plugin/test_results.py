@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -127,7 +128,34 @@ def test_a_folder_that_cannot_be_made_is_said_and_fails_no_test(
     ended = project.run()
 
     ended.assert_outcomes(passed=1)
-    ended.stdout.fnmatch_lines(["gpuperf: *results.json is not written: *"])
+    path = project.path / ".gpuperf"
+    assert (
+        f"gpuperf: {path}: cannot be created, file exists; make its parent writable"
+    ) in ended.outlines
+
+
+def test_an_older_run_does_not_speak_for_one_that_can_write_nothing(
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    project.file(STEPS)
+    project.run("-k", "plain")
+    monkeypatch.setattr(os, "fsync", full)
+
+    ended = project.run("-k", "plain")
+
+    path = project.path / ".gpuperf" / "results.json"
+    ended.assert_outcomes(passed=1, deselected=3)
+    assert (
+        ended.outlines.count(
+            f"gpuperf: {path}: cannot be written, no space left on "
+            "device; what was stored before is intact, run again once that is solved"
+        )
+        == 2
+    )
+    assert not path.exists()
 
 
 def shard(project: ScriptedProject, name: str, *arguments: str) -> None:

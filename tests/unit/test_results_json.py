@@ -167,7 +167,9 @@ def test_a_number_that_is_none_is_not_written() -> None:
     with pytest.raises(UsageError) as caught:
         dumps(Results(head=BEGUN, tests={"t": broken}))
 
-    assert str(caught.value) == "a number in them is NaN or infinite"
+    assert str(caught.value) == (
+        "the results are not written, a number in them is NaN or infinite"
+    )
 
 
 ROW = {"ending": "passed", "outcome": "pass"}
