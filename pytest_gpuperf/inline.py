@@ -138,8 +138,13 @@ class InlineSession:
         path = path_of(self._settings.baselines, self._hardware)
         return shown_path(path, self._root)
 
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        assessment = Assessment(
+    lost: Final[list[str]] = []
+    """What was judged here was reported here."""
+
+    @property
+    def assessment(self) -> Assessment:
+        """What came of the tests so far."""
+        return Assessment(
             hardware=self._hardware,
             baseline_file=self._baseline_file,
             reports=self._reports,
@@ -147,8 +152,10 @@ class InlineSession:
             explained=self._settings.explain,
             note=self._settings.note_on(self._hardware.kind),
         )
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if self._reports:
-            write_summary(terminalreporter, assessment, lost=[])
+            write_summary(terminalreporter, self.assessment, self.lost)
 
 
 def _device(config: pytest.Config, settings: Settings) -> Device | PretendDevice:

@@ -6,6 +6,7 @@ Every pytest run where it is installed imports it, so it imports the rest when a
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 
@@ -52,6 +53,21 @@ def _enable(config: pytest.Config) -> None:
     except GpuperfError as error:
         raise pytest.UsageError(str(error)) from None
     config.pluginmanager.register(plugin, "gpuperf-run")
+    _record(config, settings, plugin)
+
+
+def _record(config: pytest.Config, settings: Settings, plugin: Any) -> None:
+    """Remember what is selected, and leave the results in a file."""
+    from .selection import SELECTION
+    from .selection import Selection
+
+    config.stash[SELECTION] = selection = Selection()
+    config.pluginmanager.register(selection, "gpuperf-selection")
+    if not hasattr(config, "workerinput"):
+        from .results import ResultsFile
+
+        results = ResultsFile(config, settings, plugin)
+        config.pluginmanager.register(results, "gpuperf-results")
 
 
 def _enabled_plugin(config: pytest.Config, settings: Settings) -> object:

@@ -60,6 +60,14 @@ def replace_measured(
     ]
 
 
+def announce(config: pytest.Config, text: str) -> None:
+    """Tell a person what goes on, in a line of its own."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None:
+        reporter.ensure_newline()
+        reporter.write_line(text)
+
+
 class GpuperfSession:
     """Measures after everything has been collected and before the first test runs."""
 
@@ -106,14 +114,16 @@ class GpuperfSession:
             raise pytest.UsageError(str(error)) from None
         self._expected = {planned.test for planned in plan}
 
+    @property
+    def assessment(self) -> Assessment | None:
+        """What came of the planned tests, once they were measured."""
+        return self._assessment
+
     def _find(self, test: str) -> Report | None:
         return self._assessment.reports.get(test) if self._assessment else None
 
     def _announce(self, text: str) -> None:
-        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
-        if reporter is not None:
-            reporter.ensure_newline()
-            reporter.write_line(text)
+        announce(self._config, text)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" or not report.passed:
@@ -123,7 +133,7 @@ class GpuperfSession:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         finished = exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}
         stopped = bool(session.shouldstop or session.shouldfail)
-        if finished and not stopped and (self._lost() or self._fails_as_a_whole()):
+        if finished and not stopped and (self.lost or self._fails_as_a_whole()):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _fails_as_a_whole(self) -> bool:
@@ -131,11 +141,13 @@ class GpuperfSession:
         found = self._assessment
         return bool(found and (found.moved_with_the_environment or found.drifts))
 
-    def _lost(self) -> list[str]:
+    @property
+    def lost(self) -> list[str]:
+        """Measured tests that pytest never reported."""
         return sorted(self._expected - self._reported)
 
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
         if self._assessment is not None:
             finished = exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}
-            lost = self._lost() if finished else []
+            lost = self.lost if finished else []
             write_summary(terminalreporter, self._assessment, lost)

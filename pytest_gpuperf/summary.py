@@ -12,6 +12,7 @@ from .assessment import Assessment
 from .baselines.refresh import Change
 from .report.acuity import acuity_lines
 from .report.compared_table import compared_lines
+from .report.counts import counts_line
 from .report.drift import drift_lines
 from .report.drift import drifted_line
 from .report.drift import kept_lines
@@ -20,7 +21,6 @@ from .report.findings import allowed_lines
 from .report.table import Row
 from .report.terminal import Line
 from .report.terminal import Role
-from .report.terminal import counts_line
 from .report.terminal import refresh_lines
 from .report.terminal import summary_lines
 from .report.whole_run import moved_line

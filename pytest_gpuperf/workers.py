@@ -26,6 +26,7 @@ from .model.codec import encode
 from .model.run import Report
 from .plan import Planned
 from .referring import Referee
+from .selection import SELECTION
 from .session import GpuperfSession
 from .session import plan_of
 from .session import replace_measured
@@ -94,7 +95,11 @@ class XdistController(GpuperfSession):
 
     def _measure(self, assessor: Assessor) -> None:
         folder = Path(self._folder.name)
-        self._assess(assessor, _read_plan(folder))
+        plan = _read_plan(folder)
+        selection = self._config.stash[SELECTION]
+        selection.collected = _read_collected(folder)
+        selection.selected = tuple(planned.test for planned in plan)
+        self._assess(assessor, plan)
         assessor.close()
         reports = self._assessment.reports if self._assessment else {}
         _write(folder / REPORTS, {test: encode(r) for test, r in reports.items()})
@@ -117,6 +122,9 @@ class XdistWorker:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
+        selection = session.config.stash[SELECTION]
+        collected = self._folder / f"collected-{self._worker}.json"
+        _write(collected, selection.collected)
         plan = [encode(planned) for planned in plan_of(session.items)]
         _write(self._folder / f"plan-{self._worker}.json", plan)
         use_beside_others(session.config, self._locks, self._settings)
@@ -142,6 +150,13 @@ def _read_plan(folder: Path) -> list[Planned]:
     plans = sorted(folder.glob("plan-*.json"))
     raw = json.loads(plans[0].read_text(encoding="utf-8")) if plans else []
     return [decode(Planned, planned) for planned in raw]
+
+
+def _read_collected(folder: Path) -> tuple[str, ...]:
+    """Return the tests of all workers, before any was deselected."""
+    paths = sorted(folder.glob("collected-*.json"))
+    texts = [path.read_text(encoding="utf-8") for path in paths]
+    return tuple(dict.fromkeys(test for text in texts for test in json.loads(text)))
 
 
 def _read_reports(folder: Path) -> Mapping[str, Report]:

@@ -18,16 +18,21 @@ def pending_path(folder: Path, hardware: Hardware) -> Path:
 
 
 def write_pending(folder: Path, baselines: Baselines) -> Path:
-    """Write *baselines* into *folder*, which git ignores if it is created here.
-
-    Returns the file's path. Raises ``BaselineError``.
-    """
+    """Write *baselines* into *folder* as ``write_ignored`` does; return the file's path."""
     path = pending_path(folder, baselines.hardware)
+    write_ignored(path, dumps(baselines))
+    return path
+
+
+def write_ignored(path: Path, text: str) -> None:
+    """Replace the file at *path*, whose folder git ignores if it is created here.
+
+    Raises ``BaselineError``.
+    """
     try:
-        make_ignored(folder)
+        make_ignored(path.parent)
     except OSError as error:
         cause = (error.strerror or str(error)).lower()
-        msg = f"{folder}: cannot be created, {cause}; make its parent writable"
+        msg = f"{path.parent}: cannot be created, {cause}; make its parent writable"
         raise BaselineError(msg) from error
-    write(path, dumps(baselines))
-    return path
+    write(path, text)

@@ -17,6 +17,7 @@ from . import bisect
 from . import diff
 from . import doctor
 from . import memory
+from . import merge
 from . import refresh
 from . import show
 
@@ -47,6 +48,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "refresh": refresh,
     "show": show,
     "diff": diff,
+    "merge": merge,
     "ab": ab,
     "bisect": bisect,
     "doctor": doctor,

@@ -14,11 +14,12 @@ def software() -> dict[str, str]:
     return {
         "torch": str(torch.__version__),
         "python": platform.python_version(),
-        "pytest-gpuperf": _own_version(),
+        "pytest-gpuperf": own_version(),
     }
 
 
-def _own_version() -> str:
+def own_version() -> str:
+    """Version of this package, if it is installed."""
     try:
         return version("pytest-gpuperf")
     except PackageNotFoundError:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping
+from dataclasses import MISSING
+from dataclasses import Field
 from dataclasses import fields
 from dataclasses import is_dataclass
 from enum import Enum
+from functools import cache
 from typing import Any
 from typing import TypeVar
 from typing import Union
@@ -29,6 +32,27 @@ def encode(value: object) -> Any:
     if isinstance(value, (tuple, list)):
         return [encode(item) for item in value]
     return value
+
+
+def encode_briefly(value: object) -> Any:
+    """*value* as ``encode`` does, without the fields that are at their defaults."""
+    if is_dataclass(value):
+        return {
+            f.name: encode_briefly(item)
+            for f in fields(value)
+            if (item := getattr(value, f.name)) != _default(f)
+        }
+    if isinstance(value, Mapping):
+        return {key: encode_briefly(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [encode_briefly(item) for item in value]
+    return encode(value)
+
+
+def _default(field: Field[Any]) -> object:
+    return (
+        field.default if field.default_factory is MISSING else field.default_factory()
+    )
 
 
 def decode(kind: type[T], raw: Any) -> T:
@@ -57,12 +81,18 @@ def _decode(kind: Any, raw: Any) -> Any:
 
 def _decode_dataclass(kind: Any, raw: Any) -> Any:
     _require(raw, Mapping, f"an object for {kind.__name__}")
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     unknown = sorted(set(raw) - set(hints))
     if unknown:
         msg = f"{kind.__name__} has no field {', '.join(unknown)}"
         raise KeyError(msg)
     return kind(**{name: _decode(hints[name], item) for name, item in raw.items()})
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    """Types of the fields of *kind*; to resolve them takes longer than to decode one."""
+    return get_type_hints(kind)
 
 
 def _decode_optional(kind: Any, raw: Any) -> Any:
@@ -79,6 +109,8 @@ def _decode_map(kind: Any, raw: Any) -> dict[str, Any]:
 
 def _decode_tuple(args: tuple[Any, ...], raw: Any) -> tuple[Any, ...]:
     _require(raw, (list, tuple), "a list")
+    if args == (str, Ellipsis) and set(map(type, raw)) <= {str}:  # many, quickly
+        return tuple(raw)
     kinds = [args[0]] * len(raw) if args[-1] is Ellipsis else args
     return tuple(_decode(kind, item) for kind, item in zip(kinds, raw, strict=True))
 

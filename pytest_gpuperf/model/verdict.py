@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
 from enum import Enum
+from typing import Final
 
 from .comparison import Sides
 from .evidence import Evidence
@@ -28,6 +30,16 @@ class Outcome(Enum):
     def fails(self) -> bool:
         """Whether the test that got it fails, whatever the settings."""
         return self in {Outcome.REGRESSED, Outcome.OVER_BUDGET}
+
+
+_ORDER: Final = list(Outcome)
+
+
+def worst_of(outcomes: Iterable[Outcome]) -> Outcome | None:
+    """Return the worst of *outcomes*, one that was judged if any was."""
+    found = set(outcomes)
+    judged = found - {Outcome.NO_BASELINE, Outcome.NOT_JUDGED}
+    return min(judged or found, key=_ORDER.index, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +95,7 @@ class TestVerdict:
         """
         if self.sides is not None and not self.verdicts:
             return Outcome.PASS
-        order = list(Outcome)
-        outcomes = {v.outcome for v in self.verdicts}
-        judged = outcomes - {Outcome.NO_BASELINE, Outcome.NOT_JUDGED}
-        return min(judged or outcomes, key=order.index, default=Outcome.NOT_JUDGED)
+        return worst_of(v.outcome for v in self.verdicts) or Outcome.NOT_JUDGED
 
     @property
     def settled(self) -> bool:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from ..model.environment import Hardware
 from ..model.memory_metric import PEAK_ALLOCATED
 from ..model.metric import STEP_MS
 from ..model.metric import SYNCS
@@ -23,7 +21,6 @@ from .findings import maybe_remark
 from .numbers import format_apart
 from .numbers import format_change
 from .numbers import format_value
-from .numbers import join_fitting
 from .numbers import metric_named
 from .table import Row
 from .table import align
@@ -31,7 +28,6 @@ from .wrapping import broken
 
 
 INDENT: Final = "    "
-MOST_NAMES: Final = 400
 HEADER: Final = ("step now", "baseline", "change", "syncs", "memory", "outcome", "test")
 REFRESH_HEADER: Final = ("old", "new", "change", "drift", "metric", "test")
 WORST_FIRST: Final = tuple(Outcome)
@@ -40,7 +36,6 @@ EXPLAINED: Final = frozenset(Outcome) - {
     Outcome.PASS,
     Outcome.NOT_JUDGED,
 }
-UNJUDGED: Final = {Outcome.NO_BASELINE: "not gated", Outcome.NOT_JUDGED: "not judged"}
 
 
 class Role(Enum):
@@ -180,79 +175,6 @@ def _unjudged_name(unjudged: Verdict, test: TestVerdict) -> str:
 
 def _metrics(verdict: TestVerdict, outcome: Outcome) -> list[str]:
     return [v.metric for v in verdict.verdicts if v.outcome is outcome]
-
-
-def counts_line(  # noqa: PLR0913  one line counts all there is to count
-    verdicts: Sequence[TestVerdict],
-    hardware: Hardware,
-    unreported: Sequence[str] = (),
-    unjudged: Sequence[str] = (),
-    refused: int = 0,
-    *,
-    note: str = "",
-) -> Line:
-    """Count every outcome that occurred, and the tests which have none.
-
-    *unjudged* says how tests ended that gave nothing to judge, *unreported* names
-    those that pytest never reported, *refused* counts those that were not refreshed.
-    The *note* is on the device.
-    """
-    tests = Counter(v.outcome for v in verdicts if v.verdicts or v.sides is None)
-    shown = len(verdicts) - tests.total()
-    counts = [*_test_counts(tests), *([f"{shown} compared"] if shown else [])]
-    parts = (
-        f"{', '.join(counts) or 'no verdict'} on {hardware.key}{f' ({note})' if note else ''}",
-        *_unjudged_counts(Counter(unjudged)),
-        *_metric_counts(verdicts),
-        *([f"{refused} NOT REFRESHED"] if refused else []),
-        *_unreported(unreported),
-    )
-    is_bad = unreported or refused or "failed" in unjudged
-    role = Role.BAD if is_bad else _worst_role(tests, shown)
-    return Line(text=f"gpuperf: {'; '.join(parts)}", role=role)
-
-
-def _test_counts(tests: Counter[Outcome]) -> Iterable[str]:
-    failed = {o: n for o, n in tests.items() if o.fails}
-    if failed:
-        kinds = ", ".join(f"{failed[o]} {o.value}" for o in WORST_FIRST if o in failed)
-        yield f"{sum(failed.values())} failed ({kinds})"
-    for outcome in WORST_FIRST:
-        if tests[outcome] and not outcome.fails:
-            yield f"{tests[outcome]} {outcome.value}"
-
-
-def _unjudged_counts(endings: Counter[str]) -> Iterable[str]:
-    if endings:
-        kinds = ", ".join(f"{count} {ending}" for ending, count in endings.items())
-        yield f"without a verdict: {kinds}"
-
-
-def _metric_counts(verdicts: Sequence[TestVerdict]) -> Iterable[str]:
-    """Count the metrics of judged tests that were not judged themselves."""
-    judged = [v for test in verdicts for v in test.verdicts if _was_judged(test)]
-    metrics = Counter(v.outcome for v in judged)
-    counts = [
-        f"{metrics[outcome]} metric{'s' if metrics[outcome] > 1 else ''} {what}"
-        for outcome, what in UNJUDGED.items()
-        if metrics[outcome]
-    ]
-    return [", ".join(counts)] if counts else []
-
-
-def _was_judged(verdict: TestVerdict) -> bool:
-    return verdict.outcome is not Outcome.NOT_JUDGED
-
-
-def _unreported(tests: Sequence[str]) -> Iterable[str]:
-    if tests:
-        yield f"{len(tests)} WITHOUT A RESULT: {join_fitting(tests, MOST_NAMES)}"
-
-
-def _worst_role(tests: Counter[Outcome], shown: int) -> Role:
-    roles = [ROLES[outcome] for outcome in WORST_FIRST if tests[outcome]]
-    roles += [Role.PLAIN] * shown
-    return roles[0] if roles else Role.WARN
 
 
 def refresh_lines(rows: Sequence[Row]) -> tuple[Line, ...]:

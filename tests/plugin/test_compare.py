@@ -139,7 +139,7 @@ def test_step(gpuperf):
             "gpuperf: 1 compared on scripted",
         ]
     )
-    assert not (project.path / ".gpuperf").exists()
+    assert not list(project.path.glob(".gpuperf/pending-*"))
 
 
 def test_an_assertion_that_fails_shows_what_was_measured(

@@ -17,10 +17,10 @@ from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report.compared_table import compared_lines
 from pytest_gpuperf.report.comparison import comparison_lines
+from pytest_gpuperf.report.counts import counts_line
 from pytest_gpuperf.report.explanation import explanation_lines
 from pytest_gpuperf.report.failure import failure_text
 from pytest_gpuperf.report.terminal import Role
-from pytest_gpuperf.report.terminal import counts_line
 from pytest_gpuperf.report.terminal import summary_lines
 
 

@@ -18,10 +18,10 @@ from pytest_gpuperf.model.suite import SuiteVerdict
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.report.counts import counts_line
 from pytest_gpuperf.report.table import Row
 from pytest_gpuperf.report.terminal import Line
 from pytest_gpuperf.report.terminal import Role
-from pytest_gpuperf.report.terminal import counts_line
 from pytest_gpuperf.report.terminal import refresh_lines
 from pytest_gpuperf.report.terminal import summary_lines
 from pytest_gpuperf.report.whole_run import moved_line

@@ -1,0 +1,120 @@
+"""``gpuperf merge``: the runs of several machines as one."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from ..baselines.pending import pending_path
+from ..baselines.pending import write_pending
+from ..devices.garbage import no_garbage_collection
+from ..errors import UsageError
+from ..merging import merge
+from ..model.baseline import Baselines
+from ..model.merged import Shard
+from ..model.results import FILE
+from ..model.results import Results
+from ..report.merged import merged_lines
+from ..report.results_json import EXPECTED
+from ..report.results_json import loads
+from .stored import read_document
+
+
+SUMMARY: Final = "join the results of several machines into one verdict"
+REST: Final = None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the shards, and what must be there."""
+    parser.add_argument(
+        "shards",
+        nargs="+",
+        type=Path,
+        metavar="PATH",
+        help=f"folder that a shard left, or its {FILE}",
+    )
+    parser.add_argument(
+        "--shards",
+        dest="expected",
+        type=_count,
+        metavar="N",
+        help="fail where there are not so many shards (default: as many as are named)",
+    )
+    parser.add_argument(
+        "--allow-missing",
+        action="store_true",
+        help="do not fail for tests that were collected and that no shard ran",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path(".gpuperf"),
+        metavar="DIR",
+        help="folder for what can be accepted (default: %(default)s)",
+    )
+
+
+def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
+    """Print the table of all shards, join what is pending, return pytest's exit code."""
+    with no_garbage_collection():  # looking for some among millions of values
+        merged = merge(
+            [_shard(path) for path in _files(arguments.shards)],
+            expected=arguments.expected,
+            allow_missing=arguments.allow_missing,
+        )
+        lines = merged_lines(merged)
+        written = [write_pending(arguments.out, pending) for pending in merged.pending]
+    said = (*(f"pending: {path}" for path in written), *lines)
+    sys.stdout.write("".join(f"{line}\n" for line in said))
+    return merged.exit_status
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        msg = f"expected a whole number from 1 on, found {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return int(text)
+
+
+def _files(paths: Sequence[Path]) -> Iterator[Path]:
+    """Yield the file of each shard; raise ``UsageError`` where one is given twice."""
+    seen: set[Path] = set()
+    for path in paths:
+        file = path / FILE if path.is_dir() else path
+        if file.resolve() in seen:
+            msg = f"{file}: given twice; name each shard once"
+            raise UsageError(msg)
+        seen.add(file.resolve())
+        yield file
+
+
+def _shard(file: Path) -> Shard:
+    results = loads(_text(file), str(file))
+    return Shard(source=str(file), results=results, pending=_pending(file, results))
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        msg = (
+            f"{file}: there is no such file; its run died before it began, or the hidden "
+            "folder .gpuperf was not uploaded"
+        )
+    except OSError as error:
+        msg = f"{file}: cannot be read, {(error.strerror or str(error)).lower()}; {EXPECTED}"
+    except UnicodeDecodeError:
+        msg = f"{file}: no UTF-8 text; {EXPECTED}"
+    raise UsageError(msg) from None
+
+
+def _pending(file: Path, results: Results) -> Baselines | None:
+    hardware = results.head.hardware
+    if hardware is None:
+        return None
+    path = pending_path(file.parent, hardware)
+    return read_document(path) if path.exists() else None

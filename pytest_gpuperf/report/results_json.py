@@ -1,0 +1,164 @@
+"""``results.json``: a run for other programs, and for ``gpuperf merge``.
+
+``results_schema.json`` beside this module is its JSON Schema. Numbers that are no whole
+ones have six significant digits; fields of a verdict at their defaults are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import Any
+from typing import Final
+from typing import NoReturn
+
+from ..errors import UsageError
+from ..model.codec import decode
+from ..model.codec import encode
+from ..model.results import Head
+from ..model.results import Record
+from ..model.results import Results
+from ..model.run import Ending
+from ..model.verdict import Outcome
+
+
+SCHEMA: Final = 1
+"""Version of the format that is written, and the only one that is read."""
+
+EXPECTED: Final = "expected the results.json of a run of pytest --gpuperf"
+
+_ENDINGS: Final = {ending.value: ending for ending in Ending}
+_OUTCOMES: Final = {outcome.value: outcome for outcome in Outcome}
+_DERIVED: Final = {"schema", "counts", "tests"}
+
+
+def dumps(results: Results) -> str:
+    """Write *results*; raises ``UsageError`` where a number is none."""
+    head = {"schema": SCHEMA, **encode(results.head), "counts": dict(results.counts)}
+    rows = [*_members(head), f'  "tests": {_tests(results.tests)}']
+    return "{\n" + ",\n".join(rows) + "\n}\n"
+
+
+def _members(head: Mapping[str, object]) -> Iterator[str]:
+    for name, value in head.items():
+        yield f"  {_text(name)}: {_text(value)}"
+
+
+def _tests(tests: Mapping[str, Record]) -> str:
+    """Give each test a line."""
+    if not tests:
+        return "{}"
+    rows = [f"    {_text(test)}: {_text(_row(r))}" for test, r in tests.items()]
+    return "{\n" + ",\n".join(rows) + "\n  }"
+
+
+def _row(record: Record) -> dict[str, Any]:
+    row: dict[str, Any] = {"ending": record.ending.value}
+    if record.outcome:
+        row["outcome"] = record.outcome.value
+    if record.headline:
+        row["headline"] = record.headline
+    if record.verdicts:
+        row["verdicts"] = [_rounded(verdict) for verdict in record.verdicts]
+    return row
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else float(f"{value:.6g}")
+    return value
+
+
+def _text(value: object) -> str:
+    try:
+        return json.dumps(value, allow_nan=False)
+    except ValueError:
+        msg = "the results are not written, a number in them is NaN or infinite"
+        raise UsageError(msg) from None
+
+
+def loads(text: str, source: str) -> Results:
+    """Read a document; *source* names it in errors.
+
+    Raises ``UsageError`` where the text is empty, no JSON, of a newer schema, of another
+    shape, or holds NaN or infinity.
+    """
+    raw = _parsed(text, source)
+    version = raw.get("schema")
+    if type(version) is int and version > SCHEMA:
+        msg = (
+            f"{source}: written by a newer pytest-gpuperf "
+            f"(schema {version}, this one reads {SCHEMA}): upgrade it"
+        )
+        raise UsageError(msg)
+    if type(version) is not int or version < SCHEMA:
+        _refuse(source, f"its schema is {version!r}")
+    return _results(raw, source)
+
+
+def _parsed(text: str, source: str) -> dict[str, Any]:
+    if not text.strip():
+        _refuse(source, "the file is empty")
+    try:
+        raw = json.loads(text, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        _refuse(source, f"the file is no JSON at line {error.lineno}")
+    except RecursionError:
+        _refuse(source, "the file is nested too deeply")
+    except ValueError as error:
+        _refuse(source, f"the file cannot be read ({error})")
+    if not isinstance(raw, dict):
+        _refuse(source, "the file is no JSON object")
+    return raw
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    msg = f"it holds {name}, which nobody measures"
+    raise ValueError(msg)
+
+
+def _results(raw: Mapping[str, Any], source: str) -> Results:
+    head = {name: value for name, value in raw.items() if name not in _DERIVED}
+    tests = raw.get("tests")
+    if not isinstance(tests, dict):
+        _refuse(source, "it has no object of tests")
+    try:
+        decoded = decode(Head, head)
+    except (TypeError, ValueError, KeyError) as error:
+        _refuse(source, f"it has another shape, {error.args[0]}")
+    return Results(
+        head=decoded,
+        tests={test: _record(row, test, source) for test, row in tests.items()},
+    )
+
+
+def _record(row: Any, test: str, source: str) -> Record:
+    try:
+        outcome = row.get("outcome")
+        return Record(
+            ending=_ENDINGS[row["ending"]],
+            outcome=None if outcome is None else _OUTCOMES[outcome],
+            headline=row.get("headline", ""),
+            verdicts=tuple([_checked(v) for v in row.get("verdicts", ())]),
+        )
+    except (AttributeError, KeyError, TypeError):
+        _refuse(source, f"what it says of {test} has another shape")
+
+
+def _checked(verdict: Any) -> Mapping[str, Any]:
+    """Return *verdict* if what is counted of it is there."""
+    for judged in verdict["verdicts"]:
+        if judged["outcome"] not in _OUTCOMES:
+            raise KeyError(judged["outcome"])
+    checked: Mapping[str, Any] = verdict
+    return checked
+
+
+def _refuse(source: str, found: str) -> NoReturn:
+    msg = f"{source}: {found}; {EXPECTED}"
+    raise UsageError(msg)

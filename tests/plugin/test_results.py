@@ -1,0 +1,214 @@
+"""Each enabled run leaves ``results.json``; ``gpuperf merge`` joins several."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from scripted_project import ScriptedProject
+
+import pytest_gpuperf
+from pytest_gpuperf.cli import main
+
+
+PACKAGE = Path(pytest_gpuperf.__file__).parent
+SCHEMA = json.loads((PACKAGE / "report" / "results_schema.json").read_text("utf-8"))
+
+STEPS = """
+def test_a(gpuperf): gpuperf(int)
+def test_b(gpuperf): gpuperf(int)
+def test_c(gpuperf): raise OSError(__file__)
+def test_plain(): pass
+"""
+A, B, C = (f"test_it.py::test_{name}" for name in "abc")
+
+
+def results(project: ScriptedProject) -> dict[str, Any]:
+    text = (project.path / ".gpuperf" / "results.json").read_text("utf-8")
+    found: dict[str, Any] = json.loads(text)
+    jsonschema.validate(found, SCHEMA)
+    return found
+
+
+def part(found: dict[str, Any], names: Sequence[str]) -> list[Any]:
+    return [found[name] for name in names]
+
+
+def test_a_run_leaves_its_verdicts_and_what_it_did_not_select(
+    project: ScriptedProject,
+) -> None:
+    project.file(STEPS)
+    project.refresh("-k", "a or b")
+    project.script({"test_a": {"step_ms": 12.0}, "*": {"step_ms": 10.0}})
+
+    project.run("-k", "not test_b", "--gpuperf-strict").assert_outcomes(
+        failed=2, passed=1, deselected=1
+    )
+
+    found = results(project)
+    assert part(found, ["exit_status", "strict", "collected", "selected"]) == [
+        1,
+        True,
+        [A, B, C],
+        [A, C],
+    ]
+    assert found["hardware"] == {"kind": "scripted", "name": ""}
+    assert found["counts"] == {"regressed": 1, "failed": 1}
+    assert found["tests"][C]["headline"] == "OSError: test_it.py"
+    assert str(project.path) not in json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "counts"),
+    [
+        (["-k", "nothing"], 5, {}),
+        (["nosuch.py"], 4, {}),
+        (["-k", "plain"], 0, {}),
+        (["-k", "test_a", "--gpuperf-inline"], 0, {"no baseline": 1}),
+        (["-p", "xdist.plugin", "-n2", "-k", "test_a"], 0, {"no baseline": 1}),
+    ],
+)
+def test_every_run_leaves_its_exit_status(
+    arguments: list[str],
+    status: int,
+    counts: dict[str, int],
+    project: ScriptedProject,
+) -> None:
+    project.file(STEPS)
+
+    ended = project.run(*arguments)
+
+    found = results(project)
+    assert (ended.ret, found["exit_status"]) == (status, status)
+    assert found["counts"] == counts
+    if counts:
+        assert part(found, ["collected", "selected"]) == [[A, B, C], [A]]
+
+
+def test_a_run_that_dies_leaves_an_unfinished_file(project: ScriptedProject) -> None:
+    project.file(STEPS)
+    project.run("-k", "test_a")
+    project.pytester.makeconftest(
+        "import os\ndef pytest_collection_finish(): os._exit(7)\n"
+    )
+
+    ended = project.pytester.runpytest_subprocess(
+        "--gpuperf", "--gpuperf-device=scripted"
+    )
+
+    assert ended.ret == 7
+    assert part(results(project), ["exit_status", "tests"]) == [None, {}]
+
+
+def test_the_commit_is_recorded(
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(project.path.parent))
+    monkeypatch.setenv("GITHUB_SHA", "1f2e")
+    project.file(STEPS)
+
+    project.run("-k", "plain")
+
+    assert results(project)["commit"] == "1f2e"
+
+
+def test_a_folder_that_cannot_be_made_is_said_and_fails_no_test(
+    project: ScriptedProject,
+) -> None:
+    project.file("def test_plain(): pass\n")
+    (project.path / ".gpuperf").write_text("", "utf-8")
+
+    ended = project.run()
+
+    ended.assert_outcomes(passed=1)
+    path = project.path / ".gpuperf"
+    assert (
+        f"gpuperf: {path}: cannot be created, file exists; make its parent writable"
+    ) in ended.outlines
+
+
+def test_an_older_run_does_not_speak_for_one_that_can_write_nothing(
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    project.file(STEPS)
+    project.run("-k", "plain")
+    monkeypatch.setattr(os, "fsync", full)
+
+    ended = project.run("-k", "plain")
+
+    path = project.path / ".gpuperf" / "results.json"
+    ended.assert_outcomes(passed=1, deselected=3)
+    assert (
+        ended.outlines.count(
+            f"gpuperf: {path}: cannot be written, no space left on "
+            "device; what was stored before is intact, run again once that is solved"
+        )
+        == 2
+    )
+    assert not path.exists()
+
+
+def shard(project: ScriptedProject, name: str, *arguments: str) -> None:
+    """Run a part of the tests, as another machine would, and keep what it leaves."""
+    project.run(*arguments)
+    shutil.move(project.path / ".gpuperf", project.path / name)
+
+
+def test_two_shards_are_merged_into_one_table_and_one_exit_code(
+    project: ScriptedProject, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.file(
+        "def test_a(gpuperf): gpuperf(int)\ndef test_b(gpuperf): gpuperf(int)\n"
+    )
+    project.refresh()
+    project.script({"test_b": {"step_ms": 12.0}, "*": {"step_ms": 10.0}})
+    shutil.rmtree(project.path / ".gpuperf")
+    shard(project, "one", "-k", "test_a")
+    shard(project, "two", "-k", "test_b")
+    os.chdir(project.path)
+    capsys.readouterr()
+
+    status = main(["merge", "one", "two"])
+
+    lines = capsys.readouterr().out.splitlines()
+    assert status == 1
+    assert lines[:3] == [
+        "pending: .gpuperf/pending-scripted.json",
+        "step now  baseline   change  syncs     memory  outcome    test",
+        f"12.00 ms  10.00 ms  +20.0 %      0  100.0 MiB  REGRESSED  {B}",
+    ]
+    assert lines[-2:] == [
+        f"10.00 ms  10.00 ms    0.0 %      0  100.0 MiB  pass       {A}",
+        "gpuperf: 1 failed (1 regressed), 1 pass on scripted; 2 shards",
+    ]
+    joined = json.loads((project.path / ".gpuperf/pending-scripted.json").read_text())
+    assert sorted(joined["tests"]) == [A, B]
+
+
+def test_a_shard_that_is_absent_leaves_tests_that_no_shard_ran(
+    project: ScriptedProject, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.file(
+        "def test_a(gpuperf): gpuperf(int)\ndef test_b(gpuperf): gpuperf(int)\n"
+    )
+    project.refresh()
+    shard(project, "one", "-k", "test_a")
+    os.chdir(project.path)
+    capsys.readouterr()
+
+    status = main(["merge", "one"])
+
+    assert status == 1
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        f"gpuperf: 1 pass on scripted; 1 RUN BY NO SHARD: {B}; 1 shard"
+    )

@@ -1,0 +1,161 @@
+"""``gpuperf merge``: files in, one table and one exit code out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.baselines.document import loads
+from pytest_gpuperf.baselines.pending import write_pending
+from pytest_gpuperf.cli import main
+from pytest_gpuperf.model.baseline import Baselines
+from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.codec import encode_briefly
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.results import Head
+from pytest_gpuperf.model.results import Record
+from pytest_gpuperf.model.results import Results
+from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import TestVerdict
+from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.report.results_json import dumps
+
+
+H200 = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200")
+EXPECTED = "expected the results.json of a run of pytest --gpuperf"
+
+
+@pytest.fixture(autouse=True)
+def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def leave(folder: str, test: str, *, pending: bool = True) -> None:
+    """Leave what a shard leaves that ran *test*; another one is there for all."""
+    judged = Verdict(metric="syncs", outcome=Outcome.PASS, because="", now=1)
+    call = encode_briefly(TestVerdict(test=test, verdicts=(judged,)))
+    head = Head(
+        version="0.1.0",
+        strict=False,
+        fail_on_improvement=False,
+        missing_baseline="warn",
+        hardware=H200,
+        exit_status=0,
+        collected=("a", "b"),
+        selected=(test,),
+    )
+    record = Record(Ending.PASSED, Outcome.PASS, "", (call,))
+    path = Path(folder)
+    path.mkdir()
+    text = dumps(Results(head=head, tests={test: record}))
+    (path / "results.json").write_text(text, "utf-8")
+    if pending:
+        entry = Entry(runs=(RunSummary(exact={"syncs": 1}),))
+        write_pending(path, Baselines(hardware=H200, entries={test: entry}))
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What stands on standard error of a merge that says nothing else."""
+    assert main(["merge", *arguments]) == 4
+    output, error = capsys.readouterr()
+    assert output == ""
+    return error
+
+
+def test_folders_and_files_are_joined(capsys: pytest.CaptureFixture[str]) -> None:
+    leave("one", "a")
+    leave("two", "b", pending=False)
+
+    status = main(["merge", "one", "two/results.json", "--shards=2"])
+
+    assert status == 0
+    assert capsys.readouterr().out == (
+        "pending: .gpuperf/pending-cuda-nvidia-h200.json\n"
+        "step now  baseline  change  syncs  memory  outcome  test\n"
+        "       -         -       -      1       -  pass     a\n"
+        "       -         -       -      1       -  pass     b\n"
+        "gpuperf: 2 pass on cuda-nvidia-h200; 2 shards\n"
+    )
+
+
+def test_what_is_pending_is_joined_in_the_folder_that_is_named() -> None:
+    leave("one", "a")
+    leave("two", "b")
+
+    status = main(["merge", "one", "two", "--out=joined"])
+    text = Path("joined/pending-cuda-nvidia-h200.json").read_text("utf-8")
+
+    assert status == 0
+    assert sorted(loads(text, "joined").entries) == ["a", "b"]
+    assert Path("joined/.gitignore").read_text("utf-8") == "*\n"
+    assert not Path(".gpuperf").exists()
+
+
+def test_a_missing_test_fails_unless_it_is_allowed() -> None:
+    leave("one", "a")
+
+    assert main(["merge", "one"]) == 1
+    assert main(["merge", "one", "--allow-missing"]) == 0
+
+
+def test_a_folder_without_results_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    leave("one", "a")
+    Path("empty").mkdir()
+
+    assert refusal(capsys, "one", "empty") == (
+        "gpuperf: empty/results.json: there is no such file; its run died before it "
+        "began, or the hidden folder .gpuperf was not uploaded\n"
+    )
+    assert not Path(".gpuperf").exists()
+
+
+def test_a_shard_that_is_named_twice_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    leave("one", "a")
+
+    assert refusal(capsys, "one", "one/../one/results.json") == (
+        "gpuperf: one/../one/results.json: given twice; name each shard once\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (b"", "the file is empty"),
+        (b"\xff", "no UTF-8 text"),
+        (b"<html>", "the file is no JSON at line 1"),
+    ],
+)
+def test_a_file_that_is_no_results_is_refused(
+    content: bytes, found: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("x.json").write_bytes(content)
+
+    assert refusal(capsys, "x.json") == f"gpuperf: x.json: {found}; {EXPECTED}\n"
+
+
+def test_a_file_that_cannot_be_read_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("one/results.json").mkdir(parents=True)
+
+    assert refusal(capsys, "one") == (
+        f"gpuperf: one/results.json: cannot be read, is a directory; {EXPECTED}\n"
+    )
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "two"])
+def test_a_number_of_shards_is_a_number(
+    number: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert refusal(capsys, "one", f"--shards={number}") == (
+        "gpuperf: argument --shards: expected a whole number from 1 on, found "
+        f"'{number}'; see `gpuperf merge --help`\n"
+    )

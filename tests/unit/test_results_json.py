@@ -1,0 +1,270 @@
+"""``results.json``: its text, its schema, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.model.codec import decode
+from pytest_gpuperf.model.codec import encode_briefly
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.finding import Finding
+from pytest_gpuperf.model.finding import FindingKind
+from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.model.results import Head
+from pytest_gpuperf.model.results import Record
+from pytest_gpuperf.model.results import Results
+from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import TestVerdict
+from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.report import results_json
+from pytest_gpuperf.report.outsiders import shown_headline
+from pytest_gpuperf.report.outsiders import shown_verdict
+from pytest_gpuperf.report.results_json import dumps
+from pytest_gpuperf.report.results_json import loads
+
+
+SCHEMA = json.loads(
+    Path(results_json.__file__).with_name("results_schema.json").read_text("utf-8")
+)
+
+BEGUN = Head(
+    version="0.1.0",
+    strict=False,
+    fail_on_improvement=False,
+    missing_baseline="warn",
+)
+
+VERDICT = TestVerdict(
+    test="t.py::test_a",
+    verdicts=(
+        Verdict(
+            metric="step_ms",
+            outcome=Outcome.REGRESSED,
+            because="slower",
+            now=12.0345678,
+            baseline=10.0,
+        ),
+    ),
+    findings=(
+        Finding(
+            kind=FindingKind.SYNC,
+            op="aten::item",
+            api=None,
+            per_step=1,
+            blocked_ms=0.5,
+            location=Location(file="train.py", line=3, function="step"),
+        ),
+    ),
+    runs=5,
+)
+
+RESULTS = Results(
+    head=Head(
+        version="0.1.0",
+        strict=True,
+        fail_on_improvement=False,
+        missing_baseline="fail",
+        commit="1f2e",
+        hardware=Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200"),
+        exit_status=1,
+        collected=("t.py::test_a", "t.py::test_b", "t.py::test_c"),
+        selected=("t.py::test_a", "t.py::test_b"),
+        notes=("gpuperf: all tests are slower",),
+    ),
+    tests={
+        "t.py::test_a": Record(
+            ending=Ending.FAILED,
+            outcome=Outcome.REGRESSED,
+            headline="REGRESSED step_ms",
+            verdicts=(encode_briefly(VERDICT),),
+        ),
+        "t.py::test_b": Record(ending=Ending.SKIPPED, headline="no GPU"),
+    },
+)
+
+TEXT = """\
+{
+  "schema": 1,
+  "version": "0.1.0",
+  "strict": true,
+  "fail_on_improvement": false,
+  "missing_baseline": "fail",
+  "commit": "1f2e",
+  "hardware": {"kind": "cuda", "name": "NVIDIA H200"},
+  "exit_status": 1,
+  "collected": ["t.py::test_a", "t.py::test_b", "t.py::test_c"],
+  "selected": ["t.py::test_a", "t.py::test_b"],
+  "unreported": [],
+  "notes": ["gpuperf: all tests are slower"],
+  "counts": {"regressed": 1, "skipped": 1},
+  "tests": {
+    "t.py::test_a": {"ending": "failed", "outcome": "regressed", "headline": "REGRESSED step_ms", "verdicts": [{"test": "t.py::test_a", "verdicts": [{"metric": "step_ms", "outcome": "regressed", "because": "slower", "now": 12.0346, "baseline": 10}], "findings": [{"kind": "sync", "op": "aten::item", "api": null, "per_step": 1, "blocked_ms": 0.5, "location": {"file": "train.py", "line": 3, "function": "step"}}], "runs": 5}]},
+    "t.py::test_b": {"ending": "skipped", "headline": "no GPU"}
+  }
+}
+"""
+
+EXPECTED = "expected the results.json of a run of pytest --gpuperf"
+
+
+def changed(**parts: Any) -> str:
+    return json.dumps(json.loads(TEXT) | parts)
+
+
+def test_a_test_has_a_line() -> None:
+    assert dumps(RESULTS) == TEXT
+
+
+def test_what_was_written_is_read_again() -> None:
+    read = loads(TEXT, "x.json")
+
+    assert read.head == RESULTS.head
+    assert read.tests.keys() == RESULTS.tests.keys()
+    assert dumps(read) == TEXT
+
+
+def test_a_verdict_comes_back_but_for_digits_that_nobody_reads() -> None:
+    (call,) = loads(TEXT, "x.json").tests["t.py::test_a"].verdicts
+    back = decode(TestVerdict, call)
+
+    assert back.verdicts[0].now == 12.0346
+    assert (back.findings, back.runs) == (VERDICT.findings, 5)
+
+
+@pytest.mark.parametrize("results", [RESULTS, Results(head=BEGUN)])
+def test_the_schema_that_is_published_holds(results: Results) -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+    jsonschema.validate(json.loads(dumps(results)), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"schema": 2},
+        {"exit_status": "0"},
+        {"surplus": 1},
+        {"tests": {"t": {"ending": "lost"}}},
+        {"tests": {"t": {"ending": "passed", "outcome": "fine"}}},
+    ],
+)
+def test_the_schema_refuses_another_shape(parts: dict[str, object]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(json.loads(changed(**parts)), SCHEMA)
+
+
+def test_a_number_that_is_none_is_not_written() -> None:
+    broken = Record(ending=Ending.PASSED, verdicts=({"now": float("nan")},))
+
+    with pytest.raises(UsageError) as caught:
+        dumps(Results(head=BEGUN, tests={"t": broken}))
+
+    assert str(caught.value) == (
+        "the results are not written, a number in them is NaN or infinite"
+    )
+
+
+ROW = {"ending": "passed", "outcome": "pass"}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (" \n", "the file is empty"),
+        ("{\n,", "the file is no JSON at line 2"),
+        ("[]", "the file is no JSON object"),
+        ("[" * 200_000, "the file is nested too deeply"),
+        (
+            '{"schema": NaN}',
+            "the file cannot be read (it holds NaN, which nobody measures)",
+        ),
+        ("{}", "its schema is None"),
+        (changed(schema=True), "its schema is True"),
+        (changed(schema=0), "its schema is 0"),
+        (changed(tests=[]), "it has no object of tests"),
+        (changed(more=1), "it has another shape, Head has no field more"),
+        (changed(strict=1), "it has another shape, expected bool, found 1"),
+        (
+            changed(hardware={"kind": "tpu", "name": ""}),
+            "it has another shape, 'tpu' is not a valid DeviceKind",
+        ),
+        (
+            changed(tests={"t": {}}),
+            "what it says of t has another shape",
+        ),
+        (
+            changed(tests={"t": {"ending": "lost"}}),
+            "what it says of t has another shape",
+        ),
+        (
+            changed(
+                tests={"t": {**ROW, "verdicts": [{"verdicts": [{"outcome": "x"}]}]}}
+            ),
+            "what it says of t has another shape",
+        ),
+        (
+            changed(tests={"t": 7}),
+            "what it says of t has another shape",
+        ),
+    ],
+)
+def test_any_other_text_is_refused_in_one_sentence(text: str, found: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        loads(text, "x.json")
+
+    assert str(caught.value) == f"x.json: {found}; {EXPECTED}"
+
+
+def test_a_newer_schema_asks_for_an_upgrade() -> None:
+    with pytest.raises(UsageError) as caught:
+        loads(changed(schema=2), "x.json")
+
+    assert str(caught.value) == (
+        "x.json: written by a newer pytest-gpuperf (schema 2, this one reads 1): "
+        "upgrade it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "shown"),
+    [
+        ("train.py", "train.py"),
+        ("/home/eve/project/train.py", "train.py"),
+        ("/home/eve/.venv/lib/python3.11/site-packages/nn/a.py", "nn/a.py"),
+    ],
+)
+def test_no_path_of_this_machine_leaves_it(file: str, shown: str) -> None:
+    location = Location(file=file, line=3, function="step")
+    finding = Finding(
+        kind=FindingKind.SYNC,
+        op=None,
+        api=None,
+        per_step=1,
+        blocked_ms=0.0,
+        innermost=location,
+    )
+    verdict = TestVerdict(test="t", verdicts=(), findings=(finding,), snapshot=file)
+
+    found = shown_verdict(verdict)
+
+    assert (found.findings[0].innermost, found.findings[0].location) == (
+        Location(file=shown, line=3, function="step"),
+        None,
+    )
+    assert found.snapshot == shown
+
+
+def test_a_headline_names_the_project_and_no_user() -> None:
+    text = "no /home/eve/project/a.bin, no /home/eve/b.bin"
+
+    shown = shown_headline(text, Path("/home/eve/project"), Path("/home/eve"))
+
+    assert shown == "no a.bin, no ~/b.bin"
