@@ -55,7 +55,7 @@ LEVEL: Final = {
     "runs": 5,
     "compare": 4,
     "limits": 4,
-    "ranks": 4,
+    "ranked": 4,
     "baselines": 3,
     "judge": 3,
     "probes": 3,
@@ -87,7 +87,7 @@ ADMITS: Final = {
         "session",
         "workers",
     ),
-    "torch": ("devices", "probes", "compare", "ranks", "runs.server"),
+    "torch": ("devices", "probes", "compare", "ranked", "runs.server"),
     "pynvml": ("devices.nvml",),
     "filelock": ("baselines", "sharing"),
 }
