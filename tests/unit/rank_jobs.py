@@ -90,3 +90,19 @@ def two_ranks_whose_parent_dies(request: Mapping[str, Any]) -> None:
         return 0
 
     run_ranks(stay, 2, port=killed, folder=Path(request["folder"]), timeout_s=60)
+
+
+def a_rank_with_a_child_whose_parent_dies(request: Mapping[str, Any]) -> None:
+    """Let rank 0 start a process, and the parent of both ranks die then."""
+    alive(request["fifo"])
+    started, is_started = os.pipe()
+
+    def work(rank: int, port: int, say: Say) -> None:
+        if rank == 1:
+            os.read(started, 1)
+            os.kill(os.getppid(), signal.SIGKILL)
+        elif os.fork():
+            os.write(is_started, b"!")
+        never()
+
+    run_ranks(work, 2, port=lambda: PORT, folder=Path(request["folder"]), timeout_s=60)

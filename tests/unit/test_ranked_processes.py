@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -92,11 +93,23 @@ def test_what_a_rank_started_ends_with_it(server: ForkServer, witness: Witness) 
     assert witness.all_ended()
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "two_ranks_whose_parent_dies",
+        pytest.param(
+            "a_rank_with_a_child_whose_parent_dies",
+            marks=pytest.mark.skipif(
+                sys.platform != "linux", reason="nobody adopts orphans there"
+            ),
+        ),
+    ],
+)
 def test_ranks_end_when_the_process_that_started_them_is_killed(
-    server: ForkServer, witness: Witness, tmp_path: Path
+    server: ForkServer, witness: Witness, tmp_path: Path, name: str
 ) -> None:
     job = Job(
-        entry="rank_jobs:two_ranks_whose_parent_dies",
+        entry=f"rank_jobs:{name}",
         request={"fifo": witness.fifo, "folder": str(tmp_path)},
     )
 
