@@ -117,7 +117,7 @@ class Assessor:
         run = partial(
             self._children.run,
             self._environment.hardware.kind,
-            {planned.test: planned.argument for planned in plan},
+            {planned.test: planned for planned in plan},
         )
         cases = screen(groups, run)
         first, entries = first_runs(cases), self._baselines.entries

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from .errors import RunError
@@ -13,9 +14,11 @@ from .model.codec import decode
 from .model.codec import encode
 from .model.environment import DeviceKind
 from .model.environment import Environment
+from .model.ranks import Ranks
 from .model.run import Ending
 from .model.run import RunRequest
 from .model.run import TestResult
+from .plan import Planned
 from .plan import Project
 from .runs.fork_server import HEAVY_MODULES
 from .runs.fork_server import ForkServer
@@ -55,18 +58,20 @@ class Children:
     def run(
         self,
         kind: DeviceKind,
-        arguments: Mapping[str, str],
+        plan: Mapping[str, Planned],
         group: Group,
         number: int,
         *,
         recordings: Path | None = None,
     ) -> Sequence[TestResult]:
-        """Measure *group* in a fresh process; *arguments* select its tests by name.
+        """Measure *group* in a fresh process, or one a rank; *plan* has its tests by name.
 
         What the allocator did is recorded in the folder *recordings*, if one is named.
         """
+        asked = plan[group[0]].ranks
+        ranks = with_timeout(asked, self._settings.seconds) if asked else None
         request = RunRequest(
-            tests=tuple(arguments[test] for test in group),
+            tests=tuple(plan[test].argument for test in group),
             device=kind,
             directory=self._project.directory,
             root=str(self._project.rootdir),
@@ -77,9 +82,14 @@ class Children:
             number=number,
             script=self._settings.script,
             recordings=None if recordings is None else str(recordings),
+            ranks=ranks,
+            names=group,
         )
-        job = Job(entry="pytest_gpuperf.child:measure", request=encode(request))
+        entry = f"pytest_gpuperf.{'in_ranks' if ranks else 'child'}:measure"
+        job = Job(entry=entry, request=encode(request))
         patience_seconds = len(group) * (2 * self._settings.seconds + 60)
+        if ranks is not None and ranks.timeout_s is not None:
+            patience_seconds = ranks.timeout_s + 30
         try:
             raw = self._server.run(job, patience_seconds)
         except RunError as error:
@@ -88,3 +98,10 @@ class Children:
                 for test in group
             ]
         return [decode(TestResult, result) for result in raw]
+
+
+def with_timeout(ranks: Ranks, seconds: float) -> Ranks:
+    """Give *ranks* that name no timeout one for a test that may cost so many *seconds*."""
+    if ranks.timeout_s is not None:
+        return ranks
+    return replace(ranks, timeout_s=2 * seconds + 30)

@@ -12,6 +12,7 @@ from .budget import Tolerance
 from .comparison import Sides
 from .environment import DeviceKind
 from .measurement import Measurement
+from .ranks import Ranks
 
 
 class Ending(Enum):
@@ -32,7 +33,8 @@ class RunRequest:
     controlling process gave to options of conftest files and other plugins.
     ``root`` is pytest's rootdir: below it stands the project. ``number`` counts this session's runs of these tests from 0. ``seconds`` caps
     what measuring one test may cost. ``recordings`` is a folder for what the allocator
-    did, where that is to be recorded.
+    did, where that is to be recorded. ``ranks`` execute it together; ``names`` are the
+    tests' node ids, where somebody must know them before they are collected.
     """
 
     tests: tuple[str, ...]
@@ -46,6 +48,8 @@ class RunRequest:
     number: int = 0
     script: str | None = None
     recordings: str | None = None
+    ranks: Ranks | None = None
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
