@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .marks import budget
+from .marks import ranks
 from .marks import tolerance
 
 
@@ -19,7 +20,15 @@ if TYPE_CHECKING:
     from .prospect import Prospect
 
 
-__all__ = ["Compared", "Gpuperf", "Prospect", "allow_sync", "budget", "tolerance"]
+__all__ = [
+    "Compared",
+    "Gpuperf",
+    "Prospect",
+    "allow_sync",
+    "budget",
+    "ranks",
+    "tolerance",
+]
 __version__ = "0.1.0"
 
 

@@ -135,7 +135,7 @@ class Assessor:
         run = partial(
             self._children.run,
             self._environment.hardware.kind,
-            {planned.test: planned.argument for planned in plan},
+            {planned.test: planned for planned in plan},
         )
         origin = self._referee.origin() if self._referee else None
         cases = screen(groups, run)

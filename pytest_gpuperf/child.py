@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from collections.abc import Generator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -35,6 +36,8 @@ from .model.run import Ending
 from .model.run import RunRequest
 from .model.run import TestResult
 
+
+AnyDevice = Device | PretendDevice
 
 QUIET: Final = (
     "-q",
@@ -67,7 +70,20 @@ def describe(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Run pytest on the tests of one run and return a result a test."""
-    request = decode(RunRequest, raw)
+    return [encode(result) for result in run_tests(decode(RunRequest, raw))]
+
+
+def run_tests(
+    request: RunRequest,
+    *,
+    watch: Callable[[AnyDevice], AnyDevice] = lambda device: device,
+    failed: Callable[[TestResult], None] = lambda _: None,
+) -> Sequence[TestResult]:
+    """Run pytest on the tests of *request*; raise ``RunError`` where it runs none.
+
+    The device is the one that *watch* makes of it. *failed* is called when a test has
+    failed, before it is torn down.
+    """
     if request.visible is not None:
         os.environ[VISIBLE] = request.visible  # CUDA reads it when it is first used
     os.chdir(request.directory)
@@ -82,20 +98,26 @@ def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
     )
     if isinstance(device, PretendDevice):
         device.enter()  # before collection, and never left: this process ends here
-    child = MeasuringProcess(request, device)
+    child = MeasuringProcess(request, watch(device), failed)
     code = pytest.main([*QUIET, *request.arguments, *request.tests], plugins=[child])
     results = child.results()
     if not results:
         msg = f"pytest exited with {int(code)} there and ran no test"
         raise RunError(msg)
-    return [encode(result) for result in results]
+    return results
 
 
 class MeasuringProcess:
     """The plugin of a measuring process: the fixture measures, the reports are kept."""
 
-    def __init__(self, request: RunRequest, device: Device | PretendDevice) -> None:
+    def __init__(
+        self,
+        request: RunRequest,
+        device: AnyDevice,
+        failed: Callable[[TestResult], None],
+    ) -> None:
         self._request = request
+        self._failed = failed
         folder = None if request.recordings is None else Path(request.recordings)
         self._measuring = Measuring(
             device, request.seconds, folder, project=request.tolerance
@@ -126,6 +148,9 @@ class MeasuringProcess:
         passed = call.excinfo is None
         ended = TestResult(test=item.nodeid, ending=Ending.PASSED)
         self._keep(item, report, ended if passed else _ended(report))
+        kept = self._results[item.nodeid]
+        if kept.ending is Ending.FAILED:
+            self._failed(kept)
         return report
 
     def _keep(

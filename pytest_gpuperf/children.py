@@ -16,10 +16,12 @@ from .model.codec import decode
 from .model.codec import encode
 from .model.environment import DeviceKind
 from .model.environment import Environment
+from .model.ranks import Ranks
 from .model.run import Ending
 from .model.run import RunRequest
 from .model.run import TestResult
 from .model.seat import Seat
+from .plan import Planned
 from .plan import Project
 from .runs.fork_server import HEAVY_MODULES
 from .runs.fork_server import ForkServer
@@ -89,15 +91,15 @@ class Children:
     def run(
         self,
         kind: DeviceKind,
-        arguments: Mapping[str, str],
+        plan: Mapping[str, Planned],
         groups: Sequence[Group],
         number: int,
         *,
         recordings: Path | None = None,
     ) -> Sequence[TestResult]:
-        """Measure *groups*, each in a fresh process and one a device at a time.
+        """Measure *groups*, each in a fresh process or one a rank; *plan* has the tests.
 
-        *arguments* select tests by name. What the allocator did is recorded in the
+        A device measures one group at a time. What the allocator did is recorded in the
         folder *recordings*, if one is named.
         """
         request = RunRequest(
@@ -114,7 +116,7 @@ class Children:
             script=self._settings.script,
             recordings=None if recordings is None else str(recordings),
         )
-        jobs = [self._seated(group, arguments, request) for group in groups]
+        jobs = [self._seated(group, plan, request) for group in groups]
         answers = SideBySide(self._server, self._turns).run(jobs)
         return [
             result
@@ -123,16 +125,42 @@ class Children:
         ]
 
     def _seated(
-        self, group: Group, arguments: Mapping[str, str], request: RunRequest
+        self, group: Group, plan: Mapping[str, Planned], request: RunRequest
     ) -> SeatedJob:
+        tests = tuple(plan[test].argument for test in group)
+        request = replace(request, tests=tests, names=group)
+        asked = plan[group[0]].ranks
+        if asked is not None:
+            return self._on_all_seats(replace(request, ranks=asked))
         seat = self._seat_of[group]
-        tests = tuple(arguments[test] for test in group)
-        request = replace(request, tests=tests, visible=self.seats[seat].visible)
+        request = replace(request, visible=self.seats[seat].visible)
         return SeatedJob(
             job=Job(entry="pytest_gpuperf.child:measure", request=encode(request)),
             seconds=len(group) * (2 * self._settings.seconds + 60),
-            seat=seat,
+            seats=(seat,),
         )
+
+    def _on_all_seats(self, request: RunRequest) -> SeatedJob:
+        """Ranks choose among all GPUs, so nobody else is to be measured meanwhile.
+
+        The locks are taken in the order of their names, as by every other run.
+        """
+        assert request.ranks is not None  # noqa: S101 - the caller looked
+        ranks = with_timeout(request.ranks, self._settings.seconds)
+        request = replace(request, ranks=ranks)
+        numbers = range(len(self.seats))
+        return SeatedJob(
+            job=Job(entry="pytest_gpuperf.in_ranks:measure", request=encode(request)),
+            seconds=(ranks.timeout_s or 0.0) + 30,
+            seats=tuple(sorted(numbers, key=lambda seat: self.seats[seat].lock or "")),
+        )
+
+
+def with_timeout(ranks: Ranks, seconds: float) -> Ranks:
+    """Give *ranks* that name no timeout one for a test that may cost so many *seconds*."""
+    if ranks.timeout_s is not None:
+        return ranks
+    return replace(ranks, timeout_s=2 * seconds + 30)
 
 
 def _results(group: Group, answer: Any) -> Sequence[TestResult]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 from typing import Final
+from unittest import SkipTest
 
 import pytest
 
@@ -91,7 +92,7 @@ class InlineSession:
         try:
             yield
         except BaseException as error:
-            skipped = isinstance(error, pytest.skip.Exception)
+            skipped = isinstance(error, pytest.skip.Exception | SkipTest)
             ending = Ending.SKIPPED if skipped else Ending.FAILED
             self._reports[item.nodeid] = Report(test=item.nodeid, ending=ending)
             raise

@@ -16,13 +16,17 @@ from .model.metric import SPEEDUP
 from .model.metric import Metric
 from .model.metric import Unit
 from .model.metric import limited_by
+from .model.rank_metric import RANK_SKEW
+from .model.ranks import Ranks
 
 
 UNIT: Final = {Unit.MS: " ms", Unit.BYTES: " MiB", Unit.COUNT: "", Unit.RATIO: ""}
 """How a floor of each unit is written after its number."""
 
-_TOLERATED: Final = tuple(name for name in BUDGET_KEYWORDS if name != SPEEDUP.budget)
-"""A speedup has no baseline that it could differ from."""
+_TOLERATED: Final = tuple(
+    name for name in BUDGET_KEYWORDS if name not in {SPEEDUP.budget, RANK_SKEW.budget}
+)
+"""A speedup and a skew have no baseline that they could differ from."""
 
 
 def parse_budget(keywords: Mapping[str, object]) -> Budget:
@@ -46,6 +50,24 @@ def parse_tolerance(keywords: Mapping[str, object]) -> Tolerance:
         floors={n: floor for n, (_, floor) in bounds.items() if floor is not None},
         detect=None if detect is None else _detect(detect),
     )
+
+
+def parse_ranks(keywords: Mapping[str, object]) -> Ranks:
+    """Return the ranks that a mark's *keywords* say; raise ``UsageError`` if none."""
+    _refuse_unknown("ranks", keywords, ("n", "timeout_s"))
+    count, timeout_s = keywords.get("n"), keywords.get("timeout_s")
+    if type(count) is not int or count < 1:
+        msg = f"gpuperf.ranks({count!r}): expected a whole number of ranks, at least 1"
+        raise UsageError(msg)
+    if timeout_s is None:
+        return Ranks(count=count)
+    if type(timeout_s) not in {int, float} or not 0 < timeout_s < math.inf:  # type: ignore[operator]
+        msg = (
+            f"gpuperf.ranks(timeout_s={timeout_s!r}): expected a number of seconds "
+            "above 0, or None for twice what --gpuperf-seconds allows"
+        )
+        raise UsageError(msg)
+    return Ranks(count=count, timeout_s=float(timeout_s))  # type: ignore[arg-type]
 
 
 def parse_project_tolerance(text: str) -> Tolerance:

@@ -1,4 +1,4 @@
-"""``budget`` and ``tolerance``: functions that return registered flat marks.
+"""``budget``, ``tolerance`` and ``ranks``: functions that return registered flat marks.
 
 Every pytest run imports this module, so it imports what reads a mark where one is read.
 """
@@ -19,15 +19,18 @@ from .errors import UsageError
 if TYPE_CHECKING:
     from .model.budget import Budget
     from .model.budget import Tolerance
+    from .model.ranks import Ranks
 
 
 BUDGET_MARK: Final = "gpuperf_budget"
 TOLERANCE_MARK: Final = "gpuperf_tolerance"
+RANKS_MARK: Final = "gpuperf_ranks"
 AUTO_MARK: Final = "gpuperf"
 
 REGISTERED: Final = (
     f"{BUDGET_MARK}(..., on=None): ceilings of a step, from @gpuperf.budget(...)",
     f"{TOLERANCE_MARK}(..., detect=None): changes to ignore, from @gpuperf.tolerance(...)",
+    f"{RANKS_MARK}(n, timeout_s=None): processes that execute the test together, from @gpuperf.ranks(...)",
     f"{AUTO_MARK}: added to each test that takes the gpuperf fixture",
 )
 
@@ -71,6 +74,26 @@ def tolerance(*, detect: str | None = None, **ratios: str) -> pytest.MarkDecorat
     return mark(**keywords)
 
 
+def ranks(n: int, *, timeout_s: float | None = None) -> pytest.MarkDecorator:
+    """Execute the whole test in *n* processes at once: ``@gpuperf.ranks(2)``.
+
+    Each is a rank of one process group of torch.distributed, which stands before the
+    first fixture is set up: gloo on the cpu device, NCCL with a GPU a rank on cuda.
+    They are killed if they take more than *timeout_s*, by default what
+    ``--gpuperf-seconds`` allows twice and half a minute. A plain run is one rank.
+    Raises ``UsageError`` for a value that is none.
+    """
+    from .limits import parse_ranks
+
+    __tracebackhide__ = True
+    keywords: dict[str, object] = {"n": n}
+    if timeout_s is not None:
+        keywords["timeout_s"] = timeout_s
+    _check(parse_ranks, keywords)
+    mark: pytest.MarkDecorator = getattr(pytest.mark, RANKS_MARK)
+    return mark(**keywords)
+
+
 def _check(
     parse: Callable[[Mapping[str, object]], object], keywords: Mapping[str, object]
 ) -> None:
@@ -101,6 +124,14 @@ def tolerances_of(item: pytest.Item) -> tuple[Tolerance, ...]:
     )
 
 
+def ranks_of(item: pytest.Item) -> Ranks | None:
+    """Ranks that *item* asks for, by the mark of the highest precedence."""
+    from .limits import parse_ranks
+
+    found = _by_precedence(item, RANKS_MARK)
+    return parse_ranks(_keywords(found[0])) if found else None
+
+
 def check(item: pytest.Item) -> None:
     """Raise ``UsageError`` where a mark of *item*, however it was made, is none."""
     names = {mark.name for mark in item.iter_markers()}
@@ -108,6 +139,8 @@ def check(item: pytest.Item) -> None:
         budgets_of(item)
     if TOLERANCE_MARK in names:
         tolerances_of(item)
+    if RANKS_MARK in names:
+        ranks_of(item)
 
 
 def _keywords(mark: pytest.Mark) -> Mapping[str, object]:

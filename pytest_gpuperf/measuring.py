@@ -27,18 +27,22 @@ from .judge.fit import fit_of
 from .judging import merged
 from .limits import parse_budget
 from .marks import budgets_of
+from .marks import ranks_of
 from .marks import tolerances_of
+from .model.budget import Budget
 from .model.budget import Tolerance
-from .model.finding import Location
 from .model.forecast import Forecast
 from .model.measurement import Measurement
 from .model.memory_metric import PREDICTED_ALLOCATED
 from .model.memory_metric import PREDICTED_RESERVED
 from .model.metric import STEP_MS
+from .model.rank_metric import RANKED
 from .model.run import Call
 from .model.run import ComparedCall
 from .probes.subject import Subject
 from .prospect import Prospect
+from .ranked.agreed_device import AgreedDevice
+from .relative import below
 
 
 if TYPE_CHECKING:
@@ -85,6 +89,7 @@ class Measuring:
         name: str | None,
         budget: Mapping[str, object],
     ) -> object:
+        self._refuse_missing_ranks(item)
         calls = self._calls.setdefault(item.nodeid, [])
         test = _key(
             item.nodeid,
@@ -94,18 +99,33 @@ class Measuring:
         )
         measured = _measured(self._device, subject, test, self._seconds)
         measurement = self._explained(measured.measurement, subject)
+        budgets = (parse_budget(budget), *budgets_of(item))
         calls.append(
             Call(
-                measurement=_below(item.config.rootpath, measurement),
-                budgets=(parse_budget(budget), *budgets_of(item)),
+                measurement=below(
+                    item.config.rootpath, _told_of_ranks(measurement, budgets)
+                ),
+                budgets=budgets,
                 tolerances=tolerances_of(item),
             )
         )
         return measured.result
 
+    def _refuse_missing_ranks(self, item: pytest.Item) -> None:
+        """Raise ``SkipTest`` where one process stands for the ranks of *item*."""
+        ranks = ranks_of(item)
+        if ranks is not None and not isinstance(self._device, AgreedDevice):
+            msg = (
+                f"gpuperf.ranks({ranks.count}): ranks are measured by pytest --gpuperf, "
+                "each in a process of its own, and not in this one"
+            )
+            raise SkipTest(msg)
+
     def _explained(self, measurement: Measurement, subject: Subject) -> Measurement:
         """Add what a step did with memory, where this run is to record that."""
         if self._recordings is None or isinstance(self._device, PretendDevice):
+            return measurement
+        if measurement.by_rank is not None:
             return measurement
         from .probes.recorded import explained
 
@@ -168,7 +188,7 @@ class Measuring:
         )
         calls.append(
             Call(
-                measurement=_below(item.config.rootpath, measurement),
+                measurement=below(item.config.rootpath, measurement),
                 budgets=budgets_of(item),
                 tolerances=tolerances_of(item),
             )
@@ -183,6 +203,13 @@ class Measuring:
     ) -> Compared:
         from .compare.sides import compare_sides
 
+        if ranks_of(item) is not None:
+            msg = (
+                "gpuperf.compare(before, after): steps take turns in one process, and "
+                "this test has gpuperf.ranks; measure each with gpuperf(step, name=...)"
+            )
+            raise StepError(msg)
+
         comparisons = self._comparisons.setdefault(item.nodeid, {})
         test = self._comparison_key(item.nodeid, name)
         tolerance = merged((*tolerances_of(item), self._project))
@@ -190,7 +217,7 @@ class Measuring:
         found = compare_sides(self._device, question)
         comparisons[test] = ComparedCall(
             sides=found.sides,
-            after=_below(item.config.rootpath, replace(found.after, test=test)),
+            after=below(item.config.rootpath, replace(found.after, test=test)),
             budgets=(parse_budget(budget), *budgets_of(item)),
         )
         return Compared(found.sides)
@@ -225,9 +252,24 @@ def _measured(
         from .probes.audit import audit
 
         return audit(device, subject, test=test, seconds=seconds)
+    if isinstance(device, AgreedDevice):
+        from .ranked.measured import measure_ranked
+
+        return measure_ranked(device, subject, test=test, seconds=seconds)
     from .probes.phases import measure
 
     return measure(device, subject, test=test, seconds=seconds)
+
+
+def _told_of_ranks(measurement: Measurement, budgets: Sequence[Budget]) -> Measurement:
+    """Say why one rank has not what *budgets* limit of several."""
+    limited = {keyword for budget in budgets for keyword in budget.limits}
+    asked = [metric.name for metric in RANKED if metric.budget in limited]
+    if measurement.by_rank is not None or not asked:
+        return measurement
+    why = "this test has no ranks to compare: mark it with gpuperf.ranks(n)"
+    unmeasured = {**measurement.unmeasured, **dict.fromkeys(asked, why)}
+    return replace(measurement, unmeasured=unmeasured)
 
 
 def _key(
@@ -250,32 +292,3 @@ def _refuse_name(call: str) -> NoReturn:
 def _numbered(word: str) -> Iterator[str]:
     yield word
     yield from (f"{word}{number}" for number in count(2))
-
-
-def _below(root: Path, measurement: Measurement) -> Measurement:
-    """Name the files of findings from *root* on, as node ids do, where they are in it."""
-    return replace(
-        measurement,
-        findings=tuple(
-            replace(
-                finding,
-                location=_relative(root, finding.location),
-                innermost=_relative(root, finding.innermost),
-                forward=_relative(root, finding.forward),
-            )
-            for finding in measurement.findings
-        ),
-        snapshot=_relative_path(root, measurement.snapshot),
-    )
-
-
-def _relative(root: Path, location: Location | None) -> Location | None:
-    if location is None:
-        return None
-    return replace(location, file=_relative_path(root, location.file))
-
-
-def _relative_path(root: Path, path: str) -> str:
-    if not Path(path).is_relative_to(root):
-        return path
-    return Path(path).relative_to(root).as_posix()

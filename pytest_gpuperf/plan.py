@@ -9,17 +9,19 @@ from itertools import groupby
 from pathlib import Path
 
 from .gate import Group
+from .model.ranks import Ranks
 from .settings import Isolation
 from .settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A selected test: its node id, the argument that selects it, its module."""
+    """A selected test: its node id, the argument that selects it, its module, its ranks."""
 
     test: str
     argument: str
     module: str
+    ranks: Ranks | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,13 +36,20 @@ class Project:
 
 
 def groups_of(plan: Sequence[Planned], isolation: Isolation) -> list[Group]:
-    """Return the tests that share a fresh process, in the order of *plan*."""
+    """Return the tests that share a fresh process, in the order of *plan*.
+
+    One on several ranks shares them with none.
+    """
     if isolation is Isolation.TEST:
         return [(planned.test,) for planned in plan]
     return [
         tuple(planned.test for planned in together)
-        for _, together in groupby(plan, key=lambda planned: planned.module)
+        for _, together in groupby(plan, key=_shared)
     ]
+
+
+def _shared(planned: Planned) -> tuple[str, str]:
+    return planned.module, planned.test if planned.ranks else ""
 
 
 def repeated_options(settings: Settings) -> tuple[str, ...]:

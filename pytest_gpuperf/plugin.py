@@ -5,6 +5,7 @@ Every pytest run where it is installed imports it, so it imports the rest when a
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 from typing import Any
 
@@ -106,6 +107,17 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 def pytest_itemcollected(item: pytest.Item) -> None:
     if "gpuperf" in getattr(item, "fixturenames", ()):
         item.add_marker(marks.AUTO_MARK)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Let a test that asks for ranks be one of them where nobody starts more."""
+    if item.get_closest_marker(marks.RANKS_MARK) is None:
+        return (yield)
+    from .ranked.group import alone
+
+    with alone():
+        return (yield)
 
 
 @pytest.fixture

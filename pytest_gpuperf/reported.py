@@ -12,6 +12,7 @@ import pytest
 
 from .marks import AUTO_MARK
 from .marks import BUDGET_MARK
+from .marks import RANKS_MARK
 from .model.run import Ending
 from .model.run import Report
 
@@ -19,7 +20,7 @@ from .model.run import Report
 PROPERTY: Final = "gpuperf"
 """Name of the JUnit property and user property that holds the verdicts as JSON."""
 
-CHILD_EVALUATES: Final = frozenset({"skip", "skipif", "usefixtures"})
+CHILD_EVALUATES: Final = frozenset({"skip", "skipif", "usefixtures", RANKS_MARK})
 
 NO_REPORT: Final = "gpuperf has no report of this test: a gate may not lose one"
 

@@ -16,6 +16,7 @@ from .beside import use_beside_others
 from .errors import GpuperfError
 from .inherited import arguments_for_child
 from .inherited import options_for_child
+from .marks import ranks_of
 from .model.run import Report
 from .plan import Planned
 from .plan import Project
@@ -44,6 +45,7 @@ def plan_of(items: Sequence[pytest.Item]) -> list[Planned]:
             test=item.nodeid,
             argument=f"{item.path}::{item.nodeid.partition('::')[2]}",
             module=str(item.path),
+            ranks=ranks_of(item),
         )
         for item in items
         if is_measured(item)

@@ -52,7 +52,7 @@ def test_the_examples_pass(copied: Path, arguments: tuple[str, ...]) -> None:
     )
 
     assert result.returncode == 0, result.stdout
-    assert result.stdout.splitlines()[-1].startswith("4 passed in ")
+    assert result.stdout.splitlines()[-1].startswith("6 passed in ")
 
 
 @pytest.fixture

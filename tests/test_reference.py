@@ -20,7 +20,9 @@ from pytest_gpuperf.devices.cpu import CpuDevice
 from pytest_gpuperf.devices.pretend.device import PretendDevice
 from pytest_gpuperf.devices.scripted import ScriptedDevice
 from pytest_gpuperf.judge.budget import TIMED_KINDS
+from pytest_gpuperf.judge.budget import is_time
 from pytest_gpuperf.marks import BUDGET_MARK
+from pytest_gpuperf.marks import RANKS_MARK
 from pytest_gpuperf.marks import TOLERANCE_MARK
 from pytest_gpuperf.model.baseline import ENOUGH_RUNS
 from pytest_gpuperf.model.baseline import FULL_RUNS
@@ -30,6 +32,7 @@ from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.metric import Unit
 from pytest_gpuperf.model.metric import limited_by
+from pytest_gpuperf.model.rank_metric import RANK_SKEW
 from pytest_gpuperf.model.refresh import Refresh
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.options import OPTIONS
@@ -43,6 +46,9 @@ UNITS = {
     Unit.COUNT: "count a step",
     Unit.RATIO: "times as fast, at least",
 }
+
+
+SKEW = "percent that the slowest rank may take longer than the fastest"
 
 
 def text(name: str) -> str:
@@ -88,8 +94,8 @@ def keyword_row(keyword: str) -> str:
     timed = "`cuda`, or what `on` names"
     return row(
         f"`{keyword}`",
-        UNITS[metric.unit],
-        timed if metric.unit is Unit.MS else everywhere,
+        SKEW if metric is RANK_SKEW else UNITS[metric.unit],
+        timed if is_time(keyword) else everywhere,
     )
 
 
@@ -125,9 +131,10 @@ def test_every_public_name_and_its_signature_stand_in_the_reference() -> None:
     assert sorted(name.strip("`").split("(")[0] for name in named) == sorted(
         pytest_gpuperf.__all__
     )
-    assert named[:2] == [
+    assert named[:3] == [
         "`budget(*, on=None, **limits)`",
         "`tolerance(*, detect=None, **ratios)`",
+        "`ranks(n, *, timeout_s=None)`",
     ]
 
 
@@ -173,7 +180,8 @@ def test_every_kind_of_refresh_is_shown(kind: Refresh) -> None:
 
 
 def test_the_marks_are_named() -> None:
-    assert f"as `{BUDGET_MARK}` and `{TOLERANCE_MARK}`" in text(REFERENCE)
+    marks = f"as `{BUDGET_MARK}`, `{TOLERANCE_MARK}` and `{RANKS_MARK}`"
+    assert marks in text(REFERENCE)
 
 
 def test_the_numbers_of_runs_are_those_of_the_code() -> None:

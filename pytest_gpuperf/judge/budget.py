@@ -14,9 +14,12 @@ from ..model.environment import DeviceKind
 from ..model.environment import Hardware
 from ..model.measurement import Measurement
 from ..model.metric import MIB
+from ..model.metric import SPEEDUP
+from ..model.metric import Kind
 from ..model.metric import Metric
 from ..model.metric import Unit
 from ..model.metric import limited_by
+from ..model.rank_metric import RANK_SKEW
 from ..model.verdict import Outcome
 from ..model.verdict import Verdict
 from .figure import against
@@ -93,8 +96,13 @@ def _binds(layer: Budget, keyword: str, hardware: Hardware) -> bool:
 
 
 def is_time(keyword: str) -> bool:
-    """Whether *keyword* limits a time, which binds on its own hardware only."""
-    return any(metric.unit is Unit.MS for metric in limited_by(keyword))
+    """Whether *keyword* limits times, which bind on their own hardware only.
+
+    So does how far the times of ranks lie apart; a speedup holds wherever it is.
+    """
+    return keyword != SPEEDUP.budget and any(
+        metric.kind is Kind.NOISY for metric in limited_by(keyword)
+    )
 
 
 def _why_unbound(keyword: str, layer: Budget, hardware: Hardware) -> str:
@@ -108,7 +116,12 @@ def _why_unbound(keyword: str, layer: Budget, hardware: Hardware) -> str:
 
 
 def ceiling(metric: Metric, limit: float) -> float:
-    """Convert *limit* from its budget keyword's unit to the metric's: MiB to bytes."""
+    """Convert *limit* from its budget keyword's unit to the metric's.
+
+    MiB become bytes; a skew of 10 percent is a ratio of 1.1.
+    """
+    if metric.name == RANK_SKEW.name:
+        return 1 + limit / 100
     return limit * MIB if metric.unit is Unit.BYTES else limit
 
 

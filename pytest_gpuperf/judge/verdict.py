@@ -17,6 +17,7 @@ from ..model.measurement import Measurement
 from ..model.metric import METRICS
 from ..model.metric import Kind
 from ..model.metric import Metric
+from ..model.rank_metric import RANKED
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict
@@ -163,10 +164,15 @@ def _judge_unmeasured(case: _Case, metrics: Sequence[Metric]) -> Iterator[Verdic
     is_asked = case.limit(metric) is not None or bool(case.stored(metric))
     if missed and (is_asked or metric.gated):
         yield Verdict(metric=metric.name, outcome=Outcome.INCONCLUSIVE, because=missed)
-    elif is_asked or (metric.gated and reason and case.measured_nothing):
+    elif is_asked or (_is_expected(metric) and reason and case.measured_nothing):
         kind = case.runs[-1].environment.hardware.kind.value
         silent = f"the {kind} device does not measure {metric.budget or metric.name}"
         yield _not_judged(metric, reason or silent)
+
+
+def _is_expected(metric: Metric) -> bool:
+    """Whether any test has it: only one on several ranks has what those are judged by."""
+    return metric.gated and metric not in RANKED
 
 
 def _judge_measured(case: _Case, metric: Metric) -> Iterator[Verdict]:

@@ -11,6 +11,7 @@ from statistics import fmean
 from .environment import DeviceKind
 from .environment import Environment
 from .finding import Finding
+from .ranks import ByRank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +77,8 @@ class Measurement:
     have had. ``dirty`` holds reasons not to blame code for this run's
     times: contention, throttling, a step that never became steady. ``remarks`` say
     what else must be known to read the numbers. ``snapshot`` is the file that says what
-    the allocator did, if that was recorded.
+    the allocator did, if that was recorded. ``by_rank`` is what the ranks showed that
+    ran the step together.
     """
 
     test: str
@@ -90,3 +92,4 @@ class Measurement:
     board: Board = field(default_factory=Board)
     remarks: tuple[str, ...] = ()
     snapshot: str = ""
+    by_rank: ByRank | None = None

@@ -23,6 +23,7 @@ from .quantity import Direction as Direction  # noqa: PLC0414
 from .quantity import Kind as Kind  # noqa: PLC0414
 from .quantity import Metric as Metric  # noqa: PLC0414
 from .quantity import Unit as Unit  # noqa: PLC0414
+from .rank_metric import RANKED
 
 
 STEP_MS: Final = Metric(
@@ -187,6 +188,7 @@ METRICS: Final[dict[str, Metric]] = {
         PREDICTED_GROWTH,
         SYNCS,
         *AUDITED,
+        *RANKED,
         SPEEDUP,
     )
 }

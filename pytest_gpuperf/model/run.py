@@ -12,6 +12,7 @@ from .budget import Tolerance
 from .comparison import Sides
 from .environment import DeviceKind
 from .measurement import Measurement
+from .ranks import Ranks
 
 
 class Ending(Enum):
@@ -34,7 +35,9 @@ class RunRequest:
     session's runs of these tests from 0. ``seconds`` caps what measuring one test may
     cost. ``tolerance`` is the project's, for what a run judges by itself. ``recordings``
     is a folder for what the allocator did, where that is to be recorded. ``visible`` is
-    the GPU that it may see, where it may not see all that this process does.
+    the GPU that it may see, where it may not see all that this process does. ``ranks``
+    execute it together; ``names`` are the tests' node ids, where somebody must know them
+    before they are collected.
     """
 
     tests: tuple[str, ...]
@@ -50,6 +53,8 @@ class RunRequest:
     script: str | None = None
     recordings: str | None = None
     visible: str | None = None
+    ranks: Ranks | None = None
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

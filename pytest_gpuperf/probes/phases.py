@@ -22,6 +22,7 @@ from ..model.metric import SPAN_MS
 from ..model.metric import STEP_MS
 from ..model.metric import SYNCS
 from ..model.metric import Kind
+from ..model.rank_metric import RANKED
 from .deadline import Deadline
 from .latency import Latency
 from .latency import time_isolated_steps
@@ -201,5 +202,6 @@ def cut_short(measurement: Measurement) -> Measurement:
         for metric in METRICS.values()
         if (metric.kind is Kind.EXACT or metric is LATENCY_MS)
         and metric.name not in measurement.unmeasured
+        and metric not in RANKED
     }
     return replace(measurement, missed=missed)

@@ -19,6 +19,8 @@ from typing import Final
 
 from ..errors import RunError
 from ..model.codec import encode
+from ..sharing.last_words import death
+from ..sharing.last_words import last_words
 from .relocation import Relocation
 
 
@@ -38,10 +40,6 @@ START_SECONDS: Final = 120.0
 
 KILL_SECONDS: Final = 5.0
 """After which a killed child that does not end is no longer waited for."""
-
-FATAL: Final = "Fatal Python error"
-FATAL_LINES: Final = 6
-LAST_LINES: Final = 30
 
 _BOOTSTRAP: Final = (
     "import sys; sys.path = [place for place in sys.path if place]; "
@@ -79,12 +77,11 @@ class _Running:
             msg = (
                 f"the measuring process gave no result in {self.seconds:g} s and was "
                 "killed; does it wait for something? If it only needs longer, raise "
-                f"--gpuperf-seconds: {_last_words(self.output)}"
+                f"--gpuperf-seconds: {last_words(self.output)}"
             )
             return RunError(msg)
         if not self.result.exists():
-            death = _death(code)
-            msg = f"the measuring process {death}: {_last_words(self.output)}"
+            msg = f"the measuring process {death(code)}: {last_words(self.output)}"
             return RunError(msg)
         return json.loads(self.result.read_text(encoding="utf-8"))
 
@@ -153,7 +150,7 @@ class ForkServer:
         except RunError:
             message = None
         if message is None:
-            msg = f"the measuring server could not start: {_last_words(self._stderr)}"
+            msg = f"the measuring server could not start: {last_words(self._stderr)}"
             raise RunError(msg)
         self._is_ready = True
 
@@ -242,7 +239,7 @@ class ForkServer:
         try:
             self._process.stdin.write(json.dumps(order).encode() + b"\n")
         except BrokenPipeError:
-            msg = f"the measuring server died: {_last_words(self._stderr)}"
+            msg = f"the measuring server died: {last_words(self._stderr)}"
             raise RunError(msg) from None
 
     def _receive(self, until: float) -> dict[str, Any] | None:
@@ -255,7 +252,7 @@ class ForkServer:
                 return None
             received = os.read(self._process.stdout.fileno(), 65536)
             if not received:
-                msg = f"the measuring server died: {_last_words(self._stderr)}"
+                msg = f"the measuring server died: {last_words(self._stderr)}"
                 raise RunError(msg)
             self._buffered += received
         line, _, self._buffered = self._buffered.partition(b"\n")
@@ -270,19 +267,3 @@ def _moved_path(
     places = environment.get("PYTHONPATH", "").split(os.pathsep)
     moved = os.pathsep.join(place and relocation.moved(place) for place in places)
     return {"PYTHONPATH": moved} if moved else {}
-
-
-def _death(code: int) -> str:
-    return f"was killed by signal {-code}" if code < 0 else f"exited with {code}"
-
-
-def _last_words(output: Path) -> str:
-    """Return what says most about a death: the fatal error's top, else the last lines."""
-    try:
-        text = output.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        text = ""
-    _, fatal, stack = text.rpartition(FATAL)
-    lines = (fatal + stack).splitlines()
-    shown = lines[:FATAL_LINES] if fatal else lines[-LAST_LINES:]
-    return "\n".join(shown) or "it printed nothing"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -69,11 +68,14 @@ def assigned(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeatedJob:
-    """What to run, for how long at most, and on which seat."""
+    """What to run, for how long at most, and on which seats: mostly one.
+
+    They are taken in the order that they stand in.
+    """
 
     job: Job
     seconds: float
-    seat: int
+    seats: tuple[int, ...]
 
 
 class SideBySide:
@@ -88,7 +90,8 @@ class SideBySide:
         self._server = server
         self._turns = turns
         self._pause = pause
-        self._waiting: list[deque[int]] = [deque() for _ in turns]
+        self._held: set[int] = set()
+        self._waiting: list[int] = []
         self._running: dict[int, int] = {}
 
     def run(self, jobs: Sequence[SeatedJob]) -> list[Any]:
@@ -97,46 +100,55 @@ class SideBySide:
         Raises ``UsageError`` where a device does not come free.
         """
         answers: list[Any] = [None] * len(jobs)
-        for index, job in enumerate(jobs):
-            self._waiting[job.seat].append(index)
+        self._waiting = list(range(len(jobs)))
         try:
-            while any(self._waiting) or self._running:
+            while self._waiting or self._running:
                 for index, answer in (*self._start(jobs), *self._ended(jobs)):
+                    self._give_back(jobs[index].seats)
                     answers[index] = answer
         finally:
-            self._leave(jobs)
+            self._give_back(tuple(self._held))
         return answers
 
     def _start(self, jobs: Sequence[SeatedJob]) -> Iterator[tuple[int, RunError]]:
-        """Start the next job of each seat that is free; yield what cannot be started."""
-        busy = {jobs[index].seat for index in self._running.values()}
-        for seat, queue in enumerate(self._waiting):
-            if queue and seat not in busy and self._turns[seat].take():
-                index = queue.popleft()
+        """Start what has its seats; yield what cannot be started.
+
+        A job waits for those before it that want one of its seats.
+        """
+        wanted = self._busy(jobs)
+        for index in list(self._waiting):
+            seats = jobs[index].seats
+            if wanted.isdisjoint(seats) and all(map(self._take, seats)):
+                self._waiting.remove(index)
                 try:
                     number = self._server.start(jobs[index].job, jobs[index].seconds)
-                except RunError as error:
-                    self._turns[seat].give_back()
-                    yield index, error
-                else:
                     self._running[number] = index
+                except RunError as error:
+                    yield index, error
+            wanted.update(seats)
+            if len(wanted) == len(self._turns):
+                return
+
+    def _busy(self, jobs: Sequence[SeatedJob]) -> set[int]:
+        return {seat for index in self._running.values() for seat in jobs[index].seats}
+
+    def _take(self, seat: int) -> bool:
+        if seat not in self._held and self._turns[seat].take():
+            self._held.add(seat)
+        return seat in self._held
 
     def _ended(self, jobs: Sequence[SeatedJob]) -> Iterator[tuple[int, Any]]:
         """Wait for a job to end, but not where a seat may come free before."""
         if not self._running:
-            self._pause(SHORT_SECONDS)
+            self._pause(SHORT_SECONDS if self._waiting else 0)
             return
-        busy = {jobs[index].seat for index in self._running.values()}
-        free = any(q for seat, q in enumerate(self._waiting) if seat not in busy)
+        busy = self._busy(jobs)
+        free = any(busy.isdisjoint(jobs[index].seats) for index in self._waiting)
         ended = self._server.ended(SHORT_SECONDS if free else LONG_SECONDS)
         if ended is not None:
-            index = self._running.pop(ended.job)
-            self._turns[jobs[index].seat].give_back()
-            yield index, ended.answer
+            yield self._running.pop(ended.job), ended.answer
 
-    def _leave(self, jobs: Sequence[SeatedJob]) -> None:
-        for index in self._running.values():
-            self._turns[jobs[index].seat].give_back()
-        self._running.clear()
-        for queue in self._waiting:
-            queue.clear()
+    def _give_back(self, seats: Sequence[int]) -> None:
+        for seat in self._held.intersection(seats):
+            self._turns[seat].give_back()
+            self._held.discard(seat)

@@ -15,6 +15,7 @@ import os
 import select
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -33,6 +34,14 @@ PR_SET_PDEATHSIG: Final = 1
 
 NO_SIGNAL: Final = 0
 
+PR_SET_CHILD_SUBREAPER: Final = 36
+"""prctl(2): orphans among a process's descendants become its children."""
+
+PAUSE_SECONDS: Final = 0.01
+
+ADOPTED_SECONDS: Final = 1.0
+"""Most that is waited, at the end, for descendants that lost their parent to end."""
+
 
 def main(
     preload: list[str], warm: str | None, relocation: dict[str, str] | None = None
@@ -48,6 +57,7 @@ def main(
         relocate(decode(Relocation, relocation))
     _prepare(preload, warm)
     _when_parent_dies(NO_SIGNAL)  # the end of the input says it, and is obeyed in order
+    _adopt_orphans()
     _Server(replies).serve()
 
 
@@ -117,12 +127,9 @@ class _Server:
         self._children[pid] = order["job"]
 
     def _reap(self) -> None:
-        while self._children:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
-                return
+        while ended := _next_ended():
+            pid, status = ended
             job = self._children.pop(pid, None)
-            _kill_group(pid)
             if job is not None:
                 code = os.waitstatus_to_exitcode(status)
                 self._say({"ended": job, "code": code})
@@ -132,6 +139,39 @@ class _Server:
             _kill_group(pid)
         for pid in self._children:
             os.waitpid(pid, 0)
+        _end_adopted()
+
+
+def _next_ended() -> tuple[int, int] | None:
+    """Return a process that has ended, and its status; its group ends with it."""
+    try:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    if pid:
+        _kill_group(pid)
+    return (pid, status) if pid else None
+
+
+def _adopt_orphans() -> None:
+    """Get what a killed child leaves behind: ranks, which die with it, lead groups."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _end_adopted() -> None:
+    until = time.monotonic() + ADOPTED_SECONDS
+    while time.monotonic() < until and _has_children():
+        if _next_ended() is None:
+            time.sleep(PAUSE_SECONDS)
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _kill_group(pid: int) -> None:

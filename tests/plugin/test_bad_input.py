@@ -480,7 +480,8 @@ def test_a_step_that_cannot_take_its_setup_fails_its_test(
             (
                 "gpuperf.budget() does not know mss; it knows ms, latency_ms, mem_mb, "
                 "reserved_mb, alloc_retries, device_allocs, growth_mb, syncs, "
-                "pageable_copies, h2d_mb, d2h_mb, speedup, on"
+                "pageable_copies, h2d_mb, d2h_mb, skew_pct, rank_mem_mb, collectives, "
+                "speedup, on"
             ),
         ),
         (
@@ -509,6 +510,7 @@ KNOWN = (
     "ms, latency_ms, mem_mb, reserved_mb, alloc_retries, device_allocs, growth_mb, "
     "syncs, pageable_copies, h2d_mb, d2h_mb"
 )
+LIMITED = f"{KNOWN}, skew_pct, rank_mem_mb, collectives, speedup"
 
 
 @pytest.mark.parametrize(
@@ -516,7 +518,7 @@ KNOWN = (
     [
         (
             "gpuperf_budget(foo=1)",
-            f"gpuperf.budget() does not know foo; it knows {KNOWN}, speedup, on",
+            f"gpuperf.budget() does not know foo; it knows {LIMITED}, on",
         ),
         (
             "gpuperf_budget(ms='12')",
@@ -525,7 +527,7 @@ KNOWN = (
         ("gpuperf_budget(12)", "gpuperf_budget takes keywords only, found (12,)"),
         (
             "gpuperf_tolerance(mem='5%')",
-            f"gpuperf.tolerance() does not know mem; it knows {KNOWN}, detect",
+            f"gpuperf.tolerance() does not know mem; it knows {KNOWN}, rank_mem_mb, collectives, detect",
         ),
     ],
 )
@@ -557,7 +559,7 @@ def test_a_wrong_budget_is_a_collection_error_at_its_line(
     underline = "^" in result.outlines[at + 2]
     assert result.outlines[at + 2 + underline] == (
         "E   pytest_gpuperf.errors.UsageError: gpuperf.budget() does not know foo; it "
-        f"knows {KNOWN}, speedup, on"
+        f"knows {LIMITED}, on"
     )
 
 
@@ -571,8 +573,8 @@ def test_with_workers_a_wrong_mark_is_a_collection_error_too(
 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert (
-        f"test_it.py::test_step: gpuperf.budget() does not know foo; it knows {KNOWN}, "
-        "speedup, on"
+        f"test_it.py::test_step: gpuperf.budget() does not know foo; it knows {LIMITED}, "
+        "on"
     ) in result.outlines
 
 

@@ -9,9 +9,11 @@ import pytest_gpuperf
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.limits import parse_tolerance
 from pytest_gpuperf.marks import budgets_of
+from pytest_gpuperf.marks import ranks_of
 from pytest_gpuperf.marks import tolerances_of
 from pytest_gpuperf.model.budget import Budget
 from pytest_gpuperf.model.budget import Tolerance
+from pytest_gpuperf.model.ranks import Ranks
 
 
 PRECEDENCE = """
@@ -93,6 +95,7 @@ def test_marks_are_registered(project: ScriptedProject) -> None:
         [
             "@pytest.mark.gpuperf_budget(..., on=None): ceilings of a step, *",
             "@pytest.mark.gpuperf_tolerance(..., detect=None): changes to ignore, *",
+            "@pytest.mark.gpuperf_ranks(n, timeout_s=None): processes that execute *",
             "@pytest.mark.gpuperf: added to each test that takes the gpuperf fixture",
         ]
     )
@@ -109,7 +112,10 @@ KNOWN = (
     [
         (
             {"mss": 1, "foo": 2},
-            f"gpuperf.budget() does not know foo, mss; it knows {KNOWN}, speedup, on",
+            (
+                f"gpuperf.budget() does not know foo, mss; it knows {KNOWN}, skew_pct, "
+                "rank_mem_mb, collectives, speedup, on"
+            ),
         ),
         (
             {"ms": "12"},
@@ -278,7 +284,82 @@ def test_an_unknown_tolerance_is_refused() -> None:
         pytest_gpuperf.tolerance(mem="5%")
 
     assert str(caught.value) == (
-        f"gpuperf.tolerance() does not know mem; it knows {KNOWN}, detect"
+        f"gpuperf.tolerance() does not know mem; it knows {KNOWN}, rank_mem_mb, "
+        "collectives, detect"
+    )
+
+
+@pytest.mark.parametrize(
+    ("n", "timeout_s", "sentence"),
+    [
+        (0, None, "gpuperf.ranks(0): expected a whole number of ranks, at least 1"),
+        (2.0, None, "gpuperf.ranks(2.0): expected a whole number of ranks, at least 1"),
+        (
+            True,
+            None,
+            "gpuperf.ranks(True): expected a whole number of ranks, at least 1",
+        ),
+        *(
+            (
+                2,
+                seconds,
+                (
+                    f"gpuperf.ranks(timeout_s={seconds!r}): expected a number of seconds "
+                    "above 0, or None for twice what --gpuperf-seconds allows"
+                ),
+            )
+            for seconds in (0, -1.5, float("nan"), float("inf"), "3", True)
+        ),
+    ],
+)
+def test_wrong_ranks_are_refused_where_they_are_written(
+    n: object, timeout_s: object, sentence: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        pytest_gpuperf.ranks(n, timeout_s=timeout_s)  # type: ignore[arg-type]
+
+    assert str(caught.value) == sentence
+
+
+RANKED = """
+pytestmark = gpuperf.ranks(2)
+class TestIt:
+    @gpuperf.ranks(3, timeout_s=7)
+    @pytest.mark.parametrize("x", [1, pytest.param(2, marks=gpuperf.ranks(4))])
+    def test_own(self, x): pass
+    def test_of_the_module(self): pass
+"""
+
+
+def test_the_nearest_mark_says_how_many_ranks_execute_a_test(
+    project: ScriptedProject,
+) -> None:
+    project.file(RANKED)
+
+    items = project.pytester.inline_genitems()[0]
+
+    assert [ranks_of(item) for item in items] == [
+        Ranks(count=3, timeout_s=7.0),
+        Ranks(count=4),
+        Ranks(count=2),
+    ]
+
+
+def test_a_mark_of_ranks_that_cannot_be_meant_is_a_usage_error(
+    project: ScriptedProject,
+) -> None:
+    project.file(
+        """
+@pytest.mark.gpuperf_ranks(n=2, gpus=4)
+def test_it(): pass
+"""
+    )
+
+    result = project.pytester.runpytest_inprocess()
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stdout.fnmatch_lines(
+        ["*test_it: gpuperf.ranks() does not know gpus; it knows n, timeout_s"]
     )
 
 

@@ -13,6 +13,7 @@ from pytest_gpuperf import Compared
 from pytest_gpuperf import Gpuperf
 from pytest_gpuperf import Prospect
 from pytest_gpuperf import budget
+from pytest_gpuperf import ranks
 from pytest_gpuperf import tolerance
 
 
@@ -22,6 +23,7 @@ mark: pytest.MarkDecorator = gpuperf.budget(ms=12, mem_mb=900.5, syncs=0)
 elsewhere: pytest.MarkDecorator = gpuperf.budget(ms=3, on="*H200*")
 several: pytest.MarkDecorator = gpuperf.budget(latency_ms=3, on=["cuda", "cpu"])
 lifted: pytest.MarkDecorator = gpuperf.budget(mem_mb=None)
+together: pytest.MarkDecorator = gpuperf.ranks(2, timeout_s=30)
 version: str = gpuperf.__version__
 
 
@@ -32,6 +34,17 @@ def test_marks_keep_the_signature(gpuperf: Gpuperf) -> None:
     device: str = gpuperf.device
     assert result is None
     assert device
+
+
+@ranks(2)
+@gpuperf.budget(collectives=1, skew_pct=10.5, rank_mem_mb=900)
+def test_ranks(gpuperf: Gpuperf) -> None:
+    gpuperf(step, collectives=2)
+    by_rank = None if gpuperf.measurement is None else gpuperf.measurement.by_rank
+    if by_rank is not None:
+        slowest_ms: float = by_rank.step_ms[by_rank.slowest]
+        moved_bytes: int = by_rank.collectives[0].size_bytes
+        assert slowest_ms > moved_bytes
 
 
 @pytest.mark.parametrize(
@@ -88,3 +101,6 @@ gpuperf.budget(ms="12")  # type: ignore[arg-type]
 gpuperf.budget(ms=1, on=3)  # type: ignore[arg-type]
 gpuperf.tolerance(ms=0.05)  # type: ignore[arg-type]
 gpuperf.tolerance(detect=2)  # type: ignore[arg-type]
+gpuperf.ranks()  # type: ignore[call-arg]
+gpuperf.ranks("2")  # type: ignore[arg-type]
+gpuperf.ranks(2, 30)  # type: ignore[call-arg]

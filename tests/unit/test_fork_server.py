@@ -14,10 +14,10 @@ import pytest
 from witness import Witness
 
 from pytest_gpuperf.errors import RunError
-from pytest_gpuperf.runs.fork_server import FATAL_LINES
-from pytest_gpuperf.runs.fork_server import LAST_LINES
 from pytest_gpuperf.runs.fork_server import ForkServer
 from pytest_gpuperf.runs.fork_server import Job
+from pytest_gpuperf.sharing.last_words import FATAL_LINES
+from pytest_gpuperf.sharing.last_words import LAST_LINES
 
 
 ENOUGH_SECONDS = 30.0

@@ -21,6 +21,7 @@ from pytest_gpuperf.model.metric import MIB
 from pytest_gpuperf.model.metric import STEP_MS
 from pytest_gpuperf.model.metric import SYNCS
 from pytest_gpuperf.model.metric import Metric
+from pytest_gpuperf.model.rank_metric import RANK_SKEW
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import Verdict
 
@@ -233,3 +234,23 @@ def test_a_prediction_decides_nothing_nearer_than_it_may_be_off(
     verdict = judge_exact_budget(PREDICTED_ALLOCATED, runs, 100 * MIB)
 
     assert (verdict.outcome, verdict.because) == (outcome, because)
+
+
+def test_a_skew_binds_where_times_do_and_collectives_everywhere() -> None:
+    layers = [Budget(limits={"skew_pct": 10, "collectives": 1})]
+
+    assert resolve(layers, H200) == ResolvedBudget(
+        limits={"skew_pct": 10, "collectives": 1}
+    )
+    assert resolve(layers, EPYC) == ResolvedBudget(
+        limits={"collectives": 1},
+        unbound={
+            "skew_pct": "skew_pct=10 binds on cuda only, this is cpu AMD EPYC; name it "
+            "with on="
+        },
+    )
+
+
+def test_a_skew_of_ten_percent_is_a_ratio() -> None:
+    assert ceiling(RANK_SKEW, 10) == pytest.approx(1.1)
+    assert figure(RANK_SKEW, ceiling(RANK_SKEW, 10)) == "1.1x"

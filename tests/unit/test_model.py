@@ -155,6 +155,9 @@ def test_budget_keywords_stand_in_the_order_of_the_metrics() -> None:
         "pageable_copies",
         "h2d_mb",
         "d2h_mb",
+        "skew_pct",
+        "rank_mem_mb",
+        "collectives",
         "speedup",
     )
 

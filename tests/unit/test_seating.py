@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -69,10 +70,11 @@ class Turns:
         """Nothing is open."""
 
 
-def jobs(*named: tuple[str, int]) -> list[SeatedJob]:
+def jobs(*named: Any) -> list[SeatedJob]:
     return [
-        SeatedJob(job=Job(entry=name, request={}), seconds=9, seat=seat)
-        for name, seat in named
+        SeatedJob(job=Job(entry=name, request={}), seconds=9, seats=seats)
+        for name, *rest in named
+        for seats in [tuple(rest)]
     ]
 
 
@@ -115,6 +117,26 @@ def test_where_nothing_runs_a_taken_seat_is_asked_for_again_after_a_pause() -> N
     events, _ = run((Turns(refusals=2),), jobs(("a", 0)))
 
     assert events == ["pause", "pause", "start a (9 s)", "end a"]
+
+
+def test_a_job_on_all_seats_waits_for_them_and_who_comes_later_waits_for_it() -> None:
+    turns = (Turns(), Turns(refusals=1))
+
+    events, _ = run(turns, jobs(("a", 0), ("b", 1, 0), ("c", 0), ("d", 1)))
+
+    assert events == [
+        "start a (9 s)",
+        "end a",
+        "pause",
+        "start b (9 s)",
+        "end b",
+        "start c (9 s)",
+        "start d (9 s)",
+        "end c",
+        "end d",
+    ]
+    assert [turn.taken for turn in turns] == [3, 2]
+    assert not any(turn.is_held for turn in turns)
 
 
 def test_a_job_that_cannot_start_is_an_answer_and_frees_its_seat() -> None:

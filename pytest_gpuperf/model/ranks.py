@@ -1,0 +1,53 @@
+"""Ranks: how many a test asks for, and what each of them showed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
+    """So many processes execute a whole test together, in at most ``timeout_s``.
+
+    Without a timeout the cap on what measuring may cost decides.
+    """
+
+    count: int
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collective:
+    """One kind of collective operation in a step: ``calls`` and the bytes of them all.
+
+    The bytes of one are those of its larger side, as NCCL's own tests count them: what
+    an all-gather gives, what a reduce-scatter takes.
+    """
+
+    kind: str
+    calls: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByRank:
+    """What the ranks of one step showed, by rank: median times, and memory at the peak.
+
+    ``collectives`` are those of the rank that starts most of them.
+    """
+
+    step_ms: tuple[float, ...] = ()
+    peak_bytes: tuple[int, ...] = ()
+    collectives: tuple[Collective, ...] = ()
+
+    @property
+    def slowest(self) -> int:
+        """Rank whose median step takes longest; the first of them."""
+        return self.step_ms.index(max(self.step_ms))
+
+    @property
+    def skew(self) -> float | None:
+        """Slowest median over the fastest; ``None`` where a time is missing."""
+        if not self.step_ms or min(self.step_ms) <= 0:
+            return None
+        return max(self.step_ms) / min(self.step_ms)

@@ -1,0 +1,186 @@
+"""A device whose readings all ranks agree on, so that all take the same decisions.
+
+When a warm-up ends, how many rounds are timed and what is repeated depends on clocks
+and counters. Where each rank read its own, one would make a step more than its peers
+and wait in it for ever.
+
+PYTEST_DONT_REWRITE
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from ..devices.memory_picture import Picture
+from ..devices.protocol import Block
+from ..devices.protocol import Device
+from ..devices.protocol import Kernel
+from ..devices.protocol import MemoryReading
+from ..devices.protocol import Step
+from ..devices.protocol import TraceEvent
+from ..model.environment import DeviceKind
+from ..model.environment import Environment
+from ..model.memory_metric import PEAK_ALLOCATED
+from ..model.metric import limited_by
+from ..probes.timing import ROUNDS
+from .peers import Peers
+
+
+PEAKS: Final = frozenset(m.name for m in limited_by(str(PEAK_ALLOCATED.budget)))
+
+
+class AgreedDevice:
+    """*device* as all *peers* see it together: each method is called by all of them.
+
+    Its clock is that of the slowest rank, and stands still while they agree: a round
+    begins when the last of them is there, and takes what the slowest takes. Sizes are
+    those of the rank that needs most, but what steps leave behind is added up.
+    """
+
+    def __init__(self, device: Device, peers: Peers) -> None:
+        self._device = device
+        self.peers = peers
+        self._now_ns = 0
+        self._agreeing_process_ns = 0
+        self._since_ns = device.now_ns()
+        self._elapsed_ns: tuple[int, ...] = ()
+        self._rounds_ns: list[tuple[int, ...]] = []
+        self._peaks: list[tuple[int, ...]] = []
+
+    @property
+    def kind(self) -> DeviceKind:
+        return self._device.kind
+
+    @property
+    def torch_device(self) -> str:
+        return self._device.torch_device
+
+    @property
+    def unmeasurable(self) -> Mapping[str, str]:
+        return self._device.unmeasurable
+
+    @property
+    def rounds_ns(self) -> tuple[tuple[int, ...], ...]:
+        """Nanoseconds of the last timed rounds, by rank."""
+        return tuple(self._rounds_ns[-ROUNDS:])
+
+    @property
+    def peak_bytes(self) -> tuple[int, ...]:
+        """Most memory of a step, by rank."""
+        return tuple(max(peaks) for peaks in zip(*self._peaks, strict=True))
+
+    def environment(self) -> Environment:
+        """The device's, and the number of ranks: another one makes other numbers."""
+        alone = self._device.environment()
+        return replace(
+            alone, software={**alone.software, "ranks": str(self.peers.count)}
+        )
+
+    def preflight(self) -> None:
+        self._device.preflight()
+
+    def prepare(self, step: Step, test: str) -> Step:
+        self._rounds_ns.clear()
+        self._peaks.clear()
+        return self._device.prepare(step, test)
+
+    def synchronize(self) -> None:
+        self._device.synchronize()
+
+    def now_ns(self) -> int:
+        """Add the longest that any rank took since the last question."""
+        elapsed_ns = self._device.now_ns() - self._since_ns
+        process_ns = self._device.process_ns()
+        self._elapsed_ns = tuple(ns for (ns,) in self.peers.integers((elapsed_ns,)))
+        self._now_ns += max(self._elapsed_ns)
+        self._agreeing_process_ns += self._device.process_ns() - process_ns
+        self._since_ns = self._device.now_ns()
+        return self._now_ns
+
+    def process_ns(self) -> int:
+        return self._device.process_ns() - self._agreeing_process_ns
+
+    def waiting_ns(self) -> int | None:
+        return self._device.waiting_ns()
+
+    def record_event(self) -> object:
+        """Return ``None``: the GPU waits between two events while the ranks agree."""
+        return None
+
+    def span_ms(self, start: object, end: object) -> float | None:  # noqa: ARG002
+        """Keep what the round took that has just ended: it is asked once a round."""
+        self._rounds_ns.append(self._elapsed_ns)
+        return None
+
+    def settling(self) -> tuple[int, ...]:
+        """Add up the counters of all ranks: they only ever grow."""
+        counters = self.peers.integers(self._device.settling())
+        return tuple(sum(values) for values in zip(*counters, strict=True))
+
+    def disturbance(self) -> str | None:
+        """Say what disturbs the first rank that something disturbs."""
+        own = self._device.disturbance()
+        if not any(any(told) for told in self.peers.integers((own is not None,))):
+            return None
+        everyone = enumerate(self.peers.objects(own))
+        return next(f"rank {rank}: {why}" for rank, why in everyone if why is not None)
+
+    def clock_mhz(self) -> int | None:
+        return self._device.clock_mhz()
+
+    def fingerprint(self) -> str | None:
+        return self._device.fingerprint()
+
+    def sentinels(self) -> AbstractContextManager[Mapping[str, Kernel]]:
+        """Lend none: one that fails on one rank would leave the others waiting."""
+        return nullcontext({})
+
+    def measure_memory(
+        self,
+        step: Step,
+        arguments: Sequence[object],
+        last: MemoryReading | None = None,  # noqa: ARG002, each rank has its own peak
+    ) -> MemoryReading:
+        reading = self._device.measure_memory(step, arguments)
+        names = sorted(reading.exact)
+        end_bytes = -1 if reading.end_bytes is None else reading.end_bytes
+        seen = self.peers.integers((*(reading.exact[n] for n in names), end_bytes))
+        *sizes, ends = zip(*seen, strict=True)
+        exact = dict(zip(names, sizes, strict=True))
+        self._peaks += [by_rank for name, by_rank in exact.items() if name in PEAKS]
+        return MemoryReading(
+            exact={name: max(by_rank) for name, by_rank in exact.items()},
+            end_bytes=None if min(ends) < 0 else sum(ends),
+        )
+
+    def picture_memory(
+        self,
+        step: Step,  # noqa: ARG002
+        batches: Iterator[Sequence[object]],  # noqa: ARG002
+    ) -> Picture | None:
+        """Look at nothing: each rank has a peak of its own."""
+        return None
+
+    def blocks(self) -> Mapping[int, Block]:
+        return self._device.blocks()
+
+    def record_allocations(
+        self,
+        step: Step,  # noqa: ARG002
+        arguments: Sequence[object],  # noqa: ARG002
+        path: Path,  # noqa: ARG002
+    ) -> bool:
+        """Record nothing: it is for a GPU that one process has."""
+        return False
+
+    def profile(
+        self, step: Step, batches: Sequence[Sequence[object]]
+    ) -> Sequence[TraceEvent]:
+        return self._device.profile(step, batches)

@@ -1,0 +1,152 @@
+"""Collectives of real training steps, and groups of one rank."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pytest_gpuperf.model.ranks import Collective
+from pytest_gpuperf.probes.subject import Subject
+
+
+torch = pytest.importorskip("torch")
+
+from torch import distributed  # noqa: E402
+from torch import nn  # noqa: E402
+
+from pytest_gpuperf.ranked.collectives import count_collectives  # noqa: E402
+from pytest_gpuperf.ranked.group import alone  # noqa: E402
+from pytest_gpuperf.ranked.peers import TorchPeers  # noqa: E402
+
+
+WEIGHTS = 64 * 32 + 32 + 32 * 8 + 8
+"""Numbers in the parameters of the model; each has four bytes."""
+
+
+@pytest.fixture
+def rank() -> Iterator[None]:
+    with alone():
+        yield
+
+
+@pytest.fixture
+def one_of_two() -> Iterator[None]:
+    """A rank whose only peer is torch's own fake: nothing is sent."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    yield
+    distributed.destroy_process_group()
+
+
+def layers() -> Any:
+    return nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 8))
+
+
+def training(model: Any) -> Callable[[], None]:
+    rows = torch.ones(4, 64)
+
+    def step() -> None:
+        model.zero_grad()
+        model(rows).mean().backward()
+
+    return step
+
+
+def counted(step: Callable[[], object]) -> tuple[Collective, ...]:
+    for _ in range(3):  # DDP makes its buckets anew after the first
+        step()
+    return count_collectives(Subject(step=step))
+
+
+def test_ddp_reduces_its_gradients_once_a_bucket(rank: None) -> None:
+    model = nn.parallel.DistributedDataParallel(layers())
+
+    assert counted(training(model)) == (
+        Collective(kind="all_reduce", calls=1, size_bytes=4 * WEIGHTS),
+    )
+
+
+def test_fsdp_gathers_each_layer_twice_and_scatters_its_gradients_once(
+    one_of_two: None,
+) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    model = layers()
+    for layer in (model[0], model[2], model):
+        fully_shard(layer)
+
+    assert counted(training(model)) == (
+        Collective(kind="all_gather", calls=4, size_bytes=2 * 4 * WEIGHTS),
+        Collective(kind="reduce_scatter", calls=2, size_bytes=4 * WEIGHTS),
+    )
+
+
+def test_collectives_are_named_as_torch_distributed_names_them(rank: None) -> None:
+    from torch.distributed import _functional_collectives as functional
+
+    ones = torch.ones(8)
+
+    def step() -> None:
+        distributed.broadcast(ones, 0)
+        distributed.all_gather([torch.empty(8)], ones)
+        distributed.barrier()
+        functional.wait_tensor(
+            functional.all_reduce(ones, "sum", distributed.group.WORLD)
+        )
+
+    assert set(counted(step)) == {
+        Collective(kind="broadcast", calls=1, size_bytes=32),
+        Collective(kind="all_gather", calls=1, size_bytes=32),
+        Collective(kind="all_reduce", calls=1, size_bytes=32),
+        Collective(kind="barrier", calls=1, size_bytes=0),
+    }
+
+
+def test_a_step_on_its_own_has_none() -> None:
+    assert counted(lambda: torch.ones(3) + 1) == ()
+
+
+def test_peers_hear_each_other_on_a_group_of_their_own(rank: None) -> None:
+    peers = TorchPeers()
+
+    assert peers.count == 1
+    assert peers.integers((3, 2**40)) == ((3, 2**40),)
+    assert peers.objects("é") == ("é",)
+
+
+def test_one_rank_has_a_group_and_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    monkeypatch.delenv("RANK", raising=False)
+
+    with alone():
+        with alone():
+            inside = distributed.get_world_size(), os.environ["LOCAL_RANK"]
+        assert distributed.is_initialized()
+
+    assert inside == (1, "0")
+    assert not distributed.is_initialized()
+    assert os.environ["LOCAL_RANK"] == "3"
+    assert "RANK" not in os.environ
+
+
+def test_a_test_may_leave_the_group_itself() -> None:
+    with alone():
+        distributed.destroy_process_group()
+
+    assert not distributed.is_initialized()
+
+
+def test_a_process_that_a_launcher_made_a_rank_is_left_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+
+    with alone():
+        assert not distributed.is_initialized()

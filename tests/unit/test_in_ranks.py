@@ -1,0 +1,156 @@
+"""Where ranks can be measured, and what each of them sees of the machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_gpuperf.children import with_timeout
+from pytest_gpuperf.errors import RunError
+from pytest_gpuperf.in_ranks import measure
+from pytest_gpuperf.in_ranks import why_not
+from pytest_gpuperf.judging import judge_calls
+from pytest_gpuperf.model.codec import decode
+from pytest_gpuperf.model.codec import encode
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.metric import METRICS
+from pytest_gpuperf.model.ranks import Ranks
+from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.run import RunRequest
+from pytest_gpuperf.model.run import TestResult
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.plan import Planned
+from pytest_gpuperf.plan import groups_of
+from pytest_gpuperf.ranked.group import LOOPBACK
+from pytest_gpuperf.ranked.group import Place
+from pytest_gpuperf.ranked.group import serve_rendezvous
+from pytest_gpuperf.ranked.group import variables_of
+from pytest_gpuperf.settings import Isolation
+
+
+torch = pytest.importorskip("torch")
+
+
+def test_a_rank_on_the_cpu_has_torchruns_variables(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+
+    variables = variables_of(Place(rank=1, count=4, port=29), cuda=False)
+
+    assert variables == {
+        "RANK": "1",
+        "WORLD_SIZE": "4",
+        "LOCAL_RANK": "1",
+        "LOCAL_WORLD_SIZE": "4",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "GLOO_SOCKET_IFNAME": LOOPBACK,
+    }
+
+
+@pytest.mark.parametrize(
+    ("visible", "gpu"),
+    [(None, "1"), ("", "1"), ("3,5,7", "5"), ("GPU-a, GPU-b", "GPU-b")],
+)
+def test_a_rank_on_cuda_sees_its_own_of_the_visible_gpus_as_the_first(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, gpu: str
+) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth7")
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+
+    variables = variables_of(Place(rank=1, count=2, port=29), cuda=True)
+
+    assert variables["CUDA_VISIBLE_DEVICES"] == gpu
+    assert variables["LOCAL_RANK"] == "0"
+    assert "GLOO_SOCKET_IFNAME" not in variables
+
+
+def test_ranks_meet_at_a_port_that_nobody_else_has() -> None:
+    first, port = serve_rendezvous(2, 60)
+    second, other = serve_rendezvous(2, 60)
+
+    assert port != other
+    assert (first.port, second.port) == (port, other)
+
+
+@pytest.mark.parametrize(
+    ("kind", "gpus", "why"),
+    [
+        (DeviceKind.CPU, 0, None),
+        (DeviceKind.CUDA, 4, None),
+        (
+            DeviceKind.CUDA,
+            3,
+            "gpuperf.ranks(4) needs 4 GPUs, one a rank, and 3 can be seen here",
+        ),
+        (
+            DeviceKind.PRETEND,
+            0,
+            (
+                "gpuperf.ranks(4) is measured on cuda and cpu: the pretend device has no "
+                "peers, add --gpuperf-device=cpu"
+            ),
+        ),
+    ],
+)
+def test_what_cannot_have_so_many_ranks_says_so(
+    monkeypatch: pytest.MonkeyPatch, kind: DeviceKind, gpus: int, why: str | None
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+
+    assert why_not(kind, Ranks(count=4)) == why
+
+
+def test_ranks_that_cannot_be_had_are_not_judged_and_no_process_starts() -> None:
+    request = RunRequest(
+        tests=("/a.py::step",),
+        device=DeviceKind.PRETEND,
+        directory="",
+        ranks=Ranks(count=2, timeout_s=1.0),
+        names=("a.py::step",),
+    )
+
+    (raw,) = measure(encode(request))
+
+    result = decode(TestResult, raw)
+    measurement = result.calls[0].measurement
+    assert (result.test, result.ending) == ("a.py::step", Ending.PASSED)
+    assert measurement.unmeasured == dict.fromkeys(
+        METRICS, why_not(DeviceKind.PRETEND, Ranks(count=2))
+    )
+    assert judge_calls(result.calls, None).outcome is Outcome.NOT_JUDGED
+
+
+def test_ranks_execute_one_test_at_a_time() -> None:
+    request = RunRequest(
+        tests=("a", "b"), device=DeviceKind.CPU, directory="", names=("a", "b")
+    )
+
+    with pytest.raises(RunError) as refused:
+        measure(encode(request))
+
+    assert str(refused.value) == "ranks execute one test, in a time that is told"
+
+
+def test_a_test_on_several_ranks_shares_its_processes_with_none() -> None:
+    plan = [
+        Planned(test=name, argument="", module="m", ranks=ranks)
+        for name, ranks in [
+            ("a", None),
+            ("b", Ranks(count=2)),
+            ("c", Ranks(count=2)),
+            ("d", None),
+            ("e", None),
+        ]
+    ]
+
+    assert groups_of(plan, Isolation.MODULE) == [("a",), ("b",), ("c",), ("d", "e")]
+
+
+def test_without_a_timeout_the_time_cap_decides() -> None:
+    assert with_timeout(Ranks(count=2), 20.0) == Ranks(count=2, timeout_s=70.0)
+    assert with_timeout(Ranks(count=2, timeout_s=5.0), 20.0).timeout_s == 5.0

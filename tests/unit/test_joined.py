@@ -1,0 +1,105 @@
+"""One measurement out of what several ranks found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Environment
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.finding import Finding
+from pytest_gpuperf.model.finding import FindingKind
+from pytest_gpuperf.model.measurement import Distribution
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.ranks import ByRank
+from pytest_gpuperf.model.ranks import Collective
+from pytest_gpuperf.ranked.joined import Share
+from pytest_gpuperf.ranked.joined import joined
+
+
+MEASURED = Measurement(
+    test="step",
+    environment=Environment(hardware=Hardware(kind=DeviceKind.CPU, name="a")),
+    times={"step_ms": Distribution.of([6.0])},
+    exact={"syncs": 0, "live_peak_bytes": 2**20},
+)
+
+GATHER = Collective(kind="all_gather", calls=4, size_bytes=3 * 2**20)
+SCATTER = Collective(kind="reduce_scatter", calls=2, size_bytes=2**20)
+
+ROUNDS = ((8, 12), (9, 13), (8, 12))
+
+
+def shares(*measurements: Measurement) -> list[Share]:
+    return [
+        Share(measurement=measurement, collectives=(GATHER, SCATTER))
+        for measurement in measurements
+    ]
+
+
+def test_each_ranks_numbers_stand_beside_those_of_the_worst() -> None:
+    found = joined(shares(MEASURED, MEASURED), ROUNDS, (2**20, 2**21))
+
+    assert found.by_rank == ByRank(
+        step_ms=(4.0, 6.0),
+        peak_bytes=(2**20, 2**21),
+        collectives=(GATHER, SCATTER),
+    )
+    assert found.by_rank.slowest == 1
+    assert found.times["rank_skew"].q50 == pytest.approx(1.5)
+    assert found.exact == {
+        "syncs": 0,
+        "live_peak_bytes": 2**20,
+        "rank_peak_bytes": 2**21,
+        "collectives": 6,
+        "collective_bytes": 2**22,
+    }
+    assert found.remarks == (
+        "median step by rank 4.000 ms, 6.000 ms: rank 1 is slowest, 1.500x the fastest",
+        "peak by rank 1.000 MiB, 2.000 MiB",
+        "a step has 4 all_gather (3.000 MiB), 2 reduce_scatter (1.000 MiB)",
+    )
+
+
+def test_the_rank_with_most_syncs_says_where_they_are() -> None:
+    sync = Finding(
+        kind=FindingKind.SYNC, op="item", api=None, per_step=3, blocked_ms=0.0
+    )
+    waiting = replace(MEASURED, exact={"syncs": 3, "ops": 1}, findings=(sync,))
+
+    found = joined(shares(MEASURED, waiting), ROUNDS, (1, 1))
+
+    assert found.findings == (sync,)
+    assert found.exact["syncs"] == 3
+    assert "ops" not in found.exact
+
+
+def test_what_a_rank_alone_has_to_say_names_it() -> None:
+    first = replace(MEASURED, dirty=("cold", "late"), remarks=("it leaks",))
+    second = replace(MEASURED, dirty=("late",))
+
+    found = joined(shares(first, second), (), ())
+
+    assert found.dirty == ("rank 0: cold", "late")
+    assert found.remarks[0] == "rank 0: it leaks"
+
+
+def test_a_rank_that_never_touched_its_gpu_speaks_for_all() -> None:
+    untouched = replace(MEASURED, times={}, exact={}, unmeasured={"syncs": "untouched"})
+
+    assert joined(shares(MEASURED, untouched), ROUNDS, (1, 1)) == untouched
+
+
+def test_what_a_time_cap_left_out_is_missed_and_not_zero() -> None:
+    cut = replace(MEASURED, exact={}, missed={"syncs": "no time"})
+
+    found = joined([Share(measurement=cut)] * 2, (), ())
+
+    assert found.exact == {}
+    assert found.missed == dict.fromkeys(
+        ("syncs", "rank_peak_bytes", "collectives", "collective_bytes"), "no time"
+    )
+    assert found.by_rank == ByRank()
+    assert found.by_rank.skew is None

@@ -1,0 +1,182 @@
+"""What is told of a test whose ranks did not all do the same."""
+
+from __future__ import annotations
+
+from pytest_gpuperf.model.codec import encode
+from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.run import TestResult
+from pytest_gpuperf.ranked.processes import RankEnd
+from pytest_gpuperf.ranked.story import OURS
+from pytest_gpuperf.ranked.story import result_of
+
+
+TEST = "test_it.py::test_step"
+
+STUCK = f"""\
+Thread 0x0001 (most recent call first):
+  File "/lib/threading.py", line 320 in wait
+
+Current thread 0x0002 (most recent call first):
+  File "/lib/torch/distributed.py", line 9 in all_reduce
+  File "/home/me/test_it.py", line 12 in step
+  File "{OURS}/probes/subject.py", line 56 in run_once
+  File "/home/me/test_it.py", line 14 in test_step
+  File "/lib/_pytest/python.py", line 166 in pytest_pyfunc_call
+  File "/lib/pluggy/_callers.py", line 121 in _multicall
+"""
+
+CRASHED = STUCK.replace("Thread", "Fatal Python error: Segmentation fault\n\nThread")
+
+BOOM = TestResult(
+    test=TEST,
+    ending=Ending.FAILED,
+    text="    def step():\ntest_it.py:14: \n_ _ _\na b.py:13: in step\n    x: 3\nE   ValueError: boom\n\ntest_it.py:12: ValueError",
+    headline="ValueError: boom",
+    sections=(("Captured stdout call", "hello"),),
+)
+
+
+def ended(result: TestResult, **changes: object) -> RankEnd:
+    failed = result.ending is Ending.FAILED
+    message = {"failed": failed, "result": encode(result), "at": changes.pop("at", 1.0)}
+    return RankEnd(**{**LAST, "said": (message,), **changes})  # type: ignore[arg-type]
+
+
+LAST: dict[str, object] = {
+    "said": (),
+    "code": 0,
+    "ended_at": 5.0,
+    "stack": "",
+    "output": "it printed nothing",
+}
+
+
+def killed(stack: str = STUCK) -> RankEnd:
+    return RankEnd(**{**LAST, "code": None, "stack": stack})  # type: ignore[arg-type]
+
+
+def passed(**changes: object) -> TestResult:
+    return TestResult(test=TEST, ending=Ending.PASSED, **changes)  # type: ignore[arg-type]
+
+
+def test_where_all_pass_rank_0_speaks_and_what_the_others_printed_is_kept() -> None:
+    first = passed(sections=(("Captured stdout call", "zero"),), seconds=2.0)
+    second = passed(sections=(("Captured stdout call", "one"),), seconds=3.0)
+
+    result = result_of(TEST, [ended(first), ended(second)], 60)
+
+    assert result == passed(
+        sections=(
+            ("Captured stdout call", "zero"),
+            ("Captured stdout call (rank 1)", "one"),
+        ),
+        seconds=2.0,
+    )
+
+
+def test_where_all_skip_the_test_is_skipped() -> None:
+    skipped = TestResult(test=TEST, ending=Ending.SKIPPED, text="no data")
+
+    assert result_of(TEST, [ended(skipped), ended(skipped)], 60) == skipped
+
+
+def test_ranks_that_end_differently_fail() -> None:
+    skipped = TestResult(test=TEST, ending=Ending.SKIPPED, text="no data")
+
+    result = result_of(TEST, [ended(passed()), ended(skipped)], 60)
+
+    assert result == TestResult(
+        test=TEST,
+        ending=Ending.FAILED,
+        text="the ranks of a test must end alike: rank 0 passed, rank 1 skipped",
+    )
+
+
+def test_a_rank_that_fails_is_named_with_its_traceback_and_where_the_other_was() -> (
+    None
+):
+    result = result_of(TEST, [killed(), ended(BOOM)], 60)
+
+    assert result == TestResult(
+        test=TEST,
+        ending=Ending.FAILED,
+        text=(
+            f"rank 1 of 2 failed first:\n\n{BOOM.text}\n\n"
+            "rank 0 was at\n"
+            "  /lib/torch/distributed.py:9 in all_reduce\n"
+            "  /home/me/test_it.py:12 in step\n"
+            "  /home/me/test_it.py:14 in test_step"
+        ),
+        headline="rank 1: ValueError: boom",
+        sections=BOOM.sections,
+    )
+
+
+def test_the_first_failure_is_told_whole_and_those_it_caused_in_lines() -> None:
+    closed = TestResult(
+        test=TEST, ending=Ending.FAILED, text=BOOM.text, headline="connection closed"
+    )
+
+    result = result_of(TEST, [ended(closed, at=2.0), ended(BOOM), ended(passed())], 60)
+
+    assert result.headline == "rank 1: ValueError: boom"
+    assert result.text.splitlines()[-5:] == [
+        "rank 0 failed then: connection closed",
+        "  test_it.py:12",
+        "  a b.py:13 in step",
+        "  test_it.py:14",
+        "rank 2 had ended",
+    ]
+
+
+def test_a_crash_is_told_by_its_stack() -> None:
+    crashed = RankEnd(
+        said=(),
+        code=-11,
+        ended_at=1.0,
+        stack=CRASHED,
+        output="Fatal Python error: Segmentation fault\n\nThread 0x0001",
+    )
+
+    result = result_of(TEST, [killed("nothing that anybody knows"), crashed], 60)
+
+    assert result == TestResult(
+        test=TEST,
+        ending=Ending.DIED,
+        text=(
+            "rank 1 of 2 was killed by signal 11: Fatal Python error: Segmentation fault\n"
+            "  /lib/torch/distributed.py:9 in all_reduce\n"
+            "  /home/me/test_it.py:12 in step\n"
+            "  /home/me/test_it.py:14 in test_step\n\n"
+            "rank 0 was at an unknown place"
+        ),
+    )
+
+
+def test_a_rank_that_could_not_start_is_told_by_what_it_printed() -> None:
+    broken = RankEnd(said=(), code=1, ended_at=1.0, stack="", output="one\ntwo")
+
+    result = result_of(TEST, [broken, broken], 60)
+
+    assert result.text == (
+        "rank 0 of 2 exited with 1: one\ntwo\n\nrank 1 exited with 1: one\ntwo"
+    )
+
+
+def test_a_hang_says_where_each_rank_was() -> None:
+    result = result_of(TEST, [killed(), ended(passed())], 7.5)
+
+    assert result == TestResult(
+        test=TEST,
+        ending=Ending.DIED,
+        text=(
+            "the 2 ranks gave no result in 7.5 s and were killed: does one of them wait "
+            "for what another never does? If they only need longer, raise timeout_s of "
+            "gpuperf.ranks\n\n"
+            "rank 0 was at\n"
+            "  /lib/torch/distributed.py:9 in all_reduce\n"
+            "  /home/me/test_it.py:12 in step\n"
+            "  /home/me/test_it.py:14 in test_step\n"
+            "rank 1 had ended"
+        ),
+    )
