@@ -57,6 +57,9 @@ RESETS: Final = ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats")
 MOST_EVENTS: Final = 1_000_000
 """Of one recorded step; beyond it torch forgets the oldest."""
 
+FORESEEN: Final = "gpuperf_foreseen"
+"""Attribute of an error that was raised in place of a GPU's: what it would have held."""
+
 NO_CACHING: Final = "PYTORCH_NO_CUDA_MEMORY_CACHING"
 
 
@@ -182,6 +185,9 @@ def out_of_memory_summary(error: BaseException) -> str | None:
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(error, torch.OutOfMemoryError):
         return None
+    foreseen: str | None = getattr(error, FORESEEN, None)
+    if foreseen is not None:
+        return foreseen
     if not torch.cuda.is_initialized():
         return None
     return f"{torch.cuda.memory_summary(abbreviated=True)}"

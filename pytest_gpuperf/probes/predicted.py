@@ -21,6 +21,7 @@ from ..model.memory_metric import PREDICTED_ALLOCATED
 from ..model.memory_metric import PREDICTED_GROWTH
 from ..model.memory_metric import PREDICTED_REQUESTED
 from ..model.memory_metric import PREDICTED_RESERVED
+from ..model.memory_metric import PREDICTED_RETRIES
 from ..model.metric import MIB
 from .audited import where_of
 from .subject import Subject
@@ -38,7 +39,11 @@ STEPS: Final = 2
 MOST_HELD: Final = 5
 """Places that are named with what they hold at the peak."""
 
-PEAKS: Final = tuple(m.name for m in PREDICTED if m is not PREDICTED_GROWTH)
+RETRIED: Final = (
+    "the GPU would run out of memory in a step, and its allocator flush its cache"
+)
+
+PEAKS: Final = tuple(m.name for m in PREDICTED if m.error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +53,7 @@ class Prediction:
     exact: Mapping[str, int] = field(default_factory=dict)
     unmeasured: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 def predict_memory(memory: MemoryAudit, subject: Subject, root: str) -> Prediction:
@@ -74,7 +80,12 @@ def predict_memory(memory: MemoryAudit, subject: Subject, root: str) -> Predicti
         if name not in unmeasured
     }
     findings = tuple(findings_of_picture(picture)) if picture is not None else ()
-    return Prediction(exact=exact, unmeasured=unmeasured, findings=findings)
+    return Prediction(
+        exact=exact,
+        unmeasured=unmeasured,
+        findings=findings,
+        remarks=(RETRIED,) if exact.get(PREDICTED_RETRIES.name) else (),
+    )
 
 
 def _names() -> tuple[str, ...]:
@@ -87,6 +98,7 @@ def _numbers(steps: Sequence[StepMemory]) -> Mapping[str, int]:
         PREDICTED_REQUESTED.name: max(step.requested_bytes for step in steps),
         PREDICTED_RESERVED.name: max(step.reserved_bytes for step in steps),
         PREDICTED_GROWTH.name: max(0, steps[-1].end_bytes - steps[0].end_bytes),
+        PREDICTED_RETRIES.name: max(step.retries for step in steps),
     }
 
 
@@ -94,7 +106,8 @@ def _unpredictable() -> Mapping[str, str]:
     """Why, by metric, the allocator's settings leave no number."""
     reserved = settings_against_reserved(os.environ)
     allocated = settings_against_allocated(os.environ)
-    found = {} if reserved is None else {PREDICTED_RESERVED.name: reserved}
+    names = (PREDICTED_RESERVED.name, PREDICTED_RETRIES.name)
+    found = {} if reserved is None else dict.fromkeys(names, reserved)
     return found if allocated is None else dict.fromkeys(_names(), allocated)
 
 

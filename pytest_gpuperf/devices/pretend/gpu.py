@@ -29,6 +29,7 @@ from .creation import creation_patches
 from .generator import generator_patches
 from .ghost import Ghost
 from .insides import holding
+from .live_memory import MEMORY
 from .methods import method_patches
 from .patches import Patch
 from .patches import patched
@@ -120,6 +121,7 @@ def _patched_torch() -> Iterator[None]:
         undo.enter_context(_scriptable())
         undo.enter_context(_foreach_types())
         undo.callback(clear_cache)
+        undo.callback(MEMORY.let_take, 1.0)
         yield
 
 
