@@ -88,3 +88,53 @@ def test_a_step_too_large_for_the_gpu_fails_with_what_the_allocator_would_hold(
         "the GPU would run out of memory in a step, and its allocator flush its" in told
     )
     assert "/pytest_gpuperf/" not in told
+
+
+SMALL_HOST = """
+import torch
+from pytest_gpuperf.devices.pretend.insides import INSIDES
+
+@pytest.fixture
+def small_host():
+    INSIDES._available = lambda: 2**30
+
+@gpuperf.budget(mem_mb=5000)
+def test_large(gpuperf, small_host):
+    weights = torch.ones(2**15, 2**15, device="cuda")
+    gpuperf(lambda: weights.sum())
+
+@gpuperf.budget(mem_mb=5000)
+def test_read(gpuperf, small_host):
+    weights = torch.ones(2**15, 2**15, device="cuda")
+    gpuperf(lambda: weights.sum().item() > 0)
+
+@gpuperf.budget(mem_mb=5000)
+def test_held(gpuperf):
+    def make_step():
+        INSIDES._available = lambda: 2**30
+        torch.ones(2**15, 2**15, device="cuda")
+    assert gpuperf.fits(make_step, gb=80, values=True)
+"""
+
+
+def test_a_step_too_large_for_the_host_says_so_before_it_swaps(
+    project: ScriptedProject,
+) -> None:
+    project.file(SMALL_HOST)
+
+    result = project.pytester.runpytest_inprocess(*ON, "-rs")
+
+    result.assert_outcomes(passed=1, skipped=1, failed=1)
+    told = " ".join(line.strip() for line in result.outlines)
+    assert (
+        "values on the pretend GPU need more than the 1024 MiB of memory that this host "
+        "has left: from there on it runs without values"
+    ) in told
+    assert (
+        "only a GPU can judge Tensor.item (test_it.py:19): ghosts hold no values here, so "
+        "what was read is a guess, which decides what runs"
+    ) in told
+    assert (
+        "values on the pretend GPU need more than the 1024 MiB of memory that this host "
+        "has left: leave out values=True, or run it on less"
+    ) in told

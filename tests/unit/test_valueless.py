@@ -233,8 +233,43 @@ def test_values_that_must_be_held_are_refused_before_they_would_not_fit(
 
     assert str(caught.value) == (
         "values on the pretend GPU need more than the 1000 MiB of memory that this host "
-        "has left: run it with pretend_gpu(values=False), or on less"
+        "has left: leave out values=True, or run it on less"
     )
+
+
+def test_values_are_given_up_before_a_product_would_not_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pretend_gpu():
+        column, row = torch.ones(2**14, 1, device="cuda"), torch.ones(1, 2**14)
+        monkeypatch.setattr(INSIDES, "_available", lambda: 1000 * MIB)
+        monkeypatch.setattr(INSIDES, "_reserve", 100 * MIB)
+
+        product = column @ row.cuda()
+
+        assert product.inside.is_meta
+        assert product.shape == (2**14, 2**14)
+        assert INSIDES.switched == (
+            "values on the pretend GPU need more than the 1000 MiB of memory that this "
+            "host has left: from there on it runs without values"
+        )
+
+
+def test_values_are_given_up_where_the_host_refuses_memory_for_them() -> None:
+    with pretend_gpu() as gpu:
+        line = torch.ones(2**22, device="cuda")
+
+        grid = line[None] + line[:, None]
+
+        assert grid.inside.is_meta
+        assert grid.shape == (2**22, 2**22)
+        assert gpu.end_step().not_judged == ()
+    with pretend_gpu(values=True):
+        line = torch.ones(2**22, device="cuda")
+        with pytest.raises(
+            StepError, match=r"^values on the pretend GPU need more than"
+        ):
+            line[None] + line[:, None]
 
 
 def test_the_host_is_asked_again_after_much_was_made() -> None:

@@ -26,6 +26,7 @@ from .creation import FROM_HOST
 from .creation import KERNELS
 from .creation import LIKE
 from .creation import creation_patches
+from .exchange import exchange_patches
 from .generator import generator_patches
 from .ghost import Ghost
 from .insides import holding
@@ -138,6 +139,7 @@ def _patches() -> Iterator[Patch]:
     yield from method_patches()
     yield from generator_patches()
     yield from loading_patches()
+    yield from exchange_patches()
     yield from autocast_patches()
     yield from uninitialized_patches()
     yield from unjudged_patches()
