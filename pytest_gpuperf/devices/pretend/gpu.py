@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import threading
 import warnings
@@ -31,6 +32,8 @@ from .generator import generator_patches
 from .ghost import Ghost
 from .insides import holding
 from .live_memory import MEMORY
+from .mathematics import NAMES as MATHEMATICS
+from .mathematics import mathematics_patches
 from .methods import method_patches
 from .patches import Patch
 from .patches import patched
@@ -140,6 +143,7 @@ def _patches() -> Iterator[Patch]:
     yield from generator_patches()
     yield from loading_patches()
     yield from exchange_patches()
+    yield from mathematics_patches()
     yield from autocast_patches()
     yield from uninitialized_patches()
     yield from unjudged_patches()
@@ -179,6 +183,10 @@ def _scriptable() -> Iterator[None]:
         for name in names
         if id(getattr(torch, name)) not in table
     }
+    for name in MATHEMATICS:
+        stand_in: Any = getattr(math, name)
+        if id(stand_in.__wrapped__) in table:
+            added[id(stand_in)] = table[id(stand_in.__wrapped__)]
     table.update(added)
     try:
         yield
