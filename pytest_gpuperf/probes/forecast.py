@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Final
 
@@ -11,6 +12,7 @@ from ..devices.pretend.memory_picture import Picture
 from ..devices.pretend.predicted_memory import StepMemory
 from ..devices.pretend.program_memory import ProgramMemory
 from ..model.forecast import Forecast
+from .predicted import SEVERAL_STREAMS
 from .predicted import findings_of_picture
 
 
@@ -41,5 +43,12 @@ def forecast_of(
         steps=ended,
         findings=tuple(findings_of_picture(picture)) if picture else (),
         not_judged=tuple(unjudged),
-        notes=(INSIDES.switched,) if INSIDES.switched else (),
+        notes=tuple(_notes(live)),
     )
+
+
+def _notes(live: LiveMemory) -> Iterator[str]:
+    if INSIDES.switched:
+        yield INSIDES.switched
+    if live.several_streams:
+        yield f"{SEVERAL_STREAMS}: a GPU may reserve more"

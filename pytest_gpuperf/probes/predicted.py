@@ -39,6 +39,11 @@ STEPS: Final = 2
 MOST_HELD: Final = 5
 """Places that are named with what they hold at the peak."""
 
+SEVERAL_STREAMS: Final = (
+    "memory is taken on several streams, each of which has cached blocks of its own, and "
+    "the simulated allocator knows one stream"
+)
+
 RETRIED: Final = (
     "the GPU would run out of memory in a step, and its allocator flush its cache"
 )
@@ -73,7 +78,7 @@ def predict_memory(memory: MemoryAudit, subject: Subject, root: str) -> Predicti
     if missing:
         reason = f"only a GPU can judge {'; '.join(missing)}"
         return Prediction(unmeasured=dict.fromkeys(_names(), reason))
-    unmeasured = _unpredictable()
+    unmeasured = _unpredictable(several_streams=memory.live.several_streams)
     exact = {
         name: value
         for name, value in _numbers(memory.memories()[1:]).items()
@@ -102,9 +107,11 @@ def _numbers(steps: Sequence[StepMemory]) -> Mapping[str, int]:
     }
 
 
-def _unpredictable() -> Mapping[str, str]:
-    """Why, by metric, the allocator's settings leave no number."""
+def _unpredictable(*, several_streams: bool) -> Mapping[str, str]:
+    """Why, by metric, streams or the allocator's settings leave no number."""
     reserved = settings_against_reserved(os.environ)
+    if reserved is None and several_streams:
+        reserved = SEVERAL_STREAMS
     allocated = settings_against_allocated(os.environ)
     names = (PREDICTED_RESERVED.name, PREDICTED_RETRIES.name)
     found = {} if reserved is None else dict.fromkeys(names, reserved)

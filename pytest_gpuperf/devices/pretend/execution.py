@@ -82,6 +82,8 @@ def _unwrap_list(values: Sequence[Any], hosts: list[Any]) -> list[Any]:
     for value in values:
         if type(value) is Ghost:
             inner.append(value.inside)
+        elif type(value) is list:  # collectives take lists of lists
+            inner.append(_unwrap_list(value, hosts))
         else:
             inner.append(value)
             if isinstance(value, torch.Tensor):

@@ -37,6 +37,7 @@ from .mathematics import mathematics_patches
 from .methods import method_patches
 from .patches import Patch
 from .patches import patched
+from .process_groups import process_group_patches
 from .queries import query_patches
 from .record import StepAudit
 from .recorder import WATCH
@@ -144,6 +145,7 @@ def _patches() -> Iterator[Patch]:
     yield from loading_patches()
     yield from exchange_patches()
     yield from mathematics_patches()
+    yield from process_group_patches()
     yield from autocast_patches()
     yield from uninitialized_patches()
     yield from unjudged_patches()

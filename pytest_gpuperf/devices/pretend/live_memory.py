@@ -82,7 +82,8 @@ class LiveMemory:
     ``now_bytes`` and ``peak_bytes`` are what ``torch.cuda.memory_allocated`` and
     ``max_memory_allocated`` would say: sizes rounded as the allocator rounds them.
     ``site`` tells where the code stands, or is ``None`` where nobody wants to know.
-    ``device`` is what the storages are taken from, as far as there is *room*.
+    ``device`` is what the storages are taken from, as far as there is *room*;
+    ``several_streams`` says that it was asked by more than one stream.
     """
 
     def __init__(self, *, workspace_bytes: int = 0, room: Room | None = None) -> None:
@@ -92,6 +93,7 @@ class LiveMemory:
         self.site: Callable[[], Site] | None = None
         self.now_bytes = 0
         self.peak_bytes = 0
+        self.several_streams = False
         self.unjudged: dict[tuple[str, str], None] = {}
         self.on_birth: Callable[[int], None] | None = None
         self._workspace_bytes = workspace_bytes

@@ -106,7 +106,7 @@ def synchronize_accelerator(device: Any = None) -> None:
 def current_stream(device: Any = None) -> streams.Stream:
     """The one stream there is."""
     index_of(device)
-    return streams.Stream()
+    return streams.default_stream()
 
 
 def properties(device: Any = None) -> SimpleNamespace:
