@@ -22,6 +22,7 @@ from .devices import default_kind
 from .devices import open_device
 from .devices.cuda_memory import out_of_memory_summary
 from .devices.pretend.device import PretendDevice
+from .devices.pretend.refusal import NeedsGpuError
 from .devices.protocol import Device
 from .devices.seats import VISIBLE
 from .devices.seats import seats_of
@@ -141,13 +142,16 @@ class MeasuringProcess:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        if call.excinfo is not None:
-            _add_memory_summary(item, call.when, call.excinfo.value)
+        error = None if call.excinfo is None else call.excinfo.value
+        if error is not None:
+            _add_memory_summary(item, call.when, error)
         report = yield
         # An unexpected pass is for the controlling process to see: a verdict is due.
-        passed = call.excinfo is None
         ended = TestResult(test=item.nodeid, ending=Ending.PASSED)
-        self._keep(item, report, ended if passed else _ended(report))
+        if error is not None:
+            needs_gpu = isinstance(error, NeedsGpuError)
+            ended = replace(_ended(report), needs_gpu=needs_gpu)
+        self._keep(item, report, ended)
         kept = self._results[item.nodeid]
         if kept.ending is Ending.FAILED:
             self._failed(kept)

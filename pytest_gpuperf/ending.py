@@ -48,6 +48,7 @@ def report_of(
             text=last.text,
             headline=last.headline,
             sections=last.sections,
+            verdicts=tuple(map(to_json, verdicts.values())),
         )
     never = _never_judged(case, verdicts)
     if never:

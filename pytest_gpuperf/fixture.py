@@ -206,15 +206,19 @@ def _training(asked: object) -> float | None:
 
 
 def _without_ours(trace: TracebackType | None) -> TracebackType | None:
-    """Leave out this package's frames, unless it failed itself in the last of them."""
+    """Leave out this package's frames, unless it failed itself in the last of them.
+
+    It has not where that one hides itself: what it raises there is torch's error.
+    """
     entries: list[TracebackType] = []
     while trace is not None:
         entries.append(trace)
         trace = trace.tb_next
     ours = [entry.tb_frame.f_code.co_filename.startswith(OURS) for entry in entries]
+    failed = ours[-1] and "__tracebackhide__" not in entries[-1].tb_frame.f_locals
     kept: TracebackType | None = None
     for entry, is_ours in zip(reversed(entries), reversed(ours), strict=True):
-        if ours[-1] or not is_ours:
+        if failed or not is_ours:
             kept = TracebackType(kept, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return kept
 

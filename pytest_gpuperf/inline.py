@@ -20,6 +20,7 @@ from .baselines.store import read
 from .devices import default_kind
 from .devices import open_device
 from .devices.pretend.device import PretendDevice
+from .devices.pretend.refusal import NeedsGpuError
 from .devices.protocol import Device
 from .ending import report_of
 from .errors import GpuperfError
@@ -42,12 +43,14 @@ from .options import early_value
 from .plan import repeated_options
 from .plan import shown_path
 from .report.failure import failure_text
+from .report.verdict_json import to_json
 from .reported import end_as
 from .reported import is_measured
 from .reported import remember
 from .settings import Settings
 from .summary import write_summary
 from .verdicts import compared
+from .verdicts import unjudged
 
 
 _pretending: Final[pytest.StashKey[PretendDevice]] = pytest.StashKey()
@@ -92,11 +95,25 @@ class InlineSession:
         try:
             yield
         except BaseException as error:
-            skipped = isinstance(error, pytest.skip.Exception | SkipTest)
-            ending = Ending.SKIPPED if skipped else Ending.FAILED
-            self._reports[item.nodeid] = Report(test=item.nodeid, ending=ending)
+            self._remember_end(item, error)
             raise
         self._judge(item)
+
+    def _remember_end(self, item: pytest.Item, error: BaseException) -> None:
+        skipped = isinstance(error, (pytest.skip.Exception, SkipTest))
+        result = TestResult(
+            test=item.nodeid,
+            ending=Ending.SKIPPED if skipped else Ending.FAILED,
+            text=str(error),
+            needs_gpu=isinstance(error, NeedsGpuError),
+        )
+        verdicts = unjudged(result)
+        self._verdicts.extend(verdicts.values())
+        self._reports[item.nodeid] = Report(
+            test=item.nodeid,
+            ending=result.ending,
+            verdicts=tuple(map(to_json, verdicts.values())),
+        )
 
     def _judge(self, item: pytest.Item) -> None:
         case = Case(item.nodeid)

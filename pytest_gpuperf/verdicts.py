@@ -11,6 +11,8 @@ from .gate import settled
 from .judging import accepted
 from .judging import judge_calls
 from .judging import settle_together
+from .model.run import Ending
+from .model.run import TestResult
 from .model.verdict import TestVerdict
 
 
@@ -33,7 +35,8 @@ def verdicts_of(
         }
     )
     return {
-        test: {**calls, **compared(cases[test])} for test, calls in together.items()
+        test: {**calls, **compared(cases[test]), **unjudged(cases[test].last)}
+        for test, calls in together.items()
     }
 
 
@@ -41,3 +44,11 @@ def compared(case: Case) -> dict[str, TestVerdict]:
     """Judge the comparisons of one test."""
     judged = [judge_comparison(call) for call in case.comparisons]
     return {verdict.test: verdict for verdict in judged}
+
+
+def unjudged(result: TestResult) -> dict[str, TestVerdict]:
+    """Say that a test was not judged that only a GPU could have run."""
+    if not result.needs_gpu or result.ending is not Ending.SKIPPED:
+        return {}
+    verdict = TestVerdict(test=result.test, verdicts=(), remarks=(result.text,))
+    return {result.test: verdict}

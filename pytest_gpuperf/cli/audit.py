@@ -56,12 +56,12 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     program = program_of(arguments, rest)
     root = root_of(arguments.root, program)
     output = Output.ERRORS if arguments.json else Output.SHOWN
-    code, audit = _audited(program, root, output)
-    if audit is None:
+    code, audited = _audited(program, root, output)
+    if audited is None or audited.audit is None:
         sys.stderr.write(f"gpuperf: {unfinished(program, code)}\n")
         return code or FAILED
-    sys.stdout.write(_text(audit, as_json=arguments.json))
-    objection = _objection(audit, arguments.max_syncs)
+    sys.stdout.write(_text(audited.audit, audited.notes, as_json=arguments.json))
+    objection = _objection(audited.audit, arguments.max_syncs)
     if objection is not None:
         sys.stderr.write(f"gpuperf: {objection}\n")
     return code or (FAILED if objection is not None else 0)
@@ -76,7 +76,7 @@ def _count(text: str) -> int:
 
 def _audited(
     program: Program, root: Path, output: Output
-) -> tuple[int, StepAudit | None]:
+) -> tuple[int, Audited | None]:
     """Run *program* in a process of its own: its exit code and what was found."""
     request = partial(Request, program=program, root=str(root))
     code, report = run_program(START, request, output)
@@ -85,13 +85,13 @@ def _audited(
     audited = decode(Audited, report)
     if audited.refusal is not None:
         raise UsageError(audited.refusal)
-    return code, audited.audit
+    return code, audited
 
 
-def _text(audit: StepAudit, *, as_json: bool) -> str:
+def _text(audit: StepAudit, notes: Sequence[str], *, as_json: bool) -> str:
     if as_json:
-        return json.dumps(audit_document(audit), indent=2) + "\n"
-    return "".join(f"{line}\n" for line in audit_lines(audit, Path.cwd()))
+        return json.dumps(audit_document(audit, notes), indent=2) + "\n"
+    return "".join(f"{line}\n" for line in audit_lines(audit, notes, Path.cwd()))
 
 
 def _objection(audit: StepAudit, most: int | None) -> str | None:

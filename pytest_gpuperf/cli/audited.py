@@ -41,9 +41,13 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audited:
-    """What the process found, or why it did not start the program."""
+    """What the process found, or why it did not start the program.
+
+    ``notes`` say what else must be known to read what was found.
+    """
 
     audit: StepAudit | None = None
+    notes: tuple[str, ...] = ()
     refusal: str | None = None
 
 
@@ -65,7 +69,10 @@ def main() -> None:
 def _finish(gpu: PretendGpu, pretence: ExitStack, report: str, process: int) -> None:
     """Leave the findings in *report*, unless this is a fork of the process."""
     if os.getpid() == process:
-        _write(report, Audited(audit=gpu.end_step()))
+        from ..devices.pretend.insides import INSIDES
+
+        notes = (INSIDES.switched,) if INSIDES.switched else ()
+        _write(report, Audited(audit=gpu.end_step(), notes=notes))
         pretence.close()
 
 

@@ -61,6 +61,9 @@ MOST_EVENTS: Final = 1_000_000
 IN_USE: Final = "active_allocated"
 """State of a block in ``torch.cuda.memory_snapshot`` that somebody holds."""
 
+FORESEEN: Final = "gpuperf_foreseen"
+"""Attribute of an error that was raised in place of a GPU's: what it would have held."""
+
 NO_CACHING: Final = "PYTORCH_NO_CUDA_MEMORY_CACHING"
 
 
@@ -199,6 +202,9 @@ def out_of_memory_summary(error: BaseException) -> str | None:
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(error, torch.OutOfMemoryError):
         return None
+    foreseen: str | None = getattr(error, FORESEEN, None)
+    if foreseen is not None:
+        return foreseen
     if not torch.cuda.is_initialized():
         return None
     return f"{torch.cuda.memory_summary(abbreviated=True)}"

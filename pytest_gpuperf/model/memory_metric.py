@@ -125,12 +125,21 @@ PREDICTED_GROWTH: Final = Metric(
     gated=True,
     can_be_zero=True,
 )
+PREDICTED_RETRIES: Final = Metric(
+    name="predicted_alloc_retries",
+    unit=Unit.COUNT,
+    kind=Kind.EXACT,
+    summary="allocator flushes in a step for want of memory (pretend device)",
+    budget="alloc_retries",
+    can_be_zero=True,
+)
 
 PREDICTED: Final[tuple[Metric, ...]] = (
     PREDICTED_ALLOCATED,
     PREDICTED_REQUESTED,
     PREDICTED_RESERVED,
     PREDICTED_GROWTH,
+    PREDICTED_RETRIES,
 )
 """What the pretend device predicts.
 

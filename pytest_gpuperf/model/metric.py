@@ -18,6 +18,7 @@ from .memory_metric import PREDICTED_ALLOCATED
 from .memory_metric import PREDICTED_GROWTH
 from .memory_metric import PREDICTED_REQUESTED
 from .memory_metric import PREDICTED_RESERVED
+from .memory_metric import PREDICTED_RETRIES
 from .quantity import MIB as MIB  # noqa: PLC0414, to be had from here
 from .quantity import Direction as Direction  # noqa: PLC0414
 from .quantity import Kind as Kind  # noqa: PLC0414
@@ -186,6 +187,7 @@ METRICS: Final[dict[str, Metric]] = {
         PREDICTED_REQUESTED,
         PREDICTED_RESERVED,
         PREDICTED_GROWTH,
+        PREDICTED_RETRIES,
         SYNCS,
         *AUDITED,
         *RANKED,

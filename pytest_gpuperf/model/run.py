@@ -89,6 +89,7 @@ class TestResult:
 
     ``text`` is its failure or the reason of a skip, ``headline`` a failure in a line.
     ``foresaw`` says that it asked whether a step fits: it judges the answer itself.
+    ``needs_gpu`` says that it was skipped because only a GPU could have run it.
     """
 
     __test__ = False  # pytest would collect a class of this name
@@ -101,6 +102,7 @@ class TestResult:
     calls: tuple[Call, ...] = ()
     comparisons: tuple[ComparedCall, ...] = ()
     foresaw: bool = False
+    needs_gpu: bool = False
     seconds: float = 0.0
 
 

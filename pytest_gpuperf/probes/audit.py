@@ -85,6 +85,7 @@ def _with_memory(
         exact={**measurement.exact, **prediction.exact},
         unmeasured={**measurement.unmeasured, **prediction.unmeasured},
         findings=(*measurement.findings, *prediction.findings),
+        remarks=(*measurement.remarks, *prediction.remarks),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Final
 
@@ -13,6 +14,7 @@ from ..devices.pretend.program_memory import ProgramMemory
 from ..model.forecast import Forecast
 from .pictured import findings_of_picture
 from .predicted import PEAKS
+from .predicted import SEVERAL_STREAMS
 
 
 UNTOUCHED: Final = "nothing was ever on the GPU: put model and data there"
@@ -42,5 +44,12 @@ def forecast_of(
         steps=ended,
         findings=tuple(findings_of_picture(picture, PEAKS)) if picture else (),
         not_judged=tuple(unjudged),
-        notes=(INSIDES.switched,) if INSIDES.switched else (),
+        notes=tuple(_notes(live)),
     )
+
+
+def _notes(live: LiveMemory) -> Iterator[str]:
+    if INSIDES.switched:
+        yield INSIDES.switched
+    if live.several_streams:
+        yield f"{SEVERAL_STREAMS}: a GPU may reserve more"

@@ -19,6 +19,7 @@ from ..model.memory_metric import PREDICTED_ALLOCATED
 from ..model.memory_metric import PREDICTED_GROWTH
 from ..model.memory_metric import PREDICTED_REQUESTED
 from ..model.memory_metric import PREDICTED_RESERVED
+from ..model.memory_metric import PREDICTED_RETRIES
 from .pictured import findings_of_picture
 from .subject import Subject
 
@@ -31,7 +32,16 @@ if TYPE_CHECKING:
 STEPS: Final = 2
 """Those behind the first, which takes what is kept: the last is explained as well."""
 
-PEAKS: Final = tuple(m.name for m in PREDICTED if m is not PREDICTED_GROWTH)
+SEVERAL_STREAMS: Final = (
+    "memory is taken on several streams, each of which has cached blocks of its own, and "
+    "the simulated allocator knows one stream"
+)
+
+RETRIED: Final = (
+    "the GPU would run out of memory in a step, and its allocator flush its cache"
+)
+
+PEAKS: Final = tuple(m.name for m in PREDICTED if m.error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +51,7 @@ class Prediction:
     exact: Mapping[str, int] = field(default_factory=dict)
     unmeasured: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 def predict_memory(memory: MemoryAudit, subject: Subject, root: str) -> Prediction:
@@ -60,14 +71,19 @@ def predict_memory(memory: MemoryAudit, subject: Subject, root: str) -> Predicti
     if missing:
         reason = f"only a GPU can judge {'; '.join(missing)}"
         return Prediction(unmeasured=dict.fromkeys(_names(), reason))
-    unmeasured = _unpredictable()
+    unmeasured = _unpredictable(several_streams=memory.live.several_streams)
     exact = {
         name: value
         for name, value in _numbers(memory.memories()[1:]).items()
         if name not in unmeasured
     }
-    findings = tuple(findings_of_picture(picture, PEAKS)) if picture else ()
-    return Prediction(exact=exact, unmeasured=unmeasured, findings=findings)
+    findings = tuple(findings_of_picture(picture, PEAKS)) if picture is not None else ()
+    return Prediction(
+        exact=exact,
+        unmeasured=unmeasured,
+        findings=findings,
+        remarks=(RETRIED,) if exact.get(PREDICTED_RETRIES.name) else (),
+    )
 
 
 def _names() -> tuple[str, ...]:
@@ -80,12 +96,16 @@ def _numbers(steps: Sequence[StepMemory]) -> Mapping[str, int]:
         PREDICTED_REQUESTED.name: max(step.requested_bytes for step in steps),
         PREDICTED_RESERVED.name: max(step.reserved_bytes for step in steps),
         PREDICTED_GROWTH.name: max(0, steps[-1].end_bytes - steps[0].end_bytes),
+        PREDICTED_RETRIES.name: max(step.retries for step in steps),
     }
 
 
-def _unpredictable() -> Mapping[str, str]:
-    """Why, by metric, the allocator's settings leave no number."""
+def _unpredictable(*, several_streams: bool) -> Mapping[str, str]:
+    """Why, by metric, streams or the allocator's settings leave no number."""
     reserved = settings_against_reserved(os.environ)
+    if reserved is None and several_streams:
+        reserved = SEVERAL_STREAMS
     allocated = settings_against_allocated(os.environ)
-    found = {} if reserved is None else {PREDICTED_RESERVED.name: reserved}
+    names = (PREDICTED_RESERVED.name, PREDICTED_RETRIES.name)
+    found = {} if reserved is None else dict.fromkeys(names, reserved)
     return found if allocated is None else dict.fromkeys(_names(), allocated)

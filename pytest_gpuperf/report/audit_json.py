@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..devices.pretend.record import AuditFinding
@@ -12,12 +13,13 @@ from ..model.codec import encode
 from ..model.finding import Location
 
 
-def audit_document(audit: StepAudit) -> dict[str, Any]:
-    """Return *audit* as ``json.dumps`` takes it; files are absolute paths."""
+def audit_document(audit: StepAudit, notes: Sequence[str]) -> dict[str, Any]:
+    """Return *audit* and *notes* as ``json.dumps`` takes it; files are absolute paths."""
     return {
         "findings": [_finding(finding) for finding in audit.findings],
         "not_judged": [_unjudged(unjudged) for unjudged in audit.not_judged],
         "as_eager": [_unjudged(unjudged) for unjudged in audit.as_eager],
+        "notes": list(notes),
         "totals": encode(audit.totals),
     }
 

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -28,14 +29,19 @@ INDENT: Final = 25
 INSTALLED: Final = re.compile(r"^.*[/\\](?:site|dist)-packages[/\\]")
 
 
-def audit_lines(audit: StepAudit, here: Path) -> tuple[str, ...]:
+def audit_lines(audit: StepAudit, notes: Sequence[str], here: Path) -> tuple[str, ...]:
     """Return the findings most frequent first, what is unsure after what is certain,
-    what was not judged, and totals; paths are relative to *here*.
+    what was not judged, *notes*, and totals; paths are relative to *here*.
     """
     return (
         *_table(_sorted(audit.findings), here),
         *_listed("not judged, only a GPU can tell:", audit.not_judged, here),
         *_listed("compiled on a GPU, judged as eager code:", audit.as_eager, here),
+        *(
+            line
+            for note in notes
+            for line in broken(note, first="note: ", rest=" " * 6)
+        ),
         *_summary(audit),
     )
 

@@ -124,6 +124,10 @@ def reasons(project: ScriptedProject, source: str, *, skipped: int) -> list[str]
     project.file(SETTING + source + CLEAN)
     result = project.pytester.runpytest_inprocess(*ON)
     result.assert_outcomes(passed=1, skipped=skipped)
+    counted = (
+        f"gpuperf: 1 pass, {skipped} not judged on pretend-cuda; 5 metrics not gated"
+    )
+    assert counted in result.outlines
     lines = [line for line in result.outlines if line.startswith("SKIPPED")]
     told = [line[line.index("only a GPU") :] for line in lines]
     return sorted(re.sub(r":\d+\)", ")", reason) for reason in told)
@@ -178,3 +182,53 @@ def test_graphs_replicas_and_layouts_without_rules(project: ScriptedProject) -> 
         ),
         f"only a GPU can judge torch.sparse_csr (test_it.py): {layout}",
     ]
+
+
+NEEDS_GPU = """
+@torch.library.custom_op("need_test::bare", mutates_args=(), device_types="cuda")
+def bare(x: torch.Tensor) -> torch.Tensor:
+    raise NotImplementedError
+
+@pytest.fixture
+def made():
+    return bare(ones(3))
+
+@gpuperf.budget(syncs=0)
+def test_fixture(gpuperf, made):
+    gpuperf(lambda: made + 1)
+
+@gpuperf.budget(syncs=0)
+def test_step(gpuperf):
+    x = ones(3)
+    gpuperf(lambda: bare(x))
+
+def test_own(gpuperf):
+    pytest.skip("its own reason")
+"""
+
+
+@pytest.mark.parametrize(
+    ("inline", "counts"),
+    [
+        ((), "1 pass, 2 not judged on pretend-cuda; without a verdict: 1 skipped;"),
+        (
+            ("--gpuperf-inline",),
+            "1 pass, 1 not judged on pretend-cuda; without a verdict: 1 skipped;",
+        ),
+    ],
+    ids=["child", "inline"],
+)
+def test_what_only_a_gpu_can_run_is_not_judged_and_a_skip_of_its_own_has_no_verdict(
+    project: ScriptedProject, inline: tuple[str, ...], counts: str
+) -> None:
+    project.file(SETTING + NEEDS_GPU + CLEAN)
+
+    result = project.pytester.runpytest_subprocess(*ON, *inline)
+
+    result.assert_outcomes(passed=1, skipped=3)
+    assert f"gpuperf: {counts} 5 metrics not gated" in result.outlines
+    told = " ".join(line.strip() for line in result.outlines)
+    assert (
+        "not judged test_it.py::test_step only a GPU can judge need_test::bare"
+        in " ".join(told.split())
+    )

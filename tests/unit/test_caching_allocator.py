@@ -15,7 +15,7 @@ MIB = 2**20
 
 
 def sums(allocator: CachingAllocator) -> tuple[int, int, int]:
-    return allocator.allocated_bytes, allocator.reserved_bytes, allocator.segments
+    return allocator.allocated.now, allocator.reserved.now, allocator.segments.now
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_peaks_start_again_at_what_is_now() -> None:
     allocator.reset_peaks()
     allocator.allocate(3, 20 * MIB)
 
-    assert allocator.peak_allocated_bytes == 30 * MIB
-    assert allocator.peak_reserved_bytes == 50 * MIB
+    assert allocator.allocated.peak == 30 * MIB
+    assert allocator.reserved.peak == 50 * MIB
 
 
 @pytest.mark.parametrize(
@@ -155,3 +155,45 @@ def test_a_setting_that_changes_sizes_is_named_for_both() -> None:
     )
     assert settings_against_reserved(environment) == said
     assert settings_against_allocated(environment) == said
+
+
+def test_an_emptied_cache_gives_back_the_segments_of_which_nothing_is_in_use() -> None:
+    allocator = CachingAllocator()
+    allocator.allocate(1, 30 * MIB)
+    allocator.allocate(2, 6 * MIB)
+    allocator.allocate(3, 512)
+    allocator.free(1)
+    allocator.free(3)
+
+    allocator.empty_cache()
+
+    assert sums(allocator) == (6 * MIB, 20 * MIB, 1)
+    assert (allocator.split.now, allocator.split_blocks.now) == (14 * MIB, 1)
+    assert (allocator.segments.come, allocator.segments.gone) == (3, 2)
+    allocator.allocate(4, 14 * MIB)
+    assert sums(allocator) == (20 * MIB, 20 * MIB, 1)
+    assert allocator.split.now == 0
+
+
+def test_what_does_not_fit_the_limit_may_still_fit_a_cached_block() -> None:
+    allocator = CachingAllocator()
+    allocator.allocate(1, 40 * MIB)
+    allocator.free(1)
+
+    assert allocator.fits(20 * MIB, 60 * MIB)
+    assert allocator.fits(40 * MIB, 60 * MIB)
+    assert not allocator.fits(40 * MIB + 1, 60 * MIB)
+    allocator.empty_cache()
+    assert allocator.fits(60 * MIB, 60 * MIB)
+
+
+def test_what_was_asked_for_is_counted_beside_what_was_given() -> None:
+    allocator = CachingAllocator()
+
+    allocator.allocate(1, 1000)
+    allocator.allocate(2, 1)
+    allocator.free(1)
+
+    asked = allocator.requested
+    assert (asked.now, asked.peak, asked.come, asked.gone) == (1, 1001, 1001, 1000)
+    assert (allocator.blocks.now, allocator.blocks.come) == (1, 2)

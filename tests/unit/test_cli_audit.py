@@ -517,3 +517,38 @@ def test_a_module_that_does_not_exist_is_refused(
             "runs\n"
         ),
     )
+
+
+TOO_LARGE = """\
+import torch
+from pytest_gpuperf.devices.pretend.insides import INSIDES
+
+INSIDES._available = lambda: 2**30
+weights = torch.ones(2**15, 2**15, device="cuda")
+print("made", weights.sum().item() > 0)
+"""
+
+
+@with_torch
+def test_a_script_too_large_for_the_host_is_told_to_run_without_values(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    write("train.py", TOO_LARGE)
+
+    main(["audit", "train.py"])
+    shown = capfd.readouterr().out
+    main(["audit", "train.py", "--json"])
+    document = json.loads(capfd.readouterr().out)
+
+    assert shown.splitlines()[-4:] == [
+        "note: values on the pretend GPU need more than the 1024 MiB of memory that this",
+        "      host has left: from there on it runs without values",
+        "copies: 0 (0 B) to the device, 0 (0 B) to the host",
+        "gpuperf: 1 sync on 1 line, 0 maybe, 1 not judged",
+    ]
+    assert "train.py:6 in <module>\n" in shown.partition("not judged, only")[2]
+    (note,) = document["notes"]
+    assert note == (
+        "values on the pretend GPU need more than the 1024 MiB of memory that this host "
+        "has left: from there on it runs without values"
+    )

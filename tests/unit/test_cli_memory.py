@@ -204,3 +204,40 @@ def test_a_question_that_cannot_be_meant_is_one_sentence(
 
     assert code == 4
     assert capsys.readouterr().err == f"gpuperf: {sentence}\n"
+
+
+@with_torch
+def test_a_script_too_large_for_the_host_says_so_and_is_predicted(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    write(
+        "import torch\n"
+        "from pytest_gpuperf.devices.pretend.insides import INSIDES\n"
+        "INSIDES._available = lambda: 2**30\n"
+        "weights = torch.ones(2**15, 2**15, device='cuda')\n"
+    )
+
+    code = main(["memory", "train.py", "--no-levers", "--gb=80"])
+
+    out = capfd.readouterr().out.splitlines()
+    assert code == 0
+    assert out[0].startswith("gpuperf: 4096.0 MiB allocated at the peak of 0 steps,")
+    assert out[2:] == [
+        "  note     values on the pretend GPU need more than the 1024 MiB of memory that",
+        "           this host has left: from there on it runs without values",
+        "gpuperf: fits in 80 GiB",
+    ]
+
+
+@with_torch
+def test_a_script_larger_than_the_pretend_gpu_is_predicted_all_the_same(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    write("import torch\nweights = torch.ones(2**20, 2**15, device='cuda')\n")
+
+    code = main(["memory", "train.py", "--no-levers", "--no-values", "--gb=80"])
+
+    out = capfd.readouterr().out.splitlines()
+    assert code == 1
+    assert out[0].startswith("gpuperf: 131072.0 MiB allocated at the peak of 0 steps,")
+    assert out[-1] == "gpuperf: does not fit in 80 GiB"

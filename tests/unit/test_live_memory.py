@@ -367,8 +367,3 @@ def test_a_step_that_resets_the_peak_is_predicted_all_the_same() -> None:
         kilobytes(4)
 
     assert steady(step).allocated_bytes == 8 * KIB
-
-
-def test_nothing_else_can_share_the_memory_of_the_gpu() -> None:
-    with pytest.raises(BufferError, match=r"^Cannot pack tensors on lazy$"):
-        torch.from_dlpack(kilobytes(1))

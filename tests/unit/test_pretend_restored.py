@@ -232,6 +232,18 @@ def test_frames_of_ours_hide_from_pytest_while_inside() -> None:
     assert shown[-1].name == "multiply"
 
 
+def test_a_frame_of_ours_that_nothing_stands_below_is_shown() -> None:
+    with pretend_gpu(), pytest.raises(RuntimeError) as raised:
+        multiply()
+
+    last = raised.tb
+    while last.tb_next is not None:
+        last = last.tb_next
+    with pretend_gpu():
+        (frame,) = traceback.extract_tb(last, limit=1)
+    assert f"devices{os.sep}pretend" in frame.filename
+
+
 def test_an_operation_without_any_kernel_says_what_to_do() -> None:
     library = torch.library.Library("gpuperf_nowhere", "DEF")
     library.define("lost(Tensor x) -> Tensor")

@@ -109,7 +109,7 @@ def audit(
 def test_findings_come_most_frequent_first_and_the_unsure_last() -> None:
     found = audit(ITEM, PERHAPS, INSIDE, NOWHERE, not_judged=(LEFT,))
 
-    assert "\n".join(audit_lines(found, HERE)) == (
+    assert "\n".join(audit_lines(found, (), HERE)) == (
         """\
 count  kind   phase      line, operation and reason
    12  copy   backward   train.py:12 in train
@@ -139,7 +139,7 @@ gpuperf: 15 syncs on 2 lines, 100 maybe, 6 not judged"""
 
 
 def test_a_clean_script_has_no_table() -> None:
-    lines = audit_lines(audit(), HERE)
+    lines = audit_lines(audit(), (), HERE)
 
     assert lines == (
         "copies: 0 (5.000 MiB) to the device, 0 (12 B) to the host",
@@ -147,20 +147,34 @@ def test_a_clean_script_has_no_table() -> None:
     )
 
 
+def test_what_else_must_be_known_stands_above_the_totals() -> None:
+    note = (
+        "values on the pretend GPU need more than the 1024 MiB of memory that this host "
+        "has left: from there on it runs without values"
+    )
+
+    assert audit_lines(audit(), (note,), HERE)[:2] == (
+        "note: values on the pretend GPU need more than the 1024 MiB of memory that this",
+        "      host has left: from there on it runs without values",
+    )
+
+
 def test_a_script_that_never_touched_the_gpu_does_not_look_clean() -> None:
-    assert audit_lines(audit(ops=0), HERE) == (
+    assert audit_lines(audit(ops=0), (), HERE) == (
         "gpuperf: nothing ran on the GPU, so nothing was judged",
     )
 
 
 def test_a_file_from_elsewhere_keeps_its_path() -> None:
-    first = audit_lines(audit(ITEM), Path("/home/me/proj"))[1]
+    first = audit_lines(audit(ITEM), (), Path("/home/me/proj"))[1]
 
     assert first == "    2  sync   forward    /home/me/project/train.py:12 in train"
 
 
 def test_the_document_holds_what_was_found() -> None:
-    document = audit_document(audit(INSIDE, NOWHERE, not_judged=(LEFT,)))
+    document = audit_document(
+        audit(INSIDE, NOWHERE, not_judged=(LEFT,)), ("It was so.",)
+    )
 
     train = {"file": TRAIN.file, "line": 12, "function": "train"}
     masks = {"file": MASKS.file, "line": 307, "function": "is_full"}
@@ -207,6 +221,7 @@ def test_the_document_holds_what_was_found() -> None:
                 "count": 1,
             }
         ],
+        "notes": ["It was so."],
         "totals": {
             "syncs": 13,
             "maybe": 0,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from collections.abc import Iterator
+from math import isinf
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,10 @@ STEERS = (
 LEAVES = (
     "ghosts hold no values here, so what was read is a guess, and nothing shows where "
     "it goes"
+)
+ONCE = (
+    "ghosts hold no values here, so the size of the result is a guess: each element "
+    "once; give output_size"
 )
 SIZES = (
     "ghosts hold no values here, so the size of the result is a guess: the largest "
@@ -102,6 +108,13 @@ def test_a_number_that_is_only_shown_or_computed_with_guesses_nothing(
         lambda x: {x.item()},
         lambda x: x.long().item(),
         lambda x: (x > 0).item(),
+        lambda x: x.item() != x.item(),
+        lambda x: math.isnan(x.item()),
+        lambda x: math.isfinite(x.item()),
+        lambda x: isinf(x.item() * 2),
+        lambda x: math.isclose(1, x.item()),
+        lambda x: math.exp(x.item()) > 10,
+        lambda x: math.sqrt(x.item()) < math.pow(x.item(), 2),
     ],
 )
 def test_a_number_that_steers_is_told(
@@ -110,6 +123,24 @@ def test_a_number_that_steers_is_told(
     loss = torch.ones((), device="cuda")
 
     assert guessed(gpu, lambda: act(loss)) == [("Tensor.item", STEERS)]
+
+
+def test_a_number_that_steers_by_way_of_numpy_is_told(gpu: PretendGpu) -> None:
+    numpy = pytest.importorskip("numpy")
+    loss = torch.ones((), device="cuda")
+
+    assert guessed(gpu, lambda: numpy.exp(loss.item()) / 2) == []
+    assert guessed(gpu, lambda: numpy.isnan(loss.item())) == [("Tensor.item", STEERS)]
+    assert guessed(gpu, lambda: numpy.exp(loss.item()) > 3) == [("Tensor.item", STEERS)]
+
+
+def test_a_number_that_is_only_computed_with_is_none_of_its_own(
+    gpu: PretendGpu,
+) -> None:
+    loss = torch.ones((), device="cuda")
+
+    assert guessed(gpu, lambda: f"{math.exp(loss.item()):.2f} {math.isnan(1.0)}") == []
+    assert math.exp(loss.item()) == math.e
 
 
 @pytest.mark.parametrize(
@@ -132,6 +163,35 @@ def test_what_cannot_be_followed_is_told(
     loss = torch.ones((), device="cuda")
 
     assert guessed(gpu, lambda: act(loss)) == [(op, reason)]
+
+
+def test_repeats_without_their_sum_are_taken_for_one_each(gpu: PretendGpu) -> None:
+    grid = torch.ones(3, 4, device="cuda", requires_grad=True)
+    times = torch.tensor([1, 2, 3], device="cuda")
+    found: list[Any] = []
+
+    def repeat() -> None:
+        found.append(grid.repeat_interleave(times, dim=0))
+        found.append(torch.repeat_interleave(times))
+        found[0].sum().backward()
+
+    said = guessed(gpu, repeat)
+
+    assert said == [("aten::repeat_interleave", ONCE)] * 2
+    assert [tensor.shape for tensor in found] == [(3, 4), (3,)]
+
+
+def test_repeats_whose_sum_is_given_are_no_guess(gpu: PretendGpu) -> None:
+    grid = torch.ones(3, 4, device="cuda")
+    times = torch.tensor([1, 2, 3], device="cuda")
+    found: list[Any] = []
+
+    def repeat() -> None:
+        found.append(grid.repeat_interleave(times, dim=0, output_size=6))
+        found.append(grid.repeat_interleave(2, dim=1))
+
+    assert guessed(gpu, repeat) == []
+    assert [tensor.shape for tensor in found] == [(6, 4), (3, 8)]
 
 
 def test_the_line_of_a_guess_is_known(gpu: PretendGpu) -> None:
@@ -233,8 +293,43 @@ def test_values_that_must_be_held_are_refused_before_they_would_not_fit(
 
     assert str(caught.value) == (
         "values on the pretend GPU need more than the 1000 MiB of memory that this host "
-        "has left: run it with pretend_gpu(values=False), or on less"
+        "has left: leave out values=True, or run it on less"
     )
+
+
+def test_values_are_given_up_before_a_product_would_not_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pretend_gpu():
+        column, row = torch.ones(2**14, 1, device="cuda"), torch.ones(1, 2**14)
+        monkeypatch.setattr(INSIDES, "_available", lambda: 1000 * MIB)
+        monkeypatch.setattr(INSIDES, "_reserve", 100 * MIB)
+
+        product = column @ row.cuda()
+
+        assert product.inside.is_meta
+        assert product.shape == (2**14, 2**14)
+        assert INSIDES.switched == (
+            "values on the pretend GPU need more than the 1000 MiB of memory that this "
+            "host has left: from there on it runs without values"
+        )
+
+
+def test_values_are_given_up_where_the_host_refuses_memory_for_them() -> None:
+    with pretend_gpu() as gpu:
+        line = torch.ones(2**22, device="cuda")
+
+        grid = line[None] + line[:, None]
+
+        assert grid.inside.is_meta
+        assert grid.shape == (2**22, 2**22)
+        assert gpu.end_step().not_judged == ()
+    with pretend_gpu(values=True):
+        line = torch.ones(2**22, device="cuda")
+        with pytest.raises(
+            StepError, match=r"^values on the pretend GPU need more than"
+        ):
+            line[None] + line[:, None]
 
 
 def test_the_host_is_asked_again_after_much_was_made() -> None:

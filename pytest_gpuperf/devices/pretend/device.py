@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -25,6 +26,7 @@ from ...model.metric import limited_by
 from ..allowances import heard_by
 from ..protocol import Step
 from . import pretend_gpu
+from .allocator_settings import settings_against_reserved
 from .allowed import AllowedWaits
 from .allowed import WaitKey
 from .record import StepAudit
@@ -113,10 +115,13 @@ class PretendDevice:
         return AuditedStep(audit=audit, allowed=Counter(allowed.taken), result=result)
 
     def watching_memory(self) -> AbstractContextManager[MemoryAudit]:
-        """Watch the memory of the steps run inside, and nothing else."""
+        """Watch the memory of the steps run inside, of which there is so much.
+
+        There is no end of it under settings that take it from the GPU in other pieces.
+        """
         from .memory_audit import watching_memory
 
-        return watching_memory()
+        return watching_memory(limited=settings_against_reserved(os.environ) is None)
 
     @property
     def gave_up_values(self) -> str | None:

@@ -43,11 +43,10 @@ def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         observe(plan, func, args, kwargs)
     if MEMORY.live is not None:
         MEMORY.live.begin(plan.op, multiplies=plan.multiplies)
-    if INSIDES.hold_values:
-        result = _run(plan, func, inner, inner_kwargs)
-    else:
-        leaves = to_host or _is_host_target(plan, args)
-        result = run_without_values(plan, inner, inner_kwargs, to_host=leaves)
+    if plan.multiplies:
+        INSIDES.expect_product(inner)
+    leaves = to_host or _is_host_target(plan, args)
+    result = _run(plan, func, inner, inner_kwargs, to_host=leaves)
     if plan.flops is not None and WATCH.recorders:
         WATCH.count_flops(plan.flops.of(inner, inner_kwargs, result))
     if plan.flags:
@@ -83,6 +82,8 @@ def _unwrap_list(values: Sequence[Any], hosts: list[Any]) -> list[Any]:
     for value in values:
         if type(value) is Ghost:
             inner.append(value.inside)
+        elif type(value) is list:  # collectives take lists of lists
+            inner.append(_unwrap_list(value, hosts))
         else:
             inner.append(value)
             if isinstance(value, torch.Tensor):
@@ -107,12 +108,25 @@ def _unwrap_kwargs(
     return kwargs, inner
 
 
-def _run(plan: Plan, func: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _run(
+    plan: Plan,
+    func: Any,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    *,
+    to_host: bool,
+) -> Any:
+    """Run for values, or only for sizes where the host has no memory for values."""
     __tracebackhide__ = True
-    try:
-        return plan.kernel(*args, **kwargs)
-    except NotImplementedError:
-        return _run_without_kernel(plan, func, args, kwargs)
+    if INSIDES.hold_values:
+        try:
+            return plan.kernel(*args, **kwargs)
+        except NotImplementedError:
+            return _run_without_kernel(plan, func, args, kwargs)
+        except RuntimeError as error:
+            if to_host or not INSIDES.give_up_after(error):
+                raise
+    return run_without_values(plan, args, kwargs, to_host=to_host)
 
 
 def _run_without_kernel(

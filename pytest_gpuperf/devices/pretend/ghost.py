@@ -21,6 +21,7 @@ from .insides import INSIDES
 from .layouts import shown_as
 from .live_memory import MEMORY
 from .recorder import WATCH
+from .refusal import NeedsGpuError
 from .storage import GhostStorage
 from .tensor_types import target_of
 from .tensor_types import type_name
@@ -136,7 +137,7 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
     @data.setter
     def data(self, value: Any) -> None:
         _set_data(self, value)
-        self.inside = value.inside
+        self.inside = value.inside.detach()  # one storage, and a shape of its own
 
     def data_ptr(self) -> int:
         """Address inside."""
@@ -258,6 +259,12 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
 
     def record_stream(self, stream: object) -> None:
         """There is one stream: nothing to record."""
+
+    def __dlpack__(self, **_: object) -> Any:
+        """Refuse: what another library does with the memory is not seen."""
+        __tracebackhide__ = True
+        msg = "only a GPU can judge Tensor.__dlpack__: another library takes the memory"
+        raise NeedsGpuError(msg)
 
     def share_memory_(self) -> Any:
         """Device memory is shared as it is."""

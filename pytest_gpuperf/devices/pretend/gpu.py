@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import threading
 import warnings
@@ -26,12 +27,17 @@ from .creation import FROM_HOST
 from .creation import KERNELS
 from .creation import LIKE
 from .creation import creation_patches
+from .exchange import exchange_patches
 from .generator import generator_patches
 from .ghost import Ghost
 from .insides import holding
+from .live_memory import MEMORY
+from .mathematics import NAMES as MATHEMATICS
+from .mathematics import mathematics_patches
 from .methods import method_patches
 from .patches import Patch
 from .patches import patched
+from .process_groups import process_group_patches
 from .queries import query_patches
 from .record import StepAudit
 from .recorder import WATCH
@@ -120,6 +126,7 @@ def _patched_torch() -> Iterator[None]:
         undo.enter_context(_scriptable())
         undo.enter_context(_foreach_types())
         undo.callback(clear_cache)
+        undo.callback(MEMORY.let_take, 1.0)
         yield
 
 
@@ -136,6 +143,9 @@ def _patches() -> Iterator[Patch]:
     yield from method_patches()
     yield from generator_patches()
     yield from loading_patches()
+    yield from exchange_patches()
+    yield from mathematics_patches()
+    yield from process_group_patches()
     yield from autocast_patches()
     yield from uninitialized_patches()
     yield from unjudged_patches()
@@ -175,6 +185,10 @@ def _scriptable() -> Iterator[None]:
         for name in names
         if id(getattr(torch, name)) not in table
     }
+    for name in MATHEMATICS:
+        stand_in: Any = getattr(math, name)
+        if id(stand_in.__wrapped__) in table:
+            added[id(stand_in)] = table[id(stand_in.__wrapped__)]
     table.update(added)
     try:
         yield

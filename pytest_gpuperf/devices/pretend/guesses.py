@@ -25,6 +25,10 @@ SIZES: Final = (
     "ghosts hold no values here, so the size of the result is a guess: the largest "
     "there can be"
 )
+ONCE: Final = (
+    "ghosts hold no values here, so the size of the result is a guess: each element "
+    "once; give output_size"
+)
 
 SCALER: Final = "grad_scaler.py"
 """Reads whether gradients are infinite, which in a steady step none is."""
@@ -38,11 +42,26 @@ def leave_unjudged(op: str, reason: str) -> None:
 class Guess(float):
     """A number that was not read: harmless until something depends on it.
 
-    What is computed with it is a guess in its turn. What asks for the number in C
-    (``math.isnan``) is not seen.
+    What is computed with it is a guess in its turn, also by the functions of ``math``
+    (see ``mathematics``) and numpy's on numbers. What else asks for it in C is not seen.
     """
 
     __slots__ = ()
+
+    def __array_ufunc__(
+        self, function: Any, method: str, *inputs: Any, **options: Any
+    ) -> Any:
+        """Compute with numpy."""
+        plain = [float.__pos__(i) if type(i) is Guess else i for i in inputs]
+        return concluded(getattr(function, method)(*plain, **options))
+
+
+def concluded(result: Any) -> Any:
+    """What was computed with a guess: a guess, or a decision."""
+    if isinstance(result, float):
+        return Guess(result)
+    leave_unjudged("Tensor.item", STEERS)
+    return result
 
 
 def _steering(name: str) -> Callable[..., Any]:
@@ -145,6 +164,14 @@ def unique(tensor: Any, *_: Any, **__: Any) -> Any:
     return flat, inverse, torch.empty_like(flat, dtype=torch.int64)
 
 
+def repeat_interleave(repeats: Any, *, output_size: int | None = None) -> Any:
+    """Every element might be repeated any number of times."""
+    if output_size is None:
+        leave_unjudged("aten::repeat_interleave", ONCE)
+    size = repeats.numel() if output_size is None else output_size
+    return torch.empty(size, dtype=repeats.dtype, device="meta")
+
+
 def positions(mask: Any) -> list[Any]:
     """Indices in place of a boolean *mask*, as if all of it were true."""
     leave_unjudged("aten::index", SIZES)
@@ -157,5 +184,6 @@ GUESSED: Final[dict[str, Callable[..., Any]]] = {
     "equal": equal,
     "masked_select": masked_select,
     "nonzero": nonzero,
+    "repeat_interleave": repeat_interleave,
 }
 """Operations that only values could tell the result of."""

@@ -32,6 +32,10 @@ MOST_UNCHECKED_BYTES: Final = 256 * MIB
 """Bytes after which the host is asked again how much is left."""
 
 
+NO_MEMORY: Final = "DefaultCPUAllocator: "
+"""What torch's errors say of memory that the host refused."""
+
+
 class Insides:
     """Whether new ghosts hold values, and what the host can still hold of them.
 
@@ -81,12 +85,34 @@ class Insides:
         self._unchecked = MOST_UNCHECKED_BYTES
         if left is None or left - self._reserve > nbytes + MOST_UNCHECKED_BYTES:
             return
+        self._give_up(left)
+
+    def expect_product(self, args: Sequence[Any]) -> None:
+        """Expect the product of the last two matrices among *args*.
+
+        It may be far larger than both, as nothing else that a model makes of its own
+        tensors.
+        """
+        matrices = [t for t in args if isinstance(t, torch.Tensor) and t.dim() > 1]
+        if self.hold_values and len(matrices) > 1:
+            left, right = matrices[-2:]
+            rows = left.numel() // max(1, left.shape[-1])
+            self.expect(max(1, rows * right.shape[-1] * left.element_size()))
+
+    def give_up_after(self, error: RuntimeError) -> bool:
+        """Give values up if *error* says that the host had no memory for them."""
+        if not self.hold_values or NO_MEMORY not in str(error):
+            return False
+        self._give_up(self._available() or 0)
+        return True
+
+    def _give_up(self, left: int) -> None:
         told = (
             f"values on the pretend GPU need more than the {left // MIB} MiB of memory "
             "that this host has left"
         )
         if not self._may_switch:
-            msg = f"{told}: run it with pretend_gpu(values=False), or on less"
+            msg = f"{told}: leave out values=True, or run it on less"
             raise StepError(msg)
         self.hold_values = False
         self.switched = f"{told}: from there on it runs without values"

@@ -20,8 +20,11 @@ from typing import NamedTuple
 import torch
 
 from .caching_allocator import rounded
+from .device_memory import DeviceMemory
+from .device_memory import Room
 from .record import Site
 from .recorder import current_node
+from .specification import MEMORY_BYTES
 
 
 MATRIX_PRODUCTS: Final = frozenset(
@@ -47,11 +50,12 @@ MATRIX_PRODUCTS: Final = frozenset(
 
 
 class MemoryEvent(NamedTuple):
-    """A storage is born, with ``nbytes``, or gone, with none.
+    """A storage is born, with ``nbytes``, or gone, with none; or the cache is emptied.
 
-    ``number`` is the storage's, ``op`` what ran at that moment. ``site`` is ``None``
-    where sites are not recorded. ``workspace`` says that the number is that of the
-    cuBLAS workspace of the forward's thread, or of the backward's.
+    ``number`` is the storage's, or 0, ``op`` what ran at that moment. ``site`` is
+    ``None`` where sites are not recorded. ``workspace`` says that the number is that of
+    the cuBLAS workspace of the forward's thread, or of the backward's, ``retry`` that
+    the device had no more to give before the cache was emptied.
     """
 
     number: int
@@ -59,11 +63,17 @@ class MemoryEvent(NamedTuple):
     op: str
     site: Site | None = None
     workspace: bool = False
+    retry: bool = False
 
     @property
     def is_birth(self) -> bool:
         """Whether memory is taken, not given back."""
         return self.nbytes > 0
+
+    @property
+    def empties_cache(self) -> bool:
+        """Whether it is about no storage."""
+        return self.number == 0
 
 
 class LiveMemory:
@@ -72,14 +82,18 @@ class LiveMemory:
     ``now_bytes`` and ``peak_bytes`` are what ``torch.cuda.memory_allocated`` and
     ``max_memory_allocated`` would say: sizes rounded as the allocator rounds them.
     ``site`` tells where the code stands, or is ``None`` where nobody wants to know.
+    ``device`` is what the storages are taken from, as far as there is *room*;
+    ``several_streams`` says that it was asked by more than one stream.
     """
 
-    def __init__(self, *, workspace_bytes: int = 0) -> None:
+    def __init__(self, *, workspace_bytes: int = 0, room: Room | None = None) -> None:
+        self.device = DeviceMemory(room)
         self.events: list[MemoryEvent] = []
         self.op = ""
         self.site: Callable[[], Site] | None = None
         self.now_bytes = 0
         self.peak_bytes = 0
+        self.several_streams = False
         self.unjudged: dict[tuple[str, str], None] = {}
         self.on_birth: Callable[[int], None] | None = None
         self._workspace_bytes = workspace_bytes
@@ -137,8 +151,18 @@ class LiveMemory:
     def reset_peak(self) -> None:
         """``torch.cuda.reset_peak_memory_stats``."""
         self.peak_bytes = self.now_bytes
+        self.device.allocator.reset_peaks()
+
+    def empty_cache(self, *, retry: bool = False) -> None:
+        """``torch.cuda.empty_cache``, or what the allocator does before it gives up."""
+        self.device.empty_cache(retry=retry)
+        self.events.append(MemoryEvent(0, 0, self.op, retry=retry))
 
     def _born(self, nbytes: int, *, workspace: bool = False) -> int:
+        """Raise ``torch.OutOfMemoryError`` where the device is too small."""
+        if not self.device.has_room(nbytes):
+            self.empty_cache(retry=True)
+        self.device.take(self._numbers + 1, nbytes)
         self._numbers += 1
         site = self.site() if self.site is not None else None
         self.events.append(MemoryEvent(self._numbers, nbytes, self.op, site, workspace))
@@ -150,9 +174,11 @@ class LiveMemory:
 
     def _resized(self, key: int, nbytes: int) -> None:
         """Take the new block before the old one is given back, as CUDA copies over."""
-        number, before, reference = self._storages.pop(key)
+        number, before, reference = self._storages[key]
         if nbytes:
             self._storages[key] = (self._born(nbytes), nbytes, reference)
+        else:
+            del self._storages[key]
         self._died(number, before)
 
     def _gone(self, key: int, _: object) -> None:
@@ -161,6 +187,7 @@ class LiveMemory:
             self._died(known[0], known[1])
 
     def _died(self, number: int, nbytes: int) -> None:
+        self.device.give_back(number)
         self.events.append(MemoryEvent(number, 0, self.op))
         self.now_bytes -= rounded(nbytes)
 
@@ -174,10 +201,26 @@ def _parts(tensor: Any) -> Iterator[Any]:
 
 
 class MemoryWatch:
-    """Who watches the memory of this process's one pretend GPU, if anybody does."""
+    """Who watches the memory of this process's one pretend GPU, if anybody does.
+
+    ``share`` is what the process may take of it.
+    """
 
     def __init__(self) -> None:
         self.live: LiveMemory | None = None
+        self.share = 1.0
+
+    @property
+    def room(self) -> Room:
+        """What the device has, and what of it this process may take."""
+        allowed = int(MEMORY_BYTES * self.share)
+        return Room(total_bytes=MEMORY_BYTES, allowed_bytes=allowed)
+
+    def let_take(self, share: float) -> None:
+        """Let the process take *share* of the device from now on."""
+        self.share = share
+        if self.live is not None and self.live.device.room is not None:
+            self.live.device.room = self.room
 
 
 MEMORY: Final = MemoryWatch()
@@ -187,10 +230,10 @@ MEMORY: Final = MemoryWatch()
 def watched(live: LiveMemory, ghosts: type[Any] | None) -> Iterator[LiveMemory]:
     """Let *live* see the instances of *ghosts* alive now, and all that is made inside."""
     before = MEMORY.live
-    if ghosts is not None:
-        _see_all(live, ghosts)
     MEMORY.live = live
     try:
+        if ghosts is not None:
+            _see_all(live, ghosts)
         yield live
     finally:
         MEMORY.live = before

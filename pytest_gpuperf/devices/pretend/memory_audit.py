@@ -14,6 +14,7 @@ from typing import TypeVar
 from ..garbage import no_garbage_collection
 from ..memory_picture import Picture
 from .ghost import Ghost
+from .live_memory import MEMORY
 from .live_memory import LiveMemory
 from .live_memory import MemoryEvent
 from .live_memory import watched
@@ -92,13 +93,18 @@ def _let_go(run: Callable[[], object]) -> None:
 
 @contextmanager
 def watching_memory(
-    workspace_bytes: int = WORKSPACE_BYTES, *, from_now: bool = False
+    workspace_bytes: int = WORKSPACE_BYTES,
+    *,
+    from_now: bool = False,
+    limited: bool = False,
 ) -> Iterator[MemoryAudit]:
     """Watch the memory of the pretend GPU.
 
-    What is alive already counts, unless only what comes *from_now* on is to.
+    What is alive already counts, unless only what comes *from_now* on is to. If it is
+    *limited*, who wants more than there is gets ``torch.OutOfMemoryError``.
     """
-    live = LiveMemory(workspace_bytes=workspace_bytes)
+    room = MEMORY.room if limited else None
+    live = LiveMemory(workspace_bytes=workspace_bytes, room=room)
     with no_garbage_collection(), watched(live, None if from_now else Ghost):
         WATCH.told_of_unjudged.append(live.leave_unjudged)
         try:

@@ -37,6 +37,8 @@ KEEPING: Final = (None, torch.preserve_format)
 _to = torch.Tensor.to
 _type = torch.Tensor.type
 _data = torch._C.TensorBase.data  # noqa: SLF001
+_get_device: Final = torch._C.TensorBase.device.__get__  # noqa: SLF001
+_get_is_cuda: Final = torch._C.TensorBase.is_cuda.__get__  # noqa: SLF001
 _get_data: Final = _data.__get__
 _set_data: Final = _data.__set__
 
@@ -50,11 +52,23 @@ def method_patches() -> Iterator[Patch]:
     yield Patch(tensor, "pin_memory", pin_memory)
     yield Patch(tensor, "is_pinned", is_pinned)
     yield Patch(tensor, "data", property(_get_data, set_data))
+    yield Patch(tensor, "device", property(device))
+    yield Patch(tensor, "is_cuda", property(_is_on_cuda))
     for name in UNBOUND:
         yield Patch(tensor, name, _with_own(name))
     yield Patch(torch.nn.Module, "_apply", _keeping_attributes(torch.nn.Module._apply))  # noqa: SLF001
     yield Patch(torch.UntypedStorage, "cuda", storage_to_cuda)
     yield Patch(torch._C, "_group_tensors_by_device_and_dtype", group_tensors)  # noqa: SLF001
+
+
+def device(tensor: Any) -> Any:
+    """``Tensor.device``, also of a tensor that is made of ghosts, such as a DTensor."""
+    found = _get_device(tensor)
+    return CUDA if found.type == LAZY.type else found
+
+
+def _is_on_cuda(tensor: Any) -> bool:
+    return bool(_get_is_cuda(tensor)) or _get_device(tensor).type == LAZY.type
 
 
 def _move(tensor: Any, *args: Any, **options: Any) -> Any:

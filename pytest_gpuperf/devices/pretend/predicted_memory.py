@@ -16,7 +16,8 @@ class StepMemory:
 
     ``requested_bytes`` is the sum that was asked for at most at once, ``allocated_bytes``
     that of the blocks given for it, ``reserved_bytes`` what was taken from the device by
-    then. ``end_bytes`` is what is allocated at the end. ``peak`` is the event at which
+    then. ``end_bytes`` is what is allocated at the end. ``retries`` counts how often the
+    cache was emptied because the device had no more. ``peak`` is the event at which
     most was allocated; ``None`` in a step that takes no memory.
     """
 
@@ -27,25 +28,17 @@ class StepMemory:
     reserved_bytes: int
     end_bytes: int
     allocations: int
+    retries: int
     peak: int | None
 
 
-class _Course:
-    """An allocator at work, and the sum of what was asked of it."""
-
-    def __init__(self) -> None:
-        self.allocator = CachingAllocator()
-        self.requested_bytes = 0
-        self._sizes: dict[int, int] = {}
-
-    def follow(self, event: MemoryEvent) -> None:
-        if event.is_birth:
-            self._sizes[event.number] = event.nbytes
-            self.requested_bytes += event.nbytes
-            self.allocator.allocate(event.number, event.nbytes)
-        else:
-            self.requested_bytes -= self._sizes.pop(event.number)
-            self.allocator.free(event.number)
+def _follow(allocator: CachingAllocator, event: MemoryEvent) -> None:
+    if event.empties_cache:
+        allocator.empty_cache()
+    elif event.is_birth:
+        allocator.allocate(event.number, event.nbytes)
+    else:
+        allocator.free(event.number)
 
 
 def step_memories(
@@ -56,36 +49,37 @@ def step_memories(
     A step is the range of its events, and they are in order; events between them count
     towards what is alive.
     """
-    course, found, done = _Course(), [], 0
+    allocator, done = CachingAllocator(), 0
+    found: list[StepMemory] = []
     for first, last in steps:
         for event in events[done:first]:
-            course.follow(event)
-        found.append(_step(course, events, first, last))
+            _follow(allocator, event)
+        found.append(_step(allocator, events, first, last))
         done = last
     return tuple(found)
 
 
 def _step(
-    course: _Course, events: Sequence[MemoryEvent], first: int, last: int
+    allocator: CachingAllocator, events: Sequence[MemoryEvent], first: int, last: int
 ) -> StepMemory:
-    allocator = course.allocator
     allocator.reset_peaks()
-    requested, births, peak = course.requested_bytes, 0, None
+    retries, births, peak = 0, 0, None
     for index in range(first, last):
-        before = allocator.peak_allocated_bytes
-        course.follow(events[index])
-        requested = max(requested, course.requested_bytes)
+        before = allocator.allocated.peak
+        _follow(allocator, events[index])
         births += events[index].is_birth
-        if allocator.peak_allocated_bytes > before:
+        retries += events[index].retry
+        if allocator.allocated.peak > before:
             peak = index
     return StepMemory(
         first=first,
         last=last,
-        requested_bytes=requested,
-        allocated_bytes=allocator.peak_allocated_bytes,
-        reserved_bytes=allocator.peak_reserved_bytes,
-        end_bytes=allocator.allocated_bytes,
+        requested_bytes=allocator.requested.peak,
+        allocated_bytes=allocator.allocated.peak,
+        reserved_bytes=allocator.reserved.peak,
+        end_bytes=allocator.allocated.now,
         allocations=births,
+        retries=retries,
         peak=peak,
     )
 
@@ -96,6 +90,6 @@ def alive_at(events: Sequence[MemoryEvent], index: int) -> Mapping[int, MemoryEv
     for event in events[: index + 1]:
         if event.is_birth:
             alive[event.number] = event
-        else:
+        elif not event.empties_cache:
             del alive[event.number]
     return alive

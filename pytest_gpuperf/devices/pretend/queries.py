@@ -20,12 +20,10 @@ from .device_names import CUDA
 from .memory_queries import MEMORY_ANSWERS
 from .patches import Patch
 from .placement import index_of
-from .record import AuditKind
 from .recorder import WATCH
 from .specification import CAPABILITY
 from .specification import CUDA_VERSION
 from .specification import CUDNN_VERSION
-from .specification import MEMORY_BYTES
 from .specification import NAME
 from .specification import PROPERTIES
 from .tensor_types import cuda_tensor_types
@@ -33,10 +31,6 @@ from .tensor_types import cuda_tensor_types
 
 ZEROS: Final = (
     "current_device",
-    "memory_reserved",
-    "max_memory_reserved",
-    "memory_cached",
-    "max_memory_cached",
     "utilization",
     "memory_usage",
     "temperature",
@@ -55,12 +49,9 @@ NOTHINGS: Final = (
     "manual_seed",
     "manual_seed_all",
     "reset_accumulated_host_memory_stats",
-    "reset_accumulated_memory_stats",
-    "reset_max_memory_cached",
     "reset_peak_host_memory_stats",
     "seed",
     "seed_all",
-    "set_per_process_memory_fraction",
     "set_stream",
     "set_sync_debug_mode",
 )
@@ -112,19 +103,10 @@ def synchronize_accelerator(device: Any = None) -> None:
     WATCH.sync("torch.accelerator.synchronize", "waits for the device")
 
 
-def empty_cache() -> None:
-    """``torch.cuda.empty_cache``."""
-    WATCH.wait(
-        AuditKind.MAYBE,
-        "torch.cuda.empty_cache",
-        "cudaFree waits for the device, if blocks are cached",
-    )
-
-
 def current_stream(device: Any = None) -> streams.Stream:
     """The one stream there is."""
     index_of(device)
-    return streams.Stream()
+    return streams.default_stream()
 
 
 def properties(device: Any = None) -> SimpleNamespace:
@@ -166,11 +148,6 @@ def set_rng_states(states: Any) -> None:
         torch.set_rng_state(state)
 
 
-def memory_info(*_: object) -> tuple[int, int]:
-    """Everything is free."""
-    return (MEMORY_BYTES, MEMORY_BYTES)
-
-
 def answers() -> dict[str, Any]:
     """What each name in ``torch.cuda`` is while pretending."""
     found: dict[str, Any] = {
@@ -186,7 +163,6 @@ def answers() -> dict[str, Any]:
         "_initialized": True,
         "_lazy_init": lazy_init,
         "synchronize": synchronize,
-        "empty_cache": empty_cache,
         "current_stream": current_stream,
         "default_stream": current_stream,
         "get_device_properties": properties,
@@ -194,16 +170,13 @@ def answers() -> dict[str, Any]:
         "get_device_capability": capability,
         "get_arch_list": _always(["sm_90"]),
         "get_sync_debug_mode": _always(0),
-        "get_per_process_memory_fraction": _always(1.0),
         "set_device": set_device,
         "get_rng_state": rng_state,
         "get_rng_state_all": lambda: [rng_state()],
         "set_rng_state": set_rng_state,
         "set_rng_state_all": set_rng_states,
-        "mem_get_info": memory_info,
         "memory_stats_as_nested_dict": _counts,
         "memory_snapshot": _always([]),
-        "memory_summary": _always("no memory is tracked on the pretend GPU"),
         "list_gpu_processes": _always("the pretend GPU runs no processes"),
         "Stream": streams.Stream,
         "ExternalStream": streams.Stream,
@@ -254,7 +227,7 @@ def _accelerator(mine: dict[str, Any]) -> Iterator[Patch]:
         "current_device_index": _always(0),
         "current_stream": current_stream,
         "get_device_capability": capability,
-        "get_memory_info": memory_info,
+        "get_memory_info": mine["mem_get_info"],
         "set_device_idx": set_device,
         "set_device_index": set_device,
         "set_stream": _always(None),

@@ -5,12 +5,34 @@ from __future__ import annotations
 from typing import Any
 
 from .device_names import CUDA
+from .live_memory import MEMORY
 from .recorder import WATCH
 
 
-class Stream:
-    """``torch.cuda.Stream``: one queue, always empty."""
+class _Aside:
+    """What is taken while another stream than the default one is current."""
 
+    stream: Any
+    _events: int | None = None
+
+    def _begin(self) -> None:
+        live = MEMORY.live
+        is_aside = live is not None and getattr(self.stream, "is_aside", False)
+        self._events = len(live.events) if live is not None and is_aside else None
+
+    def _end(self) -> None:
+        live = MEMORY.live
+        if live is not None and self._events not in {None, len(live.events)}:
+            live.several_streams = True
+
+
+class Stream(_Aside):
+    """``torch.cuda.Stream``: one queue, always empty.
+
+    One that is made is not the default one: it ``is_aside``.
+    """
+
+    is_aside = True
     cuda_stream = stream_id = device_index = 0
     device_type = 1
     device = CUDA
@@ -18,6 +40,7 @@ class Stream:
 
     def __init__(self, *_: object, **__: object) -> None:
         """Take whatever torch's takes."""
+        self.stream = self
 
     def synchronize(self) -> None:
         """Wait, which a GPU's host would do."""
@@ -43,10 +66,12 @@ class Stream:
 
     def __enter__(self) -> Stream:  # noqa: PYI034, Self is younger than Python 3.10
         """Make it the current stream."""
+        self._begin()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Leave it."""
+        self._end()
 
     def __eq__(self, other: object) -> bool:
         """There is one stream."""
@@ -90,7 +115,14 @@ class Event:
         raise RuntimeError(msg)
 
 
-class StreamContext:
+def default_stream() -> Stream:
+    """Return the stream that is current where no other is."""
+    stream = Stream()
+    stream.is_aside = False
+    return stream
+
+
+class StreamContext(_Aside):
     """``torch.cuda.stream`` and ``torch.cuda.device`` as a context."""
 
     def __init__(self, target: Any = None) -> None:
@@ -101,9 +133,11 @@ class StreamContext:
 
     def __enter__(self) -> None:
         """Nothing changes: there is one of each."""
+        self._begin()
 
     def __exit__(self, *_: object) -> None:
         """Nothing changed."""
+        self._end()
 
 
 GRAPH_REASON = "a CUDA graph replays work that no operation shows"

@@ -34,7 +34,8 @@ def _without_frames(show: Callable[..., Any], *, position: int) -> Callable[...,
     def shown(*args: Any, **options: Any) -> Any:
         values = list(args)
         if position < len(values) and isinstance(values[position], TracebackType):
-            values[position] = _without_own(values[position])
+            # an entry that pytest shows by itself is shown, whoever's it is
+            values[position] = _without_own(values[position]) or values[position]
         return show(*values, **options)
 
     return shown
