@@ -61,16 +61,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
     """Print the table of all shards, join what is pending, return pytest's exit code."""
     with no_garbage_collection():  # looking for some among millions of values
-        merged = merge(
-            [_shard(path) for path in _files(arguments.shards)],
-            expected=arguments.expected,
-            allow_missing=arguments.allow_missing,
-        )
-        lines = merged_lines(merged)
-        written = [write_pending(arguments.out, pending) for pending in merged.pending]
-    said = (*(f"pending: {path}" for path in written), *lines)
-    sys.stdout.write("".join(f"{line}\n" for line in said))
-    return merged.exit_status
+        status, lines = _merged(arguments)
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    return status
+
+
+def _merged(arguments: argparse.Namespace) -> tuple[int, tuple[str, ...]]:
+    """Join what is named; nothing is written where that is refused."""
+    merged = merge(
+        [_shard(path) for path in _files(arguments.shards)],
+        expected=arguments.expected,
+        allow_missing=arguments.allow_missing,
+    )
+    lines = merged_lines(merged)
+    written = [write_pending(arguments.out, pending) for pending in merged.pending]
+    return merged.exit_status, (*(f"pending: {path}" for path in written), *lines)
 
 
 def _count(text: str) -> int:
