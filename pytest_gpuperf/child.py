@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from typing import Final
+from typing import Protocol
 
 import pytest
 
@@ -21,14 +22,16 @@ from .devices import default_kind
 from .devices import open_device
 from .devices.cuda_memory import out_of_memory_summary
 from .devices.pretend.device import PretendDevice
-from .devices.protocol import Device
 from .errors import GpuperfError
 from .errors import RunError
+from .fixture import Measurer
 from .fixture import measurer_key
 from .measuring import Measuring
 from .model.codec import decode
 from .model.codec import encode
 from .model.environment import DeviceKind
+from .model.run import Call
+from .model.run import ComparedCall
 from .model.run import Ending
 from .model.run import RunRequest
 from .model.run import TestResult
@@ -65,9 +68,19 @@ def describe(request: Mapping[str, Any]) -> dict[str, Any]:
 def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Run pytest on the tests of one run and return a result a test."""
     request = decode(RunRequest, raw)
+    enter(request)
+    return [encode(result) for result in run_tests(request, measuring_for(request))]
+
+
+def enter(request: RunRequest) -> None:
+    """Let code find what it finds where the project's tests are run."""
     os.chdir(request.directory)
     sys.path[:] = request.search_path
     sys.argv = ["pytest", *request.tests]
+
+
+def measuring_for(request: RunRequest) -> Measuring:
+    """Open the device; what pretends does so from before collection on, to the end."""
     device = open_device(
         request.device,
         request.script,
@@ -76,23 +89,41 @@ def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
         disposable=True,
     )
     if isinstance(device, PretendDevice):
-        device.enter()  # before collection, and never left: this process ends here
-    child = MeasuringProcess(request, device)
+        device.enter()
+    folder = None if request.recordings is None else Path(request.recordings)
+    return Measuring(device, request.seconds, folder)
+
+
+def run_tests(request: RunRequest, keeper: Keeper) -> Sequence[TestResult]:
+    """Run pytest with *keeper* behind the fixture; raise ``RunError`` if nothing ran."""
+    child = MeasuringProcess(request, keeper)
     code = pytest.main([*QUIET, *request.arguments, *request.tests], plugins=[child])
     results = child.results()
     if not results:
         msg = f"pytest exited with {int(code)} there and ran no test"
         raise RunError(msg)
-    return [encode(result) for result in results]
+    return results
+
+
+class Keeper(Measurer, Protocol):
+    """What stands behind the fixture, and keeps what it measured by test."""
+
+    def calls_of(self, test: str) -> tuple[Call, ...]:
+        """Return what was measured."""
+
+    def comparisons_of(self, test: str) -> tuple[ComparedCall, ...]:
+        """Return what was compared."""
+
+    def foresaw(self, test: str) -> bool:
+        """Whether it asked what a step would need."""
 
 
 class MeasuringProcess:
     """The plugin of a measuring process: the fixture measures, the reports are kept."""
 
-    def __init__(self, request: RunRequest, device: Device | PretendDevice) -> None:
+    def __init__(self, request: RunRequest, keeper: Keeper) -> None:
         self._request = request
-        folder = None if request.recordings is None else Path(request.recordings)
-        self._measuring = Measuring(device, request.seconds, folder)
+        self._measuring = keeper
         self._results: dict[str, TestResult] = {}
         self._started: dict[str, float] = {}
 

@@ -82,7 +82,7 @@ class Measuring:
         budget: Mapping[str, object],
     ) -> object:
         calls = self._calls.setdefault(item.nodeid, [])
-        test = _key(
+        test = call_key(
             item.nodeid,
             name,
             taken=[call.measurement.test for call in calls],
@@ -142,7 +142,7 @@ class Measuring:
     ) -> None:
         """Let what was predicted be judged by the test's budgets."""
         calls = self._calls.setdefault(item.nodeid, [])
-        test = _key(
+        test = call_key(
             item.nodeid,
             None,
             taken=[call.measurement.test for call in calls],
@@ -226,7 +226,7 @@ def _measured(
     return measure(device, subject, test=test, seconds=seconds)
 
 
-def _key(
+def call_key(
     nodeid: str, name: str | None, taken: Sequence[str], comparisons: Collection[str]
 ) -> str:
     """Return the baseline's key of a call: the node id, told apart by name or number."""
