@@ -90,8 +90,7 @@ class Side:
         request = {"request": encode(run), "relocation": encode(self.relocation)}
         job = Job(entry="pytest_gpuperf.commits.process:measure", request=request)
         try:
-            patience = PATIENCE * run.seconds + PATIENCE_SECONDS
-            answer = self._server.run(job, len(group) * patience)
+            answer = self._server.run(job, len(group) * patience(run.seconds))
         except RunError as error:
             return [_died(test, str(error)) for test in group]
         if "error" in answer:
@@ -123,6 +122,11 @@ def _request(collected: Collected, group: Group, number: int) -> RunRequest:
         number=number,
         script=collected.script,
     )
+
+
+def patience(seconds: float) -> float:
+    """Return how long a process may take for a test that is capped at *seconds*."""
+    return PATIENCE * seconds + PATIENCE_SECONDS
 
 
 def _died(test: str, text: str) -> TestResult:

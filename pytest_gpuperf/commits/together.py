@@ -24,9 +24,8 @@ from ..runs.relocation import Relocation
 from .objections import unlike
 from .pairs import Both
 from .pairs import Told
-from .side import PATIENCE
-from .side import PATIENCE_SECONDS
 from .side import Side
+from .side import patience
 
 
 TRACEBACK: Final = "Traceback (most recent call last):"
@@ -111,11 +110,9 @@ class Together:
     def _answer(self, request: TogetherRequest) -> TogetherResult:
         """Ask a process that is forked from the server of ``after``."""
         entry = "pytest_gpuperf.commits.meeting:compare"
-        patience = PATIENCE * self._seconds + PATIENCE_SECONDS
+        job = Job(entry=entry, request=encode(request))
         try:
-            answer = self._after.ask(
-                Job(entry=entry, request=encode(request)), patience
-            )
+            answer = self._after.ask(job, patience(self._seconds))
         except RunError as error:
             return TogetherResult(refused=_briefly(str(error)))
         return decode(TogetherResult, answer)

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from git_project import SCRIPTED
 from git_project import GitProject
+from witness import PATIENCE_SECONDS
+from witness import Witness
 
 from pytest_gpuperf.cli import main
+from pytest_gpuperf.commits import side
 
 
 pytest.importorskip("torch")
@@ -224,3 +233,60 @@ def test_a_test_that_fails_only_beside_the_other_is_compared_in_pairs(
         "(before|after) failed beside the other: AssertionError: not alone",
         why_apart(capsys),
     )
+
+
+HANGS = """
+import builtins, os
+if hasattr(builtins, 'gpuperf_test_mark'):
+    os.write(os.open({fifo!r}, os.O_WRONLY), b'!')
+    os.read(os.pipe()[0], 1)
+builtins.gpuperf_test_mark = 1
+"""
+
+
+@pytest.fixture
+def witness(tmp_path: Path) -> Iterator[Witness]:
+    with closing(Witness(tmp_path / "fifo")) as witness:
+        yield witness
+
+
+def test_a_version_that_hangs_beside_the_other_is_given_up(
+    project: GitProject,
+    witness: Witness,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(side, "PATIENCE_SECONDS", 0.0)
+    project.write("conftest.py", HANGS.format(fifo=witness.fifo))
+    project.commit()
+
+    code = main(["ab", SCRIPTED, "HEAD", "--", "--gpuperf-seconds=4"])
+
+    assert code == 0
+    assert why_apart(capsys) == (
+        "the measuring process gave no result in 8 s and was killed; does it wait for "
+        "something? If it only needs longer, raise --gpuperf-seconds: it printed nothing"
+    )
+    assert witness.all_ended()
+    assert project.is_untouched
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_of_a_process_that_holds_both(
+    project: GitProject, witness: Witness, temporary: Path, number: signal.Signals
+) -> None:
+    project.write("conftest.py", HANGS.format(fifo=witness.fifo))
+    project.commit()
+
+    with subprocess.Popen(
+        [sys.executable, "-m", "pytest_gpuperf", "ab", SCRIPTED, "HEAD"],
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+    ) as process:
+        assert witness.has_heard()
+        process.send_signal(number)
+        process.communicate(timeout=PATIENCE_SECONDS)
+
+    assert witness.all_ended()
+    assert project.is_untouched
+    assert [path.name for path in temporary.glob("gpuperf-ab-*")] == []
