@@ -158,6 +158,7 @@ class Meeting:
     def _compared(self) -> TogetherResult:
         before, after = (side.subject for side in self._sides)
         assert before is not None and after is not None  # noqa: PT018, S101 - both came
+        _object(changed(self._request.settings, process_settings()))
         self._try_out(before, after)
         self._examine(before, after)
         start_ns = self._device.now_ns()
@@ -179,7 +180,6 @@ class Meeting:
 
     def _examine(self, before: Subject, after: Subject) -> None:
         """Look for what either does to the other, now that each has imported it all."""
-        _object(changed(self._request.settings, process_settings()))
         self._views.hide()
         for side in self._sides:
             _object(alone(side.name, side.view, self._beginning))

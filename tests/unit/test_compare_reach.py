@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_gpuperf.compare import reach
+from pytest_gpuperf.compare.reach import files_of
 from pytest_gpuperf.compare.reach import tensors_of
 
 
@@ -128,3 +129,15 @@ def test_what_lies_beyond_the_most_objects_stays_unseen(
         nested = [nested]
 
     assert names(lambda: nested) == []
+
+
+def test_the_files_of_functions_and_of_methods_are_known() -> None:
+    trainer = Trainer()
+
+    def step() -> None:
+        trainer.step()
+        names(step)
+
+    assert __file__ in files_of(step)
+    assert files_of(SimpleNamespace(held=trainer.step)) >= {__file__}
+    assert files_of(int) == set()
