@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from typing import Final
+from typing import Protocol
 
 import pytest
 
@@ -28,11 +29,14 @@ from .devices.seats import VISIBLE
 from .devices.seats import seats_of
 from .errors import GpuperfError
 from .errors import RunError
+from .fixture import Measurer
 from .fixture import measurer_key
 from .measuring import Measuring
 from .model.codec import decode
 from .model.codec import encode
 from .model.environment import DeviceKind
+from .model.run import Call
+from .model.run import ComparedCall
 from .model.run import Ending
 from .model.run import RunRequest
 from .model.run import TestResult
@@ -71,25 +75,27 @@ def describe(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Run pytest on the tests of one run and return a result a test."""
-    return [encode(result) for result in run_tests(decode(RunRequest, raw))]
+    request = decode(RunRequest, raw)
+    enter(request)
+    return [encode(result) for result in run_tests(request, measuring_for(request))]
 
 
-def run_tests(
-    request: RunRequest,
-    *,
-    watch: Callable[[AnyDevice], AnyDevice] = lambda device: device,
-    failed: Callable[[TestResult], None] = lambda _: None,
-) -> Sequence[TestResult]:
-    """Run pytest on the tests of *request*; raise ``RunError`` where it runs none.
-
-    The device is the one that *watch* makes of it. *failed* is called when a test has
-    failed, before it is torn down.
-    """
+def enter(request: RunRequest) -> None:
+    """Let code find what it finds where the project's tests are run."""
     if request.visible is not None:
         os.environ[VISIBLE] = request.visible  # CUDA reads it when it is first used
     os.chdir(request.directory)
     sys.path[:] = request.search_path
     sys.argv = ["pytest", *request.tests]
+
+
+def measuring_for(
+    request: RunRequest, watch: Callable[[AnyDevice], AnyDevice] = lambda device: device
+) -> Measuring:
+    """Open the device, and measure on the one that *watch* makes of it.
+
+    What pretends does so from before collection on, to the end.
+    """
     device = open_device(
         request.device,
         request.script,
@@ -98,8 +104,22 @@ def run_tests(
         disposable=True,
     )
     if isinstance(device, PretendDevice):
-        device.enter()  # before collection, and never left: this process ends here
-    child = MeasuringProcess(request, watch(device), failed)
+        device.enter()
+    folder = None if request.recordings is None else Path(request.recordings)
+    return Measuring(watch(device), request.seconds, folder, project=request.tolerance)
+
+
+def run_tests(
+    request: RunRequest,
+    keeper: Keeper,
+    *,
+    failed: Callable[[TestResult], None] = lambda _: None,
+) -> Sequence[TestResult]:
+    """Run pytest with *keeper* behind the fixture; raise ``RunError`` if nothing ran.
+
+    *failed* is called when a test has failed, before it is torn down.
+    """
+    child = MeasuringProcess(request, keeper, failed)
     code = pytest.main([*QUIET, *request.arguments, *request.tests], plugins=[child])
     results = child.results()
     if not results:
@@ -108,21 +128,31 @@ def run_tests(
     return results
 
 
+class Keeper(Measurer, Protocol):
+    """What stands behind the fixture, and keeps what it measured by test."""
+
+    def calls_of(self, test: str) -> tuple[Call, ...]:
+        """Return what was measured."""
+
+    def comparisons_of(self, test: str) -> tuple[ComparedCall, ...]:
+        """Return what was compared."""
+
+    def foresaw(self, test: str) -> bool:
+        """Whether it asked what a step would need."""
+
+
 class MeasuringProcess:
     """The plugin of a measuring process: the fixture measures, the reports are kept."""
 
     def __init__(
         self,
         request: RunRequest,
-        device: AnyDevice,
+        keeper: Keeper,
         failed: Callable[[TestResult], None],
     ) -> None:
         self._request = request
         self._failed = failed
-        folder = None if request.recordings is None else Path(request.recordings)
-        self._measuring = Measuring(
-            device, request.seconds, folder, project=request.tolerance
-        )
+        self._measuring = keeper
         self._results: dict[str, TestResult] = {}
         self._started: dict[str, float] = {}
 

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from .child import enter
+from .child import measuring_for
 from .child import run_tests
 from .devices import open_device
 from .devices.pretend.device import PretendDevice
@@ -106,7 +108,9 @@ def _be_rank(  # noqa: PLR0913, PLR0917  the request, and which of the ranks thi
         say({"failed": True, "result": encode(result)})
 
     with membership(place, timeout_s, cuda=request.device is DeviceKind.CUDA):
-        for result in run_tests(request, watch=_agreed, failed=failed):
+        enter(request)
+        keeper = measuring_for(request, watch=_agreed)
+        for result in run_tests(request, keeper, failed=failed):
             say({"result": encode(result)})
 
 

@@ -91,7 +91,7 @@ class Measuring:
     ) -> object:
         self._refuse_missing_ranks(item)
         calls = self._calls.setdefault(item.nodeid, [])
-        test = _key(
+        test = call_key(
             item.nodeid,
             name,
             taken=[call.measurement.test for call in calls],
@@ -166,7 +166,7 @@ class Measuring:
     ) -> None:
         """Let what was predicted be judged by the test's budgets."""
         calls = self._calls.setdefault(item.nodeid, [])
-        test = _key(
+        test = call_key(
             item.nodeid,
             None,
             taken=[call.measurement.test for call in calls],
@@ -272,7 +272,7 @@ def _told_of_ranks(measurement: Measurement, budgets: Sequence[Budget]) -> Measu
     return replace(measurement, unmeasured=unmeasured)
 
 
-def _key(
+def call_key(
     nodeid: str, name: str | None, taken: Sequence[str], comparisons: Collection[str]
 ) -> str:
     """Return the baseline's key of a call: the node id, told apart by name or number."""

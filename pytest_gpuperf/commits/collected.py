@@ -37,7 +37,10 @@ class CollectRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """The measured tests of a side, its settings, and how a child must be started."""
+    """The measured tests of a side, its settings, and how a child must be started.
+
+    ``can_share`` says that its device can time both versions in one process.
+    """
 
     plan: tuple[Planned, ...]
     rootdir: str
@@ -50,3 +53,4 @@ class Collected:
     tolerance: Tolerance
     seconds: float
     script: str | None
+    can_share: bool

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from contextlib import closing
 from pathlib import Path
-from typing import Final
 
 from ..errors import UsageError
-from ..model.commit_comparison import CallChange
 from ..model.commit_comparison import CommitComparison
 from ..model.commit_comparison import Uncompared
 from ..plan import groups_of
@@ -18,21 +16,16 @@ from ..runs.relocation import Relocation
 from .checkout import Checkout
 from .collected import Collected
 from .collected import Selection
+from .engines import apart_in_words
+from .engines import engine_in_words
 from .pairs import Both
 from .pairs import run_pairs
 from .repository import Repository
 from .side import Place
 from .side import Side
+from .together import Together
 from .version import Version
 
-
-ENGINE: Final = (
-    "pairs of fresh processes in alternating order; a process has lasting luck, so a "
-    'pair is one number; "sees" is the smallest slowdown that these would have shown '
-    "9 times in 10"
-)
-
-NO_CLOCK: Final = "pairs of fresh processes, for what is exact alone"
 
 Announce = Callable[[str], None]
 
@@ -107,6 +100,7 @@ def _compared(
         project=new.tolerance,
         seconds=new.seconds,
         announce=announce,
+        together=Together(before, after, new.seconds) if new.can_share else None,
     )
     return _summed_up(both, alone, versions, new)
 
@@ -135,17 +129,16 @@ def _summed_up(
         before=before.label,
         after=after.label,
         device=collected.environment.hardware.key,
-        engine=_engine(calls),
+        engine=engine_in_words(calls),
         calls=calls,
         uncompared=uncompared,
-        notes=(*_same(before, after), *before.notes, *after.notes),
+        notes=(
+            *apart_in_words(calls),
+            *_same(before, after),
+            *before.notes,
+            *after.notes,
+        ),
     )
-
-
-def _engine(calls: Sequence[CallChange]) -> str:
-    if not calls or any(call.time for call in calls):
-        return ENGINE
-    return f"{NO_CLOCK}: {calls[0].no_time}"
 
 
 def _same(before: Version, after: Version) -> list[str]:

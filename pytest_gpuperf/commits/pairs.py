@@ -6,6 +6,8 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
 from typing import Final
 
 from ..gate import Case
@@ -17,6 +19,7 @@ from ..judge.commits import judge_call
 from ..judging import merged
 from ..model.budget import Tolerance
 from ..model.commit_comparison import CallChange
+from ..model.commit_comparison import TimeChange
 from ..model.commit_comparison import Uncompared
 from ..model.run import Call
 from ..model.run import Ending
@@ -36,13 +39,21 @@ WORDS: Final = {
 }
 
 
+Told = TimeChange | str
+"""What one process that holds both sides says of the time of a call, or why nothing."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Both:
-    """One test on both sides, and the tolerance of its project."""
+    """One test on both sides, and the tolerance of its project.
+
+    ``together`` is what one process said of its calls, by their names.
+    """
 
     before: Case
     after: Case
     project: Tolerance
+    together: dict[str, Told] = field(default_factory=dict)
 
     @property
     def measured(self) -> bool:
@@ -56,15 +67,31 @@ class Both:
 
     def judged(self, *, last: bool) -> list[CallChange]:
         """Judge each call that both sides make."""
-        before, after = self.before.calls, self.after.calls
         return [
-            judge_call(_paired(before[key], calls), self._tolerance(calls), last=last)
-            for key, calls in after.items()
-            if key in before
+            self._judged(call, last=last)
+            for call in self.after.calls
+            if call in self.before.calls
         ]
 
-    def _tolerance(self, calls: Sequence[Call]) -> Tolerance:
-        return merged((*calls[-1].tolerances, self.project))
+    def _judged(self, call: str, *, last: bool) -> CallChange:
+        pairs = _paired(self.before.calls[call], self.after.calls[call])
+        told = self.together.get(call)
+        change = judge_call(
+            pairs,
+            self.tolerance_of(call),
+            last=last,
+            together=told if isinstance(told, TimeChange) else None,
+        )
+        return replace(change, apart=told) if isinstance(told, str) else change
+
+    def tolerance_of(self, call: str) -> Tolerance:
+        """Return what ``after`` tolerates."""
+        newest = self.after.calls[call][-1]
+        return merged((*newest.tolerances, self.project))
+
+    def newest_pair(self, call: str) -> Pair:
+        before, after = self.before.calls[call], self.after.calls[call]
+        return before[-1].measurement, after[-1].measurement
 
     def wants_more(self, seconds: float) -> bool:
         """Whether another pair may decide something and *seconds* allow it."""
@@ -121,8 +148,13 @@ def run_pairs(  # noqa: PLR0913  what is measured, by whom, and two bounds
     project: Tolerance,
     seconds: float,
     announce: Callable[[str], None],
+    together: Callable[[Both], Mapping[str, Told]] | None = None,
 ) -> list[Both]:
-    """Measure all *groups* in pairs until each test is decided or out of *seconds*."""
+    """Measure all *groups* in pairs until each test is decided or out of *seconds*.
+
+    What is measured *together*, after the first pair, needs others for what is exact
+    alone.
+    """
     tests = [test for group in groups for test in group]
     both = {
         test: Both(before=Case(test), after=Case(test), project=project)
@@ -139,14 +171,31 @@ def run_pairs(  # noqa: PLR0913  what is measured, by whom, and two bounds
         announce(_progress(number, wanting))
         for group in wanting:
             _run_pair(group, number, before, after, both)
+        if together is not None and number == 0:
+            _meet(list(both.values()), together, announce)
     return list(both.values())
 
 
+def _meet(
+    tests: Sequence[Both],
+    together: Callable[[Both], Mapping[str, Told]],
+    announce: Callable[[str], None],
+) -> None:
+    measured = [test for test in tests if test.measured and test.after.calls]
+    if measured:
+        announce(f"both in one process: {_counted(len(measured))}")
+    for test in measured:
+        test.together.update(together(test))
+
+
 def _progress(number: int, groups: Sequence[Group]) -> str:
-    tests = sum(map(len, groups))
-    return f"pair {number + 1} of at most {MOST_PAIRS}: {tests} test" + (
-        "" if tests == 1 else "s"
+    return (
+        f"pair {number + 1} of at most {MOST_PAIRS}: {_counted(sum(map(len, groups)))}"
     )
+
+
+def _counted(tests: int) -> str:
+    return f"{tests} test" + ("" if tests == 1 else "s")
 
 
 def _run_pair(

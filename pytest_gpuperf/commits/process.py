@@ -19,11 +19,14 @@ import pytest
 from .. import child
 from ..devices import default_kind
 from ..devices import open_device
+from ..devices.scripted import ScriptedDevice
 from ..errors import GpuperfError
 from ..errors import UsageError
 from ..model.codec import decode
 from ..model.codec import encode
+from ..model.environment import DeviceKind
 from ..model.environment import Environment
+from ..model.run import RunRequest
 from ..options import environment
 from ..options import settings_from
 from ..plan import Planned
@@ -36,6 +39,7 @@ from ..settings import Settings
 from .collected import Collected
 from .collected import CollectRequest
 from .collected import Selection
+from .watched import Watched
 
 
 LAST_LINES: Final = 15
@@ -71,9 +75,14 @@ def collect(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 def measure(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Measure as a run does, and refuse the results where the code was another's."""
-    results = child.measure(raw["request"])
+    request = decode(RunRequest, raw["request"])
+    child.enter(request)
+    watched = Watched(child.measuring_for(request))
+    results = child.run_tests(request, watched)
     objection = _objection(decode(Relocation, raw["relocation"]))
-    return {"results": results} if objection is None else {"error": objection}
+    if objection is not None:
+        return {"error": objection}
+    return {"results": [encode(r) for r in results], "settings": watched.settings}
 
 
 def _objection(relocation: Relocation) -> str | None:
@@ -146,11 +155,20 @@ class Collector:
             tolerance=settings.tolerance,
             seconds=settings.seconds,
             script=settings.script,
+            can_share=_can_share(settings),
         )
 
     def _selected(self, plan: Iterable[Planned]) -> Iterator[Planned]:
         named = {planned.test for planned in self._selection.tests}
         return (planned for planned in plan if not named or planned.test in named)
+
+
+def _can_share(settings: Settings) -> bool:
+    """Whether a process can time both versions of a project on this device."""
+    kind = settings.device or default_kind()
+    if kind is DeviceKind.SCRIPTED:
+        return ScriptedDevice.read(str(settings.script), 0).can_share
+    return kind is not DeviceKind.PRETEND
 
 
 def _environment(settings: Settings) -> Environment:

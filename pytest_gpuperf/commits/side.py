@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
+from typing import Any
 from typing import Final
 
 from ..errors import RunError
@@ -41,10 +43,15 @@ class Place:
 
 
 class Side:
-    """Collects and measures one version, each time in a fresh process."""
+    """Collects and measures one version, each time in a fresh process.
+
+    ``settings`` are those of torch at each call, by its name, in the newest run.
+    """
 
     def __init__(self, place: Place, preload: Sequence[str]) -> None:
         self.label = place.label
+        self.relocation = place.relocation
+        self.settings: dict[str, Mapping[str, str]] = {}
         self._place = place
         self._collected: Collected | None = None
         self._server = ForkServer(
@@ -89,21 +96,26 @@ class Side:
 
     def run(self, group: Group, number: int) -> Sequence[TestResult]:
         """Measure *group* in a fresh process; a death is a result a test."""
-        collected = self._collected
-        assert collected is not None  # noqa: S101 - it was asked for first
-        request = {
-            "request": encode(_request(collected, group, number)),
-            "relocation": encode(self._place.relocation),
-        }
+        run = self.request(group, number)
+        request = {"request": encode(run), "relocation": encode(self.relocation)}
         job = Job(entry="pytest_gpuperf.commits.process:measure", request=request)
         try:
-            patience = PATIENCE * collected.seconds + PATIENCE_SECONDS
-            answer = self._server.run(job, len(group) * patience)
+            answer = self._server.run(job, len(group) * patience(run.seconds))
         except RunError as error:
             return [_died(test, str(error)) for test in group]
         if "error" in answer:
             return [_died(test, answer["error"]) for test in group]
+        self.settings.update(answer["settings"])
         return [decode(TestResult, result) for result in answer["results"]]
+
+    def request(self, group: Group, number: int) -> RunRequest:
+        """Return how *group* is measured, once the side has been collected."""
+        assert self._collected is not None  # noqa: S101 - it was asked for first
+        return _request(self._collected, group, number)
+
+    def ask(self, job: Job, seconds: float) -> Any:
+        """Return what *job* answers in a fresh process; raise ``RunError`` if nothing."""
+        return self._server.run(job, seconds)
 
 
 def _moved(selection: Selection, relocation: Relocation) -> Selection:
@@ -140,6 +152,11 @@ def _request(collected: Collected, group: Group, number: int) -> RunRequest:
         number=number,
         script=collected.script,
     )
+
+
+def patience(seconds: float) -> float:
+    """Return how long a process may take for a test that is capped at *seconds*."""
+    return PATIENCE * seconds + PATIENCE_SECONDS
 
 
 def _died(test: str, text: str) -> TestResult:

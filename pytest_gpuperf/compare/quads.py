@@ -52,6 +52,13 @@ YOUNG: Final = 1
 
 _EVEN: Final = 0.5
 
+Enter = Callable[[], None]
+"""Prepares the process for the turn of a side."""
+
+
+def nothing() -> None:
+    """Enter a side that needs nothing: both are of one process."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
@@ -60,6 +67,7 @@ class _Side:
     name: str
     subject: Subject
     step_ms: float
+    enter: Enter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,20 +102,21 @@ def compare_steps(  # noqa: PLR0913, each is a word of the question
     tolerance: float,
     detect: float,
     seed: int = 0,
+    enter: tuple[Enter, Enter] = (nothing, nothing),
 ) -> Comparison:
     """Run *before* and *after* in turns and say which is faster.
 
     The steps are prepared ones and share no state. *seconds* caps the cost on the
     device's host clock; *tolerance* is the change that is never blamed, *detect* the
     one that never passes for the same, both ratios. *seed* draws the order of the
-    blocks. Raises ``UsageError`` for limits that make no verdict, ``PreflightError``,
+    blocks. *enter* is called, unmeasured, before the turns of each side. Raises ``UsageError`` for limits that make no verdict, ``PreflightError``,
     ``StepError`` and whatever a step raises.
     """
     rule = quad_rule(tolerance, detect)
     device.preflight()
     swaps = TorchSwaps()
     deadline = Deadline.after(seconds, device.now_ns)
-    contest = _warmed(device, before, after, deadline)
+    contest = _warmed(device, (before, after), enter, deadline)
     series = _record(
         contest,
         deadline,
@@ -121,17 +130,30 @@ def compare_steps(  # noqa: PLR0913, each is a word of the question
 
 
 def _warmed(
-    device: Device, before: Subject, after: Subject, deadline: Deadline
+    device: Device,
+    subjects: tuple[Subject, Subject],
+    enter: tuple[Enter, Enter],
+    deadline: Deadline,
 ) -> _Contest:
-    before.run_once()
-    after.run_once()
-    before_ms = warm_up(device, before, deadline).step_ms
-    after_ms = warm_up(device, after, deadline).step_ms
-    sides = (
-        _Side(name="before", subject=before, step_ms=before_ms),
-        _Side(name="after", subject=after, step_ms=after_ms),
+    for subject, prepare in zip(subjects, enter, strict=True):
+        prepare()
+        subject.run_once()
+    before, after = (
+        _warm_side(device, name, subject, prepare, deadline)
+        for name, subject, prepare in zip(
+            ("before", "after"), subjects, enter, strict=True
+        )
     )
+    sides = (before, after)
     return _Contest(device=device, sides=sides, steps=_steps_a_block(sides))
+
+
+def _warm_side(
+    device: Device, name: str, subject: Subject, enter: Enter, deadline: Deadline
+) -> _Side:
+    enter()
+    step_ms = warm_up(device, subject, deadline).step_ms
+    return _Side(name=name, subject=subject, step_ms=step_ms, enter=enter)
 
 
 def _steps_a_block(sides: tuple[_Side, _Side]) -> int:
@@ -196,6 +218,7 @@ def _time_quad(contest: _Contest, *, before_first: bool) -> tuple[TimedBlock, ..
 
 def _time_block(contest: _Contest, side: _Side, *, switched: bool) -> TimedBlock:
     if switched:
+        side.enter()
         side.subject.step(*side.subject.arguments())
     return time_block(contest.device, side.subject, contest.steps)
 

@@ -45,14 +45,18 @@ class SharedState:
     def of(cls, before: Subject, after: Subject) -> SharedState:
         return cls(tensors=tuple(_shared(before, after)))
 
+    def changed(self) -> str | None:
+        """Name a tensor that differs now, if one does."""
+        return next((t.name or "a tensor" for t in self.tensors if t.is_changed), None)
+
     def refuse_change_by(self, side: str) -> None:
         """Raise ``StepError`` if a tensor differs now that *side* has run."""
-        changed = next((t.name for t in self.tensors if t.is_changed), None)
+        changed = self.changed()
         if changed is None:
             return
         other = "before" if side == "after" else "after"
         msg = (
-            f"gpuperf.compare(before, after): {side} changes {changed or 'a tensor'}, "
+            f"gpuperf.compare(before, after): {side} changes {changed}, "
             f"which {other} uses as well, so that neither is measured by itself; give "
             "each side its own, and build model and optimizer twice"
         )

@@ -50,8 +50,9 @@ class ScriptedDevice:
     ``phase``, ``at`` a line, ``mb`` by role, ``held`` by operation), ``syncs``,
     ``disturbance``, ``waiting`` (share of the time without a core), ``clock_mhz``,
     ``gpu`` (the fingerprint).
-    ``hardware`` and ``software`` stand beside the tests, and ``seats``: names of GPUs
-    that take tests side by side, and are locked as GPUs are.
+    ``hardware`` and ``software`` stand beside the tests, ``seats``: names of GPUs
+    that take tests side by side, and are locked as GPUs are, and ``together``, which
+    says that one process may play this script and that of another version in turns.
     """
 
     kind = DeviceKind.SCRIPTED
@@ -86,6 +87,20 @@ class ScriptedDevice:
         names = self._script.get("seats", [])
         return tuple(Seat(visible=n, lock=n, board=n) for n in names) or (Seat(),)
 
+    @classmethod
+    def playing_both(cls, before: str, after: str, test: str) -> ScriptedDevice:
+        """Play what two scripts have for *test*, as the sides of a comparison of it."""
+        name = test.rpartition("::")[2]
+        played = {
+            f"{name}#before": cls.read(before, 0).played(name),
+            f"{name}#after": cls.read(after, 0).played(name),
+        }
+        return cls(played, 0)
+
+    @property
+    def can_share(self) -> bool:
+        return bool(self._script.get("together", False))
+
     def environment(self) -> Environment:
         name = self._script.get("hardware", "")
         software = self._of_run(self._script.get("software", {"torch": "2.13.0"}))
@@ -98,7 +113,7 @@ class ScriptedDevice:
 
     def prepare(self, step: Step, test: str) -> Step:
         name = test.rpartition("::")[2]
-        played = self._script.get(name) or self._script.get("*", {})
+        played = self.played(name)
         numbers = count(1)
         self._test = played
         self._steps = 0
@@ -109,6 +124,11 @@ class ScriptedDevice:
             return step(*arguments)
 
         return scripted
+
+    def played(self, name: str) -> Mapping[str, Any]:
+        """Return what the script has for the test *name*."""
+        played: Mapping[str, Any] = self._script.get(name) or self._script.get("*", {})
+        return played
 
     def _next_ms(self) -> float:
         step_ms = float(self._value("step_ms", 10.0))

@@ -16,6 +16,7 @@ from ..model.commit_comparison import ExactChange
 from ..model.commit_comparison import TimeChange
 from ..model.commit_comparison import Turn
 from ..model.comparison import Answer
+from ..model.comparison import Comparison
 from ..model.measurement import Measurement
 from ..model.metric import AUDITED
 from ..model.metric import METRICS
@@ -54,17 +55,22 @@ Pair = tuple[Measurement, Measurement]
 
 
 def judge_call(
-    pairs: Sequence[Pair], tolerance: Tolerance, *, last: bool = False
+    pairs: Sequence[Pair],
+    tolerance: Tolerance,
+    *,
+    last: bool = False,
+    together: TimeChange | None = None,
 ) -> CallChange:
     """Judge one call by its *pairs*, at least one, oldest first.
 
-    ``last`` says that there will be no more. Raises ``UsageError`` for a tolerance
-    that leaves no room for a verdict.
+    ``last`` says that there will be no more. Where both were measured *together*, in
+    one process, the pairs count for what is exact alone. Raises ``UsageError`` for a
+    tolerance that leaves no room for a verdict.
     """
     before, after = zip(*pairs, strict=True)
     newest = after[-1]
     why, lost = _why_no_time((*before, *after))
-    time = None if why else _judge_time(pairs, tolerance, last=last)
+    time = None if why else together or _judge_time(pairs, tolerance, last=last)
     exact = tuple(_exact_changes(before, after, tolerance))
     more = len(pairs) < CONFIRMED and any(change.gated for change in exact)
     undecided = time is not None and time.answer is Answer.MORE
@@ -77,6 +83,38 @@ def judge_call(
         exact=exact,
         findings=newest.findings,
         settled=last or not (more or undecided),
+    )
+
+
+def limits_together(pair: Pair, tolerance: Tolerance) -> Limits | None:
+    """Return the limits of a comparison in one process; ``None`` where there is no time.
+
+    The *pair* says how long a step takes: an absolute floor counts in parts of that.
+    """
+    why, _ = _why_no_time(pair)
+    return None if why else _limits(_step_ms(pair[0]), tolerance)
+
+
+def judge_together(comparison: Comparison, seconds: float) -> TimeChange | None:
+    """Return what a *comparison* in one process says, of which a run took *seconds*.
+
+    ``None`` where it has no numbers.
+    """
+    if comparison.speedup is None:
+        return None
+    low, high = comparison.low, comparison.high
+    return TimeChange(
+        answer=comparison.verdict,
+        why=comparison.why,
+        ratio=1 / comparison.speedup,
+        low=None if high is None else 1 / high,
+        high=None if low is None else 1 / low,
+        smallest=comparison.smallest_slowdown,
+        before_ms=comparison.before_ms or 0.0,
+        after_ms=comparison.after_ms or 0.0,
+        pairs=0,
+        steps=comparison.steps,
+        seconds=seconds,
     )
 
 
@@ -136,7 +174,12 @@ def _step_ms(run: Measurement) -> float:
 
 
 def _rule(typical_ms: float, tolerance: Tolerance) -> Rule:
-    """Return the rule of pairs; an absolute floor counts in parts of the time."""
+    limits = _limits(typical_ms, tolerance)
+    return pair_rule(limits.tolerance, limits.detect)
+
+
+def _limits(typical_ms: float, tolerance: Tolerance) -> Limits:
+    """Return the limits of time; an absolute floor counts in parts of the time."""
     limits = Limits.of(
         typical_ms,
         tolerance=tolerated(STEP_MS, tolerance),
@@ -146,7 +189,7 @@ def _rule(typical_ms: float, tolerance: Tolerance) -> Rule:
     detect = limits.detect
     if detect <= limits.tolerance:
         detect = limits.tolerance + DETECT_ABOVE_TOLERANCE
-    return pair_rule(limits.tolerance, detect)
+    return replace(limits, detect=detect)
 
 
 def _exact_changes(

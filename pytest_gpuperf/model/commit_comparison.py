@@ -23,7 +23,9 @@ class TimeChange:
 
     ``low`` and ``high`` bound ``ratio`` with 95 % confidence, ``smallest`` is the
     slowdown, 0.03 for 3 %, that this much evidence would have shown nine times in ten;
-    ``None`` where the pairs are too few to say. Times are the middle one of the runs.
+    ``None`` where the evidence is too little to say. Times are the middle one of the
+    runs. ``pairs`` of processes were the evidence, or ``steps`` of both sides in turns
+    in one process, in ``seconds``.
     """
 
     answer: Answer
@@ -35,6 +37,8 @@ class TimeChange:
     before_ms: float
     after_ms: float
     pairs: int
+    steps: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +57,9 @@ class CallChange:
     """One call of ``gpuperf(step)`` on both sides.
 
     ``no_time`` says why there is no ``time``; it was ``lost`` where the device has a
-    clock. ``findings`` are those of ``after``. ``settled`` is false while another pair could change what is said.
+    clock. ``findings`` are those of ``after``. ``settled`` is false while another pair
+    could change what is said. ``apart`` says why the time is not one of both versions in
+    one process, where it is not and that was tried.
     """
 
     test: str
@@ -64,6 +70,7 @@ class CallChange:
     exact: tuple[ExactChange, ...] = ()
     findings: tuple[Finding, ...] = ()
     settled: bool = True
+    apart: str = ""
 
     @property
     def is_worse(self) -> bool:

@@ -131,7 +131,7 @@ class ForkServer:
             key: value for key, value in os.environ.items() if key != "PYTEST_ADDOPTS"
         }
         if relocation is not None:
-            environment.update(_moved_path(environment, relocation))
+            environment.update(moved_path(environment, relocation))
         with self._stderr.open("wb") as stderr:
             return subprocess.Popen(  # noqa: S603 - our own interpreter
                 [sys.executable, "-u", "-c", _BOOTSTRAP, json.dumps(order)],
@@ -260,7 +260,7 @@ class ForkServer:
         return reply
 
 
-def _moved_path(
+def moved_path(
     environment: Mapping[str, str], relocation: Relocation
 ) -> Mapping[str, str]:
     """Python's search path for what a measured test starts, where there is one."""

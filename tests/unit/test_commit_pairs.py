@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 
 import pytest
 
 from pytest_gpuperf.commits.pairs import Both
+from pytest_gpuperf.commits.pairs import Told
 from pytest_gpuperf.commits.pairs import run_pairs
 from pytest_gpuperf.gate import Group
 from pytest_gpuperf.model.budget import Tolerance
+from pytest_gpuperf.model.commit_comparison import TimeChange
 from pytest_gpuperf.model.commit_comparison import Uncompared
+from pytest_gpuperf.model.comparison import Answer
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
@@ -40,6 +44,7 @@ class Runs:
         after: Mapping[str, object],
         *groups: Group,
         seconds: float = 60.0,
+        together: Callable[[Both], Mapping[str, Told]] | None = None,
     ) -> list[Both]:
         return run_pairs(
             groups,
@@ -48,6 +53,7 @@ class Runs:
             project=Tolerance(),
             seconds=seconds,
             announce=self.said.append,
+            together=together,
         )
 
     def _side(self, name: str, found: Mapping[str, object]) -> object:
@@ -187,3 +193,58 @@ def test_a_step_that_nobody_measured_is_listed() -> None:
     assert found.uncompared() == [
         Uncompared(test="t", why="gpuperf(step) was called on neither side")
     ]
+
+
+SLOWER = TimeChange(
+    answer=Answer.SLOWER,
+    why="it is",
+    ratio=1.1,
+    low=None,
+    high=None,
+    smallest=None,
+    before_ms=10.0,
+    after_ms=11.0,
+    pairs=0,
+    steps=56,
+)
+
+
+def test_what_one_process_has_timed_needs_one_pair_and_the_rest_as_many_as_ever() -> (
+    None
+):
+    runs = Runs()
+    told: dict[str, Told] = {"shared": SLOWER, "apart": "it cannot"}
+    times = {"shared": (1.0,), "apart": (1.0,)}
+
+    shared, apart = runs.pairs(
+        times,
+        times,
+        ("shared",),
+        ("apart",),
+        together=lambda both: {both.after.test: told[both.after.test]},
+    )
+
+    (first,), (second,) = shared.judged(last=True), apart.judged(last=True)
+    assert (first.pairs, first.time, first.apart) == (1, SLOWER, "")
+    assert (second.pairs, second.apart) == (3, "it cannot")
+    assert second.time is not None
+    assert second.time.answer is Answer.SAME
+    assert runs.said == [
+        "pair 1 of at most 8: 2 tests",
+        "both in one process: 2 tests",
+        "pair 2 of at most 8: 1 test",
+        "pair 3 of at most 8: 1 test",
+    ]
+
+
+def test_a_test_that_broke_is_not_brought_together() -> None:
+    runs = Runs()
+
+    runs.pairs(
+        {"t": (1.0,)},
+        {"t": ended(Ending.FAILED, "no")},
+        ("t",),
+        together=lambda both: pytest.fail(both.after.test),
+    )
+
+    assert runs.said == ["pair 1 of at most 8: 1 test"]

@@ -10,6 +10,7 @@ import pytest
 
 from pytest_gpuperf.compare import reach
 from pytest_gpuperf.compare.reach import addresses_of
+from pytest_gpuperf.compare.reach import files_of
 from pytest_gpuperf.compare.reach import tensors_of
 
 
@@ -149,3 +150,15 @@ def test_memory_is_found_by_every_way_and_behind_gradients() -> None:
     assert found == {
         tensor.untyped_storage().data_ptr() for tensor in (*kept, batch, hidden)
     }
+
+
+def test_the_files_of_functions_and_of_methods_are_known() -> None:
+    trainer = Trainer()
+
+    def step() -> None:
+        trainer.step()
+        names(step)
+
+    assert __file__ in files_of(step)
+    assert files_of(SimpleNamespace(held=trainer.step)) >= {__file__}
+    assert files_of(int) == set()

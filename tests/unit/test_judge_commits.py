@@ -7,11 +7,14 @@ from dataclasses import replace
 import pytest
 
 from pytest_gpuperf.judge.commits import judge_call
+from pytest_gpuperf.judge.commits import judge_together
+from pytest_gpuperf.judge.commits import limits_together
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.commit_comparison import CallChange
 from pytest_gpuperf.model.commit_comparison import ExactChange
 from pytest_gpuperf.model.commit_comparison import Turn
 from pytest_gpuperf.model.comparison import Answer
+from pytest_gpuperf.model.comparison import Comparison
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
@@ -245,3 +248,52 @@ def test_clean_pairs_decide_beside_disturbed_ones() -> None:
     assert change.time is not None
     assert change.time.answer is Answer.SAME
     assert (change.time.pairs, change.pairs) == (3, 4)
+
+
+TOGETHER = Comparison(
+    verdict=Answer.SLOWER,
+    why="it is",
+    tolerance=0.01,
+    detect=0.03,
+    speedup=0.8,
+    low=0.5,
+    high=None,
+    before_ms=8.0,
+    after_ms=10.0,
+    smallest_slowdown=0.02,
+    steps=56,
+)
+
+
+def test_a_comparison_in_one_process_is_the_time_and_pairs_are_for_the_rest() -> None:
+    together = judge_together(TOGETHER, 1.5)
+    pairs = [(run(10.0, syncs=0), run(10.0, syncs=1))]
+
+    first = judge_call(pairs, WHOLE, together=together)
+    second = judge_call(pairs * 2, WHOLE, together=together)
+
+    assert (first.time, first.settled) == (together, False)
+    assert (second.time, second.settled) == (together, True)
+    assert together is not None
+    assert (together.answer, together.why) == (Answer.SLOWER, "it is")
+    assert (together.ratio, together.low, together.high) == (1.25, None, 2.0)
+    assert (together.before_ms, together.after_ms) == (8.0, 10.0)
+    assert (together.pairs, together.steps, together.seconds) == (0, 56, 1.5)
+    assert together.smallest == 0.02
+
+
+def test_a_comparison_without_numbers_is_none() -> None:
+    assert judge_together(replace(TOGETHER, speedup=None), 1.5) is None
+
+
+def test_the_limits_of_one_process_count_a_floor_in_parts_of_the_time() -> None:
+    pair = (run(10.0), run(20.0))
+
+    usual = limits_together(pair, WHOLE)
+    wide = limits_together(pair, replace(WHOLE, floors={"ms": 0.5}))
+
+    assert usual is not None
+    assert (usual.tolerance, usual.detect) == (0.01, 0.03)
+    assert wide is not None
+    assert (wide.tolerance, round(wide.detect, 6)) == (0.05, 0.07)
+    assert limits_together((run(), run()), WHOLE) is None

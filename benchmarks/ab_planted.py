@@ -1,0 +1,274 @@
+"""``gpuperf ab`` on a commit whose step does more: how often is it seen, and how soon?
+
+    python benchmarks/ab_planted.py run [--comparisons 100] [--minutes 60] [--out FILE]
+    python benchmarks/ab_planted.py show [FILE]
+
+Small training steps (an MLP, a convolution, two attention layers) stand in a repository.
+Its second commit adds real work to each of them: products of matrices of their own, as
+many as take about 5 or 10 % of its CPU time on this machine, by a count beforehand.
+The command compares the two commits as a user types it. A file that is there is
+continued, a workload and a size of the slowdown by turns, until each size has
+``--comparisons`` verdicts or ``--minutes`` have passed. Exits with 1 where fewer than
+95 % of the slowdowns of 5 %, or 99 % of those of 10 %, are called slower by one process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from ab_command import SUITE
+
+
+RESULTS: Final = Path(__file__).parent / "results" / "ab_planted.jsonl"
+
+BARS: Final = {5: 0.95, 10: 0.99}
+"""Share of slowdowns, by their size in percent, that must be called slower."""
+
+WORKLOADS: Final = ("mlp", "conv", "attention")
+
+EFFORT: Final = re.compile(r"; (\d+) steps in ([\d.]+) s a test")
+
+EXTRA: Final = "    extra = torch.randn(48, 48)\n"
+WORK: Final = "        for _ in range({count}):\n            extra @ extra\n"
+
+COUNT: Final = """
+import sys, time
+from statistics import quantiles
+import torch
+torch.set_num_threads(1)
+sys.path.insert(0, ".")
+import test_steps
+kept = []
+for name in ("mlp", "conv", "attention"):
+    test_steps.test_step(kept.append, getattr(test_steps, name), 0)
+extra = torch.randn(48, 48)
+def products():
+    for _ in range(100):
+        extra @ extra
+def taken(call):
+    start = time.thread_time()
+    call()
+    return time.thread_time() - start
+def ratio(step):
+    rounds = [(taken(step), taken(products)) for _ in range(150)][30:]
+    step_s, products_s = (quantiles(times, n=4)[0] for times in zip(*rounds))
+    return 100 * step_s / products_s
+print(*map(ratio, kept))
+"""
+"""Prints how many products take as much CPU time as a step of each workload."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One verdict; ``change`` and ``sees`` are cells of the table of the command.
+
+    ``planted`` is the slowdown in percent that was aimed at, ``products`` what was added
+    for it. ``steps`` is 0 where the times came from pairs of processes; ``seconds`` is
+    what the comparison took, ``command_s`` all of the command.
+    """
+
+    planted: int
+    workload: str
+    products: int
+    verdict: str
+    change: str
+    sees: str
+    steps: int
+    seconds: float
+    command_s: float
+    load: float
+
+
+def git(folder: Path, *arguments: str) -> None:
+    author = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+    subprocess.run(["git", "-C", str(folder), *author, *arguments], check=True)  # noqa: S607
+
+
+def make_repository(folder: Path) -> None:
+    (folder / "test_steps.py").write_text(with_products(0), encoding="utf-8")
+    (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    git(folder, "init", "--quiet")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "-m", "before")
+
+
+def with_products(count: int) -> str:
+    """Return the suite with *count* products of matrices in each step."""
+    built = SUITE.replace("    def step():\n", f"{EXTRA}\n    def step():\n")
+    work = WORK.format(count=count) if count else ""
+    return built.replace(
+        "        optimizer.step()\n", f"        optimizer.step()\n{work}"
+    )
+
+
+def plant(folder: Path, count: int) -> None:
+    """Commit the slower version anew."""
+    git(
+        folder,
+        "checkout",
+        "--quiet",
+        "--detach",
+        "HEAD~1" if planted(folder) else "HEAD",
+    )
+    (folder / "test_steps.py").write_text(with_products(count), encoding="utf-8")
+    git(folder, "commit", "--quiet", "--all", "-m", f"{count} products")
+
+
+def planted(folder: Path) -> bool:
+    counted = ["git", "-C", str(folder), "rev-list", "--count", "HEAD"]
+    return subprocess.run(counted, check=True, capture_output=True).stdout != b"1\n"
+
+
+def products_a_step(folder: Path) -> dict[str, float]:
+    """Count, on this machine and now, the products that take as long as a step."""
+    done = subprocess.run(
+        [sys.executable, "-c", COUNT],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return dict(zip(WORKLOADS, map(float, done.stdout.split()), strict=True))
+
+
+def compare(folder: Path, percent: int, workload: str, count: int) -> Row:
+    """Type the command once for one test, and read its table."""
+    test = f"test_steps.py::test_step[{workload}-0]"
+    typed = ("ab", "HEAD~1", "HEAD", "--device=cpu", "--markdown", "--", test)
+    start = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest_gpuperf", *typed],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        check=False,
+    )
+    command_s = time.monotonic() - start
+    if done.returncode not in {0, 1}:
+        sys.exit(f"the command ended with {done.returncode}: {done.stdout}")
+    effort = EFFORT.search(done.stdout)
+    cells = [line.strip("| ").split(" | ") for line in done.stdout.splitlines()]
+    ((verdict, _, _, _, change, _, sees, _),) = (
+        row for row in cells if len(row) == 8 and row[1] == "step_ms"
+    )
+    return Row(
+        planted=percent,
+        workload=workload,
+        products=count,
+        verdict=verdict,
+        change=change,
+        sees=sees,
+        steps=int(effort[1]) if effort else 0,
+        seconds=float(effort[2]) if effort else 0.0,
+        command_s=round(command_s, 1),
+        load=round(os.getloadavg()[0], 2),
+    )
+
+
+def run(comparisons: int, minutes: float, out: Path) -> None:
+    end = time.monotonic() + 60 * minutes
+    out.parent.mkdir(exist_ok=True)
+    rows = load(out)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        make_repository(folder)
+        products = products_a_step(folder)
+        while time.monotonic() < end and len(rows) < len(BARS) * comparisons:
+            percent = tuple(BARS)[len(rows) % len(BARS)]
+            workload = WORKLOADS[len(rows) // len(BARS) % len(WORKLOADS)]
+            count = max(1, round(products[workload] * percent / 100))
+            plant(folder, count)
+            row = compare(folder, percent, workload, count)
+            with out.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(row)) + "\n")
+            rows.append(row)
+            print(row, file=sys.stderr)
+
+
+def load(path: Path) -> list[Row]:
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [Row(**json.loads(line)) for line in lines]
+
+
+def show(rows: Sequence[Row]) -> bool:
+    """Print the tables; say whether every bar is reached."""
+    together = [row for row in rows if row.steps]
+    print("planted  workload   comparisons  slower  same  inconclusive  change  load")
+    for percent in BARS:
+        for workload in WORKLOADS:
+            chosen = [
+                row
+                for row in together
+                if (row.planted, row.workload) == (percent, workload)
+            ]
+            if chosen:
+                print(line(percent, workload, chosen))
+    apart = len(rows) - len(together)
+    print(f"compared in pairs of processes, and left out: {apart} of {len(rows)}")
+    return min(reached(percent, together) for percent in BARS)
+
+
+def line(percent: int, workload: str, rows: Sequence[Row]) -> str:
+    counts = {
+        verdict: sum(row.verdict == verdict for row in rows)
+        for verdict in ("slower", "same", "inconclusive")
+    }
+    change = median(float(row.change.rstrip(" %")) for row in rows)
+    load = sum(row.load for row in rows) / len(rows)
+    return (
+        f"{percent:5} %  {workload:9}  {len(rows):11}  {counts['slower']:6}  "
+        f"{counts['same']:4}  {counts['inconclusive']:12}  {change:+5.1f}%  {load:4.1f}"
+    )
+
+
+def reached(percent: int, rows: Sequence[Row]) -> bool:
+    """Print what was seen of one size, and what that took."""
+    chosen = [row for row in rows if row.planted == percent]
+    seen = [row for row in chosen if row.verdict == "slower"]
+    share = len(seen) / len(chosen) if chosen else 0.0
+    print(
+        f"{percent} %: {len(seen)} of {len(chosen)} called slower ({share:.1%}), "
+        f"bar {BARS[percent]:.0%}"
+    )
+    if seen:
+        print(
+            f"     steps to verdict: median {median(r.steps for r in seen):.0f}, most "
+            f"{max(r.steps for r in seen)}; seconds: median "
+            f"{median(r.seconds for r in seen):.1f}, most "
+            f"{max(r.seconds for r in seen):.1f}; the whole command: median "
+            f"{median(r.command_s for r in seen):.1f} s"
+        )
+    return share >= BARS[percent]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("command", choices=("run", "show"))
+    parser.add_argument("file", nargs="?", type=Path, default=RESULTS)
+    parser.add_argument("--comparisons", type=int, default=100)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    path = arguments.file
+    if arguments.command == "run":
+        path = arguments.out
+        run(arguments.comparisons, arguments.minutes, path)
+    return 0 if show(load(path)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
