@@ -28,13 +28,10 @@ from .runs.fork_server import ForkServer
 from .runs.fork_server import Job
 from .runs.seating import SeatedJob
 from .runs.seating import SideBySide
-from .runs.seating import Turns
 from .runs.seating import assigned
 from .settings import Settings
-from .sharing.device_lock import DeviceLock
-from .sharing.device_lock import lock_folder
-from .sharing.reservation import Reservation
-from .sharing.reservation import Unlocked
+from .sharing.reservation import Turns
+from .sharing.reservation import turns_at
 
 
 class Children:
@@ -73,14 +70,11 @@ class Children:
         if "error" in answer:
             raise UsageError(answer["error"])
         self.seats = tuple(decode(Seat, seat) for seat in answer["seats"])
-        self._turns = tuple(self._turns_at(seat) for seat in self.seats)
+        self._turns = tuple(
+            turns_at(seat, self._settings.lock_seconds, self._announce)
+            for seat in self.seats
+        )
         return decode(Environment, answer["environment"])
-
-    def _turns_at(self, seat: Seat) -> Turns:
-        if seat.lock is None:
-            return Unlocked()
-        lock = DeviceLock(lock_folder(), seat.lock)
-        return Reservation(lock, self._settings.lock_seconds, self._announce)
 
     def assign(
         self, groups: Sequence[Group], board_of: Callable[[Group], str | None]

@@ -8,6 +8,7 @@ from dataclasses import field
 
 from ..model.budget import Tolerance
 from ..model.environment import Environment
+from ..model.seat import Seat
 from ..plan import Planned
 from ..runs.relocation import Relocation
 from ..settings import Isolation
@@ -39,7 +40,8 @@ class CollectRequest:
 class Collected:
     """The measured tests of a side, its settings, and how a child must be started.
 
-    ``can_share`` says that its device can time both versions in one process.
+    ``can_share`` says that its device, at ``seat``, can time both versions in one
+    process. ``lock_seconds`` is how long it is waited for.
     """
 
     plan: tuple[Planned, ...]
@@ -54,3 +56,5 @@ class Collected:
     seconds: float
     script: str | None
     can_share: bool
+    seat: Seat
+    lock_seconds: float

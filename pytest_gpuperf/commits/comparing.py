@@ -59,7 +59,9 @@ def compare_versions(
         ]
         checkout = opened.enter_context(closing(Checkout(trees)))
         sides = [
-            opened.enter_context(closing(Side(_place(repository, v, at), preload)))
+            opened.enter_context(
+                closing(Side(_place(repository, v, at), preload, announce))
+            )
             for v, at in (
                 (before, Path(checkout.folder, "before")),
                 (after, Path(checkout.folder, "after")),

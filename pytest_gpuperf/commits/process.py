@@ -20,6 +20,7 @@ from .. import child
 from ..devices import default_kind
 from ..devices import open_device
 from ..devices.scripted import ScriptedDevice
+from ..devices.seats import seats_of
 from ..errors import GpuperfError
 from ..errors import UsageError
 from ..model.codec import decode
@@ -27,6 +28,7 @@ from ..model.codec import encode
 from ..model.environment import DeviceKind
 from ..model.environment import Environment
 from ..model.run import RunRequest
+from ..model.seat import Seat
 from ..options import environment
 from ..options import settings_from
 from ..plan import Planned
@@ -156,6 +158,8 @@ class Collector:
             seconds=settings.seconds,
             script=settings.script,
             can_share=_can_share(settings),
+            seat=_seat(settings),
+            lock_seconds=settings.lock_seconds,
         )
 
     def _selected(self, plan: Iterable[Planned]) -> Iterator[Planned]:
@@ -169,6 +173,11 @@ def _can_share(settings: Settings) -> bool:
     if kind is DeviceKind.SCRIPTED:
         return ScriptedDevice.read(str(settings.script), 0).can_share
     return kind is not DeviceKind.PRETEND
+
+
+def _seat(settings: Settings) -> Seat:
+    """Return the one device that both sides are measured on."""
+    return seats_of(settings.device or default_kind(), settings.script)[0]
 
 
 def _environment(settings: Settings) -> Environment:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,10 @@ from ..model.run import TestResult
 from ..runs.fork_server import ForkServer
 from ..runs.fork_server import Job
 from ..runs.relocation import Relocation
+from ..sharing.reservation import Turns
+from ..sharing.reservation import Unlocked
+from ..sharing.reservation import alone
+from ..sharing.reservation import turns_at
 from .collected import Collected
 from .collected import CollectRequest
 from .collected import Selection
@@ -48,12 +53,16 @@ class Side:
     ``settings`` are those of torch at each call, by its name, in the newest run.
     """
 
-    def __init__(self, place: Place, preload: Sequence[str]) -> None:
+    def __init__(
+        self, place: Place, preload: Sequence[str], announce: Callable[[str], None]
+    ) -> None:
         self.label = place.label
         self.relocation = place.relocation
         self.settings: dict[str, Mapping[str, str]] = {}
         self._place = place
+        self._announce = announce
         self._collected: Collected | None = None
+        self._turns: Turns = Unlocked()
         self._server = ForkServer(
             preload, "pytest_gpuperf.child:warm_pytest", place.relocation
         )
@@ -61,6 +70,7 @@ class Side:
     def close(self) -> None:
         """End the fork server and its children."""
         self._server.close()
+        self._turns.close()
 
     def collect(self, selection: Selection) -> Collected:
         """Return what pytest selects; raises ``UsageError`` where it cannot collect."""
@@ -85,8 +95,9 @@ class Side:
             why = f"{answer['error']}{self._lacking(answer['error'])}"
             msg = f"{self.label}: cannot collect its tests: {why}"
             raise UsageError(msg)
-        self._collected = decode(Collected, answer["collected"])
-        return self._collected
+        self._collected = found = decode(Collected, answer["collected"])
+        self._turns = turns_at(found.seat, found.lock_seconds, self._announce)
+        return found
 
     def _lacking(self, error: str) -> str:
         """Say what of the working tree this side has not, where *error* misses it."""
@@ -100,7 +111,7 @@ class Side:
         request = {"request": encode(run), "relocation": encode(self.relocation)}
         job = Job(entry="pytest_gpuperf.commits.process:measure", request=request)
         try:
-            answer = self._server.run(job, len(group) * patience(run.seconds))
+            answer = self.ask(job, len(group) * patience(run.seconds))
         except RunError as error:
             return [_died(test, str(error)) for test in group]
         if "error" in answer:
@@ -114,8 +125,13 @@ class Side:
         return _request(self._collected, group, number)
 
     def ask(self, job: Job, seconds: float) -> Any:
-        """Return what *job* answers in a fresh process; raise ``RunError`` if nothing."""
-        return self._server.run(job, seconds)
+        """Return what *job* answers in a fresh process, which has the device alone.
+
+        Raises ``RunError`` where it answers nothing, and ``UsageError`` where the device
+        never comes free.
+        """
+        with alone(self._turns):
+            return self._server.run(job, seconds)
 
 
 def _moved(selection: Selection, relocation: Relocation) -> Selection:
@@ -147,6 +163,7 @@ def _request(collected: Collected, group: Group, number: int) -> RunRequest:
         search_path=collected.search_path,
         arguments=collected.arguments,
         options=collected.options,
+        visible=collected.seat.visible,
         seconds=collected.seconds,
         tolerance=collected.tolerance,
         number=number,

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from ..errors import RunError
 from ..model.seat import Seat
+from ..sharing.reservation import Turns
 from .fork_server import Ended
 from .fork_server import Job
 
@@ -25,19 +26,6 @@ LONG_SECONDS: Final = 3600.0
 """Where there is nothing to do until a job ends: each has its own time limit."""
 
 Key = TypeVar("Key")
-
-
-class Turns(Protocol):
-    """A device's place in the queue of all who would time on it."""
-
-    def take(self) -> bool:
-        """Whether the device is had now."""
-
-    def give_back(self) -> None:
-        """Let others have it."""
-
-    def close(self) -> None:
-        """Leave the queue for good."""
 
 
 class Server(Protocol):

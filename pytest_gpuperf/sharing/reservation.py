@@ -4,13 +4,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
+from typing import Protocol
 
+from ..model.seat import Seat
+from .device_lock import PAUSE_SECONDS
 from .device_lock import DeviceLock
+from .device_lock import lock_folder
 
 
 QUIET_SECONDS: Final = 1.0
 """A wait that is shorter is not worth a word."""
+
+
+class Turns(Protocol):
+    """A device's place in the queue of all who would time on it."""
+
+    def take(self) -> bool:
+        """Whether the device is had now."""
+
+    def give_back(self) -> None:
+        """Let others have it."""
+
+    def close(self) -> None:
+        """Leave the queue for good."""
 
 
 class Reservation:
@@ -57,6 +76,24 @@ class Reservation:
     def close(self) -> None:
         """Let go for good."""
         self._lock.close()
+
+
+@contextmanager
+def alone(turns: Turns, pause: Callable[[float], None] = time.sleep) -> Iterator[None]:
+    """Have the device alone; raise ``UsageError`` if it never comes free."""
+    while not turns.take():
+        pause(PAUSE_SECONDS)
+    try:
+        yield
+    finally:
+        turns.give_back()
+
+
+def turns_at(seat: Seat, seconds: float, announce: Callable[[str], None]) -> Turns:
+    """Return the queue of all who would time at *seat*."""
+    if seat.lock is None:
+        return Unlocked()
+    return Reservation(DeviceLock(lock_folder(), seat.lock), seconds, announce)
 
 
 class Unlocked:

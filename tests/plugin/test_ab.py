@@ -19,6 +19,8 @@ from witness import Witness
 
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.commits import side
+from pytest_gpuperf.sharing.device_lock import DeviceLock
+from pytest_gpuperf.sharing.device_lock import lock_folder
 
 
 ENGINE = """\
@@ -54,6 +56,25 @@ def ab(*arguments: str) -> int:
 
 def last_line(capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out.splitlines()[-1]
+
+
+def test_a_device_that_another_run_measures_on_is_waited_for(
+    project: GitProject, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.scripts({"*": {"step_ms": 10.0}, "seats": ["gpu-ab"]})
+
+    with closing(DeviceLock(lock_folder(), "gpu-ab")) as lock, lock.exclusive(0):
+        code = ab("HEAD", "--", "--gpuperf-lock-seconds=0.1")
+
+    assert code == 4
+    assert (
+        capsys.readouterr()
+        .err.splitlines()[-1]
+        .endswith(
+            "gpu-ab.lock: gpu-ab is in use by another process, and did not come free in "
+            "time: wait for it, or measure on another device"
+        )
+    )
 
 
 class TestVerdicts:
