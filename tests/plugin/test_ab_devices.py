@@ -39,7 +39,7 @@ def test_a_sync_of_a_real_step_is_found_at_its_line(
     project: GitProject, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Whether so short a step is slower depends on the machine, its sync does not."""
-    code = main(["ab", "--device=cpu", "HEAD"])
+    code = main(["ab", "--device=cpu", "HEAD", "--", "--gpuperf-seconds=4"])
 
     assert code == 1
     shown = capsys.readouterr().out

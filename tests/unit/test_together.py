@@ -1,0 +1,146 @@
+"""What a process in which both versions stand is asked, and what becomes of its answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_gpuperf.commits.pairs import Both
+from pytest_gpuperf.commits.pairs import Told
+from pytest_gpuperf.commits.together import Together
+from pytest_gpuperf.devices.scripted import ScriptedDevice
+from pytest_gpuperf.errors import RunError
+from pytest_gpuperf.gate import Case
+from pytest_gpuperf.model.budget import Tolerance
+from pytest_gpuperf.model.commit_comparison import TimeChange
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Environment
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.measurement import Distribution
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.run import Call
+from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.run import RunRequest
+from pytest_gpuperf.model.run import TestResult
+from pytest_gpuperf.runs.fork_server import Job
+from pytest_gpuperf.runs.relocation import Relocation
+
+
+COMPARISON = {"verdict": "same", "why": "it is", "tolerance": 0.01, "detect": 0.03}
+
+
+class Version:
+    """A side whose processes answer what they are told to."""
+
+    def __init__(self, answer: object = None, **settings: str) -> None:
+        self.settings = {"t": settings}
+        self.relocation = Relocation(origin="/a", root="/b")
+        self.asked: list[dict[str, Any]] = []
+        self.patience_seconds = 0.0
+        self._answer = answer
+
+    def request(self, group: tuple[str, ...], number: int) -> RunRequest:
+        return RunRequest(tests=group, device=DeviceKind.CPU, directory="/b")
+
+    def ask(self, job: Job, seconds: float) -> object:
+        self.asked.append(dict(job.request))
+        self.patience_seconds = seconds
+        if isinstance(self._answer, str):
+            raise RunError(self._answer)
+        return self._answer
+
+
+def both(seconds: float, step_ms: float | None = 10.0) -> Both:
+    environment = Environment(hardware=Hardware(kind=DeviceKind.CPU, name=""))
+    times = {} if step_ms is None else {"step_ms": Distribution.of([step_ms])}
+    call = Call(measurement=Measurement(test="t", environment=environment, times=times))
+    result = TestResult(
+        test="t", ending=Ending.PASSED, calls=(call,), seconds=seconds / 2
+    )
+    cases = (Case("t", [result]), Case("t", [result]))
+    return Both(before=cases[0], after=cases[1], project=Tolerance())
+
+
+def told(before: Version, after: Version, pair: Both) -> dict[str, Told]:
+    return dict(Together(before, after, 60.0)(pair))  # type: ignore[arg-type]
+
+
+def answered(**comparison: object) -> dict[str, object]:
+    return {"comparison": {**COMPARISON, **comparison}, "seconds": 2.0}
+
+
+def test_a_comparison_is_the_time_of_the_call() -> None:
+    after = Version(answered(speedup=0.5, steps=56))
+
+    found = told(Version(), after, both(10.0))
+
+    (change,) = found.values()
+    assert isinstance(change, TimeChange)
+    assert (change.ratio, change.steps, change.seconds) == (2.0, 56, 2.0)
+    (asked,) = after.asked
+    assert (asked["call"], asked["tolerance"], asked["detect"]) == ("t", 0.01, 0.03)
+    assert asked["after"]["measured"][0]["test"] == "t"
+    assert after.patience_seconds == 180.0
+
+
+@pytest.mark.parametrize(("spent", "left"), [(10.0, 50.0), (59.0, 30.0)])
+def test_what_the_pair_left_of_the_cap_is_spent_and_half_of_it_at_least(
+    spent: float, left: float
+) -> None:
+    after = Version(answered(speedup=1.0))
+
+    told(Version(), after, both(spent))
+
+    assert after.asked[0]["seconds"] == left
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ({"refused": "they cannot"}, "they cannot"),
+        (
+            answered(why="the time cap left room for no quad"),
+            "the time cap left room for no quad",
+        ),
+        ("it was killed by signal 9: nothing", "it was killed by signal 9: nothing"),
+        (
+            "it exited with 1: Traceback (most recent call last):\n  File\nError: no",
+            "it exited with 1: Error: no",
+        ),
+    ],
+)
+def test_without_a_comparison_there_is_a_reason(answer: object, why: str) -> None:
+    assert told(Version(), Version(answer), both(10.0)) == {"t": why}
+
+
+def test_versions_that_set_torch_differently_are_not_brought_together() -> None:
+    after = Version(threads="2")
+
+    found = told(Version(threads="1"), after, both(10.0))
+
+    assert found == {"t": "threads is 1 before and 2 after, and a process has it once"}
+    assert after.asked == []
+
+
+def test_a_call_without_a_time_is_left_out() -> None:
+    assert told(Version(), Version(), both(10.0, step_ms=None)) == {}
+
+
+def test_the_scripted_device_plays_both_scripts(tmp_path: Path) -> None:
+    for name, step_ms in (("before", 10.0), ("after", 12.0)):
+        script = {"*": {"step_ms": step_ms}}
+        (tmp_path / name).write_text(json.dumps(script), encoding="utf-8")
+    device = ScriptedDevice.playing_both(
+        str(tmp_path / "before"), str(tmp_path / "after"), "t.py::t"
+    )
+    taken_ms = []
+    for name in ("t.py::t#before", "t.py::t#after"):
+        start_ns = device.now_ns()
+        device.prepare(lambda: None, name)()
+        taken_ms.append((device.now_ns() - start_ns) / 1e6)
+
+    assert taken_ms == [10.0, 12.0]
+    assert not device.can_share
