@@ -102,6 +102,7 @@ def measuring_for(
         request.number,
         root=request.root,
         disposable=True,
+        pretend_gib=request.pretend_gib,
     )
     if isinstance(device, PretendDevice):
         device.enter()

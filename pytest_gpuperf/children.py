@@ -108,6 +108,7 @@ class Children:
             tolerance=self._settings.tolerance,
             number=number,
             script=self._settings.script,
+            pretend_gib=self._settings.pretend_gib,
             recordings=None if recordings is None else str(recordings),
         )
         jobs = [self._seated(group, plan, request) for group in groups]

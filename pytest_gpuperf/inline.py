@@ -30,6 +30,7 @@ from .judge.climate import Climate
 from .judging import judge_calls
 from .judging import prior_of
 from .measuring import Measuring
+from .model.environment import PRETEND_GIB
 from .model.environment import DeviceKind
 from .model.metric import METRICS
 from .model.metric import Kind
@@ -47,6 +48,7 @@ from .report.verdict_json import to_json
 from .reported import end_as
 from .reported import is_measured
 from .reported import remember
+from .resolving import positive_gib
 from .settings import Settings
 from .summary import write_summary
 from .verdicts import compared
@@ -60,10 +62,19 @@ def pretend_if_asked(config: pytest.Config) -> None:
     """Have a pretend GPU from here to the end of the session, if it is the device."""
     named = early_value(config, "gpuperf_device") or default_kind().value
     if named == DeviceKind.PRETEND.value:
-        device = PretendDevice(str(config.rootpath))
+        device = PretendDevice(str(config.rootpath), _pretend_gib(config))
         device.enter()
         config.add_cleanup(device.leave)
         config.stash[_pretending] = device
+
+
+def _pretend_gib(config: pytest.Config) -> float:
+    """Return what was asked for; what cannot be read is refused with the settings."""
+    asked = early_value(config, "gpuperf_pretend_gb")
+    try:
+        return PRETEND_GIB if asked is None else positive_gib(str(asked))
+    except ValueError:
+        return PRETEND_GIB
 
 
 class InlineSession:

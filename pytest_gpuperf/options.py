@@ -73,6 +73,11 @@ OPTIONS: Final = (
         metavar="SECONDS",
     ),
     Option(
+        name="gpuperf_pretend_gb",
+        help="memory of the pretend GPU in GiB (default: 80)",
+        metavar="SIZE",
+    ),
+    Option(
         name="gpuperf_inline",
         help="measure in this process, for a debugger: exact metrics are judged, "
         "time is only screened",

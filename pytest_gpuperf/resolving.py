@@ -18,6 +18,7 @@ from .errors import UsageError
 from .limits import parse_project_tolerance
 from .limits import parse_tolerance
 from .model.budget import Tolerance
+from .model.environment import PRETEND_GIB
 from .model.environment import DeviceKind
 from .model.refresh import Refresh
 from .settings import Isolation
@@ -53,6 +54,15 @@ def positive_seconds(text: str) -> float:
         msg = "expected a positive number of seconds"
         raise ValueError(msg)
     return seconds
+
+
+def positive_gib(text: str) -> float:
+    """Read a size in GiB; raise ``ValueError`` that says what was expected."""
+    try:
+        return positive_seconds(text)
+    except ValueError:
+        msg = "expected a positive number of GiB, such as 141"
+        raise ValueError(msg) from None
 
 
 def _tolerance(text: str) -> Tolerance:
@@ -99,6 +109,7 @@ PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "gpuperf_device": _one_of(DeviceKind, unnamed=(DeviceKind.SCRIPTED,)),
     "gpuperf_update": _one_of(Refresh),
     "gpuperf_seconds": positive_seconds,
+    "gpuperf_pretend_gb": positive_gib,
     "gpuperf_lock": _one_of(SharedUse),
     "gpuperf_lock_seconds": positive_seconds,
     "gpuperf_missing_baseline": _one_of(MissingBaseline),
@@ -153,6 +164,7 @@ def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
         script=environ.get("GPUPERF_SCRIPT"),
         lock_seconds=value("gpuperf_lock_seconds", 3600.0),
         shared_use=value("gpuperf_lock", SharedUse.TIMED),
+        pretend_gib=value("gpuperf_pretend_gb", PRETEND_GIB),
     )
     _refuse_inline_refresh(settings)
     return settings

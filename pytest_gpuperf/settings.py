@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from .model.budget import Tolerance
+from .model.environment import PRETEND_GIB
 from .model.environment import DeviceKind
 from .model.refresh import Refresh
 
@@ -70,6 +71,7 @@ class Settings:
     script: str | None = None
     lock_seconds: float = 3600.0
     shared_use: SharedUse = SharedUse.TIMED
+    pretend_gib: float = PRETEND_GIB
 
     def note_on(self, kind: DeviceKind) -> str:
         """Say what a run on the device that nobody named does not judge."""

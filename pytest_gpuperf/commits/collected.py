@@ -58,3 +58,4 @@ class Collected:
     can_share: bool
     seat: Seat
     lock_seconds: float
+    pretend_gib: float

@@ -160,6 +160,7 @@ class Collector:
             can_share=_can_share(settings),
             seat=_seat(settings),
             lock_seconds=settings.lock_seconds,
+            pretend_gib=settings.pretend_gib,
         )
 
     def _selected(self, plan: Iterable[Planned]) -> Iterator[Planned]:

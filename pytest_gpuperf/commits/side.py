@@ -164,6 +164,7 @@ def _request(collected: Collected, group: Group, number: int) -> RunRequest:
         arguments=collected.arguments,
         options=collected.options,
         visible=collected.seat.visible,
+        pretend_gib=collected.pretend_gib,
         seconds=collected.seconds,
         tolerance=collected.tolerance,
         number=number,

@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 from ..errors import UsageError
+from ..model.environment import PRETEND_GIB
 from ..model.environment import DeviceKind
 from .pretend.device import PretendDevice
 from .protocol import Device
 
 
-def open_device(
+def open_device(  # noqa: PLR0913, each is a word of what is opened
     kind: DeviceKind,
     script: str | None = None,
     run: int = 0,
     root: str = "",
     *,
     disposable: bool = False,
+    pretend_gib: float = PRETEND_GIB,
 ) -> Device | PretendDevice:
     """Open a device; torch is imported here and not before.
 
     *script* is the path of the scripted device's JSON, *run* the number of the run it
     plays; below *root* stands the project whose lines findings name. A
     *disposable* process ends with its measurements, so that they may leave something
-    behind. Raises ``UsageError`` where the machine has no such device.
+    behind. The pretend GPU has *pretend_gib* of memory. Raises ``UsageError`` where the machine has no such device.
     """
     if kind is DeviceKind.CUDA:
         from .cuda import CudaDevice
 
         return CudaDevice.open(disposable=disposable, root=root)
     if kind is DeviceKind.PRETEND:
-        return PretendDevice(root)
+        return PretendDevice(root, pretend_gib)
     if kind is DeviceKind.CPU:
         from .cpu import CpuDevice
 

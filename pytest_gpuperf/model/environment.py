@@ -7,6 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
 from enum import Enum
+from typing import Final
+
+
+PRETEND_GIB: Final = 80.0
+"""Memory of the pretend GPU where nobody asks for another one."""
 
 
 class DeviceKind(Enum):

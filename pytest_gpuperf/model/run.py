@@ -10,6 +10,7 @@ from enum import Enum
 from .budget import Budget
 from .budget import Tolerance
 from .comparison import Sides
+from .environment import PRETEND_GIB
 from .environment import DeviceKind
 from .measurement import Measurement
 from .ranks import Ranks
@@ -35,7 +36,7 @@ class RunRequest:
     session's runs of these tests from 0. ``seconds`` caps what measuring one test may
     cost. ``tolerance`` is the project's, for what a run judges by itself. ``recordings``
     is a folder for what the allocator did, where that is to be recorded. ``visible`` is
-    the GPU that it may see, where it may not see all that this process does. ``ranks``
+    the GPU that it may see (the pretend one has ``pretend_gib``), where it may not see all that this process does. ``ranks``
     execute it together; ``names`` are the tests' node ids, where somebody must know them
     before they are collected.
     """
@@ -53,6 +54,7 @@ class RunRequest:
     script: str | None = None
     recordings: str | None = None
     visible: str | None = None
+    pretend_gib: float = PRETEND_GIB
     ranks: Ranks | None = None
     names: tuple[str, ...] = ()
 

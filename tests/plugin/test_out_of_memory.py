@@ -90,6 +90,34 @@ def test_a_step_too_large_for_the_gpu_fails_with_what_the_allocator_would_hold(
     assert "/pytest_gpuperf/" not in told
 
 
+@pytest.mark.parametrize("inline", [(), ("--gpuperf-inline",)])
+def test_a_step_for_a_larger_gpu_fits_on_one(
+    project: ScriptedProject, inline: tuple[str, ...]
+) -> None:
+    project.file(TOO_LARGE)
+
+    result = project.pytester.runpytest_subprocess(
+        *ON, *inline, "--gpuperf-pretend-gb=141", "-k", "built"
+    )
+
+    result.assert_outcomes(passed=1, deselected=5)
+
+
+def test_the_memory_of_the_pretend_gpu_is_a_positive_number(
+    project: ScriptedProject,
+) -> None:
+    project.file(TOO_LARGE)
+
+    result = project.pytester.runpytest_inprocess(*ON, "--gpuperf-pretend-gb=big")
+
+    line = (
+        "ERROR: --gpuperf-pretend-gb: found 'big', expected a positive number of GiB, "
+        "such as 141"
+    )
+    result.stderr.fnmatch_lines([line])
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+
+
 SMALL_HOST = """
 import torch
 from pytest_gpuperf.devices.pretend.insides import INSIDES

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from typing import Final
 
+from ...model.environment import PRETEND_GIB
 from ...model.environment import DeviceKind
 from ...model.environment import Environment
 from ...model.environment import Hardware
@@ -31,6 +32,7 @@ from .allowed import AllowedWaits
 from .allowed import WaitKey
 from .record import StepAudit
 from .record import Unjudged
+from .specification import memory_of
 
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ class AuditedStep:
 
 
 class PretendDevice:
-    """A CUDA device that is not there; findings name lines below *root*.
+    """A CUDA device of *gib* that is not there; findings name lines below *root*.
 
     From ``enter`` to ``leave`` this process has it: torch says so to everybody.
     """
@@ -75,8 +77,9 @@ class PretendDevice:
         if metric not in {SYNCS, *AUDITED} and not _is_predicted(metric)
     }
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, gib: float = PRETEND_GIB) -> None:
         self.root = root
+        self._gib = gib
         self._pretence = ExitStack()
         self._gpu: PretendGpu | None = None
         self._made: list[Unjudged] = []
@@ -92,6 +95,7 @@ class PretendDevice:
 
     def enter(self) -> None:
         """Import torch and pretend, until ``leave`` or the end of the process."""
+        self._pretence.enter_context(memory_of(self._gib))
         self._gpu = self._pretence.enter_context(pretend_gpu(self.root))
 
     def leave(self) -> None:

@@ -24,7 +24,7 @@ from .device_memory import DeviceMemory
 from .device_memory import Room
 from .record import Site
 from .recorder import current_node
-from .specification import MEMORY_BYTES
+from .specification import PROPERTIES
 
 
 MATRIX_PRODUCTS: Final = frozenset(
@@ -213,8 +213,8 @@ class MemoryWatch:
     @property
     def room(self) -> Room:
         """What the device has, and what of it this process may take."""
-        allowed = int(MEMORY_BYTES * self.share)
-        return Room(total_bytes=MEMORY_BYTES, allowed_bytes=allowed)
+        total = PROPERTIES.total_memory
+        return Room(total_bytes=total, allowed_bytes=int(total * self.share))
 
     def let_take(self, share: float) -> None:
         """Let the process take *share* of the device from now on."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Final
 
 
 NAME: Final = "pretend GPU"
 CAPABILITY: Final = (9, 0)
-MEMORY_BYTES: Final = 80 * 2**30
 CUDA_VERSION: Final = "12.6"
 CUDNN_VERSION: Final = 91000
 
@@ -16,7 +17,7 @@ PROPERTIES: Final = SimpleNamespace(
     name=NAME,
     major=CAPABILITY[0],
     minor=CAPABILITY[1],
-    total_memory=MEMORY_BYTES,
+    total_memory=80 * 2**30,
     multi_processor_count=132,
     warp_size=32,
     max_threads_per_multi_processor=2048,
@@ -30,3 +31,14 @@ PROPERTIES: Final = SimpleNamespace(
     is_multi_gpu_board=0,
 )
 """Of an H100 with 80 GB, as NVIDIA's data sheet and compute capability 9.0 have them."""
+
+
+@contextmanager
+def memory_of(gib: float) -> Iterator[None]:
+    """Let the pretend GPU have so much memory."""
+    before = PROPERTIES.total_memory
+    PROPERTIES.total_memory = int(gib * 2**30)
+    try:
+        yield
+    finally:
+        PROPERTIES.total_memory = before
