@@ -180,7 +180,9 @@ def gate_suite(
 
 
 def _ask(
-    run: Callable[[str, int], Measurement], group: Sequence[str], number: int
+    run: Callable[[str, int], Measurement],
+    groups: Sequence[Sequence[str]],
+    number: int,
 ) -> list[TestResult]:
     return [
         TestResult(
@@ -188,6 +190,7 @@ def _ask(
             ending=Ending.PASSED,
             calls=(Call(measurement=run(test, number)),),
         )
+        for group in groups
         for test in group
     ]
 
