@@ -1,6 +1,6 @@
 """What does it cost to let two steps take turns, apart from the steps themselves?
 
-    python benchmarks/ab_switch.py [--comparisons 5]
+    python benchmarks/ab_switch.py [--comparisons 5] [--modules 50]
 
 Small training steps are compared with fresh copies of themselves, and every call of a
 step is timed from inside, in CPU time of the thread: other processes are not its fault.
@@ -8,18 +8,27 @@ What is left of a comparison without its steps and without its judge is the pric
 turns: three switches a quad, the clock around each block,
 the collection of garbage between two quads. It is put beside the bars: less than 1 ms a
 switch, and less than 1 % of the time that the measured blocks took. The unmeasured step
-after each switch is a part of the design, and its share stands beside them.
+after each switch is a part of the design, and its share stands beside them. Each step
+is compared as in one test, and as two versions of a project are that have ``--modules``
+modules each, of which code sees one version's at a time.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from statistics import median
+from types import ModuleType
 from typing import Any
 from typing import Final
 
@@ -29,10 +38,14 @@ from ab_real import TOLERANCE
 from ab_real import WORKLOADS
 from ab_real import Step
 
+from pytest_gpuperf.commits.meeting import BLOCK_MS
+from pytest_gpuperf.commits.module_view import Viewpoint
+from pytest_gpuperf.commits.module_view import Views
 from pytest_gpuperf.compare import quads
 from pytest_gpuperf.devices import garbage
 from pytest_gpuperf.devices.cpu import CpuDevice
 from pytest_gpuperf.probes.subject import Subject
+from pytest_gpuperf.runs.relocation import Relocation
 
 
 SWITCHES: Final = 3
@@ -75,7 +88,46 @@ class Price:
     unmeasured: float
 
 
-def price_of(workload: Callable[[], Step]) -> Price:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turns:
+    """How sides change: in blocks of ``block_ms``, and what is done at each turn."""
+
+    block_ms: float = quads.BLOCK_MS
+    enter: tuple[Callable[[], None], Callable[[], None]] = (
+        quads.nothing,
+        quads.nothing,
+    )
+
+
+@contextmanager
+def versions(modules: int) -> Iterator[Turns]:
+    """Have two versions of a project of so many modules in this process."""
+    with tempfile.TemporaryDirectory() as folder:
+        views = Views(viewpoint(folder, "before"), viewpoint(folder, "after"))
+        for view in views.both:
+            for number in range(modules):
+                module = ModuleType(f"project.m{number}")
+                module.__file__ = f"{view.directory}/m{number}.py"
+                view.modules[module.__name__] = module
+        first, second = (partial(views.turn, view) for view in views.both)
+        home = Path.cwd()
+        yield Turns(block_ms=BLOCK_MS, enter=(first, second))
+        views.hide()
+        os.chdir(home)
+
+
+def viewpoint(folder: str, name: str) -> Viewpoint:
+    root = Path(folder, name)
+    root.mkdir()
+    return Viewpoint(
+        relocation=Relocation(origin=folder, root=str(root)),
+        directory=str(root),
+        search_path=tuple(sys.path),
+        environment={},
+    )
+
+
+def price_of(workload: Callable[[], Step], turns: Turns) -> Price:
     """Compare a step with its like and return what the turns cost."""
     ledger = Ledger()
 
@@ -101,11 +153,13 @@ def price_of(workload: Callable[[], Step]) -> Price:
             seconds=SECONDS,
             tolerance=TOLERANCE,
             detect=DETECT,
+            enter=turns.enter,
+            block_ms=turns.block_ms,
         )
-    turns = ledger.all - ledger.judge - ledger.steps
+    cost = ledger.all - ledger.judge - ledger.steps
     return Price(
-        switch_ms=1e3 * turns / (SWITCHES * compared.quads),
-        share=turns / ledger.blocks,
+        switch_ms=1e3 * cost / (SWITCHES * compared.quads),
+        share=cost / ledger.blocks,
         unmeasured=SWITCHES * compared.quads / compared.steps,
     )
 
@@ -121,21 +175,30 @@ def replaced(functions: dict[str, Callable[..., Any]]) -> Iterator[None]:
         vars(quads).update(originals)
 
 
+def line(name: str, prices: Sequence[Price]) -> str:
+    switch_ms = median(price.switch_ms for price in prices)
+    share = median(price.share for price in prices)
+    unmeasured = median(price.unmeasured for price in prices)
+    kept = switch_ms < MOST_SWITCH_MS and share < MOST_SHARE
+    return (
+        f"{name:23}  {switch_ms:5.3f} ms  {share:20.2%}  {unmeasured:16.0%}  "
+        f"{'met' if kept else 'MISSED'}"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--comparisons", type=int, default=5)
-    comparisons = parser.parse_args().comparisons
-    print("step       a switch  of the measured time  unmeasured steps  verdict")
+    parser.add_argument("--modules", type=int, default=50)
+    arguments = parser.parse_args()
+    numbers = range(arguments.comparisons)
+    print(f"{'step':23}  a switch  of the measured time  unmeasured steps  verdict")
     for name, workload in WORKLOADS.items():
-        prices = [price_of(workload) for _ in range(comparisons)]
-        switch_ms = median(price.switch_ms for price in prices)
-        share = median(price.share for price in prices)
-        unmeasured = median(price.unmeasured for price in prices)
-        kept = switch_ms < MOST_SWITCH_MS and share < MOST_SHARE
-        print(
-            f"{name:9}  {switch_ms:5.3f} ms  {share:20.2%}  {unmeasured:16.0%}  "
-            f"{'met' if kept else 'MISSED'}"
-        )
+        print(line(name, [price_of(workload, Turns()) for _ in numbers]))
+    with versions(arguments.modules) as turns:
+        for name, workload in WORKLOADS.items():
+            prices = [price_of(workload, turns) for _ in numbers]
+            print(line(f"{name}, two versions", prices))
 
 
 if __name__ == "__main__":

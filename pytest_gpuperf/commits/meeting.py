@@ -88,6 +88,11 @@ class _Side:
     subject: Subject | None = None
 
 
+BLOCK_MS: Final = 8.0
+"""A block lasts at least this long: a change of all modules costs more than a change of
+the step alone, and is to stay below 1 % of the time that is measured."""
+
+
 class Meeting:
     """Brings both to their call; the first to come waits there for the other."""
 
@@ -188,7 +193,7 @@ class Meeting:
 
     def _timed(self, before: Subject, after: Subject) -> Comparison:
         request, device = self._request, self._device
-        show = [partial(self._views.show, side.view) for side in self._sides]
+        turn = [partial(self._views.turn, side.view) for side in self._sides]
         return compare_steps(
             device,
             _prepared(device, before, f"{request.call}#before"),
@@ -197,7 +202,8 @@ class Meeting:
             tolerance=request.tolerance,
             detect=request.detect,
             seed=crc32(request.call.encode()),
-            enter=(show[0], show[1]),
+            enter=(turn[0], turn[1]),
+            block_ms=BLOCK_MS,
         )
 
 

@@ -103,20 +103,22 @@ def compare_steps(  # noqa: PLR0913, each is a word of the question
     detect: float,
     seed: int = 0,
     enter: tuple[Enter, Enter] = (nothing, nothing),
+    block_ms: float = BLOCK_MS,
 ) -> Comparison:
     """Run *before* and *after* in turns and say which is faster.
 
     The steps are prepared ones and share no state. *seconds* caps the cost on the
     device's host clock; *tolerance* is the change that is never blamed, *detect* the
     one that never passes for the same, both ratios. *seed* draws the order of the
-    blocks. *enter* is called, unmeasured, before the turns of each side. Raises ``UsageError`` for limits that make no verdict, ``PreflightError``,
-    ``StepError`` and whatever a step raises.
+    blocks, which last *block_ms* at least. *enter* is called, unmeasured, before the
+    turns of each side. Raises ``UsageError`` for limits that make no verdict,
+    ``PreflightError``, ``StepError`` and whatever a step raises.
     """
     rule = quad_rule(tolerance, detect)
     device.preflight()
     swaps = TorchSwaps()
     deadline = Deadline.after(seconds, device.now_ns)
-    contest = _warmed(device, (before, after), enter, deadline)
+    contest = _warmed(device, (before, after), enter, block_ms, deadline)
     series = _record(
         contest,
         deadline,
@@ -133,6 +135,7 @@ def _warmed(
     device: Device,
     subjects: tuple[Subject, Subject],
     enter: tuple[Enter, Enter],
+    block_ms: float,
     deadline: Deadline,
 ) -> _Contest:
     for subject, prepare in zip(subjects, enter, strict=True):
@@ -145,7 +148,8 @@ def _warmed(
         )
     )
     sides = (before, after)
-    return _Contest(device=device, sides=sides, steps=_steps_a_block(sides))
+    steps = _steps_a_block(sides, block_ms)
+    return _Contest(device=device, sides=sides, steps=steps)
 
 
 def _warm_side(
@@ -156,7 +160,7 @@ def _warm_side(
     return _Side(name=name, subject=subject, step_ms=step_ms, enter=enter)
 
 
-def _steps_a_block(sides: tuple[_Side, _Side]) -> int:
+def _steps_a_block(sides: tuple[_Side, _Side], block_ms: float) -> int:
     """Return the steps of a block, on both sides alike.
 
     On a busy machine the quartiles of blocks of one step and of four differ several
@@ -164,7 +168,7 @@ def _steps_a_block(sides: tuple[_Side, _Side]) -> int:
     steps chosen side by side would blame the innocent.
     """
     fast_ms, slow_ms = sorted(side.step_ms for side in sides)
-    steps = ceil(BLOCK_MS / fast_ms) if fast_ms > 0 else 1
+    steps = ceil(block_ms / fast_ms) if fast_ms > 0 else 1
     if steps * slow_ms > MOST_BLOCK_MS:
         steps = int(MOST_BLOCK_MS / slow_ms)
     before, after = (side.subject for side in sides)

@@ -77,6 +77,34 @@ def test_each_imports_its_own_at_any_time(views: Views) -> None:
     assert "pkg_seen" not in sys.modules
 
 
+def test_a_turn_changes_what_is_imported_and_no_random_numbers(views: Views) -> None:
+    before, after = views.both
+    views.show(before)
+    state = random.getstate()
+
+    found = []
+    for view in (after, after, before, after):
+        views.turn(view)
+        found.append(seen("pkg_seen"))
+
+    assert found == ["after", "after", "before", "after"]
+    assert random.getstate() == state
+
+
+def test_a_turn_hands_an_environment_over_that_differs(views: Views) -> None:
+    before, after = views.both
+    views.show(before)
+    os.environ["ONLY_BEFORE"] = "1"
+    views.show(after)
+
+    views.turn(before)
+    seen_before = os.environ.get("ONLY_BEFORE")
+    views.turn(after)
+
+    assert seen_before == "1"
+    assert "ONLY_BEFORE" not in os.environ
+
+
 def test_an_import_statement_finds_what_its_own_version_imported(views: Views) -> None:
     before, after = views.both
     views.show(before)
