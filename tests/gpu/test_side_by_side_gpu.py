@@ -1,0 +1,92 @@
+"""What only real GPUs can answer about measuring side by side and against each other."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from pytest_gpuperf.devices.cuda import CudaDevice
+from pytest_gpuperf.devices.seats import VISIBLE
+from pytest_gpuperf.devices.seats import cuda_seats
+from pytest_gpuperf.devices.seats import visible_gpu_count
+
+
+pytestmark = pytest.mark.gpu
+
+ALONE = (
+    "import torch; from pytest_gpuperf.devices.cuda import CudaDevice; "
+    "print(torch.cuda.device_count(), CudaDevice.open().fingerprint())"
+)
+
+RANKS = """
+import pytest_gpuperf as gpuperf
+import torch
+from torch import distributed
+
+@gpuperf.ranks({count})
+@gpuperf.budget(collectives=1)
+def test_all_reduce(gpuperf):
+    gradient = torch.ones(1 << 20, device=gpuperf.device)
+    gpuperf(lambda: distributed.all_reduce(gradient))
+    assert distributed.get_backend() == "nccl"
+    assert torch.cuda.device_count() == 1
+"""
+
+
+SIDES = """
+import torch
+
+def test_sides(gpuperf):
+    large = torch.zeros(64 << 20, dtype=torch.uint8, device="cuda")
+    small = torch.zeros(8 << 20, dtype=torch.uint8, device="cuda")
+    found = gpuperf.compare(lambda: large.add_(1), lambda: small.add_(1))
+    assert (found.memory.before, found.memory.after) == (64 << 20, 8 << 20)
+"""
+
+
+def on_cuda(pytester: pytest.Pytester) -> pytest.RunResult:
+    return pytester.runpytest_subprocess(
+        "-p", "pytest_gpuperf.plugin", "--gpuperf", "--gpuperf-device=cuda"
+    )
+
+
+def test_the_first_seat_is_the_gpu_that_is_measured_on() -> None:
+    seats = cuda_seats(torch.cuda, os.environ.get(VISIBLE))
+
+    assert seats[0].board == CudaDevice.open().fingerprint()
+
+
+def test_a_process_at_a_seat_sees_that_gpu_alone() -> None:
+    for seat in cuda_seats(torch.cuda, os.environ.get(VISIBLE)):
+        visible = {} if seat.visible is None else {VISIBLE: seat.visible}
+        told = subprocess.run(
+            [sys.executable, "-c", ALONE],
+            env={**os.environ, **visible},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+        assert told == f"1 {seat.board}\n"
+
+
+def test_the_gpus_are_counted_without_cuda_as_cuda_counts_them() -> None:
+    assert visible_gpu_count(os.environ.get(VISIBLE)) == torch.cuda.device_count()
+
+
+def test_ranks_have_a_gpu_each_and_talk_by_nccl(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(RANKS.format(count=torch.cuda.device_count()))
+
+    on_cuda(pytester).assert_outcomes(passed=1)
+
+
+def test_a_side_of_a_comparison_needs_what_it_reaches_itself(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(SIDES)
+
+    on_cuda(pytester).assert_outcomes(passed=1)
