@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 from typing import Final
 
 from .errors import UsageError
@@ -17,7 +18,10 @@ from .model.metric import Metric
 from .model.metric import Unit
 from .model.metric import limited_by
 from .model.rank_metric import RANK_SKEW
-from .model.ranks import Ranks
+
+
+if TYPE_CHECKING:
+    from .model.ranks import Ranks
 
 
 UNIT: Final = {Unit.MS: " ms", Unit.BYTES: " MiB", Unit.COUNT: "", Unit.RATIO: ""}
@@ -54,6 +58,8 @@ def parse_tolerance(keywords: Mapping[str, object]) -> Tolerance:
 
 def parse_ranks(keywords: Mapping[str, object]) -> Ranks:
     """Return the ranks that a mark's *keywords* say; raise ``UsageError`` if none."""
+    from .model.ranks import Ranks
+
     _refuse_unknown("ranks", keywords, ("n", "timeout_s"))
     count, timeout_s = keywords.get("n"), keywords.get("timeout_s")
     if type(count) is not int or count < 1:

@@ -23,6 +23,7 @@ TO_COLLECT_BUDGETS = {
     "pytest_gpuperf.model.memory_metric",
     "pytest_gpuperf.model.metric",
     "pytest_gpuperf.model.quantity",
+    "pytest_gpuperf.model.rank_metric",
     "pytest_gpuperf.options",
     "pytest_gpuperf.plugin",
     "pytest_gpuperf.refusal",

@@ -16,6 +16,7 @@ from pytest_gpuperf.options import settings_from
 from pytest_gpuperf.settings import Isolation
 from pytest_gpuperf.settings import MissingBaseline
 from pytest_gpuperf.settings import Settings
+from pytest_gpuperf.settings import SharedUse
 
 
 VALUES = {
@@ -36,6 +37,9 @@ VALUES = {
     "gpuperf_detect": ("8%", Tolerance(detect=0.08), "tolerance"),
     "gpuperf_precision": ("2 %", 0.02, "precision"),
     "gpuperf_ref": ("main", "main", "reference"),
+    "gpuperf_lock": ("all", SharedUse.ALL, "shared_use"),
+    "gpuperf_lock_seconds": ("7.5", 7.5, "lock_seconds"),
+    "gpuperf_pretend_gb": ("141", 141.0, "pretend_gib"),
 }
 FLAGS = {
     "gpuperf_inline": "inline",
@@ -57,6 +61,9 @@ def test_the_command_line_is_frozen() -> None:
         "--gpuperf-update",
         "--gpuperf-accept-drift",
         "--gpuperf-seconds",
+        "--gpuperf-lock",
+        "--gpuperf-lock-seconds",
+        "--gpuperf-pretend-gb",
         "--gpuperf-inline",
         "--gpuperf-strict",
         "--gpuperf-fail-on-improvement",

@@ -57,8 +57,13 @@ class Lending(ScriptedDevice):
             for address, nbytes in self._lent.items()
         }
 
-    def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
-        reading = super().measure_memory(step, arguments)
+    def measure_memory(
+        self,
+        step: Step,
+        arguments: Sequence[object],
+        last: MemoryReading | None = None,
+    ) -> MemoryReading:
+        reading = super().measure_memory(step, arguments, last)
         (peak_bytes,) = reading.exact.values()
         more = {"peak_requested_bytes": peak_bytes, "peak_reserved_bytes": peak_bytes}
         return replace(reading, exact={**reading.exact, **more})
