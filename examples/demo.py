@@ -83,8 +83,9 @@ def main():
 
 
 def copy_examples(folder):
+    """Copy the training loops; steps on several ranks would have to share two cores."""
     here = Path(__file__).parent
-    for source in (*here.glob("test_*.py"), here / "models.py"):
+    for source in (*here.glob("test_*_loop.py"), here / "models.py"):
         shutil.copy(source, folder)
     settings = "[pytest]\naddopts = --no-header -p no:cacheprovider\n"
     (folder / "pytest.ini").write_text(settings, encoding="utf-8")
