@@ -88,7 +88,7 @@ class _Side:
     subject: Subject | None = None
 
 
-BLOCK_MS: Final = 8.0
+BLOCK_MS: Final = 18.0
 """A block lasts at least this long: a change of all modules costs more than a change of
 the step alone, and is to stay below 1 % of the time that is measured."""
 

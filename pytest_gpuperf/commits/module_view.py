@@ -10,6 +10,7 @@ import os
 import site
 import sys
 import sysconfig
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -124,22 +125,22 @@ class Views:
 
     def _take_out(self, view: View) -> None:
         self._current = None
-        self.note(view)
-        view.modules = _taken(list(view.modules))
+        view.modules = _taken(self._names_of(view))
         view.path = list(sys.path)
         view.finders = [f for f in sys.meta_path if _is_own_finder(f, view.modules)]
         sys.meta_path[:] = [f for f in sys.meta_path if f not in view.finders]
-        view.directory = str(Path.cwd())
+        view.directory = os.getcwd()  # noqa: PTH109, a path is more than is needed
 
     def note(self, view: View) -> None:
-        """Add to *view*, which is shown, what has been imported since then.
+        """Add to *view*, which is shown, what has been imported since then."""
+        names = self._names_of(view)
+        view.modules = {n: sys.modules[n] for n in names if n in sys.modules}
 
-        What is new stands at the end of ``sys.modules``.
-        """
+    def _names_of(self, view: View) -> Iterable[str]:
+        """Name its modules; what is new stands at the end of ``sys.modules``."""
         names = list(takewhile(lambda name: name != self._last, reversed(sys.modules)))
         new = [name for name in names if self._is_own(name)]
-        kept = dict.fromkeys((*view.modules, *reversed(new)))
-        view.modules = {n: sys.modules[n] for n in kept if n in sys.modules}
+        return dict.fromkeys((*view.modules, *reversed(new))) if new else view.modules
 
     def _is_own(self, name: str) -> bool:
         """Whether a new module is one that each version must import for itself.
@@ -214,8 +215,9 @@ def _is_below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(f"{folder.rstrip(os.sep)}{os.sep}")
 
 
-def _taken(names: Sequence[str]) -> dict[str, ModuleType]:
-    return {name: sys.modules.pop(name) for name in names}
+def _taken(names: Iterable[str]) -> dict[str, ModuleType]:
+    modules = sys.modules
+    return {name: modules.pop(name) for name in names if name in modules}
 
 
 def _is_relocating(finder: object) -> bool:

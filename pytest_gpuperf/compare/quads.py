@@ -34,7 +34,7 @@ from ..probes.warmup import warm_up
 from .swaps import TorchSwaps
 
 
-BLOCK_MS: Final = 5.0
+BLOCK_MS: Final = 8.0
 """A block of steps lasts at least this long: shorter ones show the cost of their ends,
 longer ones less often escape a busy neighbour."""
 

@@ -70,8 +70,8 @@ before HEAD ({head}), after working tree ({head}, uncommitted changes), on
     scripted
 engine: times by both versions in turns in one process, whose luck they share;
     "sees" is the smallest slowdown that so many steps would have shown 9 times
-    in 10; 448 steps in 8.4 s a test; what is exact by pairs of fresh processes;
-    1 pair a test
+    in 10; 896 steps in 13.0 s a test; what is exact by pairs of fresh
+    processes; 1 pair a test
 verdict  metric     before     after  change          95 %   sees  test
 slower   step_ms  10.00 ms  10.50 ms  +5.0 %  +5.0 to +5.0  1.0 %  test_it.py::test_step
 test_it.py::test_step: after is slower by more than 1 %: time +5.0 %, 95 %
@@ -127,7 +127,7 @@ def test_each_step_imports_its_own_version_whenever_it_does(
     assert code == 0
     shown = capsys.readouterr()
     assert shown.err == PROGRESS
-    assert "112 steps in 2.3 s a test" in shown.out
+    assert "224 steps in 3.4 s a test" in shown.out
 
 
 def test_every_call_of_a_test_is_compared_with_the_same_one(

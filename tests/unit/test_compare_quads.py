@@ -166,20 +166,20 @@ def test_a_side_is_entered_before_each_of_its_turns() -> None:
     assert len(turns) >= 14 * 3
 
 
-def test_short_steps_run_in_blocks_of_five_milliseconds_alike_on_both_sides() -> None:
+def test_short_steps_run_in_blocks_of_eight_milliseconds_alike_on_both_sides() -> None:
     stage = Stage(noisily(1.0, 1), noisily(1.3, 2))
 
     compared = stage.compare()
 
-    assert compared.steps == compared.quads * 4 * 5
+    assert compared.steps == compared.quads * 4 * 8
     before = [len(run) for run in stage.quads.split("b") if run]
-    assert {5 + 1, 2 * 5 + 1, 2 * (5 + 1)} >= set(before)
+    assert {8 + 1, 2 * 8 + 1, 2 * (8 + 1)} >= set(before)
 
 
 @pytest.mark.parametrize(
     ("before_ms", "after_ms", "steps"),
     [
-        pytest.param(1.0, 10.0, 5, id="the faster side fills its block"),
+        pytest.param(1.0, 10.0, 8, id="the faster side fills its block"),
         pytest.param(1.0, 50.0, 2, id="the slower side keeps its block short"),
         pytest.param(1.0, 400.0, 1, id="a long step runs alone"),
     ],
