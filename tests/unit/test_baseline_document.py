@@ -223,7 +223,9 @@ entries = st.builds(
     Entry,
     runs=st.lists(runs, min_size=1, max_size=3).map(tuple),
     software=st.dictionaries(names, names, max_size=2),
-    anchor=st.dictionaries(names, positive, max_size=2)
+    anchor=st.dictionaries(
+        names.filter(lambda name: name not in METRICS), positive, max_size=2
+    )
     | st.fixed_dictionaries({"syncs": counts.map(float)}),
 )
 baselines = st.builds(
