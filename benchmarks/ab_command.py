@@ -12,7 +12,6 @@ there is continued. Exits with 1 where more than 0.5 % of all verdicts blame or 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -27,6 +26,9 @@ from dataclasses import asdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import continued
+from continued import load
 
 
 RESULTS: Final = Path(__file__).parent / "results" / "ab_command.jsonl"
@@ -167,7 +169,7 @@ def compare(folder: Path, burners: int, number: int) -> list[Row]:
 def run(comparisons: int, minutes: float, out: Path) -> None:
     end = time.monotonic() + 60 * minutes
     out.parent.mkdir(exist_ok=True)
-    rows = load(out)
+    rows = load(out, Row)
     with tempfile.TemporaryDirectory() as folder:
         make_repository(Path(folder))
         while time.monotonic() < end:
@@ -180,11 +182,6 @@ def run(comparisons: int, minutes: float, out: Path) -> None:
             with out.open("a", encoding="utf-8") as file:
                 file.writelines(json.dumps(asdict(row)) + "\n" for row in found)
             rows += found
-
-
-def load(path: Path) -> list[Row]:
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [Row(**json.loads(line)) for line in lines]
 
 
 def show(rows: Sequence[Row]) -> bool:
@@ -207,18 +204,9 @@ def show(rows: Sequence[Row]) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("command", choices=("run", "show"))
-    parser.add_argument("file", nargs="?", type=Path, default=RESULTS)
-    parser.add_argument("--comparisons", type=int, default=200)
-    parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    arguments = parser.parse_args()
-    path = arguments.file
-    if arguments.command == "run":
-        path = arguments.out
-        run(arguments.comparisons, arguments.minutes, path)
-    return 0 if show(load(path)) else 1
+    return continued.main(
+        str(__doc__), RESULTS, 200, run, lambda path: show(load(path, Row))
+    )
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ continued, a workload and a size of the slowdown by turns, until each size has
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -29,7 +28,9 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+import continued
 from ab_command import SUITE
+from continued import load
 
 
 RESULTS: Final = Path(__file__).parent / "results" / "ab_planted.jsonl"
@@ -182,7 +183,7 @@ def compare(folder: Path, percent: int, workload: str, count: int) -> Row:
 def run(comparisons: int, minutes: float, out: Path) -> None:
     end = time.monotonic() + 60 * minutes
     out.parent.mkdir(exist_ok=True)
-    rows = load(out)
+    rows = load(out, Row)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         make_repository(folder)
@@ -197,11 +198,6 @@ def run(comparisons: int, minutes: float, out: Path) -> None:
                 file.write(json.dumps(asdict(row)) + "\n")
             rows.append(row)
             print(row, file=sys.stderr)
-
-
-def load(path: Path) -> list[Row]:
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [Row(**json.loads(line)) for line in lines]
 
 
 def show(rows: Sequence[Row]) -> bool:
@@ -256,18 +252,9 @@ def reached(percent: int, rows: Sequence[Row]) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("command", choices=("run", "show"))
-    parser.add_argument("file", nargs="?", type=Path, default=RESULTS)
-    parser.add_argument("--comparisons", type=int, default=100)
-    parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    arguments = parser.parse_args()
-    path = arguments.file
-    if arguments.command == "run":
-        path = arguments.out
-        run(arguments.comparisons, arguments.minutes, path)
-    return 0 if show(load(path)) else 1
+    return continued.main(
+        str(__doc__), RESULTS, 100, run, lambda path: show(load(path, Row))
+    )
 
 
 if __name__ == "__main__":
