@@ -90,11 +90,14 @@ def enter(request: RunRequest) -> None:
 
 
 def measuring_for(
-    request: RunRequest, watch: Callable[[AnyDevice], AnyDevice] = lambda device: device
+    request: RunRequest,
+    watch: Callable[[AnyDevice], AnyDevice] = lambda device: device,
+    arriving: Callable[[str], None] = lambda _: None,
 ) -> Measuring:
     """Open the device, and measure on the one that *watch* makes of it.
 
-    What pretends does so from before collection on, to the end.
+    What pretends does so from before collection on, to the end. *arriving* is told the
+    key of each call before it is measured.
     """
     device = open_device(
         request.device,
@@ -107,7 +110,13 @@ def measuring_for(
     if isinstance(device, PretendDevice):
         device.enter()
     folder = None if request.recordings is None else Path(request.recordings)
-    return Measuring(watch(device), request.seconds, folder, project=request.tolerance)
+    return Measuring(
+        watch(device),
+        request.seconds,
+        folder,
+        project=request.tolerance,
+        arriving=arriving,
+    )
 
 
 def run_tests(

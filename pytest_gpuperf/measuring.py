@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -60,7 +61,10 @@ class Measuring:
         recordings: Path | None = None,
         *,
         project: Tolerance,
+        arriving: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """*arriving* is told the key of each call before it is measured."""
+        self._arriving = arriving
         self._device = device
         self._project = project
         self._seconds = seconds
@@ -91,12 +95,8 @@ class Measuring:
     ) -> object:
         self._refuse_missing_ranks(item)
         calls = self._calls.setdefault(item.nodeid, [])
-        test = call_key(
-            item.nodeid,
-            name,
-            taken=[call.measurement.test for call in calls],
-            comparisons=self._comparisons.get(item.nodeid, {}),
-        )
+        test = self._new_key(item, name)
+        self._arriving(test)
         measured = _measured(self._device, subject, test, self._seconds)
         measurement = self._explained(measured.measurement, subject)
         budgets = (parse_budget(budget), *budgets_of(item))
@@ -110,6 +110,14 @@ class Measuring:
             )
         )
         return measured.result
+
+    def _new_key(self, item: pytest.Item, name: str | None) -> str:
+        return call_key(
+            item.nodeid,
+            name,
+            taken=[call.measurement.test for call in self.calls_of(item.nodeid)],
+            comparisons=self._comparisons.get(item.nodeid, {}),
+        )
 
     def _refuse_missing_ranks(self, item: pytest.Item) -> None:
         """Raise ``SkipTest`` where one process stands for the ranks of *item*."""
@@ -166,12 +174,7 @@ class Measuring:
     ) -> None:
         """Let what was predicted be judged by the test's budgets."""
         calls = self._calls.setdefault(item.nodeid, [])
-        test = call_key(
-            item.nodeid,
-            None,
-            taken=[call.measurement.test for call in calls],
-            comparisons=self._comparisons.get(item.nodeid, {}),
-        )
+        test = self._new_key(item, name=None)
         exact = {
             PREDICTED_ALLOCATED.name: forecast.allocated_bytes,
             PREDICTED_RESERVED.name: forecast.reserved_bytes,

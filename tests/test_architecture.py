@@ -83,7 +83,6 @@ ADMITS: Final = {
         "prospect",
         "commits.meeting",
         "commits.process",
-        "commits.watched",
         "fixture",
         "inherited",
         "inline",

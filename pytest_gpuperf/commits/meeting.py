@@ -27,6 +27,7 @@ from ..compare.quads import compare_steps
 from ..compare.shared import SharedState
 from ..compared import Compared
 from ..devices import open_device
+from ..devices.global_state import process_settings
 from ..devices.pretend.device import PretendDevice
 from ..devices.protocol import Device
 from ..devices.scripted import ScriptedDevice
@@ -56,10 +57,13 @@ from .pairs import WORDS
 from .together import Guest
 from .together import TogetherRequest
 from .together import TogetherResult
-from .watched import process_settings
 
 
 NAMES: Final = ("before", "after")
+
+BLOCK_MS: Final = 18.0
+"""A block lasts at least this long: a change of all modules costs more than a change of
+the step alone, and is to stay below 1 % of the time that is measured."""
 
 
 class ObjectionError(GpuperfError):
@@ -86,11 +90,6 @@ class _Side:
     guest: Guest
     view: View
     subject: Subject | None = None
-
-
-BLOCK_MS: Final = 18.0
-"""A block lasts at least this long: a change of all modules costs more than a change of
-the step alone, and is to stay below 1 % of the time that is measured."""
 
 
 class Meeting:

@@ -19,6 +19,7 @@ import pytest
 from .. import child
 from ..devices import default_kind
 from ..devices import open_device
+from ..devices.global_state import process_settings
 from ..devices.scripted import ScriptedDevice
 from ..devices.seats import seats_of
 from ..errors import GpuperfError
@@ -26,9 +27,7 @@ from ..errors import UsageError
 from ..model.codec import decode
 from ..model.codec import encode
 from ..model.environment import DeviceKind
-from ..model.environment import Environment
 from ..model.run import RunRequest
-from ..model.seat import Seat
 from ..options import environment
 from ..options import settings_from
 from ..plan import Planned
@@ -37,11 +36,9 @@ from ..runs.relocation import Relocation
 from ..runs.relocation import stranger
 from ..session import plan_of
 from ..session import project_of
-from ..settings import Settings
 from .collected import Collected
 from .collected import CollectRequest
 from .collected import Selection
-from .watched import Watched
 
 
 LAST_LINES: Final = 15
@@ -79,12 +76,16 @@ def measure(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Measure as a run does, and refuse the results where the code was another's."""
     request = decode(RunRequest, raw["request"])
     child.enter(request)
-    watched = Watched(child.measuring_for(request))
-    results = child.run_tests(request, watched)
+    settings: dict[str, Mapping[str, str]] = {}
+
+    def note(call: str) -> None:
+        settings[call] = process_settings()
+
+    results = child.run_tests(request, child.measuring_for(request, arriving=note))
     objection = _objection(decode(Relocation, raw["relocation"]))
     if objection is not None:
         return {"error": objection}
-    return {"results": [encode(r) for r in results], "settings": watched.settings}
+    return {"results": [encode(r) for r in results], "settings": settings}
 
 
 def _objection(relocation: Relocation) -> str | None:
@@ -144,6 +145,7 @@ class Collector:
             raise UsageError(msg)
         config = self._session.config
         settings = settings_from(config, environment())
+        kind = settings.device or default_kind()
         project = project_of(config)
         return Collected(
             plan=tuple(self._selected(plan_of(self._session.items))),
@@ -152,13 +154,13 @@ class Collector:
             search_path=project.search_path,
             arguments=project.arguments,
             options=project.options,
-            environment=_environment(settings),
+            environment=open_device(kind, settings.script).environment(),
             isolation=settings.isolation,
             tolerance=settings.tolerance,
             seconds=settings.seconds,
             script=settings.script,
-            can_share=_can_share(settings),
-            seat=_seat(settings),
+            can_share=_can_share(kind, settings.script),
+            seat=seats_of(kind, settings.script)[0],
             lock_seconds=settings.lock_seconds,
             pretend_gib=settings.pretend_gib,
         )
@@ -168,19 +170,8 @@ class Collector:
         return (planned for planned in plan if not named or planned.test in named)
 
 
-def _can_share(settings: Settings) -> bool:
+def _can_share(kind: DeviceKind, script: str | None) -> bool:
     """Whether a process can time both versions of a project on this device."""
-    kind = settings.device or default_kind()
     if kind is DeviceKind.SCRIPTED:
-        return ScriptedDevice.read(str(settings.script), 0).can_share
+        return ScriptedDevice.read(str(script), 0).can_share
     return kind is not DeviceKind.PRETEND
-
-
-def _seat(settings: Settings) -> Seat:
-    """Return the one device that both sides are measured on."""
-    return seats_of(settings.device or default_kind(), settings.script)[0]
-
-
-def _environment(settings: Settings) -> Environment:
-    kind = settings.device or default_kind()
-    return open_device(kind, settings.script).environment()

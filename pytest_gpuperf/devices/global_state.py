@@ -26,6 +26,11 @@ HOOKS: Final = (
 """Of ``torch.nn.modules.module``: they run for every module of the process."""
 
 
+def process_settings() -> Mapping[str, str]:
+    """Return what this process has once and a step depends on, by name."""
+    return {**settings(), **contexts()}
+
+
 def settings() -> Mapping[str, str]:
     """Return the settings of this process by name; nothing is loaded for it."""
     found = {

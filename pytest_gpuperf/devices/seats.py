@@ -39,7 +39,7 @@ def cuda_seats(cuda: Any, visible: str | None) -> tuple[Seat, ...]:
 
     Another model has a baseline of its own: it is not measured on beside this one.
     """
-    named = _entries(visible)
+    named = entries_of(visible)
     if named and named[0].startswith(MIG):
         return tuple(Seat(visible=entry, lock=entry) for entry in named)
     found = tuple(_like_the_first(cuda, named))
@@ -50,10 +50,11 @@ def cuda_seats(cuda: Any, visible: str | None) -> tuple[Seat, ...]:
 
 def visible_gpu_count(visible: str | None) -> int:
     """Return how many GPUs *visible* leaves to see; CUDA is not touched."""
-    return gpu_count() if visible is None else len(_entries(visible))
+    return gpu_count() if visible is None else len(entries_of(visible))
 
 
-def _entries(visible: str | None) -> list[str]:
+def entries_of(visible: str | None) -> list[str]:
+    """Name the GPUs that *visible*, the value of ``CUDA_VISIBLE_DEVICES``, lists."""
     return [entry.strip() for entry in (visible or "").split(",") if entry.strip()]
 
 

@@ -12,6 +12,8 @@ from datetime import timedelta
 from typing import Any
 from typing import Final
 
+from ..devices.seats import VISIBLE
+from ..devices.seats import entries_of
 from ..errors import RunError
 
 
@@ -64,9 +66,8 @@ def gpus_of(count: int) -> tuple[str, ...]:
     They are the first of those that this process may see. Whoever locks them for a
     measurement takes them in sorted order, so that no two wait for each other.
     """
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    named = visible.split(",") if visible else map(str, range(count))
-    return tuple(name.strip() for name in named)[:count]
+    named = entries_of(os.environ.get(VISIBLE))
+    return tuple(named or map(str, range(count)))[:count]
 
 
 def variables_of(place: Place, *, cuda: bool) -> Mapping[str, str]:
@@ -87,7 +88,7 @@ def variables_of(place: Place, *, cuda: bool) -> Mapping[str, str]:
         **_interface(),
     }
     if cuda:
-        variables["CUDA_VISIBLE_DEVICES"] = gpus_of(place.count)[place.rank]
+        variables[VISIBLE] = gpus_of(place.count)[place.rank]
     return variables
 
 
