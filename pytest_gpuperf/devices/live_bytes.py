@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -30,7 +31,6 @@ from .protocol import Step
 from .storages import HOST
 from .storages import key_of
 from .storages import storages_of
-from .storages import tensors_in
 
 
 L = TypeVar("L", bound="LiveBytes")
@@ -102,34 +102,43 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped he
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        kwargs = kwargs or {}
         self._see(args)
-        self._see(kwargs.values())
-        result = redispatch(self, func, args, kwargs)
+        if kwargs:
+            self._see(kwargs.values())
+        result = redispatch(self, func, args, kwargs or {})
         self._see_result(result)
         return result
 
     def _see_result(self, result: Any) -> None:
         self._see((result,))
 
-    def _see(self, values: Any) -> None:
-        for tensor in tensors_in(values):
-            for storage in storages_of(tensor, self._device):
-                self._count(storage)
+    def _see(self, values: Iterable[Any]) -> None:
+        self._count_all(values)
         self._moment += 1
         if self._now_bytes > self.peak_bytes:
             self.peak_bytes = self._now_bytes
             self.peak_moment = self._moment
 
-    def _count(self, storage: Any) -> None:
-        key = key_of(storage)
-        if key in self._unused:
-            self._use(key)
-        elif key not in self._used:
-            self._meet(storage)
-        size = storage.nbytes()
-        self._now_bytes += size - self._used[key]
-        self._used[key] = size
+    def _count_all(self, values: Iterable[Any]) -> None:
+        """Count what *values* hold; every operation comes by here, so no generators."""
+        used = self._used
+        for value in values:
+            if isinstance(value, torch.Tensor):
+                storage = _storage_of(value)
+                if storage is None or used.get(storage._cdata) != storage.nbytes():  # noqa: SLF001, key_of() is a call
+                    self._count(value)
+            elif isinstance(value, (list, tuple)):
+                self._count_all(value)
+
+    def _count(self, tensor: Any) -> None:
+        for storage in storages_of(tensor, self._device):
+            key, size = key_of(storage), storage.nbytes()
+            if key in self._unused:
+                self._use(key)
+            elif key not in self._used:
+                self._meet(storage)
+            self._now_bytes += size - self._used[key]
+            self._used[key] = size
 
     def _use(self, key: int) -> None:
         size = self._unused.pop(key)
@@ -155,6 +164,14 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped he
         self._watched.pop(key, None)
         self.peak_bytes += self._unused.pop(key, 0)
         self._now_bytes -= self._used.pop(key, 0)
+
+
+def _storage_of(tensor: Any) -> Any:
+    """Return the storage of *tensor* wherever it is; ``None`` if it has no single one."""
+    try:
+        return tensor.untyped_storage()
+    except NotImplementedError:  # its layout hides it
+        return None
 
 
 def _tensors_alive() -> Iterator[Any]:

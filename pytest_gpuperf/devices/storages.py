@@ -22,15 +22,16 @@ def tensors_in(values: Iterable[Any]) -> Iterator[Any]:
             yield from tensors_in(value)
 
 
-def storages_of(tensor: Any, device: Any = HOST) -> Iterator[Any]:
+def storages_of(tensor: Any, device: Any = HOST) -> tuple[Any, ...]:
     """Storages on *device* behind *tensor*; none for layouts that hide theirs."""
     if tensor.device != device:
-        return
+        return ()
+    if tensor.layout is torch.strided:
+        return (tensor.untyped_storage(),)
     if tensor.layout is torch.sparse_coo:
-        yield tensor._indices().untyped_storage()  # noqa: SLF001, indices() coalesces
-        yield tensor._values().untyped_storage()  # noqa: SLF001
-    elif tensor.layout is torch.strided:
-        yield tensor.untyped_storage()
+        parts = tensor._indices(), tensor._values()  # noqa: SLF001, indices() coalesces
+        return tuple(part.untyped_storage() for part in parts)
+    return ()
 
 
 def key_of(storage: Any) -> int:
