@@ -21,6 +21,7 @@ from ..model.results import Record
 from ..model.results import Results
 from ..model.run import Ending
 from ..model.verdict import Outcome
+from ..model.verdict import TestVerdict
 
 
 SCHEMA: Final = 1
@@ -157,6 +158,17 @@ def _checked(verdict: Any) -> Mapping[str, Any]:
             raise KeyError(judged["outcome"])
     checked: Mapping[str, Any] = verdict
     return checked
+
+
+def verdict_of(call: Mapping[str, Any], source: str) -> TestVerdict:
+    """Read one *call* of a record; raises ``UsageError`` where it has another shape."""
+    try:
+        return decode(TestVerdict, call)
+    except (TypeError, ValueError, KeyError) as error:
+        _refuse(
+            source,
+            f"a verdict of {call.get('test')} has another shape, {error.args[0]}",
+        )
 
 
 def _refuse(source: str, found: str) -> NoReturn:
