@@ -33,9 +33,13 @@ class Read(HTMLParser):
 
 
 def test_an_element_has_attributes_and_children() -> None:
-    element = tag("td", "1 < 2", tag("b", "&"), colspan=2, class_="why", title=None)
+    element = tag("p", "1 < 2", tag("b", "&"), tabindex=0, class_="why", title=None)
 
-    assert element == '<td colspan="2" class="why">1 &lt; 2<b>&amp;</b></td>'
+    assert element == '<p tabindex="0" class="why">1 &lt; 2<b>&amp;</b></p>'
+
+
+def test_an_element_that_ends_by_itself_is_not_closed() -> None:
+    assert tag("tr", tag("td", "a"), tag("td", "b")) == "<tr><td>a<td>b"
 
 
 def test_an_element_that_holds_nothing_is_closed_at_once() -> None:

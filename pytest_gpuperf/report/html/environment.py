@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import Final
 
 from ...model.baseline import Entry
 from ...model.verdict import TestVerdict
@@ -11,30 +13,30 @@ from .markup import Markup
 from .markup import tag
 
 
-HEADER = ("software", "baseline", "now")
-ABSENT = "absent"
+HEADER: Final = ("software", "baseline", "now")
+ABSENT: Final = "absent"
 
 
 def environment_table(verdict: TestVerdict, stored: Entry | None) -> Iterator[Markup]:
     """Yield what changed since the baseline, or that nothing did that is recorded."""
     if all(v.baseline is None for v in verdict.verdicts):
         return
-    yield tag("h3", "Environment")
     if verdict.changed:
-        head = tag("tr", *(tag("th", name, scope="col") for name in HEADER))
-        rows = [
-            tag(
-                "tr",
-                tag("th", name, scope="row"),
-                *(tag("td", v or ABSENT) for v in both),
-            )
-            for name, both in sorted(verdict.changed.items())
-        ]
-        table = tag("table", tag("thead", head), tag("tbody", *rows))
-        yield tag("div", table, class_="wide")
+        yield tag("h3", "Environment")
+        yield _table(verdict.changed)
     else:
-        yield tag("p", "nothing recorded has changed since the baseline")
+        yield tag("p", "Nothing recorded has changed since the baseline.")
     if stored is not None and stored.origin is not None:
         dirty = ", with changes" if stored.origin.dirty else ""
         commit = stored.origin.commit[:COMMIT]
-        yield tag("p", "the baseline was recorded at ", tag("code", commit), dirty)
+        yield tag("p", "The baseline is that of ", tag("code", commit), dirty)
+
+
+def _table(changed: Mapping[str, tuple[str, str]]) -> Markup:
+    head = tag("tr", *(tag("th", name) for name in HEADER))
+    rows = [
+        tag("tr", tag("th", name), *(tag("td", version or ABSENT) for version in both))
+        for name, both in sorted(changed.items())
+    ]
+    table = tag("table", tag("thead", head), tag("tbody", *rows))
+    return tag("div", table, class_="wide")

@@ -14,6 +14,7 @@ from ..findings import place_of
 from ..findings import short
 from .contents import SourceLines
 from .markup import Markup
+from .markup import escaped
 from .markup import tag
 
 
@@ -45,8 +46,8 @@ def _item(finding: Finding, lines: SourceLines) -> Markup:
 
 
 def _parts(finding: Finding, lines: SourceLines) -> Iterator[Markup]:
-    yield tag("code", place_of(finding), class_="place")
-    yield tag("span", f": {cause(finding)}")
+    yield tag("code", place_of(finding))
+    yield escaped(f": {cause(finding)}")
     at = finding.location
     line = lines.get((at.file, at.line)) if at and at.exact else None
     if line is not None:

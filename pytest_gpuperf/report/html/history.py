@@ -37,7 +37,7 @@ from .scale import Scale
 MOST_POINTS: Final = 200
 """Points that are drawn of a metric, the newest."""
 
-SPARK_POINTS: Final = 30
+SPARK_POINTS: Final = 25
 SPARK_STEPS: Final = 20
 
 HEIGHT: Final = 90
@@ -85,26 +85,33 @@ def moment_of(point: Point) -> Moment:
     return point.recorded_at, (point.commit or "")[:COMMIT]
 
 
-def history_figure(curve: Curve, moments: Mapping[Moment, int]) -> Markup:
-    """Draw a *curve* of at least two points; *moments* number the runs of the page."""
+def history_figure(
+    curve: Curve, moments: Mapping[Moment, int], *, explained: bool = False
+) -> Markup:
+    """Draw a *curve* of at least two points; *moments* number the runs of the page.
+
+    Its lines are told in words, unless they were *explained* just above.
+    """
     values = curve.values
     if len(set(values)) == 1:
-        return tag("p", f"{_title(curve)}: always {_shown(curve, values[0])}")
+        always = f"{_title(curve)}: always {_shown(curve, values[0])}"
+        return tag("p", always, class_="aside")
     grid = _Grid.of(curve.metric, max(map(abs, values)))
     scale = Scale.around(values, curve.lines.values())
+    numbers = [moments[moment_of(point)] for point in curve.points]
     svg = picture(
         *_drawn(curve, grid, scale),
         box=grid.box(len(values) - 1, scale),
         height=HEIGHT,
-        label=_label(curve),
         class_="picture history",
-        tabindex=0,
         data_unit=grid.symbol,
         data_power=grid.power,
-        data_runs=_ranges([moments[moment_of(point)] for point in curve.points]),
+        data_runs=",".join(f"{first}-{last}" for first, last in _ranges(numbers)),
     )
     days = tag("p", *(tag("span", day) for day in _days(curve)), class_="axis")
-    return figure(_title(curve), svg, days, legend(_entries(curve, scale)))
+    return figure(
+        _title(curve), svg, days, legend(_entries(curve, scale, explained=explained))
+    )
 
 
 def spark(points: Sequence[Point]) -> Markup:
@@ -151,10 +158,9 @@ def _drawn(curve: Curve, grid: _Grid, scale: Scale) -> Iterator[Markup]:
     last = len(curve.points) - 1
     failing = [n for n, point in enumerate(curve.points) if point.outcome in _FAILING]
     if failing:
-        low, high = -grid.at(scale.low), -grid.at(scale.high)
-        yield tag(
-            "path", class_="failed", d="".join(f"M{n} {low}V{high}" for n in failing)
-        )
+        low, high = grid.at(scale.low), grid.at(scale.high)
+        bars = (f"M{a} {-low}V{-high}H{b}V{-low}" for a, b in _ranges(failing))
+        yield tag("path", class_="failed", d="".join(bars))
     for ink, value in curve.lines.items():
         if scale.shows(value):
             yield tag("path", class_=ink.value, d=f"M0 {-grid.at(value)}H{last}")
@@ -167,15 +173,15 @@ def _line(heights: Sequence[int]) -> str:
     return f"M0 {heights[0]}l{' '.join(steps)}".replace("+", " ")
 
 
-def _ranges(numbers: Sequence[int]) -> str:
-    """Write ascending *numbers* as ``0-17,19-199``."""
+def _ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the first and last of *numbers*, which ascend, wherever there is no gap."""
     ranges: list[tuple[int, int]] = []
     for number in numbers:
         if ranges and number == ranges[-1][1] + 1:
             ranges[-1] = (ranges[-1][0], number)
         else:
             ranges.append((number, number))
-    return ",".join(f"{first}-{last}" for first, last in ranges)
+    return ranges
 
 
 def _title(curve: Curve) -> str:
@@ -188,23 +194,14 @@ def _days(curve: Curve) -> tuple[str, str]:
     return curve.points[0].recorded_at[:DATE], curve.points[-1].recorded_at[:DATE]
 
 
-def _entries(curve: Curve, scale: Scale) -> Iterator[tuple[Ink, str]]:
+def _entries(
+    curve: Curve, scale: Scale, *, explained: bool
+) -> Iterator[tuple[Ink, str]]:
     low, high = format_apart(curve.metric, min(curve.values), max(curve.values))
     yield Ink.LINE, f"from {low} to {high}, last {_shown(curve, curve.values[-1])}"
-    for ink, value in curve.lines.items():
+    for ink, value in () if explained else curve.lines.items():
         shown = scale.shows(value)
         yield ink, line_in_words(curve.metric, ink, value, shown=shown)
-    if any(point.outcome in _FAILING for point in curve.points):
-        yield Ink.FAILED, "a run that failed"
-
-
-def _label(curve: Curve) -> str:
-    first, last = _days(curve)
-    low, high = format_apart(curve.metric, min(curve.values), max(curve.values))
-    return (
-        f"{_title(curve)} from {first} to {last}: between {low} and {high}, "
-        f"last {_shown(curve, curve.values[-1])}"
-    )
 
 
 def _shown(curve: Curve, value: float) -> str:

@@ -22,9 +22,7 @@ class Ink(Enum):
     LIMIT = "limit"
     BUDGET = "budget"
     INTERVAL = "interval"
-    RUN = "run"
     LINE = "line"
-    FAILED = "failed"
 
 
 def lines_of(judged: Sequence[Verdict]) -> dict[Ink, float]:
@@ -61,11 +59,15 @@ def picture(
     *drawn: Markup,
     box: str,
     height: int,
-    label: str,
+    label: str | None = None,
     class_: str = "picture",
     **more: str | float,
 ) -> Markup:
-    """Return an SVG that is stretched to the width there is; *label* tells what it shows."""
+    """Return an SVG that is stretched to the width there is.
+
+    *label* tells what it shows; without one it is passed over, as what it shows is told
+    beside it.
+    """
     return tag(
         "svg",
         *drawn,
@@ -73,8 +75,9 @@ def picture(
         height=height,
         preserveAspectRatio="none",
         class_=class_,
-        role="img",
+        role="img" if label else None,
         aria_label=label,
+        aria_hidden=None if label else "true",
         **more,
     )
 

@@ -10,6 +10,9 @@ from typing import Final
 EMPTY: Final = frozenset({"input", "meta", "path", "rect"})
 """Elements that hold nothing."""
 
+UNCLOSED: Final = frozenset({"dd", "dt", "li", "tbody", "td", "th", "thead", "tr"})
+"""Elements that end by themselves: a page has tens of thousands of them."""
+
 _BIDI: Final = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
 _INVISIBLE: Final = (*range(0x7F, 0xA0), *_BIDI, 0x2028, 0x2029, 0xFFFE, 0xFFFF)
 
@@ -52,7 +55,8 @@ def tag(name: str, /, *children: str, **attributes: str | float | None) -> Marku
     )
     if name in EMPTY:
         return Markup(f"<{start}/>")
-    return Markup(f"<{start}>{joined(children)}</{name}>")
+    end = "" if name in UNCLOSED else f"</{name}>"
+    return Markup(f"<{start}>{joined(children)}{end}")
 
 
 def _attribute(key: str) -> str:

@@ -38,7 +38,6 @@ def _figure(peak: Finding) -> Markup:
         *_bars([nbytes for _, nbytes in parts], total),
         box=f"0 0 {WIDTH} {HEIGHT}",
         height=HEIGHT,
-        label=f"memory at the peak: {', '.join(said)}",
     )
     items = (
         tag("li", tag("i", class_=f"part p{number}"), text)

@@ -94,6 +94,7 @@
     cursor.setAttribute("class", "cursor");
     svg.append(cursor);
     const told = document.createElement("output");
+    told.setAttribute("aria-live", "polite");
     svg.after(told);
     return { heights, runs, cursor, told, at: heights.length };
   }
@@ -113,6 +114,15 @@
     curve.told.textContent = `${valueOf(svg, curve.heights[curve.at])}, ${moment}`;
   }
 
+  document.addEventListener("toggle", (event) => {
+    for (const svg of event.target.querySelectorAll("svg.history")) {
+      const title = svg.parentNode.firstElementChild.textContent;
+      svg.removeAttribute("aria-hidden");
+      svg.setAttribute("role", "img");
+      svg.setAttribute("aria-label", `${title}: arrow keys name its runs`);
+      svg.setAttribute("tabindex", "0");
+    }
+  }, true);
   document.addEventListener("pointermove", (event) => {
     const svg = event.target.closest?.("svg.history");
     if (!svg) return;

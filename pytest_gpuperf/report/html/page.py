@@ -13,6 +13,7 @@ from .assets import asset
 from .assets import policy
 from .contents import WORST_FIRST
 from .contents import Contents
+from .guide import guide
 from .history import COMMIT
 from .history import Moment
 from .history import moment_of
@@ -34,7 +35,7 @@ def page_text(contents: Contents) -> str:
         "body",
         tag("header", tag("h1", title), *_facts(head), *_objections(contents)),
         *_list(contents, numbered),
-        tag("footer", f"pytest-gpuperf {head.version}"),
+        tag("footer", *_guide(contents), f"pytest-gpuperf {head.version}"),
         tag("script", asset(SCRIPT)),
         data_moments=",".join(" ".join(moment) for moment in numbered),
     )
@@ -115,6 +116,12 @@ def _list(contents: Contents, numbered: Mapping[Moment, int]) -> Iterator[Markup
     yield tag("div", *chips, *_tools(), class_="tools", role="search")
     shown = (section_of(section, contents, numbered) for section in sections)
     yield tag("main", header(), *shown)
+
+
+def _guide(contents: Contents) -> Iterator[Markup]:
+    judged = [s.verdict.verdicts for s in contents.sections if s.verdict]
+    if judged:
+        yield guide({verdict.metric for verdicts in judged for verdict in verdicts})
 
 
 def _chip(word: str, count: int) -> Markup:

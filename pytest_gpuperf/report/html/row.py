@@ -50,7 +50,7 @@ def row(section: Section, points: Sequence[Point]) -> Markup:
         "summary",
         tag("span", _badges(section)),
         tag("span", *name, class_="name"),
-        *(_cell(*cell) for cell in zip(COLUMNS[2:6], _numbers(section), strict=True)),
+        *(tag("span", number) for number in _numbers(section)),
         tag("span", spark(points)),
     )
 
@@ -73,10 +73,6 @@ def _reason(section: Section) -> str:
     if worst and outcome not in SILENT:
         return f"{worst[0].metric}: {worst[0].because}"
     return section.record.headline if section.failed else ""
-
-
-def _cell(name: str, text: str) -> Markup:
-    return tag("span", tag("i", name), f" {text}", class_="number")
 
 
 def _numbers(section: Section) -> tuple[str, str, str, str]:

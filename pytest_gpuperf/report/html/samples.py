@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from itertools import pairwise
 from typing import Final
 
@@ -26,6 +27,10 @@ from .strips import Strip
 
 ROW: Final = 14
 """Pixels of height that a run has."""
+
+
+Path = tuple[str, str]
+"""What something is drawn in, and the path of an SVG."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,58 +59,62 @@ def samples_figure(runs: Runs) -> Markup:
     if not runs.fresh and not runs.stored:
         return Markup()
     scale = runs.scale
-    rows = list(_rows(runs, scale))
-    height = ROW * len(rows)
-    drawn = (path for _, paths in rows for path in paths)
-    box = f"0 0 {WIDTH} {height}"
+    names, paths = zip(*_rows(runs, scale), strict=True)
+    height = ROW * len(names)
     svg = picture(
         *_lines(runs, scale, height),
-        *drawn,
-        box=box,
+        *_together(chain.from_iterable(paths)),
+        box=f"0 0 {WIDTH} {height}",
         height=height,
         label=_label(runs),
     )
-    names = tag("ol", *(tag("li", name) for name, _ in rows), aria_hidden="true")
+    rows = tag("pre", "\n".join(names), aria_hidden="true")
     edges = format_apart(runs.metric, scale.low, scale.high)
     axis = tag("p", *(tag("span", edge) for edge in edges), class_="axis")
     return figure(
         f"{runs.metric.name}: {_counted(runs)}",
-        tag("div", names, svg, axis, class_="strips"),
+        tag("div", rows, svg, axis, class_="strips"),
         legend(_entries(runs, scale)),
+        _beyond(runs, scale),
     )
 
 
-def _rows(runs: Runs, scale: Scale) -> Iterator[tuple[str, list[Markup]]]:
-    """Yield the name of each row, and its paths."""
+def _rows(runs: Runs, scale: Scale) -> Iterator[tuple[str, list[Path]]]:
+    """Yield the name of each row, and what is drawn in it."""
     top = 0
     if runs.stored:
         places = [scale.at(strip.location) for strip in runs.stored]
-        yield "baseline", [_path("stored", _ticks(places, top + 2, ROW - 4))]
+        yield "baseline", [("stored", _ticks(places, top + 2, ROW - 4))]
         top += ROW
     for number, strip in enumerate(runs.fresh, start=1):
         yield f"run {number}", list(_run(strip, scale, top))
         top += ROW
     if runs.interval:
-        yield "95 %", [_path("interval", _bar(*runs.interval, scale, top))]
+        yield "95 %", [("interval", _bar(*runs.interval, scale, top))]
 
 
-def _run(strip: Strip, scale: Scale, top: int) -> Iterator[Markup]:
+def _run(strip: Strip, scale: Scale, top: int) -> Iterator[Path]:
     if strip.samples:
         places = [scale.at(value) for value in strip.samples]
-        yield _path("sample", _ticks(places, top + 4, ROW - 8))
+        yield "sample", _ticks(places, top + 4, ROW - 8)
     else:
-        yield _path("spread", _bar(strip.low, strip.high, scale, top))
-    yield _path("run", _ticks([scale.at(strip.location)], top + 1, ROW - 2))
+        yield "spread", _bar(strip.low, strip.high, scale, top)
+    yield "run", _ticks([scale.at(strip.location)], top + 1, ROW - 2)
+
+
+def _together(paths: Iterable[Path]) -> Iterator[Markup]:
+    """Yield one element for all that is drawn in the same ink."""
+    drawn: dict[str, str] = {}
+    for ink, path in paths:
+        drawn[ink] = drawn.get(ink, "") + path
+    for ink, path in drawn.items():
+        yield tag("path", class_=ink, d=path)
 
 
 def _lines(runs: Runs, scale: Scale, height: int) -> Iterator[Markup]:
     for ink, value in runs.lines.items():
         if scale.shows(value):
-            yield _path(ink.value, f"M{scale.at(value)} 0v{height}")
-
-
-def _path(ink: str, drawn: str) -> Markup:
-    return tag("path", class_=ink, d=drawn)
+            yield tag("path", class_=ink.value, d=f"M{scale.at(value)} 0v{height}")
 
 
 def _ticks(places: Iterable[int], top: int, length: int) -> str:
@@ -129,32 +138,26 @@ def _entries(runs: Runs, scale: Scale) -> Iterator[tuple[Ink, str]]:
         yield ink, line_in_words(runs.metric, ink, value, shown=shown)
     if runs.interval:
         low, high = format_apart(runs.metric, *runs.interval)
-        yield Ink.INTERVAL, f"the time is between {low} and {high} (95 % confidence)"
-    if runs.fresh:
-        yield Ink.RUN, _meaning(runs, scale)
+        yield Ink.INTERVAL, f"{low} to {high} (95 %)"
 
 
-def _meaning(runs: Runs, scale: Scale) -> str:
-    """Say what a row is made of."""
-    if not any(strip.samples for strip in runs.fresh):
-        return "where a run lies; the bar reaches from its first decile to its median"
-    beyond = sum(v > scale.high for strip in runs.fresh for v in strip.samples)
-    outside = f"; {beyond} slower ones stand at the right edge" if beyond else ""
-    return f"where a run lies; each thin line is a timed round{outside}"
+def _beyond(runs: Runs, scale: Scale) -> Markup:
+    """Count the samples that would have squeezed all others."""
+    count = sum(v > scale.high for strip in runs.fresh for v in strip.samples)
+    if not count:
+        return Markup()
+    text = f"slower than the picture is wide, at its right edge: {count}"
+    return tag("p", text, class_="aside")
 
 
 def _label(runs: Runs) -> str:
-    """Tell those who cannot see the picture what it shows."""
-    told = [f"{runs.metric.name}: {_counted(runs)}"]
+    """Tell those who cannot see the picture what stands nowhere beside it."""
+    told = []
     for name, strips in (("stored", runs.stored), ("fresh", runs.fresh)):
         if strips:
             places = [strip.location for strip in strips]
             low, high = format_apart(runs.metric, min(places), max(places))
             told.append(f"{name} runs from {low} to {high}")
-    told += [
-        line_in_words(runs.metric, ink, value, shown=True)
-        for ink, value in runs.lines.items()
-    ]
     return ", ".join(told)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import Final
 
 from ...model.comparison import Sides
 from ...model.history import Point
@@ -35,7 +36,7 @@ from .strips import strips_of
 from .verdicts import verdict_table
 
 
-LEAST_POINTS = 2
+LEAST_POINTS: Final = 2
 """Points that make a line."""
 
 
@@ -92,7 +93,7 @@ def _verdict(
 def _comparison(sides: Sides | None) -> Iterator[Markup]:
     if sides is not None:
         rows = (
-            tag("tr", tag("th", name, scope="row"), tag("td", text))
+            tag("tr", tag("th", name), tag("td", text))
             for name, text in comparison_texts(sides)
         )
         yield tag("table", tag("tbody", *rows), class_="sides")
@@ -102,7 +103,8 @@ def _pictures(
     verdict: TestVerdict, contents: Contents, moments: Mapping[Moment, int]
 ) -> Iterator[Markup]:
     for name, judged in _by_metric(verdict.verdicts).items():
-        yield _samples(name, judged, contents, verdict.test)
+        samples = _samples(name, judged, contents, verdict.test)
+        yield samples
         points = contents.history.get(verdict.test, {}).get(name, ())
         if len(points) >= LEAST_POINTS:
             curve = Curve(
@@ -110,7 +112,7 @@ def _pictures(
                 points=newest(points, verdict.test, name),
                 lines=lines_of(judged),
             )
-            yield history_figure(curve, moments)
+            yield history_figure(curve, moments, explained=bool(samples))
 
 
 def _by_metric(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:

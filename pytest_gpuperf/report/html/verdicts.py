@@ -27,7 +27,7 @@ def verdict_table(verdicts: Sequence[Verdict]) -> Iterator[Markup]:
     """Yield a table of what was judged, and a sentence for what was not."""
     judged = [v for v in verdicts if v.outcome is not Outcome.NOT_JUDGED]
     if judged:
-        head = tag("tr", *(tag("th", name, scope="col") for name in HEADER))
+        head = tag("tr", *(tag("th", name) for name in HEADER))
         rows = [row for verdict in judged for row in _rows(verdict)]
         yield tag("table", tag("thead", head), tag("tbody", *rows), class_="verdicts")
     yield from _unjudged([v for v in verdicts if v.outcome is Outcome.NOT_JUDGED])
@@ -44,18 +44,14 @@ def _rows(verdict: Verdict) -> Iterator[Markup]:
     cells = (now, baseline, limit, _change(metric, verdict))
     yield tag(
         "tr",
-        tag("th", verdict.metric, scope="row", title=metric.summary or None),
-        *(_cell(name, cell) for name, cell in zip(HEADER[1:5], cells, strict=True)),
+        tag("th", verdict.metric),
+        *(tag("td", cell) for cell in cells),
         tag("td", outcome_badge(verdict.outcome.value)),
     )
-    for why in filter(None, (verdict.because, decided_by(verdict))):
-        cell = tag("td", why, colspan=len(HEADER))
-        yield tag("tr", cell, class_="why")
-
-
-def _cell(name: str, text: str) -> Markup:
-    """Name the number, for those who see no columns."""
-    return tag("td", tag("i", name), f" {text}", class_="number")
+    reasons = filter(None, (verdict.because, decided_by(verdict)))
+    why = [tag("p", reason) for reason in reasons]
+    if why:
+        yield tag("tr", tag("td", *why, colspan=len(HEADER)), class_="why")
 
 
 def _texts(metric: Metric, verdict: Verdict) -> list[str]:
