@@ -36,6 +36,7 @@ from .memory_evidence import RECORDING
 from .memory_evidence import fails_for_memory
 from .memory_evidence import forget_unrecorded
 from .model.acuity import SuiteAcuity
+from .model.baseline import Origin
 from .model.baseline import full_runs
 from .model.environment import Hardware
 from .model.refresh import Drift
@@ -70,6 +71,8 @@ class Assessment:
 
     hardware: Hardware
     baseline_file: str
+    software: Mapping[str, str] = field(default_factory=dict)
+    origin: Origin | None = None
     reports: Mapping[str, Report] = field(default_factory=dict)
     verdicts: tuple[TestVerdict, ...] = ()
     suite: SuiteVerdict | None = None
@@ -161,6 +164,8 @@ class Assessor:
         return Assessment(
             hardware=self._environment.hardware,
             baseline_file=self._baseline_file,
+            software=self._environment.software,
+            origin=origin,
             reports=reports,
             verdicts=tuple(v for test in cases for v in verdicts[test].values()),
             suite=suite_of(first, entries),

@@ -57,7 +57,11 @@ def acuity_of(
     )
 
 
-def acuity_of_step(runs: Sequence[Measurement]) -> SuiteAcuity | None:
+def acuity_of_step(
+    runs: Sequence[Measurement],
+    project: Tolerance = WHOLE,
+    precision: float | None = None,
+) -> SuiteAcuity | None:
     """Say what a full baseline would let the judge see of a step that runs like this.
 
     It is judged alone. ``None`` where fewer than two of *runs* have a time.
@@ -69,7 +73,9 @@ def acuity_of_step(runs: Sequence[Measurement]) -> SuiteAcuity | None:
     if known is None:
         return None
     full = replace(known, runs=FULL_RUNS)
-    return _suite_acuity({name: full}, {name: ()}, Climate(), WHOLE)
+    return _suite_acuity(
+        {name: full}, {name: ()}, Climate(precision=precision), project
+    )
 
 
 def _suite_acuity(

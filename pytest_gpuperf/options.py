@@ -126,6 +126,12 @@ OPTIONS: Final = (
         metavar="FOLDER",
     ),
     Option(
+        name="gpuperf_history",
+        help="folder, from the rootdir, or URL of fsspec that each run leaves a file "
+        "with its numbers in, for `gpuperf history`",
+        metavar="FOLDER_OR_URL",
+    ),
+    Option(
         name="gpuperf_ref",
         help="commit that settles by A/B what the baseline does not pass, or `baseline` "
         "for the one at which it was recorded",

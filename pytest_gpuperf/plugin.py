@@ -69,6 +69,17 @@ def _record(config: pytest.Config, settings: Settings, plugin: Any) -> None:
 
         results = ResultsFile(config, settings, plugin)
         config.pluginmanager.register(results, "gpuperf-results")
+        _keep_history(config, settings, plugin)
+
+
+def _keep_history(config: pytest.Config, settings: Settings, plugin: Any) -> None:
+    """Leave a file a run where the project keeps a history; a debugger leaves none."""
+    if settings.history is None or settings.inline:
+        return
+    from .keeping import HistoryKeeper
+
+    keeper = HistoryKeeper(settings.history, config.rootpath, plugin)
+    config.pluginmanager.register(keeper, "gpuperf-history")
 
 
 def _enabled_plugin(config: pytest.Config, settings: Settings) -> object:

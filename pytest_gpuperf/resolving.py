@@ -15,6 +15,7 @@ from typing import TypeVar
 import pytest
 
 from .errors import UsageError
+from .history.place import is_url
 from .limits import parse_project_tolerance
 from .limits import parse_tolerance
 from .model.budget import Tolerance
@@ -105,6 +106,13 @@ def _commit(text: str) -> str:
     return text
 
 
+def _history(text: str) -> str:
+    if not text.strip():
+        msg = "expected a folder, or a URL such as s3://bucket/history"
+        raise ValueError(msg)
+    return text
+
+
 PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "gpuperf_device": _one_of(DeviceKind, unnamed=(DeviceKind.SCRIPTED,)),
     "gpuperf_update": _one_of(Refresh),
@@ -118,6 +126,7 @@ PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "gpuperf_detect": _detect,
     "gpuperf_precision": _precision,
     "gpuperf_baselines": Path,
+    "gpuperf_history": _history,
     "gpuperf_ref": _commit,
 }
 
@@ -160,6 +169,7 @@ def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
             detect=value("gpuperf_detect", None),
         ),
         precision=value("gpuperf_precision", None),
+        history=_located(value("gpuperf_history", None), config.rootpath),
         reference=_reference(config, value),
         script=environ.get("GPUPERF_SCRIPT"),
         lock_seconds=value("gpuperf_lock_seconds", 3600.0),
@@ -168,6 +178,13 @@ def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
     )
     _refuse_inline_refresh(settings)
     return settings
+
+
+def _located(location: str | None, root: Path) -> str | None:
+    """Return the history's place as it is called anywhere on this machine."""
+    if location is None or is_url(location):
+        return location
+    return str(root / location)
 
 
 def _reference(config: pytest.Config, value: Callable[..., Any]) -> str | None:

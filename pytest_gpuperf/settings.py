@@ -50,7 +50,8 @@ class Settings:
 
     ``seconds`` caps what one test may cost, ``lock_seconds`` what it may wait for a
     device that another run measures on; ``artefacts`` is the ignored folder for
-    pending baselines, ``baselines`` the committed one.
+    pending baselines, ``baselines`` the committed one, ``history`` the folder or URL
+    that each run leaves a file in.
     """
 
     device: DeviceKind | None
@@ -71,6 +72,7 @@ class Settings:
     script: str | None = None
     lock_seconds: float = 3600.0
     shared_use: SharedUse = SharedUse.TIMED
+    history: str | None = None
     pretend_gib: float = PRETEND_GIB
 
     def note_on(self, kind: DeviceKind) -> str:

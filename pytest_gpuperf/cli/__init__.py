@@ -16,6 +16,7 @@ from . import audit
 from . import bisect
 from . import diff
 from . import doctor
+from . import history
 from . import memory
 from . import merge
 from . import refresh
@@ -48,6 +49,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "refresh": refresh,
     "show": show,
     "diff": diff,
+    "history": history,
     "merge": merge,
     "ab": ab,
     "bisect": bisect,

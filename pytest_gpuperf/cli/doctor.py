@@ -34,7 +34,9 @@ from ..model.codec import encode
 from ..model.environment import DeviceKind
 from ..model.environment import Hardware
 from ..model.metric import STEP_MS
+from ..model.project import ProjectSettings
 from ..report.checkup import examined_lines
+from ..report.checkup import no_clock_lines
 from ..report.checkup import stored_lines
 from ..report.checkup import trial_lines
 from ..report.checkup import wrong_lines
@@ -42,7 +44,11 @@ from ..resolving import positive_seconds
 from ..runs.fork_server import HEAVY_MODULES
 from ..runs.fork_server import ForkServer
 from ..runs.fork_server import Job
-from .stored import add_baselines_argument
+from ..sharing.reservation import Turns
+from ..sharing.reservation import alone
+from ..sharing.reservation import turns_at
+from .project import settings_by
+from .versions import announce
 
 
 SUMMARY: Final = "say what can be measured on this machine, and how well"
@@ -62,14 +68,19 @@ Ask = Callable[[str, CheckupRequest], Answer]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the device, the baselines and what the noise measurement may cost."""
-    add_baselines_argument(parser)
+    parser.add_argument(
+        "--baselines",
+        type=Path,
+        metavar="DIR",
+        help="folder of the baselines (default: that of the project)",
+    )
     parser.add_argument(
         "--device",
         "--gpuperf-device",
         dest="device",
         type=_kind,
         metavar="KIND",
-        help="device to look at: cuda or cpu (default: cuda)",
+        help="device to look at: cuda, pretend or cpu (default: as pytest --gpuperf)",
     )
     parser.add_argument(
         "--runs",
@@ -89,60 +100,80 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
     """Print what was found; 1 where no honest number can be measured here."""
-    request = CheckupRequest(
-        device=arguments.device,
-        script=os.environ.get("GPUPERF_SCRIPT"),
-        seconds=arguments.seconds,
-    )
-    scripted = request.device is DeviceKind.SCRIPTED
+    scripted = arguments.device is DeviceKind.SCRIPTED
     try:
         with closing(ForkServer(() if scripted else HEAVY_MODULES)) as server:
             server.wait_until_ready()
-            return check(arguments, request, _asker(server))
+            project = settings_by(server)
+            request = CheckupRequest(
+                device=arguments.device or project.device,
+                script=os.environ.get("GPUPERF_SCRIPT"),
+                seconds=arguments.seconds,
+            )
+            return check(arguments, request, project, _asker(server))
     except RunError as error:
         sys.stderr.write(f"gpuperf: {error}\n")
         return WRONG
 
 
-def check(arguments: argparse.Namespace, request: CheckupRequest, ask: Ask) -> int:
+def check(
+    arguments: argparse.Namespace,
+    request: CheckupRequest,
+    project: ProjectSettings,
+    ask: Ask,
+) -> int:
     """Look at the device, then at the baselines, then try a step; print as it comes."""
     answer = ask("examine", request)
     if "error" in answer:
         raise UsageError(answer["error"])
     found = decode(Examination, answer["examination"])
     hardware = found.environment.hardware
+    folder = arguments.baselines or Path(os.path.relpath(project.baselines))
     _print(examined_lines(found))
-    _print(stored_lines(_stored(arguments.baselines, hardware), _options(request)))
+    _print(stored_lines(_stored(folder, hardware, project), _options(arguments)))
     wrong = [found.refusal] if found.refusal else []
-    if not wrong:
-        trials, wrong = _trials(ask, request, arguments.runs)
+    if hardware.kind is DeviceKind.PRETEND:
+        _print(no_clock_lines())
+    elif not wrong:
+        with closing(turns_at(found.seat, project.lock_seconds, announce)) as turns:
+            trials, wrong = _trials(ask, request, arguments.runs, turns)
         runs = [trial.measurement for trial in trials]
-        _print(trial_lines(trials, acuity_of_step(runs)))
+        acuity = acuity_of_step(runs, project.tolerance, project.precision)
+        _print(trial_lines(trials, acuity))
     _print(wrong_lines(wrong, hardware))
     return WRONG if wrong else 0
 
 
 def _trials(
-    ask: Ask, request: CheckupRequest, runs: int
+    ask: Ask, request: CheckupRequest, runs: int, turns: Turns
 ) -> tuple[list[Trial], list[str]]:
-    """Try the step in fresh processes while their time lasts; return what went wrong."""
-    start = time.monotonic()
+    """Try the step in fresh processes while their time lasts; return what went wrong.
+
+    Each has the device alone, and others that measure have it between them.
+    """
+    spent = 0.0
     trials: list[Trial] = []
     for number in range(runs):
-        spent = time.monotonic() - start
         if len(trials) >= LEAST_RUNS and spent * (1 + 1 / number) > request.seconds:
             break
-        try:
-            answer = ask("try_step", replace(request, number=number))
-        except RunError as error:
-            answer = {"error": str(error)}
+        with alone(turns):
+            start = time.monotonic()
+            answer = _tried(ask, replace(request, number=number))
+            spent += time.monotonic() - start
         if "error" in answer:
             return trials, [answer["error"]]
         trials.append(decode(Trial, answer["trial"]))
     return trials, []
 
 
-def _stored(folder: Path, hardware: Hardware) -> StoredSuite:
+def _tried(ask: Ask, request: CheckupRequest) -> Answer:
+    try:
+        return ask("try_step", request)
+    except RunError as error:
+        return {"error": str(error)}
+
+
+def _stored(folder: Path, hardware: Hardware, project: ProjectSettings) -> StoredSuite:
     entries = read(folder, hardware).entries
     kind = hardware.kind
     counts = {
@@ -153,7 +184,13 @@ def _stored(folder: Path, hardware: Hardware) -> StoredSuite:
         file=str(path_of(folder, hardware)),
         tests=len(entries),
         thin=tuple(t for t, runs in sorted(counts.items()) if 0 < runs < ENOUGH_RUNS),
-        acuity=acuity_of(dict.fromkeys(entries, ()), entries, kind),
+        acuity=acuity_of(
+            dict.fromkeys(entries, ()),
+            entries,
+            kind,
+            project.tolerance,
+            project.precision,
+        ),
     )
 
 
@@ -167,8 +204,9 @@ def _asker(server: ForkServer) -> Ask:
     return ask
 
 
-def _options(request: CheckupRequest) -> tuple[str, ...]:
-    kind = request.device
+def _options(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """Repeat the device where the command line named it: the project does not."""
+    kind = arguments.device
     return (f"--gpuperf-device={kind.value}",) if kind else ()
 
 
@@ -181,7 +219,7 @@ def _kind(text: str) -> DeviceKind:
     try:
         return DeviceKind(text)
     except ValueError:
-        msg = f"expected one of cuda, cpu, found {text!r}"
+        msg = f"expected one of cuda, pretend, cpu, found {text!r}"
         raise argparse.ArgumentTypeError(msg) from None
 
 

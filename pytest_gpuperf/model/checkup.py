@@ -10,6 +10,7 @@ from .acuity import SuiteAcuity
 from .environment import DeviceKind
 from .environment import Environment
 from .measurement import Measurement
+from .seat import Seat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +24,21 @@ class CheckupRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstance:
+    """Something that measuring depends on: what it ``means``, and what could be done.
+
+    Both are empty where all is well.
+    """
+
+    subject: str
+    found: str
+    means: str = ""
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Examination:
-    """A device at rest.
+    """A device at rest, at ``seat``.
 
     ``unmeasured`` says per metric why the device has no number, ``refusal`` why no
     honest number can be read at all.
@@ -34,6 +48,8 @@ class Examination:
     unmeasured: Mapping[str, str] = field(default_factory=dict)
     refusal: str | None = None
     disturbance: str | None = None
+    circumstances: tuple[Circumstance, ...] = ()
+    seat: Seat = field(default_factory=Seat)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import field
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,9 +13,61 @@ class Point:
 
     ``recorded_at`` is UTC, ``2026-03-01T09:30:00Z``; ``value`` is in the metric's unit.
     ``commit`` and ``outcome``, a value of ``Outcome``, are ``None`` where nobody knows.
+    ``dirty`` says that the code was not quite that of the commit.
     """
 
     recorded_at: str
     commit: str | None
     value: float
     outcome: str | None
+    dirty: bool = False
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRow:
+    """What one call of ``gpuperf(step)`` showed in one run: a line of a history file.
+
+    ``hardware`` is the key of its baselines. ``metrics`` holds what its verdicts call
+    ``now``, in the metric's unit, ``outcomes`` the worst of each metric's verdicts;
+    ``versions`` is the software. ``dirty`` is ``None`` where nobody knows.
+    """
+
+    test: str
+    hardware: str
+    recorded_at: str
+    commit: str | None = None
+    dirty: bool | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    outcomes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Series:
+    """Names the points of one metric of one test on one kind of hardware."""
+
+    test: str
+    metric: str
+    hardware: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A file in the folder of a history that is none of its files, and why."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shift:
+    """A place in a series from which on its level is another one.
+
+    ``at`` is the number of the first point of the new level; the levels are medians
+    from the shift before to the one behind.
+    """
+
+    at: int
+    before: float
+    after: float

@@ -9,6 +9,7 @@ from typing import Final
 
 from ..model.acuity import SuiteAcuity
 from ..model.baseline import ENOUGH_RUNS
+from ..model.checkup import Circumstance
 from ..model.checkup import Examination
 from ..model.checkup import StoredSuite
 from ..model.checkup import Trial
@@ -39,6 +40,7 @@ def examined_lines(found: Examination) -> tuple[str, ...]:
         *_labelled("device", f"{name} ({hardware.key})"),
         *_labelled("software", versions),
         *_unmeasured(found.unmeasured),
+        *_circumstances(found.circumstances),
         *_labelled("disturbed", found.disturbance or ""),
     )
 
@@ -73,6 +75,15 @@ def trial_lines(trials: Sequence[Trial], acuity: SuiteAcuity | None) -> tuple[st
     )
 
 
+def no_clock_lines() -> tuple[str, ...]:
+    """Say what there is instead of times where the device is none."""
+    return _labelled(
+        "noise",
+        "none: counts and predicted sizes are exact, and there are no times; those of "
+        "this machine's cores are measured with --device=cpu",
+    )
+
+
 def wrong_lines(wrong: Sequence[str], hardware: Hardware) -> tuple[str, ...]:
     """End with the reasons not to measure on *hardware*, or with none."""
     if not wrong:
@@ -88,6 +99,17 @@ def _unmeasured(unmeasured: Mapping[str, str]) -> tuple[str, ...]:
         for reason in reasons
         for line in _labelled("unmeasured", f"{_names(unmeasured, reason)}: {reason}")
     )
+
+
+def _circumstances(found: Sequence[Circumstance]) -> tuple[str, ...]:
+    return tuple(line for one in found for line in _labelled(one.subject, _told(one)))
+
+
+def _told(circumstance: Circumstance) -> str:
+    """Say what was found, what it means and what to do, as far as there is anything."""
+    meant = f": {circumstance.means}" if circumstance.means else ""
+    advice = f"; {circumstance.advice}" if circumstance.advice else ""
+    return f"{circumstance.found}{meant}{advice}"
 
 
 def _names(unmeasured: Mapping[str, str], reason: str) -> str:

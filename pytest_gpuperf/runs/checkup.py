@@ -8,8 +8,10 @@ from typing import Final
 
 from ..devices import default_kind
 from ..devices import open_device
+from ..devices.circumstances import circumstances_of
 from ..devices.pretend.device import PretendDevice
 from ..devices.protocol import Device
+from ..devices.seats import seats_of
 from ..errors import GpuperfError
 from ..errors import PreflightError
 from ..errors import UsageError
@@ -18,6 +20,7 @@ from ..model.checkup import Examination
 from ..model.checkup import Trial
 from ..model.codec import decode
 from ..model.codec import encode
+from ..model.environment import DeviceKind
 from ..probes.fixed_step import fixed_step
 from ..probes.phases import measure
 from ..probes.subject import Subject
@@ -26,25 +29,38 @@ from ..probes.subject import Subject
 FIXED_STEP: Final = "the fixed step"
 """Stands for the name of a test."""
 
-NO_CLOCK: Final = (
-    "the pretend device, which stands in where there is no CUDA device, has no clock "
-    "and so no noise; name a device with one, such as --device=cpu"
-)
+NO_CLOCK: Final = "the pretend device has no clock, so there is no step to try"
 
 
 def examine(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Look at the device and run nothing on it; a usage error is an answer too."""
+    request = decode(CheckupRequest, raw)
     try:
-        device = _opened(decode(CheckupRequest, raw))
+        kind = request.device or default_kind()
+        if kind is DeviceKind.PRETEND:
+            return {"examination": encode(_pretend())}
+        device = _opened(request)
         found = Examination(
             environment=device.environment(),
             unmeasured=device.unmeasurable,
             refusal=_refusal(device),
             disturbance=device.disturbance(),
+            circumstances=tuple(circumstances_of(device.kind)),
+            seat=seats_of(device.kind, request.script)[0],
         )
     except GpuperfError as error:
         return {"error": str(error)}
     return {"examination": encode(found)}
+
+
+def _pretend() -> Examination:
+    """Look at the device that stands in where there is no CUDA device."""
+    device = PretendDevice(root="")
+    return Examination(
+        environment=device.environment(),
+        unmeasured=device.unmeasurable,
+        circumstances=tuple(circumstances_of(device.kind)),
+    )
 
 
 def try_step(raw: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,6 +37,7 @@ VALUES = {
     "gpuperf_detect": ("8%", Tolerance(detect=0.08), "tolerance"),
     "gpuperf_precision": ("2 %", 0.02, "precision"),
     "gpuperf_ref": ("main", "main", "reference"),
+    "gpuperf_history": ("s3://bucket/runs", "s3://bucket/runs", "history"),
     "gpuperf_lock": ("all", SharedUse.ALL, "shared_use"),
     "gpuperf_lock_seconds": ("7.5", 7.5, "lock_seconds"),
     "gpuperf_pretend_gb": ("141", 141.0, "pretend_gib"),
@@ -74,6 +75,7 @@ def test_the_command_line_is_frozen() -> None:
         "--gpuperf-detect",
         "--gpuperf-precision",
         "--gpuperf-baselines",
+        "--gpuperf-history",
         "--gpuperf-ref",
     ]
 

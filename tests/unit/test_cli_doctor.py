@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +22,8 @@ from pytest_gpuperf.errors import RunError
 from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.budget import Tolerance
+from pytest_gpuperf.model.checkup import Circumstance
 from pytest_gpuperf.model.checkup import Examination
 from pytest_gpuperf.model.checkup import Trial
 from pytest_gpuperf.model.codec import encode
@@ -27,7 +32,11 @@ from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.project import ProjectSettings
+from pytest_gpuperf.model.seat import Seat
 from pytest_gpuperf.runs.fork_server import Job
+from pytest_gpuperf.sharing.device_lock import DeviceLock
+from pytest_gpuperf.sharing.device_lock import lock_folder
 
 
 H200 = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200")
@@ -44,12 +53,23 @@ QUIET = (1.0, 1.004, 0.998, 1.002, 0.996, 1.001, 0.999, 1.003)
 LOUD = (1.0, 1.09, 1.02, 0.99, 1.1, 1.04, 1.01, 1.05)
 
 
+PROJECT = ProjectSettings(
+    device=None,
+    baselines="baselines",
+    artefacts=".gpuperf",
+    history=None,
+    lock_seconds=0.0,
+)
+
+
 class Server:
     """Stands for the fork server: does a job here, or gives a canned answer."""
 
     def __init__(self, answers: Mapping[str, list[Any]] | None = None) -> None:
         self.preloaded: tuple[str, ...] | None = None
         self.jobs: list[Job] = []
+        self.project = PROJECT
+        self.watch: Callable[[Job], None] = lambda job: None
         self._answers = answers
 
     def __call__(self, preload: tuple[str, ...]) -> Server:
@@ -61,7 +81,10 @@ class Server:
     def close(self) -> None: ...
 
     def run(self, job: Job, seconds: float) -> Any:
+        if job.entry == "pytest_gpuperf.configured:read":
+            return {"settings": encode(self.project)}
         self.jobs.append(job)
+        self.watch(job)
         module, _, name = job.entry.partition(":")
         if self._answers is None:
             return getattr(import_module(module), name)(job.request)
@@ -282,16 +305,117 @@ def test_a_server_that_cannot_start_is_a_code_of_1(
     )
 
 
-@pytest.mark.usefixtures("server")
-def test_where_only_a_pretend_device_is_left_it_asks_for_a_real_one(
-    capsys: pytest.CaptureFixture[str],
+def test_where_only_a_pretend_device_is_left_there_is_no_noise_to_measure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = main(["doctor", "--device=pretend"])
+    pretend = Environment(
+        hardware=Hardware(kind=DeviceKind.PRETEND, name="CUDA"),
+        software={"torch": "2.13.0+cpu"},
+    )
+    found = Examination(
+        environment=pretend,
+        circumstances=(
+            Circumstance(
+                subject="GPU",
+                found="absent, torch 2.13.0+cpu was built without CUDA",
+                means="no times of a GPU",
+                advice="install another build of torch",
+            ),
+            Circumstance(subject="load", found="0.1 on 2 cores"),
+        ),
+    )
+    server = Server({"examine": [{"examination": encode(found)}]})
+    serve(monkeypatch, server)
+
+    code = main(["doctor"])
+
+    assert code == 0
+    assert capsys.readouterr().out == (
+        """\
+device     pretend CUDA (pretend-cuda)
+software   torch 2.13.0+cpu
+GPU        absent, torch 2.13.0+cpu was built without CUDA: no times of a GPU;
+           install another build of torch
+load       0.1 on 2 cores
+baselines  none in baselines/pretend-cuda.json, record with: pytest --gpuperf
+           --gpuperf-update=missing
+noise      none: counts and predicted sizes are exact, and there are no times;
+           those of this machine's cores are measured with --device=cpu
+gpuperf: can measure on pretend-cuda
+"""
+    )
+
+
+def test_the_project_s_settings_hold(
+    server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play(monkeypatch, step_ms=list(LOUD))
+    server.project = replace(
+        PROJECT,
+        device=DeviceKind.SCRIPTED,
+        baselines=str(Path("perf").absolute()),
+        tolerance=Tolerance(ratios={"ms": 0.2}),
+    )
+
+    code = main(["doctor"])
+
+    lines = capsys.readouterr().out.splitlines()
+    assert code == 0
+    assert lines[7:9] == [
+        "baselines  none in perf/scripted-a-b.json, record with: pytest --gpuperf",
+        "           --gpuperf-update=missing",
+    ]
+    assert lines[-3:-1] == [
+        "noise      a fixed step of 1.1 ms in 8 fresh processes: runs scatter by 4.0 %, a",
+        "           slowdown of 38 % can be blamed",
+    ]
+
+
+def test_settings_that_pytest_cannot_read_are_a_usage_error(
+    server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    why = "ini key gpuperf_seconds: found '0', expected a positive number of seconds"
+    monkeypatch.setattr(server, "run", lambda job, seconds: {"error": why})
+
+    assert main(["doctor"]) == 4
+    assert capsys.readouterr().err == (
+        f"gpuperf: pytest cannot read the settings of this project: {why}\n"
+    )
+
+
+def test_each_trial_has_the_device_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    others: list[tuple[str, bool]] = []
+
+    def watch(job: Job) -> None:
+        with closing(DeviceLock(lock_folder(), "doctored")) as lock:
+            others.append((job.entry.partition(":")[2], lock.try_exclusive()))
+
+    found = examined(seat=Seat(lock="doctored"))
+    server = Server({"examine": [found], "try_step": [tried(1.0), tried(1.0)]})
+    server.watch = watch
+    serve(monkeypatch, server)
+
+    assert main(["doctor", "--runs=2"]) == 0
+    assert others == [("examine", True), ("try_step", False), ("try_step", False)]
+    with closing(DeviceLock(lock_folder(), "doctored")) as lock:
+        assert lock.try_exclusive()
+
+
+def test_a_device_that_another_run_has_is_a_usage_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = examined(seat=Seat(lock="doctored"))
+    serve(monkeypatch, Server({"examine": [found], "try_step": []}))
+
+    with (
+        closing(DeviceLock(lock_folder(), "doctored")) as lock,
+        lock.exclusive(timeout_seconds=0),
+    ):
+        code = main(["doctor"])
 
     assert code == 4
-    assert capsys.readouterr().err == (
-        "gpuperf: the pretend device, which stands in where there is no CUDA device, has "
-        "no clock and so no noise; name a device with one, such as --device=cpu\n"
+    assert "doctored is in use by another process, and did not come free in time" in (
+        capsys.readouterr().err
     )
 
 
@@ -316,7 +440,7 @@ def test_runs_end_with_their_time_but_there_are_two(
     jobs = len(server.jobs)
     main(["doctor", "--device=scripted", "--seconds=1"])
 
-    assert jobs == 1 + 3
+    assert jobs == 1 + 4
     assert len(server.jobs) - jobs == 1 + 2
 
 
@@ -325,7 +449,7 @@ def test_runs_end_with_their_time_but_there_are_two(
     [
         (
             "--device=tpu",
-            "argument --device/--gpuperf-device: expected one of cuda, cpu, found 'tpu'",
+            "argument --device/--gpuperf-device: expected one of cuda, pretend, cpu, found 'tpu'",
         ),
         ("--runs=1", "argument --runs: expected a number from 2 to 20, found '1'"),
         ("--runs=-3", "argument --runs: expected a number from 2 to 20, found '-3'"),

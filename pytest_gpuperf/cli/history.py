@@ -1,0 +1,244 @@
+"""``gpuperf history``: what tests showed in the runs that were kept."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from contextlib import closing
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
+
+from ..errors import UsageError
+from ..history.index import FILE
+from ..history.index import HistoryIndex
+from ..history.place import is_url
+from ..history.place import place_at
+from ..history.place import shown
+from ..judge.changes import MOST
+from ..judge.changes import shifts
+from ..model.history import Series
+from ..model.metric import METRICS
+from ..model.metric import STEP_MS
+from ..model.metric import Kind
+from ..report.history import Course
+from ..report.history import LevelChange
+from ..report.history import change_lines
+from ..report.history import course_lines
+from ..report.history import left_out_lines
+from ..report.history import overview_lines
+from ..report.numbers import metric_named
+from ..report.sparkline import marks_for
+from .project import ask_project
+
+
+SUMMARY: Final = "show what tests measured in run after run, and where that changed"
+REST: Final = None
+
+LAST: Final = 20
+"""Runs that a table shows where nobody asks for more."""
+
+SINCE: Final = 200
+"""Runs that are searched for changes where nobody asks for more."""
+
+UNGATED: Final = {Kind.NOISY: STEP_MS.tolerance, Kind.EXACT: 0.0}
+"""Changes, as ratios, that are not worth a line where no tolerance says so."""
+
+NOWHERE: Final = (
+    "nobody said where the history lies: name its folder with --history, or for the "
+    "whole project with the ini key gpuperf_history"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what is shown of which history."""
+    parser.add_argument(
+        "test",
+        nargs="?",
+        metavar="TEST",
+        help="node id, a part of it, or a shell pattern (default: all tests)",
+    )
+    parser.add_argument(
+        "--metric",
+        metavar="METRIC",
+        help="metric to show (default: step_ms, or the first one that there is)",
+    )
+    parser.add_argument(
+        "--hardware", metavar="KEY", help="only runs on it, as cuda-nvidia-h200"
+    )
+    parser.add_argument(
+        "--history",
+        "--gpuperf-history",
+        dest="history",
+        metavar="PLACE",
+        help="folder or URL of the history (default: the ini key gpuperf_history)",
+    )
+    parser.add_argument(
+        "--last",
+        type=_count,
+        default=LAST,
+        metavar="N",
+        help="runs to show of each test (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--changes",
+        action="store_true",
+        help="show where levels changed, of every metric that is not named otherwise",
+    )
+    parser.add_argument(
+        "--since",
+        type=_searched,
+        default=SINCE,
+        metavar="N",
+        help="runs of each test to search for changes (default: %(default)s)",
+    )
+
+
+def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
+    """Print what was asked for; a change is no failure."""
+    location, artefacts = _located(arguments.history)
+    index = HistoryIndex(place_at(location), location, artefacts / FILE)
+    with closing(index):
+        lines = [
+            *left_out_lines(index.left_out()),
+            *_answer(arguments, index, location),
+        ]
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    return 0
+
+
+def _located(given: str | None) -> tuple[str, Path]:
+    """Return where the history lies, and the ignored folder for its index."""
+    if given is not None:
+        return (given if is_url(given) else str(Path(given).absolute())), Path(
+            ".gpuperf"
+        )
+    settings = ask_project()
+    if settings.history is None:
+        raise UsageError(NOWHERE)
+    return settings.history, Path(settings.artefacts)
+
+
+def _answer(
+    arguments: argparse.Namespace, index: HistoryIndex, location: str
+) -> Iterable[str]:
+    known = [s for s in index.series() if arguments.hardware in {None, s.hardware}]
+    if not known:
+        raise UsageError(_nothing(arguments, index, location))
+    chosen = matching(arguments.test, known)
+    if arguments.metric is not None:
+        chosen = _of_metric(chosen, arguments.metric)
+    if arguments.changes:
+        return _changes(index, chosen, arguments.since)
+    if arguments.metric is None:
+        chosen = _main_series(chosen)
+    courses = [_course(index, series, arguments.last) for series in chosen]
+    marks = marks_for(sys.stdout.encoding)
+    if len(courses) == 1:
+        return course_lines(courses[0], marks)
+    return overview_lines(courses, marks)
+
+
+def _nothing(arguments: argparse.Namespace, index: HistoryIndex, location: str) -> str:
+    hardware = sorted({series.hardware for series in index.series()})
+    if hardware:
+        return (
+            f"--hardware: found {arguments.hardware!r}, expected one of "
+            f"{', '.join(hardware)}"
+        )
+    return (
+        f"{shown(location)}: it holds no run; pytest --gpuperf leaves one there with "
+        "--gpuperf-history"
+    )
+
+
+def matching(asked: str | None, known: Sequence[Series]) -> list[Series]:
+    """Return the series of the tests that *asked* names.
+
+    It is a node id, else a part of one, else a shell pattern. Raises ``UsageError``
+    with the tests that are called most like it.
+    """
+    tests = list(dict.fromkeys(series.test for series in known))
+    if asked is None:
+        return list(known)
+    found = (
+        [test for test in tests if test == asked]
+        or [test for test in tests if asked in test]
+        or [test for test in tests if fnmatchcase(test, asked)]
+    )
+    if not found:
+        alike = get_close_matches(asked, tests, n=3, cutoff=0.0)
+        msg = f"no test in the history is called {asked!r}; expected one as {', '.join(alike)}"
+        raise UsageError(msg)
+    return [series for series in known if series.test in set(found)]
+
+
+def _of_metric(series: Sequence[Series], metric: str) -> list[Series]:
+    found = [s for s in series if s.metric == metric]
+    if not found:
+        known = ", ".join(dict.fromkeys(s.metric for s in _in_order(series)))
+        msg = f"--metric: found {metric!r}, expected one of {known}"
+        raise UsageError(msg)
+    return found
+
+
+def _main_series(series: Sequence[Series]) -> list[Series]:
+    """Take one metric a test and hardware: the first in the order of the reference."""
+    found: dict[tuple[str, str], Series] = {}
+    for one in _in_order(series):
+        found.setdefault((one.test, one.hardware), one)
+    return sorted(found.values())
+
+
+def _in_order(series: Iterable[Series]) -> list[Series]:
+    places = {name: place for place, name in enumerate(METRICS)}
+    return sorted(series, key=lambda s: places.get(s.metric, len(places)))
+
+
+def _course(index: HistoryIndex, series: Series, last: int) -> Course:
+    return Course(
+        series=series, points=index.points(series, last), count=index.count(series)
+    )
+
+
+def _changes(index: HistoryIndex, chosen: Sequence[Series], runs: int) -> Iterator[str]:
+    changes = [c for series in chosen for c in _changes_of(index, series, runs)]
+    changes.sort(key=lambda change: change.first.recorded_at, reverse=True)
+    return change_lines(changes, len(chosen), runs)
+
+
+def _changes_of(
+    index: HistoryIndex, series: Series, runs: int
+) -> Iterator[LevelChange]:
+    metric, points = metric_named(series.metric), index.points(series, runs)
+    found = shifts(
+        [point.value for point in points],
+        exact=metric.kind is Kind.EXACT,
+        least=metric.tolerance if metric.gated else UNGATED[metric.kind],
+        floor=metric.floor,
+    )
+    for shift in found:
+        yield LevelChange(
+            series=series,
+            shift=shift,
+            last=points[shift.at - 1],
+            first=points[shift.at],
+        )
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        msg = f"expected a whole number from 1 on, found {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return int(text)
+
+
+def _searched(text: str) -> int:
+    if _count(text) > MOST:
+        msg = f"expected a whole number from 1 to {MOST}, found {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return int(text)

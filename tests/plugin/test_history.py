@@ -1,0 +1,215 @@
+"""A run leaves a file in the history that its project names."""
+
+from __future__ import annotations
+
+import getpass
+import gzip
+import os
+import re
+import socket
+from pathlib import Path
+
+import pytest
+from scripted_project import ScriptedProject
+
+from pytest_gpuperf.cli import main
+from pytest_gpuperf.history.document import loads
+from pytest_gpuperf.model.history import CallRow
+
+
+STEPS = """
+def test_a(gpuperf): gpuperf(int)
+def test_b(gpuperf):
+    gpuperf(int, name="one")
+    gpuperf(int, name="two")
+def test_plain(): pass
+"""
+KEEP = "--gpuperf-history=runs"
+
+
+def files(project: ScriptedProject) -> list[Path]:
+    return sorted((project.path / "runs").rglob("*"))
+
+
+def kept(project: ScriptedProject) -> list[CallRow]:
+    """Rows of the one file that there is."""
+    folder, file = files(project)
+    assert folder == project.path / "runs" / "scripted"
+    return loads(file.read_bytes())
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("-p", "xdist.plugin", "-n2")], ids=["alone", "xdist"]
+)
+def test_a_run_leaves_a_line_a_call(
+    arguments: tuple[str, ...], project: ScriptedProject
+) -> None:
+    if arguments:
+        pytest.importorskip("xdist")
+    project.file(STEPS)
+
+    project.run(KEEP, *arguments).assert_outcomes(passed=3, warnings=2)
+
+    rows = kept(project)
+    assert [row.test for row in rows] == [
+        "test_it.py::test_a",
+        "test_it.py::test_b#one",
+        "test_it.py::test_b#two",
+    ]
+    assert rows[0].hardware == "scripted"
+    assert rows[0].metrics["step_ms"] == 10.0
+    assert rows[0].outcomes["step_ms"] == "no baseline"
+    assert "torch" in rows[0].versions
+
+
+def test_the_name_of_a_file_says_when_and_what_was_measured(
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(project.path.parent))
+    monkeypatch.setenv("GITHUB_SHA", "1f2e3d4c5b6a79880000")
+    project.file(STEPS)
+
+    project.run(KEEP)
+
+    name = files(project)[-1].name
+    assert re.fullmatch(r"\d{8}T\d{6}Z-1f2e3d4c5b6a-[0-9a-f]{8}\.jsonl\.gz", name)
+    assert {(row.commit, row.dirty) for row in kept(project)} == {
+        ("1f2e3d4c5b6a79880000", None)
+    }
+
+
+def test_outcomes_are_the_verdicts_and_values_what_they_call_now(
+    project: ScriptedProject,
+) -> None:
+    project.file("def test_a(gpuperf): gpuperf(int)\n")
+    project.refresh()
+    project.script({"*": {"step_ms": 12.3456789}})
+
+    project.run(KEEP).assert_outcomes(failed=1)
+
+    (row,) = kept(project)
+    assert (row.metrics["step_ms"], row.outcomes["step_ms"]) == (12.3457, "regressed")
+
+
+def test_the_ini_key_does_the_same_and_each_run_has_a_file(
+    project: ScriptedProject,
+) -> None:
+    project.pytester.makeini("[pytest]\ngpuperf_history = runs\n")
+    project.file("def test_a(gpuperf): gpuperf(int)\n")
+
+    project.run()
+    project.run("-x", "--lf")
+
+    assert len(files(project)) == 1 + 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("-k", "plain"),
+        ("-k", "nothing"),
+        ("--co",),
+        ("--gpuperf-inline",),
+    ],
+)
+def test_a_run_that_measured_nothing_for_good_leaves_no_file(
+    arguments: tuple[str, ...], project: ScriptedProject
+) -> None:
+    project.file(STEPS)
+
+    project.run(KEEP, *arguments)
+
+    assert files(project) == []
+
+
+def test_a_history_that_cannot_be_written_is_said_and_fails_no_test(
+    project: ScriptedProject,
+) -> None:
+    project.file("def test_a(gpuperf): gpuperf(int)\n")
+    (project.path / "runs").write_text("", "utf-8")
+
+    ended = project.run(KEEP, "-q")
+
+    ended.assert_outcomes(passed=1, warnings=1)
+    assert ended.ret == 0
+    said = " ".join(line.strip() for line in ended.outlines)
+    path = project.path / "runs"
+    assert (f"gpuperf: the history lacks this run: {path}: cannot be written, ") in said
+
+
+def test_with_v_the_file_is_named(project: ScriptedProject) -> None:
+    project.file("def test_a(gpuperf): gpuperf(int)\n")
+
+    ended = project.run(KEEP, "-v")
+
+    name = files(project)[-1].name
+    assert f"history: scripted/{name} in {project.path}/runs" in ended.outlines
+
+
+def test_an_empty_place_is_a_usage_error(project: ScriptedProject) -> None:
+    project.file("def test_a(gpuperf): gpuperf(int)\n")
+
+    ended = project.run("--gpuperf-history=")
+
+    assert ended.ret == pytest.ExitCode.USAGE_ERROR
+    assert ended.errlines == [
+        (
+            "ERROR: --gpuperf-history: found '', expected a folder, or a URL such as "
+            "s3://bucket/history"
+        ),
+        "",
+    ]
+
+
+def test_a_url_takes_files_too(project: ScriptedProject) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    system = fsspec.filesystem("memory")
+    system.store.clear()
+    project.file("def test_a(gpuperf): gpuperf(int)\n")
+
+    project.run("--gpuperf-history=memory://bucket/runs")
+
+    (path,) = system.find("/bucket/runs")
+    assert [row.test for row in loads(system.cat_file(path))] == ["test_it.py::test_a"]
+    system.store.clear()
+
+
+def test_a_file_names_nobody_and_no_place_of_this_machine(
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", "ghs_secret")
+    project.file("@gpuperf.budget(ms=5)\ndef test_a(gpuperf): gpuperf(int)\n")
+
+    project.run(KEEP).assert_outcomes(failed=1)
+
+    text = gzip.decompress(files(project)[-1].read_bytes()).decode()
+    named = [
+        socket.gethostname(),
+        getpass.getuser(),
+        str(project.path),
+        str(Path.home()),
+    ]
+    assert [
+        name for name in [*named, "ghs_secret", os.sep + "tmp"] if name in text
+    ] == []
+
+
+def test_what_was_kept_is_shown(
+    project: ScriptedProject, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.pytester.makeini("[pytest]\ngpuperf_history = runs\n")
+    project.file("def test_a(gpuperf): gpuperf(int)\n")
+    project.run()
+    project.script({"*": {"step_ms": 11.0}})
+    project.run()
+    capsys.readouterr()
+
+    assert main(["history", "test_a"]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == [
+        "test_it.py::test_a",
+        "step_ms on scripted, 2 of 2 runs",
+        "10.00 ms to 11.00 ms  ▁█",
+    ]
+    assert (project.path / ".gpuperf" / "history-index.sqlite3").exists()
