@@ -25,6 +25,7 @@ from .gate import Run
 from .gate import complete
 from .gate import first_runs
 from .gate import repeat
+from .gate import samples_of
 from .gate import screen
 from .judge.climate import Climate
 from .judge.referred import referred
@@ -38,6 +39,7 @@ from .memory_evidence import forget_unrecorded
 from .model.acuity import SuiteAcuity
 from .model.baseline import full_runs
 from .model.environment import Hardware
+from .model.measurement import Samples
 from .model.refresh import Drift
 from .model.refresh import Kept
 from .model.refresh import Refresh
@@ -72,6 +74,7 @@ class Assessment:
     baseline_file: str
     reports: Mapping[str, Report] = field(default_factory=dict)
     verdicts: tuple[TestVerdict, ...] = ()
+    samples: Mapping[str, tuple[Samples, ...]] = field(default_factory=dict)
     suite: SuiteVerdict | None = None
     refreshed: tuple[Change, ...] = ()
     acuity: SuiteAcuity | None = None
@@ -163,6 +166,7 @@ class Assessor:
             baseline_file=self._baseline_file,
             reports=reports,
             verdicts=tuple(v for test in cases for v in verdicts[test].values()),
+            samples=samples_of(cases.values()),
             suite=suite_of(first, entries),
             refreshed=refreshed.changes,
             kept=refreshed.kept,
