@@ -14,6 +14,9 @@ from ..model.metric import Unit
 DIGITS: Final = 4
 """Significant digits, as in a baseline file."""
 
+PROGRAM_DIGITS: Final = 6
+"""Significant digits of what is written for other programs."""
+
 EXACT_DIGITS: Final = 15
 """Every integer of so many digits is a float of its own."""
 
@@ -34,6 +37,13 @@ def metric_named(name: str) -> Metric:
     """Look a metric up; one that only another version measures is a plain number."""
     plain = Metric(name=name, unit=Unit.COUNT, kind=Kind.EXACT, summary="")
     return METRICS.get(name, plain)
+
+
+def rounded(value: float) -> float:
+    """*value* for a program: a whole number as one, others to six significant digits."""
+    if isinstance(value, int) or value.is_integer():
+        return int(value)
+    return float(f"{value:.{PROGRAM_DIGITS}g}")
 
 
 def format_value(metric: Metric, value: float, digits: int = DIGITS) -> str:
