@@ -201,3 +201,68 @@ def told() -> Contents:
         },
         lines={("train.py", 3): "loss.item()"},
     )
+
+
+HOSTILE: Final = [
+    "<script>alert(1)</script>",
+    "</script><script>alert(1)</script>",
+    "</style></head><body onload=alert(1)>",
+    '" onmouseover="alert(1)',
+    "' autofocus onfocus='alert(1)",
+    "]]><!--",
+    "-->",
+    "<![CDATA[<svg onload=alert(1)>",
+    "&lt;b&gt; &amp;",
+    "\u2028\u2029\x00\x1b]8;;http://evil\x07",
+    "\ud800",
+    "javascript:alert(1)//",
+    "`${alert(1)}`",
+    "a|b\nc\td",
+    "🔥" * 40,
+    "x" * 5000,
+]
+"""What somebody may call a test, a file or a reason."""
+
+
+def hostile_page(evil: str) -> Contents:
+    """A run in which *evil* stands wherever somebody else chose the text."""
+    place = Location(file=evil, line=3, function=evil)
+    finding = replace(
+        ITEM,
+        op=evil,
+        api=evil,
+        location=place,
+        innermost=place,
+        forward=place,
+        reason=evil,
+        allowed=evil,
+    )
+    verdict = TestVerdict(
+        test=f"t.py::t[{evil}]",
+        verdicts=(
+            replace(SLOWER, because=evil),
+            replace(SLOWER, metric=evil, evidence=None),
+        ),
+        findings=(finding, replace(PEAK, held_for=((evil, 3), ("other", 5)))),
+        changed={evil: (evil, evil)},
+        remarks=(evil,),
+        snapshot=evil,
+    )
+    head = replace(
+        HEAD,
+        version=evil,
+        commit=evil,
+        hardware=Hardware(kind=DeviceKind.CUDA, name=evil),
+        notes=(evil,),
+        selected=(evil,),
+    )
+    moved = tuple(replace(p, recorded_at=evil, commit=evil) for p in points(3))
+    return contents(
+        verdict,
+        others={f"t.py::u[{evil}]": Record(Ending.FAILED, headline=evil)},
+        head=head,
+        stored={verdict.test: entry(10.0)},
+        pending={verdict.test: entry(12.0)},
+        history={verdict.test: {"step_ms": moved, evil: moved}},
+        lines={(evil, 3): evil},
+    )

@@ -11,7 +11,9 @@ from chromium import Chromium
 from chromium import program
 from pages import BAD
 from pages import GOOD
+from pages import HOSTILE
 from pages import contents
+from pages import hostile_page
 from pages import points
 from pages import told
 
@@ -211,6 +213,22 @@ def test_a_name_of_five_thousand_letters_breaks_nothing(
 
     assert browser.value("document.documentElement.scrollWidth") <= 1280
     assert height < 120
+
+
+def test_no_hostile_text_becomes_an_element_or_a_script(
+    browser: Chromium, tmp_path: Path
+) -> None:
+    path = tmp_path / "report.html"
+    counted = []
+    for evil in ("harmless", "".join(HOSTILE)):
+        path.write_text(page_text(hostile_page(evil)), "utf-8")
+        browser.open(path)
+        browser.value(f"{SHOWN}.forEach((test) => test.open = true)")
+        counted.append(browser.value("document.querySelectorAll('*').length"))
+
+    assert counted[0] == counted[1]
+    assert browser.complaints == []
+    assert browser.requested == [path.as_uri()]
 
 
 def test_an_empty_run_has_nothing_to_filter(browser: Chromium, tmp_path: Path) -> None:

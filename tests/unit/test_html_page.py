@@ -12,12 +12,14 @@ import pytest
 from pages import BAD
 from pages import GOOD
 from pages import HEAD
+from pages import HOSTILE
 from pages import ITEM
 from pages import LEAN
 from pages import SLOWER
 from pages import WAITS
 from pages import contents
 from pages import entry
+from pages import hostile_page
 from pages import points
 from pages import record
 from pages import told
@@ -381,83 +383,17 @@ def test_the_places_of_findings_are_known() -> None:
     ]
 
 
-HOSTILE = [
-    "<script>alert(1)</script>",
-    "</script><script>alert(1)</script>",
-    "</style></head><body onload=alert(1)>",
-    '" onmouseover="alert(1)',
-    "' autofocus onfocus='alert(1)",
-    "]]><!--",
-    "-->",
-    "<![CDATA[<svg onload=alert(1)>",
-    "&lt;b&gt; &amp;",
-    "\u2028\u2029\x00\x1b]8;;http://evil\x07",
-    "\ud800",
-    "javascript:alert(1)//",
-    "`${alert(1)}`",
-    "a|b\nc\td",
-    "🔥" * 40,
-    "x" * 5000,
-]
+def page_of(evil: str) -> str:
+    return page_text(hostile_page(evil)).encode("utf-8").decode("utf-8")
 
 
 @pytest.mark.parametrize("evil", HOSTILE, ids=range(len(HOSTILE)))
 def test_no_text_becomes_markup(evil: str) -> None:
-    plain, hostile = (hostile_page(text) for text in ("harmless", evil))
+    plain, hostile = (Page(page_of(text)) for text in ("harmless", evil))
 
     assert [name for name, _ in hostile.elements] == [n for n, _ in plain.elements]
     assert [set(a) for _, a in hostile.elements] == [set(a) for _, a in plain.elements]
     assert hostile.raw == plain.raw
-
-
-def hostile_page(evil: str) -> Page:
-    """A page in which *evil* stands wherever somebody else chose the text."""
-    place = Location(file=evil, line=3, function=evil)
-    finding = replace(
-        ITEM,
-        op=evil,
-        api=evil,
-        location=place,
-        innermost=place,
-        forward=place,
-        reason=evil,
-        allowed=evil,
-    )
-    verdict = TestVerdict(
-        test=f"t.py::t[{evil}]",
-        verdicts=(
-            replace(SLOWER, because=evil),
-            replace(SLOWER, metric=evil, evidence=None),
-        ),
-        findings=(finding, replace(PEAK_FOR, held_for=((evil, 3), ("other", 5)))),
-        changed={evil: (evil, evil)},
-        remarks=(evil,),
-        snapshot=evil,
-    )
-    head = replace(
-        HEAD,
-        version=evil,
-        commit=evil,
-        hardware=replace(HEAD.hardware, name=evil) if HEAD.hardware else None,
-        notes=(evil,),
-        selected=(evil,),
-    )
-    moved = tuple(replace(p, recorded_at=evil, commit=evil) for p in points(3))
-    text = page_text(
-        contents(
-            verdict,
-            others={f"t.py::u[{evil}]": Record(Ending.FAILED, headline=evil)},
-            head=head,
-            stored={verdict.test: entry(10.0)},
-            pending={verdict.test: entry(12.0)},
-            history={verdict.test: {"step_ms": moved, evil: moved}},
-            lines={(evil, 3): evil},
-        )
-    )
-    return Page(text.encode("utf-8").decode("utf-8"))
-
-
-PEAK_FOR = replace(BAD.findings[1], reason="")
 
 
 def test_only_this_script_and_this_style_are_let_in() -> None:

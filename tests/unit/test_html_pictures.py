@@ -205,6 +205,12 @@ class TestHistory:
         read = [-h * 10 ** int(attribute("data-power", text)) * size for h in heights]
         assert read == pytest.approx(values, abs=max(values) * 6e-4)
 
+    @pytest.mark.parametrize("largest", [5e-324, 1e-30, 1e300])
+    def test_no_number_is_too_small_or_too_large_to_be_drawn(
+        self, largest: float
+    ) -> None:
+        assert 'class="picture history"' in drawn(curve(0.0, largest))
+
     def test_a_picture_names_its_runs_by_their_numbers_on_the_page(self) -> None:
         made = curve(1.0, 2.0, 3.0)
         numbers = dict(zip(map(moment_of, made.points), (0, 1, 5), strict=True))

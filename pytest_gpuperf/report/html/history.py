@@ -37,6 +37,9 @@ from .scale import Scale
 MOST_POINTS: Final = 200
 """Points that are drawn of a metric, the newest."""
 
+LEAST_POWER: Final = -15
+"""Ten to it is still a number that can be divided by."""
+
 SPARK_POINTS: Final = 25
 SPARK_STEPS: Final = 20
 
@@ -142,7 +145,7 @@ class _Grid:
     @classmethod
     def of(cls, metric: Metric, largest: float) -> _Grid:
         symbol, size = unit_of(metric, largest)
-        power = floor(log10(largest / size)) + 1 - DIGITS
+        power = max(floor(log10(largest / size)) + 1 - DIGITS, LEAST_POWER)
         return cls(symbol=symbol, size=size, power=power)
 
     def at(self, value: float) -> int:

@@ -110,7 +110,7 @@
     curve.at = Math.min(Math.max(index, 0), curve.heights.length - 1);
     const [, top, , height] = svg.getAttribute("viewBox").split(" ").map(Number);
     curve.cursor.setAttribute("d", `M${curve.at} ${top}v${height}`);
-    const moment = moments[curve.runs[curve.at]].replace("T", " ");
+    const moment = (moments[curve.runs[curve.at]] || "").replace("T", " ");
     curve.told.textContent = `${valueOf(svg, curve.heights[curve.at])}, ${moment}`;
   }
 
