@@ -172,6 +172,13 @@ def test_each_verdict_has_its_numbers_its_reason_and_what_decided() -> None:
     assert "|not judged: ops; only the pretend device counts|" in found.text
 
 
+def test_of_what_passed_the_rule_says_it_all() -> None:
+    passed = replace(SLOWER, outcome=Outcome.PASS, because="about the same")
+
+    assert "about the same" not in page(replace(GOOD, verdicts=(passed,))).text
+    assert "|as much as the baseline|" in page(GOOD).text
+
+
 def test_a_finding_has_its_line_of_source() -> None:
     found = page(BAD, lines={("train.py", 3): "loss.item()  # < 1"})
 

@@ -48,10 +48,16 @@ def _rows(verdict: Verdict) -> Iterator[Markup]:
         *(tag("td", cell) for cell in cells),
         tag("td", outcome_badge(verdict.outcome.value)),
     )
-    reasons = filter(None, (verdict.because, decided_by(verdict)))
-    why = [tag("p", reason) for reason in reasons]
+    why = [tag("p", reason) for reason in _reasons(verdict) if reason]
     if why:
         yield tag("tr", tag("td", *why, colspan=len(HEADER)), class_="why")
+
+
+def _reasons(verdict: Verdict) -> tuple[str, ...]:
+    """Say why, and which rule decided; of what passed the rule says it all."""
+    rule = decided_by(verdict)
+    said = bool(rule) and verdict.outcome is Outcome.PASS
+    return (rule,) if said else (verdict.because, rule)
 
 
 def _texts(metric: Metric, verdict: Verdict) -> list[str]:
