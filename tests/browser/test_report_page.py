@@ -184,7 +184,7 @@ def named(value: float, recorded_at: str, commit: str | None) -> str:
     return f"{value:.2f} ms, {when} {str(commit)[:10]}"
 
 
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", [390, 800, 1280])
 @pytest.mark.parametrize("dark", [False, True])
 def test_it_fits_a_phone_and_a_desk_by_day_and_by_night(
     browser: Chromium, tmp_path: Path, width: int, *, dark: bool

@@ -265,6 +265,7 @@ class TestHistory:
         self,
     ) -> None:
         assert '<path d="M0 20l1-10 1-10"/>' in spark(curve(1.0, 2.0, 3.0).points)
+        assert '<path d="M0 2l1-2 1 1"/>' in spark(curve(99.0, 100.0, 99.5).points)
         assert spark(curve(2.0, 2.0).points) == ""
         assert spark(()) == ""
 

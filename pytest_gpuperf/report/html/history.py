@@ -42,6 +42,8 @@ LEAST_POWER: Final = -15
 
 SPARK_POINTS: Final = 25
 SPARK_STEPS: Final = 20
+SPARK_SPAN: Final = 0.1
+"""Change, as a ratio, below which a spark is not as high as it could be: it is noise."""
 
 HEIGHT: Final = 90
 
@@ -123,7 +125,8 @@ def spark(points: Sequence[Point]) -> Markup:
     low, high = min(values, default=0.0), max(values, default=0.0)
     if low == high:
         return Markup()
-    steps = [round(SPARK_STEPS * (high - value) / (high - low)) for value in values]
+    span = max(high - low, SPARK_SPAN * abs(high))
+    steps = [round(SPARK_STEPS * (high - value) / span) for value in values]
     return tag(
         "svg",
         tag("path", d=_line(steps)),
