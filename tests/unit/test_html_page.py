@@ -16,6 +16,7 @@ from pages import HOSTILE
 from pages import ITEM
 from pages import LEAN
 from pages import SLOWER
+from pages import UNKNOWN
 from pages import WAITS
 from pages import contents
 from pages import entry
@@ -29,6 +30,8 @@ from pytest_gpuperf.model.commit_comparison import TimeChange
 from pytest_gpuperf.model.comparison import Answer
 from pytest_gpuperf.model.comparison import Comparison
 from pytest_gpuperf.model.comparison import Sides
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.history import Point
 from pytest_gpuperf.model.results import Record
@@ -95,12 +98,35 @@ def test_it_says_what_the_run_came_to() -> None:
     found = page(BAD, GOOD)
 
     assert found.texts[:2] == ["gpuperf: 1 of 2 tests failed on NVIDIA H200"] * 2
-    assert "device cuda, commit 7a1d8c2f5e" in found.texts
+    assert "commit 7a1d8c2f5e" in found.texts
     assert "pytest-gpuperf 0.1.0" in found.texts
 
 
 def test_a_green_run_says_so() -> None:
     assert page(GOOD).texts[0] == "gpuperf: 1 test, none failed on NVIDIA H200"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "shown"),
+    [
+        (DeviceKind.PRETEND, "CUDA", "pretend CUDA"),
+        (DeviceKind.CPU, "AMD EPYC 2 cores", "cpu AMD EPYC 2 cores"),
+        (DeviceKind.SCRIPTED, "", "scripted"),
+    ],
+)
+def test_no_other_device_looks_like_a_gpu(
+    kind: DeviceKind, name: str, shown: str
+) -> None:
+    found = page(GOOD, head=replace(HEAD, hardware=Hardware(kind=kind, name=name)))
+
+    assert found.texts[0] == f"gpuperf: 1 test, none failed on {shown}"
+
+
+def test_the_worst_verdict_of_a_test_comes_first() -> None:
+    mixed = replace(BAD, verdicts=(LEAN, UNKNOWN, WAITS, SLOWER))
+    badges = re.findall(r'<td><b class="badge ([^"]*)"', page_text(contents(mixed)))
+
+    assert badges == ["regressed", "over-budget", "pass"]
 
 
 def test_failures_come_first_then_the_worst_outcomes_then_the_largest_excess() -> None:

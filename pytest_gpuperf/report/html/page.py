@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from collections.abc import Mapping
 
+from ...model.environment import DeviceKind
+from ...model.environment import Hardware
 from ...model.results import Head
 from .assets import SCRIPT
 from .assets import STYLE
@@ -68,18 +70,24 @@ def _title(contents: Contents) -> str:
     tests = contents.results.tests
     failed = len({section.test for section in contents.sections if section.failed})
     hardware = contents.results.head.hardware
-    where = f" on {hardware.name or hardware.kind.value}" if hardware else ""
+    where = f" on {_named(hardware)}" if hardware else ""
     counted = f"{len(tests)} test{'' if len(tests) == 1 else 's'}"
     came_to = f"{failed} of {counted} failed" if failed else f"{counted}, none failed"
     return f"gpuperf: {came_to if tests else 'no test was measured'}{where}"
 
 
+def _named(hardware: Hardware) -> str:
+    """Name a GPU by itself, other devices by their kind as well."""
+    if hardware.kind is DeviceKind.CUDA:
+        return hardware.name
+    return f"{hardware.kind.value} {hardware.name}".strip()
+
+
 def _facts(head: Head) -> Iterator[Markup]:
     """Yield what holds for the whole run."""
     commit = f"commit {head.commit[:COMMIT]}" if head.commit else ""
-    device = f"device {head.hardware.kind.value}" if head.hardware else ""
     strict = "strict" if head.strict else ""
-    said = ", ".join(filter(None, (device, commit, strict)))
+    said = ", ".join(filter(None, (commit, strict)))
     if said:
         yield tag("p", said, class_="aside")
     for note in head.notes:

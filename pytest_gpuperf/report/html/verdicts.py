@@ -24,8 +24,10 @@ UNKNOWN: Final = "-"
 
 
 def verdict_table(verdicts: Sequence[Verdict]) -> Iterator[Markup]:
-    """Yield a table of what was judged, and a sentence for what was not."""
-    judged = [v for v in verdicts if v.outcome is not Outcome.NOT_JUDGED]
+    """Yield a table of what was judged, the worst first, and a sentence for what was not."""
+    order = list(Outcome)
+    ordered = sorted(verdicts, key=lambda verdict: order.index(verdict.outcome))
+    judged = [v for v in ordered if v.outcome is not Outcome.NOT_JUDGED]
     if judged:
         head = tag("tr", *(tag("th", name) for name in HEADER))
         rows = [row for verdict in judged for row in _rows(verdict)]
