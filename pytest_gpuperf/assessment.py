@@ -25,6 +25,7 @@ from .gate import Run
 from .gate import complete
 from .gate import first_runs
 from .gate import repeat
+from .gate import samples_of
 from .gate import screen
 from .judge.climate import Climate
 from .judge.referred import referred
@@ -39,6 +40,7 @@ from .model.acuity import SuiteAcuity
 from .model.baseline import Origin
 from .model.baseline import full_runs
 from .model.environment import Hardware
+from .model.measurement import Samples
 from .model.refresh import Drift
 from .model.refresh import Kept
 from .model.refresh import Refresh
@@ -75,6 +77,7 @@ class Assessment:
     origin: Origin | None = None
     reports: Mapping[str, Report] = field(default_factory=dict)
     verdicts: tuple[TestVerdict, ...] = ()
+    samples: Mapping[str, tuple[Samples, ...]] = field(default_factory=dict)
     suite: SuiteVerdict | None = None
     refreshed: tuple[Change, ...] = ()
     acuity: SuiteAcuity | None = None
@@ -168,6 +171,7 @@ class Assessor:
             origin=origin,
             reports=reports,
             verdicts=tuple(v for test in cases for v in verdicts[test].values()),
+            samples=samples_of(cases.values()),
             suite=suite_of(first, entries),
             refreshed=refreshed.changes,
             kept=refreshed.kept,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Final
 
 from .model.baseline import FULL_RUNS
 from .model.measurement import Measurement
+from .model.measurement import Samples
 from .model.run import Call
 from .model.run import ComparedCall
 from .model.run import Ending
@@ -98,6 +100,15 @@ def first_runs(cases: Mapping[str, Case]) -> dict[str, Measurement]:
     return {
         key: runs[0]
         for case in cases.values()
+        for key, runs in case.measurements.items()
+    }
+
+
+def samples_of(cases: Iterable[Case]) -> dict[str, tuple[Samples, ...]]:
+    """Return what every run read of each call, oldest first."""
+    return {
+        key: tuple(run.samples for run in runs)
+        for case in cases
         for key, runs in case.measurements.items()
     }
 

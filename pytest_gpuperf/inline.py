@@ -26,12 +26,14 @@ from .ending import report_of
 from .errors import GpuperfError
 from .fixture import measurer_key
 from .gate import Case
+from .gate import samples_of
 from .judge.climate import Climate
 from .judging import judge_calls
 from .judging import prior_of
 from .measuring import Measuring
 from .model.environment import PRETEND_GIB
 from .model.environment import DeviceKind
+from .model.measurement import Samples
 from .model.metric import METRICS
 from .model.metric import Kind
 from .model.run import Ending
@@ -94,6 +96,7 @@ class InlineSession:
         self._root = config.rootpath
         self._verdicts: list[TestVerdict] = []
         self._reports: dict[str, Report] = {}
+        self._samples: dict[str, tuple[Samples, ...]] = {}
         self._measuring = Measuring(
             device, settings.seconds, project=settings.tolerance
         )
@@ -136,6 +139,7 @@ class InlineSession:
                 comparisons=self._measuring.comparisons_of(item.nodeid),
             )
         )
+        self._samples |= samples_of([case])
         entries = self._baselines.entries
         verdicts = {
             key: _screened(
@@ -178,6 +182,7 @@ class InlineSession:
             baseline_file=self._baseline_file,
             reports=self._reports,
             verdicts=tuple(self._verdicts),
+            samples=self._samples,
             explained=self._settings.explain,
             note=self._settings.note_on(self._hardware.kind),
         )

@@ -15,6 +15,7 @@ from .marks import BUDGET_MARK
 from .marks import RANKS_MARK
 from .model.run import Ending
 from .model.run import Report
+from .report.junit_properties import properties_of
 
 
 PROPERTY: Final = "gpuperf"
@@ -95,10 +96,11 @@ def _headline(report: Report) -> str:
 
 
 def remember(item: pytest.Item, report: Report) -> None:
-    """Keep the verdicts as a property of *item* and its warning for the summary."""
+    """Keep the verdicts as properties of *item* and its warning for the summary."""
     if report.verdicts:
         text = "[" + ", ".join(report.verdicts) + "]"
-        item.user_properties[:] = [(PROPERTY, text)]
+        named = properties_of(report.test, report.verdicts)
+        item.user_properties[:] = [(PROPERTY, text), *named]
     if report.warning:
         _warn(item, report.warning)
 

@@ -6,10 +6,12 @@ It is begun with the session and finished with it: a run that died in between is
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from collections.abc import Generator
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -22,6 +24,7 @@ from .devices.software import own_version
 from .errors import GpuperfError
 from .model.codec import encode_briefly
 from .model.results import FILE
+from .model.results import SAMPLES_FILE
 from .model.results import Head
 from .model.results import Record
 from .model.results import Results
@@ -31,6 +34,7 @@ from .plan import repeated_options
 from .report.outsiders import shown_headline
 from .report.outsiders import shown_verdict
 from .report.results_json import dumps
+from .report.samples_json import dumps as dumps_samples
 from .report.verdict_json import from_json
 from .report.whole_run import moved_line
 from .report.whole_run import suite_line
@@ -68,11 +72,10 @@ class ResultsFile:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        with suppress(
-            OSError
-        ):  # what stays if this run can write nothing is no older one
-            (self._settings.artefacts / FILE).unlink(missing_ok=True)
-        self._write(Results(head=self._begun))
+        for name in (FILE, SAMPLES_FILE):
+            with suppress(OSError):  # if this run can write nothing, no older one stays
+                (self._settings.artefacts / name).unlink(missing_ok=True)
+        self._write(FILE, partial(dumps, Results(head=self._begun)))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(
@@ -80,7 +83,11 @@ class ResultsFile:
     ) -> Generator[None, None, None]:
         """Write behind everybody who may still change the exit status."""
         ended = yield
-        self._write(self._results(int(session.exitstatus)))
+        results = self._results(int(session.exitstatus))
+        self._write(FILE, partial(dumps, results))
+        found = self._run.assessment
+        if found is not None:
+            self._write(SAMPLES_FILE, partial(dumps_samples, found.samples))
         return ended
 
     def _results(self, exit_status: int) -> Results:
@@ -113,9 +120,9 @@ class ResultsFile:
         if found.suite:
             yield suite_line(found.suite).text
 
-    def _write(self, results: Results) -> None:
+    def _write(self, name: str, text: Callable[[], str]) -> None:
         try:
-            write_ignored(self._settings.artefacts / FILE, dumps(results))
+            write_ignored(self._settings.artefacts / name, text())
         except GpuperfError as error:
             announce(self._config, f"gpuperf: {error}")
 

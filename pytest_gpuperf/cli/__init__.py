@@ -20,6 +20,7 @@ from . import history
 from . import memory
 from . import merge
 from . import refresh
+from . import report
 from . import show
 
 
@@ -51,6 +52,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "diff": diff,
     "history": history,
     "merge": merge,
+    "report": report,
     "ab": ab,
     "bisect": bisect,
     "doctor": doctor,
@@ -92,7 +94,7 @@ def _parted(argv: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
 def _parser() -> Parser:
     parser = Parser(
         prog="gpuperf",
-        description="Baselines of pytest --gpuperf: refresh, show, compare. "
+        description="Baselines of pytest --gpuperf: refresh, show, compare. Runs as a page. "
         "One commit against another. What a machine can see. Audits of scripts.",
         allow_abbrev=False,
     )

@@ -57,7 +57,8 @@ class Finding:
     ``forward`` the line whose backward was at work. ``reason`` says why the host waits
     or would, ``allowed`` why its author lets it: then it counts in nothing.
     ``moved_bytes`` is what its copies carry in a step, ``held_bytes`` the device memory
-    it holds at the peak, in ``per_step`` blocks.
+    it holds at the peak, in ``per_step`` blocks. A peak says what for in ``held_for``:
+    bytes by purpose.
     """
 
     kind: FindingKind
@@ -74,3 +75,4 @@ class Finding:
     allowed: str | None = None
     moved_bytes: int = 0
     held_bytes: int = 0
+    held_for: tuple[tuple[str, int], ...] = ()

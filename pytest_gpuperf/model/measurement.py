@@ -7,11 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 from statistics import fmean
+from typing import Final
 
 from .environment import DeviceKind
 from .environment import Environment
 from .finding import Finding
 from .ranks import ByRank
+
+
+MOST_SAMPLES: Final = 50
+"""Samples of a metric that are kept of one run: enough for a picture."""
+
+Samples = Mapping[str, tuple[float, ...]]
+"""What a run read of its noisy metrics, by metric name and in the metric's unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +64,15 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[below] + (position - below) * (ordered[above] - ordered[below])
 
 
+def thinned(samples: Sequence[float]) -> tuple[float, ...]:
+    """Return at most ``MOST_SAMPLES`` of *samples*, evenly spread, in their order."""
+    count = len(samples)
+    if count <= MOST_SAMPLES:
+        return tuple(samples)
+    last = MOST_SAMPLES - 1
+    return tuple(samples[round(i * (count - 1) / last)] for i in range(MOST_SAMPLES))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
     """The very GPU that a run was measured on, as far as it can be seen.
@@ -72,7 +89,8 @@ class Board:
 class Measurement:
     """Everything one run measured about one call of ``gpuperf(step)``.
 
-    ``times`` and ``exact`` are keyed by metric name. ``unmeasured`` says per metric
+    ``times`` and ``exact`` are keyed by metric name, and so are ``samples``, what the
+    times that a budget can limit were summed up from. ``unmeasured`` says per metric
     why the device has no number, ``missed`` why this run has none that another could
     have had. ``dirty`` holds reasons not to blame code for this run's
     times: contention, throttling, a step that never became steady. ``remarks`` say
@@ -85,6 +103,7 @@ class Measurement:
     environment: Environment
     times: Mapping[str, Distribution] = field(default_factory=dict)
     exact: Mapping[str, int] = field(default_factory=dict)
+    samples: Samples = field(default_factory=dict)
     unmeasured: Mapping[str, str] = field(default_factory=dict)
     missed: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()

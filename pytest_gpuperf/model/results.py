@@ -18,6 +18,9 @@ from .verdict import Outcome
 FILE: Final = "results.json"
 """Name of the file that holds a run's results."""
 
+SAMPLES_FILE: Final = "samples.json"
+"""Name of the file beside it that holds what its times were summed up from."""
+
 
 class Record(NamedTuple):
     """What came of one measured test; a tuple, for there are many.

@@ -14,6 +14,7 @@ from ..model.environment import DeviceKind
 from ..model.measurement import Board
 from ..model.measurement import Distribution
 from ..model.measurement import Measurement
+from ..model.measurement import thinned
 from ..model.metric import ENQUEUE_MS
 from ..model.metric import LATENCY_MS
 from ..model.metric import METRICS
@@ -81,6 +82,7 @@ def _only_once(device: Device, test: str, first_ms: float) -> Measurement:
         test=test,
         environment=device.environment(),
         times={STEP_MS.name: Distribution.of([first_ms])},
+        samples={STEP_MS.name: (first_ms,)},
         unmeasured=device.unmeasurable,
         dirty=("the time cap left room for one step, cold",),
     )
@@ -96,6 +98,7 @@ def _phases(
         test=test,
         environment=device.environment(),
         times=_times(timing),
+        samples={STEP_MS.name: thinned([r.step_ms for r in timing.rounds])},
         unmeasured=device.unmeasurable,
         dirty=tuple(_dirt(timing, warmth.unsteady)),
         board=Board(gpu=device.fingerprint(), sm_mhz=device.clock_mhz()),
@@ -123,6 +126,7 @@ def disturbing_phases(
     measurement = replace(
         measurement,
         times={**measurement.times, **_isolated_times(latency, measurement)},
+        samples={**measurement.samples, LATENCY_MS.name: thinned(latency.latency_ms)},
         exact={**memory.exact, SYNCS.name: syncs.per_step},
         findings=(*syncs.findings, *memory.findings),
         remarks=tuple(remarks_on(memory.exact)),
@@ -189,6 +193,7 @@ def untouched(measurement: Measurement) -> Measurement:
     return replace(
         measurement,
         times={},
+        samples={},
         exact={},
         unmeasured=dict.fromkeys(METRICS, reason),
     )

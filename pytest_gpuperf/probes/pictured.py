@@ -49,6 +49,7 @@ def peak_of_picture(picture: Picture, metrics: tuple[str, ...]) -> Finding:
         metrics=metrics,
         reason=told,
         held_bytes=sum(picture.by_role.values()),
+        held_for=tuple((role.value, nbytes) for role, nbytes in roles),
         **(where_of(picture.site) if picture.site is not None else {}),
     )
 

@@ -24,3 +24,13 @@ def refresh_command(
     drift = ("--gpuperf-accept-drift",) if accept_drift else ()
     update = f"--gpuperf-update={kind.value}"
     return shlex.join(("pytest", "--gpuperf", update, *drift, *options, *tests))
+
+
+def accept_command(pending: str, baselines: str, tests: Sequence[str]) -> str:
+    """Return what accepts *tests* of a *pending* file although they drifted.
+
+    *baselines* is their folder where it is not the default one.
+    """
+    only = [part for test in tests for part in ("--only", test)]
+    folder = ("--baselines", baselines) if baselines else ()
+    return shlex.join(("gpuperf", "accept", "--accept-drift", *only, *folder, pending))

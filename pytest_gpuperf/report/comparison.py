@@ -36,12 +36,13 @@ def comparison_lines(sides: Sides) -> tuple[str, ...]:
     """Say how both sides compare, a line a number that both have, in 80 columns."""
     return tuple(
         line
-        for label, text in _texts(sides)
+        for label, text in comparison_texts(sides)
         for line in wrapped(text, first=label.ljust(INDENT), rest=" " * INDENT)
     )
 
 
-def _texts(sides: Sides) -> Iterator[tuple[str, str]]:
+def comparison_texts(sides: Sides) -> Iterator[tuple[str, str]]:
+    """Yield a label and a sentence for each number that both sides have."""
     yield "time", time_in_words(sides)
     if sides.time is not None and sides.time.before_ms and sides.time.after_ms:
         yield "step", arrow(STEP_MS, sides.time.before_ms, sides.time.after_ms)

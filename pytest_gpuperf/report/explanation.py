@@ -67,11 +67,18 @@ def _sentence(verdict: Verdict) -> str:
     head = f"{verdict.metric} {verdict.outcome.value.upper()}: "
     if verdict.evidence is None:
         return head + (verdict.because or "nothing to judge it by")
-    numbers = ", ".join(_numbers(verdict, verdict.evidence))
     # The judge's own sentence repeats the numbers, but for what it could not decide.
     doubt = verdict.outcome is Outcome.INCONCLUSIVE
     because = f"; {verdict.because}" if doubt else ""
-    return f"{head}{RULES[verdict.evidence.rule]}; {numbers}{because}"
+    return f"{head}{decided_by(verdict)}{because}"
+
+
+def decided_by(verdict: Verdict) -> str:
+    """Say which rule decided, with its numbers; nothing where there is no evidence."""
+    if verdict.evidence is None:
+        return ""
+    numbers = ", ".join(_numbers(verdict, verdict.evidence))
+    return f"{RULES[verdict.evidence.rule]}; {numbers}"
 
 
 def _numbers(verdict: Verdict, evidence: Evidence) -> Iterator[str]:

@@ -71,7 +71,7 @@ def peak_lines(findings: Sequence[Finding]) -> tuple[str, ...]:
 
 
 def _fitting(findings: Sequence[Finding], room: int, most: int) -> tuple[str, ...]:
-    worst = sorted(findings, key=_badness)
+    worst = sorted(findings, key=badness)
     lines: tuple[str, ...] = ()
     for shown in range(1, min(len(worst), most) + 1):
         more = _shown(worst, shown)
@@ -81,7 +81,7 @@ def _fitting(findings: Sequence[Finding], room: int, most: int) -> tuple[str, ..
     return lines
 
 
-def _badness(finding: Finding) -> tuple[bool, float, int, int]:
+def badness(finding: Finding) -> tuple[bool, float, int, int]:
     """The peak, then what waits longest, moves or holds most, happens most often."""
     moved = finding.moved_bytes + finding.held_bytes
     is_peak = finding.kind is FindingKind.PEAK
@@ -98,8 +98,8 @@ def _shown(worst: Sequence[Finding], shown: int) -> tuple[str, ...]:
 
 def _lines(finding: Finding) -> Iterator[str]:
     label = LABELS.get(finding.kind, "at")
-    place = str(_short(finding.location) or _elsewhere(finding))
-    text = _cause(finding)
+    place = place_of(finding)
+    text = cause(finding)
     start = f"  {label}".ljust(INDENT)
     line = f"{start}{place}: {text}"
     if len(line) <= WIDTH:
@@ -108,8 +108,13 @@ def _lines(finding: Finding) -> Iterator[str]:
         yield f"{start}{place}:"
         yield " " * INDENT + text
     if finding.innermost:
-        yield f"{' ' * INDENT}inside {_short(finding.innermost)}"
+        yield f"{' ' * INDENT}inside {short(finding.innermost)}"
     yield from labelled("", finding.reason)
+
+
+def place_of(finding: Finding) -> str:
+    """Name its line, or what is known in place of it."""
+    return str(short(finding.location) or _elsewhere(finding))
 
 
 def _elsewhere(finding: Finding) -> str:
@@ -117,21 +122,22 @@ def _elsewhere(finding: Finding) -> str:
     return unknown if finding.phase else OUTSIDE_THE_STEP.get(finding.kind, unknown)
 
 
-def _short(location: Location | None) -> Location | None:
+def short(location: Location | None) -> Location | None:
     """Name an installed file from its package on."""
     if location is None:
         return None
     return replace(location, file=location.file.rpartition(INSTALLED)[2])
 
 
-def _cause(finding: Finding) -> str:
+def cause(finding: Finding) -> str:
+    """Name what it is, how often and how large."""
     if finding.held_bytes:
         phase = finding.phase.value if finding.phase else ""
         return ", ".join(filter(None, (finding.op, phase, _held(finding))))
-    cause = finding.op or finding.api or finding.kind.value
+    named = finding.op or finding.api or finding.kind.value
     if finding.op and finding.api:
-        cause = f"{finding.op} ({finding.api})"
-    parts = [cause, _phase(finding), f"{finding.per_step} a step"]
+        named = f"{finding.op} ({finding.api})"
+    parts = [named, _phase(finding), f"{finding.per_step} a step"]
     if finding.blocked_ms:
         parts.append(format_value(STEP_MS, finding.blocked_ms, digits=3))
     if finding.moved_bytes:
@@ -167,8 +173,8 @@ def maybe_remark(findings: Sequence[Finding]) -> str:
 
 
 def _place(location: Location | None) -> str:
-    short = _short(location)
-    return f"{short.file}:{short.line}" if short else "line unknown"
+    shown = short(location)
+    return f"{shown.file}:{shown.line}" if shown else "line unknown"
 
 
 def allowed_lines(verdicts: Sequence[TestVerdict]) -> Iterator[str]:
@@ -177,6 +183,6 @@ def allowed_lines(verdicts: Sequence[TestVerdict]) -> Iterator[str]:
         for finding in verdict.findings:
             if finding.allowed is not None:
                 yield (
-                    f"allowed in {verdict.test}: {_short(finding.location)}: "
-                    f"{_cause(finding)}: {finding.allowed}"
+                    f"allowed in {verdict.test}: {short(finding.location)}: "
+                    f"{cause(finding)}: {finding.allowed}"
                 )

@@ -11,19 +11,16 @@ from itertools import islice
 from typing import Any
 from typing import Final
 
-from ..errors import UsageError
-from ..model.codec import decode
 from ..model.merged import Found
 from ..model.merged import Merged
 from ..model.run import Ending
 from ..model.verdict import Outcome
-from ..model.verdict import TestVerdict
 from ..model.verdict import worst_of
 from .compared_table import compared_lines
 from .counts import Counts
 from .counts import counted
 from .counts import named
-from .results_json import EXPECTED
+from .results_json import verdict_of
 from .terminal import WORST_FIRST
 from .terminal import summary_lines
 
@@ -85,24 +82,13 @@ def _table(
 ) -> Iterator[str]:
     worst = sorted(patterns, key=lambda p: WORST_FIRST.index(_outcome(p)))
     calls = chain.from_iterable(patterns[pattern] for pattern in worst)
-    shown = [_verdict(*call) for call in islice(calls, MOST_ROWS)]
+    shown = [verdict_of(*call) for call in islice(calls, MOST_ROWS)]
     yield from (line.text for line in summary_lines(shown))
     yield from (line.text for line in compared_lines(shown))
     more = sum(map(len, patterns.values())) - len(shown)
     if more:
         yield f"and {more} more, none of them worse"
     yield from islice(_failures(tests), MOST_ROWS)
-
-
-def _verdict(call: Mapping[str, Any], source: str) -> TestVerdict:
-    try:
-        return decode(TestVerdict, call)
-    except (TypeError, ValueError, KeyError) as error:
-        msg = (
-            f"{source}: a verdict of {call.get('test')} has another shape, "
-            f"{error.args[0]}; {EXPECTED}"
-        )
-        raise UsageError(msg) from None
 
 
 def _failures(tests: Mapping[str, Found]) -> Iterator[str]:

@@ -14,6 +14,9 @@ from ..model.metric import Unit
 DIGITS: Final = 4
 """Significant digits, as in a baseline file."""
 
+PROGRAM_DIGITS: Final = 6
+"""Significant digits of what is written for other programs."""
+
 EXACT_DIGITS: Final = 15
 """Every integer of so many digits is a float of its own."""
 
@@ -36,17 +39,39 @@ def metric_named(name: str) -> Metric:
     return METRICS.get(name, plain)
 
 
+def rounded(value: float) -> float:
+    """*value* for a program: a whole number as one, others to six significant digits."""
+    if isinstance(value, int) or value.is_integer():
+        return int(value)
+    return float(f"{value:.{PROGRAM_DIGITS}g}")
+
+
 def format_value(metric: Metric, value: float, digits: int = DIGITS) -> str:
     """*value* with its unit: ``12.03 ms``, ``31.20 us``, ``36.30 MiB``, ``512 B``, ``1.300x``."""
     if metric.unit is Unit.COUNT:
         return f"{value:.{EXACT_DIGITS}g}"
     if metric.unit is Unit.RATIO:
         return f"{_significant(value, digits)}x"
-    smallest = SMALLEST[metric.unit]
+    fitting = _fitting(metric, value, digits)
+    if fitting is None:
+        return f"{value:.0f} {SMALLEST[metric.unit]}"
+    symbol, size = fitting
+    return f"{_significant(value / size, digits)} {symbol}"
+
+
+def unit_of(metric: Metric, value: float) -> tuple[str, float]:
+    """Return the symbol of the unit that *value* is written in, and its size."""
+    if metric.unit not in SCALES:
+        return ("x" if metric.unit is Unit.RATIO else ""), 1.0
+    return _fitting(metric, value, DIGITS) or (SMALLEST[metric.unit], 1.0)
+
+
+def _fitting(metric: Metric, value: float, digits: int) -> tuple[str, float] | None:
+    """Return the first unit that *value* has enough of."""
     for symbol, size, begin in SCALES[metric.unit]:
         if float(f"{value / size:.{digits}g}") >= begin:
-            return f"{_significant(value / size, digits)} {symbol}"
-    return f"{value:.0f} {smallest}"
+            return symbol, size
+    return None
 
 
 def format_apart(metric: Metric, *values: float) -> tuple[str, ...]:

@@ -21,6 +21,10 @@ from ..model.results import Record
 from ..model.results import Results
 from ..model.run import Ending
 from ..model.verdict import Outcome
+from ..model.verdict import TestVerdict
+from .json_object import read_object
+from .json_object import refuse
+from .numbers import rounded
 
 
 SCHEMA: Final = 1
@@ -70,7 +74,7 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, list):
         return [_rounded(item) for item in value]
     if isinstance(value, float):
-        return int(value) if value.is_integer() else float(f"{value:.6g}")
+        return rounded(value)
     return value
 
 
@@ -88,38 +92,8 @@ def loads(text: str, source: str) -> Results:
     Raises ``UsageError`` where the text is empty, no JSON, of a newer schema, of another
     shape, or holds NaN or infinity.
     """
-    raw = _parsed(text, source)
-    version = raw.get("schema")
-    if type(version) is int and version > SCHEMA:
-        msg = (
-            f"{source}: written by a newer pytest-gpuperf "
-            f"(schema {version}, this one reads {SCHEMA}): upgrade it"
-        )
-        raise UsageError(msg)
-    if type(version) is not int or version < SCHEMA:
-        _refuse(source, f"its schema is {version!r}")
+    raw = read_object(text, source, schema=SCHEMA, expected=EXPECTED)
     return _results(raw, source)
-
-
-def _parsed(text: str, source: str) -> dict[str, Any]:
-    if not text.strip():
-        _refuse(source, "the file is empty")
-    try:
-        raw = json.loads(text, parse_constant=_refuse_constant)
-    except json.JSONDecodeError as error:
-        _refuse(source, f"the file is no JSON at line {error.lineno}")
-    except RecursionError:
-        _refuse(source, "the file is nested too deeply")
-    except ValueError as error:
-        _refuse(source, f"the file cannot be read ({error})")
-    if not isinstance(raw, dict):
-        _refuse(source, "the file is no JSON object")
-    return raw
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    msg = f"it holds {name}, which nobody measures"
-    raise ValueError(msg)
 
 
 def _results(raw: Mapping[str, Any], source: str) -> Results:
@@ -159,6 +133,16 @@ def _checked(verdict: Any) -> Mapping[str, Any]:
     return checked
 
 
+def verdict_of(call: Mapping[str, Any], source: str) -> TestVerdict:
+    """Read one *call* of a record; raises ``UsageError`` where it has another shape."""
+    try:
+        return decode(TestVerdict, call)
+    except (TypeError, ValueError, KeyError) as error:
+        _refuse(
+            source,
+            f"a verdict of {call.get('test')} has another shape, {error.args[0]}",
+        )
+
+
 def _refuse(source: str, found: str) -> NoReturn:
-    msg = f"{source}: {found}; {EXPECTED}"
-    raise UsageError(msg)
+    refuse(source, found, EXPECTED)

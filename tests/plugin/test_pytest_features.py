@@ -257,8 +257,10 @@ def test_junit_shows_the_test_that_regressed_and_the_verdicts(
     assert failure is not None
     assert "OVER BUDGET step_ms: 10.00 ms, budget 5.000 ms" in str(failure.text)
     assert cases["test_ok"].find("failure") is None
-    (prop,) = cases["test_ok"].iter("property")
-    (verdict,) = json.loads(str(prop.get("value")))
+    properties = {
+        p.get("name"): p.get("value") for p in cases["test_ok"].iter("property")
+    }
+    (verdict,) = json.loads(str(properties["gpuperf"]))
     assert verdict["test"] == "test_it.py::test_ok"
 
 

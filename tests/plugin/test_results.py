@@ -28,6 +28,7 @@ def test_c(gpuperf): raise OSError(__file__)
 def test_plain(): pass
 """
 A, B, C = (f"test_it.py::test_{name}" for name in "abc")
+TWO = "test_it.py::test_two"
 
 
 def results(project: ScriptedProject) -> dict[str, Any]:
@@ -90,6 +91,55 @@ def test_every_run_leaves_its_exit_status(
     assert found["counts"] == counts
     if counts:
         assert part(found, ["collected", "selected"]) == [[A, B, C], [A]]
+
+
+def samples(project: ScriptedProject) -> dict[str, Any]:
+    text = (project.path / ".gpuperf" / "samples.json").read_text("utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("--gpuperf-inline",), ("-p", "xdist.plugin", "-n2")],
+    ids=["alone", "inline", "-n2"],
+)
+def test_the_samples_of_each_run_of_a_call_lie_beside_the_results(
+    arguments: tuple[str, ...], project: ScriptedProject
+) -> None:
+    if "-n2" in arguments:
+        pytest.importorskip("xdist")
+    project.file(
+        STEPS + "def test_two(gpuperf):\n    gpuperf(int)\n    gpuperf(int, name='b')\n"
+    )
+
+    project.run(*arguments, "-k", "test_two or test_c or plain")
+
+    run = {"step_ms": [10.0] * 20, "latency_ms": [10.0] * 7}
+    assert samples(project) == {"schema": 1, "tests": {TWO: [run], f"{TWO}#b": [run]}}
+
+
+def test_a_test_that_was_run_again_has_the_samples_of_every_run(
+    project: ScriptedProject,
+) -> None:
+    project.file(STEPS)
+    project.refresh("-k", "test_a")
+    project.script({"*": {"step_ms": [12.0, 12.5]}})
+
+    project.run("-k", "test_a")
+
+    runs = samples(project)["tests"][A]
+    assert [run["step_ms"][0] for run in runs] == [12.0, *[12.5] * (len(runs) - 1)]
+    assert len(runs) > 1
+
+
+def test_samples_of_an_older_run_do_not_stay(project: ScriptedProject) -> None:
+    project.file(STEPS)
+    project.run("-k", "test_a")
+
+    project.run("-k", "plain")
+
+    assert not (project.path / ".gpuperf" / "samples.json").exists()
 
 
 def test_a_run_that_dies_leaves_an_unfinished_file(project: ScriptedProject) -> None:

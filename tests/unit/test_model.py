@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import FrozenInstanceError
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -16,8 +17,10 @@ from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.model.measurement import MOST_SAMPLES
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.measurement import thinned
 from pytest_gpuperf.model.memory_metric import LIVE_PEAK
 from pytest_gpuperf.model.memory_metric import PEAK_ALLOCATED
 from pytest_gpuperf.model.memory_metric import PREDICTED_ALLOCATED
@@ -219,12 +222,27 @@ def test_one_open_verdict_leaves_its_test_open(*, settled: bool) -> None:
     assert test.settled is settled
 
 
+@given(st.lists(times, max_size=MOST_SAMPLES))
+def test_few_samples_are_all_kept(samples: list[float]) -> None:
+    assert thinned(samples) == tuple(samples)
+
+
+@given(st.integers(min_value=MOST_SAMPLES, max_value=5_000))
+def test_many_samples_are_thinned_evenly_from_the_first_to_the_last(count: int) -> None:
+    kept = thinned(range(count))
+
+    gaps = {after - before for before, after in pairwise(kept)}
+    assert (len(kept), kept[0], kept[-1]) == (MOST_SAMPLES, 0, count - 1)
+    assert max(gaps) - min(gaps) <= 1
+
+
 def test_a_run_summary_keeps_the_numbers_and_not_the_rest() -> None:
     measurement = Measurement(
         test="test_step",
         environment=Environment(hardware=CPU, software={"torch": "2.13.0"}),
         times={"step_ms": Distribution.of([1.0, 2.0])},
         exact={"syncs": 3},
+        samples={"step_ms": (1.0, 2.0)},
         dirty=("throttled",),
     )
 

@@ -12,6 +12,7 @@ from pytest_gpuperf.devices.protocol import TraceEvent
 from pytest_gpuperf.devices.scripted import ScriptedDevice
 from pytest_gpuperf.errors import StepError
 from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.probes.phases import measure
 from pytest_gpuperf.probes.subject import Subject
@@ -34,6 +35,21 @@ def test_a_measurement_holds_times_memory_syncs_and_where_they_were_read() -> No
     assert str(measurement.findings[0].location) == "train.py:12 in step"
     assert measurement.environment.hardware.key == "scripted"
     assert measurement.dirty == ()
+
+
+def test_the_samples_of_a_run_are_those_that_its_times_sum_up() -> None:
+    device = Clockwork(lambda step: 200.0 + step % 2)
+
+    measured = measure(device, Subject(step=device.step), test="step", seconds=60)
+
+    times, samples = measured.measurement.times, measured.measurement.samples
+    assert {name: len(kept) for name, kept in samples.items()} == {
+        "step_ms": 5,
+        "latency_ms": 7,
+    }
+    assert {n: Distribution.of(kept) for n, kept in samples.items()} == {
+        name: times[name] for name in samples
+    }
 
 
 def test_each_run_plays_its_own_value_and_the_last_one_holds_on() -> None:
@@ -82,6 +98,7 @@ def test_a_step_longer_than_half_the_cap_runs_once_and_is_no_evidence() -> None:
 
     assert measured.result == "loss"
     assert measured.measurement.times["step_ms"].q50 == 45_000.0
+    assert measured.measurement.samples == {"step_ms": (45_000.0,)}
     assert measured.measurement.dirty == ("the time cap left room for one step, cold",)
     assert "syncs" in measured.measurement.missed
     assert device.steps == 1
@@ -158,7 +175,7 @@ def test_a_step_that_never_touched_the_gpu_is_not_measured_at_all() -> None:
     idle = measure(OnCuda("cpu_op"), step, test="step", seconds=60).measurement
     busy = measure(OnCuda("kernel"), step, test="step", seconds=60).measurement
 
-    assert (idle.times, idle.exact) == ({}, {})
+    assert (idle.times, idle.exact, idle.samples) == ({}, {}, {})
     assert set(idle.unmeasured) == set(METRICS)
     assert set(idle.unmeasured.values()) == {"the step never touched the GPU"}
     assert busy.exact["syncs"] == 0

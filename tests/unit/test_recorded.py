@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -95,7 +96,9 @@ def findings(
     return found.findings
 
 
-def peak(reason: str, held_bytes: int) -> Finding:
+def peak(reason: str, *mib: int) -> Finding:
+    """Peak that is held for what *reason* names, in MiB of its own each."""
+    purposes = re.findall(r"([a-z ]+) \d\.\d MiB", reason)
     return Finding(
         kind=FindingKind.PEAK,
         op="aten::mm",
@@ -106,7 +109,10 @@ def peak(reason: str, held_bytes: int) -> Finding:
         metrics=EXPLAINED,
         reason=reason,
         phase=Phase.BACKWARD,
-        held_bytes=held_bytes,
+        held_bytes=sum(mib) * MIB,
+        held_for=tuple(
+            (name.strip(), size * MIB) for name, size in zip(purposes, mib, strict=True)
+        ),
     )
 
 
@@ -128,7 +134,7 @@ def test_the_peak_is_sorted_by_tensors_and_its_lines_are_the_allocator_s(
     found = findings(tmp_path, lambda: PICTURE)
 
     assert found == (
-        peak("activations 3.0 MiB, parameters 1.0 MiB", 4 * MIB),
+        peak("activations 3.0 MiB, parameters 1.0 MiB", 3, 1),
         LINES,
     )
 
@@ -139,7 +145,7 @@ def test_what_was_measured_beyond_tensors_is_a_category_of_its_own(
     found = findings(tmp_path, lambda: PICTURE, {"peak_requested_bytes": 6 * MIB})
 
     reason = "activations 3.0 MiB, beyond tensors 2.0 MiB, parameters 1.0 MiB"
-    assert found == (peak(reason, 6 * MIB), LINES)
+    assert found == (peak(reason, 3, 2, 1), LINES)
 
 
 def test_compiled_code_was_looked_at_as_eager_code_and_compares_with_nothing(
@@ -153,7 +159,7 @@ def test_compiled_code_was_looked_at_as_eager_code_and_compares_with_nothing(
         "activations 3.0 MiB, parameters 1.0 MiB; looked at in eager code, without "
         "torch.compile"
     )
-    assert found == (peak(reason, 4 * MIB), LINES)
+    assert found == (peak(reason, 3, 1), LINES)
 
 
 def run_out() -> Any:

@@ -12,6 +12,7 @@ from pytest_gpuperf.report.numbers import format_apart
 from pytest_gpuperf.report.numbers import format_change
 from pytest_gpuperf.report.numbers import format_value
 from pytest_gpuperf.report.numbers import join_fitting
+from pytest_gpuperf.report.numbers import rounded
 
 
 @pytest.mark.parametrize(
@@ -107,3 +108,13 @@ def test_what_does_not_fit_is_counted(width: int, text: str) -> None:
 
 def test_nothing_joins_to_nothing() -> None:
     assert join_fitting([], 80) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [(10.0, "10"), (104857600, "104857600"), (1.23456789, "1.23457"), (0.0, "0")],
+)
+def test_a_number_for_programs_is_whole_or_has_six_digits(
+    value: float, written: str
+) -> None:
+    assert str(rounded(value)) == written

@@ -1,0 +1,131 @@
+"""``gpuperf report``: the last run as a page."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from ..baselines.pending import pending_path
+from ..baselines.store import read
+from ..baselines.store import write
+from ..devices.garbage import no_garbage_collection
+from ..history.index import FILE as INDEX_FILE
+from ..history.index import HistoryIndex
+from ..history.place import is_url
+from ..history.place import place_at
+from ..model.baseline import Entry
+from ..model.environment import Hardware
+from ..model.history import Point
+from ..model.results import FILE
+from ..model.results import SAMPLES_FILE
+from ..report.history import left_out_lines
+from ..report.html.contents import Contents
+from ..report.html.contents import History
+from ..report.html.contents import locations_of
+from ..report.html.contents import sections_of
+from ..report.html.history import MOST_POINTS
+from ..report.html.page import page_text
+from .left import read_results
+from .left import read_samples
+from .left import results_file
+from .project import ask_project
+from .source_lines import source_lines
+from .stored import add_baselines_argument
+from .stored import read_document
+
+
+SUMMARY: Final = "write what the last run came to as a page of HTML"
+REST: Final = None
+
+ABSENT: Final = "run `pytest --gpuperf` first, or name the folder that it left"
+
+INDEX: Final = Path(".gpuperf") / INDEX_FILE
+"""What is read of a history once, and kept for the next time."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the run, what is known beside it, and the page."""
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=Path(".gpuperf"),
+        metavar="PATH",
+        help=f"folder that a run left, or its {FILE} (default: %(default)s)",
+    )
+    add_baselines_argument(parser)
+    parser.add_argument(
+        "--history",
+        "--gpuperf-history",
+        dest="history",
+        metavar="PLACE",
+        help="folder or URL of the history (default: the ini key gpuperf_history)",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path(".gpuperf/report.html"),
+        metavar="FILE",
+        help="file to write (default: %(default)s)",
+    )
+
+
+def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
+    """Write the page; what came of the run is no failure of this command."""
+    with no_garbage_collection():  # looking for some among a million strings
+        write(arguments.out, page_text(_contents(arguments)))
+    sys.stdout.write(f"report: {arguments.out}\n")
+    return 0
+
+
+def _contents(arguments: argparse.Namespace) -> Contents:
+    file = results_file(arguments.results)
+    results = read_results(file, ABSENT)
+    sections = sections_of(results, str(file))
+    hardware = results.head.hardware
+    return Contents(
+        results=results,
+        sections=sections,
+        stored=read(arguments.baselines, hardware).entries if hardware else {},
+        pending=_pending(file, hardware) if hardware else {},
+        samples=read_samples(file) if file.with_name(SAMPLES_FILE).exists() else {},
+        history=_history(arguments.history, hardware) if hardware else {},
+        lines=source_lines(Path.cwd(), locations_of(sections)),
+    )
+
+
+def _history(given: str | None, hardware: Hardware) -> History:
+    """Read the newest points of each test; say on standard error what was no history."""
+    location = _location(given)
+    if location is None:
+        return {}
+    index = HistoryIndex(place_at(location), location, INDEX)
+    with closing(index):
+        lines = left_out_lines(index.left_out())
+        sys.stderr.write("".join(f"{line}\n" for line in lines))
+        return _points(index, hardware)
+
+
+def _location(given: str | None) -> str | None:
+    """Return where the history lies: as *given*, else as the project says."""
+    if given is None:
+        return ask_project().history
+    return given if is_url(given) else str(Path(given).absolute())
+
+
+def _points(index: HistoryIndex, hardware: Hardware) -> History:
+    found: dict[str, dict[str, tuple[Point, ...]]] = {}
+    for series in index.series():
+        if series.hardware == hardware.key:
+            points = index.points(series, MOST_POINTS)
+            found.setdefault(series.test, {})[series.metric] = points
+    return found
+
+
+def _pending(file: Path, hardware: Hardware) -> Mapping[str, Entry]:
+    path = pending_path(file.parent, hardware)
+    return read_document(path).entries if path.exists() else {}

@@ -1,0 +1,1 @@
+"""One run as a page of HTML: a file that needs nothing beside it, and no network."""

@@ -1,0 +1,140 @@
+"use strict";
+(() => {
+  const tests = [...document.querySelectorAll("details.test")];
+  const chips = [...document.querySelectorAll(".chip")];
+  const words = document.getElementById("words");
+  const open = document.getElementById("open");
+  const shown = document.getElementById("shown");
+  if (!words) return;
+
+  // Which tests are shown: all words are in a test, and its outcome is one of the chosen.
+
+  const texts = new Map();
+
+  function textOf(test) {
+    if (!texts.has(test)) {
+      const parts = [...test.querySelectorAll(".name, .badge, .findings, .headline")];
+      texts.set(test, parts.map((part) => part.textContent).join(" ").toLowerCase());
+    }
+    return texts.get(test);
+  }
+
+  const isChosen = (chip) => chip.getAttribute("aria-pressed") === "true";
+
+  function show() {
+    const wanted = words.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const chosen = new Set(chips.filter(isChosen).map((chip) => chip.dataset.word));
+    let count = 0;
+    for (const test of tests) {
+      const fits = !chosen.size || chosen.has(test.dataset.word);
+      test.hidden = !(fits && wanted.every((word) => textOf(test).includes(word)));
+      count += test.hidden ? 0 : 1;
+    }
+    shown.textContent = count === tests.length ? "" : `${count} of ${tests.length} shown`;
+    return count;
+  }
+
+  // The address says what is shown, so that it can be sent to somebody.
+
+  function write() {
+    const parts = new URLSearchParams();
+    if (words.value) parts.set("q", words.value);
+    const chosen = chips.filter(isChosen).map((chip) => chip.dataset.word);
+    if (chosen.length) parts.set("outcome", chosen.join(","));
+    history.replaceState(null, "", `#${parts}`);
+  }
+
+  function read() {
+    const parts = new URLSearchParams(location.hash.slice(1));
+    const chosen = (parts.get("outcome") || "").split(",");
+    words.value = parts.get("q") || "";
+    for (const chip of chips) {
+      chip.setAttribute("aria-pressed", String(chosen.includes(chip.dataset.word)));
+    }
+    if (show() === 1) tests.find((test) => !test.hidden).open = true;
+  }
+
+  words.hidden = open.hidden = false;
+  words.addEventListener("input", () => { show(); write(); });
+  for (const chip of chips) {
+    chip.disabled = false;
+    chip.addEventListener("click", () => {
+      chip.setAttribute("aria-pressed", String(!isChosen(chip)));
+      show();
+      write();
+    });
+  }
+  open.addEventListener("click", () => {
+    const visible = tests.filter((test) => !test.hidden);
+    const closing = visible.every((test) => test.open);
+    for (const test of visible) test.open = !closing;
+  });
+  addEventListener("hashchange", read);
+  if (location.hash.length > 1) read();
+
+  // The run of a history that is under the pointer, or that the arrow keys chose.
+
+  const moments = (document.body.dataset.moments || "").split(",");
+  const curves = new Map();
+
+  function curveOf(svg) {
+    if (!curves.has(svg)) curves.set(svg, readCurve(svg));
+    return curves.get(svg);
+  }
+
+  function readCurve(svg) {
+    const numbers = svg.querySelector(".line").getAttribute("d").match(/-?\d+/g).map(Number);
+    const heights = [numbers[1]];
+    for (let i = 3; i < numbers.length; i += 2) heights.push(heights.at(-1) + numbers[i]);
+    const runs = svg.dataset.runs.split(",").flatMap((range) => {
+      const [first, last] = range.split("-").map(Number);
+      return Array.from({ length: last - first + 1 }, (_, i) => first + i);
+    });
+    const cursor = document.createElementNS(svg.namespaceURI, "path");
+    cursor.setAttribute("class", "cursor");
+    svg.append(cursor);
+    const told = document.createElement("output");
+    told.setAttribute("aria-live", "polite");
+    svg.after(told);
+    return { heights, runs, cursor, told, at: heights.length };
+  }
+
+  function valueOf(svg, height) {
+    const power = Number(svg.dataset.power);
+    const text = (-height * 10 ** power).toFixed(Math.max(0, -power));
+    return svg.dataset.unit ? `${text} ${svg.dataset.unit}` : String(Number(text));
+  }
+
+  function tell(svg, index) {
+    const curve = curveOf(svg);
+    curve.at = Math.min(Math.max(index, 0), curve.heights.length - 1);
+    const [, top, , height] = svg.getAttribute("viewBox").split(" ").map(Number);
+    curve.cursor.setAttribute("d", `M${curve.at} ${top}v${height}`);
+    const moment = (moments[curve.runs[curve.at]] || "").replace("T", " ");
+    curve.told.textContent = `${valueOf(svg, curve.heights[curve.at])}, ${moment}`;
+  }
+
+  document.addEventListener("toggle", (event) => {
+    for (const svg of event.target.querySelectorAll("svg.history")) {
+      const title = svg.parentNode.firstElementChild.textContent;
+      svg.removeAttribute("aria-hidden");
+      svg.setAttribute("role", "img");
+      svg.setAttribute("aria-label", `${title}: arrow keys name its runs`);
+      svg.setAttribute("tabindex", "0");
+    }
+  }, true);
+  document.addEventListener("pointermove", (event) => {
+    const svg = event.target.closest?.("svg.history");
+    if (!svg) return;
+    const box = svg.getBoundingClientRect();
+    const last = curveOf(svg).heights.length - 1;
+    tell(svg, Math.round(((event.clientX - box.left) / box.width) * last));
+  });
+  document.addEventListener("keydown", (event) => {
+    const svg = event.target.closest?.("svg.history");
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!svg || !step) return;
+    event.preventDefault();
+    tell(svg, curveOf(svg).at + step);
+  });
+})();

@@ -1,0 +1,159 @@
+"""The whole page: what the run came to, and a section for each test."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from collections.abc import Mapping
+
+from ...model.environment import DeviceKind
+from ...model.environment import Hardware
+from ...model.results import Head
+from .assets import SCRIPT
+from .assets import STYLE
+from .assets import asset
+from .assets import policy
+from .contents import WORST_FIRST
+from .contents import Contents
+from .guide import guide
+from .history import COMMIT
+from .history import Moment
+from .history import moment_of
+from .markup import Markup
+from .markup import tag
+from .row import header
+from .section import points_of
+from .section import section_of
+
+
+def page_text(contents: Contents) -> str:
+    """Return the page of one run: HTML that asks nothing of any other file.
+
+    Raises ``UsageError`` where a point of the history is no number.
+    """
+    numbered = _numbered(contents)
+    head, title = contents.results.head, _title(contents)
+    body = tag(
+        "body",
+        tag("header", tag("h1", title), *_facts(head), *_objections(contents)),
+        *_list(contents, numbered),
+        tag("footer", *_guide(contents), f"pytest-gpuperf {head.version}"),
+        tag("script", asset(SCRIPT)),
+        data_moments=",".join(" ".join(moment) for moment in numbered),
+    )
+    page = tag("html", _head(title), body, lang="en")
+    return f"<!doctype html>\n{page}\n"
+
+
+def _head(title: str) -> Markup:
+    return tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy()),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("title", title),
+        tag("style", asset(STYLE)),
+    )
+
+
+def _numbered(contents: Contents) -> Mapping[Moment, int]:
+    """Number the runs of all histories, the oldest first."""
+    moments = {
+        moment_of(point)
+        for section in contents.sections
+        for point in points_of(section, contents)
+    }
+    return {moment: number for number, moment in enumerate(sorted(moments))}
+
+
+def _title(contents: Contents) -> str:
+    tests = contents.results.tests
+    failed = len({section.test for section in contents.sections if section.failed})
+    hardware = contents.results.head.hardware
+    where = f" on {_named(hardware)}" if hardware else ""
+    counted = f"{len(tests)} test{'' if len(tests) == 1 else 's'}"
+    came_to = f"{failed} of {counted} failed" if failed else f"{counted}, none failed"
+    return f"gpuperf: {came_to if tests else 'no test was measured'}{where}"
+
+
+def _named(hardware: Hardware) -> str:
+    """Name a GPU by itself, other devices by their kind as well."""
+    if hardware.kind is DeviceKind.CUDA:
+        return hardware.name
+    return f"{hardware.kind.value} {hardware.name}".strip()
+
+
+def _facts(head: Head) -> Iterator[Markup]:
+    """Yield what holds for the whole run."""
+    commit = f"commit {head.commit[:COMMIT]}" if head.commit else ""
+    strict = "strict" if head.strict else ""
+    said = ", ".join(filter(None, (commit, strict)))
+    if said:
+        yield tag("p", said, class_="aside")
+    for note in head.notes:
+        yield tag("p", note, class_="note")
+
+
+def _objections(contents: Contents) -> Iterator[Markup]:
+    """Yield what makes the run less than whole."""
+    head, tests = contents.results.head, contents.results.tests
+    if head.exit_status is None:
+        yield tag(
+            "p",
+            "This run did not finish: it died, or it is still going on.",
+            class_="bad",
+        )
+    lost = dict.fromkeys(
+        (*head.unreported, *(t for t in head.selected if t not in tests))
+    )
+    if lost:
+        items = (tag("li", tag("code", test)) for test in lost)
+        count = (
+            f"{len(lost)} selected test{'' if len(lost) == 1 else 's'} without a result"
+        )
+        yield tag("details", tag("summary", count), tag("ul", *items), class_="bad")
+
+
+def _list(contents: Contents, numbered: Mapping[Moment, int]) -> Iterator[Markup]:
+    sections = contents.sections
+    if not sections:
+        yield tag("main", tag("p", "There is nothing to show."))
+        return
+    counts = Counter(section.word for section in sections)
+    chips = (_chip(word, counts[word]) for word in WORST_FIRST if counts[word])
+    yield tag("div", *chips, *_tools(), class_="tools", role="search")
+    shown = (section_of(section, contents, numbered) for section in sections)
+    yield tag("main", header(), *shown)
+
+
+def _guide(contents: Contents) -> Iterator[Markup]:
+    judged = [s.verdict.verdicts for s in contents.sections if s.verdict]
+    if judged:
+        yield guide({verdict.metric for verdicts in judged for verdict in verdicts})
+
+
+def _chip(word: str, count: int) -> Markup:
+    """Return a button that shows these tests only, which the script switches on."""
+    return tag(
+        "button",
+        f"{count} {word}",
+        type="button",
+        class_=f"chip {word.replace(' ', '-')}",
+        data_word=word,
+        aria_pressed="false",
+        disabled="",
+    )
+
+
+def _tools() -> Iterator[Markup]:
+    """Yield what only works with the script, hidden without it."""
+    yield tag(
+        "input",
+        id="words",
+        type="search",
+        placeholder="words of a test, a reason or a line",
+        aria_label="show tests with these words",
+        hidden="",
+    )
+    yield tag("button", "open all", id="open", type="button", hidden="")
+    yield tag("output", id="shown", aria_live="polite")

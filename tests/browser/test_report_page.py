@@ -1,0 +1,256 @@
+"""The page in a browser: it filters, it names runs, and asks for nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from chromium import Chromium
+from chromium import program
+from pages import BAD
+from pages import GOOD
+from pages import HOSTILE
+from pages import contents
+from pages import hostile_page
+from pages import points
+from pages import told
+
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.report.html.page import page_text
+
+
+pytestmark = pytest.mark.skipif(
+    program() is None, reason="no Chromium is installed: `apt-get install chromium`"
+)
+
+SHOWN = "[...document.querySelectorAll('details.test')].filter((t) => !t.hidden)"
+NAMES = f"{SHOWN}.map((t) => t.querySelector('code').textContent)"
+OPEN = f"{SHOWN}.filter((t) => t.open).length"
+COUNT = "document.getElementById('shown').textContent"
+HASH = "location.hash"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    with Chromium(str(program())) as started:
+        started.resize(1280, 900)
+        yield started
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four tests: one regressed, one over budget by its syncs, two that passed."""
+    over = replace(BAD, test="t.py::waits", verdicts=BAD.verdicts[1:])
+    other = replace(GOOD, test="t.py::<b>other</b>")
+    path: Path = tmp_path_factory.mktemp("page") / "report.html"
+    history = {BAD.test: {"step_ms": points(40)}}
+    path.write_text(
+        page_text(contents(BAD, over, GOOD, other, history=history)), "utf-8"
+    )
+    return path
+
+
+def test_the_page_asks_for_nothing_and_has_no_complaint(
+    browser: Chromium, page: Path
+) -> None:
+    browser.open(page)
+    browser.value(f"{SHOWN}.forEach((t) => t.open = true)")
+
+    assert browser.requested == [page.as_uri()]
+    assert browser.complaints == []
+
+
+def test_an_image_from_elsewhere_and_a_foreign_script_would_be_refused(
+    browser: Chromium, page: Path, tmp_path: Path
+) -> None:
+    planted = "<script>document.title = 'taken'</script><img src=http://example.com/a>"
+    path = tmp_path / "planted.html"
+    text = page.read_text("utf-8").replace("<footer>", f"{planted}<footer>")
+    path.write_text(text, "utf-8")
+
+    browser.open(path)
+
+    assert len(browser.complaints) == 2
+    assert browser.value("document.title") == (
+        "gpuperf: 2 of 4 tests failed on NVIDIA H200"
+    )
+
+
+def test_all_tests_are_shown_closed_the_worst_first(
+    browser: Chromium, page: Path
+) -> None:
+    browser.open(page)
+
+    assert browser.value(NAMES) == [
+        BAD.test,
+        "t.py::waits",
+        GOOD.test,
+        "t.py::<b>other</b>",
+    ]
+    assert browser.value(OPEN) == 0
+    assert browser.value(COUNT) == ""
+
+
+def test_words_and_outcomes_in_the_address_choose_tests(
+    browser: Chromium, page: Path
+) -> None:
+    browser.open(page, "#q=STEP+train&outcome=regressed,pass")
+
+    assert browser.value(NAMES) == [BAD.test]
+    assert browser.value(OPEN) == 1
+    assert browser.value(COUNT) == "1 of 4 shown"
+
+
+def test_what_is_typed_is_looked_for_and_stands_in_the_address(
+    browser: Chromium, page: Path
+) -> None:
+    browser.open(page)
+    browser.value("document.getElementById('words').focus()")
+    browser.type("t.py::<b>")
+
+    assert browser.value(NAMES) == ["t.py::<b>other</b>"]
+    assert browser.value(HASH) == "#q=t.py%3A%3A%3Cb%3E"
+
+
+def test_a_line_of_a_finding_is_found(browser: Chromium, page: Path) -> None:
+    browser.open(page, "#q=cudaStreamSynchronize")
+
+    assert browser.value(NAMES) == [BAD.test, "t.py::waits"]
+
+
+def test_words_that_no_test_has_show_none(browser: Chromium, page: Path) -> None:
+    browser.open(page, "#q=%3Cscript%3E")
+
+    assert browser.value(NAMES) == []
+    assert browser.value(COUNT) == "0 of 4 shown"
+
+
+def test_an_outcome_is_chosen_and_let_go_by_the_keyboard(
+    browser: Chromium, page: Path
+) -> None:
+    browser.open(page)
+    browser.value("document.querySelector('.chip.over-budget').focus()")
+
+    browser.press("Enter")
+    chosen = browser.value(NAMES), browser.value(HASH)
+    browser.press("Enter")
+
+    assert chosen == (["t.py::waits"], "#outcome=over+budget")
+    assert len(browser.value(NAMES)) == 4
+    assert browser.value(HASH) == ""
+
+
+def test_everything_that_is_shown_opens_at_once(browser: Chromium, page: Path) -> None:
+    browser.open(page, "#outcome=pass")
+    browser.value("document.getElementById('open').click()")
+
+    assert browser.value(OPEN) == 2
+
+    browser.value("document.getElementById('open').click()")
+
+    assert browser.value(OPEN) == 0
+
+
+def told_of_run(browser: Chromium) -> str:
+    return str(browser.value("document.querySelector('figure output').textContent"))
+
+
+def test_a_run_of_the_history_is_named_under_the_pointer_and_by_arrows(
+    browser: Chromium, page: Path
+) -> None:
+    browser.open(page, "#q=test_step")
+    browser.value("document.querySelector('svg.history').scrollIntoView()")
+    box = browser.value(
+        "JSON.parse(JSON.stringify("
+        "document.querySelector('svg.history').getBoundingClientRect()))"
+    )
+
+    browser.point_at(box["right"] - 1, box["top"] + 5)
+    last = told_of_run(browser)
+    browser.value("document.querySelector('svg.history').focus()")
+    browser.press("ArrowLeft")
+
+    *_, before, newest = points(40)
+    assert last == named(newest.value, newest.recorded_at, newest.commit)
+    assert told_of_run(browser) == named(
+        before.value, before.recorded_at, before.commit
+    )
+
+
+def named(value: float, recorded_at: str, commit: str | None) -> str:
+    when = recorded_at.replace("T", " ")
+    return f"{value:.2f} ms, {when} {str(commit)[:10]}"
+
+
+@pytest.mark.parametrize("width", [390, 800, 1280])
+@pytest.mark.parametrize("dark", [False, True])
+def test_it_fits_a_phone_and_a_desk_by_day_and_by_night(
+    browser: Chromium, tmp_path: Path, width: int, *, dark: bool
+) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(page_text(told()), "utf-8")
+    browser.resize(width, 900, dark=dark)
+    browser.open(path, "#outcome=regressed")
+
+    paper = browser.value("getComputedStyle(document.body).backgroundColor")
+
+    assert browser.value("document.documentElement.scrollWidth") <= width
+    assert paper == ("rgb(15, 19, 24)" if dark else "rgb(255, 255, 255)")
+    browser.resize(1280, 900)
+
+
+def test_a_name_of_five_thousand_letters_breaks_nothing(
+    browser: Chromium, tmp_path: Path
+) -> None:
+    path = tmp_path / "report.html"
+    long = replace(BAD, test="t.py::t[" + "x" * 5000 + "]")
+    path.write_text(page_text(contents(long, GOOD)), "utf-8")
+    browser.open(path)
+
+    height = browser.value(f"{SHOWN}[0].offsetHeight")
+
+    assert browser.value("document.documentElement.scrollWidth") <= 1280
+    assert height < 120
+
+
+def test_no_hostile_text_becomes_an_element_or_a_script(
+    browser: Chromium, tmp_path: Path
+) -> None:
+    path = tmp_path / "report.html"
+    counted = []
+    for evil in ("harmless", "".join(HOSTILE)):
+        path.write_text(page_text(hostile_page(evil)), "utf-8")
+        browser.open(path)
+        browser.value(f"{SHOWN}.forEach((test) => test.open = true)")
+        counted.append(browser.value("document.querySelectorAll('*').length"))
+
+    assert counted[0] == counted[1]
+    assert browser.complaints == []
+    assert browser.requested == [path.as_uri()]
+
+
+def test_an_empty_run_has_nothing_to_filter(browser: Chromium, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(page_text(contents()), "utf-8")
+    browser.open(path)
+
+    assert browser.complaints == []
+    assert browser.value("document.querySelector('main').textContent") == (
+        "There is nothing to show."
+    )
+
+
+def test_the_outcomes_of_the_verdicts_are_those_of_the_buttons(
+    browser: Chromium, tmp_path: Path
+) -> None:
+    path = tmp_path / "report.html"
+    every = [
+        replace(GOOD, test=o.value, verdicts=(replace(GOOD.verdicts[0], outcome=o),))
+        for o in Outcome
+    ]
+    path.write_text(page_text(contents(*every)), "utf-8")
+    browser.open(path, "#outcome=no+baseline")
+
+    assert browser.value(NAMES) == ["no baseline"]

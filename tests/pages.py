@@ -1,0 +1,268 @@
+"""Runs as a page shows them, made up."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+from typing import Final
+
+from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import Origin
+from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.codec import encode_briefly
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.evidence import Evidence
+from pytest_gpuperf.model.evidence import Rule
+from pytest_gpuperf.model.finding import Finding
+from pytest_gpuperf.model.finding import FindingKind
+from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.model.finding import Phase
+from pytest_gpuperf.model.history import Point
+from pytest_gpuperf.model.measurement import Distribution
+from pytest_gpuperf.model.results import Head
+from pytest_gpuperf.model.results import Record
+from pytest_gpuperf.model.results import Results
+from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import TestVerdict
+from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.report.html.contents import Contents
+from pytest_gpuperf.report.html.contents import sections_of
+
+
+MIB: Final = 2**20
+
+HEAD: Final = Head(
+    version="0.1.0",
+    strict=False,
+    fail_on_improvement=False,
+    missing_baseline="warn",
+    commit="7a1d8c2f5e0b4936a7c1d2e3f405162738495a6b",
+    hardware=Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200"),
+    exit_status=1,
+)
+
+EVIDENCE: Final = Evidence(
+    estimate=0.2,
+    low=0.19,
+    high=0.21,
+    tolerance=0.01,
+    detect=0.03,
+    runs=5,
+    stored_runs=8,
+    smallest_detectable=0.02,
+    p_regressed=1e-6,
+    rule=Rule.T_AND_RANK,
+)
+
+SLOWER: Final = Verdict(
+    metric="step_ms",
+    outcome=Outcome.REGRESSED,
+    because="20.0 % slower than the baseline, more than the tolerance of 1.0 %",
+    now=12.0,
+    baseline=10.0,
+    limit=10.1,
+    evidence=EVIDENCE,
+)
+LEAN: Final = Verdict(
+    metric="peak_allocated_bytes",
+    outcome=Outcome.PASS,
+    because="as much as the baseline",
+    now=100 * MIB,
+    baseline=100 * MIB,
+    limit=101 * MIB,
+)
+WAITS: Final = Verdict(
+    metric="syncs",
+    outcome=Outcome.OVER_BUDGET,
+    because="1 more than the budget",
+    now=1,
+    limit=0,
+)
+UNKNOWN: Final = Verdict(
+    metric="ops", outcome=Outcome.NOT_JUDGED, because="only the pretend device counts"
+)
+
+ITEM: Final = Finding(
+    kind=FindingKind.SYNC,
+    op="aten::item",
+    api="cudaStreamSynchronize",
+    per_step=1,
+    blocked_ms=0.5,
+    location=Location(file="train.py", line=3, function="step"),
+    reason="one element is read by the host",
+    phase=Phase.FORWARD,
+)
+PEAK: Final = Finding(
+    kind=FindingKind.PEAK,
+    op="aten::mm",
+    api=None,
+    per_step=1,
+    blocked_ms=0.0,
+    location=Location(file="train.py", line=5, function="step"),
+    metrics=("peak_allocated_bytes",),
+    reason="activations 60.0 MiB, parameters 30.0 MiB, gradients 10.0 MiB",
+    phase=Phase.BACKWARD,
+    held_bytes=100 * MIB,
+    held_for=(
+        ("activations", 60 * MIB),
+        ("parameters", 30 * MIB),
+        ("gradients", 10 * MIB),
+    ),
+)
+
+BAD: Final = TestVerdict(
+    test="tests/test_train.py::test_step",
+    verdicts=(SLOWER, LEAN, WAITS, UNKNOWN),
+    findings=(ITEM, PEAK),
+    runs=5,
+    changed={"torch": ("2.6.0", "2.13.0"), "cudnn": ("", "9.1")},
+    remarks=("the clock of the SMs was 1980 MHz",),
+)
+GOOD: Final = TestVerdict(
+    test="tests/test_train.py::test_eval",
+    verdicts=(replace(SLOWER, outcome=Outcome.PASS, because="", now=10.0), LEAN),
+)
+
+
+def record(*calls: TestVerdict) -> Record:
+    """What came of a test with these *calls*."""
+    worst = min((call.outcome for call in calls), key=list(Outcome).index)
+    return Record(
+        ending=Ending.FAILED if worst.fails else Ending.PASSED,
+        outcome=worst,
+        headline=f"{calls[0].verdicts[0].metric} {worst.value}" if worst.fails else "",
+        verdicts=tuple(encode_briefly(call) for call in calls),
+    )
+
+
+def contents(
+    *verdicts: TestVerdict, others: dict[str, Record] | None = None, **more: Any
+) -> Contents:
+    """A run in which each of *verdicts* is that of a test, besides the *others*."""
+    tests = {verdict.test: record(verdict) for verdict in verdicts}
+    head = more.pop("head", HEAD)
+    results = Results(head=head, tests={**tests, **(others or {})})
+    sections = sections_of(results, "results.json")
+    return Contents(results=results, sections=sections, **more)
+
+
+def entry(*step_ms: float) -> Entry:
+    """Runs whose times lie at *step_ms*, a lower quartile each."""
+    return Entry(
+        runs=tuple(
+            RunSummary(
+                times={
+                    "step_ms": Distribution(
+                        q10=ms * 0.99, q25=ms, q50=ms * 1.01, mean=ms * 1.02, samples=20
+                    )
+                },
+                exact={"peak_allocated_bytes": 100 * MIB},
+            )
+            for ms in step_ms
+        ),
+        software={"torch": "2.6.0"},
+        origin=Origin(commit="4d2a" * 10, dirty=True),
+    )
+
+
+def points(count: int, *, step_ms: float = 10.0, seed: int = 0) -> tuple[Point, ...]:
+    """A history of *count* days, of which the last tenth is a fifth slower."""
+    slower_from = count - max(1, count // 10)
+    return tuple(
+        Point(
+            recorded_at=f"2026-{1 + day // 28 % 12:02}-{1 + day % 28:02}T09:30:00Z",
+            commit=f"{day:010x}" * 4,
+            value=step_ms
+            * (1 + 0.01 * math.sin(12.9898 * (day + seed)) * math.cos(78.2 * day))
+            * (1.2 if day >= slower_from else 1.0),
+            outcome="regressed" if day >= slower_from else "pass",
+        )
+        for day in range(count)
+    )
+
+
+def told() -> Contents:
+    """A run of two tests with everything that can be known of one."""
+    rounds = {"step_ms": [11.9 + 0.01 * n for n in range(20)]}
+    return contents(
+        BAD,
+        GOOD,
+        stored={BAD.test: entry(*(9.9 + 0.02 * n for n in range(8)))},
+        pending={BAD.test: entry(*(11.9 + 0.05 * n for n in range(5)))},
+        samples={BAD.test: [rounds, rounds]},
+        history={
+            BAD.test: {
+                "step_ms": points(40),
+                "syncs": tuple(replace(p, value=1.0) for p in points(40)),
+            }
+        },
+        lines={("train.py", 3): "loss.item()"},
+    )
+
+
+HOSTILE: Final = [
+    "<script>alert(1)</script>",
+    "</script><script>alert(1)</script>",
+    "</style></head><body onload=alert(1)>",
+    '" onmouseover="alert(1)',
+    "' autofocus onfocus='alert(1)",
+    "]]><!--",
+    "-->",
+    "<![CDATA[<svg onload=alert(1)>",
+    "&lt;b&gt; &amp;",
+    "\u2028\u2029\x00\x1b]8;;http://evil\x07",
+    "\ud800",
+    "javascript:alert(1)//",
+    "`${alert(1)}`",
+    "a|b\nc\td",
+    "🔥" * 40,
+    "x" * 5000,
+]
+"""What somebody may call a test, a file or a reason."""
+
+
+def hostile_page(evil: str) -> Contents:
+    """A run in which *evil* stands wherever somebody else chose the text."""
+    place = Location(file=evil, line=3, function=evil)
+    finding = replace(
+        ITEM,
+        op=evil,
+        api=evil,
+        location=place,
+        innermost=place,
+        forward=place,
+        reason=evil,
+        allowed=evil,
+    )
+    verdict = TestVerdict(
+        test=f"t.py::t[{evil}]",
+        verdicts=(
+            replace(SLOWER, because=evil),
+            replace(SLOWER, metric=evil, evidence=None),
+        ),
+        findings=(finding, replace(PEAK, held_for=((evil, 3), ("other", 5)))),
+        changed={evil: (evil, evil)},
+        remarks=(evil,),
+        snapshot=evil,
+    )
+    head = replace(
+        HEAD,
+        version=evil,
+        commit=evil,
+        hardware=Hardware(kind=DeviceKind.CUDA, name=evil),
+        notes=(evil,),
+        selected=(evil,),
+    )
+    moved = tuple(replace(p, recorded_at=evil, commit=evil) for p in points(3))
+    return contents(
+        verdict,
+        others={f"t.py::u[{evil}]": Record(Ending.FAILED, headline=evil)},
+        head=head,
+        stored={verdict.test: entry(10.0)},
+        pending={verdict.test: entry(12.0)},
+        history={verdict.test: {"step_ms": moved, evil: moved}},
+        lines={(evil, 3): evil},
+    )

@@ -1,0 +1,112 @@
+"""Numbers of each test in JUnit files, under names with their units."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from scripted_project import ScriptedProject
+
+
+STEPS = """
+@gpuperf.budget(syncs=0)
+def test_step(gpuperf):
+    gpuperf(int)
+    gpuperf(int, name="second\\x00")
+@gpuperf.budget(ms=5)
+def test_over(gpuperf): gpuperf(int)
+def test_broken(gpuperf): assert False
+def test_skipped(gpuperf): pytest.skip("not today")
+def test_plain(): pass
+"""
+
+HOSTILE = """
+IDS = ["a|b", "<b>&amp;", "'\\"", "two\\nlines", "\\x00\\x1b[31m", "\\U0001f600", "x" * 5_000]
+@pytest.mark.parametrize("value", range(len(IDS)), ids=IDS)
+@gpuperf.budget(ms=5)
+def test_hostile(gpuperf, value): gpuperf(int)
+"""
+
+UNESCAPED = (
+    "disable_test_id_escaping_and_forfeit_all_rights_to_community_support = true"
+)
+
+
+def properties(path: Path) -> dict[str, dict[str, str]]:
+    """Name and value of our properties, but for the JSON, by test."""
+    found: dict[str, dict[str, str]] = {}
+    for case in ET.parse(path).getroot().iter("testcase"):
+        named = {str(p.get("name")): str(p.get("value")) for p in case.iter("property")}
+        json.loads(named.pop("gpuperf", "[]"))
+        found[str(case.get("name"))] = named
+    return found
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("-p", "xdist.plugin", "-n2"), ("--gpuperf-inline",)],
+    ids=["alone", "-n2", "inline"],
+)
+def test_each_number_has_a_property_of_its_own(
+    project: ScriptedProject, arguments: tuple[str, ...]
+) -> None:
+    if "-n2" in arguments:
+        pytest.importorskip("xdist")
+    project.file(STEPS)
+
+    project.run("--junitxml=out.xml", *arguments)
+
+    over = "inconclusive" if "--gpuperf-inline" in arguments else "over budget"
+    assert properties(project.path / "out.xml") == {
+        "test_step": {
+            "gpuperf.outcome": "pass",
+            "gpuperf.step_ms": "10",
+            "gpuperf.peak_allocated_bytes": "104857600",
+            "gpuperf.syncs": "0",
+            "gpuperf.step_ms#second\\x00": "10",
+            "gpuperf.peak_allocated_bytes#second\\x00": "104857600",
+            "gpuperf.syncs#second\\x00": "0",
+        },
+        "test_over": {
+            "gpuperf.outcome": over,
+            "gpuperf.step_ms": "10",
+            "gpuperf.peak_allocated_bytes": "104857600",
+            "gpuperf.syncs": "0",
+        },
+        "test_broken": {},
+        "test_skipped": {},
+        "test_plain": {},
+    }
+
+
+def test_a_plain_run_has_none(project: ScriptedProject) -> None:
+    project.file("def test_step(gpuperf): gpuperf(int)\n")
+
+    project.pytester.runpytest_inprocess("--junitxml=out.xml")
+
+    assert properties(project.path / "out.xml") == {"test_step": {}}
+
+
+@pytest.mark.parametrize(
+    ("ini", "workers"),
+    [("", ()), (UNESCAPED, ()), (UNESCAPED, ("-p", "xdist.plugin", "-n2"))],
+    ids=["escaped", "as they are", "-n2"],
+)
+def test_ids_that_are_no_xml_leave_a_file_that_is(
+    project: ScriptedProject, workers: tuple[str, ...], ini: str
+) -> None:
+    if workers:
+        pytest.importorskip("xdist")
+    project.pytester.makeini(f"[pytest]\n{ini}\n")
+    project.file(HOSTILE)
+
+    project.run("--junitxml=out.xml", *workers)
+
+    found = properties(project.path / "out.xml")
+    assert len(found) == 7
+    assert {numbers["gpuperf.outcome"] for numbers in found.values()} == {"over budget"}
+    assert {numbers["gpuperf.step_ms"] for numbers in found.values()} == {"10"}
+    written = json.loads((project.path / ".gpuperf/results.json").read_text("utf-8"))
+    assert len(written["tests"]) == 7

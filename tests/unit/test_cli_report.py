@@ -1,0 +1,240 @@
+"""``gpuperf report``: files in, a page out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from history_rows import keep
+from history_rows import keep_course
+from history_rows import row
+from pages import BAD
+from pages import GOOD
+from pages import HEAD
+from pages import ITEM
+from pages import contents
+from pages import entry
+
+from pytest_gpuperf.baselines.document import dumps as baselines_text
+from pytest_gpuperf.cli import main
+from pytest_gpuperf.cli import report
+from pytest_gpuperf.cli.source_lines import source_lines
+from pytest_gpuperf.model.baseline import Baselines
+from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.model.project import ProjectSettings
+from pytest_gpuperf.model.results import Head
+from pytest_gpuperf.model.verdict import TestVerdict
+from pytest_gpuperf.report.results_json import dumps
+from pytest_gpuperf.report.samples_json import dumps as samples_text
+
+
+EXPECTED = "expected the results.json of a run of pytest --gpuperf"
+
+
+@pytest.fixture(autouse=True)
+def in_a_project_without_a_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = ProjectSettings(
+        device=None,
+        baselines="baselines",
+        artefacts=".gpuperf",
+        history=None,
+        lock_seconds=1.0,
+    )
+    monkeypatch.setattr(report, "ask_project", lambda: settings)
+
+
+def leave(*verdicts: TestVerdict, head: Head = HEAD, folder: str = ".gpuperf") -> None:
+    """Leave what a run leaves that came to *verdicts*."""
+    Path(folder).mkdir(exist_ok=True)
+    text = dumps(contents(*verdicts, head=head).results)
+    (Path(folder) / "results.json").write_text(text, "utf-8")
+
+
+def put(path: str, *step_ms: float) -> None:
+    """Put a file of baselines there that knows ``BAD`` with these times."""
+    assert HEAD.hardware
+    Path(path).parent.mkdir(exist_ok=True)
+    known = Baselines(hardware=HEAD.hardware, entries={BAD.test: entry(*step_ms)})
+    Path(path).write_text(baselines_text(known), "utf-8")
+
+
+def page(*arguments: str) -> str:
+    assert main(["report", *arguments]) == 0
+    return Path(".gpuperf/report.html").read_text("utf-8")
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What stands on standard error of a report that says nothing else."""
+    assert main(["report", *arguments]) == 4
+    output, error = capsys.readouterr()
+    assert output == ""
+    return error
+
+
+def test_the_last_run_becomes_a_page(capsys: pytest.CaptureFixture[str]) -> None:
+    leave(BAD, GOOD)
+
+    text = page()
+
+    assert capsys.readouterr().out == "report: .gpuperf/report.html\n"
+    assert text.startswith('<!doctype html>\n<html lang="en"><head>')
+    assert text.endswith("</body></html>\n")
+    assert "gpuperf: 1 of 2 tests failed on NVIDIA H200" in text
+
+
+def test_the_page_goes_where_it_is_wanted() -> None:
+    leave(GOOD, folder="left")
+
+    status = main(["report", "--results=left/results.json", "--out=public/perf.html"])
+
+    assert status == 0
+    assert sorted(path.name for path in Path("public").iterdir()) == ["perf.html"]
+
+
+def test_what_is_stored_and_pending_stands_beside_the_run() -> None:
+    leave(BAD)
+    put("perf/cuda-nvidia-h200.json", *[10.0] * 8)
+    put(".gpuperf/pending-cuda-nvidia-h200.json", *[12.0] * 5)
+
+    text = page("--baselines=perf")
+
+    assert "step_ms: 8 stored runs, 5 fresh runs" in text
+    assert "gpuperf accept --accept-drift --only tests/test_train.py::test_step" in text
+
+
+def test_what_was_sampled_is_drawn() -> None:
+    leave(BAD)
+    run = {"step_ms": (11.0, 12.0, 13.0)}
+    Path(".gpuperf/samples.json").write_text(samples_text({BAD.test: [run]}), "utf-8")
+
+    assert "step_ms: 1 fresh run" in page()
+
+
+def test_the_history_of_this_hardware_is_drawn(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    leave(BAD)
+    keep_course(Path("runs"), [10.0, 10.0, 12.0], test=BAD.test)
+    elsewhere = row(9, 99.0, test=BAD.test, hardware="cuda-nvidia-a100")
+    keep(Path("runs"), "cuda-nvidia-a100/0.jsonl.gz", elsewhere)
+    Path("runs/notes.txt").write_text("no run", "utf-8")
+
+    text = page("--history=runs")
+
+    assert "step_ms of 3 runs" in text
+    assert "from 10.00 ms to 12.00 ms, last 12.00 ms" in text
+    assert capsys.readouterr().err.startswith("left out: notes.txt: ")
+
+
+def test_a_history_that_is_not_there_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    leave(BAD)
+
+    assert refusal(capsys, "--history=/nowhere") == (
+        "gpuperf: /nowhere: there is no such folder; expected that of a history\n"
+    )
+
+
+def test_without_baselines_there_is_a_page_all_the_same() -> None:
+    leave(BAD)
+
+    assert 'class="strips"' not in page()
+
+
+def test_a_run_that_measured_nothing_is_a_page_all_the_same() -> None:
+    leave(head=replace(HEAD, hardware=None, exit_status=None))
+
+    assert "This run did not finish" in page()
+
+
+def test_a_finding_shows_its_line_as_it_stands_now() -> None:
+    Path("train.py").write_text("def step():\n    pass\n    loss.item()\n", "utf-8")
+    leave(BAD)
+
+    assert "<pre>loss.item()</pre>" in page()
+
+
+def test_without_a_run_there_is_no_page(capsys: pytest.CaptureFixture[str]) -> None:
+    assert refusal(capsys) == (
+        "gpuperf: .gpuperf: there is no such file; run `pytest --gpuperf` first, or "
+        "name the folder that it left\n"
+    )
+
+
+def test_results_with_nan_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    leave(BAD)
+    path = Path(".gpuperf/results.json")
+    path.write_text(path.read_text("utf-8").replace('"now": 12', '"now": NaN'), "utf-8")
+
+    assert refusal(capsys) == (
+        "gpuperf: .gpuperf/results.json: the file cannot be read (it holds NaN, which "
+        f"nobody measures); {EXPECTED}\n"
+    )
+
+
+def test_baselines_that_are_cut_off_are_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    leave(BAD)
+    Path("baselines").mkdir()
+    Path("baselines/cuda-nvidia-h200.json").write_text("{", "utf-8")
+
+    assert refusal(capsys) == (
+        "gpuperf: baselines/cuda-nvidia-h200.json: the file is cut off at line 1; "
+        "restore the file from version control, or delete it and record it again with "
+        "--gpuperf-update=all\n"
+    )
+    assert not Path(".gpuperf/report.html").exists()
+
+
+def test_a_page_that_cannot_be_written_is_an_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    leave(BAD)
+    Path("file").write_text("", "utf-8")
+
+    assert refusal(capsys, "--out=file/report.html") == (
+        "gpuperf: file/report.html: cannot be written, file exists; what was stored "
+        "before is intact, run again once that is solved\n"
+    )
+
+
+def at(file: str, line: int = 1) -> Location:
+    return Location(file=file, line=line, function="step")
+
+
+def test_lines_are_read_as_python_counts_them(tmp_path: Path) -> None:
+    source = "# a form feed \x0c and \u2028 end no line\n\n    loss.item()\n"
+    (tmp_path / "train.py").write_text(source, "utf-8")
+
+    found = source_lines(tmp_path, [at("train.py", n) for n in (2, 3, 99)])
+
+    assert found == {("train.py", 3): "loss.item()"}
+
+
+def test_no_file_outside_of_the_project_is_read(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (tmp_path / "secret.py").write_text("TOKEN = 1\n", "utf-8")
+    (project / "linked.py").symlink_to(tmp_path / "secret.py")
+    (project / "settings.env").write_text("TOKEN=1\n", "utf-8")
+    (project / "binary.py").write_bytes(b"\xff\xfe")
+    files = ["../secret.py", str(tmp_path / "secret.py"), "linked.py", "settings.env"]
+
+    assert source_lines(project, map(at, [*files, "binary.py", "\0.py", "."])) == {}
+
+
+def test_no_name_of_this_machine_is_in_the_page(tmp_path: Path) -> None:
+    leave(BAD, GOOD)
+    put(".gpuperf/pending-cuda-nvidia-h200.json", *[12.0] * 5)
+
+    text = page(f"--results={tmp_path / '.gpuperf'}", f"--baselines={tmp_path / 'b'}")
+
+    assert str(tmp_path) not in text
+    assert json.dumps(ITEM.reason)[1:-1] in text

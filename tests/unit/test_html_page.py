@@ -1,0 +1,489 @@
+"""The page of a run: what it says, in which order, and what can never get into it."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from dataclasses import replace
+from hashlib import sha256
+from html.parser import HTMLParser
+
+import pytest
+from pages import BAD
+from pages import GOOD
+from pages import HEAD
+from pages import HOSTILE
+from pages import ITEM
+from pages import LEAN
+from pages import SLOWER
+from pages import UNKNOWN
+from pages import WAITS
+from pages import contents
+from pages import entry
+from pages import hostile_page
+from pages import points
+from pages import record
+from pages import told
+
+from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.model.commit_comparison import TimeChange
+from pytest_gpuperf.model.comparison import Answer
+from pytest_gpuperf.model.comparison import Comparison
+from pytest_gpuperf.model.comparison import Sides
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.model.history import Point
+from pytest_gpuperf.model.results import Record
+from pytest_gpuperf.model.results import Results
+from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.settlement import Settlement
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import TestVerdict
+from pytest_gpuperf.report.html.contents import WORST_FIRST
+from pytest_gpuperf.report.html.contents import locations_of
+from pytest_gpuperf.report.html.contents import sections_of
+from pytest_gpuperf.report.html.page import page_text
+
+
+INVISIBLE = {"script", "style"}
+
+
+class Page(HTMLParser):
+    """What a reader of HTML makes of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.raw: list[str] = []
+        self._inside = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._inside = tag
+
+    def handle_data(self, data: str) -> None:
+        if self._inside in INVISIBLE:
+            self.raw.append(data)
+        elif data.strip():
+            self.texts.append(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    @property
+    def text(self) -> str:
+        return " ".join("|".join(["", *self.texts, ""]).split())
+
+    @property
+    def names(self) -> set[str]:
+        return {name for name, _ in self.elements}
+
+    def attributes(self, name: str) -> list[str | None]:
+        return [attrs[name] for _, attrs in self.elements if name in attrs]
+
+
+def page(*verdicts: TestVerdict, **more: object) -> Page:
+    return Page(page_text(contents(*verdicts, **more)))
+
+
+def outcome(which: Outcome, name: str, now: float = 12.0) -> TestVerdict:
+    return TestVerdict(test=name, verdicts=(replace(SLOWER, outcome=which, now=now),))
+
+
+def test_it_says_what_the_run_came_to() -> None:
+    found = page(BAD, GOOD)
+
+    assert found.texts[:2] == ["gpuperf: 1 of 2 tests failed on NVIDIA H200"] * 2
+    assert "commit 7a1d8c2f5e" in found.texts
+    assert "pytest-gpuperf 0.1.0" in found.texts
+
+
+def test_a_green_run_says_so() -> None:
+    assert page(GOOD).texts[0] == "gpuperf: 1 test, none failed on NVIDIA H200"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "shown"),
+    [
+        (DeviceKind.PRETEND, "CUDA", "pretend CUDA"),
+        (DeviceKind.CPU, "AMD EPYC 2 cores", "cpu AMD EPYC 2 cores"),
+        (DeviceKind.SCRIPTED, "", "scripted"),
+    ],
+)
+def test_no_other_device_looks_like_a_gpu(
+    kind: DeviceKind, name: str, shown: str
+) -> None:
+    found = page(GOOD, head=replace(HEAD, hardware=Hardware(kind=kind, name=name)))
+
+    assert found.texts[0] == f"gpuperf: 1 test, none failed on {shown}"
+
+
+def test_the_worst_verdict_of_a_test_comes_first() -> None:
+    mixed = replace(BAD, verdicts=(LEAN, UNKNOWN, WAITS, SLOWER))
+    badges = re.findall(r'<td><b class="badge ([^"]*)"', page_text(contents(mixed)))
+
+    assert badges == ["regressed", "over-budget", "pass"]
+
+
+def test_failures_come_first_then_the_worst_outcomes_then_the_largest_excess() -> None:
+    verdicts = [
+        outcome(Outcome.NOT_JUDGED, "not judged"),
+        outcome(Outcome.PASS, "pass"),
+        outcome(Outcome.IMPROVED, "improved"),
+        outcome(Outcome.INCONCLUSIVE, "inconclusive"),
+        outcome(Outcome.REGRESSED, "a little slower", now=11.0),
+        outcome(Outcome.REGRESSED, "much slower", now=15.0),
+    ]
+    died = Record(Ending.DIED, headline="killed by signal 9")
+    results = contents(*verdicts, others={"died": died}).results
+
+    assert [section.key for section in sections_of(results, "f")] == [
+        "died",
+        "much slower",
+        "a little slower",
+        "inconclusive",
+        "improved",
+        "pass",
+        "not judged",
+    ]
+
+
+def test_every_word_that_a_section_can_have_has_its_place() -> None:
+    words = {o.value for o in Outcome} | {e.value for e in Ending}
+
+    assert set(WORST_FIRST) == words
+
+
+def test_a_test_that_a_setting_failed_is_among_the_failures() -> None:
+    undecided = outcome(Outcome.INCONCLUSIVE, "t.py::strict")
+    failed = record(undecided)._replace(ending=Ending.FAILED, headline="undecided")
+
+    found = contents(BAD, others={"t.py::strict": failed})
+
+    assert [section.failed for section in found.sections] == [True, True]
+    assert "|inconclusive|failed|" in Page(page_text(found)).text
+
+
+def test_the_counts_are_buttons_that_wait_for_the_script() -> None:
+    found = page(BAD, outcome(Outcome.REGRESSED, "t.py::b"), GOOD)
+    chips = [attrs for name, attrs in found.elements if "data-word" in attrs][:2]
+
+    assert [chip["data-word"] for chip in chips] == ["regressed", "pass"]
+    assert all(chip["disabled"] == "" for chip in chips)
+    assert "|2 regressed|1 pass|open all|" in found.text
+
+
+def test_a_row_has_the_main_numbers() -> None:
+    assert (
+        "|regressed|tests/test_train.py::test_step|step_ms: 20.0 % slower than the "
+        "baseline, more than the tolerance of 1.0 %|12.00 ms|+20.0 %|100.0 MiB|1|"
+    ) in page(BAD).text
+
+
+def test_each_verdict_has_its_numbers_its_reason_and_what_decided() -> None:
+    found = page(BAD)
+
+    assert (
+        "|step_ms|12.00 ms|10.00 ms|10.10 ms|+20.0 %|regressed|20.0 % slower than the "
+        "baseline, more than the tolerance of 1.0 %|the t test and the rank test both "
+        "prove more than the tolerance; +20.0 % (95 %: +19.0 % to +21.0 %), tolerance "
+        "1.0 %, detect 3.0 %, 5 fresh runs, 8 stored, p = 1e-06 of a slowdown by "
+        "chance, smallest detectable change 2.0 %|"
+    ) in found.text
+    assert "|syncs|1|-|0|-|over budget|1 more than the budget|" in found.text
+    assert "|not judged: ops; only the pretend device counts|" in found.text
+
+
+def test_of_what_passed_the_rule_says_it_all() -> None:
+    passed = replace(SLOWER, outcome=Outcome.PASS, because="about the same")
+
+    assert "about the same" not in page(replace(GOOD, verdicts=(passed,))).text
+    assert "|as much as the baseline|" in page(GOOD).text
+
+
+def test_a_finding_has_its_line_of_source() -> None:
+    found = page(BAD, lines={("train.py", 3): "loss.item()  # < 1"})
+
+    assert (
+        "|Where the host waits|train.py:3 in step|: aten::item (cudaStreamSynchronize), "
+        "1 a step, 500 us|loss.item() # < 1|one element is read by the host|"
+    ) in found.text
+
+
+def test_a_line_that_is_only_the_function_s_shows_no_source() -> None:
+    guessed = Location(file="train.py", line=3, function="step", exact=False)
+    vague = replace(BAD, findings=(replace(ITEM, location=guessed),))
+
+    assert "loss.item" not in page(vague, lines={("train.py", 3): "loss.item()"}).text
+
+
+def test_many_findings_are_cut_and_counted() -> None:
+    many = tuple(replace(ITEM, per_step=n) for n in range(1, 16))
+
+    assert page(replace(BAD, findings=many)).text.count("train.py:3") == 12
+    assert "|and 3 more|" in page(replace(BAD, findings=many)).text
+
+
+def test_an_allowed_sync_says_why() -> None:
+    allowed = replace(ITEM, metrics=(), allowed="the loss is logged")
+
+    assert (
+        "|allowed: the loss is logged|" in page(replace(BAD, findings=(allowed,))).text
+    )
+
+
+def test_what_changed_since_the_baseline_stands_in_a_table() -> None:
+    found = page(BAD, stored={BAD.test: entry(10.0)})
+
+    assert (
+        "|software|baseline|now|cudnn|absent|9.1|torch|2.6.0|2.13.0|"
+        "The baseline is that of |4d2a4d2a4d|, with changes|"
+    ) in found.text
+
+
+def test_where_nothing_changed_it_says_so() -> None:
+    assert "|Nothing recorded has changed since the baseline.|" in page(GOOD).text
+
+
+def test_remarks_and_the_snapshot_are_named() -> None:
+    found = page(replace(BAD, snapshot=".gpuperf/memory-t.pickle"))
+
+    assert "|the clock of the SMs was 1980 MHz|" in found.text
+    assert "|What the allocator did: |.gpuperf/memory-t.pickle|" in found.text
+
+
+def test_what_is_pending_can_be_accepted() -> None:
+    found = page(BAD, GOOD, pending={t.test: entry(12.0) for t in (BAD, GOOD)})
+
+    assert (
+        "|Accept these numbers as the baseline|gpuperf accept --accept-drift --only "
+        "tests/test_train.py::test_step .gpuperf/pending-cuda-nvidia-h200.json|"
+    ) in found.text
+    assert found.text.count("gpuperf accept") == 1
+
+
+def test_what_was_not_recorded_cannot_be_accepted() -> None:
+    assert "gpuperf accept" not in page(BAD).text
+
+
+def test_a_broken_budget_is_not_accepted() -> None:
+    over = replace(BAD, verdicts=(WAITS, LEAN))
+    found = page(over, pending={BAD.test: entry(12.0)})
+
+    assert "gpuperf accept" not in found.text
+    assert (
+        "|The budget stands in the test's mark or call; accepting does not move it.|"
+    ) in found.text
+
+
+def test_what_other_code_decided_can_be_asked_again() -> None:
+    time = TimeChange(
+        answer=Answer.SLOWER,
+        why="",
+        ratio=1.2,
+        low=1.1,
+        high=1.3,
+        smallest=0.02,
+        before_ms=10.0,
+        after_ms=12.0,
+        pairs=0,
+        steps=400,
+    )
+    settled = replace(SLOWER, settlement=Settlement(commit="7a1d8c2", time=time))
+
+    assert "|gpuperf ab 7a1d8c2 -- tests/test_train.py::test_step|" in (
+        page(replace(BAD, verdicts=(settled,))).text
+    )
+
+
+def test_a_comparison_shows_both_sides() -> None:
+    time = Comparison(
+        verdict=Answer.FASTER,
+        why="enough",
+        tolerance=0.01,
+        detect=0.03,
+        speedup=1.3,
+        low=1.29,
+        high=1.31,
+        before_ms=13.0,
+        after_ms=10.0,
+    )
+    found = page(TestVerdict(test="t.py::t", verdicts=(), sides=Sides(time=time)))
+
+    assert "|13.00 ms -> 10.00 ms|1.300x|-|-|" in found.text
+    assert "|time|faster, speedup 1.300x (95 %: 1.290x to 1.310x)|" in found.text
+
+
+def test_a_call_names_its_test() -> None:
+    call = replace(GOOD, test="t.py::t#eval")
+    found = page(others={"t.py::t": record(call)})
+
+    assert "|a call in |t.py::t|" in found.text
+
+
+def test_a_test_without_a_verdict_says_how_it_ended() -> None:
+    failed = Record(Ending.FAILED, headline="\x1b[31mAssertionError\x1b[0m: loss")
+    skipped = Record(Ending.SKIPPED)
+    found = page(others={"t.py::a": failed, "t.py::b": skipped})
+
+    assert "|failed: ␛[31mAssertionError␛[0m: loss|" in found.text
+    assert "|The test skipped; nothing was judged.|" in found.text
+
+
+def test_a_run_without_tests_is_a_page_all_the_same() -> None:
+    found = page(head=replace(HEAD, hardware=None, commit=None, exit_status=5))
+
+    assert found.text == (
+        "|gpuperf: no test was measured|gpuperf: no test was measured|"
+        "There is nothing to show.|pytest-gpuperf 0.1.0|"
+    )
+
+
+def test_a_run_that_did_not_finish_says_so_and_names_what_is_missing() -> None:
+    head = replace(HEAD, exit_status=None, selected=(BAD.test, "t.py::lost"))
+    found = page(BAD, head=head)
+
+    assert "|This run did not finish: it died, or it is still going on.|" in found.text
+    assert "|1 selected test without a result|t.py::lost|" in found.text
+
+
+def test_a_finished_run_that_lost_nothing_has_no_objection() -> None:
+    found = page(BAD, head=replace(HEAD, selected=(BAD.test,)))
+
+    assert "did not finish" not in found.text
+    assert "without a result" not in found.text
+
+
+def test_notes_of_the_run_stand_above_its_tests() -> None:
+    note = "gpuperf: all 40 tests are 6 % slower: the machine"
+
+    assert f"|{note}|1 pass|" in page(GOOD, head=replace(HEAD, notes=(note,))).text
+
+
+def test_the_runs_of_all_histories_are_named_once() -> None:
+    history = {t.test: {"step_ms": points(3)} for t in (BAD, GOOD)}
+    found = page(BAD, GOOD, history=history)
+
+    assert found.attributes("data-moments") == [
+        (
+            "2026-01-01T09:30:00Z 0000000000,2026-01-02T09:30:00Z 0000000001,"
+            "2026-01-03T09:30:00Z 0000000002"
+        )
+    ]
+    assert found.attributes("data-runs") == ["0-2", "0-2"]
+
+
+def test_a_history_of_one_point_is_no_line() -> None:
+    found = page(BAD, history={BAD.test: {"step_ms": points(1)}})
+
+    assert found.attributes("data-runs") == []
+
+
+def test_a_history_that_holds_no_number_is_refused() -> None:
+    broken = (*points(2), Point("2026-09-01T09:30:00Z", None, float("nan"), None))
+
+    with pytest.raises(UsageError) as raised:
+        page(BAD, history={BAD.test: {"step_ms": broken}})
+
+    assert str(raised.value) == (
+        "the history of tests/test_train.py::test_step says that step_ms was nan at "
+        "2026-09-01T09:30:00Z; expected a number, remove that run from it"
+    )
+
+
+def test_a_verdict_of_another_shape_is_refused() -> None:
+    call = {"test": "t.py::t", "verdicts": [{"metric": "syncs", "outcome": "pass"}]}
+    results = Results(
+        head=HEAD, tests={"t.py::t": Record(Ending.PASSED, None, "", (call,))}
+    )
+
+    with pytest.raises(UsageError) as raised:
+        sections_of(results, "results.json")
+
+    assert str(raised.value).startswith(
+        "results.json: a verdict of t.py::t has another shape, "
+    )
+
+
+def test_the_places_of_findings_are_known() -> None:
+    assert [str(at) for at in locations_of(contents(BAD, GOOD).sections)] == [
+        "train.py:3 in step",
+        "train.py:5 in step",
+    ]
+
+
+def page_of(evil: str) -> str:
+    return page_text(hostile_page(evil)).encode("utf-8").decode("utf-8")
+
+
+@pytest.mark.parametrize("evil", HOSTILE, ids=range(len(HOSTILE)))
+def test_no_text_becomes_markup(evil: str) -> None:
+    plain, hostile = (Page(page_of(text)) for text in ("harmless", evil))
+
+    assert [name for name, _ in hostile.elements] == [n for n, _ in plain.elements]
+    assert [set(a) for _, a in hostile.elements] == [set(a) for _, a in plain.elements]
+    assert hostile.raw == plain.raw
+
+
+def test_only_this_script_and_this_style_are_let_in() -> None:
+    text = page_text(told())
+    (policy,) = re.findall(
+        r'http-equiv="Content-Security-Policy" content="([^"]*)"', text
+    )
+    hashes = [
+        b64encode(sha256(raw.encode()).digest()).decode() for raw in Page(text).raw
+    ]
+
+    assert policy.replace("&#x27;", "'") == (
+        f"default-src 'none'; style-src 'sha256-{hashes[0]}'; "
+        f"script-src 'sha256-{hashes[1]}'; base-uri 'none'; form-action 'none'"
+    )
+
+
+def test_nothing_points_out_of_the_page() -> None:
+    found = Page(page_text(told()))
+
+    assert found.names.isdisjoint(
+        {"a", "base", "iframe", "image", "img", "link", "object"}
+    )
+    assert not {"href", "src", "style", "srcset", "xlink:href"} & {
+        name for _, attrs in found.elements for name in attrs
+    }
+    assert not re.search(r"https?:|//[a-z]|@import|url\(", "".join(found.raw))
+
+
+def test_a_picture_has_words_unless_all_it_shows_is_told_beside_it() -> None:
+    found = Page(page_text(told()))
+    pictures = [attrs for name, attrs in found.elements if name == "svg"]
+    labels = [picture.get("aria-label") for picture in pictures]
+
+    assert labels == [
+        None,
+        "stored runs from 9.900 ms to 10.04 ms, fresh runs from 11.95 ms to 11.95 ms",
+        None,
+        None,
+    ]
+    assert [picture.get("aria-hidden") for picture in pictures] == [
+        None if label else "true" for label in labels
+    ]
+    assert (
+        "|step_ms of 40 runs, 4 of them failed|2026-01-01|2026-02-12|from 9.903 ms to "
+        "12.07 ms, last 12.07 ms|"
+    ) in found.text
+
+
+def test_it_says_how_to_read_it_and_what_its_metrics_are() -> None:
+    found = page(BAD)
+
+    assert "|How to read this page|runs of a time|" in found.text
+    assert "|syncs|times a step makes the host wait for the device|" in found.text
+
+
+def test_a_metric_of_another_version_has_no_explanation() -> None:
+    found = page(replace(BAD, verdicts=(replace(WAITS, metric="novel"),)))
+
+    assert found.text.endswith("name a run|pytest-gpuperf 0.1.0|")

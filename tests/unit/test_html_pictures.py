@@ -1,0 +1,296 @@
+"""Pictures: samples beside the stored runs, a history, memory by purpose."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from math import inf
+from math import nan
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pages import EVIDENCE
+from pages import ITEM
+from pages import MIB
+from pages import PEAK
+from pages import SLOWER
+from pages import entry
+from pages import points
+
+from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.history import Point
+from pytest_gpuperf.model.metric import SPEEDUP
+from pytest_gpuperf.model.metric import STEP_MS
+from pytest_gpuperf.model.metric import SYNCS
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.report.html.history import Curve
+from pytest_gpuperf.report.html.history import history_figure
+from pytest_gpuperf.report.html.history import moment_of
+from pytest_gpuperf.report.html.history import newest
+from pytest_gpuperf.report.html.history import spark
+from pytest_gpuperf.report.html.legend import Ink
+from pytest_gpuperf.report.html.legend import line_in_words
+from pytest_gpuperf.report.html.legend import lines_of
+from pytest_gpuperf.report.html.memory import memory_figures
+from pytest_gpuperf.report.html.samples import Runs
+from pytest_gpuperf.report.html.samples import samples_figure
+from pytest_gpuperf.report.html.scale import Scale
+from pytest_gpuperf.report.html.strips import Strip
+from pytest_gpuperf.report.html.strips import interval_of
+from pytest_gpuperf.report.html.strips import strips_of
+
+
+CUDA = DeviceKind.CUDA
+
+
+def strip(at: float, *samples: float) -> Strip:
+    return Strip(location=at, low=at, high=at, samples=samples)
+
+
+def runs(*fresh: Strip, **more: float) -> Runs:
+    return Runs(
+        metric=STEP_MS,
+        stored=[strip(10.0), strip(11.0)],
+        fresh=fresh,
+        lines={Ink(name): value for name, value in more.items()},
+    )
+
+
+def curve(*values: float, **more: float) -> Curve:
+    made = points(len(values))
+    return Curve(
+        metric=STEP_MS,
+        points=[replace(p, value=v) for p, v in zip(made, values, strict=True)],
+        lines={Ink(name): value for name, value in more.items()},
+    )
+
+
+def drawn(curve: Curve) -> str:
+    numbers = {moment_of(p): n for n, p in enumerate(curve.points)}
+    return str(history_figure(curve, numbers))
+
+
+def attribute(name: str, text: str) -> str:
+    (found,) = re.findall(f' {name}="([^"]*)"', text)
+    return str(found)
+
+
+class TestScale:
+    def test_the_edges_leave_a_margin(self) -> None:
+        assert Scale.around([10.0, 20.0]) == Scale(9.5, 20.5)
+
+    def test_a_line_that_is_near_is_shown_and_one_far_off_is_not(self) -> None:
+        scale = Scale.around([10.0, 11.0], [12.0, 100.0])
+
+        assert scale.shows(12.0)
+        assert not scale.shows(100.0)
+
+    def test_one_value_stands_in_the_middle(self) -> None:
+        assert Scale.around([10.0]).at(10.0) == 500
+        assert Scale.around([0.0]).at(0.0) == 500
+
+    def test_what_lies_beyond_an_edge_stands_on_it(self) -> None:
+        scale = Scale(0.0, 10.0)
+
+        assert (scale.at(-5.0), scale.at(99.0)) == (0, 1000)
+
+
+class TestStrips:
+    def test_samples_of_a_run_are_summed_up_as_the_judge_does(self) -> None:
+        (found,) = strips_of("step_ms", None, [{"step_ms": [3.0, 1.0, 2.0]}], CUDA)
+
+        assert found == Strip(location=1.5, low=1.0, high=2.0, samples=(1.0, 2.0, 3.0))
+
+    def test_without_samples_what_is_kept_of_the_runs_is_taken(self) -> None:
+        (found,) = strips_of("step_ms", entry(10.0), (), CUDA)
+
+        assert found == Strip(location=10.0, low=9.9, high=10.1)
+
+    def test_a_run_that_lacks_the_metric_is_no_strip(self) -> None:
+        assert strips_of("latency_ms", entry(10.0), [{"latency_ms": []}], CUDA) == []
+        assert strips_of("step_ms", None, (), CUDA) == []
+
+    def test_the_newest_runs_are_shown(self) -> None:
+        found = strips_of("step_ms", entry(*map(float, range(1, 31))), (), CUDA)
+
+        assert [strip.location for strip in found] == [float(n) for n in range(11, 31)]
+
+    def test_the_interval_is_in_the_metric_s_unit(self) -> None:
+        budget = replace(SLOWER, baseline=None, limit=8.0)
+
+        assert interval_of([SLOWER]) == pytest.approx((11.9, 12.1))
+        assert interval_of([budget]) == pytest.approx((8 * 1.19, 8 * 1.21))
+        assert interval_of([replace(SLOWER, evidence=None)]) is None
+        assert EVIDENCE.low == 0.19
+
+
+class TestSamples:
+    def test_a_run_has_a_row_with_a_tick_for_each_sample(self) -> None:
+        text = str(samples_figure(runs(strip(12.0, 12.0, 13.0, 13.0))))
+
+        assert re.findall(r'class="(?:stored|sample|run)" d="[^"]*"', text) == [
+            'class="stored" d="M45 2v10m455-10v10"',
+            'class="sample" d="M955 18v6m45-6v6"',
+            'class="run" d="M955 15v12"',
+        ]
+
+    def test_without_samples_a_run_is_a_bar(self) -> None:
+        text = str(samples_figure(runs(Strip(location=12.0, low=11.0, high=12.0))))
+
+        assert 'class="spread" d="M500 21h455"' in text
+        assert 'class="sample"' not in text
+
+    def test_slow_samples_do_not_squeeze_the_others(self) -> None:
+        text = str(samples_figure(runs(strip(12.0, 12.0, 99.0))))
+
+        assert "slower than the picture is wide, at its right edge: 1<" in text
+
+    def test_a_reader_who_cannot_see_is_told_the_numbers(self) -> None:
+        text = str(samples_figure(runs(strip(12.0), base=10.0, limit=10.1)))
+
+        assert attribute("aria-label", text) == (
+            "stored runs from 10.00 ms to 11.00 ms, fresh runs from 12.00 ms to 12.00 ms"
+        )
+
+    def test_a_limit_that_is_far_off_is_told_in_words_alone(self) -> None:
+        text = str(samples_figure(runs(strip(12.0), budget=100.0)))
+
+        assert "budget 100.0 ms (outside of the picture)" in text
+        assert '<path class="budget"' not in text
+
+    def test_without_runs_there_is_no_picture(self) -> None:
+        nothing = Runs(metric=STEP_MS, stored=(), fresh=(), lines={})
+
+        assert samples_figure(nothing) == ""
+
+
+class TestLines:
+    def test_a_limit_by_a_baseline_is_told_from_a_budget(self) -> None:
+        budget = replace(SLOWER, outcome=Outcome.PASS, baseline=None, limit=15.0)
+
+        assert lines_of([SLOWER, budget]) == {
+            Ink.BASELINE: 10.0,
+            Ink.LIMIT: 10.1,
+            Ink.BUDGET: 15.0,
+        }
+
+    def test_the_floor_of_a_speedup_is_at_least_that(self) -> None:
+        assert line_in_words(SPEEDUP, Ink.BUDGET, 1.3, shown=True) == (
+            "budget at least 1.300x"
+        )
+
+
+class TestHistory:
+    @given(
+        st.lists(
+            st.floats(min_value=1e-4, max_value=1e6), min_size=2, max_size=50
+        ).filter(lambda values: len(set(values)) > 1)
+    )
+    def test_the_line_holds_each_value_to_four_digits_of_the_largest(
+        self, values: list[float]
+    ) -> None:
+        text = drawn(curve(*values))
+
+        line = attribute("d", text[text.index('<path class="line"') :])
+        numbers = [int(number) for number in re.findall(r"-?\d+", line)]
+        heights = [numbers[1]]
+        for step in numbers[3::2]:
+            heights.append(heights[-1] + step)
+        assert set(numbers[2::2]) == {1}
+        size = {"s": 1e3, "ms": 1.0, "us": 1e-3, "ns": 1e-6}[
+            attribute("data-unit", text)
+        ]
+        read = [-h * 10 ** int(attribute("data-power", text)) * size for h in heights]
+        assert read == pytest.approx(values, abs=max(values) * 6e-4)
+
+    @pytest.mark.parametrize("largest", [5e-324, 1e-30, 1e300])
+    def test_no_number_is_too_small_or_too_large_to_be_drawn(
+        self, largest: float
+    ) -> None:
+        assert 'class="picture history"' in drawn(curve(0.0, largest))
+
+    def test_a_picture_names_its_runs_by_their_numbers_on_the_page(self) -> None:
+        made = curve(1.0, 2.0, 3.0)
+        numbers = dict(zip(map(moment_of, made.points), (0, 1, 5), strict=True))
+
+        assert attribute("data-runs", str(history_figure(made, numbers))) == "0-1,5-5"
+
+    def test_a_metric_that_never_moved_is_a_sentence(self) -> None:
+        made = replace(curve(1.0, 1.0), metric=SYNCS)
+
+        assert drawn(made) == (
+            '<p class="aside">syncs of 2 runs, 1 of them failed: always 1</p>'
+        )
+
+    def test_failed_runs_are_marked_and_counted(self) -> None:
+        text = drawn(curve(10.0, 10.0, 12.0))
+
+        assert "step_ms of 3 runs, 1 of them failed" in text
+        assert '<path class="failed" d="M2 -990V-1210H2V-990"/>' in text
+
+    def test_its_numbers_stand_below_it_and_its_lines_if_nothing_told_them(
+        self,
+    ) -> None:
+        made = curve(10.0, 9.0, 12.0, base=10.0)
+        numbers = {moment_of(point): n for n, point in enumerate(made.points)}
+        bare = history_figure(made, numbers)
+        explained = history_figure(made, numbers, explained=True)
+
+        assert "</i>from 9.000 ms to 12.00 ms, last 12.00 ms<" in explained
+        assert "</i>baseline 10.00 ms<" in bare
+        assert "</i>baseline 10.00 ms<" not in explained
+
+    def test_the_newest_points_are_shown(self) -> None:
+        many = points(300)
+
+        assert newest(many, "t.py::t", "step_ms") == many[100:]
+
+    @pytest.mark.parametrize("value", [nan, inf])
+    def test_what_is_no_number_is_refused(self, value: float) -> None:
+        point = Point(
+            recorded_at="2026-03-01T09:30:00Z", commit=None, value=value, outcome=None
+        )
+
+        with pytest.raises(UsageError) as raised:
+            newest([point], "t.py::t", "step_ms")
+
+        assert str(raised.value) == (
+            f"the history of t.py::t says that step_ms was {value} at "
+            "2026-03-01T09:30:00Z; expected a number, remove that run from it"
+        )
+
+    def test_a_spark_is_as_high_as_its_numbers_and_nothing_where_they_are_one(
+        self,
+    ) -> None:
+        assert '<path d="M0 20l1-10 1-10"/>' in spark(curve(1.0, 2.0, 3.0).points)
+        assert '<path d="M0 2l1-2 1 1"/>' in spark(curve(99.0, 100.0, 99.5).points)
+        assert spark(curve(2.0, 2.0).points) == ""
+        assert spark(()) == ""
+
+
+class TestMemory:
+    def test_each_purpose_is_a_bar_as_wide_as_its_share(self) -> None:
+        (text,) = memory_figures([ITEM, PEAK])
+
+        assert re.findall(r'class="(p\d)" x="([\d.]+)" width="([\d.]+)"', text) == [
+            ("p0", "0.0", "598.0"),
+            ("p1", "600.0", "298.0"),
+            ("p2", "900.0", "98.0"),
+        ]
+        assert re.findall(r"</i>([^<]*)", text) == [
+            "activations 60.00 MiB (60 %)",
+            "parameters 30.00 MiB (30 %)",
+            "gradients 10.00 MiB (10 %)",
+        ]
+
+    def test_a_peak_that_nobody_sorted_has_no_picture(self) -> None:
+        assert list(memory_figures([replace(PEAK, held_for=())])) == []
+
+    def test_a_purpose_of_few_bytes_can_be_seen(self) -> None:
+        peak = replace(PEAK, held_for=(("activations", 100 * MIB), ("inputs", 1)))
+
+        (text,) = memory_figures([peak])
+
+        assert 'class="p1" x="1000.0" width="1.0"' in text

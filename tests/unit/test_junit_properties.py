@@ -1,0 +1,60 @@
+"""Verdicts as properties of a test: names with units, and no sign that XML has not."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_gpuperf.model.comparison import Sides
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import TestVerdict
+from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.report.junit_properties import properties_of
+from pytest_gpuperf.report.verdict_json import to_json
+
+
+def judged(key: str, *verdicts: Verdict, sides: Sides | None = None) -> str:
+    return to_json(TestVerdict(test=key, verdicts=verdicts, sides=sides))
+
+
+def verdict(metric: str, outcome: Outcome, now: float | None) -> Verdict:
+    return Verdict(metric=metric, outcome=outcome, because="", now=now)
+
+
+def test_the_worst_outcome_is_that_of_the_test() -> None:
+    first = judged("t", verdict("step_ms", Outcome.PASS, 10.123456789))
+    second = judged("t#b", verdict("syncs", Outcome.REGRESSED, 3))
+
+    assert properties_of("t", [first, second]) == [
+        ("gpuperf.outcome", "regressed"),
+        ("gpuperf.step_ms", 10.1235),
+        ("gpuperf.syncs#b", 3),
+    ]
+
+
+def test_what_was_not_judged_has_an_outcome_and_no_number() -> None:
+    missing = judged("t", verdict("step_ms", Outcome.NOT_JUDGED, None))
+
+    assert properties_of("t", [missing]) == [("gpuperf.outcome", "not judged")]
+    assert properties_of("t", []) == []
+
+
+def test_two_steps_that_were_only_shown_side_by_side_pass() -> None:
+    shown = judged("t#compare", sides=Sides())
+
+    assert properties_of("t", [shown]) == [("gpuperf.outcome", "pass")]
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("a|<b>'\"", "a|<b>'\""),
+        ("two\nlines", "two\\nlines"),
+        ("\x00\x1b", "\\x00\\x1b"),
+        ("\ud800", "\\ud800"),
+        ("\U0001f600", "\U0001f600"),
+    ],
+)
+def test_a_name_is_written_with_signs_that_xml_has(name: str, written: str) -> None:
+    found = properties_of("t", [judged(f"t#{name}", verdict("syncs", Outcome.PASS, 1))])
+
+    assert found[1] == (f"gpuperf.syncs#{written}", 1)
