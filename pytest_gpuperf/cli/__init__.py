@@ -16,6 +16,7 @@ from . import audit
 from . import bisect
 from . import diff
 from . import doctor
+from . import export
 from . import memory
 from . import merge
 from . import refresh
@@ -49,6 +50,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "show": show,
     "diff": diff,
     "merge": merge,
+    "export": export,
     "ab": ab,
     "bisect": bisect,
     "doctor": doctor,
