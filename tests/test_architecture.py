@@ -22,6 +22,7 @@ LEVEL: Final = {
     "__main__": 17,
     "cli": 16,
     "plugin": 16,
+    "feeding": 15,
     "results": 15,
     "commits": 14,
     "in_ranks": 14,
@@ -70,6 +71,7 @@ LEVEL: Final = {
     "sharing": 3,
     "devices": 2,
     "settings": 2,
+    "timers": 2,
     "model": 1,
     "errors": 0,
 }
@@ -83,6 +85,7 @@ ADMITS: Final = {
         "prospect",
         "commits.meeting",
         "commits.process",
+        "feeding",
         "fixture",
         "inherited",
         "inline",
@@ -98,8 +101,9 @@ ADMITS: Final = {
         "session",
         "workers",
     ),
-    "torch": ("devices", "probes", "compare", "ranked", "runs.server"),
+    "torch": ("devices", "probes", "compare", "ranked", "runs.server", "timers"),
     "pynvml": ("devices.nvml",),
+    "pytest_benchmark": ("feeding",),
     "filelock": ("baselines", "sharing"),
 }
 """Modules and rooms that may import a foreign package; all others may not."""

@@ -47,6 +47,7 @@ FLAGS = {
     "gpuperf_fail_on_improvement": "fail_on_improvement",
     "gpuperf_explain": "explain",
     "gpuperf_accept_drift": "accept_drift",
+    "gpuperf_benchmark": "benchmark",
 }
 
 
@@ -75,6 +76,7 @@ def test_the_command_line_is_frozen() -> None:
         "--gpuperf-precision",
         "--gpuperf-baselines",
         "--gpuperf-ref",
+        "--gpuperf-benchmark",
     ]
 
 
