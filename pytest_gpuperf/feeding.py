@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Generator
 from collections.abc import Iterator
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 from typing import Final
@@ -36,6 +37,10 @@ class Run(Protocol):
     @property
     def assessment(self) -> Assessment | None:
         """What came of it, once it has measured."""
+
+    @property
+    def params(self) -> Mapping[str, Mapping[str, object]]:
+        """Parameters of each test by their names."""
 
 
 def refuse_to_feed_nobody(config: pytest.Config) -> None:
@@ -72,7 +77,8 @@ class BenchmarkFeed:
 
     def _feed(self, found: Assessment) -> None:
         try:
-            self._session().benchmarks.extend(_benchmarks(found))
+            fed = _benchmarks(found, self._run.params)
+            self._session().benchmarks.extend(fed)
         except (AttributeError, ImportError, TypeError) as error:
             announce(
                 self._config,
@@ -85,21 +91,24 @@ class BenchmarkFeed:
         return self._config._benchmarksession  # type: ignore[attr-defined] # noqa: SLF001
 
 
-def _benchmarks(found: Assessment) -> Iterator[object]:
+def _benchmarks(
+    found: Assessment, params: Mapping[str, Mapping[str, object]]
+) -> Iterator[object]:
     verdicts = {
         test: [json.loads(verdict) for verdict in report.verdicts]
         for test, report in found.reports.items()
     }
     for call in measured_calls(verdicts, found.samples):
         if call.step_ms:
-            yield _benchmark(call)
+            yield _benchmark(call, params.get(call.test) or None)
 
 
-def _benchmark(call: MeasuredCall) -> object:
+def _benchmark(call: MeasuredCall, params: Mapping[str, object] | None) -> object:
     """Return what the fixture of pytest-benchmark would leave of a call."""
     from pytest_benchmark.stats import Metadata
 
-    fixture = SimpleNamespace(**described(call), cprofile_stats=None, has_error=False)
+    named = described(call) | {"params": params}
+    fixture = SimpleNamespace(**named, cprofile_stats=None, has_error=False)
     benchmark = Metadata(fixture, iterations=1, options=options_of(call))
     for seconds in seconds_of(call):
         benchmark.update(seconds)

@@ -74,6 +74,8 @@ def test_each_call_stands_in_its_table_and_in_its_json(
     }
     sized = benchmarks["test_it.py::test_sized[8]"]
     assert (sized["group"], sized["param"]) == ("gpuperf", "8")
+    assert sized["params"] == {"size": 8}
+    assert benchmarks["test_it.py::test_two"]["params"] is None
     assert sized["stats"]["data"] == [0.01] * 20
     assert sized["extra_info"] == {
         "outcome": "no baseline",
@@ -158,7 +160,9 @@ def test_what_was_measured_inline_is_handed_over_as_well(
 ) -> None:
     steps.run(*FEED, "--gpuperf-inline", "--benchmark-json=out.json", "-k", "sized")
 
-    assert [b["stats"]["rounds"] for b in saved(steps)["benchmarks"]] == [20, 20]
+    found = saved(steps)["benchmarks"]
+    assert [b["stats"]["rounds"] for b in found] == [20, 20]
+    assert [b["params"] for b in found] == [{"size": 8}, {"size": 16}]
 
 
 def test_without_pytest_benchmark_the_option_is_an_error(
