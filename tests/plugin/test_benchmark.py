@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -119,10 +120,20 @@ def test_its_own_limit_fails_the_run(steps: ScriptedProject) -> None:
     )
 
 
-def test_it_draws_its_histogram(steps: ScriptedProject) -> None:
-    pytest.importorskip("pygal")
+def test_only_what_is_measured_runs_where_only_benchmarks_are_asked_for(
+    steps: ScriptedProject,
+) -> None:
+    result = steps.run(*FEED, "--benchmark-only", "--benchmark-json=out.json")
 
-    steps.run(*FEED, "--benchmark-histogram=drawn")
+    result.assert_outcomes(passed=3, skipped=1)
+    assert len(saved(steps)["benchmarks"]) == 4
+
+
+def test_it_draws_its_histogram(steps: ScriptedProject) -> None:
+    if find_spec("pygal") is None:  # to import it here would change how all others are
+        pytest.skip("pygal is not installed")
+
+    steps.pytester.runpytest_subprocess(*ON, *FEED, "--benchmark-histogram=drawn")
 
     assert "test_sized" in (steps.path / "drawn-gpuperf.svg").read_text("utf-8")
 
