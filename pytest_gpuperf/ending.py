@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ from .model.run import Ending
 from .model.run import Report
 from .model.verdict import Outcome
 from .model.verdict import TestVerdict
+from .report.outsiders import shown_verdict
 from .report.verdict_json import to_json
 from .settings import MissingBaseline
 from .settings import Settings
@@ -48,7 +50,7 @@ def report_of(
             text=last.text,
             headline=last.headline,
             sections=last.sections,
-            verdicts=tuple(map(to_json, verdicts.values())),
+            verdicts=_for_others(verdicts.values()),
         )
     never = _never_judged(case, verdicts)
     if never:
@@ -66,8 +68,13 @@ def report_of(
         text=text,
         warning=_warning(judged, explain) if ending is Ending.PASSED else "",
         sections=last.sections,
-        verdicts=tuple(to_json(verdict) for verdict in judged),
+        verdicts=_for_others(judged),
     )
+
+
+def _for_others(verdicts: Iterable[TestVerdict]) -> tuple[str, ...]:
+    """Write *verdicts* as files may hold them that leave this machine, such as JUnit's."""
+    return tuple(to_json(shown_verdict(verdict)) for verdict in verdicts)
 
 
 def _never_judged(case: Case, verdicts: Mapping[str, TestVerdict]) -> str:

@@ -6,6 +6,7 @@ One run is no evidence for a slowdown: exact metrics are judged, time is only sc
 from __future__ import annotations
 
 from collections.abc import Generator
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -43,6 +44,7 @@ from .model.verdict import Outcome
 from .model.verdict import TestVerdict
 from .model.verdict import Verdict
 from .options import early_value
+from .parametrized import params_of
 from .plan import repeated_options
 from .plan import shown_path
 from .report.failure import failure_text
@@ -97,6 +99,7 @@ class InlineSession:
         self._verdicts: list[TestVerdict] = []
         self._reports: dict[str, Report] = {}
         self._samples: dict[str, tuple[Samples, ...]] = {}
+        self.params: dict[str, Mapping[str, object]] = {}
         self._measuring = Measuring(
             device, settings.seconds, project=settings.tolerance
         )
@@ -140,6 +143,7 @@ class InlineSession:
             )
         )
         self._samples |= samples_of([case])
+        self.params[item.nodeid] = params_of(item)
         entries = self._baselines.entries
         verdicts = {
             key: _screened(

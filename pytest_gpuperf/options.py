@@ -137,6 +137,11 @@ OPTIONS: Final = (
         "for the one at which it was recorded",
         metavar="REF",
     ),
+    Option(
+        name="gpuperf_benchmark",
+        help="hand what was measured to pytest-benchmark, so that it shows, saves and "
+        "compares it, and name the GPU in its machine info",
+    ),
 )
 
 
@@ -186,11 +191,17 @@ def repeated_on_sides(config: pytest.Config) -> tuple[str, ...]:
     )
 
 
+def is_asked(config: pytest.Config, name: str) -> bool:
+    """Whether the flag *name* or its ini key is set."""
+    asked = config.getoption(name, default=None)
+    return bool(config.getini(name) if asked is None else asked)
+
+
 def is_enabled(config: pytest.Config) -> bool:
     """Whether this run measures: ``--gpuperf`` or its ini key, and not ``--co``."""
-    asked = config.getoption("gpuperf", default=None)
-    enabled = config.getini("gpuperf") if asked is None else asked
-    return bool(enabled) and not config.getoption("collectonly", default=False)
+    return is_asked(config, "gpuperf") and not config.getoption(
+        "collectonly", default=False
+    )
 
 
 def early_value(config: pytest.Config, name: str) -> object:

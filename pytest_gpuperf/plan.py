@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import field
 from itertools import groupby
 from pathlib import Path
 
@@ -16,12 +17,16 @@ from .settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A selected test: its node id, the argument that selects it, its module, its ranks."""
+    """A selected test: its node id, the argument that selects it, its module, its ranks.
+
+    ``params`` are those of its parametrization, by name, for other programs.
+    """
 
     test: str
     argument: str
     module: str
     ranks: Ranks | None = None
+    params: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

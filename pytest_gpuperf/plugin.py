@@ -51,14 +51,14 @@ def _enable(config: pytest.Config) -> None:
     try:
         settings = options.settings_from(config, options.environment())
         plugin = _enabled_plugin(config, settings)
+        config.pluginmanager.register(plugin, "gpuperf-run")
+        _record(config, settings, plugin)
     except GpuperfError as error:
         raise pytest.UsageError(str(error)) from None
-    config.pluginmanager.register(plugin, "gpuperf-run")
-    _record(config, settings, plugin)
 
 
 def _record(config: pytest.Config, settings: Settings, plugin: Any) -> None:
-    """Remember what is selected, and leave the results in a file."""
+    """Remember what is selected, leave the results in a file, feed who wants them."""
     from .selection import SELECTION
     from .selection import Selection
 
@@ -70,6 +70,7 @@ def _record(config: pytest.Config, settings: Settings, plugin: Any) -> None:
         results = ResultsFile(config, settings, plugin)
         config.pluginmanager.register(results, "gpuperf-results")
         _keep_history(config, settings, plugin)
+        _feed_benchmark(config, settings, plugin)
 
 
 def _keep_history(config: pytest.Config, settings: Settings, plugin: Any) -> None:
@@ -80,6 +81,16 @@ def _keep_history(config: pytest.Config, settings: Settings, plugin: Any) -> Non
 
     keeper = HistoryKeeper(settings.history, config.rootpath, plugin)
     config.pluginmanager.register(keeper, "gpuperf-history")
+
+
+def _feed_benchmark(config: pytest.Config, settings: Settings, plugin: Any) -> None:
+    """Hand what is measured to pytest-benchmark, where that is asked."""
+    if not settings.benchmark:
+        return
+    from .feeding import BenchmarkFeed
+
+    feed = BenchmarkFeed(config, plugin)
+    config.pluginmanager.register(feed, "gpuperf-benchmark")
 
 
 def _enabled_plugin(config: pytest.Config, settings: Settings) -> object:
@@ -113,6 +124,17 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     from .workers import auto_workers
 
     return auto_workers(config, options.environment())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_benchmark_update_machine_info(
+    config: pytest.Config, machine_info: dict[str, object]
+) -> None:
+    """Tell runs on different GPUs apart, with and without ``--gpuperf``."""
+    if options.is_asked(config, "gpuperf_benchmark"):
+        from .devices.nvml import machine_gpus
+
+        machine_info["gpu"] = machine_gpus()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

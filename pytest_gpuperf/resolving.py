@@ -160,6 +160,7 @@ def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
         fail_on_improvement=value("gpuperf_fail_on_improvement", default=False),
         explain=value("gpuperf_explain", default=False),
         accept_drift=value("gpuperf_accept_drift", default=False),
+        benchmark=value("gpuperf_benchmark", default=False),
         missing_baseline=value("gpuperf_missing_baseline", missing),
         isolation=value("gpuperf_isolation", Isolation.TEST),
         baselines=config.rootpath / value("gpuperf_baselines", Path("baselines")),

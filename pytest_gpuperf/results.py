@@ -82,13 +82,19 @@ class ResultsFile:
         self, session: pytest.Session
     ) -> Generator[None, None, None]:
         """Write behind everybody who may still change the exit status."""
-        ended = yield
-        results = self._results(int(session.exitstatus))
-        self._write(FILE, partial(dumps, results))
+        try:
+            ended = yield
+        except Exception:
+            self._finish(int(pytest.ExitCode.TESTS_FAILED))  # as Python's own
+            raise
+        self._finish(int(session.exitstatus))
+        return ended
+
+    def _finish(self, exit_status: int) -> None:
+        self._write(FILE, partial(dumps, self._results(exit_status)))
         found = self._run.assessment
         if found is not None:
             self._write(SAMPLES_FILE, partial(dumps_samples, found.samples))
-        return ended
 
     def _results(self, exit_status: int) -> Results:
         selection, found = self._config.stash[SELECTION], self._run.assessment

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
@@ -18,6 +19,7 @@ from .inherited import arguments_for_child
 from .inherited import options_for_child
 from .marks import ranks_of
 from .model.run import Report
+from .parametrized import params_of
 from .plan import Planned
 from .plan import Project
 from .referring import Referee
@@ -46,6 +48,7 @@ def plan_of(items: Sequence[pytest.Item]) -> list[Planned]:
             argument=f"{item.path}::{item.nodeid.partition('::')[2]}",
             module=str(item.path),
             ranks=ranks_of(item),
+            params=params_of(item),
         )
         for item in items
         if is_measured(item)
@@ -81,6 +84,7 @@ class GpuperfSession:
         self._referee = referee
         self._assessment: Assessment | None = None
         self._expected: set[str] = set()
+        self.params: Mapping[str, Mapping[str, object]] = {}
         self._reported: set[str] = set()
 
     @pytest.hookimpl(tryfirst=True)
@@ -115,6 +119,7 @@ class GpuperfSession:
         except GpuperfError as error:
             raise pytest.UsageError(str(error)) from None
         self._expected = {planned.test for planned in plan}
+        self.params = {planned.test: planned.params for planned in plan}
 
     @property
     def assessment(self) -> Assessment | None:

@@ -45,8 +45,8 @@ class Settings:
     """Options and ini keys of one enabled run. ``device`` is ``None`` for the default.
 
     ``tolerance`` holds where no mark names one. ``precision`` is the slowdown, a ratio,
-    that is to be seen. ``reference`` names the commit that settles what a baseline does
-    not pass, or is ``RECORDED``.
+    that is to be seen. ``benchmark`` asks to feed pytest-benchmark. ``reference`` names
+    the commit that settles what a baseline does not pass, or is ``RECORDED``.
 
     ``seconds`` caps what one test may cost, ``lock_seconds`` what it may wait for a
     device that another run measures on; ``artefacts`` is the ignored folder for
@@ -66,6 +66,7 @@ class Settings:
     fail_on_improvement: bool = False
     explain: bool = False
     accept_drift: bool = False
+    benchmark: bool = False
     tolerance: Tolerance = field(default_factory=Tolerance)
     precision: float | None = None
     reference: str | None = None

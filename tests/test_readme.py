@@ -31,6 +31,7 @@ from documents import has_shape
 
 from pytest_gpuperf.baselines.document import dumps
 from pytest_gpuperf.baselines.document import loads
+from pytest_gpuperf.report import samples_json
 from pytest_gpuperf.runs.fork_server import ForkServer
 from pytest_gpuperf.runs.fork_server import Job
 
@@ -83,6 +84,9 @@ class Reader:
             case "ini":
                 self._write(block)
                 self._run_plain()
+            case "json" if block.name.endswith("samples.json"):
+                read = samples_json.loads(block.text, block.name)
+                assert samples_json.dumps(read) == block.text
             case "json":
                 assert dumps(loads(block.text, block.name)) == block.text
             case "console":

@@ -16,6 +16,7 @@ from . import audit
 from . import bisect
 from . import diff
 from . import doctor
+from . import export
 from . import history
 from . import memory
 from . import merge
@@ -53,6 +54,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "history": history,
     "merge": merge,
     "report": report,
+    "export": export,
     "ab": ab,
     "bisect": bisect,
     "doctor": doctor,

@@ -19,13 +19,17 @@ from ..model.merged import Shard
 from ..model.results import FILE
 from ..model.results import Results
 from ..report.merged import merged_lines
-from ..report.results_json import EXPECTED
-from ..report.results_json import loads
+from .left import read_results
+from .left import results_file
 from .stored import read_document
 
 
 SUMMARY: Final = "join the results of several machines into one verdict"
 REST: Final = None
+
+ABSENT: Final = (
+    "its run died before it began, or the hidden folder .gpuperf was not uploaded"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +93,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
     """Yield the file of each shard; raise ``UsageError`` where one is given twice."""
     seen: set[Path] = set()
     for path in paths:
-        file = path / FILE if path.is_dir() else path
+        file = results_file(path)
         if file.resolve() in seen:
             msg = f"{file}: given twice; name each shard once"
             raise UsageError(msg)
@@ -98,23 +102,8 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
 
 
 def _shard(file: Path) -> Shard:
-    results = loads(_text(file), str(file))
+    results = read_results(file, ABSENT)
     return Shard(source=str(file), results=results, pending=_pending(file, results))
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        msg = (
-            f"{file}: there is no such file; its run died before it began, or the hidden "
-            "folder .gpuperf was not uploaded"
-        )
-    except OSError as error:
-        msg = f"{file}: cannot be read, {(error.strerror or str(error)).lower()}; {EXPECTED}"
-    except UnicodeDecodeError:
-        msg = f"{file}: no UTF-8 text; {EXPECTED}"
-    raise UsageError(msg) from None
 
 
 def _pending(file: Path, results: Results) -> Baselines | None:

@@ -138,6 +138,21 @@ def gpu_count() -> int:
     return 0 if pynvml is None else int(_ask(pynvml, "nvmlDeviceGetCount") or 0)
 
 
+def machine_gpus() -> dict[str, str]:
+    """Name the models of GPUs that the driver knows, and its version; empty without any."""
+    pynvml = _library()
+    if pynvml is None:
+        return {}
+    count = int(_ask(pynvml, "nvmlDeviceGetCount") or 0)
+    found = [_ask(pynvml, "nvmlDeviceGetHandleByIndex", i) for i in range(count)]
+    gpus = [
+        Nvml(pynvml=pynvml, instance=gpu, board=gpu) for gpu in found if gpu is not None
+    ]
+    names = sorted({name for name in (gpu.name() for gpu in gpus) if name})
+    known = {"name": ", ".join(names), "driver": gpus[0].driver() if gpus else None}
+    return {what: value for what, value in known.items() if value}
+
+
 @cache
 def open_nvml(uuid: str) -> Nvml | None:
     """``Nvml.open``, asked once a process and device."""

@@ -48,6 +48,7 @@ FLAGS = {
     "gpuperf_fail_on_improvement": "fail_on_improvement",
     "gpuperf_explain": "explain",
     "gpuperf_accept_drift": "accept_drift",
+    "gpuperf_benchmark": "benchmark",
 }
 
 
@@ -77,6 +78,7 @@ def test_the_command_line_is_frozen() -> None:
         "--gpuperf-baselines",
         "--gpuperf-history",
         "--gpuperf-ref",
+        "--gpuperf-benchmark",
     ]
 
 

@@ -157,6 +157,25 @@ def test_a_run_that_dies_leaves_an_unfinished_file(project: ScriptedProject) -> 
     assert part(results(project), ["exit_status", "tests"]) == [None, {}]
 
 
+def test_a_plugin_that_raises_at_the_end_costs_no_results(
+    project: ScriptedProject,
+) -> None:
+    project.file(STEPS)
+    project.pytester.makeconftest(
+        "def pytest_terminal_summary(config):\n"
+        "    if config.getoption('gpuperf'): raise OSError\n"
+    )
+
+    ended = project.pytester.runpytest_subprocess(
+        "--gpuperf", "--gpuperf-device=scripted", "-k", "test_a"
+    )
+
+    found = results(project)
+    assert (ended.ret, found["exit_status"]) == (1, 1)
+    assert found["counts"] == {"no baseline": 1}
+    assert list(samples(project)["tests"]) == [A]
+
+
 def test_the_commit_is_recorded(
     project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.devices.nvml import Nvml
+from pytest_gpuperf.devices.nvml import machine_gpus
 from pytest_gpuperf.devices.nvml import open_nvml
 
 
@@ -249,3 +250,29 @@ def test_a_mig_instance_asks_its_board_for_clocks_and_itself_for_processes() -> 
 
     assert instance.throttling() == ("power brake",)
     assert instance.processes() == {7: 5}
+
+
+def test_the_gpus_of_a_machine_are_named_once_a_model_with_their_driver(
+    install: Callable[[Any], None],
+) -> None:
+    models = {0: "NVIDIA H200", 1: "NVIDIA A100", 2: "NVIDIA H200"}
+    install(
+        FakePynvml(
+            nvmlDeviceGetCount=lambda: 3,
+            nvmlDeviceGetHandleByIndex=lambda index: index,
+            nvmlDeviceGetName=models.__getitem__,
+            nvmlSystemGetDriverVersion=lambda: "570.1",
+        )
+    )
+
+    assert machine_gpus() == {"name": "NVIDIA A100, NVIDIA H200", "driver": "570.1"}
+
+
+def test_a_machine_whose_driver_says_nothing_has_no_gpus_to_name(
+    install: Callable[[Any], None],
+) -> None:
+    install(None)
+    without_library = machine_gpus()
+    install(FakePynvml(nvmlDeviceGetCount=lambda: 1, nvmlDeviceGetHandleByIndex=refuse))
+
+    assert (without_library, machine_gpus()) == ({}, {})

@@ -1,0 +1,197 @@
+"""``gpuperf export``: from a run to a file that another program reads."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from scripted_project import ScriptedProject
+
+from pytest_gpuperf.cli import main
+
+
+STEPS = """
+@pytest.mark.parametrize("size", [8])
+def test_sized(gpuperf, size): gpuperf(int)
+def test_step(gpuperf): gpuperf(int)
+"""
+SIZED, STEP = "test_it.py::test_sized[8]", "test_it.py::test_step"
+
+
+@pytest.fixture
+def measured(project: ScriptedProject) -> ScriptedProject:
+    """A project that was measured, as the working directory."""
+    project.file(STEPS)
+    project.script({"*": {"step_ms": 10.0}, "hardware": "NVIDIA H200"})
+    project.run()
+    os.chdir(project.path)
+    return project
+
+
+def exported(
+    capsys: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[int, str, str]:
+    capsys.readouterr()
+    status = main(["export", *arguments])
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    status, out, err = exported(capsys, *arguments)
+    assert (status, out) == (4, "")
+    return err
+
+
+def rows(project: ScriptedProject, *arguments: str) -> Sequence[dict[str, str]]:
+    """Let pytest-benchmark compare, and read what it says."""
+    command = (sys.executable, "-m", "pytest_benchmark", "compare", "--csv=table")
+    result = project.pytester.run(*command, *arguments)
+    assert result.ret == 0, result.errlines
+    with (project.path / "table.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_pytest_benchmark_compares_two_exported_runs(
+    measured: ScriptedProject,
+) -> None:
+    pytest.importorskip("pytest_benchmark")
+    assert main(["export", "pytest-benchmark", "--out=before.json"]) == 0
+    measured.script({"*": {"step_ms": 12.0}})
+    measured.run("-k", "sized")
+    assert main(["export", "pytest-benchmark", ".gpuperf", "--out=after.json"]) == 0
+
+    found = rows(measured, "before.json", "after.json")
+
+    assert sorted(
+        (row["name"], row["param:id"], float(row["min"])) for row in found
+    ) == [(SIZED, "8", 0.01), (SIZED, "8", 0.012), (STEP, "", 0.01)]
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        (
+            "bmf",
+            {
+                "latency": {"value": 10_000_000},
+                "peak-allocated-bytes": {"value": 104857600},
+                "syncs": {"value": 0},
+            },
+        ),
+        ("custom-smaller-is-better", [10, 104857600, 0]),
+    ],
+)
+def test_the_other_formats_come_from_the_same_run(
+    measured: ScriptedProject,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    wanted: object,
+) -> None:
+    status, out, err = exported(capsys, name, ".gpuperf/results.json")
+
+    found = json.loads(out)
+    seen = (
+        found[STEP]
+        if isinstance(found, dict)
+        else [row["value"] for row in found if row["name"].startswith(STEP)]
+    )
+    assert (status, err, seen) == (0, "", wanted)
+
+
+@pytest.mark.parametrize(
+    "name", ["pytest-benchmark", "bmf", "custom-smaller-is-better"]
+)
+def test_no_path_and_no_name_of_this_machine_is_written(
+    measured: ScriptedProject, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    _, out, _ = exported(capsys, name)
+
+    assert str(measured.path) not in out
+    assert str(Path.home()) not in out
+
+
+def test_what_has_no_times_is_left_out_and_counted(
+    measured: ScriptedProject, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = measured.path / ".gpuperf" / "samples.json"
+    samples = json.loads(path.read_text("utf-8"))
+    del samples["tests"][STEP]
+    path.write_text(json.dumps(samples), "utf-8")
+
+    status, out, err = exported(capsys, "pytest-benchmark")
+
+    assert (status, err) == (0, "gpuperf: 1 call has no times and is left out\n")
+    assert [b["fullname"] for b in json.loads(out)["benchmarks"]] == [SIZED]
+
+
+def test_a_run_without_times_is_nothing_for_pytest_benchmark(
+    measured: ScriptedProject, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = measured.path / ".gpuperf" / "samples.json"
+    path.write_text('{"schema": 1, "tests": {}}', "utf-8")
+
+    assert refusal(capsys, "pytest-benchmark") == (
+        "gpuperf: pytest-benchmark knows times alone, and this run has none: measure on "
+        "cuda or cpu, or export custom-smaller-is-better or bmf\n"
+    )
+
+
+def test_a_format_that_nobody_knows_is_refused_with_those_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert refusal(capsys, "csv") == (
+        "gpuperf: argument FORMAT: found 'csv', expected one of pytest-benchmark, "
+        "custom-smaller-is-better, bmf; see `gpuperf export --help`\n"
+    )
+
+
+def test_a_folder_that_no_run_left_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert refusal(capsys, "bmf") == (
+        "gpuperf: .gpuperf: there is no such file; run `pytest --gpuperf` first, or name "
+        "the folder that it left\n"
+    )
+
+
+def test_a_run_that_measured_nothing_is_refused(
+    project: ScriptedProject, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.file("def test_plain(): pass\n")
+    project.run()
+    os.chdir(project.path)
+
+    assert refusal(capsys, "bmf") == (
+        "gpuperf: .gpuperf/results.json: nothing was measured in this run; run `pytest "
+        "--gpuperf` first, or name the folder that it left\n"
+    )
+
+
+def test_results_without_their_samples_are_refused(
+    measured: ScriptedProject, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (measured.path / ".gpuperf" / "samples.json").unlink()
+
+    assert refusal(capsys, "bmf") == (
+        "gpuperf: .gpuperf/samples.json: there is no such file; a run leaves it beside "
+        "results.json\n"
+    )
+
+
+def test_a_file_that_cannot_be_written_is_an_error(
+    measured: ScriptedProject, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (measured.path / "out").mkdir()
+
+    assert refusal(capsys, "bmf", "--out=out") == (
+        "gpuperf: out: cannot be written, is a directory; what was stored before is "
+        "intact, run again once that is solved\n"
+    )

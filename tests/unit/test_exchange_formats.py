@@ -1,0 +1,287 @@
+"""One run in the formats of other programs: what each says, and that it is one of theirs."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from datetime import timezone
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.measurement import Samples
+from pytest_gpuperf.model.results import Head
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.report import bmf_json
+from pytest_gpuperf.report import pytest_benchmark_json
+from pytest_gpuperf.report import smaller_is_better_json
+from pytest_gpuperf.report.measured_calls import MeasuredCall
+from pytest_gpuperf.report.measured_calls import measured_calls
+from pytest_gpuperf.report.pytest_benchmark_json import statistics_of
+
+
+TEST = "tests/test_a.py::TestStep::test_step[8-a::b]"
+HEAD = Head(
+    version="0.1.0",
+    strict=False,
+    fail_on_improvement=False,
+    missing_baseline="warn",
+    commit="1f2e",
+    hardware=Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200"),
+)
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+
+BMF_SCHEMA = {
+    "type": "object",
+    "additionalProperties": {
+        "type": "object",
+        "additionalProperties": {
+            "type": "object",
+            "required": ["value"],
+            "properties": {
+                name: {"type": "number"}
+                for name in ("value", "lower_value", "upper_value")
+            },
+            "additionalProperties": False,
+        },
+    },
+}
+"""What https://bencher.dev/bmf.json asks for, and no measure of another name."""
+
+
+def verdict(metric: str, outcome: str, now: float | None = None) -> dict[str, Any]:
+    number = {} if now is None else {"now": now}
+    return {"metric": metric, "outcome": outcome, "because": "", **number}
+
+
+VERDICTS = {
+    TEST: (
+        {
+            "test": TEST,
+            "verdicts": [
+                verdict("step_ms", "pass", 10.2),
+                verdict("step_ms", "regressed", 10.2),
+                verdict("peak_allocated_bytes", "pass", 104857600),
+                verdict("syncs", "pass", 0),
+                verdict("latency_ms", "not judged"),
+            ],
+        },
+        {"test": f"{TEST}#again", "verdicts": [verdict("speedup", "pass", 1.3)]},
+        {"test": f"{TEST}#nothing", "verdicts": []},
+    )
+}
+RUNS: tuple[Samples, ...] = (
+    {"step_ms": (10.0, 10.0, 11.0)},
+    {},
+    {"step_ms": (10.4, 10.4, 10.4)},
+)
+
+
+def calls() -> list[MeasuredCall]:
+    return list(measured_calls(VERDICTS, {TEST: RUNS}))
+
+
+def test_a_call_has_its_worst_outcome_and_each_number_once() -> None:
+    step, again = calls()
+
+    assert (step.outcome, again.outcome) == (Outcome.REGRESSED, Outcome.PASS)
+    assert step.values == {
+        "step_ms": 10.2,
+        "peak_allocated_bytes": 104857600,
+        "syncs": 0,
+    }
+    assert step.step_ms == (10.0, 10.0, 11.0, 10.4, 10.4, 10.4)
+
+
+def test_a_call_is_named_without_file_and_class() -> None:
+    step, again = calls()
+
+    assert (step.name, again.name) == (
+        "test_step[8-a::b]",
+        "test_step[8-a::b]#again",
+    )
+    assert (step.parameters, step.suffix, again.suffix) == ("8-a::b", "", "#again")
+
+
+def test_the_spread_is_that_of_runs_and_holds_what_was_judged() -> None:
+    step, _ = calls()
+
+    assert step.spread("step_ms", DeviceKind.CUDA) == (10.0, 10.4)
+    assert step.spread("syncs", DeviceKind.CUDA) is None
+    (alone,) = measured_calls({TEST: VERDICTS[TEST][:1]}, {TEST: RUNS[:1]})
+    assert alone.spread("step_ms", DeviceKind.CUDA) is None
+
+
+def test_bencher_gets_a_measure_a_metric_and_nanoseconds_for_its_latency() -> None:
+    document = json.loads(bmf_json.dumps(calls(), DeviceKind.CUDA))
+
+    assert document == {
+        TEST: {
+            "latency": {
+                "value": 10_200_000,
+                "lower_value": 10_000_000,
+                "upper_value": 10_400_000,
+            },
+            "peak-allocated-bytes": {"value": 104857600},
+            "syncs": {"value": 0},
+        },
+        f"{TEST}#again": {"speedup": {"value": 1.3}},
+    }
+    jsonschema.validate(document, BMF_SCHEMA)
+
+
+def test_names_that_bencher_would_refuse_are_cut_and_stay_apart() -> None:
+    keys = [f"t.py::test[{'x' * 5_000}{end}]" for end in "ab"]
+    made = [
+        MeasuredCall(test=key, key=key, outcome=Outcome.PASS, values={"syncs": 1})
+        for key in keys
+    ]
+
+    names = list(json.loads(bmf_json.dumps(made, DeviceKind.CUDA)))
+
+    assert [len(name) for name in names] == [1024, 1024]
+    assert names[0] != names[1]
+
+
+def test_github_gets_a_row_a_metric_of_which_less_is_better() -> None:
+    text = smaller_is_better_json.dumps(calls(), DeviceKind.CUDA)
+
+    assert json.loads(text) == [
+        {
+            "name": f"{TEST} step_ms",
+            "unit": "ms",
+            "value": 10.2,
+            "range": "10 to 10.4",
+            "extra": "regressed",
+        },
+        {
+            "name": f"{TEST} peak_allocated_bytes",
+            "unit": "bytes",
+            "value": 104857600,
+            "extra": "regressed",
+        },
+        {
+            "name": f"{TEST} syncs",
+            "unit": "count",
+            "value": 0,
+            "extra": "regressed",
+        },
+    ]
+
+
+def test_pytest_benchmark_gets_what_has_times_and_no_name_of_a_host() -> None:
+    document = json.loads(pytest_benchmark_json.dumps(HEAD, calls(), AT))
+
+    assert document["machine_info"] == {
+        "node": "",
+        "processor": "",
+        "machine": "",
+        "python_compiler": "",
+        "python_implementation": "",
+        "python_implementation_version": "",
+        "python_version": "",
+        "release": "",
+        "system": "",
+        "python_build": [],
+        "cpu": {"brand_raw": ""},
+        "gpu": {"name": "NVIDIA H200"},
+    }
+    assert document["commit_info"]["id"] == "1f2e"
+    assert document["datetime"] == "2026-01-02T03:04:05+00:00"
+    (benchmark,) = document["benchmarks"]
+    stats = benchmark.pop("stats")
+    assert benchmark == {
+        "group": "gpuperf",
+        "name": "test_step[8-a::b]",
+        "fullname": TEST,
+        "params": {"id": "8-a::b"},
+        "param": "8-a::b",
+        "extra_info": {
+            "outcome": "regressed",
+            "runs": 3,
+            "step_ms": 10.2,
+            "peak_allocated_bytes": 104857600,
+            "syncs": 0,
+        },
+        "options": {
+            "disable_gc": True,
+            "timer": "pytest_gpuperf",
+            "min_rounds": 6,
+            "max_time": 0.0,
+            "min_time": 0.0,
+            "warmup": True,
+        },
+    }
+    assert stats["data"] == pytest.approx([0.01, 0.01, 0.011, 0.0104, 0.0104, 0.0104])
+    assert (stats["rounds"], stats["iterations"]) == (6, 1)
+
+
+def test_a_cpu_is_named_as_one() -> None:
+    hardware = Hardware(kind=DeviceKind.CPU, name="Core i7")
+    head = Head(
+        version="0.1.0",
+        strict=False,
+        fail_on_improvement=False,
+        missing_baseline="warn",
+        hardware=hardware,
+    )
+
+    document = json.loads(pytest_benchmark_json.dumps(head, (), AT))
+
+    machine = document["machine_info"]
+    assert (machine["cpu"], machine["gpu"]) == (
+        {"brand_raw": "Core i7"},
+        {"name": ""},
+    )
+    assert document["commit_info"]["id"] == "unversioned"
+
+
+@given(
+    st.lists(
+        st.floats(min_value=1e-6, max_value=1e3, allow_nan=False),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_times_are_summed_up_as_pytest_benchmark_does(seconds: list[float]) -> None:
+    theirs = pytest.importorskip("pytest_benchmark.stats").Stats()
+    for value in seconds:
+        theirs.update(value)
+
+    ours = statistics_of(seconds)
+
+    exact = {"min", "max", "rounds"}
+    counted = {"iqr_outliers", "stddev_outliers", "outliers", "ld15iqr", "hd15iqr"}
+    assert list(ours) == list(theirs.fields)
+    for name in theirs.as_dict().keys() - counted:
+        allowed = 0.0 if name in exact else 1e-9
+        assert ours[name] == pytest.approx(
+            getattr(theirs, name), rel=allowed, abs=1e-12
+        )
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        [1.0],
+        [1.0, 2.0],
+        [1.0, 2.0, 4.0],
+        [1.0, 1.5, 2.0, 9.0],
+        [1.0, 1.25, 1.5, 2.0, 64.0, 0.125, 1.0],
+    ],
+)
+def test_outliers_are_counted_as_pytest_benchmark_does(seconds: list[float]) -> None:
+    theirs = pytest.importorskip("pytest_benchmark.stats").Stats()
+    for value in seconds:
+        theirs.update(value)
+
+    assert statistics_of(seconds) == theirs.as_dict()
+
+
+def test_a_run_that_took_no_time_has_no_rate() -> None:
+    assert statistics_of([0.0, 0.0])["ops"] == 0

@@ -1,0 +1,59 @@
+"""Parameters of a test, as other programs are told of them."""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from enum import IntEnum
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.parametrized import shown
+
+
+class Mode(Enum):
+    EAGER = object()
+
+
+class Level(IntEnum):
+    LOW = 1
+
+
+class Telling:
+    def __str__(self) -> str:
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (None, None),
+        (True, True),
+        (8, 8),
+        (0.5, 0.5),
+        ("a<b", "a<b"),
+        (float("inf"), "inf"),
+        (float("nan"), "nan"),
+        (Mode.EAGER, "EAGER"),
+        (Level.LOW, "LOW"),
+        (int, "int"),
+        (json.dumps, "dumps"),
+        (Path("/home/eve"), type(Path()).__name__),
+        ([1, 2], "list"),
+        (Telling(), "Telling"),
+    ],
+)
+def test_a_value_is_told_as_json_has_it_or_by_a_name(
+    value: object, told: object
+) -> None:
+    assert shown(value) == told
+    json.dumps(shown(value), allow_nan=False)
+
+
+def test_types_of_torch_are_told_and_tensors_are_not_looked_into() -> None:
+    torch = pytest.importorskip("torch")
+
+    told = [shown(v) for v in (torch.bfloat16, torch.device("cuda:1"), torch.ones(2))]
+
+    assert told == ["torch.bfloat16", "cuda:1", "Tensor"]
