@@ -104,6 +104,7 @@ def test_a_failure_is_heard_of_in_its_run_alone(launch: Launch) -> None:
     before = leader.have_failed()
 
     follower.hear_of_failure()
+    follower.have_failed()  # the answer to a question comes after what was said before
 
     assert (before, leader.have_failed()) == (False, True)
     with ThreadPoolExecutor(2) as pool:
