@@ -150,6 +150,10 @@ class AgreedDevice:
         arguments: Sequence[object],
         last: MemoryReading | None = None,  # noqa: ARG002, each rank has its own peak
     ) -> MemoryReading:
+        if self.kind is DeviceKind.CPU:
+            from .settled import settled
+
+            step = settled(step)
         reading = self._device.measure_memory(step, arguments)
         names = sorted(reading.exact)
         end_bytes = -1 if reading.end_bytes is None else reading.end_bytes
