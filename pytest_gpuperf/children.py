@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from typing import Final
 
 from .errors import RunError
 from .errors import UsageError
@@ -16,6 +18,7 @@ from .model.codec import decode
 from .model.codec import encode
 from .model.environment import DeviceKind
 from .model.environment import Environment
+from .model.launch import Launch
 from .model.ranks import Ranks
 from .model.run import Ending
 from .model.run import RunRequest
@@ -30,8 +33,14 @@ from .runs.seating import SeatedJob
 from .runs.seating import SideBySide
 from .runs.seating import assigned
 from .settings import Settings
+from .sharing.device_lock import lock_folder
+from .sharing.lock_identity import identity_of
 from .sharing.reservation import Turns
 from .sharing.reservation import turns_at
+
+
+IN_RANKS: Final = "pytest_gpuperf.in_ranks:measure"
+"""What measures ranks, and says why what is none cannot be measured."""
 
 
 class Children:
@@ -109,6 +118,7 @@ class Children:
             number=number,
             script=self._settings.script,
             pretend_gib=self._settings.pretend_gib,
+            launch=self._settings.launch,
             recordings=None if recordings is None else str(recordings),
         )
         jobs = [self._seated(group, plan, request) for group in groups]
@@ -129,8 +139,9 @@ class Children:
             return self._on_all_seats(replace(request, ranks=asked))
         seat = self._seat_of[group]
         request = replace(request, visible=self.seats[seat].visible)
+        entry = IN_RANKS if request.launch else "pytest_gpuperf.child:measure"
         return SeatedJob(
-            job=Job(entry="pytest_gpuperf.child:measure", request=encode(request)),
+            job=Job(entry=entry, request=encode(request)),
             seconds=len(group) * (2 * self._settings.seconds + 60),
             seats=(seat,),
         )
@@ -142,13 +153,68 @@ class Children:
         """
         assert request.ranks is not None  # noqa: S101 - the caller looked
         ranks = with_timeout(request.ranks, self._settings.seconds)
-        request = replace(request, ranks=ranks)
-        numbers = range(len(self.seats))
+        locks = self.locks if request.launch else ()
+        request = replace(request, ranks=ranks, locks=locks)
         return SeatedJob(
-            job=Job(entry="pytest_gpuperf.in_ranks:measure", request=encode(request)),
-            seconds=(ranks.timeout_s or 0.0) + 30,
-            seats=tuple(sorted(numbers, key=lambda seat: self.seats[seat].lock or "")),
+            job=Job(entry=IN_RANKS, request=encode(request)),
+            seconds=_most_seconds(ranks, request.launch),
+            seats=self._all_seats,
         )
+
+    @property
+    def _all_seats(self) -> tuple[int, ...]:
+        numbers = range(len(self.seats))
+        return tuple(sorted(numbers, key=lambda seat: self.seats[seat].lock or ""))
+
+    @property
+    def locks(self) -> tuple[str, ...]:
+        """Identities of the seats' locks, the same for others who have the same ones."""
+        return tuple(map(self._identity, range(len(self.seats))))
+
+    def _identity(self, seat: int) -> str:
+        name = self.seats[seat].lock
+        return "" if name is None else identity_of(lock_folder(), name)
+
+    def follow(
+        self, order: RunRequest, run: int, planned: Planned, held: Collection[str]
+    ) -> None:
+        """Be one of torchrun's ranks in this *run*, for which rank 0 gave the *order*.
+
+        The locks *held* are those of ranks before this one. Raises ``RunError`` where the run is
+        called off, and ``UsageError`` where a device does not come free.
+        """
+        launch = self._settings.launch
+        assert launch is not None  # noqa: S101 - somebody gave an order
+        assert order.ranks is not None  # noqa: S101 - it is one for ranks
+        request = replace(
+            order,
+            tests=(planned.argument,),
+            directory=self._project.directory,
+            root=str(self._project.rootdir),
+            search_path=self._project.search_path,
+            arguments=self._project.arguments,
+            options=self._project.options,
+            script=self._settings.script,
+            launch=launch,
+        )
+        job = Job(
+            entry="pytest_gpuperf.in_ranks:follow",
+            request={"request": encode(request), "run": run},
+        )
+        seated = SeatedJob(
+            job=job,
+            seconds=_most_seconds(order.ranks, launch),
+            seats=tuple(s for s in self._all_seats if self._identity(s) not in held),
+        )
+        (answer,) = SideBySide(self._server, self._turns).run([seated])
+        if isinstance(answer, RunError):
+            raise answer
+
+
+def _most_seconds(ranks: Ranks, launch: Launch | None) -> float:
+    """What *ranks* may take, and what they may wait for those of other processes."""
+    others = 2 * launch.patience_s if launch else 0.0
+    return (ranks.timeout_s or 0.0) + 30 + others
 
 
 def with_timeout(ranks: Ranks, seconds: float) -> Ranks:

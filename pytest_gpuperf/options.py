@@ -216,6 +216,14 @@ def will_measure_inline(config: pytest.Config) -> bool:
     return all(asked) and not getattr(config.known_args_namespace, "collectonly", False)
 
 
+def will_follow(config: pytest.Config) -> bool:
+    """Whether another rank of torchrun's reports what this process measures."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ or not early_value(config, "gpuperf"):
+        return False
+    collects = getattr(config.known_args_namespace, "collectonly", False)
+    return os.environ.get("RANK", "0") != "0" and not collects
+
+
 def settings_from(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
     """Resolve option, then ini key, then default.
 

@@ -28,11 +28,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Pretend before a conftest file looks for a GPU."""
+    """Pretend before a conftest file looks for a GPU, be quiet before anyone speaks."""
     if options.will_measure_inline(early_config):
         from .inline import pretend_if_asked
 
         pretend_if_asked(early_config)
+    if options.will_follow(early_config):
+        from .launched import be_quiet
+
+        be_quiet(early_config)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -64,7 +68,8 @@ def _record(config: pytest.Config, settings: Settings, plugin: Any) -> None:
 
     config.stash[SELECTION] = selection = Selection()
     config.pluginmanager.register(selection, "gpuperf-selection")
-    if not hasattr(config, "workerinput"):
+    reports = settings.launch is None or settings.launch.rank == 0
+    if reports and not hasattr(config, "workerinput"):
         from .results import ResultsFile
 
         results = ResultsFile(config, settings, plugin)
@@ -99,6 +104,10 @@ def _enabled_plugin(config: pytest.Config, settings: Settings) -> object:
         from .workers import XdistWorker
 
         return XdistWorker(workerinput, settings)
+    if settings.launch is not None and settings.launch.rank:
+        from .launched import Follower
+
+        return Follower(config, settings, settings.launch)
     if settings.inline:
         from .inline import InlineSession
 
@@ -113,6 +122,10 @@ def _enabled_plugin(config: pytest.Config, settings: Settings) -> object:
         return XdistController(config, settings, referee)
     from .session import GpuperfSession
 
+    if settings.launch is not None:
+        from .launched import Leader
+
+        config.pluginmanager.register(Leader(settings.launch), "gpuperf-leader")
     return GpuperfSession(config, settings, referee)
 
 

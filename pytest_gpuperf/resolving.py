@@ -22,6 +22,7 @@ from .model.budget import Tolerance
 from .model.environment import PRETEND_GIB
 from .model.environment import DeviceKind
 from .model.refresh import Refresh
+from .ranked.torchrun import launch_of
 from .settings import Isolation
 from .settings import MissingBaseline
 from .settings import Settings
@@ -176,8 +177,11 @@ def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
         lock_seconds=value("gpuperf_lock_seconds", 3600.0),
         shared_use=value("gpuperf_lock", SharedUse.TIMED),
         pretend_gib=value("gpuperf_pretend_gb", PRETEND_GIB),
+        launch=launch_of(environ, value("gpuperf_lock_seconds", 3600.0)),
     )
     _refuse_inline_refresh(settings)
+    if settings.launch is not None:
+        return _of_a_launch(config, settings, settings.launch.count)
     return settings
 
 
@@ -211,6 +215,26 @@ def _refuse_inline_refresh(settings: Settings) -> None:
             "processes; leave out --gpuperf-inline"
         )
         raise UsageError(msg)
+
+
+def _of_a_launch(config: pytest.Config, settings: Settings, count: int) -> Settings:
+    """Refuse what each of *count* ranks would do for itself.
+
+    Other code cannot settle a test on several ranks, so there is no reference.
+    """
+    if settings.inline:
+        msg = (
+            f"--gpuperf-inline measures in one process, and torchrun started {count}: "
+            "leave it out, or start one pytest without torchrun"
+        )
+        raise UsageError(msg)
+    if config.getoption("dist", "no") != "no":
+        msg = (
+            f"torchrun started {count} ranks of pytest, and pytest-xdist would start "
+            "workers in each: leave out -n and --dist"
+        )
+        raise UsageError(msg)
+    return replace(settings, reference=None)
 
 
 def _resolver(config: pytest.Config) -> Callable[..., Any]:

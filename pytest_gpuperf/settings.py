@@ -11,6 +11,7 @@ from typing import Final
 from .model.budget import Tolerance
 from .model.environment import PRETEND_GIB
 from .model.environment import DeviceKind
+from .model.launch import Launch
 from .model.refresh import Refresh
 
 
@@ -46,7 +47,8 @@ class Settings:
 
     ``tolerance`` holds where no mark names one. ``precision`` is the slowdown, a ratio,
     that is to be seen. ``benchmark`` asks to feed pytest-benchmark. ``reference`` names
-    the commit that settles what a baseline does not pass, or is ``RECORDED``.
+    the commit that settles what a baseline does not pass, or is ``RECORDED``. ``launch``
+    is which of torchrun's ranks this is.
 
     ``seconds`` caps what one test may cost, ``lock_seconds`` what it may wait for a
     device that another run measures on; ``artefacts`` is the ignored folder for
@@ -75,6 +77,7 @@ class Settings:
     shared_use: SharedUse = SharedUse.TIMED
     history: str | None = None
     pretend_gib: float = PRETEND_GIB
+    launch: Launch | None = None
 
     def note_on(self, kind: DeviceKind) -> str:
         """Say what a run on the device that nobody named does not judge."""

@@ -40,6 +40,7 @@ NOT_RUN: Final = {
     "bash": "it needs a GPU",
     "make": "it runs this test itself",
     "pip": "it needs a network",
+    "torchrun": "it needs other machines",
 }
 """Programs that are only looked up, and why they are not run."""
 
@@ -157,7 +158,20 @@ def exists(program: str, arguments: list[str]) -> bool:
             return f"\n{target}: " in (ROOT / "Makefile").read_text()
         case "pip", ["install", project]:
             return f'\nname = "{project}"\n' in (ROOT / "pyproject.toml").read_text()
+        case "torchrun", _:
+            return is_for_torchrun(arguments)
     return False
+
+
+def is_for_torchrun(arguments: list[str]) -> bool:
+    """Whether torchrun takes *arguments* that start pytest with this plugin enabled."""
+    parser = pytest.importorskip("torch.distributed.run").get_args_parser()
+    try:
+        parsed = parser.parse_args(arguments)
+    except SystemExit:
+        return False
+    of_pytest = parsed.training_script_args
+    return bool(parsed.training_script == "pytest" and "--gpuperf" in of_pytest)
 
 
 @pytest.fixture(scope="module")
@@ -215,6 +229,8 @@ def test_each_program_that_is_not_run_is_one_that_a_document_names() -> None:
         ("make", ["coffee"]),
         ("pip", ["install", "pytest-gpuperv"]),
         ("rm", ["-rf", "baselines"]),
+        ("torchrun", ["--nodes=2", "-m", "pytest", "--gpuperf"]),
+        ("torchrun", ["--nnodes=2", "-m", "pytest"]),
     ],
 )
 def test_what_does_not_exist_is_noticed(program: str, arguments: list[str]) -> None:

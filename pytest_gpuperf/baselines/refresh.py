@@ -46,10 +46,12 @@ def selects(
 ) -> bool:
     """Whether *refresh* takes over the test that *verdict* judges by its fresh *runs*.
 
-    What regressed is only taken by ``Refresh.ALL``.
+    What regressed is only taken by ``Refresh.ALL``, and what has no number by none.
     """
-    if not runs or refresh is Refresh.ALL:
-        return bool(runs)
+    if not any(run.times or run.exact for run in runs):
+        return False
+    if refresh is Refresh.ALL:
+        return True
     outcomes = {v.outcome for v in verdict.verdicts}
     # The whole entry is replaced: with an improvement a regression would slip in.
     if Outcome.REGRESSED in outcomes:

@@ -33,12 +33,16 @@ class Collective:
 class ByRank:
     """What the ranks of one step showed, by rank: median times, and memory at the peak.
 
-    ``collectives`` are those of the rank that starts most of them.
+    ``collectives`` are those of the rank that starts most of them. In a profiled step
+    collectives ran for ``communication_ms``, of which computation hid all but
+    ``exposed_ms``; both are empty where no trace shows them.
     """
 
     step_ms: tuple[float, ...] = ()
     peak_bytes: tuple[int, ...] = ()
     collectives: tuple[Collective, ...] = ()
+    communication_ms: tuple[float, ...] = ()
+    exposed_ms: tuple[float, ...] = ()
 
     @property
     def slowest(self) -> int:

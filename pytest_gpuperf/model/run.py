@@ -12,6 +12,7 @@ from .budget import Tolerance
 from .comparison import Sides
 from .environment import PRETEND_GIB
 from .environment import DeviceKind
+from .launch import Launch
 from .measurement import Measurement
 from .ranks import Ranks
 
@@ -37,7 +38,8 @@ class RunRequest:
     cost. ``tolerance`` is the project's, for what a run judges by itself. ``recordings``
     is a folder for what the allocator did, where that is to be recorded. ``visible`` is
     the GPU that it may see (the pretend one has ``pretend_gib``), where it may not see all that this process does. ``ranks``
-    execute it together; ``names`` are the tests' node ids, where somebody must know them
+    execute it together, those of ``launch`` where torchrun started them,
+    and rank 0 holds ``locks`` meanwhile; ``names`` are the tests' node ids, where somebody must know them
     before they are collected.
     """
 
@@ -56,6 +58,8 @@ class RunRequest:
     visible: str | None = None
     pretend_gib: float = PRETEND_GIB
     ranks: Ranks | None = None
+    launch: Launch | None = None
+    locks: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
 
 

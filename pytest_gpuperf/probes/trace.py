@@ -160,7 +160,7 @@ def _append(spans: list[Span], span: Span | None) -> None:
 
 
 def _span(event: TraceEvent, name: str, kind: SpanKind) -> Span | None:
-    start_us = _number(event.get("ts"))
+    start_us = number(event.get("ts"))
     if start_us is None:
         return None
     return Span(
@@ -174,20 +174,21 @@ def _span(event: TraceEvent, name: str, kind: SpanKind) -> Span | None:
 
 def _duration_us(event: TraceEvent, kind: SpanKind) -> float:
     """Never negative. A step without an end lasts: what it holds must not be lost."""
-    duration_us = _number(event.get("dur"))
+    duration_us = number(event.get("dur"))
     if duration_us is None:
         return inf if kind is SpanKind.STEP else 0.0
     return max(0.0, duration_us)
 
 
-def _number(value: object) -> float | None:
+def number(value: object) -> float | None:
+    """Return a finite number as a float; ``None`` for anything else."""
     if isinstance(value, (int, float)) and isfinite(value):
         return float(value)
     return None
 
 
 def _copies(event: TraceEvent, name: str) -> Iterator[Copy]:
-    start_us = _number(event.get("ts"))
+    start_us = number(event.get("ts"))
     if start_us is not None:
         size_bytes = _argument(event, "bytes")
         yield Copy(name, start_us, _correlation(event), size_bytes)

@@ -44,15 +44,17 @@ class AgreedDevice:
     those of the rank that needs most, but what steps leave behind is added up.
     """
 
-    def __init__(self, device: Device, peers: Peers) -> None:
+    def __init__(self, device: Device, peers: Peers, machines: int = 1) -> None:
         self._device = device
         self.peers = peers
+        self._machines = machines
         self._now_ns = 0
         self._agreeing_process_ns = 0
         self._since_ns = device.now_ns()
         self._elapsed_ns: tuple[int, ...] = ()
         self._rounds_ns: list[tuple[int, ...]] = []
         self._peaks: list[tuple[int, ...]] = []
+        self.trace: Sequence[TraceEvent] = ()
 
     @property
     def kind(self) -> DeviceKind:
@@ -77,11 +79,11 @@ class AgreedDevice:
         return tuple(max(peaks) for peaks in zip(*self._peaks, strict=True))
 
     def environment(self) -> Environment:
-        """The device's, and the number of ranks: another one makes other numbers."""
+        """Add the numbers of ranks and of machines: other ones make other numbers."""
         alone = self._device.environment()
-        return replace(
-            alone, software={**alone.software, "ranks": str(self.peers.count)}
-        )
+        several = {"machines": str(self._machines)} if self._machines > 1 else {}
+        ranks = {"ranks": str(self.peers.count), **several}
+        return replace(alone, software={**alone.software, **ranks})
 
     def preflight(self) -> None:
         self._device.preflight()
@@ -148,6 +150,10 @@ class AgreedDevice:
         arguments: Sequence[object],
         last: MemoryReading | None = None,  # noqa: ARG002, each rank has its own peak
     ) -> MemoryReading:
+        if self.kind is DeviceKind.CPU:
+            from .settled import settled
+
+            step = settled(step)
         reading = self._device.measure_memory(step, arguments)
         names = sorted(reading.exact)
         end_bytes = -1 if reading.end_bytes is None else reading.end_bytes
@@ -183,4 +189,5 @@ class AgreedDevice:
     def profile(
         self, step: Step, batches: Sequence[Sequence[object]]
     ) -> Sequence[TraceEvent]:
-        return self._device.profile(step, batches)
+        self.trace = self._device.profile(step, batches)
+        return self.trace

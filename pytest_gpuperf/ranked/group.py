@@ -15,6 +15,8 @@ from typing import Final
 from ..devices.seats import VISIBLE
 from ..devices.seats import entries_of
 from ..errors import RunError
+from ..model.launch import Launch
+from .meeting import group_store
 
 
 HOST: Final = "127.0.0.1"
@@ -102,6 +104,40 @@ def _interface() -> Mapping[str, str]:
 def membership(place: Place, timeout_s: float, *, cuda: bool) -> Iterator[None]:
     """Be this rank: set the environment, join the process group and leave it."""
     os.environ.update(variables_of(place, cuda=cuda))
+    with _joined(timeout_s, cuda=cuda):
+        yield
+
+
+@contextmanager
+def launched_membership(
+    launch: Launch, run: int, timeout_s: float, *, cuda: bool
+) -> Iterator[None]:
+    """Be the rank that torchrun made this process, in a group of this *run*'s own."""
+    os.environ.update(launched_variables(launch, cuda=cuda))
+    place = {
+        "store": group_store(launch, run),
+        "rank": launch.rank,
+        "world_size": launch.count,
+    }
+    with _joined(timeout_s, cuda=cuda, **place):
+        yield
+
+
+def launched_variables(launch: Launch, *, cuda: bool) -> Mapping[str, str]:
+    """What a rank of torchrun's has besides torchrun's variables: its GPU alone.
+
+    Where all ranks are on one machine, gloo has no network to look for.
+    """
+    variables = dict(_interface()) if launch.machines == 1 else {}
+    if cuda:
+        variables["LOCAL_RANK"] = "0"
+        variables[VISIBLE] = gpus_of(launch.local_rank + 1)[launch.local_rank]
+    return variables
+
+
+@contextmanager
+def _joined(timeout_s: float, *, cuda: bool, **place: Any) -> Iterator[None]:
+    """Join the default process group, at *place* where the environment does not tell."""
     distributed = _distributed()
     timeout = timedelta(seconds=PATIENCE * timeout_s)
     if cuda:
@@ -109,9 +145,9 @@ def membership(place: Place, timeout_s: float, *, cuda: bool) -> Iterator[None]:
 
         torch.cuda.set_device(0)
         gpu = torch.device("cuda", 0)
-        distributed.init_process_group("nccl", timeout=timeout, device_id=gpu)
+        distributed.init_process_group("nccl", timeout=timeout, device_id=gpu, **place)
     else:
-        distributed.init_process_group("gloo", timeout=timeout)
+        distributed.init_process_group("gloo", timeout=timeout, **place)
     try:
         yield
     finally:

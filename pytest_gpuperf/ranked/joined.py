@@ -18,15 +18,17 @@ from ..model.rank_metric import RANK_PEAK
 from ..model.rank_metric import RANK_SKEW
 from ..model.ranks import ByRank
 from ..model.ranks import Collective
+from ..probes.communication import Communication
 from ..report.numbers import format_value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one rank found: its measurement, its collectives in a step."""
+    """What one rank found: its measurement, its collectives, how long they ran."""
 
     measurement: Measurement
     collectives: tuple[Collective, ...] = ()
+    communication: Communication | None = None
 
 
 def joined(
@@ -48,6 +50,7 @@ def joined(
         step_ms=tuple(_step_ms(rounds_ns, first.times[STEP_MS.name].q50)),
         peak_bytes=tuple(peak_bytes),
         collectives=busiest,
+        **_communication(shares),
     )
     return replace(
         first,
@@ -69,6 +72,17 @@ def _step_ms(rounds_ns: Sequence[Sequence[int]], median_ms: float) -> Iterator[f
     whole_ns = median(map(max, rounds_ns)) if rounds_ns else 0
     for own_ns in zip(*rounds_ns, strict=True):
         yield median(own_ns) / whole_ns * median_ms if whole_ns else 0.0
+
+
+def _communication(shares: Sequence[Share]) -> dict[str, tuple[float, ...]]:
+    """By rank, where the traces of all ranks show it."""
+    seen = [s.communication for s in shares if s.communication is not None]
+    if len(seen) < len(shares):
+        return {}
+    return {
+        "communication_ms": tuple(one.total_ms for one in seen),
+        "exposed_ms": tuple(one.exposed_ms for one in seen),
+    }
 
 
 def _calls(collectives: Sequence[Collective]) -> int:
@@ -132,6 +146,18 @@ def remarks_on(by_rank: ByRank) -> Iterator[str]:
         yield f"peak by rank {peaks}"
     if by_rank.collectives:
         yield "a step has " + ", ".join(map(_in_words, by_rank.collectives))
+        yield from _exposure(by_rank)
+
+
+def _exposure(by_rank: ByRank) -> Iterator[str]:
+    if not by_rank.exposed_ms:
+        yield "no trace of them, so what computation hides of them is not known"
+        return
+    ran, exposed = (
+        ", ".join(format_value(STEP_MS, ms) for ms in times)
+        for times in (by_rank.communication_ms, by_rank.exposed_ms)
+    )
+    yield f"they run for {ran} by rank, {exposed} of it not hidden by computation"
 
 
 def _in_words(collective: Collective) -> str:

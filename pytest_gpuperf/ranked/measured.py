@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..probes.communication import find_communication
 from ..probes.phases import Measured
 from ..probes.phases import measure
 from ..probes.subject import Subject
@@ -25,6 +26,11 @@ def measure_ranked(
     own = measured.measurement
     collectives = () if own.missed else count_collectives(subject)
     device.synchronize()
-    shares = device.peers.objects(Share(measurement=own, collectives=collectives))
+    share = Share(
+        measurement=own,
+        collectives=collectives,
+        communication=find_communication(device.trace),
+    )
+    shares = device.peers.objects(share)
     together = joined(shares, device.rounds_ns, device.peak_bytes)
     return replace(measured, measurement=together)

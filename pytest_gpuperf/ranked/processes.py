@@ -19,6 +19,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 from typing import Final
+from typing import Protocol
 
 from ..sharing.last_words import last_stack
 from ..sharing.last_words import last_words
@@ -35,6 +36,29 @@ STACK_SECONDS: Final = 1.0
 """Most that a rank may take to write its stack."""
 
 PAUSE_SECONDS: Final = 0.02
+
+ELSEWHERE_SECONDS: Final = 0.25
+"""How often it is asked whether a rank failed that another process watches."""
+
+
+class Elsewhere(Protocol):
+    """Ranks of the same test that other processes watch."""
+
+    def have_failed(self) -> bool:
+        """Whether one of them has failed."""
+
+    def hear_of_failure(self) -> None:
+        """Learn that one has failed that is watched here."""
+
+
+class Nowhere:
+    """All ranks are watched here."""
+
+    def have_failed(self) -> bool:
+        return False
+
+    def hear_of_failure(self) -> None:
+        """There is nobody to hear it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,28 +97,31 @@ class _Process:
         return bool(self.code) or any(message.get("failed") for message in self.said)
 
 
-def run_ranks(
+def run_ranks(  # noqa: PLR0913  who they are, what they do, where and for how long
     work: Work,
-    count: int,
+    numbers: Sequence[int],
     *,
-    port: Callable[[], int],
+    meet: Callable[[], int],
     folder: Path,
     timeout_s: float,
+    elsewhere: Elsewhere | None = None,
 ) -> tuple[RankEnd, ...]:
-    """Fork *count* processes that do *work*, and return how each of them ended.
+    """Fork a process for each of *numbers* that does *work*; return how each ended.
 
-    *port* is asked once all are forked: what it starts need not survive a fork. They
-    have *timeout_s* to end; when one fails, the others have ``GRACE_SECONDS``. What is
+    *meet* is asked once all are forked, and what it returns they are told: what it
+    starts need not survive a fork. They
+    have *timeout_s* to end; when one fails, here or *elsewhere*, the others have
+    ``GRACE_SECONDS``. What is
     left then is asked for its stack and killed, with all it started. Output and stacks
     are written to *folder*. No process outlives the one that calls this.
     """
-    processes = _forked(work, count, folder)
+    processes = _forked(work, numbers, folder)
     try:
-        number = port()
+        told = meet()
         for process in processes:
             with suppress(BrokenPipeError):
-                os.write(process.order, f"{number}\n".encode())
-        _watch(processes, time.monotonic() + timeout_s)
+                os.write(process.order, f"{told}\n".encode())
+        _watch(processes, time.monotonic() + timeout_s, elsewhere or Nowhere())
         _ask_for_stacks(processes)
         return tuple(_end(process) for process in processes)
     finally:
@@ -104,12 +131,12 @@ def run_ranks(
             os.close(process.report)
 
 
-def _forked(work: Work, count: int, folder: Path) -> list[_Process]:
+def _forked(work: Work, numbers: Sequence[int], folder: Path) -> list[_Process]:
     sys.stdout.flush()
     sys.stderr.flush()
     parent = os.getpid()
     processes: list[_Process] = []
-    for number in range(count):
+    for number in numbers:
         order, order_end = os.pipe()
         report, report_end = os.pipe()
         pid = os.fork()
@@ -130,8 +157,9 @@ def _forked(work: Work, count: int, folder: Path) -> list[_Process]:
     return processes
 
 
-def _watch(processes: Sequence[_Process], until: float) -> None:
+def _watch(processes: Sequence[_Process], until: float, elsewhere: Elsewhere) -> None:
     """Listen until all have ended, time is up, or grace is."""
+    pause = None if isinstance(elsewhere, Nowhere) else ELSEWHERE_SECONDS
     with selectors.DefaultSelector() as selector, _woken_by_deaths() as woken:
         selector.register(woken, selectors.EVENT_READ)
         for process in processes:
@@ -142,14 +170,21 @@ def _watch(processes: Sequence[_Process], until: float) -> None:
             for process in processes:
                 if not _look_after(process) and process.report in selector.get_map():
                     selector.unregister(process.report)
-            if not failed and any(process.failed for process in processes):
+            if not failed and _has_failed(processes, elsewhere):
                 failed = True
                 until = min(until, time.monotonic() + GRACE_SECONDS)
             left = until - time.monotonic()
             if left <= 0 or all(process.is_over for process in processes):
                 return
-            selector.select(left)
+            selector.select(left if pause is None else min(left, pause))
             _heard(woken)
+
+
+def _has_failed(processes: Sequence[_Process], elsewhere: Elsewhere) -> bool:
+    if any(process.failed for process in processes):
+        elsewhere.hear_of_failure()
+        return True
+    return elsewhere.have_failed()
 
 
 @contextmanager

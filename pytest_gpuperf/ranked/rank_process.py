@@ -26,7 +26,7 @@ Say = Callable[[Mapping[str, Any]], None]
 """Hands JSON from a rank to whoever watches it."""
 
 Work = Callable[[int, int, Say], None]
-"""What a rank does, by its number and the port where the ranks meet."""
+"""What a rank does, by its number and what all are told: where they meet."""
 
 
 def be_rank(
@@ -39,9 +39,9 @@ def be_rank(
         os.setsid()
         _end_with(parent, order)
         _write_to(folder, number)
-        port = int(os.read(order, 100))
+        told = int(os.read(order, 100))
         _follow(order)
-        work(number, port, _say_to(report))
+        work(number, told, _say_to(report))
         code = 0
     except BaseException:  # noqa: BLE001 - its traceback is in the output file
         traceback.print_exc()

@@ -38,12 +38,23 @@ def two_ranks(request: Mapping[str, Any]) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         ends = run_ranks(
             lambda rank, port, say: work(rank, port, _first(say, fifo)),
-            2,
-            port=lambda: PORT,
+            range(2),
+            meet=lambda: PORT,
             folder=Path(folder),
             timeout_s=request.get("timeout_s", 60.0),
+            elsewhere=Failing() if request.get("elsewhere") else None,
         )
     return [asdict(end) for end in ends]
+
+
+class Failing:
+    """Other watchers, one of which has just seen its rank fail."""
+
+    def have_failed(self) -> bool:
+        return True
+
+    def hear_of_failure(self) -> None:
+        """They know."""
 
 
 def _first(say: Say, fifo: str) -> Say:
@@ -89,7 +100,7 @@ def two_ranks_whose_parent_dies(request: Mapping[str, Any]) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
         return 0
 
-    run_ranks(stay, 2, port=killed, folder=Path(request["folder"]), timeout_s=60)
+    run_ranks(stay, range(2), meet=killed, folder=Path(request["folder"]), timeout_s=60)
 
 
 def a_rank_with_a_child_whose_parent_dies(request: Mapping[str, Any]) -> None:
@@ -105,4 +116,10 @@ def a_rank_with_a_child_whose_parent_dies(request: Mapping[str, Any]) -> None:
             os.write(is_started, b"!")
         never()
 
-    run_ranks(work, 2, port=lambda: PORT, folder=Path(request["folder"]), timeout_s=60)
+    run_ranks(
+        work,
+        range(2),
+        meet=lambda: PORT,
+        folder=Path(request["folder"]),
+        timeout_s=60,
+    )

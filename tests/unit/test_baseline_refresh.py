@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pytest_gpuperf.baselines.refresh import Change
@@ -64,6 +66,7 @@ def judged(**outcomes: Outcome) -> TestVerdict:
 
 
 PASSED = judged(step_ms=Outcome.PASS, syncs=Outcome.PASS)
+NOTHING = replace(measured(10.0, 0), times={}, exact={})
 ENTRY = stored(measured(10.0, 0), measured(10.2, 0), measured(9.8, 0))
 
 
@@ -75,6 +78,7 @@ def selected(verdict: TestVerdict, entry: Entry | None, *runs: Measurement) -> s
     ("verdict", "entry", "fresh", "kinds"),
     [
         pytest.param(PASSED, ENTRY, measured(10.0, 0), {"all"}, id="unchanged"),
+        pytest.param(PASSED, None, NOTHING, set(), id="nothing measured"),
         pytest.param(
             judged(step_ms=Outcome.NO_BASELINE),
             None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pytest_gpuperf.children import with_timeout
@@ -12,6 +14,7 @@ from pytest_gpuperf.judging import judge_calls
 from pytest_gpuperf.model.codec import decode
 from pytest_gpuperf.model.codec import encode
 from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.launch import Launch
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.ranks import Ranks
 from pytest_gpuperf.model.run import Ending
@@ -22,6 +25,7 @@ from pytest_gpuperf.plan import Planned
 from pytest_gpuperf.plan import groups_of
 from pytest_gpuperf.ranked.group import LOOPBACK
 from pytest_gpuperf.ranked.group import Place
+from pytest_gpuperf.ranked.group import launched_variables
 from pytest_gpuperf.ranked.group import serve_rendezvous
 from pytest_gpuperf.ranked.group import variables_of
 from pytest_gpuperf.settings import Isolation
@@ -103,6 +107,77 @@ def test_what_cannot_have_so_many_ranks_says_so(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
 
     assert why_not(kind, Ranks(count=4)) == why
+
+
+LAUNCH = Launch(
+    rank=0,
+    count=2,
+    local_rank=0,
+    machines=1,
+    host="127.0.0.1",
+    port=29500,
+    attempt="none/0",
+    patience_s=60.0,
+)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "why"),
+    [
+        (Ranks(count=2), None),
+        (
+            Ranks(count=3),
+            (
+                "gpuperf.ranks(3) and 2 ranks that torchrun started: start as many, or "
+                "run pytest --gpuperf, which starts 3 itself"
+            ),
+        ),
+        (
+            None,
+            (
+                "torchrun started 2 ranks, and this test asks for none: code that reads "
+                "WORLD_SIZE would wait for them; measure it with pytest --gpuperf"
+            ),
+        ),
+    ],
+)
+def test_torchruns_ranks_execute_what_asks_for_as_many(
+    ranks: Ranks | None, why: str | None
+) -> None:
+    assert why_not(DeviceKind.CPU, ranks, LAUNCH) == why
+
+
+def test_tests_that_ask_for_no_ranks_are_not_judged_where_torchrun_started_some() -> (
+    None
+):
+    request = RunRequest(
+        tests=("/a.py::one", "/a.py::two"),
+        device=DeviceKind.CPU,
+        directory="",
+        launch=LAUNCH,
+        names=("a.py::one", "a.py::two"),
+    )
+
+    results = [decode(TestResult, raw) for raw in measure(encode(request))]
+
+    assert [result.test for result in results] == ["a.py::one", "a.py::two"]
+    for result in results:
+        assert judge_calls(result.calls, None).outcome is Outcome.NOT_JUDGED
+
+
+def test_a_rank_of_torchruns_keeps_its_variables_and_has_one_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,7")
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    third = replace(LAUNCH, rank=6, local_rank=2, machines=2)
+
+    assert launched_variables(third, cuda=True) == {
+        "LOCAL_RANK": "0",
+        "CUDA_VISIBLE_DEVICES": "7",
+    }
+    assert launched_variables(third, cuda=False) == {}
+    assert launched_variables(LAUNCH, cuda=False) == {"GLOO_SOCKET_IFNAME": LOOPBACK}
 
 
 def test_ranks_that_cannot_be_had_are_not_judged_and_no_process_starts() -> None:

@@ -15,6 +15,7 @@ from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.ranks import ByRank
 from pytest_gpuperf.model.ranks import Collective
+from pytest_gpuperf.probes.communication import Communication
 from pytest_gpuperf.ranked.joined import Share
 from pytest_gpuperf.ranked.joined import joined
 
@@ -60,6 +61,43 @@ def test_each_ranks_numbers_stand_beside_those_of_the_worst() -> None:
         "median step by rank 4.000 ms, 6.000 ms: rank 1 is slowest, 1.500x the fastest",
         "peak by rank 1.000 MiB, 2.000 MiB",
         "a step has 4 all_gather (3.000 MiB), 2 reduce_scatter (1.000 MiB)",
+        "no trace of them, so what computation hides of them is not known",
+    )
+
+
+def test_communication_that_nothing_hides_is_told_by_rank() -> None:
+    found = joined(
+        [
+            Share(
+                measurement=MEASURED,
+                collectives=(GATHER,),
+                communication=Communication(total_ms=2.0, exposed_ms=exposed_ms),
+            )
+            for exposed_ms in (0.0, 1.5)
+        ],
+        ROUNDS,
+        (1, 1),
+    )
+
+    assert found.by_rank is not None
+    assert found.by_rank.communication_ms == (2.0, 2.0)
+    assert found.by_rank.exposed_ms == (0.0, 1.5)
+    assert found.remarks[-1] == (
+        "they run for 2.000 ms, 2.000 ms by rank, 0 ms, 1.500 ms of it not hidden by "
+        "computation"
+    )
+
+
+def test_communication_that_one_trace_does_not_show_is_not_known() -> None:
+    seen = Communication(total_ms=2.0, exposed_ms=1.0)
+    share = Share(measurement=MEASURED, collectives=(GATHER,))
+
+    found = joined([share, replace(share, communication=seen)], ROUNDS, (1, 1))
+
+    assert found.by_rank is not None
+    assert found.by_rank.exposed_ms == ()
+    assert found.remarks[-1] == (
+        "no trace of them, so what computation hides of them is not known"
     )
 
 

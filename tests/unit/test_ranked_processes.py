@@ -85,6 +85,15 @@ def test_ranks_that_wait_for_ever_are_asked_and_killed_when_time_is_up(
     assert all(" in never\n" in end["stack"] for end in ends)
 
 
+def test_ranks_are_asked_and_killed_when_one_fails_elsewhere(
+    server: ForkServer,
+) -> None:
+    ends = ends_of(server, "stay", elsewhere=True)
+
+    assert [end["code"] for end in ends] == [None, None]
+    assert all(" in never\n" in end["stack"] for end in ends)
+
+
 def test_what_a_rank_started_ends_with_it(server: ForkServer, witness: Witness) -> None:
     ends = ends_of(server, "leave_a_child", fifo=witness.fifo)
 

@@ -1,0 +1,96 @@
+"""Collectives that are over when they return, so that a step's memory is the same twice.
+
+A thread of gloo holds a collective, and with it its tensors, until a moment after it is
+over. What the program lets go of meanwhile is alive for as long as the thread takes, which
+was seen in one step of thirty. Here each is waited for, and its thread until it
+sleeps, before the program goes on: then it alone holds the tensors.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from typing import Final
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ..devices.dispatch import redispatch
+from ..devices.protocol import Step
+
+
+THREAD: Final = "pt_gloo_runloop"
+"""Name that ProcessGroupGloo gives the threads which run its collectives."""
+
+SLEEPS: Final = "S"
+
+MEETING_NEEDED: Final = ("send", "recv")
+"""Beginnings of names of what may wait for something that the program has yet to do."""
+
+PAUSE_SECONDS: Final = 0.0002
+
+MOST_SECONDS: Final = 1.0
+"""After which a thread that does not sleep is no longer waited for."""
+
+TASKS: Final = Path("/proc/self/task")
+
+
+def settled(step: Step) -> Step:
+    """Return *step* with each of its collectives over before it goes on."""
+
+    def run(*arguments: object) -> object:
+        with _Settled():
+            return step(*arguments)
+
+    return run
+
+
+class _Settled(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped here
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep torch from loading dynamo, for seconds, to keep this mode out of it."""
+        return False
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        result = redispatch(self, func, args, kwargs or {})
+        name = func.name().partition("::")[2]
+        if func.namespace == "c10d" and not name.startswith(MEETING_NEEDED):
+            for work in _works_in(result):
+                work.wait()
+            _wait_for_threads()
+        return result
+
+
+def _works_in(result: Any) -> Iterator[Any]:
+    """Give the handles of what was started among the results of an operation."""
+    for value in result if isinstance(result, (tuple, list)) else (result,):
+        if hasattr(value, "wait"):
+            yield value
+
+
+def _wait_for_threads() -> None:
+    until = time.monotonic() + MOST_SECONDS
+    while any(state != SLEEPS for state in thread_states()):
+        if time.monotonic() >= until:
+            return
+        time.sleep(PAUSE_SECONDS)
+
+
+def thread_states(tasks: Path = TASKS) -> Iterator[str]:
+    """Give the states of gloo's threads, as proc(5) has them; none where it is not."""
+    with suppress(OSError):
+        for task in tasks.iterdir():
+            with suppress(OSError):  # a thread may have ended
+                name, _, rest = (task / "stat").read_text().rpartition(") ")
+                if name.endswith(f"({THREAD}"):
+                    yield rest[:1]

@@ -1,0 +1,234 @@
+"""Runs that torchrun starts: its ranks are the ranks of a test, and rank 0 reports."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from xml.etree import ElementTree as ET
+
+import pytest
+from scripted_project import ScriptedProject
+from witness import PATIENCE_SECONDS
+from witness import Witness
+
+
+pytest.importorskip("torch.distributed.run")
+
+ON_CPU = ("--gpuperf", "--gpuperf-device=cpu", "--gpuperf-seconds=20")
+
+TORCHRUN = (
+    sys.executable,
+    "-m",
+    "torch.distributed.run",
+    "--standalone",
+    "--nproc-per-node=2",
+    "-m",
+    "pytest",
+)
+
+BEGINNING = """
+import os
+import signal
+import torch
+from torch import distributed, nn
+"""
+
+GREEN = (
+    BEGINNING
+    + """
+@gpuperf.ranks(2)
+@gpuperf.budget(collectives=1)
+def test_ddp(gpuperf):
+    model = nn.parallel.DistributedDataParallel(nn.Linear(64, 8))
+    torch.manual_seed(distributed.get_rank())
+    rows = torch.randn(16, 64)
+    gpuperf(lambda: model(rows).sum().backward())
+    gradient = model.module.weight.grad
+    seen = [torch.empty_like(gradient) for _ in range(2)]
+    distributed.all_gather(seen, gradient)
+    assert torch.equal(*seen)
+
+@gpuperf.ranks(3)
+def test_three(gpuperf): gpuperf(int)
+
+def test_alone(gpuperf): gpuperf(int)
+
+def test_ordinary():
+    with open("ordinary" + os.environ["RANK"], "w"): pass
+"""
+)
+
+RED = (
+    BEGINNING
+    + """
+pytestmark = gpuperf.ranks(2)
+
+def test_raises(gpuperf):
+    def step():
+        if distributed.get_rank() == 1:
+            raise ValueError("boom")
+        distributed.all_reduce(torch.ones(3))
+    gpuperf(step)
+
+def test_crashes(gpuperf):
+    def step():
+        if distributed.get_rank() == 1:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        distributed.all_reduce(torch.ones(3))
+    gpuperf(step)
+
+@gpuperf.ranks(2, timeout_s=6)
+def test_hangs(gpuperf):
+    def step():
+        if distributed.get_rank() == 1:
+            os.read(os.pipe()[0], 1)
+        distributed.all_reduce(torch.ones(3))
+    gpuperf(step)
+
+def test_ordinary():
+    assert os.environ["RANK"] == "0"
+"""
+)
+
+
+@pytest.fixture
+def witness(project: ScriptedProject) -> Iterator[Witness]:
+    with closing(Witness(project.path / "fifo")) as witness:
+        yield witness
+
+
+def torchrun(project: ScriptedProject, *arguments: str) -> pytest.RunResult:
+    return project.pytester.run(*TORCHRUN, *ON_CPU, *arguments)
+
+
+def test_torchruns_ranks_are_those_of_a_test_and_rank_0_reports_alone(
+    project: ScriptedProject,
+) -> None:
+    project.file(GREEN)
+
+    result = torchrun(
+        project, "-rs", "--gpuperf-update=missing", "--junitxml=junit.xml"
+    )
+
+    assert result.ret == 0, result.stderr.str()
+    result.assert_outcomes(passed=2, skipped=2)
+    text = " ".join(result.stdout.str().split())
+    assert text.count("test session starts") == 1
+    assert "a step has 1 all_reduce (2.031 KiB)" in text
+    assert (
+        "gpuperf.ranks(3) and 2 ranks that torchrun started: start as many, or run "
+        "pytest --gpuperf, which starts 3 itself"
+    ) in text
+    assert (
+        "torchrun started 2 ranks, and this test asks for none: code that reads "
+        "WORLD_SIZE would wait for them; measure it with pytest --gpuperf"
+    ) in text
+    (baseline,) = (project.path / "baselines").glob("cpu-*.json")
+    tests = json.loads(baseline.read_text())["tests"]
+    assert list(tests) == ["test_it.py::test_ddp"]
+    assert len(tests["test_it.py::test_ddp"]["runs"]) > 1
+    assert tests["test_it.py::test_ddp"]["software"]["ranks"] == "2"
+    assert ET.parse(project.path / "junit.xml").getroot()[0].get("tests") == "4"
+    assert {path.name for path in project.path.glob("ordinary?")} == {
+        "ordinary0",
+        "ordinary1",
+    }
+
+
+def test_what_becomes_of_another_rank_is_in_the_verdict_of_rank_0(
+    project: ScriptedProject,
+) -> None:
+    project.file(RED)
+    source = (project.path / "test_it.py").read_text().splitlines()
+    boom = next(i for i, text in enumerate(source, 1) if "boom" in text)
+    stuck = next(i for i, text in enumerate(source, 1) if "os.read" in text)
+    reduced = [i for i, text in enumerate(source, 1) if "all_reduce" in text]
+
+    result = torchrun(project)
+
+    assert result.ret == 1
+    result.assert_outcomes(passed=1, failed=3)
+    result.stdout.fnmatch_lines(
+        [
+            "rank 1 of 2 failed first:",
+            f"test_it.py:{boom}: ValueError",
+            "rank 0 *",
+            "rank 1 of 2 was killed by signal 11: Fatal Python error: *",
+            "  *test_it.py:* in step",
+            "rank 0 *",
+            "the 2 ranks gave no result in 6 s and were killed: does one of them wait *",
+            "rank 0 was at",
+            f"  *test_it.py:{reduced[2]} in step",
+            "rank 1 was at",
+            f"  *test_it.py:{stuck} in step",
+        ]
+    )
+    result.stderr.fnmatch_lines(
+        ["rank 1: test_it.py::test_ordinary failed", "E * assert '1' == '0'"]
+    )
+
+
+def test_a_rank_that_cannot_collect_fails_the_run_and_says_why(
+    project: ScriptedProject,
+) -> None:
+    project.file(
+        BEGINNING
+        + """
+assert os.environ["RANK"] == "0"
+@gpuperf.ranks(2)
+def test_step(gpuperf): gpuperf(int)
+"""
+    )
+
+    result = torchrun(project)
+
+    assert result.ret == 1
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["rank 1 takes no part: its tests could not be collected"]
+    )
+    result.stderr.fnmatch_lines(["rank 1: test_it.py failed"])
+
+
+HANGS = (
+    BEGINNING
+    + """
+@gpuperf.ranks(2)
+def test_hangs(gpuperf):
+    def step():
+        os.write(os.open("fifo", os.O_WRONLY), b"!")
+        os.read(os.pipe()[0], 1)
+    gpuperf(step)
+"""
+)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_nothing_outlives_a_pytest_of_one_rank_that_is_killed(
+    project: ScriptedProject, witness: Witness, rank: int
+) -> None:
+    project.file(HANGS)
+    (project.path / "conftest.py").write_text(
+        "import os\n"
+        "def pytest_collection_finish():\n"
+        "    open('pid' + os.environ['RANK'] + '.' + str(os.getpid()), 'w')\n"
+    )
+
+    with subprocess.Popen(
+        [*TORCHRUN, *ON_CPU],
+        cwd=project.path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ) as process:
+        assert witness.has_heard()
+        first = min(project.path.glob(f"pid{rank}.*"), key=lambda p: p.stat().st_mtime)
+        os.kill(int(first.suffix[1:]), signal.SIGKILL)
+        process.communicate(timeout=PATIENCE_SECONDS)
+
+    assert process.returncode == 1
+    assert witness.all_ended()
