@@ -325,6 +325,20 @@ def test_a_call_names_its_test() -> None:
     assert "|a call in |t.py::t|" in found.text
 
 
+def test_a_call_that_passed_is_not_told_of_the_failure_of_another() -> None:
+    calls = [replace(GOOD, test="t.py::t#warm"), replace(BAD, test="t.py::t#cold")]
+    found = page(others={"t.py::t": record(*calls)})
+
+    assert "failed: " not in found.text
+
+
+def test_what_a_setting_failed_is_told_by_its_headline() -> None:
+    undecided = outcome(Outcome.INCONCLUSIVE, "t.py::t")
+    failed = record(undecided)._replace(ending=Ending.FAILED, headline="undecided")
+
+    assert "|failed: undecided|" in page(others={"t.py::t": failed}).text
+
+
 def test_a_test_without_a_verdict_says_how_it_ended() -> None:
     failed = Record(Ending.FAILED, headline="\x1b[31mAssertionError\x1b[0m: loss")
     skipped = Record(Ending.SKIPPED)
