@@ -152,6 +152,21 @@ def test_failures_come_first_then_the_worst_outcomes_then_the_largest_excess() -
     ]
 
 
+def test_a_thousand_tests_with_their_history_are_four_megabytes() -> None:
+    calls = [replace(GOOD, test=f"tests/test_train.py::test[{n}]") for n in range(50)]
+    few = page_text(contents())
+    many = page_text(
+        contents(
+            *calls,
+            stored={call.test: entry(*[10.0] * 8) for call in calls},
+            pending={call.test: entry(10.0) for call in calls},
+            history={call.test: {"step_ms": points(200)} for call in calls},
+        )
+    )
+
+    assert len(few) + 20 * (len(many) - len(few)) < 4_000_000
+
+
 def test_every_word_that_a_section_can_have_has_its_place() -> None:
     words = {o.value for o in Outcome} | {e.value for e in Ending}
 

@@ -212,7 +212,7 @@ class TestHistory:
     def test_no_number_is_too_small_or_too_large_to_be_drawn(
         self, largest: float
     ) -> None:
-        assert 'class="picture history"' in drawn(curve(0.0, largest))
+        assert 'class="history"' in drawn(curve(0.0, largest))
 
     def test_a_picture_names_its_runs_by_their_numbers_on_the_page(self) -> None:
         made = curve(1.0, 2.0, 3.0)
