@@ -178,6 +178,20 @@ def test_results_with_nan_are_refused(capsys: pytest.CaptureFixture[str]) -> Non
     )
 
 
+def test_results_with_an_infinite_number_are_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    leave(BAD)
+    path = Path(".gpuperf/results.json")
+    text = path.read_text("utf-8").replace('"now": 12', '"now": 1e999')
+    path.write_text(text, "utf-8")
+
+    assert refusal(capsys) == (
+        f"gpuperf: .gpuperf/results.json: a number of {BAD.test} is infinite; "
+        f"{EXPECTED}\n"
+    )
+
+
 def test_baselines_that_are_cut_off_are_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -152,6 +152,21 @@ def test_failures_come_first_then_the_worst_outcomes_then_the_largest_excess() -
     ]
 
 
+def test_a_thousand_tests_with_their_history_are_four_megabytes() -> None:
+    calls = [replace(GOOD, test=f"tests/test_train.py::test[{n}]") for n in range(50)]
+    few = page_text(contents())
+    many = page_text(
+        contents(
+            *calls,
+            stored={call.test: entry(*[10.0] * 8) for call in calls},
+            pending={call.test: entry(10.0) for call in calls},
+            history={call.test: {"step_ms": points(200)} for call in calls},
+        )
+    )
+
+    assert len(few) + 20 * (len(many) - len(few)) < 4_000_000
+
+
 def test_every_word_that_a_section_can_have_has_its_place() -> None:
     words = {o.value for o in Outcome} | {e.value for e in Ending}
 
@@ -323,6 +338,20 @@ def test_a_call_names_its_test() -> None:
     found = page(others={"t.py::t": record(call)})
 
     assert "|a call in |t.py::t|" in found.text
+
+
+def test_a_call_that_passed_is_not_told_of_the_failure_of_another() -> None:
+    calls = [replace(GOOD, test="t.py::t#warm"), replace(BAD, test="t.py::t#cold")]
+    found = page(others={"t.py::t": record(*calls)})
+
+    assert "failed: " not in found.text
+
+
+def test_what_a_setting_failed_is_told_by_its_headline() -> None:
+    undecided = outcome(Outcome.INCONCLUSIVE, "t.py::t")
+    failed = record(undecided)._replace(ending=Ending.FAILED, headline="undecided")
+
+    assert "|failed: undecided|" in page(others={"t.py::t": failed}).text
 
 
 def test_a_test_without_a_verdict_says_how_it_ended() -> None:

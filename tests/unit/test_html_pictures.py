@@ -96,6 +96,9 @@ class TestScale:
 
         assert (scale.at(-5.0), scale.at(99.0)) == (0, 1000)
 
+    def test_no_time_is_too_long_for_it(self) -> None:
+        assert Scale.around([1.0, 1e308]).at(1e308) == 955
+
 
 class TestStrips:
     def test_samples_of_a_run_are_summed_up_as_the_judge_does(self) -> None:
@@ -209,7 +212,7 @@ class TestHistory:
     def test_no_number_is_too_small_or_too_large_to_be_drawn(
         self, largest: float
     ) -> None:
-        assert 'class="picture history"' in drawn(curve(0.0, largest))
+        assert 'class="history"' in drawn(curve(0.0, largest))
 
     def test_a_picture_names_its_runs_by_their_numbers_on_the_page(self) -> None:
         made = curve(1.0, 2.0, 3.0)
@@ -287,6 +290,11 @@ class TestMemory:
 
     def test_a_peak_that_nobody_sorted_has_no_picture(self) -> None:
         assert list(memory_figures([replace(PEAK, held_for=())])) == []
+
+    def test_a_peak_of_nothing_has_no_picture(self) -> None:
+        nothing = replace(PEAK, held_for=(("inputs", 0),))
+
+        assert list(memory_figures([nothing])) == []
 
     def test_a_purpose_of_few_bytes_can_be_seen(self) -> None:
         peak = replace(PEAK, held_for=(("activations", 100 * MIB), ("inputs", 1)))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 from math import inf
+from math import isfinite
 from typing import Final
 
 from ...model.baseline import Entry
@@ -21,7 +22,9 @@ from ...model.run import Ending
 from ...model.verdict import Outcome
 from ...model.verdict import TestVerdict
 from ...model.verdict import Verdict
+from ..json_object import refuse
 from ..numbers import metric_named
+from ..results_json import EXPECTED
 from ..results_json import verdict_of
 
 
@@ -117,7 +120,19 @@ def _sections(test: str, record: Record, source: str) -> Iterator[Section]:
         yield Section(key=test, test=test, record=record)
     for call in record.verdicts:
         verdict = verdict_of(call, source)
+        _refuse_infinite(verdict, source)
         yield Section(key=verdict.test, test=test, record=record, verdict=verdict)
+
+
+def _refuse_infinite(verdict: TestVerdict, source: str) -> None:
+    """Raise ``UsageError`` where a number, such as 1e999, has no place in a picture."""
+    for judged in verdict.verdicts:
+        evidence = judged.evidence
+        bounds = (evidence.low, evidence.high) if evidence else ()
+        numbers = (judged.now, judged.baseline, judged.limit, *bounds)
+        if any(number is not None and not isfinite(number) for number in numbers):
+            found = f"a number of {verdict.test} is infinite"
+            refuse(source, found, EXPECTED)
 
 
 def _place(section: Section) -> tuple[bool, int, float]:

@@ -108,7 +108,7 @@ def history_figure(
         *_drawn(curve, grid, scale),
         box=grid.box(len(values) - 1, scale),
         height=HEIGHT,
-        class_="picture history",
+        class_="history",
         data_unit=grid.symbol,
         data_power=grid.power,
         data_runs=",".join(f"{first}-{last}" for first, last in _ranges(numbers)),

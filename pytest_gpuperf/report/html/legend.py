@@ -60,8 +60,7 @@ def picture(
     box: str,
     height: int,
     label: str | None = None,
-    class_: str = "picture",
-    **more: str | float,
+    **more: str | float | None,
 ) -> Markup:
     """Return an SVG that is stretched to the width there is.
 
@@ -74,7 +73,6 @@ def picture(
         viewBox=box,
         height=height,
         preserveAspectRatio="none",
-        class_=class_,
         role="img" if label else None,
         aria_label=label,
         aria_hidden=None if label else "true",

@@ -24,7 +24,7 @@ HEIGHT: Final = 22
 def memory_figures(findings: Sequence[Finding]) -> Iterator[Markup]:
     """Draw a bar for each peak whose parts are known."""
     for finding in findings:
-        if finding.kind is FindingKind.PEAK and finding.held_for:
+        if finding.kind is FindingKind.PEAK and any(n for _, n in finding.held_for):
             yield _figure(finding)
 
 

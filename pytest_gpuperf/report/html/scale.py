@@ -40,4 +40,4 @@ class Scale:
     def at(self, value: float) -> int:
         """Place of *value* from the left edge; one beyond an edge stands on it."""
         inside = min(max(value, self.low), self.high)
-        return round(WIDTH * (inside - self.low) / (self.high - self.low))
+        return round(WIDTH * ((inside - self.low) / (self.high - self.low)))

@@ -59,11 +59,12 @@ def section_of(
 def _headline(section: Section) -> Iterator[Markup]:
     if section.key != section.test:
         yield tag("p", "a call in ", tag("code", section.test))
-    judged = section.verdict is not None and section.verdict.outcome.fails
-    if section.record.headline and not judged:
+    verdict = section.verdict
+    told = verdict is not None and (verdict.outcome.fails or not section.failed)
+    if section.record.headline and not told:
         ending = section.record.ending.value
         yield tag("p", f"{ending}: {section.record.headline}", class_="headline")
-    elif section.verdict is None:
+    elif verdict is None:
         yield tag("p", f"The test {section.record.ending.value}; nothing was judged.")
 
 
