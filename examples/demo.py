@@ -22,6 +22,8 @@ from xml.etree import ElementTree as ET
 import torch
 
 
+COMPILED = shutil.ignore_patterns("__pycache__")
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 RESULTS = "results.xml"
 GATE = f"pytest --gpuperf --gpuperf-device={DEVICE} --junit-xml={RESULTS}"
@@ -85,8 +87,11 @@ def main():
 def copy_examples(folder):
     """Copy the training loops; steps on several ranks would have to share two cores."""
     here = Path(__file__).parent
-    for source in (*here.glob("test_*_loop.py"), here / "models.py"):
+    for source in here.glob("*/test_*_loop.py"):
         shutil.copy(source, folder)
+    shutil.copytree(
+        here / "models", folder / "models", dirs_exist_ok=True, ignore=COMPILED
+    )
     settings = "[pytest]\naddopts = --no-header -p no:cacheprovider\n"
     (folder / "pytest.ini").write_text(settings, encoding="utf-8")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,32 +28,72 @@ SAME: Final = "test_step_without_its_loader"
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
     pytest.importorskip("torch")
-    for source in (*EXAMPLES.glob("test_*.py"), EXAMPLES / "models.py"):
-        shutil.copy(source, tmp_path)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+    ignored = shutil.ignore_patterns("__pycache__", ".pytest_cache", ".gpuperf")
+    shutil.copytree(EXAMPLES, tmp_path / "examples", ignore=ignored)
+    settings = "[pytest]\nfilterwarnings = error\naddopts = --strict-markers\n"
+    (tmp_path / "pytest.ini").write_text(settings)
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [(), ("--gpuperf", "--gpuperf-device=cpu")],
-    ids=["unmeasured", "within their budgets"],
-)
-def test_the_examples_pass(copied: Path, arguments: tuple[str, ...]) -> None:
-    quiet = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "CI": ""}
+def run_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    quiet = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "CI": "", "COLUMNS": "80"}
     plugin = ("-p", "pytest_gpuperf.plugin")
-
-    result = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *plugin, *arguments],
-        cwd=copied,
+        cwd=folder,
         env=os.environ | quiet,
         capture_output=True,
         text=True,
         check=False,
     )
 
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("--gpuperf",), ("--gpuperf", "--gpuperf-device=cpu")],
+    ids=["unmeasured", "without a GPU", "on the host"],
+)
+def test_the_examples_pass(copied: Path, arguments: tuple[str, ...]) -> None:
+    result = run_in(copied, "examples", *arguments)
+
     assert result.returncode == 0, result.stdout
-    assert result.stdout.splitlines()[-1].startswith("6 passed in ")
+    assert " failed" not in result.stdout
+    assert re.search(r"\d+ passed, \d+ skipped.* in ", result.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")], ids=["one", "xdist"])
+def test_a_run_can_end_with_what_became_of_each_claim(
+    copied: Path, workers: tuple[str, ...]
+) -> None:
+    if workers:
+        pytest.importorskip("xdist")
+    chosen = ["no_hidden_sync/test_item.py", "host_to_device/test_as_tensor.py"]
+
+    result = run_in(
+        copied,
+        *(f"examples/{name}" for name in chosen),
+        "--gpuperf",
+        "--gpuperf-device=pretend",
+        "--gpuperf-claims",
+        *workers,
+    )
+
+    assert result.returncode == 0, result.stdout
+    lines = result.stdout.splitlines()
+    assert {line for line in lines if line.endswith(("pretend", "host", "device"))} == {
+        "claim                 measured here      predicted          verdict      device",
+        "D12                   1 -> 0 MiB         -                  passed       host",
+        "Y1 80 -> 57 ms        -                  1 -> 0 syncs       passed       pretend",
+    }
+
+
+def test_a_table_of_claims_without_measurements_is_refused(copied: Path) -> None:
+    result = run_in(copied, "examples", "--gpuperf-claims")
+
+    assert result.returncode == pytest.ExitCode.USAGE_ERROR
+    assert result.stderr.strip() == (
+        "ERROR: --gpuperf-claims: found no --gpuperf, which measures; add it"
+    )
 
 
 @pytest.fixture

@@ -102,10 +102,17 @@ def _prepared(device: Device, question: Question) -> tuple[Subject, Subject]:
 def _audited(
     device: PretendDevice, question: Question
 ) -> tuple[Measurement, Measurement]:
-    half, test = question.seconds / 2, question.test
-    before = audit(device, question.pair.before, test=f"{test}#before", seconds=half)
-    after = audit(device, question.pair.after, test=f"{test}#after", seconds=half)
-    return before.measurement, after.measurement
+    before, after = (
+        # what a side returns is let go before the other one's memory is watched
+        audit(
+            device, side, test=f"{question.test}#{name}", seconds=question.seconds / 2
+        ).measurement
+        for name, side in (
+            ("before", question.pair.before),
+            ("after", question.pair.after),
+        )
+    )
+    return before, after
 
 
 def _counted(

@@ -515,3 +515,23 @@ def test_strict(gpuperf):
     )
 
     result.assert_outcomes(passed=2)
+
+
+def test_what_one_side_returns_is_no_memory_of_the_other(
+    project: ScriptedProject,
+) -> None:
+    project.file(
+        """
+import torch
+def test_step(gpuperf):
+    x = torch.ones(1024, 1024, device="cuda")
+    result = gpuperf.compare(lambda: x + 1, lambda: x + 1)
+    assert (result.memory.before, result.memory.after) == (2 * x.nbytes, 2 * x.nbytes)
+"""
+    )
+
+    result = project.pytester.runpytest_inprocess(
+        "--gpuperf", "--gpuperf-device=pretend"
+    )
+
+    result.assert_outcomes(passed=1)

@@ -5,6 +5,7 @@ FSDP gathers each sharded layer in the forward and in the backward and scatters 
 gradients once. A plain ``pytest`` executes each test as the only rank.
 """
 
+import pytest
 import torch
 from torch import distributed
 from torch import nn
@@ -49,6 +50,7 @@ def averaged(tensor):
     return summed / distributed.get_world_size()
 
 
+@pytest.mark.claim("P1")
 @gpuperf.budget(collectives=1, syncs=0)
 def test_replicated_step(gpuperf):
     model = DistributedDataParallel(layers(gpuperf.device))
@@ -59,6 +61,7 @@ def test_replicated_step(gpuperf):
         torch.testing.assert_close(parameter.grad, averaged(parameter.grad))
 
 
+@pytest.mark.claim("P2")
 @gpuperf.budget(collectives=6, syncs=0)
 def test_sharded_step(gpuperf):
     whole, model = layers(gpuperf.device), layers(gpuperf.device)

@@ -1,4 +1,4 @@
-"""The two networks of the examples, small enough for a CPU."""
+"""A small CNN."""
 
 from __future__ import annotations
 
@@ -27,15 +27,3 @@ def convolution(inputs, outputs):
         nn.ReLU(),
         nn.MaxPool2d(2),
     )
-
-
-class SimpleNet(nn.Sequential):
-    """One hidden layer over flat images."""
-
-    def __init__(self, pixels=28 * 28, hidden=512, classes=10):
-        super().__init__(
-            nn.Flatten(),
-            nn.Linear(pixels, hidden),
-            nn.ReLU(),
-            nn.Linear(hidden, classes),
-        )

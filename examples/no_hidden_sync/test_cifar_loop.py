@@ -7,7 +7,7 @@ the host then waits until the step is through before it enqueues the next one.
 from __future__ import annotations
 
 import torch
-from models import SimpleModel
+from models.simplemodel import SimpleModel
 from torch.nn import functional as F
 
 import pytest_gpuperf as gpuperf

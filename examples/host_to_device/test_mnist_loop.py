@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from models import SimpleNet
+from models.simplenet import SimpleNet
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset

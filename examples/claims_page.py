@@ -1,0 +1,123 @@
+"""The page of the examples: the ladder first, then a line a claim."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Final
+
+from claims import Claim
+from claims import Claims
+from claims import Rung
+
+
+HEAD: Final = """\
+# Examples
+
+<!-- Written by `python examples/claims.py --write` from claims.toml: edit that. -->
+
+What five notes on fast training with PyTorch claim, as tests of 10 to 25 lines that this
+plugin gates. The first claim is a ladder: GPT-2 large, a batch of 32, each rung needs less
+memory than the one above.
+
+"""
+
+COMMANDS: Final = """
+"Published" is what the note says, in MiB of a GPU; "predicted" is the peak of allocated
+memory at that size, without a GPU; "on a CPU" is a small model's peak of live tensors.
+
+```console
+$ pytest examples --gpuperf                            # count and predict without a GPU
+$ pytest examples --gpuperf --gpuperf-device=cpu       # measure on the host
+$ pytest examples --gpuperf --gpuperf-claims           # and say what became of each claim
+$ pytest examples/ladder --gpuperf -m slow             # predict the ladder at real size
+```
+"""
+
+
+def page(claims: Claims) -> str:
+    """Return the whole page as Markdown."""
+    shown = [row for row in claims.rows if row.example]
+    missing = [row for row in claims.rows if row.not_shown]
+    planned = [row for row in claims.rows if row.planned]
+    parts = (
+        HEAD,
+        _table(_ladder(claims.ladder)),
+        COMMANDS,
+        f"\n## {len(shown)} of {len(claims.rows)} claims are shown\n\n",
+        _legend(claims),
+        _table(_examples(shown)),
+        f"\n## {len(missing)} are not, and why\n\n",
+        _table(_reasons(missing)),
+        f"\n## {len(planned)} are still to be written\n\n",
+        _table(_plans(planned)),
+    )
+    return "".join(parts)
+
+
+Cells = tuple[str, ...]
+
+
+def _table(rows: Iterator[Cells]) -> str:
+    head, *body = rows
+    ruled = (head, tuple("---" for _ in head), *body)
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in ruled)
+
+
+def _ladder(rungs: Sequence[Rung]) -> Iterator[Cells]:
+    yield "rung", "published", "", "a step", "predicted", "", "on a CPU", ""
+    above: Rung | None = None
+    for rung in rungs:
+        yield (
+            rung.name,
+            *_climbed(rung.published_mib, above and above.published_mib),
+            f"{rung.published_s:g} s",
+            *_climbed(rung.predicted_mib, above and above.predicted_mib),
+            *_climbed(rung.scaled_mib, above and above.scaled_mib),
+        )
+        above = rung
+
+
+def _climbed(mib: float | None, above: float | None) -> Cells:
+    """Give a peak, and its change from the rung above."""
+    if mib is None:
+        return "", ""
+    shown = f"{mib:.0f}" if mib >= 1000 else f"{mib:.1f}"
+    return shown, "" if above is None else f"{100 * (mib / above - 1):+.0f} %"
+
+
+def _examples(rows: Sequence[Claim]) -> Iterator[Cells]:
+    yield "", "claim", "from", "its numbers", "judged by", "example"
+    for row in rows:
+        gates = ", ".join(gate.value for gate in row.gates)
+        link = _link(row.example or "")
+        yield row.id, row.text, _notes(row), row.numbers, gates, link
+
+
+def _notes(row: Claim) -> str:
+    return ", ".join(row.notes)
+
+
+def _legend(claims: Claims) -> str:
+    """Say what the column of notes means."""
+    lines = (f"- {key}: {title}\n" for key, title in claims.notes.items())
+    return "From which note a claim is:\n\n" + "".join(lines) + "\n"
+
+
+def _link(example: str) -> str:
+    """Link the file of ``folder/test_file.py::test_name``."""
+    path, _, _ = example.partition("::")
+    return f"[{path}]({path})"
+
+
+def _reasons(rows: Sequence[Claim]) -> Iterator[Cells]:
+    yield "", "claim", "from", "why it is not shown"
+    for row in rows:
+        yield row.id, row.text, _notes(row), row.not_shown or ""
+
+
+def _plans(rows: Sequence[Claim]) -> Iterator[Cells]:
+    yield "", "claim", "from", "its numbers", "to be shown on"
+    for row in rows:
+        tiers = ", ".join(tier.value for tier in row.tiers)
+        yield row.id, row.text, _notes(row), row.numbers, tiers

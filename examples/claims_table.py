@@ -1,0 +1,198 @@
+"""The table of ``--gpuperf-claims``: what this run says of each claim that it showed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace
+from typing import Any
+from typing import Final
+
+import pytest
+from claims import Claim
+from claims import ClaimsError
+from claims import Gate
+from claims import read_claims
+
+
+CLAIM: Final = "claim"
+SHOWN: Final = "shown"
+VERDICTS: Final = "gpuperf"
+"""Properties of a report: the claims of a test, what it counted by itself, and what the
+plugin found, as JSON."""
+
+WIDTHS: Final = (22, 19, 19, 13)
+"""Of all columns but the last; 80 with "pretend" there."""
+
+PEAKS: Final = {
+    "peak_allocated_bytes": "cuda",
+    "live_peak_bytes": "cpu",
+    "predicted_peak_allocated_bytes": "pretend",
+}
+"""Which device is the one that has this metric."""
+
+METRICS: Final[Mapping[Gate, tuple[str, ...]]] = {
+    Gate.SYNCS: ("syncs",),
+    Gate.COPIES: ("pageable_copies",),
+    Gate.COPIED_BYTES: ("h2d_bytes",),
+    Gate.MEMORY: tuple(PEAKS),
+    Gate.OPERATIONS: ("ops",),
+    Gate.COLLECTIVES: ("collectives",),
+}
+"""By what an example is judged, where the plugin measures that."""
+
+WORDS: Final = {
+    "pageable_copies": "copies",
+    "syncs": "syncs",
+    "ops": "ops",
+    "collectives": "collectives",
+}
+MIB: Final = 2**20
+
+INCONCLUSIVE: Final = "inconclusive"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of the table; an empty cell is shown as a dash."""
+
+    claim: str
+    measured: str = ""
+    predicted: str = ""
+    verdict: str = ""
+    device: str = ""
+
+
+HEADINGS: Final = Row(
+    claim="claim",
+    measured="measured here",
+    predicted="predicted",
+    verdict="verdict",
+    device="device",
+)
+
+
+@pytest.hookimpl(wrapper=True)
+def remember_claims(
+    item: pytest.Item,
+    call: pytest.CallInfo[None],  # noqa: ARG001, of the hook
+) -> Iterator[None]:
+    """Let a report say which claims its test shows: it may come from a worker."""
+    report = yield
+    for mark in item.iter_markers(CLAIM):
+        text = json.dumps({"id": mark.args[0], **mark.kwargs})
+        report.user_properties.append((CLAIM, text))
+    return report
+
+
+class ClaimsTable:
+    """Collects the reports of tests that show a claim, and prints the table at the end.
+
+    The verdicts are those of results.json, which is written when pytest has ended.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        if not config.getoption("--gpuperf", default=False):
+            msg = "--gpuperf-claims: found no --gpuperf, which measures; add it"
+            raise pytest.UsageError(msg)
+        try:
+            self._claims = read_claims()
+        except ClaimsError as error:
+            raise pytest.UsageError(str(error)) from None
+        self._rows: list[Row] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when != "call" and report.passed:
+            return
+        for name, text in report.user_properties:
+            if name == CLAIM:
+                mark = json.loads(text)
+                self._rows.append(row_of(self._shown_by(mark), report))
+
+    def _shown_by(self, mark: Mapping[str, Any]) -> Claim:
+        """Return the row, with the numbers of one rung of it where *mark* has some."""
+        numbers = {key: value for key, value in mark.items() if key != "id"}
+        return replace(self._claims[mark["id"]], **numbers)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        terminalreporter.section("claims")
+        for line in lines_of(self._rows):
+            terminalreporter.write_line(line)
+
+
+def row_of(claim: Claim, report: pytest.TestReport) -> Row:
+    """Say of *claim* what one test found."""
+    properties = dict(report.user_properties)
+    calls = json.loads(properties.get(VERDICTS, "[]"))
+    device = device_of(calls)
+    found = properties.get(SHOWN) or _counted(claim, calls)
+    is_predicted = device == "pretend"
+    return Row(
+        claim=f"{claim.id} {claim.numbers}".rstrip(),
+        measured="" if is_predicted else found,
+        predicted=found if is_predicted else "",
+        verdict=_verdict(report, calls),
+        device="" if report.skipped and not calls else device,
+    )
+
+
+def _verdict(report: pytest.TestReport, calls: Sequence[Mapping[str, Any]]) -> str:
+    undecided = any(
+        verdict["outcome"] == INCONCLUSIVE
+        for call in calls
+        for verdict in call["verdicts"]
+    )
+    return INCONCLUSIVE if report.passed and undecided else report.outcome
+
+
+def device_of(calls: Sequence[Mapping[str, Any]]) -> str:
+    """Name the device by its metric of memory, "host" where none is behind a test."""
+    named = {name for call in calls for name in _numbers_of(call)[1]}
+    return next((device for metric, device in PEAKS.items() if metric in named), "host")
+
+
+def _numbers_of(
+    call: Mapping[str, Any],
+) -> tuple[Mapping[str, float], Mapping[str, float]]:
+    """Return the numbers before and after by metric: the same ones for a single step."""
+    sides = call.get("sides")
+    if sides:
+        return sides["before"], sides["after"]
+    now = {
+        verdict["metric"]: verdict["now"]
+        for verdict in call["verdicts"]
+        if verdict.get("now") is not None
+    }
+    return now, now
+
+
+def _counted(claim: Claim, calls: Sequence[Mapping[str, Any]]) -> str:
+    """Write ``1 -> 0 syncs`` of the first gate that was measured on both sides."""
+    if not calls:
+        return ""
+    first = next((call for call in calls if call.get("sides")), calls[0])
+    before, after = _numbers_of(first)[0], _numbers_of(calls[-1])[1]
+    for gate in claim.gates:
+        for metric in METRICS.get(gate, ()):
+            if metric in before and metric in after:
+                return written(metric, before[metric], after[metric])
+    return ""
+
+
+def written(metric: str, before: float, after: float) -> str:
+    """Write both numbers with their unit, or the one if they are the same."""
+    word, size = WORDS.get(metric, "MiB"), 1 if metric in WORDS else MIB
+    both = dict.fromkeys(f"{value / size:.4g}" for value in (before, after))
+    return f"{' -> '.join(both)} {word}"
+
+
+def lines_of(rows: Iterable[Row]) -> Iterator[str]:
+    """Lay out a heading and the rows, each once, in 80 columns."""
+    for row in dict.fromkeys((HEADINGS, *rows)):
+        *cells, last = (row.claim, row.measured, row.predicted, row.verdict, row.device)
+        laid = (f"{cell or '-':<{w}}" for cell, w in zip(cells, WIDTHS, strict=True))
+        yield "".join(laid) + (last or "-")

@@ -1,0 +1,75 @@
+"""What the examples share: the device, marks, and the table of claims.
+
+``pytest examples --gpuperf --gpuperf-claims`` ends with a line for each claim that was
+measured. A test says with ``@pytest.mark.claim("M1")`` which one it shows.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from claims_table import SHOWN
+from claims_table import ClaimsTable
+from claims_table import remember_claims
+
+import pytest_gpuperf
+
+
+MARKS = (
+    "claim(id, before=None, after=None): shows this row of claims.toml, or these numbers of it",
+    "slow: takes more than 10 seconds; runs only where -m names it",
+)
+
+COUNTS_ALONE = pytest_gpuperf.tolerance(ms="99%", detect="1000%")
+"""On a busy CPU these examples show counts and bytes: a comparison of times soon ends."""
+
+
+def pytest_addoption(parser):
+    parser.getgroup("examples").addoption(
+        "--gpuperf-claims",
+        action="store_true",
+        help="end with what was measured of each claim (needs --gpuperf)",
+    )
+
+
+def pytest_configure(config):
+    torch.set_num_threads(1)  # two that share a busy core spin while they wait
+    for mark in MARKS:
+        config.addinivalue_line("markers", mark)
+    # a measuring process is told of the option below and of no -m
+    asked = "slow" in (config.getoption("-m") or "")
+    config.option.examples_slow = (
+        getattr(config.option, "examples_slow", False) or asked
+    )
+    if config.getoption("--gpuperf-claims") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(ClaimsTable(config), "examples-claims")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave slow tests out, visibly."""
+    for item in items:
+        if item.get_closest_marker("slow") and not config.option.examples_slow:
+            item.add_marker(pytest.mark.skip(reason="slow: select it with -m slow"))
+        if not torch.cuda.is_available():
+            item.add_marker(COUNTS_ALONE)
+
+
+pytest_runtest_makereport = remember_claims
+
+
+@pytest.fixture
+def gpu(gpuperf):
+    """Name the device of CUDA code, real or pretend; skip where host and device are one."""
+    if gpuperf.device != "cuda":
+        pytest.skip("host and device are one here: nothing to copy, nobody to wait for")
+    return gpuperf.device
+
+
+@pytest.fixture
+def shown(record_property):
+    """Tell the table of claims what a test counted that the plugin does not measure."""
+
+    def tell(before, after, what):
+        record_property(SHOWN, f"{before:g} -> {after:g} {what}")
+
+    return tell

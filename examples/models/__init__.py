@@ -1,0 +1,1 @@
+"""Networks of the examples, one a file, small enough for a CPU."""

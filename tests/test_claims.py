@@ -1,0 +1,317 @@
+"""The claims of the examples: each row is whole, each example is there, no table drifts."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+
+EXAMPLES: Final = Path(__file__).parents[1] / "examples"
+sys.path.append(str(EXAMPLES))
+
+from claims import Claim  # noqa: E402, which is not installed
+from claims import Claims  # noqa: E402
+from claims import ClaimsError  # noqa: E402
+from claims import Gate  # noqa: E402
+from claims import Rung  # noqa: E402
+from claims import Tier  # noqa: E402
+from claims import Unit  # noqa: E402
+from claims import main  # noqa: E402
+from claims import read_claims  # noqa: E402
+from claims_page import page  # noqa: E402
+from claims_table import Row  # noqa: E402
+from claims_table import lines_of  # noqa: E402
+from claims_table import row_of  # noqa: E402
+
+
+COUNTS: Final = {"D": 26, "Y": 11, "C": 20, "M": 11, "P": 10, "G": 15, "T": 8}
+"""Claims by the letter of their id."""
+
+ROWS: Final = read_claims().rows
+
+
+def test_every_claim_of_the_notes_has_one_row() -> None:
+    ids = [row.id for row in ROWS]
+
+    expected = {
+        f"{letter}{n}" for letter, most in COUNTS.items() for n in range(1, most + 1)
+    }
+    assert len(ids) == sum(COUNTS.values()) == 101
+    assert set(ids) == expected
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+def test_a_row_is_one_sentence_and_says_why_where_nothing_shows_it(row: Claim) -> None:
+    for text in (row.text, row.not_shown or "A sentence."):
+        assert text[-1] in ".)"
+        assert "|" not in text
+    assert bool(row.example) + bool(row.not_shown) + row.planned == 1
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.example], ids=lambda row: row.id
+)
+def test_an_example_stands_where_its_row_says_and_is_marked_with_it(row: Claim) -> None:
+    name, _, test = (row.example or "").partition("::")
+    text = (EXAMPLES / name).read_text(encoding="utf-8")
+
+    tests = {
+        node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)
+    }
+    assert test in tests
+    assert f'pytest.mark.claim("{row.id}"' in text
+
+
+def test_every_example_of_a_row_is_collected_and_every_marked_claim_has_a_row() -> None:
+    pytest.importorskip("torch")
+
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "examples", "--collect-only", "-q"],
+        cwd=EXAMPLES.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert result.returncode == 0, result.stdout
+    collected = {line.partition("[")[0] for line in result.stdout.splitlines()}
+    assert {f"examples/{row.example}" for row in ROWS if row.example} <= collected
+
+
+def test_the_readme_of_the_examples_is_what_the_rows_say(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status = main([])
+
+    assert capsys.readouterr().err == ""
+    assert status == 0
+
+
+def test_a_page_has_the_ladder_and_a_line_for_each_row() -> None:
+    shown = claim("A1", example="a/test_b.py::test_c", before=2.0, after=1.0)
+    missing = claim("A2", not_shown="It is gone.")
+    planned = claim("A3", planned=True)
+    ladder = (
+        Rung(name="plain", published_mib=2000, published_s=1.5, predicted_mib=1000),
+        Rung(name="split", published_mib=1500, published_s=2, predicted_mib=900),
+    )
+
+    text = page(
+        Claims(rows=(shown, missing, planned), ladder=ladder, notes={"note": "A note"})
+    )
+
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    assert [line for line in lines if not line.startswith(("| ---", "|  |"))] == [
+        "| rung | published |  | a step | predicted |  | on a CPU |  |",
+        "| plain | 2000 |  | 1.5 s | 1000 |  |  |  |",
+        "| split | 1500 | -25 % | 2 s | 900.0 | -10 % |  |  |",
+        "| A1 | It is so. | note | 2 -> 1 s | syncs | [a/test_b.py](a/test_b.py) |",
+        "| A2 | It is so. | note | It is gone. |",
+        "| A3 | It is so. | note |  | cpu |",
+    ]
+    assert "- note: A note" in text.splitlines()
+
+
+def claim(name: str, **fields: object) -> Claim:
+    unit = Unit.SECONDS if "before" in fields else None
+    return Claim(
+        id=name,
+        notes=("note",),
+        text="It is so.",
+        gates=(Gate.SYNCS,),
+        tiers=(Tier.CPU,),
+        unit=unit,
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+GOOD: Final = """\
+[seed]
+note = "A note"
+[[claim]]
+id = "A1"
+seed = ["note"]
+claim = "It is so."
+gate = ["syncs"]
+tiers = ["cpu"]
+planned = true
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            GOOD.replace("=", ":"),
+            (
+                "claims.toml: the file is no TOML (Expected '=' after a key in a "
+                "key/value pair (at line 2, column 6)); correct it there"
+            ),
+        ),
+        (
+            GOOD.replace('claim = "It is so."\n', ""),
+            (
+                "claims.toml: claim A1 has no claim: expected the fields after, before, "
+                "claim, example, gate, id, not_shown, planned, seed, tiers, unit"
+            ),
+        ),
+        (
+            GOOD + "colour = 3\n",
+            (
+                "claims.toml: claim A1 has colour: expected the fields after, before, "
+                "claim, example, gate, id, not_shown, planned, seed, tiers, unit"
+            ),
+        ),
+        (
+            GOOD + 'not_shown = "It is gone."\n',
+            (
+                "claims.toml: claim A1 has not_shown and planned: expected one of "
+                "example, not_shown, planned"
+            ),
+        ),
+        (
+            GOOD.replace("true", "false"),
+            (
+                "claims.toml: claim A1 has none: expected one of example, not_shown, "
+                "planned"
+            ),
+        ),
+        (
+            GOOD + "before = 3\n",
+            "claims.toml: claim A1 has numbers or a unit: expected both, or neither",
+        ),
+        (
+            GOOD.replace('["note"]', '["letter"]'),
+            "claims.toml: claim A1 names the seed 'letter': expected one of note",
+        ),
+        (
+            GOOD.replace('["cpu"]', '["abacus"]'),
+            (
+                "claims.toml: claim A1 has the tier 'abacus': expected one of cpu, "
+                "pretend, cuda"
+            ),
+        ),
+        (
+            GOOD + 'after = 3\nunit = "ells"\n',
+            (
+                "claims.toml: claim A1 has the unit 'ells': expected one of s, ms, MiB, "
+                "GiB, GB, M, %, x, syncs, loss"
+            ),
+        ),
+        (
+            GOOD + GOOD[GOOD.index("[[claim]]") :],
+            "claims.toml: 2 claims have the id A1: expected one",
+        ),
+    ],
+)
+def test_a_row_that_is_wrong_is_named_with_what_was_expected(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    path = tmp_path / "claims.toml"
+    path.write_text(text)
+
+    with pytest.raises(ClaimsError) as caught:
+        read_claims(path)
+
+    assert str(caught.value) == message
+
+
+def test_a_claim_that_no_row_has_is_refused() -> None:
+    claims = Claims(rows=(claim("A1", planned=True),), ladder=(), notes={})
+
+    assert claims["A1"].text == "It is so."
+    with pytest.raises(ClaimsError) as caught:
+        claims["A9"]
+    assert str(caught.value) == (
+        "no claim is called 'A9': expected an id of claims.toml"
+    )
+
+
+def report(outcome: str, *properties: tuple[str, str]) -> pytest.TestReport:
+    return pytest.TestReport(
+        nodeid="test_it.py::test_a",
+        location=("test_it.py", 1, "test_a"),
+        keywords={},
+        outcome=outcome,  # type: ignore[arg-type]
+        longrepr=None,
+        when="call",
+        user_properties=list(properties),
+    )
+
+
+PRETEND: Final = (
+    '[{"verdicts": [{"metric": "syncs", "outcome": "pass", "now": 0}], "sides": '
+    '{"before": {"syncs": 1, "predicted_peak_allocated_bytes": 9}, '
+    '"after": {"syncs": 0, "predicted_peak_allocated_bytes": 9}}}]'
+)
+CPU: Final = (
+    '[{"verdicts": [{"metric": "syncs", "outcome": "inconclusive", "now": 2},'
+    ' {"metric": "live_peak_bytes", "outcome": "pass", "now": 9}], "sides": null}]'
+)
+
+
+@pytest.mark.parametrize(
+    ("found", "row"),
+    [
+        (
+            report("passed", ("gpuperf", PRETEND)),
+            Row(
+                claim="A1 2 -> 1 s",
+                predicted="1 -> 0 syncs",
+                verdict="passed",
+                device="pretend",
+            ),
+        ),
+        (
+            report("passed", ("gpuperf", CPU)),
+            Row(
+                claim="A1 2 -> 1 s",
+                measured="2 syncs",
+                verdict="inconclusive",
+                device="cpu",
+            ),
+        ),
+        (
+            report("failed", ("shown", "3 -> 2 files")),
+            Row(
+                claim="A1 2 -> 1 s",
+                measured="3 -> 2 files",
+                verdict="failed",
+                device="host",
+            ),
+        ),
+        (
+            report("skipped"),
+            Row(claim="A1 2 -> 1 s", verdict="skipped"),
+        ),
+    ],
+    ids=["pretend", "cpu", "counted by the test", "skipped"],
+)
+def test_a_line_of_the_table_says_what_one_test_found(
+    found: pytest.TestReport, row: Row
+) -> None:
+    shown = claim("A1", planned=True, before=2.0, after=1.0)
+
+    assert row_of(shown, found) == row
+
+
+def test_the_table_has_each_line_once_in_80_columns() -> None:
+    longest = Row(
+        claim="M1 36272 -> 25194 MiB",
+        measured="9.188 -> 2.297 MiB",
+        verdict="inconclusive",
+        device="pretend",
+    )
+
+    lines = list(lines_of([longest, longest]))
+
+    assert lines == [
+        "claim                 measured here      predicted          verdict      device",
+        "M1 36272 -> 25194 MiB 9.188 -> 2.297 MiB -                  inconclusive pretend",
+    ]
+    assert max(map(len, lines)) == 80
