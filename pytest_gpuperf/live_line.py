@@ -24,24 +24,24 @@ class LiveLine:
         self._write = write
         self._width = width
         self._now = now
-        self._length = 0
+        self._shown = ""
         self._next = -inf
 
     def show(self, text: str) -> None:
-        """Put *text* in the place of the last one, unless that is too new."""
+        """Put *text* in the place of the last one, unless that is the same or too new."""
         now = self._now()
-        if now < self._next:
+        shown = "".join(map(_narrow, text))[: self._width() - 1]
+        if now < self._next or shown == self._shown:
             return
         self._next = now + LEAST_SECONDS
-        shown = "".join(map(_narrow, text))[: self._width() - 1]
-        self._write(f"\r{shown.ljust(self._length)}")
-        self._length = len(shown)
+        self._write(f"\r{shown.ljust(len(self._shown))}")
+        self._shown = shown
 
     def erase(self) -> None:
         """Leave an empty line for others to write on; the next text may come at once."""
-        if self._length:
-            self._write(f"\r{' ' * self._length}\r")
-        self._length, self._next = 0, -inf
+        if self._shown:
+            self._write(f"\r{' ' * len(self._shown)}\r")
+        self._shown, self._next = "", -inf
 
 
 def _narrow(character: str) -> str:

@@ -102,7 +102,7 @@ class GpuperfSession:
         self._settings = settings
         self._referee = referee
         self._assessment: Assessment | None = None
-        self._live = live_line(config, os.environ)
+        self._live: LiveLine | None = None
         self._expected: set[str] = set()
         self._reported: set[str] = set()
 
@@ -122,6 +122,7 @@ class GpuperfSession:
             replace_measured(session, self._find)
 
     def _assessor(self) -> Assessor:
+        self._live = live_line(self._config, os.environ)
         try:
             return Assessor(
                 self._settings,

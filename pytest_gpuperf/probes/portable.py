@@ -23,7 +23,7 @@ Portable = Callable[[str], str]
 
 
 def portable_from(root: Path) -> Portable:
-    """Return what names files from *root* on, or from where they are imported.
+    """Return what names files from *root* on, from where they are imported, or from home.
 
     Files elsewhere keep their names alone.
     """
@@ -41,7 +41,8 @@ def portable_from(root: Path) -> Portable:
 
 
 def _starts(root: Path) -> Iterator[str]:
-    for place in {str(root), os.path.realpath(root), *sys.path}:
+    home = str(Path("~").expanduser())
+    for place in {str(root), os.path.realpath(root), home, *sys.path}:
         if Path(place).is_absolute() and place.rstrip(os.sep):
             yield f"{place.rstrip(os.sep)}{os.sep}"
 

@@ -2,63 +2,19 @@
 
 from __future__ import annotations
 
-import gzip
 import os
-import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from typing import Final
 
 import pytest
+from local_strings import leaks
+from local_strings import written
 from scripted_project import ON
 from scripted_project import ScriptedProject
 
 
-SECRETS: Final = {
-    "USER": "usernameofann",
-    "LOGNAME": "lognameofann",
-    "USERNAME": "usernameofann",
-    "HOSTNAME": "hostnameofann",
-    "GITHUB_TOKEN": "ghp_tokenofann",
-    "CI_JOB_TOKEN": "jobtokenofann",
-}
 MIB: Final = 2**20
-LEAST_HOST: Final = 6
-"""Characters of a host name that nothing else is likely to hold."""
-
-
-@pytest.fixture
-def strings(
-    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> list[str]:
-    """What must stand in no file: the user's names, tokens, home and project."""
-    home = tmp_path / "home of ann"
-    home.mkdir()
-    for name, value in {**SECRETS, "HOME": str(home)}.items():
-        monkeypatch.setenv(name, value)
-    host = socket.gethostname()
-    known = [host] if len(host) >= LEAST_HOST else []
-    return [*SECRETS.values(), str(home), "home of ann", str(project.path), *known]
-
-
-def written(project: ScriptedProject) -> Iterator[tuple[str, bytes]]:
-    for folder in (".gpuperf", "baselines"):
-        for path in sorted((project.path / folder).rglob("*")):
-            if path.is_file():
-                content = path.read_bytes()
-                is_packed = path.suffix == ".gz"
-                name = str(path.relative_to(project.path))
-                yield name, gzip.decompress(content) if is_packed else content
-
-
-def leaks(project: ScriptedProject, strings: list[str]) -> list[tuple[str, str]]:
-    return [
-        (name, string)
-        for name, content in written(project)
-        for string in strings
-        if string.encode() in content or string in name
-    ]
 
 
 def snapshot_of(project: ScriptedProject, home: str) -> dict[str, Any]:
@@ -86,7 +42,7 @@ def test_names(gpuperf, x): gpuperf(int)
     "workers", [(), ("-p", "xdist.plugin", "-n2")], ids=["alone", "-n2"]
 )
 def test_a_red_run_writes_nothing_of_this_machine(
-    project: ScriptedProject, strings: list[str], workers: tuple[str, ...]
+    project: ScriptedProject, local_strings: list[str], workers: tuple[str, ...]
 ) -> None:
     if workers:
         pytest.importorskip("xdist")
@@ -119,37 +75,7 @@ def test_a_red_run_writes_nothing_of_this_machine(
         ".gpuperf/traces/test_it.py",
         "baselines/scripted.json",
     }
-    assert leaks(project, strings) == []
-
-
-TRAINING = """
-import os
-import torch
-
-@gpuperf.budget(syncs=0, mem_mb=0.001)
-def test_item(gpuperf):
-    model = torch.nn.Linear(64, 10, device=gpuperf.device)
-    x = torch.randn(32, 64, device=gpuperf.device)
-    def step():
-        with torch.profiler.record_function(f"load {os.environ['HOME']}/x.pt"):
-            return model(x).sum().item()
-    gpuperf(step)
-"""
-
-
-@pytest.mark.parametrize("device", ["cpu", "pretend"])
-def test_a_real_step_leaves_nothing_of_this_machine(
-    project: ScriptedProject, strings: list[str], device: str
-) -> None:
-    pytest.importorskip("torch")
-    project.file(TRAINING)
-    on = ("--gpuperf", f"--gpuperf-device={device}")
-
-    project.pytester.runpytest_inprocess(*on, "--gpuperf-update=all")
-    result = project.pytester.runpytest_inprocess(*on)
-
-    result.assert_outcomes(failed=1)
-    assert leaks(project, strings) == []
+    assert leaks(project, local_strings) == []
 
 
 def test_colour_that_was_asked_for_stays_out_of_files(

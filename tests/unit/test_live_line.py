@@ -34,6 +34,16 @@ def test_four_texts_a_second_are_shown_and_no_more() -> None:
     assert terminal.written == ["\r0", "\r25", "\r50", "\r75"]
 
 
+def test_the_same_text_is_written_once() -> None:
+    terminal = Terminal()
+
+    for now in range(3):
+        terminal.now = now
+        terminal.line.show("text")
+
+    assert terminal.written == ["\rtext"]
+
+
 def test_the_line_is_erased_with_blanks_and_the_cursor_put_back() -> None:
     terminal = Terminal()
     terminal.line.show("text")
