@@ -114,8 +114,7 @@ class Children:
         jobs = [self._seated(group, plan, request) for group in groups]
         self._progress.begin(
             groups,
-            number,
-            doing="measuring" if traces is None else "tracing",
+            number if traces is None else None,
             side_by_side=min(len(self.seats), len(groups)),
         )
         side_by_side = SideBySide(self._server, self._turns, watch=self._progress)

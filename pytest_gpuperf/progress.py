@@ -32,8 +32,7 @@ class Progress:
         self._groups: Sequence[Group] = ()
         self._left: set[int] = set()
         self._side_by_side = 1
-        self._doing = "measuring"
-        self._number = 0
+        self._number: int | None = None
         self._runs: int | None = None
 
     @property
@@ -46,10 +45,13 @@ class Progress:
         self._runs = runs
 
     def begin(
-        self, groups: Sequence[Group], number: int, *, doing: str, side_by_side: int
+        self, groups: Sequence[Group], number: int | None, *, side_by_side: int
     ) -> None:
-        """Follow run *number* of *groups*, so many of them *side_by_side*."""
-        self._groups, self._number, self._doing = groups, number, doing
+        """Follow run *number* of *groups*, so many of them *side_by_side*.
+
+        A run without a number does not measure, but traces.
+        """
+        self._groups, self._number = groups, number
         self._left = set(range(len(groups)))
         self._side_by_side = max(1, side_by_side)
 
@@ -77,10 +79,10 @@ class Progress:
         left = [self._groups[index] for index in self._left]
         total = sum(map(len, self._groups))
         return Standing(
-            doing=self._doing,
+            doing="tracing" if self._number is None else "measuring",
             done=total - sum(map(len, left)),
             total=total,
-            run=self._number + 1,
+            run=None if self._number is None else self._number + 1,
             runs=self._runs,
             seconds_left=self._seconds_left(left),
             test=test,
@@ -89,7 +91,7 @@ class Progress:
     def _seconds_left(self, left: Iterable[Group]) -> float | None:
         if not self._seconds:
             return None
-        later = (self._runs or 0) - self._number - 1
+        later = (self._runs or 0) - (self._number or 0) - 1
         this_run = self._cost(left)
         rest = self._cost(self._groups) * max(0, later)
         return (this_run + rest) / self._side_by_side

@@ -67,27 +67,31 @@ def with_traces(
     if not tests:
         return verdicts
     number = max(len(cases[test].results) for test in tests)
-    traces: dict[str, str] = {}
+    groups = [(test,) for test in tests]
+    results: Sequence[TestResult] = ()
     with suppress(UsageError):
-        groups = [(test,) for test in tests]
-        traces = _traces_in(run(groups, number, traces=artefacts / FOLDER))
+        results = run(groups, number, traces=artefacts / FOLDER)
+    traces = _kept(results, verdicts, artefacts / FOLDER)
     return {
-        test: {
-            key: replace(verdict, trace=traces.get(key, ""))
-            if _fails(verdict)
-            else verdict
-            for key, verdict in calls.items()
-        }
+        test: {key: replace(v, trace=traces.get(key, "")) for key, v in calls.items()}
         for test, calls in verdicts.items()
     }
 
 
-def _traces_in(results: Sequence[TestResult]) -> dict[str, str]:
-    return {
-        call.measurement.test: call.measurement.trace
-        for result in results
-        for call in result.calls
+def _kept(
+    results: Sequence[TestResult], verdicts: Verdicts, folder: Path
+) -> dict[str, str]:
+    """Return the traces of calls that failed, and remove those of their tests' others."""
+    failed = {
+        v.test for calls in verdicts.values() for v in calls.values() if _fails(v)
     }
+    kept: dict[str, str] = {}
+    for measurement in (c.measurement for result in results for c in result.calls):
+        if measurement.test in failed:
+            kept[measurement.test] = measurement.trace
+        elif measurement.trace:
+            (folder / Path(measurement.trace).name).unlink(missing_ok=True)
+    return kept
 
 
 def _worst(verdicts: Verdicts) -> list[str]:

@@ -12,14 +12,15 @@ from .wrapping import WIDTH
 class Standing:
     """What is being done to how many tests, and how much of it is done.
 
-    ``run`` counts from 1, ``runs`` is how many each test gets where that is known.
-    ``seconds_left`` is for all runs where their number is known, else for this one.
+    ``run`` counts from 1, and is ``None`` for one that is not like the others; ``runs``
+    is how many each test gets where that is known. ``seconds_left`` is for all runs
+    where their number is known, else for this one.
     """
 
     doing: str
     done: int
     total: int
-    run: int
+    run: int | None
     runs: int | None
     seconds_left: float | None
     test: str
@@ -27,16 +28,21 @@ class Standing:
 
 def progress_text(standing: Standing) -> str:
     """Tell the numbers, and the test that is measured as far as there is room."""
-    of = f" of {standing.runs}" if standing.runs else ""
     left = standing.seconds_left
-    rest = " left" if standing.runs else " left of it"
-    parts = [
+    of_it = "" if standing.runs or standing.run is None else " of it"
+    parts = (
         f"gpuperf: {standing.doing} {standing.done}/{standing.total} tests",
-        f"run {standing.run}{of}",
-        *([] if left is None else [f"{duration(left)}{rest}"]),
-    ]
-    told = ", ".join(parts)
-    return _with_name(told, standing.test)
+        _run(standing),
+        "" if left is None else f"{duration(left)} left{of_it}",
+    )
+    return _with_name(", ".join(filter(None, parts)), standing.test)
+
+
+def _run(standing: Standing) -> str:
+    if standing.run is None:
+        return ""
+    of = f" of {standing.runs}" if standing.runs else ""
+    return f"run {standing.run}{of}"
 
 
 def _with_name(told: str, test: str) -> str:

@@ -21,9 +21,7 @@ class Followed:
         self.progress = Progress(self.said.append, lambda: self.now)
 
     def begin(self, number: int = 0, side_by_side: int = 1) -> None:
-        self.progress.begin(
-            GROUPS, number, doing="measuring", side_by_side=side_by_side
-        )
+        self.progress.begin(GROUPS, number, side_by_side=side_by_side)
 
     def run(self, index: int, seconds: float) -> None:
         self.progress.started(index)
@@ -74,7 +72,7 @@ def test_a_step_that_arrives_is_named(followed: Followed) -> None:
 
 def test_nobody_is_told_where_nobody_looks() -> None:
     progress = Progress(None)
-    progress.begin(GROUPS, 0, doing="measuring", side_by_side=1)
+    progress.begin(GROUPS, 0, side_by_side=1)
 
     progress.started(0)
     progress.ended(0)
@@ -92,12 +90,22 @@ def test_devices_side_by_side_share_what_is_left(followed: Followed) -> None:
     )
 
 
+def test_a_run_that_traces_has_no_number(followed: Followed) -> None:
+    followed.begin()
+    followed.run(0, 10.0)
+
+    followed.progress.begin([("t.py::a",)], None, side_by_side=1)
+    followed.progress.started(0)
+
+    assert followed.said[-1] == ("gpuperf: tracing 0/1 tests, about 10 s left: t.py::a")
+
+
 def standing(test: str) -> Standing:
     return Standing(
         doing="tracing",
         done=1,
         total=3,
-        run=4,
+        run=None,
         runs=None,
         seconds_left=None,
         test=test,
@@ -117,5 +125,5 @@ def test_a_name_that_has_no_room_is_left_out_and_never_cut(
 ) -> None:
     text = progress_text(standing(test))
 
-    assert text == f"gpuperf: tracing 1/3 tests, run 4{shown}"
+    assert text == f"gpuperf: tracing 1/3 tests{shown}"
     assert len(text) < 80

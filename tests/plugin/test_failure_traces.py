@@ -60,6 +60,20 @@ def test_a_failure_names_its_trace_and_a_pass_has_none(
     assert names.count("gpuperf.step") == 3
 
 
+def test_a_call_that_passed_keeps_no_trace(project: ScriptedProject) -> None:
+    project.file(
+        """
+def test_step(gpuperf):
+    gpuperf(int, name="slow", ms=5)
+    gpuperf(int, name="ok", ms=12)
+"""
+    )
+
+    project.run().assert_outcomes(failed=1)
+
+    assert [path.name.split("-")[2] for path in traces(project)] == ["slow"]
+
+
 def test_results_name_the_trace(project: ScriptedProject) -> None:
     project.file(SLOW)
 
