@@ -24,7 +24,6 @@ from .gate import Judge
 from .gate import Run
 from .gate import complete
 from .gate import first_runs
-from .gate import repeat
 from .gate import samples_of
 from .gate import screen
 from .judge.climate import Climate
@@ -34,8 +33,8 @@ from .judging import judge_calls
 from .judging import settle_together
 from .judging import suite_of
 from .memory_evidence import RECORDING
-from .memory_evidence import fails_for_memory
-from .memory_evidence import forget_unrecorded
+from .memory_evidence import Recording
+from .memory_evidence import record_memory
 from .model.acuity import SuiteAcuity
 from .model.baseline import Origin
 from .model.baseline import full_runs
@@ -46,7 +45,6 @@ from .model.refresh import Kept
 from .model.refresh import Refresh
 from .model.run import Call
 from .model.run import Report
-from .model.run import TestResult
 from .model.seat import Seat
 from .model.settlement import Settlement
 from .model.suite import SuiteVerdict
@@ -57,6 +55,7 @@ from .plan import Project
 from .plan import groups_of
 from .plan import repeated_options
 from .plan import shown_path
+from .progress import Progress
 from .recording import Recorder
 from .recording import Refreshed
 from .referring import Referee
@@ -64,6 +63,9 @@ from .referring import doubts_of
 from .report.drift import drift_text
 from .report.failure import failure_text
 from .settings import Settings
+from .trace_evidence import TRACED
+from .trace_evidence import forget_traces
+from .trace_evidence import with_traces
 from .verdicts import verdicts_of
 
 
@@ -110,13 +112,16 @@ class Assessor:
         project: Project,
         announce: Callable[[str], None],
         referee: Referee | None = None,
+        show: Callable[[str], None] | None = None,
     ) -> None:
+        """*show* is told how far it is, all the time, *announce* what must stay."""
         self._settings = settings
+        self._progress = Progress(show)
         self._referee = referee
         self._settlements: Mapping[str, Settlement] = {}
         self._project = project
         self._announce = announce
-        self._children = Children(settings, project, announce)
+        self._children = Children(settings, project, announce, self._progress)
         try:
             self._environment = self._children.environment()
             self._baselines = read(settings.baselines, self._environment.hardware)
@@ -136,6 +141,7 @@ class Assessor:
 
     def assess(self, plan: Sequence[Planned]) -> Assessment:
         """Measure, judge and, if asked, refresh; every planned test gets a report."""
+        forget_traces(self._settings.artefacts)
         groups = groups_of(plan, self._settings.isolation)
         self._children.assign(groups, self._board_of)
         run = partial(
@@ -155,6 +161,9 @@ class Assessor:
         refreshed = recorder.store([cases[test] for test in sorted(selected)], pending)
         judge = partial(self._judge_last, climate)
         verdicts = verdicts_of(cases, refreshed.taken, judge)
+        if self._environment.hardware.kind in TRACED:
+            folder = self._settings.artefacts
+            verdicts = with_traces(verdicts, plan, cases, run, folder)
         reports = {
             test: report_of(
                 case, verdicts[test], self._settings, partial(self._explain, test)
@@ -211,7 +220,10 @@ class Assessor:
         selected = self._selected(cases, judge)
         chosen = [cases[test] for test in sorted(selected)]
         self._outlook.announce_refresh(chosen)
-        complete(groups, run, cases, dict.fromkeys(selected, self._full_runs))
+        runs = full_runs(self._environment.hardware.kind)
+        self._progress.expect(runs)
+        complete(groups, run, cases, dict.fromkeys(selected, runs))
+        self._progress.expect(None)
         complete(groups, run, cases, self._outlook.stored_runs(chosen))
         if not is_confirmed:
             rest = [group for group in groups if not selected.issuperset(group)]
@@ -221,29 +233,21 @@ class Assessor:
     def _record_memory(
         self,
         groups: Sequence[Group],
-        run: Callable[..., Sequence[TestResult]],
+        run: Recording,
         cases: Mapping[str, Case],
         climate: Climate,
         accepted: Collection[str],
     ) -> None:
-        """Run what failed for its memory once more, and record what holds it."""
-        judge = partial(self._judge, climate)
-        rest = [group for group in groups if not set(group).intersection(accepted)]
-        recording = partial(run, recordings=self._settings.artefacts)
         if self._environment.hardware.kind in RECORDING:
-            wanted = partial(fails_for_memory, judge)
-            for case in repeat(rest, recording, cases, wanted):
-                forget_unrecorded(case)
+            rest = [group for group in groups if not set(group).intersection(accepted)]
+            judge = partial(self._judge, climate)
+            record_memory(rest, run, cases, judge, self._settings.artefacts)
 
     def _board_of(self, group: Group) -> str | None:
         """Return the GPU that a baseline of *group* was last recorded on."""
         entries = (self._baselines.entries.get(test) for test in group)
         runs = (entry.runs[-1] for entry in entries if entry and entry.runs)
         return next((run.board.gpu for run in runs if run.board.gpu), None)
-
-    @property
-    def _full_runs(self) -> int:
-        return full_runs(self._environment.hardware.kind)
 
     def _selected(self, cases: Mapping[str, Case], judge: Judge) -> set[str]:
         kind = self._settings.update

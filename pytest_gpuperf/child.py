@@ -31,6 +31,7 @@ from .errors import GpuperfError
 from .errors import RunError
 from .fixture import Measurer
 from .fixture import measurer_key
+from .measured_call import Evidence
 from .measuring import Measuring
 from .model.codec import decode
 from .model.codec import encode
@@ -40,6 +41,7 @@ from .model.run import ComparedCall
 from .model.run import Ending
 from .model.run import RunRequest
 from .model.run import TestResult
+from .runs.saying import say
 
 
 AnyDevice = Device | PretendDevice
@@ -77,7 +79,8 @@ def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Run pytest on the tests of one run and return a result a test."""
     request = decode(RunRequest, raw)
     enter(request)
-    return [encode(result) for result in run_tests(request, measuring_for(request))]
+    measuring = measuring_for(request, arriving=say)
+    return [encode(result) for result in run_tests(request, measuring)]
 
 
 def enter(request: RunRequest) -> None:
@@ -109,14 +112,19 @@ def measuring_for(
     )
     if isinstance(device, PretendDevice):
         device.enter()
-    folder = None if request.recordings is None else Path(request.recordings)
     return Measuring(
         watch(device),
         request.seconds,
-        folder,
+        Evidence(
+            recordings=_folder(request.recordings), traces=_folder(request.traces)
+        ),
         project=request.tolerance,
         arriving=arriving,
     )
+
+
+def _folder(named: str | None) -> Path | None:
+    return None if named is None else Path(named)
 
 
 def run_tests(

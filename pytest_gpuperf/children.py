@@ -26,6 +26,7 @@ from .model.run import TestResult
 from .model.seat import Seat
 from .plan import Planned
 from .plan import Project
+from .progress import Progress
 from .runs.fork_server import HEAVY_MODULES
 from .runs.fork_server import ForkServer
 from .runs.fork_server import Job
@@ -47,17 +48,24 @@ class Children:
     """Owns the fork server that each of them is a copy of, and the locks they hold."""
 
     def __init__(
-        self, settings: Settings, project: Project, announce: Callable[[str], None]
+        self,
+        settings: Settings,
+        project: Project,
+        announce: Callable[[str], None],
+        progress: Progress,
     ) -> None:
         self._settings = settings
         self._project = project
         self._announce = announce
+        self._progress = progress
         self.seats: tuple[Seat, ...] = ()
         self._turns: tuple[Turns, ...] = ()
-        self._seat_of: dict[Group, int] = {}
+        self._seat_of: dict[str, int] = {}
         scripted = settings.device is DeviceKind.SCRIPTED
         self._server = ForkServer(
-            () if scripted else HEAVY_MODULES, warm="pytest_gpuperf.child:warm_pytest"
+            () if scripted else HEAVY_MODULES,
+            warm="pytest_gpuperf.child:warm_pytest",
+            hear=progress.arrived if progress.is_shown else None,
         )
 
     def close(self) -> None:
@@ -89,9 +97,10 @@ class Children:
         self, groups: Sequence[Group], board_of: Callable[[Group], str | None]
     ) -> None:
         """Decide where each group is measured: *board_of* its baseline, if it has one."""
-        self._seat_of = assigned(groups, self.seats, board_of)
+        seat_of = assigned(groups, self.seats, board_of)
+        self._seat_of = {test: seat_of[group] for group in groups for test in group}
 
-    def run(
+    def run(  # noqa: PLR0913  what is run, and two folders for what is recorded
         self,
         kind: DeviceKind,
         plan: Mapping[str, Planned],
@@ -99,13 +108,33 @@ class Children:
         number: int,
         *,
         recordings: Path | None = None,
+        traces: Path | None = None,
     ) -> Sequence[TestResult]:
         """Measure *groups*, each in a fresh process or one a rank; *plan* has the tests.
 
         A device measures one group at a time. What the allocator did is recorded in the
-        folder *recordings*, if one is named.
+        folder *recordings*, if one is named; one for *traces* has steps only traced.
         """
-        request = RunRequest(
+        request = replace(
+            self._request(kind, number),
+            recordings=None if recordings is None else str(recordings),
+            traces=None if traces is None else str(traces),
+        )
+        jobs = [self._seated(group, plan, request) for group in groups]
+        self._progress.begin(
+            groups,
+            number if traces is None else None,
+            side_by_side=min(len(self.seats), len(groups)),
+        )
+        side_by_side = SideBySide(self._server, self._turns, watch=self._progress)
+        return [
+            result
+            for group, answer in zip(groups, side_by_side.run(jobs), strict=True)
+            for result in _results(group, answer)
+        ]
+
+    def _request(self, kind: DeviceKind, number: int) -> RunRequest:
+        return RunRequest(
             tests=(),
             device=kind,
             directory=self._project.directory,
@@ -119,15 +148,7 @@ class Children:
             script=self._settings.script,
             pretend_gib=self._settings.pretend_gib,
             launch=self._settings.launch,
-            recordings=None if recordings is None else str(recordings),
         )
-        jobs = [self._seated(group, plan, request) for group in groups]
-        answers = SideBySide(self._server, self._turns).run(jobs)
-        return [
-            result
-            for group, answer in zip(groups, answers, strict=True)
-            for result in _results(group, answer)
-        ]
 
     def _seated(
         self, group: Group, plan: Mapping[str, Planned], request: RunRequest
@@ -137,7 +158,7 @@ class Children:
         asked = plan[group[0]].ranks
         if asked is not None:
             return self._on_all_seats(replace(request, ranks=asked))
-        seat = self._seat_of[group]
+        seat = self._seat_of[group[0]]
         request = replace(request, visible=self.seats[seat].visible)
         entry = IN_RANKS if request.launch else "pytest_gpuperf.child:measure"
         return SeatedJob(

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING
+from typing import Final
 from typing import NoReturn
 from unittest import SkipTest
 
@@ -30,6 +30,8 @@ from .limits import parse_budget
 from .marks import budgets_of
 from .marks import ranks_of
 from .marks import tolerances_of
+from .measured_call import Evidence
+from .measured_call import measured_call
 from .model.budget import Budget
 from .model.budget import Tolerance
 from .model.forecast import Forecast
@@ -48,7 +50,9 @@ from .relative import below
 
 if TYPE_CHECKING:
     from .compare.sides import Question
-    from .probes.phases import Measured
+
+
+NOTHING_MORE: Final = Evidence()
 
 
 class Measuring:
@@ -58,7 +62,7 @@ class Measuring:
         self,
         device: Device | PretendDevice,
         seconds: float,
-        recordings: Path | None = None,
+        evidence: Evidence = NOTHING_MORE,
         *,
         project: Tolerance,
         arriving: Callable[[str], None] = lambda _: None,
@@ -68,7 +72,7 @@ class Measuring:
         self._device = device
         self._project = project
         self._seconds = seconds
-        self._recordings = recordings
+        self._evidence = evidence
         self._calls: dict[str, list[Call]] = {}
         self._comparisons: dict[str, dict[str, ComparedCall]] = {}
         self._foresaw: set[str] = set()
@@ -97,13 +101,20 @@ class Measuring:
         calls = self._calls.setdefault(item.nodeid, [])
         test = self._new_key(item, name)
         self._arriving(test)
-        measured = _measured(self._device, subject, test, self._seconds)
-        measurement = self._explained(measured.measurement, subject)
+        measured = measured_call(
+            self._device,
+            subject,
+            test=test,
+            seconds=self._seconds,
+            evidence=self._evidence,
+            root=item.config.rootpath,
+        )
         budgets = (parse_budget(budget), *budgets_of(item))
         calls.append(
             Call(
                 measurement=below(
-                    item.config.rootpath, _told_of_ranks(measurement, budgets)
+                    item.config.rootpath,
+                    _told_of_ranks(measured.measurement, budgets),
                 ),
                 budgets=budgets,
                 tolerances=tolerances_of(item),
@@ -128,16 +139,6 @@ class Measuring:
                 "each in a process of its own, and not in this one"
             )
             raise SkipTest(msg)
-
-    def _explained(self, measurement: Measurement, subject: Subject) -> Measurement:
-        """Add what a step did with memory, where this run is to record that."""
-        if self._recordings is None or isinstance(self._device, PretendDevice):
-            return measurement
-        if measurement.by_rank is not None:
-            return measurement
-        from .probes.recorded import explained
-
-        return explained(self._device, subject, measurement, self._recordings)
 
     def foresaw(self, test: str) -> bool:
         """Whether *test* asked what a step would need."""
@@ -246,22 +247,6 @@ def _question(pair: Pair, test: str, seconds: float, tolerance: Tolerance) -> Qu
         tolerance=tolerated(STEP_MS, tolerance),
         detect=noticed(STEP_MS, tolerance),
     )
-
-
-def _measured(
-    device: Device | PretendDevice, subject: Subject, test: str, seconds: float
-) -> Measured:
-    if isinstance(device, PretendDevice):
-        from .probes.audit import audit
-
-        return audit(device, subject, test=test, seconds=seconds)
-    if isinstance(device, AgreedDevice):
-        from .ranked.measured import measure_ranked
-
-        return measure_ranked(device, subject, test=test, seconds=seconds)
-    from .probes.phases import measure
-
-    return measure(device, subject, test=test, seconds=seconds)
 
 
 def _told_of_ranks(measurement: Measurement, budgets: Sequence[Budget]) -> Measurement:

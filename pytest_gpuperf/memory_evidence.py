@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 from typing import Final
+from typing import Protocol
 
 from .gate import Case
+from .gate import Group
 from .gate import Judge
+from .gate import repeat
 from .model.environment import DeviceKind
 from .model.memory_metric import PEAK_ALLOCATED
 from .model.memory_metric import PEAK_REQUESTED
 from .model.memory_metric import PEAK_RESERVED
+from .model.run import TestResult
 
 
 RECORDING: Final = frozenset({DeviceKind.CUDA, DeviceKind.SCRIPTED})
@@ -18,6 +26,27 @@ RECORDING: Final = frozenset({DeviceKind.CUDA, DeviceKind.SCRIPTED})
 MEMORY: Final = frozenset(
     {PEAK_ALLOCATED.name, PEAK_REQUESTED.name, PEAK_RESERVED.name}
 )
+
+
+class Recording(Protocol):
+    """Measures groups once more and records what the allocator did."""
+
+    def __call__(
+        self, groups: Sequence[Group], number: int, *, recordings: Path
+    ) -> Sequence[TestResult]: ...
+
+
+def record_memory(
+    groups: Sequence[Group],
+    run: Recording,
+    cases: Mapping[str, Case],
+    judge: Judge,
+    artefacts: Path,
+) -> None:
+    """Run what failed for its memory once more, and record what holds it."""
+    recording = partial(run, recordings=artefacts)
+    for case in repeat(groups, recording, cases, partial(fails_for_memory, judge)):
+        forget_unrecorded(case)
 
 
 def forget_unrecorded(case: Case) -> None:

@@ -23,6 +23,7 @@ def below(root: Path, measurement: Measurement) -> Measurement:
             for finding in measurement.findings
         ),
         snapshot=_relative_path(root, measurement.snapshot),
+        trace=_relative_path(root, measurement.trace),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -17,6 +19,7 @@ from .beside import use_beside_others
 from .errors import GpuperfError
 from .inherited import arguments_for_child
 from .inherited import options_for_child
+from .live_line import LiveLine
 from .marks import ranks_of
 from .model.run import Report
 from .parametrized import params_of
@@ -65,6 +68,24 @@ def replace_measured(
     ]
 
 
+def live_line(config: pytest.Config, environ: Mapping[str, str]) -> LiveLine | None:
+    """Return a line to write progress on, where a person looks and did not ask for less."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    is_dumb = environ.get("TERM") == "dumb" or bool(environ.get("CI"))
+    if reporter is None or config.get_verbosity() < 0 or is_dumb:
+        return None
+    return LiveLine(_write, terminal_columns) if sys.stdout.isatty() else None
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def terminal_columns() -> int:
+    return shutil.get_terminal_size().columns
+
+
 def announce(config: pytest.Config, text: str) -> None:
     """Tell a person what goes on, in a line of its own."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
@@ -83,6 +104,7 @@ class GpuperfSession:
         self._settings = settings
         self._referee = referee
         self._assessment: Assessment | None = None
+        self._live: LiveLine | None = None
         self._expected: set[str] = set()
         self.params: Mapping[str, Mapping[str, object]] = {}
         self._reported: set[str] = set()
@@ -103,12 +125,14 @@ class GpuperfSession:
             replace_measured(session, self._find)
 
     def _assessor(self) -> Assessor:
+        self._live = live_line(self._config, os.environ)
         try:
             return Assessor(
                 self._settings,
                 project_of(self._config),
                 self._announce,
                 self._referee,
+                self._live.show if self._live else None,
             )
         except GpuperfError as error:
             raise pytest.UsageError(str(error)) from None
@@ -118,6 +142,8 @@ class GpuperfSession:
             self._assessment = assessor.assess(plan)
         except GpuperfError as error:
             raise pytest.UsageError(str(error)) from None
+        finally:
+            self._erase()
         self._expected = {planned.test for planned in plan}
         self.params = {planned.test: planned.params for planned in plan}
 
@@ -130,7 +156,12 @@ class GpuperfSession:
         return self._assessment.reports.get(test) if self._assessment else None
 
     def _announce(self, text: str) -> None:
+        self._erase()
         announce(self._config, text)
+
+    def _erase(self) -> None:
+        if self._live is not None:
+            self._live.erase()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" or not report.passed:

@@ -10,6 +10,9 @@ from typing import Final
 
 from .assessment import Assessment
 from .baselines.refresh import Change
+from .model.run import Ending
+from .model.verdict import Outcome
+from .model.verdict import TestVerdict
 from .report.acuity import acuity_lines
 from .report.compared_table import compared_lines
 from .report.counts import counts_line
@@ -27,6 +30,9 @@ from .report.whole_run import moved_line
 from .report.whole_run import suite_line
 
 
+QUIET: Final = -1
+"""Pytest's verbosity with ``-q``."""
+
 MARKUP: Final[dict[Role, dict[str, bool]]] = {
     Role.PLAIN: {},
     Role.HEADER: {"bold": True},
@@ -37,7 +43,12 @@ MARKUP: Final[dict[Role, dict[str, bool]]] = {
 
 
 def write_summary(reporter: Any, assessment: Assessment, lost: Sequence[str]) -> None:
-    """Write the table, the refreshed baselines and the line that counts outcomes."""
+    """Write the table, the refreshed baselines and the line that counts outcomes.
+
+    With ``-q`` only what went wrong and what was refreshed; with ``-qq`` only what
+    fails the run as a whole. The line that counts stands there always: a gate that
+    says nothing cannot be told from one that did not run.
+    """
     counts = counts_line(
         assessment.verdicts,
         assessment.hardware,
@@ -46,25 +57,50 @@ def write_summary(reporter: Any, assessment: Assessment, lost: Sequence[str]) ->
         refused=len(assessment.drifted_tests),
         note=assessment.note,
     )
-    if reporter.config.get_verbosity() >= 0:
+    verbosity = reporter.config.get_verbosity()
+    if verbosity >= QUIET:
+        _write_table(reporter, assessment, verbosity)
+        _write(reporter, _refresh_lines(assessment))
+        _write(reporter, _untouched_lines(assessment, verbosity))
+    if verbosity > QUIET and assessment.acuity:
+        _write(reporter, acuity_lines(assessment.acuity))
+    _write(reporter, _whole_run_lines(assessment))
+    _write(reporter, [counts])
+
+
+def _write_table(reporter: Any, assessment: Assessment, verbosity: int) -> None:
+    """Write a row a test, and with ``-v`` what was allowed."""
+    shown = assessment.verdicts if verbosity > QUIET else _wrong(assessment)
+    lines = [*summary_lines(shown), *compared_lines(shown)]
+    if lines or verbosity > QUIET:
         reporter.write_sep("=", "gpuperf")
-        _write(reporter, summary_lines(assessment.verdicts))
-        _write(reporter, compared_lines(assessment.verdicts))
-    if reporter.config.get_verbosity() > 0:
+    _write(reporter, lines)
+    if verbosity > 0:
         allowed = allowed_lines(assessment.verdicts)
         _write(reporter, [Line(text=text, role=Role.PLAIN) for text in allowed])
     if assessment.explained:
         _write(reporter, explanation_lines(assessment.verdicts))
-    _write(reporter, _refresh_lines(assessment))
-    _write(reporter, _untouched_lines(assessment))
-    if assessment.acuity:
-        _write(reporter, acuity_lines(assessment.acuity))
+
+
+def _wrong(assessment: Assessment) -> Sequence[TestVerdict]:
+    """Return the verdicts that are undecided or failed a test, if by a setting."""
+    failed = [t for t, r in assessment.reports.items() if r.ending is Ending.FAILED]
+    return [
+        verdict
+        for verdict in assessment.verdicts
+        if verdict.outcome is Outcome.INCONCLUSIVE
+        or any(verdict.test == t or verdict.test.startswith(f"{t}#") for t in failed)
+    ]
+
+
+def _whole_run_lines(assessment: Assessment) -> Iterator[Line]:
     moved = assessment.moved_with_the_environment
+    if assessment.drifts:
+        yield drifted_line(assessment.drifted_tests, assessment.options)
     if moved:
-        _write(reporter, [moved_line(moved, assessment.options)])
+        yield moved_line(moved, assessment.options)
     if assessment.suite:
-        _write(reporter, [suite_line(assessment.suite)])
-    _write(reporter, [counts])
+        yield suite_line(assessment.suite)
 
 
 def row_of(change: Change) -> Row:
@@ -86,16 +122,15 @@ def _refresh_lines(assessment: Assessment) -> Sequence[Line]:
     return tuple(_titled(title, refresh_lines(rows)))
 
 
-def _untouched_lines(assessment: Assessment) -> Iterator[Line]:
+def _untouched_lines(assessment: Assessment, verbosity: int) -> Iterator[Line]:
     """What the refresh was to take over and did not: too small, or too large."""
     file = assessment.baseline_file
-    if assessment.kept:
+    if assessment.kept and verbosity > QUIET:
         title = f"kept in {file}, moved less than its own noise:"
         yield from _titled(title, kept_lines(assessment.kept))
     if assessment.drifts:
         title = f"not refreshed in {file}, too far from the anchor:"
         yield from _titled(title, drift_lines(assessment.drifts))
-        yield drifted_line(assessment.drifted_tests, assessment.options)
 
 
 def _titled(title: str, lines: Iterable[Line]) -> Iterator[Line]:

@@ -95,8 +95,8 @@ class Measurement:
     have had. ``dirty`` holds reasons not to blame code for this run's
     times: contention, throttling, a step that never became steady. ``remarks`` say
     what else must be known to read the numbers. ``snapshot`` is the file that says what
-    the allocator did, if that was recorded. ``by_rank`` is what the ranks showed that
-    ran the step together.
+    the allocator did, if that was recorded, ``trace`` the one of a traced step.
+    ``by_rank`` is what the ranks showed that ran the step together.
     """
 
     test: str
@@ -111,4 +111,5 @@ class Measurement:
     board: Board = field(default_factory=Board)
     remarks: tuple[str, ...] = ()
     snapshot: str = ""
+    trace: str = ""
     by_rank: ByRank | None = None

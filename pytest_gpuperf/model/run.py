@@ -36,7 +36,8 @@ class RunRequest:
     ``root`` is pytest's rootdir: below it stands the project. ``number`` counts this
     session's runs of these tests from 0. ``seconds`` caps what measuring one test may
     cost. ``tolerance`` is the project's, for what a run judges by itself. ``recordings``
-    is a folder for what the allocator did, where that is to be recorded. ``visible`` is
+    is a folder for what the allocator did, where that is to be recorded; ``traces`` is
+    one for traces, where nothing else is to be recorded. ``visible`` is
     the GPU that it may see (the pretend one has ``pretend_gib``), where it may not see all that this process does. ``ranks``
     execute it together, those of ``launch`` where torchrun started them,
     and rank 0 holds ``locks`` meanwhile; ``names`` are the tests' node ids, where somebody must know them
@@ -55,6 +56,7 @@ class RunRequest:
     number: int = 0
     script: str | None = None
     recordings: str | None = None
+    traces: str | None = None
     visible: str | None = None
     pretend_gib: float = PRETEND_GIB
     ranks: Ranks | None = None

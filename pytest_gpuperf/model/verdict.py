@@ -71,8 +71,9 @@ class TestVerdict:
 
     ``changed`` maps a piece of software to its versions then and now. ``remarks`` say
     what else must be known to read the numbers. ``snapshot`` is the file that says what
-    the allocator did, if that was recorded. ``sides`` is what two steps showed that were
-    compared: without a budget such a test has no verdict, and nothing fails.
+    the allocator did, if that was recorded, ``trace`` that of a few traced steps. ``sides``
+    is what two steps showed that were compared: without a budget such a test has no
+    verdict, and nothing fails.
     """
 
     __test__ = False  # pytest would collect a class of this name
@@ -84,6 +85,7 @@ class TestVerdict:
     changed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     snapshot: str = ""
+    trace: str = ""
     sides: Sides | None = None
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +17,13 @@ from ..model.measurement import Measurement
 from ..model.memory_metric import PEAK_ALLOCATED
 from ..model.memory_metric import PEAK_REQUESTED
 from ..model.memory_metric import PEAK_RESERVED
+from .file_name import file_name
 from .pictured import peak_of_picture
+from .portable import portable_from
 from .snapshot import Held
 from .snapshot import held_at_peak
 from .snapshot import read_snapshot
+from .snapshot import rewrite_snapshot
 from .subject import Subject
 
 
@@ -34,15 +36,23 @@ EXPLAINED: Final = (PEAK_ALLOCATED.name, PEAK_REQUESTED.name, PEAK_RESERVED.name
 
 
 def explained(
-    device: Device, subject: Subject, measurement: Measurement, folder: Path
+    device: Device,
+    subject: Subject,
+    measurement: Measurement,
+    folder: Path,
+    *,
+    root: Path,
 ) -> Measurement:
-    """Record one more step of *subject* in *folder* and name what holds most memory."""
-    path = folder / f"memory-{_file_name(measurement.test)}.pickle"
+    """Record one more step of *subject* in *folder* and name what holds most memory.
+
+    The recording names files from *root* on.
+    """
+    path = folder / f"memory-{file_name(measurement.test)}.pickle"
     if not device.record_allocations(subject.step, subject.arguments(), path):
         return measurement
-    held = held_at_peak(read_snapshot(path))
-    lines = map(_finding, held[:MOST_LINES])
-    return replace(
+    snapshot = read_snapshot(path)
+    lines = map(_finding, held_at_peak(snapshot)[:MOST_LINES])
+    found = replace(
         measurement,
         findings=(
             *measurement.findings,
@@ -51,6 +61,8 @@ def explained(
         ),
         snapshot=str(path),
     )
+    rewrite_snapshot(path, snapshot, portable_from(root))
+    return found
 
 
 def _purposes(
@@ -77,11 +89,6 @@ def _with_unseen(picture: Picture, measurement: Measurement) -> Picture:
     if unseen <= 0:
         return picture
     return replace(picture, by_role={**picture.by_role, Role.UNSEEN: unseen})
-
-
-def _file_name(test: str) -> str:
-    """Make a file's name of a test's, its end where it is long."""
-    return re.sub(r"[^\w.-]+", "-", test)[-100:].strip("-")
 
 
 def _finding(held: Held) -> Finding:

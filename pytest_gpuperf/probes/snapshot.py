@@ -22,6 +22,7 @@ from typing import Final
 from ..errors import UsageError
 from ..model.finding import Location
 from ..model.finding import Phase
+from .portable import Portable
 from .python_frame import is_blamable
 
 
@@ -56,6 +57,28 @@ def read_snapshot(path: Path) -> Mapping[str, Any]:
         msg = f"{path}: expected a memory snapshot of torch, found no device_traces"
         raise UsageError(msg)
     return loaded
+
+
+def rewrite_snapshot(
+    path: Path, snapshot: Mapping[str, Any], portable: Portable
+) -> None:
+    """Replace the file at *path* by *snapshot*, whose files are made *portable*."""
+    _rename_files(snapshot, portable)
+    with path.open("wb") as file:
+        pickle.dump(snapshot, file)
+
+
+def _rename_files(node: Any, portable: Portable) -> None:
+    """Change the frames in place: many stacks share each of them."""
+    waiting, seen = [node], set()
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, (dict, list)) or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, dict) and isinstance(node.get("filename"), str):
+            node["filename"] = portable(node["filename"])
+        waiting.extend(node.values() if isinstance(node, dict) else node)
 
 
 class _PlainUnpickler(pickle.Unpickler):

@@ -62,7 +62,8 @@ def failure_text(
         *_changed_lines(verdict),
     )
     tail = (
-        *_snapshot_lines(verdict),
+        *_file_lines("trace", verdict.trace, "ui.perfetto.dev"),
+        *_file_lines("snapshot", verdict.snapshot, "pytorch.org/memory_viz"),
         *_also_lines([v for v in verdict.verdicts if v not in shown]),
         *_call_lines(verdict, nodeid),
         *_again_lines(failing, nodeid, options),
@@ -74,13 +75,10 @@ def failure_text(
     return "\n".join((*head, *findings, *tail))
 
 
-def _snapshot_lines(verdict: TestVerdict) -> tuple[str, ...]:
-    if not verdict.snapshot:
+def _file_lines(label: str, file: str, viewer: str) -> tuple[str, ...]:
+    if not file:
         return ()
-    return (
-        *uncut("snapshot", verdict.snapshot),
-        *uncut("", "for the viewer at pytorch.org/memory_viz"),
-    )
+    return (*uncut(label, file), *uncut("", f"for the viewer at {viewer}"))
 
 
 def _failing(verdict: TestVerdict) -> tuple[Verdict, ...]:

@@ -22,6 +22,7 @@ def shown_verdict(verdict: TestVerdict) -> TestVerdict:
         verdict,
         findings=tuple(map(_shown_finding, verdict.findings)),
         snapshot=_shown_path(verdict.snapshot),
+        trace=_shown_path(verdict.trace),
     )
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from ..model.codec import encode
 from ..sharing.last_words import death
 from ..sharing.last_words import last_words
 from .relocation import Relocation
+from .saying import Ear
 
 
 HEAVY_MODULES: Final = (
@@ -46,7 +48,7 @@ _BOOTSTRAP: Final = (
     "import json; order = json.loads(sys.argv[1]); "
     "sys.path[:] = order['search_path']; "
     "from pytest_gpuperf.runs.server import main; "
-    "main(order['preload'], order['warm'], order['relocation'])"
+    "main(order['preload'], order['warm'], order['relocation'], order['mouth'])"
 )
 
 
@@ -106,13 +108,18 @@ class ForkServer:
         preload: Sequence[str],
         warm: str | None = None,
         relocation: Relocation | None = None,
+        hear: Callable[[str], None] | None = None,
     ) -> None:
+        """*hear* is told what children ``say``, in a call of ``run`` or ``ended``."""
+        self._ear = Ear(hear) if hear else None
         self._folder = tempfile.TemporaryDirectory(prefix="gpuperf-")
         self._jobs = 0
         self._running: dict[int, _Running] = {}
         self._buffered = b""
         self._is_ready = False
         self._process = self._launch(preload, warm, relocation)
+        if self._ear is not None:
+            os.close(self._ear.mouth)  # the server's is its own
 
     @property
     def _stderr(self) -> Path:
@@ -126,6 +133,7 @@ class ForkServer:
             "preload": list(preload),
             "warm": warm,
             "relocation": encode(relocation),
+            "mouth": self._ear and self._ear.mouth,
         }
         environment = {
             key: value for key, value in os.environ.items() if key != "PYTEST_ADDOPTS"
@@ -141,6 +149,7 @@ class ForkServer:
                 env={**environment, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"},
                 start_new_session=True,
                 bufsize=0,
+                pass_fds=(self._ear.mouth,) if self._ear else (),
             )
 
     def wait_until_ready(self) -> None:
@@ -225,6 +234,7 @@ class ForkServer:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
+        self._stop_listening()
         if not self._is_ready:
             self._process.kill()  # it is importing, and has no children yet
         try:
@@ -246,10 +256,13 @@ class ForkServer:
         """Return the next reply; ``None`` where there is none in time."""
         assert self._process.stdout is not None  # noqa: S101 - it is a pipe
         while b"\n" not in self._buffered:
-            left = until - time.monotonic()
-            ready, _, _ = select.select([self._process.stdout], [], [], max(left, 0))
+            ready = self._ready(max(until - time.monotonic(), 0))
             if not ready:
                 return None
+            if self._ear is not None and self._ear in ready:
+                self._listen(self._ear)
+            if self._process.stdout not in ready:
+                continue
             received = os.read(self._process.stdout.fileno(), 65536)
             if not received:
                 msg = f"the measuring server died: {last_words(self._stderr)}"
@@ -258,6 +271,21 @@ class ForkServer:
         line, _, self._buffered = self._buffered.partition(b"\n")
         reply: dict[str, Any] = json.loads(line)
         return reply
+
+    def _ready(self, seconds: float) -> list[Any]:
+        """Return who has said something, in at most *seconds*."""
+        places: list[Any] = [self._process.stdout, *([self._ear] if self._ear else [])]
+        ready, _, _ = select.select(places, [], [], seconds)
+        return ready
+
+    def _listen(self, ear: Ear) -> None:
+        if not ear.listen():
+            self._stop_listening()
+
+    def _stop_listening(self) -> None:
+        if self._ear is not None:
+            self._ear.close()
+            self._ear = None
 
 
 def moved_path(

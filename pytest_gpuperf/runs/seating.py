@@ -66,6 +66,13 @@ class SeatedJob:
     seats: tuple[int, ...]
 
 
+class Watch(Protocol):
+    """Is told of each job, by its number: before it is started, and when it ended."""
+
+    def started(self, index: int) -> None: ...
+    def ended(self, index: int) -> None: ...
+
+
 class SideBySide:
     """Runs jobs, one a seat at a time; *turns* holds one place in a queue a seat."""
 
@@ -74,8 +81,10 @@ class SideBySide:
         server: Server,
         turns: Sequence[Turns],
         pause: Callable[[float], None] = time.sleep,
+        watch: Watch | None = None,
     ) -> None:
         self._server = server
+        self._watch = watch
         self._turns = turns
         self._pause = pause
         self._held: set[int] = set()
@@ -94,6 +103,8 @@ class SideBySide:
                 for index, answer in (*self._start(jobs), *self._ended(jobs)):
                     self._give_back(jobs[index].seats)
                     answers[index] = answer
+                    if self._watch is not None:
+                        self._watch.ended(index)
         finally:
             self._give_back(tuple(self._held))
         return answers
@@ -108,6 +119,8 @@ class SideBySide:
             seats = jobs[index].seats
             if wanted.isdisjoint(seats) and all(map(self._take, seats)):
                 self._waiting.remove(index)
+                if self._watch is not None:
+                    self._watch.started(index)
                 try:
                     number = self._server.start(jobs[index].job, jobs[index].seconds)
                     self._running[number] = index

@@ -27,6 +27,7 @@ from typing import NoReturn
 from ..model.codec import decode
 from .relocation import Relocation
 from .relocation import relocate
+from .saying import speak_into
 
 
 PR_SET_PDEATHSIG: Final = 1
@@ -44,12 +45,18 @@ ADOPTED_SECONDS: Final = 1.0
 
 
 def main(
-    preload: list[str], warm: str | None, relocation: dict[str, str] | None = None
+    preload: list[str],
+    warm: str | None,
+    relocation: dict[str, str] | None = None,
+    mouth: int | None = None,
 ) -> None:
     """Import *preload*, call *warm*, then serve until the input ends.
 
-    With a *relocation* the project is imported from its root.
+    With a *relocation* the project is imported from its root. The children speak into
+    *mouth*.
     """
+    if mouth is not None:
+        speak_into(mouth)
     replies = os.dup(1)
     os.dup2(2, 1)  # what libraries print must not look like a reply
     _when_parent_dies(signal.SIGKILL)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from git_project import GitProject
+from local_strings import made_local
 from scripted_project import ScriptedProject
 
 
@@ -58,3 +59,11 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     return folder
+
+
+@pytest.fixture
+def local_strings(
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> list[str]:
+    """What must stand in no file: the user's names, tokens, home, and the project's place."""
+    return made_local(project, monkeypatch, tmp_path / "home of ann")

@@ -21,8 +21,10 @@ def test_slow(gpuperf):
 MIB = 2**20
 
 
-def snapshot_of(project: ScriptedProject) -> dict[str, object]:
-    frames = [{"filename": str(project.path / "model.py"), "line": 7, "name": "f"}]
+def snapshot_of(project: ScriptedProject, file: str = "") -> dict[str, object]:
+    """What the allocator did, asked by a line of *file*, else of the project's model."""
+    model = file or str(project.path / "model.py")
+    frames = [{"filename": model, "line": 7, "name": "f"}]
     trace = [
         {"action": "alloc", "addr": 64, "size": 150 * MIB, "frames": frames},
         {"action": "free_requested", "addr": 64, "size": 150 * MIB, "frames": []},
@@ -52,12 +54,14 @@ def test_a_step_that_takes_too_much_is_recorded_and_its_lines_are_named(
             "  why      *in each of 3 runs",
             "  holds    model.py:7 in f: 150.0 MiB in 1 block",
             "  holds    memory from before the step: 50.00 MiB in 1 block",
-            "  snapshot .gpuperf/memory-test_it.py-test_large-a-step.pickle",
+            "  snapshot .gpuperf/memory-test_it.py-test_large-a-step-14e86d84.pickle",
             "           for the viewer at pytorch.org/memory_viz",
         ],
     )
-    saved = large.path / ".gpuperf" / "memory-test_it.py-test_large-a-step.pickle"
-    assert read_snapshot(saved) == snapshot_of(large)
+    saved = (
+        large.path / ".gpuperf" / "memory-test_it.py-test_large-a-step-14e86d84.pickle"
+    )
+    assert read_snapshot(saved) == snapshot_of(large, "model.py")
 
 
 def test_a_step_that_fails_for_its_time_alone_is_not_recorded(

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 from typing import NoReturn
 
+from pytest_gpuperf.runs.saying import say
+
 
 Request = Mapping[str, Any]
 
@@ -21,6 +23,12 @@ FRAMES = 20
 
 def echo(request: Request) -> Request:
     return request
+
+
+def talk(request: Request) -> bool:
+    for text in request["texts"]:
+        say(text)
+    return True
 
 
 def pid(request: Request) -> int:

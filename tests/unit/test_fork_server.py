@@ -14,8 +14,10 @@ import pytest
 from witness import Witness
 
 from pytest_gpuperf.errors import RunError
+from pytest_gpuperf.runs import saying
 from pytest_gpuperf.runs.fork_server import ForkServer
 from pytest_gpuperf.runs.fork_server import Job
+from pytest_gpuperf.runs.saying import Ear
 from pytest_gpuperf.sharing.last_words import FATAL_LINES
 from pytest_gpuperf.sharing.last_words import LAST_LINES
 
@@ -91,6 +93,39 @@ def test_what_a_job_prints_is_no_reply(server: ForkServer) -> None:
     result = server.run(job("chatter"), ENOUGH_SECONDS)
 
     assert result == "an honest result"
+
+
+def test_what_children_say_is_heard_while_they_work() -> None:
+    heard: list[str] = []
+    server = ForkServer((), hear=heard.append)
+    with closing(server):
+        server.wait_until_ready()
+        server.run(job("talk", texts=["first", "x" * 1000, "é\n"]), ENOUGH_SECONDS)
+        server.run(job("talk", texts=["last"]), ENOUGH_SECONDS)
+        server.run(job("echo"), ENOUGH_SECONDS)
+
+    assert heard == ["first", "é\n", "last"]
+
+
+def test_who_says_more_than_fits_is_not_held_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(saying, "_mouths", [])
+    heard: list[str] = []
+    with closing(Ear(heard.append)) as ear:
+        saying.speak_into(ear.mouth)
+        for number in range(10_000):
+            saying.say(f"text {number}")
+        os.close(ear.mouth)
+        while ear.listen():
+            pass
+
+    assert heard[:2] == ["text 0", "text 1"]
+    assert 1000 < len(heard) < 10_000
+
+
+def test_nothing_is_said_where_nobody_listens(server: ForkServer) -> None:
+    assert server.run(job("talk", texts=["unheard"]), ENOUGH_SECONDS)
 
 
 def test_what_a_library_prints_at_its_import_is_no_reply() -> None:

@@ -29,6 +29,7 @@ from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.probes import recorded
 from pytest_gpuperf.probes.recorded import EXPLAINED
 from pytest_gpuperf.probes.recorded import explained
+from pytest_gpuperf.probes.snapshot import read_snapshot
 from pytest_gpuperf.probes.subject import Subject
 
 
@@ -89,9 +90,9 @@ def findings(
     )
     subject = Subject(step=lambda _: None, setup=lambda: (3,))
 
-    found = explained(device, subject, measured, folder)
+    found = explained(device, subject, measured, folder, root=Path("/p"))
 
-    assert found.snapshot == str(folder / "memory-t.py-t.pickle")
+    assert found.snapshot == str(folder / "memory-t.py-t-d25b3888.pickle")
     assert device.batches == [(3,), (3,)]
     return found.findings
 
@@ -172,3 +173,18 @@ def test_where_nothing_can_be_seen_the_lines_remain(
     tmp_path: Path, look: Callable[[], Picture | None]
 ) -> None:
     assert findings(tmp_path, look) == (LINES,)
+
+
+def test_the_recording_that_is_kept_names_files_from_the_project_on(
+    tmp_path: Path,
+) -> None:
+    found = explained(
+        Recording(lambda: None),
+        Subject(step=lambda: None),
+        MEASURED,
+        tmp_path,
+        root=Path("/p"),
+    )
+
+    (trace,) = read_snapshot(Path(found.snapshot))["device_traces"]
+    assert trace[0]["frames"] == [{"filename": "train.py", "line": 7, "name": "step"}]

@@ -180,3 +180,32 @@ def test_seats_without_a_known_board_take_what_has_a_baseline_too() -> None:
     found = assigned(["a", "b"], (Seat(), Seat()), lambda _: "a")
 
     assert found == {"a": 0, "b": 1}
+
+
+class Watch:
+    """Writes what it is told among the server's events."""
+
+    def __init__(self, events: list[str]) -> None:
+        self._events = events
+
+    def started(self, index: int) -> None:
+        self._events.append(f"told of {index}")
+
+    def ended(self, index: int) -> None:
+        self._events.append(f"told the end of {index}")
+
+
+def test_a_watch_is_told_before_each_start_and_behind_each_end() -> None:
+    server = Server()
+    side_by_side = SideBySide(server, (Turns(),), watch=Watch(server.events))
+
+    side_by_side.run(jobs(("a", 0), ("dead", 0)))
+
+    assert server.events == [
+        "told of 0",
+        "start a (9 s)",
+        "end a",
+        "told the end of 0",
+        "told of 1",
+        "told the end of 1",
+    ]

@@ -1,0 +1,57 @@
+"""A real step that fails leaves evidence, and nothing in it says whose machine it was."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+from local_strings import leaks
+from scripted_project import ScriptedProject
+
+
+pytest.importorskip("torch")
+
+TRAINING = """
+import os
+import torch
+
+@gpuperf.budget(syncs=0, mem_mb=0.001)
+def test_item(gpuperf):
+    model = torch.nn.Linear(64, 10, device=gpuperf.device)
+    x = torch.randn(32, 64, device=gpuperf.device)
+    def step():
+        with torch.profiler.record_function(f"load {os.environ['HOME']}/x.pt"):
+            return model(x).sum().item()
+    gpuperf(step)
+"""
+
+
+@pytest.mark.parametrize("device", ["cpu", "pretend"])
+def test_a_real_step_leaves_nothing_of_this_machine(
+    project: ScriptedProject, local_strings: list[str], device: str
+) -> None:
+    project.file(TRAINING)
+
+    result = project.pytester.runpytest_inprocess(
+        "--gpuperf", f"--gpuperf-device={device}"
+    )
+
+    result.assert_outcomes(failed=1)
+    assert leaks(project, local_strings) == []
+
+
+def test_a_step_is_traced_on_the_cpu(project: ScriptedProject) -> None:
+    project.file(TRAINING)
+
+    result = project.pytester.runpytest_inprocess("--gpuperf", "--gpuperf-device=cpu")
+
+    result.assert_outcomes(failed=1)
+    (trace,) = (project.path / ".gpuperf" / "traces").iterdir()
+    events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    names = [event["name"] for event in events]
+    assert names.count("gpuperf.step") == 3
+    assert names.count("load x.pt") == 3
+    assert "aten::addmm" in names
+    timed = [event for event in events if event["ph"] == "X"]
+    assert all(event["dur"] >= 0 and event["ts"] >= 0 for event in timed)

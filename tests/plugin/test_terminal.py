@@ -1,0 +1,274 @@
+"""What stands on the terminal, at each verbosity and in each kind of it."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from typing import Final
+
+import pytest
+from scripted_project import ON
+from scripted_project import ScriptedProject
+
+
+RED: Final = "\x1b[31m"
+
+THREE = """
+def test_slow(gpuperf): gpuperf(int)
+def test_ok(gpuperf): gpuperf(int)
+@gpuperf.budget(ms=12)
+def test_disturbed(gpuperf): gpuperf(int)
+"""
+COUNTS = "gpuperf: 1 failed (1 regressed), 1 inconclusive, 1 pass on scripted"
+
+
+@pytest.fixture
+def three(project: ScriptedProject) -> ScriptedProject:
+    """One test became slower, one cannot be decided, one passes."""
+    project.file(THREE)
+    project.refresh()
+    disturbed = {"step_ms": 11.0, "disturbance": "the GPU is throttling"}
+    project.script(
+        {"test_slow": {"step_ms": 12.0}, "test_disturbed": disturbed, "*": {}}
+    )
+    return project
+
+
+def ours(result: pytest.RunResult) -> list[str]:
+    """Return the lines from our section, or from what stands for it, to the counts."""
+    lines = result.outlines
+    end = next(n for n, line in enumerate(lines) if line.startswith("gpuperf: "))
+    starts = [n for n in range(end) if re.match("=+ gpuperf =+$", lines[n])]
+    return lines[starts[-1] + 1 if starts else end : end + 1]
+
+
+def names_in(lines: list[str]) -> list[str]:
+    return [line.split("::")[-1] for line in lines if line.endswith(_NAMES)]
+
+
+_NAMES: Final = ("::test_slow", "::test_ok", "::test_disturbed")
+
+
+def test_every_test_has_a_row_worst_first(three: ScriptedProject) -> None:
+    lines = ours(three.run())
+
+    assert names_in(lines) == ["test_slow", "test_disturbed", "test_ok"]
+    assert lines[-1] == COUNTS
+
+
+def test_q_shows_only_what_went_wrong(three: ScriptedProject) -> None:
+    lines = ours(three.run("-q"))
+
+    assert names_in(lines) == ["test_slow", "test_disturbed"]
+    assert lines[-1] == COUNTS
+
+
+def test_q_has_no_section_where_nothing_went_wrong(three: ScriptedProject) -> None:
+    result = three.run("-q", "-k", "ok")
+
+    assert ours(result) == ["gpuperf: 1 pass on scripted"]
+
+
+def test_qq_leaves_the_line_that_counts(three: ScriptedProject) -> None:
+    assert ours(three.run("-qq")) == [COUNTS]
+
+
+def test_a_quiet_refresh_shows_the_new_values_and_a_silent_one_none(
+    project: ScriptedProject,
+) -> None:
+    project.file("def test_step(gpuperf): gpuperf(int)\n")
+
+    quiet = project.refresh("-q", which="all")
+    silent = project.refresh("-qq", which="all")
+
+    quiet.stdout.fnmatch_lines(
+        ["refreshed baselines/scripted.json:", "* - * 10.00 ms *"]
+    )
+    quiet.stdout.no_fnmatch_line("noise: *")
+    assert [line for line in silent.outlines if "test_it.py::" in line] == []
+    silent.stdout.fnmatch_lines(["gpuperf: 1 pass on scripted"])
+
+
+@pytest.mark.parametrize("quiet", ["-q", "-qq"])
+def test_what_fails_the_run_as_a_whole_is_said_however_quiet(
+    project: ScriptedProject, quiet: str
+) -> None:
+    project.file("def test_step(gpuperf): gpuperf(int)\n")
+    project.script({"software": {"torch": "2.12.0"}, "*": {}})
+    project.refresh()
+    project.script({"software": {"torch": "2.13.0"}, "*": {"mem_mb": 150}})
+
+    result = project.run(quiet)
+
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["gpuperf: the environment changed: torch 2.12.0*"])
+
+
+def test_a_setting_that_fails_a_test_puts_it_among_what_went_wrong(
+    project: ScriptedProject,
+) -> None:
+    project.file(
+        "def test_step(gpuperf):\n    gpuperf(int)\n    gpuperf(int, name='b')\n"
+    )
+
+    lenient = project.run("-q")
+    strict = project.run("-q", "--gpuperf-missing-baseline=fail")
+
+    assert ours(lenient)[:-1] == []
+    assert [line.split("::")[-1] for line in ours(strict) if "::" in line] == [
+        "test_step",
+        "test_step#b",
+    ]
+
+
+LONG: Final = "a_model_with_a_name_that_says_all_there_is_to_say_of_it"
+
+
+def test_a_long_name_stands_whole_behind_the_numbers(project: ScriptedProject) -> None:
+    project.file(
+        f'@pytest.mark.parametrize("x", ["{LONG}-1", "{LONG}-2"])\n'
+        "@gpuperf.budget(ms=12)\n"
+        "def test_the_training_step(gpuperf, x): gpuperf(int)\n"
+    )
+
+    lines = ours(project.run())
+
+    for number in (1, 2):
+        name = f"test_it.py::test_the_training_step[{LONG}-{number}]"
+        (row,) = (line for line in lines if line.endswith(name))
+        assert row.index(name) < 80 - len("test_it.py")
+    assert {len(line) < 80 for line in lines if "::" not in line} == {True}
+
+
+@pytest.mark.parametrize(
+    ("option", "environment", "is_coloured"),
+    [
+        ((), {}, False),
+        (("--color=yes",), {}, True),
+        (("--color=no",), {"PY_COLORS": "1"}, False),
+        ((), {"PY_COLORS": "1"}, True),
+        ((), {"FORCE_COLOR": "1"}, True),
+        ((), {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+        ((), {"PY_COLORS": "0", "FORCE_COLOR": "1"}, False),
+    ],
+)
+def test_colour_is_pytests_own_choice(
+    project: ScriptedProject,
+    monkeypatch: pytest.MonkeyPatch,
+    option: tuple[str, ...],
+    environment: dict[str, str],
+    *,
+    is_coloured: bool,
+) -> None:
+    for name in ("PY_COLORS", "FORCE_COLOR", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    project.file("@gpuperf.budget(ms=5)\ndef test_slow(gpuperf): gpuperf(int)\n")
+
+    text = project.run(*option).stdout.str()
+
+    assert (f"{RED}gpuperf: 1 failed" in text) is is_coloured
+    assert ("\x1b" in text) is is_coloured
+
+
+def on_a_terminal(project: ScriptedProject, *arguments: str) -> str:
+    """Run pytest with a terminal as its output; return what was written there."""
+    mine, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", *ON, *arguments],
+        cwd=project.path,
+        stdout=theirs,
+        stderr=theirs,
+        stdin=subprocess.DEVNULL,
+    )
+    os.close(theirs)
+    written = b"".join(iter(lambda: _read(mine), b""))
+    process.wait()
+    os.close(mine)
+    return written.decode()
+
+
+def _read(descriptor: int) -> bytes:
+    """Read on until nobody has the terminal open, which Linux calls an error."""
+    try:
+        return os.read(descriptor, 65536)
+    except OSError:
+        return b""
+
+
+PASSING = (
+    "@gpuperf.budget(ms=12, mem_mb=900, syncs=0)\ndef test_ok(gpuperf): gpuperf(int)\n"
+)
+LIVE: Final = "\rgpuperf: measuring 0/1 tests, run 1: test_it.py::test_ok"
+
+
+@pytest.fixture
+def seen(project: ScriptedProject, monkeypatch: pytest.MonkeyPatch) -> ScriptedProject:
+    """A project with one test that passes, run where a person looks."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    project.file(PASSING)
+    return project
+
+
+def screen_of(written: str) -> list[str]:
+    """Return the lines that are left on the terminal, without colours."""
+    lines = []
+    for line in re.sub("\x1b\\[[0-9;]*m", "", written).split("\n"):
+        shown = ""
+        for part in line.rstrip("\r").split("\r"):
+            shown = part + shown[len(part) :]
+        lines.append(shown.rstrip())
+    return lines
+
+
+@pytest.mark.parametrize("option", ["-v", "--color=no", "-s"])
+def test_progress_is_live_on_a_terminal_and_leaves_nothing(
+    seen: ScriptedProject, option: str
+) -> None:
+    written = on_a_terminal(seen, option)
+
+    assert LIVE in written
+    assert [line for line in screen_of(written) if "measuring" in line] == []
+    assert screen_of(written)[-3].startswith("gpuperf: 1 pass on scripted")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment"),
+    [
+        (["-q"], {}),
+        (["-p", "no:terminal"], {}),
+        ([], {"CI": "true"}),
+        ([], {"TERM": "dumb"}),
+    ],
+)
+def test_progress_is_not_shown_where_nobody_wants_it(
+    seen: ScriptedProject,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    environment: dict[str, str],
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    assert "measuring" not in on_a_terminal(seen, *arguments)
+
+
+def test_progress_is_not_shown_in_a_pipe(seen: ScriptedProject) -> None:
+    result = seen.pytester.runpytest_subprocess(*ON)
+
+    assert "measuring" not in result.stdout.str()
+    assert "\r" not in result.stdout.str()
+
+
+def test_workers_leave_progress_to_their_controller(seen: ScriptedProject) -> None:
+    pytest.importorskip("xdist")
+
+    written = on_a_terminal(seen, "-p", "xdist.plugin", "-n2")
+
+    assert written.count(LIVE) == 1
+    assert [line for line in screen_of(written) if "measuring" in line] == []

@@ -1,0 +1,115 @@
+"""Which failures are traced, and what becomes of a device that is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.gate import Case
+from pytest_gpuperf.gate import Group
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Environment
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.ranks import Ranks
+from pytest_gpuperf.model.run import Call
+from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.run import TestResult
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import TestVerdict
+from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.plan import Planned
+from pytest_gpuperf.trace_evidence import Verdicts
+from pytest_gpuperf.trace_evidence import with_traces
+
+
+ENVIRONMENT = Environment(hardware=Hardware(kind=DeviceKind.SCRIPTED, name=""))
+HERE = Path("artefacts")
+
+
+def judged(test: str, now: float, limit: float) -> dict[str, TestVerdict]:
+    outcome = Outcome.REGRESSED if now > limit else Outcome.PASS
+    verdict = Verdict(
+        metric="step_ms", outcome=outcome, because="", now=now, limit=limit
+    )
+    return {test: TestVerdict(test=test, verdicts=(verdict,))}
+
+
+def planned(test: str, ranks: Ranks | None = None) -> Planned:
+    return Planned(test=test, argument=test, module="t.py", ranks=ranks)
+
+
+def cases_of(verdicts: Verdicts) -> dict[str, Case]:
+    ended = TestResult(test="", ending=Ending.PASSED)
+    return {test: Case(test, [ended, ended]) for test in verdicts}
+
+
+class Runs:
+    """Traces what it is asked to and keeps the order."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Sequence[Group], int, Path]] = []
+
+    def __call__(
+        self, groups: Sequence[Group], number: int, *, traces: Path
+    ) -> Sequence[TestResult]:
+        self.asked.append((groups, number, traces))
+        return [traced(test) for (test,) in groups]
+
+
+def traced(test: str) -> TestResult:
+    measurement = Measurement(
+        test=test, environment=ENVIRONMENT, trace=f"{test}.json.gz"
+    )
+    return TestResult(
+        test=test, ending=Ending.PASSED, calls=(Call(measurement=measurement),)
+    )
+
+
+def test_the_worst_failure_comes_first_and_a_pass_not_at_all() -> None:
+    verdicts = {
+        "a": judged("a", 12.0, 10.0),
+        "ok": judged("ok", 9.0, 10.0),
+        "c": judged("c", 1.0, 0.0),
+        "d": judged("d", 30.0, 10.0),
+    }
+    runs = Runs()
+
+    found = with_traces(
+        verdicts, [planned(test) for test in verdicts], cases_of(verdicts), runs, HERE
+    )
+
+    assert runs.asked == [([("c",), ("d",), ("a",)], 2, HERE / "traces")]
+    assert {test: calls[test].trace for test, calls in found.items()} == {
+        "a": "a.json.gz",
+        "ok": "",
+        "c": "c.json.gz",
+        "d": "d.json.gz",
+    }
+
+
+def test_a_test_of_several_ranks_is_not_traced() -> None:
+    verdicts = {"a": judged("a", 12.0, 10.0)}
+    runs = Runs()
+
+    found = with_traces(
+        verdicts, [planned("a", Ranks(count=2))], cases_of(verdicts), runs, HERE
+    )
+
+    assert runs.asked == []
+    assert found == verdicts
+
+
+def test_a_device_that_does_not_come_free_loses_no_verdict() -> None:
+    verdicts = {"a": judged("a", 12.0, 10.0)}
+
+    def refuse(
+        groups: Sequence[Group], number: int, *, traces: Path
+    ) -> Sequence[TestResult]:
+        msg = "gpu-0 is in use"
+        raise UsageError(msg)
+
+    found = with_traces(verdicts, [planned("a")], cases_of(verdicts), refuse, HERE)
+
+    assert found == verdicts
