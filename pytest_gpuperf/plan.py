@@ -16,12 +16,16 @@ from .settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A selected test: its node id, the argument that selects it, its module, its ranks."""
+    """A selected test: its node id, the argument that selects it, its module, its ranks.
+
+    ``where`` is the line that it stands at, from the rootdir.
+    """
 
     test: str
     argument: str
     module: str
     ranks: Ranks | None = None
+    where: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,7 +62,7 @@ def _record(config: pytest.Config, settings: Settings, plugin: Any) -> None:
     from .selection import SELECTION
     from .selection import Selection
 
-    config.stash[SELECTION] = selection = Selection()
+    config.stash[SELECTION] = selection = Selection(config)
     config.pluginmanager.register(selection, "gpuperf-selection")
     if not hasattr(config, "workerinput"):
         from .results import ResultsFile

@@ -23,6 +23,8 @@ from .plan import Project
 from .referring import Referee
 from .reported import ReportedItem
 from .reported import is_measured
+from .selection import SELECTION
+from .selection import place_of
 from .settings import Settings
 from .summary import write_summary
 
@@ -45,6 +47,7 @@ def plan_of(items: Sequence[pytest.Item]) -> list[Planned]:
             test=item.nodeid,
             argument=f"{item.path}::{item.nodeid.partition('::')[2]}",
             module=str(item.path),
+            where=place_of(item),
             ranks=ranks_of(item),
         )
         for item in items
@@ -111,7 +114,8 @@ class GpuperfSession:
 
     def _assess(self, assessor: Assessor, plan: Sequence[Planned]) -> None:
         try:
-            self._assessment = assessor.assess(plan)
+            seen = self._config.stash[SELECTION].seen
+            self._assessment = assessor.assess(plan, seen)
         except GpuperfError as error:
             raise pytest.UsageError(str(error)) from None
         self._expected = {planned.test for planned in plan}

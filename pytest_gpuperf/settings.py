@@ -65,6 +65,7 @@ class Settings:
     fail_on_improvement: bool = False
     explain: bool = False
     accept_drift: bool = False
+    prune: bool = False
     tolerance: Tolerance = field(default_factory=Tolerance)
     precision: float | None = None
     reference: str | None = None

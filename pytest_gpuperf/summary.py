@@ -18,6 +18,7 @@ from .report.drift import drifted_line
 from .report.drift import kept_lines
 from .report.explanation import explanation_lines
 from .report.findings import allowed_lines
+from .report.leftovers import leftover_lines
 from .report.table import Row
 from .report.terminal import Line
 from .report.terminal import Role
@@ -57,6 +58,7 @@ def write_summary(reporter: Any, assessment: Assessment, lost: Sequence[str]) ->
         _write(reporter, explanation_lines(assessment.verdicts))
     _write(reporter, _refresh_lines(assessment))
     _write(reporter, _untouched_lines(assessment))
+    _write(reporter, leftover_lines(assessment.leftovers, assessment.baseline_file))
     if assessment.acuity:
         _write(reporter, acuity_lines(assessment.acuity))
     moved = assessment.moved_with_the_environment

@@ -12,12 +12,14 @@ from typing import Protocol
 from ..errors import GpuperfError
 from ..errors import UsageError
 from . import ab
+from . import accept
 from . import audit
 from . import bisect
 from . import diff
 from . import doctor
 from . import memory
 from . import merge
+from . import merge_baselines
 from . import refresh
 from . import show
 
@@ -48,7 +50,9 @@ COMMANDS: Final[dict[str, Command]] = {
     "refresh": refresh,
     "show": show,
     "diff": diff,
+    "accept": accept,
     "merge": merge,
+    "merge-baselines": merge_baselines,
     "ab": ab,
     "bisect": bisect,
     "doctor": doctor,

@@ -21,7 +21,7 @@ from ..model.results import Results
 from ..report.merged import merged_lines
 from ..report.results_json import EXPECTED
 from ..report.results_json import loads
-from .stored import read_document
+from .pending import read_pending
 
 
 SUMMARY: Final = "join the results of several machines into one verdict"
@@ -122,4 +122,4 @@ def _pending(file: Path, results: Results) -> Baselines | None:
     if hardware is None:
         return None
     path = pending_path(file.parent, hardware)
-    return read_document(path) if path.exists() else None
+    return read_pending(path) if path.exists() else None
