@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 from collections.abc import Iterator
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from typing import Protocol
 
 import pytest
@@ -28,6 +30,11 @@ from .model.results import Results
 from .model.run import Report
 from .model.verdict import worst_of
 from .plan import repeated_options
+from .published import COMMENT
+from .published import QUALITY
+from .published import Place
+from .published import annotation_lines
+from .published import publish
 from .report.outsiders import shown_headline
 from .report.outsiders import shown_verdict
 from .report.results_json import dumps
@@ -65,13 +72,18 @@ class ResultsFile:
             missing_baseline=settings.missing_baseline.value,
             commit=commit_of(config.rootpath, os.environ),
         )
+        self._place = Place(
+            root=config.rootpath, artefacts=settings.artefacts, environ=os.environ
+        )
+        self._records: Mapping[str, Record] | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        with suppress(
-            OSError
-        ):  # what stays if this run can write nothing is no older one
-            (self._settings.artefacts / FILE).unlink(missing_ok=True)
+        for name in (FILE, COMMENT, QUALITY):
+            with suppress(
+                OSError
+            ):  # what stays if this run writes nothing is no older one
+                (self._settings.artefacts / name).unlink(missing_ok=True)
         self._write(Results(head=self._begun))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -80,8 +92,19 @@ class ResultsFile:
     ) -> Generator[None, None, None]:
         """Write behind everybody who may still change the exit status."""
         ended = yield
-        self._write(self._results(int(session.exitstatus)))
+        results = self._results(int(session.exitstatus))
+        self._write(results)
+        found = self._run.assessment
+        for line in publish(results, self._place, found.baseline_file if found else ""):
+            announce(self._config, line)
         return ended
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
+        if not self._place.is_annotated:
+            return
+        for line in annotation_lines(self._results(int(exitstatus)), self._place):
+            terminalreporter.write_line(line)
 
     def _results(self, exit_status: int) -> Results:
         selection, found = self._config.stash[SELECTION], self._run.assessment
@@ -100,11 +123,20 @@ class ResultsFile:
                 unreported=tuple(self._run.lost),
                 notes=tuple(self._notes(found)),
             ),
-            tests={
-                test: record_of(report, self._config.rootpath)
-                for test, report in found.reports.items()
-            },
+            tests=self._tests(found, selection.where),
         )
+
+    def _tests(
+        self, found: Assessment, where: Mapping[str, str]
+    ) -> Mapping[str, Record]:
+        """Return the records, made once: there may be many."""
+        if self._records is None:
+            root = self._config.rootpath
+            self._records = {
+                test: record_of(report, root, where.get(test, ""))
+                for test, report in found.reports.items()
+            }
+        return self._records
 
     def _notes(self, found: Assessment) -> Iterator[str]:
         moved = found.moved_with_the_environment
@@ -120,7 +152,7 @@ class ResultsFile:
             announce(self._config, f"gpuperf: {error}")
 
 
-def record_of(report: Report, root: Path) -> Record:
+def record_of(report: Report, root: Path, where: str = "") -> Record:
     """Return *report* for people elsewhere: no path of this machine stands in it."""
     verdicts = [shown_verdict(from_json(text)) for text in report.verdicts]
     first, *_ = report.text.splitlines() or [""]
@@ -129,4 +161,5 @@ def record_of(report: Report, root: Path) -> Record:
         outcome=worst_of(verdict.outcome for verdict in verdicts),
         headline=shown_headline(report.headline or first, root, Path.home()),
         verdicts=tuple(encode_briefly(verdict) for verdict in verdicts),
+        where=where,
     )
