@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -14,6 +16,7 @@ from .baselines.pending import pending_path
 from .baselines.pending import write_ignored
 from .errors import GpuperfError
 from .model.results import Results
+from .model.run import Ending
 from .report import code_quality
 from .report.code_quality import code_quality as quality_of
 from .report.github import commands
@@ -70,6 +73,19 @@ class Place:
             return ""
         path = pending_path(self.artefacts, results.head.hardware)
         return path.relative_to(self.root).as_posix() if path.is_file() else ""
+
+
+def forgiving(results: Results, tests: Collection[str]) -> Results:
+    """Return *results* in which those of *tests* that failed were expected to."""
+    return replace(
+        results,
+        tests={
+            test: record._replace(ending=Ending.XFAILED)
+            if test in tests and record.ending is Ending.FAILED
+            else record
+            for test, record in results.tests.items()
+        },
+    )
 
 
 def annotation_lines(results: Results, place: Place) -> tuple[str, ...]:

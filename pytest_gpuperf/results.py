@@ -34,6 +34,7 @@ from .published import COMMENT
 from .published import QUALITY
 from .published import Place
 from .published import annotation_lines
+from .published import forgiving
 from .published import publish
 from .report.outsiders import shown_headline
 from .report.outsiders import shown_verdict
@@ -76,15 +77,19 @@ class ResultsFile:
             root=config.rootpath, artefacts=settings.artefacts, environ=os.environ
         )
         self._records: Mapping[str, Record] | None = None
+        self._forgiven: set[str] = set()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
+        """Leave no older results where this run can write none."""
         for name in (FILE, COMMENT, QUALITY):
-            with suppress(
-                OSError
-            ):  # what stays if this run writes nothing is no older one
+            with suppress(OSError):
                 (self._settings.artefacts / name).unlink(missing_ok=True)
         self._write(Results(head=self._begun))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped and hasattr(report, "wasxfail"):
+            self._forgiven.add(report.nodeid)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(
@@ -95,7 +100,8 @@ class ResultsFile:
         results = self._results(int(session.exitstatus))
         self._write(results)
         found = self._run.assessment
-        for line in publish(results, self._place, found.baseline_file if found else ""):
+        file = found.baseline_file if found else ""
+        for line in publish(forgiving(results, self._forgiven), self._place, file):
             announce(self._config, line)
         return ended
 
@@ -103,7 +109,8 @@ class ResultsFile:
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
         if not self._place.is_annotated:
             return
-        for line in annotation_lines(self._results(int(exitstatus)), self._place):
+        results = forgiving(self._results(int(exitstatus)), self._forgiven)
+        for line in annotation_lines(results, self._place):
             terminalreporter.write_line(line)
 
     def _results(self, exit_status: int) -> Results:

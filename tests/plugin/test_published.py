@@ -74,6 +74,21 @@ def test_the_annotation_of_a_sync_stands_at_its_line(
     ) in result.outlines
 
 
+def test_a_failure_that_was_expected_is_no_failure_there_either(
+    project: ScriptedProject, github: Path
+) -> None:
+    project.file(f"@pytest.mark.xfail\n{OVER}{STEPS}")
+
+    result = project.run()
+
+    assert result.ret == pytest.ExitCode.OK
+    assert "::error" not in result.stdout.str()
+    lines = (github / "summary").read_text("utf-8").splitlines()
+    assert lines[0] == "### gpuperf: none of 2 tests failed on scripted"
+    assert any(line.startswith("| over budget | ") for line in lines)
+    assert "failed=0\n" in (github / "output").read_text("utf-8")
+
+
 def test_workers_write_no_page_of_their_own(
     project: ScriptedProject, github: Path
 ) -> None:
