@@ -34,6 +34,9 @@ ALIGNED: Final = (":--", ":--", "--:", "--:", "--:", ":--")
 RESERVE: Final = 200
 """Bytes for the line that says what is left out."""
 
+FINISHED: Final = frozenset({0, 1, 5})
+"""Exit statuses of pytest: all passed, some failed, there were none."""
+
 ACCEPTABLE: Final = frozenset(
     {Outcome.REGRESSED, Outcome.INCONCLUSIVE, Outcome.NO_BASELINE, Outcome.IMPROVED}
 )
@@ -60,17 +63,16 @@ def run_markdown(
 
 
 def title(results: Results) -> str:
-    """Name how many tests failed, or that the run did not get that far."""
+    """Name how many tests failed, and whether the run got to its end."""
     hardware, status = results.head.hardware, results.head.exit_status
     where = f" on {hardware.key}" if hardware else ""
-    if status not in {0, 1}:
-        return f"gpuperf: no result, pytest exited with {status}{where}"
+    ended = "" if status in FINISHED else f", pytest exited with {status}"
     tests = len(results.tests)
     if not tests:
-        return "gpuperf: no test was measured"
+        return f"gpuperf: no {'result' if ended else 'test was measured'}{ended}"
     failed = sum(record.ending in FAILING for record in results.tests.values())
     plural = "" if tests == 1 else "s"
-    return f"gpuperf: {failed or 'none'} of {tests} test{plural} failed{where}"
+    return f"gpuperf: {failed or 'none'} of {tests} test{plural} failed{where}{ended}"
 
 
 def _counted(results: Results) -> Iterator[str]:

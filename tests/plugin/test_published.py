@@ -59,6 +59,36 @@ def test_a_red_run_tells_the_page_of_its_pull_request(
     ]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "status", "title"),
+    [
+        (["-k", "test_b"], 0, "none of 1 test failed on scripted"),
+        (["-x"], 1, "1 of 2 tests failed on scripted"),
+        (["--lf", "--gpuperf-strict"], 1, "1 of 2 tests failed on scripted"),
+        (["-p", "xdist.plugin", "-n2"], 1, "1 of 2 tests failed on scripted"),
+        (["-k", "nothing"], 5, "no test was measured"),
+        (["nosuch.py"], 4, "no result, pytest exited with 4"),
+    ],
+    ids=["green", "red -x", "red --lf", "red xdist", "empty", "wrong"],
+)
+def test_every_run_ends_as_without_pages_and_says_how(
+    arguments: list[str],
+    status: int,
+    title: str,
+    project: ScriptedProject,
+    github: Path,
+) -> None:
+    if "xdist.plugin" in arguments:
+        pytest.importorskip("xdist")
+    project.file(OVER + STEPS)
+
+    result = project.run(*arguments)
+
+    lines = (github / "summary").read_text("utf-8").splitlines()
+    assert result.ret == status
+    assert [x for x in lines if x.startswith("### ")] == [f"### gpuperf: {title}"]
+
+
 def test_the_annotation_of_a_sync_stands_at_its_line(
     project: ScriptedProject, github: Path
 ) -> None:

@@ -112,7 +112,13 @@ def test_a_change_of_the_whole_run_stands_above_the_table() -> None:
         ),
         (
             results(2, a=record("a", time(Outcome.PASS))),
-            "gpuperf: no result, pytest exited with 2 on cuda-nvidia-h200",
+            (
+                "gpuperf: none of 1 test failed on cuda-nvidia-h200, pytest exited with 2"
+            ),
+        ),
+        (
+            results(4),
+            "gpuperf: no result, pytest exited with 4",
         ),
     ],
 )
