@@ -52,9 +52,9 @@ class Place:
     def folder(self) -> str:
         """The rootdir as seen from the repository, with a slash behind it; or nothing."""
         for name in ("GITHUB_WORKSPACE", "CI_PROJECT_DIR"):
-            repository = self.environ.get(name)
-            if repository and self.root.is_relative_to(repository):
-                inside = self.root.relative_to(repository).as_posix()
+            repository, root = self.environ.get(name), self.root.resolve()
+            if repository and root.is_relative_to(Path(repository).resolve()):
+                inside = root.relative_to(Path(repository).resolve()).as_posix()
                 return "" if inside == "." else f"{inside}/"
         return ""
 

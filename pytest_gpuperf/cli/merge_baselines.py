@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
 
 def _ancestor(path: Path, ours: Baselines) -> Mapping[str, Entry]:
     """Read what both began with: an empty file where both branches added theirs."""
-    if not path.stat().st_size:
+    if path.is_file() and not path.stat().st_size:
         return {}
     ancestor = read_document(path)
     return ancestor.entries if ancestor.hardware == ours.hardware else {}

@@ -45,7 +45,7 @@ def acceptance_lines(found: Acceptance, prefix: str) -> tuple[str, ...]:
 def _parts(found: Acceptance) -> Iterator[str]:
     few = f"fewer than {found.enough} runs"
     yield f"{found.accepted} accepted"
-    yield from named(found.weak, f"of them from {few}, which can blame nobody")
+    yield from named(found.weak, f"of them from {few}, too few to know how it varies")
     if found.kept:
         yield f"{found.kept} kept, moved less than the noise"
     yield from named(found.drifted, "NOT ACCEPTED, too far from the anchor")

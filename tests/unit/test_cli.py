@@ -349,9 +349,9 @@ baselines/cuda-nvidia-h200.json -> .gpuperf/pending-cuda-nvidia-h200.json
      old       new   change  metric   test
 10.00 ms  12.03 ms  +20.3 %  step_ms  test_a
        -  2.000 ms      new  step_ms  test_new
-gpuperf accept: 1 accepted; 1 of them from fewer than 5 runs, which can blame
-    nobody: test_new; 1 kept, moved less than the noise; 1 NOT ACCEPTED, too far
-    from the anchor: test_a
+gpuperf accept: 1 accepted; 1 of them from fewer than 5 runs, too few to know
+    how it varies: test_new; 1 kept, moved less than the noise; 1 NOT ACCEPTED,
+    too far from the anchor: test_a
 """
         )
 
@@ -389,8 +389,8 @@ gpuperf accept: 0 accepted; 1 kept, moved less than the noise
 perf/cpu-amd-epyc-2-cores.json -> last/pending-cpu-amd-epyc-2-cores.json
 old       new  change  metric   test
   -  1.000 ms     new  step_ms  test_a
-gpuperf accept: 1 accepted; 1 of them from fewer than 5 runs, which can blame
-    nobody: test_a
+gpuperf accept: 1 accepted; 1 of them from fewer than 5 runs, too few to know
+    how it varies: test_a
 nothing pending in last/pending-cuda-nvidia-h200.json: it says the same as perf/cuda-nvidia-h200.json
 """
         )

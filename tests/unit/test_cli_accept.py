@@ -225,11 +225,40 @@ def test_one_run_does_not_replace_eight(capsys: pytest.CaptureFixture[str]) -> N
 
     assert accept(capsys).splitlines()[-4:] == [
         "  -  2.000 ms     new  step_ms  new",
-        "gpuperf: 1 accepted; 1 of them from fewer than 5 runs, which can blame nobody:",
-        "    new; 1 kept, only measured in fewer than 5 runs (`gpuperf refresh` measures",
-        "    more): old",
+        "gpuperf: 1 accepted; 1 of them from fewer than 5 runs, too few to know how it",
+        "    varies: new; 1 kept, only measured in fewer than 5 runs (`gpuperf refresh`",
+        "    measures more): old",
     ]
     assert times() == {"old": (10.0, 8), "new": (2.0, 1)}
+
+
+def test_two_runs_are_enough_where_there_are_no_times(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pretend = Hardware(kind=DeviceKind.PRETEND, name="cuda")
+
+    def leave(path: Path, syncs: int, **runs: int) -> None:
+        summary = RunSummary(exact={"syncs": syncs})
+        entries = {test: Entry(runs=(summary,) * n) for test, n in runs.items()}
+        path.parent.mkdir(exist_ok=True)
+        text = dumps(Baselines(hardware=pretend, entries=entries))
+        path.write_text(text, "utf-8")
+
+    leave(path_of(Path("baselines"), pretend), 3, once=2, twice=2)
+    leave(pending_path(PENDING.parent, pretend), 2, once=1, twice=2, new=1)
+
+    assert main(["accept", ".gpuperf"]) == 0
+    assert capsys.readouterr().out == (
+        """\
+accepted into baselines/pretend-cuda.json:
+old  new  change  metric  test
+  -    2     new  syncs   new
+  3    2      -1  syncs   twice
+gpuperf: 2 accepted; 1 of them from fewer than 2 runs, too few to know how it
+    varies: new; 1 kept, only measured in fewer than 2 runs (`gpuperf refresh`
+    measures more): once
+"""
+    )
 
 
 def test_nothing_that_is_chosen_is_said(capsys: pytest.CaptureFixture[str]) -> None:

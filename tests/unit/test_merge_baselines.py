@@ -109,6 +109,20 @@ def test_a_side_that_cannot_be_read_leaves_ours_as_it_is(
     assert loads(Path("a").read_text("utf-8"), "a") == holding(a=2)
 
 
+@pytest.mark.usefixtures("in_tmp_path")
+def test_an_ancestor_that_is_not_there_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write("a", holding(a=2))
+    write("b", holding(a=3))
+
+    assert main(["merge-baselines", "o", "a", "b"]) == 4
+    assert capsys.readouterr().err == (
+        "gpuperf: o: cannot be read ([Errno 2] No such file or directory: 'o'); expected "
+        "a baseline file\n"
+    )
+
+
 class Repository:
     """A repository whose baselines are merged by the driver that is documented."""
 
