@@ -12,6 +12,7 @@ from typing import Final
 
 from ..accepting import Plan
 from ..accepting import acceptance
+from ..accepting import chosen
 from ..accepting import stored_changes
 from ..baselines import store
 from ..baselines.refresh import Change
@@ -26,6 +27,7 @@ from .pending import acceptance_of
 from .pending import add_choice_arguments
 from .pending import choice_of
 from .pending import files_in
+from .pending import nothing_chosen
 from .pending import read_pending
 from .pending import refuse_unknown_names
 from .stored import add_baselines_argument
@@ -63,7 +65,11 @@ def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
 
 def _accept(arguments: argparse.Namespace, pending: Baselines) -> int:
     old = store.read(arguments.baselines, pending.hardware)
-    plan = acceptance(pending, old, choice_of(arguments))
+    choice = choice_of(arguments)
+    if not chosen(pending, old, choice):
+        sys.stdout.writelines(f"{line}\n" for line in nothing_chosen(pending, choice))
+        return 0
+    plan = acceptance(pending, old, choice)
     changes = stored_changes(arguments.baselines, old, plan.entries, lock_folder=LOCKS)
     lines = _lines(arguments, pending, plan, changes)
     sys.stdout.write("".join(f"{line}\n" for line in lines))

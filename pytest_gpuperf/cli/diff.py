@@ -22,6 +22,7 @@ from .pending import acceptance_of
 from .pending import add_choice_arguments
 from .pending import choice_of
 from .pending import files_in
+from .pending import nothing_chosen
 from .pending import read_pending
 from .pending import refuse_unknown_names
 from .stored import add_baselines_argument
@@ -77,6 +78,8 @@ def _compared(
     """Leave out tests that the last run did not measure: they are not gone."""
     old, stored = store.read(folder, new.hardware), store.path_of(folder, new.hardware)
     tests = chosen(new, old, choice)
+    if not tests:
+        return nothing_chosen(new, choice)
     rows = [row_of(change) for change in changes(old, new) if change.test in tests]
     if not rows:
         return (f"nothing pending in {path}: it says the same as {stored}",)

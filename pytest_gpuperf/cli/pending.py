@@ -17,6 +17,7 @@ from ..model.baseline import Baselines
 from ..model.refresh import Refresh
 from ..report.acceptance import Acceptance
 from ..report.numbers import join_fitting
+from ..report.wrapping import wrapped
 from .stored import read_document
 
 
@@ -100,6 +101,15 @@ def refuse_unknown_names(
                 f"{join_fitting(known, MOST_NAMED) or 'none'}"
             )
             raise UsageError(msg)
+
+
+def nothing_chosen(pending: Baselines, choice: Choice) -> tuple[str, ...]:
+    """Say that *choice* takes nothing of *pending*."""
+    named = sum(map(choice.names, pending.entries))
+    kinds = " or ".join(kind.value for kind in choice.kinds)
+    tests = "its test is not" if named == 1 else f"none of its {named} tests is"
+    text = f"gpuperf: nothing to accept for {pending.hardware.key}: {tests} {kinds}"
+    return wrapped(text if named else text.partition(": none")[0])
 
 
 def acceptance_of(plan: Plan, pending: Baselines) -> Acceptance:

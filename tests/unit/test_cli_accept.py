@@ -262,9 +262,18 @@ gpuperf: 2 accepted; 1 of them from fewer than 2 runs, too few to know how it
 
 
 def test_nothing_that_is_chosen_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    save(PENDING, test_a=entry(1.0))
+    save(PENDING, test_a=entry(1.0), test_b=entry(1.0))
+    none = "gpuperf: nothing to accept for cuda-nvidia-h200"
 
-    assert accept(capsys, "--kind=improved") == "gpuperf: 0 accepted\n"
+    assert accept(capsys, "--kind=improved,drifted") == (
+        f"{none}: none of its 2 tests is improved\n    or drifted\n"
+    )
+    assert accept(capsys, "--kind=improved", "--only=test_b") == (
+        f"{none}: its test is not improved\n"
+    )
+    assert diff(capsys, "--kind=improved", "--only=test_b") == [
+        f"{none}: its test is not improved"
+    ]
     assert not BASELINES.exists()
 
 
@@ -378,6 +387,21 @@ def test_a_folder_stands_for_what_is_pending_in_it(
 
     assert main(["accept", ".gpuperf"]) == 0
     assert list(times()) == ["test_a"]
+
+
+def test_a_name_may_be_of_one_hardware_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    h100 = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H100")
+    other = pending_path(PENDING.parent, h100)
+    save(PENDING, test_a=entry(1.0))
+    other.write_text(dumps(Baselines(hardware=h100)), "utf-8")
+
+    assert main(["accept", ".gpuperf", "--only=test_a"]) == 0
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "gpuperf: nothing to accept for cuda-nvidia-h100",
+        "accepted into baselines/cuda-nvidia-h200.json:",
+    ]
 
 
 def test_a_folder_without_any_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
