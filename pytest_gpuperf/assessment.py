@@ -6,12 +6,10 @@ from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
 from dataclasses import replace
 from functools import partial
 
-from .baselines.refresh import Change
+from .assessed import Assessment
 from .baselines.refresh import selects
 from .baselines.store import path_of
 from .baselines.store import read
@@ -35,19 +33,12 @@ from .judging import suite_of
 from .memory_evidence import RECORDING
 from .memory_evidence import Recording
 from .memory_evidence import record_memory
-from .model.acuity import SuiteAcuity
-from .model.baseline import Origin
 from .model.baseline import full_runs
-from .model.environment import Hardware
-from .model.measurement import Samples
-from .model.refresh import Drift
-from .model.refresh import Kept
+from .model.leftovers import Leftovers
 from .model.refresh import Refresh
 from .model.run import Call
-from .model.run import Report
 from .model.seat import Seat
 from .model.settlement import Settlement
-from .model.suite import SuiteVerdict
 from .model.verdict import TestVerdict
 from .outlook import Outlook
 from .plan import Planned
@@ -56,6 +47,8 @@ from .plan import groups_of
 from .plan import repeated_options
 from .plan import shown_path
 from .progress import Progress
+from .pruning import Seen
+from .pruning import leftovers
 from .recording import Recorder
 from .recording import Refreshed
 from .referring import Referee
@@ -67,40 +60,6 @@ from .trace_evidence import TRACED
 from .trace_evidence import forget_traces
 from .trace_evidence import with_traces
 from .verdicts import verdicts_of
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assessment:
-    """What came of the planned tests."""
-
-    hardware: Hardware
-    baseline_file: str
-    software: Mapping[str, str] = field(default_factory=dict)
-    origin: Origin | None = None
-    reports: Mapping[str, Report] = field(default_factory=dict)
-    verdicts: tuple[TestVerdict, ...] = ()
-    samples: Mapping[str, tuple[Samples, ...]] = field(default_factory=dict)
-    suite: SuiteVerdict | None = None
-    refreshed: tuple[Change, ...] = ()
-    acuity: SuiteAcuity | None = None
-    kept: tuple[Kept, ...] = ()
-    drifts: tuple[Drift, ...] = ()
-    drifted_tests: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
-    explained: bool = False
-    note: str = ""
-
-    @property
-    def moved_with_the_environment(self) -> tuple[TestVerdict, ...]:
-        """Tests whose exact metrics moved together with torch's version.
-
-        They are one verdict for the run, not a failure a test.
-        """
-        return tuple(
-            test
-            for test in self.verdicts
-            if any(verdict.environment_changed for verdict in test.verdicts)
-        )
 
 
 class Assessor:
@@ -139,8 +98,11 @@ class Assessor:
         """End the measuring processes."""
         self._children.close()
 
-    def assess(self, plan: Sequence[Planned]) -> Assessment:
-        """Measure, judge and, if asked, refresh; every planned test gets a report."""
+    def assess(self, plan: Sequence[Planned], seen: Seen) -> Assessment:
+        """Measure, judge and, if asked, refresh; every planned test gets a report.
+
+        *seen* are the tests that there are, beside those of *plan*.
+        """
         forget_traces(self._settings.artefacts)
         groups = groups_of(plan, self._settings.isolation)
         self._children.assign(groups, self._board_of)
@@ -157,10 +119,14 @@ class Assessor:
         selected = self._settle(groups, run, cases, climate)
         self._record_memory(groups, run, cases, climate, selected)
         recorder = Recorder(self._settings, self._baselines, self._announce, origin)
-        pending = recorder.write_pending(list(cases.values()))
-        refreshed = recorder.store([cases[test] for test in sorted(selected)], pending)
         judge = partial(self._judge_last, climate)
-        verdicts = verdicts_of(cases, refreshed.taken, judge)
+        verdicts = verdicts_of(cases, {}, judge)
+        pending = recorder.write_pending(list(cases.values()), verdicts)
+        gone = self._leftovers(cases, seen)
+        chosen = [cases[test] for test in sorted(selected)]
+        refreshed = recorder.store(chosen, pending, gone.removed)
+        if refreshed.taken:
+            verdicts = verdicts_of(cases, refreshed.taken, judge)
         if self._environment.hardware.kind in TRACED:
             folder = self._settings.artefacts
             verdicts = with_traces(verdicts, plan, cases, run, folder)
@@ -188,6 +154,7 @@ class Assessor:
             drifted_tests=tuple(
                 test for test in cases if refreshed.drifts_of(cases[test].calls)
             ),
+            leftovers=gone,
             acuity=self._outlook.acuity(cases.values(), refreshed.taken),
             options=repeated_options(self._settings),
             explained=self._settings.explain,
@@ -242,6 +209,16 @@ class Assessor:
             rest = [group for group in groups if not set(group).intersection(accepted)]
             judge = partial(self._judge, climate)
             record_memory(rest, run, cases, judge, self._settings.artefacts)
+
+    def _leftovers(self, cases: Mapping[str, Case], seen: Seen) -> Leftovers:
+        """Find stored entries whose tests are gone, or do not make that call any more."""
+        return leftovers(
+            self._baselines.entries,
+            seen,
+            {test: case.calls for test, case in cases.items() if case.calls},
+            lambda file: (self._project.rootdir / file).exists(),
+            prune=self._settings.prune,
+        )
 
     def _board_of(self, group: Group) -> str | None:
         """Return the GPU that a baseline of *group* was last recorded on."""

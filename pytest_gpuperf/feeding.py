@@ -17,7 +17,7 @@ from typing import Protocol
 
 import pytest
 
-from .assessment import Assessment
+from .assessed import Assessment
 from .errors import UsageError
 from .report.measured_calls import MeasuredCall
 from .report.measured_calls import measured_calls

@@ -15,7 +15,7 @@ from unittest import SkipTest
 
 import pytest
 
-from .assessment import Assessment
+from .assessed import Assessment
 from .baselines.store import path_of
 from .baselines.store import read
 from .devices import default_kind

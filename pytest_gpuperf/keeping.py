@@ -15,7 +15,7 @@ from typing import Protocol
 
 import pytest
 
-from .assessment import Assessment
+from .assessed import Assessment
 from .commits.head import commit_of
 from .errors import GpuperfError
 from .history.document import dumps

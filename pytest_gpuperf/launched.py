@@ -26,6 +26,7 @@ from .model.codec import decode
 from .model.launch import Launch
 from .model.run import RunRequest
 from .plan import Planned
+from .progress import Progress
 from .ranked.meeting import MEASURED
 from .ranked.meeting import OVER
 from .ranked.meeting import Meeting
@@ -112,7 +113,7 @@ class Follower:
     def _serve(self, plan: Mapping[str, Planned]) -> None:
         """Take part in each run until rank 0 has measured all."""
         project = project_of(self._config)
-        with closing(Children(self._settings, project, self._say)) as children:
+        with closing(Children(self._settings, project, self._say, Progress(None))) as children:
             children.environment()
             self._tell_locks(children.locks)
             for run, order in self._orders(MEASURED, OVER):

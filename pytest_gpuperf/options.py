@@ -56,6 +56,10 @@ OPTIONS: Final = (
         "the anchor there",
     ),
     Option(
+        name="gpuperf_prune",
+        help="remove the baselines of tests that are gone, where all tests are selected",
+    ),
+    Option(
         name="gpuperf_seconds",
         help="most seconds that measuring one test may cost (default: 60)",
         metavar="SECONDS",

@@ -19,7 +19,8 @@ from .settings import Settings
 class Planned:
     """A selected test: its node id, the argument that selects it, its module, its ranks.
 
-    ``params`` are those of its parametrization, by name, for other programs.
+    ``params`` are those of its parametrization, by name, for other programs. ``where`` is
+    the line that it stands at, from the rootdir.
     """
 
     test: str
@@ -27,6 +28,7 @@ class Planned:
     module: str
     ranks: Ranks | None = None
     params: Mapping[str, object] = field(default_factory=dict)
+    where: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

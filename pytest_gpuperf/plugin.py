@@ -66,7 +66,7 @@ def _record(config: pytest.Config, settings: Settings, plugin: Any) -> None:
     from .selection import SELECTION
     from .selection import Selection
 
-    config.stash[SELECTION] = selection = Selection()
+    config.stash[SELECTION] = selection = Selection(config)
     config.pluginmanager.register(selection, "gpuperf-selection")
     reports = settings.launch is None or settings.launch.rank == 0
     if reports and not hasattr(config, "workerinput"):

@@ -13,25 +13,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from .accepting import Measured
+from .accepting import planned
+from .accepting import stored_changes
 from .baselines.pending import write_pending
 from .baselines.refresh import Change
-from .baselines.refresh import changes
 from .baselines.refresh import new_entry
-from .baselines.store import update
+from .baselines.refresh import outcomes_of
 from .creep import Leeway
 from .creep import anchored
-from .creep import drifts
-from .creep import kept
 from .errors import BaselineError
 from .gate import Case
 from .judging import merged
 from .judging import prior_of
 from .model.baseline import Baselines
-from .model.baseline import Entry
+from .model.baseline import Judged
 from .model.baseline import Origin
 from .model.baseline import full_runs
 from .model.refresh import Drift
 from .model.refresh import Kept
+from .model.verdict import TestVerdict
 from .settings import Settings
 
 
@@ -57,15 +58,6 @@ class Refreshed:
         return [drift for drift in self.drifts if drift.test in calls]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
-    """What a refresh writes, leaves alone and refuses."""
-
-    entries: Mapping[str, Entry]
-    kept: tuple[Kept, ...]
-    drifts: tuple[Drift, ...]
-
-
 class Recorder:
     """Writes the baselines of one run, of code at *origin*, beside the *old* ones."""
 
@@ -82,10 +74,21 @@ class Recorder:
         self._origin = origin
         self._prior = prior_of(old.entries.values(), old.hardware.kind)
 
-    def write_pending(self, cases: Sequence[Case]) -> Path | None:
-        """Write what was measured; no verdict is lost where that cannot be written."""
+    def write_pending(
+        self, cases: Sequence[Case], verdicts: Mapping[str, Mapping[str, TestVerdict]]
+    ) -> Path | None:
+        """Write what was measured, and the *verdicts* on it by test and call.
+
+        No verdict is lost where that cannot be written.
+        """
+        said = {key: v for calls in verdicts.values() for key, v in calls.items()}
         entries = {
-            key: anchored(self._old.entries.get(key), new, leeway)
+            key: replace(
+                anchored(self._old.entries.get(key), new, leeway),
+                judged=Judged(
+                    outcomes=outcomes_of(said[key]), tolerance=leeway.tolerance
+                ),
+            )
             for key, new, leeway in self._measured(cases)
         }
         if not entries:
@@ -97,57 +100,43 @@ class Recorder:
             self._announce(f"gpuperf: {error}")
             return None
 
-    def store(self, cases: Sequence[Case], pending: Path | None) -> Refreshed:
-        """Refresh what moved, unless it has drifted too far from its anchor."""
-        plan = self._plan(cases)
+    def store(
+        self,
+        cases: Sequence[Case],
+        pending: Path | None,
+        removed: Collection[str] = (),
+    ) -> Refreshed:
+        """Refresh what moved, unless it has drifted too far; drop what is *removed*.
+
+        Raises ``BaselineError`` where that alone was to be done and cannot be written.
+        """
+        plan = planned(
+            self._old.entries,
+            self._measured(cases),
+            accept_drift=self._settings.accept_drift,
+        )
         refreshed = Refreshed(
             kept=plan.kept,
             drifts=plan.drifts,
             taken={unmoved.test: KEPT for unmoved in plan.kept},
         )
         try:
-            stored = self._stored(plan.entries)
+            stored = stored_changes(
+                self._settings.baselines,
+                self._old,
+                plan.entries,
+                removed,
+                lock_folder=self._settings.artefacts,
+            )
         except BaselineError as error:
+            if not cases:
+                raise
             where = f"; what was measured is in {pending}" if pending else ""
             return replace(refreshed, failure=f"{error}{where}")
         accepted = dict.fromkeys(plan.entries, ACCEPTED)
         return replace(refreshed, changes=stored, taken={**refreshed.taken, **accepted})
 
-    def _plan(self, cases: Sequence[Case]) -> _Plan:
-        accept_drift = self._settings.accept_drift
-        alike: list[Kept] = []
-        refused: list[Drift] = []
-        entries: dict[str, Entry] = {}
-        for key, new, leeway in self._measured(cases):
-            old = self._old.entries.get(key)
-            unmoved = kept(key, old, new, leeway)
-            drifted = () if accept_drift else drifts(key, old, new, leeway)
-            if unmoved:
-                alike.append(unmoved)
-            elif drifted:
-                refused += drifted
-            else:
-                entries[key] = anchored(old, new, leeway, accept_drift=accept_drift)
-        return _Plan(entries=entries, kept=tuple(alike), drifts=tuple(refused))
-
-    def _stored(self, entries: Mapping[str, Entry]) -> tuple[Change, ...]:
-        if not entries:
-            return ()
-        hardware = self._old.hardware
-        update(
-            self._settings.baselines,
-            hardware,
-            entries,
-            lock_folder=self._settings.artefacts,
-        )
-        old = {key: self._old.entries.get(key) for key in entries}
-        before = {key: entry for key, entry in old.items() if entry is not None}
-        return changes(
-            Baselines(hardware=hardware, entries=before),
-            Baselines(hardware=hardware, entries=entries),
-        )
-
-    def _measured(self, cases: Sequence[Case]) -> Iterator[tuple[str, Entry, Leeway]]:
+    def _measured(self, cases: Sequence[Case]) -> Iterator[Measured]:
         """Yield each call, what was measured of it, and what it may move."""
         kind = self._old.hardware.kind
         full = full_runs(kind)

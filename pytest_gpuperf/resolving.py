@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import pytest
 
+from .ci import refuse_in_ci
 from .errors import UsageError
 from .history.place import is_url
 from .limits import parse_project_tolerance
@@ -22,6 +23,7 @@ from .model.budget import Tolerance
 from .model.environment import PRETEND_GIB
 from .model.environment import DeviceKind
 from .model.refresh import Refresh
+from .narrowing import narrowed_by
 from .ranked.torchrun import launch_of
 from .settings import Isolation
 from .settings import MissingBaseline
@@ -145,13 +147,8 @@ def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
     ci = bool(environ.get("CI"))
     missing = MissingBaseline.FAIL if ci else MissingBaseline.WARN
     update = value("gpuperf_update", None)
-    if update and ci and not environ.get("GPUPERF_ALLOW_CI_UPDATE"):
-        msg = (
-            f"--gpuperf-update={update.value} was asked for, but CI is set and a gate "
-            "must not move its own baseline: refresh on a developer's machine, or set "
-            "GPUPERF_ALLOW_CI_UPDATE=1 in the job that is meant to refresh"
-        )
-        raise UsageError(msg)
+    if update:
+        refuse_in_ci(f"--gpuperf-update={update.value}", "refresh", environ)
     settings = Settings(
         device=value("gpuperf_device", None),
         update=update,
@@ -162,6 +159,7 @@ def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
         explain=value("gpuperf_explain", default=False),
         accept_drift=value("gpuperf_accept_drift", default=False),
         benchmark=value("gpuperf_benchmark", default=False),
+        prune=_prune(config, value("gpuperf_prune", default=False), update, environ),
         missing_baseline=value("gpuperf_missing_baseline", missing),
         isolation=value("gpuperf_isolation", Isolation.TEST),
         baselines=config.rootpath / value("gpuperf_baselines", Path("baselines")),
@@ -215,6 +213,29 @@ def _refuse_inline_refresh(settings: Settings) -> None:
             "processes; leave out --gpuperf-inline"
         )
         raise UsageError(msg)
+    if settings.inline and settings.prune:
+        msg = "--gpuperf-inline stores nothing: leave out --gpuperf-inline or --gpuperf-prune"
+        raise UsageError(msg)
+
+
+def _prune(
+    config: pytest.Config,
+    asked: object,
+    update: Refresh | None,
+    environ: Mapping[str, str],
+) -> bool:
+    """Whether to prune: an option insists on it, an ini key lets a refresh do it."""
+    if not config.getoption("gpuperf_prune", default=None):
+        return bool(asked and update)
+    refuse_in_ci("--gpuperf-prune", "prune", environ)
+    narrowed = narrowed_by(config)
+    if narrowed:
+        msg = (
+            "--gpuperf-prune removes the baselines of tests that are gone, and "
+            f"{narrowed} selects some of those that are there: leave out one of them"
+        )
+        raise UsageError(msg)
+    return True
 
 
 def _of_a_launch(config: pytest.Config, settings: Settings, count: int) -> Settings:

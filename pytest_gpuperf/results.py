@@ -9,15 +9,17 @@ import os
 from collections.abc import Callable
 from collections.abc import Generator
 from collections.abc import Iterator
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 from typing import Protocol
 
 import pytest
 
-from .assessment import Assessment
+from .assessed import Assessment
 from .baselines.pending import write_ignored
 from .commits.head import commit_of
 from .devices.software import own_version
@@ -31,6 +33,12 @@ from .model.results import Results
 from .model.run import Report
 from .model.verdict import worst_of
 from .plan import repeated_options
+from .published import COMMENT
+from .published import QUALITY
+from .published import Place
+from .published import annotation_lines
+from .published import forgiving
+from .published import publish
 from .report.outsiders import shown_headline
 from .report.outsiders import shown_verdict
 from .report.results_json import dumps
@@ -69,13 +77,23 @@ class ResultsFile:
             missing_baseline=settings.missing_baseline.value,
             commit=commit_of(config.rootpath, os.environ),
         )
+        self._place = Place(
+            root=config.rootpath, artefacts=settings.artefacts, environ=os.environ
+        )
+        self._records: Mapping[str, Record] | None = None
+        self._forgiven: set[str] = set()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        for name in (FILE, SAMPLES_FILE):
-            with suppress(OSError):  # if this run can write nothing, no older one stays
+        """Leave no older results where this run can write none."""
+        for name in (FILE, SAMPLES_FILE, COMMENT, QUALITY):
+            with suppress(OSError):
                 (self._settings.artefacts / name).unlink(missing_ok=True)
         self._write(FILE, partial(dumps, Results(head=self._begun)))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped and hasattr(report, "wasxfail"):
+            self._forgiven.add(report.nodeid)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(
@@ -91,10 +109,21 @@ class ResultsFile:
         return ended
 
     def _finish(self, exit_status: int) -> None:
-        self._write(FILE, partial(dumps, self._results(exit_status)))
-        found = self._run.assessment
+        results, found = self._results(exit_status), self._run.assessment
+        self._write(FILE, partial(dumps, results))
         if found is not None:
             self._write(SAMPLES_FILE, partial(dumps_samples, found.samples))
+        file = found.baseline_file if found else ""
+        for line in publish(forgiving(results, self._forgiven), self._place, file):
+            announce(self._config, line)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
+        if not self._place.is_annotated:
+            return
+        results = forgiving(self._results(int(exitstatus)), self._forgiven)
+        for line in annotation_lines(results, self._place):
+            terminalreporter.write_line(line)
 
     def _results(self, exit_status: int) -> Results:
         selection, found = self._config.stash[SELECTION], self._run.assessment
@@ -113,11 +142,20 @@ class ResultsFile:
                 unreported=tuple(self._run.lost),
                 notes=tuple(self._notes(found)),
             ),
-            tests={
-                test: record_of(report, self._config.rootpath)
-                for test, report in found.reports.items()
-            },
+            tests=self._tests(found, selection.where),
         )
+
+    def _tests(
+        self, found: Assessment, where: Mapping[str, str]
+    ) -> Mapping[str, Record]:
+        """Return the records, made once: there may be many."""
+        if self._records is None:
+            root = self._config.rootpath
+            self._records = {
+                test: record_of(report, root, where.get(test, ""))
+                for test, report in found.reports.items()
+            }
+        return self._records
 
     def _notes(self, found: Assessment) -> Iterator[str]:
         moved = found.moved_with_the_environment
@@ -133,7 +171,7 @@ class ResultsFile:
             announce(self._config, f"gpuperf: {error}")
 
 
-def record_of(report: Report, root: Path) -> Record:
+def record_of(report: Report, root: Path, where: str = "") -> Record:
     """Return *report* for people elsewhere: no path of this machine stands in it."""
     verdicts = [shown_verdict(from_json(text)) for text in report.verdicts]
     first, *_ = report.text.splitlines() or [""]
@@ -142,4 +180,5 @@ def record_of(report: Report, root: Path) -> Record:
         outcome=worst_of(verdict.outcome for verdict in verdicts),
         headline=shown_headline(report.headline or first, root, Path.home()),
         verdicts=tuple(encode_briefly(verdict) for verdict in verdicts),
+        where=where,
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from .assessment import Assessment
+from .assessed import Assessment
 from .assessment import Assessor
 from .beside import use_beside_others
 from .errors import GpuperfError
@@ -28,6 +28,8 @@ from .plan import Project
 from .referring import Referee
 from .reported import ReportedItem
 from .reported import is_measured
+from .selection import SELECTION
+from .selection import place_of
 from .settings import Settings
 from .summary import write_summary
 
@@ -50,6 +52,7 @@ def plan_of(items: Sequence[pytest.Item]) -> list[Planned]:
             test=item.nodeid,
             argument=f"{item.path}::{item.nodeid.partition('::')[2]}",
             module=str(item.path),
+            where=place_of(item),
             ranks=ranks_of(item),
             params=params_of(item),
         )
@@ -139,7 +142,8 @@ class GpuperfSession:
 
     def _assess(self, assessor: Assessor, plan: Sequence[Planned]) -> None:
         try:
-            self._assessment = assessor.assess(plan)
+            seen = self._config.stash[SELECTION].seen
+            self._assessment = assessor.assess(plan, seen)
         except GpuperfError as error:
             raise pytest.UsageError(str(error)) from None
         finally:

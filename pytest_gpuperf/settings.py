@@ -69,6 +69,7 @@ class Settings:
     explain: bool = False
     accept_drift: bool = False
     benchmark: bool = False
+    prune: bool = False
     tolerance: Tolerance = field(default_factory=Tolerance)
     precision: float | None = None
     reference: str | None = None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 from typing import Final
 
-from .assessment import Assessment
+from .assessed import Assessment
 from .baselines.refresh import Change
 from .model.run import Ending
 from .model.verdict import Outcome
@@ -21,6 +21,7 @@ from .report.drift import drifted_line
 from .report.drift import kept_lines
 from .report.explanation import explanation_lines
 from .report.findings import allowed_lines
+from .report.leftovers import leftover_lines
 from .report.table import Row
 from .report.terminal import Line
 from .report.terminal import Role
@@ -62,6 +63,7 @@ def write_summary(reporter: Any, assessment: Assessment, lost: Sequence[str]) ->
         _write_table(reporter, assessment, verbosity)
         _write(reporter, _refresh_lines(assessment))
         _write(reporter, _untouched_lines(assessment, verbosity))
+        _write(reporter, leftover_lines(assessment.leftovers, assessment.baseline_file))
     if verbosity > QUIET and assessment.acuity:
         _write(reporter, acuity_lines(assessment.acuity))
     _write(reporter, _whole_run_lines(assessment))

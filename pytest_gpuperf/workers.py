@@ -41,6 +41,12 @@ LOCKS_KEY: Final = "gpuperf_locks"
 
 REPORTS: Final = "reports.json"
 
+COLLECTED: Final = "collected"
+"""What a worker had to measure before any test was deselected."""
+
+FILES: Final = "files"
+"""What a worker collected whole."""
+
 auto_key = pytest.StashKey[str]()
 
 
@@ -97,8 +103,10 @@ class XdistController(GpuperfSession):
         folder = Path(self._folder.name)
         plan = _read_plan(folder)
         selection = self._config.stash[SELECTION]
-        selection.collected = _read_collected(folder)
+        selection.collected = _read_names(folder, COLLECTED)
+        selection.files = [*_read_names(folder, FILES)]
         selection.selected = tuple(planned.test for planned in plan)
+        selection.where = {planned.test: planned.where for planned in plan}
         self._assess(assessor, plan)
         assessor.close()
         reports = self._assessment.reports if self._assessment else {}
@@ -123,8 +131,8 @@ class XdistWorker:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         selection = session.config.stash[SELECTION]
-        collected = self._folder / f"collected-{self._worker}.json"
-        _write(collected, selection.collected)
+        _write(self._folder / f"{COLLECTED}-{self._worker}.json", selection.collected)
+        _write(self._folder / f"{FILES}-{self._worker}.json", selection.files)
         plan = [encode(planned) for planned in plan_of(session.items)]
         _write(self._folder / f"plan-{self._worker}.json", plan)
         use_beside_others(session.config, self._locks, self._settings)
@@ -152,9 +160,9 @@ def _read_plan(folder: Path) -> list[Planned]:
     return [decode(Planned, planned) for planned in raw]
 
 
-def _read_collected(folder: Path) -> tuple[str, ...]:
-    """Return the tests of all workers, before any was deselected."""
-    paths = sorted(folder.glob("collected-*.json"))
+def _read_names(folder: Path, kind: str) -> tuple[str, ...]:
+    """Return what all workers say together of one *kind*."""
+    paths = sorted(folder.glob(f"{kind}-*.json"))
     texts = [path.read_text(encoding="utf-8") for path in paths]
     return tuple(dict.fromkeys(test for text in texts for test in json.loads(text)))
 

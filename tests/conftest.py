@@ -15,3 +15,11 @@ settings.load_profile("untimed")
 
 os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="gpuperf-tests-")
 """Runs inside tests wait for each other's devices, and for nobody else's."""
+
+for service in (
+    *("GITHUB_ACTIONS", "GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE"),
+    *("GITLAB_CI", "CI_PROJECT_DIR"),
+):
+    os.environ.pop(
+        service, None
+    )  # the pages of these tests are not those of their runs

@@ -15,9 +15,11 @@ from typing import Final
 from ..errors import BaselineError
 from ..model.baseline import Baselines
 from ..model.baseline import Entry
+from ..model.baseline import Judged
 from ..model.baseline import Origin
 from ..model.baseline import RunSummary
 from ..model.codec import encode
+from ..model.codec import encode_briefly
 from ..model.metric import METRICS
 from ..model.metric import Kind
 from .shape import ShapeError
@@ -27,7 +29,7 @@ from .shape import read_baselines
 SCHEMA: Final = 1
 """Version of the format that is written, and the only one that is read."""
 
-_WAY_OUT: Final = (
+WAY_OUT: Final = (
     "restore the file from version control, or delete it and record it again with "
     "--gpuperf-update=all"
 )
@@ -57,13 +59,16 @@ def dumps(baselines: Baselines) -> str:
     return _layout(raw) + "\n"
 
 
-def loads(text: str, source: str) -> Baselines:
-    """Read a document; *source* names it in errors.
+def loads(text: str, source: str, way_out: str = WAY_OUT) -> Baselines:
+    """Read a document; *source* names it in errors, *way_out* says what to do then.
 
     Raises ``BaselineError`` where the text is empty, cut off, no JSON, of a newer
     schema, of another shape, or holds a number that cannot have been measured.
     """
-    raw = _parse(text, source)
+    try:
+        raw = _parse(text)
+    except ShapeError as error:
+        raise _refusal(source, str(error), way_out) from None
     version = raw.get("schema") if isinstance(raw, dict) else None
     if type(version) is int and version > SCHEMA:
         msg = (
@@ -74,20 +79,21 @@ def loads(text: str, source: str) -> Baselines:
     try:
         return read_baselines(raw)
     except ShapeError as error:
-        raise _refusal(source, str(error)) from None
+        raise _refusal(source, str(error), way_out) from None
 
 
-def _parse(text: str, source: str) -> Any:
+def _parse(text: str) -> Any:
+    """Raise ``ShapeError`` where *text* is no JSON that can be read."""
     if not text.strip():
-        raise _refusal(source, "the file is empty")
+        msg = "the file is empty"
+        raise ShapeError(msg)
     try:
         return json.loads(text, object_pairs_hook=_without_duplicates)
     except json.JSONDecodeError as error:
-        raise _refusal(source, _why_no_json(text, error)) from None
-    except ShapeError as error:
-        raise _refusal(source, str(error)) from None
+        raise ShapeError(_why_no_json(text, error)) from None
     except (RecursionError, ValueError):  # nested too deeply; a number too long
-        raise _refusal(source, "the file is no JSON that can be read") from None
+        msg = "the file is no JSON that can be read"
+        raise ShapeError(msg) from None
 
 
 def _why_no_json(text: str, error: json.JSONDecodeError) -> str:
@@ -109,8 +115,8 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _refusal(source: str, found: str) -> BaselineError:
-    return BaselineError(f"{source}: {found}; {_WAY_OUT}")
+def _refusal(source: str, found: str, way_out: str) -> BaselineError:
+    return BaselineError(f"{source}: {found}; {way_out}")
 
 
 def _raw_entry(entry: Entry) -> dict[str, Any]:
@@ -119,6 +125,7 @@ def _raw_entry(entry: Entry) -> dict[str, Any]:
             name: _raw_anchor(name, value) for name, value in entry.anchor.items()
         },
         **_raw_origin(entry.origin),
+        **_raw_judged(entry.judged),
         "software": dict(entry.software),
         "runs": [_raw_run(run) for run in entry.runs],
     }
@@ -128,6 +135,10 @@ def _raw_origin(origin: Origin | None) -> dict[str, Any]:
     if origin is None:
         return {}
     return {"commit": origin.commit, **({"dirty": True} if origin.dirty else {})}
+
+
+def _raw_judged(judged: Judged | None) -> dict[str, Any]:
+    return {} if judged is None else {"judged": encode_briefly(judged)}
 
 
 def _raw_anchor(name: str, value: float) -> float:

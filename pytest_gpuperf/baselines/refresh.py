@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -44,7 +46,30 @@ def selects(
     entry: Entry | None,
     runs: Sequence[Measurement],
 ) -> bool:
-    """Whether *refresh* takes over the test that *verdict* judges by its fresh *runs*.
+    """Whether *refresh* takes over the test that *verdict* judges by its fresh *runs*."""
+    if not runs:
+        return False
+    kind = runs[-1].environment.hardware.kind
+    fresh = [RunSummary.of(run) for run in runs]
+    return takes(refresh, outcomes_of(verdict), entry, fresh, kind)
+
+
+def outcomes_of(verdict: TestVerdict) -> dict[str, tuple[Outcome, ...]]:
+    """Return what each metric was judged to be, by budget and baseline."""
+    outcomes: dict[str, tuple[Outcome, ...]] = {}
+    for v in verdict.verdicts:
+        outcomes[v.metric] = (*outcomes.get(v.metric, ()), v.outcome)
+    return outcomes
+
+
+def takes(
+    refresh: Refresh,
+    outcomes: Mapping[str, Collection[Outcome]],
+    entry: Entry | None,
+    runs: Sequence[RunSummary],
+    kind: DeviceKind,
+) -> bool:
+    """Whether *refresh* takes fresh *runs*, whose metrics had *outcomes*, over *entry*.
 
     What regressed is only taken by ``Refresh.ALL``, and what has no number by none.
     """
@@ -52,16 +77,16 @@ def selects(
         return False
     if refresh is Refresh.ALL:
         return True
-    outcomes = {v.outcome for v in verdict.verdicts}
     # The whole entry is replaced: with an improvement a regression would slip in.
-    if Outcome.REGRESSED in outcomes:
+    if any(Outcome.REGRESSED in found for found in outcomes.values()):
         return False
     if refresh is Refresh.IMPROVED:
-        return Outcome.IMPROVED in outcomes
+        return any(Outcome.IMPROVED in found for found in outcomes.values())
     if refresh is Refresh.MISSING:
         return entry is None or any(_is_missing(m, entry, runs) for m in _gated())
     return entry is not None and any(
-        _is_inside(metric, verdict) and _has_drifted(metric, entry, runs)
+        _is_inside(outcomes.get(metric.name, ()))
+        and _has_drifted(metric, entry, runs, kind)
         for metric in _gated()
     )
 
@@ -129,24 +154,27 @@ def _gated() -> list[Metric]:
     return [metric for metric in METRICS.values() if metric.gated]
 
 
-def _is_missing(metric: Metric, entry: Entry, runs: Sequence[Measurement]) -> bool:
+def _is_missing(metric: Metric, entry: Entry, runs: Sequence[RunSummary]) -> bool:
     return _has(runs, metric) and not _has(entry.runs, metric)
 
 
-def _has(runs: Sequence[Measurement | RunSummary], metric: Metric) -> bool:
+def _has(runs: Sequence[RunSummary], metric: Metric) -> bool:
     return any(metric.name in {*run.times, *run.exact} for run in runs)
 
 
-def _is_inside(metric: Metric, verdict: TestVerdict) -> bool:
-    """Whether the metric passed, and no rule said otherwise."""
-    outcomes = {v.outcome for v in verdict.verdicts if v.metric == metric.name}
-    return Outcome.PASS in outcomes and outcomes <= {Outcome.PASS, Outcome.NOT_JUDGED}
+def _is_inside(outcomes: Collection[Outcome]) -> bool:
+    """Whether a metric of these *outcomes* passed, and no rule said otherwise."""
+    return Outcome.PASS in outcomes and set(outcomes) <= {
+        Outcome.PASS,
+        Outcome.NOT_JUDGED,
+    }
 
 
-def _has_drifted(metric: Metric, entry: Entry, runs: Sequence[Measurement]) -> bool:
-    kind = runs[-1].environment.hardware.kind
+def _has_drifted(
+    metric: Metric, entry: Entry, runs: Sequence[RunSummary], kind: DeviceKind
+) -> bool:
     stored = _values(metric, entry.runs, kind)
-    fresh = _values(metric, [RunSummary.of(run) for run in runs], kind)
+    fresh = _values(metric, runs, kind)
     if not stored or not fresh:
         return False
     now = [rounded(typical_time(fresh))] if metric.kind is Kind.NOISY else fresh

@@ -17,8 +17,10 @@ from typing import TypeVar
 
 from ..model.baseline import Baselines
 from ..model.baseline import Entry
+from ..model.baseline import Judged
 from ..model.baseline import Origin
 from ..model.baseline import RunSummary
+from ..model.codec import decode
 from ..model.environment import DeviceKind
 from ..model.environment import Hardware
 from ..model.measurement import Board
@@ -64,7 +66,7 @@ def _hardware(raw: Any, where: str) -> Hardware:
 
 def _entry(raw: Any, where: str) -> Entry:
     needed = {"anchor", "software", "runs"}
-    parts = _fields(raw, where, needed, optional={"commit", "dirty"})
+    parts = _fields(raw, where, needed, optional={"commit", "dirty", "judged"})
     runs = parts["runs"]
     if not isinstance(runs, list) or not runs:
         _refuse(f"{where}.runs", "a list of at least one run", runs)
@@ -75,6 +77,9 @@ def _entry(raw: Any, where: str) -> Entry:
             _run(run, f"{where}.runs[{place}]") for place, run in enumerate(runs)
         ),
         origin=_origin(parts, where),
+        judged=_judged(parts["judged"], f"{where}.judged")
+        if "judged" in parts
+        else None,
     )
 
 
@@ -88,6 +93,20 @@ def _origin(parts: Mapping[str, Any], where: str) -> Origin | None:
     if not COMMIT.fullmatch(commit):
         _refuse(f"{where}.commit", "the 40 or 64 hex digits of a commit", commit)
     return Origin(commit=commit, dirty=dirty)
+
+
+def _judged(raw: Any, where: str) -> Judged:
+    try:
+        judged = decode(Judged, raw)
+    except (TypeError, ValueError, KeyError):
+        _refuse(where, "outcomes and a tolerance", raw)
+    tolerance = judged.tolerance
+    numbers = [*tolerance.ratios.values(), *tolerance.floors.values()]
+    if tolerance.detect is not None:
+        numbers.append(tolerance.detect)
+    for number in numbers:
+        _amount(number, f"{where}.tolerance")
+    return judged
 
 
 def _anchors(raw: Any, where: str) -> dict[str, float]:

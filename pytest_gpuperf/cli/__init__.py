@@ -12,6 +12,7 @@ from typing import Protocol
 from ..errors import GpuperfError
 from ..errors import UsageError
 from . import ab
+from . import accept
 from . import audit
 from . import bisect
 from . import diff
@@ -20,6 +21,7 @@ from . import export
 from . import history
 from . import memory
 from . import merge
+from . import merge_baselines
 from . import refresh
 from . import report
 from . import show
@@ -51,6 +53,8 @@ COMMANDS: Final[dict[str, Command]] = {
     "refresh": refresh,
     "show": show,
     "diff": diff,
+    "accept": accept,
+    "merge-baselines": merge_baselines,
     "history": history,
     "merge": merge,
     "report": report,

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from ..accepting import Choice
+from ..accepting import acceptance
+from ..accepting import chosen
 from ..baselines import store
 from ..baselines.refresh import changes
 from ..model.baseline import Baselines
-from ..report.table import Row
+from ..report.acceptance import acceptance_lines
 from ..report.terminal import refresh_lines
 from ..summary import row_of
+from .pending import acceptance_of
+from .pending import add_choice_arguments
+from .pending import choice_of
+from .pending import files_in
+from .pending import nothing_chosen
+from .pending import read_pending
+from .pending import refuse_unknown_names
 from .stored import add_baselines_argument
-from .stored import read_document
 
 
 SUMMARY: Final = "compare what pytest --gpuperf measured last with the stored baselines"
@@ -23,7 +33,15 @@ REST: Final = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the two folders."""
+    """Declare the files, what to take of them, and the two folders."""
+    parser.add_argument(
+        "files",
+        nargs="*",
+        type=Path,
+        metavar="PENDING",
+        help="file that a run left, or its folder (default: that of --pending)",
+    )
+    add_choice_arguments(parser)
     add_baselines_argument(parser)
     parser.add_argument(
         "--pending",
@@ -36,8 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
     """Print old and new values, hardware by hardware; differences are no failure."""
-    paths = sorted(arguments.pending.glob("pending-*.json"))
-    lines = [line for path in paths for line in _compared(path, arguments.baselines)]
+    named = [file for path in arguments.files for file in files_in(path)]
+    paths = named or sorted(arguments.pending.glob("pending-*.json"))
+    lines = list(_lines(arguments, paths))
     if not paths:
         lines = [
             f"nothing pending in {arguments.pending}: run `pytest --gpuperf` first"
@@ -46,17 +65,27 @@ def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
     return 0
 
 
-def _compared(path: Path, folder: Path) -> tuple[str, ...]:
-    new = read_document(path)
-    stored = store.path_of(folder, new.hardware)
-    rows = _rows(store.read(folder, new.hardware), new)
+def _lines(arguments: argparse.Namespace, paths: Sequence[Path]) -> Iterator[str]:
+    choice, found = choice_of(arguments), [read_pending(path) for path in paths]
+    refuse_unknown_names(arguments.pending, found, choice)
+    for path, new in zip(paths, found, strict=True):
+        yield from _compared(path, new, arguments.baselines, choice)
+
+
+def _compared(
+    path: Path, new: Baselines, folder: Path, choice: Choice
+) -> tuple[str, ...]:
+    """Leave out tests that the last run did not measure: they are not gone."""
+    old, stored = store.read(folder, new.hardware), store.path_of(folder, new.hardware)
+    tests = chosen(new, old, choice)
+    if not tests:
+        return nothing_chosen(new, choice)
+    rows = [row_of(change) for change in changes(old, new) if change.test in tests]
     if not rows:
         return (f"nothing pending in {path}: it says the same as {stored}",)
-    return (f"{stored} -> {path}", *(line.text for line in refresh_lines(rows)))
-
-
-def _rows(old: Baselines, new: Baselines) -> list[Row]:
-    """Leave out tests that the last run did not measure: they are not gone."""
-    return [
-        row_of(change) for change in changes(old, new) if change.test in new.entries
-    ]
+    plan = acceptance(new, old, choice)
+    return (
+        f"{stored} -> {path}",
+        *(line.text for line in refresh_lines(rows)),
+        *acceptance_lines(acceptance_of(plan, new), "gpuperf accept: "),
+    )

@@ -21,7 +21,7 @@ from ..model.results import Results
 from ..report.merged import merged_lines
 from .left import read_results
 from .left import results_file
-from .stored import read_document
+from .pending import read_pending
 
 
 SUMMARY: Final = "join the results of several machines into one verdict"
@@ -111,4 +111,4 @@ def _pending(file: Path, results: Results) -> Baselines | None:
     if hardware is None:
         return None
     path = pending_path(file.parent, hardware)
-    return read_document(path) if path.exists() else None
+    return read_pending(path) if path.exists() else None

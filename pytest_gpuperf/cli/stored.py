@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..baselines.document import WAY_OUT
 from ..baselines.document import loads
 from ..errors import BaselineError
 from ..model.baseline import Baselines
@@ -21,11 +22,14 @@ def add_baselines_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read_document(path: Path) -> Baselines:
-    """Read one baseline file; raises ``BaselineError`` where it is none."""
+def read_document(path: Path, way_out: str = WAY_OUT) -> Baselines:
+    """Read one baseline file; raises ``BaselineError`` where it is none.
+
+    *way_out* says what to do then.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         msg = f"{path}: cannot be read ({error}); expected a baseline file"
         raise BaselineError(msg) from error
-    return loads(text, str(path))
+    return loads(text, str(path), way_out)

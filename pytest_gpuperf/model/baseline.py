@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from dataclasses import field
 from typing import Final
 
+from .budget import Tolerance
 from .environment import DeviceKind
 from .environment import Hardware
 from .measurement import Board
 from .measurement import Distribution
 from .measurement import Measurement
+from .verdict import Outcome
 
 
 FULL_RUNS: Final = 8
@@ -56,16 +58,26 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What a run said of an entry that it measured, by metric, and what it tolerated."""
+
+    outcomes: Mapping[str, tuple[Outcome, ...]] = field(default_factory=dict)
+    tolerance: Tolerance = field(default_factory=Tolerance)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """The baseline of one test: its runs, newest last, and the oldest accepted values.
 
     ``origin`` is ``None`` where nobody recorded it, or no version control was there.
+    ``judged`` stands beside what is pending alone.
     """
 
     runs: tuple[RunSummary, ...]
     software: Mapping[str, str] = field(default_factory=dict)
     anchor: Mapping[str, float] = field(default_factory=dict)
     origin: Origin | None = None
+    judged: Judged | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,12 +28,14 @@ class Record(NamedTuple):
     ``outcome`` is the worst of its verdicts, ``None`` where nothing was judged; then
     ``ending`` says what happened and ``headline`` why, in a line. ``verdicts`` are JSON
     objects, one a call: a hundred thousand can be counted without decoding them.
+    ``where`` is the file, from the rootdir, and the line that the test stands at.
     """
 
     ending: Ending
     outcome: Outcome | None = None
     headline: str = ""
     verdicts: tuple[Mapping[str, Any], ...] = ()
+    where: str = ""
 
     @property
     def word(self) -> str:

@@ -34,3 +34,20 @@ def accept_command(pending: str, baselines: str, tests: Sequence[str]) -> str:
     only = [part for test in tests for part in ("--only", test)]
     folder = ("--baselines", baselines) if baselines else ()
     return shlex.join(("gpuperf", "accept", "--accept-drift", *only, *folder, pending))
+
+
+def measure_command(tests: Sequence[str]) -> str:
+    """Return what measures *tests* and stores them, whatever they were before.
+
+    A call of a test is measured with all of it.
+    """
+    nodes = dict.fromkeys(map(_test_of, tests))
+    return shlex.join(("gpuperf", "refresh", "--accept-drift", *nodes))
+
+
+def _test_of(call: str) -> str:
+    """Return the node id of a call; the ``#`` of a parameter names none."""
+    test, end, _ = call.rpartition("]#")
+    if end or call.endswith("]"):
+        return f"{test}]" if end else call
+    return call.partition("#")[0]

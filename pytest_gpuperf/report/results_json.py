@@ -63,6 +63,8 @@ def _row(record: Record) -> dict[str, Any]:
         row["outcome"] = record.outcome.value
     if record.headline:
         row["headline"] = record.headline
+    if record.where:
+        row["where"] = record.where
     if record.verdicts:
         row["verdicts"] = [_rounded(verdict) for verdict in record.verdicts]
     return row
@@ -119,6 +121,7 @@ def _record(row: Any, test: str, source: str) -> Record:
             outcome=None if outcome is None else _OUTCOMES[outcome],
             headline=row.get("headline", ""),
             verdicts=tuple([_checked(v) for v in row.get("verdicts", ())]),
+            where=row.get("where", ""),
         )
     except (AttributeError, KeyError, TypeError):
         _refuse(source, f"what it says of {test} has another shape")

@@ -62,6 +62,7 @@ def test_the_command_line_is_frozen() -> None:
         "--gpuperf-device",
         "--gpuperf-update",
         "--gpuperf-accept-drift",
+        "--gpuperf-prune",
         "--gpuperf-seconds",
         "--gpuperf-lock",
         "--gpuperf-lock-seconds",
@@ -149,6 +150,7 @@ def test_every_setting_is_told_by_an_option_or_derived() -> None:
     assert {f.name for f in fields(Settings)} - told == {
         "baselines",
         "artefacts",
+        "prune",
         "script",
     }
 

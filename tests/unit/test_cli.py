@@ -349,6 +349,9 @@ baselines/cuda-nvidia-h200.json -> .gpuperf/pending-cuda-nvidia-h200.json
      old       new   change  metric   test
 10.00 ms  12.03 ms  +20.3 %  step_ms  test_a
        -  2.000 ms      new  step_ms  test_new
+gpuperf accept: 1 accepted; 1 of them from fewer than 5 runs, too few to know
+    how it varies: test_new; 1 kept, moved less than the noise; 1 NOT ACCEPTED,
+    too far from the anchor: test_a
 """
         )
 
@@ -367,6 +370,7 @@ baselines/cuda-nvidia-h200.json -> .gpuperf/pending-cuda-nvidia-h200.json
 baselines/cuda-nvidia-h200.json -> .gpuperf/pending-cuda-nvidia-h200.json
      old       new  change   drift  metric   test
 10.20 ms  10.25 ms  +0.5 %  +2.5 %  step_ms  test_a
+gpuperf accept: 0 accepted; 1 kept, moved less than the noise
 """
         )
 
@@ -385,6 +389,8 @@ baselines/cuda-nvidia-h200.json -> .gpuperf/pending-cuda-nvidia-h200.json
 perf/cpu-amd-epyc-2-cores.json -> last/pending-cpu-amd-epyc-2-cores.json
 old       new  change  metric   test
   -  1.000 ms     new  step_ms  test_a
+gpuperf accept: 1 accepted; 1 of them from fewer than 5 runs, too few to know
+    how it varies: test_a
 nothing pending in last/pending-cuda-nvidia-h200.json: it says the same as perf/cuda-nvidia-h200.json
 """
         )
@@ -410,8 +416,7 @@ nothing pending in last/pending-cuda-nvidia-h200.json: it says the same as perf/
         assert code == 4
         assert capsys.readouterr().err == (
             "gpuperf: .gpuperf/pending-cuda-nvidia-h200.json: the file is cut off at "
-            "line 17; restore the file from version control, or delete it and record "
-            "it again with --gpuperf-update=all\n"
+            "line 17; measure again with `pytest --gpuperf`, or download the file again\n"
         )
 
 
@@ -422,7 +427,7 @@ def test_an_argument_that_no_command_knows_is_refused(
 
     assert code == 4
     assert capsys.readouterr().err == (
-        "gpuperf: unrecognized arguments: --base x; see `gpuperf diff --help`\n"
+        "gpuperf: unrecognized arguments: --base; see `gpuperf diff --help`\n"
     )
 
 

@@ -86,7 +86,9 @@ RESULTS = Results(
             headline="REGRESSED step_ms",
             verdicts=(encode_briefly(VERDICT),),
         ),
-        "t.py::test_b": Record(ending=Ending.SKIPPED, headline="no GPU"),
+        "t.py::test_b": Record(
+            ending=Ending.SKIPPED, headline="no GPU", where="t.py:12"
+        ),
     },
 )
 
@@ -107,7 +109,7 @@ TEXT = """\
   "counts": {"regressed": 1, "skipped": 1},
   "tests": {
     "t.py::test_a": {"ending": "failed", "outcome": "regressed", "headline": "REGRESSED step_ms", "verdicts": [{"test": "t.py::test_a", "verdicts": [{"metric": "step_ms", "outcome": "regressed", "because": "slower", "now": 12.0346, "baseline": 10}], "findings": [{"kind": "sync", "op": "aten::item", "api": null, "per_step": 1, "blocked_ms": 0.5, "location": {"file": "train.py", "line": 3, "function": "step"}}], "runs": 5}]},
-    "t.py::test_b": {"ending": "skipped", "headline": "no GPU"}
+    "t.py::test_b": {"ending": "skipped", "headline": "no GPU", "where": "t.py:12"}
   }
 }
 """

@@ -1,0 +1,80 @@
+"""``gpuperf merge-baselines``: the driver with which git merges baseline files."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from ..baselines import store
+from ..baselines.document import dumps
+from ..baselines.three_way import join
+from ..errors import BaselineError
+from ..model.baseline import Baselines
+from ..model.baseline import Entry
+from ..report.command import measure_command
+from ..report.wrapping import wrapped
+from .stored import read_document
+
+
+SUMMARY: Final = "merge two branches' baselines, as git's merge driver"
+REST: Final = None
+
+CONFLICT: Final = 1
+"""Exit code by which git knows that somebody must look at the file."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the three files that git names, and the one they stand for."""
+    for name, metavar, meaning in (
+        ("ancestor", "ANCESTOR", "what both branches began with: %%O"),
+        ("ours", "OURS", "what this branch has, and where the result goes: %%A"),
+        ("theirs", "THEIRS", "what the other branch has: %%B"),
+    ):
+        parser.add_argument(name, type=Path, metavar=metavar, help=meaning)
+    parser.add_argument(
+        "path",
+        nargs="?",
+        metavar="PATH",
+        help="name of the file in the repository, for messages: %%P",
+    )
+
+
+def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
+    """Merge into OURS; return 1 where both branches recorded a test anew."""
+    name = arguments.path or str(arguments.ours)
+    ours, theirs = read_document(arguments.ours), read_document(arguments.theirs)
+    if ours.hardware != theirs.hardware:
+        msg = (
+            f"{name}: one branch measured on {ours.hardware.key}, the other on "
+            f"{theirs.hardware.key}; keep one of them, or give each its own file"
+        )
+        raise BaselineError(msg)
+    joined = join(_ancestor(arguments.ancestor, ours), ours, theirs.entries)
+    store.write(arguments.ours, dumps(joined.baselines))
+    if not joined.conflicts:
+        return 0
+    sys.stderr.writelines(f"{line}\n" for line in _told(name, joined.conflicts))
+    return CONFLICT
+
+
+def _ancestor(path: Path, ours: Baselines) -> Mapping[str, Entry]:
+    """Read what both began with: an empty file where both branches added theirs."""
+    if path.is_file() and not path.stat().st_size:
+        return {}
+    ancestor = read_document(path)
+    return ancestor.entries if ancestor.hardware == ours.hardware else {}
+
+
+def _told(name: str, tests: Sequence[str]) -> Sequence[str]:
+    both = "a test" if len(tests) == 1 else f"{len(tests)} tests"
+    return (
+        *wrapped(
+            f"gpuperf: {name}: both branches recorded {both} anew, and neither number "
+            "is that of the merged code; the file has ours, measure again with:"
+        ),
+        f"    {measure_command(tests)}",
+    )

@@ -1,0 +1,192 @@
+"""``--gpuperf-prune``: baselines of tests that are gone, where all were looked at."""
+
+from __future__ import annotations
+
+import pytest
+from scripted_project import ON
+from scripted_project import ScriptedProject
+
+
+A, B, C = (f"test_it.py::test_{name}" for name in "abc")
+ONE = "def test_{0}(gpuperf): gpuperf(int)\n"
+LEFT = [
+    "gpuperf: 1 entry of baselines/scripted.json has no test any more,",
+    f"    --gpuperf-prune removes it: {C}",
+]
+
+
+@pytest.fixture
+def shrunk(project: ScriptedProject) -> ScriptedProject:
+    """A project of tests ``a`` and ``b`` that once had a ``c``."""
+    project.file("".join(map(ONE.format, "abc")))
+    project.refresh().assert_outcomes(passed=3)
+    project.file("".join(map(ONE.format, "ab")))
+    return project
+
+
+def test_a_whole_run_names_what_is_stale_and_removes_nothing(
+    shrunk: ScriptedProject,
+) -> None:
+    result = shrunk.run()
+
+    assert result.ret == pytest.ExitCode.OK
+    start = result.outlines.index(LEFT[0])
+    assert result.outlines[start : start + 2] == LEFT
+    assert sorted(shrunk.entries()) == [A, B, C]
+
+
+def test_the_option_removes_it_and_shows_what_it_was(shrunk: ScriptedProject) -> None:
+    result = shrunk.run("--gpuperf-prune")
+
+    assert result.ret == pytest.ExitCode.OK
+    start = result.outlines.index("refreshed baselines/scripted.json:")
+    assert result.outlines[start + 2].split() == [
+        *("100.0", "MiB", "-", "gone", "peak_allocated_bytes", C)
+    ]
+    assert sorted(shrunk.entries()) == [A, B]
+    assert LEFT[0] not in result.outlines
+
+
+def test_a_refresh_prunes_as_well_by_option_or_ini_key(
+    shrunk: ScriptedProject,
+) -> None:
+    shrunk.pytester.makeini("[pytest]\ngpuperf_prune = true\n")
+
+    shrunk.run().assert_outcomes(passed=2)
+    assert sorted(shrunk.entries()) == [A, B, C]
+
+    shrunk.refresh().assert_outcomes(passed=2)
+    assert sorted(shrunk.entries()) == [A, B]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["-k", "test_a"], "-k"),
+        (["-m", "gpuperf"], "-m"),
+        (["--deselect", A], "--deselect"),
+        (["--ignore=other"], "--ignore"),
+        (["--lf"], "--lf"),
+        ([A], f"the argument {A}"),
+    ],
+)
+def test_a_part_of_the_tests_cannot_be_asked_to_prune(
+    shrunk: ScriptedProject, arguments: list[str], named: str
+) -> None:
+    result = shrunk.run("--gpuperf-prune", *arguments)
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert result.errlines == [
+        (
+            "ERROR: --gpuperf-prune removes the baselines of tests that are gone, and "
+            f"{named} selects some of those that are there: leave out one of them"
+        ),
+        "",
+    ]
+    assert sorted(shrunk.entries()) == [A, B, C]
+
+
+def test_a_partial_refresh_with_the_ini_key_says_why_it_prunes_nothing(
+    shrunk: ScriptedProject,
+) -> None:
+    shrunk.pytester.makeini("[pytest]\ngpuperf_prune = true\n")
+
+    result = shrunk.refresh("-k", "test_a")
+
+    assert result.ret == pytest.ExitCode.OK
+    assert (
+        "gpuperf: nothing was pruned: -k selects some of the tests" in result.outlines
+    )
+    assert sorted(shrunk.entries()) == [A, B, C]
+
+
+def test_a_plugin_that_deselects_is_seen(shrunk: ScriptedProject) -> None:
+    shrunk.pytester.makeconftest(
+        "def pytest_collection_modifyitems(items):\n"
+        "    items[:] = [item for item in items if item.name != 'test_a']\n"
+    )
+
+    result = shrunk.run("--gpuperf-prune")
+
+    result.assert_outcomes(passed=1)
+    assert "gpuperf: nothing was pruned: 1 test was deselected" in result.outlines
+    assert sorted(shrunk.entries()) == [A, B, C]
+
+
+def test_a_module_that_skips_itself_keeps_its_baselines(
+    shrunk: ScriptedProject,
+) -> None:
+    shrunk.pytester.makepyfile(
+        test_it="import pytest\npytest.skip('not here', allow_module_level=True)\n",
+        test_other=ONE.format("d"),
+    )
+
+    result = shrunk.run("--gpuperf-prune")
+
+    result.assert_outcomes(passed=1, skipped=1, warnings=1)
+    assert sorted(shrunk.entries()) == [A, B, C]
+
+
+def test_a_file_that_was_removed_takes_its_baselines_along(
+    shrunk: ScriptedProject,
+) -> None:
+    (shrunk.path / "test_it.py").rename(shrunk.path / "test_other.py")
+
+    shrunk.refresh("--gpuperf-prune").assert_outcomes(passed=2)
+
+    assert sorted(shrunk.entries()) == [
+        "test_other.py::test_a",
+        "test_other.py::test_b",
+    ]
+
+
+def test_a_call_that_is_made_no_more_goes_too(project: ScriptedProject) -> None:
+    project.file("def test_a(gpuperf):\n    gpuperf(int)\n    gpuperf(int, name='x')\n")
+    project.refresh()
+    project.file(ONE.format("a"))
+
+    project.run("--gpuperf-prune").assert_outcomes(passed=1)
+
+    assert list(project.entries()) == [A]
+
+
+def test_workers_prune_too(shrunk: ScriptedProject) -> None:
+    pytest.importorskip("xdist")
+
+    result = shrunk.pytester.runpytest_subprocess(
+        "-p", "xdist", "-n2", *ON, "--gpuperf-prune"
+    )
+
+    result.assert_outcomes(passed=2)
+    assert sorted(shrunk.entries()) == [A, B]
+
+
+def test_ci_prunes_nothing_unless_it_is_meant_to(
+    shrunk: ScriptedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CI", "true")
+
+    result = shrunk.run("--gpuperf-prune")
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert result.errlines == [
+        (
+            "ERROR: --gpuperf-prune was asked for, but CI is set and a gate must not move "
+            "its own baseline: prune on a developer's machine, or set "
+            "GPUPERF_ALLOW_CI_UPDATE=1 in the job that is meant to refresh"
+        ),
+        "",
+    ]
+
+
+def test_a_debugger_prunes_nothing(shrunk: ScriptedProject) -> None:
+    result = shrunk.run("--gpuperf-prune", "--gpuperf-inline")
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert result.errlines == [
+        (
+            "ERROR: --gpuperf-inline stores nothing: leave out --gpuperf-inline or "
+            "--gpuperf-prune"
+        ),
+        "",
+    ]

@@ -1,0 +1,263 @@
+"""What CI services get: a summary, annotations, outputs, a comment, a report."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from scripted_project import ON
+from scripted_project import ScriptedProject
+
+
+STEPS = "def test_a(gpuperf): gpuperf(int)\ndef test_b(gpuperf): gpuperf(int)\n"
+A = "test_it.py::test_a"
+RED = "### gpuperf: 1 of 2 tests failed on scripted"
+OVER = "@gpuperf.budget(ms=5, on='scripted')\n"
+
+
+@pytest.fixture
+def github(
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Path:
+    """The folder with the files of a step on GitHub."""
+    folder = tmp_path / "runner"
+    folder.mkdir()
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(project.path.parent))
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "summary"))
+    monkeypatch.setenv("GITHUB_OUTPUT", str(folder / "output"))
+    return folder
+
+
+def comment(project: ScriptedProject) -> str:
+    return (project.path / ".gpuperf" / "comment.md").read_text("utf-8")
+
+
+def test_a_red_run_tells_the_page_of_its_pull_request(
+    project: ScriptedProject, github: Path
+) -> None:
+    (github / "summary").write_text("## Before\n", "utf-8")
+    project.file(OVER + STEPS)
+
+    result = project.run()
+
+    result.assert_outcomes(failed=1, passed=1, warnings=1)
+    lines = (github / "summary").read_text("utf-8").splitlines()
+    assert lines[:2] == ["## Before", RED]
+    assert "\n".join([*lines[1:], ""]) == comment(project)
+    folder = project.path.name
+    assert (
+        f"::error file={folder}/test_it.py,line=3,title=gpuperf%3A OVER BUDGET "
+        f"step_ms::OVER BUDGET step_ms: 10.00 ms, budget 5.000 ms%0A{A}"
+    ) in result.outlines
+    assert (github / "output").read_text("utf-8").splitlines() == [
+        *("regressed=0", "over_budget=1", "inconclusive=0", "no_baseline=1"),
+        *("improved=0", "pass=0", "not_judged=0", "failed=1", "measured=2"),
+        f"pending={folder}/.gpuperf/pending-scripted.json",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "title"),
+    [
+        (["-k", "test_b"], 0, "none of 1 test failed on scripted"),
+        (["-x"], 1, "1 of 2 tests failed on scripted"),
+        (["--lf", "--gpuperf-strict"], 1, "1 of 2 tests failed on scripted"),
+        (["-p", "xdist.plugin", "-n2"], 1, "1 of 2 tests failed on scripted"),
+        (["-k", "nothing"], 5, "no test was measured"),
+        (["nosuch.py"], 4, "no result, pytest exited with 4"),
+    ],
+    ids=["green", "red -x", "red --lf", "red xdist", "empty", "wrong"],
+)
+def test_every_run_ends_as_without_pages_and_says_how(
+    arguments: list[str],
+    status: int,
+    title: str,
+    project: ScriptedProject,
+    github: Path,
+) -> None:
+    if "xdist.plugin" in arguments:
+        pytest.importorskip("xdist")
+    project.file(OVER + STEPS)
+
+    result = project.run(*arguments)
+
+    lines = (github / "summary").read_text("utf-8").splitlines()
+    assert result.ret == status
+    assert [x for x in lines if x.startswith("### ")] == [f"### gpuperf: {title}"]
+
+
+def test_the_annotation_of_a_sync_stands_at_its_line(
+    project: ScriptedProject, github: Path
+) -> None:
+    (project.path / "train.py").touch()
+    project.file("@gpuperf.budget(syncs=0)\n" + STEPS)
+    project.script({"*": {"step_ms": 10.0, "syncs": 1}})
+
+    result = project.run("-k", "test_a")
+
+    assert (
+        f"::error file={project.path.name}/train.py,line=12,title=gpuperf%3A OVER BUDGET "
+        f"syncs::OVER BUDGET syncs: 1 a step, budget 0%0A{A}"
+    ) in result.outlines
+
+
+def test_a_failure_that_was_expected_is_no_failure_there_either(
+    project: ScriptedProject, github: Path
+) -> None:
+    project.file(f"@pytest.mark.xfail\n{OVER}{STEPS}")
+
+    result = project.run()
+
+    assert result.ret == pytest.ExitCode.OK
+    assert "::error" not in result.stdout.str()
+    lines = (github / "summary").read_text("utf-8").splitlines()
+    assert lines[0] == "### gpuperf: none of 2 tests failed on scripted"
+    assert any(line.startswith("| over budget | ") for line in lines)
+    assert "failed=0\n" in (github / "output").read_text("utf-8")
+
+
+def test_workers_write_no_page_of_their_own(
+    project: ScriptedProject, github: Path
+) -> None:
+    pytest.importorskip("xdist")
+    project.file(OVER + STEPS)
+
+    result = project.pytester.runpytest_subprocess("-p", "xdist", "-n2", *ON)
+
+    text = (github / "summary").read_text("utf-8")
+    assert text.count("### gpuperf") == 1
+    assert len([x for x in result.outlines if x.startswith("::error ")]) == 1
+    assert ",line=3," in result.stdout.str()
+
+
+def test_elsewhere_there_is_a_comment_and_nothing_on_the_terminal(
+    project: ScriptedProject,
+) -> None:
+    project.file(OVER + STEPS)
+
+    result = project.run()
+
+    assert "::error" not in result.stdout.str()
+    assert comment(project).startswith(f"{RED}\n")
+    assert sorted(path.name for path in (project.path / ".gpuperf").iterdir()) == [
+        *(".gitignore", "comment.md", "pending-scripted.json", "results.json")
+    ]
+
+
+@pytest.mark.parametrize("source", [OVER + STEPS, "def test_plain(): pass\n"])
+def test_pages_that_cannot_be_written_change_no_exit_code(
+    source: str,
+    project: ScriptedProject,
+    github: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(github))
+    monkeypatch.setenv("GITHUB_OUTPUT", str(github / "absent" / "output"))
+    project.file(source)
+
+    result = project.run()
+
+    assert result.ret == int(source.startswith("@"))
+    assert result.outlines[-2:] == [
+        (
+            f"gpuperf: {github}: cannot be written, is a directory; the verdicts stand "
+            "without it"
+        ),
+        (
+            f"gpuperf: {github}/absent/output: cannot be written, no such file or "
+            "directory; the verdicts stand without it"
+        ),
+    ]
+
+
+def test_a_summary_that_others_have_filled_is_left_alone(
+    project: ScriptedProject, github: Path
+) -> None:
+    full = "x" * 999_000
+    (github / "summary").write_text(full, "utf-8")
+    project.file("def test_plain(): pass\n")
+
+    result = project.run()
+
+    assert result.outlines[-1] == (
+        f"gpuperf: {github}/summary: the job's summary is full, nothing was added to it"
+    )
+    assert (github / "summary").read_text("utf-8") == full
+
+
+def test_gitlab_gets_its_report_and_an_empty_one_when_all_is_well(
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITLAB_CI", "true")
+    monkeypatch.setenv("CI_PROJECT_DIR", str(project.path))
+    path = project.path / ".gpuperf" / "gl-code-quality-report.json"
+    project.file(OVER + STEPS)
+
+    project.run()
+
+    (issue,) = json.loads(path.read_text("utf-8"))
+    assert issue["location"] == {"path": "test_it.py", "lines": {"begin": 3}}
+    assert issue["description"] == (
+        f"OVER BUDGET step_ms: 10.00 ms, budget 5.000 ms in {A}"
+    )
+
+    project.file("def test_plain(): pass\n")
+    project.run()
+
+    assert json.loads(path.read_text("utf-8")) == []
+
+
+def test_hostile_names_stay_text(project: ScriptedProject, github: Path) -> None:
+    project.pytester.makeini(
+        "[pytest]\ndisable_test_id_escaping_and_forfeit_all_rights_to_community_support"
+        " = true\n"
+    )
+    project.file(
+        "NAMES = ['a|b', '<img src=x>', '\"', 'two\\nlines', '\\N{ROCKET}', 'x' * 5000]\n"
+        "@gpuperf.budget(ms=5, on='scripted')\n"
+        "@pytest.mark.parametrize('name', NAMES)\n"
+        "def test_a(gpuperf, name): gpuperf(int)\n"
+    )
+
+    project.run().assert_outcomes(failed=6)
+
+    text = (github / "summary").read_text("utf-8")
+    assert text.count("\n| **OVER BUDGET** | ") == 6
+    assert "<img" not in text
+    assert "a&#124;b" in text
+    assert "two&#92;nlines" in text
+    assert "\N{ROCKET}" in text
+
+
+def test_nothing_that_is_written_names_this_machine_or_its_user(
+    project: ScriptedProject, github: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", "ghs_secret")
+    monkeypatch.setenv("GITLAB_CI", "true")
+    project.file(OVER + STEPS + "def test_c(gpuperf): raise OSError(__file__)\n")
+
+    project.run("--gpuperf-strict")
+
+    written = [
+        *github.iterdir(),
+        *(p for p in (project.path / ".gpuperf").iterdir() if p.is_file()),
+    ]
+    assert len(written) == 7
+    for path in written:
+        text = path.read_text("utf-8")
+        assert not re.search(r"ghs_|(?<![\w.:/])/(?:tmp|home|root|Users)/", text), path
+
+
+def test_a_run_that_dies_leaves_no_older_comment(project: ScriptedProject) -> None:
+    project.file("def test_plain(): pass\n")
+    project.run()
+    project.pytester.makeconftest(
+        "import os\ndef pytest_collection_finish(): os._exit(7)\n"
+    )
+
+    project.pytester.runpytest_subprocess(*ON)
+
+    assert not (project.path / ".gpuperf" / "comment.md").exists()

@@ -1,0 +1,447 @@
+"""``gpuperf accept``: what it takes over, what it leaves alone, what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.baselines.document import dumps
+from pytest_gpuperf.baselines.document import loads
+from pytest_gpuperf.baselines.pending import pending_path
+from pytest_gpuperf.baselines.store import path_of
+from pytest_gpuperf.cli import main
+from pytest_gpuperf.model.baseline import Baselines
+from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import Judged
+from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.budget import Tolerance
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.measurement import Distribution
+from pytest_gpuperf.model.verdict import Outcome
+
+
+H200 = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200")
+BASELINES = path_of(Path("baselines"), H200)
+PENDING = pending_path(Path(".gpuperf"), H200)
+WAY_OUT = "measure again with `pytest --gpuperf`, or download the file again"
+
+
+def entry(
+    ms: float,
+    runs: int = 8,
+    *,
+    outcome: Outcome | None = None,
+    tolerance: Tolerance | None = None,
+    anchor: Mapping[str, float] | None = None,
+) -> Entry:
+    judged = outcome and Judged(
+        outcomes={"step_ms": (outcome,)}, tolerance=tolerance or Tolerance()
+    )
+    summary = RunSummary(times={"step_ms": Distribution.of([ms])})
+    return Entry(runs=(summary,) * runs, anchor=anchor or {}, judged=judged)
+
+
+def save(path: Path, **entries: Entry) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(dumps(Baselines(hardware=H200, entries=entries)), "utf-8")
+
+
+def stored() -> Mapping[str, Entry]:
+    return loads(BASELINES.read_text("utf-8"), "stored").entries
+
+
+def times() -> dict[str, tuple[float, int]]:
+    """Milliseconds and number of runs of each stored test."""
+    return {
+        test: (entry.runs[0].times["step_ms"].q50, len(entry.runs))
+        for test, entry in stored().items()
+    }
+
+
+@pytest.fixture(autouse=True)
+def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CI", raising=False)
+
+
+def accept(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> str:
+    """What the command prints, with the exit code that is expected."""
+    assert main(["accept", str(PENDING), *arguments]) == status
+    return capsys.readouterr().out
+
+
+def refusal(
+    capsys: pytest.CaptureFixture[str], *arguments: str, command: str = "accept"
+) -> str:
+    assert main([command, *(arguments or (str(PENDING),))]) == 4
+    output, error = capsys.readouterr()
+    assert output == ""
+    return error
+
+
+def test_what_moved_is_stored_with_its_anchor_and_the_rest_is_left_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    save(BASELINES, slower=entry(10.0), same=entry(5.0), absent=entry(1.0))
+    regressed = entry(10.2, 5, outcome=Outcome.REGRESSED, anchor={"step_ms": 99.0})
+    save(PENDING, slower=regressed, same=entry(5.0, 1), new=entry(2.0))
+
+    assert accept(capsys) == (
+        """\
+accepted into baselines/cuda-nvidia-h200.json:
+     old       new  change   drift  metric   test
+       -  2.000 ms     new       -  step_ms  new
+10.00 ms  10.20 ms  +2.0 %  +2.0 %  step_ms  slower
+gpuperf: 2 accepted; 1 kept, moved less than the noise
+"""
+    )
+    assert times() == {
+        "absent": (1.0, 8),
+        "new": (2.0, 8),
+        "same": (5.0, 8),
+        "slower": (10.2, 5),
+    }
+    assert stored()["slower"].anchor == {"step_ms": 10.0}
+    assert stored()["slower"].judged is None
+
+
+def test_what_drifted_beyond_detect_needs_a_word(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    save(BASELINES, **{"t.py::test[a b]": entry(10.0)})
+    save(PENDING, **{"t.py::test[a b]": entry(12.0, outcome=Outcome.REGRESSED)})
+
+    assert accept(capsys, status=1) == (
+        """\
+not accepted, too far from the anchor:
+  anchor       now    drift     allowed  metric   test
+10.00 ms  12.00 ms  +20.0 %  detect 3 %  step_ms  t.py::test[a b]
+look for the cause, or accept it with:
+    gpuperf accept --accept-drift --only 't.py::test[a b]' .gpuperf/pending-cuda-nvidia-h200.json
+gpuperf: 0 accepted; 1 NOT ACCEPTED, too far from the anchor: t.py::test[a b]
+"""
+    )
+    assert times() == {"t.py::test[a b]": (10.0, 8)}
+
+    accept(capsys, "--accept-drift", "--only", "t.py::test[a b]")
+
+    assert stored()["t.py::test[a b]"].anchor == {"step_ms": 12.0}
+
+
+def test_the_drift_is_counted_from_the_anchor_and_by_the_authors_tolerance(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    anchored = entry(10.0, anchor={"step_ms": 9.0})
+    save(BASELINES, strict=anchored, lax=anchored)
+    lax = Tolerance(detect=0.5)
+    save(
+        PENDING,
+        strict=entry(10.1, outcome=Outcome.PASS),
+        lax=entry(10.1, outcome=Outcome.PASS, tolerance=lax),
+    )
+
+    accept(capsys, status=1)
+
+    assert times() == {"strict": (10.0, 8), "lax": (10.1, 8)}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "taken"),
+    [
+        ("missing", ["new"]),
+        ("improved", ["faster"]),
+        ("drifted", ["within"]),
+        ("missing,improved", ["faster", "new"]),
+        ("improved, drifted", ["faster", "within"]),
+        ("all", ["faster", "new", "slower", "within"]),
+    ],
+)
+def test_the_kinds_are_those_of_a_refresh(
+    kinds: str, taken: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(BASELINES, slower=entry(10.0), faster=entry(10.0), within=entry(10.0))
+    save(
+        PENDING,
+        slower=entry(10.2, outcome=Outcome.REGRESSED),
+        faster=entry(9.0, outcome=Outcome.IMPROVED),
+        within=entry(10.05, outcome=Outcome.PASS),
+        new=entry(7.0, outcome=Outcome.NO_BASELINE),
+    )
+
+    accept(capsys, "--kind", kinds)
+
+    assert sorted(t for t, (ms, _) in times().items() if ms != 10.0) == taken
+
+
+TESTS = (
+    "a/test_x.py::test_step[fp16]",
+    "a/test_x.py::test_step[fp32]",
+    "a/test_x.py::test_step_two",
+    "b/test_y.py::TestIt::test_z#eval",
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "places"),
+    [
+        ("a/test_x.py::test_step[fp16]", [0]),
+        ("a/test_x.py::test_step", [0, 1]),
+        ("a/test_x.py", [0, 1, 2]),
+        ("b", [3]),
+        ("b/test_y.py::TestIt", [3]),
+        ("b/test_y.py::TestIt::test_z", [3]),
+        ("*::test_step[fp*]", [0, 1]),
+        ("*step*", [0, 1, 2]),
+        ("*test_?.py*", [0, 1, 2, 3]),
+    ],
+)
+def test_a_name_means_a_test_or_what_it_stands_in(
+    name: str, places: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(PENDING, **{test: entry(1.0) for test in TESTS})
+
+    accept(capsys, "--only", name)
+
+    assert sorted(times()) == [TESTS[place] for place in places]
+
+
+def test_a_name_of_no_test_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    save(PENDING, test_a=entry(1.0), test_b=entry(1.0))
+
+    assert refusal(capsys, str(PENDING), "--only", "test_c") == (
+        "gpuperf: --only 'test_c' names no test in "
+        ".gpuperf/pending-cuda-nvidia-h200.json, which holds test_a, test_b\n"
+    )
+    assert not BASELINES.exists()
+
+
+def test_one_run_does_not_replace_eight(capsys: pytest.CaptureFixture[str]) -> None:
+    save(BASELINES, old=entry(10.0))
+    save(PENDING, old=entry(10.05, 1, outcome=Outcome.PASS), new=entry(2.0, 1))
+
+    assert accept(capsys).splitlines()[-4:] == [
+        "  -  2.000 ms     new  step_ms  new",
+        "gpuperf: 1 accepted; 1 of them from fewer than 5 runs, too few to know how it",
+        "    varies: new; 1 kept, only measured in fewer than 5 runs (`gpuperf refresh`",
+        "    measures more): old",
+    ]
+    assert times() == {"old": (10.0, 8), "new": (2.0, 1)}
+
+
+def test_two_runs_are_enough_where_there_are_no_times(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pretend = Hardware(kind=DeviceKind.PRETEND, name="cuda")
+
+    def leave(path: Path, syncs: int, **runs: int) -> None:
+        summary = RunSummary(exact={"syncs": syncs})
+        entries = {test: Entry(runs=(summary,) * n) for test, n in runs.items()}
+        path.parent.mkdir(exist_ok=True)
+        text = dumps(Baselines(hardware=pretend, entries=entries))
+        path.write_text(text, "utf-8")
+
+    leave(path_of(Path("baselines"), pretend), 3, once=2, twice=2)
+    leave(pending_path(PENDING.parent, pretend), 2, once=1, twice=2, new=1)
+
+    assert main(["accept", ".gpuperf"]) == 0
+    assert capsys.readouterr().out == (
+        """\
+accepted into baselines/pretend-cuda.json:
+old  new  change  metric  test
+  -    2     new  syncs   new
+  3    2      -1  syncs   twice
+gpuperf: 2 accepted; 1 of them from fewer than 2 runs, too few to know how it
+    varies: new; 1 kept, only measured in fewer than 2 runs (`gpuperf refresh`
+    measures more): once
+"""
+    )
+
+
+def test_nothing_that_is_chosen_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    save(PENDING, test_a=entry(1.0), test_b=entry(1.0))
+    none = "gpuperf: nothing to accept for cuda-nvidia-h200"
+
+    assert accept(capsys, "--kind=improved,drifted") == (
+        f"{none}: none of its 2 tests is improved\n    or drifted\n"
+    )
+    assert accept(capsys, "--kind=improved", "--only=test_b") == (
+        f"{none}: its test is not improved\n"
+    )
+    assert diff(capsys, "--kind=improved", "--only=test_b") == [
+        f"{none}: its test is not improved"
+    ]
+    assert not BASELINES.exists()
+
+
+@pytest.mark.parametrize("allowed", ["", "1"])
+def test_ci_accepts_nothing_unless_it_is_meant_to(
+    allowed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(PENDING, test_a=entry(1.0))
+    monkeypatch.setenv("CI", "true")
+    monkeypatch.setenv("GPUPERF_ALLOW_CI_UPDATE", allowed)
+
+    if allowed:
+        accept(capsys)
+        assert list(times()) == ["test_a"]
+        return
+    assert refusal(capsys) == (
+        "gpuperf: gpuperf accept was asked for, but CI is set and a gate must not move "
+        "its own baseline: accept on a developer's machine, or set "
+        "GPUPERF_ALLOW_CI_UPDATE=1 in the job that is meant to refresh\n"
+    )
+    assert not BASELINES.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ("", "the file is empty"),
+        ('{"schema": 1', "the file is cut off at line 1"),
+        ("<html>", "the file is no JSON at line 1"),
+        ("[" * 100_000, "the file is no JSON that can be read"),
+        ("{}", 'the file has no field "hardware"'),
+    ],
+)
+@pytest.mark.parametrize("command", ["accept", "diff"])
+def test_a_file_that_is_none_is_refused(
+    command: str, content: str, found: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    PENDING.parent.mkdir()
+    PENDING.write_text(content, "utf-8")
+
+    assert refusal(capsys, str(PENDING), command=command) == (
+        f"gpuperf: {PENDING}: {found}; {WAY_OUT}\n"
+    )
+
+
+def test_a_file_that_is_not_there_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert refusal(capsys) == (
+        f"gpuperf: {PENDING}: cannot be read ([Errno 2] No such file or directory: "
+        f"'{PENDING}'); expected a baseline file\n"
+    )
+
+
+def test_a_file_of_a_newer_version_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    save(PENDING, test_a=entry(1.0))
+    text = PENDING.read_text("utf-8").replace('"schema": 1', '"schema": 2')
+    PENDING.write_text(text, "utf-8")
+
+    assert refusal(capsys) == (
+        f"gpuperf: {PENDING}: written by a newer pytest-gpuperf (schema 2, this one "
+        "reads 1): upgrade it\n"
+    )
+
+
+def test_a_file_that_is_named_for_other_hardware_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    other = PENDING.with_name("pending-cuda-nvidia-h100.json")
+    save(other, test_a=entry(1.0))
+
+    assert refusal(capsys, str(other)) == (
+        "gpuperf: .gpuperf/pending-cuda-nvidia-h100.json: measured on cuda NVIDIA H200, "
+        "but the name says cuda-nvidia-h100; rename it to "
+        "pending-cuda-nvidia-h200.json\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("judged", "complaint"),
+    [
+        ('{"outcomes": {"step_ms": ["slow"]}}', "expected outcomes and a tolerance"),
+        ('{"tolerance": {"detect": NaN}}', "expected a number from 0 up, found nan"),
+        ('{"tolerance": {"ratios": {"ms": -1}}}', "expected a number from 0 up"),
+        ("[]", "expected outcomes and a tolerance, found []"),
+    ],
+)
+def test_a_word_of_a_run_that_none_said_is_refused(
+    judged: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(PENDING, test_a=entry(1.0))
+    text = PENDING.read_text("utf-8").replace(
+        '"software": {}', f'"software": {{}}, "judged": {judged}'
+    )
+    PENDING.write_text(text, "utf-8")
+
+    error = refusal(capsys)
+
+    assert error.startswith(f"gpuperf: {PENDING}: tests.test_a.judged")
+    assert complaint in error
+    assert error.endswith(f"; {WAY_OUT}\n")
+
+
+def test_a_folder_stands_for_what_is_pending_in_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    save(PENDING, test_a=entry(1.0))
+    save(PENDING.with_name("unrelated.json"))
+
+    assert main(["accept", ".gpuperf"]) == 0
+    assert list(times()) == ["test_a"]
+
+
+def test_a_name_may_be_of_one_hardware_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    h100 = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H100")
+    other = pending_path(PENDING.parent, h100)
+    save(PENDING, test_a=entry(1.0))
+    other.write_text(dumps(Baselines(hardware=h100)), "utf-8")
+
+    assert main(["accept", ".gpuperf", "--only=test_a"]) == 0
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "gpuperf: nothing to accept for cuda-nvidia-h100",
+        "accepted into baselines/cuda-nvidia-h200.json:",
+    ]
+
+
+def test_a_folder_without_any_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    Path(".gpuperf").mkdir()
+
+    assert refusal(capsys, ".gpuperf") == (
+        "gpuperf: .gpuperf: holds no pending-<hardware>.json; name the folder that a run "
+        "left\n"
+    )
+
+
+def test_an_unknown_kind_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert refusal(capsys, str(PENDING), "--kind=missing,some") == (
+        "gpuperf: argument --kind: expected some of missing, improved, drifted, all, "
+        "found 'missing,some'; see `gpuperf accept --help`\n"
+    )
+
+
+def diff(capsys: pytest.CaptureFixture[str], *arguments: str) -> Sequence[str]:
+    assert main(["diff", str(PENDING), *arguments]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_diff_shows_what_accept_would_do(capsys: pytest.CaptureFixture[str]) -> None:
+    save(BASELINES, drifted=entry(10.0), moved=entry(10.0))
+    save(PENDING, drifted=entry(12.0), moved=entry(10.1), new=entry(1.0))
+
+    assert diff(capsys) == [
+        "baselines/cuda-nvidia-h200.json -> .gpuperf/pending-cuda-nvidia-h200.json",
+        "     old       new   change  metric   test",
+        "10.00 ms  12.00 ms  +20.0 %  step_ms  drifted",
+        "10.00 ms  10.10 ms   +1.0 %  step_ms  moved",
+        "       -  1.000 ms      new  step_ms  new",
+        (
+            "gpuperf accept: 2 accepted; 1 NOT ACCEPTED, too far from the anchor: "
+            "drifted"
+        ),
+    ]
+    assert diff(capsys, "--only", "m*", "--accept-drift")[2:] == [
+        "10.00 ms  10.10 ms  +1.0 %  step_ms  moved",
+        "gpuperf accept: 1 accepted",
+    ]
+    assert times() == {"drifted": (10.0, 8), "moved": (10.0, 8)}

@@ -1,0 +1,92 @@
+"""Which stored entries have no test any more, as far as a run can know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from pytest_gpuperf.model.leftovers import Leftovers
+from pytest_gpuperf.pruning import Seen
+from pytest_gpuperf.pruning import leftovers
+from pytest_gpuperf.report.leftovers import leftover_lines
+
+
+SEEN = Seen(
+    tests=("a.py::test", "a.py::test[x#y]", "b.py::test"),
+    files=frozenset({"a.py", "b.py", "."}),
+)
+THERE = {"a.py", "b.py", "skipped.py"}
+
+
+def stale(*keys: str, calls: dict[str, Sequence[str]] | None = None) -> Sequence[str]:
+    return leftovers(keys, SEEN, calls or {}, THERE.__contains__, prune=True).entries
+
+
+def test_tests_that_were_collected_stay() -> None:
+    assert stale("a.py::test", "a.py::test[x#y]", "a.py::test#eval") == ()
+
+
+def test_tests_that_are_not_in_their_file_any_more_are_gone() -> None:
+    assert stale("a.py::test", "a.py::old", "a.py::test[z]") == (
+        "a.py::old",
+        "a.py::test[z]",
+    )
+
+
+def test_tests_of_a_file_that_is_not_there_are_gone() -> None:
+    assert stale("removed.py::test", "b.py::test") == ("removed.py::test",)
+
+
+def test_nothing_is_known_of_a_file_that_was_not_collected() -> None:
+    assert stale("skipped.py::test") == ()
+
+
+def test_calls_that_a_passed_test_does_not_make_any_more_are_gone() -> None:
+    calls = {"a.py::test": ["a.py::test#new"]}
+
+    assert stale("a.py::test", "a.py::test#old", "a.py::test#new", calls=calls) == (
+        "a.py::test",
+        "a.py::test#old",
+    )
+    assert stale("a.py::test[x#y]#old", calls={"a.py::test[x#y]": []}) == (
+        "a.py::test[x#y]#old",
+    )
+
+
+@pytest.mark.parametrize("prune", [True, False])
+def test_a_run_of_some_tests_knows_nothing(prune: bool) -> None:  # noqa: FBT001
+    partial = Seen(tests=(), obstacle="-k selects some of the tests")
+
+    found = leftovers(["a.py::test"], partial, {}, THERE.__contains__, prune=prune)
+
+    assert found == Leftovers(obstacle=partial.obstacle if prune else "")
+
+
+@pytest.mark.parametrize(
+    ("found", "lines"),
+    [
+        (Leftovers(), []),
+        (Leftovers(entries=("a",), pruned=True), []),
+        (
+            Leftovers(entries=("t.py::a",)),
+            [
+                "gpuperf: 1 entry of b.json has no test any more, --gpuperf-prune removes it:",
+                "    t.py::a",
+            ],
+        ),
+        (
+            Leftovers(entries=("a", "b")),
+            [
+                "gpuperf: 2 entries of b.json have no test any more, --gpuperf-prune removes",
+                "    them: a, b",
+            ],
+        ),
+        (
+            Leftovers(obstacle="2 tests were deselected"),
+            ["gpuperf: nothing was pruned: 2 tests were deselected"],
+        ),
+    ],
+)
+def test_what_is_said_of_them(found: Leftovers, lines: list[str]) -> None:
+    assert [line.text for line in leftover_lines(found, "b.json")] == lines
