@@ -19,8 +19,10 @@ from ..history.index import HistoryIndex
 from ..history.place import is_url
 from ..history.place import place_at
 from ..history.place import shown
+from ..judge.changes import LEAST
 from ..judge.changes import MOST
 from ..judge.changes import shifts
+from ..model.history import Point
 from ..model.history import Series
 from ..model.metric import METRICS
 from ..model.metric import STEP_MS
@@ -107,8 +109,15 @@ def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
             *left_out_lines(index.left_out()),
             *_answer(arguments, index, location),
         ]
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    _print(lines)
     return 0
+
+
+def _print(lines: Iterable[str]) -> None:
+    """Write what the terminal cannot show, as in the name of a test, in its way."""
+    encoding = sys.stdout.encoding or "utf-8"
+    text = "".join(f"{line}\n" for line in lines)
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def _located(given: str | None) -> tuple[str, Path]:
@@ -206,18 +215,27 @@ def _course(index: HistoryIndex, series: Series, last: int) -> Course:
 
 
 def _changes(index: HistoryIndex, chosen: Sequence[Series], runs: int) -> Iterator[str]:
-    changes = [c for series in chosen for c in _changes_of(index, series, runs)]
+    courses = {series: index.points(series, runs) for series in chosen}
+    changes = [c for series in chosen for c in _changes_of(series, courses[series])]
     changes.sort(key=lambda change: change.first.recorded_at, reverse=True)
-    return change_lines(changes, len(chosen), runs)
+    noisy = [series for series in chosen if not _is_exact(series)]
+    return change_lines(
+        changes,
+        looked_at=len(chosen),
+        runs=runs,
+        too_short=sum(len(courses[series]) < 2 * LEAST for series in noisy),
+    )
 
 
-def _changes_of(
-    index: HistoryIndex, series: Series, runs: int
-) -> Iterator[LevelChange]:
-    metric, points = metric_named(series.metric), index.points(series, runs)
+def _is_exact(series: Series) -> bool:
+    return metric_named(series.metric).kind is Kind.EXACT
+
+
+def _changes_of(series: Series, points: Sequence[Point]) -> Iterator[LevelChange]:
+    metric = metric_named(series.metric)
     found = shifts(
         [point.value for point in points],
-        exact=metric.kind is Kind.EXACT,
+        exact=_is_exact(series),
         least=metric.tolerance if metric.gated else UNGATED[metric.kind],
         floor=metric.floor,
     )

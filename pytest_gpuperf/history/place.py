@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -105,7 +106,8 @@ def _sizes(folder: str, above: str) -> Iterator[tuple[str, int]]:
             if entry.is_dir(follow_symlinks=False):
                 yield from _sizes(entry.path, f"{above}{entry.name}/")
             elif entry.is_file():
-                yield f"{above}{entry.name}", entry.stat().st_size
+                with suppress(FileNotFoundError):  # somebody tidies up
+                    yield f"{above}{entry.name}", entry.stat().st_size
 
 
 def _put(path: Path, content: bytes) -> None:

@@ -87,12 +87,17 @@ def overview_lines(courses: Sequence[Course], marks: str) -> Iterator[str]:
 
 
 def change_lines(
-    changes: Sequence[LevelChange], courses: int, runs: int
+    changes: Sequence[LevelChange], *, looked_at: int, runs: int, too_short: int
 ) -> Iterator[str]:
-    """Show changes of level as they stand, or say that there are none."""
-    looked = f"{courses} series, the newest {runs} runs of each"
+    """Show changes of level as they stand, or say that there are none.
+
+    *looked_at* series were searched, *too_short* ones of them have too few runs to tell.
+    """
+    looked = f"{looked_at} series, the newest {runs} runs of each"
+    if too_short:
+        looked += f"; {too_short} of them too short to tell"
     if not changes:
-        yield f"gpuperf: no change of level in {looked}"
+        yield from wrapped(f"gpuperf: no change of level in {looked}")
         return
     for hardware in dict.fromkeys(change.series.hardware for change in changes):
         here = [change for change in changes if change.series.hardware == hardware]
@@ -104,7 +109,7 @@ def change_lines(
             yield f"    {change.series.metric} of {change.series.test}"
             yield from wrapped(_software(change), first="    ", rest="    ")
     count = f"{len(changes)} change{'s' if len(changes) > 1 else ''}"
-    yield f"gpuperf: {count} of level in {looked}"
+    yield from wrapped(f"gpuperf: {count} of level in {looked}")
 
 
 def left_out_lines(files: Sequence[LeftOut]) -> tuple[str, ...]:

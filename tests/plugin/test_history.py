@@ -7,13 +7,16 @@ import gzip
 import os
 import re
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from scripted_project import ScriptedProject
 
 from pytest_gpuperf.cli import main
+from pytest_gpuperf.cli.project import ask_project
 from pytest_gpuperf.history.document import loads
+from pytest_gpuperf.keeping import name_of
 from pytest_gpuperf.model.history import CallRow
 
 
@@ -213,3 +216,56 @@ def test_what_was_kept_is_shown(
         "10.00 ms to 11.00 ms  ▁█",
     ]
     assert (project.path / ".gpuperf" / "history-index.sqlite3").exists()
+
+
+@pytest.mark.parametrize(
+    ("ini", "sentence"),
+    [
+        (
+            "gpuperf_seconds = 0",
+            (
+                "ini key gpuperf_seconds: found '0', expected a positive number of "
+                "seconds"
+            ),
+        ),
+        ("addopts = -p no:pytest_gpuperf.plugin", "it does not load the plugin "),
+        ("addopts = --nosuch", "ERROR: usage: "),
+    ],
+)
+def test_a_project_whose_settings_cannot_be_read_says_why(
+    ini: str,
+    sentence: str,
+    project: ScriptedProject,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    project.pytester.makeini(f"[pytest]\n{ini}\n")
+
+    assert main(["history"]) == 4
+
+    assert capsys.readouterr().err.startswith(
+        f"gpuperf: pytest cannot read the settings of this project: {sentence}"
+    )
+
+
+def test_a_command_that_only_asks_is_no_refresh(
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CI", "true")
+    project.pytester.makeini(
+        "[pytest]\ngpuperf_update = all\ngpuperf_history = s3://bucket/runs\n"
+    )
+
+    assert ask_project().history == "s3://bucket/runs"
+
+
+def test_no_two_runs_name_their_files_alike() -> None:
+    row = CallRow(
+        test="t", hardware="cpu-x", recorded_at="2026-03-01T09:30:00Z", commit=None
+    )
+
+    assert name_of(row, "0a1b2c3d") == (
+        "cpu-x/20260301T093000Z-nocommit-0a1b2c3d.jsonl.gz"
+    )
+    assert name_of(replace(row, commit="../../etc"), "1") == (
+        "cpu-x/20260301T093000Z-etc-1.jsonl.gz"
+    )

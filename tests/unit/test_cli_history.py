@@ -96,14 +96,16 @@ def test_several_tests_are_a_line_each(capsys: pytest.CaptureFixture[str]) -> No
 def test_a_terminal_without_blocks_gets_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    keep_course(RUNS, [1.0, 2.0, 3.0])
+    for number, value in enumerate((1.0, 2.0, 3.0)):
+        keep(RUNS, f"x/{number}.jsonl.gz", row(number, value, test="t.py::test_é"))
     output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", output)
 
-    assert main(["history", "--history=runs", STEP]) == 0
+    assert main(["history", "--history=runs"]) == 0
 
     output.seek(0)
-    assert output.read().splitlines()[2] == "1.000 ms to 3.000 ms  _+#"
+    lines = output.read().splitlines()
+    assert (lines[0], lines[2]) == ("t.py::test_\\xe9", "1.000 ms to 3.000 ms  _+#")
 
 
 @pytest.mark.parametrize(
@@ -174,6 +176,17 @@ def test_where_nothing_changed_that_is_said(
 
     assert shown(capsys, "--changes", "--since=30") == [
         "gpuperf: no change of level in 2 series, the newest 30 runs of each"
+    ]
+
+
+def test_of_a_time_with_few_runs_nothing_can_be_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    keep_course(RUNS, [12.0] * 4 + [24.0] * 5)
+
+    assert shown(capsys, "--changes") == [
+        "gpuperf: no change of level in 2 series, the newest 200 runs of each; 1 of them",
+        "    too short to tell",
     ]
 
 
