@@ -167,6 +167,7 @@ def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
         pretend_gib=value("gpuperf_pretend_gb", PRETEND_GIB),
     )
     _refuse_inline_refresh(settings)
+    _refuse_inline_workers(config, settings)
     return settings
 
 
@@ -191,6 +192,15 @@ def _refuse_inline_refresh(settings: Settings) -> None:
         msg = (
             "--gpuperf-inline cannot refresh: a baseline is made of runs in fresh "
             "processes; leave out --gpuperf-inline"
+        )
+        raise UsageError(msg)
+
+
+def _refuse_inline_workers(config: pytest.Config, settings: Settings) -> None:
+    if settings.inline and config.getoption("dist", "no") != "no":
+        msg = (
+            "--gpuperf-inline measures in this process, where pytest-xdist runs no test; "
+            "leave out --gpuperf-inline, or add -n0"
         )
         raise UsageError(msg)
 

@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 from .reported import is_measured
+from .reported import node_id
 
 
 class Selection:
@@ -35,4 +36,5 @@ SELECTION: Final[pytest.StashKey[Selection]] = pytest.StashKey()
 
 
 def _measured(items: Sequence[pytest.Item]) -> tuple[str, ...]:
-    return tuple(item.nodeid for item in items if is_measured(item))
+    """Name them as their baselines do, and one that stands twice once."""
+    return tuple(dict.fromkeys(node_id(item) for item in items if is_measured(item)))

@@ -13,6 +13,7 @@ from .baselines.refresh import Change
 from .report.acuity import acuity_lines
 from .report.compared_table import compared_lines
 from .report.counts import counts_line
+from .report.counts import lost_line
 from .report.drift import drift_lines
 from .report.drift import drifted_line
 from .report.drift import kept_lines
@@ -65,6 +66,11 @@ def write_summary(reporter: Any, assessment: Assessment, lost: Sequence[str]) ->
     if assessment.suite:
         _write(reporter, [suite_line(assessment.suite)])
     _write(reporter, [counts])
+
+
+def write_lost(reporter: Any, lost: Sequence[str]) -> None:
+    """Write the line of a run that measured nothing of what it was to measure."""
+    _write(reporter, [lost_line(lost)])
 
 
 def row_of(change: Change) -> Row:
