@@ -13,6 +13,7 @@ CHILD_DECIDES: Final = frozenset(
     [
         "assertmode",
         "basetemp",
+        "boxed",
         "cacheclear",
         "cacheshow",
         "capture",
@@ -41,6 +42,7 @@ CHILD_DECIDES: Final = frozenset(
         "fold_skipped",
         "force_reruns",
         "force_short_summary",
+        "forked",
         "fulltrace",
         "help",
         "ignore",

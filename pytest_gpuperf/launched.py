@@ -113,7 +113,9 @@ class Follower:
     def _serve(self, plan: Mapping[str, Planned]) -> None:
         """Take part in each run until rank 0 has measured all."""
         project = project_of(self._config)
-        with closing(Children(self._settings, project, self._say, Progress(None))) as children:
+        with closing(
+            Children(self._settings, project, self._say, Progress(None))
+        ) as children:
             children.environment()
             self._tell_locks(children.locks)
             for run, order in self._orders(MEASURED, OVER):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from collections.abc import Generator
 from collections.abc import Iterator
 from typing import Any
 from typing import Final
+from unittest import SkipTest
 
 import pytest
 
@@ -36,6 +38,12 @@ def is_measured(item: pytest.Item) -> bool:
         item.get_closest_marker(AUTO_MARK) is not None
         or item.get_closest_marker(BUDGET_MARK) is not None
     )
+
+
+def node_id(item: pytest.Item) -> str:
+    """Name the test of *item*, without the group that ``--dist loadgroup`` appends."""
+    assert item.parent is not None  # noqa: S101 - every item has a collector
+    return f"{item.parent.nodeid}::{item.name}"
 
 
 class ReportedItem(pytest.Item):
@@ -88,6 +96,21 @@ class ReportedItem(pytest.Item):
         if crash is not None and self._headline:
             crash.message = self._headline
         return shown
+
+
+class SkipsInChild:
+    """Lets a hook of the project skip a measured test in its child alone.
+
+    Both run it; here it may see another device, and a skip would hide the verdict.
+    """
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, None, None]:
+        try:
+            yield
+        except (pytest.skip.Exception, SkipTest):
+            if not isinstance(item, ReportedItem):
+                raise
 
 
 def _headline(report: Report) -> str:

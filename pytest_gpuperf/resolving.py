@@ -178,6 +178,7 @@ def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
         launch=launch_of(environ, value("gpuperf_lock_seconds", 3600.0)),
     )
     _refuse_inline_refresh(settings)
+    _refuse_inline_workers(config, settings)
     if settings.launch is not None:
         return _of_a_launch(config, settings, settings.launch.count)
     return settings
@@ -256,6 +257,15 @@ def _of_a_launch(config: pytest.Config, settings: Settings, count: int) -> Setti
         )
         raise UsageError(msg)
     return replace(settings, reference=None)
+
+
+def _refuse_inline_workers(config: pytest.Config, settings: Settings) -> None:
+    if settings.inline and config.getoption("dist", "no") != "no":
+        msg = (
+            "--gpuperf-inline measures in this process, where pytest-xdist runs no test; "
+            "leave out --gpuperf-inline, or add -n0"
+        )
+        raise UsageError(msg)
 
 
 def _resolver(config: pytest.Config) -> Callable[..., Any]:

@@ -132,6 +132,7 @@ class ResultsFile:
             exit_status=exit_status,
             collected=selection.collected,
             selected=selection.selected,
+            unreported=tuple(self._run.lost),
         )
         if found is None:
             return Results(head=head)
@@ -139,7 +140,6 @@ class ResultsFile:
             head=replace(
                 head,
                 hardware=found.hardware,
-                unreported=tuple(self._run.lost),
                 notes=tuple(self._notes(found)),
             ),
             tests=self._tests(found, selection.where),

@@ -13,6 +13,7 @@ import pytest
 from .narrowing import narrowed_by
 from .pruning import Seen
 from .reported import is_measured
+from .reported import node_id
 
 
 class Selection:
@@ -44,7 +45,7 @@ class Selection:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self.selected = _measured(session.items)
         self.where = {
-            item.nodeid: place_of(item) for item in session.items if is_measured(item)
+            node_id(item): place_of(item) for item in session.items if is_measured(item)
         }
 
     @property
@@ -74,4 +75,5 @@ def place_of(item: pytest.Item) -> str:
 
 
 def _measured(items: Sequence[pytest.Item]) -> tuple[str, ...]:
-    return tuple(item.nodeid for item in items if is_measured(item))
+    """Name them as their baselines do, and one that stands twice once."""
+    return tuple(dict.fromkeys(node_id(item) for item in items if is_measured(item)))

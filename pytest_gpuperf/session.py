@@ -27,10 +27,13 @@ from .plan import Planned
 from .plan import Project
 from .referring import Referee
 from .reported import ReportedItem
+from .reported import SkipsInChild
 from .reported import is_measured
+from .reported import node_id
 from .selection import SELECTION
 from .selection import place_of
 from .settings import Settings
+from .summary import write_lost
 from .summary import write_summary
 
 
@@ -46,18 +49,18 @@ def project_of(config: pytest.Config) -> Project:
 
 
 def plan_of(items: Sequence[pytest.Item]) -> list[Planned]:
-    """The measured tests among the selected items, in their order."""
+    """The measured tests among the selected items, each once, in their order."""
+    planned = {node_id(item): item for item in items if is_measured(item)}
     return [
         Planned(
-            test=item.nodeid,
-            argument=f"{item.path}::{item.nodeid.partition('::')[2]}",
+            test=test,
+            argument=f"{item.path}::{test.partition('::')[2]}",
             module=str(item.path),
             where=place_of(item),
             ranks=ranks_of(item),
             params=params_of(item),
         )
-        for item in items
-        if is_measured(item)
+        for test, item in planned.items()
     ]
 
 
@@ -69,6 +72,7 @@ def replace_measured(
         ReportedItem.standing_for(item, find) if is_measured(item) else item
         for item in session.items
     ]
+    session.config.pluginmanager.register(SkipsInChild(), "gpuperf-skips")
 
 
 def live_line(config: pytest.Config, environ: Mapping[str, str]) -> LiveLine | None:
@@ -108,7 +112,6 @@ class GpuperfSession:
         self._referee = referee
         self._assessment: Assessment | None = None
         self._live: LiveLine | None = None
-        self._expected: set[str] = set()
         self.params: Mapping[str, Mapping[str, object]] = {}
         self._reported: set[str] = set()
 
@@ -148,7 +151,6 @@ class GpuperfSession:
             raise pytest.UsageError(str(error)) from None
         finally:
             self._erase()
-        self._expected = {planned.test for planned in plan}
         self.params = {planned.test: planned.params for planned in plan}
 
     @property
@@ -168,14 +170,14 @@ class GpuperfSession:
             self._live.erase()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.when == "call" or not report.passed:
+        """A skip before the call is none: that test has a verdict which nobody heard."""
+        if report.when == "call" or report.failed or hasattr(report, "wasxfail"):
             self._reported.add(report.nodeid)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        finished = exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}
-        stopped = bool(session.shouldstop or session.shouldfail)
-        if finished and not stopped and (self.lost or self._fails_as_a_whole()):
+        is_green = exitstatus == pytest.ExitCode.OK
+        if is_green and (self.lost or self._fails_as_a_whole()):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _fails_as_a_whole(self) -> bool:
@@ -185,11 +187,14 @@ class GpuperfSession:
 
     @property
     def lost(self) -> list[str]:
-        """Measured tests that pytest never reported."""
-        return sorted(self._expected - self._reported)
+        """Tests that were selected and whose verdict pytest never reported."""
+        selected = set(self._config.stash[SELECTION].selected)
+        return sorted(selected - (self._reported if self._assessment else set()))
 
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
+        finished = exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}
+        lost = self.lost if finished else []
         if self._assessment is not None:
-            finished = exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}
-            lost = self.lost if finished else []
             write_summary(terminalreporter, self._assessment, lost)
+        elif lost:
+            write_lost(terminalreporter, lost)

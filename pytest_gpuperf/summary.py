@@ -16,6 +16,7 @@ from .model.verdict import TestVerdict
 from .report.acuity import acuity_lines
 from .report.compared_table import compared_lines
 from .report.counts import counts_line
+from .report.counts import lost_line
 from .report.drift import drift_lines
 from .report.drift import drifted_line
 from .report.drift import kept_lines
@@ -103,6 +104,11 @@ def _whole_run_lines(assessment: Assessment) -> Iterator[Line]:
         yield moved_line(moved, assessment.options)
     if assessment.suite:
         yield suite_line(assessment.suite)
+
+
+def write_lost(reporter: Any, lost: Sequence[str]) -> None:
+    """Write the line of a run that measured nothing of what it was to measure."""
+    _write(reporter, [lost_line(lost)])
 
 
 def row_of(change: Change) -> Row:

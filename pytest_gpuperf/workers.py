@@ -24,6 +24,7 @@ from .devices.seats import visible_gpu_count
 from .model.codec import decode
 from .model.codec import encode
 from .model.run import Report
+from .model.seat import Seat
 from .plan import Planned
 from .referring import Referee
 from .selection import SELECTION
@@ -70,17 +71,18 @@ class XdistController(GpuperfSession):
         super().__init__(config, settings, referee)
         self._folder = tempfile.TemporaryDirectory(prefix="gpuperf-")
         self._opened: Assessor | None = None
+        self._seats: tuple[Seat, ...] = ()
+        self._workers = 0
         self._collecting: set[str] = set()
-        self._locks: dict[str, list[str]] = {}
+        self._collections = 0
+        self._is_broken = False
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_setupnodes(self, specs: Sequence[Any]) -> None:
-        self._collecting = {str(spec.id) for spec in specs}
         self._opened = self._assessor()
-        seats = self._opened.seats
+        self._seats, self._workers = self._opened.seats, len(specs)
         for number, spec in enumerate(specs):
-            seat = seats[number % len(seats)]
-            self._locks[str(spec.id)] = [seat.lock] if seat.lock else []
+            seat = self._seats[number % len(self._seats)]
             if seat.visible is not None:
                 spec.env.setdefault(VISIBLE, seat.visible)
 
@@ -89,17 +91,53 @@ class XdistController(GpuperfSession):
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
+        """Tell a worker what it needs, be it one in the place of one that crashed."""
+        self._collecting.add(str(node.gateway.id))
         node.workerinput[FOLDER_KEY] = self._folder.name
-        node.workerinput[LOCKS_KEY] = json.dumps(self._locks[str(node.gateway.id)])
+        node.workerinput[LOCKS_KEY] = json.dumps(self._locks_of(node.gateway.spec))
+
+    def _locks_of(self, spec: Any) -> list[str]:
+        """Name the locks of what a worker sees; nobody times on what is not ours."""
+        sees = {None, spec.env.get(VISIBLE)}
+        return [seat.lock for seat in self._seats if seat.lock and seat.visible in sees]
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Wait no longer for a worker; pytest_configure_node has told of another."""
+        self._collecting.discard(str(node.gateway.id))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
+        """Let a crash fail the test that it hit: xdist names it with its group."""
+        test, _, _ = crashitem.rpartition("@")
+        if test in self._config.stash[SELECTION].selected:
+            report.nodeid = test
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any) -> None:
+        """Measure when nobody collects, or when the first tests are handed out.
+
+        For xdist that is when so many collections have come as there were workers, be
+        those of workers that crashed among them.
+        """
         self._collecting.discard(str(node.gateway.id))
-        if not self._collecting and self._opened is not None:
+        self._collections += 1
+        is_due = not self._collecting or self._collections >= self._workers
+        if is_due and self._opened is not None:
             self._measure(self._opened)
             self._opened = None
 
     def _measure(self, assessor: Assessor) -> None:
+        self._assess(assessor, self._note_selection())
+        assessor.close()
+        reports = self._assessment.reports if self._assessment else {}
+        _write(
+            Path(self._folder.name, REPORTS),
+            {test: encode(r) for test, r in reports.items()},
+        )
+
+    def _note_selection(self) -> Sequence[Planned]:
+        """Remember what the workers selected, which is what is to be measured."""
         folder = Path(self._folder.name)
         plan = _read_plan(folder)
         selection = self._config.stash[SELECTION]
@@ -107,10 +145,19 @@ class XdistController(GpuperfSession):
         selection.files = [*_read_names(folder, FILES)]
         selection.selected = tuple(planned.test for planned in plan)
         selection.where = {planned.test: planned.where for planned in plan}
-        self._assess(assessor, plan)
-        assessor.close()
-        reports = self._assessment.reports if self._assessment else {}
-        _write(folder / REPORTS, {test: encode(r) for test, r in reports.items()})
+        return plan
+
+    def pytest_internalerror(self) -> None:
+        """Remember it: xdist prints that of a worker and goes on."""
+        self._is_broken = True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if self._opened is not None:
+            self._note_selection()
+        super().pytest_sessionfinish(session, exitstatus)
+        if self._is_broken and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
     def pytest_unconfigure(self) -> None:
         if self._opened is not None:
@@ -154,10 +201,13 @@ def _write(path: Path, content: object) -> None:
 
 
 def _read_plan(folder: Path) -> list[Planned]:
-    """Every worker collects the same tests: the first plan speaks for all."""
-    plans = sorted(folder.glob("plan-*.json"))
-    raw = json.loads(plans[0].read_text(encoding="utf-8")) if plans else []
-    return [decode(Planned, planned) for planned in raw]
+    """Return what any worker selected: under ``--dist each`` they may differ."""
+    plans = [
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted(folder.glob("plan-*.json"))
+    ]
+    raw = {planned["test"]: planned for plan in plans for planned in plan}
+    return [decode(Planned, planned) for planned in raw.values()]
 
 
 def _read_names(folder: Path, kind: str) -> tuple[str, ...]:

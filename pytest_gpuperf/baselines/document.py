@@ -20,6 +20,7 @@ from ..model.baseline import Origin
 from ..model.baseline import RunSummary
 from ..model.codec import encode
 from ..model.codec import encode_briefly
+from ..model.measurement import Distribution
 from ..model.metric import METRICS
 from ..model.metric import Kind
 from .shape import ShapeError
@@ -40,23 +41,29 @@ def rounded(value: float) -> float:
     return value if isinstance(value, int) else float(f"{value:.4g}")
 
 
-def dumps(baselines: Baselines) -> str:
+def dumps(baselines: Baselines, *, are_read: bool = False) -> str:
     """Write *baselines* as a document.
 
     Raises ``BaselineError`` where a value is none that ``loads`` would take back,
-    such as NaN: nothing is written that cannot be read.
+    such as NaN: nothing is written that cannot be read. What *are_read* says that
+    ``loads`` has taken is not looked at again.
     """
     raw = {
         "schema": SCHEMA,
         "hardware": encode(baselines.hardware),
         "tests": {test: _raw_entry(entry) for test, entry in baselines.entries.items()},
     }
+    if not are_read:
+        _check(raw)
+    return _layout(raw) + "\n"
+
+
+def _check(raw: Mapping[str, Any]) -> None:
     try:
         read_baselines(raw)
     except ShapeError as error:
         msg = f"the new baseline is not stored, {error}"
         raise BaselineError(msg) from None
-    return _layout(raw) + "\n"
 
 
 def loads(text: str, source: str, way_out: str = WAY_OUT) -> Baselines:
@@ -106,12 +113,12 @@ def _why_no_json(text: str, error: json.JSONDecodeError) -> str:
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            msg = f'the key "{key}" stands twice in one object'
-            raise ShapeError(msg)
-        found[key] = value
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for at, key in enumerate(keys) if key in keys[:at])
+        msg = f'the key "{twice}" stands twice in one object'
+        raise ShapeError(msg)
     return found
 
 
@@ -150,25 +157,37 @@ def _raw_anchor(name: str, value: float) -> float:
 
 
 def _raw_run(run: RunSummary) -> dict[str, Any]:
-    times = {
-        name: {part: rounded(value) for part, value in encode(distribution).items()}
-        for name, distribution in run.times.items()
-    }
+    times = {name: _raw_distribution(d) for name, d in run.times.items()}
     board = {name: value for name, value in encode(run.board).items() if value}
     raw = {"times": times, "exact": dict(run.exact)}
     return {**raw, "board": board} if board else raw
 
 
+def _raw_distribution(distribution: Distribution) -> dict[str, float]:
+    return {
+        "q10": rounded(distribution.q10),
+        "q25": rounded(distribution.q25),
+        "q50": rounded(distribution.q50),
+        "mean": rounded(distribution.mean),
+        "samples": distribution.samples,
+    }
+
+
+_line: Final = json.JSONEncoder(sort_keys=True).encode
+
+
 def _layout(value: object, depth: int = 0) -> str:
     """Indent objects; give each item of an array one line."""
+    if type(value) in {int, float}:
+        return repr(value)  # no encoder is made for it
     inner, outer = "  " * (depth + 1), "  " * depth
-    if isinstance(value, Mapping) and value:
+    if isinstance(value, dict) and value:
         rows = [
-            f"{inner}{json.dumps(key)}: {_layout(item, depth + 1)}"
+            f"{inner}{_line(key)}: {_layout(item, depth + 1)}"
             for key, item in sorted(value.items())
         ]
         return "{\n" + ",\n".join(rows) + f"\n{outer}}}"
     if isinstance(value, list) and value:
-        rows = [f"{inner}{json.dumps(item, sort_keys=True)}" for item in value]
+        rows = [f"{inner}{_line(item)}" for item in value]
         return "[\n" + ",\n".join(rows) + f"\n{outer}]"
-    return json.dumps(value)
+    return _line(value)

@@ -17,10 +17,15 @@ def pending_path(folder: Path, hardware: Hardware) -> Path:
     return folder / f"pending-{hardware.key}.json"
 
 
-def write_pending(folder: Path, baselines: Baselines) -> Path:
-    """Write *baselines* into *folder* as ``write_ignored`` does; return the file's path."""
+def write_pending(
+    folder: Path, baselines: Baselines, *, are_read: bool = False
+) -> Path:
+    """Write *baselines* into *folder* as ``write_ignored`` does; return the file's path.
+
+    *are_read* says that they come out of such files.
+    """
     path = pending_path(folder, baselines.hardware)
-    write_ignored(path, dumps(baselines))
+    write_ignored(path, dumps(baselines, are_read=are_read))
     return path
 
 

@@ -1,15 +1,15 @@
 """From parsed JSON to values, checked field by field.
 
-Each error names the place, what stands there and what belongs there.
+Each error names the place, what stands there and what belongs there. A place is spelled
+out for an error alone: there may be a hundred thousand entries without one.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
-from collections.abc import Collection
 from collections.abc import Mapping
-from math import isfinite
 from typing import Any
 from typing import Final
 from typing import NoReturn
@@ -30,11 +30,31 @@ from ..model.metric import Kind
 
 
 V = TypeVar("V")
-Reader = Callable[[Any, str], V]
+
+Place = tuple["Place | None", "str | int"]
+"""What it lies in, and its name or its number there."""
+
+Reader = Callable[[Any, Place], V]
+Names = frozenset[str]
 
 COMMIT: Final = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 _LONGEST = 40  # characters of a wrong value that are quoted
+
+_DOCUMENT: Final = frozenset({"schema", "hardware", "tests"})
+_HARDWARE: Final = frozenset({"kind", "name"})
+_ENTRY: Final = frozenset({"anchor", "software", "runs"})
+_ENTRY_TOO: Final = frozenset({"commit", "dirty", "judged"})
+_RUN: Final = frozenset({"times", "exact"})
+_RUN_TOO: Final = frozenset({"board"})
+_BOARD: Final = frozenset({"gpu", "sm_mhz"})
+_DISTRIBUTION: Final = frozenset({"q10", "q25", "q50", "mean", "samples"})
+_NONE: Final[Names] = frozenset()
+
+_TIMES: Final = frozenset(
+    n for n, metric in METRICS.items() if metric.kind is Kind.NOISY
+)
+_NO_BOARD: Final = Board()
 
 
 class ShapeError(Exception):
@@ -46,56 +66,53 @@ def read_baselines(raw: Any) -> Baselines:
 
     Raises ``ShapeError`` at the first thing that does not belong.
     """
-    parts = _fields(raw, "the file", {"schema", "hardware", "tests"})
+    parts = _fields(raw, (None, "the file"), _DOCUMENT)
     if type(parts["schema"]) is not int or parts["schema"] != 1:
-        _refuse("schema", "1", parts["schema"])
+        _refuse((None, "schema"), "1", parts["schema"])
     return Baselines(
-        hardware=_hardware(parts["hardware"], "hardware"),
-        entries=_map(parts["tests"], "tests", _entry),
+        hardware=_hardware(parts["hardware"], (None, "hardware")),
+        entries=_map(parts["tests"], (None, "tests"), _entry),
     )
 
 
-def _hardware(raw: Any, where: str) -> Hardware:
-    parts = _fields(raw, where, {"kind", "name"})
+def _hardware(raw: Any, where: Place) -> Hardware:
+    parts = _fields(raw, where, _HARDWARE)
     kinds = [kind.value for kind in DeviceKind]
     if parts["kind"] not in kinds:
-        _refuse(f"{where}.kind", f"one of {', '.join(kinds)}", parts["kind"])
-    name = _text(parts["name"], f"{where}.name")
+        _refuse((where, "kind"), f"one of {', '.join(kinds)}", parts["kind"])
+    name = _text(parts["name"], (where, "name"))
     return Hardware(kind=DeviceKind(parts["kind"]), name=name)
 
 
-def _entry(raw: Any, where: str) -> Entry:
-    needed = {"anchor", "software", "runs"}
-    parts = _fields(raw, where, needed, optional={"commit", "dirty", "judged"})
-    runs = parts["runs"]
+def _entry(raw: Any, where: Place) -> Entry:
+    parts = _fields(raw, where, _ENTRY, _ENTRY_TOO)
+    runs, place = parts["runs"], (where, "runs")
     if not isinstance(runs, list) or not runs:
-        _refuse(f"{where}.runs", "a list of at least one run", runs)
+        _refuse(place, "a list of at least one run", runs)
     return Entry(
-        anchor=_anchors(parts["anchor"], f"{where}.anchor"),
-        software=_map(parts["software"], f"{where}.software", _text),
-        runs=tuple(
-            _run(run, f"{where}.runs[{place}]") for place, run in enumerate(runs)
-        ),
+        anchor=_anchors(parts["anchor"], (where, "anchor")),
+        software=_map(parts["software"], (where, "software"), _text),
+        runs=tuple([_run(run, (place, number)) for number, run in enumerate(runs)]),
         origin=_origin(parts, where),
-        judged=_judged(parts["judged"], f"{where}.judged")
+        judged=_judged(parts["judged"], (where, "judged"))
         if "judged" in parts
         else None,
     )
 
 
-def _origin(parts: Mapping[str, Any], where: str) -> Origin | None:
+def _origin(parts: Mapping[str, Any], where: Place) -> Origin | None:
     dirty = parts.get("dirty", False)
     if type(dirty) is not bool:
-        _refuse(f"{where}.dirty", "true or false", dirty)
+        _refuse((where, "dirty"), "true or false", dirty)
     if "commit" not in parts:
         return None
-    commit = _text(parts["commit"], f"{where}.commit")
+    commit = _text(parts["commit"], (where, "commit"))
     if not COMMIT.fullmatch(commit):
-        _refuse(f"{where}.commit", "the 40 or 64 hex digits of a commit", commit)
+        _refuse((where, "commit"), "the 40 or 64 hex digits of a commit", commit)
     return Origin(commit=commit, dirty=dirty)
 
 
-def _judged(raw: Any, where: str) -> Judged:
+def _judged(raw: Any, where: Place) -> Judged:
     try:
         judged = decode(Judged, raw)
     except (TypeError, ValueError, KeyError):
@@ -105,114 +122,126 @@ def _judged(raw: Any, where: str) -> Judged:
     if tolerance.detect is not None:
         numbers.append(tolerance.detect)
     for number in numbers:
-        _amount(number, f"{where}.tolerance")
+        _amount(number, (where, "tolerance"))
     return judged
 
 
-def _anchors(raw: Any, where: str) -> dict[str, float]:
+def _anchors(raw: Any, where: Place) -> dict[str, float]:
     if not isinstance(raw, dict):
         _refuse(where, "an object", raw)
     return {
-        name: (_time if _is_time(name) else _amount)(value, f"{where}.{name}")
+        name: (_time if name in _TIMES else _amount)(value, (where, name))
         for name, value in raw.items()
     }
 
 
-def _is_time(name: str) -> bool:
-    return name in METRICS and METRICS[name].kind is Kind.NOISY
-
-
-def _run(raw: Any, where: str) -> RunSummary:
-    parts = _fields(raw, where, {"times", "exact"}, optional={"board"})
+def _run(raw: Any, where: Place) -> RunSummary:
+    parts = _fields(raw, where, _RUN, _RUN_TOO)
     return RunSummary(
-        times=_map(parts["times"], f"{where}.times", _distribution),
-        exact=_map(parts["exact"], f"{where}.exact", _count),
-        board=_board(parts.get("board", {}), f"{where}.board"),
+        times=_map(parts["times"], (where, "times"), _distribution),
+        exact=_map(parts["exact"], (where, "exact"), _count),
+        board=_board(parts["board"], (where, "board"))
+        if "board" in parts
+        else _NO_BOARD,
     )
 
 
-def _board(raw: Any, where: str) -> Board:
-    parts = _fields(raw, where, set(), optional={"gpu", "sm_mhz"})
+def _board(raw: Any, where: Place) -> Board:
+    parts = _fields(raw, where, _NONE, _BOARD)
     return Board(
-        gpu=_text(parts["gpu"], f"{where}.gpu") if "gpu" in parts else None,
-        sm_mhz=_clock(parts["sm_mhz"], f"{where}.sm_mhz")
+        gpu=_text(parts["gpu"], (where, "gpu")) if "gpu" in parts else None,
+        sm_mhz=_clock(parts["sm_mhz"], (where, "sm_mhz"))
         if "sm_mhz" in parts
         else None,
     )
 
 
-def _clock(raw: Any, where: str) -> int:
+def _clock(raw: Any, where: Place) -> int:
     if type(raw) is not int or raw <= 0:
         _refuse(where, "a whole number above 0", raw)
     return raw
 
 
-def _distribution(raw: Any, where: str) -> Distribution:
-    parts = _fields(raw, where, {"q10", "q25", "q50", "mean", "samples"})
-    samples = _count(parts.pop("samples"), f"{where}.samples")
+def _distribution(raw: Any, where: Place) -> Distribution:
+    parts = _fields(raw, where, _DISTRIBUTION)
+    samples = _count(parts["samples"], (where, "samples"))
     if samples == 0:
-        _refuse(f"{where}.samples", "a whole number above 0", samples)
-    times = {name: _time(value, f"{where}.{name}") for name, value in parts.items()}
-    return Distribution(**times, samples=samples)
+        _refuse((where, "samples"), "a whole number above 0", samples)
+    return Distribution(
+        q10=_time(parts["q10"], (where, "q10")),
+        q25=_time(parts["q25"], (where, "q25")),
+        q50=_time(parts["q50"], (where, "q50")),
+        mean=_time(parts["mean"], (where, "mean")),
+        samples=samples,
+    )
 
 
-def _time(raw: Any, where: str) -> float:
-    value = _number(raw)
-    if value is None or value <= 0:
+def _time(raw: Any, where: Place) -> float:
+    if not _is_number(raw) or raw <= 0:
         _refuse(where, "a time above 0", raw)
-    return value
+    return float(raw)
 
 
-def _amount(raw: Any, where: str) -> float:
-    value = _number(raw)
-    if value is None or value < 0:
+def _amount(raw: Any, where: Place) -> float:
+    if not _is_number(raw) or raw < 0:
         _refuse(where, "a number from 0 up", raw)
-    return value
+    return float(raw)
 
 
-def _number(raw: Any) -> float | None:
-    try:
-        value = float(raw) if type(raw) in {int, float} else None
-    except OverflowError:
-        return None
-    return value if value is not None and isfinite(value) else None
+def _is_number(raw: Any) -> bool:
+    """Whether *raw* is a number that a float can be: not NaN, nor too large."""
+    return type(raw) in {int, float} and abs(raw) <= sys.float_info.max
 
 
-def _count(raw: Any, where: str) -> int:
+def _count(raw: Any, where: Place) -> int:
     if type(raw) is not int or raw < 0:
         _refuse(where, "a whole number from 0 up", raw)
     return raw
 
 
-def _text(raw: Any, where: str) -> str:
+def _text(raw: Any, where: Place) -> str:
     if not isinstance(raw, str):
         _refuse(where, "a text", raw)
     return raw
 
 
-def _map(raw: Any, where: str, reader: Reader[V]) -> dict[str, V]:
+def _map(raw: Any, where: Place, reader: Reader[V]) -> dict[str, V]:
     if not isinstance(raw, dict):
         _refuse(where, "an object", raw)
-    return {key: reader(item, f"{where}.{key}") for key, item in raw.items()}
+    return {key: reader(item, (where, key)) for key, item in raw.items()}
 
 
 def _fields(
-    raw: Any, where: str, names: set[str], optional: Collection[str] = ()
+    raw: Any, where: Place, names: Names, optional: Names = _NONE
 ) -> dict[str, Any]:
     if not isinstance(raw, dict):
         _refuse(where, "an object", raw)
-    for name in sorted(names - set(raw)):
-        msg = f'{where} has no field "{name}"'
-        raise ShapeError(msg)
-    for name in sorted(set(raw) - names - set(optional)):
-        msg = f'{where} has an unknown field "{name}"'
-        raise ShapeError(msg)
-    return dict(raw)
+    if raw.keys() != names:
+        _refuse_fields(raw, where, names, optional)
+    return raw
 
 
-def _refuse(where: str, expected: str, found: Any) -> NoReturn:
+def _refuse_fields(
+    raw: Mapping[str, Any], where: Place, names: Names, optional: Names
+) -> None:
+    for name in sorted(names - raw.keys()):
+        msg = f'{_spelled(where)} has no field "{name}"'
+        raise ShapeError(msg)
+    for name in sorted(raw.keys() - names - optional):
+        msg = f'{_spelled(where)} has an unknown field "{name}"'
+        raise ShapeError(msg)
+
+
+def _refuse(where: Place, expected: str, found: Any) -> NoReturn:
     quoted = repr(found)
     if len(quoted) > _LONGEST:
         quoted = quoted[:_LONGEST] + "..."
-    msg = f"{where}: expected {expected}, found {quoted}"
+    msg = f"{_spelled(where)}: expected {expected}, found {quoted}"
     raise ShapeError(msg)
+
+
+def _spelled(place: Place) -> str:
+    outer, name = place
+    if outer is None:
+        return str(name)
+    return f"{_spelled(outer)}{f'[{name}]' if isinstance(name, int) else f'.{name}'}"

@@ -78,7 +78,10 @@ def _merged(arguments: argparse.Namespace) -> tuple[int, tuple[str, ...]]:
         allow_missing=arguments.allow_missing,
     )
     lines = merged_lines(merged)
-    written = [write_pending(arguments.out, pending) for pending in merged.pending]
+    written = [
+        write_pending(arguments.out, pending, are_read=True)
+        for pending in merged.pending
+    ]
     return merged.exit_status, (*(f"pending: {path}" for path in written), *lines)
 
 

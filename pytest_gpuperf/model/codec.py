@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from collections.abc import Mapping
 from dataclasses import MISSING
 from dataclasses import Field
@@ -10,6 +11,7 @@ from dataclasses import fields
 from dataclasses import is_dataclass
 from enum import Enum
 from functools import cache
+from functools import partial
 from typing import Any
 from typing import TypeVar
 from typing import Union
@@ -19,6 +21,7 @@ from typing import get_type_hints
 
 
 T = TypeVar("T")
+Reader = Callable[[Any], Any]
 
 
 def encode(value: object) -> Any:
@@ -60,59 +63,63 @@ def decode(kind: type[T], raw: Any) -> T:
 
     Raises ``TypeError``, ``ValueError`` or ``KeyError`` where *raw* has another shape.
     """
-    decoded: T = _decode(kind, raw)
+    decoded: T = _reader(kind)(raw)
     return decoded
 
 
-def _decode(kind: Any, raw: Any) -> Any:
+@cache
+def _reader(kind: Any) -> Reader:
+    """Return what reads a *kind*: to look at a type takes longer than to read one."""
+    origin, args = get_origin(kind), get_args(kind)
     if is_dataclass(kind):
-        return _decode_dataclass(kind, raw)
-    origin = get_origin(kind)
+        return partial(_decode_dataclass, kind)
     if origin in {Union, types.UnionType}:
-        return _decode_optional(kind, raw)
+        only = next(arg for arg in args if arg is not type(None))
+        reader = _reader(only)
+        return partial(_decode_optional, reader) if type(None) in args else reader
     if origin is tuple:
-        return _decode_tuple(get_args(kind), raw)
+        return partial(_decode_tuple, args)
     if origin is not None and issubclass(origin, Mapping):
-        return _decode_map(get_args(kind)[1], raw)
+        return partial(_decode_map, _reader(args[1]))
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return kind(raw)
-    return _decode_plain(kind, raw)
+        return kind
+    return partial(_decode_plain, kind)
 
 
 def _decode_dataclass(kind: Any, raw: Any) -> Any:
     _require(raw, Mapping, f"an object for {kind.__name__}")
-    hints = _hints(kind)
-    unknown = sorted(set(raw) - set(hints))
-    if unknown:
-        msg = f"{kind.__name__} has no field {', '.join(unknown)}"
+    readers = _readers(kind)
+    if not raw.keys() <= readers.keys():
+        msg = (
+            f"{kind.__name__} has no field {', '.join(sorted(set(raw) - set(readers)))}"
+        )
         raise KeyError(msg)
-    return kind(**{name: _decode(hints[name], item) for name, item in raw.items()})
+    return kind(**{name: readers[name](item) for name, item in raw.items()})
 
 
 @cache
-def _hints(kind: Any) -> dict[str, Any]:
-    """Types of the fields of *kind*; to resolve them takes longer than to decode one."""
-    return get_type_hints(kind)
+def _readers(kind: Any) -> dict[str, Reader]:
+    """Return what reads each field of *kind*."""
+    return {name: _reader(hint) for name, hint in get_type_hints(kind).items()}
 
 
-def _decode_optional(kind: Any, raw: Any) -> Any:
-    if raw is None and type(None) in get_args(kind):
-        return None
-    (only, *_) = [arg for arg in get_args(kind) if arg is not type(None)]
-    return _decode(only, raw)
+def _decode_optional(reader: Reader, raw: Any) -> Any:
+    return None if raw is None else reader(raw)
 
 
-def _decode_map(kind: Any, raw: Any) -> dict[str, Any]:
+def _decode_map(reader: Reader, raw: Any) -> dict[str, Any]:
     _require(raw, Mapping, "an object")
-    return {key: _decode(kind, item) for key, item in raw.items()}
+    return {key: reader(item) for key, item in raw.items()}
 
 
 def _decode_tuple(args: tuple[Any, ...], raw: Any) -> tuple[Any, ...]:
     _require(raw, (list, tuple), "a list")
     if args == (str, Ellipsis) and set(map(type, raw)) <= {str}:  # many, quickly
         return tuple(raw)
-    kinds = [args[0]] * len(raw) if args[-1] is Ellipsis else args
-    return tuple(_decode(kind, item) for kind, item in zip(kinds, raw, strict=True))
+    if args[-1] is Ellipsis:
+        return tuple(map(_reader(args[0]), raw))
+    readers = map(_reader, args)
+    return tuple(reader(item) for reader, item in zip(readers, raw, strict=True))
 
 
 def _decode_plain(kind: Any, raw: Any) -> Any:

@@ -72,6 +72,12 @@ def counts_line(  # noqa: PLR0913  one line counts all there is to count
     return Line(text=f"gpuperf: {'; '.join(parts)}", role=role)
 
 
+def lost_line(lost: Sequence[str]) -> Line:
+    """Name the tests of a run that ended before any was measured."""
+    parts = ("nothing was measured", *named(lost, "WITHOUT A RESULT"))
+    return Line(text=f"gpuperf: {'; '.join(parts)}", role=Role.BAD)
+
+
 def _counted(verdicts: Sequence[TestVerdict], unjudged: Sequence[str]) -> Counts:
     calls = Counter(v.outcome for v in verdicts if v.verdicts or v.sides is None)
     judged = [v for v in verdicts if v.outcome is not Outcome.NOT_JUDGED]

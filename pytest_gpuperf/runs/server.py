@@ -125,10 +125,10 @@ class _Server:
                 if job == order["kill"]:
                     _kill_group(pid)
             return
-        pid = os.fork()
+        server, pid = os.getpid(), os.fork()
         if pid == 0:
             os.close(self._replies)
-            _run_child(order)
+            _run_child(order, server)
         with suppress(ProcessLookupError, PermissionError):
             os.setpgid(pid, pid)  # here too, or a kill could come before its group
         self._children[pid] = order["job"]
@@ -186,10 +186,10 @@ def _kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _run_child(order: dict[str, Any]) -> NoReturn:
+def _run_child(order: dict[str, Any], server: int) -> NoReturn:
     code = 1
     try:
-        _enter_child(order["output"])
+        _enter_child(order["output"], server)
         result = _resolve(order["entry"])(order["request"])
         _write_result(Path(order["result"]), result)
         code = 0
@@ -199,9 +199,11 @@ def _run_child(order: dict[str, Any]) -> NoReturn:
         os._exit(code)  # whatever happens, or there would be a second server
 
 
-def _enter_child(output: str) -> None:
+def _enter_child(output: str, server: int) -> None:
     os.setpgid(0, 0)
     _when_parent_dies(signal.SIGKILL)
+    if os.getppid() != server:
+        os._exit(1)  # it died before it could be heard
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)

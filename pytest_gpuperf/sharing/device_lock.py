@@ -56,50 +56,46 @@ class DeviceLock:
         self._pause = pause
         _make_private(folder)
         self._path = folder / f"{name}.lock"
-        self._lock = _opened(self._path)
         self._gate_path = folder / f"{name}.gate"
-        self._gate = _opened(self._gate_path)
-        self._has_gate = False
+        self._is_open = False
+        self._open()
+
+    def _open(self) -> None:
+        """A forked child holds nothing of its parent, and can hold the lock itself."""
+        if self._is_open:
+            return
+        self._lock, self._gate = _opened(self._path), _opened(self._gate_path)
+        self._is_open, self._has_gate = True, False
         _OPEN.add(self)
 
     @contextmanager
     def shared(self, timeout_seconds: float) -> Iterator[None]:
         """Use the device beside others; raise ``UsageError`` if none may in time."""
+        self._open()
         deadline = self._now() + timeout_seconds
         self._take(self._gate, fcntl.LOCK_SH, deadline)
         try:
             self._take(self._lock, fcntl.LOCK_SH, deadline)
         finally:
-            fcntl.flock(self._gate, fcntl.LOCK_UN)
+            self._unlock(self._gate)
         try:
             yield
         finally:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
-
-    @contextmanager
-    def exclusive(self, timeout_seconds: float) -> Iterator[None]:
-        """Have the device alone; raise ``UsageError`` if that does not come in time."""
-        deadline = self._now() + timeout_seconds
-        try:
-            while not self.try_exclusive():
-                self._wait(deadline)
-            yield
-        finally:
-            self.release()
+            self._unlock(self._lock)
 
     def try_exclusive(self) -> bool:
         """Ask for the device alone and do not wait.
 
         Who asked and did not get it keeps new users out, until ``release``.
         """
+        self._open()
         self._has_gate = self._has_gate or _try(self._gate, fcntl.LOCK_EX)
         return self._has_gate and _try(self._lock, fcntl.LOCK_EX)
 
     def release(self) -> None:
         """Let go of what ``try_exclusive`` took."""
         self._has_gate = False
-        fcntl.flock(self._lock, fcntl.LOCK_UN)
-        fcntl.flock(self._gate, fcntl.LOCK_UN)
+        self._unlock(self._lock, self._gate)
 
     def holders(self) -> str:
         """Name the processes that have the device."""
@@ -116,10 +112,16 @@ class DeviceLock:
 
     def close(self) -> None:
         """Give the files back; what is held is let go."""
-        for descriptor in (self._lock, self._gate):
+        for descriptor in (self._lock, self._gate) if self._is_open else ():
             with suppress(OSError):
                 os.close(descriptor)
+        self._is_open = False
         _OPEN.discard(self)
+
+    def _unlock(self, *descriptors: int) -> None:
+        if self._is_open:
+            for descriptor in descriptors:
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
 
     def _take(self, descriptor: int, how: int, deadline: float) -> None:
         while not _try(descriptor, how):
@@ -156,11 +158,15 @@ def _make_private(folder: Path) -> None:
 
 
 def _opened(path: Path) -> int:
+    """Open *path* and make it look used: what cleans temporary folders spares it then."""
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         msg = f"{path}: expected a file to lock, found {error.strerror}"
         raise UsageError(msg) from None
+    with suppress(OSError):
+        os.utime(descriptor)
+    return descriptor
 
 
 _OPEN: Final[weakref.WeakSet[DeviceLock]] = weakref.WeakSet()

@@ -63,7 +63,8 @@ def test_a_device_that_another_run_measures_on_is_waited_for(
 ) -> None:
     project.scripts({"*": {"step_ms": 10.0}, "seats": ["gpu-ab"]})
 
-    with closing(DeviceLock(lock_folder(), "gpu-ab")) as lock, lock.exclusive(0):
+    with closing(DeviceLock(lock_folder(), "gpu-ab")) as lock:
+        assert lock.try_exclusive()
         code = ab("HEAD", "--", "--gpuperf-lock-seconds=0.1")
 
     assert code == 4

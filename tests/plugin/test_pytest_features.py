@@ -264,7 +264,9 @@ def test_junit_shows_the_test_that_regressed_and_the_verdicts(
     assert verdict["test"] == "test_it.py::test_ok"
 
 
-@pytest.mark.parametrize("dist", ["load", "loadscope"])
+@pytest.mark.parametrize(
+    "dist", ["load", "loadscope", "loadfile", "loadgroup", "worksteal"]
+)
 def test_with_workers_the_controller_measures_and_every_verdict_arrives(
     project: ScriptedProject, dist: str
 ) -> None:

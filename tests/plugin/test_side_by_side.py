@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -58,10 +59,9 @@ def test_a_test_goes_to_the_gpu_that_its_baseline_was_recorded_on(
 def test_a_device_that_another_run_measures_on_is_waited_for_and_named(
     seated: ScriptedProject,
 ) -> None:
-    lock = DeviceLock(lock_folder(), "gpu-b")
-    with lock.exclusive(0):
+    with closing(DeviceLock(lock_folder(), "gpu-b")) as lock:
+        assert lock.try_exclusive()
         result = seated.run("--gpuperf-lock-seconds=1.2")
-    lock.close()
 
     result.stdout.fnmatch_lines(["waiting for gpu-b, in use by *"])
     result.stderr.fnmatch_lines(

@@ -164,3 +164,8 @@ def warm() -> None:
 
 def warm_for_ever() -> NoReturn:
     never()
+
+
+def lose_the_server_at_birth() -> None:
+    """Let a child see, as soon as it looks, that its parent is another process."""
+    os.getppid = lambda: 1

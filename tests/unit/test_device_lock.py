@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,12 +23,13 @@ from pathlib import Path
 from pytest_gpuperf.sharing.device_lock import DeviceLock
 
 lock = DeviceLock(Path(sys.argv[1]), "gpu-0")
-with getattr(lock, sys.argv[2])(0):
-    forked = os.fork() if sys.argv[3:] else 0
-    if forked == 0:
-        print("held", flush=True)
-    sys.stdin.read()
-    os._exit(0)
+using = lock.shared(0)
+held = using.__enter__() if sys.argv[2] == "shared" else lock.try_exclusive()
+forked = os.fork() if sys.argv[3:] else 0
+if forked == 0:
+    print("held", flush=True)
+sys.stdin.read()
+os._exit(0)
 """
 
 
@@ -79,10 +81,14 @@ def hold(
 
 def is_free(lock: DeviceLock, how: str) -> bool:
     try:
-        with getattr(lock, how)(0):
+        if how == "exclusive":
+            return lock.try_exclusive()
+        with lock.shared(0):
             return True
     except UsageError:
         return False
+    finally:
+        lock.release()
 
 
 @pytest.mark.parametrize(
@@ -105,17 +111,12 @@ def test_users_share_a_device_and_who_times_has_it_alone(
 
 def test_who_waits_to_time_keeps_new_users_out(folder: Path) -> None:
     user, timer, late = (lock_in(folder) for _ in range(3))
-    seen: list[bool] = []
-    timer._pause = lambda _: seen.append(is_free(late, "shared"))
 
-    with user.shared(0), pytest.raises(UsageError), timer.exclusive(0.0):
-        pass
-    timer._now = iter([0.0, 0.0, 2.0]).__next__
-    with user.shared(0), pytest.raises(UsageError), timer.exclusive(1.0):
-        pass
-
-    assert seen == [False]
-    assert is_free(late, "shared")
+    with user.shared(0):
+        assert not timer.try_exclusive()
+        assert not is_free(late, "shared")
+        timer.release()
+        assert is_free(late, "shared")
 
 
 def test_a_lock_can_be_taken_again_and_again(folder: Path) -> None:
@@ -128,9 +129,8 @@ def test_a_lock_can_be_taken_again_and_again(folder: Path) -> None:
 def test_a_failure_inside_lets_go(folder: Path) -> None:
     lock = lock_in(folder)
 
-    for how in ("shared", "exclusive"):
-        with pytest.raises(ZeroDivisionError), getattr(lock, how)(0):
-            _ = 1 / 0
+    with pytest.raises(ZeroDivisionError), lock.shared(0):
+        _ = 1 / 0
 
     assert is_free(lock_in(folder), "exclusive")
 
@@ -163,7 +163,7 @@ def test_waiting_ends_with_the_name_of_the_holder(
 ) -> None:
     holder = hold(held, folder, "exclusive")
 
-    with pytest.raises(UsageError) as refused, lock_in(folder).exclusive(3.0):
+    with pytest.raises(UsageError) as refused, lock_in(folder).shared(3.0):
         pass
 
     command = " ".join(f"{sys.executable} -c {HOLDER}".split())[:60]
@@ -234,8 +234,80 @@ def test_a_folder_in_the_place_of_a_lock_is_refused(folder: Path) -> None:
     )
 
 
-def test_a_file_left_by_a_dead_holder_is_no_lock(folder: Path) -> None:
+@pytest.mark.parametrize("suffix", ["lock", "gate"])
+@pytest.mark.parametrize("content", [b"pid 1", b"\x00\xff garbage \n" * 1000, b""])
+def test_a_file_left_by_a_dead_holder_is_no_lock(
+    folder: Path, suffix: str, content: bytes
+) -> None:
     folder.mkdir()
-    (folder / "gpu-0.lock").write_text("pid 1")
+    path = folder / f"gpu-0.{suffix}"
+    path.write_bytes(content)
 
+    assert is_free(lock_in(folder), "shared")
     assert is_free(lock_in(folder), "exclusive")
+    assert path.read_bytes() == content
+
+
+def test_a_file_that_is_used_again_looks_new_to_what_cleans_temporary_folders(
+    folder: Path,
+) -> None:
+    """Were it removed below its holder, another run would hold a lock of its own."""
+    lock_in(folder).close()
+    paths = [folder / "gpu-0.lock", folder / "gpu-0.gate"]
+    for path in paths:
+        os.utime(path, (0, 0))
+
+    lock_in(folder)
+
+    assert min(path.stat().st_mtime for path in paths) > 0
+
+
+forking = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+"""What the tests loaded may have threads, which a forked child does not touch."""
+
+
+def in_forked_child(act: Callable[[], bool]) -> bool:
+    """Whether *act*, in a forked child, is true."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if act() else 1)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+@forking
+def test_a_forked_child_can_take_the_lock_itself(folder: Path) -> None:
+    lock = lock_in(folder)
+
+    assert in_forked_child(lambda: is_free(lock, "shared"))
+    assert in_forked_child(lambda: is_free(lock, "exclusive"))
+    with lock.shared(0):
+        assert in_forked_child(lambda: is_free(lock, "shared"))
+        assert in_forked_child(lambda: not is_free(lock, "exclusive"))
+
+
+@forking
+def test_a_forked_child_that_lets_go_takes_nothing_from_its_parent(
+    folder: Path,
+) -> None:
+    lock, other = lock_in(folder), lock_in(folder)
+
+    def let_go() -> bool:
+        lock.release()
+        lock.close()
+        return True
+
+    assert lock.try_exclusive()
+    assert in_forked_child(let_go)
+    assert not is_free(other, "shared")
+
+
+def test_a_lock_that_is_closed_twice_closes_no_file_of_somebody_else(
+    folder: Path,
+) -> None:
+    lock = lock_in(folder)
+    lock.close()
+
+    with Path(os.devnull).open("rb") as stranger:
+        lock.close()
+
+        assert stranger.read() == b""

@@ -274,6 +274,14 @@ def test_a_child_does_not_outlive_the_server(witness: Witness) -> None:
         assert witness.all_ended()
 
 
+def test_a_child_that_was_too_late_to_hear_of_its_server_s_death_ends() -> None:
+    warm = "fork_server_jobs:lose_the_server_at_birth"
+    with closing(started(warm=warm)) as server:
+        message = death_in(server, job("echo"))
+
+    assert message == "the measuring process exited with 1: it printed nothing"
+
+
 def test_a_preload_that_cannot_be_imported_is_named() -> None:
     with closing(ForkServer(("broken_preload",))) as server:
         message = refusal_of(server.wait_until_ready)

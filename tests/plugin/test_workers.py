@@ -1,0 +1,440 @@
+"""Workers of pytest-xdist crash, and other plugins interfere: no verdict is lost in silence."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+from scripted_project import ON
+from scripted_project import ScriptedProject
+
+
+THREE = """
+@gpuperf.budget(ms=5)
+def test_slow(gpuperf): gpuperf(int)
+@gpuperf.budget(ms=12)
+def test_ok(gpuperf): gpuperf(int)
+def test_plain(): pass
+"""
+SLOW, OK = "test_it.py::test_slow", "test_it.py::test_ok"
+
+ONE_FAILED = (
+    "gpuperf: 1 failed (1 over budget), 1 pass on scripted; 4 metrics not gated"
+)
+
+WORKERS = ("-p", "xdist.plugin", "-n2")
+
+
+@pytest.fixture
+def with_workers(
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
+) -> ScriptedProject:
+    pytest.importorskip("xdist")
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    project.file(THREE)
+    return project
+
+
+def results(project: ScriptedProject) -> dict[str, Any]:
+    text = (project.path / ".gpuperf" / "results.json").read_text("utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def measured_runs(project: ScriptedProject) -> dict[str, int]:
+    """Count the runs of each test that the last enabled run measured."""
+    text = (project.path / ".gpuperf" / "pending-scripted.json").read_text("utf-8")
+    tests = json.loads(text)["tests"]
+    return {test: len(entry["runs"]) for test, entry in tests.items()}
+
+
+CRASHES = """
+import os
+import pytest
+
+def crash_once(worker):
+    if os.environ.get("PYTEST_XDIST_WORKER") == worker:
+        os._exit(9)
+"""
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        "crash_once('gw0')",
+        "def pytest_collection(): crash_once('gw0')",
+        "@pytest.hookimpl(trylast=True)\ndef pytest_collection_finish(): crash_once('gw0')",
+        "@pytest.hookimpl(tryfirst=True)\ndef pytest_runtestloop(): crash_once('gw0')",
+        "def pytest_runtest_logfinish(): crash_once('gw0')",
+    ],
+    ids=["importing", "collecting", "collected", "starting", "reporting"],
+)
+@pytest.mark.parametrize("dist", ["load", "loadfile"])
+def test_in_place_of_a_worker_that_crashes_another_one_reports(
+    with_workers: ScriptedProject, when: str, dist: str
+) -> None:
+    with_workers.pytester.makeconftest(CRASHES + when)
+
+    result = with_workers.run(*WORKERS, f"--dist={dist}")
+
+    assert ONE_FAILED in result.outlines
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    found = results(with_workers)
+    assert (set(found["tests"]), found["unreported"]) == ({SLOW, OK}, [])
+
+
+def test_a_crash_fails_its_own_test_and_loses_no_verdict(
+    with_workers: ScriptedProject,
+) -> None:
+    with_workers.file(
+        "import os\ndef test_crash(): os._exit(0)\n" + THREE.replace("ms=5", "ms=50")
+    )
+
+    result = with_workers.run(*WORKERS)
+
+    result.assert_outcomes(failed=1, passed=3)
+    assert "gpuperf: 2 pass on scripted; 4 metrics not gated" in result.outlines
+
+
+MEETING = """
+import os
+
+def pytest_collection():
+    if os.environ.get("PYTEST_XDIST_WORKER") == "gw0":
+        open("meeting").close()
+        os._exit(9)
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop():
+    if os.environ.get("PYTEST_XDIST_WORKER") == "gw1":
+        open("meeting", "w").close()
+"""
+"""Opening a FIFO waits for the other side: gw0 crashes when gw1 has collected."""
+
+
+def test_a_run_whose_workers_are_not_replaced_is_not_green(
+    with_workers: ScriptedProject,
+) -> None:
+    os.mkfifo(with_workers.path / "meeting")
+    with_workers.pytester.makeconftest("import pytest\n" + MEETING)
+
+    result = with_workers.run(*WORKERS, "--max-worker-restart=0")
+
+    assert result.ret in {
+        pytest.ExitCode.TESTS_FAILED,
+        pytest.ExitCode.NO_TESTS_COLLECTED,
+    }
+    assert results(with_workers)["unreported"] == [OK, SLOW]
+
+
+@pytest.mark.parametrize(
+    "hook", ["pytest_runtest_logstart", "pytest_runtest_logfinish"]
+)
+def test_an_internal_error_in_a_worker_fails_the_run(
+    with_workers: ScriptedProject, hook: str
+) -> None:
+    """xdist prints it, and with one worker ends the run as one that passed."""
+    with_workers.file("@gpuperf.budget(ms=12)\ndef test_ok(gpuperf): gpuperf(int)\n")
+    with_workers.pytester.makeconftest(
+        f"import os\ndef {hook}():\n"
+        "    assert 'PYTEST_XDIST_WORKER' not in os.environ, 'broken'\n"
+    )
+
+    result = with_workers.run("-p", "xdist.plugin", "-n1")
+
+    assert result.ret in {
+        pytest.ExitCode.TESTS_FAILED,
+        pytest.ExitCode.INTERNAL_ERROR,
+    }
+    result.stdout.fnmatch_lines(["INTERNALERROR> * AssertionError: broken"])
+
+
+IN_MAIN_PROCESS = """
+import sys
+import pytest
+
+MAIN = not any("pytest_gpuperf.runs.server" in word for word in sys.orig_argv)
+"""
+
+LATE_PLUGIN = """
+
+class Loop:
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session):
+        for item in session.items:
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+        return True
+
+def pytest_sessionstart(session):
+    session.config.pluginmanager.register(Loop())
+"""
+
+DROPS = """:
+    kept = [item for item in session.items if not MAIN or item.name != "test_ok"]
+    session.items[:] = kept
+"""
+
+
+@pytest.mark.parametrize(
+    ("conftest", "line"),
+    [
+        (
+            f"def pytest_collection_finish(session){DROPS}",
+            f"gpuperf: nothing was measured; 1 WITHOUT A RESULT: {OK}",
+        ),
+        (
+            (
+                "@pytest.hookimpl(tryfirst=True)\n"
+                f"def pytest_runtestloop(session){DROPS}"
+            ),
+            f"gpuperf: 1 pass on scripted; 2 metrics not gated; 1 WITHOUT A RESULT: {OK}",
+        ),
+        (
+            "def pytest_runtestloop(session): return MAIN or None",
+            f"gpuperf: 1 pass on scripted; 2 metrics not gated; 1 WITHOUT A RESULT: {OK}",
+        ),
+        (
+            LATE_PLUGIN,
+            f"gpuperf: nothing was measured; 1 WITHOUT A RESULT: {OK}",
+        ),
+        (
+            (
+                "def pytest_runtest_setup(item):\n"
+                "    if item.name == 'test_plain': pytest.exit('done', returncode=0)"
+            ),
+            f"gpuperf: 1 pass on scripted; 2 metrics not gated; 1 WITHOUT A RESULT: {OK}",
+        ),
+    ],
+    ids=["drops when collected", "drops in the loop", "no loop", "own loop", "exit 0"],
+)
+def test_a_selected_test_whose_verdict_is_not_reported_fails_the_run(
+    project: ScriptedProject, conftest: str, line: str
+) -> None:
+    project.file(
+        "def test_plain(): pass\n"
+        "@gpuperf.budget(ms=12)\ndef test_ok(gpuperf): gpuperf(int)\n"
+    )
+    project.pytester.makeconftest(IN_MAIN_PROCESS + conftest)
+
+    result = project.run()
+
+    assert line in result.outlines
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert results(project)["unreported"] == [OK]
+
+
+def test_what_another_plugin_takes_away_was_collected_and_not_selected(
+    project: ScriptedProject,
+) -> None:
+    """That run may be one shard; ``gpuperf merge`` finds a test that no shard ran."""
+    project.file(THREE)
+    project.pytester.makeconftest(
+        f"{IN_MAIN_PROCESS}@pytest.hookimpl(trylast=True)\n"
+        "def pytest_collection_modifyitems(items): del items[:MAIN]\n"
+    )
+
+    result = project.run()
+
+    result.assert_outcomes(passed=2)
+    found = results(project)
+    assert (found["collected"], found["selected"]) == ([SLOW, OK], [OK])
+
+
+@pytest.mark.parametrize("workers", [(), WORKERS], ids=["alone", "-n2"])
+def test_a_test_that_stands_twice_is_measured_once_and_reported_twice(
+    project: ScriptedProject, workers: tuple[str, ...]
+) -> None:
+    if workers:
+        pytest.importorskip("xdist")
+    project.file(THREE)
+    project.pytester.makeconftest(
+        f"{IN_MAIN_PROCESS}def pytest_collection_modifyitems(items):\n"
+        "    items.extend(items[:MAIN])\n"
+    )
+
+    result = project.run(*workers)
+
+    result.assert_outcomes(failed=2, passed=2)
+    assert ONE_FAILED in result.outlines
+    assert measured_runs(project) == {SLOW: 2, OK: 1}
+
+
+SKIPS = """
+def pytest_runtest_setup(item):
+    if {condition}:
+        pytest.skip("no GPU here")
+"""
+
+
+@pytest.mark.parametrize("workers", [(), WORKERS], ids=["alone", "-n2"])
+def test_a_hook_of_the_project_skips_a_measured_test_in_its_child_alone(
+    project: ScriptedProject, workers: tuple[str, ...]
+) -> None:
+    if workers:
+        pytest.importorskip("xdist")
+    project.file(THREE)
+    project.pytester.makeconftest(IN_MAIN_PROCESS + SKIPS.format(condition="MAIN"))
+
+    here = project.run(*workers)
+    project.pytester.makeconftest(IN_MAIN_PROCESS + SKIPS.format(condition="not MAIN"))
+    there = project.run(*workers)
+
+    here.assert_outcomes(failed=1, passed=1, skipped=1)
+    assert ONE_FAILED in here.outlines
+    there.assert_outcomes(passed=1, skipped=2)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("-p", "xdist.plugin", "-n0"), ("-p", "no:xdist")], ids=" ".join
+)
+def test_without_workers_the_one_process_measures(
+    with_workers: ScriptedProject, arguments: tuple[str, ...]
+) -> None:
+    result = with_workers.run(*arguments)
+
+    result.assert_outcomes(failed=1, passed=2)
+    assert ONE_FAILED in result.outlines
+
+
+def test_under_dist_each_every_worker_reports_every_verdict(
+    with_workers: ScriptedProject,
+) -> None:
+    result = with_workers.run("-p", "xdist.plugin", "--dist=each", "--tx=2*popen")
+
+    result.assert_outcomes(failed=2, passed=4)
+    assert ONE_FAILED in result.outlines
+    assert measured_runs(with_workers) == {SLOW: 2, OK: 1}
+
+
+GROUPED = """
+@pytest.mark.xdist_group("the GPU")
+def test_step(gpuperf): gpuperf(int)
+@pytest.mark.xdist_group("mail")
+@pytest.mark.parametrize("x", ["a@b"])
+def test_odd(gpuperf, x): gpuperf(int)
+"""
+
+
+def test_a_group_of_tests_is_no_part_of_their_names(
+    with_workers: ScriptedProject,
+) -> None:
+    with_workers.file(GROUPED)
+    grouped = (*WORKERS, "--dist=loadgroup")
+    names = {"test_it.py::test_step", "test_it.py::test_odd[a@b]"}
+    counted = "gpuperf: 2 pass on scripted"
+
+    with_workers.refresh(*grouped).assert_outcomes(passed=2)
+    alone, together = with_workers.run(), with_workers.run(*grouped)
+
+    assert set(with_workers.entries()) == names
+    assert counted in alone.outlines
+    assert counted in together.outlines
+    assert set(results(with_workers)["tests"]) == names
+
+
+def test_a_crash_in_a_group_is_told_by_the_test_s_own_name(
+    with_workers: ScriptedProject,
+) -> None:
+    with_workers.file(GROUPED)
+    with_workers.pytester.makeconftest(
+        CRASHES + "def pytest_runtest_setup(item):\n"
+        "    if item.name == 'test_step' and not os.path.exists('crashed'):\n"
+        "        open('crashed', 'w').close()\n"
+        "        os._exit(9)\n"
+    )
+
+    result = with_workers.run(*WORKERS, "--dist=loadgroup", "-rf")
+
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["FAILED test_it.py::test_step*"])
+    result.stdout.no_fnmatch_line("*WITHOUT A RESULT*")
+
+
+def test_with_workers_lf_measures_just_the_test_that_failed(
+    with_workers: ScriptedProject,
+) -> None:
+    with_workers.run(*WORKERS).assert_outcomes(failed=1, passed=2)
+
+    again = with_workers.run(*WORKERS, "--lf")
+    measured = set(results(with_workers)["tests"])
+    with_workers.script({"*": {"step_ms": 4.0}})
+    better = with_workers.run(*WORKERS, "--lf")
+
+    again.assert_outcomes(failed=1)
+    assert measured == {SLOW}
+    better.assert_outcomes(passed=1)
+    with_workers.run(*WORKERS, "--lf").assert_outcomes(passed=3)
+
+
+def test_with_workers_ff_measures_all_and_the_one_that_failed_first(
+    with_workers: ScriptedProject,
+) -> None:
+    with_workers.file(THREE.replace("test_ok", "test_a").replace("ms=5)", "ms=50)"))
+    with_workers.script({"test_slow": {"step_ms": 9.0}, "*": {"step_ms": 20.0}})
+    with_workers.run(*WORKERS).assert_outcomes(failed=1, passed=2)
+
+    result = with_workers.run("-p", "xdist.plugin", "-n1", "--ff")
+
+    result.assert_outcomes(failed=1, passed=2)
+    found = results(with_workers)
+    assert found["selected"] == ["test_it.py::test_a", SLOW]
+
+
+@pytest.mark.parametrize("stop", ["-x", "--maxfail=1"])
+def test_with_workers_a_run_that_stops_at_a_failure_is_not_green(
+    with_workers: ScriptedProject, stop: str
+) -> None:
+    result = with_workers.run(*WORKERS, stop)
+
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert results(with_workers)["exit_status"] == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines(["FAILED test_it.py::test_slow*"])
+
+
+def test_with_workers_a_failed_verdict_is_rerun(with_workers: ScriptedProject) -> None:
+    pytest.importorskip("pytest_rerunfailures")
+
+    result = with_workers.run(
+        *WORKERS, "-p", "pytest_rerunfailures", "--reruns=2", "-k", "slow"
+    )
+
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*1 failed, 2 rerun*"])
+
+
+def test_what_measures_in_this_process_has_no_workers(
+    with_workers: ScriptedProject,
+) -> None:
+    result = with_workers.run(*WORKERS, "--gpuperf-inline")
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert result.errlines == [
+        (
+            "ERROR: --gpuperf-inline measures in this process, where pytest-xdist runs "
+            "no test; leave out --gpuperf-inline, or add -n0"
+        ),
+        "",
+    ]
+
+
+@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")], ids=["alone", "-n2"])
+@pytest.mark.parametrize("who", ["timed", "all"])
+def test_forked_tests_report_what_was_measured(
+    project: ScriptedProject, who: str, workers: tuple[str, ...]
+) -> None:
+    pytest.importorskip("pytest_forked")
+    if workers:
+        pytest.importorskip("xdist")
+    project.file(THREE + "def test_crash():\n    import os\n    os._exit(0)\n")
+    project.script({"seats": ["gpu-a"], "*": {"step_ms": 10.0}})
+    forked = (*workers, "-p", "pytest_forked", "--forked")
+    run = project.pytester.runpytest_subprocess
+    if run(*forked, "-k", "plain").ret:
+        pytest.skip("this pytest-forked does not work with this pytest")
+
+    result = run(*forked, f"--gpuperf-lock={who}", *ON)
+
+    result.assert_outcomes(failed=2, passed=2)
+    assert ONE_FAILED in result.outlines
