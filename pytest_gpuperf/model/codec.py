@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 from typing import TypeVar
 from typing import Union
+from typing import cast
 from typing import get_args
 from typing import get_origin
 from typing import get_type_hints
@@ -63,7 +64,7 @@ def decode(kind: type[T], raw: Any) -> T:
 
     Raises ``TypeError``, ``ValueError`` or ``KeyError`` where *raw* has another shape.
     """
-    decoded: T = _reader(kind)(raw)
+    decoded: T = _reader(cast("Any", kind))(raw)
     return decoded
 
 
