@@ -77,7 +77,7 @@ class BenchmarkFeed:
 
     def _feed(self, found: Assessment) -> None:
         try:
-            fed = _benchmarks(found, self._run.params)
+            fed = list(_benchmarks(found, self._run.params))
             self._session().benchmarks.extend(fed)
         except (AttributeError, ImportError, TypeError) as error:
             announce(
