@@ -33,7 +33,7 @@ SHORT = 12
 """Digits of a commit in the name of a file."""
 
 DIGITS = 6
-"""Significant digits of a number, as in ``results.json``."""
+"""Significant digits of a number that is no whole one, as in ``results.json``."""
 
 
 class Run(Protocol):
@@ -112,10 +112,11 @@ def name_of(row: CallRow, token: str) -> str:
 
 
 def values_of(verdict: TestVerdict) -> Iterator[tuple[str, float]]:
-    """Yield each metric's value as the verdict has it."""
+    """Yield each metric's value as the verdict has it; counts and bytes are whole."""
     for v in verdict.verdicts:
         if v.now is not None and isfinite(v.now):
-            yield v.metric, float(f"{v.now:.{DIGITS}g}")
+            is_whole = float(v.now).is_integer()
+            yield v.metric, v.now if is_whole else float(f"{v.now:.{DIGITS}g}")
 
 
 def outcomes_of(verdict: TestVerdict) -> Iterator[tuple[str, str]]:

@@ -63,12 +63,19 @@ def moment_of(seconds: float) -> str:
 def dumps(rows: Iterable[CallRow]) -> bytes:
     """Write *rows*; the same ones are the same bytes, whenever they are written."""
     lines = [
-        json.dumps(
-            {"schema": SCHEMA, **encode(row)}, allow_nan=False, separators=(",", ":")
-        )
+        json.dumps(_written(row), allow_nan=False, separators=(",", ":"))
         for row in rows
     ]
     return gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0)
+
+
+def _written(row: CallRow) -> dict[str, Any]:
+    metrics = {name: _shortest(value) for name, value in row.metrics.items()}
+    return {"schema": SCHEMA, **encode(row), "metrics": metrics}
+
+
+def _shortest(value: float) -> float:
+    return int(value) if float(value).is_integer() else value
 
 
 def loads(content: bytes) -> list[CallRow]:

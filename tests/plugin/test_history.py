@@ -60,7 +60,11 @@ def test_a_run_leaves_a_line_a_call(
         "test_it.py::test_b#two",
     ]
     assert rows[0].hardware == "scripted"
-    assert rows[0].metrics["step_ms"] == 10.0
+    assert rows[0].metrics == {
+        "step_ms": 10.0,
+        "peak_allocated_bytes": 100 * 2**20,
+        "syncs": 0.0,
+    }
     assert rows[0].outcomes["step_ms"] == "no baseline"
     assert "torch" in rows[0].versions
 

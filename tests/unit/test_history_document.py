@@ -35,7 +35,7 @@ def test_a_line_is_json_that_stands_for_itself() -> None:
         "commit": "0" * 40,
         "dirty": False,
         "versions": {"torch": "2.13.0"},
-        "metrics": {"step_ms": 12.0, "syncs": 0},
+        "metrics": {"step_ms": 12, "syncs": 0},
         "outcomes": {"step_ms": "pass", "syncs": "pass"},
     }
 
@@ -107,11 +107,11 @@ def test_a_line_needs_no_more_than_its_test_hardware_and_moment() -> None:
             "its line 1 has another shape, found 'nan' under metrics",
         ),
         (
-            packed(json.dumps(GOOD).replace("12.0", "1e999")),
+            packed(json.dumps(GOOD).replace("12,", "1e999,")),
             "its line 1 has another shape, found 'inf' under metrics",
         ),
         (
-            packed(json.dumps(GOOD).replace("12.0", "1" + "0" * 400)),
+            packed(json.dumps(GOOD).replace("12,", "1" + "0" * 400 + ",")),
             "its line 1 has another shape, int too large to convert to float",
         ),
         (
