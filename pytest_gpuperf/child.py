@@ -31,7 +31,7 @@ from .errors import GpuperfError
 from .errors import RunError
 from .fixture import Measurer
 from .fixture import measurer_key
-from .measured_call import Evidence
+from .measured_call import Artefacts
 from .measuring import Measuring
 from .model.codec import decode
 from .model.codec import encode
@@ -115,7 +115,7 @@ def measuring_for(
     return Measuring(
         watch(device),
         request.seconds,
-        Evidence(
+        Artefacts(
             recordings=_folder(request.recordings), traces=_folder(request.traces)
         ),
         project=request.tolerance,

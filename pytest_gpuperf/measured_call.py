@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class Artefacts:
     """What a run records beside its numbers: folders, ``None`` for what it does not.
 
     ``recordings`` is for what the allocator did. A run with ``traces`` measures nothing:
@@ -36,7 +36,7 @@ def measured_call(  # noqa: PLR0913  a call, and what is to be known of it
     *,
     test: str,
     seconds: float,
-    evidence: Evidence,
+    artefacts: Artefacts,
     root: Path,
 ) -> Measured:
     """Measure *subject*, or trace it; raises what the phases of its device raise."""
@@ -48,7 +48,7 @@ def measured_call(  # noqa: PLR0913  a call, and what is to be known of it
         from .ranked.measured import measure_ranked
 
         return measure_ranked(device, subject, test=test, seconds=seconds)
-    if evidence.traces is not None:
+    if artefacts.traces is not None:
         from .probes.traced import traced
 
         return traced(
@@ -56,7 +56,7 @@ def measured_call(  # noqa: PLR0913  a call, and what is to be known of it
             subject,
             test=test,
             seconds=seconds,
-            folder=evidence.traces,
+            folder=artefacts.traces,
             root=root,
         )
     from .probes.phases import measure
@@ -65,7 +65,7 @@ def measured_call(  # noqa: PLR0913  a call, and what is to be known of it
     return replace(
         found,
         measurement=_explained(
-            device, subject, found.measurement, evidence.recordings, root
+            device, subject, found.measurement, artefacts.recordings, root
         ),
     )
 

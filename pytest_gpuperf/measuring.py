@@ -30,7 +30,7 @@ from .limits import parse_budget
 from .marks import budgets_of
 from .marks import ranks_of
 from .marks import tolerances_of
-from .measured_call import Evidence
+from .measured_call import Artefacts
 from .measured_call import measured_call
 from .model.budget import Budget
 from .model.budget import Tolerance
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from .compare.sides import Question
 
 
-NOTHING_MORE: Final = Evidence()
+NO_ARTEFACTS: Final = Artefacts()
 
 
 class Measuring:
@@ -62,7 +62,7 @@ class Measuring:
         self,
         device: Device | PretendDevice,
         seconds: float,
-        evidence: Evidence = NOTHING_MORE,
+        artefacts: Artefacts = NO_ARTEFACTS,
         *,
         project: Tolerance,
         arriving: Callable[[str], None] = lambda _: None,
@@ -72,7 +72,7 @@ class Measuring:
         self._device = device
         self._project = project
         self._seconds = seconds
-        self._evidence = evidence
+        self._artefacts = artefacts
         self._calls: dict[str, list[Call]] = {}
         self._comparisons: dict[str, dict[str, ComparedCall]] = {}
         self._foresaw: set[str] = set()
@@ -106,7 +106,7 @@ class Measuring:
             subject,
             test=test,
             seconds=self._seconds,
-            evidence=self._evidence,
+            artefacts=self._artefacts,
             root=item.config.rootpath,
         )
         budgets = (parse_budget(budget), *budgets_of(item))

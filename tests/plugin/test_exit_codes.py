@@ -140,6 +140,17 @@ def test_workers_end_a_run_as_one_process_does(
     assert ended.ret == state.status
 
 
+@each("regressed")
+def test_workers_that_x_stops_end_as_xdist_ends_them(
+    in_state: ScriptedProject, state: State
+) -> None:
+    pytest.importorskip("xdist")
+
+    ended = in_state.run("-p", "xdist.plugin", "-n2", "-x")
+
+    assert ended.ret == pytest.ExitCode.INTERRUPTED
+
+
 @pytest.mark.parametrize("ci", ["", "true"])
 def test_workers_fail_for_a_missing_baseline_in_ci_alone(
     project: ScriptedProject, monkeypatch: pytest.MonkeyPatch, ci: str

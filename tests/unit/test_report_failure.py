@@ -394,3 +394,25 @@ def test_one_finding_is_shown_where_there_is_no_room_at_all() -> None:
         "  at       a.py:2 in f: aten::item, 1 a step, 200 us",
         "           and 1 more",
     )
+
+
+def test_the_trace_and_the_snapshot_are_named_with_their_viewers() -> None:
+    verdict = TestVerdict(
+        test=NODEID,
+        verdicts=(SYNCS_OVER,),
+        trace=".gpuperf/traces/a.json.gz",
+        snapshot=".gpuperf/memory-a.pickle",
+    )
+
+    text = failure_text(verdict, nodeid=NODEID, baseline_file=FILE)
+
+    assert text.splitlines() == [
+        "OVER BUDGET syncs: 1 a step, budget 0",
+        "  why      1 against 0 in each of 5 runs",
+        "  trace    .gpuperf/traces/a.json.gz",
+        "           for the viewer at ui.perfetto.dev",
+        "  snapshot .gpuperf/memory-a.pickle",
+        "           for the viewer at pytorch.org/memory_viz",
+        "  budget   stands in the test's mark or call:",
+        "           a refresh does not move it",
+    ]

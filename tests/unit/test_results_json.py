@@ -253,7 +253,9 @@ def test_no_path_of_this_machine_leaves_it(file: str, shown: str) -> None:
         blocked_ms=0.0,
         innermost=location,
     )
-    verdict = TestVerdict(test="t", verdicts=(), findings=(finding,), snapshot=file)
+    verdict = TestVerdict(
+        test="t", verdicts=(), findings=(finding,), snapshot=file, trace=file
+    )
 
     found = shown_verdict(verdict)
 
@@ -261,7 +263,7 @@ def test_no_path_of_this_machine_leaves_it(file: str, shown: str) -> None:
         Location(file=shown, line=3, function="step"),
         None,
     )
-    assert found.snapshot == shown
+    assert (found.snapshot, found.trace) == (shown, shown)
 
 
 def test_a_headline_names_the_project_and_no_user() -> None:
