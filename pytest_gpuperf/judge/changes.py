@@ -65,13 +65,12 @@ RESTLESS: Final = 4
 
 
 class Found(NamedTuple):
+    """The largest statistic of an interval, and the point at which it is reached."""
+
     height: float
     start: int
     at: int
     end: int
-
-
-"""The largest statistic of an interval, and the point at which it is reached."""
 
 
 def shifts(

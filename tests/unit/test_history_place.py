@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,17 @@ def test_what_is_written_can_be_listed_and_read(
         "a/1.jsonl.gz": b"one",
         "b/2.jsonl.gz": b"three",
     }
+
+
+def test_many_writers_at_once_lose_nothing(tmp_path: Path) -> None:
+    place = Folder(tmp_path / "runs")
+    names = [f"{number % 3}/{number}.jsonl.gz" for number in range(60)]
+
+    with ThreadPoolExecutor(max_workers=12) as writers:
+        list(writers.map(lambda name: place.write(name, name.encode()), names))
+
+    assert dict(place.read(sorted(place.files()))) == {n: n.encode() for n in names}
+    assert len(list((tmp_path / "runs").rglob("*"))) == 3 + 60
 
 
 @pytest.mark.parametrize("kind", ["folder", "memory"])
