@@ -27,7 +27,7 @@ class Planned:
     argument: str
     module: str
     ranks: Ranks | None = None
-    params: Mapping[str, object] = field(default_factory=dict)
+    params: Mapping[str, object] = field(default_factory=dict, hash=False)
     where: str = ""
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.parametrized import shown
+from pytest_gpuperf.plan import Planned
 
 
 class Mode(Enum):
@@ -57,3 +58,12 @@ def test_types_of_torch_are_told_and_tensors_are_not_looked_into() -> None:
     told = [shown(v) for v in (torch.bfloat16, torch.device("cuda:1"), torch.ones(2))]
 
     assert told == ["torch.bfloat16", "cuda:1", "Tensor"]
+
+
+def test_a_planned_test_with_parameters_can_still_be_looked_up() -> None:
+    first, again = (
+        Planned(test="t[8]", argument="t.py::t[8]", module="t.py", params={"size": 8})
+        for _ in range(2)
+    )
+
+    assert list(dict.fromkeys([first, again])) == [first]
