@@ -30,7 +30,7 @@ memory at that size, without a GPU; "on a CPU" is a small model's peak of live t
 $ pytest examples --gpuperf                            # count and predict without a GPU
 $ pytest examples --gpuperf --gpuperf-device=cpu       # measure on the host
 $ pytest examples --gpuperf --gpuperf-claims           # and say what became of each claim
-$ pytest examples/ladder --gpuperf -m slow             # predict the ladder at real size
+$ pytest examples --gpuperf --gpuperf-seconds=600 -m slow     # predict the whole ladder
 ```
 """
 

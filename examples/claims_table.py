@@ -23,7 +23,7 @@ CLAIM: Final = "claim"
 SHOWN: Final = "shown"
 VERDICTS: Final = "gpuperf"
 """Properties of a report: the claims of a test, what it counted by itself, and what the
-plugin found, as JSON."""
+plugin found, as JSON. The plugin's mark has the last one's name, too."""
 
 WIDTHS: Final = (22, 19, 19, 13)
 """Of all columns but the last; 80 with "pretend" there."""
@@ -128,7 +128,7 @@ def row_of(claim: Claim, report: pytest.TestReport) -> Row:
     """Say of *claim* what one test found."""
     properties = dict(report.user_properties)
     calls = json.loads(properties.get(VERDICTS, "[]"))
-    device = device_of(calls)
+    device = device_of(calls) if _is_measured(report) or report.skipped else "host"
     found = properties.get(SHOWN) or _counted(claim, calls)
     is_predicted = device == "pretend"
     return Row(
@@ -136,7 +136,7 @@ def row_of(claim: Claim, report: pytest.TestReport) -> Row:
         measured="" if is_predicted else found,
         predicted=found if is_predicted else "",
         verdict=_verdict(report, calls),
-        device="" if report.skipped and not calls else device,
+        device=device,
     )
 
 
@@ -149,10 +149,15 @@ def _verdict(report: pytest.TestReport, calls: Sequence[Mapping[str, Any]]) -> s
     return INCONCLUSIVE if report.passed and undecided else report.outcome
 
 
+def _is_measured(report: pytest.TestReport) -> bool:
+    """Whether the plugin ran its test: it marks each that takes its fixture."""
+    return VERDICTS in report.keywords
+
+
 def device_of(calls: Sequence[Mapping[str, Any]]) -> str:
-    """Name the device by its metric of memory, "host" where none is behind a test."""
+    """Name the device by its metric of memory, if one was measured."""
     named = {name for call in calls for name in _numbers_of(call)[1]}
-    return next((device for metric, device in PEAKS.items() if metric in named), "host")
+    return next((device for metric, device in PEAKS.items() if metric in named), "")
 
 
 def _numbers_of(

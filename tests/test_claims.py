@@ -232,11 +232,13 @@ def test_a_claim_that_no_row_has_is_refused() -> None:
     )
 
 
-def report(outcome: str, *properties: tuple[str, str]) -> pytest.TestReport:
+def report(
+    outcome: str, *properties: tuple[str, str], measured: bool = True
+) -> pytest.TestReport:
     return pytest.TestReport(
         nodeid="test_it.py::test_a",
         location=("test_it.py", 1, "test_a"),
-        keywords={},
+        keywords={"gpuperf": 1} if measured else {},
         outcome=outcome,  # type: ignore[arg-type]
         longrepr=None,
         when="call",
@@ -277,7 +279,7 @@ CPU: Final = (
             ),
         ),
         (
-            report("failed", ("shown", "3 -> 2 files")),
+            report("failed", ("shown", "3 -> 2 files"), measured=False),
             Row(
                 claim="A1 2 -> 1 s",
                 measured="3 -> 2 files",
@@ -289,8 +291,16 @@ CPU: Final = (
             report("skipped"),
             Row(claim="A1 2 -> 1 s", verdict="skipped"),
         ),
+        (
+            report("skipped", ("gpuperf", '[{"verdicts": []}]')),
+            Row(claim="A1 2 -> 1 s", verdict="skipped"),
+        ),
+        (
+            report("failed"),
+            Row(claim="A1 2 -> 1 s", verdict="failed"),
+        ),
     ],
-    ids=["pretend", "cpu", "counted by the test", "skipped"],
+    ids=["pretend", "cpu", "counted by the test", "skipped", "not judged", "failed"],
 )
 def test_a_line_of_the_table_says_what_one_test_found(
     found: pytest.TestReport, row: Row

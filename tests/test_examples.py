@@ -50,7 +50,11 @@ def run_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     "arguments",
-    [(), ("--gpuperf",), ("--gpuperf", "--gpuperf-device=cpu")],
+    [
+        (),
+        ("--gpuperf",),
+        ("--gpuperf", "--gpuperf-device=cpu", "--ignore=examples/ladder"),
+    ],
     ids=["unmeasured", "without a GPU", "on the host"],
 )
 def test_the_examples_pass(copied: Path, arguments: tuple[str, ...]) -> None:

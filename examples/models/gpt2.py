@@ -29,8 +29,16 @@ class Shape:
 LARGE = Shape(layers=36, heads=20, width=1280, tokens=128, batch=32, dropout=0.1)
 """What was published: 709 million parameters with the characters of one book."""
 
-SMALL = Shape(layers=6, heads=2, width=128, tokens=64, batch=6)
+SMALL = Shape(layers=8, heads=2, width=64, tokens=32, batch=6)
 """For a CPU: about as many tokens to a width, so that activations weigh as much."""
+
+LADDER = (
+    {"foreach": True},
+    {"foreach": True, "micro_batches": 2},
+    {"foreach": True, "micro_batches": 2, "checkpointing": True},
+    {"foreach": False, "micro_batches": 2, "checkpointing": True},
+)
+"""What ``Training`` does on each rung; the last one, FSDP, is for two GPUs."""
 
 
 class Attention(nn.Module):
