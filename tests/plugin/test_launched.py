@@ -195,6 +195,68 @@ def test_step(gpuperf): gpuperf(int)
     result.stderr.fnmatch_lines(["rank 1: test_it.py failed"])
 
 
+LAUNCHED = {
+    "RANK": "0",
+    "WORLD_SIZE": "2",
+    "LOCAL_RANK": "0",
+    "GROUP_WORLD_SIZE": "1",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "1",
+    "TORCHELASTIC_RUN_ID": "none",
+    "TORCHELASTIC_USE_AGENT_STORE": "True",
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "missing", "message"),
+    [
+        (
+            ["--gpuperf-inline"],
+            "",
+            (
+                "--gpuperf-inline measures in one process, and torchrun started 2: leave "
+                "it out, or start one pytest without torchrun"
+            ),
+        ),
+        (
+            ["-p", "xdist", "-n2"],
+            "",
+            (
+                "torchrun started 2 ranks of pytest, and pytest-xdist would start workers "
+                "in each: leave out -n and --dist"
+            ),
+        ),
+        (
+            [],
+            "TORCHELASTIC_RUN_ID",
+            (
+                "RANK=0 and WORLD_SIZE=2 are set, and torchrun did not set them: each "
+                "rank would measure for itself; start them by torchrun -m pytest, or "
+                "unset both"
+            ),
+        ),
+    ],
+)
+def test_what_each_rank_would_do_for_itself_is_refused(
+    project: ScriptedProject,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    missing: str,
+    message: str,
+) -> None:
+    if "xdist" in arguments:
+        pytest.importorskip("xdist")
+    for name, value in LAUNCHED.items():
+        if name != missing:
+            monkeypatch.setenv(name, value)
+    project.file("def test_step(gpuperf): gpuperf(int)\n")
+
+    result = project.run(*arguments)
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert f"ERROR: {message}" in result.errlines
+
+
 HANGS = (
     BEGINNING
     + """
