@@ -67,7 +67,7 @@ class _Settled(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped her
         if func.namespace == "c10d" and not name.startswith(MEETING_NEEDED):
             for work in _works_in(result):
                 work.wait()
-            _wait_for_threads()
+            wait_for_threads()
         return result
 
 
@@ -78,7 +78,8 @@ def _works_in(result: Any) -> Iterator[Any]:
             yield value
 
 
-def _wait_for_threads() -> None:
+def wait_for_threads() -> None:
+    """Let gloo's threads let go of collectives that are over."""
     until = time.monotonic() + MOST_SECONDS
     while any(state != SLEEPS for state in thread_states()):
         if time.monotonic() >= until:
