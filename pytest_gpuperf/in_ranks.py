@@ -66,7 +66,7 @@ def follow(raw: Mapping[str, Any]) -> None:
         msg = "torchrun's ranks execute one test, in a time that is told"
         raise RunError(msg)
     party = Party(launch)
-    why = _no_gpu(request.device, launch)
+    why = why_no_gpu(request.device, launch)
     with tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
         (end,) = run_ranks(
             partial(_be_launched_rank, request, launch, ranks.timeout_s),
@@ -115,8 +115,8 @@ def _not_launched(ranks: Ranks | None, launch: Launch) -> str:
     )
 
 
-def _no_gpu(kind: DeviceKind, launch: Launch) -> str:
-    """Say why a rank of torchrun's has no GPU of its own; nothing where it has."""
+def why_no_gpu(kind: DeviceKind, launch: Launch) -> str:
+    """Say why a rank of torchrun's has no GPU of its own; nothing where it needs none."""
     if kind is not DeviceKind.CUDA or visible_gpus() > launch.local_rank:
         return ""
     return (

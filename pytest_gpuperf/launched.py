@@ -19,6 +19,7 @@ from typing import Final
 
 import pytest
 
+from .beside import use_beside_others
 from .children import Children
 from .errors import GpuperfError
 from .errors import RunError
@@ -125,6 +126,8 @@ class Follower:
                     children.follow(order, run, planned, held)
                 except GpuperfError as error:
                     self._refuse(run, str(error))
+            names = [seat.lock for seat in children.seats if seat.lock]
+        use_beside_others(self._config, names, self._settings)
 
     def _tell_locks(self, locks: Sequence[str]) -> None:
         """Tell what this rank takes; the ranks behind it leave that alone."""
