@@ -38,6 +38,7 @@ from .ranked.peers import TorchPeers
 from .ranked.processes import run_ranks
 from .ranked.rank_process import Say
 from .ranked.story import result_of
+from .ranked.story import result_of_launched
 
 
 def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -170,10 +171,10 @@ def _led(request: RunRequest, launch: Launch, timeout_s: float) -> TestResult:
                 timeout_s=timeout_s,
                 elsewhere=party,
             )
-        ends = [party.since_begin(own), *party.ends_of_others(timeout_s)]
+        ends = [party.since_begin(own), *party.ends_of_others(own, timeout_s)]
     except RunError as error:
         return TestResult(test=test, ending=Ending.DIED, text=str(error))
-    return result_of(test, ends, timeout_s)
+    return result_of_launched(test, ends, timeout_s)
 
 
 def _be_rank(  # noqa: PLR0913, PLR0917  the request, and which of the ranks this is

@@ -45,6 +45,10 @@ pytestmark = gpuperf.ranks(2)
 def test_ddp(gpuperf):
     model = nn.parallel.DistributedDataParallel(layers())
     gpuperf(step_of(model))
+    ranks = gpuperf.measurement.by_rank
+    times = list(zip(ranks.exposed_ms, ranks.communication_ms, strict=True))
+    assert len(times) == 2
+    assert all(0 <= exposed <= whole and whole > 0 for exposed, whole in times)
     for parameter in model.parameters():
         first, *others = of_all_ranks(parameter.grad)
         assert all(torch.equal(first, other) for other in others)
@@ -106,7 +110,7 @@ def test_ranks_measure_together_and_a_failure_says_where_each_of_them_was(
         ]
     )
     text = " ".join(result.stdout.str().split())
-    assert "a step has 1 all_reduce (9.156 KiB)" in text
+    assert "a step has 1 all_reduce (9.156 KiB); they run for " in text
     assert "a step has 4 all_gather (18.31 KiB), 2 reduce_scatter (9.156 KiB)" in text
     assert "rank_skew of 1 test, skew_pct=1000 binds on cuda only" in text
     pending = json.loads(
