@@ -96,6 +96,7 @@ class Follower:
         self._orders_heard = 0
         self._failures: list[str] = []
         self._has_told_locks = False
+        self._complaint = ""
         config.option.xmlpath = None
 
     @pytest.hookimpl(tryfirst=True)
@@ -105,7 +106,8 @@ class Follower:
             try:
                 self._serve(plan)
             except GpuperfError as error:
-                raise pytest.UsageError(str(error)) from None
+                self._complaint = str(error)
+                raise pytest.UsageError(self._complaint) from None
         session.items[:] = [item for item in session.items if not is_measured(item)]
         for name in CACHES:
             self._config.pluginmanager.unregister(name=name)
@@ -180,7 +182,8 @@ class Follower:
         try:
             status = self._status_of_rank_0()
         except RunError as error:
-            self._say(str(error))
+            if not self._complaint:
+                self._say(str(error))
             status = int(pytest.ExitCode.INTERNAL_ERROR)
         none = {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
         if session.exitstatus in none:

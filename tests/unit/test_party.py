@@ -173,6 +173,6 @@ def test_a_store_that_is_gone_says_so(
         Meeting(replace(launch, rank=1, port=1))
 
     assert str(gone.value).startswith(
-        "rank 1 does not reach the store of torchrun at 127.0.0.1:1, so the machine of "
-        "rank 0 has ended or is cut off: "
+        "the store of torchrun at 127.0.0.1:1 cannot be reached, so the machine of rank "
+        "0 has ended or is cut off: "
     )
