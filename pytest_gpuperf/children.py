@@ -201,8 +201,8 @@ class Children:
     ) -> None:
         """Be one of torchrun's ranks in this *run*, for which rank 0 gave the *order*.
 
-        The locks *held* are those of ranks before this one. Raises ``RunError`` where the run is
-        called off, and ``UsageError`` where a device does not come free.
+        The locks *held* are those of ranks before this one. Raises ``RunError`` where
+        the run is called off, and ``UsageError`` where a device does not come free.
         """
         launch = self._settings.launch
         assert launch is not None  # noqa: S101 - somebody gave an order

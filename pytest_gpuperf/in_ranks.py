@@ -38,6 +38,7 @@ from .ranked.peers import TorchPeers
 from .ranked.processes import run_ranks
 from .ranked.rank_process import Say
 from .ranked.story import result_of
+from .ranked.story import result_of_launched
 
 
 def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -66,7 +67,7 @@ def follow(raw: Mapping[str, Any]) -> None:
         msg = "torchrun's ranks execute one test, in a time that is told"
         raise RunError(msg)
     party = Party(launch)
-    why = _no_gpu(request.device, launch)
+    why = why_no_gpu(request.device, launch)
     with tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
         (end,) = run_ranks(
             partial(_be_launched_rank, request, launch, ranks.timeout_s),
@@ -115,8 +116,8 @@ def _not_launched(ranks: Ranks | None, launch: Launch) -> str:
     )
 
 
-def _no_gpu(kind: DeviceKind, launch: Launch) -> str:
-    """Say why a rank of torchrun's has no GPU of its own; nothing where it has."""
+def why_no_gpu(kind: DeviceKind, launch: Launch) -> str:
+    """Say why a rank of torchrun's has no GPU of its own; nothing where it needs none."""
     if kind is not DeviceKind.CUDA or visible_gpus() > launch.local_rank:
         return ""
     return (
@@ -170,10 +171,10 @@ def _led(request: RunRequest, launch: Launch, timeout_s: float) -> TestResult:
                 timeout_s=timeout_s,
                 elsewhere=party,
             )
-        ends = [party.since_begin(own), *party.ends_of_others(timeout_s)]
+        ends = [party.since_begin(own), *party.ends_of_others(own, timeout_s)]
     except RunError as error:
         return TestResult(test=test, ending=Ending.DIED, text=str(error))
-    return result_of(test, ends, timeout_s)
+    return result_of_launched(test, ends, timeout_s)
 
 
 def _be_rank(  # noqa: PLR0913, PLR0917  the request, and which of the ranks this is

@@ -19,6 +19,7 @@ from typing import Final
 
 import pytest
 
+from .beside import use_beside_others
 from .children import Children
 from .errors import GpuperfError
 from .errors import RunError
@@ -96,6 +97,7 @@ class Follower:
         self._orders_heard = 0
         self._failures: list[str] = []
         self._has_told_locks = False
+        self._complaint = ""
         config.option.xmlpath = None
 
     @pytest.hookimpl(tryfirst=True)
@@ -105,7 +107,8 @@ class Follower:
             try:
                 self._serve(plan)
             except GpuperfError as error:
-                raise pytest.UsageError(str(error)) from None
+                self._complaint = str(error)
+                raise pytest.UsageError(self._complaint) from None
         session.items[:] = [item for item in session.items if not is_measured(item)]
         for name in CACHES:
             self._config.pluginmanager.unregister(name=name)
@@ -128,6 +131,8 @@ class Follower:
                     children.follow(order, run, planned, held)
                 except GpuperfError as error:
                     self._refuse(run, str(error))
+            names = [seat.lock for seat in children.seats if seat.lock]
+        use_beside_others(self._config, names, self._settings)
 
     def _tell_locks(self, locks: Sequence[str]) -> None:
         """Tell what this rank takes; the ranks behind it leave that alone."""
@@ -180,7 +185,8 @@ class Follower:
         try:
             status = self._status_of_rank_0()
         except RunError as error:
-            self._say(str(error))
+            if not self._complaint:
+                self._say(str(error))
             status = int(pytest.ExitCode.INTERNAL_ERROR)
         none = {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
         if session.exitstatus in none:

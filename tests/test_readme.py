@@ -37,7 +37,7 @@ from pytest_gpuperf.runs.fork_server import Job
 
 
 NOT_RUN: Final = {
-    "bash": "it needs a GPU",
+    "bash": "it needs a GPU, or root",
     "make": "it runs this test itself",
     "pip": "it needs a network",
     "torchrun": "it needs other machines",

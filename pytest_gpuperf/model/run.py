@@ -37,11 +37,11 @@ class RunRequest:
     session's runs of these tests from 0. ``seconds`` caps what measuring one test may
     cost. ``tolerance`` is the project's, for what a run judges by itself. ``recordings``
     is a folder for what the allocator did, where that is to be recorded; ``traces`` is
-    one for traces, where nothing else is to be recorded. ``visible`` is
-    the GPU that it may see (the pretend one has ``pretend_gib``), where it may not see all that this process does. ``ranks``
-    execute it together, those of ``launch`` where torchrun started them,
-    and rank 0 holds ``locks`` meanwhile; ``names`` are the tests' node ids, where somebody must know them
-    before they are collected.
+    one for traces, where nothing else is to be recorded. ``visible`` is the GPU that it
+    may see (the pretend one has ``pretend_gib``), where it may not see all that this
+    process does. ``ranks`` execute it together, those of ``launch`` where torchrun
+    started them, and rank 0 holds ``locks`` meanwhile; ``names`` are the tests' node
+    ids, where somebody must know them before they are collected.
     """
 
     tests: tuple[str, ...]

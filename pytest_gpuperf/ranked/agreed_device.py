@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from contextlib import nullcontext
+from contextlib import ExitStack
+from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -140,9 +141,29 @@ class AgreedDevice:
     def fingerprint(self) -> str | None:
         return self._device.fingerprint()
 
-    def sentinels(self) -> AbstractContextManager[Mapping[str, Kernel]]:
-        """Lend none: one that fails on one rank would leave the others waiting."""
-        return nullcontext({})
+    @contextmanager
+    def sentinels(self) -> Iterator[Mapping[str, Kernel]]:
+        """Lend what runs on all ranks: where one cannot, the others would wait for it."""
+        with ExitStack() as lent:
+            tried = self._tried(lent)
+            told = self.peers.integers((bool(tried),))
+            able = all(is_able for (is_able,) in told)
+            kernels = {n: _forgiving(k) for n, k in tried.items() if able}
+            try:
+                yield kernels
+            finally:
+                kernels.clear()  # a GPU's memory can be given back then
+
+    def _tried(self, lent: ExitStack) -> Mapping[str, Kernel]:
+        """Run each of this rank's own once; return none of them where one fails."""
+        try:
+            kernels = lent.enter_context(self._device.sentinels())
+            for kernel in kernels.values():
+                kernel()
+            self._device.synchronize()
+        except RuntimeError:
+            return {}
+        return kernels
 
     def measure_memory(
         self,
@@ -152,8 +173,10 @@ class AgreedDevice:
     ) -> MemoryReading:
         if self.kind is DeviceKind.CPU:
             from .settled import settled
+            from .settled import wait_for_threads
 
             step = settled(step)
+            wait_for_threads()  # what the ranks told each other last is no part of it
         reading = self._device.measure_memory(step, arguments)
         names = sorted(reading.exact)
         end_bytes = -1 if reading.end_bytes is None else reading.end_bytes
@@ -191,3 +214,13 @@ class AgreedDevice:
     ) -> Sequence[TraceEvent]:
         self.trace = self._device.profile(step, batches)
         return self.trace
+
+
+def _forgiving(kernel: Kernel) -> Kernel:
+    """Return *kernel*, which ran before, so that no rank is left alone if it fails."""
+
+    def run() -> None:
+        with suppress(RuntimeError):
+            kernel()
+
+    return run

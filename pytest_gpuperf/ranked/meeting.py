@@ -103,7 +103,7 @@ def _guarded(launch: Launch, ask: Any, *arguments: Any) -> Any:
 def _gone(launch: Launch, error: RuntimeError) -> RunError:
     first, *_ = str(error).splitlines() or [""]
     msg = (
-        f"rank {launch.rank} does not reach the store of torchrun at {launch.host}:"
-        f"{launch.port}, so the machine of rank 0 has ended or is cut off: {first}"
+        f"the store of torchrun at {launch.host}:{launch.port} cannot be reached, so the "
+        f"machine of rank 0 has ended or is cut off: {first}"
     )
     return RunError(msg)

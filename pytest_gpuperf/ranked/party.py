@@ -94,13 +94,16 @@ class Party:
         text = json.dumps(encode(self.since_begin(end)))
         self._meeting.post(f"{self._run}/end/{self._launch.rank}", text)
 
-    def ends_of_others(self, timeout_s: float) -> list[RankEnd]:
-        """Return how the other ranks ended, which had *timeout_s*.
+    def ends_of_others(self, own: RankEnd, timeout_s: float) -> list[RankEnd | None]:
+        """Return how the other ranks ended, ``None`` where no word of one comes.
 
-        Raises ``RunError`` that names a rank of which no word came.
+        They have *timeout_s* from when all began, but not where rank 0 had its *own* end
+        before: those that are left are told then, and killed.
         """
-        until = self._began + timeout_s + LATE_SECONDS
-        return list(map(self._end_of, self._others, _left(until)))
+        hurried = own.code != 0 or self.have_failed()
+        until = time.monotonic() if hurried else self._began + timeout_s
+        left = _left(until + LATE_SECONDS)
+        return list(map(self._end_of, self._others, left))
 
     def since_begin(self, end: RankEnd) -> RankEnd:
         """Count the times of *end* from when all began: machines have other clocks."""
@@ -125,15 +128,9 @@ class Party:
             return f"rank {rank} takes no part: {ready}" if ready else ""
         return f"rank {rank} was not ready in {self._launch.patience_s:g} s"
 
-    def _end_of(self, rank: int, seconds: float) -> RankEnd:
+    def _end_of(self, rank: int, seconds: float) -> RankEnd | None:
         text = self._meeting.awaited(f"{self._run}/end/{rank}", seconds)
-        if text is None:
-            msg = (
-                f"no word came of how rank {rank} ended: did its pytest die, or is its "
-                "machine cut off?"
-            )
-            raise RunError(msg)
-        return decode(RankEnd, json.loads(text))
+        return None if text is None else decode(RankEnd, json.loads(text))
 
 
 def _left(until: float) -> Iterator[float]:

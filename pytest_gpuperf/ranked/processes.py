@@ -109,11 +109,10 @@ def run_ranks(  # noqa: PLR0913  who they are, what they do, where and for how l
     """Fork a process for each of *numbers* that does *work*; return how each ended.
 
     *meet* is asked once all are forked, and what it returns they are told: what it
-    starts need not survive a fork. They
-    have *timeout_s* to end; when one fails, here or *elsewhere*, the others have
-    ``GRACE_SECONDS``. What is
-    left then is asked for its stack and killed, with all it started. Output and stacks
-    are written to *folder*. No process outlives the one that calls this.
+    starts need not survive a fork. They have *timeout_s* to end; when one fails, here or
+    *elsewhere*, the others have ``GRACE_SECONDS``. What is left then is asked for its
+    stack and killed, with all it started. Output and stacks are written to *folder*. No
+    process outlives the one that calls this.
     """
     processes = _forked(work, numbers, folder)
     try:

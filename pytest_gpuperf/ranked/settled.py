@@ -31,6 +31,9 @@ SLEEPS: Final = "S"
 MEETING_NEEDED: Final = ("send", "recv")
 """Beginnings of names of what may wait for something that the program has yet to do."""
 
+WAITED: Final = "wait_tensor"
+"""Where a functional collective is over; until then torch holds its tensors as well."""
+
 PAUSE_SECONDS: Final = 0.0002
 
 MOST_SECONDS: Final = 1.0
@@ -63,11 +66,13 @@ class _Settled(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped her
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         result = redispatch(self, func, args, kwargs or {})
-        name = func.name().partition("::")[2]
+        name = func.name().partition("::")[2].partition(".")[0]
         if func.namespace == "c10d" and not name.startswith(MEETING_NEEDED):
             for work in _works_in(result):
                 work.wait()
-            _wait_for_threads()
+            wait_for_threads()
+        elif func.namespace == "_c10d_functional" and name == WAITED:
+            wait_for_threads()
         return result
 
 
@@ -78,7 +83,8 @@ def _works_in(result: Any) -> Iterator[Any]:
             yield value
 
 
-def _wait_for_threads() -> None:
+def wait_for_threads() -> None:
+    """Let gloo's threads let go of collectives that are over."""
     until = time.monotonic() + MOST_SECONDS
     while any(state != SLEEPS for state in thread_states()):
         if time.monotonic() >= until:

@@ -31,6 +31,9 @@ RUNNERS: Final = re.compile(r"[/\\](_pytest|pluggy|pytest)[/\\]")
 
 MOST_FRAMES: Final = 12
 
+UNKNOWN: Final = RankEnd(said=(), code=None, ended_at=0.0, stack="", output="")
+"""How a rank ended of which no word came."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Told:
@@ -59,6 +62,21 @@ def result_of(test: str, ends: Sequence[RankEnd], timeout_s: float) -> TestResul
     if any(one.end.code is None for one in told):
         return _hang(test, told, timeout_s)
     return _together(test, told)
+
+
+def result_of_launched(
+    test: str, ends: Sequence[RankEnd | None], timeout_s: float
+) -> TestResult:
+    """Say how *test* ended where each rank has a pytest: of some no word may have come."""
+    lost = [str(number) for number, end in enumerate(ends) if end is None]
+    story = result_of(test, [end or UNKNOWN for end in ends], timeout_s)
+    if not lost:
+        return story
+    text = (
+        f"no word came of how rank {', '.join(lost)} ended: did its pytest die, or is "
+        f"its machine cut off?\n\n{story.text}"
+    )
+    return replace(story, ending=Ending.DIED, text=text, headline="", calls=())
 
 
 def _told(number: int, end: RankEnd) -> _Told:

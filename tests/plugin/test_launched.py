@@ -111,9 +111,7 @@ def test_torchruns_ranks_are_those_of_a_test_and_rank_0_reports_alone(
 ) -> None:
     project.file(GREEN)
 
-    result = torchrun(
-        project, "-rs", "--gpuperf-update=missing", "--junitxml=junit.xml"
-    )
+    result = torchrun(project, "-rs", "--junitxml=junit.xml")
 
     assert result.ret == 0, result.stderr.str()
     result.assert_outcomes(passed=2, skipped=2)
@@ -128,11 +126,9 @@ def test_torchruns_ranks_are_those_of_a_test_and_rank_0_reports_alone(
         "torchrun started 2 ranks, and this test asks for none: code that reads "
         "WORLD_SIZE would wait for them; measure it with pytest --gpuperf"
     ) in text
-    (baseline,) = (project.path / "baselines").glob("cpu-*.json")
-    tests = json.loads(baseline.read_text())["tests"]
-    assert list(tests) == ["test_it.py::test_ddp"]
-    assert len(tests["test_it.py::test_ddp"]["runs"]) > 1
-    assert tests["test_it.py::test_ddp"]["software"]["ranks"] == "2"
+    (pending,) = (project.path / ".gpuperf").glob("pending-cpu-*.json")
+    ddp = json.loads(pending.read_text())["tests"]["test_it.py::test_ddp"]
+    assert ddp["software"]["ranks"] == "2"
     assert ET.parse(project.path / "junit.xml").getroot()[0].get("tests") == "4"
     assert {path.name for path in project.path.glob("ordinary?")} == {
         "ordinary0",
@@ -193,6 +189,68 @@ def test_step(gpuperf): gpuperf(int)
         ["rank 1 takes no part: its tests could not be collected"]
     )
     result.stderr.fnmatch_lines(["rank 1: test_it.py failed"])
+
+
+LAUNCHED = {
+    "RANK": "0",
+    "WORLD_SIZE": "2",
+    "LOCAL_RANK": "0",
+    "GROUP_WORLD_SIZE": "1",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "1",
+    "TORCHELASTIC_RUN_ID": "none",
+    "TORCHELASTIC_USE_AGENT_STORE": "True",
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "missing", "message"),
+    [
+        (
+            ["--gpuperf-inline"],
+            "",
+            (
+                "--gpuperf-inline measures in one process, and torchrun started 2: leave "
+                "it out, or start one pytest without torchrun"
+            ),
+        ),
+        (
+            ["-p", "xdist", "-n2"],
+            "",
+            (
+                "torchrun started 2 ranks of pytest, and pytest-xdist would start workers "
+                "in each: leave out -n and --dist"
+            ),
+        ),
+        (
+            [],
+            "TORCHELASTIC_RUN_ID",
+            (
+                "RANK=0 and WORLD_SIZE=2 are set, and torchrun did not set them: each "
+                "rank would measure for itself; start them by torchrun -m pytest, or "
+                "unset both"
+            ),
+        ),
+    ],
+)
+def test_what_each_rank_would_do_for_itself_is_refused(
+    project: ScriptedProject,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    missing: str,
+    message: str,
+) -> None:
+    if "xdist" in arguments:
+        pytest.importorskip("xdist")
+    for name, value in LAUNCHED.items():
+        if name != missing:
+            monkeypatch.setenv(name, value)
+    project.file("def test_step(gpuperf): gpuperf(int)\n")
+
+    result = project.run(*arguments)
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert f"ERROR: {message}" in result.errlines
 
 
 HANGS = (

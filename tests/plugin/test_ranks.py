@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 
 import pytest
 from scripted_project import ScriptedProject
@@ -44,6 +45,10 @@ pytestmark = gpuperf.ranks(2)
 def test_ddp(gpuperf):
     model = nn.parallel.DistributedDataParallel(layers())
     gpuperf(step_of(model))
+    ranks = gpuperf.measurement.by_rank
+    times = list(zip(ranks.exposed_ms, ranks.communication_ms, strict=True))
+    assert len(times) == 2
+    assert all(0 <= exposed <= whole and whole > 0 for exposed, whole in times)
     for parameter in model.parameters():
         first, *others = of_all_ranks(parameter.grad)
         assert all(torch.equal(first, other) for other in others)
@@ -105,7 +110,7 @@ def test_ranks_measure_together_and_a_failure_says_where_each_of_them_was(
         ]
     )
     text = " ".join(result.stdout.str().split())
-    assert "a step has 1 all_reduce (9.156 KiB)" in text
+    assert "a step has 1 all_reduce (9.156 KiB); they run for " in text
     assert "a step has 4 all_gather (18.31 KiB), 2 reduce_scatter (9.156 KiB)" in text
     assert "rank_skew of 1 test, skew_pct=1000 binds on cuda only" in text
     pending = json.loads(
@@ -114,6 +119,35 @@ def test_ranks_measure_together_and_a_failure_says_where_each_of_them_was(
     ddp = pending["tests"]["test_it.py::test_ddp"]
     assert ddp["software"]["ranks"] == "2"
     assert ddp["runs"][0]["exact"]["collectives"] == 1
+
+
+def test_a_port_that_the_environment_names_may_be_in_use(
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.file(
+        """
+import os
+import torch
+from torch import distributed
+
+@gpuperf.ranks(2)
+@gpuperf.budget(collectives=1)
+def test_step(gpuperf):
+    print("port", os.environ["MASTER_PORT"])
+    gpuperf(lambda: distributed.all_reduce(torch.ones(3)))
+    assert 0
+"""
+    )
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setenv("MASTER_PORT", str(port))
+        result = project.pytester.runpytest_inprocess(*ON_CPU)
+
+    result.assert_outcomes(failed=1)
+    (told,) = (line for line in result.outlines if line.startswith("port "))
+    assert told != f"port {port}"
+    result.stdout.fnmatch_lines(["E * assert 0"])
 
 
 ONE_RANK = """

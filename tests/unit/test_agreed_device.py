@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from contextlib import contextmanager
 from itertools import count
 from math import inf
 
@@ -11,6 +14,7 @@ from rank_threads import ThreadPeers
 from rank_threads import together
 from scripted_steps import Clockwork
 
+from pytest_gpuperf.devices.protocol import Kernel
 from pytest_gpuperf.devices.protocol import MemoryReading
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.probes.phases import measure
@@ -145,3 +149,49 @@ def test_the_environment_says_how_many_ranks_there_are() -> None:
         return dict(device.environment().software)
 
     assert together(2, act) == [{"torch": "2.13.0", "ranks": "2"}] * 2
+
+
+class Witnessed(Clockwork):
+    """Steps of 10 ms, and one sentinel: *play* is told how often it ran before."""
+
+    def __init__(self, play: Callable[[int], float]) -> None:
+        super().__init__(lambda _: 10.0)
+        self._play = play
+
+    @contextmanager
+    def sentinels(self) -> Iterator[Mapping[str, Kernel]]:
+        runs = count()
+
+        def kernel() -> None:
+            self._clock_ns += round(self._play(next(runs)) * 1e6)
+
+        yield {"sentinel_gemm_ms": kernel}
+
+
+def fails(_: int) -> float:
+    raise RuntimeError
+
+
+def test_sentinels_take_what_they_take_on_the_slowest_rank() -> None:
+    found = measured_by(lambda rank: Witnessed(lambda _: 1.0 + rank))
+
+    for measurement, _, _ in found:
+        assert measurement.times["sentinel_gemm_ms"].q50 == pytest.approx(2.0)
+        assert measurement.times["sentinel_gemm_ms"].samples == 8
+
+
+def test_sentinels_that_one_rank_cannot_run_no_rank_does() -> None:
+    found = measured_by(lambda rank: Witnessed(fails if rank else lambda _: 1.0))
+
+    for measurement, _, _ in found:
+        assert "sentinel_gemm_ms" not in measurement.times
+        assert measurement.times["step_ms"].q50 == pytest.approx(10.0)
+
+
+def test_a_sentinel_that_fails_later_leaves_no_rank_alone() -> None:
+    found = measured_by(
+        lambda rank: Witnessed(lambda run: fails(run) if rank and run else 1.0)
+    )
+
+    for measurement, _, _ in found:
+        assert measurement.times["sentinel_gemm_ms"].q50 == pytest.approx(1.0)

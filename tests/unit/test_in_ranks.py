@@ -9,6 +9,7 @@ import pytest
 from pytest_gpuperf.children import with_timeout
 from pytest_gpuperf.errors import RunError
 from pytest_gpuperf.in_ranks import measure
+from pytest_gpuperf.in_ranks import why_no_gpu
 from pytest_gpuperf.in_ranks import why_not
 from pytest_gpuperf.judging import judge_calls
 from pytest_gpuperf.model.codec import decode
@@ -163,6 +164,26 @@ def test_tests_that_ask_for_no_ranks_are_not_judged_where_torchrun_started_some(
     assert [result.test for result in results] == ["a.py::one", "a.py::two"]
     for result in results:
         assert judge_calls(result.calls, None).outcome is Outcome.NOT_JUDGED
+
+
+@pytest.mark.parametrize(
+    ("kind", "local_rank", "why"),
+    [
+        (DeviceKind.CPU, 5, ""),
+        (DeviceKind.CUDA, 1, ""),
+        (
+            DeviceKind.CUDA,
+            2,
+            "LOCAL_RANK=2 needs a GPU of its own, and 2 can be seen there",
+        ),
+    ],
+)
+def test_a_rank_of_torchruns_needs_a_gpu_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, kind: DeviceKind, local_rank: int, why: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+
+    assert why_no_gpu(kind, replace(LAUNCH, local_rank=local_rank)) == why
 
 
 def test_a_rank_of_torchruns_keeps_its_variables_and_has_one_gpu(

@@ -8,6 +8,7 @@ from pytest_gpuperf.model.run import TestResult
 from pytest_gpuperf.ranked.processes import RankEnd
 from pytest_gpuperf.ranked.story import OURS
 from pytest_gpuperf.ranked.story import result_of
+from pytest_gpuperf.ranked.story import result_of_launched
 
 
 TEST = "test_it.py::test_step"
@@ -180,3 +181,24 @@ def test_a_hang_says_where_each_rank_was() -> None:
             "rank 1 had ended"
         ),
     )
+
+
+def test_a_rank_of_which_no_word_came_is_named_before_what_the_others_say() -> None:
+    result = result_of_launched(TEST, [ended(BOOM), None, killed("nowhere")], 60)
+
+    assert (result.ending, result.headline) == (Ending.DIED, "")
+    assert result.text.splitlines()[:3] == [
+        "no word came of how rank 1 ended: did its pytest die, or is its machine cut off?",
+        "",
+        "rank 0 of 3 failed first:",
+    ]
+    assert result.text.splitlines()[-2:] == [
+        "rank 1 was at an unknown place",
+        "rank 2 was at an unknown place",
+    ]
+
+
+def test_where_word_of_all_ranks_came_a_launch_changes_nothing() -> None:
+    ends = [ended(BOOM), ended(passed())]
+
+    assert result_of_launched(TEST, ends, 60) == result_of(TEST, ends, 60)

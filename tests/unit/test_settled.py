@@ -62,6 +62,23 @@ def test_a_thread_that_never_sleeps_is_not_waited_for_for_ever(
 
 
 @pytest.mark.usefixtures("group")
+def test_a_functional_collective_is_over_where_the_program_waits_for_it(
+    states: list[list[str]],
+) -> None:
+    functional = torch.ops._c10d_functional
+    name = distributed.group.WORLD.group_name
+    states += [["R"], ["R"], ["S"], ["R"]]
+
+    def step() -> tuple[int, int]:
+        summed = functional.all_reduce(torch.ones(3), "sum", name)
+        begun = len(states)
+        functional.wait_tensor(summed)
+        return begun, len(states)
+
+    assert settled(step)() == (4, 1)
+
+
+@pytest.mark.usefixtures("group")
 def test_what_is_no_collective_waits_for_nothing(states: list[list[str]]) -> None:
     states += [["R"]]
 
