@@ -60,9 +60,9 @@ def _enable(config: pytest.Config) -> None:
 def _record(config: pytest.Config, settings: Settings, plugin: Any) -> None:
     """Remember what is selected, and leave the results in a file."""
     from .selection import SELECTION
-    from .selection import Selection
+    from .selection import SelectionWatch
 
-    config.stash[SELECTION] = selection = Selection()
+    config.stash[SELECTION] = selection = SelectionWatch()
     config.pluginmanager.register(selection, "gpuperf-selection")
     if not hasattr(config, "workerinput"):
         from .results import ResultsFile

@@ -12,7 +12,7 @@ from .reported import is_measured
 from .reported import node_id
 
 
-class Selection:
+class SelectionWatch:
     """Remembers the measured tests that were collected, and those that were left."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Selection:
         self.selected = _measured(session.items)
 
 
-SELECTION: Final[pytest.StashKey[Selection]] = pytest.StashKey()
+SELECTION: Final[pytest.StashKey[SelectionWatch]] = pytest.StashKey()
 
 
 def _measured(items: Sequence[pytest.Item]) -> tuple[str, ...]:
