@@ -6,6 +6,7 @@ Every pytest run where it is installed imports it, so it imports the rest when a
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from typing import Any
 
@@ -48,6 +49,7 @@ def _enable(config: pytest.Config) -> None:
 
     if measurer_key in config.stash:  # a measuring process
         return
+    _forget_older_run(config)
     try:
         settings = options.settings_from(config, options.environment())
         plugin = _enabled_plugin(config, settings)
@@ -55,6 +57,16 @@ def _enable(config: pytest.Config) -> None:
         raise pytest.UsageError(str(error)) from None
     config.pluginmanager.register(plugin, "gpuperf-run")
     _record(config, settings, plugin)
+
+
+def _forget_older_run(config: pytest.Config) -> None:
+    """Let nobody take the results of an older run for those of one that cannot begin."""
+    from .model.results import FILE
+    from .settings import ARTEFACTS
+
+    if not hasattr(config, "workerinput"):
+        with suppress(OSError):
+            (config.rootpath / ARTEFACTS / FILE).unlink(missing_ok=True)
 
 
 def _record(config: pytest.Config, settings: Settings, plugin: Any) -> None:

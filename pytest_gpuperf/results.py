@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -68,10 +67,6 @@ class ResultsFile:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        with suppress(
-            OSError
-        ):  # what stays if this run can write nothing is no older one
-            (self._settings.artefacts / FILE).unlink(missing_ok=True)
         self._write(Results(head=self._begun))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -14,6 +14,9 @@ from .model.environment import DeviceKind
 from .model.refresh import Refresh
 
 
+ARTEFACTS: Final = ".gpuperf"
+"""Folder in the project for what a run leaves; git ignores it."""
+
 RECORDED: Final = "baseline"
 """Of a reference: the commit at which each baseline was recorded."""
 
