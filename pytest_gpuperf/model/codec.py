@@ -63,7 +63,8 @@ def decode(kind: type[T], raw: Any) -> T:
 
     Raises ``TypeError``, ``ValueError`` or ``KeyError`` where *raw* has another shape.
     """
-    decoded: T = _reader(kind)(raw)
+    hashable: Any = kind
+    decoded: T = _reader(hashable)(raw)
     return decoded
 
 
