@@ -7,12 +7,12 @@
 ones that wait for its lock. At random moments a random one of its processes gets
 SIGKILL: a worker of pytest-xdist, a process that measures, or the fork server. In every
 second run one test has become slower; in half of them the tests of a file share a
-process. After each run: it exited with another status than
-0, or nothing had become slower, all twelve verdicts stand in ``results.json`` and are
-counted in the terminal, and pytest counts every test; ``results.json`` does not say that
-a failed run passed; no process, lock or temporary folder is left. Two runs go on at once,
-until ``--kills`` processes were killed or ``--minutes`` have passed. A file that is there
-is continued. Exits with 1 where anything else was found. Linux only.
+process. After each run: it exited with another status than 0, or nothing had become slower,
+all twelve verdicts stand in ``results.json`` and are counted in the terminal, and pytest
+counts every test; ``results.json`` does not say that a failed run passed; no process,
+lock or temporary folder is left. Two runs go on at once, until ``--kills`` processes were
+killed or ``--minutes`` have passed. A file that is there is continued. Exits with 1 where
+anything else was found. Linux only.
 """
 
 from __future__ import annotations
