@@ -18,27 +18,28 @@ def load(path: Path, row: Callable[..., Row]) -> list[Row]:
     return [row(**json.loads(line)) for line in lines]
 
 
-def main(
+def main(  # noqa: PLR0913, PLR0917  the parts of one benchmark
     about: str,
     results: Path,
-    comparisons: int,
+    wanted: int,
     run: Callable[[int, float, Path], None],
     show: Callable[[Path], bool],
+    counted: str = "comparisons",
 ) -> int:
     """Do what the command line says; return 1 where *show* finds a bar missed.
 
-    *run* is given how many comparisons there are to be, for how many minutes, and the
-    file to continue.
+    *run* is given how many there are to be of what is *counted*, for how many minutes, and
+    the file to continue.
     """
     parser = argparse.ArgumentParser(description=about.partition("\n")[0])
     parser.add_argument("command", choices=("run", "show"))
     parser.add_argument("file", nargs="?", type=Path, default=results)
-    parser.add_argument("--comparisons", type=int, default=comparisons)
+    parser.add_argument(f"--{counted}", dest="wanted", type=int, default=wanted)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--out", type=Path, default=results)
     arguments = parser.parse_args()
     path: Path = arguments.file
     if arguments.command == "run":
         path = arguments.out
-        run(arguments.comparisons, arguments.minutes, path)
+        run(arguments.wanted, arguments.minutes, path)
     return 0 if show(path) else 1

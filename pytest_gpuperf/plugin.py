@@ -6,6 +6,7 @@ Every pytest run where it is installed imports it, so it imports the rest when a
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from typing import Any
 
@@ -52,6 +53,7 @@ def _enable(config: pytest.Config) -> None:
 
     if measurer_key in config.stash:  # a measuring process
         return
+    _forget_older_run(config)
     try:
         settings = options.settings_from(config, options.environment())
         plugin = _enabled_plugin(config, settings)
@@ -61,12 +63,22 @@ def _enable(config: pytest.Config) -> None:
         raise pytest.UsageError(str(error)) from None
 
 
+def _forget_older_run(config: pytest.Config) -> None:
+    """Let nobody take the results of an older run for those of one that cannot begin."""
+    from .model.results import FILE
+    from .settings import ARTEFACTS
+
+    if not hasattr(config, "workerinput"):
+        with suppress(OSError):
+            (config.rootpath / ARTEFACTS / FILE).unlink(missing_ok=True)
+
+
 def _record(config: pytest.Config, settings: Settings, plugin: Any) -> None:
     """Remember what is selected, leave the results in a file, feed who wants them."""
     from .selection import SELECTION
-    from .selection import Selection
+    from .selection import SelectionWatch
 
-    config.stash[SELECTION] = selection = Selection(config)
+    config.stash[SELECTION] = selection = SelectionWatch(config)
     config.pluginmanager.register(selection, "gpuperf-selection")
     reports = settings.launch is None or settings.launch.rank == 0
     if reports and not hasattr(config, "workerinput"):

@@ -25,6 +25,7 @@ from .model.environment import DeviceKind
 from .model.refresh import Refresh
 from .narrowing import narrowed_by
 from .ranked.torchrun import launch_of
+from .settings import ARTEFACTS
 from .settings import Isolation
 from .settings import MissingBaseline
 from .settings import Settings
@@ -163,7 +164,7 @@ def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
         missing_baseline=value("gpuperf_missing_baseline", missing),
         isolation=value("gpuperf_isolation", Isolation.TEST),
         baselines=config.rootpath / value("gpuperf_baselines", Path("baselines")),
-        artefacts=config.rootpath / ".gpuperf",
+        artefacts=config.rootpath / ARTEFACTS,
         tolerance=replace(
             value("gpuperf_tolerance", Tolerance()),
             detect=value("gpuperf_detect", None),

@@ -85,8 +85,8 @@ class ResultsFile:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        """Leave no older results where this run can write none."""
-        for name in (FILE, SAMPLES_FILE, COMMENT, QUALITY):
+        """Leave nothing older beside the results where this run can write none."""
+        for name in (SAMPLES_FILE, COMMENT, QUALITY):
             with suppress(OSError):
                 (self._settings.artefacts / name).unlink(missing_ok=True)
         self._write(FILE, partial(dumps, Results(head=self._begun)))

@@ -16,7 +16,7 @@ from .reported import is_measured
 from .reported import node_id
 
 
-class Selection:
+class SelectionWatch:
     """Remembers the measured tests that were collected, and those that were left.
 
     ``files`` are those that were collected whole, ``where`` is the line of each test.
@@ -64,7 +64,7 @@ class Selection:
         return f"{tests} deselected" if left_out else ""
 
 
-SELECTION: Final[pytest.StashKey[Selection]] = pytest.StashKey()
+SELECTION: Final[pytest.StashKey[SelectionWatch]] = pytest.StashKey()
 
 
 def place_of(item: pytest.Item) -> str:

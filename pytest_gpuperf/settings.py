@@ -15,6 +15,9 @@ from .model.launch import Launch
 from .model.refresh import Refresh
 
 
+ARTEFACTS: Final = ".gpuperf"
+"""Folder in the project for what a run leaves; git ignores it."""
+
 RECORDED: Final = "baseline"
 """Of a reference: the commit at which each baseline was recorded."""
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from typing import Final
@@ -93,6 +96,7 @@ class XdistController(GpuperfSession):
     def pytest_configure_node(self, node: Any) -> None:
         """Tell a worker what it needs, be it one in the place of one that crashed."""
         self._collecting.add(str(node.gateway.id))
+        node.sendcommand = partial(_tell, node.sendcommand)
         node.workerinput[FOLDER_KEY] = self._folder.name
         node.workerinput[LOCKS_KEY] = json.dumps(self._locks_of(node.gateway.spec))
 
@@ -192,6 +196,16 @@ class XdistWorker:
         if self._reports is None:
             self._reports = _read_reports(self._folder)
         return self._reports.get(test)
+
+
+def _tell(tell: Callable[..., None], *arguments: object, **order: object) -> None:
+    """Tell a worker what to run, be it dead: then xdist has yet to hear that it died.
+
+    What it was told to run is given to others as soon as that is heard. Nobody hears
+    anything while the controller measures, and to speak to the dead ends the run.
+    """
+    with suppress(OSError):
+        tell(*arguments, **order)
 
 
 def _write(path: Path, content: object) -> None:

@@ -227,6 +227,18 @@ def test_an_older_run_does_not_speak_for_one_that_can_write_nothing(
     assert not path.exists()
 
 
+def test_an_older_run_does_not_speak_for_one_that_could_not_begin(
+    project: ScriptedProject,
+) -> None:
+    project.file(STEPS)
+    project.run("-k", "test_a")
+
+    ended = project.run("--gpuperf-seconds=soon")
+
+    assert ended.ret == pytest.ExitCode.USAGE_ERROR
+    assert not (project.path / ".gpuperf" / "results.json").exists()
+
+
 def shard(project: ScriptedProject, name: str, *arguments: str) -> None:
     """Run a part of the tests, as another machine would, and keep what it leaves."""
     project.run(*arguments)

@@ -98,6 +98,34 @@ def test_a_crash_fails_its_own_test_and_loses_no_verdict(
     assert "gpuperf: 2 pass on scripted; 4 metrics not gated" in result.outlines
 
 
+DIES_MEANWHILE = """
+import os
+
+def pytest_collection_finish():
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker and not os.path.exists(worker):
+        open(worker, "w").write(str(os.getpid()))
+"""
+
+
+def test_a_worker_that_dies_while_the_controller_measures_is_replaced(
+    with_workers: ScriptedProject,
+) -> None:
+    with_workers.pytester.makeconftest(DIES_MEANWHILE)
+    with_workers.file(
+        THREE + "def test_kills(gpuperf):\n    import os\n"
+        "    os.kill(int(open('gw0').read()), 9)\n    gpuperf(int)\n"
+    )
+
+    result = with_workers.run(*WORKERS)
+
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        ["*node down: Not properly terminated", "gpuperf: 1 failed (1 over budget), *"]
+    )
+    assert results(with_workers)["unreported"] == []
+
+
 MEETING = """
 import os
 
