@@ -48,8 +48,9 @@ from pytest_gpuperf.sharing.device_lock import DeviceLock
 ROOT: Final = Path(__file__).resolve().parents[1]
 RESULTS: Final = Path(__file__).parent / "results" / "kills.jsonl"
 LANES: Final = 2
-WEIGHTS: Final = {"worker": 3, "child": 3, "server": 1}
-"""How often a process of a kind is chosen: without its server a run is soon over."""
+WEIGHTS: Final = {"worker": 3, "child": 9, "server": 1}
+"""How often a process of a kind is chosen of those that are there: few measure at a time,
+and without its server a run is soon over."""
 
 MOST_KILLS: Final = 5
 """Processes that are to be killed in one run: one to so many, if it lasts."""
