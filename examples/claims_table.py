@@ -52,6 +52,7 @@ WORDS: Final = {
     "collectives": "collectives",
 }
 MIB: Final = 2**20
+FOUR_DIGITS: Final = 9999.5
 
 INCONCLUSIVE: Final = "inconclusive"
 
@@ -191,8 +192,13 @@ def _counted(claim: Claim, calls: Sequence[Mapping[str, Any]]) -> str:
 def written(metric: str, before: float, after: float) -> str:
     """Write both numbers with their unit, or the one if they are the same."""
     word, size = WORDS.get(metric, "MiB"), 1 if metric in WORDS else MIB
-    both = dict.fromkeys(f"{value / size:.4g}" for value in (before, after))
+    both = dict.fromkeys(_short(value / size) for value in (before, after))
     return f"{' -> '.join(both)} {word}"
+
+
+def _short(value: float) -> str:
+    """Keep four digits, and all of those before the point."""
+    return f"{value:.4g}" if value < FOUR_DIGITS else f"{value:.0f}"
 
 
 def lines_of(rows: Iterable[Row]) -> Iterator[str]:

@@ -27,6 +27,7 @@ from claims_page import page  # noqa: E402
 from claims_table import Row  # noqa: E402
 from claims_table import lines_of  # noqa: E402
 from claims_table import row_of  # noqa: E402
+from claims_table import written  # noqa: E402
 
 
 COUNTS: Final = {"D": 26, "Y": 11, "C": 20, "M": 11, "P": 10, "G": 15, "T": 8}
@@ -308,6 +309,22 @@ def test_a_line_of_the_table_says_what_one_test_found(
     shown = claim("A1", planned=True, before=2.0, after=1.0)
 
     assert row_of(shown, found) == row
+
+
+@pytest.mark.parametrize(
+    ("metric", "before", "after", "text"),
+    [
+        ("syncs", 1, 0, "1 -> 0 syncs"),
+        ("ops", 700, 2, "700 -> 2 ops"),
+        ("h2d_bytes", 9633792, 2408448, "9.188 -> 2.297 MiB"),
+        ("live_peak_bytes", 2**20, 2**20, "1 MiB"),
+        ("peak_allocated_bytes", 34764 * 2**20, 9999 * 2**20, "34764 -> 9999 MiB"),
+    ],
+)
+def test_numbers_have_their_unit_and_four_digits(
+    metric: str, before: int, after: int, text: str
+) -> None:
+    assert written(metric, before, after) == text
 
 
 def test_the_table_has_each_line_once_in_80_columns() -> None:

@@ -75,3 +75,24 @@ def test_sharded_step(gpuperf):
         torch.testing.assert_close(gradient, averaged(parameter.grad))
 
     gpuperf(step_of(model, gpuperf.device))
+
+
+@pytest.mark.claim("P9")
+@gpuperf.budget(collectives=1, syncs=0)
+def test_micro_batches_reduce_their_gradients_once(gpuperf):
+    model = DistributedDataParallel(layers(gpuperf.device))
+    loss = loss_of(model, gpuperf.device)
+
+    def step():
+        model.zero_grad()
+        with model.no_sync():
+            loss().backward()
+        loss().backward()
+
+    gpuperf(step)
+
+
+@pytest.mark.claim("P6")
+@gpuperf.budget(collectives=0, syncs=0)
+def test_an_architecture_a_rank_shares_nothing(gpuperf):
+    gpuperf(step_of(layers(gpuperf.device), gpuperf.device))

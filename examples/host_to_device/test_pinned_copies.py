@@ -50,3 +50,18 @@ def test_only_memory_of_the_host_can_be_pinned(gpuperf, gpu):
 
     with pytest.raises(RuntimeError, match="only dense CPU tensors can be pinned"):
         moved.pin_memory()
+
+
+@pytest.mark.claim("D26")
+@gpuperf.budget(syncs=0, pageable_copies=0)
+def test_a_copy_back_to_pinned_memory_keeps_nobody_waiting(gpuperf, gpu):
+    source = torch.rand(1024, 1024, device=gpu)
+    pageable, pinned = torch.empty(1024, 1024), torch.empty(1024, 1024).pin_memory()
+
+    # what is in ``pinned`` may be read when the device has been waited for, not before
+    result = gpuperf.compare(
+        lambda: pageable.copy_(source).shape,
+        lambda: pinned.copy_(source, non_blocking=True).shape,
+    )
+
+    assert (result.syncs.before, result.syncs.after) == (1, 0)

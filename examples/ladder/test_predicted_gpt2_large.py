@@ -22,11 +22,20 @@ pytestmark = [pytest.mark.slow, gpuperf.budget(mem_mb=80 * 1024)]
 RUNGS = read_claims().ladder[: len(LADDER)]
 
 
-@pytest.mark.claim("M2")
+def predicted(number):
+    """The rung of that number: the first by itself, the others with the one above."""
+    mark = pytest.mark.claim("M2")
+    if number:
+        above, rung = RUNGS[number - 1 : number + 1]
+        numbers = {"before": above.published_mib, "after": rung.published_mib}
+        mark = pytest.mark.claim("M1", **numbers)
+    return pytest.param(
+        RUNGS[number], LADDER[number], marks=mark, id=RUNGS[number].name
+    )
+
+
 @pytest.mark.parametrize(
-    ("rung", "levers"),
-    list(zip(RUNGS, LADDER, strict=True)),
-    ids=[rung.name for rung in RUNGS],
+    ("rung", "levers"), [predicted(0), predicted(1), predicted(2), predicted(3)]
 )
 def test_gpt2_large_at_real_size(gpuperf, rung, levers):
     prospect = gpuperf.fits(partial(Training, LARGE, "cuda", **levers), gb=80)
