@@ -145,6 +145,7 @@ def test_every_setting_is_told_by_an_option_or_derived() -> None:
     assert {f.name for f in fields(Settings)} - told == {
         "baselines",
         "artefacts",
+        "launch",
         "script",
     }
 
