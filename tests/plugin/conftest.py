@@ -20,6 +20,8 @@ def project(
     monkeypatch.setenv("PYTEST_PLUGINS", "pytest_gpuperf.plugin")
     monkeypatch.setenv("GPUPERF_SCRIPT", str(pytester.path / "script.json"))
     monkeypatch.delenv("CI", raising=False)
+    # That this suite has workers is nothing to the runs inside of it.
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     made = ScriptedProject(pytester)
     made.script({"*": {"step_ms": 10.0}})
     return made

@@ -206,8 +206,8 @@ class TestStep:
         ]
     )
     case, other = ET.parse(project.path / "junit.xml").iter("testcase")
-    (property_,) = case.iter("property")
-    ((verdict,),) = [json.loads(property_.attrib["value"])]
+    properties = {p.attrib["name"]: p.attrib["value"] for p in case.iter("property")}
+    (verdict,) = json.loads(properties["gpuperf"])
     assert case.attrib["name"] == "test_step"
     assert verdict["verdicts"][0]["metric"] == "speedup"
     assert verdict["verdicts"][0]["outcome"] == "over budget"
