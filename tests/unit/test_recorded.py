@@ -61,6 +61,12 @@ MEASURED = Measurement(
 )
 
 
+@pytest.fixture(autouse=True)
+def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the tests before did in this process."""
+    monkeypatch.setattr(recorded, "compile_counters", lambda: (0, 0, 0))
+
+
 class Recording(ScriptedDevice):
     """Its allocator did what ``SNAPSHOT`` says; at the peak *look* is what is seen."""
 
