@@ -143,7 +143,8 @@ def test_elsewhere_there_is_a_comment_and_nothing_on_the_terminal(
     assert "::error" not in result.stdout.str()
     assert comment(project).startswith(f"{RED}\n")
     assert sorted(path.name for path in (project.path / ".gpuperf").iterdir()) == [
-        *(".gitignore", "comment.md", "pending-scripted.json", "results.json")
+        *(".gitignore", "comment.md", "pending-scripted.json", "results.json"),
+        *("samples.json", "traces"),
     ]
 
 
@@ -245,7 +246,7 @@ def test_nothing_that_is_written_names_this_machine_or_its_user(
         *github.iterdir(),
         *(p for p in (project.path / ".gpuperf").iterdir() if p.is_file()),
     ]
-    assert len(written) == 7
+    assert len(written) == 8
     for path in written:
         text = path.read_text("utf-8")
         assert not re.search(r"ghs_|(?<![\w.:/])/(?:tmp|home|root|Users)/", text), path
