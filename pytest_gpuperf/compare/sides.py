@@ -14,6 +14,7 @@ from ..model.comparison import Sides
 from ..model.measurement import Measurement
 from ..model.metric import METRICS
 from ..model.metric import SPEEDUP
+from ..model.metric import limited_by
 from ..probes.audit import audit
 from ..probes.deadline import Deadline
 from ..probes.phases import PROFILED_STEPS
@@ -145,12 +146,11 @@ def _compared(
 
 
 def _unmeasured(before: Measurement, after: Measurement) -> Mapping[str, str]:
-    reasons = {
-        **before.unmeasured,
-        **before.missed,
-        **after.unmeasured,
-        **after.missed,
-    }
+    """Say why each number is missing: of one that was missed, not why others cannot be."""
+    reasons = {**before.unmeasured, **after.unmeasured}
+    for missed, reason in {**before.missed, **after.missed}.items():
+        alike = limited_by(METRICS[missed].budget or missed)
+        reasons |= dict.fromkeys((missed, *(m.name for m in alike)), reason)
     return {
         name: reason
         for name, reason in reasons.items()

@@ -21,6 +21,7 @@ from pytest_gpuperf.devices.scripted import ScriptedDevice
 from pytest_gpuperf.model.comparison import Answer
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.probes.subject import Subject
+from pytest_gpuperf.report.comparison import why_unmeasured
 
 
 torch = pytest.importorskip("torch")
@@ -40,6 +41,15 @@ class GpuThatIdles(ScriptedDevice):
         self, step: Step, batches: Sequence[Sequence[object]]
     ) -> Sequence[TraceEvent]:
         return []
+
+
+class OnTheHost(ScriptedDevice):
+    """Measures live bytes, and no other memory."""
+
+    unmeasurable: Mapping[str, str] = {
+        "peak_allocated_bytes": "there is no allocator",
+        "predicted_peak_allocated_bytes": "there is no allocator",
+    }
 
 
 class Lending(ScriptedDevice):
@@ -114,6 +124,14 @@ def test_a_cap_that_leaves_no_room_leaves_no_counts_either() -> None:
     assert sides.time.why == "the time cap left room for no quad of blocks"
     assert (sides.before, sides.after) == ({}, {})
     assert sides.unmeasured["syncs"] == (
+        "the time cap was reached before this phase; raise --gpuperf-seconds"
+    )
+
+
+def test_memory_that_the_cap_left_out_is_not_said_to_be_beyond_the_device() -> None:
+    sides = compare(seconds=0.3, device=OnTheHost).sides
+
+    assert why_unmeasured(sides, "memory") == (
         "the time cap was reached before this phase; raise --gpuperf-seconds"
     )
 
