@@ -37,6 +37,7 @@ class Assessment:
     drifts: tuple[Drift, ...] = ()
     drifted_tests: tuple[str, ...] = ()
     leftovers: Leftovers = field(default_factory=Leftovers)
+    skipped_files: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     explained: bool = False
     note: str = ""

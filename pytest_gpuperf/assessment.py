@@ -34,6 +34,7 @@ from .memory_evidence import RECORDING
 from .memory_evidence import Recording
 from .memory_evidence import record_memory
 from .model.baseline import full_runs
+from .model.environment import DeviceKind
 from .model.leftovers import Leftovers
 from .model.refresh import Refresh
 from .model.run import Call
@@ -105,10 +106,11 @@ class Assessor:
         """
         forget_traces(self._settings.artefacts)
         groups = groups_of(plan, self._settings.isolation)
+        kind = self._environment.hardware.kind
         self._children.assign(groups, self._board_of)
         run = partial(
             self._children.run,
-            self._environment.hardware.kind,
+            kind,
             {planned.test: planned for planned in plan},
         )
         origin = self._referee.origin() if self._referee else None
@@ -127,7 +129,7 @@ class Assessor:
         refreshed = recorder.store(chosen, pending, gone.removed)
         if refreshed.taken:
             verdicts = verdicts_of(cases, refreshed.taken, judge)
-        if self._environment.hardware.kind in TRACED:
+        if kind in TRACED:
             folder = self._settings.artefacts
             verdicts = with_traces(verdicts, plan, cases, run, folder)
         reports = {
@@ -155,10 +157,11 @@ class Assessor:
                 test for test in cases if refreshed.drifts_of(cases[test].calls)
             ),
             leftovers=gone,
+            skipped_files=seen.skipped if kind is DeviceKind.PRETEND else (),
             acuity=self._outlook.acuity(cases.values(), refreshed.taken),
             options=repeated_options(self._settings),
             explained=self._settings.explain,
-            note=self._settings.note_on(self._environment.hardware.kind),
+            note=self._settings.note_on(kind),
         )
 
     def _refer(

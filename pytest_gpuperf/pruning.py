@@ -17,11 +17,12 @@ from .model.leftovers import Leftovers
 class Seen:
     """The tests to measure that a run collected, and the files it collected whole.
 
-    ``obstacle`` says why this run cannot know which tests there are; empty if it can.
+    ``skipped`` are files that skipped themselves while they were collected. ``obstacle`` says why this run cannot know which tests there are; empty if it can.
     """
 
     tests: tuple[str, ...] = ()
     files: frozenset[str] = field(default_factory=frozenset)
+    skipped: tuple[str, ...] = ()
     obstacle: str = ""
 
 

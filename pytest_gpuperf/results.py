@@ -45,6 +45,7 @@ from .report.results_json import dumps
 from .report.samples_json import dumps as dumps_samples
 from .report.verdict_json import from_json
 from .report.whole_run import moved_line
+from .report.whole_run import skipped_line
 from .report.whole_run import suite_line
 from .selection import SELECTION
 from .session import announce
@@ -163,6 +164,8 @@ class ResultsFile:
             yield moved_line(moved, repeated_options(self._settings)).text
         if found.suite:
             yield suite_line(found.suite).text
+        if found.skipped_files:
+            yield skipped_line(found.skipped_files).text
 
     def _write(self, name: str, text: Callable[[], str]) -> None:
         try:

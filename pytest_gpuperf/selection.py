@@ -19,7 +19,8 @@ from .reported import node_id
 class SelectionWatch:
     """Remembers the measured tests that were collected, and those that were left.
 
-    ``files`` are those that were collected whole, ``where`` is the line of each test.
+    ``files`` are those that were collected whole, ``skipped`` those that skipped
+    themselves, ``where`` is the line of each test.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -27,11 +28,16 @@ class SelectionWatch:
         self.collected: tuple[str, ...] = ()
         self.selected: tuple[str, ...] = ()
         self.files: list[str] = []
+        self.skipped: list[str] = []
         self.where: Mapping[str, str] = {}
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.passed and "::" not in report.nodeid:
+        if "::" in report.nodeid:
+            return
+        if report.passed:
             self.files.append(report.nodeid)
+        elif report.skipped:
+            self.skipped.append(report.nodeid)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(
@@ -52,7 +58,10 @@ class SelectionWatch:
     def seen(self) -> Seen:
         """What this run knows of the tests that there are."""
         return Seen(
-            tests=self.collected, files=frozenset(self.files), obstacle=self._obstacle()
+            tests=self.collected,
+            files=frozenset(self.files),
+            skipped=tuple(self.skipped),
+            obstacle=self._obstacle(),
         )
 
     def _obstacle(self) -> str:

@@ -21,6 +21,7 @@ from .inherited import arguments_for_child
 from .inherited import options_for_child
 from .live_line import LiveLine
 from .marks import ranks_of
+from .model.environment import DeviceKind
 from .model.run import Report
 from .parametrized import params_of
 from .plan import Planned
@@ -35,6 +36,7 @@ from .selection import place_of
 from .settings import Settings
 from .summary import write_lost
 from .summary import write_summary
+from .summary import write_unlooked
 
 
 def project_of(config: pytest.Config) -> Project:
@@ -198,3 +200,5 @@ class GpuperfSession:
             write_summary(terminalreporter, self._assessment, lost)
         elif lost:
             write_lost(terminalreporter, lost)
+        elif self._settings.device in {None, DeviceKind.PRETEND}:
+            write_unlooked(terminalreporter, self._config.stash[SELECTION].skipped)

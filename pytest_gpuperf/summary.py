@@ -29,6 +29,7 @@ from .report.terminal import Role
 from .report.terminal import refresh_lines
 from .report.terminal import summary_lines
 from .report.whole_run import moved_line
+from .report.whole_run import skipped_line
 from .report.whole_run import suite_line
 
 
@@ -104,11 +105,18 @@ def _whole_run_lines(assessment: Assessment) -> Iterator[Line]:
         yield moved_line(moved, assessment.options)
     if assessment.suite:
         yield suite_line(assessment.suite)
+    if assessment.skipped_files:
+        yield skipped_line(assessment.skipped_files)
 
 
 def write_lost(reporter: Any, lost: Sequence[str]) -> None:
     """Write the line of a run that measured nothing of what it was to measure."""
     _write(reporter, [lost_line(lost)])
+
+
+def write_unlooked(reporter: Any, files: Sequence[str]) -> None:
+    """Write the line of a run that measured nothing, where *files* may have been meant."""
+    _write(reporter, [skipped_line(files)] if files else [])
 
 
 def row_of(change: Change) -> Row:

@@ -51,6 +51,9 @@ COLLECTED: Final = "collected"
 FILES: Final = "files"
 """What a worker collected whole."""
 
+SKIPPED: Final = "skipped"
+"""Files that skipped themselves where a worker collected them."""
+
 auto_key = pytest.StashKey[str]()
 
 
@@ -147,6 +150,7 @@ class XdistController(GpuperfSession):
         selection = self._config.stash[SELECTION]
         selection.collected = _read_names(folder, COLLECTED)
         selection.files = [*_read_names(folder, FILES)]
+        selection.skipped = [*_read_names(folder, SKIPPED)]
         selection.selected = tuple(planned.test for planned in plan)
         selection.where = {planned.test: planned.where for planned in plan}
         return plan
@@ -184,6 +188,7 @@ class XdistWorker:
         selection = session.config.stash[SELECTION]
         _write(self._folder / f"{COLLECTED}-{self._worker}.json", selection.collected)
         _write(self._folder / f"{FILES}-{self._worker}.json", selection.files)
+        _write(self._folder / f"{SKIPPED}-{self._worker}.json", selection.skipped)
         plan = [encode(planned) for planned in plan_of(session.items)]
         _write(self._folder / f"plan-{self._worker}.json", plan)
         use_beside_others(session.config, self._locks, self._settings)

@@ -8,6 +8,8 @@ from ..model.refresh import Refresh
 from ..model.suite import SuiteVerdict
 from ..model.verdict import TestVerdict
 from .command import refresh_command
+from .counts import MOST_NAMES
+from .numbers import join_fitting
 from .terminal import Line
 from .terminal import Role
 
@@ -23,6 +25,21 @@ def moved_line(moved: Sequence[TestVerdict], options: Sequence[str]) -> Line:
             f"metrics of {tests}; check them, then accept with: {command}"
         ),
         role=Role.BAD,
+    )
+
+
+def skipped_line(files: Sequence[str]) -> Line:
+    """Name *files* that may have looked for a GPU where pytest collects, beside none."""
+    which = "1 file skipped itself"
+    if len(files) > 1:
+        which = f"{len(files)} files skipped themselves"
+    return Line(
+        text=(
+            f"gpuperf: {which} while collected, and no test there was looked at: "
+            f"{join_fitting(files, MOST_NAMES)}; where a GPU was looked for, let "
+            "pytest.mark.skipif ask, which sees the pretend one"
+        ),
+        role=Role.WARN,
     )
 
 

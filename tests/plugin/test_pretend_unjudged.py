@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -232,3 +233,51 @@ def test_what_only_a_gpu_can_run_is_not_judged_and_a_skip_of_its_own_has_no_verd
         "not judged test_it.py::test_step only a GPU can judge need_test::bare"
         in " ".join(told.split())
     )
+
+
+SKIPS_ITSELF = """
+import pytest
+import torch
+if not torch.cuda.is_available():
+    pytest.skip("needs a GPU", allow_module_level=True)
+"""
+
+
+@pytest.mark.parametrize("workers", [(), ("-p", "xdist.plugin", "-n1")])
+def test_files_that_skipped_themselves_before_there_was_a_pretend_gpu_are_named(
+    project: ScriptedProject, workers: tuple[str, ...]
+) -> None:
+    if workers:
+        pytest.importorskip("xdist")
+    project.file(SETTING + CLEAN)
+    for name in ("one", "two"):
+        project.pytester.makepyfile(**{f"test_{name}": SKIPS_ITSELF})
+
+    result = project.pytester.runpytest_subprocess(*ON, *workers)
+
+    result.assert_outcomes(passed=1, skipped=2)
+    named = (
+        "gpuperf: 2 files skipped themselves while collected, and no test there was "
+        "looked at: test_one.py, test_two.py; where a GPU was looked for, let "
+        "pytest.mark.skipif ask, which sees the pretend one"
+    )
+    assert named in result.outlines
+    results = json.loads((project.path / ".gpuperf/results.json").read_text("utf-8"))
+    assert results["notes"] == [named]
+
+
+@pytest.mark.parametrize(("device", "is_named"), [("pretend", True), ("cpu", False)])
+def test_a_file_that_skipped_itself_is_named_where_nothing_was_measured(
+    project: ScriptedProject, device: str, *, is_named: bool
+) -> None:
+    project.pytester.makepyfile(
+        test_it=SKIPS_ITSELF, test_other="def test_plain(): pass"
+    )
+
+    result = project.pytester.runpytest_inprocess(
+        "--gpuperf", f"--gpuperf-device={device}"
+    )
+
+    result.assert_outcomes(passed=1, skipped=1)
+    begins = "gpuperf: 1 file skipped itself while collected, "
+    assert any(line.startswith(begins) for line in result.outlines) is is_named
