@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from contextlib import contextmanager
-from contextlib import suppress
 from pathlib import Path
-from secrets import token_hex
 from typing import Final
 
 from ..errors import BaselineError
 from ..model.baseline import Baselines
 from ..model.baseline import Entry
 from ..model.environment import Hardware
+from .atomic import replace_file
 from .document import dumps
 from .document import loads
 from .ignored import make_ignored
@@ -61,7 +59,7 @@ def write(path: Path, text: str) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, text)
+        replace_file(path, text.encode("utf-8"))
     except OSError as error:
         msg = f"{path}: cannot be written, {_cause(error)}; {_INTACT}"
         raise BaselineError(msg) from error
@@ -100,30 +98,6 @@ def _text_of(path: Path) -> str | None:
     except UnicodeDecodeError as error:
         msg = f"{path}: no UTF-8 text; restore the file from version control"
         raise BaselineError(msg) from error
-
-
-def _replace(path: Path, text: str) -> None:
-    draft = path.with_name(f".{path.name}.{token_hex(4)}.tmp")
-    try:
-        with draft.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-    # The new file is in place; some file systems cannot sync a folder.
-    with suppress(OSError):
-        _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextmanager

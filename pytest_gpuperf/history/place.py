@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from secrets import token_hex
 from typing import Any
 from typing import Final
 from typing import Protocol
 from urllib.parse import unquote
 from urllib.parse import urlsplit
 
+from ..baselines.atomic import replace_file
 from ..errors import UsageError
 
 
@@ -92,7 +92,7 @@ class Folder:
         path = self._path / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _put(path, content)
+            replace_file(path, content)
         except OSError as error:
             msg = f"{self._path}: cannot be written, {_cause(error)}"
             raise UsageError(msg) from None
@@ -108,19 +108,6 @@ def _sizes(folder: str, above: str) -> Iterator[tuple[str, int]]:
             elif entry.is_file():
                 with suppress(FileNotFoundError):  # somebody tidies up
                     yield f"{above}{entry.name}", entry.stat().st_size
-
-
-def _put(path: Path, content: bytes) -> None:
-    draft = path.with_name(f".{path.name}.{token_hex(4)}.tmp")
-    try:
-        with draft.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
 
 
 def _cause(error: OSError) -> str:

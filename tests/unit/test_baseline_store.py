@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from pytest_gpuperf.baselines import atomic
 from pytest_gpuperf.baselines import store
 from pytest_gpuperf.baselines.document import dumps
 from pytest_gpuperf.baselines.pending import pending_path
@@ -97,7 +98,7 @@ def test_the_file_and_then_its_folder_are_synced(
 def test_a_folder_that_cannot_be_synced_does_not_matter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "_sync_folder", failing)
+    monkeypatch.setattr(atomic, "_sync_folder", failing)
 
     write(tmp_path / "x.json", "{}\n")
 
