@@ -23,3 +23,8 @@ for service in (
     os.environ.pop(
         service, None
     )  # the pages of these tests are not those of their runs
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name bytes by their place: compressed ones hold the second they were made in."""
+    return argname if isinstance(val, bytes) else None
