@@ -42,6 +42,7 @@ from .model.run import Ending
 from .model.run import RunRequest
 from .model.run import TestResult
 from .runs.saying import say
+from .runs.saying import say_seldom
 
 
 AnyDevice = Device | PretendDevice
@@ -79,7 +80,7 @@ def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Run pytest on the tests of one run and return a result a test."""
     request = decode(RunRequest, raw)
     enter(request)
-    measuring = measuring_for(request, arriving=say)
+    measuring = measuring_for(request, arriving=say, follow=say_seldom)
     return [encode(result) for result in run_tests(request, measuring)]
 
 
@@ -96,11 +97,12 @@ def measuring_for(
     request: RunRequest,
     watch: Callable[[AnyDevice], AnyDevice] = lambda device: device,
     arriving: Callable[[str], None] = lambda _: None,
+    follow: Callable[[str, str], object] = lambda _, __: None,
 ) -> Measuring:
     """Open the device, and measure on the one that *watch* makes of it.
 
     What pretends does so from before collection on, to the end. *arriving* is told the
-    key of each call before it is measured.
+    key of each call before it is measured, *follow* the key and what is done to it.
     """
     device = open_device(
         request.device,
@@ -120,6 +122,7 @@ def measuring_for(
         ),
         project=request.tolerance,
         arriving=arriving,
+        follow=follow,
     )
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from .devices.pretend.device import PretendDevice
 from .devices.protocol import Device
 from .model.measurement import Measurement
+from .probes.following import Follow
+from .probes.following import nobody
 from .probes.subject import Subject
 from .ranked.agreed_device import AgreedDevice
 
@@ -38,6 +40,7 @@ def measured_call(  # noqa: PLR0913  a call, and what is to be known of it
     seconds: float,
     artefacts: Artefacts,
     root: Path,
+    follow: Follow = nobody,
 ) -> Measured:
     """Measure *subject*, or trace it; raises what the phases of its device raise."""
     if isinstance(device, PretendDevice):
@@ -61,7 +64,7 @@ def measured_call(  # noqa: PLR0913  a call, and what is to be known of it
         )
     from .probes.phases import measure
 
-    found = measure(device, subject, test=test, seconds=seconds)
+    found = measure(device, subject, test=test, seconds=seconds, follow=follow)
     return replace(
         found,
         measurement=_explained(

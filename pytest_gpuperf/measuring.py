@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 from typing import Final
@@ -58,7 +59,7 @@ NO_ARTEFACTS: Final = Artefacts()
 class Measuring:
     """Measures on an open device and keeps every call by test."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what it measures with, and who hears of it
         self,
         device: Device | PretendDevice,
         seconds: float,
@@ -66,9 +67,12 @@ class Measuring:
         *,
         project: Tolerance,
         arriving: Callable[[str], None] = lambda _: None,
+        follow: Callable[[str, str], object] = lambda _, __: None,
     ) -> None:
-        """*arriving* is told the key of each call before it is measured."""
+        """*arriving* is told the key of each call before it is measured, *follow* the key
+        and what is being done to it."""
         self._arriving = arriving
+        self._follow = follow
         self._device = device
         self._project = project
         self._seconds = seconds
@@ -108,6 +112,7 @@ class Measuring:
             seconds=self._seconds,
             artefacts=self._artefacts,
             root=item.config.rootpath,
+            follow=partial(self._follow, test),
         )
         budgets = (parse_budget(budget), *budgets_of(item))
         calls.append(
@@ -218,7 +223,8 @@ class Measuring:
         test = self._comparison_key(item.nodeid, name)
         tolerance = merged((*tolerances_of(item), self._project))
         question = _question(pair, test, self._seconds, tolerance)
-        found = compare_sides(self._device, question)
+        self._arriving(test)
+        found = compare_sides(self._device, question, partial(self._follow, test))
         comparisons[test] = ComparedCall(
             sides=found.sides,
             after=below(item.config.rootpath, replace(found.after, test=test)),

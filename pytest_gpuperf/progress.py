@@ -1,7 +1,7 @@
 """Follows the measuring of many tests, and says how far it is.
 
-It does so where a process starts and where a step arrives to be measured, before its
-warm-up: no timed round of theirs is disturbed by it.
+It does so where a process starts, where a step arrives to be measured, and between the
+parts of its warm-up and its rounds, of which a second passes at least between two.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class Progress:
         self._since[index] = self._now()
         self._tell(self._groups[index][0])
 
-    def arrived(self, call: str) -> None:
+    def arrived(self, call: str, doing: str = "") -> None:
         """Say that a step is there to be measured: its fixtures are set up."""
-        self._tell(call)
+        self._tell(call, doing)
 
     def ended(self, index: int) -> None:
         """Remember what it took."""
@@ -71,11 +71,11 @@ class Progress:
         if since is not None:
             self._seconds[self._groups[index]] = self._now() - since
 
-    def _tell(self, test: str) -> None:
+    def _tell(self, test: str, doing: str = "") -> None:
         if self._show is not None:
-            self._show(progress_text(self._standing(test)))
+            self._show(progress_text(self._standing(test, doing)))
 
-    def _standing(self, test: str) -> Standing:
+    def _standing(self, test: str, part: str) -> Standing:
         left = [self._groups[index] for index in self._left]
         total = sum(map(len, self._groups))
         return Standing(
@@ -86,6 +86,7 @@ class Progress:
             runs=self._runs,
             seconds_left=self._seconds_left(left),
             test=test,
+            part=part,
         )
 
     def _seconds_left(self, left: Iterable[Group]) -> float | None:

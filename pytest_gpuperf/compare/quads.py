@@ -27,6 +27,8 @@ from ..judge.swaps import quartiles
 from ..model.comparison import Answer
 from ..model.comparison import Comparison
 from ..probes.deadline import Deadline
+from ..probes.following import Follow
+from ..probes.following import nobody
 from ..probes.subject import Subject
 from ..probes.timing import TimedBlock
 from ..probes.timing import time_block
@@ -104,6 +106,7 @@ def compare_steps(  # noqa: PLR0913, each is a word of the question
     seed: int = 0,
     enter: tuple[Enter, Enter] = (nothing, nothing),
     block_ms: float = BLOCK_MS,
+    follow: Follow = nobody,
 ) -> Comparison:
     """Run *before* and *after* in turns and say which is faster.
 
@@ -111,7 +114,7 @@ def compare_steps(  # noqa: PLR0913, each is a word of the question
     device's host clock; *tolerance* is the change that is never blamed, *detect* the
     one that never passes for the same, both ratios. *seed* draws the order of the
     blocks, which last *block_ms* at least. *enter* is called, unmeasured, before the
-    turns of each side. Raises ``UsageError`` for limits that make no verdict,
+    turns of each side, *follow* told how far it is. Raises ``UsageError`` for limits that make no verdict,
     ``PreflightError``, ``StepError`` and whatever a step raises.
     """
     rule = quad_rule(tolerance, detect)
@@ -124,6 +127,7 @@ def compare_steps(  # noqa: PLR0913, each is a word of the question
         deadline,
         random.Random(seed),  # noqa: S311, a reproducible order
         lambda quads: decide_quads(quads, rule, swaps, seed=seed).answer,
+        follow,
     )
     if not series.quads:
         return _untold(rule, series.cut or "")
@@ -180,6 +184,7 @@ def _record(
     deadline: Deadline,
     order: random.Random,
     answer: Callable[[Sequence[Quad]], Answer],
+    follow: Follow,
 ) -> _Series:
     quads: list[Quad] = []
     disturbed = 0
@@ -187,6 +192,7 @@ def _record(
         while not quads or answer(quads) is Answer.MORE:
             if not deadline.leaves(contest.quad_ms):
                 return _Series(quads=quads, cut=_out_of_time(len(quads)))
+            follow(f"quad {len(quads) + 1}")
             trouble = contest.device.disturbance()
             blocks = _time_quad(contest, before_first=order.random() < _EVEN)
             gc.collect(YOUNG)

@@ -17,6 +17,8 @@ from ..model.metric import SPEEDUP
 from ..model.metric import limited_by
 from ..probes.audit import audit
 from ..probes.deadline import Deadline
+from ..probes.following import Follow
+from ..probes.following import nobody
 from ..probes.phases import PROFILED_STEPS
 from ..probes.phases import cut_short
 from ..probes.phases import disturbing_phases
@@ -54,8 +56,10 @@ class ComparedSides:
     after: Measurement
 
 
-def compare_sides(device: Device | PretendDevice, question: Question) -> ComparedSides:
-    """Compare two steps in time and in all that can be counted.
+def compare_sides(
+    device: Device | PretendDevice, question: Question, follow: Follow = nobody
+) -> ComparedSides:
+    """Compare two steps in time and in all that can be counted; *follow* hears how far.
 
     Raises ``UsageError``, ``PreflightError``, ``StepError`` and whatever a step raises.
     """
@@ -71,6 +75,7 @@ def compare_sides(device: Device | PretendDevice, question: Question) -> Compare
         seconds=TIMED * question.seconds,
         tolerance=question.tolerance,
         detect=question.detect,
+        follow=follow,
     )
     names, pair = ("before", "after"), (question.pair.before, question.pair.after)
     before, after = (

@@ -25,6 +25,8 @@ from ..model.metric import SYNCS
 from ..model.metric import Kind
 from ..model.rank_metric import RANKED
 from .deadline import Deadline
+from .following import Follow
+from .following import nobody
 from .latency import Latency
 from .latency import time_isolated_steps
 from .memory import measure_memory
@@ -53,11 +55,18 @@ class Measured:
     result: object
 
 
-def measure(device: Device, subject: Subject, *, test: str, seconds: float) -> Measured:
+def measure(
+    device: Device,
+    subject: Subject,
+    *,
+    test: str,
+    seconds: float,
+    follow: Follow = nobody,
+) -> Measured:
     """Run every phase on *subject* and return its measurement.
 
     *seconds* caps the cost on the device's host clock; phases that no longer fit are
-    left out, and their metrics say so. Raises ``PreflightError``, ``StepError`` and
+    left out, and their metrics say so. *follow* is told how far it is. Raises ``PreflightError``, ``StepError`` and
     whatever the step raises.
     """
     device.preflight()
@@ -70,7 +79,7 @@ def measure(device: Device, subject: Subject, *, test: str, seconds: float) -> M
     if not deadline.leaves(first_ms):
         return Measured(measurement=_only_once(device, test, first_ms), result=result)
     before = time_sentinels(device)
-    measurement = _phases(device, subject, deadline, test)
+    measurement = _phases(device, subject, deadline, test, follow)
     measurement = _witnessed(measurement, before, time_sentinels(device))
     if deadline.leaves(first_ms):
         result = subject.run_once()
@@ -90,10 +99,10 @@ def _only_once(device: Device, test: str, first_ms: float) -> Measurement:
 
 
 def _phases(
-    device: Device, subject: Subject, deadline: Deadline, test: str
+    device: Device, subject: Subject, deadline: Deadline, test: str, follow: Follow
 ) -> Measurement:
-    warmth = warm_up(device, subject, deadline)
-    timing = time_rounds(device, subject, warmth.step_ms, deadline)
+    warmth = warm_up(device, subject, deadline, follow)
+    timing = time_rounds(device, subject, warmth.step_ms, deadline, follow)
     measurement = Measurement(
         test=test,
         environment=device.environment(),
@@ -105,6 +114,7 @@ def _phases(
     )
     if not deadline.leaves(warmth.step_ms * PROFILED_STEPS):
         return cut_short(measurement)
+    follow("memory and syncs")
     return disturbing_phases(device, subject, deadline, measurement, warmth.step_ms)
 
 

@@ -19,6 +19,8 @@ from typing import NamedTuple
 from ..devices.garbage import no_garbage_collection
 from ..devices.protocol import Device
 from .deadline import Deadline
+from .following import Follow
+from .following import nobody
 from .subject import Subject
 from .warmup import QUIET_RATIO
 
@@ -66,12 +68,16 @@ class Timing:
 
 
 def time_rounds(
-    device: Device, subject: Subject, step_ms: float, deadline: Deadline
+    device: Device,
+    subject: Subject,
+    step_ms: float,
+    deadline: Deadline,
+    follow: Follow = nobody,
 ) -> Timing:
     """Time up to ``ROUNDS`` rounds of a step that takes about *step_ms*."""
     for _ in range(MOST_REDONE):
         before = device.settling()
-        timing = _time_phase(device, subject, step_ms, deadline)
+        timing = _time_phase(device, subject, step_ms, deadline, follow)
         moved = tuple(_moved(timing, counters=device.settling() != before))
         if not moved or not deadline.leaves(step_ms):
             break
@@ -103,7 +109,11 @@ def drift_of(times_ms: Sequence[float]) -> float:
 
 
 def _time_phase(
-    device: Device, subject: Subject, step_ms: float, deadline: Deadline
+    device: Device,
+    subject: Subject,
+    step_ms: float,
+    deadline: Deadline,
+    follow: Follow,
 ) -> Timing:
     steps = _steps_a_round(subject, step_ms)
     wanted = LEAST_ROUNDS if step_ms > LONG_STEP_MS else ROUNDS
@@ -113,6 +123,7 @@ def _time_phase(
         while len(clean) < wanted and len(disturbed) <= MOST_REPEATS:
             if clean and not deadline.leaves(step_ms * steps):
                 break
+            follow(f"round {len(clean) + 1}/{wanted}")
             measured = time_round(device, subject, steps)
             (disturbed if measured.disturbance else clean).append(measured)
     return Timing(

@@ -8,6 +8,8 @@ from typing import Final
 
 from ..devices.protocol import Device
 from .deadline import Deadline
+from .following import Follow
+from .following import nobody
 from .subject import Subject
 
 
@@ -38,7 +40,9 @@ class Warmth:
     unsteady: str | None = None
 
 
-def warm_up(device: Device, subject: Subject, deadline: Deadline) -> Warmth:
+def warm_up(
+    device: Device, subject: Subject, deadline: Deadline, follow: Follow = nobody
+) -> Warmth:
     """Run steps until two blocks in a row are alike and all counters stand still.
 
     Gives up after ``MOST_STEPS`` samples or at the deadline, and says so.
@@ -50,6 +54,7 @@ def warm_up(device: Device, subject: Subject, deadline: Deadline) -> Warmth:
     while len(samples) < MOST_STEPS:
         if not deadline.leaves(first_ms):
             return _given_up(samples or [first_ms], group, "the time cap was reached")
+        follow(f"warm-up, step {1 + len(samples) * group}")
         samples.extend(_block(device, subject, group, deadline))
         counters.append(device.settling())
         if _is_quiet(samples) and len(set(counters[-3:])) == 1:

@@ -14,7 +14,8 @@ class Standing:
 
     ``run`` counts from 1, and is ``None`` for one that is not like the others; ``runs``
     is how many each test gets where that is known. ``seconds_left`` is for all runs
-    where their number is known, else for this one.
+    where their number is known, else for this one. ``part`` is what is done to ``test``
+    right now, where that is known.
     """
 
     doing: str
@@ -24,6 +25,7 @@ class Standing:
     runs: int | None
     seconds_left: float | None
     test: str
+    part: str = ""
 
 
 def progress_text(standing: Standing) -> str:
@@ -35,7 +37,9 @@ def progress_text(standing: Standing) -> str:
         _run(standing),
         "" if left is None else f"{duration(left)} left{of_it}",
     )
-    return _with_name(", ".join(filter(None, parts)), standing.test)
+    told = ", ".join(filter(None, parts))
+    whole = ", ".join(filter(None, (told, standing.part)))
+    return _with_name(whole if len(whole) < WIDTH else told, standing.test)
 
 
 def _run(standing: Standing) -> str:

@@ -108,7 +108,7 @@ class ForkServer:
         preload: Sequence[str],
         warm: str | None = None,
         relocation: Relocation | None = None,
-        hear: Callable[[str], None] | None = None,
+        hear: Callable[..., None] | None = None,
     ) -> None:
         """*hear* is told what children ``say``, in a call of ``run`` or ``ended``."""
         self._ear = Ear(hear) if hear else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -16,13 +17,18 @@ from typing import Final
 LONGEST: Final = 512
 """Bytes that POSIX writes into a pipe in one piece: lines of two processes never mix."""
 
+SELDOM_SECONDS: Final = 1.0
+"""Least time between two things that may be left unsaid: short steps say none, and what
+listens wakes up beside few of the timed rounds of others."""
+
 _mouths: list[int] = []
+_said_at: list[float] = []
 
 
 class Ear:
-    """The end that listens; *hear* gets each text, *mouth* is the end to speak into."""
+    """The end that listens; *hear* gets the texts of a line, *mouth* is the end to speak into."""
 
-    def __init__(self, hear: Callable[[str], None]) -> None:
+    def __init__(self, hear: Callable[..., None]) -> None:
         self._hear = hear
         self._end, self.mouth = os.pipe()
         self._buffered = b""
@@ -36,7 +42,7 @@ class Ear:
         received = os.read(self._end, 65536)
         *lines, self._buffered = (self._buffered + received).split(b"\n")
         for line in lines:
-            self._hear(json.loads(line))
+            self._hear(*json.loads(line))
         return bool(received)
 
     def close(self) -> None:
@@ -51,9 +57,16 @@ def speak_into(mouth: int) -> None:
     _mouths[:] = [mouth]
 
 
-def say(text: str) -> None:
-    """Tell *text* to whoever listens, in microseconds."""
-    line = json.dumps(text).encode() + b"\n"
+def say(*texts: str) -> None:
+    """Tell *texts* to whoever listens, in microseconds."""
+    line = json.dumps(texts).encode() + b"\n"
+    _said_at[:] = [time.monotonic()]
     for mouth in _mouths if len(line) <= LONGEST else ():
         with suppress(OSError):
             os.write(mouth, line)
+
+
+def say_seldom(*texts: str) -> None:
+    """Tell *texts*, unless something was said in the last ``SELDOM_SECONDS``."""
+    if not _said_at or time.monotonic() - _said_at[0] >= SELDOM_SECONDS:
+        say(*texts)

@@ -115,6 +115,24 @@ def test_a_step_against_its_like_is_the_same() -> None:
     )
 
 
+def test_it_is_followed_before_each_quad() -> None:
+    stage = Stage(steadily(20.0), steadily(20.0))
+    told: list[str] = []
+
+    found = compare_steps(
+        stage.device,
+        stage.before,
+        stage.after,
+        seconds=60.0,
+        tolerance=0.01,
+        detect=0.03,
+        follow=told.append,
+    )
+
+    assert told == [f"quad {n + 1}" for n in range(found.quads)]
+    assert found.quads >= 14
+
+
 def test_the_same_seed_plays_and_says_the_same() -> None:
     stages = [Stage(noisily(10.0, 3), noisily(10.1, 4)) for _ in range(3)]
 

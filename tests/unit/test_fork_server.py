@@ -124,6 +124,25 @@ def test_who_says_more_than_fits_is_not_held_up(
     assert 1000 < len(heard) < 10_000
 
 
+def test_what_may_be_left_unsaid_is_said_once_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = iter([100.0, 100.9, 101.1, 101.1, 101.2])
+    monkeypatch.setattr(saying, "_mouths", [])
+    monkeypatch.setattr(saying, "_said_at", [])
+    monkeypatch.setattr(saying.time, "monotonic", lambda: next(now))
+    heard: list[tuple[str, ...]] = []
+    with closing(Ear(lambda *texts: heard.append(texts))) as ear:
+        saying.speak_into(ear.mouth)
+        saying.say("t.py::a")
+        for number in range(3):
+            saying.say_seldom("t.py::a", f"round {number}/20")
+        ear.listen()
+        os.close(ear.mouth)
+
+    assert heard == [("t.py::a",), ("t.py::a", "round 1/20")]
+
+
 def test_nothing_is_said_where_nobody_listens(server: ForkServer) -> None:
     assert server.run(job("talk", texts=["unheard"]), ENOUGH_SECONDS)
 

@@ -192,3 +192,19 @@ def test_a_gpu_s_copies_are_counted_and_a_cpu_has_none_to_count() -> None:
     ]
 
     assert counted == [{"h2d_bytes", "pageable_copies"}, set()]
+
+
+def test_it_is_followed_from_warm_up_to_the_phases_without_times() -> None:
+    device = Clockwork(lambda _: 200.0)
+    told: list[str] = []
+
+    measure(
+        device,
+        Subject(step=device.step),
+        test="step",
+        seconds=60,
+        follow=told.append,
+    )
+
+    assert [doing for doing in told if doing.startswith("warm-up")] == told[:2]
+    assert told[2:] == [*(f"round {n}/5" for n in range(1, 6)), "memory and syncs"]

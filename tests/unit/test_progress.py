@@ -70,6 +70,16 @@ def test_a_step_that_arrives_is_named(followed: Followed) -> None:
     assert followed.said[-1] == "gpuperf: measuring 0/4 tests, run 1: t.py::c#train"
 
 
+def test_a_part_that_has_no_room_is_left_out(followed: Followed) -> None:
+    followed.begin()
+    followed.run(0, 10.0)
+    followed.progress.arrived("t.py::b", "a part that takes a word too many")
+
+    assert followed.said[-1] == (
+        "gpuperf: measuring 1/4 tests, run 1, about 20 s left of it: t.py::b"
+    )
+
+
 def test_nobody_is_told_where_nobody_looks() -> None:
     progress = Progress(None)
     progress.begin(GROUPS, 0, side_by_side=1)
@@ -127,3 +137,13 @@ def test_a_name_that_has_no_room_is_left_out_and_never_cut(
 
     assert text == f"gpuperf: tracing 1/3 tests{shown}"
     assert len(text) < 80
+
+
+def test_what_is_done_to_a_step_stands_before_its_name(followed: Followed) -> None:
+    followed.begin()
+    followed.run(0, 10.0)
+    followed.progress.arrived("t.py::b", "round 12/20")
+
+    assert followed.said[-1] == (
+        "gpuperf: measuring 1/4 tests, run 1, about 20 s left of it, round 12/20: b"
+    )

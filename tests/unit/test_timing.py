@@ -170,3 +170,29 @@ def test_the_time_cap_leaves_what_was_measured_and_says_so() -> None:
 
     assert [r.step_ms for r in timing.rounds] == [30_000.0, 30_000.0]
     assert timing.dirty == ("the time cap left room for 2 of 5 rounds",)
+
+
+def test_it_is_followed_before_each_round_and_never_within() -> None:
+    device = Clockwork(lambda _: 150.0)
+    told: list[tuple[str, int]] = []
+
+    time_rounds(
+        device,
+        subject(device),
+        150.0,
+        deadline(device),
+        lambda doing: told.append((doing, device.steps)),
+    )
+
+    assert told == [(f"round {n + 1}/5", n) for n in range(LEAST_ROUNDS)]
+
+
+def test_a_round_that_is_repeated_keeps_its_number() -> None:
+    device = Clockwork(lambda _: 150.0)
+    disturbances = iter([None, None, "throttled", None])
+    device.disturbance = lambda: next(disturbances, None)  # type: ignore[method-assign]
+    told: list[str] = []
+
+    time_rounds(device, subject(device), 150.0, deadline(device), told.append)
+
+    assert told[:3] == ["round 1/5", "round 2/5", "round 2/5"]
