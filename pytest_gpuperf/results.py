@@ -39,6 +39,7 @@ from .published import Place
 from .published import annotation_lines
 from .published import forgiving
 from .published import publish
+from .report.outsiders import secrets_of
 from .report.outsiders import shown_headline
 from .report.outsiders import shown_verdict
 from .report.results_json import dumps
@@ -181,7 +182,9 @@ def record_of(report: Report, root: Path, where: str = "") -> Record:
     return Record(
         ending=report.ending,
         outcome=worst_of(verdict.outcome for verdict in verdicts),
-        headline=shown_headline(report.headline or first, root, Path.home()),
+        headline=shown_headline(
+            report.headline or first, root, Path.home(), secrets_of(os.environ)
+        ),
         verdicts=tuple(encode_briefly(verdict) for verdict in verdicts),
         where=where,
     )

@@ -1,8 +1,11 @@
-"""What may leave this machine: no path on it, and with that no name of a user."""
+"""What may leave this machine: no path on it, with that no name of a user, no secret."""
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -15,6 +18,24 @@ from .findings import INSTALLED
 
 HOME: Final = "~"
 
+MASK: Final = "***"
+"""What stands for a secret, as in the logs of GitHub."""
+
+NAMES_SECRET: Final = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY")
+"""Names of environment variables whose value is nobody's business."""
+
+LEAST_SECRET: Final = 8
+"""Characters of a value that nothing else is likely to hold."""
+
+
+def secrets_of(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the values of *environ* that a failure must not carry elsewhere."""
+    return tuple(
+        value
+        for name, value in environ.items()
+        if NAMES_SECRET.search(name.upper()) and len(value) >= LEAST_SECRET
+    )
+
 
 def shown_verdict(verdict: TestVerdict) -> TestVerdict:
     """Name files that do not lie in the project from their package on, or by their name."""
@@ -26,8 +47,12 @@ def shown_verdict(verdict: TestVerdict) -> TestVerdict:
     )
 
 
-def shown_headline(text: str, root: Path, home: Path) -> str:
-    """Name paths in *text* from the project's *root* on, or from the user's *home*."""
+def shown_headline(
+    text: str, root: Path, home: Path, secrets: Iterable[str] = ()
+) -> str:
+    """Name paths in *text* from *root* on, or from *home*, and mask *secrets*."""
+    for secret in secrets:
+        text = text.replace(secret, MASK)
     return text.replace(f"{root}{os.sep}", "").replace(str(home), HOME)
 
 

@@ -25,6 +25,7 @@ from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report import results_json
+from pytest_gpuperf.report.outsiders import secrets_of
 from pytest_gpuperf.report.outsiders import shown_headline
 from pytest_gpuperf.report.outsiders import shown_verdict
 from pytest_gpuperf.report.results_json import dumps
@@ -272,3 +273,19 @@ def test_a_headline_names_the_project_and_no_user() -> None:
     shown = shown_headline(text, Path("/home/eve/project"), Path("/home/eve"))
 
     assert shown == "no a.bin, no ~/b.bin"
+
+
+def test_the_reason_of_a_failure_masks_what_the_environment_calls_a_secret() -> None:
+    environ = {
+        "GH_TOKEN": "ghp_0123",
+        "api_key": "key-4567-key",
+        "TOKENIZERS_PARALLELISM": "false",
+        "USER": "somebody",
+    }
+
+    secrets = secrets_of(environ)
+
+    text = "ghp_0123 and key-4567-key, false for somebody"
+    assert shown_headline(text, Path("/p"), Path("/home/eve"), secrets) == (
+        "*** and ***, false for somebody"
+    )
