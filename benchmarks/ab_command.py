@@ -19,15 +19,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from collections.abc import Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import continued
+from burners import burning
 from continued import load
 
 
@@ -38,9 +37,6 @@ WORST: Final = 0.005
 FALSE: Final = ("slower", "faster")
 COPIES: Final = 4
 """Tests of each workload in one command."""
-
-BURN: Final = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
-"""Ends with its parent, however that ends."""
 
 SUITE: Final = f"""
 import pytest
@@ -108,17 +104,6 @@ class Row:
     interval: str
     sees: str
     load: float
-
-
-@contextmanager
-def burning(burners: int) -> Iterator[None]:
-    processes = [subprocess.Popen([sys.executable, "-c", BURN]) for _ in range(burners)]
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 def make_repository(folder: Path) -> None:
