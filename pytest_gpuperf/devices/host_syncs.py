@@ -25,7 +25,6 @@ from typing import Final
 
 import torch
 from torch.profiler import record_function
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from .call_site import blamed
 from .call_site import frames
@@ -34,6 +33,7 @@ from .dispatch import redispatch
 from .host_tensors import HostTensors
 from .protocol import Step
 from .sync_marker import marker_of
+from .watching import Watching
 
 
 Arguments = Sequence[Any]
@@ -88,17 +88,12 @@ def mark_syncs(step: Step) -> Step:
     return marked
 
 
-class SyncMarkers(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped here
+class SyncMarkers(Watching):
     """Puts a ``record_function`` range a wait around each operation that would wait."""
 
     def __init__(self, host: HostTensors) -> None:
         super().__init__()
         self._host = host
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Keep torch from loading dynamo, for seconds, to keep this mode out of it."""
-        return False
 
     def __torch_dispatch__(
         self,

@@ -20,7 +20,6 @@ from typing import Any
 from typing import TypeVar
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..model.memory_metric import LIVE_PEAK
 from .dispatch import eager
@@ -31,6 +30,7 @@ from .protocol import Step
 from .storages import HOST
 from .storages import key_of
 from .storages import storages_of
+from .watching import Watching
 
 
 L = TypeVar("L", bound="LiveBytes")
@@ -51,7 +51,7 @@ def watched_step(make: Callable[[], L], step: Step, arguments: Sequence[object])
     return live
 
 
-class LiveBytes(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped here
+class LiveBytes(Watching):
     """Bytes alive on *device* while the mode is active, by weak references to storages.
 
     A storage that was there before and is used at any time was alive from the start:
@@ -72,11 +72,6 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped he
         self._watched: dict[int, weakref.ref[Any]] = {}
         with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001, nobody is to see this
             self._find_all()
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Keep torch from loading dynamo, for seconds, to keep this mode out of it."""
-        return False
 
     @property
     def end_bytes(self) -> int:

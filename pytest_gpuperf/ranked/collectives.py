@@ -12,11 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 from typing import Final
 
-from torch.utils._python_dispatch import TorchDispatchMode
-
 from ..devices.dispatch import eager
-from ..devices.dispatch import redispatch
 from ..devices.storages import tensors_in
+from ..devices.watching import Watching
 from ..model.ranks import Collective
 from ..probes.subject import Subject
 
@@ -65,31 +63,18 @@ def count_collectives(subject: Subject) -> tuple[Collective, ...]:
     )
 
 
-class _Counter(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped here
+class _Counter(Watching):
     def __init__(self) -> None:
         super().__init__()
         self.calls: dict[str, int] = {}
         self.size_bytes: dict[str, int] = {}
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Keep torch from loading dynamo, for seconds, to keep this mode out of it."""
-        return False
+    def saw(self, op: Any, args: Sequence[Any], result: Any) -> None:
+        if op.namespace in NAMESPACES:
+            self._count(op, (*args, result))
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        result = redispatch(self, func, args, kwargs or {})
-        if func.namespace in NAMESPACES:
-            self._count(func, (*args, result))
-        return result
-
-    def _count(self, func: Any, values: Sequence[Any]) -> None:
-        name = func.name().partition("::")[2].partition(".")[0].rstrip("_")
+    def _count(self, op: Any, values: Sequence[Any]) -> None:
+        name = op.name().partition("::")[2].partition(".")[0].rstrip("_")
         kind = KINDS.get(name, name)
         if name in NONE:
             return

@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from typing import Final
 
-from torch.utils._python_dispatch import TorchDispatchMode
-
-from ..devices.dispatch import redispatch
 from ..devices.protocol import Step
+from ..devices.watching import Watching
 
 
 THREAD: Final = "pt_gloo_runloop"
@@ -52,28 +49,15 @@ def settled(step: Step) -> Step:
     return run
 
 
-class _Settled(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped here
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Keep torch from loading dynamo, for seconds, to keep this mode out of it."""
-        return False
-
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        result = redispatch(self, func, args, kwargs or {})
-        name = func.name().partition("::")[2].partition(".")[0]
-        if func.namespace == "c10d" and not name.startswith(MEETING_NEEDED):
+class _Settled(Watching):
+    def saw(self, op: Any, args: Sequence[Any], result: Any) -> None:  # noqa: ARG002  told of both
+        name = op.name().partition("::")[2].partition(".")[0]
+        if op.namespace == "c10d" and not name.startswith(MEETING_NEEDED):
             for work in _works_in(result):
                 work.wait()
             wait_for_threads()
-        elif func.namespace == "_c10d_functional" and name == WAITED:
+        elif op.namespace == "_c10d_functional" and name == WAITED:
             wait_for_threads()
-        return result
 
 
 def _works_in(result: Any) -> Iterator[Any]:
