@@ -134,11 +134,29 @@ class Rung:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedRung:
+    """One rung of the ladder of speed, and what a machine without a GPU shows of it.
+
+    That is a count ``before`` and ``after``, of ``what``, or how many times as fast it is
+    at ``least``, on a CPU; ``least_on_a_gpu`` is the same at the published size.
+    """
+
+    name: str
+    published_s: float
+    before: int | None = None
+    after: int | None = None
+    what: str = ""
+    least: float | None = None
+    least_on_a_gpu: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """All rows in the order of the file, the rungs of the ladder, and titles of notes."""
+    """All rows in the order of the file, the rungs of both ladders, and titles of notes."""
 
     rows: tuple[Claim, ...]
     ladder: tuple[Rung, ...]
+    speed: tuple[SpeedRung, ...] = ()
     notes: Mapping[str, str]
 
     def __getitem__(self, name: str) -> Claim:
@@ -161,7 +179,8 @@ def read_claims(path: Path = FILE) -> Claims:
     rows = tuple(_claim(row, notes, path.name) for row in raw.get("claim", ()))
     _refuse_twins(rows, path.name)
     ladder = tuple(Rung(**rung) for rung in raw.get("rung", ()))
-    return Claims(rows=rows, ladder=ladder, notes=notes)
+    speed = tuple(SpeedRung(**rung) for rung in raw.get("speed", ()))
+    return Claims(rows=rows, ladder=ladder, speed=speed, notes=notes)
 
 
 FIELDS: Final = frozenset(

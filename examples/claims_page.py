@@ -9,6 +9,7 @@ from typing import Final
 from claims import Claim
 from claims import Claims
 from claims import Rung
+from claims import SpeedRung
 
 
 HEAD: Final = """\
@@ -22,15 +23,22 @@ memory than the one above.
 
 """
 
+SPEED: Final = """
+The second one is of speed: a small GPT, 8192 samples, in seconds.
+
+"""
+
 COMMANDS: Final = """
 "Published" is what the note says, in MiB of a GPU; "predicted" is the peak of allocated
-memory at that size, without a GPU; "on a CPU" is a small model's peak of live tensors.
+memory at that size, without a GPU; "on a CPU" is a small model's peak of live tensors. On
+two GPUs it is each one's, and without what NCCL takes. What a smaller model shows of speed
+without a GPU is gated as it stands there.
 
 ```console
 $ pytest examples --gpuperf                            # count and predict without a GPU
 $ pytest examples --gpuperf --gpuperf-device=cpu       # measure on the host
 $ pytest examples --gpuperf --gpuperf-claims           # and say what became of each claim
-$ pytest examples --gpuperf --gpuperf-seconds=600 -m slow     # predict the whole ladder
+$ pytest examples/ladder --gpuperf                     # predict both ladders
 ```
 """
 
@@ -43,6 +51,8 @@ def page(claims: Claims) -> str:
     parts = (
         HEAD,
         _table(_ladder(claims.ladder)),
+        SPEED,
+        _table(_speed(claims.speed)),
         COMMANDS,
         f"\n## {len(shown)} of {len(claims.rows)} claims are shown\n\n",
         _legend(claims),
@@ -76,6 +86,26 @@ def _ladder(rungs: Sequence[Rung]) -> Iterator[Cells]:
             *_climbed(rung.scaled_mib, above and above.scaled_mib),
         )
         above = rung
+
+
+def _speed(rungs: Sequence[SpeedRung]) -> Iterator[Cells]:
+    yield "rung", "published", "", "without a GPU"
+    above: float | None = None
+    for rung in rungs:
+        change = (
+            "" if above is None else f"{100 * (rung.published_s / above - 1):+.0f} %"
+        )
+        yield rung.name, f"{rung.published_s:g} s", change, "; ".join(_gated(rung))
+        above = rung.published_s
+
+
+def _gated(rung: SpeedRung) -> Iterator[str]:
+    """Say what the example of *rung* is judged by."""
+    if rung.what:
+        both = [f"{n}" for n in (rung.before, rung.after) if n is not None]
+        yield f"{' -> '.join(both)} {rung.what}"
+    if rung.least is not None:
+        yield f"at least {rung.least:g} times as fast"
 
 
 def _climbed(mib: float | None, above: float | None) -> Cells:

@@ -40,6 +40,7 @@ METRICS: Final[Mapping[Gate, tuple[str, ...]]] = {
     Gate.COPIES: ("pageable_copies",),
     Gate.COPIED_BYTES: ("h2d_bytes",),
     Gate.MEMORY: tuple(PEAKS),
+    Gate.RESERVED: ("peak_reserved_bytes", "predicted_peak_reserved_bytes"),
     Gate.OPERATIONS: ("ops",),
     Gate.COLLECTIVES: ("collectives",),
 }
@@ -115,9 +116,11 @@ class ClaimsTable:
                 self._rows.append(row_of(self._shown_by(mark), report))
 
     def _shown_by(self, mark: Mapping[str, Any]) -> Claim:
-        """Return the row, with the numbers of one rung of it where *mark* has some."""
-        numbers = {key: value for key, value in mark.items() if key != "id"}
-        return replace(self._claims[mark["id"]], **numbers)
+        """Return the row, with the numbers and the gate of one rung where *mark* has some."""
+        own = {key: value for key, value in mark.items() if key not in {"id", "gate"}}
+        if "gate" in mark:
+            own["gates"] = (Gate(mark["gate"]),)
+        return replace(self._claims[mark["id"]], **own)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         terminalreporter.section("claims")
@@ -177,16 +180,29 @@ def _numbers_of(
 
 
 def _counted(claim: Claim, calls: Sequence[Mapping[str, Any]]) -> str:
-    """Write ``1 -> 0 syncs`` of the first gate that was measured on both sides."""
+    """Write ``1 -> 0 syncs`` of the first gate that was measured."""
     if not calls:
         return ""
     first = next((call for call in calls if call.get("sides")), calls[0])
     before, after = _numbers_of(first)[0], _numbers_of(calls[-1])[1]
     for gate in claim.gates:
+        if gate is Gate.TIME and (speed := _speed(calls)):
+            return speed
         for metric in METRICS.get(gate, ()):
             if metric in before and metric in after:
                 return written(metric, before[metric], after[metric])
     return ""
+
+
+def _speed(calls: Sequence[Mapping[str, Any]]) -> str:
+    """Write how many times as fast a step became where that was judged."""
+    found = (
+        verdict["now"]
+        for call in calls
+        for verdict in call["verdicts"]
+        if verdict["metric"] == "speedup" and verdict.get("now") is not None
+    )
+    return next((f"{ratio:.3g} x as fast" for ratio in found), "")
 
 
 def written(metric: str, before: float, after: float) -> str:

@@ -16,7 +16,7 @@ import pytest_gpuperf
 
 
 MARKS = (
-    "claim(id, before=None, after=None): shows this row of claims.toml, or these numbers of it",
+    "claim(id, before=None, after=None, gate=None): shows this row of claims.toml, or these numbers of it, by this gate",
     "slow: takes more than 10 seconds; runs only where -m names it",
 )
 
@@ -63,6 +63,47 @@ def gpu(gpuperf):
     if gpuperf.device != "cuda":
         pytest.skip("host and device are one here: nothing to copy, nobody to wait for")
     return gpuperf.device
+
+
+@pytest.fixture
+def real_gpu(gpu):
+    """Name the device where there is one: what is this large, nobody pretends to compute."""
+    if is_pretended(gpu):
+        pytest.skip("this size is computed on a GPU alone")
+    return gpu
+
+
+@pytest.fixture
+def clock(gpuperf):
+    """Name the device where times can be judged, the CPU too."""
+    if is_pretended(gpuperf.device):
+        pytest.skip("the pretend device has no clock")
+    return gpuperf.device
+
+
+@pytest.fixture
+def bfloat16(clock):
+    """Skip where a CPU would multiply it no faster than float32."""
+    asked = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    if clock == "cpu" and not any(getattr(torch.cpu, name, bool)() for name in asked):
+        pytest.skip("this CPU multiplies no bfloat16: no avx512_bf16, no amx")
+    return torch.bfloat16
+
+
+def is_pretended(device):
+    return device == "cuda" and torch.cuda.get_device_name() == "pretend GPU"
+
+
+@pytest.fixture
+def first_of_two(gpu):
+    """Give a mesh of two ranks, of which there is the first: nothing is sent."""
+    from torch import distributed
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    yield init_device_mesh(gpu, (2,))
+    distributed.destroy_process_group()
 
 
 @pytest.fixture

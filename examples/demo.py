@@ -1,7 +1,8 @@
 """What ``make demo`` runs: gate the examples, plant two faults, see exactly two failures.
 
-It works on copies in a temporary folder. The exit status is 1 if a test failed that
-should have passed, or passed that should have failed.
+It ends with a ladder of memory that no GPU is needed for. It works on copies in a temporary
+folder. The exit status is 1 if a test failed that should have passed, or passed that should
+have failed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +68,18 @@ FAULTS = (
         edits={"normal(self.images[index])": "normal(self.images)[index]"},
     ),
 )
+
+PREDICT = "pytest -q --gpuperf --gpuperf-device=pretend"
+RUNGS = (
+    "real_size and (plain or micro or two)",
+    "real_size and (recomputing or loop)",
+)
+"""Two halves of the ladder that take about as long, side by side on two cores."""
+
+UNBROKEN = {"subsequent_indent": "    ", "break_on_hyphens": False}
+"""How a command that is longer than a line is typed."""
+
+PEAK = "predicted_peak_allocated_bytes"
 
 
 class UnexpectedError(Exception):
@@ -123,6 +137,77 @@ def show_everything(folder):
     heading("The baseline, a file to commit and to review")
     run(folder, "gpuperf show", allowed={0})
 
+    heading("GPT-2 large, 36 layers, batch 32: a ladder of memory, without a GPU")
+    show_ladder(copied_ladder(folder))
+
+
+def copied_ladder(folder):
+    """Copy the ladder to a folder of its own: its ``conftest.py`` is not for the loops."""
+    here, place = Path(__file__).parent, folder / "ladder"
+    shutil.copytree(here / "models", place / "models", ignore=COMPILED)
+    shutil.copy(here / "ladder" / "test_predicted_gpt2_large.py", place)
+    for name in ("conftest.py", "claims.py", "claims.toml", "claims_table.py"):
+        shutil.copy(here / name, place)
+    return place
+
+
+def show_ladder(place):
+    """Predict all rungs, and print what was published of each beside that."""
+    from claims import read_claims
+
+    say(f"\n$ cd {place.name}")
+    found = predicted(place)
+    rungs = read_claims().ladder
+    if len(found) != len(rungs):
+        msg = f"expected {len(rungs)} predictions, found {len(found)}"
+        raise UnexpectedError(msg)
+    say("\n" + "\n".join(ladder_lines(rungs, found)))
+
+
+def predicted(place):
+    """Return the predicted peaks in MiB, the highest one first."""
+    runs = [
+        start(
+            place,
+            f'{PREDICT} -k "{names}" --junit-xml={number}.xml',
+            output=subprocess.PIPE,
+        )
+        for number, names in enumerate(RUNGS)
+    ]
+    for run in runs:
+        printed, _ = run.communicate()
+        say(f"\n{printed.rstrip()}")
+        if run.returncode:
+            msg = f"a prediction ended with exit status {run.returncode}"
+            raise UnexpectedError(msg)
+    return sorted(
+        (
+            verdict["now"] / 2**20
+            for path in place.glob("*.xml")
+            for case in ET.parse(path).iter("testcase")  # noqa: S314 - pytest's own
+            for verdict in verdicts_in(case)
+            if verdict["metric"] == PEAK
+        ),
+        reverse=True,
+    )
+
+
+def ladder_lines(rungs, found):
+    """Lay out a heading and a line a rung, each with its change from the one above."""
+    yield f"{'MiB':<26}{'published':>11}{'':<9}{'predicted':>11}"
+    above = None
+    for rung, mib in zip(rungs, found, strict=True):
+        published = rung.published_mib
+        steps = ("", "")
+        if above:
+            pairs = ((published, above[0]), (mib, above[1]))
+            steps = tuple(f"{now / then - 1:+.0%}" for now, then in pairs)
+        yield (
+            f"{rung.name:<26}{published:>11.0f}{steps[0]:>7}{'':<2}{mib:>11.0f}"
+            f"{steps[1]:>7}"
+        ).rstrip()
+        above = published, mib
+
 
 def plant(folder, fault):
     """Edit the copy of an example and print what changed."""
@@ -177,12 +262,16 @@ def gate(folder):
 def outcomes_in(case):
     """Outcomes by metric: a test's property ``gpuperf`` holds its verdicts."""
     found: dict[str, set[str]] = {}
+    for verdict in verdicts_in(case):
+        found.setdefault(verdict["metric"], set()).add(verdict["outcome"])
+    return found
+
+
+def verdicts_in(case):
     for part in case.iter("property"):
         if part.get("name") == "gpuperf":
             for call in json.loads(part.get("value")):
-                for verdict in call["verdicts"]:
-                    found.setdefault(verdict["metric"], set()).add(verdict["outcome"])
-    return found
+                yield from call["verdicts"]
 
 
 def gate_with_faults(folder):
@@ -210,22 +299,28 @@ def require(results, *, faults):
 
 def run(folder, command, *, allowed, env=None):
     """Print a command as it is typed, run it, and let it print."""
-    typed = " ".join(
-        [*(f"{name}={value}" for name, value in (env or {}).items()), command]
-    )
-    say(f"\n$ {typed}")
-    program, *arguments = shlex.split(command)
-    module = {"pytest": "pytest", "gpuperf": "pytest_gpuperf"}[program]
-    inherited = {k: v for k, v in os.environ.items() if k != "PYTEST_ADDOPTS"}
-    code = subprocess.run(  # noqa: S603 - the demo's own commands
-        [sys.executable, "-m", module, *arguments],
-        cwd=folder,
-        env=inherited | {"COLUMNS": "80"} | (env or {}),
-        check=False,
-    ).returncode
+    code = start(folder, command, env=env).wait()
     if code not in allowed:
         msg = f"`{command}` ended with exit status {code}"
         raise UnexpectedError(msg)
+
+
+def start(folder, command, *, env=None, output=None):
+    """Print a command as it is typed, and start it; *output* is where it prints."""
+    typed = " ".join(
+        [*(f"{name}={value}" for name, value in (env or {}).items()), command]
+    )
+    say("\n" + " \\\n".join(textwrap.wrap(f"$ {typed}", 78, **UNBROKEN)))
+    program, *arguments = shlex.split(command)
+    module = {"pytest": "pytest", "gpuperf": "pytest_gpuperf"}[program]
+    inherited = {k: v for k, v in os.environ.items() if k != "PYTEST_ADDOPTS"}
+    return subprocess.Popen(  # noqa: S603 - the demo's own commands
+        [sys.executable, "-m", module, *arguments],
+        cwd=folder,
+        env=inherited | {"COLUMNS": "80"} | (env or {}),
+        stdout=output,
+        text=True,
+    )
 
 
 def heading(text):

@@ -164,6 +164,7 @@ class Measuring:
             question.halved,
             root=self._device.root,
             values=question.values,
+            levers=question.levers,
         )
         self._foresaw.add(item.nodeid)
         if budgets_of(item):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Final
 
 import pytest
@@ -19,11 +22,13 @@ from claims import Claims  # noqa: E402
 from claims import ClaimsError  # noqa: E402
 from claims import Gate  # noqa: E402
 from claims import Rung  # noqa: E402
+from claims import SpeedRung  # noqa: E402
 from claims import Tier  # noqa: E402
 from claims import Unit  # noqa: E402
 from claims import main  # noqa: E402
 from claims import read_claims  # noqa: E402
 from claims_page import page  # noqa: E402
+from claims_table import ClaimsTable  # noqa: E402
 from claims_table import Row  # noqa: E402
 from claims_table import lines_of  # noqa: E402
 from claims_table import row_of  # noqa: E402
@@ -93,7 +98,7 @@ def test_the_readme_of_the_examples_is_what_the_rows_say(
     assert status == 0
 
 
-def test_a_page_has_the_ladder_and_a_line_for_each_row() -> None:
+def test_a_page_has_both_ladders_and_a_line_for_each_row() -> None:
     shown = claim("A1", example="a/test_b.py::test_c", before=2.0, after=1.0)
     missing = claim("A2", not_shown="It is gone.")
     planned = claim("A3", planned=True)
@@ -102,8 +107,19 @@ def test_a_page_has_the_ladder_and_a_line_for_each_row() -> None:
         Rung(name="split", published_mib=1500, published_s=2, predicted_mib=900),
     )
 
+    speed = (
+        SpeedRung(name="slow", published_s=4),
+        SpeedRung(name="one", published_s=3, before=2, after=0, what="waits"),
+        SpeedRung(name="two", published_s=1.5, after=1, what="send", least=1.3),
+    )
+
     text = page(
-        Claims(rows=(shown, missing, planned), ladder=ladder, notes={"note": "A note"})
+        Claims(
+            rows=(shown, missing, planned),
+            ladder=ladder,
+            speed=speed,
+            notes={"note": "A note"},
+        )
     )
 
     lines = [line for line in text.splitlines() if line.startswith("| ")]
@@ -111,6 +127,10 @@ def test_a_page_has_the_ladder_and_a_line_for_each_row() -> None:
         "| rung | published |  | a step | predicted |  | on a CPU |  |",
         "| plain | 2000 |  | 1.5 s | 1000 |  |  |  |",
         "| split | 1500 | -25 % | 2 s | 900.0 | -10 % |  |  |",
+        "| rung | published |  | without a GPU |",
+        "| slow | 4 s |  |  |",
+        "| one | 3 s | -25 % | 2 -> 0 waits |",
+        "| two | 1.5 s | -50 % | 1 send; at least 1.3 times as fast |",
         "| A1 | It is so. | note | 2 -> 1 s | syncs | [a/test_b.py](a/test_b.py) |",
         "| A2 | It is so. | note | It is gone. |",
         "| A3 | It is so. | note |  | cpu |",
@@ -309,6 +329,45 @@ def test_a_line_of_the_table_says_what_one_test_found(
     shown = claim("A1", planned=True, before=2.0, after=1.0)
 
     assert row_of(shown, found) == row
+
+
+FASTER: Final = (
+    '[{"verdicts": [{"metric": "speedup", "outcome": "pass", "now": 1.8567}],'
+    ' "sides": {"before": {"live_peak_bytes": 9}, "after": {"live_peak_bytes": 9}}}]'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "measured"), [(FASTER, "1.86 x as fast"), (CPU, "")], ids=["yes", "no"]
+)
+def test_a_claim_about_time_shows_the_speedup_that_was_judged(
+    text: str, measured: str
+) -> None:
+    shown = replace(claim("A1", planned=True), gates=(Gate.TIME,))
+
+    assert row_of(shown, report("passed", ("gpuperf", text))).measured == measured
+
+
+def test_a_mark_may_name_the_numbers_and_the_gate_of_a_rung(
+    monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
+) -> None:
+    monkeypatch.setattr(pytestconfig.option, "gpuperf", True, raising=False)
+    table = ClaimsTable(pytestconfig)
+    mark = json.dumps({"id": "C2", "before": 4, "after": 2, "gate": "time"})
+    whole = json.dumps({"id": "C2"})
+
+    for text in (mark, whole):
+        found = report("passed", ("claim", text), ("gpuperf", FASTER))
+        table.pytest_runtest_logreport(found)
+
+    printed: list[str] = []
+    table.pytest_terminal_summary(
+        SimpleNamespace(section=str, write_line=printed.append)
+    )
+    assert printed[1:] == [
+        "C2 4 -> 2 s           1.86 x as fast     -                  passed       cpu",
+        "C2 7.68 -> 0.48 s     1.86 x as fast     -                  passed       cpu",
+    ]
 
 
 @pytest.mark.parametrize(

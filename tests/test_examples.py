@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
+from types import SimpleNamespace
 from typing import Final
 from xml.etree import ElementTree as ET
 
@@ -110,6 +111,81 @@ def demo(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setitem(sys.modules, "demo", module)  # for its dataclasses
     spec.loader.exec_module(module)
     return module
+
+
+RUNGS: Final = (
+    SimpleNamespace(name="plain", published_mib=36272),
+    SimpleNamespace(name="and FSDP on 2 GPUs", published_mib=8502),
+)
+
+
+def test_the_ladder_has_a_line_a_rung_with_the_published_peak_beside_ours(
+    demo: ModuleType,
+) -> None:
+    lines = list(demo.ladder_lines(RUNGS, [34763.9, 6593.4]))
+
+    assert lines == [
+        "MiB                         published           predicted",
+        "plain                           36272               34764",
+        "and FSDP on 2 GPUs               8502   -77%         6593   -81%",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "predictions", "message"),
+    [
+        (0, 4, "expected 5 predictions, found 4"),
+        (1, 5, "a prediction ended with exit status 1"),
+    ],
+)
+def test_a_rung_that_was_not_predicted_ends_the_demo(
+    demo: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    status: int,
+    predictions: int,
+    message: str,
+) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    peak = {"metric": demo.PEAK, "outcome": "pass", "now": 2**30}
+    suite = ET.Element("testsuite")
+    properties = ET.SubElement(ET.SubElement(suite, "testcase"), "properties")
+    verdicts = json.dumps([{"verdicts": [peak]}] * predictions)
+    ET.SubElement(properties, "property", name="gpuperf", value=verdicts)
+    (tmp_path / "0.xml").write_bytes(ET.tostring(suite))
+    ended = SimpleNamespace(communicate=lambda: ("1 passed\n", None), returncode=status)
+    monkeypatch.setattr(demo, "start", lambda *_, **__: ended)
+
+    with pytest.raises(demo.UnexpectedError) as caught:
+        demo.show_ladder(tmp_path)
+
+    assert str(caught.value) == message
+
+
+def test_what_is_copied_of_the_ladder_is_collected(
+    demo: ModuleType, tmp_path: Path
+) -> None:
+    place = demo.copied_ladder(tmp_path)
+
+    chosen = [
+        run_in(place, "--collect-only", "-k", names).stdout for names in demo.RUNGS
+    ]
+    assert [text.count("real_size") for text in chosen] == [3, 2]
+
+
+def test_a_command_longer_than_a_line_is_typed_on_several(
+    demo: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command = f'pytest --version --gpuperf-device=pretend -k "{demo.RUNGS[0]}" --junit-xml=0.xml'
+
+    demo.run(tmp_path, command, allowed={0})
+
+    out = capfd.readouterr().out.splitlines()
+    assert out[:3] == [
+        "",
+        '$ pytest --version --gpuperf-device=pretend -k "real_size and (plain or micro \\',
+        '    or two)" --junit-xml=0.xml',
+    ]
 
 
 @pytest.fixture

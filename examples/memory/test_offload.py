@@ -1,13 +1,16 @@
-"""What forward keeps for backward waits on the host: less memory, and copies both ways."""
+"""Activations or the optimizer's state on the host: less memory, and copies both ways."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
 from torch.autograd.graph import save_on_cpu
+
+import pytest_gpuperf as gpuperf
 
 
 def training(device, keeping):
@@ -30,4 +33,66 @@ def test_activations_can_wait_on_the_host(gpuperf, gpu):
     )
 
     assert result.memory.after < 0.7 * result.memory.before
+    assert (result.copies.before, result.copies.after) == (0, 16)
+
+
+WEIGHTS_MIB = 8
+
+
+def adam_on_the_device(weights):
+    return torch.optim.Adam(weights, foreach=True).step
+
+
+def adam_on_the_host(weights):
+    """Gradients go there and weights come back; what Adam keeps stays there."""
+    copies = [weight.detach().cpu().requires_grad_() for weight in weights]
+    optimizer = torch.optim.Adam(copies, foreach=True)
+
+    @torch.no_grad()
+    def update():
+        for weight, copy in zip(weights, copies, strict=True):
+            weight.grad, copy.grad = None, weight.grad.cpu()
+        optimizer.step()
+        for weight, copy in zip(weights, copies, strict=True):
+            weight.copy_(copy)
+
+    return update
+
+
+def updated(device, adam):
+    torch.manual_seed(0)
+    layers = (nn.Linear(512, 512, bias=False) for _ in range(8))
+    model = nn.Sequential(*layers).to(device)
+    rows = torch.rand(16, 512, device=device)
+    update = adam(list(model.parameters()))
+
+    def step():
+        model.zero_grad()
+        model(rows).square().mean().backward()
+        update()
+
+    return step
+
+
+@pytest.mark.claim("M9")
+@gpuperf.budget(mem_mb=128)
+def test_the_state_of_the_optimizer_can_stay_on_the_host(gpuperf):
+    there, here = (
+        gpuperf.fits(
+            partial(updated, "cuda", adam), gb=8, values=True, levers=False
+        ).peak_mb
+        for adam in (adam_on_the_device, adam_on_the_host)
+    )
+
+    assert there - here >= 2 * WEIGHTS_MIB
+
+
+@pytest.mark.claim("M9", gate="copies")
+def test_its_gradients_go_there_and_its_weights_come_back(gpuperf, gpu):
+    result = gpuperf.compare(
+        updated(gpu, adam_on_the_device),
+        updated(gpu, adam_on_the_host),
+        same_training=True,
+    )
+
     assert (result.copies.before, result.copies.after) == (0, 16)

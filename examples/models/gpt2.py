@@ -38,7 +38,7 @@ LADDER = (
     {"foreach": True, "micro_batches": 2, "checkpointing": True},
     {"foreach": False, "micro_batches": 2, "checkpointing": True},
 )
-"""What ``Training`` does on each rung; the last one, FSDP, is for two GPUs."""
+"""What ``Training`` does on each rung; the last one has a mesh of two GPUs as well."""
 
 
 class Attention(nn.Module):
@@ -113,17 +113,37 @@ class Gpt(nn.Module):
         return F.cross_entropy(scores.flatten(0, 1), targets.flatten())
 
 
-class Training:
-    """A model, its optimizer and a batch on *device*; called, it takes a step."""
+def shard(model, mesh):
+    """Let FSDP gather a block at a time."""
+    from torch.distributed.fsdp import fully_shard
 
-    def __init__(
-        self, shape, device, *, micro_batches=1, checkpointing=False, foreach=None
+    for part in (*model.blocks, model):
+        fully_shard(part, mesh=mesh)
+
+
+class Training:
+    """A model, its optimizer and a batch on *device*; called, it takes a step.
+
+    Where a *mesh* of ranks is given, each holds its part of the model, and a batch.
+    """
+
+    def __init__(  # noqa: PLR0913, the levers of the ladder
+        self,
+        shape,
+        device,
+        *,
+        micro_batches=1,
+        checkpointing=False,
+        foreach=None,
+        mesh=None,
     ):
         torch.manual_seed(0)
         with torch.device(device):
             self.model = Gpt(shape, checkpointing=checkpointing)
             size = (shape.batch, shape.tokens)
             self.tokens, self.targets = torch.randint(shape.vocabulary, (2, *size))
+        if mesh is not None:
+            shard(self.model, mesh)
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(), lr=5e-4, foreach=foreach
         )

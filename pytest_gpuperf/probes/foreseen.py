@@ -32,8 +32,10 @@ class Foresight:
     levers: dict[Lever, Forecast | None]
 
 
-def foresee(make: Make, halved: Make | None, *, root: str, values: bool) -> Foresight:
-    """Predict the step that *make* makes, and again with each lever.
+def foresee(
+    make: Make, halved: Make | None, *, root: str, values: bool, levers: bool
+) -> Foresight:
+    """Predict the step that *make* makes, and again with each lever if *levers*.
 
     *halved* makes it for half the batch. Ghosts hold *values*, or sizes only. Lines
     below the directory *root* are the project's. Raises whatever *make* and its step
@@ -41,9 +43,8 @@ def foresee(make: Make, halved: Make | None, *, root: str, values: bool) -> Fore
     """
     with pretend_gpu(root, values=values):
         forecast = _forecast(make, root, nullcontext)
-        return Foresight(
-            forecast=forecast, levers=dict(_with_levers(make, halved, root))
-        )
+        tried = dict(_with_levers(make, halved, root)) if levers else {}
+        return Foresight(forecast=forecast, levers=tried)
 
 
 def _with_levers(

@@ -41,6 +41,16 @@ def test_fits(gpuperf):
 def test_does_not_fit(gpuperf):
     assert gpuperf.fits(make_step, gb=0.9)
 
+def test_without_levers(gpuperf):
+    made = []
+    def make(batch):
+        made.append(batch)
+        return make_step(batch)
+    answer = gpuperf.fits(make, gb=4, batch=8192, levers=False)
+    assert answer
+    assert answer.levers == {}
+    assert made == [8192]
+
 def test_too_close(gpuperf):
     assert gpuperf.fits(make_step, gb=1.15)
 
@@ -65,7 +75,7 @@ def test_a_step_fits_or_does_not_or_is_too_close_to_tell(
         "--gpuperf", "--gpuperf-device=pretend", "-rsA"
     )
 
-    result.assert_outcomes(passed=1, failed=3, skipped=2)
+    result.assert_outcomes(passed=2, failed=3, skipped=2)
     result.stdout.fnmatch_lines(
         [
             "*assert <does not fit in 0.9 GiB: * MiB allocated>*",
@@ -115,7 +125,7 @@ def test_the_answer_is_judged_by_the_test_alone_in_ci_as_well(
         "--gpuperf", "--gpuperf-device=pretend", "-k", "test_fits"
     )
 
-    result.assert_outcomes(passed=1, deselected=5)
+    result.assert_outcomes(passed=1, deselected=6)
     assert result.ret == 0
 
 
