@@ -32,6 +32,9 @@ $ pytest examples --gpuperf --gpuperf-device=cpu       # measure on the host
 $ pytest examples --gpuperf --gpuperf-claims           # and say what became of each claim
 $ pytest examples --gpuperf --gpuperf-seconds=600 -m slow     # predict the whole ladder
 ```
+
+Some need a package that is not there by default, or a C++ compiler, and say so where they
+are skipped: `tox -e examples` installs the packages, `pip install --group examples` as well.
 """
 
 
