@@ -95,8 +95,9 @@ class Tier(Enum):
 class Claim:
     """One row. ``before`` and ``after`` are the note's own numbers, in ``unit``.
 
-    ``notes`` are keys of ``Claims.notes``. One of the last three is set: the test that shows it, why there is none, or that
-    there is to be one.
+    ``notes`` are keys of ``Claims.notes``. ``today`` says, where the note's form no longer
+    holds, what took its place. One of the last three is set: the test that shows it, why
+    there is none, or that there is to be one.
     """
 
     id: str
@@ -107,6 +108,7 @@ class Claim:
     unit: Unit | None = None
     before: float | None = None
     after: float | None = None
+    today: str | None = None
     example: str | None = None
     not_shown: str | None = None
     planned: bool = False
@@ -193,6 +195,7 @@ FIELDS: Final = frozenset(
         "unit",
         "gate",
         "tiers",
+        "today",
         "example",
         "not_shown",
         "planned",
@@ -213,6 +216,7 @@ def _claim(row: Mapping[str, Any], notes: Mapping[str, str], source: str) -> Cla
         unit=_member(Unit, row["unit"], where) if "unit" in row else None,
         before=row.get("before"),
         after=row.get("after"),
+        today=row.get("today"),
         example=row.get("example"),
         not_shown=row.get("not_shown"),
         planned=row.get("planned", False),

@@ -40,6 +40,9 @@ $ pytest examples --gpuperf --gpuperf-device=cpu       # measure on the host
 $ pytest examples --gpuperf --gpuperf-claims           # and say what became of each claim
 $ pytest examples/ladder --gpuperf                     # predict both ladders
 ```
+
+Some need a package that is not there by default, or a C++ compiler, and say so where they
+are skipped: `tox -e examples` installs the packages, `pip install --group examples` as well.
 """
 
 
@@ -48,6 +51,7 @@ def page(claims: Claims) -> str:
     shown = [row for row in claims.rows if row.example]
     missing = [row for row in claims.rows if row.not_shown]
     planned = [row for row in claims.rows if row.planned]
+    changed = [row for row in claims.rows if row.today]
     parts = (
         HEAD,
         _table(_ladder(claims.ladder)),
@@ -57,6 +61,8 @@ def page(claims: Claims) -> str:
         f"\n## {len(shown)} of {len(claims.rows)} claims are shown\n\n",
         _legend(claims),
         _table(_examples(shown)),
+        "\n## What no longer holds, and its form today\n\n",
+        _table(_forms_of_today(changed)),
         f"\n## {len(missing)} are not, and why\n\n",
         _table(_reasons(missing)),
         f"\n## {len(planned)} are still to be written\n\n",
@@ -138,6 +144,12 @@ def _link(example: str) -> str:
     """Link the file of ``folder/test_file.py::test_name``."""
     path, _, _ = example.partition("::")
     return f"[{path}]({path})"
+
+
+def _forms_of_today(rows: Sequence[Claim]) -> Iterator[Cells]:
+    yield "", "claim", "from", "today"
+    for row in rows:
+        yield row.id, row.text, _notes(row), row.today or ""
 
 
 def _reasons(rows: Sequence[Claim]) -> Iterator[Cells]:

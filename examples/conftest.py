@@ -17,6 +17,7 @@ import pytest_gpuperf
 
 MARKS = (
     "claim(id, before=None, after=None, gate=None): shows this row of claims.toml, or these numbers of it, by this gate",
+    "needs_capability(major, minor): skipped on a GPU that is older than that",
     "slow: takes more than 10 seconds; runs only where -m names it",
 )
 
@@ -52,6 +53,17 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.skip(reason="slow: select it with -m slow"))
         if not torch.cuda.is_available():
             item.add_marker(COUNTS_ALONE)
+
+
+def pytest_runtest_setup(item):
+    """Leave out, visibly, what the compiler cannot do on an old GPU."""
+    needed = item.get_closest_marker("needs_capability")
+    if needed is None or not torch.cuda.is_available():
+        return
+    found = torch.cuda.get_device_capability()
+    if found < needed.args:
+        asked, has = (".".join(map(str, version)) for version in (needed.args, found))
+        pytest.skip(f"needs compute capability {asked}: this GPU has {has}")
 
 
 pytest_runtest_makereport = remember_claims

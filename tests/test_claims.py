@@ -53,7 +53,7 @@ def test_every_claim_of_the_notes_has_one_row() -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
 def test_a_row_is_one_sentence_and_says_why_where_nothing_shows_it(row: Claim) -> None:
-    for text in (row.text, row.not_shown or "A sentence."):
+    for text in (row.text, *filter(None, (row.today, row.not_shown))):
         assert text[-1] in ".)"
         assert "|" not in text
     assert bool(row.example) + bool(row.not_shown) + row.planned == 1
@@ -100,7 +100,7 @@ def test_the_readme_of_the_examples_is_what_the_rows_say(
 
 def test_a_page_has_both_ladders_and_a_line_for_each_row() -> None:
     shown = claim("A1", example="a/test_b.py::test_c", before=2.0, after=1.0)
-    missing = claim("A2", not_shown="It is gone.")
+    missing = claim("A2", not_shown="It is gone.", today="It has another name.")
     planned = claim("A3", planned=True)
     ladder = (
         Rung(name="plain", published_mib=2000, published_s=1.5, predicted_mib=1000),
@@ -132,10 +132,38 @@ def test_a_page_has_both_ladders_and_a_line_for_each_row() -> None:
         "| one | 3 s | -25 % | 2 -> 0 waits |",
         "| two | 1.5 s | -50 % | 1 send; at least 1.3 times as fast |",
         "| A1 | It is so. | note | 2 -> 1 s | syncs | [a/test_b.py](a/test_b.py) |",
+        "| A2 | It is so. | note | It has another name. |",
         "| A2 | It is so. | note | It is gone. |",
         "| A3 | It is so. | note |  | cpu |",
     ]
     assert "- note: A note" in text.splitlines()
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [
+        "TorchScript",
+        "nvFuser",
+        "FusedAdam",
+        "apex.amp",
+        "apex.parallel",
+        "dynamo.optimize",
+        "ORTModule",
+        "torch.Tensor(array)",
+        "from_array",
+        "torch_tb_profiler",
+        "export_memory_timeline",
+    ],
+)
+def test_the_page_says_what_took_the_place_of(gone: str) -> None:
+    (section,) = (
+        part
+        for part in (EXAMPLES / "README.md").read_text(encoding="utf-8").split("\n## ")
+        if part.startswith("What no longer holds, and its form today\n")
+    )
+
+    cells = [line.split("|")[-2] for line in section.splitlines() if "|" in line]
+    assert any(gone in cell for cell in cells)
 
 
 def claim(name: str, **fields: object) -> Claim:
@@ -178,14 +206,14 @@ planned = true
             GOOD.replace('claim = "It is so."\n', ""),
             (
                 "claims.toml: claim A1 has no claim: expected the fields after, before, "
-                "claim, example, gate, id, not_shown, planned, seed, tiers, unit"
+                "claim, example, gate, id, not_shown, planned, seed, tiers, today, unit"
             ),
         ),
         (
             GOOD + "colour = 3\n",
             (
                 "claims.toml: claim A1 has colour: expected the fields after, before, "
-                "claim, example, gate, id, not_shown, planned, seed, tiers, unit"
+                "claim, example, gate, id, not_shown, planned, seed, tiers, today, unit"
             ),
         ),
         (

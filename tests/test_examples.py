@@ -92,6 +92,24 @@ def test_a_run_can_end_with_what_became_of_each_claim(
     }
 
 
+OLD_GPU: Final = """\
+import torch
+
+torch.cuda.is_available = lambda: True
+torch.cuda.get_device_capability = lambda: (6, 0)
+"""
+
+
+def test_what_a_gpu_is_too_old_for_is_left_out_visibly(copied: Path) -> None:
+    (copied / "old_gpu.py").write_text(OLD_GPU)
+
+    result = run_in(copied, "-rs", "-p", "old_gpu", "examples/graphs/test_old_gpu.py")
+
+    assert result.returncode == 0, result.stdout
+    assert "needs compute capability 7.0: this GPU has 6.0" in result.stdout
+    assert result.stdout.splitlines()[-1].startswith("1 skipped in ")
+
+
 def test_a_table_of_claims_without_measurements_is_refused(copied: Path) -> None:
     result = run_in(copied, "examples", "--gpuperf-claims")
 

@@ -1,0 +1,63 @@
+"""BERT-base from its settings, with random weights, for a pair of short sentences.
+
+The note's times are those of ResNet-18's clock: not to be trusted. Its TorchScript is
+deprecated and cannot script the models of transformers any more.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from inductor import compiled
+from inductor import needs_compiler
+
+
+transformers = pytest.importorskip("transformers")
+
+TOKENS = 14
+
+
+def network(device, **sizes):
+    torch.manual_seed(0)
+    settings = transformers.BertConfig(**sizes)
+    model = transformers.BertModel(settings).eval().requires_grad_(requires_grad=False)
+    return model.to(device)
+
+
+def sentences(device):
+    numbers = torch.arange(TOKENS, device=device)[None]
+    return {"input_ids": 1000 + numbers, "token_type_ids": (numbers > 6).long()}
+
+
+@pytest.mark.claim("G2")
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of all that is deprecated in a trace
+def test_a_trace_of_a_small_one_gives_the_same():
+    model = network("cpu", hidden_size=64, num_hidden_layers=2, num_attention_heads=2)
+    tokens = sentences("cpu")
+
+    traced = torch.jit.trace(model, example_kwarg_inputs=tokens, strict=False)
+
+    torch.testing.assert_close(
+        traced(**tokens)["last_hidden_state"], model(**tokens).last_hidden_state
+    )
+
+
+@pytest.mark.claim("G2")
+@needs_compiler
+@pytest.mark.slow
+def test_bert_base_is_no_slower_compiled(gpuperf):
+    model, tokens = network(gpuperf.device), sentences(gpuperf.device)
+    fused = compiled(model)
+    torch.testing.assert_close(
+        fused(**tokens).last_hidden_state,
+        model(**tokens).last_hidden_state,
+        rtol=1e-3,
+        atol=1e-3,
+    )
+
+    result = gpuperf.compare(
+        lambda: model(**tokens), lambda: fused(**tokens), speedup=1
+    )
+
+    assert result.time.verdict != "slower"
