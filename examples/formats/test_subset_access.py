@@ -44,7 +44,8 @@ def test_an_index_reads_what_was_asked_for_and_no_more(tmp_path, shown):
             jumped.seek(first_byte)
             few.append(jumped.read(size))
 
-    shown(scanned.count, jumped.count, "bytes")
+    mib = [round(file.count / 2**20, 3) for file in (scanned, jumped)]
+    shown(*mib, "MiB")
     assert few == [everything[number] for number in WANTED]
     assert scanned.count == path.stat().st_size
     assert jumped.count == len(WANTED) * IMAGE_BYTES
