@@ -24,7 +24,7 @@ def test_as_tensor_shares_the_memory_of_an_array(shown):
 def _every_warning():
     """Let torch say each time what it says once otherwise."""
     before = torch.is_warn_always_enabled()
-    torch.set_warn_always(True)  # noqa: FBT003, torch's
+    torch.set_warn_always(True)
     yield
     torch.set_warn_always(before)
 
