@@ -71,7 +71,10 @@ def test_a_stream_holds_a_batch_and_not_the_log(log, shown):
     assert batch < whole / 5
 
 
-@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+@pytest.mark.filterwarnings(
+    "ignore:.*use of fork:DeprecationWarning",
+    "ignore:This DataLoader will create 2 worker:UserWarning",  # on one core
+)
 @pytest.mark.parametrize(("dataset", "times"), [(Log, 2), (SharedLog, 1)])
 def test_two_workers_read_the_log_twice_unless_they_share_it(log, dataset, times):
     loader = DataLoader(dataset(log), batch_size=500, num_workers=2)

@@ -38,7 +38,10 @@ def limited(worker, threads):  # noqa: ARG001, the loader's
 
 
 @pytest.mark.claim("D8")
-@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+@pytest.mark.filterwarnings(
+    "ignore:.*use of fork:DeprecationWarning",
+    "ignore:This DataLoader will create 2 worker:UserWarning",  # on one core
+)
 def test_a_worker_computes_with_one_thread_if_it_is_told_to(shown):
     if blas_threads() <= 1:
         pytest.skip(
