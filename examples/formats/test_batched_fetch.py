@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset
 
 
-SAMPLES, BATCH = 1024, 64
+SAMPLES, BATCH = 512, 64
 
 
 class OneByOne(Dataset):
