@@ -1,0 +1,1 @@
+"""Generated inputs of the examples and their file formats, one a file."""
