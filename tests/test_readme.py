@@ -81,7 +81,7 @@ class Reader:
             case "diff":
                 path = self._folder / block.name
                 path.write_text(edited(path.read_text(), block.text))
-                self._run_plain(block.name)
+                self._run_plain(*[block.name] * block.name.startswith("test_"))
             case "ini":
                 self._write(block)
                 self._run_plain()
