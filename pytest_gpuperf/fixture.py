@@ -104,6 +104,41 @@ class Gpuperf:
 
         return _told(measured)
 
+    def loader(
+        self,
+        loader: object,
+        step: object,
+        *,
+        name: str | None = None,
+        **budget: object,
+    ) -> object:
+        """Measure the loop ``for batch in loader: step(batch)``, return its last result.
+
+        What is measured as a step is to fetch a batch and to train on it, so all other
+        metrics are those of the loop. ``loader_wait_pct`` is the share of its wall time
+        that the host spends in ``next`` of the loader's iterator. *loader* is iterated
+        anew when it ends. Between epochs, workers start and the first batch is waited
+        for: that is told, and not counted in the share, since an epoch here is seldom
+        as long as one in training; ``step_ms`` has it where an epoch ends within the
+        rounds. Workers end with the call unless they are ``persistent_workers``.
+        *step* takes one argument, the batch as it comes.
+
+        Without ``--gpuperf`` one batch is fetched and one step runs.
+        """
+        __tracebackhide__ = True
+
+        def looped() -> object:
+            from .probes.loader_loop import loop_over
+
+            subject = loop_over(loader, step)
+            parse_budget(budget)
+            try:
+                return self._measurer.measure(self._item, subject, name, budget)
+            finally:
+                subject.close()
+
+        return _told(looped)
+
     def compare(
         self,
         before: object,

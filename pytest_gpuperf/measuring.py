@@ -36,6 +36,7 @@ from .measured_call import measured_call
 from .model.budget import Budget
 from .model.budget import Tolerance
 from .model.forecast import Forecast
+from .model.loader_metric import LOADER_WAIT
 from .model.measurement import Measurement
 from .model.memory_metric import PREDICTED_ALLOCATED
 from .model.memory_metric import PREDICTED_RESERVED
@@ -119,7 +120,9 @@ class Measuring:
             Call(
                 measurement=below(
                     item.config.rootpath,
-                    _told_of_ranks(measured.measurement, budgets),
+                    _told_of_ranks(
+                        _told_of_loader(measured.measurement, subject, budgets), budgets
+                    ),
                 ),
                 budgets=budgets,
                 tolerances=tolerances_of(item),
@@ -264,6 +267,20 @@ def _told_of_ranks(measurement: Measurement, budgets: Sequence[Budget]) -> Measu
         return measurement
     why = "this test has no ranks to compare: mark it with gpuperf.ranks(n)"
     unmeasured = {**measurement.unmeasured, **dict.fromkeys(asked, why)}
+    return replace(measurement, unmeasured=unmeasured)
+
+
+def _told_of_loader(
+    measurement: Measurement, subject: Subject, budgets: Sequence[Budget]
+) -> Measurement:
+    """Say why a step without a loader has not what *budgets* limit of one."""
+    asked = any(LOADER_WAIT.budget in budget.limits for budget in budgets)
+    if subject.batches is not None or not asked:
+        return measurement
+    why = (
+        "gpuperf(step) fetches no batches: measure it with gpuperf.loader(loader, step)"
+    )
+    unmeasured = {**measurement.unmeasured, LOADER_WAIT.name: why}
     return replace(measurement, unmeasured=unmeasured)
 
 

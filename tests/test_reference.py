@@ -45,6 +45,7 @@ UNITS = {
     Unit.BYTES: "MiB (2^20 bytes)",
     Unit.COUNT: "count a step",
     Unit.RATIO: "times as fast, at least",
+    Unit.PERCENT: "percent of the loop's wall time",
 }
 
 
@@ -143,9 +144,11 @@ def test_every_use_of_the_fixture_stands_in_the_reference() -> None:
     attributes = [name for name in vars(Gpuperf) if not name.startswith("_")]
     attributes.remove("compare")
     attributes.remove("fits")
+    attributes.remove("loader")
 
     assert named == [
         f"`gpuperf{parameters(Gpuperf.__call__)}`",
+        f"`gpuperf.loader{parameters(Gpuperf.loader)}`",
         f"`gpuperf.compare{parameters(Gpuperf.compare)}`",
         f"`gpuperf.fits{parameters(Gpuperf.fits)}`",
         *(f"`gpuperf.{name}`" for name in attributes),

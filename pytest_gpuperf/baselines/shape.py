@@ -27,6 +27,7 @@ from ..model.measurement import Board
 from ..model.measurement import Distribution
 from ..model.metric import METRICS
 from ..model.metric import Kind
+from ..model.metric import Unit
 
 
 V = TypeVar("V")
@@ -53,6 +54,9 @@ _NONE: Final[Names] = frozenset()
 
 _TIMES: Final = frozenset(
     n for n, metric in METRICS.items() if metric.kind is Kind.NOISY
+)
+_SHARES: Final = frozenset(
+    n for n, metric in METRICS.items() if metric.unit is Unit.PERCENT
 )
 _NO_BOARD: Final = Board()
 
@@ -167,11 +171,12 @@ def _distribution(raw: Any, where: Place) -> Distribution:
     samples = _count(parts["samples"], (where, "samples"))
     if samples == 0:
         _refuse((where, "samples"), "a whole number above 0", samples)
+    number = _amount if where[1] in _SHARES else _time
     return Distribution(
-        q10=_time(parts["q10"], (where, "q10")),
-        q25=_time(parts["q25"], (where, "q25")),
-        q50=_time(parts["q50"], (where, "q50")),
-        mean=_time(parts["mean"], (where, "mean")),
+        q10=number(parts["q10"], (where, "q10")),
+        q25=number(parts["q25"], (where, "q25")),
+        q50=number(parts["q50"], (where, "q50")),
+        mean=number(parts["mean"], (where, "mean")),
         samples=samples,
     )
 

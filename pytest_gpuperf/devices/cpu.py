@@ -25,6 +25,9 @@ from ..model.memory_metric import PREDICTED
 from ..model.metric import AUDITED
 from ..model.metric import FLOPS
 from ..model.metric import OPS
+from .fetch_clock import Fetch
+from .fetch_clock import TimedFetch
+from .fetch_clock import timed_by_the_host
 from .memory_picture import Picture
 from .protocol import Block
 from .protocol import Kernel
@@ -90,6 +93,10 @@ class CpuDevice:
     def prepare(self, step: Step, test: str) -> Step:  # noqa: ARG002, the protocol's
         """Return *step* itself."""
         return step
+
+    def timed_fetch(self, fetch: Fetch) -> TimedFetch:
+        """Read the host's clock."""
+        return timed_by_the_host(fetch)
 
     def synchronize(self) -> None:
         """Nothing is enqueued on a CPU."""

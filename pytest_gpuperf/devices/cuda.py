@@ -34,6 +34,9 @@ from .cuda_memory import read_memory
 from .cuda_memory import record_allocations
 from .cuda_memory import refuse_uncached_memory
 from .cuda_settings import cuda_settings
+from .fetch_clock import Fetch
+from .fetch_clock import TimedFetch
+from .fetch_clock import timed_by_the_host
 from .memory_picture import Picture
 from .nvml import Nvml
 from .nvml import open_nvml
@@ -130,6 +133,9 @@ class CudaDevice:
 
     def prepare(self, step: Step, test: str) -> Step:  # noqa: ARG002
         return step
+
+    def timed_fetch(self, fetch: Fetch) -> TimedFetch:
+        return timed_by_the_host(fetch)
 
     def synchronize(self) -> None:
         self.torch.cuda.synchronize()

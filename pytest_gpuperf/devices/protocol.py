@@ -14,6 +14,8 @@ from typing import Protocol
 
 from ..model.environment import DeviceKind
 from ..model.environment import Environment
+from .fetch_clock import Fetch
+from .fetch_clock import TimedFetch
 from .memory_picture import Picture
 
 
@@ -87,6 +89,9 @@ class Device(Protocol):
 
     def prepare(self, step: Step, test: str) -> Step:
         """Return the callable to run for *test*; real devices return *step* itself."""
+
+    def timed_fetch(self, fetch: Fetch) -> TimedFetch:
+        """Let each *fetch* of a batch say how long this process was in there."""
 
     def synchronize(self) -> None:
         """Wait for everything enqueued on the device, on all streams."""

@@ -24,6 +24,8 @@ from ..model.metric import SENTINEL_COPY
 from ..model.metric import SENTINEL_GEMM
 from ..model.metric import SENTINEL_LAUNCH
 from ..model.seat import Seat
+from .fetch_clock import Fetch
+from .fetch_clock import TimedFetch
 from .memory_picture import Held
 from .memory_picture import Picture
 from .memory_picture import Role
@@ -44,7 +46,7 @@ class ScriptedDevice:
     last ``::``) to what that test shows; ``*`` stands for the others, and
     ``test_step#compare#before`` for one side of a comparison. Each value is
     one for all runs or a list by run, whose last holds on:
-    ``step_ms``, ``sentinel_ms`` (of each; none by default), ``first_ms`` (the first
+    ``step_ms``, ``fetch_ms`` (of a loader's batch; none by default), ``sentinel_ms`` (of each; none by default), ``first_ms`` (the first
     step's), ``growth`` (factor a step, for one
     that never becomes steady), ``mem_mb``, ``peak`` (what is held there: ``op``,
     ``phase``, ``at`` a line, ``mb`` by role, ``held`` by operation), ``syncs``,
@@ -124,6 +126,15 @@ class ScriptedDevice:
             return step(*arguments)
 
         return scripted
+
+    def timed_fetch(self, fetch: Fetch) -> TimedFetch:
+        def timed() -> tuple[object, int]:
+            batch = fetch()
+            took_ns = round(float(self._value("fetch_ms", 0.0)) * 1e6)
+            self._clock_ns += took_ns
+            return batch, took_ns
+
+        return timed
 
     def played(self, name: str) -> Mapping[str, Any]:
         """Return what the script has for the test *name*."""

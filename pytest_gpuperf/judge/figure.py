@@ -14,13 +14,15 @@ _MOST_DIGITS: Final = 17  # enough to tell any two floats apart
 
 
 def figure(metric: Metric, value: float, digits: int = _DIGITS) -> str:
-    """*value* with its unit, to four digits: ``12.05 ms``, ``900 MiB``, ``1.3x``."""
+    """*value* with its unit, to four digits: ``12.05 ms``, ``900 MiB``, ``1.3x``, ``35 %``."""
     if metric.unit is Unit.BYTES:
         return f"{plain(value / MIB, digits)} MiB"
     if metric.unit is Unit.MS:
         return f"{plain(value, digits)} ms"
     if metric.unit is Unit.RATIO:
         return f"{plain(value, digits)}x"
+    if metric.unit is Unit.PERCENT:
+        return f"{plain(value, digits)} %"
     return plain(value, digits)
 
 

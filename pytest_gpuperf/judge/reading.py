@@ -11,6 +11,7 @@ from typing import Final
 from ..model.baseline import RunSummary
 from ..model.environment import DeviceKind
 from ..model.measurement import Measurement
+from ..model.measurement import location
 from ..model.metric import Kind
 from ..model.metric import Metric
 from ..model.metric import Unit
@@ -22,7 +23,15 @@ MAX_RUNS: Final = 5
 MOST_REPEATED: Final = 3
 """Dirty runs that are made up for by another."""
 
-_NAMES: Final = {Unit.MS: "time", Unit.BYTES: "size", Unit.COUNT: "count"}
+WHOLE: Final = 100.0
+"""Percent that no share reaches."""
+
+_NAMES: Final = {
+    Unit.MS: "time",
+    Unit.BYTES: "size",
+    Unit.COUNT: "count",
+    Unit.PERCENT: "share",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +75,20 @@ def dirt(seen: Iterable[Reading]) -> str:
 
 
 def impossible(metric: Metric, runs: Sequence[Measurement]) -> str | None:
-    """Say which measured number cannot be one: NaN, infinite, negative, a time of 0."""
+    """Say which measured number cannot be one: NaN, infinite, negative, a time of 0, a share of 100."""
+    is_time = metric.kind is Kind.NOISY and metric.unit is not Unit.PERCENT
     for value in (value for run in runs for value in _numbers(metric, run)):
-        too_small = value <= 0 if metric.kind is Kind.NOISY else value < 0
+        too_small = value <= 0 if is_time else value < 0
         if too_small or not isfinite(value):
             return f"not a {_NAMES[metric.unit]}: {value}"
-    return None
+    return _whole(metric, runs)
+
+
+def _whole(metric: Metric, runs: Sequence[Measurement]) -> str | None:
+    values = [r.value for r in readings(metric, runs) if r.value >= WHOLE]
+    return (
+        f"not a share: {values[0]}" if metric.unit is Unit.PERCENT and values else None
+    )
 
 
 def _value(
@@ -80,7 +97,7 @@ def _value(
     if metric.kind is Kind.EXACT:
         return run.exact.get(metric.name)
     times = run.times.get(metric.name)
-    return None if times is None else times.location(kind)
+    return None if times is None else location(metric, times, kind)
 
 
 def _numbers(metric: Metric, run: Measurement) -> tuple[float, ...]:

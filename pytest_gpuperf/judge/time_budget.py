@@ -1,4 +1,4 @@
-"""Times against an absolute ceiling: over only if proven, passed only if proven.
+"""Times, and shares of them, against a ceiling: over only if proven, passed only if proven.
 
 After 2, 3 and 5 runs a t test at a third of alpha asks whether the mean is over, and
 every run must be; after any run it passes if the upper 95 % bound is below. The first
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from dataclasses import replace
 from functools import partial
 from math import fsum
-from math import log
 from typing import Final
 
 from ..model.baseline import ENOUGH_RUNS
@@ -22,10 +21,13 @@ from ..model.evidence import Evidence
 from ..model.evidence import Rule
 from ..model.measurement import Measurement
 from ..model.metric import Metric
+from ..model.metric import Unit
 from ..model.verdict import Outcome
 from ..model.verdict import Verdict
 from .comparison import INTERVAL_RISK
 from .comparison import mean
+from .excess import log_excess
+from .excess import value_at
 from .figure import against
 from .prior import Prior
 from .reading import MAX_RUNS
@@ -102,7 +104,7 @@ def judge_time_budget(  # noqa: PLR0913  keywords, each a number of its own
 ) -> Verdict:
     """Judge a time by its fresh *runs*, oldest first, against *limit* > 0 in its unit.
 
-    At least one of *runs* has measured it. How far runs scatter is known from the
+    Or a share of it, below 100 %. At least one of *runs* has measured it. How far runs scatter is known from the
     stored *entry_runs* where there are five or a *prior*, else assumed by the kind of
     device: 1 % on a GPU, 3 % on a CPU.
     """
@@ -116,7 +118,8 @@ def judge_time_budget(  # noqa: PLR0913  keywords, each a number of its own
         )
     kind = runs[-1].environment.hardware.kind
     stored = stored_values(metric, entry_runs, kind)
-    spread = _spread(stored, prior, kind)
+    moved = [log_excess(metric, value, limit) for value in stored]
+    spread = _spread(moved, prior, kind)
     seen = readings(metric, runs)
     case = _Case(
         metric=metric,
@@ -124,22 +127,24 @@ def judge_time_budget(  # noqa: PLR0913  keywords, each a number of its own
         alpha=alpha,
         stored=len(stored),
         seen=seen,
-        excess=_deciding(_used(seen, limit, spread), alpha),
+        excess=_deciding(_used(metric, seen, limit, spread), alpha),
     )
     return _verdict(case)
 
 
-def _spread(stored: Sequence[float], prior: Prior | None, kind: DeviceKind) -> Spread:
-    known = Spread.of([log(value) for value in stored], prior) if stored else None
+def _spread(moved: Sequence[float], prior: Prior | None, kind: DeviceKind) -> Spread:
+    known = Spread.of(moved, prior) if moved else None
     if known is None or known.nu < ENOUGH_RUNS - 1:
         return Spread.assumed(kind)
     return known
 
 
-def _used(seen: Sequence[Reading], limit: float, spread: Spread) -> Excess:
+def _used(
+    metric: Metric, seen: Sequence[Reading], limit: float, spread: Spread
+) -> Excess:
     """Leave out disturbed runs that would not pass alone: they say nothing."""
     quick = -Excess(runs=(0.0,), spread=spread).margin
-    moved = [(log(reading.value / limit), reading.dirty) for reading in seen]
+    moved = [(log_excess(metric, r.value, limit), r.dirty) for r in seen]
     used = tuple(excess for excess, dirty in moved if not dirty or excess < quick)
     return Excess(runs=used, spread=spread)
 
@@ -167,12 +172,20 @@ class _Case:
         """The runs that numbers are told of: all of them where none could be used."""
         if self.excess.runs:
             return self.excess
-        every = tuple(log(reading.value / self.limit) for reading in self.seen)
+        every = tuple(log_excess(self.metric, r.value, self.limit) for r in self.seen)
         return replace(self.excess, runs=every)
 
     @property
     def now(self) -> float:
-        return self.limit * (1 + ratio(mean(self.shown.runs)))
+        return self.at(mean(self.shown.runs))
+
+    def at(self, excess: float) -> float:
+        """Return the value that stands *excess* above the ceiling."""
+        return value_at(self.metric, excess, self.limit)
+
+    def against_limit(self, excess: float) -> float:
+        """Return how far that value is off the ceiling, as a ratio of it."""
+        return self.at(excess) / self.limit - 1
 
 
 def _verdict(case: _Case) -> Verdict:
@@ -198,7 +211,7 @@ def _verdict(case: _Case) -> Verdict:
 
 
 def _doubt(case: _Case, *, is_open: bool) -> str:
-    margin = f"cannot tell +-{100 * ratio(case.shown.margin):.1f} %"
+    margin = f"cannot tell +-{_margin(case)}"
     seen, remaining = len(case.seen), remaining_runs(case.seen)
     if is_open:
         why = margin if case.excess.runs else f"but dirty: {dirt(case.seen)},"
@@ -209,20 +222,27 @@ def _doubt(case: _Case, *, is_open: bool) -> str:
     return f", {margin}"
 
 
+def _margin(case: _Case) -> str:
+    if case.metric.unit is not Unit.PERCENT:
+        return f"{100 * ratio(case.shown.margin):.1f} %"
+    upper = case.at(mean(case.shown.runs) + case.shown.margin)
+    return f"{upper - case.now:.1f} points"
+
+
 def _evidence(case: _Case) -> Evidence:
     excess, shown = case.excess, case.shown
     estimate, spread = mean(shown.runs), shown.spread
     half = spread.quantile(INTERVAL_RISK) * shown.error
     proof = spread.quantile(case.alpha / len(LOOKS)) + POWER
     return Evidence(
-        estimate=ratio(estimate),
-        low=ratio(estimate - half),
-        high=ratio(estimate + half),
+        estimate=case.against_limit(estimate),
+        low=case.against_limit(estimate - half),
+        high=case.against_limit(estimate + half),
         tolerance=0.0,
         detect=0.0,
         runs=len(excess.runs),
         stored_runs=case.stored,
-        smallest_detectable=ratio(proof * spread.error(MAX_RUNS)),
+        smallest_detectable=case.against_limit(proof * spread.error(MAX_RUNS)),
         p_regressed=excess.p_over if excess.runs else None,
         rule=Rule.BUDGET,
     )

@@ -12,6 +12,8 @@ from typing import Final
 from .environment import DeviceKind
 from .environment import Environment
 from .finding import Finding
+from .quantity import Metric
+from .quantity import Unit
 from .ranks import ByRank
 
 
@@ -62,6 +64,15 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
     below = int(position)
     above = min(below + 1, len(ordered) - 1)
     return ordered[below] + (position - below) * (ordered[above] - ordered[below])
+
+
+def location(metric: Metric, found: Distribution, kind: DeviceKind) -> float:
+    """Return what a run on a device of this *kind* says of the noisy *metric*.
+
+    Of a share it is the mean: batches come in bursts, and a low quantile is that of
+    rounds that had no need to wait.
+    """
+    return found.mean if metric.unit is Unit.PERCENT else found.location(kind)
 
 
 def thinned(samples: Sequence[float]) -> tuple[float, ...]:

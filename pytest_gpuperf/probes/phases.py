@@ -11,6 +11,7 @@ from typing import Final
 from ..devices.blind_trace import saw_device_work
 from ..devices.protocol import Device
 from ..model.environment import DeviceKind
+from ..model.loader_metric import LOADER_WAIT
 from ..model.measurement import Board
 from ..model.measurement import Distribution
 from ..model.measurement import Measurement
@@ -29,6 +30,7 @@ from .following import Follow
 from .following import nobody
 from .latency import Latency
 from .latency import time_isolated_steps
+from .loader_wait import with_loader_wait
 from .memory import measure_memory
 from .memory import remarks_on
 from .sentinel import time_sentinels
@@ -42,6 +44,8 @@ from .warmup import warm_up
 
 
 PROFILED_STEPS: Final = 3
+
+CUT_SHORT: Final = "the time cap was reached before this phase; raise --gpuperf-seconds"
 
 CONTENTION: Final = 0.05
 """Share of a run spent waiting for a core above which its times are not blamed on code."""
@@ -70,14 +74,15 @@ def measure(
     whatever the step raises.
     """
     device.preflight()
-    subject = replace(subject, step=device.prepare(subject.step, test))
+    subject = subject.prepared(device, test)
     deadline = Deadline.after(seconds, device.now_ns)
     start_ns = device.now_ns()
     result = subject.run_once()
     device.synchronize()
     first_ms = (device.now_ns() - start_ns) / 1e6
     if not deadline.leaves(first_ms):
-        return Measured(measurement=_only_once(device, test, first_ms), result=result)
+        measurement = _only_once(device, subject, test, first_ms)
+        return Measured(measurement=measurement, result=result)
     before = time_sentinels(device)
     measurement = _phases(device, subject, deadline, test, follow)
     measurement = _witnessed(measurement, before, time_sentinels(device))
@@ -86,7 +91,9 @@ def measure(
     return Measured(measurement=measurement, result=result)
 
 
-def _only_once(device: Device, test: str, first_ms: float) -> Measurement:
+def _only_once(
+    device: Device, subject: Subject, test: str, first_ms: float
+) -> Measurement:
     measurement = Measurement(
         test=test,
         environment=device.environment(),
@@ -95,7 +102,11 @@ def _only_once(device: Device, test: str, first_ms: float) -> Measurement:
         unmeasured=device.unmeasurable,
         dirty=("the time cap left room for one step, cold",),
     )
-    return cut_short(measurement)
+    measurement = cut_short(measurement)
+    if subject.batches is None:
+        return measurement
+    missed = {**measurement.missed, LOADER_WAIT.name: CUT_SHORT}
+    return replace(measurement, missed=missed)
 
 
 def _phases(
@@ -112,6 +123,10 @@ def _phases(
         dirty=tuple(_dirt(timing, warmth.unsteady)),
         board=Board(gpu=device.fingerprint(), sm_mhz=device.clock_mhz()),
     )
+    if subject.batches is not None:
+        waits = [r.loader_wait_pct for r in timing.rounds]
+        shares = [wait for wait in waits if wait is not None]
+        measurement = with_loader_wait(measurement, subject.batches, shares)
     if not deadline.leaves(warmth.step_ms * PROFILED_STEPS):
         return cut_short(measurement)
     follow("memory and syncs")
@@ -139,7 +154,7 @@ def disturbing_phases(
         samples={**measurement.samples, LATENCY_MS.name: thinned(latency.latency_ms)},
         exact={**memory.exact, SYNCS.name: syncs.per_step},
         findings=(*syncs.findings, *memory.findings),
-        remarks=tuple(remarks_on(memory.exact)),
+        remarks=(*measurement.remarks, *remarks_on(memory.exact)),
     )
     on_gpu = device.kind is DeviceKind.CUDA
     return _with_traffic(measurement, find_traffic(events)) if on_gpu else measurement
@@ -211,9 +226,8 @@ def untouched(measurement: Measurement) -> Measurement:
 
 def cut_short(measurement: Measurement) -> Measurement:
     """Say of every metric of a later phase that the time cap left none."""
-    reason = "the time cap was reached before this phase; raise --gpuperf-seconds"
     missed = {
-        metric.name: reason
+        metric.name: CUT_SHORT
         for metric in METRICS.values()
         if (metric.kind is Kind.EXACT or metric is LATENCY_MS)
         and metric.name not in measurement.unmeasured

@@ -8,11 +8,18 @@ from collections.abc import Callable
 from collections.abc import Generator
 from collections.abc import Iterable
 from dataclasses import dataclass
+from dataclasses import replace
 from itertools import repeat
+from typing import TYPE_CHECKING
 from typing import Final
 
 from ..devices.protocol import Step
 from ..errors import StepError
+
+
+if TYPE_CHECKING:
+    from ..devices.protocol import Device
+    from .batches import Batches
 
 
 Arguments = tuple[object, ...]
@@ -24,10 +31,30 @@ MOST_PREPARED: Final = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A step and its ``setup``, whose result becomes the step's positional arguments."""
+    """A step and its ``setup``, whose result becomes the step's positional arguments.
+
+    ``batches`` are those that the step fetches, where it is a loop over a loader.
+    """
 
     step: Step
     setup: Setup | None = None
+    batches: Batches | None = None
+
+    def prepared(self, device: Device, test: str) -> Subject:
+        """Return what *device* runs for *test*, on whose clock batches are waited for."""
+        if self.batches is not None:
+            self.batches.time_with(device.timed_fetch)
+        return replace(self, step=device.prepare(self.step, test))
+
+    @property
+    def together(self) -> int:
+        """Steps of which single ones say little, as their batches arrive in one burst."""
+        return 1 if self.batches is None else self.batches.together
+
+    def close(self) -> None:
+        """Let go of the loader, where there is one."""
+        if self.batches is not None:
+            self.batches.close()
 
     def arguments(self) -> Arguments:
         """Fresh arguments: a tuple is spread, ``None`` is none, all else is one."""

@@ -21,6 +21,7 @@ from ..devices.protocol import Device
 from .deadline import Deadline
 from .following import Follow
 from .following import nobody
+from .loader_wait import wait_pct
 from .subject import Subject
 from .warmup import QUIET_RATIO
 
@@ -50,6 +51,7 @@ class Round:
     span_ms: float | None
     waiting_share: float | None
     disturbance: str | None
+    loader_wait_pct: float | None = None
 
 
 class TimedBlock(NamedTuple):
@@ -133,7 +135,7 @@ def _time_phase(
 
 def _steps_a_round(subject: Subject, step_ms: float) -> int:
     steps = ceil(ROUND_MS / step_ms) if step_ms > 0 else 1
-    return subject.most_steps(max(1, steps))
+    return subject.most_steps(max(subject.together, steps))
 
 
 def _dirt(clean: list[Round], disturbed: list[Round], wanted: int) -> Iterator[str]:
@@ -145,7 +147,8 @@ def _dirt(clean: list[Round], disturbed: list[Round], wanted: int) -> Iterator[s
 
 def time_round(device: Device, subject: Subject, steps: int) -> Round:
     """Time *steps* steps. The loop does nothing but call the step."""
-    batch, step = subject.batch(steps), subject.step
+    batch, step, batches = subject.batch(steps), subject.step, subject.batches
+    fetched_before = batches and batches.fetched
     disturbed_before = device.disturbance()
     device.synchronize()
     start_event = device.record_event()
@@ -165,6 +168,11 @@ def time_round(device: Device, subject: Subject, steps: int) -> Round:
         span_ms=None if span_ms is None else span_ms / steps,
         waiting_share=_share(waiting_ns, device.waiting_ns(), wall_ns),
         disturbance=disturbed_before or device.disturbance(),
+        loader_wait_pct=(
+            wait_pct(fetched_before, batches.fetched, wall_ns)
+            if batches and fetched_before
+            else None
+        ),
     )
 
 

@@ -33,7 +33,7 @@ def traced(  # noqa: PLR0913  what is traced, and where it is kept
     *seconds* leave no time for it. Raises what ``measure`` raises.
     """
     device.preflight()
-    subject = replace(subject, step=device.prepare(subject.step, test))
+    subject = subject.prepared(device, test)
     deadline = Deadline.after(seconds, device.now_ns)
     result = subject.run_once()
     device.synchronize()

@@ -49,6 +49,7 @@ def warm_up(
     """
     first_ms = _sample_ms(device, subject, 1)
     group = max(1, round(SAMPLE_MS / first_ms)) if first_ms > 0 else 1
+    group = max(group, subject.together)
     samples: list[float] = []
     counters = [device.settling()]
     while len(samples) < MOST_STEPS:

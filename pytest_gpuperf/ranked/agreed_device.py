@@ -19,6 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from ..devices.fetch_clock import Fetch
+from ..devices.fetch_clock import TimedFetch
 from ..devices.memory_picture import Picture
 from ..devices.protocol import Block
 from ..devices.protocol import Device
@@ -93,6 +95,9 @@ class AgreedDevice:
         self._rounds_ns.clear()
         self._peaks.clear()
         return self._device.prepare(step, test)
+
+    def timed_fetch(self, fetch: Fetch) -> TimedFetch:
+        return self._device.timed_fetch(fetch)
 
     def synchronize(self) -> None:
         self._device.synchronize()

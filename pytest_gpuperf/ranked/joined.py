@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dataclasses import replace
 from statistics import median
 
+from ..model.loader_metric import LOADER_WAIT
 from ..model.measurement import Distribution
 from ..model.measurement import Measurement
 from ..model.metric import STEP_MS
@@ -54,7 +55,7 @@ def joined(
     )
     return replace(
         first,
-        times={**first.times, **_times(by_rank)},
+        times={**first.times, **_times(by_rank), **_loader_wait(measurements)},
         exact=_exact(measurements, by_rank, missed=bool(first.missed)),
         missed=_missed(first),
         findings=max(measurements, key=_syncs).findings,
@@ -96,6 +97,13 @@ def _syncs(measurement: Measurement) -> int:
 def _times(by_rank: ByRank) -> dict[str, Distribution]:
     skew = by_rank.skew
     return {} if skew is None else {RANK_SKEW.name: Distribution.of([skew])}
+
+
+def _loader_wait(measurements: Sequence[Measurement]) -> dict[str, Distribution]:
+    """Return that of the rank that waits longest, where they have a loader."""
+    name = LOADER_WAIT.name
+    seen = [m.times[name] for m in measurements if name in m.times]
+    return {name: max(seen, key=lambda share: share.mean)} if seen else {}
 
 
 def _exact(

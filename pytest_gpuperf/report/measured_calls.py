@@ -11,9 +11,11 @@ from typing import Any
 from ..model.environment import DeviceKind
 from ..model.measurement import Distribution
 from ..model.measurement import Samples
+from ..model.measurement import location
 from ..model.metric import STEP_MS
 from ..model.verdict import Outcome
 from ..model.verdict import worst_of
+from .numbers import metric_named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +64,8 @@ class MeasuredCall:
         are no two runs with samples: nothing can be said then.
         """
         samples = (run[metric] for run in self.runs if run.get(metric))
-        said = [Distribution.of(read).location(kind) for read in samples]
+        known = metric_named(metric)
+        said = [location(known, Distribution.of(read), kind) for read in samples]
         if len(said) < 2 or metric not in self.values:  # noqa: PLR2004 - two runs
             return None
         said.append(self.values[metric])

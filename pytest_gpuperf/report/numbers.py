@@ -26,6 +26,9 @@ SCALES: Final = {
 }
 """Per unit, largest first: a symbol, its size, and how many of it it takes to be used."""
 
+SYMBOLS: Final = {Unit.RATIO: "x", Unit.PERCENT: "%"}
+"""Of units that come in one size."""
+
 SMALLEST: Final = {Unit.MS: "ms", Unit.BYTES: "B"}
 """Written after whole numbers of bytes, and after a time of nothing."""
 
@@ -47,11 +50,13 @@ def rounded(value: float) -> float:
 
 
 def format_value(metric: Metric, value: float, digits: int = DIGITS) -> str:
-    """*value* with its unit: ``12.03 ms``, ``31.20 us``, ``36.30 MiB``, ``512 B``, ``1.300x``."""
+    """*value* with its unit: ``12.03 ms``, ``31.20 us``, ``36.30 MiB``, ``512 B``, ``1.300x``, ``35.00 %``."""
     if metric.unit is Unit.COUNT:
         return f"{value:.{EXACT_DIGITS}g}"
     if metric.unit is Unit.RATIO:
         return f"{_significant(value, digits)}x"
+    if metric.unit is Unit.PERCENT:
+        return f"{_significant(value, digits)} %"
     fitting = _fitting(metric, value, digits)
     if fitting is None:
         return f"{value:.0f} {SMALLEST[metric.unit]}"
@@ -62,7 +67,7 @@ def format_value(metric: Metric, value: float, digits: int = DIGITS) -> str:
 def unit_of(metric: Metric, value: float) -> tuple[str, float]:
     """Return the symbol of the unit that *value* is written in, and its size."""
     if metric.unit not in SCALES:
-        return ("x" if metric.unit is Unit.RATIO else ""), 1.0
+        return SYMBOLS.get(metric.unit, ""), 1.0
     return _fitting(metric, value, DIGITS) or (SMALLEST[metric.unit], 1.0)
 
 

@@ -481,7 +481,7 @@ def test_a_step_that_cannot_take_its_setup_fails_its_test(
                 "gpuperf.budget() does not know mss; it knows ms, latency_ms, mem_mb, "
                 "reserved_mb, alloc_retries, device_allocs, growth_mb, syncs, "
                 "pageable_copies, h2d_mb, d2h_mb, skew_pct, rank_mem_mb, collectives, "
-                "speedup, on"
+                "speedup, loader_wait_pct, on"
             ),
         ),
         (
@@ -510,7 +510,7 @@ KNOWN = (
     "ms, latency_ms, mem_mb, reserved_mb, alloc_retries, device_allocs, growth_mb, "
     "syncs, pageable_copies, h2d_mb, d2h_mb"
 )
-LIMITED = f"{KNOWN}, skew_pct, rank_mem_mb, collectives, speedup"
+LIMITED = f"{KNOWN}, skew_pct, rank_mem_mb, collectives, speedup, loader_wait_pct"
 
 
 @pytest.mark.parametrize(

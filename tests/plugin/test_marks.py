@@ -114,7 +114,7 @@ KNOWN = (
             {"mss": 1, "foo": 2},
             (
                 f"gpuperf.budget() does not know foo, mss; it knows {KNOWN}, skew_pct, "
-                "rank_mem_mb, collectives, speedup, on"
+                "rank_mem_mb, collectives, speedup, loader_wait_pct, on"
             ),
         ),
         (

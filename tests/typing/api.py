@@ -60,6 +60,16 @@ def test_calls(gpuperf: Gpuperf, rows: int) -> None:
         assert median_ms > syncs
 
 
+@gpuperf.budget(loader_wait_pct=35, on=["cuda", "cpu"])
+def test_loop(gpuperf: Gpuperf) -> None:
+    result: object = gpuperf.loader([1, 2], print, name="loop", syncs=0, on="cpu")
+    measurement = gpuperf.measurement
+    if measurement is not None:
+        share: float = measurement.times["loader_wait_pct"].mean
+        assert share > 0, result
+    gpuperf.loader([1, 2])  # type: ignore[call-arg]
+
+
 @gpuperf.budget(speedup=1.3)
 def test_comparison(gpuperf: Gpuperf) -> None:
     compared: Compared = gpuperf.compare(step, step, name="first", speedup=1.2)

@@ -10,7 +10,9 @@ from typing import Final
 from ...model.baseline import Entry
 from ...model.environment import DeviceKind
 from ...model.measurement import Distribution
+from ...model.measurement import location
 from ...model.verdict import Verdict
+from ..numbers import metric_named
 
 
 MOST_RUNS: Final = 20
@@ -39,11 +41,11 @@ def strips_of(
     """Return the runs of one call: from their *samples*, else from what *entry* keeps."""
     sampled = [tuple(sorted(run[metric])) for run in samples if run.get(metric)]
     if sampled:
-        return [_sampled(values, kind) for values in sampled][-MOST_RUNS:]
+        return [_sampled(metric, values, kind) for values in sampled][-MOST_RUNS:]
     runs = entry.runs if entry else ()
     kept = [run.times[metric] for run in runs if metric in run.times]
     return [
-        Strip(location=times.location(kind), low=times.q10, high=times.q50)
+        Strip(location=_said(metric, times, kind), low=times.q10, high=times.q50)
         for times in kept
     ][-MOST_RUNS:]
 
@@ -58,10 +60,14 @@ def interval_of(judged: Sequence[Verdict]) -> tuple[float, float] | None:
     return None
 
 
-def _sampled(values: tuple[float, ...], kind: DeviceKind) -> Strip:
+def _said(metric: str, found: Distribution, kind: DeviceKind) -> float:
+    return location(metric_named(metric), found, kind)
+
+
+def _sampled(metric: str, values: tuple[float, ...], kind: DeviceKind) -> Strip:
     """Sum up *values*, which ascend."""
     return Strip(
-        location=Distribution.of(values).location(kind),
+        location=_said(metric, Distribution.of(values), kind),
         low=values[0],
         high=values[int(SHOWN_SHARE * (len(values) - 1))],
         samples=values,

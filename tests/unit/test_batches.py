@@ -1,0 +1,295 @@
+"""The batches of a loader, epoch after epoch, and the time that they were waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from pytest_gpuperf.devices.scripted import ScriptedDevice
+from pytest_gpuperf.errors import StepError
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Environment
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.measurement import Distribution
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.probes.batches import MOST_TOGETHER
+from pytest_gpuperf.probes.batches import Batches
+from pytest_gpuperf.probes.batches import Fetched
+from pytest_gpuperf.probes.loader_loop import loop_over
+from pytest_gpuperf.probes.loader_wait import SINGLE
+from pytest_gpuperf.probes.loader_wait import wait_pct
+from pytest_gpuperf.probes.loader_wait import with_loader_wait
+from pytest_gpuperf.probes.phases import measure
+
+
+MS = 10**6
+
+
+def clocked(loader: Iterable[object], took_ms: Iterable[int]) -> Batches:
+    """Batches of *loader*, each of which takes what the next of *took_ms* says."""
+    times = iter(took_ms)
+    batches = Batches(loader)
+    batches.time_with(lambda fetch: lambda: (fetch(), next(times) * MS))
+    return batches
+
+
+class Loader:
+    """Three batches an epoch; remembers which of its iterators are alive."""
+
+    def __init__(self, workers: int = 0) -> None:
+        self.num_workers = workers
+        self.alive = 0
+        self.most_alive = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.alive += 1
+        self.most_alive = max(self.alive, self.most_alive)
+        try:
+            yield from "abc"
+        finally:
+            self.alive -= 1
+
+
+def test_an_epoch_follows_the_other_and_their_first_batches_stand_apart() -> None:
+    batches = clocked([1, 2, 3], [70, 10, 20, 90, 30])
+
+    taken = [batches.take() for _ in range(5)]
+
+    assert taken == [1, 2, 3, 1, 2]
+    assert batches.openings_ns == [70 * MS, 90 * MS]
+    assert batches.fetched == Fetched(batches=3, waited_ns=60 * MS, opening_ns=160 * MS)
+
+
+def test_one_epoch_is_over_before_the_next_begins_and_the_last_when_it_is_closed() -> (
+    None
+):
+    loader = Loader()
+    batches = Batches(loader)
+
+    taken = "".join(str(batches.take()) for _ in range(8))
+    alive = loader.alive
+    batches.close()
+
+    assert taken == "abcabcab"
+    assert (alive, loader.most_alive, loader.alive) == (1, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("workers", "together"), [(0, 1), (1, 1), (4, 4), (96, MOST_TOGETHER)]
+)
+def test_as_many_batches_belong_together_as_there_are_workers(
+    workers: int, together: int
+) -> None:
+    assert Batches(Loader(workers)).together == together
+
+
+def test_a_loader_that_says_nothing_of_workers_has_none() -> None:
+    loader = Loader()
+    loader.num_workers = "many"  # type: ignore[assignment]
+
+    assert [Batches(given).together for given in (loader, [1], count())] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("loader", "taken", "message"),
+    [
+        ([], 0, "gpuperf.loader(loader, step): the list gave no batch at all"),
+        (
+            iter([1]),
+            1,
+            (
+                "gpuperf.loader(loader, step): the list_iterator ended after 1 batch and "
+                "gave none when it was iterated again; pass what begins anew, such as a "
+                "DataLoader or a list, or an iterator that never ends"
+            ),
+        ),
+        (
+            (n for n in range(3)),
+            3,
+            (
+                "gpuperf.loader(loader, step): the generator ended after 3 batches and "
+                "gave none when it was iterated again; pass what begins anew, such as a "
+                "DataLoader or a list, or an iterator that never ends"
+            ),
+        ),
+    ],
+    ids=["empty", "one", "three"],
+)
+def test_a_loader_without_batches_is_refused(
+    loader: Iterable[object], taken: int, message: str
+) -> None:
+    batches = Batches(loader)
+    for _ in range(taken):
+        batches.take()
+
+    with pytest.raises(StepError) as caught:
+        batches.take()
+
+    assert str(caught.value) == message
+
+
+def test_a_step_is_given_the_batch_as_it_is() -> None:
+    subject = loop_over([(1, 2)], lambda batch: batch)
+
+    assert subject.run_once() == (1, 2)
+
+
+def indexed() -> object:
+    class Indexed:
+        def __getitem__(self, index: int) -> int:
+            return (4, 5)[index]
+
+    return Indexed()
+
+
+def test_what_has_items_alone_is_iterated_by_its_numbers() -> None:
+    subject = loop_over(indexed(), lambda batch: batch)
+
+    assert [subject.step() for _ in range(3)] == [4, 5, 4]
+
+
+def of_two(images: object, labels: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("loader", "step", "message"),
+    [
+        (
+            lambda: [1],
+            print,
+            (
+                "gpuperf.loader(loader, step): expected a loader that can be iterated, "
+                "such as a DataLoader, found one of type function; the loader comes "
+                "first, then the step"
+            ),
+        ),
+        (
+            [1],
+            3,
+            (
+                "gpuperf.loader(loader, step): expected a function of one batch as the "
+                "step, found 3 of type int; pass the function itself, without calling it"
+            ),
+        ),
+        (
+            [1],
+            of_two,
+            (
+                "gpuperf.loader(loader, step): the step takes (images: 'object', labels: "
+                "'object') -> 'None', expected one argument: the batch as the loader "
+                "gives it; unpack it inside the step, or pass lambda batch: step(*batch)"
+            ),
+        ),
+        (
+            [1],
+            lambda: None,
+            (
+                "gpuperf.loader(loader, step): the step takes (), expected one argument: "
+                "the batch as the loader gives it; unpack it inside the step, or pass "
+                "lambda batch: step(*batch)"
+            ),
+        ),
+    ],
+    ids=["no loader", "no step", "two arguments", "none"],
+)
+def test_what_is_no_loop_is_refused(loader: object, step: object, message: str) -> None:
+    with pytest.raises(StepError) as caught:
+        loop_over(loader, step)
+
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("step", [print, dict, lambda *batch: batch])
+def test_what_takes_a_batch_or_does_not_say_is_accepted(
+    step: Callable[[object], object],
+) -> None:
+    assert loop_over([[(1, 2)]], step).batches is not None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "wall_ms", "share"),
+    [
+        (Fetched(), Fetched(batches=4, waited_ns=30 * MS), 120, 25.0),
+        (
+            Fetched(batches=2, waited_ns=50 * MS, opening_ns=7 * MS),
+            Fetched(batches=6, waited_ns=60 * MS, opening_ns=87 * MS),
+            100,
+            50.0,
+        ),
+        (Fetched(batches=2), Fetched(batches=2, opening_ns=8 * MS), 10, None),
+        (Fetched(), Fetched(batches=1, opening_ns=8 * MS), 8, None),
+    ],
+    ids=["in an epoch", "over its end", "first batches alone", "nothing else"],
+)
+def test_the_share_is_that_of_the_time_beside_the_opening_of_epochs(
+    before: Fetched, after: Fetched, wall_ms: int, share: float | None
+) -> None:
+    assert wait_pct(before, after, wall_ms * MS) == share
+
+
+def measured_loop(loader: Iterable[object], seconds: float = 60) -> Measurement:
+    script = {"step": {"step_ms": 30.0, "fetch_ms": 10.0}}
+    subject = loop_over(loader, lambda batch: batch)
+    device = ScriptedDevice(script, run=0)
+    return measure(device, subject, test="step", seconds=seconds).measurement
+
+
+def test_a_loop_is_measured_like_a_step_and_its_wait_beside_it() -> None:
+    measurement = measured_loop(count())
+
+    assert measurement.times["step_ms"].q50 == 40.0
+    assert measurement.times["loader_wait_pct"] == Distribution(
+        q10=25.0, q25=25.0, q50=25.0, mean=25.0, samples=20
+    )
+    assert measurement.samples["loader_wait_pct"] == (25.0,) * 20
+    assert measurement.remarks == ()
+
+
+def test_a_loader_of_single_batches_has_no_share() -> None:
+    measurement = measured_loop([1])
+
+    assert "loader_wait_pct" not in measurement.times
+    assert measurement.unmeasured["loader_wait_pct"] == SINGLE
+    assert measurement.times["step_ms"].q50 == 40.0
+
+
+def test_a_loop_that_ran_once_has_no_share_for_want_of_time() -> None:
+    measurement = measured_loop(count(), seconds=0.05)
+
+    assert measurement.missed["loader_wait_pct"] == (
+        "the time cap was reached before this phase; raise --gpuperf-seconds"
+    )
+
+
+@pytest.mark.parametrize(
+    ("took_ms", "remarks"),
+    [
+        (19, ()),
+        (
+            812,
+            (
+                (
+                    "the first batch of an epoch takes 812 ms, which is not counted in "
+                    "loader_wait_pct"
+                ),
+            ),
+        ),
+    ],
+)
+def test_a_first_batch_that_takes_long_is_told(
+    took_ms: int, remarks: tuple[str, ...]
+) -> None:
+    batches = clocked([1, 2], [took_ms])
+    batches.take()
+    hardware = Hardware(kind=DeviceKind.CPU, name="x")
+    measurement = Measurement(
+        test="t",
+        environment=Environment(hardware=hardware),
+        times={"step_ms": Distribution.of([10.0])},
+    )
+
+    assert with_loader_wait(measurement, batches, [3.0]).remarks == remarks
