@@ -21,6 +21,8 @@ def figure(metric: Metric, value: float, digits: int = _DIGITS) -> str:
         return f"{plain(value, digits)} ms"
     if metric.unit is Unit.RATIO:
         return f"{plain(value, digits)}x"
+    if metric.unit is Unit.PERCENT:
+        return f"{plain(value, digits)} %"
     return plain(value, digits)
 
 

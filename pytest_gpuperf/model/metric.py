@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from .gpu_metric import BUSY
 from .memory_metric import ALLOC_RETRIES
 from .memory_metric import DEVICE_ALLOCS
 from .memory_metric import DRIVER_BYTES
@@ -192,6 +193,7 @@ METRICS: Final[dict[str, Metric]] = {
         *AUDITED,
         *RANKED,
         SPEEDUP,
+        BUSY,
     )
 }
 

@@ -11,12 +11,13 @@ MIB: Final = 2**20
 
 
 class Unit(Enum):
-    """Unit of a metric's values, which are per step from birth, but for ratios."""
+    """Unit of a metric's values, which are per step from birth, but for ratios and shares."""
 
     MS = "ms"
     BYTES = "bytes"
     COUNT = "count"
     RATIO = "ratio"
+    PERCENT = "percent"
 
 
 class Kind(Enum):

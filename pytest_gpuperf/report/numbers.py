@@ -29,6 +29,9 @@ SCALES: Final = {
 SMALLEST: Final = {Unit.MS: "ms", Unit.BYTES: "B"}
 """Written after whole numbers of bytes, and after a time of nothing."""
 
+UNSCALED: Final = {Unit.RATIO: "x", Unit.PERCENT: "%"}
+"""Symbols of units that do not change with the value; counts have none."""
+
 LEAST_PERCENT: Final = 0.05
 """Changes below it would be written as 0.0 %."""
 
@@ -52,6 +55,8 @@ def format_value(metric: Metric, value: float, digits: int = DIGITS) -> str:
         return f"{value:.{EXACT_DIGITS}g}"
     if metric.unit is Unit.RATIO:
         return f"{_significant(value, digits)}x"
+    if metric.unit is Unit.PERCENT:
+        return f"{_significant(value, digits)} %"
     fitting = _fitting(metric, value, digits)
     if fitting is None:
         return f"{value:.0f} {SMALLEST[metric.unit]}"
@@ -62,7 +67,7 @@ def format_value(metric: Metric, value: float, digits: int = DIGITS) -> str:
 def unit_of(metric: Metric, value: float) -> tuple[str, float]:
     """Return the symbol of the unit that *value* is written in, and its size."""
     if metric.unit not in SCALES:
-        return ("x" if metric.unit is Unit.RATIO else ""), 1.0
+        return UNSCALED.get(metric.unit, ""), 1.0
     return _fitting(metric, value, DIGITS) or (SMALLEST[metric.unit], 1.0)
 
 

@@ -131,14 +131,22 @@ def test_every_metric_is_found_under_its_name() -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
-def test_times_and_their_ratios_are_noisy_and_everything_else_is_exact(
+def test_times_their_ratios_and_shares_are_noisy_and_everything_else_is_exact(
     metric: Metric,
 ) -> None:
-    assert (metric.kind is Kind.NOISY) == (metric.unit in {Unit.MS, Unit.RATIO})
+    noisy = metric.unit in {Unit.MS, Unit.RATIO, Unit.PERCENT}
+
+    assert (metric.kind is Kind.NOISY) == noisy
 
 
 def test_the_name_of_a_metric_ends_in_its_unit_unless_it_counts() -> None:
-    suffix = {Unit.MS: "_ms", Unit.BYTES: "_bytes", Unit.COUNT: "s", Unit.RATIO: ""}
+    suffix = {
+        Unit.MS: "_ms",
+        Unit.BYTES: "_bytes",
+        Unit.COUNT: "s",
+        Unit.RATIO: "",
+        Unit.PERCENT: "_pct",
+    }
 
     wrong = [m.name for m in METRICS.values() if not m.name.endswith(suffix[m.unit])]
 
@@ -162,6 +170,7 @@ def test_budget_keywords_stand_in_the_order_of_the_metrics() -> None:
         "rank_mem_mb",
         "collectives",
         "speedup",
+        "busy_pct",
     )
 
 
