@@ -12,6 +12,7 @@ from typing import Final
 from .errors import UsageError
 from .model.budget import Budget
 from .model.budget import Tolerance
+from .model.gpu_metric import BUSY
 from .model.loader_metric import LOADER_WAIT
 from .model.metric import BUDGET_KEYWORDS
 from .model.metric import SPEEDUP
@@ -34,12 +35,13 @@ UNIT: Final = {
 }
 """How a floor of each unit is written after its number."""
 
-WHOLE: Final = 100.0
+WHOLE: Final = 100
+"""Percent of all there is."""
 
 _TOLERATED: Final = tuple(
     name
     for name in BUDGET_KEYWORDS
-    if name not in {SPEEDUP.budget, RANK_SKEW.budget, LOADER_WAIT.budget}
+    if name not in {SPEEDUP.budget, RANK_SKEW.budget, LOADER_WAIT.budget, BUSY.budget}
 )
 """A speedup, a skew and a share have no baseline that they could differ from."""
 
@@ -115,7 +117,7 @@ def _ceiling(name: str, value: object) -> float | None:
         return _refuse_ceiling(metric, name, value)
     if not math.isfinite(value) or value < 0 or (value == 0 and not metric.can_be_zero):
         return _refuse_ceiling(metric, name, value)
-    if metric.unit is Unit.PERCENT and value >= WHOLE:
+    if metric.unit is Unit.PERCENT and value > WHOLE:
         return _refuse_ceiling(metric, name, value)
     return float(value)
 
@@ -124,7 +126,7 @@ def _refuse_ceiling(metric: Metric, name: str, value: object) -> float | None:
     number = "a whole number" if metric.unit is Unit.COUNT else "a number"
     wanted = f"{number} {'of at least' if metric.can_be_zero else 'above'} 0"
     if metric.unit is Unit.PERCENT:
-        wanted += f" and below {WHOLE:g}"
+        wanted = f"{wanted}, at most {WHOLE}"
     msg = f"gpuperf.budget({name}={value!r}): expected {wanted}, or None to lift it"
     raise UsageError(msg)
 

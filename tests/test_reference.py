@@ -29,6 +29,7 @@ from pytest_gpuperf.model.baseline import FULL_RUNS
 from pytest_gpuperf.model.baseline import MOST_RUNS
 from pytest_gpuperf.model.metric import BUDGET_KEYWORDS
 from pytest_gpuperf.model.metric import METRICS
+from pytest_gpuperf.model.metric import Direction
 from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.metric import Unit
 from pytest_gpuperf.model.metric import limited_by
@@ -45,7 +46,7 @@ UNITS = {
     Unit.BYTES: "MiB (2^20 bytes)",
     Unit.COUNT: "count a step",
     Unit.RATIO: "times as fast, at least",
-    Unit.PERCENT: "percent of the loop's wall time",
+    Unit.PERCENT: "percent",
 }
 
 
@@ -89,13 +90,19 @@ def tolerated(metric: Metric) -> str:
     return f"{ratio}, {size:g} {'MiB' if whole_mib else 'KiB'}"
 
 
+def unit_words(metric: Metric) -> str:
+    is_share = metric.unit is Unit.PERCENT
+    is_floor = is_share and metric.direction is Direction.HIGHER
+    return UNITS[metric.unit] + (", at least" if is_floor else "")
+
+
 def keyword_row(keyword: str) -> str:
     (metric, *_) = limited_by(keyword)
     everywhere = "every device that measures it, or what `on` names"
     timed = "`cuda`, or what `on` names"
     return row(
         f"`{keyword}`",
-        SKEW if metric is RANK_SKEW else UNITS[metric.unit],
+        SKEW if metric is RANK_SKEW else unit_words(metric),
         timed if is_time(keyword) else everywhere,
     )
 
@@ -212,7 +219,9 @@ def test_the_readme_says_which_budgets_a_cpu_cannot_judge() -> None:
         "pageable_copies",
         "h2d_mb",
         "d2h_mb",
+        "busy_pct",
     ]
+    assert row("`busy_pct` (a floor)", "yes", "no", "no") in text("README.md")
     assert row("`reserved_mb`", "yes", "predicted", "no") in text("README.md")
     assert row("`growth_mb` (a leak)", "yes", "predicted", "yes") in text("README.md")
     assert row("`alloc_retries`", "yes", "predicted", "no") in text("README.md")

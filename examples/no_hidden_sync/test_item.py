@@ -14,10 +14,10 @@ from torch.nn import functional as F
 import pytest_gpuperf as gpuperf
 
 
-def step_that(reads, device):
-    model = SimpleModel().to(device)
+def step_that(reads, device, image_size=32, channels=16):
+    model = SimpleModel(image_size, channels).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
-    images = torch.randn(16, 3, 32, 32, device=device)
+    images = torch.randn(16, 3, image_size, image_size, device=device)
     labels = torch.randint(10, (16,), device=device)
 
     def step():
@@ -39,3 +39,10 @@ def test_a_loss_left_on_the_device_takes_the_wait_out_of_the_step(gpuperf):
     )
 
     assert (result.syncs.before, result.syncs.after) == (1, 0)
+
+
+@gpuperf.budget(busy_pct=85, syncs=0)
+def test_without_the_wait_the_gpu_of_the_published_step_is_busy(gpuperf, real_gpu):
+    step = step_that(torch.Tensor.detach, real_gpu, image_size=224, channels=128)
+
+    gpuperf(step)

@@ -17,6 +17,7 @@ from typing import Final
 from ..model.environment import DeviceKind
 from ..model.environment import Environment
 from ..model.environment import Hardware
+from ..model.gpu_metric import BUSY
 from ..model.memory_metric import ALLOC_RETRIES
 from ..model.memory_metric import DEVICE_ALLOCS
 from ..model.memory_metric import PEAK_ALLOCATED
@@ -65,6 +66,7 @@ class CpuDevice:
         **dict.fromkeys((metric.name for metric in PREDICTED), NO_ALLOCATOR),
         **dict.fromkeys((metric.name for metric in AUDITED), NO_COPIES),
         **dict.fromkeys((OPS.name, FLOPS.name), "the cpu device counts no operations"),
+        BUSY.name: "no kernel runs on a GPU here, measured on the cuda device only",
     }
 
     def __init__(self, threads: int = 1, root: str = "") -> None:

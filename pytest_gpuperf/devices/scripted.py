@@ -36,6 +36,7 @@ from .protocol import Kernel
 from .protocol import MemoryReading
 from .protocol import Step
 from .protocol import TraceEvent
+from .simulated_gpu import SimulatedGpu
 from .sites import Site
 
 
@@ -51,7 +52,8 @@ class ScriptedDevice:
     that never becomes steady), ``mem_mb``, ``peak`` (what is held there: ``op``,
     ``phase``, ``at`` a line, ``mb`` by role, ``held`` by operation), ``syncs``,
     ``disturbance``, ``waiting`` (share of the time without a core), ``clock_mhz``,
-    ``gpu`` (the fingerprint).
+    ``gpu`` (the fingerprint), ``schedule`` (of a host and a GPU in its profiled steps,
+    as ``{"step": [["load", 900], ["launch", 40, 25]]}`` for ``SimulatedGpu``).
     ``hardware`` and ``software`` stand beside the tests, ``seats``: names of GPUs
     that take tests side by side, and are locked as GPUs are, and ``together``, which
     says that one process may play this script and that of another version in turns.
@@ -239,6 +241,9 @@ class ScriptedDevice:
     def profile(
         self, step: Step, batches: Sequence[Sequence[object]]
     ) -> Sequence[TraceEvent]:
+        schedule = self._value("schedule", None)
+        if schedule is not None:
+            return _simulated(schedule["step"], step, batches)
         events: list[TraceEvent] = []
         for arguments in batches:
             start_us = self._clock_ns / 1e3
@@ -246,6 +251,16 @@ class ScriptedDevice:
             events.append(_event("user_annotation", STEP_RANGE, start_us, 1000.0))
             events.extend(_sync_events(int(self._value("syncs", 0)), start_us))
         return events
+
+
+def _simulated(
+    schedule: Sequence[Sequence[Any]], step: Step, batches: Sequence[Sequence[object]]
+) -> Sequence[TraceEvent]:
+    gpu = SimulatedGpu()
+    for arguments in batches:
+        step(*arguments)
+        gpu.play(schedule)
+    return gpu.events
 
 
 def _picture(peak: Mapping[str, Any]) -> Picture:

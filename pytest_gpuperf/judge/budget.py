@@ -12,6 +12,7 @@ from typing import Final
 from ..model.budget import Budget
 from ..model.environment import DeviceKind
 from ..model.environment import Hardware
+from ..model.gpu_metric import BUSY
 from ..model.measurement import Measurement
 from ..model.metric import MIB
 from ..model.metric import SPEEDUP
@@ -112,6 +113,8 @@ def _why_unbound(keyword: str, layer: Budget, hardware: Hardware) -> str:
         return f"{written} is meant for {', '.join(layer.on)}, this is {here}"
     if hardware.kind is DeviceKind.PRETEND:
         return f"{written} binds on cuda only, the pretend device has no clock"
+    if keyword == BUSY.budget:
+        return f"{written} binds on cuda only, this is {here}, which has no kernels"
     return f"{written} binds on cuda only, this is {here}; name it with on="
 
 

@@ -15,6 +15,7 @@ from ..model.baseline import RunSummary
 from ..model.budget import Tolerance
 from ..model.measurement import Measurement
 from ..model.metric import METRICS
+from ..model.metric import Direction
 from ..model.metric import Kind
 from ..model.metric import Metric
 from ..model.rank_metric import RANKED
@@ -30,6 +31,7 @@ from .budget import judge_exact_budget
 from .climate import Climate
 from .climate import Sentinels
 from .exact import judge_exact
+from .floor import judge_floor
 from .guards import guarded
 from .reading import impossible
 from .reading import readings
@@ -77,6 +79,7 @@ def judge(  # noqa: PLR0913, PLR0917  what the author says, what was measured, t
         changed=changed,
         remarks=last.remarks,
         snapshot=last.snapshot,
+        diagnosis=last.diagnosis,
     )
 
 
@@ -178,6 +181,9 @@ def _is_expected(metric: Metric) -> bool:
 def _judge_measured(case: _Case, metric: Metric) -> Iterator[Verdict]:
     limit, stored = case.limit(metric), case.stored(metric)
     if limit is None and not metric.gated:
+        return
+    if limit is not None and metric.direction is Direction.HIGHER:
+        yield judge_floor(metric, case.runs, limit, alpha=case.climate.alpha)
         return
     nonsense = impossible(metric, case.runs)
     if nonsense is not None:

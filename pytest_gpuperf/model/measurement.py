@@ -9,6 +9,7 @@ from dataclasses import field
 from statistics import fmean
 from typing import Final
 
+from .diagnosis import Diagnosis
 from .environment import DeviceKind
 from .environment import Environment
 from .finding import Finding
@@ -107,7 +108,8 @@ class Measurement:
     times: contention, throttling, a step that never became steady. ``remarks`` say
     what else must be known to read the numbers. ``snapshot`` is the file that says what
     the allocator did, if that was recorded, ``trace`` the one of a traced step.
-    ``by_rank`` is what the ranks showed that ran the step together.
+    ``by_rank`` is what the ranks showed that ran the step together, ``diagnosis`` what
+    the step waits for.
     """
 
     test: str
@@ -124,3 +126,4 @@ class Measurement:
     snapshot: str = ""
     trace: str = ""
     by_rank: ByRank | None = None
+    diagnosis: Diagnosis | None = None

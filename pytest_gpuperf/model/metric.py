@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from .gpu_metric import BUSY
 from .loader_metric import LOADER_WAIT
 from .memory_metric import ALLOC_RETRIES
 from .memory_metric import DEVICE_ALLOCS
@@ -194,6 +195,7 @@ METRICS: Final[dict[str, Metric]] = {
         *RANKED,
         SPEEDUP,
         LOADER_WAIT,
+        BUSY,
     )
 }
 

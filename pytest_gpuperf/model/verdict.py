@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Final
 
 from .comparison import Sides
+from .diagnosis import Diagnosis
 from .evidence import Evidence
 from .finding import Finding
 from .settlement import Settlement
@@ -73,7 +74,7 @@ class TestVerdict:
     what else must be known to read the numbers. ``snapshot`` is the file that says what
     the allocator did, if that was recorded, ``trace`` that of a few traced steps. ``sides``
     is what two steps showed that were compared: without a budget such a test has no
-    verdict, and nothing fails.
+    verdict, and nothing fails. ``diagnosis`` is what the step waits for.
     """
 
     __test__ = False  # pytest would collect a class of this name
@@ -87,6 +88,7 @@ class TestVerdict:
     snapshot: str = ""
     trace: str = ""
     sides: Sides | None = None
+    diagnosis: Diagnosis | None = None
 
     @property
     def outcome(self) -> Outcome:

@@ -27,6 +27,7 @@ from ..model.metric import SYNCS
 from .audited import counted_syncs
 from .audited import findings_of
 from .deadline import Deadline
+from .diagnosis import diagnosis_of_counts
 from .phases import Measured
 from .phases import cut_short
 from .phases import untouched
@@ -69,6 +70,8 @@ def audit(
     if not steps:
         return Measured(measurement=cut_short(measurement), result=results[0])
     measurement = _audited(device, measurement, steps)
+    diagnosis = diagnosis_of_counts(measurement.findings)
+    measurement = replace(measurement, diagnosis=diagnosis)
     if measurement.exact:
         measurement = _with_memory(measurement, prediction)
     return Measured(measurement=measurement, result=results[0])

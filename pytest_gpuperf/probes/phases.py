@@ -11,6 +11,7 @@ from typing import Final
 from ..devices.blind_trace import saw_device_work
 from ..devices.protocol import Device
 from ..model.environment import DeviceKind
+from ..model.gpu_metric import BUSY
 from ..model.loader_metric import LOADER_WAIT
 from ..model.measurement import Board
 from ..model.measurement import Distribution
@@ -26,6 +27,7 @@ from ..model.metric import SYNCS
 from ..model.metric import Kind
 from ..model.rank_metric import RANKED
 from .deadline import Deadline
+from .diagnosis import diagnosed
 from .following import Follow
 from .following import nobody
 from .latency import Latency
@@ -156,8 +158,9 @@ def disturbing_phases(
         findings=(*syncs.findings, *memory.findings),
         remarks=(*measurement.remarks, *remarks_on(memory.exact)),
     )
-    on_gpu = device.kind is DeviceKind.CUDA
-    return _with_traffic(measurement, find_traffic(events)) if on_gpu else measurement
+    if device.kind is DeviceKind.CUDA:
+        measurement = _with_traffic(measurement, find_traffic(events))
+    return diagnosed(measurement, events)
 
 
 def _with_traffic(measurement: Measurement, traffic: Traffic) -> Measurement:
@@ -229,7 +232,7 @@ def cut_short(measurement: Measurement) -> Measurement:
     missed = {
         metric.name: CUT_SHORT
         for metric in METRICS.values()
-        if (metric.kind is Kind.EXACT or metric is LATENCY_MS)
+        if (metric.kind is Kind.EXACT or metric in {LATENCY_MS, BUSY})
         and metric.name not in measurement.unmeasured
         and metric not in RANKED
     }

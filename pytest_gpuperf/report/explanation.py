@@ -6,15 +6,19 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Final
 
+from ..model.diagnosis import Diagnosis
 from ..model.evidence import Evidence
 from ..model.evidence import Rule
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict
+from .diagnosis import heading
+from .diagnosis import sentences
 from .findings import peak_lines
 from .terminal import Line
 from .terminal import Role
 from .wrapping import broken
+from .wrapping import wrapped
 
 
 INDENT: Final = "    "
@@ -50,9 +54,23 @@ def explanation_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
                 Line(text=f"  {text}", role=Role.PLAIN)
                 for text in peak_lines(test.findings)
             ),
+            *_diagnosis_lines(test.diagnosis),
             *_compared_lines(test),
         )
     )
+
+
+def _diagnosis_lines(diagnosis: Diagnosis | None) -> Iterator[Line]:
+    """Say what the step waits for, the shares in a column."""
+    if diagnosis is None:
+        return
+    yield Line(text=f"{INDENT}{heading(diagnosis)}", role=Role.PLAIN)
+    told = list(sentences(diagnosis))
+    width = max(len(amount) for amount, _ in told)
+    for amount, sentence in told:
+        first = f"{INDENT}  {amount:>{width}}  "
+        for text in wrapped(sentence, first=first, rest=" " * len(first)):
+            yield Line(text=text, role=Role.PLAIN)
 
 
 def _compared_lines(test: TestVerdict) -> Iterator[Line]:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Final
 
+from ..model.gpu_metric import BUSY
+from ..model.metric import STEP_MS
 from ..model.metric import Direction
 from ..model.metric import Unit
 from ..model.refresh import Refresh
@@ -14,6 +16,7 @@ from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict
 from .command import ab_command
 from .command import refresh_command
+from .diagnosis import in_a_line
 from .findings import finding_lines
 from .labels import INDENT
 from .labels import headline
@@ -60,6 +63,7 @@ def failure_text(
     head = (
         *chain.from_iterable(map(_verdict_lines, shown)),
         *_changed_lines(verdict),
+        *_waiting_lines(verdict, failing),
     )
     tail = (
         *_file_lines("trace", verdict.trace, "ui.perfetto.dev"),
@@ -128,6 +132,14 @@ def _changed_lines(verdict: TestVerdict) -> tuple[str, ...]:
     if not versions:
         return labelled("changed", "nothing recorded since the baseline")
     return labelled("changed", join_fitting(versions, 2 * (WIDTH - INDENT)))
+
+
+def _waiting_lines(verdict: TestVerdict, failing: Sequence[Verdict]) -> tuple[str, ...]:
+    """Say what a step waits for whose time failed, or whose GPU has too little to do."""
+    asked = any(v.metric in {STEP_MS.name, BUSY.name} for v in failing)
+    if verdict.diagnosis is None or not asked:
+        return ()
+    return labelled("waits", in_a_line(verdict.diagnosis))
 
 
 def _also_lines(others: Sequence[Verdict]) -> tuple[str, ...]:

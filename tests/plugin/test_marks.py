@@ -114,7 +114,7 @@ KNOWN = (
             {"mss": 1, "foo": 2},
             (
                 f"gpuperf.budget() does not know foo, mss; it knows {KNOWN}, skew_pct, "
-                "rank_mem_mb, collectives, speedup, loader_wait_pct, on"
+                "rank_mem_mb, collectives, speedup, loader_wait_pct, busy_pct, on"
             ),
         ),
         (
@@ -145,6 +145,13 @@ KNOWN = (
             (
                 "gpuperf.budget(syncs=-1): expected a whole number of at least 0, or None "
                 "to lift it"
+            ),
+        ),
+        (
+            {"busy_pct": 120},
+            (
+                "gpuperf.budget(busy_pct=120): expected a number above 0, at most 100, or "
+                "None to lift it"
             ),
         ),
         (

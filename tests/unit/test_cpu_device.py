@@ -92,6 +92,7 @@ def test_what_needs_a_cuda_allocator_or_copies_is_not_measured(
         "device_syncs": unseen,
         "ops": "the cpu device counts no operations",
         "flops": "the cpu device counts no operations",
+        "busy_pct": "no kernel runs on a GPU here, measured on the cuda device only",
     }
 
 

@@ -123,14 +123,14 @@ def test_a_share_is_judged_by_its_budget_and_by_no_baseline() -> None:
     assert free.verdicts == ()
 
 
-@pytest.mark.parametrize("value", [0, 100, -3, True, "35", nan])
+@pytest.mark.parametrize("value", [0, 100.1, -3, True, "35", nan])
 def test_a_ceiling_of_a_share_lies_between_0_and_100(value: object) -> None:
     with pytest.raises(UsageError) as caught:
         parse_budget({"loader_wait_pct": value})
 
     assert str(caught.value) == (
-        f"gpuperf.budget(loader_wait_pct={value!r}): expected a number above 0 and "
-        "below 100, or None to lift it"
+        f"gpuperf.budget(loader_wait_pct={value!r}): expected a number above 0, "
+        "at most 100, or None to lift it"
     )
 
 

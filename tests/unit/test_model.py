@@ -131,7 +131,7 @@ def test_every_metric_is_found_under_its_name() -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
-def test_times_and_their_ratios_are_noisy_and_everything_else_is_exact(
+def test_times_their_ratios_and_shares_are_noisy_and_everything_else_is_exact(
     metric: Metric,
 ) -> None:
     of_times = {Unit.MS, Unit.RATIO, Unit.PERCENT}
@@ -170,6 +170,7 @@ def test_budget_keywords_stand_in_the_order_of_the_metrics() -> None:
         "collectives",
         "speedup",
         "loader_wait_pct",
+        "busy_pct",
     )
 
 

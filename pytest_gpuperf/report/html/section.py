@@ -18,6 +18,7 @@ from ..numbers import metric_named
 from .commands import commands
 from .contents import Contents
 from .contents import Section
+from .diagnosis import diagnosis_list
 from .environment import environment_table
 from .findings import findings_list
 from .history import Curve
@@ -78,6 +79,7 @@ def _verdict(
     yield from (tag("p", remark) for remark in verdict.remarks)
     yield from _comparison(verdict.sides)
     yield from _pictures(verdict, contents, moments)
+    yield from diagnosis_list(verdict.diagnosis)
     yield from memory_figures(verdict.findings)
     yield from findings_list(verdict.findings, contents.lines)
     if verdict.snapshot:

@@ -1,0 +1,47 @@
+"""Collectives hide behind computation: what is left of them is exposed.
+
+DDP reduces a bucket of gradients while the backward goes on to the next one. How much of
+that is hidden, only a trace of GPUs tells; on paper it can be looked at anywhere.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from models.simulated import shares_of
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import pytest_gpuperf as gpuperf
+
+
+FIRST, SECOND, STEP = ["launch", 1000, 5], ["launch", 1000, 5], ["launch", 100, 5]
+
+
+def test_on_paper_a_bucket_hides_behind_the_backward_of_the_next(shown):
+    behind = shares_of(FIRST, SECOND, ["all_reduce", 4000], ["join"], STEP)
+    beside = shares_of(FIRST, ["all_reduce", 4000], SECOND, ["join"], STEP)
+
+    shown(round(behind["communication"]), 0, "% exposed")
+    assert behind["communication"] == pytest.approx(27.6, abs=0.1)
+    assert "communication" not in beside
+
+
+@pytest.mark.claim("P8")
+@gpuperf.ranks(2)
+@gpuperf.budget(syncs=0)
+def test_ddp_hides_most_of_its_reductions(gpuperf):
+    if torch.cuda.device_count() < 2 or not gpuperf.device.startswith("cuda"):
+        pytest.skip("two GPUs with NCCL show what is hidden")
+    layers = nn.Sequential(*(nn.Linear(4096, 4096) for _ in range(8))).to(
+        gpuperf.device
+    )
+    model = DistributedDataParallel(layers)
+    rows = torch.rand(2048, 4096, device=gpuperf.device)
+
+    gpuperf(lambda: model(rows).sum().backward())
+
+    ranks = gpuperf.measurement.by_rank if gpuperf.measurement else None
+    if ranks is None or not ranks.exposed_ms:
+        pytest.skip("no trace of collectives: run it with --gpuperf on two GPUs")
+    assert max(ranks.exposed_ms) < 0.5 * max(ranks.communication_ms)

@@ -1,0 +1,158 @@
+"""Steps with one planted cause of waiting: on a real GPU it must come out first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset
+
+from pytest_gpuperf.devices.cuda import CudaDevice
+from pytest_gpuperf.devices.protocol import Step
+from pytest_gpuperf.model.diagnosis import Bottleneck
+from pytest_gpuperf.model.diagnosis import Diagnosis
+from pytest_gpuperf.probes.busy import find_busy
+from pytest_gpuperf.probes.phases import measure
+from pytest_gpuperf.probes.subject import Subject
+
+
+pytestmark = pytest.mark.gpu
+
+
+class Rows(Dataset[torch.Tensor]):
+    """Batches of one, each of which takes *seconds* to read."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __len__(self) -> int:
+        return 100_000
+
+    def __getitem__(self, row: int) -> torch.Tensor:
+        time.sleep(self.seconds)
+        return torch.zeros(16)
+
+
+def products(count: int = 20) -> Step:
+    """Kernels of several hundred microseconds, which a host launches ahead."""
+    matrix = torch.rand(4096, 4096, device="cuda")
+    out = torch.empty_like(matrix)
+
+    def step() -> None:
+        for _ in range(count):
+            torch.mm(matrix, matrix, out=out)
+
+    return step
+
+
+def small_kernels() -> Step:
+    rows = torch.zeros(8, device="cuda")
+
+    def step() -> None:
+        for _ in range(500):
+            rows.add_(1)
+
+    return step
+
+
+def loading() -> Step:
+    batches: Iterator[torch.Tensor] = iter(DataLoader(Rows(0.05), batch_size=1))
+    compute = products(2)
+
+    def step() -> None:
+        next(batches).pin_memory().to("cuda", non_blocking=True)
+        compute()
+
+    return step
+
+
+def copying() -> Step:
+    batch = torch.rand(64 * 2**20)
+    compute = products(2)
+
+    def step() -> None:
+        batch.to("cuda")
+        compute()
+
+    return step
+
+
+def reading() -> Step:
+    compute = products()
+    total = torch.zeros((), device="cuda")
+
+    def step() -> None:
+        time.sleep(0.01)
+        compute()
+        total.add_(1).item()
+
+    return step
+
+
+def diagnosis_of(step: Step) -> Diagnosis:
+    measured = measure(CudaDevice.open(), Subject(step=step), test="t", seconds=60)
+    diagnosis = measured.measurement.diagnosis
+    assert diagnosis is not None
+    return diagnosis
+
+
+@pytest.mark.parametrize(
+    ("made", "cause"),
+    [
+        (small_kernels, Bottleneck.LAUNCHES),
+        (loading, Bottleneck.LOADER),
+        (copying, Bottleneck.COPIES),
+        (reading, Bottleneck.SYNCS),
+        (products, Bottleneck.GPU),
+    ],
+    ids=["small kernels", "loader", "pageable copy", "item", "nothing"],
+)
+def test_the_planted_cause_comes_first(
+    made: Callable[[], Step], cause: Bottleneck
+) -> None:
+    step = made()
+
+    assert diagnosis_of(step).first.bottleneck is cause
+
+
+def test_taking_a_sync_away_wins_no_more_than_is_laid_to_it() -> None:
+    device = CudaDevice.open()
+    compute = products()
+
+    def waiting() -> None:
+        time.sleep(0.01)
+        compute()
+        torch.cuda.current_stream().synchronize()
+
+    def running() -> None:
+        time.sleep(0.01)
+        compute()
+
+    slow, fast = (
+        measure(device, Subject(step=step), test="t", seconds=60).measurement
+        for step in (waiting, running)
+    )
+
+    won = 1 - fast.times["step_ms"].q50 / slow.times["step_ms"].q50
+    assert slow.diagnosis is not None
+    first = slow.diagnosis.first
+    assert first.bottleneck is Bottleneck.SYNCS
+    assert 100 * won == pytest.approx(first.percent, abs=10)
+
+
+@pytest.mark.parametrize(
+    ("made", "least", "most"), [(products, 95, 100), (small_kernels, 1, 80)]
+)
+def test_a_gpu_is_as_busy_as_it_is_kept(
+    made: Callable[[], Step], least: float, most: float
+) -> None:
+    run = made()
+    run()
+    busy = find_busy(CudaDevice.open().profile(run, [()] * 3))
+
+    assert busy is not None
+    assert least <= busy.percent <= most
