@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING
 from typing import Final
-from typing import NoReturn
 from unittest import SkipTest
 
 import pytest
 
+from .call_key import call_key
+from .call_key import comparison_key
 from .compare.beginning import Pair
 from .compared import Compared
 from .devices.pretend.device import PretendDevice
@@ -224,7 +222,8 @@ class Measuring:
             raise StepError(msg)
 
         comparisons = self._comparisons.setdefault(item.nodeid, {})
-        test = self._comparison_key(item.nodeid, name)
+        measured = [call.measurement.test for call in self.calls_of(item.nodeid)]
+        test = comparison_key(item.nodeid, name, taken={*measured, *comparisons})
         tolerance = merged((*tolerances_of(item), self._project))
         question = _question(pair, test, self._seconds, tolerance)
         self._arriving(test)
@@ -235,16 +234,6 @@ class Measuring:
             budgets=(parse_budget(budget), *budgets_of(item)),
         )
         return Compared(found.sides)
-
-    def _comparison_key(self, nodeid: str, name: str | None) -> str:
-        taken = {call.measurement.test for call in self.calls_of(nodeid)}
-        taken.update(self._comparisons[nodeid])
-        if name is None:
-            keys = (f"{nodeid}#{word}" for word in _numbered("compare"))
-            return next(key for key in keys if key not in taken)
-        if f"{nodeid}#{name}" in taken:
-            _refuse_name(f"gpuperf.compare(before, after, name={name!r})")
-        return f"{nodeid}#{name}"
 
 
 def _question(pair: Pair, test: str, seconds: float, tolerance: Tolerance) -> Question:
@@ -282,25 +271,3 @@ def _told_of_loader(
     )
     unmeasured = {**measurement.unmeasured, LOADER_WAIT.name: why}
     return replace(measurement, unmeasured=unmeasured)
-
-
-def call_key(
-    nodeid: str, name: str | None, taken: Sequence[str], comparisons: Collection[str]
-) -> str:
-    """Return the baseline's key of a call: the node id, told apart by name or number."""
-    key = f"{nodeid}#{name}" if name else nodeid
-    if key not in taken and key not in comparisons:
-        return key
-    if name:
-        _refuse_name(f"gpuperf(step, name={name!r})")
-    return f"{nodeid}#{len(taken) + 1}"
-
-
-def _refuse_name(call: str) -> NoReturn:
-    msg = f"{call}: this test has a call of that name already"
-    raise StepError(msg)
-
-
-def _numbered(word: str) -> Iterator[str]:
-    yield word
-    yield from (f"{word}{number}" for number in count(2))

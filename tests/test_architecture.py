@@ -54,6 +54,7 @@ LEVEL: Final = {
     "measuring": 8,
     "refusal": 8,
     "reported": 8,
+    "call_key": 7,
     "compared": 7,
     "fitting": 7,
     "prospect": 7,

@@ -22,6 +22,7 @@ from zlib import crc32
 import pytest
 
 from .. import child
+from ..call_key import call_key
 from ..compare.beginning import Pair
 from ..compare.quads import compare_steps
 from ..compare.shared import SharedState
@@ -35,7 +36,6 @@ from ..errors import GpuperfError
 from ..errors import RunError
 from ..fitting import FitQuestion
 from ..fixture import Unmeasured
-from ..measuring import call_key
 from ..model.codec import decode
 from ..model.codec import encode
 from ..model.comparison import Comparison
