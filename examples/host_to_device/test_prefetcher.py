@@ -19,8 +19,7 @@ class Prefetcher:
     """Batches on the GPU, each copied while the one before is in use."""
 
     def __init__(self, batches, device):
-        self.batches = iter(batches)
-        self.device = device
+        self.copies = (batch.to(device, non_blocking=True) for batch in batches)
         self.aside = torch.cuda.Stream()
         self._copy_next()
 
@@ -28,6 +27,8 @@ class Prefetcher:
         return self
 
     def __next__(self):
+        if self.coming is None:
+            raise StopIteration
         torch.cuda.current_stream().wait_stream(self.aside)
         batch = self.coming
         batch.record_stream(torch.cuda.current_stream())  # its memory is in use there
@@ -36,7 +37,7 @@ class Prefetcher:
 
     def _copy_next(self):
         with torch.cuda.stream(self.aside):
-            self.coming = next(self.batches).to(self.device, non_blocking=True)
+            self.coming = next(self.copies, None)
 
 
 def training(batches, device):
@@ -65,9 +66,8 @@ def test_a_batch_on_its_way_keeps_nobody_waiting(gpuperf, gpu):
 @gpuperf.budget(syncs=0)
 def test_a_prefetched_batch_is_the_one_that_was_sent(gpuperf, gpu):
     sent = [torch.full((4, 4), float(n)).pin_memory() for n in range(3)]
-    batches = Prefetcher(iter([*sent, sent[0]]), gpu)
 
-    arrived = [next(batches) for _ in sent]
+    arrived = list(Prefetcher(sent, gpu))
     gpuperf(lambda: torch.stack(arrived).sum())
 
     assert [batch.mean().item() for batch in arrived] == [0, 1, 2]
