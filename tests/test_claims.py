@@ -318,6 +318,7 @@ def test_a_line_of_the_table_says_what_one_test_found(
         ("ops", 700, 2, "700 -> 2 ops"),
         ("h2d_bytes", 9633792, 2408448, "9.188 -> 2.297 MiB"),
         ("live_peak_bytes", 2**20, 2**20, "1 MiB"),
+        ("loader_wait_pct", 52.113, 9.8, "52.11 -> 9.8 %"),
         ("peak_allocated_bytes", 34764 * 2**20, 9999 * 2**20, "34764 -> 9999 MiB"),
     ],
 )

@@ -1,0 +1,1 @@
+"""Data of the examples, made up and not downloaded."""
