@@ -43,6 +43,7 @@ METRICS: Final[Mapping[Gate, tuple[str, ...]]] = {
     Gate.RESERVED: ("peak_reserved_bytes", "predicted_peak_reserved_bytes"),
     Gate.OPERATIONS: ("ops",),
     Gate.COLLECTIVES: ("collectives",),
+    Gate.LOADER_WAIT: ("loader_wait_pct",),
 }
 """By what an example is judged, where the plugin measures that."""
 
@@ -51,6 +52,7 @@ WORDS: Final = {
     "syncs": "syncs",
     "ops": "ops",
     "collectives": "collectives",
+    "loader_wait_pct": "%",
 }
 MIB: Final = 2**20
 FOUR_DIGITS: Final = 9999.5

@@ -405,6 +405,7 @@ def test_a_mark_may_name_the_numbers_and_the_gate_of_a_rung(
         ("ops", 700, 2, "700 -> 2 ops"),
         ("h2d_bytes", 9633792, 2408448, "9.188 -> 2.297 MiB"),
         ("live_peak_bytes", 2**20, 2**20, "1 MiB"),
+        ("loader_wait_pct", 52.113, 9.8, "52.11 -> 9.8 %"),
         ("peak_allocated_bytes", 34764 * 2**20, 9999 * 2**20, "34764 -> 9999 MiB"),
     ],
 )
