@@ -62,27 +62,28 @@ class SlowDisk(Dataset):
     """Samples that one waits for, as for the files of a far disk."""
 
     def __len__(self):
-        return 256
+        return 32
 
     def __getitem__(self, index):
-        time.sleep(0.001)
+        time.sleep(0.005)
         return index
 
 
 def seconds(workers):
     """How long an epoch takes whose steps keep the host waiting as long as the disk."""
-    loader = DataLoader(SlowDisk(), batch_size=8, num_workers=workers)
+    loader = DataLoader(SlowDisk(), batch_size=4, num_workers=workers)
     batches = iter(loader)
     next(batches)  # the workers have started
     started = time.monotonic()
     for _ in batches:
-        time.sleep(0.008)
+        time.sleep(0.02)
     return time.monotonic() - started
 
 
 @climbs(WORKERS, "time")
 def test_workers_load_while_the_device_computes(shown):
-    alone, helped = seconds(workers=0), seconds(workers=2)
+    turns = [(seconds(workers=0), seconds(workers=2)) for _ in range(3)]
+    alone, helped = map(min, zip(*turns, strict=True))  # a busy CPU only adds to it
 
     shown(round(1000 * alone), round(1000 * helped), "ms")
     assert alone > RUNGS[WORKERS].least * helped
@@ -124,10 +125,12 @@ def test_half_as_many_bits_are_multiplied_faster(gpuperf, clock):
 # gradients are reduced in one bucket; masks, which are buffers, are sent in another
 @climbs(TWO, "collectives")
 @gpuperf.ranks(2)
-@gpuperf.budget(collectives=2)
+@gpuperf.budget(collectives=RUNGS[TWO].after)
 def test_two_ranks_share_a_batch_and_agree_on_gradients(gpuperf):
     epoch = Epoch(TINY, gpuperf.device, samples=32, batch=32)
     epoch.run = DistributedDataParallel(epoch.model)
+    part = epoch.loader.dataset  # no rank has what another one has
+    part.text = part.text.roll(distributed.get_rank())
 
     gpuperf(epoch)
 

@@ -41,4 +41,4 @@ def test_the_largest_buffer_first_reserves_no_more_than_that(gpuperf, gpu):
     growing = reserved_mib(gpuperf, buffers(gpu, sizes), name="growing")
     shrinking = reserved_mib(gpuperf, buffers(gpu, sizes[::-1]), name="shrinking")
 
-    assert growing - shrinking == sum(sizes) - max(sizes)
+    assert growing - shrinking == pytest.approx(sum(sizes) - max(sizes), abs=8)
