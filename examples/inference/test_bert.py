@@ -12,12 +12,11 @@ from inductor import compiled
 from inductor import needs_compiler
 
 
-transformers = pytest.importorskip("transformers")
-
 TOKENS = 14
 
 
 def network(device, **sizes):
+    transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
     settings = transformers.BertConfig(**sizes)
     model = transformers.BertModel(settings).eval().requires_grad_(requires_grad=False)

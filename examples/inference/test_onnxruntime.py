@@ -9,9 +9,6 @@ import torch
 from torch import nn
 
 
-onnxruntime = pytest.importorskip("onnxruntime")
-pytest.importorskip("onnxscript")
-
 PROVIDERS = ("CPU", "CUDA", "Tensorrt", "OpenVINO")
 
 
@@ -23,6 +20,7 @@ def network():
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
+    pytest.importorskip("onnxscript")
     path = tmp_path_factory.mktemp("onnx") / "network.onnx"
     with warnings.catch_warnings():
         warnings.simplefilter(
@@ -39,6 +37,7 @@ def rows():
 
 
 def session(file, provider):
+    onnxruntime = pytest.importorskip("onnxruntime")
     name = f"{provider}ExecutionProvider"
     if name not in onnxruntime.get_available_providers():
         pytest.skip(f"this build of onnxruntime has no {name}")

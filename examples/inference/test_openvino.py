@@ -7,12 +7,10 @@ import torch
 from torch import nn
 
 
-openvino = pytest.importorskip("openvino")
-
-
 @pytest.mark.claim("G13")
 @pytest.mark.filterwarnings("ignore")  # of what it uses and torch has deprecated
 def test_openvino_gives_the_same():
+    openvino = pytest.importorskip("openvino")
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 8)).eval()
     model.requires_grad_(requires_grad=False)

@@ -7,12 +7,10 @@ import torch
 from models.resnet18 import ResNet18
 
 
-pytest.importorskip("torch_tensorrt")
-
-
 @pytest.mark.claim("G3")
 @pytest.mark.slow
 def test_tensorrt_is_quicker(gpuperf, gpu):
+    pytest.importorskip("torch_tensorrt")
     model = ResNet18().eval().requires_grad_(requires_grad=False).to(gpu)
     x = torch.rand(1, 3, 224, 224, device=gpu)
     built = torch.compile(model, backend="torch_tensorrt")
