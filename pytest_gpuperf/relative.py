@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from .model.diagnosis import Diagnosis
 from .model.finding import Location
 from .model.measurement import Measurement
 
@@ -24,7 +25,18 @@ def below(root: Path, measurement: Measurement) -> Measurement:
         ),
         snapshot=_relative_path(root, measurement.snapshot),
         trace=_relative_path(root, measurement.trace),
+        diagnosis=_diagnosis(root, measurement.diagnosis),
     )
+
+
+def _diagnosis(root: Path, diagnosis: Diagnosis | None) -> Diagnosis | None:
+    if diagnosis is None:
+        return None
+    parts = (
+        replace(part, location=_relative(root, part.location))
+        for part in diagnosis.parts
+    )
+    return replace(diagnosis, parts=tuple(parts))
 
 
 def _relative(root: Path, location: Location | None) -> Location | None:

@@ -21,6 +21,7 @@ from ..model.finding import FindingKind
 from ..model.gpu_metric import BUSY
 from ..model.measurement import Distribution
 from ..model.measurement import Measurement
+from ..model.metric import H2D_BYTES
 from ..model.metric import LATENCY_MS
 from ..model.metric import STEP_MS
 from .busy import NO_KERNEL
@@ -39,11 +40,8 @@ LOADER_WAIT: Final = "loader_wait_pct"
 LEAST: Final = 0.5
 """Percent of a step below which a part is not worth a word."""
 
-COUNTED: Final = {
-    FindingKind.SYNC: Bottleneck.SYNCS,
-    FindingKind.COPY: Bottleneck.COPIES,
-}
-"""What a device without a clock can say, in the order in which to look at it."""
+WAITS: Final = frozenset({FindingKind.SYNC, FindingKind.COPY})
+"""What a device without a clock can count."""
 
 
 def diagnosed(measurement: Measurement, events: Sequence[TraceEvent]) -> Measurement:
@@ -163,25 +161,28 @@ def _loaded_percent(events: Sequence[TraceEvent]) -> float:
     return 100 * (1 - uncovered(steps, loading) / total)
 
 
-def diagnosis_of_counts(findings: Iterable[Finding]) -> Diagnosis | None:
+def diagnosis_of_counts(findings: Sequence[Finding]) -> Diagnosis | None:
     """Say without a clock what a GPU would be kept from; ``None`` where nothing is found."""
     counted = _counted(findings)
     return Diagnosis(parts=counted) if counted else None
 
 
-def _counted(findings: Iterable[Finding]) -> tuple[Part, ...]:
-    found = [finding for finding in findings if finding.metrics]
-    parts = (
-        _part(part, [f for f in found if f.kind is kind])
-        for kind, part in COUNTED.items()
-    )
-    return tuple(part for part in parts if part.per_step)
+def _counted(findings: Sequence[Finding]) -> tuple[Part, ...]:
+    """Count the waits, syncs first; one for a copy to the device is that copy's."""
+    copied = {(f.op, f.location) for f in findings if H2D_BYTES.name in f.metrics}
+    waits = [f for f in findings if f.kind in WAITS and f.metrics]
+    copies = [
+        f for f in waits if f.kind is FindingKind.COPY or (f.op, f.location) in copied
+    ]
+    syncs = [f for f in waits if f not in copies]
+    found = ((Bottleneck.SYNCS, syncs), (Bottleneck.COPIES, copies))
+    return tuple(_part(part, group) for part, group in found if group)
 
 
 def _part(bottleneck: Bottleneck, findings: Sequence[Finding]) -> Part:
-    worst = max(findings, key=lambda finding: finding.per_step, default=None)
+    worst = max(findings, key=lambda finding: finding.per_step)
     return Part(
         bottleneck=bottleneck,
         per_step=sum(finding.per_step for finding in findings),
-        location=worst.location if worst else None,
+        location=worst.location,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +33,7 @@ from pytest_gpuperf.probes.diagnosis import diagnosis_of
 from pytest_gpuperf.probes.diagnosis import diagnosis_of_counts
 from pytest_gpuperf.probes.spent import Spent
 from pytest_gpuperf.probes.spent import find_spent
+from pytest_gpuperf.relative import below
 
 
 Schedule = list[list[Any]]
@@ -344,6 +346,29 @@ def test_without_a_clock_waits_are_counted_syncs_first() -> None:
         )
     )
     assert diagnosis_of_counts(found[3:]) is None
+
+
+def test_a_wait_for_a_copy_to_the_device_is_that_copy_s() -> None:
+    moved = sync(1, line=1, kind=FindingKind.TRANSFER, metrics=("h2d_bytes",))
+
+    found = diagnosis_of_counts((sync(1, line=1), sync(1, line=2), moved))
+
+    assert found is not None
+    assert [(part.bottleneck, str(part.location)) for part in found.parts] == [
+        (Bottleneck.SYNCS, "a.py:2 in step"),
+        (Bottleneck.COPIES, "a.py:1 in step"),
+    ]
+
+
+def test_the_lines_of_a_diagnosis_are_named_from_the_project_on(tmp_path: Path) -> None:
+    inside = Location(file=str(tmp_path / "a" / "b.py"), line=3, function="step")
+    parts = (Part(bottleneck=Bottleneck.SYNCS, per_step=1, location=inside),)
+    measurement = measured(DeviceKind.PRETEND, diagnosis=Diagnosis(parts=parts))
+
+    named = below(tmp_path, measurement).diagnosis
+
+    assert named is not None
+    assert str(named.first.location) == "a/b.py:3 in step"
 
 
 def test_a_part_that_takes_hardly_anything_is_not_named() -> None:

@@ -18,5 +18,6 @@ def diagnosis_list(diagnosis: Diagnosis | None) -> Iterator[Markup]:
     items = [
         tag("li", tag("b", amount), f" {text}") for amount, text in sentences(diagnosis)
     ]
-    yield tag("h3", heading(diagnosis).rstrip(":").capitalize())
+    title = heading(diagnosis).rstrip(":")
+    yield tag("h3", f"{title[0].upper()}{title[1:]}")
     yield tag("ol", *items, class_="findings diagnosis")
