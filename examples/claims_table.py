@@ -42,6 +42,7 @@ METRICS: Final[Mapping[Gate, tuple[str, ...]]] = {
     Gate.MEMORY: tuple(PEAKS),
     Gate.OPERATIONS: ("ops",),
     Gate.COLLECTIVES: ("collectives",),
+    Gate.BREAKS: ("graph_breaks",),
 }
 """By what an example is judged, where the plugin measures that."""
 
@@ -50,6 +51,7 @@ WORDS: Final = {
     "syncs": "syncs",
     "ops": "ops",
     "collectives": "collectives",
+    "graph_breaks": "breaks",
 }
 MIB: Final = 2**20
 FOUR_DIGITS: Final = 9999.5

@@ -18,6 +18,8 @@ from .model.metric import Metric
 from .model.metric import Unit
 from .model.metric import limited_by
 from .model.rank_metric import RANK_SKEW
+from .model.step_metric import FLOPS
+from .model.step_metric import SLOPE
 
 
 if TYPE_CHECKING:
@@ -28,9 +30,11 @@ UNIT: Final = {Unit.MS: " ms", Unit.BYTES: " MiB", Unit.COUNT: "", Unit.RATIO: "
 """How a floor of each unit is written after its number."""
 
 _TOLERATED: Final = tuple(
-    name for name in BUDGET_KEYWORDS if name not in {SPEEDUP.budget, RANK_SKEW.budget}
+    name
+    for name in BUDGET_KEYWORDS
+    if name not in {SPEEDUP.budget, RANK_SKEW.budget, SLOPE.budget}
 )
-"""A speedup and a skew have no baseline that they could differ from."""
+"""A speedup, a skew and a slope have no baseline that they could differ from."""
 
 
 def parse_budget(keywords: Mapping[str, object]) -> Budget:
@@ -99,6 +103,8 @@ def _ceiling(name: str, value: object) -> float | None:
     if value is None:
         return None
     metric = limited_by(name)[0]
+    if isinstance(value, float) and value.is_integer() and metric == FLOPS:
+        value = int(value)  # 2.5e9 is how such numbers are written
     kinds = int if metric.unit is Unit.COUNT else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds):
         return _refuse_ceiling(metric, name, value)

@@ -22,7 +22,12 @@ MAX_RUNS: Final = 5
 MOST_REPEATED: Final = 3
 """Dirty runs that are made up for by another."""
 
-_NAMES: Final = {Unit.MS: "time", Unit.BYTES: "size", Unit.COUNT: "count"}
+_NAMES: Final = {
+    Unit.MS: "time",
+    Unit.BYTES: "size",
+    Unit.COUNT: "count",
+    Unit.RATIO: "ratio",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,18 +24,23 @@ from ..model.metric import STEP_MS
 from ..model.metric import SYNCS
 from ..model.metric import Kind
 from ..model.rank_metric import RANKED
+from ..model.step_metric import SLOPE
+from .compiled import find_compilation
 from .deadline import Deadline
 from .latency import Latency
 from .latency import time_isolated_steps
+from .launches import count_launches
 from .memory import measure_memory
 from .memory import remarks_on
 from .sentinel import time_sentinels
+from .slope import slope_of
 from .subject import Subject
 from .syncs import find_syncs
 from .timing import Timing
 from .timing import time_rounds
 from .traffic import Traffic
 from .traffic import find_traffic
+from .warmup import Warmth
 from .warmup import warm_up
 
 
@@ -97,9 +102,10 @@ def _phases(
     measurement = Measurement(
         test=test,
         environment=device.environment(),
-        times=_times(timing),
+        times=_times(timing) | _slope(warmth, timing),
         samples={STEP_MS.name: thinned([r.step_ms for r in timing.rounds])},
         unmeasured=device.unmeasurable,
+        missed={SLOPE.name: timing.disturbed} if timing.disturbed else {},
         dirty=tuple(_dirt(timing, warmth.unsteady)),
         board=Board(gpu=device.fingerprint(), sm_mhz=device.clock_mhz()),
     )
@@ -123,16 +129,21 @@ def disturbing_phases(
     if device.kind is DeviceKind.CUDA and not saw_device_work(events):
         return untouched(measurement)
     syncs = find_syncs(events)
+    compilation = find_compilation(device, subject, step_ms, deadline)
     measurement = replace(
         measurement,
         times={**measurement.times, **_isolated_times(latency, measurement)},
         samples={**measurement.samples, LATENCY_MS.name: thinned(latency.latency_ms)},
-        exact={**memory.exact, SYNCS.name: syncs.per_step},
-        findings=(*syncs.findings, *memory.findings),
+        exact={**memory.exact, SYNCS.name: syncs.per_step, **compilation.exact},
+        unmeasured={**measurement.unmeasured, **compilation.unmeasured},
+        findings=(*syncs.findings, *compilation.findings, *memory.findings),
         remarks=tuple(remarks_on(memory.exact)),
     )
     on_gpu = device.kind is DeviceKind.CUDA
-    return _with_traffic(measurement, find_traffic(events)) if on_gpu else measurement
+    if not on_gpu:
+        return measurement
+    launched = {**measurement.exact, **count_launches(events)}
+    return _with_traffic(replace(measurement, exact=launched), find_traffic(events))
 
 
 def _with_traffic(measurement: Measurement, traffic: Traffic) -> Measurement:
@@ -157,7 +168,7 @@ def _witnessed(
     return replace(measurement, times={**measurement.times, **sentinels})
 
 
-def _times(timing: Timing) -> Mapping[str, Distribution]:
+def _times(timing: Timing) -> dict[str, Distribution]:
     rounds = timing.rounds
     times = {
         STEP_MS.name: Distribution.of([r.step_ms for r in rounds]),
@@ -167,6 +178,18 @@ def _times(timing: Timing) -> Mapping[str, Distribution]:
     if spans:
         times[SPAN_MS.name] = Distribution.of(spans)
     return times
+
+
+def _slope(warmth: Warmth, timing: Timing) -> dict[str, Distribution]:
+    """Say how the time of a step changes: a warm-up without an end has more steps of it."""
+    if timing.disturbed:
+        return {}
+    if warmth.unsteady is None:
+        slope = slope_of([r.step_ms for r in timing.rounds], timing.steps)
+    else:
+        late = warmth.samples[len(warmth.samples) // 2 :]
+        slope = slope_of(late, warmth.group)
+    return {} if slope is None else {SLOPE.name: Distribution.of([slope])}
 
 
 def _isolated_times(
@@ -202,11 +225,13 @@ def untouched(measurement: Measurement) -> Measurement:
 def cut_short(measurement: Measurement) -> Measurement:
     """Say of every metric of a later phase that the time cap left none."""
     reason = "the time cap was reached before this phase; raise --gpuperf-seconds"
+    timed = STEP_MS.name in measurement.times
+    untold = {SLOPE} if timed and SLOPE.name not in measurement.times else set()
     missed = {
         metric.name: reason
         for metric in METRICS.values()
-        if (metric.kind is Kind.EXACT or metric is LATENCY_MS)
+        if (metric.kind is Kind.EXACT or metric in {LATENCY_MS, *untold})
         and metric.name not in measurement.unmeasured
         and metric not in RANKED
     }
-    return replace(measurement, missed=missed)
+    return replace(measurement, missed={**missed, **measurement.missed})

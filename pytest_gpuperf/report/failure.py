@@ -7,7 +7,6 @@ from itertools import chain
 from typing import Final
 
 from ..model.metric import Direction
-from ..model.metric import Unit
 from ..model.refresh import Refresh
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
@@ -19,6 +18,7 @@ from .labels import INDENT
 from .labels import headline
 from .labels import labelled
 from .labels import uncut
+from .numbers import each
 from .numbers import format_apart
 from .numbers import format_change
 from .numbers import format_value
@@ -104,7 +104,7 @@ def _numbers(verdict: Verdict) -> str:
     text = dict(zip(known, format_apart(metric, *known), strict=True))
     if now is None:
         return verdict.metric
-    per_step = " a step" if metric.unit is Unit.COUNT else ""
+    per_step = each(metric)
     parts = [f"{verdict.metric}: "]
     over = verdict.outcome is Outcome.OVER_BUDGET
     if before is not None and not over:

@@ -92,6 +92,8 @@ def test_what_needs_a_cuda_allocator_or_copies_is_not_measured(
         "device_syncs": unseen,
         "ops": "the cpu device counts no operations",
         "flops": "the cpu device counts no operations",
+        "launches": "the cpu device launches no kernels",
+        "kernels": "the cpu device launches no kernels",
     }
 
 
