@@ -33,6 +33,9 @@ RESUMED: Final = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+")
 COMPILATION: Final = re.compile(r"\d+/\d+: ")
 """Number of the compilation whose guard failed, before the reason."""
 
+AGAIN: Final = re.compile(r"\d+/[1-9]\d*")
+"""Number of a function, and of a compilation of it that is not the first."""
+
 COMMENT: Final = "  # "
 """Stands between a guard and the source it comes from."""
 
@@ -185,8 +188,11 @@ def _is_given_up(compilation: Any) -> bool:
 
 
 def _is_again(compilation: Any) -> bool:
-    """Whether it was for want of a compilation that fits; a backward has none of its own."""
-    return getattr(compilation, "recompile_reason", None) is not None
+    """Whether it was for want of one that fits; early versions of torch only count them."""
+    if hasattr(compilation, "recompile_reason"):
+        return compilation.recompile_reason is not None
+    again = AGAIN.fullmatch(str(compilation.compile_id))
+    return again is not None and getattr(compilation, "co_filename", None) is not None
 
 
 def _function(compilation: Any, compilations: Sequence[Any]) -> Function | None:
@@ -276,14 +282,14 @@ def _recompilations(
         yield Recompilation(
             location=None if function is None else _definition(function),
             times=len(group),
-            reason=_guard(group[0].recompile_reason),
+            reason=_guard(getattr(group[0], "recompile_reason", "")),
             refused=any(REFUSED in str(c.fail_reason or "") for c in group),
         )
 
 
 def _guard(reason: str) -> str:
     """Keep the guard that failed, and not the source that Dynamo prints beside it."""
-    guard = COMPILATION.sub("", reason).splitlines()[0]
+    guard = COMPILATION.sub("", reason).partition("\n")[0]
     return _in_short(guard.partition(COMMENT)[0])
 
 

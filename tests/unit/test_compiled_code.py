@@ -156,6 +156,34 @@ def test_after_too_many_a_function_runs_as_python_and_the_finding_says_so(
     assert finding.reason.endswith("; after so many it runs as plain Python")
 
 
+def test_an_early_torch_that_gives_no_reasons_still_numbers_compilations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def numbered(number: str) -> SimpleNamespace:
+        return SimpleNamespace(
+            compile_id=number,
+            co_filename="model.py",
+            co_name="forward",
+            co_firstlineno=7,
+            fail_type=None,
+            fail_reason=None,
+        )
+
+    early = SimpleNamespace(
+        graph_break_reasons=[],
+        get_compilation_metrics=lambda: [*map(numbered, ("0/0", "0/1", "1/0", "0/2"))],
+    )
+    monkeypatch.setitem(sys.modules, DYNAMO, early)
+
+    (again,) = compiled_code(None).recompilations
+
+    assert (str(again.location), again.times, again.reason) == (
+        "model.py:7 in forward",
+        2,
+        "",
+    )
+
+
 def test_a_process_that_dynamo_forgets_something_of_has_no_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
