@@ -44,6 +44,7 @@ METRICS: Final[Mapping[Gate, tuple[str, ...]]] = {
     Gate.OPERATIONS: ("ops",),
     Gate.COLLECTIVES: ("collectives",),
     Gate.LOADER_WAIT: ("loader_wait_pct",),
+    Gate.BREAKS: ("graph_breaks",),
 }
 """By what an example is judged, where the plugin measures that."""
 
@@ -53,6 +54,7 @@ WORDS: Final = {
     "ops": "ops",
     "collectives": "collectives",
     "loader_wait_pct": "%",
+    "graph_breaks": "breaks",
 }
 MIB: Final = 2**20
 FOUR_DIGITS: Final = 9999.5

@@ -20,6 +20,8 @@ from .model.metric import Metric
 from .model.metric import Unit
 from .model.metric import limited_by
 from .model.rank_metric import RANK_SKEW
+from .model.step_metric import FLOPS
+from .model.step_metric import SLOPE
 
 
 if TYPE_CHECKING:
@@ -41,9 +43,9 @@ WHOLE: Final = 100
 _TOLERATED: Final = tuple(
     name
     for name in BUDGET_KEYWORDS
-    if name not in {SPEEDUP.budget, RANK_SKEW.budget, LOADER_WAIT.budget, BUSY.budget}
+    if name not in {m.budget for m in (SPEEDUP, RANK_SKEW, LOADER_WAIT, BUSY, SLOPE)}
 )
-"""A speedup, a skew and a share have no baseline that they could differ from."""
+"""A speedup, a skew, a share and a slope have no baseline that they could differ from."""
 
 
 def parse_budget(keywords: Mapping[str, object]) -> Budget:
@@ -112,6 +114,8 @@ def _ceiling(name: str, value: object) -> float | None:
     if value is None:
         return None
     metric = limited_by(name)[0]
+    if isinstance(value, float) and value.is_integer() and metric == FLOPS:
+        value = int(value)  # 2.5e9 is how such numbers are written
     kinds = int if metric.unit is Unit.COUNT else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds):
         return _refuse_ceiling(metric, name, value)

@@ -35,6 +35,9 @@ from pytest_gpuperf.model.metric import Unit
 from pytest_gpuperf.model.metric import limited_by
 from pytest_gpuperf.model.rank_metric import RANK_SKEW
 from pytest_gpuperf.model.refresh import Refresh
+from pytest_gpuperf.model.step_metric import GRAPH_BREAKS
+from pytest_gpuperf.model.step_metric import RECOMPILES
+from pytest_gpuperf.model.step_metric import SLOPE
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.options import OPTIONS
 from pytest_gpuperf.options import Option
@@ -50,7 +53,12 @@ UNITS = {
 }
 
 
-SKEW = "percent that the slowest rank may take longer than the fastest"
+OWN_UNITS = {
+    RANK_SKEW: "percent that the slowest rank may take longer than the fastest",
+    SLOPE: "percent that a step may take longer than one 100 steps earlier",
+    GRAPH_BREAKS: "lines of the code",
+    RECOMPILES: "compilations until the step is warm",
+}
 
 
 def text(name: str) -> str:
@@ -102,7 +110,7 @@ def keyword_row(keyword: str) -> str:
     timed = "`cuda`, or what `on` names"
     return row(
         f"`{keyword}`",
-        SKEW if metric is RANK_SKEW else unit_words(metric),
+        OWN_UNITS.get(metric) or unit_words(metric),
         timed if is_time(keyword) else everywhere,
     )
 
@@ -219,9 +227,15 @@ def test_the_readme_says_which_budgets_a_cpu_cannot_judge() -> None:
         "pageable_copies",
         "h2d_mb",
         "d2h_mb",
+        "launches",
+        "flops",
         "busy_pct",
     ]
     assert row("`busy_pct` (a floor)", "yes", "no", "no") in text("README.md")
+    assert row("`launches` of kernels", "yes", "by operations", "no") in text(
+        "README.md"
+    )
+    assert row("`flops`", "no", "yes", "no") in text("README.md")
     assert row("`reserved_mb`", "yes", "predicted", "no") in text("README.md")
     assert row("`growth_mb` (a leak)", "yes", "predicted", "yes") in text("README.md")
     assert row("`alloc_retries`", "yes", "predicted", "no") in text("README.md")
@@ -247,6 +261,10 @@ def test_the_readme_says_what_the_pretend_device_judges() -> None:
         "pageable_copies",
         "h2d_mb",
         "d2h_mb",
+        "launches",
+        "flops",
+        "graph_breaks",
+        "recompiles",
     ]
 
 

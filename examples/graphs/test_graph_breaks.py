@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from torch._dynamo.utils import counters
+
+import pytest_gpuperf as gpuperf
 
 
 def reads(x):
@@ -34,12 +38,10 @@ def test_a_number_read_in_the_middle_splits_the_graph(shown):
     assert none == 0
 
 
-def test_other_sizes_are_compiled_at_most_once_more():
-    torch._dynamo.reset()  # noqa: SLF001
-    counters.clear()
+@gpuperf.budget(graph_breaks=1, recompiles=1)
+def test_other_sizes_are_compiled_once_more_at_most(gpuperf):
     compiled = torch.compile(leaves, backend="eager")
+    sizes = itertools.cycle(range(4, 10))
+    rows = torch.ones(10, device=gpuperf.device)
 
-    for size in range(4, 10):
-        compiled(torch.ones(size))
-
-    assert counters["stats"]["unique_graphs"] <= 2
+    gpuperf(lambda: compiled(rows[: next(sizes)]))

@@ -7,6 +7,7 @@ import platform
 import re
 import subprocess
 import time
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -24,8 +25,12 @@ from ..model.memory_metric import PEAK_ALLOCATED
 from ..model.memory_metric import PEAK_RESERVED
 from ..model.memory_metric import PREDICTED
 from ..model.metric import AUDITED
-from ..model.metric import FLOPS
-from ..model.metric import OPS
+from ..model.step_metric import FLOPS
+from ..model.step_metric import LAUNCHED
+from ..model.step_metric import OPS
+from .compiled_code import CompiledCode
+from .compiled_code import compiled_code
+from .compiled_code import remember_compilations
 from .fetch_clock import Fetch
 from .fetch_clock import TimedFetch
 from .fetch_clock import timed_by_the_host
@@ -43,6 +48,8 @@ CPUINFO: Final = Path("/proc/cpuinfo")
 SYSCTL: Final = "/usr/sbin/sysctl"
 
 NO_COPIES: Final = "the cpu device sees no copies between host and device"
+
+NO_LAUNCHES: Final = "the cpu device launches no kernels"
 
 NO_ALLOCATOR: Final = "the cpu device has no CUDA allocator"
 
@@ -67,6 +74,7 @@ class CpuDevice:
         **dict.fromkeys((metric.name for metric in AUDITED), NO_COPIES),
         **dict.fromkeys((OPS.name, FLOPS.name), "the cpu device counts no operations"),
         BUSY.name: "no kernel runs on a GPU here, measured on the cuda device only",
+        **dict.fromkeys((metric.name for metric in LAUNCHED), NO_LAUNCHES),
     }
 
     def __init__(self, threads: int = 1, root: str = "") -> None:
@@ -94,6 +102,7 @@ class CpuDevice:
 
     def prepare(self, step: Step, test: str) -> Step:  # noqa: ARG002, the protocol's
         """Return *step* itself."""
+        remember_compilations()
         return step
 
     def timed_fetch(self, fetch: Fetch) -> TimedFetch:
@@ -128,6 +137,10 @@ class CpuDevice:
         from .compile_counters import compile_counters
 
         return compile_counters()
+
+    def compiled(self, run: Callable[[], object] | None) -> CompiledCode:
+        """Ask Dynamo."""
+        return compiled_code(run, self._root)
 
     def disturbance(self) -> str | None:
         """Return ``None``: contention shows in ``waiting_ns``."""

@@ -24,10 +24,13 @@ from ..model.environment import Hardware
 from ..model.memory_metric import DRIVER_BYTES
 from ..model.memory_metric import LIVE_PEAK
 from ..model.memory_metric import NON_TORCH
-from ..model.metric import FLOPS
-from ..model.metric import OPS
+from ..model.step_metric import FLOPS
+from ..model.step_metric import OPS
 from .blind_trace import refuse_blind_trace
 from .compile_counters import compile_counters
+from .compiled_code import CompiledCode
+from .compiled_code import compiled_code
+from .compiled_code import remember_compilations
 from .cuda_memory import allocator_counters
 from .cuda_memory import blocks_in_use
 from .cuda_memory import read_memory
@@ -132,6 +135,7 @@ class CudaDevice:
         refuse_uncached_memory(self.torch.cuda)
 
     def prepare(self, step: Step, test: str) -> Step:  # noqa: ARG002
+        remember_compilations()
         return step
 
     def timed_fetch(self, fetch: Fetch) -> TimedFetch:
@@ -161,6 +165,9 @@ class CudaDevice:
 
     def settling(self) -> tuple[int, ...]:
         return compile_counters() + allocator_counters(self.torch.cuda)
+
+    def compiled(self, run: Callable[[], object] | None) -> CompiledCode:
+        return compiled_code(run, self.root)
 
     def disturbance(self) -> str | None:
         nvml = self._nvml()

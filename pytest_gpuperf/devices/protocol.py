@@ -14,6 +14,7 @@ from typing import Protocol
 
 from ..model.environment import DeviceKind
 from ..model.environment import Environment
+from .compiled_code import CompiledCode
 from .fetch_clock import Fetch
 from .fetch_clock import TimedFetch
 from .memory_picture import Picture
@@ -113,6 +114,13 @@ class Device(Protocol):
 
     def settling(self) -> tuple[int, ...]:
         """Return counters that stand still once compiling and allocating are over."""
+
+    def compiled(self, run: Callable[[], object] | None) -> CompiledCode | None:
+        """Say what became of the compiled code that *run*, a warm step, runs.
+
+        It is run for the question where something is to be told. Without it all code of
+        the process counts. ``None`` where nothing can be seen.
+        """
 
     def disturbance(self) -> str | None:
         """Say what disturbs the machine right now: throttling, another process."""

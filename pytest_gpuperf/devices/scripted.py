@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from ..model.metric import SENTINEL_COPY
 from ..model.metric import SENTINEL_GEMM
 from ..model.metric import SENTINEL_LAUNCH
 from ..model.seat import Seat
+from .compiled_code import CompiledCode
 from .fetch_clock import Fetch
 from .fetch_clock import TimedFetch
 from .memory_picture import Held
@@ -178,6 +180,10 @@ class ScriptedDevice:
     def settling(self) -> tuple[int, ...]:
         return ()
 
+    def compiled(self, run: Callable[[], object] | None) -> CompiledCode | None:  # noqa: ARG002
+        """Return ``None``: a script compiles nothing."""
+        return None
+
     def disturbance(self) -> str | None:
         reason: str | None = self._value("disturbance", None)
         return reason
@@ -224,7 +230,7 @@ class ScriptedDevice:
         return None
 
     def blocks(self) -> Mapping[int, Block]:
-        """Return nothing: the script says what a step needs by itself."""
+        """The script says what a step needs by itself."""
         return {}
 
     def record_allocations(

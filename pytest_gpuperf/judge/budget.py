@@ -21,6 +21,7 @@ from ..model.metric import Metric
 from ..model.metric import Unit
 from ..model.metric import limited_by
 from ..model.rank_metric import RANK_SKEW
+from ..model.step_metric import SLOPE
 from ..model.verdict import Outcome
 from ..model.verdict import Verdict
 from .figure import against
@@ -32,6 +33,10 @@ from .reading import readings
 
 TIMED_KINDS: Final = frozenset({DeviceKind.CUDA, DeviceKind.SCRIPTED})
 """Where a time budget binds that names no device."""
+
+
+PERCENTAGES: Final = frozenset({RANK_SKEW.name, SLOPE.name})
+"""Ratios that are limited by how many percent they may be above 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,9 +126,9 @@ def _why_unbound(keyword: str, layer: Budget, hardware: Hardware) -> str:
 def ceiling(metric: Metric, limit: float) -> float:
     """Convert *limit* from its budget keyword's unit to the metric's.
 
-    MiB become bytes; a skew of 10 percent is a ratio of 1.1.
+    MiB become bytes; a skew of 10 percent is a ratio of 1.1, and so is a slope.
     """
-    if metric.name == RANK_SKEW.name:
+    if metric.name in PERCENTAGES:
         return 1 + limit / 100
     return limit * MIB if metric.unit is Unit.BYTES else limit
 

@@ -31,6 +31,7 @@ _NAMES: Final = {
     Unit.BYTES: "size",
     Unit.COUNT: "count",
     Unit.PERCENT: "share",
+    Unit.RATIO: "ratio",
 }
 
 

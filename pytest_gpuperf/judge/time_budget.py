@@ -120,12 +120,26 @@ def judge_time_budget(  # noqa: PLR0913  keywords, each a number of its own
     stored = stored_values(metric, entry_runs, kind)
     moved = [log_excess(metric, value, limit) for value in stored]
     spread = _spread(moved, prior, kind)
-    seen = readings(metric, runs)
+    return judge_excess(
+        metric, readings(metric, runs), limit, spread, alpha=alpha, stored=len(stored)
+    )
+
+
+def judge_excess(  # noqa: PLR0913  keywords, each a number of its own
+    metric: Metric,
+    seen: tuple[Reading, ...],
+    limit: float,
+    spread: Spread,
+    *,
+    alpha: float,
+    stored: int = 0,
+) -> Verdict:
+    """Judge what runs showed, oldest first, that scatter by *spread*, against *limit*."""
     case = _Case(
         metric=metric,
         limit=limit,
         alpha=alpha,
-        stored=len(stored),
+        stored=stored,
         seen=seen,
         excess=_deciding(_used(metric, seen, limit, spread), alpha),
     )

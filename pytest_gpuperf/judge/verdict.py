@@ -19,6 +19,7 @@ from ..model.metric import Direction
 from ..model.metric import Kind
 from ..model.metric import Metric
 from ..model.rank_metric import RANKED
+from ..model.step_metric import SLOPE
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict
@@ -36,6 +37,7 @@ from .guards import guarded
 from .reading import impossible
 from .reading import readings
 from .reading import stored_values
+from .slope import judge_slope_budget
 from .stored import judge_stored
 from .time_budget import judge_time_budget
 
@@ -202,6 +204,8 @@ def _judge_measured(case: _Case, metric: Metric) -> Iterator[Verdict]:
 def _judge_budget(case: _Case, metric: Metric, limit: float) -> Verdict:
     if metric.kind is Kind.EXACT:
         return judge_exact_budget(metric, case.runs, limit)
+    if metric == SLOPE:
+        return judge_slope_budget(metric, case.runs, limit, alpha=case.climate.alpha)
     return judge_time_budget(
         metric,
         case.runs,

@@ -27,6 +27,11 @@ from .quantity import Kind as Kind  # noqa: PLC0414
 from .quantity import Metric as Metric  # noqa: PLC0414
 from .quantity import Unit as Unit  # noqa: PLC0414
 from .rank_metric import RANKED
+from .step_metric import COMPILED
+from .step_metric import FLOPS
+from .step_metric import LAUNCHED
+from .step_metric import OPS
+from .step_metric import SLOPE
 
 
 STEP_MS: Final = Metric(
@@ -129,20 +134,6 @@ DEVICE_SYNCS: Final = Metric(
     kind=Kind.EXACT,
     summary="waits that a step asks for, as by torch.cuda.synchronize",
 )
-OPS: Final = Metric(
-    name="ops",
-    unit=Unit.COUNT,
-    kind=Kind.EXACT,
-    summary="operations of a step that would launch work (pretend device)",
-)
-
-FLOPS: Final = Metric(
-    name="flops",
-    unit=Unit.COUNT,
-    kind=Kind.EXACT,
-    summary="floating point operations of a step by torch.utils.flop_counter's formulas (pretend device)",
-)
-
 SPEEDUP: Final = Metric(
     name="speedup",
     unit=Unit.RATIO,
@@ -192,6 +183,9 @@ METRICS: Final[dict[str, Metric]] = {
         PREDICTED_RETRIES,
         SYNCS,
         *AUDITED,
+        *LAUNCHED,
+        *COMPILED,
+        SLOPE,
         *RANKED,
         SPEEDUP,
         LOADER_WAIT,

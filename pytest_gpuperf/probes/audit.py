@@ -18,14 +18,16 @@ from ..model.memory_metric import PREDICTED
 from ..model.metric import BLOCKING_COPIES
 from ..model.metric import D2H_BYTES
 from ..model.metric import DEVICE_SYNCS
-from ..model.metric import FLOPS
 from ..model.metric import H2D_BYTES
 from ..model.metric import METRICS
-from ..model.metric import OPS
 from ..model.metric import PAGEABLE_COPIES
 from ..model.metric import SYNCS
+from ..model.step_metric import COMPILED
+from ..model.step_metric import FLOPS
+from ..model.step_metric import OPS
 from .audited import counted_syncs
 from .audited import findings_of
+from .compiled import NOTHING_COMPILED
 from .deadline import Deadline
 from .diagnosis import diagnosis_of_counts
 from .phases import Measured
@@ -38,6 +40,14 @@ from .subject import Subject
 
 
 AUDITED_STEPS: Final = 3
+
+AS_EAGER: Final = (
+    "the pretend device runs compiled code as eager code: add --gpuperf-device=cpu"
+)
+
+COMPILER: Final = "torch.compile"
+
+_COMPILED: Final = tuple(metric.name for metric in COMPILED)
 
 MOST_NAMED: Final = 3
 """Operations that a reason names; the others are counted."""
@@ -116,7 +126,10 @@ def _audited(
     if unjudged:
         reason = _why_unjudged(unjudged, device.root)
         return replace(measurement, unmeasured=dict.fromkeys(METRICS, reason))
-    return replace(measurement, exact=_most(steps))
+    if any(taken.op == COMPILER for taken in device.as_eager):
+        unmeasured = {**measurement.unmeasured, **dict.fromkeys(_COMPILED, AS_EAGER)}
+        return replace(measurement, exact=_most(steps), unmeasured=unmeasured)
+    return replace(measurement, exact={**_most(steps), **NOTHING_COMPILED})
 
 
 def _most(steps: Sequence[AuditedStep]) -> dict[str, int]:

@@ -26,22 +26,27 @@ from ..model.metric import STEP_MS
 from ..model.metric import SYNCS
 from ..model.metric import Kind
 from ..model.rank_metric import RANKED
+from ..model.step_metric import SLOPE
+from .compiled import find_compilation
 from .deadline import Deadline
 from .diagnosis import diagnosed
 from .following import Follow
 from .following import nobody
 from .latency import Latency
 from .latency import time_isolated_steps
+from .launches import count_launches
 from .loader_wait import with_loader_wait
 from .memory import measure_memory
 from .memory import remarks_on
 from .sentinel import time_sentinels
+from .slope import slope_of
 from .subject import Subject
 from .syncs import find_syncs
 from .timing import Timing
 from .timing import time_rounds
 from .traffic import Traffic
 from .traffic import find_traffic
+from .warmup import Warmth
 from .warmup import warm_up
 
 
@@ -119,9 +124,10 @@ def _phases(
     measurement = Measurement(
         test=test,
         environment=device.environment(),
-        times=_times(timing),
+        times=_times(timing) | _slope(warmth, timing),
         samples={STEP_MS.name: thinned([r.step_ms for r in timing.rounds])},
         unmeasured=device.unmeasurable,
+        missed={SLOPE.name: timing.disturbed} if timing.disturbed else {},
         dirty=tuple(_dirt(timing, warmth.unsteady)),
         board=Board(gpu=device.fingerprint(), sm_mhz=device.clock_mhz()),
     )
@@ -150,15 +156,19 @@ def disturbing_phases(
     if device.kind is DeviceKind.CUDA and not saw_device_work(events):
         return untouched(measurement)
     syncs = find_syncs(events)
+    compilation = find_compilation(device, subject, step_ms, deadline)
     measurement = replace(
         measurement,
         times={**measurement.times, **_isolated_times(latency, measurement)},
         samples={**measurement.samples, LATENCY_MS.name: thinned(latency.latency_ms)},
-        exact={**memory.exact, SYNCS.name: syncs.per_step},
-        findings=(*syncs.findings, *memory.findings),
+        exact={**memory.exact, SYNCS.name: syncs.per_step, **compilation.exact},
+        unmeasured={**measurement.unmeasured, **compilation.unmeasured},
+        findings=(*syncs.findings, *compilation.findings, *memory.findings),
         remarks=(*measurement.remarks, *remarks_on(memory.exact)),
     )
     if device.kind is DeviceKind.CUDA:
+        launched = {**measurement.exact, **count_launches(events)}
+        measurement = replace(measurement, exact=launched)
         measurement = _with_traffic(measurement, find_traffic(events))
     return diagnosed(measurement, events)
 
@@ -185,7 +195,7 @@ def _witnessed(
     return replace(measurement, times={**measurement.times, **sentinels})
 
 
-def _times(timing: Timing) -> Mapping[str, Distribution]:
+def _times(timing: Timing) -> dict[str, Distribution]:
     rounds = timing.rounds
     times = {
         STEP_MS.name: Distribution.of([r.step_ms for r in rounds]),
@@ -195,6 +205,18 @@ def _times(timing: Timing) -> Mapping[str, Distribution]:
     if spans:
         times[SPAN_MS.name] = Distribution.of(spans)
     return times
+
+
+def _slope(warmth: Warmth, timing: Timing) -> dict[str, Distribution]:
+    """Say how the time of a step changes: a warm-up without an end has more steps of it."""
+    if timing.disturbed:
+        return {}
+    if warmth.unsteady is None:
+        slope = slope_of([r.step_ms for r in timing.rounds], timing.steps)
+    else:
+        late = warmth.samples[len(warmth.samples) // 2 :]
+        slope = slope_of(late, warmth.group)
+    return {} if slope is None else {SLOPE.name: Distribution.of([slope])}
 
 
 def _isolated_times(
@@ -229,11 +251,13 @@ def untouched(measurement: Measurement) -> Measurement:
 
 def cut_short(measurement: Measurement) -> Measurement:
     """Say of every metric of a later phase that the time cap left none."""
+    timed = STEP_MS.name in measurement.times
+    untold = {SLOPE} if timed and SLOPE.name not in measurement.times else set()
     missed = {
         metric.name: CUT_SHORT
         for metric in METRICS.values()
-        if (metric.kind is Kind.EXACT or metric in {LATENCY_MS, BUSY})
+        if (metric.kind is Kind.EXACT or metric in {LATENCY_MS, BUSY, *untold})
         and metric.name not in measurement.unmeasured
         and metric not in RANKED
     }
-    return replace(measurement, missed=missed)
+    return replace(measurement, missed={**missed, **measurement.missed})

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
+from dataclasses import replace
 from math import ceil
 from math import sqrt
 from statistics import fmean
@@ -63,10 +64,15 @@ class TimedBlock(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """The clean rounds of a run and why its times may be blamed on the machine."""
+    """The clean rounds of a run and why its times may be blamed on the machine.
+
+    Each has ``steps`` steps. ``disturbed`` says what was wrong with the machine.
+    """
 
     rounds: tuple[Round, ...]
     dirty: tuple[str, ...] = field(default=())
+    steps: int = 1
+    disturbed: str | None = None
 
 
 def time_rounds(
@@ -83,7 +89,7 @@ def time_rounds(
         moved = tuple(_moved(timing, counters=device.settling() != before))
         if not moved or not deadline.leaves(step_ms):
             break
-    return Timing(rounds=timing.rounds, dirty=(*timing.dirty, *moved))
+    return replace(timing, dirty=(*timing.dirty, *moved))
 
 
 def _moved(timing: Timing, *, counters: bool) -> Iterator[str]:
@@ -128,8 +134,12 @@ def _time_phase(
             follow(f"round {len(clean) + 1}/{wanted}")
             measured = time_round(device, subject, steps)
             (disturbed if measured.disturbance else clean).append(measured)
+    dirty = tuple(_dirt(clean, disturbed, wanted))
     return Timing(
-        rounds=tuple(clean or disturbed), dirty=tuple(_dirt(clean, disturbed, wanted))
+        rounds=tuple(clean or disturbed),
+        dirty=dirty,
+        steps=steps,
+        disturbed=dirty[0] if len(disturbed) > MOST_REPEATS else None,
     )
 
 

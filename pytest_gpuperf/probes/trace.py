@@ -168,7 +168,7 @@ def _span(event: TraceEvent, name: str, kind: SpanKind) -> Span | None:
         (str(event.get("pid")), str(event.get("tid"))),
         start_us,
         start_us + _duration_us(event, kind),
-        _correlation(event) if kind is SpanKind.CALL else None,
+        correlation_of(event) if kind is SpanKind.CALL else None,
     )
 
 
@@ -191,10 +191,11 @@ def _copies(event: TraceEvent, name: str) -> Iterator[Copy]:
     start_us = number(event.get("ts"))
     if start_us is not None:
         size_bytes = _argument(event, "bytes")
-        yield Copy(name, start_us, _correlation(event), size_bytes)
+        yield Copy(name, start_us, correlation_of(event), size_bytes)
 
 
-def _correlation(event: TraceEvent) -> int | None:
+def correlation_of(event: TraceEvent) -> int | None:
+    """Return the number of the call that *event* is, or was started by."""
     return _argument(event, "correlation")
 
 

@@ -33,11 +33,16 @@ and a passing interrupt are larger than the step."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warmth:
-    """How a warm-up ended. ``step_ms`` is the median of its last block."""
+    """How a warm-up ended. ``step_ms`` is the median of its last block.
+
+    One that did not end has ``samples``, each over ``group`` steps.
+    """
 
     step_ms: float
     steps: int
     unsteady: str | None = None
+    samples: tuple[float, ...] = ()
+    group: int = 1
 
 
 def warm_up(
@@ -68,6 +73,8 @@ def _given_up(samples: list[float], group: int, when: str) -> Warmth:
         step_ms=median(samples[-WINDOW:]),
         steps=len(samples) * group,
         unsteady=f"the step never became steady: {when}",
+        samples=tuple(samples),
+        group=group,
     )
 
 

@@ -8,13 +8,13 @@ from typing import Final
 from ..model.comparison import Comparison
 from ..model.comparison import Sides
 from ..model.memory_metric import PEAK_ALLOCATED
-from ..model.metric import OPS
 from ..model.metric import PAGEABLE_COPIES
 from ..model.metric import SPEEDUP
 from ..model.metric import STEP_MS
 from ..model.metric import SYNCS
 from ..model.metric import Metric
 from ..model.metric import limited_by
+from ..model.step_metric import OPS
 from .numbers import format_apart
 from .numbers import format_change
 from .numbers import format_value

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Final
 
-from ..model.metric import Unit
 from ..model.refresh import Drift
 from ..model.refresh import Kept
 from ..model.refresh import Refresh
@@ -14,6 +13,7 @@ from .command import refresh_command
 from .labels import headline
 from .labels import labelled
 from .labels import uncut
+from .numbers import each
 from .numbers import format_apart
 from .numbers import format_change
 from .numbers import metric_named
@@ -48,7 +48,7 @@ def drift_text(
 def _refusal(drift: Drift, nodeid: str) -> tuple[str, ...]:
     metric = metric_named(drift.metric)
     anchor, now, limit = format_apart(metric, drift.anchor, drift.now, drift.limit)
-    per_step = " a step" if metric.unit is Unit.COUNT else ""
+    per_step = each(metric)
     change = format_change(metric, drift.anchor, drift.now)
     return (
         *headline(

@@ -9,7 +9,6 @@ from typing import Final
 from ..model.gpu_metric import BUSY
 from ..model.metric import STEP_MS
 from ..model.metric import Direction
-from ..model.metric import Unit
 from ..model.refresh import Refresh
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
@@ -22,6 +21,7 @@ from .labels import INDENT
 from .labels import headline
 from .labels import labelled
 from .labels import uncut
+from .numbers import each
 from .numbers import format_apart
 from .numbers import format_change
 from .numbers import format_value
@@ -108,7 +108,7 @@ def _numbers(verdict: Verdict) -> str:
     text = dict(zip(known, format_apart(metric, *known), strict=True))
     if now is None:
         return verdict.metric
-    per_step = " a step" if metric.unit is Unit.COUNT else ""
+    per_step = each(metric)
     parts = [f"{verdict.metric}: "]
     over = verdict.outcome is Outcome.OVER_BUDGET
     if before is not None and not over:

@@ -131,6 +131,10 @@ def short(location: Location | None) -> Location | None:
 
 def cause(finding: Finding) -> str:
     """Name what it is, how often and how large."""
+    if finding.kind is FindingKind.BREAK:
+        return "graph break"
+    if finding.kind is FindingKind.RECOMPILE:
+        return f"compiled again, {_times(finding.per_step)}"
     if finding.held_bytes:
         phase = finding.phase.value if finding.phase else ""
         return ", ".join(filter(None, (finding.op, phase, _held(finding))))
@@ -143,6 +147,10 @@ def cause(finding: Finding) -> str:
     if finding.moved_bytes:
         parts.append(format_value(H2D_BYTES, finding.moved_bytes))
     return ", ".join(filter(None, parts))
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _held(finding: Finding) -> str:

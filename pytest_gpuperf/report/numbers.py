@@ -9,6 +9,7 @@ from ..model.metric import METRICS
 from ..model.metric import Kind
 from ..model.metric import Metric
 from ..model.metric import Unit
+from ..model.step_metric import COMPILED
 
 
 DIGITS: Final = 4
@@ -40,6 +41,11 @@ def metric_named(name: str) -> Metric:
     """Look a metric up; one that only another version measures is a plain number."""
     plain = Metric(name=name, unit=Unit.COUNT, kind=Kind.EXACT, summary="")
     return METRICS.get(name, plain)
+
+
+def each(metric: Metric) -> str:
+    """Say behind a count that it is one a step, as all are but those of compiling."""
+    return " a step" if metric.unit is Unit.COUNT and metric not in COMPILED else ""
 
 
 def rounded(value: float) -> float:

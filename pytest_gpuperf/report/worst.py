@@ -10,12 +10,12 @@ from typing import Any
 from typing import Final
 from typing import NamedTuple
 
-from ..model.metric import Unit
 from ..model.results import Record
 from ..model.results import Results
 from ..model.run import Ending
 from ..model.verdict import Outcome
 from ..model.verdict import worst_of
+from .numbers import each
 from .numbers import format_apart
 from .numbers import format_change
 from .numbers import format_value
@@ -139,7 +139,7 @@ def sentence(remark: Remark) -> str:
     if remark.verdict is None or remark.now is None or not remark.is_told:
         return remark.record.headline or remark.word
     before, now, change = cells(remark)
-    per_step = " a step" if metric_named(remark.metric).unit is Unit.COUNT else ""
+    per_step = each(metric_named(remark.metric))
     told = f"{remark.word} {remark.metric}: "
     if remark.before is None:
         return f"{told}{now}{per_step}"

@@ -14,6 +14,7 @@ from rank_threads import ThreadPeers
 from rank_threads import together
 from scripted_steps import Clockwork
 
+from pytest_gpuperf.devices.compiled_code import CompiledCode
 from pytest_gpuperf.devices.protocol import Kernel
 from pytest_gpuperf.devices.protocol import MemoryReading
 from pytest_gpuperf.model.measurement import Measurement
@@ -195,3 +196,19 @@ def test_a_sentinel_that_fails_later_leaves_no_rank_alone() -> None:
 
     for measurement, _, _ in found:
         assert measurement.times["sentinel_gemm_ms"].q50 == pytest.approx(1.0)
+
+
+def test_all_compiled_code_of_each_rank_counts_and_no_rank_runs_a_step_alone() -> None:
+    class Compiling(Clockwork):
+        asked_to_run = True
+
+        def compiled(self, run: Callable[[], object] | None) -> CompiledCode:
+            self.asked_to_run = run is not None
+            return CompiledCode()
+
+    devices = [Compiling(lambda _: 10.0), Compiling(lambda _: 10.0)]
+
+    found = measured_by(lambda rank: devices[rank])
+
+    assert [m.exact["graph_breaks"] for m, _, _ in found] == [0, 0]
+    assert [device.asked_to_run for device in devices] == [False, False]

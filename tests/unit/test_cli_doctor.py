@@ -167,7 +167,7 @@ unmeasured pageable_copies, blocking_copies, h2d_bytes, d2h_bytes, device_syncs,
            ops, flops: the scripted device copies nothing
 baselines  none in baselines/scripted-a-b.json, record with: pytest --gpuperf
            --gpuperf-device=scripted --gpuperf-update=missing
-measured   step_ms, process_ms, latency_ms, peak_allocated_bytes, syncs
+measured   step_ms, process_ms, slope, latency_ms, peak_allocated_bytes, syncs
 noise      a fixed step of 1.0 ms in 8 fresh processes: runs scatter by 0.3 %, a
            slowdown of 2.0 % can be blamed
 gpuperf: can measure on scripted-a-b
@@ -192,7 +192,7 @@ def test_a_machine_that_sees_badly_and_its_baselines(
         "           runs of a test scatter by 4.0 % (median of 3 tests); with tolerance",
         "           1 % a slowdown of 20 % can be blamed, and 1 of 3 tests can pass;",
         "           gpuperf_tolerance = ms=30% would let 3 of 3 be decided",
-        "measured   step_ms, process_ms, latency_ms, peak_allocated_bytes, syncs",
+        "measured   step_ms, process_ms, slope, latency_ms, peak_allocated_bytes, syncs",
         "disturbed  8 of 8 runs: the process waited for a core over 5% of the time; ask",
         "           again when the machine is quiet, this is its noise under load",
         "noise      a fixed step of 1.1 ms in 8 fresh processes: runs scatter by 4.0 %;",

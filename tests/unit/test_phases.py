@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence
 
 import pytest
 from scripted_steps import Clockwork
 
+from pytest_gpuperf.devices.compiled_code import CompiledCode
+from pytest_gpuperf.devices.compiled_code import GraphBreak
 from pytest_gpuperf.devices.protocol import Step
 from pytest_gpuperf.devices.protocol import TraceEvent
 from pytest_gpuperf.devices.scripted import ScriptedDevice
 from pytest_gpuperf.errors import StepError
 from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.metric import METRICS
+from pytest_gpuperf.probes.compiled import find_compilation
+from pytest_gpuperf.probes.deadline import Deadline
 from pytest_gpuperf.probes.phases import measure
 from pytest_gpuperf.probes.subject import Subject
 from pytest_gpuperf.probes.subject import subject_of
@@ -29,6 +35,7 @@ def test_a_measurement_holds_times_memory_syncs_and_where_they_were_read() -> No
     assert {name: t.q50 for name, t in measurement.times.items()} == {
         "step_ms": 4.0,
         "process_ms": 4.0,
+        "slope": 1.0,
         "latency_ms": 4.0,
     }
     assert measurement.exact == {"peak_allocated_bytes": 2 * 2**20, "syncs": 1}
@@ -208,3 +215,69 @@ def test_it_is_followed_from_warm_up_to_the_phases_without_times() -> None:
 
     assert [doing for doing in told if doing.startswith("warm-up")] == told[:2]
     assert told[2:] == [*(f"round {n}/5" for n in range(1, 6)), "memory and syncs"]
+
+
+class Launching(OnCuda):
+    """Launches a kernel in each step."""
+
+    def profile(
+        self, step: Step, batches: Sequence[Sequence[object]]
+    ) -> Sequence[TraceEvent]:
+        events = super().profile(step, batches)
+        moment = {"ts": events[0]["ts"] + 1.0, "dur": 1.0, "args": {"correlation": 7}}
+        launch = {"cat": "cuda_runtime", "name": "cudaLaunchKernel"}
+        return [
+            *events,
+            {**events[0], **launch, **moment},
+            {**events[0], "cat": "kernel", "name": "sgemm", **moment},
+        ]
+
+
+def test_a_gpu_s_launches_and_kernels_are_counted() -> None:
+    measured = measure(Launching("kernel"), Subject(step=int), test="step", seconds=60)
+
+    exact = measured.measurement.exact
+    assert (exact["launches"], exact["kernels"]) == (1, 1)
+
+
+class Compiling(ScriptedDevice):
+    """Knows of a graph break, and whether a step is run to see it."""
+
+    def __init__(self) -> None:
+        super().__init__({}, run=0)
+        self.asked_to_run: bool | None = None
+
+    def compiled(self, run: Callable[[], object] | None) -> CompiledCode:
+        self.asked_to_run = run is not None
+        line = Location(file="train.py", line=3, function="step")
+        broken = GraphBreak(location=line, innermost=None, reason="it reads a number")
+        return CompiledCode(graph_breaks=(broken,))
+
+
+def test_what_is_known_of_compiled_code_is_measured_and_found() -> None:
+    device = Compiling()
+
+    measurement = measure(
+        device, Subject(step=int), test="step", seconds=60
+    ).measurement
+
+    assert (measurement.exact["graph_breaks"], measurement.exact["recompiles"]) == (
+        1,
+        0,
+    )
+    (finding,) = measurement.findings
+    assert (str(finding.location), finding.reason, finding.metrics) == (
+        "train.py:3 in step",
+        "it reads a number",
+        ("graph_breaks",),
+    )
+    assert device.asked_to_run
+
+
+def test_without_time_for_another_step_all_compiled_code_counts() -> None:
+    device = Compiling()
+    none_left = Deadline.after(0.001, device.now_ns)
+
+    found = find_compilation(device, Subject(step=int), 10.0, none_left)
+
+    assert (found.exact["graph_breaks"], device.asked_to_run) == (1, False)

@@ -176,3 +176,33 @@ def test_what_has_no_line_says_when_it_was() -> None:
         "  holds    memory from before the step: 3.000 MiB in 2 blocks",
         "  holds    line unknown: backward, 1.000 MiB in 2 blocks",
     )
+
+
+def test_a_graph_break_and_a_recompilation_say_where_and_why() -> None:
+    broken = replace(
+        ITEM,
+        kind=FindingKind.BREAK,
+        op=None,
+        metrics=("graph_breaks",),
+        reason="a branch that the value of a tensor decides",
+        phase=None,
+    )
+    again = replace(
+        broken,
+        kind=FindingKind.RECOMPILE,
+        metrics=("recompiles",),
+        per_step=3,
+        reason="tensor 'x' size mismatch at index 0. expected 3, actual 4",
+    )
+    failing = {"graph_breaks", "recompiles"}
+
+    lines = finding_lines([broken, again, replace(again, per_step=1)], failing, room=9)
+
+    assert lines == (
+        "  at       train.py:12 in step: compiled again, 3 times",
+        "           tensor 'x' size mismatch at index 0. expected 3, actual 4",
+        "  at       train.py:12 in step: graph break",
+        "           a branch that the value of a tensor decides",
+        "  at       train.py:12 in step: compiled again, once",
+        "           tensor 'x' size mismatch at index 0. expected 3, actual 4",
+    )

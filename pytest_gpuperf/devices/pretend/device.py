@@ -24,6 +24,8 @@ from ...model.metric import SYNCS
 from ...model.metric import Kind
 from ...model.metric import Metric
 from ...model.metric import limited_by
+from ...model.step_metric import COMPILED
+from ...model.step_metric import LAUNCHED
 from ..allowances import heard_by
 from ..protocol import Step
 from . import pretend_gpu
@@ -74,7 +76,8 @@ class PretendDevice:
     unmeasurable: Final[Mapping[str, str]] = {
         metric.name: NO_CLOCK if metric.kind is Kind.NOISY else NO_MEMORY
         for metric in METRICS.values()
-        if metric not in {SYNCS, *AUDITED} and not _is_predicted(metric)
+        if metric not in {SYNCS, *AUDITED, *COMPILED, *LAUNCHED}
+        and not _is_predicted(metric)
     }
 
     def __init__(self, root: str, gib: float = PRETEND_GIB) -> None:

@@ -25,6 +25,10 @@ GROUPS: Final = {
     "Where the host waits": (FindingKind.SYNC, FindingKind.COPY),
     "Where it may wait, only a GPU can tell": (FindingKind.MAYBE,),
     "What goes between host and device": (FindingKind.TRANSFER,),
+    "What torch.compile does with the code": (
+        FindingKind.BREAK,
+        FindingKind.RECOMPILE,
+    ),
     "What takes the memory": (FindingKind.PEAK, FindingKind.MEMORY),
 }
 

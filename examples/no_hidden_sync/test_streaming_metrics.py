@@ -1,0 +1,81 @@
+"""A metric of training: counted anew over all predictions so far, or added up on the device.
+
+The first way reads each prediction to the host, and takes longer with every step.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import pytest_gpuperf as gpuperf
+
+
+CLASSES, BATCH = 10, 32
+
+
+def batch(device):
+    """Give the classes that a model predicts, and those that are right."""
+    return torch.randint(CLASSES, (2, BATCH), device=device)
+
+
+def matrix_of(predicted, right):
+    """Count how often each class is taken for each."""
+    counts = torch.zeros(CLASSES * CLASSES, dtype=torch.int64, device=right.device)
+    ones = torch.ones_like(right)
+    return counts.scatter_add_(0, right * CLASSES + predicted, ones)
+
+
+class AllSoFar:
+    """Keeps what was predicted on the host, and counts all of it again."""
+
+    def __init__(self):
+        self.predicted, self.right = [], []
+
+    def add(self, predicted, right):
+        self.predicted.extend(predicted.tolist())
+        self.right.extend(right.tolist())
+        return matrix_of(torch.tensor(self.predicted), torch.tensor(self.right))
+
+
+class Streaming:
+    """Adds each batch to a matrix that stays where the predictions are."""
+
+    def __init__(self, device):
+        shape = CLASSES * CLASSES
+        self.matrix = torch.zeros(shape, dtype=torch.int64, device=device)
+
+    def add(self, predicted, right):
+        return self.matrix.add_(matrix_of(predicted, right))
+
+
+@pytest.mark.claim("D18")
+@gpuperf.budget(syncs=0)
+def test_a_streaming_metric_keeps_nobody_waiting(gpuperf, gpu):
+    batches = batch(gpu)
+    before, after = AllSoFar(), Streaming(gpu)
+
+    result = gpuperf.compare(lambda: before.add(*batches), lambda: after.add(*batches))
+
+    assert result.syncs.before > result.syncs.after == 0
+
+
+@pytest.mark.claim("D18")
+@gpuperf.budget(syncs=0)
+@gpuperf.budget(slope_pct=20, on=["cuda", "cpu"])
+def test_a_streaming_metric_does_not_slow_training_down(gpuperf):
+    metric, batches = Streaming(gpuperf.device), batch(gpuperf.device)
+
+    gpuperf(lambda: metric.add(*batches))
+
+
+def test_both_count_the_same():
+    before, after = AllSoFar(), Streaming("cpu")
+    for predicted, right in (batch("cpu") for _ in range(3)):
+        matrix = before.add(predicted, right)
+        after.add(predicted, right)
+    assert torch.equal(matrix, after.matrix)
+
+    metrics = pytest.importorskip("sklearn.metrics")
+    counted = metrics.confusion_matrix(before.right, before.predicted)
+    assert counted.tolist() == after.matrix.view(CLASSES, CLASSES).tolist()

@@ -1,0 +1,86 @@
+"""Graph breaks and recompilations of a step, end to end on the cpu device."""
+
+from __future__ import annotations
+
+import pytest
+from scripted_project import ScriptedProject
+
+
+pytest.importorskip("torch")
+
+STEPS = """
+import torch
+
+
+def reads(x):
+    total = (x * 2).sum()
+    print(end=f"{total.item()}"[:0])
+    return torch.relu(x) + total
+
+
+def whole(x):
+    return torch.relu(x * 2)
+
+
+def compiled_for_two_sizes(function, device):
+    compiled = torch.compile(function, backend="eager", dynamic=False)
+    compiled(torch.ones(3, device=device))
+    x = torch.ones(4, device=device)
+    return lambda: compiled(x)
+
+
+@gpuperf.budget(graph_breaks=0)
+def test_broken(gpuperf):
+    gpuperf(compiled_for_two_sizes(reads, gpuperf.device))
+
+
+@gpuperf.budget(graph_breaks=1, recompiles=3)
+def test_known(gpuperf):
+    gpuperf(compiled_for_two_sizes(reads, gpuperf.device))
+
+
+@gpuperf.budget(graph_breaks=0, recompiles=0)
+def test_again(gpuperf):
+    gpuperf(compiled_for_two_sizes(whole, gpuperf.device))
+
+
+@gpuperf.budget(graph_breaks=0, recompiles=0)
+def test_eager(gpuperf):
+    x = torch.ones(4, device=gpuperf.device)
+    gpuperf(lambda: whole(x))
+"""
+
+
+def test_a_break_fails_with_its_line_and_a_recompilation_with_its_reason(
+    project: ScriptedProject,
+) -> None:
+    project.file(STEPS)
+
+    result = project.pytester.runpytest_inprocess("--gpuperf", "--gpuperf-device=cpu")
+
+    result.assert_outcomes(passed=2, failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "OVER BUDGET graph_breaks: 1, budget 0",
+            "  at       test_it.py:* in reads: graph break",
+            "OVER BUDGET recompiles: 1, budget 0",
+            "  at       test_it.py:* in whole: compiled again, once",
+            "           tensor 'x' size mismatch at index 0. expected 3, actual 4",
+        ]
+    )
+
+
+def test_on_the_pretend_device_compiled_code_is_not_judged_and_eager_code_is(
+    project: ScriptedProject,
+) -> None:
+    project.file(STEPS)
+
+    result = project.pytester.runpytest_inprocess(
+        "--gpuperf", "--gpuperf-device=pretend", "-v"
+    )
+
+    result.assert_outcomes(passed=4)
+    reason = "the pretend device runs compiled code as eager code"
+    assert f"not judged: graph_breaks of 3 tests, {reason}" in " ".join(
+        line.strip() for line in result.outlines
+    )
