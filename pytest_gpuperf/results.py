@@ -84,6 +84,7 @@ class ResultsFile:
         )
         self._records: Mapping[str, Record] | None = None
         self._forgiven: set[str] = set()
+        self._complaints: set[str] = set()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
@@ -117,7 +118,7 @@ class ResultsFile:
             self._write(SAMPLES_FILE, partial(dumps_samples, found.samples))
         file = found.baseline_file if found else ""
         for line in publish(forgiving(results, self._forgiven), self._place, file):
-            announce(self._config, line)
+            self._complain(line)
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
@@ -172,7 +173,13 @@ class ResultsFile:
         try:
             write_ignored(self._settings.artefacts / name, text())
         except GpuperfError as error:
-            announce(self._config, f"gpuperf: {error}")
+            self._complain(f"gpuperf: {error}")
+
+    def _complain(self, line: str) -> None:
+        """Say once what may hold for every file, as of a folder that is read-only."""
+        if line not in self._complaints:
+            self._complaints.add(line)
+            announce(self._config, line)
 
 
 def record_of(report: Report, root: Path, where: str = "") -> Record:

@@ -12,7 +12,11 @@ SUBJECTS = {"device", "software", "cores", "workers", "tools"}
 
 
 @pytest.mark.claim("T5")
-def test_the_doctor_says_what_the_hardware_is_before_anybody_optimises(tmp_path):
+def test_the_doctor_says_what_the_hardware_is_before_anybody_optimises(
+    tmp_path, monkeypatch
+):
+    # the doctor asks pytest for the project's settings
+    monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", raising=False)
     doctor = [sys.executable, "-m", "pytest_gpuperf", "doctor"]
 
     found = subprocess.run(  # noqa: S603
