@@ -17,8 +17,6 @@ from ..errors import UsageError
 from ..model.environment import DeviceKind
 from ..model.environment import Environment
 from ..model.environment import Hardware
-from ..model.finding import Location
-from ..model.finding import Phase
 from ..model.metric import AUDITED
 from ..model.metric import MIB
 from ..model.metric import SENTINEL_COPY
@@ -28,18 +26,15 @@ from ..model.seat import Seat
 from .compiled_code import CompiledCode
 from .fetch_clock import Fetch
 from .fetch_clock import TimedFetch
-from .memory_picture import Held
 from .memory_picture import Picture
-from .memory_picture import Role
-from .protocol import STEP_RANGE
-from .protocol import SYNC_MARKER
 from .protocol import Block
 from .protocol import Kernel
 from .protocol import MemoryReading
 from .protocol import Step
 from .protocol import TraceEvent
-from .simulated_gpu import SimulatedGpu
-from .sites import Site
+from .scripted_evidence import scripted_picture
+from .scripted_evidence import simulated
+from .scripted_evidence import step_events
 
 
 class ScriptedDevice:
@@ -219,7 +214,7 @@ class ScriptedDevice:
         return MemoryReading(
             exact={"peak_allocated_bytes": peak_bytes},
             end_bytes=None if leak_mb is None else round(leak_mb * MIB) * self._steps,
-            picture=None if last is None or peak is None else _picture(peak),
+            picture=None if last is None or peak is None else scripted_picture(peak),
         )
 
     def picture_memory(
@@ -249,58 +244,10 @@ class ScriptedDevice:
     ) -> Sequence[TraceEvent]:
         schedule = self._value("schedule", None)
         if schedule is not None:
-            return _simulated(schedule["step"], step, batches)
+            return simulated(schedule["step"], step, batches)
         events: list[TraceEvent] = []
         for arguments in batches:
             start_us = self._clock_ns / 1e3
             step(*arguments)
-            events.append(_event("user_annotation", STEP_RANGE, start_us, 1000.0))
-            events.extend(_sync_events(int(self._value("syncs", 0)), start_us))
+            events.extend(step_events(int(self._value("syncs", 0)), start_us))
         return events
-
-
-def _simulated(
-    schedule: Sequence[Sequence[Any]], step: Step, batches: Sequence[Sequence[object]]
-) -> Sequence[TraceEvent]:
-    gpu = SimulatedGpu()
-    for arguments in batches:
-        step(*arguments)
-        gpu.play(schedule)
-    return gpu.events
-
-
-def _picture(peak: Mapping[str, Any]) -> Picture:
-    file, line, function = peak["at"]
-    location = Location(file=file, line=line, function=function)
-    site = Site(location=location, innermost=location, phase=Phase(peak["phase"]))
-    return Picture(
-        op=peak["op"],
-        site=site,
-        by_role={Role(name): round(mb * MIB) for name, mb in peak["mb"].items()},
-        held=tuple(
-            Held(op=op, site=site, nbytes=round(mb * MIB), blocks=1)
-            for op, mb in peak["held"].items()
-        ),
-    )
-
-
-def _sync_events(count: int, start_us: float) -> list[TraceEvent]:
-    events: list[TraceEvent] = []
-    for index in range(count):
-        at_us = start_us + 1 + 10 * index
-        marker = f"{SYNC_MARKER}train.py|{12 + index}|step"
-        events.append(_event("user_annotation", marker, at_us, 5.0))
-        events.append(_event("cpu_op", "aten::_local_scalar_dense", at_us + 1, 3.0))
-    return events
-
-
-def _event(category: str, name: str, start_us: float, duration_us: float) -> TraceEvent:
-    return {
-        "ph": "X",
-        "cat": category,
-        "name": name,
-        "ts": start_us,
-        "dur": duration_us,
-        "pid": 1,
-        "tid": 1,
-    }
