@@ -69,15 +69,22 @@ class Batches:
         return batch
 
     def close(self) -> None:
-        """Let go of the iterator: the workers of a DataLoader end with it."""
-        self._iterator = iter(())
+        """Let go of loader and iterator: the workers of a DataLoader end with them.
+
+        They are not to be left to the garbage collector, for this object is part of a
+        cycle: it ends the queues of a DataLoader before the workers are told by them,
+        and torch then waits five seconds for each.
+        """
+        self._loader, self._iterator = (), iter(())
 
     def _next(self) -> object:
         batch = next(self._iterator, NONE)
         return self._first() if batch is NONE else batch
 
     def _first(self) -> object:
-        self.close()  # the workers of one epoch end before those of the next one start
+        self._iterator = iter(
+            ()
+        )  # the workers of one epoch end before those of the next one start
         iterator = iter(self._loader)
         batch = next(iterator, NONE)
         if batch is NONE:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -293,3 +295,25 @@ def test_a_first_batch_that_takes_long_is_told(
     )
 
     assert with_loader_wait(measurement, batches, [3.0]).remarks == remarks
+
+
+def test_a_loader_dies_with_its_last_name_once_its_loop_is_closed() -> None:
+    """torch waits five seconds for each worker of a loader that the collector finds."""
+
+    class Loader(list[int]):
+        """A list that can be watched."""
+
+    loader = Loader([1, 2, 3])
+    watch = weakref.ref(loader)
+    subject = loop_over(loader, lambda batch: batch)
+    subject.run_once()
+
+    gc.disable()
+    try:
+        subject.close()
+        del loader, subject
+        is_gone = watch() is None
+    finally:
+        gc.enable()
+
+    assert is_gone
