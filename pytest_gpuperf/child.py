@@ -41,6 +41,7 @@ from .model.run import ComparedCall
 from .model.run import Ending
 from .model.run import RunRequest
 from .model.run import TestResult
+from .reported import recorded
 from .runs.saying import say
 from .runs.saying import say_seldom
 
@@ -217,6 +218,7 @@ class MeasuringProcess:
         self._results[item.nodeid] = replace(
             ended,
             sections=tuple(report.sections),
+            properties=recorded(item),
             calls=self._measuring.calls_of(item.nodeid),
             foresaw=self._measuring.foresaw(item.nodeid),
             comparisons=self._measuring.comparisons_of(item.nodeid),

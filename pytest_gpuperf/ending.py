@@ -50,6 +50,7 @@ def report_of(
             text=last.text,
             headline=last.headline,
             sections=last.sections,
+            properties=last.properties,
             verdicts=_for_others(verdicts.values()),
         )
     never = _never_judged(case, verdicts)
@@ -59,6 +60,7 @@ def report_of(
             ending=Ending.FAILED,
             text=never,
             sections=last.sections,
+            properties=last.properties,
         )
     judged = list(verdicts.values())
     ending, text = _ending(judged, settings, explain)
@@ -68,6 +70,7 @@ def report_of(
         text=text,
         warning=_warning(judged, explain) if ending is Ending.PASSED else "",
         sections=last.sections,
+        properties=last.properties,
         verdicts=_for_others(judged),
     )
 

@@ -51,6 +51,7 @@ from .report.failure import failure_text
 from .report.verdict_json import to_json
 from .reported import end_as
 from .reported import is_measured
+from .reported import recorded
 from .reported import remember
 from .resolving import positive_gib
 from .settings import Settings
@@ -138,6 +139,7 @@ class InlineSession:
             TestResult(
                 test=item.nodeid,
                 ending=Ending.PASSED,
+                properties=recorded(item),
                 calls=self._measuring.calls_of(item.nodeid),
                 comparisons=self._measuring.comparisons_of(item.nodeid),
             )

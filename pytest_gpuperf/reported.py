@@ -17,6 +17,7 @@ from .marks import BUDGET_MARK
 from .marks import RANKS_MARK
 from .model.run import Ending
 from .model.run import Report
+from .report.junit_properties import PREFIX
 from .report.junit_properties import properties_of
 
 
@@ -118,12 +119,22 @@ def _headline(report: Report) -> str:
     return report.headline or first
 
 
+def recorded(item: pytest.Item) -> tuple[tuple[str, str], ...]:
+    """Return what ``record_property`` noted of *item*, as text."""
+    return tuple(
+        (name, str(value))
+        for name, value in item.user_properties
+        if name != PROPERTY and not name.startswith(PREFIX)
+    )
+
+
 def remember(item: pytest.Item, report: Report) -> None:
     """Keep the verdicts as properties of *item* and its warning for the summary."""
+    item.user_properties[:] = report.properties
     if report.verdicts:
         text = "[" + ", ".join(report.verdicts) + "]"
-        named = properties_of(report.test, report.verdicts)
-        item.user_properties[:] = [(PROPERTY, text), *named]
+        item.user_properties.append((PROPERTY, text))
+        item.user_properties += properties_of(report.test, report.verdicts)
     if report.warning:
         _warn(item, report.warning)
 

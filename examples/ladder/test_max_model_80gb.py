@@ -42,10 +42,11 @@ def millions(layers):
 
 
 @pytest.mark.claim("M3")
-def test_80_gb_hold_five_times_as_large_a_model(gpuperf, first_of_two):
+def test_80_gb_hold_five_times_as_large_a_model(gpuperf, first_of_two, shown):
     plain = millions(deepest(gpuperf, **LADDER[0]))
     climbed = millions(deepest(gpuperf, mesh=first_of_two, **LADDER[-1]))
 
+    shown(round(plain), round(climbed), "M")
     claim = read_claims()["M3"]
     assert plain == pytest.approx(claim.before, rel=0.1)
     assert climbed == pytest.approx(claim.after, rel=0.1)

@@ -98,6 +98,7 @@ class TestResult:
     ``text`` is its failure or the reason of a skip, ``headline`` a failure in a line.
     ``foresaw`` says that it asked whether a step fits: it judges the answer itself.
     ``needs_gpu`` says that it was skipped because only a GPU could have run it.
+    ``properties`` are what its ``record_property`` noted, as text.
     """
 
     __test__ = False  # pytest would collect a class of this name
@@ -107,6 +108,7 @@ class TestResult:
     text: str = ""
     headline: str = ""
     sections: tuple[tuple[str, str], ...] = ()
+    properties: tuple[tuple[str, str], ...] = ()
     calls: tuple[Call, ...] = ()
     comparisons: tuple[ComparedCall, ...] = ()
     foresaw: bool = False
@@ -128,4 +130,5 @@ class Report:
     headline: str = ""
     warning: str = ""
     sections: tuple[tuple[str, str], ...] = ()
+    properties: tuple[tuple[str, str], ...] = ()
     verdicts: tuple[str, ...] = ()

@@ -110,3 +110,37 @@ def test_ids_that_are_no_xml_leave_a_file_that_is(
     assert {numbers["gpuperf.step_ms"] for numbers in found.values()} == {"10"}
     written = json.loads((project.path / ".gpuperf/results.json").read_text("utf-8"))
     assert len(written["tests"]) == 7
+
+
+RECORDING = """
+@gpuperf.budget(ms=12)
+@pytest.mark.parametrize("fails", [False, True])
+def test_step(gpuperf, record_property, fails):
+    record_property("claim", 12)
+    gpuperf(int)
+    record_property("shown", "4 -> 2 ops")
+    assert not fails
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("-p", "xdist.plugin", "-n2"), ("--gpuperf-inline",)],
+    ids=["alone", "-n2", "inline"],
+)
+def test_what_a_test_records_of_itself_is_kept(
+    project: ScriptedProject, arguments: tuple[str, ...]
+) -> None:
+    if "-n2" in arguments:
+        pytest.importorskip("xdist")
+    project.file(RECORDING)
+
+    project.run("--junitxml=out.xml", "-o", "junit_family=xunit1", *arguments)
+
+    found = properties(project.path / "out.xml")
+    assert set(found) == {"test_step[False]", "test_step[True]"}
+    for recorded in found.values():
+        assert (recorded["claim"], recorded["shown"]) == ("12", "4 -> 2 ops")
+    cases = ET.parse(project.path / "out.xml").getroot().iter("testcase")
+    names = [[p.get("name") for p in case.iter("property")] for case in cases]
+    assert [name.count("claim") for name in names] == [1, 1]
