@@ -480,8 +480,9 @@ def test_a_step_that_cannot_take_its_setup_fails_its_test(
             (
                 "gpuperf.budget() does not know mss; it knows ms, latency_ms, mem_mb, "
                 "reserved_mb, alloc_retries, device_allocs, growth_mb, syncs, "
-                "pageable_copies, h2d_mb, d2h_mb, skew_pct, rank_mem_mb, collectives, "
-                "speedup, loader_wait_pct, on"
+                "pageable_copies, h2d_mb, d2h_mb, launches, flops, graph_breaks, "
+                "recompiles, slope_pct, skew_pct, rank_mem_mb, collectives, speedup, "
+                "loader_wait_pct, busy_pct, on"
             ),
         ),
         (
@@ -508,9 +509,12 @@ def test_a_call_that_makes_no_sense_fails_with_one_sentence_and_nothing_else(
 
 KNOWN = (
     "ms, latency_ms, mem_mb, reserved_mb, alloc_retries, device_allocs, growth_mb, "
-    "syncs, pageable_copies, h2d_mb, d2h_mb"
+    "syncs, pageable_copies, h2d_mb, d2h_mb, launches, flops, graph_breaks, recompiles"
 )
-LIMITED = f"{KNOWN}, skew_pct, rank_mem_mb, collectives, speedup, loader_wait_pct"
+LIMITED = (
+    f"{KNOWN}, slope_pct, skew_pct, rank_mem_mb, collectives, speedup, loader_wait_pct, "
+    "busy_pct"
+)
 
 
 @pytest.mark.parametrize(

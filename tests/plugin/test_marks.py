@@ -103,7 +103,7 @@ def test_marks_are_registered(project: ScriptedProject) -> None:
 
 KNOWN = (
     "ms, latency_ms, mem_mb, reserved_mb, alloc_retries, device_allocs, growth_mb, "
-    "syncs, pageable_copies, h2d_mb, d2h_mb"
+    "syncs, pageable_copies, h2d_mb, d2h_mb, launches, flops, graph_breaks, recompiles"
 )
 
 
@@ -113,8 +113,8 @@ KNOWN = (
         (
             {"mss": 1, "foo": 2},
             (
-                f"gpuperf.budget() does not know foo, mss; it knows {KNOWN}, skew_pct, "
-                "rank_mem_mb, collectives, speedup, loader_wait_pct, busy_pct, on"
+                f"gpuperf.budget() does not know foo, mss; it knows {KNOWN}, slope_pct, "
+                "skew_pct, rank_mem_mb, collectives, speedup, loader_wait_pct, busy_pct, on"
             ),
         ),
         (

@@ -377,7 +377,7 @@ def test_the_worst_failure_still_fits_one_screen() -> None:
     *_, command = lines = text.splitlines()
     assert len(lines) == 24
     assert lines_labelled("also", text) == [
-        "  also     device_allocs 2 (regressed), growth_bytes 2 B (regressed) and 19 more"
+        "  also     device_allocs 2 (regressed), growth_bytes 2 B (regressed) and 21 more"
     ]
     assert command.startswith("  accept   pytest ")  # to be copied, so it is not cut
     assert max(map(len, lines[:-1])) <= 80
