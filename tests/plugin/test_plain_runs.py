@@ -97,8 +97,9 @@ def test_step(gpuperf):
             (
                 "gpuperf.budget() does not know mss; it knows ms, latency_ms, mem_mb, "
                 "reserved_mb, alloc_retries, device_allocs, growth_mb, syncs, "
-                "pageable_copies, h2d_mb, d2h_mb, skew_pct, rank_mem_mb, collectives, "
-                "speedup, loader_wait_pct, on"
+                "pageable_copies, h2d_mb, d2h_mb, launches, flops, graph_breaks, "
+                "recompiles, slope_pct, skew_pct, rank_mem_mb, collectives, speedup, "
+                "loader_wait_pct, busy_pct, on"
             ),
         ),
     ],
