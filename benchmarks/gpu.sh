@@ -50,7 +50,7 @@ part agreement-corpus "$PYTHON" benchmarks/agreement.py corpus --out "$OUT"
 [ -z "${OPINFO:-}" ] || part agreement-opinfo "$PYTHON" benchmarks/agreement.py opinfo --out "$OUT"
 
 # Budgets alone, then a recorded baseline, then the unchanged code against it.
-part examples-budgets "${examples[@]}"
+part examples-budgets "${examples[@]}" --gpuperf-claims
 part examples-refresh "${examples[@]}" --gpuperf-update=all
 part examples-unchanged "${examples[@]}"
 

@@ -13,12 +13,10 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset
 
 
-numpy = pytest.importorskip("numpy")
-threadpoolctl = pytest.importorskip("threadpoolctl")
-
-
 def blas_threads():
     """Return how many threads a product of matrices gets here; 0 without a pool."""
+    import threadpoolctl
+
     pools = threadpoolctl.threadpool_info()
     return max((p["num_threads"] for p in pools if p["user_api"] == "blas"), default=0)
 
@@ -34,6 +32,8 @@ class Threads(Dataset):
 
 
 def limited(worker, threads):  # noqa: ARG001, the loader's
+    import threadpoolctl
+
     threadpoolctl.threadpool_limits(threads)
 
 
@@ -43,6 +43,8 @@ def limited(worker, threads):  # noqa: ARG001, the loader's
     "ignore:This DataLoader will create 2 worker:UserWarning",  # on one core
 )
 def test_a_worker_computes_with_one_thread_if_it_is_told_to(shown):
+    pytest.importorskip("numpy")
+    pytest.importorskip("threadpoolctl")
     if blas_threads() <= 1:
         pytest.skip(
             "numpy computes with one thread here: on one core, or by its settings"

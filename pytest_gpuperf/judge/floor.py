@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from functools import partial
 from math import exp
 from math import log
-from typing import Final
 
 from ..model.measurement import Measurement
 from ..model.metric import Metric
@@ -18,6 +17,7 @@ from ..model.verdict import Outcome
 from ..model.verdict import Verdict
 from .comparison import mean
 from .figure import against
+from .reading import WHOLE
 from .reading import Reading
 from .reading import dirt
 from .reading import readings
@@ -25,10 +25,7 @@ from .reading import remaining_runs
 from .spread import Spread
 from .spread import ratio
 from .time_budget import Excess
-
-
-WHOLE: Final = 100.0
-"""Percent that no share exceeds."""
+from .time_budget import deciding
 
 
 def judge_floor(
@@ -46,7 +43,7 @@ def judge_floor(
         because = f"not a share: {wrong[0]}"
         return verdict(outcome=Outcome.INCONCLUSIVE, because=because)
     spread = Spread.assumed(runs[-1].environment.hardware.kind)
-    missing = _deciding(_used(seen, least, spread), alpha)
+    missing = deciding(_used(seen, least, spread), alpha)
     shown = missing.runs or tuple(log(least / reading.value) for reading in seen)
     now = min(WHOLE, least * exp(-mean(shown)))
     compared = against(metric, now, least)
@@ -73,15 +70,6 @@ def _used(seen: Sequence[Reading], least: float, spread: Spread) -> Excess:
     missing = [(log(least / reading.value), reading.dirty) for reading in seen]
     used = tuple(short for short, dirty in missing if not dirty or short < quick)
     return Excess(runs=used, spread=spread)
-
-
-def _deciding(missing: Excess, alpha: float) -> Excess:
-    """Return the runs up to the first decision, all where there is none."""
-    for count in range(1, len(missing.runs)):
-        first = Excess(runs=missing.runs[:count], spread=missing.spread)
-        if first.is_below or first.is_over(alpha):
-            return first
-    return missing
 
 
 def _doubt(missing: Excess, seen: Sequence[Reading], *, is_open: bool) -> str:

@@ -24,7 +24,7 @@ MOST_REPEATED: Final = 3
 """Dirty runs that are made up for by another."""
 
 WHOLE: Final = 100.0
-"""Percent that no share reaches."""
+"""Percent: all there is, which no share of waiting reaches."""
 
 _NAMES: Final = {
     Unit.MS: "time",

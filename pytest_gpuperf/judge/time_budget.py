@@ -141,7 +141,7 @@ def judge_excess(  # noqa: PLR0913  keywords, each a number of its own
         alpha=alpha,
         stored=stored,
         seen=seen,
-        excess=_deciding(_used(metric, seen, limit, spread), alpha),
+        excess=deciding(_used(metric, seen, limit, spread), alpha),
     )
     return _verdict(case)
 
@@ -163,7 +163,7 @@ def _used(
     return Excess(runs=used, spread=spread)
 
 
-def _deciding(excess: Excess, alpha: float) -> Excess:
+def deciding(excess: Excess, alpha: float) -> Excess:
     """Return the runs up to the first decision, all where there is none."""
     for count in range(1, len(excess.runs)):
         first = Excess(runs=excess.runs[:count], spread=excess.spread)

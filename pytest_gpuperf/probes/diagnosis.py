@@ -19,6 +19,7 @@ from ..model.environment import DeviceKind
 from ..model.finding import Finding
 from ..model.finding import FindingKind
 from ..model.gpu_metric import BUSY
+from ..model.loader_metric import LOADER_WAIT
 from ..model.measurement import Distribution
 from ..model.measurement import Measurement
 from ..model.metric import H2D_BYTES
@@ -33,9 +34,6 @@ from .spent import Spent
 from .spent import find_spent
 from .trace import parse
 
-
-LOADER_WAIT: Final = "loader_wait_pct"
-"""Metric of a step that a loader feeds: percent of its time that goes with waiting for it."""
 
 LEAST: Final = 0.5
 """Percent of a step below which a part is not worth a word."""
@@ -75,7 +73,7 @@ def diagnosis_of(
     longer than a timed one, less is said of launches.
     """
     spent = _without_profiler(spent, times.get(STEP_MS.name))
-    spent = _with_loader(spent, times.get(LOADER_WAIT))
+    spent = _with_loader(spent, times.get(LOADER_WAIT.name))
     total = sum(part.ms for part in spent)
     parts = [
         Part(
@@ -140,7 +138,7 @@ def diagnosis_on_host(
 ) -> Diagnosis | None:
     """Tell the loader from the rest where host and device are one; ``None`` of no use."""
     waited = _loaded_percent(events)
-    metric = measurement.times.get(LOADER_WAIT)
+    metric = measurement.times.get(LOADER_WAIT.name)
     if not waited and metric is not None:
         waited = metric.q50
     counted = _counted(measurement.findings)
