@@ -21,6 +21,7 @@ from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset
+from torch.utils.data import get_worker_info
 
 import pytest_gpuperf as gpuperf
 
@@ -58,35 +59,43 @@ def test_a_larger_batch_takes_less_time_for_as_many_samples(gpuperf, clock):
     )
 
 
-class SlowDisk(Dataset):
-    """Samples that one waits for, as for the files of a far disk."""
+class Disk(Dataset):
+    """Samples, and how many of them each process has read."""
+
+    def __init__(self):
+        self.read = torch.zeros(2, dtype=torch.long).share_memory_()
 
     def __len__(self):
-        return 32
+        return 64
 
     def __getitem__(self, index):
-        time.sleep(0.005)
+        worker = get_worker_info()
+        self.read[worker.id if worker else 0] += 1
         return index
 
 
-def seconds(workers):
-    """How long an epoch takes whose steps keep the host waiting as long as the disk."""
-    loader = DataLoader(SlowDisk(), batch_size=4, num_workers=workers)
-    batches = iter(loader)
-    next(batches)  # the workers have started
-    started = time.monotonic()
-    for _ in batches:
-        time.sleep(0.02)
-    return time.monotonic() - started
+def read_ahead(workers, *, at_least):
+    """Return how many samples are loaded while the host asks for none, after a batch."""
+    disk = Disk()
+    batches = iter(DataLoader(disk, batch_size=4, num_workers=workers))
+    next(batches)
+    until = time.monotonic() + 30
+    while disk.read.sum() < 4 + at_least and time.monotonic() < until:
+        time.sleep(0.01)
+    return int(disk.read.sum()) - 4
 
 
-@climbs(WORKERS, "time")
+@climbs(WORKERS, "loader wait")
 def test_workers_load_while_the_device_computes(shown):
-    turns = [(seconds(workers=0), seconds(workers=2)) for _ in range(3)]
-    alone, helped = map(min, zip(*turns, strict=True))  # a busy CPU only adds to it
+    rung = RUNGS[WORKERS]
 
-    shown(round(1000 * alone), round(1000 * helped), "ms")
-    assert alone > RUNGS[WORKERS].least * helped
+    alone, helped = (
+        read_ahead(0, at_least=rung.before),
+        read_ahead(2, at_least=rung.after),
+    )
+
+    shown(alone, helped, rung.what)
+    assert (alone, helped) == (rung.before, rung.after)
 
 
 @climbs(OVERLAP, "syncs")
