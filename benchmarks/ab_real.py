@@ -23,18 +23,17 @@ from collections import Counter
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
 from dataclasses import dataclass
 from itertools import count
 from itertools import product
 from pathlib import Path
 from statistics import fmean
-from subprocess import Popen
 from typing import Any
 from typing import Final
 
 import torch
+from burners import burning
 from torch import nn
 from torch.nn import functional
 
@@ -59,9 +58,6 @@ SLOWED: Final = (0.03, 0.05)
 
 UNSLOWED: Final = 4
 """Comparisons of each workload with itself in a turn."""
-
-BURN: Final = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
-"""Ends with its parent, however that ends."""
 
 Step = Callable[[], object]
 
@@ -160,17 +156,6 @@ def slowed(step: Step, share: float) -> Step:
             pass
 
     return slowed_step if share else step
-
-
-@contextmanager
-def burning(burners: int) -> Iterator[None]:
-    processes = [Popen([sys.executable, "-c", BURN]) for _ in range(burners)]
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 def trials(device: CpuDevice, minutes: float, seed: int) -> Iterator[Trial]:
