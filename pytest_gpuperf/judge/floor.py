@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from math import exp
-from math import log
 
 from ..model.measurement import Measurement
 from ..model.metric import Metric
 from ..model.verdict import Outcome
 from ..model.verdict import Verdict
 from .comparison import mean
+from .excess import log_excess
+from .excess import value_at
 from .figure import against
 from .reading import WHOLE
 from .reading import Reading
@@ -26,6 +26,7 @@ from .spread import Spread
 from .spread import ratio
 from .time_budget import Excess
 from .time_budget import deciding
+from .time_budget import used
 
 
 def judge_floor(
@@ -43,9 +44,9 @@ def judge_floor(
         because = f"not a share: {wrong[0]}"
         return verdict(outcome=Outcome.INCONCLUSIVE, because=because)
     spread = Spread.assumed(runs[-1].environment.hardware.kind)
-    missing = deciding(_used(seen, least, spread), alpha)
-    shown = missing.runs or tuple(log(least / reading.value) for reading in seen)
-    now = min(WHOLE, least * exp(-mean(shown)))
+    missing = deciding(used(metric, seen, least, spread), alpha)
+    shown = missing.runs or tuple(log_excess(metric, r.value, least) for r in seen)
+    now = min(WHOLE, value_at(metric, mean(shown), least))
     compared = against(metric, now, least)
     if missing.is_below:
         return verdict(outcome=Outcome.PASS, because=compared, now=now)
@@ -62,14 +63,6 @@ def judge_floor(
         now=now,
         settled=not is_open,
     )
-
-
-def _used(seen: Sequence[Reading], least: float, spread: Spread) -> Excess:
-    """Leave out disturbed runs that would not pass alone: they say nothing."""
-    quick = -Excess(runs=(0.0,), spread=spread).margin
-    missing = [(log(least / reading.value), reading.dirty) for reading in seen]
-    used = tuple(short for short, dirty in missing if not dirty or short < quick)
-    return Excess(runs=used, spread=spread)
 
 
 def _doubt(missing: Excess, seen: Sequence[Reading], *, is_open: bool) -> str:

@@ -141,7 +141,7 @@ def judge_excess(  # noqa: PLR0913  keywords, each a number of its own
         alpha=alpha,
         stored=stored,
         seen=seen,
-        excess=deciding(_used(metric, seen, limit, spread), alpha),
+        excess=deciding(used(metric, seen, limit, spread), alpha),
     )
     return _verdict(case)
 
@@ -153,14 +153,14 @@ def _spread(moved: Sequence[float], prior: Prior | None, kind: DeviceKind) -> Sp
     return known
 
 
-def _used(
+def used(
     metric: Metric, seen: Sequence[Reading], limit: float, spread: Spread
 ) -> Excess:
     """Leave out disturbed runs that would not pass alone: they say nothing."""
     quick = -Excess(runs=(0.0,), spread=spread).margin
     moved = [(log_excess(metric, r.value, limit), r.dirty) for r in seen]
-    used = tuple(excess for excess, dirty in moved if not dirty or excess < quick)
-    return Excess(runs=used, spread=spread)
+    kept = tuple(excess for excess, dirty in moved if not dirty or excess < quick)
+    return Excess(runs=kept, spread=spread)
 
 
 def deciding(excess: Excess, alpha: float) -> Excess:
