@@ -27,6 +27,7 @@ from .dispatch import redispatch
 from .garbage import no_garbage_collection
 from .protocol import MemoryReading
 from .protocol import Step
+from .resizing import told_of_resizing
 from .storages import HOST
 from .storages import key_of
 from .storages import storages_of
@@ -45,7 +46,7 @@ def watched_step(make: Callable[[], L], step: Step, arguments: Sequence[object])
     """Run *step* once under the watch that *make* makes, and return that."""
     with no_garbage_collection(), eager():
         live = make()
-        with live:
+        with live, told_of_resizing(live.resized):
             step(*arguments)
         live.forget()
     return live
@@ -85,6 +86,12 @@ class LiveBytes(Watching):
             end_bytes=self.end_bytes,
             peak_moment=self.peak_moment,
         )
+
+    def resized(self, storage: Any) -> None:
+        """Count *storage* by the size that it has now."""
+        if storage.device == self._device:
+            self._count_storage(storage)
+            self._see(())
 
     def forget(self) -> None:
         """Stop following storages."""
@@ -127,13 +134,16 @@ class LiveBytes(Watching):
 
     def _count(self, tensor: Any) -> None:
         for storage in storages_of(tensor, self._device):
-            key, size = key_of(storage), storage.nbytes()
-            if key in self._unused:
-                self._use(key)
-            elif key not in self._used:
-                self._meet(storage)
-            self._now_bytes += size - self._used[key]
-            self._used[key] = size
+            self._count_storage(storage)
+
+    def _count_storage(self, storage: Any) -> None:
+        key, size = key_of(storage), storage.nbytes()
+        if key in self._unused:
+            self._use(key)
+        elif key not in self._used:
+            self._meet(storage)
+        self._now_bytes += size - self._used[key]
+        self._used[key] = size
 
     def _use(self, key: int) -> None:
         size = self._unused.pop(key)

@@ -12,6 +12,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.testing._internal.two_tensor import TwoTensor  # noqa: E402
+
 from pytest_gpuperf.devices.live_bytes import read_live_bytes  # noqa: E402, after the skip
 
 
@@ -138,10 +140,92 @@ def test_a_storage_that_was_shrunk_counts_what_is_left() -> None:
     assert peak_bytes(step) == 4400
 
 
+def test_a_storage_that_is_emptied_counts_no_more() -> None:
+    """FSDP lets go of gathered parameters so, and no operation sees it."""
+
+    def step() -> None:
+        first = torch.ones(1000)
+        first.untyped_storage().resize_(0)
+        second = torch.ones(500)
+        del first, second
+
+    assert peak_bytes(step) == 4000
+
+
+def test_a_storage_that_is_filled_again_counts_from_then_on() -> None:
+    gathered = torch.ones(1000)
+    storage = gathered.untyped_storage()
+    storage.resize_(0)
+
+    def step() -> None:
+        torch.ones(1400)
+        storage.resize_(4000)
+        torch.ones(500)
+        storage.resize_(0)
+        torch.ones(1400)
+
+    assert peak_bytes(step) == 6000
+    assert torch.UntypedStorage.resize_ is torch._C.StorageBase.resize_
+
+
+def test_an_old_storage_counts_until_it_is_emptied() -> None:
+    old = torch.ones(1000)
+
+    def step() -> None:
+        torch.ones(300)
+        old.untyped_storage().resize_(0)
+        torch.ones(1200)
+
+    assert peak_bytes(step) == 4000 + 1200
+
+
+def test_a_resized_storage_of_another_device_does_not_count() -> None:
+    elsewhere = torch.ones(1000, device="meta")
+
+    def step() -> None:
+        torch.ones(10)
+        elsewhere.untyped_storage().resize_(8000)
+
+    assert peak_bytes(step) == 40
+
+
 def test_an_old_storage_that_grows_is_not_counted_twice() -> None:
     buffer = torch.ones(1000)
 
     assert peak_bytes(lambda: buffer.resize_(2000)) == 8000
+
+
+def test_a_wrapper_counts_what_it_wraps() -> None:
+    """A DTensor says that it has the bytes of all ranks, and holds those of this one."""
+    both = TwoTensor(torch.ones(1000), torch.ones(1000))
+
+    assert peak_bytes(lambda: both * 2) == 8000 + 8000
+
+
+def test_a_gradient_of_a_wrapper_counts_until_it_is_let_go() -> None:
+    weight = TwoTensor(torch.ones(1000), torch.ones(1000)).requires_grad_()
+    weight.sum().backward()
+
+    def step() -> None:
+        weight.grad = None
+        torch.ones(700)
+
+    assert peak_bytes(step) == 8000
+
+
+class Masked(TwoTensor):
+    """Has a part that may be missing, as the tensors of ragged batches do."""
+
+    mask = None
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["a", "b", "mask"], None
+
+
+def test_a_part_that_a_wrapper_lacks_counts_nothing() -> None:
+    masked = Masked(torch.ones(1000), torch.ones(1000))
+
+    assert peak_bytes(masked.neg) == 8000 + 8000
 
 
 def test_a_sparse_gradient_counts_its_indices_and_values() -> None:
@@ -241,6 +325,8 @@ def test_a_step_that_raises_leaves_no_mode_and_no_switch_behind() -> None:
 TRAINING = """
 import sys
 import torch
+from torch.testing._internal.two_tensor import TwoTensor  # noqa: E402
+
 from pytest_gpuperf.devices.live_bytes import read_live_bytes
 
 torch.set_num_threads(int(sys.argv[1]))
