@@ -96,8 +96,8 @@ class Claim:
     """One row. ``before`` and ``after`` are the note's own numbers, in ``unit``.
 
     ``notes`` are keys of ``Claims.notes``. ``today`` says, where the note's form no longer
-    holds, what took its place. One of the last three is set: the test that shows it, why
-    there is none, or that there is to be one.
+    holds, what took its place. One of the last two is set: the test that shows it, or why
+    there is none.
     """
 
     id: str
@@ -111,7 +111,6 @@ class Claim:
     today: str | None = None
     example: str | None = None
     not_shown: str | None = None
-    planned: bool = False
 
     @property
     def numbers(self) -> str:
@@ -198,10 +197,9 @@ FIELDS: Final = frozenset(
         "today",
         "example",
         "not_shown",
-        "planned",
     ]
 )
-ENDS: Final = ("example", "not_shown", "planned")
+ENDS: Final = ("example", "not_shown")
 
 
 def _claim(row: Mapping[str, Any], notes: Mapping[str, str], source: str) -> Claim:
@@ -219,7 +217,6 @@ def _claim(row: Mapping[str, Any], notes: Mapping[str, str], source: str) -> Cla
         today=row.get("today"),
         example=row.get("example"),
         not_shown=row.get("not_shown"),
-        planned=row.get("planned", False),
     )
 
 

@@ -50,7 +50,6 @@ def page(claims: Claims) -> str:
     """Return the whole page as Markdown."""
     shown = [row for row in claims.rows if row.example]
     missing = [row for row in claims.rows if row.not_shown]
-    planned = [row for row in claims.rows if row.planned]
     changed = [row for row in claims.rows if row.today]
     parts = (
         HEAD,
@@ -65,8 +64,6 @@ def page(claims: Claims) -> str:
         _table(_forms_of_today(changed)),
         f"\n## {len(missing)} are not, and why\n\n",
         _table(_reasons(missing)),
-        f"\n## {len(planned)} are still to be written\n\n",
-        _table(_plans(planned)),
     )
     return "".join(parts)
 
@@ -156,10 +153,3 @@ def _reasons(rows: Sequence[Claim]) -> Iterator[Cells]:
     yield "", "claim", "from", "why it is not shown"
     for row in rows:
         yield row.id, row.text, _notes(row), row.not_shown or ""
-
-
-def _plans(rows: Sequence[Claim]) -> Iterator[Cells]:
-    yield "", "claim", "from", "its numbers", "to be shown on"
-    for row in rows:
-        tiers = ", ".join(tier.value for tier in row.tiers)
-        yield row.id, row.text, _notes(row), row.numbers, tiers

@@ -41,10 +41,12 @@ METRICS: Final[Mapping[Gate, tuple[str, ...]]] = {
     Gate.COPIED_BYTES: ("h2d_bytes",),
     Gate.MEMORY: tuple(PEAKS),
     Gate.RESERVED: ("peak_reserved_bytes", "predicted_peak_reserved_bytes"),
-    Gate.OPERATIONS: ("ops",),
+    Gate.OPERATIONS: ("ops", "launches"),
     Gate.COLLECTIVES: ("collectives",),
     Gate.LOADER_WAIT: ("loader_wait_pct",),
     Gate.BREAKS: ("graph_breaks",),
+    Gate.BUSY: ("busy_pct",),
+    Gate.SLOPE: ("slope_pct",),
 }
 """By what an example is judged, where the plugin measures that."""
 
@@ -52,8 +54,11 @@ WORDS: Final = {
     "pageable_copies": "copies",
     "syncs": "syncs",
     "ops": "ops",
+    "launches": "launches",
     "collectives": "collectives",
     "loader_wait_pct": "%",
+    "busy_pct": "%",
+    "slope_pct": "%",
     "graph_breaks": "breaks",
 }
 MIB: Final = 2**20
@@ -225,5 +230,7 @@ def lines_of(rows: Iterable[Row]) -> Iterator[str]:
     """Lay out a heading and the rows, each once, in 80 columns."""
     for row in dict.fromkeys((HEADINGS, *rows)):
         *cells, last = (row.claim, row.measured, row.predicted, row.verdict, row.device)
-        laid = (f"{cell or '-':<{w}}" for cell, w in zip(cells, WIDTHS, strict=True))
+        laid = (
+            f"{cell or '-':<{w - 1}} " for cell, w in zip(cells, WIDTHS, strict=True)
+        )
         yield "".join(laid) + (last or "-")

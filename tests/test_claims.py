@@ -56,7 +56,7 @@ def test_a_row_is_one_sentence_and_says_why_where_nothing_shows_it(row: Claim) -
     for text in (row.text, *filter(None, (row.today, row.not_shown))):
         assert text[-1] in ".)"
         assert "|" not in text
-    assert bool(row.example) + bool(row.not_shown) + row.planned == 1
+    assert bool(row.example) + bool(row.not_shown) == 1
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,6 @@ def test_the_readme_of_the_examples_is_what_the_rows_say(
 def test_a_page_has_both_ladders_and_a_line_for_each_row() -> None:
     shown = claim("A1", example="a/test_b.py::test_c", before=2.0, after=1.0)
     missing = claim("A2", not_shown="It is gone.", today="It has another name.")
-    planned = claim("A3", planned=True)
     ladder = (
         Rung(name="plain", published_mib=2000, published_s=1.5, predicted_mib=1000),
         Rung(name="split", published_mib=1500, published_s=2, predicted_mib=900),
@@ -115,7 +114,7 @@ def test_a_page_has_both_ladders_and_a_line_for_each_row() -> None:
 
     text = page(
         Claims(
-            rows=(shown, missing, planned),
+            rows=(shown, missing),
             ladder=ladder,
             speed=speed,
             notes={"note": "A note"},
@@ -134,7 +133,6 @@ def test_a_page_has_both_ladders_and_a_line_for_each_row() -> None:
         "| A1 | It is so. | note | 2 -> 1 s | syncs | [a/test_b.py](a/test_b.py) |",
         "| A2 | It is so. | note | It has another name. |",
         "| A2 | It is so. | note | It is gone. |",
-        "| A3 | It is so. | note |  | cpu |",
     ]
     assert "- note: A note" in text.splitlines()
 
@@ -188,7 +186,7 @@ seed = ["note"]
 claim = "It is so."
 gate = ["syncs"]
 tiers = ["cpu"]
-planned = true
+example = "a/test_b.py::test_c"
 """
 
 
@@ -206,29 +204,26 @@ planned = true
             GOOD.replace('claim = "It is so."\n', ""),
             (
                 "claims.toml: claim A1 has no claim: expected the fields after, before, "
-                "claim, example, gate, id, not_shown, planned, seed, tiers, today, unit"
+                "claim, example, gate, id, not_shown, seed, tiers, today, unit"
             ),
         ),
         (
             GOOD + "colour = 3\n",
             (
                 "claims.toml: claim A1 has colour: expected the fields after, before, "
-                "claim, example, gate, id, not_shown, planned, seed, tiers, today, unit"
+                "claim, example, gate, id, not_shown, seed, tiers, today, unit"
             ),
         ),
         (
             GOOD + 'not_shown = "It is gone."\n',
             (
-                "claims.toml: claim A1 has not_shown and planned: expected one of "
-                "example, not_shown, planned"
+                "claims.toml: claim A1 has example and not_shown: expected one of "
+                "example, not_shown"
             ),
         ),
         (
-            GOOD.replace("true", "false"),
-            (
-                "claims.toml: claim A1 has none: expected one of example, not_shown, "
-                "planned"
-            ),
+            GOOD.replace("a/test_b.py::test_c", ""),
+            "claims.toml: claim A1 has none: expected one of example, not_shown",
         ),
         (
             GOOD + "before = 3\n",
@@ -271,7 +266,9 @@ def test_a_row_that_is_wrong_is_named_with_what_was_expected(
 
 
 def test_a_claim_that_no_row_has_is_refused() -> None:
-    claims = Claims(rows=(claim("A1", planned=True),), ladder=(), notes={})
+    claims = Claims(
+        rows=(claim("A1", example="a/test_b.py::test_c"),), ladder=(), notes={}
+    )
 
     assert claims["A1"].text == "It is so."
     with pytest.raises(ClaimsError) as caught:
@@ -354,7 +351,7 @@ CPU: Final = (
 def test_a_line_of_the_table_says_what_one_test_found(
     found: pytest.TestReport, row: Row
 ) -> None:
-    shown = claim("A1", planned=True, before=2.0, after=1.0)
+    shown = claim("A1", example="a/test_b.py::test_c", before=2.0, after=1.0)
 
     assert row_of(shown, found) == row
 
@@ -371,7 +368,7 @@ FASTER: Final = (
 def test_a_claim_about_time_shows_the_speedup_that_was_judged(
     text: str, measured: str
 ) -> None:
-    shown = replace(claim("A1", planned=True), gates=(Gate.TIME,))
+    shown = replace(claim("A1", example="a/test_b.py::test_c"), gates=(Gate.TIME,))
 
     assert row_of(shown, report("passed", ("gpuperf", text))).measured == measured
 
@@ -403,6 +400,8 @@ def test_a_mark_may_name_the_numbers_and_the_gate_of_a_rung(
     [
         ("syncs", 1, 0, "1 -> 0 syncs"),
         ("ops", 700, 2, "700 -> 2 ops"),
+        ("launches", 700, 2, "700 -> 2 launches"),
+        ("busy_pct", 61.04, 96.1, "61.04 -> 96.1 %"),
         ("h2d_bytes", 9633792, 2408448, "9.188 -> 2.297 MiB"),
         ("live_peak_bytes", 2**20, 2**20, "1 MiB"),
         ("loader_wait_pct", 52.113, 9.8, "52.11 -> 9.8 %"),
@@ -422,11 +421,13 @@ def test_the_table_has_each_line_once_in_80_columns() -> None:
         verdict="inconclusive",
         device="pretend",
     )
+    filled = replace(longest, predicted="12345 -> 12345 ells")
 
-    lines = list(lines_of([longest, longest]))
+    lines = list(lines_of([longest, longest, filled]))
 
     assert lines == [
         "claim                 measured here      predicted          verdict      device",
         "M1 36272 -> 25194 MiB 9.188 -> 2.297 MiB -                  inconclusive pretend",
+        "M1 36272 -> 25194 MiB 9.188 -> 2.297 MiB 12345 -> 12345 ells inconclusive pretend",
     ]
-    assert max(map(len, lines)) == 80
+    assert max(map(len, lines[:2])) == 80
