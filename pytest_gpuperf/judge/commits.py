@@ -23,6 +23,8 @@ from ..model.metric import METRICS
 from ..model.metric import STEP_MS
 from ..model.metric import Kind
 from ..model.metric import Metric
+from ..model.step_metric import COMPILED
+from ..model.step_metric import LAUNCHED
 from .allowance import DETECT_ABOVE_TOLERANCE
 from .allowance import floored
 from .allowance import noticed
@@ -44,10 +46,13 @@ MOST_PAIRS: Final = LOOKS[-1]
 CONFIRMED: Final = 2
 """Pairs that must agree on an exact change."""
 
+TOLD: Final = (*AUDITED, *LAUNCHED, *COMPILED)
+"""What no baseline gates, and is told of where it changed."""
+
 COMPARED: Final = tuple(
     metric
     for metric in METRICS.values()
-    if metric.kind is Kind.EXACT and (metric.gated or metric in AUDITED)
+    if metric.kind is Kind.EXACT and (metric.gated or metric in TOLD)
 )
 
 Pair = tuple[Measurement, Measurement]

@@ -181,10 +181,11 @@ def test_memory_may_grow_by_its_floor_and_no_more() -> None:
     assert counted([100 * MIB], [101 * MIB + 1], metric) != ()
 
 
-def test_a_count_that_no_baseline_gates_is_told_and_fails_nothing() -> None:
-    change = judge_call([(run(ops=5), run(ops=6))] * 2, WHOLE)
+@pytest.mark.parametrize("metric", ["ops", "launches", "graph_breaks", "recompiles"])
+def test_a_count_that_no_baseline_gates_is_told_and_fails_nothing(metric: str) -> None:
+    change = judge_call([(run(**{metric: 5}), run(**{metric: 6}))] * 2, WHOLE)
 
-    assert [(c.metric, c.gated) for c in change.exact] == [("ops", False)]
+    assert [(c.metric, c.gated) for c in change.exact] == [(metric, False)]
     assert not change.is_worse
     assert change.settled
 
