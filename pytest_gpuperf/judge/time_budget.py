@@ -104,9 +104,9 @@ def judge_time_budget(  # noqa: PLR0913  keywords, each a number of its own
 ) -> Verdict:
     """Judge a time by its fresh *runs*, oldest first, against *limit* > 0 in its unit.
 
-    Or a share of it, below 100 %. At least one of *runs* has measured it. How far runs scatter is known from the
-    stored *entry_runs* where there are five or a *prior*, else assumed by the kind of
-    device: 1 % on a GPU, 3 % on a CPU.
+    Or a share of it, below 100 %. At least one of *runs* has measured it. How far runs
+    scatter is known from the stored *entry_runs* where there are five or a *prior*, else
+    assumed by the kind of device: 1 % on a GPU, 3 % on a CPU.
     """
     nonsense = impossible(metric, runs)
     if nonsense is not None:
@@ -258,5 +258,5 @@ def _evidence(case: _Case) -> Evidence:
         stored_runs=case.stored,
         smallest_detectable=case.against_limit(proof * spread.error(MAX_RUNS)),
         p_regressed=excess.p_over if excess.runs else None,
-        rule=Rule.BUDGET,
+        rule=Rule.BUDGET if excess.runs else Rule.DIRTY,
     )

@@ -136,11 +136,12 @@ def _isolated(times: Mapping[str, Distribution]) -> float | None:
 def diagnosis_on_host(
     events: Sequence[TraceEvent], measurement: Measurement
 ) -> Diagnosis | None:
-    """Tell the loader from the rest where host and device are one; ``None`` of no use."""
-    waited = _loaded_percent(events)
+    """Tell the loader from the rest where host and device are one; ``None`` of no use.
+
+    What was measured without the profiler, which makes operations longer, comes first.
+    """
     metric = measurement.times.get(LOADER_WAIT.name)
-    if not waited and metric is not None:
-        waited = metric.q50
+    waited = metric.q50 if metric else _loaded_percent(events)
     counted = _counted(measurement.findings)
     if waited < LEAST and not counted:
         return None

@@ -77,10 +77,15 @@ class Remark(NamedTuple):
     @property
     def before(self) -> float | None:
         """The budget or the baseline that it was held against."""
+        if self.verdict is None:
+            return None
+        return self.verdict.get("limit" if self.is_budgeted else "baseline")
+
+    @property
+    def is_budgeted(self) -> bool:
+        """Whether it was held against a budget: all that there is without a baseline."""
         over = self.outcome is Outcome.OVER_BUDGET
-        return (
-            self.verdict.get("limit" if over else "baseline") if self.verdict else None
-        )
+        return over or (self.verdict or {}).get("baseline") is None
 
     @property
     def now(self) -> float | None:
@@ -143,7 +148,7 @@ def sentence(remark: Remark) -> str:
     told = f"{remark.word} {remark.metric}: "
     if remark.before is None:
         return f"{told}{now}{per_step}"
-    if remark.outcome is Outcome.OVER_BUDGET:
+    if remark.is_budgeted:
         return f"{told}{now}{per_step}, budget {before}"
     return f"{told}{before} -> {now}{per_step} ({change})"
 

@@ -301,10 +301,16 @@ def test_on_the_cpu_the_loader_is_told_from_the_rest_and_waits_are_counted() -> 
     assert "busy_pct" not in after.times
 
 
-def test_on_the_cpu_the_metric_of_a_loader_speaks_where_no_range_does() -> None:
+@pytest.mark.parametrize("loading_us", [0, 5])
+def test_on_the_cpu_the_metric_of_a_loader_speaks_before_its_ranges(
+    loading_us: int,
+) -> None:
+    """The profiler makes steps longer, and their share of the loader smaller."""
     times = {"loader_wait_pct": Distribution.of([61.0])}
+    name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    events = [step(0, 9), event("user_annotation", name, 1, loading_us)]
 
-    after = diagnosed(measured(DeviceKind.CPU, times=times), [step(0, 9)])
+    after = diagnosed(measured(DeviceKind.CPU, times=times), events)
 
     assert after.diagnosis is not None
     assert after.diagnosis.first == Part(bottleneck=Bottleneck.LOADER, percent=61.0)

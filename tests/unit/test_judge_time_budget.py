@@ -278,6 +278,7 @@ def test_disturbed_slow_runs_alone_give_no_probability() -> None:
 
     assert evidence is not None
     assert (evidence.runs, evidence.p_regressed) == (0, None)
+    assert evidence.rule is Rule.DIRTY
 
 
 def expected(logs: np.ndarray, sigma: float, nu: float) -> Outcome:

@@ -23,6 +23,7 @@ from pytest_gpuperf.report.markdown import preformatted
 from pytest_gpuperf.report.run_markdown import run_markdown
 from pytest_gpuperf.report.run_markdown import title
 from pytest_gpuperf.report.worst import remarks
+from pytest_gpuperf.report.worst import sentence
 
 
 def markdown(found: Results, room: int = 64_000, pending: str = "") -> str:
@@ -132,6 +133,17 @@ def test_a_test_that_failed_although_its_metrics_pass_is_not_called_passed() -> 
     drifted = record("a", time(Outcome.PASS), ending=Ending.FAILED)
 
     assert "| **FAILED** | <code>step_ms</code> |" in markdown(results(a=drifted))
+
+
+def test_what_a_budget_could_not_decide_stands_against_the_budget() -> None:
+    doubted = time(Outcome.INCONCLUSIVE, 12.0, None, limit=10.0)
+    found = results(a=record("a", doubted))
+
+    line = "| inconclusive | <code>step_ms</code> | 10.00 ms | 12.00 ms | +20.0 % |"
+    assert line in markdown(found)
+    assert (
+        sentence(remarks(found)[0]) == "inconclusive step_ms: 12.00 ms, budget 10.00 ms"
+    )
 
 
 def many(number: int) -> Results:
