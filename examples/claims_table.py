@@ -21,9 +21,10 @@ from claims import read_claims
 
 CLAIM: Final = "claim"
 SHOWN: Final = "shown"
+PREDICTED: Final = "predicted"
 VERDICTS: Final = "gpuperf"
-"""Properties of a report: the claims of a test, what it counted by itself, and what the
-plugin found, as JSON. The plugin's mark has the last one's name, too."""
+"""Properties of a report: the claims of a test, what it counted and what it foretold by
+itself, and what the plugin found, as JSON. The plugin's mark has the last one's name, too."""
 
 WIDTHS: Final = (22, 19, 19, 13)
 """Of all columns but the last; 80 with "pretend" there."""
@@ -143,11 +144,13 @@ def row_of(claim: Claim, report: pytest.TestReport) -> Row:
     calls = json.loads(properties.get(VERDICTS, "[]"))
     device = device_of(calls) if _is_measured(report) or report.skipped else "host"
     found = properties.get(SHOWN) or _counted(claim, calls)
-    is_predicted = device == "pretend"
+    foretold = properties.get(PREDICTED, "")
+    if device == "pretend":
+        found, foretold = "", foretold or found
     return Row(
         claim=f"{claim.id} {claim.numbers}".rstrip(),
-        measured="" if is_predicted else found,
-        predicted=found if is_predicted else "",
+        measured=found,
+        predicted=foretold,
         verdict=_verdict(report, calls),
         device=device,
     )

@@ -122,7 +122,7 @@ def first_of_two(gpu):
 def shown(record_property):
     """Tell the table of claims what a test counted that the plugin does not measure."""
 
-    def tell(before, after, what):
-        record_property(SHOWN, f"{before:g} -> {after:g} {what}")
+    def tell(before, after, what, column=SHOWN):
+        record_property(column, f"{before:g} -> {after:g} {what}")
 
     return tell

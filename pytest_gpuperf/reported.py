@@ -163,7 +163,8 @@ def _section(title: str, text: str) -> tuple[str, str]:
 def end_as(report: Report) -> None:
     """End the running test as *report* says."""
     if report.ending is Ending.SKIPPED:
-        pytest.skip(report.text)
+        # or pytest names this line as the place, and sums up all such skips as one
+        raise pytest.skip.Exception(report.text, _use_item_location=True)
     if report.ending is Ending.XFAILED:
         pytest.xfail(report.text)
     if report.ending is not Ending.PASSED:

@@ -334,6 +334,10 @@ CPU: Final = (
             ),
         ),
         (
+            report("passed", ("predicted", "3 -> 2 M")),
+            Row(claim="A1 2 -> 1 s", predicted="3 -> 2 M", verdict="passed"),
+        ),
+        (
             report("skipped"),
             Row(claim="A1 2 -> 1 s", verdict="skipped"),
         ),
@@ -346,7 +350,15 @@ CPU: Final = (
             Row(claim="A1 2 -> 1 s", verdict="failed"),
         ),
     ],
-    ids=["pretend", "cpu", "counted by the test", "skipped", "not judged", "failed"],
+    ids=[
+        "pretend",
+        "cpu",
+        "counted by the test",
+        "foretold",
+        "skipped",
+        "not judged",
+        "failed",
+    ],
 )
 def test_a_line_of_the_table_says_what_one_test_found(
     found: pytest.TestReport, row: Row

@@ -118,7 +118,14 @@ def test_skipped_in_the_child(gpuperf): gpuperf(int)
     result = project.run("-rs")
 
     result.assert_outcomes(skipped=2, passed=1)
-    result.stdout.fnmatch_lines(["SKIPPED * no data here", "SKIPPED * in the child"])
+    lines = (project.path / "test_it.py").read_text().splitlines()
+    number = 1 + lines.index('def test_inside(gpuperf): pytest.skip("no data here")')
+    result.stdout.fnmatch_lines(
+        [
+            f"SKIPPED [[]1[]] test_it.py:{number}: no data here",
+            "SKIPPED [[]1[]] test_it.py:*: in the child",
+        ]
+    )
 
 
 def test_a_test_that_fails_for_its_own_reason_shows_it_with_its_output(
