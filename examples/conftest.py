@@ -37,6 +37,8 @@ def pytest_configure(config):
     torch.set_num_threads(1)  # two that share a busy core spin while they wait
     for mark in MARKS:
         config.addinivalue_line("markers", mark)
+    # on one core torch advises against two workers: these wait for a disk
+    config.addinivalue_line("filterwarnings", "ignore:This DataLoader will create")
     # a measuring process is told of the option below and of no -m
     asked = "slow" in (config.getoption("-m") or "")
     config.option.examples_slow = (

@@ -26,6 +26,7 @@ ROOT: Final = Path(__file__).parents[1]
 EVERYWHERE: Final = (
     "no_hidden_sync/test_item.py",
     "graphs/test_graph_breaks.py",
+    "host_to_device/test_loader_overlap.py",
 )
 TOGETHER: Final = ("distributed/test_tensor_parallel.py",)
 GIB: Final = 2**30
