@@ -137,7 +137,7 @@ class Compared:
 
     @property
     def ops(self) -> Difference:
-        """Operations that launch work on the device."""
+        """Operations that launch work on the device; on a GPU, the launches themselves."""
         return Difference(self.sides, "ops")
 
     def __repr__(self) -> str:

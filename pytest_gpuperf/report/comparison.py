@@ -14,6 +14,7 @@ from ..model.metric import STEP_MS
 from ..model.metric import SYNCS
 from ..model.metric import Metric
 from ..model.metric import limited_by
+from ..model.step_metric import LAUNCHES
 from ..model.step_metric import OPS
 from .numbers import format_apart
 from .numbers import format_change
@@ -27,7 +28,7 @@ COUNTED: Final = {
     "memory": limited_by(str(PEAK_ALLOCATED.budget)),
     "syncs": (SYNCS,),
     "copies": (PAGEABLE_COPIES,),
-    "ops": (OPS,),
+    "ops": (LAUNCHES, OPS),
 }
 """What is told of both sides, and the metrics of which a device measures one."""
 

@@ -228,3 +228,14 @@ def test_an_explanation_gives_the_sentence_of_the_comparison() -> None:
         "    compared: after is faster by more than 1 %: time -23.1 %, 95 % interval",
         "        -24.0 % to -22.5 %; label-swap test over 14 quads, p = 0.0001",
     ]
+
+
+def test_on_a_gpu_the_launches_are_told_as_operations() -> None:
+    sides = Sides(
+        before={"launches": 9, "kernels": 12},
+        after={"launches": 4, "kernels": 6},
+        unmeasured={"ops": "counted on the pretend device only"},
+    )
+
+    assert Compared(sides).ops.difference == -5
+    assert repr(Compared(sides).ops) == "<ops 9 -> 4 (-5)>"
