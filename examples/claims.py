@@ -63,6 +63,7 @@ class Gate(Enum):
     COLLECTIVES = "collectives"
     COPIED_BYTES = "copied bytes"
     COPIES = "copies"
+    DIAGNOSIS = "diagnosis"
     EQUAL = "equal results"
     EXPOSED = "exposed communication"
     FILES = "files opened"

@@ -37,7 +37,7 @@ def step(model, optimizer, images, labels):
 
 @pytest.mark.claim("T4")
 @gpuperf.budget(syncs=0)
-def test_the_loss_of_a_small_model_falls_from_epoch_to_epoch(gpuperf):
+def test_the_loss_of_a_small_model_falls_from_epoch_to_epoch(gpuperf, shown):
     torch.manual_seed(0)
     model = SimpleModel(image_size=64, channels=32, classes=4).to(gpuperf.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.001, fused=True)
@@ -50,5 +50,6 @@ def test_the_loss_of_a_small_model_falls_from_epoch_to_epoch(gpuperf):
     gpuperf(lambda: step(model, optimizer, *seen[0]))
 
     read = [loss.item() for loss in losses]
+    shown(round(read[0], 2), round(read[-1], 4), "loss")
     assert read == sorted(read, reverse=True)
     assert read[-1] < 0.5 * read[0]

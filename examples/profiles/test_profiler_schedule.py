@@ -7,6 +7,7 @@ kept. In the trace the loader is a range of its own, beside the step that it fee
 from __future__ import annotations
 
 import pytest
+from claims_table import SHOWN
 from data.slow_disk import SlowDisk
 from models.simplenet import SimpleNet
 from torch.nn import functional as F
@@ -22,7 +23,7 @@ FLOPS = 2 * BATCH * (784 * 512 + 512 * 10)
 
 
 @pytest.mark.claim("T1")
-def test_one_step_of_four_is_recorded_with_its_loading(shown):
+def test_one_step_of_four_is_recorded_with_its_loading(record_property):
     model, events = SimpleNet(), []
     with profile(
         schedule=schedule(wait=1, warmup=2, active=1, repeat=1),
@@ -41,7 +42,9 @@ def test_one_step_of_four_is_recorded_with_its_loading(shown):
     (load,) = [event for event in events if "DataLoader" in event.name]
     forward = [event for event in events if event.name == "aten::addmm"]
     whole, loading = (round(event.cpu_time_total / 1000, 2) for event in (step, load))
-    shown(whole, whole - loading, "ms, not loading")
+    record_property(SHOWN, f"{whole:g} ms, loads {loading:g}")
     assert 0 < loading < whole
     assert sum(event.flops for event in forward) == FLOPS
     assert [BATCH, 784] in forward[0].input_shapes
+    assert sum(event.cpu_memory_usage for event in forward) == 4 * BATCH * (512 + 10)
+    assert any(event.name.startswith("nn.Module: SimpleNet") for event in events)

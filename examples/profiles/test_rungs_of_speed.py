@@ -2,14 +2,15 @@
 
 Small batches leave the GPU's queue empty; larger ones wait for their data; with more
 workers the GPU waits for the copy; without waiting for the copy it computes. The schedules
-are made up so that the plugin's diagnosis can be looked at without a GPU.
+are made up so that the plugin's diagnosis can be looked at without a GPU; the last test
+waits for a real loader.
 """
 
 from __future__ import annotations
 
-import time
-
 import pytest
+from claims_table import PREDICTED
+from data.slow_disk import SlowDisk
 from models.simulated import shares_of
 from torch.utils.data import DataLoader
 
@@ -33,28 +34,24 @@ NON_BLOCKING = [["load", 100], ["copy_pinned", 500], ["launch", 25, 500]]
     ],
     ids=["small batches", "large batches", "more workers", "non_blocking"],
 )
-def test_each_rung_waits_for_what_was_published(rung, cause):
-    first, *_ = shares_of(*rung)
+def test_each_rung_waits_for_what_was_published(rung, cause, record_property):
+    shares = shares_of(*rung)
+    first = next(iter(shares))
 
+    record_property(PREDICTED, f"{shares[first]:.0f} % {first}")
     assert first == cause
 
 
-class SlowDisk:
-    """Rows that take 5 ms each to read."""
-
-    def __len__(self):
-        return 10_000
-
-    def __getitem__(self, row):
-        time.sleep(0.005)
-        return row
-
-
+@pytest.mark.claim("T6", gate="loader wait")
 @gpuperf.budget(syncs=0)
 def test_a_loader_without_workers_is_what_a_step_waits_for(gpuperf):
-    batches = iter(DataLoader(SlowDisk(), batch_size=4))
+    batches = iter(DataLoader(SlowDisk(count=10_000, read_ms=5), batch_size=4))
 
-    gpuperf(lambda: next(batches).sum())
+    def step():
+        images, _ = next(batches)
+        return images.sum()
+
+    gpuperf(step)
 
     measured = gpuperf.measurement
     if measured is None or "step_ms" not in measured.times:
