@@ -31,6 +31,8 @@ from .resizing import told_of_resizing
 from .storages import HOST
 from .storages import key_of
 from .storages import storages_of
+from .waiting_batches import is_loading
+from .waiting_batches import waiting_in
 from .watching import Watching
 
 
@@ -71,13 +73,24 @@ class LiveBytes(Watching):
         self._used: dict[int, int] = {}
         self._unused: dict[int, int] = {}
         self._watched: dict[int, weakref.ref[Any]] = {}
+        self._loading: list[weakref.ref[Any]] = []
         with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001, nobody is to see this
             self._find_all()
 
     @property
     def end_bytes(self) -> int:
-        """Bytes of all live storages, used or not."""
-        return self._now_bytes + sum(self._unused.values())
+        """Bytes of all live storages, used or not; batches that wait do not count."""
+        sizes = self._used | self._unused
+        for key in self._waiting():
+            sizes.pop(key, None)
+        return sum(sizes.values())
+
+    def _waiting(self) -> Iterator[int]:
+        """Keys of storages that loaders hold for later."""
+        for loading in self._loading:
+            for value in waiting_in(loading()):
+                if isinstance(value, torch.Tensor):
+                    yield from map(key_of, storages_of(value, self._device))
 
     def reading(self) -> MemoryReading:
         """Sum up, after the step."""
@@ -152,10 +165,19 @@ class LiveBytes(Watching):
         self._used[key] = size
 
     def _find_all(self) -> None:
-        for tensor in _tensors_alive():
-            for storage in storages_of(tensor, self._device):
-                self._watch(storage)
-                self._unused[key_of(storage)] = storage.nbytes()
+        for candidate in gc.get_objects():
+            # not isinstance: it would run __class__ of proxies that are none of ours
+            if issubclass(type(candidate), torch.Tensor):
+                self._find(candidate)
+            elif is_loading(candidate):
+                self._loading.append(weakref.ref(candidate))
+
+    def _find(self, tensor: Any) -> None:
+        for found in (tensor, tensor.grad if tensor.is_leaf else None):
+            if found is not None:
+                for storage in storages_of(found, self._device):
+                    self._watch(storage)
+                    self._unused[key_of(storage)] = storage.nbytes()
 
     def _meet(self, storage: Any) -> None:
         self._watch(storage)
@@ -177,12 +199,3 @@ def _storage_of(tensor: Any) -> Any:
         return tensor.untyped_storage()
     except NotImplementedError:  # its layout hides it
         return None
-
-
-def _tensors_alive() -> Iterator[Any]:
-    for candidate in gc.get_objects():
-        # not isinstance: it would run __class__ of proxies that are none of ours
-        if issubclass(type(candidate), torch.Tensor):
-            yield candidate
-            if candidate.is_leaf and candidate.grad is not None:
-                yield candidate.grad

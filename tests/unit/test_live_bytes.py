@@ -6,6 +6,7 @@ import gc
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch.testing._internal.two_tensor import TwoTensor  # noqa: E402
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter  # noqa: E402
 
 from pytest_gpuperf.devices.live_bytes import read_live_bytes  # noqa: E402, after the skip
 
@@ -326,6 +328,7 @@ TRAINING = """
 import sys
 import torch
 from torch.testing._internal.two_tensor import TwoTensor  # noqa: E402
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter  # noqa: E402
 
 from pytest_gpuperf.devices.live_bytes import read_live_bytes
 
@@ -361,3 +364,26 @@ def test_the_peak_is_the_same_in_every_process_and_with_any_number_of_threads() 
 
     assert printed[1:] == printed[:-1]
     assert others == [first, first]
+
+
+def loading(*entries: tuple[object, ...]) -> object:
+    """Give what iterates over a loader, with *entries* for its batches to come."""
+    iterator: Any = object.__new__(_MultiProcessingDataLoaderIter)
+    iterator._shutdown = True  # it has no workers to end
+    iterator._task_info = dict(enumerate(entries))
+    return iterator
+
+
+def test_batches_that_wait_for_their_turn_are_nothing_that_a_step_leaves() -> None:
+    batch = torch.ones(1000)
+    ends = [read_live_bytes(int, ()).end_bytes]
+    waiting = loading((0,), (1, {"images": torch.ones(500), "names": ["a"]}))
+    ends.append(read_live_bytes(int, ()).end_bytes)
+    kept = torch.ones(200)
+    ends.append(read_live_bytes(int, ()).end_bytes)
+
+    first, second, third = ends
+    assert second == first
+    assert third == first + kept.nbytes
+    assert waiting is not None
+    assert batch.nbytes == 4000
