@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
+from typing import Final
 from typing import TypeVar
 
 import torch
@@ -35,6 +36,12 @@ from .waiting_batches import is_loading
 from .waiting_batches import waiting_in
 from .watching import Watching
 
+
+UNPACKED: Final = (
+    torch.ops.aten.set_.source_Storage,
+    torch.ops.aten.set_.source_Storage_storage_offset,
+)
+"""How a tensor comes out of shared memory, maybe before its turn: no use of it yet."""
 
 L = TypeVar("L", bound="LiveBytes")
 
@@ -117,6 +124,8 @@ class LiveBytes(Watching):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
+        if func in UNPACKED:
+            return redispatch(self, func, args, kwargs or {})
         self._see(args)
         if kwargs:
             self._see(kwargs.values())
@@ -171,6 +180,8 @@ class LiveBytes(Watching):
                 self._find(candidate)
             elif is_loading(candidate):
                 self._loading.append(weakref.ref(candidate))
+        for key in self._waiting():
+            self._unused.pop(key, None)
 
     def _find(self, tensor: Any) -> None:
         for found in (tensor, tensor.grad if tensor.is_leaf else None):

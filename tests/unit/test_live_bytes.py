@@ -366,12 +366,37 @@ def test_the_peak_is_the_same_in_every_process_and_with_any_number_of_threads() 
     assert others == [first, first]
 
 
-def loading(*entries: tuple[object, ...]) -> object:
+def loading(*entries: tuple[object, ...]) -> Any:
     """Give what iterates over a loader, with *entries* for its batches to come."""
     iterator: Any = object.__new__(_MultiProcessingDataLoaderIter)
     iterator._shutdown = True  # it has no workers to end
     iterator._task_info = dict(enumerate(entries))
     return iterator
+
+
+def test_a_batch_that_waited_counts_from_its_first_use_as_one_that_just_came() -> None:
+    waiting = loading((0, torch.ones(1000)))
+
+    def step() -> None:
+        torch.ones(1200)
+        _, batch = waiting._task_info.pop(0)
+        batch * 2
+
+    assert peak_bytes(step) == 8000
+
+
+def test_a_batch_that_is_taken_out_of_shared_memory_counts_from_its_first_use() -> None:
+    """A worker's batch may come before its turn, and is then nothing of this step's."""
+    arrived = torch.ones(1000).share_memory_().untyped_storage()
+
+    def step(*, is_used: bool) -> None:
+        batch = torch.empty(0).set_(arrived, 0, (1000,))
+        torch.ones(100)
+        if is_used:
+            batch.neg_()
+
+    assert peak_bytes(lambda: step(is_used=False)) == 400
+    assert peak_bytes(lambda: step(is_used=True)) == 4000
 
 
 def test_batches_that_wait_for_their_turn_are_nothing_that_a_step_leaves() -> None:
