@@ -19,9 +19,9 @@ from ..probes.audit import audit
 from ..probes.deadline import Deadline
 from ..probes.following import Follow
 from ..probes.following import nobody
-from ..probes.phases import PROFILED_STEPS
 from ..probes.phases import cut_short
 from ..probes.phases import disturbing_phases
+from ..probes.profiling import PROFILED_STEPS
 from ..probes.subject import Subject
 from .beginning import Pair
 from .beginning import begin

@@ -38,6 +38,8 @@ from .launches import count_launches
 from .loader_wait import with_loader_wait
 from .memory import measure_memory
 from .memory import remarks_on
+from .profiling import PROFILED_STEPS
+from .profiling import profile_steps
 from .sentinel import time_sentinels
 from .slope import slope_of
 from .subject import Subject
@@ -49,8 +51,6 @@ from .traffic import find_traffic
 from .warmup import Warmth
 from .warmup import warm_up
 
-
-PROFILED_STEPS: Final = 3
 
 CUT_SHORT: Final = "the time cap was reached before this phase; raise --gpuperf-seconds"
 
@@ -77,8 +77,8 @@ def measure(
     """Run every phase on *subject* and return its measurement.
 
     *seconds* caps the cost on the device's host clock; phases that no longer fit are
-    left out, and their metrics say so. *follow* is told how far it is. Raises ``PreflightError``, ``StepError`` and
-    whatever the step raises.
+    left out, and their metrics say so. *follow* is told how far it is. Raises
+    ``PreflightError``, ``StepError`` and whatever the step raises.
     """
     device.preflight()
     subject = subject.prepared(device, test)
@@ -151,8 +151,7 @@ def disturbing_phases(
     """Add to *measurement* all that is not read off timed rounds."""
     latency = time_isolated_steps(device, subject, step_ms, deadline)
     memory = measure_memory(device, subject, step_ms, deadline)
-    batches = [subject.arguments() for _ in range(PROFILED_STEPS)]
-    events = device.profile(subject.step, batches)
+    events = profile_steps(device, subject, step_ms, deadline)
     if device.kind is DeviceKind.CUDA and not saw_device_work(events):
         return untouched(measurement)
     syncs = find_syncs(events)

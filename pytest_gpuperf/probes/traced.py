@@ -9,9 +9,10 @@ from ..devices.protocol import Device
 from ..model.measurement import Measurement
 from .deadline import Deadline
 from .file_name import file_name
-from .phases import PROFILED_STEPS
 from .phases import Measured
 from .portable import portable_from
+from .profiling import PROFILED_STEPS
+from .profiling import profile_steps
 from .subject import Subject
 from .trace_file import SUFFIX
 from .trace_file import write_trace
@@ -40,9 +41,8 @@ def traced(  # noqa: PLR0913  what is traced, and where it is kept
     step_ms = warm_up(device, subject, deadline).step_ms
     measurement = Measurement(test=test, environment=device.environment())
     if deadline.leaves(step_ms * PROFILED_STEPS):
-        batches = [subject.arguments() for _ in range(PROFILED_STEPS)]
         path = folder / f"{file_name(test)}{SUFFIX}"
-        events = device.profile(subject.step, batches)
+        events = profile_steps(device, subject, step_ms, deadline)
         write_trace(path, test, events, portable_from(root))
         measurement = replace(measurement, trace=str(path))
     return Measured(measurement=measurement, result=result)

@@ -75,6 +75,14 @@ def test_a_leak_is_not_told_from_fewer_steps_than_three() -> None:
     assert measured(ledger, seconds=2.5) == {"peak_allocated_bytes": 2}
 
 
+def test_a_step_that_takes_longer_where_it_is_watched_is_given_that_time() -> None:
+    ledger = Ledger([10, 20, 30])
+
+    measure_memory(ledger, subject(ledger), 10.0, deadline(ledger, 2.5))
+
+    assert ledger.steps == STEPS - 1
+
+
 def test_a_device_that_does_not_know_what_is_alive_has_no_leak_to_tell() -> None:
     assert measured(Ledger([None] * STEPS)) == {}
 

@@ -281,3 +281,34 @@ def test_without_time_for_another_step_all_compiled_code_counts() -> None:
     found = find_compilation(device, Subject(step=int), 10.0, none_left)
 
     assert (found.exact["graph_breaks"], device.asked_to_run) == (1, False)
+
+
+class Profiled(Clockwork):
+    """Its steps take 200 ms, and under the profiler *slowed* times as long."""
+
+    def __init__(self, slowed: int) -> None:
+        super().__init__(lambda _: 200.0)
+        self.profiled: list[int] = []
+        self._slowed = slowed
+
+    def profile(
+        self, step: Step, batches: Sequence[Sequence[object]]
+    ) -> Sequence[TraceEvent]:
+        self.profiled.append(len(batches))
+        self._clock_ns += round(200e6 * (self._slowed - 1) * len(batches))
+        return super().profile(step, batches)
+
+
+@pytest.mark.parametrize(
+    ("slowed", "seconds", "profiled"),
+    [(1, 3600, [3]), (1, 60, [1, 3]), (20, 60, [1, 3]), (100, 60, [1])],
+)
+def test_steps_are_profiled_one_alone_where_three_have_no_room(
+    slowed: int, seconds: int, profiled: list[int]
+) -> None:
+    device = Profiled(slowed)
+
+    measured = measure(device, Subject(step=device.step), test="a", seconds=seconds)
+
+    assert device.profiled == profiled
+    assert measured.measurement.exact["syncs"] == 0
