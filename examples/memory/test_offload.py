@@ -54,7 +54,7 @@ def test_activations_can_wait_on_the_host(gpuperf, gpu):
 
 
 @pytest.mark.claim("M10", gate="copied bytes")
-@gpuperf.budget(h2d_mb=32, pageable_copies=0, syncs=0)
+@gpuperf.budget(h2d_mb=32, pageable_copies=0)
 def test_each_activation_goes_there_and_comes_back_once(gpuperf, gpu):
     gpuperf(training(gpu, save_on_pinned_host))
 
