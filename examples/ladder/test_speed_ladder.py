@@ -6,6 +6,7 @@ speed; the last test climbs the ladder on a GPU.
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 
@@ -16,12 +17,11 @@ from models.gpt_mini import LADDER
 from models.gpt_mini import MINI
 from models.gpt_mini import TINY
 from models.gpt_mini import WIDE
+from models.gpt_mini import Characters
 from models.gpt_mini import Epoch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader
-from torch.utils.data import Dataset
-from torch.utils.data import get_worker_info
+from torch.utils.data import Subset
 
 import pytest_gpuperf as gpuperf
 
@@ -59,43 +59,55 @@ def test_a_larger_batch_takes_less_time_for_as_many_samples(gpuperf, clock):
     )
 
 
-class Disk(Dataset):
-    """Samples, and how many of them each process has read."""
+class Disk(Characters):
+    """Samples, and which process has read each of them."""
 
     def __init__(self):
-        self.read = torch.zeros(2, dtype=torch.long).share_memory_()
-
-    def __len__(self):
-        return 64
+        super().__init__(TINY, 64)
+        self.readers = torch.zeros(64, dtype=torch.long).share_memory_()
 
     def __getitem__(self, index):
-        worker = get_worker_info()
-        self.read[worker.id if worker else 0] += 1
-        return index
+        self.readers[index] = os.getpid()
+        return super().__getitem__(index)
 
 
-def read_ahead(workers, *, at_least):
-    """Return how many samples are loaded while the host asks for none, after a batch."""
+def disk_and_loader(rung):
     disk = Disk()
-    batches = iter(DataLoader(disk, batch_size=4, num_workers=workers))
+    return disk, Epoch(TINY, "cpu", dataset=disk, **LADDER[rung] | {"batch": 4}).loader
+
+
+def read_ahead(rung, *, at_least):
+    """Return how many samples are loaded while the host asks for none, after a batch."""
+    disk, loader = disk_and_loader(rung)
+    batches = iter(loader)
     next(batches)
     until = time.monotonic() + 30
-    while disk.read.sum() < 4 + at_least and time.monotonic() < until:
+    while disk.readers.count_nonzero() < 4 + at_least and time.monotonic() < until:
         time.sleep(0.01)
-    return int(disk.read.sum()) - 4
+    return int(disk.readers.count_nonzero()) - 4
 
 
 @climbs(WORKERS, "loader wait")
 def test_workers_load_while_the_device_computes(shown):
     rung = RUNGS[WORKERS]
 
-    alone, helped = (
-        read_ahead(0, at_least=rung.before),
-        read_ahead(2, at_least=rung.after),
-    )
+    alone = read_ahead(BATCH, at_least=rung.before)
+    helped = read_ahead(WORKERS, at_least=rung.after)
 
     shown(alone, helped, rung.what)
     assert (alone, helped) == (rung.before, rung.after)
+
+
+def test_workers_of_an_epoch_load_the_next_one():
+    disk, loader = disk_and_loader(WORKERS)
+
+    first, second = (
+        {reader for _ in loader for reader in disk.readers.tolist()} - {0}
+        for _ in range(2)
+    )
+
+    assert first == second
+    assert len(first) == LADDER[WORKERS]["workers"]
 
 
 @climbs(OVERLAP, "syncs")
@@ -136,18 +148,22 @@ def test_half_as_many_bits_are_multiplied_faster(gpuperf, clock):
 @gpuperf.ranks(2)
 @gpuperf.budget(collectives=RUNGS[TWO].after)
 def test_two_ranks_share_a_batch_and_agree_on_gradients(gpuperf):
-    epoch = Epoch(TINY, gpuperf.device, samples=32, batch=32)
-    epoch.run = DistributedDataParallel(epoch.model)
-    part = epoch.loader.dataset  # no rank has what another one has
-    part.text = part.text.roll(distributed.get_rank())
+    rank, ranks = distributed.get_rank(), distributed.get_world_size()
+    alone = Epoch(TINY, gpuperf.device, samples=64, batch=64)
+    share = Subset(alone.loader.dataset, range(rank, 64, ranks))
+    shared = Epoch(TINY, gpuperf.device, dataset=share, batch=64 // ranks)
+    shared.run = DistributedDataParallel(shared.model)
 
-    gpuperf(epoch)
+    alone()
+    shared()
+    for one, all_ranks in zip(
+        alone.model.parameters(), shared.model.parameters(), strict=True
+    ):
+        torch.testing.assert_close(all_ranks.grad, one.grad, rtol=1e-4, atol=1e-5)
 
-    for parameter in epoch.model.parameters():
-        mean = parameter.grad.clone()
-        distributed.all_reduce(mean)
-        mean /= distributed.get_world_size()
-        torch.testing.assert_close(parameter.grad, mean)
+    gpuperf(shared)
+    if gpuperf.measurement:
+        assert gpuperf.measurement.exact["collectives"] == RUNGS[TWO].after
 
 
 @pytest.mark.slow

@@ -62,6 +62,7 @@ class Epoch:
         device,
         *,
         samples=64,
+        dataset=None,
         batch=64,
         workers=0,
         overlapped=False,
@@ -74,7 +75,7 @@ class Epoch:
         self.run = torch.compile(self.model) if compiled else self.model
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
         self.loader = DataLoader(
-            Characters(shape, samples),
+            Characters(shape, samples) if dataset is None else dataset,
             batch_size=batch,
             num_workers=workers,
             persistent_workers=workers > 0,
