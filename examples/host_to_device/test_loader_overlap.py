@@ -101,7 +101,7 @@ def test_the_changes_leave_the_loss_where_it_was(shown):
 
     before, after = last_loss(**PLAIN), last_loss(**WORKERS)
 
-    shown(before, after, "loss")
+    shown(round(before.item(), 2), round(after.item(), 2), "loss")
     assert after == before
 
 
