@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
 
 import pytest_gpuperf as gpuperf
 
@@ -61,14 +61,14 @@ def test_a_streaming_metric_keeps_nobody_waiting(gpuperf, gpu):
     assert result.syncs.before > result.syncs.after == 0
 
 
-class Touched(TorchDispatchMode):
-    """Counts the elements of all tensors that come out of operations."""
+class Touched(TorchFunctionMode):
+    """Counts the elements of all tensors that functions of torch return."""
 
     elements = 0
 
-    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+    def __torch_function__(self, function, types, arguments=(), options=None):
         result = function(*arguments, **(options or {}))
-        self.elements += result.numel()
+        self.elements += result.numel() if isinstance(result, torch.Tensor) else 0
         return result
 
 
