@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from data.asked import asked_for_first_batch
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset
 
@@ -63,11 +64,8 @@ def test_a_fetch_of_a_batch_takes_less_of_the_cpu(gpuperf):
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 @pytest.mark.parametrize(("workers", "ahead"), [(0, 0), (1, 4)])
 def test_workers_are_asked_for_batches_ahead(workers, ahead):
-    asked = []
-    order = (asked.append(index) or index for index in range(SAMPLES))
     depth = {"prefetch_factor": 4} if workers else {}
-    loader = DataLoader(OneByOne(), BATCH, sampler=order, num_workers=workers, **depth)
 
-    next(iter(loader))
+    asked = asked_for_first_batch(OneByOne(), BATCH, num_workers=workers, **depth)
 
-    assert len(asked) == (1 + ahead) * BATCH
+    assert asked == (1 + ahead) * BATCH

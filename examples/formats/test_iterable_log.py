@@ -6,10 +6,10 @@ all.
 
 from __future__ import annotations
 
-import tracemalloc
 from itertools import islice
 
 import pytest
+from data.peak import peak_mib
 from torch.utils.data import DataLoader
 from torch.utils.data import IterableDataset
 from torch.utils.data import get_worker_info
@@ -47,15 +47,6 @@ def log(tmp_path):
         "".join(f"step {n}: loss {1 / (n + 1):.4f}\n" for n in range(LINES))
     )
     return path
-
-
-def peak_mib(read):
-    tracemalloc.start()
-    try:
-        read()
-        return tracemalloc.get_traced_memory()[1] / 2**20
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.claim("D9")

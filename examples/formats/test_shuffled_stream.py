@@ -9,25 +9,28 @@ from __future__ import annotations
 import random
 
 import pytest
+from data.digits import digits
+from data.peak import peak_mib
+from data.shards import read_shards
+from data.shards import write_shards
 
 
-BUFFER = 256
+BUFFER, SHARD = 128, 50
+FEW, MANY = 300, 3_000
 
 
 class ShuffledStream:
-    """The samples of shards, each drawn from a full buffer; ``most`` were held at once."""
+    """The samples of shards, each drawn from a full buffer and augmented then."""
 
-    def __init__(self, shards, seed=0):
-        self.shards = shards
+    def __init__(self, shards, augment, seed=0):
+        self.shards, self.augment = shards, augment
         self.generator = random.Random(seed)  # noqa: S311, no secret
-        self.most = 0
 
     def __iter__(self):
         buffer = []
         order = self.generator.sample(self.shards, len(self.shards))
-        for sample in (sample for shard in order for sample in shard):
+        for sample in read_shards(order):
             buffer.append(sample)
-            self.most = max(self.most, len(buffer))
             if len(buffer) == BUFFER:
                 yield self._drawn(buffer)
         while buffer:
@@ -36,28 +39,73 @@ class ShuffledStream:
     def _drawn(self, buffer):
         place = self.generator.randrange(len(buffer))
         buffer[place], buffer[-1] = buffer[-1], buffer[place]
-        return buffer.pop()
+        image, label = buffer.pop()
+        return self.augment(image, self.generator), label
 
 
-def shards_of(samples):
-    return [range(first, first + 500) for first in range(0, samples, 500)]
+def mirrored(image):
+    return b"".join(image[row : row + 28][::-1] for row in range(0, 28 * 28, 28))
+
+
+def mirrored_or_not(image, generator):
+    return generator.choice((image, mirrored(image)))
+
+
+def unchanged(image, _):
+    return image
+
+
+@pytest.fixture
+def shards_of(tmp_path):
+    """Return a function that writes so many samples to shards of one size."""
+
+    def written(samples):
+        (tmp_path / str(samples)).mkdir()
+        return write_shards(tmp_path / str(samples), digits(samples), samples // SHARD)
+
+    return written
+
+
+def read_all(samples):
+    for _ in samples:
+        pass
 
 
 @pytest.mark.claim("D17")
-def test_a_buffer_is_as_large_for_ten_times_the_samples(shown):
-    few, many = ShuffledStream(shards_of(2_000)), ShuffledStream(shards_of(20_000))
+def test_ten_times_the_samples_pass_through_the_same_memory(shards_of, shown):
+    few, many = shards_of(FEW), shards_of(MANY)
 
-    assert sorted(few) == list(range(2_000))
-    assert sorted(many) == list(range(20_000))
+    whole = peak_mib(lambda: list(read_shards(many)))
+    streams = [ShuffledStream(shards, mirrored_or_not) for shards in (few, many)]
+    less, more = (peak_mib(lambda s=stream: read_all(s)) for stream in streams)
 
-    shown(20_000, many.most, "held")
-    assert few.most == many.most == BUFFER
+    shown(round(whole, 2), round(more, 2), "MiB")
+    assert more < 1.2 * less
+    assert more < whole / 5
 
 
-def test_a_sample_moves_by_shards_and_not_by_places_alone():
-    drawn = list(ShuffledStream(shards_of(20_000)))
+@pytest.mark.claim("D17")
+def test_each_epoch_mirrors_other_images_of_all(shards_of):
+    stream = ShuffledStream(shards_of(FEW), mirrored_or_not)
+    originals = dict(digits(FEW))
 
-    moved = sum(abs(place - sample) for place, sample in enumerate(drawn)) / len(drawn)
+    epochs = [dict(stream), dict(stream)]
 
-    assert moved > 20_000 / 6  # a full shuffle moves it by a third of the samples
-    assert drawn != list(ShuffledStream(shards_of(20_000), seed=1))
+    for epoch in epochs:
+        turned = {image for image in epoch if image not in originals}
+        upright = {mirrored(i) if i in turned else i: epoch[i] for i in epoch}
+        assert upright == originals
+        assert FEW / 3 < len(turned) < FEW / 3 * 2
+    assert epochs[0].keys() != epochs[1].keys()
+
+
+@pytest.mark.claim("D17")
+def test_a_sample_moves_by_shards_and_not_by_places_alone(shards_of):
+    places = {image: place for place, (image, _) in enumerate(digits(MANY))}
+    shards = shards_of(MANY)
+
+    drawn = [places[image] for image, _ in ShuffledStream(shards, unchanged)]
+
+    moved = sum(abs(place - sample) for place, sample in enumerate(drawn)) / MANY
+    assert moved > MANY / 6  # a full shuffle moves it by a third of the samples
+    assert sorted(drawn) == list(range(MANY))

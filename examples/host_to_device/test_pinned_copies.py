@@ -58,10 +58,11 @@ def test_a_copy_back_to_pinned_memory_keeps_nobody_waiting(gpuperf, gpu):
     source = torch.rand(1024, 1024, device=gpu)
     pageable, pinned = torch.empty(1024, 1024), torch.empty(1024, 1024).pin_memory()
 
-    # what is in ``pinned`` may be read when the device has been waited for, not before
     result = gpuperf.compare(
         lambda: pageable.copy_(source).shape,
         lambda: pinned.copy_(source, non_blocking=True).shape,
     )
 
+    torch.cuda.synchronize()  # ``pinned`` may be read from here on, and not before
+    torch.testing.assert_close(pinned, source.cpu())
     assert (result.syncs.before, result.syncs.after) == (1, 0)

@@ -6,10 +6,11 @@ the size of a batch has to fit beside all else.
 
 from __future__ import annotations
 
-import threading
+import queue
 
 import pytest
 import torch
+from data.asked import asked_for_first_batch
 from torch.utils.data import DataLoader
 
 import pytest_gpuperf as gpuperf
@@ -26,12 +27,8 @@ def ahead(prefetch):
 
 def held_mib(prefetch, batch):
     """Return the size of all that is asked for when the first batch has been taken."""
-    asked = []
-    order = (asked.append(index) or index for index in range(len(IMAGES)))
-
-    next(iter(DataLoader(IMAGES, batch, sampler=order, **ahead(prefetch))))
-
-    return len(asked) * IMAGES[0].nbytes / 2**20
+    asked = asked_for_first_batch(IMAGES, batch, **ahead(prefetch))
+    return asked * IMAGES[0].nbytes / 2**20
 
 
 @pytest.mark.claim("D23")
@@ -44,21 +41,22 @@ def test_a_loader_holds_a_batch_for_each_that_is_asked_for_ahead(shown):
 
 
 class Batch:
-    """A batch that says when the loader pins it."""
+    """A batch that says how much of it is pinned, when the loader pins it."""
 
-    pinned = threading.Semaphore(0)
+    pinned = queue.Queue()
 
     def __init__(self, images):
         self.images = torch.stack(images)
 
     def pin_memory(self):
         self.images = self.images.pin_memory()
-        Batch.pinned.release()
+        Batch.pinned.put(self.images.nbytes if self.images.is_pinned() else 0)
         return self
 
 
+@pytest.mark.claim("D23")
 @gpuperf.budget(syncs=0, pageable_copies=0)
-def test_all_of_them_are_pinned_whether_they_are_used_or_not(gpuperf, gpu):
+def test_all_of_them_are_pinned_whether_they_are_used_or_not(gpuperf, gpu, shown):
     loader = DataLoader(IMAGES, 16, collate_fn=Batch, pin_memory=True, **ahead(8))
     batches = iter(loader)
 
@@ -66,5 +64,7 @@ def test_all_of_them_are_pinned_whether_they_are_used_or_not(gpuperf, gpu):
     gpuperf(lambda: images.to(gpu, non_blocking=True))
 
     assert images.is_pinned()
-    assert all(Batch.pinned.acquire(timeout=60) for _ in range(1 + 8))
-    assert not Batch.pinned.acquire(blocking=False)
+    pinned = sum(Batch.pinned.get(timeout=60) for _ in range(1 + 8))
+    shown(images.nbytes / 2**20, pinned / 2**20, "MiB")
+    assert pinned == 9 * images.nbytes
+    assert Batch.pinned.empty()

@@ -6,9 +6,9 @@ of its `accelerator_config`, off by default.
 
 from __future__ import annotations
 
-import time
-
 import pytest
+from data.feeding import rest_of_a_step
+from data.feeding import waited_pct
 from data.slow_disk import SlowDisk
 from models.simplenet import SimpleNet
 from torch import nn
@@ -37,8 +37,7 @@ class Classifier(nn.Module):
         self.net = SimpleNet()
 
     def forward(self, image, labels):
-        if image.device.type == "cpu":
-            time.sleep(0.008)  # while a GPU would compute
+        rest_of_a_step()
         logits = self.net(image)
         return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
 
@@ -74,7 +73,8 @@ def test_memory_is_pinned_and_there_are_no_workers_by_default(tmp_path):
 
 @pytest.mark.claim("D21")
 @gpuperf.budget(syncs=9)
-@gpuperf.budget(loader_wait_pct=99.9, on="cpu")
+@gpuperf.budget(loader_wait_pct=40, on=["cpu", "cuda"])
+@pytest.mark.usefixtures("clock")
 def test_workers_feed_the_trainer_as_any_loop(gpuperf, tmp_path):
     def loop_with(**settings):
         trainer = trainer_with(tmp_path, gpuperf.device, **settings)
@@ -88,6 +88,8 @@ def test_workers_feed_the_trainer_as_any_loop(gpuperf, tmp_path):
 
         return trainer.get_train_dataloader(), step
 
-    gpuperf.loader(*loop_with(), name="default")
-    fed = loop_with(**WORKERS)
-    gpuperf.loader(*fed, name="workers", loader_wait_pct=40, on="cpu")
+    gpuperf.loader(*loop_with(), name="default", loader_wait_pct=99.9, on="*")
+    waited = waited_pct(gpuperf)
+    gpuperf.loader(*loop_with(**WORKERS), name="workers")
+
+    assert waited > 30

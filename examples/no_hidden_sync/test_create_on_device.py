@@ -1,4 +1,8 @@
-"""Tensors that are made on the host and moved: a copy that nobody needs, 4 MB each."""
+"""Tensors that are made on the host and moved: a copy that nobody needs, 4 MB each.
+
+The notes list ``torch.tensor(numbers, device=...)`` as well. Its numbers are on the host, so
+that it copies them as ``torch.tensor(numbers).to(...)`` does.
+"""
 
 from __future__ import annotations
 
@@ -21,3 +25,14 @@ def test_a_tensor_made_on_the_device_is_not_copied_there(gpuperf, gpu):
     )
 
     assert (result.copies.before, result.copies.after) == (len(MAKERS), 0)
+
+
+@gpuperf.budget(pageable_copies=1)
+def test_numbers_of_the_host_are_copied_in_either_form(gpuperf, gpu):
+    numbers = [0.5] * 1000
+
+    result = gpuperf.compare(
+        lambda: torch.tensor(numbers).to(gpu), lambda: torch.tensor(numbers, device=gpu)
+    )
+
+    assert (result.copies.before, result.copies.after) == (1, 1)

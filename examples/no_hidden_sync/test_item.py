@@ -41,6 +41,7 @@ def test_a_loss_left_on_the_device_takes_the_wait_out_of_the_step(gpuperf):
     assert (result.syncs.before, result.syncs.after) == (1, 0)
 
 
+@pytest.mark.claim("Y1")
 @gpuperf.budget(busy_pct=85, syncs=0)
 def test_without_the_wait_the_gpu_of_the_published_step_is_busy(gpuperf, real_gpu):
     step = step_that(torch.Tensor.detach, real_gpu, image_size=224, channels=128)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 import pytest_gpuperf as gpuperf
 
@@ -58,6 +59,38 @@ def test_a_streaming_metric_keeps_nobody_waiting(gpuperf, gpu):
     result = gpuperf.compare(lambda: before.add(*batches), lambda: after.add(*batches))
 
     assert result.syncs.before > result.syncs.after == 0
+
+
+class Touched(TorchFunctionMode):
+    """Counts the elements of all tensors that functions of torch return."""
+
+    elements = 0
+
+    def __torch_function__(self, function, types, arguments=(), options=None):
+        result = function(*arguments, **(options or {}))
+        self.elements += result.numel() if isinstance(result, torch.Tensor) else 0
+        return result
+
+
+def elements_touched(metric, steps):
+    """Return how many elements each of so many steps touched."""
+    touched = []
+    for predicted, right in (batch("cpu") for _ in range(steps)):
+        with Touched() as step:
+            metric.add(predicted, right)
+        touched.append(step.elements)
+    return touched
+
+
+@pytest.mark.claim("D18")
+def test_a_streaming_metric_does_in_step_100_what_it_did_in_step_1(shown):
+    all_so_far = elements_touched(AllSoFar(), steps=100)
+    streaming = elements_touched(Streaming("cpu"), steps=100)
+
+    growth = [touched[-1] / touched[0] for touched in (all_so_far, streaming)]
+    shown(*growth, "x the work")
+    assert growth[0] > 30
+    assert len(set(streaming)) == 1
 
 
 @pytest.mark.claim("D18")
