@@ -9,6 +9,7 @@ import warnings
 
 import pytest
 import torch
+from captured import breaks_of
 
 
 def turned(x, y):
@@ -42,16 +43,11 @@ def test_a_trace_remembers_one_branch(shown):
     assert (traced, scripted) == (1, 2)
 
 
-def breaks_of(function):
-    torch._dynamo.reset()  # noqa: SLF001, there is no public one
-    return torch._dynamo.explain(function)(UP, Y).graph_break_count  # noqa: SLF001
-
-
 @pytest.mark.claim("G11")
 def test_a_compiler_has_both_and_a_whole_graph_only_of_a_condition(shown):
     compiled = torch.compile(turned, backend="eager")
     assert branches_of(compiled) == 2
-    breaks = breaks_of(turned), breaks_of(as_condition)
+    breaks = breaks_of(turned, UP, Y), breaks_of(as_condition, UP, Y)
 
     shown(*breaks, "breaks")
     assert breaks == (1, 0)

@@ -7,7 +7,7 @@ import torch
 from models.resnet18 import ResNet18
 
 
-@pytest.mark.claim("G3")
+@pytest.mark.claim("G3", after=5)
 @pytest.mark.slow
 def test_tensorrt_is_quicker(gpuperf, gpu):
     pytest.importorskip("torch_tensorrt")

@@ -44,6 +44,7 @@ def test_mixed_precision_lowers_memory_where_activations_are_most_of_it(gpuperf)
     assert memory.difference <= -0.4 * kept
 
 
+@pytest.mark.claim("C9", before=4.0, after=4.4)
 def test_mixed_precision_raises_memory_where_weights_are_most_of_it(gpuperf):
     memory = compared(gpuperf, width=512, rows=16)
 

@@ -14,6 +14,8 @@ from inductor import needs_compiler
 from inductor import operations_of
 from torch.nn import functional as F
 
+import pytest_gpuperf as gpuperf
+
 
 def spelled_out(x):
     return x * 0.5 * (1.0 + torch.erf(x / 1.41421))
@@ -51,6 +53,7 @@ def test_one_operation_is_quicker(gpuperf):
 
 
 @needs_compiler
+@pytest.mark.claim("C1")
 def test_a_compiler_writes_one_kernel_for_all(shown):
     x = rows("cpu")
     before, after = operations_of(spelled_out, x), kernels_of(spelled_out, x)
@@ -78,8 +81,10 @@ def test_a_script_runs_all_five_today():
 
 @needs_compiler
 @pytest.mark.slow
-def test_a_compiled_gelu_is_quicker(gpuperf):
-    x, fused = rows(gpuperf.device), compiled(spelled_out)
+@pytest.mark.claim("C1", gate="time")
+@gpuperf.tolerance(ms="1%", detect="50%")
+def test_a_compiled_gelu_is_quicker(gpuperf, clock):
+    x, fused = rows(clock), compiled(spelled_out)
 
     result = gpuperf.compare(lambda: spelled_out(x), lambda: fused(x), speedup=1.5)
 

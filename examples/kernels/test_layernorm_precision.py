@@ -1,7 +1,9 @@
 """Mixed precision with a layer norm by hand, and with one that stays in low precision.
 
-A batch of 512 took 4.4 GB with mixed precision alone and 2.9 GB with a fused norm: 0.66 of
-that, and 0.73 of the 4.0 GB of float32. The first ratio is the one that is shown. What made
+A batch of 512 took 4.0 GB in float32, 4.4 with mixed precision alone and 2.9 with a fused
+norm. The last ratio, 0.66, is shown here; the rise before it is not: in this encoder, most of
+whose memory is activations, mixed precision alone takes 0.77 of float32 (a model of weights
+shows the rise, in test_autocast.py), so that 2.9 of 4.0 GB, 0.73, is 0.53 here. What made
 that norm then, apex, is gone; ``nn.LayerNorm`` is one operation today, but autocast runs
 it in float32 and keeps a copy of its input for that.
 """
@@ -21,14 +23,14 @@ from torch.nn import functional as F
 import pytest_gpuperf as gpuperf
 
 
-def training(norm, device):
+def training(norm, device, *, mixed=True):
     with torch.device(device):
         model = Encoder(norm)
         rows, wanted = torch.rand(512, 13, 188), torch.rand(512, 1)
     optimizer = torch.optim.Adam(model.parameters())
 
     def step():
-        with torch.autocast(device, torch.float16):
+        with torch.autocast(device, torch.float16, enabled=mixed):
             found = model(rows)
         optimizer.zero_grad()
         F.binary_cross_entropy_with_logits(found.float(), wanted).backward()
@@ -37,16 +39,22 @@ def training(norm, device):
     return step
 
 
+def peak_mb(gpuperf, norm, **precision):
+    prepared = partial(training, norm, "cuda", **precision)
+    return gpuperf.fits(prepared, gb=80, levers=False).peak_mb
+
+
 @pytest.mark.claim("C9")
 @gpuperf.budget(mem_mb=4096)
 def test_a_norm_in_low_precision_lowers_what_mixed_precision_needs(gpuperf):
-    spelled_out, in_float32, low = (
-        gpuperf.fits(partial(training, norm, "cuda"), gb=80, levers=False).peak_mb
-        for norm in (SpelledOut, nn.LayerNorm, InLowPrecision)
+    alone, float32 = (
+        peak_mb(gpuperf, SpelledOut, mixed=mixed) for mixed in (True, False)
     )
+    fused, low = (peak_mb(gpuperf, norm) for norm in (nn.LayerNorm, InLowPrecision))
 
-    assert low / spelled_out == pytest.approx(2.9 / 4.4, abs=0.03)
-    assert low < 0.9 * in_float32
+    assert low / alone == pytest.approx(2.9 / 4.4, abs=0.03)
+    assert low < 0.9 * fused
+    assert alone / float32 == pytest.approx(0.77, abs=0.03)  # not 4.4 / 4.0
 
 
 @pytest.mark.claim("C9")
