@@ -67,6 +67,7 @@ class Gate(Enum):
     EQUAL = "equal results"
     EXPOSED = "exposed communication"
     FILES = "files opened"
+    IDLE = "idle steps"
     LARGEST = "largest model"
     LOADER_WAIT = "loader wait"
     MEMORY = "memory"

@@ -2,7 +2,7 @@
 # A test on two ranks, each on a machine of its own: two network namespaces of this one,
 # with a cable between them. As root, with iproute2 (apt-get install iproute2):
 #
-#     sh examples/two_machines.sh examples/test_two_ranks.py
+#     sh examples/two_machines.sh examples/distributed/test_two_ranks.py
 #
 # What follows the name of the script goes to pytest.
 set -eu
