@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 from typing import Final
 
@@ -36,6 +37,9 @@ UNIT: Final = {
     Unit.PERCENT: " %",
 }
 """How a floor of each unit is written after its number."""
+
+ALMOST: Final = 0.75
+"""Share of letters that two spellings of one keyword have in common."""
 
 WHOLE: Final = 100
 """Percent of all there is."""
@@ -103,11 +107,15 @@ def parse_project_tolerance(text: str) -> Tolerance:
 def _refuse_unknown(mark: str, keywords: Iterable[str], known: Sequence[str]) -> None:
     unknown = sorted(set(keywords) - set(known))
     if unknown:
-        msg = (
-            f"gpuperf.{mark}() does not know {', '.join(unknown)}; it knows "
-            f"{', '.join(known)}"
-        )
+        told = ", ".join(f"{name}{_meant(name, known)}" for name in unknown)
+        msg = f"gpuperf.{mark}() does not know {told}; it knows {', '.join(known)}"
         raise UsageError(msg)
+
+
+def _meant(name: str, known: Sequence[str]) -> str:
+    """Ask for the keyword that is spelled almost like *name*, if there is one."""
+    near = get_close_matches(name, known, n=1, cutoff=ALMOST)
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def _ceiling(name: str, value: object) -> float | None:

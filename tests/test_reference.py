@@ -202,6 +202,16 @@ def test_the_marks_are_named() -> None:
     assert marks in text(REFERENCE)
 
 
+def test_the_how_to_lists_all_of_its_sections() -> None:
+    lines = text("docs/how-to.md").splitlines()
+    headings = [line.removeprefix("## ") for line in lines if line.startswith("## ")]
+    links = [
+        f"- [{h}](#{h.lower().replace(',', '').replace(' ', '-')})" for h in headings
+    ]
+
+    assert [line for line in lines if line.startswith("- [")][: len(links)] == links
+
+
 def test_the_numbers_of_runs_are_those_of_the_code() -> None:
     assert (FULL_RUNS, ENOUGH_RUNS, MOST_RUNS) == (8, 5, 20)
     assert "newest 20 runs are kept" in text(REFERENCE)

@@ -9,6 +9,9 @@ from ..model.metric import Metric
 from ..model.metric import Unit
 
 
+FEW_BYTES: Final = 10_000
+"""Below which nobody thinks in MiB."""
+
 _DIGITS: Final = 4
 _MOST_DIGITS: Final = 17  # enough to tell any two floats apart
 
@@ -16,7 +19,8 @@ _MOST_DIGITS: Final = 17  # enough to tell any two floats apart
 def figure(metric: Metric, value: float, digits: int = _DIGITS) -> str:
     """*value* with its unit, to four digits: ``12.05 ms``, ``900 MiB``, ``1.3x``, ``35 %``."""
     if metric.unit is Unit.BYTES:
-        return f"{plain(value / MIB, digits)} MiB"
+        few = 0 < abs(value) < FEW_BYTES
+        return f"{value:.0f} B" if few else f"{plain(value / MIB, digits)} MiB"
     if metric.unit is Unit.MS:
         return f"{plain(value, digits)} ms"
     if metric.unit is Unit.RATIO:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Final
 
+from ..model.diagnosis import Bottleneck
 from ..model.gpu_metric import BUSY
+from ..model.loader_metric import LOADER_WAIT
 from ..model.metric import STEP_MS
 from ..model.metric import Direction
 from ..model.refresh import Refresh
@@ -15,6 +17,7 @@ from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict
 from .command import ab_command
 from .command import refresh_command
+from .diagnosis import TO_DO
 from .diagnosis import in_a_line
 from .findings import finding_lines
 from .labels import INDENT
@@ -29,6 +32,9 @@ from .numbers import join_fitting
 from .numbers import metric_named
 from .wrapping import WIDTH
 
+
+WAITED_FOR: Final = frozenset({STEP_MS.name, BUSY.name, LOADER_WAIT.name})
+"""What fails by waiting."""
 
 SCREEN_LINES: Final = 24
 MOST_FAILING: Final = 6
@@ -136,10 +142,13 @@ def _changed_lines(verdict: TestVerdict) -> tuple[str, ...]:
 
 def _waiting_lines(verdict: TestVerdict, failing: Sequence[Verdict]) -> tuple[str, ...]:
     """Say what a step waits for whose time failed, or whose GPU has too little to do."""
-    asked = any(v.metric in {STEP_MS.name, BUSY.name} for v in failing)
-    if verdict.diagnosis is None or not asked:
-        return ()
-    return labelled("waits", in_a_line(verdict.diagnosis))
+    failed = {v.metric for v in failing}
+    lines: tuple[str, ...] = ()
+    if verdict.diagnosis is not None and failed & WAITED_FOR:
+        lines += labelled("waits", in_a_line(verdict.diagnosis))
+    if LOADER_WAIT.name in failed:
+        lines += labelled("try", TO_DO[Bottleneck.LOADER])
+    return lines
 
 
 def _also_lines(others: Sequence[Verdict]) -> tuple[str, ...]:

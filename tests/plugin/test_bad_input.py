@@ -478,7 +478,7 @@ def test_a_step_that_cannot_take_its_setup_fails_its_test(
         (
             "gpuperf(int, mss=3)",
             (
-                "gpuperf.budget() does not know mss; it knows ms, latency_ms, mem_mb, "
+                "gpuperf.budget() does not know mss (did you mean ms?); it knows ms, latency_ms, mem_mb, "
                 "reserved_mb, alloc_retries, device_allocs, growth_mb, syncs, "
                 "pageable_copies, h2d_mb, d2h_mb, launches, flops, graph_breaks, "
                 "recompiles, slope_pct, skew_pct, rank_mem_mb, collectives, speedup, "

@@ -113,7 +113,7 @@ KNOWN = (
         (
             {"mss": 1, "foo": 2},
             (
-                f"gpuperf.budget() does not know foo, mss; it knows {KNOWN}, slope_pct, "
+                f"gpuperf.budget() does not know foo, mss (did you mean ms?); it knows {KNOWN}, slope_pct, "
                 "skew_pct, rank_mem_mb, collectives, speedup, loader_wait_pct, busy_pct, on"
             ),
         ),

@@ -15,6 +15,7 @@ from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.memory_metric import GROWTH
 from pytest_gpuperf.model.memory_metric import PEAK_ALLOCATED
 from pytest_gpuperf.model.memory_metric import PREDICTED_ALLOCATED
 from pytest_gpuperf.model.metric import MIB
@@ -207,6 +208,7 @@ def test_two_values_that_no_text_tells_apart_are_written_in_full() -> None:
     near = 0.1 + 0.2
 
     assert against(STEP_MS, near, 0.3) == "0.30000000000000004 against 0.3"
+    assert against(GROWTH, 512, 0) == "512 B against 0 MiB"
 
 
 @pytest.mark.parametrize(

@@ -176,6 +176,15 @@ def test_a_time_that_failed_names_what_the_step_waits_for_most(metric: str) -> N
     )
 
 
+def test_a_loader_that_is_waited_for_too_long_has_advice() -> None:
+    loading = Diagnosis(parts=(part(Bottleneck.LOADER),))
+
+    assert failed("loader_wait_pct", loading)[2:4] == [
+        "  waits    for the loader, 96 % of the step",
+        "  try      let workers load ahead (num_workers, prefetch_factor)",
+    ]
+
+
 def test_what_has_nothing_to_do_with_waiting_says_nothing_of_it() -> None:
     assert not [line for line in failed("syncs", WAITING) if "waits" in line]
 
