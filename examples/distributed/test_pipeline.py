@@ -95,7 +95,7 @@ def idle_percent(by_rank):
     return 100 * (1 - sum(map(len, by_rank)) / (whole * len(by_rank)))
 
 
-@pytest.mark.claim("P5", gate="steps")
+@pytest.mark.claim("P5", gate="idle steps")
 @gpuperf.ranks(2)
 @gpuperf.budget(collectives=2 * MICRO_BATCHES, syncs=0)
 def test_with_more_micro_batches_ranks_wait_for_fewer_steps(gpuperf, shown):
