@@ -32,7 +32,7 @@ from .resizing import told_of_resizing
 from .storages import HOST
 from .storages import key_of
 from .storages import storages_of
-from .waiting_batches import is_loading
+from .waiting_batches import loading_kinds
 from .waiting_batches import waiting_in
 from .watching import Watching
 
@@ -174,11 +174,12 @@ class LiveBytes(Watching):
         self._used[key] = size
 
     def _find_all(self) -> None:
+        loading = loading_kinds()
         for candidate in gc.get_objects():
             # not isinstance: it would run __class__ of proxies that are none of ours
             if issubclass(type(candidate), torch.Tensor):
                 self._find(candidate)
-            elif is_loading(candidate):
+            elif issubclass(type(candidate), loading):
                 self._loading.append(weakref.ref(candidate))
         for key in self._waiting():
             self._unused.pop(key, None)

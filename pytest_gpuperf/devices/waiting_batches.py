@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 
-def is_loading(candidate: object) -> bool:
-    """Whether *candidate* is what iterates over a ``DataLoader`` with workers."""
+def loading_kinds() -> tuple[type, ...]:
+    """Return the class of what iterates over a ``DataLoader`` with workers, if loaded."""
     torch_loader = sys.modules.get("torch.utils.data.dataloader")
     kind = getattr(torch_loader, "_MultiProcessingDataLoaderIter", None)
-    return kind is not None and issubclass(type(candidate), kind)
+    return () if kind is None else (kind,)
 
 
 def waiting_in(loading: Any) -> Iterator[Any]:
