@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -87,6 +88,33 @@ def test_every_example_of_a_row_is_collected_and_every_marked_claim_has_a_row() 
     assert result.returncode == 0, result.stdout
     collected = {line.partition("[")[0] for line in result.stdout.splitlines()}
     assert {f"examples/{row.example}" for row in ROWS if row.example} <= collected
+
+
+LATER: Final = ("importorskip", "mark.slow", "needs_compiler")
+"""By which an example may have been left out of a run that did not ask for it."""
+
+
+def recorded(device: Tier) -> dict[str, set[str]]:
+    """Return by claim where the recorded run on *device* showed it."""
+    path = EXAMPLES.parent / f"docs/evidence/examples-{device.value}.txt"
+    shown: dict[str, set[str]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        found = re.match(r"([A-Z]\d+) .* (\w+) +(\S+)$", line)
+        if found and found[2] in {"passed", "inconclusive"}:
+            shown.setdefault(found[1], set()).add(found[3])
+    return shown
+
+
+@pytest.mark.parametrize("device", [Tier.PRETEND, Tier.CPU])
+def test_a_claim_is_shown_where_its_row_says_and_nowhere_else(device: Tier) -> None:
+    """After a change of examples, record what ``--gpuperf-claims`` says anew."""
+    shown = recorded(device)
+    for row in (row for row in ROWS if row.example):
+        text = (EXAMPLES / row.example.partition("::")[0]).read_text(encoding="utf-8")
+        if device in row.tiers and not any(word in text for word in LATER):
+            assert row.id in shown
+        if device.value in shown.get(row.id, ()):
+            assert device in row.tiers, row.id
 
 
 def test_the_readme_of_the_examples_is_what_the_rows_say(
