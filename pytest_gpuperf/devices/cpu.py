@@ -35,6 +35,7 @@ from .fetch_clock import Fetch
 from .fetch_clock import TimedFetch
 from .fetch_clock import timed_by_the_host
 from .memory_picture import Picture
+from .other_processes import others_ns
 from .protocol import Block
 from .protocol import Kernel
 from .protocol import MemoryReading
@@ -123,6 +124,10 @@ class CpuDevice:
     def waiting_ns(self) -> int | None:
         """Time this thread was runnable and had no core; ``None`` off Linux."""
         return run_queue_wait_ns()
+
+    def others_ns(self) -> int | None:
+        """CPU time of all processes but this one and its own; ``None`` off Linux."""
+        return others_ns()
 
     def record_event(self) -> object:
         """Return ``None``: there are no streams."""

@@ -43,6 +43,7 @@ from .fetch_clock import timed_by_the_host
 from .memory_picture import Picture
 from .nvml import Nvml
 from .nvml import open_nvml
+from .other_processes import others_ns
 from .preflight import check_process
 from .protocol import Block
 from .protocol import Kernel
@@ -152,6 +153,9 @@ class CudaDevice:
 
     def waiting_ns(self) -> int | None:
         return run_queue_wait_ns()
+
+    def others_ns(self) -> int | None:
+        return others_ns()
 
     def record_event(self) -> object:
         event = self.torch.cuda.Event(enable_timing=True)

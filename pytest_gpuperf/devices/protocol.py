@@ -106,6 +106,9 @@ class Device(Protocol):
     def waiting_ns(self) -> int | None:
         """Time this thread was runnable and had no core; ``None`` where unknown."""
 
+    def others_ns(self) -> int | None:
+        """CPU time of all processes but this one and its own; ``None`` where unknown."""
+
     def record_event(self) -> object:
         """Mark this point of the current stream; ``None`` without streams."""
 

@@ -166,6 +166,10 @@ class ScriptedDevice:
     def waiting_ns(self) -> int:
         return round(self._clock_ns * float(self._value("waiting", 0.0)))
 
+    def others_ns(self) -> int | None:
+        """Return ``None``: a script knows of nobody else."""
+        return None
+
     def record_event(self) -> object:
         return None
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import replace
-from statistics import fmean
 from typing import Final
 
 from ..devices.blind_trace import saw_device_work
@@ -28,6 +27,9 @@ from ..model.metric import Kind
 from ..model.rank_metric import RANKED
 from ..model.step_metric import SLOPE
 from .compiled import find_compilation
+from .contention import doubts
+from .contention import moment_of
+from .contention import others_share
 from .deadline import Deadline
 from .diagnosis import diagnosed
 from .following import Follow
@@ -53,9 +55,6 @@ from .warmup import warm_up
 
 
 CUT_SHORT: Final = "the time cap was reached before this phase; raise --gpuperf-seconds"
-
-CONTENTION: Final = 0.05
-"""Share of a run spent waiting for a core above which its times are not blamed on code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +119,9 @@ def _phases(
     device: Device, subject: Subject, deadline: Deadline, test: str, follow: Follow
 ) -> Measurement:
     warmth = warm_up(device, subject, deadline, follow)
+    start = moment_of(device)
     timing = time_rounds(device, subject, warmth.step_ms, deadline, follow)
+    others = others_share(start, moment_of(device)) if subject.batches else None
     measurement = Measurement(
         test=test,
         environment=device.environment(),
@@ -128,7 +129,7 @@ def _phases(
         samples={STEP_MS.name: thinned([r.step_ms for r in timing.rounds])},
         unmeasured=device.unmeasurable,
         missed={SLOPE.name: timing.disturbed} if timing.disturbed else {},
-        dirty=tuple(_dirt(timing, warmth.unsteady)),
+        dirty=tuple(_dirt(timing, warmth.unsteady, others)),
         board=Board(gpu=device.fingerprint(), sm_mhz=device.clock_mhz()),
     )
     if subject.batches is not None:
@@ -227,13 +228,13 @@ def _isolated_times(
     return times
 
 
-def _dirt(timing: Timing, unsteady: str | None) -> list[str]:
-    reasons = [*([unsteady] if unsteady else []), *timing.dirty]
+def _dirt(timing: Timing, unsteady: str | None, others: float | None) -> list[str]:
     shares = [r.waiting_share for r in timing.rounds if r.waiting_share is not None]
-    if shares and fmean(shares) > CONTENTION:
-        share = f"{CONTENTION:.0%}"
-        reasons.append(f"the process waited for a core over {share} of the time")
-    return reasons
+    return [
+        *([unsteady] if unsteady else []),
+        *timing.dirty,
+        *doubts(shares, others),
+    ]
 
 
 def untouched(measurement: Measurement) -> Measurement:

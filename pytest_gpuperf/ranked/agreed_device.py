@@ -120,6 +120,10 @@ class AgreedDevice:
     def waiting_ns(self) -> int | None:
         return self._device.waiting_ns()
 
+    def others_ns(self) -> int | None:
+        """Return ``None``: other ranks are others here, and no neighbours."""
+        return None
+
     def record_event(self) -> object:
         """Return ``None``: the GPU waits between two events while the ranks agree."""
         return None

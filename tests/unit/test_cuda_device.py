@@ -445,9 +445,11 @@ def test_the_clocks_are_the_monotonic_one_and_the_process_s(
     clocks = SimpleNamespace(perf_counter_ns=lambda: 5, process_time_ns=lambda: 3)
     monkeypatch.setattr("pytest_gpuperf.devices.cuda.time", clocks)
     monkeypatch.setattr("pytest_gpuperf.devices.cuda.run_queue_wait_ns", lambda: 1)
+    monkeypatch.setattr("pytest_gpuperf.devices.cuda.others_ns", lambda: 2)
     timed = device()
 
-    assert (timed.now_ns(), timed.process_ns(), timed.waiting_ns()) == (5, 3, 1)
+    assert (timed.now_ns(), timed.process_ns()) == (5, 3)
+    assert (timed.waiting_ns(), timed.others_ns()) == (1, 2)
 
 
 def test_to_synchronise_is_to_wait_for_the_whole_device() -> None:

@@ -1,0 +1,95 @@
+"""A run that waited for a core is doubted, unless it was alone on the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from scripted_steps import Clockwork
+
+from pytest_gpuperf.probes.batches import Batches
+from pytest_gpuperf.probes.contention import Moment
+from pytest_gpuperf.probes.contention import doubts
+from pytest_gpuperf.probes.contention import others_share
+from pytest_gpuperf.probes.phases import measure
+from pytest_gpuperf.probes.subject import Subject
+
+
+DOUBT = "the process waited for a core over 5% of the time"
+
+
+@pytest.mark.parametrize(
+    ("shares", "others", "reasons"),
+    [
+        ([0.04, 0.05], None, []),
+        ([0.02, 0.09], None, [DOUBT]),
+        ([0.02, 0.09], 0.06, [DOUBT]),
+        ([0.02, 0.09], 0.05, []),
+        ([], None, []),
+    ],
+)
+def test_waiting_is_doubted_where_others_may_be_the_reason(
+    shares: list[float], others: float | None, reasons: list[str]
+) -> None:
+    assert list(doubts(shares, others)) == reasons
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "share"),
+    [
+        (Moment(now_ns=10, others_ns=7), Moment(now_ns=30, others_ns=12), 0.25),
+        (Moment(now_ns=10, others_ns=7), Moment(now_ns=30, others_ns=6), 0.0),
+        (Moment(now_ns=10, others_ns=None), Moment(now_ns=30, others_ns=6), None),
+        (Moment(now_ns=10, others_ns=7), Moment(now_ns=30, others_ns=None), None),
+        (Moment(now_ns=10, others_ns=7), Moment(now_ns=10, others_ns=7), None),
+    ],
+)
+def test_others_have_a_share_of_a_core_where_both_moments_know_theirs(
+    before: Moment, after: Moment, share: float | None
+) -> None:
+    assert others_share(before, after) == share
+
+
+class Jostled(Clockwork):
+    """Waits 2 ms for a core in each step of 10 ms; others compute *busy* of the time."""
+
+    def __init__(self, busy: float | None) -> None:
+        super().__init__(lambda _: 10.0)
+        self.waits = lambda steps: 2_000_000 * steps
+        self._busy = busy
+
+    def others_ns(self) -> int | None:
+        return None if self._busy is None else round(self._busy * self.now_ns())
+
+
+def loop(device: Clockwork) -> Subject:
+    batches = Batches([0] * 1000)
+
+    def step() -> None:
+        batches.take()
+        device.step()
+
+    return Subject(step=step, batches=batches)
+
+
+def alone(device: Clockwork) -> Subject:
+    return Subject(step=device.step)
+
+
+@pytest.mark.parametrize(
+    ("subject", "busy", "dirty"),
+    [
+        (loop, 0.01, ()),
+        (loop, 0.2, (DOUBT,)),
+        (loop, None, (DOUBT,)),
+        (alone, 0.01, (DOUBT,)),
+    ],
+)
+def test_a_loop_that_only_its_own_workers_keep_from_a_core_is_not_doubted(
+    subject: Callable[[Clockwork], Subject], busy: float | None, dirty: tuple[str, ...]
+) -> None:
+    device = Jostled(busy)
+
+    measured = measure(device, subject(device), test="step", seconds=60)
+
+    assert measured.measurement.dirty == dirty

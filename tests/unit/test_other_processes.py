@@ -1,0 +1,59 @@
+"""What others compute, read off files as Linux writes them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.devices.other_processes import others_ns
+
+
+TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0
+
+pytestmark = pytest.mark.skipif(not TICK_NS, reason="this system has no ticks")
+
+
+def told(proc: Path, pid: int, parent: int, *ticks: int, name: str = "python") -> None:
+    """Write what /proc says of a process: user, system, and those of ended children."""
+    (proc / str(pid)).mkdir()
+    times = " ".join(map(str, ticks))
+    text = f"{pid} ({name}) S {parent} 1 1 0 -1 4194304 1 2 3 4 {times} 20 0 1 0 99"
+    (proc / str(pid) / "stat").write_text(text)
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    (tmp_path / "stat").write_text("cpu  500 20 30 9000 70 4 5 6 400 0\ncpu0 1 2 3\n")
+    (tmp_path / "self").mkdir()
+    return tmp_path
+
+
+def test_what_neither_this_process_nor_its_descendants_took_is_the_others(
+    proc: Path,
+) -> None:
+    told(proc, 1, 0, 50, 0, 0, 0)
+    told(proc, os.getpid(), 1, 100, 10, 40, 5)
+    told(proc, 500_000, os.getpid(), 200, 1, 0, 0, name="a (worker) of it")
+    told(proc, 500_001, 500_000, 30, 0, 0, 0)
+    told(proc, 500_002, 1, 33, 0, 0, 0)
+
+    busy = 500 + 20 + 30 + 4 + 5 + 6
+    own = 100 + 10 + 40 + 5 + 200 + 1 + 30
+    assert others_ns(proc) == (busy - own) * TICK_NS
+
+
+def test_a_process_that_ends_meanwhile_is_left_out(proc: Path) -> None:
+    told(proc, os.getpid(), 1, 100, 0, 0, 0)
+    (proc / "500000").mkdir()
+
+    assert others_ns(proc) == (565 - 100) * TICK_NS
+
+
+@pytest.mark.parametrize("text", [None, "", "cpu 1 2\n", "cpu a b c d e f g h\n"])
+def test_where_nobody_counts_it_is_unknown(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "stat").write_text(text)
+
+    assert others_ns(tmp_path) is None
