@@ -1,4 +1,4 @@
-# `make test` and `make demo` need python3 (3.10 or newer, with venv); they fetch the rest.
+# `make check`, `test`, `demo`, `matrix` and `coverage` need python3 (3.10 or newer, with venv) and fetch the rest.
 
 PYTHON ?= python3
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
@@ -12,11 +12,25 @@ TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 # What to install for torch: the wheel that was fetched, or the name.
 torch = $(or $(shell ls $(CURDIR)/$(VENV)/wheels/torch-$(TORCH)*.whl 2>/dev/null),torch)
 
-.PHONY: test demo clean
+TOX = TORCH_WHEEL="$(torch)" $(VENV)/bin/tox run $(if $(PYENV),--discover $(PYENV))
+
+.PHONY: check test matrix coverage demo clean
+
+# Of a change, before it is committed: minutes.
+check: $(VENV)/bin/tox
+	$(TOX) -e lint,types,core
 
 test: $(VENV)/bin/tox
-	TORCH_WHEEL="$(torch)" $(VENV)/bin/tox run $(if $(PYENV),--discover $(PYENV))
+	$(TOX) -e lint,types,tests
 	$(if $(GPU),$(VENV)/bin/tox run -e gpu)
+
+# What takes longest and seldom fails alone: other interpreters, whole runs.
+matrix: $(VENV)/bin/tox
+	$(TOX) -e core-py310,core-py312,core-py313,whole
+
+# Before a release, and for who wonders: more than twice as long as `test`.
+coverage: $(VENV)/bin/tox
+	$(TOX) -e coverage
 
 demo: $(VENV)/bin/gpuperf
 	$(VENV)/bin/python examples/demo.py

@@ -37,10 +37,10 @@ from burners import burning
 from torch import nn
 from torch.nn import functional
 
-from pytest_gpuperf.compare.quads import compare_steps
-from pytest_gpuperf.devices.cpu import CpuDevice
-from pytest_gpuperf.model.comparison import Answer
-from pytest_gpuperf.probes.subject import Subject
+from pytest_gpuperf.compare_steps.interleave import compare_steps
+from pytest_gpuperf.devices.cpu.device import CpuDevice
+from pytest_gpuperf.measure.step import Subject
+from pytest_gpuperf.model.ab import Answer
 
 
 RESULTS: Final = Path(__file__).parent / "results" / "ab_real.json"

@@ -38,14 +38,14 @@ from ab_real import TOLERANCE
 from ab_real import WORKLOADS
 from ab_real import Step
 
-from pytest_gpuperf.commits.meeting import BLOCK_MS
-from pytest_gpuperf.commits.module_view import Viewpoint
-from pytest_gpuperf.commits.module_view import Views
-from pytest_gpuperf.compare import quads
-from pytest_gpuperf.devices import garbage
-from pytest_gpuperf.devices.cpu import CpuDevice
-from pytest_gpuperf.probes.subject import Subject
-from pytest_gpuperf.runs.relocation import Relocation
+from pytest_gpuperf.compare_commits.module_view import Viewpoint
+from pytest_gpuperf.compare_commits.module_view import Views
+from pytest_gpuperf.compare_commits.one_process_child import VERSION_BLOCK_MS
+from pytest_gpuperf.compare_steps import interleave as quads
+from pytest_gpuperf.devices import preflight as garbage
+from pytest_gpuperf.devices.cpu.device import CpuDevice
+from pytest_gpuperf.measure.step import Subject
+from pytest_gpuperf.runner.relocation import Relocation
 
 
 SWITCHES: Final = 3
@@ -92,7 +92,7 @@ class Price:
 class Turns:
     """How sides change: in blocks of ``block_ms``, and what is done at each turn."""
 
-    block_ms: float = quads.BLOCK_MS
+    block_ms: float = quads.STEP_BLOCK_MS
     enter: tuple[Callable[[], None], Callable[[], None]] = (
         quads.nothing,
         quads.nothing,
@@ -111,7 +111,7 @@ def versions(modules: int) -> Iterator[Turns]:
                 view.modules[module.__name__] = module
         first, second = (partial(views.turn, view) for view in views.both)
         home = Path.cwd()
-        yield Turns(block_ms=BLOCK_MS, enter=(first, second))
+        yield Turns(block_ms=VERSION_BLOCK_MS, enter=(first, second))
         views.hide()
         os.chdir(home)
 

@@ -34,7 +34,7 @@ from agreement_table import as_markdown
 from agreement_table import differences
 from agreement_table import rows_of
 
-from pytest_gpuperf.devices.cuda import CudaDevice
+from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.errors import UsageError
 
 

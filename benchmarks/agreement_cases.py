@@ -17,11 +17,11 @@ from typing import Final
 
 from agreement_table import Seen
 
+from pytest_gpuperf.devices.base import Step
+from pytest_gpuperf.devices.base import TraceEvent
 from pytest_gpuperf.devices.pretend import pretend_gpu
-from pytest_gpuperf.devices.protocol import Step
-from pytest_gpuperf.devices.protocol import TraceEvent
-from pytest_gpuperf.probes.trace import parse
-from pytest_gpuperf.probes.waits import device_waits
+from pytest_gpuperf.measure.syncs import device_waits
+from pytest_gpuperf.measure.trace import parse
 
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "unit"))

@@ -28,7 +28,7 @@ from targets import PAIRS
 from targets import QUADS
 from targets import against
 
-from pytest_gpuperf.model.comparison import Answer
+from pytest_gpuperf.model.ab import Answer
 
 
 POWER_BARS: Final = {0.03: 0.85, 0.05: 0.98}

@@ -17,19 +17,19 @@ from order_of_work import TOLERANCE
 from order_of_work import kept
 from order_of_work import measured
 
-from pytest_gpuperf.compare.swaps import TorchSwaps
-from pytest_gpuperf.judge.paired import DRAWS
-from pytest_gpuperf.judge.paired import LOOKS
-from pytest_gpuperf.judge.swaps import Labels
-from pytest_gpuperf.judge.swaps import Quad
-from pytest_gpuperf.judging import climate_of
-from pytest_gpuperf.judging import judge_calls
-from pytest_gpuperf.judging import settle_together
-from pytest_gpuperf.judging import suite_of
+from pytest_gpuperf.compare_steps.interleave import TorchSwaps
+from pytest_gpuperf.judge.calls import judge_calls
+from pytest_gpuperf.judge.calls import settle_together
+from pytest_gpuperf.judge.calls import suite_context_of
+from pytest_gpuperf.judge.calls import suite_of
+from pytest_gpuperf.judge.interleaved import DRAWS
+from pytest_gpuperf.judge.interleaved import QUAD_LOOKS
+from pytest_gpuperf.judge.interleaved import Labels
+from pytest_gpuperf.judge.interleaved import Quad
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.measurement import Distribution
-from pytest_gpuperf.model.run import Call
+from pytest_gpuperf.model.run import StepCall
 
 
 TESTS: Final = 10_000
@@ -46,7 +46,7 @@ def tables(effort: Effort) -> list[Table]:
 
 
 def _judging(attempts: int) -> Figure:
-    """Judge a suite as a gate does after its first run: climate, verdicts, Holm."""
+    """Judge a suite as a gate does after its first run: suite_context, verdicts, Holm."""
     say(f"speed, judging {TESTS:,} tests")
     noise = random.Random(71)  # noqa: S311  noise, no secret
     entries = {
@@ -58,9 +58,13 @@ def _judging(attempts: int) -> Figure:
     }
 
     def judge() -> None:
-        climate = climate_of(first, entries)
+        suite_context = suite_context_of(first, entries)
         verdicts = {
-            test: {test: judge_calls([Call(measurement=run)], entries[test], climate)}
+            test: {
+                test: judge_calls(
+                    [StepCall(measurement=run)], entries[test], suite_context
+                )
+            }
             for test, run in first.items()
         }
         settle_together(verdicts)
@@ -81,7 +85,7 @@ def _times(noise: random.Random) -> Distribution:
 def _swapping(attempts: int) -> Figure:
     say(f"speed, {DRAWS:,} label swaps")
     noise = random.Random(72)  # noqa: S311  noise, no secret
-    quads = [_quad(noise) for _ in range(LOOKS[-1])]
+    quads = [_quad(noise) for _ in range(QUAD_LOOKS[-1])]
     swaps, seeds = TorchSwaps(), iter(range(attempts))
 
     def swap() -> None:

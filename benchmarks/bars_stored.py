@@ -37,7 +37,7 @@ from peers import Peer
 from targets import STORED
 from targets import against
 
-from pytest_gpuperf.judge.climate import Sentinels
+from pytest_gpuperf.judge.context import Sentinels
 from pytest_gpuperf.model.environment import DeviceKind
 
 

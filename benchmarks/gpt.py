@@ -27,7 +27,7 @@ class Shape:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Levers:
+class Savings:
     """What a step does to need less memory."""
 
     micro_batches: int = 1
@@ -117,14 +117,14 @@ class Layer(nn.Module):
 
 
 class Gpt(nn.Module):
-    def __init__(self, shape: Shape, levers: Levers) -> None:
+    def __init__(self, shape: Shape, savings: Savings) -> None:
         super().__init__()
-        self.checkpointing = levers.checkpointing
+        self.checkpointing = savings.checkpointing
         self.tokens = nn.Embedding(shape.vocabulary, shape.width)
         self.positions = nn.Embedding(shape.tokens, shape.width)
         self.drop = nn.Dropout(shape.dropout)
         self.layers = nn.ModuleList(
-            Layer(shape, fused=levers.fused_attention) for _ in range(shape.layers)
+            Layer(shape, fused=savings.fused_attention) for _ in range(shape.layers)
         )
         self.norm = nn.LayerNorm(shape.width)
         self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
@@ -143,7 +143,7 @@ class Gpt(nn.Module):
         return scores, loss
 
 
-def adamw(model: Gpt, levers: Levers) -> torch.optim.AdamW:
+def adamw(model: Gpt, savings: Savings) -> torch.optim.AdamW:
     """Decay the weights of products only, as GPT-2's training does."""
     decayed, others = [], []
     for name, parameter in model.named_parameters():
@@ -154,28 +154,30 @@ def adamw(model: Gpt, levers: Levers) -> torch.optim.AdamW:
         {"params": decayed, "weight_decay": 0.1},
         {"params": others, "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=5e-4, betas=(0.9, 0.95), foreach=levers.foreach)
+    return torch.optim.AdamW(
+        groups, lr=5e-4, betas=(0.9, 0.95), foreach=savings.foreach
+    )
 
 
 class Training:
     """A model on the GPU, its optimizer, and one step of them, called."""
 
-    def __init__(self, shape: Shape, levers: Levers, *, batch: int) -> None:
+    def __init__(self, shape: Shape, savings: Savings, *, batch: int) -> None:
         with torch.device("cuda"):
-            self.model = Gpt(shape, levers)
-        self.optimizer = adamw(self.model, levers)
-        self.shape, self.levers = shape, levers
-        self.rows = batch // levers.micro_batches
+            self.model = Gpt(shape, savings)
+        self.optimizer = adamw(self.model, savings)
+        self.shape, self.savings = shape, savings
+        self.rows = batch // savings.micro_batches
         self.tokens = self.targets = self.scores = self.loss = None
 
     def __call__(self) -> None:
         """Take one step; like the published code it keeps its last batch and scores."""
-        if self.levers.micro_batches > 1:
+        if self.savings.micro_batches > 1:
             self.model.zero_grad(set_to_none=True)
-        for _ in range(self.levers.micro_batches):
+        for _ in range(self.savings.micro_batches):
             self.tokens, self.targets = self._drawn(), self._drawn()
             with torch.autocast(
-                "cuda", dtype=torch.bfloat16, enabled=self.levers.autocast
+                "cuda", dtype=torch.bfloat16, enabled=self.savings.autocast
             ):
                 self.scores, self.loss = self.model(self.tokens, self.targets)
             self.model.zero_grad(set_to_none=True)

@@ -9,7 +9,7 @@ import sys
 import time
 from statistics import median
 
-from pytest_gpuperf.devices.cuda import CudaDevice
+from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.model.codec import encode
 

@@ -116,7 +116,7 @@ class Project:
             sys.exit(f"the baselines could not be recorded, pytest ended with {code}")
 
     def script(self, *, slower: bool) -> None:
-        played = {"*": {"step_ms": 10.0}, "seats": ["gpu-a"]}
+        played = {"*": {"step_ms": 10.0}, "slots": ["gpu-a"]}
         if slower:
             played[SLOWER] = {"step_ms": 12.0}
         (self.folder / "script.json").write_text(json.dumps(played), encoding="utf-8")
@@ -187,7 +187,7 @@ def targets(pytest: int) -> dict[str, list[int]]:
         command = read(pid, "cmdline")
         if parent == pytest and "sys.stdin.readline" in command:
             found.setdefault("worker", []).append(pid)
-        if parent == pytest and "pytest_gpuperf.runs.server" in command:
+        if parent == pytest and "pytest_gpuperf.runner.fork_server_process" in command:
             found.setdefault("server", []).append(pid)
         if parent_of.get(parent) == pytest and "runs.server" in command:
             found.setdefault("child", []).append(pid)

@@ -3,7 +3,7 @@
     python benchmarks/ladder.py
 
 36 layers of width 1280 with 20 heads, batch 32, 128 tokens, vocabulary 65, float32,
-AdamW. Each rung adds one lever to the one above. The first two were recorded on a GPU by
+AdamW. Each rung adds one saving to the one above. The first two were recorded on a GPU by
 the ladder's author: the allocator's own totals stand beside the predictions. What was
 published is, as far as can be told, what nvidia-smi shows, so there the steps from rung
 to rung are compared.
@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpt import LARGE
-from gpt import Levers
+from gpt import Savings
 from gpt import Training
 
 from pytest_gpuperf.devices.pretend import pretend_gpu
-from pytest_gpuperf.devices.pretend.memory_audit import watching_memory
-from pytest_gpuperf.devices.pretend.predicted_memory import StepMemory
+from pytest_gpuperf.devices.pretend.memory import StepMemory
+from pytest_gpuperf.devices.pretend.memory_watch import watching_memory
 
 
 MIB: Final = 2**20
@@ -40,35 +40,35 @@ MOST_HOST_MIB: Final = 8 * 1024
 @dataclass(frozen=True, kw_only=True)
 class Rung:
     name: str
-    levers: Levers
+    savings: Savings
     published_mib: int
     recorded_mib: float | None = None
 
 
 RUNGS: Final = (
-    Rung(name="plain", levers=Levers(), published_mib=36272, recorded_mib=34784.0),
+    Rung(name="plain", savings=Savings(), published_mib=36272, recorded_mib=34784.0),
     Rung(
         name="2 micro-batches",
-        levers=Levers(micro_batches=2),
+        savings=Savings(micro_batches=2),
         published_mib=25194,
         recorded_mib=22899.9,
     ),
     Rung(
         name="+ checkpointing",
-        levers=Levers(micro_batches=2, checkpointing=True),
+        savings=Savings(micro_batches=2, checkpointing=True),
         published_mib=15394,
     ),
     Rung(
         name="+ foreach=False",
-        levers=Levers(micro_batches=2, checkpointing=True, foreach=False),
+        savings=Savings(micro_batches=2, checkpointing=True, foreach=False),
         published_mib=13108,
     ),
 )
 
 
-def predict(levers: Levers) -> StepMemory:
+def predict(savings: Savings) -> StepMemory:
     with pretend_gpu(values=False), watching_memory(from_now=True) as audit:
-        training = Training(LARGE, levers, batch=BATCH)
+        training = Training(LARGE, savings, batch=BATCH)
         audit.step(training)
         audit.step(training)
     return audit.memories()[1]
@@ -84,7 +84,7 @@ def main() -> int:
     cpu_start = time.process_time()
     above: tuple[float, Rung] | None = None
     for rung in RUNGS:
-        memory = predict(rung.levers)
+        memory = predict(rung.savings)
         allocated = memory.allocated_bytes / MIB
         line = f"{rung.name:<16} {allocated:9.1f} "
         if rung.recorded_mib is None:

@@ -22,12 +22,12 @@ from typing import Final
 
 import torch
 from gpt import Gpt
-from gpt import Levers
+from gpt import Savings
 from gpt import Shape
 from gpt import adamw
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pytest_gpuperf.devices.live_bytes import LiveBytes
+from pytest_gpuperf.devices.cpu.live_memory import LiveBytes
 
 
 SIZES: Final = ((4, 32), (8, 64), (16, 64))
@@ -55,8 +55,8 @@ class Empty(TorchDispatchMode):
 
 def training(batch: int, tokens: int) -> Callable[[], None]:
     shape = Shape(layers=3, heads=4, width=64, tokens=tokens, vocabulary=65)
-    model = Gpt(shape, Levers())
-    optimizer = adamw(model, Levers())
+    model = Gpt(shape, Savings())
+    optimizer = adamw(model, Savings())
     text = torch.randint(0, shape.vocabulary, (batch, tokens))
 
     def step() -> None:

@@ -18,35 +18,35 @@ import numpy as np
 from figures import Share
 from noise_profiles import Array
 
-from pytest_gpuperf.compare.swaps import TorchSwaps
-from pytest_gpuperf.gate import confirm
-from pytest_gpuperf.gate import first_runs
-from pytest_gpuperf.gate import screen
-from pytest_gpuperf.gate import settled
-from pytest_gpuperf.judge.climate import Sentinels
-from pytest_gpuperf.judge.paired import decide_quads
-from pytest_gpuperf.judge.paired import quad_rule
-from pytest_gpuperf.judge.pairs import judge_pairs
-from pytest_gpuperf.judge.pairs import pair_rule
-from pytest_gpuperf.judge.stored import judge_stored
+from pytest_gpuperf.compare_steps.interleave import TorchSwaps
+from pytest_gpuperf.judge.baseline import judge_stored
+from pytest_gpuperf.judge.calls import judge_calls
+from pytest_gpuperf.judge.calls import settle_together
+from pytest_gpuperf.judge.calls import suite_context_of
+from pytest_gpuperf.judge.context import Sentinels
+from pytest_gpuperf.judge.interleaved import decide_quads
+from pytest_gpuperf.judge.interleaved import quad_rule
+from pytest_gpuperf.judge.process_pairs import judge_pairs
+from pytest_gpuperf.judge.process_pairs import pair_rule
 from pytest_gpuperf.judge.verdict import ALONE
-from pytest_gpuperf.judging import climate_of
-from pytest_gpuperf.judging import judge_calls
-from pytest_gpuperf.judging import settle_together
+from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import RunSummary
-from pytest_gpuperf.model.comparison import Answer
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.metric import STEP_MS
-from pytest_gpuperf.model.run import Call
+from pytest_gpuperf.model.metrics import STEP_MS
 from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.run import TestResult
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
+from pytest_gpuperf.runner.screening import confirm
+from pytest_gpuperf.runner.screening import first_runs
+from pytest_gpuperf.runner.screening import screen
+from pytest_gpuperf.runner.screening import settled
 
 
 TOLERANCE: Final = 0.01
@@ -143,7 +143,7 @@ def gate_one(
             tolerance=TOLERANCE,
             detect=DETECT,
             floor=0.0,
-            climate=ALONE,
+            suite_context=ALONE,
             sentinels=witness(count),
         )
         if verdict.settled:
@@ -161,10 +161,10 @@ def gate_suite(
     groups = [(test,) for test in entries]
     ask = partial(_ask, run)
     cases = screen(groups, ask)
-    climate = climate_of(first_runs(cases), entries)
+    suite_context = suite_context_of(first_runs(cases), entries)
 
-    def judge(calls: Sequence[Call]) -> TestVerdict:
-        return judge_calls(calls, entries[calls[-1].measurement.test], climate)
+    def judge(calls: Sequence[StepCall]) -> TestVerdict:
+        return judge_calls(calls, entries[calls[-1].measurement.test], suite_context)
 
     confirm(groups, ask, cases, judge, seconds=inf)
     verdicts = settle_together(
@@ -188,7 +188,7 @@ def _ask(
         TestResult(
             test=test,
             ending=Ending.PASSED,
-            calls=(Call(measurement=run(test, number)),),
+            calls=(StepCall(measurement=run(test, number)),),
         )
         for group in groups
         for test in group

@@ -2,7 +2,8 @@
 
     python benchmarks/overhead.py [collect] [loop] [start]
 
-``collect``  pytest --co with the plugin and without, in turn
+``collect``  pytest --co with the plugin and with an empty one, in turn: pytest itself looks
+             for every entry point where a plugin is named, and by default in each run
 ``loop``     the timed loop and a bare ``for`` loop that call the same empty step, in turn
 ``start``    a run through the warm fork server: to the first line of its test, to its
              result
@@ -25,15 +26,15 @@ from subprocess import DEVNULL
 from subprocess import run
 from typing import Final
 
-from pytest_gpuperf.devices.cpu import CpuDevice
+from pytest_gpuperf.devices.cpu.device import CpuDevice
+from pytest_gpuperf.measure.step import Subject
+from pytest_gpuperf.measure.timing import time_round
 from pytest_gpuperf.model.codec import encode
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.run import RunRequest
-from pytest_gpuperf.probes.subject import Subject
-from pytest_gpuperf.probes.timing import time_round
-from pytest_gpuperf.runs.fork_server import HEAVY_MODULES
-from pytest_gpuperf.runs.fork_server import ForkServer
-from pytest_gpuperf.runs.fork_server import Job
+from pytest_gpuperf.runner.fork_server import HEAVY_MODULES
+from pytest_gpuperf.runner.fork_server import ForkServer
+from pytest_gpuperf.runner.fork_server import Job
 
 
 PAIRS: Final = 151
@@ -79,6 +80,7 @@ def collect(folder: Path) -> None:
     """Time ``pytest --co`` of 200 tests in fresh interpreters with warm bytecode."""
     (folder / "test_collected.py").write_text(COLLECTED)
     (folder / "conftest.py").write_text(COUNTS_MODULES)
+    (folder / "empty_plugin.py").write_text("")
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
@@ -95,7 +97,7 @@ def collect(folder: Path) -> None:
 
     walls, cpus, without = [], [], []
     for pair in range(-UNMEASURED_PAIRS, PAIRS):
-        bare_wall_ms, bare_cpu_ms = timed_ms()
+        bare_wall_ms, bare_cpu_ms = timed_ms("-p", "empty_plugin")
         bare_modules = modules()
         wall_ms, cpu_ms = timed_ms("-p", "pytest_gpuperf.plugin")
         if pair >= 0:
@@ -168,9 +170,9 @@ def start(folder: Path) -> None:
         search_path=tuple(sys.path),
         arguments=(f"--rootdir={folder}",),
     )
-    job = Job(entry="pytest_gpuperf.child:measure", request=encode(request))
+    job = Job(entry="pytest_gpuperf.worker.child:measure", request=encode(request))
     asked_ns = time.monotonic_ns()
-    server = ForkServer(HEAVY_MODULES, warm="pytest_gpuperf.child:warm_pytest")
+    server = ForkServer(HEAVY_MODULES, warm="pytest_gpuperf.worker.child:warm_pytest")
     with closing(server):
         server.wait_until_ready()
         ready_ms = (time.monotonic_ns() - asked_ns) / 1e6

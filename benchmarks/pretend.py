@@ -20,8 +20,8 @@ import torch
 from torch import nn
 
 from pytest_gpuperf.devices.pretend import pretend_gpu
-from pytest_gpuperf.devices.pretend.live_memory import MEMORY
-from pytest_gpuperf.devices.pretend.memory_audit import watching_memory
+from pytest_gpuperf.devices.pretend.memory import PRETEND_MEMORY
+from pytest_gpuperf.devices.pretend.memory_watch import watching_memory
 
 
 WARM_UP: Final = 3
@@ -75,9 +75,9 @@ def spent_ms(step: Callable[[], None]) -> float:
 def spent_watched_ms(step: Callable[[], None]) -> tuple[float, float]:
     """Time of the step, and of the same with its memory watched."""
     with watching_memory():
-        live, MEMORY.live = MEMORY.live, None
+        live, PRETEND_MEMORY.live = PRETEND_MEMORY.live, None
         plain = spent_ms(step)
-        MEMORY.live = live
+        PRETEND_MEMORY.live = live
         return plain, spent_ms(step)
 
 

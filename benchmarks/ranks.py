@@ -21,9 +21,9 @@ from pytest_gpuperf.model.codec import encode
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.ranks import Ranks
 from pytest_gpuperf.model.run import RunRequest
-from pytest_gpuperf.runs.fork_server import HEAVY_MODULES
-from pytest_gpuperf.runs.fork_server import ForkServer
-from pytest_gpuperf.runs.fork_server import Job
+from pytest_gpuperf.runner.fork_server import HEAVY_MODULES
+from pytest_gpuperf.runner.fork_server import ForkServer
+from pytest_gpuperf.runner.fork_server import Job
 
 
 RUNS: Final = 11
@@ -56,7 +56,9 @@ def job_in(folder: Path) -> Job:
         ranks=Ranks(count=COUNT, timeout_s=60.0),
         names=("test_started.py::test_step",),
     )
-    return Job(entry="pytest_gpuperf.in_ranks:measure", request=encode(request))
+    return Job(
+        entry="pytest_gpuperf.worker.ranks_child:measure", request=encode(request)
+    )
 
 
 def seconds_of(server: ForkServer, job: Job, folder: Path) -> tuple[float, float]:
@@ -76,7 +78,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         job = job_in(folder)
-        server = ForkServer(HEAVY_MODULES, warm="pytest_gpuperf.child:warm_pytest")
+        server = ForkServer(
+            HEAVY_MODULES, warm="pytest_gpuperf.worker.child:warm_pytest"
+        )
         with closing(server):
             server.wait_until_ready()
             seen = [seconds_of(server, job, folder) for _ in range(runs)]

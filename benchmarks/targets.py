@@ -17,7 +17,7 @@ from figures import Figure
 from figures import Share
 from order_of_work import Tally
 
-from pytest_gpuperf.model.comparison import Answer
+from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.verdict import Outcome
 
 

@@ -79,14 +79,14 @@ def test_ordinary(number):
 class Project:
     """A copy of the tests, whose virtual GPUs lie in *shared*."""
 
-    def __init__(self, folder: Path, seats: Sequence[str]) -> None:
+    def __init__(self, folder: Path, slots: Sequence[str]) -> None:
         self.folder = folder
         folder.mkdir()
         (folder / "conftest.py").write_text(CONFTEST, encoding="utf-8")
         (folder / "test_steps.py").write_text(TESTS, encoding="utf-8")
-        script = {"seats": list(seats), "*": {"step_ms": 0.0}}
+        script = {"slots": list(slots), "*": {"step_ms": 0.0}}
         (folder / "script.json").write_text(json.dumps(script), encoding="utf-8")
-        for name in seats:
+        for name in slots:
             gpu = folder.parent / f"gpu-{name}"
             gpu.touch()
             (folder / f"gpu-{name}").symlink_to(gpu)
@@ -122,10 +122,10 @@ class Project:
         return max(ended for _, ended in times) - min(begun for begun, _ in times)
 
 
-def measured(root: Path, seats: Sequence[str], *runs: Sequence[str]) -> list[Project]:
+def measured(root: Path, slots: Sequence[str], *runs: Sequence[str]) -> list[Project]:
     """Start all *runs* at once, wait for them, and return their projects."""
     folder = tempfile.mkdtemp(dir=root)
-    projects = [Project(Path(folder, str(n)), seats) for n in range(len(runs))]
+    projects = [Project(Path(folder, str(n)), slots) for n in range(len(runs))]
     started = [p.start(*run) for p, run in zip(projects, runs, strict=True)]
     codes = [process.wait() for process in started]
     if any(codes):

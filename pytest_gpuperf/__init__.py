@@ -14,11 +14,10 @@ from .marks import tolerance
 
 
 if TYPE_CHECKING:
-    from .compared import Compared
-    from .devices.allowances import allow_sync
-    from .fixture import Gpuperf
-    from .prospect import Prospect
-
+    from .devices.allow_sync import allow_sync
+    from .worker.compare_result import Compared
+    from .worker.fit_result import Prospect
+    from .worker.fixture import Gpuperf
 
 __all__ = [
     "Compared",
@@ -37,20 +36,21 @@ if not TYPE_CHECKING:  # or type checkers would take any name for one of ours
     def __getattr__(name: str) -> object:
         """Import the rest when asked: every pytest run imports this package."""
         if name == "Gpuperf":
-            from .fixture import Gpuperf
+            from .worker.fixture import Gpuperf
 
             return Gpuperf
         if name == "Compared":
-            from .compared import Compared
+            from .worker.compare_result import Compared
 
             return Compared
         if name == "Prospect":
-            from .prospect import Prospect
+            from .worker.fit_result import Prospect
 
             return Prospect
         if name == "allow_sync":
-            from .devices.allowances import allow_sync
+            from .devices.allow_sync import allow_sync
 
+            # Kept as a global: the next access finds it without calling this function.
             return globals().setdefault(name, allow_sync)  # scripts enter it each step
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)

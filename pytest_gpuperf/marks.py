@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 from typing import Final
 
 import pytest
 
+from .errors import ErrorId
 from .errors import UsageError
 
 
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from .model.budget import Budget
     from .model.budget import Tolerance
     from .model.ranks import Ranks
-
 
 BUDGET_MARK: Final = "gpuperf_budget"
 TOLERANCE_MARK: Final = "gpuperf_tolerance"
@@ -48,10 +49,11 @@ def budget(
     mark to that hardware. Raises ``UsageError`` for an unknown keyword or a value
     that is no ceiling.
     """
-    from .limits import parse_budget
+    from .model.budget import parse_budget
 
     __tracebackhide__ = True
     keywords = {**limits} if on is None else {**limits, "on": on}
+    _check(partial(_refuse_empty, "budget"), keywords)
     _check(parse_budget, keywords)
     mark: pytest.MarkDecorator = getattr(pytest.mark, BUDGET_MARK)
     return mark(**keywords)
@@ -61,14 +63,15 @@ def tolerance(*, detect: str | None = None, **ratios: str) -> pytest.MarkDecorat
     """Ignore changes against the baseline: ``@gpuperf.tolerance(ms="5% and 0.1 ms")``.
 
     A change never fails that is within the percentage or within the absolute floor,
-    in the keyword's unit, where one is named; one of ``detect`` (default: the
+    in the keyword's unit, if one is named; one of ``detect`` (default: the
     tolerance plus 2 %) or more never passes in silence. Raises ``UsageError`` for
     an unknown keyword or a text that is no percentage.
     """
-    from .limits import parse_tolerance
+    from .model.budget import parse_tolerance
 
     __tracebackhide__ = True
     keywords = {**ratios} if detect is None else {**ratios, "detect": detect}
+    _check(partial(_refuse_empty, "tolerance"), keywords)
     _check(parse_tolerance, keywords)
     mark: pytest.MarkDecorator = getattr(pytest.mark, TOLERANCE_MARK)
     return mark(**keywords)
@@ -77,13 +80,13 @@ def tolerance(*, detect: str | None = None, **ratios: str) -> pytest.MarkDecorat
 def ranks(n: int, *, timeout_s: float | None = None) -> pytest.MarkDecorator:
     """Execute the whole test in *n* processes at once: ``@gpuperf.ranks(2)``.
 
-    Each is a rank of one process group of torch.distributed, which stands before the
+    Each is a rank of one process group of torch.distributed, which exists before the
     first fixture is set up: gloo on the cpu device, NCCL with a GPU a rank on cuda.
-    They are killed if they take more than *timeout_s*, by default what
-    ``--gpuperf-seconds`` allows twice and half a minute. A plain run is one rank.
+    They are killed if they take more than *timeout_s*, by default three times
+    ``--gpuperf-seconds`` and half a minute. A plain run is one rank.
     Raises ``UsageError`` for a value that is none.
     """
-    from .limits import parse_ranks
+    from .model.budget import parse_ranks
 
     __tracebackhide__ = True
     keywords: dict[str, object] = {"n": n}
@@ -97,7 +100,7 @@ def ranks(n: int, *, timeout_s: float | None = None) -> pytest.MarkDecorator:
 def _check(
     parse: Callable[[Mapping[str, object]], object], keywords: Mapping[str, object]
 ) -> None:
-    """Let pytest show the line of the mark and none of ours."""
+    """Parse *keywords* so that pytest shows the line of the mark and none of ours."""
     __tracebackhide__ = True
     try:
         parse(keywords)
@@ -106,8 +109,8 @@ def _check(
 
 
 def budgets_of(item: pytest.Item) -> tuple[Budget, ...]:
-    """Budgets that hold for *item*, the highest precedence first."""
-    from .limits import parse_budget
+    """Return the budgets that apply to *item*, the highest precedence first."""
+    from .model.budget import parse_budget
 
     return tuple(
         parse_budget(_keywords(mark)) for mark in _by_precedence(item, BUDGET_MARK)
@@ -115,8 +118,8 @@ def budgets_of(item: pytest.Item) -> tuple[Budget, ...]:
 
 
 def tolerances_of(item: pytest.Item) -> tuple[Tolerance, ...]:
-    """Tolerances that hold for *item*, the highest precedence first."""
-    from .limits import parse_tolerance
+    """Return the tolerances that apply to *item*, the highest precedence first."""
+    from .model.budget import parse_tolerance
 
     return tuple(
         parse_tolerance(_keywords(mark))
@@ -125,16 +128,18 @@ def tolerances_of(item: pytest.Item) -> tuple[Tolerance, ...]:
 
 
 def ranks_of(item: pytest.Item) -> Ranks | None:
-    """Ranks that *item* asks for, by the mark of the highest precedence."""
-    from .limits import parse_ranks
+    """Return the ranks that *item* asks for, by the mark of the highest precedence."""
+    from .model.budget import parse_ranks
 
     found = _by_precedence(item, RANKS_MARK)
     return parse_ranks(_keywords(found[0])) if found else None
 
 
 def check(item: pytest.Item) -> None:
-    """Raise ``UsageError`` where a mark of *item*, however it was made, is none."""
-    names = {mark.name for mark in item.iter_markers()}
+    """Raise ``UsageError`` for a wrong mark of *item*, however it was made."""
+    # Parsers are imported only for tests that have such a mark: every pytest run checks
+    # every collected test.
+    names = {mark.name for node in item.listchain() for mark in node.own_markers}
     if BUDGET_MARK in names:
         budgets_of(item)
     if TOLERANCE_MARK in names:
@@ -146,8 +151,19 @@ def check(item: pytest.Item) -> None:
 def _keywords(mark: pytest.Mark) -> Mapping[str, object]:
     if mark.args:
         msg = f"{mark.name} takes keywords only, found {mark.args!r}"
-        raise UsageError(msg)
+        raise UsageError(msg, ErrorId.GP208)
+    _refuse_empty(mark.name.removeprefix("gpuperf_"), mark.kwargs)
     return mark.kwargs
+
+
+def _refuse_empty(mark: str, keywords: Mapping[str, object]) -> None:
+    wanted = {
+        "budget": "a limit, such as syncs=0",
+        "tolerance": 'a change, such as ms="5%"',
+    }
+    if mark in wanted and not keywords:
+        msg = f"gpuperf.{mark}() says nothing: expected {wanted[mark]}"
+        raise UsageError(msg, ErrorId.GP203)
 
 
 def _by_precedence(item: pytest.Item, name: str) -> list[pytest.Mark]:
@@ -169,6 +185,8 @@ def _first(node: object) -> list[pytest.Mark]:
     if callspec is not None:
         return list(callspec.marks)
     if isinstance(node, pytest.Class):
+        # `own_markers` has base classes first. Here the mark of a subclass comes first,
+        # as it overrides.
         classes = getattr(node.obj, "__mro__", ())
         return [mark for cls in classes for mark in _marks_in(cls)]
     return []

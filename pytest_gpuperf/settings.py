@@ -1,19 +1,48 @@
-"""Everything an enabled run was told, resolved once."""
+"""The settings of one run, and what a CI job is refused unless it asks for it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
 from enum import Enum
 from pathlib import Path
 from typing import Final
 
+from .errors import ErrorId
+from .errors import UsageError
+from .model.baseline import Refresh
 from .model.budget import Tolerance
 from .model.environment import PRETEND_GIB
+from .model.environment import Capability
 from .model.environment import DeviceKind
-from .model.launch import Launch
-from .model.refresh import Refresh
+from .model.ranks import Launch
 
+
+ALLOWANCE: Final = "GPUPERF_ALLOW_CI_UPDATE"
+"""Variable with which a job may move the baselines."""
+
+
+def is_ci(environ: Mapping[str, str]) -> bool:
+    """Whether this is a job of continuous integration."""
+    return bool(environ.get("CI"))
+
+
+def refuse_in_ci(asked: str, verb: str, environ: Mapping[str, str]) -> None:
+    """Raise ``UsageError`` if *asked* would let a gate move its own baseline.
+
+    *verb* is what to do on a developer's machine instead.
+    """
+    if is_ci(environ) and not environ.get(ALLOWANCE):
+        msg = (
+            f"{asked} was asked for, but CI is set and a gate must not move its own "
+            f"baseline: {verb} on a developer's machine, or set {ALLOWANCE}=1 in the "
+            "job that is meant to refresh"
+        )
+        raise UsageError(msg, ErrorId.GP104)
+
+
+# The settings of an enabled run, resolved once.
 
 ARTEFACTS: Final = ".gpuperf"
 """Folder in the project for what a run leaves; git ignores it."""
@@ -23,11 +52,18 @@ RECORDED: Final = "baseline"
 
 
 class MissingBaseline(Enum):
-    """What happens where a gated metric has neither budget nor baseline."""
+    """What happens if a gated metric has neither budget nor baseline."""
 
     WARN = "warn"
     FAIL = "fail"
     EVERY_METRIC = "every-metric"
+
+
+class UnjudgedBudget(Enum):
+    """What happens if no run measured what a budget limits on a device that can."""
+
+    WARN = "warn"
+    FAIL = "fail"
 
 
 class Isolation(Enum):
@@ -38,7 +74,7 @@ class Isolation(Enum):
 
 
 class SharedUse(Enum):
-    """Who holds a device's lock: what is timed on it, or every test that may use it."""
+    """Which tests take a device's lock: those timed on it, or all that may use it."""
 
     TIMED = "timed"
     ALL = "all"
@@ -48,10 +84,13 @@ class SharedUse(Enum):
 class Settings:
     """Options and ini keys of one enabled run. ``device`` is ``None`` for the default.
 
-    ``tolerance`` holds where no mark names one. ``precision`` is the slowdown, a ratio,
-    that is to be seen. ``benchmark`` asks to feed pytest-benchmark. ``reference`` names
-    the commit that settles what a baseline does not pass, or is ``RECORDED``. ``launch``
-    is which of torchrun's ranks this is.
+    ``tolerance`` applies to tests without a mark of their own. ``precision`` is the
+    slowdown, a ratio, that is to be seen. ``benchmark`` asks to feed pytest-benchmark.
+    ``reference`` names the commit that settles what a baseline does not pass, or is
+    ``RECORDED``. ``launch`` is which of torchrun's ranks this is. ``repeated`` are the
+    options of this command line that a command to refresh or compare must repeat,
+    ``stored_on`` the devices that have baselines of the tests that a refresh names
+    without a device.
 
     ``seconds`` caps what one test may cost, ``lock_seconds`` what it may wait for a
     device that another run measures on; ``artefacts`` is the ignored folder for
@@ -81,10 +120,13 @@ class Settings:
     shared_use: SharedUse = SharedUse.TIMED
     history: str | None = None
     pretend_gib: float = PRETEND_GIB
+    unjudged_budget: UnjudgedBudget = UnjudgedBudget.WARN
     launch: Launch | None = None
+    repeated: tuple[str, ...] = ()
+    stored_on: tuple[DeviceKind, ...] = ()
 
     def note_on(self, kind: DeviceKind) -> str:
         """Say what a run on the device that nobody named does not judge."""
-        if self.device is None and kind is DeviceKind.PRETEND:
+        if self.device is None and kind.has(Capability.FORECAST):
             return "no CUDA device here: memory is predicted, no times"
         return ""

@@ -10,6 +10,7 @@ import time
 from functools import cache
 from typing import Any
 
+from .errors import ErrorId
 from .errors import PreflightError
 
 
@@ -22,7 +23,7 @@ def cuda_sync() -> float:
     return time.perf_counter()
 
 
-def cuda_event() -> Moment:
+def cuda_event() -> EventMoment:
     """Return a moment on the GPU's clock, in the current stream.
 
     The difference of two is what the stream took between them, in seconds: the time
@@ -31,10 +32,10 @@ def cuda_event() -> Moment:
     """
     event = _cuda("cuda_event").Event(enable_timing=True)
     event.record()
-    return Moment(event)
+    return EventMoment(event)
 
 
-class Moment:
+class EventMoment:
     """An event that was recorded; ``later - earlier`` waits for it, and is seconds."""
 
     __slots__ = ("_event",)
@@ -42,13 +43,17 @@ class Moment:
     def __init__(self, event: Any) -> None:
         self._event = event
 
-    def __sub__(self, earlier: Moment) -> float:
+    def __sub__(self, earlier: EventMoment) -> float:
+        # The time between two events is defined only once both have happened on the
+        # GPU.
         self._event.synchronize()
+        # `elapsed_time` is in milliseconds, pytest-benchmark expects seconds.
         return float(earlier._event.elapsed_time(self._event)) / 1e3
 
 
 @cache
 def _cuda(timer: str) -> Any:
+    # Not at the top: pytest-benchmark imports this module when it parses its options.
     import torch
 
     if not torch.cuda.is_available():
@@ -56,5 +61,5 @@ def _cuda(timer: str) -> Any:
             f"pytest_gpuperf.timers.{timer}: torch sees no CUDA device here; leave out "
             "--benchmark-timer, or run where there is one"
         )
-        raise PreflightError(msg)
+        raise PreflightError(msg, ErrorId.GP402)
     return torch.cuda

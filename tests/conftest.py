@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
 import os
+import pkgutil
+import signal
 import tempfile
+from math import inf
 
+import pytest
 from hypothesis import settings
+from scripted_project import ScriptedProject
+from warm_servers import warm_servers
 
+import pytest_gpuperf
+
+
+__all__ = ["warm_servers"]
 
 pytest_plugins = ["pytester"]
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""A job in the background ignores it, and so would what tests start and interrupt."""
 
 os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="gpuperf-tests-")
 """Runs inside tests wait for each other's devices, and for nobody else's."""
@@ -23,6 +38,53 @@ for service in (
     os.environ.pop(
         service, None
     )  # the pages of these tests are not those of their runs
+
+
+def _import_what_runs_import() -> None:
+    """Import it now: ``pytester`` drops what is first imported inside of a run.
+
+    Each run of a test would import a hundred modules again, which takes longer than what
+    it measures.
+    """
+    for room in ("baselines", "judge", "model", "plugin", "report", "runner", "worker"):
+        package = importlib.import_module(f"{pytest_gpuperf.__name__}.{room}")
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(found.name)
+
+
+_import_what_runs_import()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_heap() -> None:
+    """Put aside what earlier modules left: each walk of the heap would visit all of it.
+
+    The pretend GPU collects garbage and looks for tensors several times a step, and the
+    heap of thousands of collected tests takes seconds to walk.
+    """
+    gc.collect()  # before, or what is frozen could never be freed
+    gc.freeze()
+
+
+@pytest.fixture
+def project(
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    warm_servers: None,
+) -> ScriptedProject:
+    """A project whose script says 10 ms a step, no sync, 100 MiB."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_PLUGINS", "pytest_gpuperf.plugin")
+    monkeypatch.setenv("GPUPERF_SCRIPT", str(pytester.path / "script.json"))
+    monkeypatch.delenv("CI", raising=False)
+    # That this suite has workers is nothing to the runs inside of it.
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    # A busy machine must not put a line of progress among those that a test compares.
+    for seconds in ("LINE_SECONDS", "VERBOSE_SECONDS"):
+        monkeypatch.setattr(f"pytest_gpuperf.plugin.controller.{seconds}", inf)
+    made = ScriptedProject(pytester)
+    made.script({"*": {"step_ms": 10.0}})
+    return made
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

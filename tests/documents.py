@@ -77,9 +77,13 @@ def commands_of(block: Block) -> list[Command]:
     ]
 
 
+PROGRESS: Final = re.compile(r"^gpuperf: measuring \d+/\d+ tests, .*\n", re.MULTILINE)
+"""What a log gets of a run that takes more than ten seconds, as here on a busy machine."""
+
+
 def shape(output: str) -> str:
     """*output* without what differs from run to run, each gap one space."""
-    shaped = " ".join(output.split())
+    shaped = " ".join(PROGRESS.sub("", output).split())
     for pattern, name in SHAPES:
         shaped = re.sub(pattern, name, shaped)
     return shaped

@@ -13,8 +13,6 @@ from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.codec import encode_briefly
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.evidence import Evidence
-from pytest_gpuperf.model.evidence import Rule
 from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
@@ -25,6 +23,8 @@ from pytest_gpuperf.model.results import Head
 from pytest_gpuperf.model.results import Record
 from pytest_gpuperf.model.results import Results
 from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.verdict import DecidedBy
+from pytest_gpuperf.model.verdict import Evidence
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
@@ -54,7 +54,7 @@ EVIDENCE: Final = Evidence(
     stored_runs=8,
     smallest_detectable=0.02,
     p_regressed=1e-6,
-    rule=Rule.T_AND_RANK,
+    rule=DecidedBy.T_AND_RANK,
 )
 
 SLOWER: Final = Verdict(

@@ -8,6 +8,8 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -15,123 +17,92 @@ import pytest
 
 
 OURS: Final = "pytest_gpuperf"
+TORCH: Final = "torch"
 SOURCES: Final = Path(__file__).parents[1] / OURS
 
 LEVEL: Final = {
-    "__init__": 17,
-    "__main__": 17,
-    "cli": 16,
-    "plugin": 16,
-    "feeding": 15,
-    "keeping": 15,
-    "results": 15,
-    "commits": 14,
-    "in_ranks": 14,
-    "launched": 14,
-    "workers": 14,
-    "child": 13,
-    "inline": 13,
-    "session": 13,
-    "summary": 12,
-    "assessment": 11,
-    "children": 10,
-    "referring": 10,
-    "beside": 9,
-    "ending": 9,
-    "trace_evidence": 10,
-    "memory_evidence": 9,
-    "outlook": 9,
-    "parametrized": 9,
-    "live_line": 1,
-    "plan": 9,
-    "progress": 9,
-    "recording": 9,
-    "selection": 9,
-    "verdicts": 9,
-    "accepting": 8,
-    "fixture": 8,
-    "foresight": 8,
-    "measuring": 8,
-    "refusal": 8,
-    "reported": 8,
-    "call_key": 7,
-    "compared": 7,
-    "fitting": 7,
-    "prospect": 7,
-    "measured_call": 7,
-    "relative": 7,
-    "comparing": 7,
-    "configured": 7,
-    "creep": 7,
-    "gate": 7,
-    "judging": 7,
-    "merging": 7,
-    "inherited": 6,
-    "marks": 6,
-    "options": 6,
-    "resolving": 5,
-    "runs": 5,
-    "assessed": 4,
-    "compare": 4,
-    "history": 4,
-    "limits": 4,
-    "narrowing": 4,
-    "pruning": 4,
-    "published": 4,
-    "ranked": 4,
-    "baselines": 3,
+    "__main__": 11,
+    "__init__": 11,
+    "cli": 10,
+    "hooks": 10,
+    "compare_commits": 9,
+    "plugin": 8,
+    "worker": 7,
+    "runner": 6,
+    "compare_steps": 5,
+    "distributed": 5,
+    "history": 5,
+    "baselines": 4,
+    "measure": 4,
+    "report": 4,
+    "devices": 3,
     "judge": 3,
-    "probes": 3,
-    "report": 3,
+    "marks": 3,
+    "settings": 3,
     "sharing": 3,
-    "ci": 2,
-    "devices": 2,
-    "settings": 2,
-    "timers": 2,
-    "model": 1,
-    "errors": 0,
+    "timers": 3,
+    "files": 2,
+    "model": 2,
+    "errors": 1,
+    "visible": 0,
 }
 """Level of each room. A room imports itself and rooms on lower levels, nothing else."""
 
+HOOKS: Final = "plugin.__init__"
+"""The hooks wire everything together, so they are above the rest of their room."""
+
 ADMITS: Final = {
     "pytest": (
-        "beside",
-        "child",
-        "compared",
-        "configured",
-        "prospect",
-        "commits.meeting",
-        "commits.process",
-        "feeding",
-        "fixture",
-        "inherited",
-        "inline",
-        "keeping",
-        "launched",
+        "compare_commits.one_process_child",
+        "compare_commits.side_process",
         "marks",
-        "measuring",
-        "narrowing",
-        "options",
-        "parametrized",
         "plugin",
-        "refusal",
-        "reported",
-        "resolving",
-        "results",
-        "selection",
-        "session",
-        "workers",
+        "worker",
     ),
-    "torch": ("devices", "probes", "compare", "ranked", "runs.server", "timers"),
-    "pynvml": ("devices.nvml",),
-    "pytest_benchmark": ("feeding",),
-    "filelock": ("baselines", "sharing"),
+    "torch": (
+        "compare_steps",
+        "devices",
+        "distributed",
+        "measure",
+        "runner.fork_server_process",
+        "timers",
+    ),
+    "coverage": ("worker.coverage",),
+    "pynvml": ("devices.cuda.nvml",),
+    "pytest_benchmark": ("plugin.benchmark_plugin",),
+    "filelock": ("baselines", "runner.pool", "sharing"),
     "fsspec": ("history.place",),
 }
 """Modules and rooms that may import a foreign package; all others may not."""
 
+WITHOUT_TORCH: Final = (
+    "__init__",
+    "__main__",
+    "baselines",
+    "cli",
+    "compare_commits",
+    "errors",
+    "files",
+    "history",
+    "judge",
+    "marks",
+    "model",
+    "plugin",
+    "report",
+    "runner",
+    "settings",
+    "sharing",
+    "visible",
+    "worker",
+)
+"""Rooms that may be imported where torch is not, or must not be, loaded.
+
+The controlling process forks none of its own memory, starts in a fraction of a second and
+works without torch; a measuring process imports torch once, before it forks.
+"""
+
 DRAWERS: Final = {"util", "utils", "helper", "helpers", "common", "misc"}
-MOST_LINES: Final = 300
+MOST_LINES: Final = 600
 
 
 def modules() -> Iterator[tuple[str, str]]:
@@ -191,12 +162,16 @@ def objection(module: str, target: str) -> str | None:
 
 
 def objection_inside(module: str, inside: str) -> str | None:
-    source = module.partition(".")[0]
+    source = "hooks" if module == HOOKS else module.partition(".")[0]
     named = inside.partition(".")[0]
     room = named if named in LEVEL else "__init__"
     if source not in LEVEL:
         return "stands in a room that has no level in this test"
-    if room == source or LEVEL[room] < LEVEL[source]:
+    if (
+        room == source
+        or (source, room) == ("hooks", "plugin")
+        or LEVEL[room] < LEVEL[source]
+    ):
         return None
     return f"imports {room}, which is not below {source}"
 
@@ -208,6 +183,72 @@ def test_imports_point_downward_and_foreign_packages_stay_in_their_rooms(
     found = violations(module, MODULES[module])
 
     assert found == []
+
+
+def imported_at_once(module: str) -> Iterator[str]:
+    """Names that *module* imports when it is imported itself."""
+    for node in ast.parse(MODULES[module]).body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from imported(module, node)
+
+
+def module_of(target: str) -> str | None:
+    """The module of ours that importing *target* runs, or torch; else nothing."""
+    if target.partition(".")[0] == TORCH:
+        return TORCH
+    inside = target.removeprefix(f"{OURS}.")
+    for name in (inside, f"{inside}.__init__", inside.rpartition(".")[0]):
+        if target.startswith(f"{OURS}.") and name in MODULES:
+            return name
+    package = f"{inside.rpartition('.')[0]}.__init__"
+    return package if package in MODULES else None
+
+
+@cache
+def at_once() -> Mapping[str, frozenset[str]]:
+    """The modules of ours that each module imports when it is imported, and torch."""
+    return {
+        m: frozenset(filter(None, map(module_of, imported_at_once(m)))) for m in MODULES
+    }
+
+
+def way_to_torch(module: str) -> list[str]:
+    """The modules by which importing *module* imports torch; empty if it does not."""
+    ways = {module: [module]}
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        for after in at_once()[name] - set(ways):
+            ways[after] = [*ways[name], after]
+            if after == TORCH:
+                return ways[after]
+            waiting.append(after)
+    return []
+
+
+@pytest.mark.parametrize(
+    "module", [m for m in MODULES if m.partition(".")[0] in WITHOUT_TORCH]
+)
+def test_a_room_without_torch_reaches_it_by_no_import(module: str) -> None:
+    if module in ADMITS["torch"]:
+        pytest.skip("this process is the one that imports torch")
+    assert way_to_torch(module) == []
+
+
+TIMED: Final = (
+    "devices.base",
+    "devices.host_clock",
+    "distributed.device",
+    "measure.step",
+    "measure.timing",
+)
+"""Modules whose code runs in timed rounds."""
+
+
+@pytest.mark.parametrize("module", TIMED)
+def test_pytest_rewrites_no_timed_code(module: str) -> None:
+    docstring = ast.get_docstring(ast.parse(MODULES[module])) or ""
+    assert "PYTEST_DONT_REWRITE" in docstring
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -225,16 +266,155 @@ def test_no_module_is_a_drawer(module: str) -> None:
     assert DRAWERS.isdisjoint(module.split("."))
 
 
+def defined(source: str) -> Iterator[tuple[str, str]]:
+    """Yield each public class and constant of *source*, and what it is."""
+    for node in ast.parse(source).body:
+        match node:
+            case ast.ClassDef(name=name) as found:
+                yield name, ast.unparse(found)
+            case (
+                ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+                | ast.Assign(targets=[ast.Name(id=name)], value=value)
+            ) if name.isupper():
+                yield name, ast.unparse(value)
+
+
+EACH_COMMAND_HAS: Final = frozenset({"REST"})
+"""Constants that every module of a command defines for itself."""
+
+
+def test_a_name_means_one_thing_in_the_whole_package() -> None:
+    meanings: dict[str, dict[str, str]] = {}
+    for module, source in MODULES.items():
+        for name, meaning in defined(source):
+            meanings.setdefault(name, {})[meaning] = module
+
+    doubled = {
+        name: sorted(found.values())
+        for name, found in meanings.items()
+        if len(found) > 1 and not name.startswith("_")
+    }
+    assert doubled.keys() <= EACH_COMMAND_HAS, doubled
+
+
+NAMES_KINDS: Final = {
+    "model.measurement": "which quantile of its times varies least was measured",
+    "plugin.controller": "the device that was asked for, where none was opened",
+    "plugin.inline": "the pretend GPU must be there before the settings are read",
+    "report.exchange.pytest_benchmark": "the format names a CPU and a GPU apart",
+    "report.html.page": "a GPU is named by its model alone",
+    "worker.ranks_child": "ranks on CUDA need a GPU each, and NCCL",
+}
+"""Modules that compare a kind of device, and why no capability is what they mean.
+
+All others ask ``kind.has(...)``. ``devices`` opens the kinds, so it names them, and any
+module may name ``SCRIPTED``: it is the test double, and no kind that is like others.
+"""
+
+
+def choices_of_device(text: str) -> list[str]:
+    """What source *text* has that depends on the class of a device, a sentence each."""
+    found = (choice_in(node) for node in ast.walk(ast.parse(text)))
+    return [sentence for sentence in found if sentence]
+
+
+def choice_in(node: ast.AST) -> str:
+    """Which class of a device *node* asks for, or unites with another; or nothing."""
+    match node:
+        case (
+            ast.Call(func=ast.Name(id="isinstance" | "issubclass"), args=[_, asked])
+            | ast.MatchClass(cls=asked)
+        ):
+            devices = [name for name in names_in(asked) if name.endswith("Device")]
+            return f"asks for a {devices[0]}" if devices else ""
+        case ast.BinOp(op=ast.BitOr()):
+            named = [name for name in names_in(node) if name.endswith("Device")]
+            return " | ".join(named) if len(named) > 1 else ""
+    return ""
+
+
+def names_in(node: ast.AST) -> list[str]:
+    """The last part of each name in *node*: ``device`` of ``torch.device``."""
+    inside = (n for n in ast.walk(node) if isinstance(n, ast.Name | ast.Attribute))
+    return [n.id if isinstance(n, ast.Name) else n.attr for n in inside]
+
+
+def kinds_compared(text: str) -> list[str]:
+    """The kinds of device, the test double apart, that source *text* compares with."""
+    return [
+        operand.attr
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Compare)
+        for part in (node.left, *node.comparators)
+        for operand in ast.walk(part)
+        if isinstance(operand, ast.Attribute)
+        and ast.unparse(operand.value).endswith("DeviceKind")
+        and operand.attr != "SCRIPTED"
+    ]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_module_asks_for_the_class_of_a_device(module: str) -> None:
+    assert choices_of_device(MODULES[module]) == []
+
+
+@pytest.mark.parametrize(
+    "module", [m for m in MODULES if m.partition(".")[0] != "devices"]
+)
+def test_a_module_asks_for_a_capability_and_compares_no_kind_of_device(
+    module: str,
+) -> None:
+    compared = kinds_compared(MODULES[module])
+
+    assert bool(compared) == (module in NAMES_KINDS), compared
+
+
+@pytest.mark.parametrize(
+    ("line", "choices"),
+    [
+        ("isinstance(device, PretendDevice)", ["asks for a PretendDevice"]),
+        ("isinstance(own, (int, base.Device))", ["asks for a Device"]),
+        (
+            "match device:\n    case CudaDevice(): ...",
+            ["asks for a CudaDevice"],
+        ),
+        ("def f(d: Device | PretendDevice): ...", ["Device | PretendDevice"]),
+        ("Any = CpuDevice | CudaDevice", ["CpuDevice | CudaDevice"]),
+        ("isinstance(device, torch.device)", []),
+        ("def f(d: Device | None): ...", []),
+        ("device.measuring is None", []),
+    ],
+)
+def test_a_planted_choice_of_device_is_reported(line: str, choices: list[str]) -> None:
+    assert choices_of_device(line) == choices
+
+
+@pytest.mark.parametrize(
+    ("line", "kinds"),
+    [
+        ("kind is DeviceKind.CUDA", ["CUDA"]),
+        ("found.kind != environment.DeviceKind.CPU", ["CPU"]),
+        ("kind in {None, DeviceKind.PRETEND}", ["PRETEND"]),
+        ("named == DeviceKind.CUDA.value", ["CUDA"]),
+        ("kind is DeviceKind.SCRIPTED", []),
+        ("kind.has(Capability.CLOCK)", []),
+        ("limits = {DeviceKind.CUDA: 6.0}", []),
+    ],
+)
+def test_a_planted_kind_of_device_is_reported(line: str, kinds: list[str]) -> None:
+    assert kinds_compared(line) == kinds
+
+
 @pytest.mark.parametrize(
     ("module", "line", "complaint"),
     [
         (
-            "model.metric",
-            "from ..judge import stored",
+            "model.metrics",
+            "from ..judge import baseline",
             "imports judge, which is not below model",
         ),
         (
-            "judge.stored",
+            "judge.baseline",
             "from ..report.numbers import show",
             "imports report, which is not below judge",
         ),
@@ -244,9 +424,9 @@ def test_no_module_is_a_drawer(module: str) -> None:
             "imports plugin, which is not below settings",
         ),
         (
-            "report.terminal",
-            "import pytest_gpuperf.session",
-            "imports session, which is not below report",
+            "report.numbers",
+            "import pytest_gpuperf.plugin.controller",
+            "imports plugin, which is not below report",
         ),
         (
             "errors",
@@ -254,20 +434,24 @@ def test_no_module_is_a_drawer(module: str) -> None:
             "imports __init__, which is not below errors",
         ),
         (
-            "runs.fork_server",
+            "runner.fork_server",
             "def late():\n    from pytest_gpuperf.plugin import x",
-            "imports plugin, which is not below runs",
+            "imports plugin, which is not below runner",
         ),
         (
             "drawer.first",
             "from ..errors import UsageError",
             "stands in a room that has no level in this test",
         ),
-        ("judge.stored", "import pytest", "imports pytest"),
-        ("runs.fork_server", "import torch.cuda", "imports torch"),
-        ("devices.nvmlish", "import pynvml", "imports pynvml"),
-        ("plugin", "from _pytest.terminal import TerminalReporter", "imports _pytest"),
-        ("probes.timing", "import numpy as np", "imports numpy"),
+        ("judge.baseline", "import pytest", "imports pytest"),
+        ("runner.fork_server", "import torch.cuda", "imports torch"),
+        ("devices.cuda.nvmlish", "import pynvml", "imports pynvml"),
+        (
+            "plugin.xdist",
+            "from _pytest.terminal import TerminalReporter",
+            "imports _pytest",
+        ),
+        ("measure.timing", "import numpy as np", "imports numpy"),
         ("report.table", "import_module('torch')", "imports torch"),
         ("report.table", "importlib.import_module('rich.table')", "imports rich"),
     ],
@@ -281,13 +465,13 @@ def test_a_planted_import_is_reported(module: str, line: str, complaint: str) ->
 @pytest.mark.parametrize(
     ("module", "line"),
     [
-        ("plugin", "from .session import Session"),
-        ("judge.stored", "from . import budget"),
-        ("judge.__init__", "from .stored import judge_stored"),
-        ("judge.stored", "from ..model import metric"),
-        ("devices.cuda", "import torch"),
-        ("runs.server", "from torch import nn"),
-        ("devices.nvml", "import pynvml"),
+        ("plugin.__init__", "from .controller import Session"),
+        ("judge.baseline", "from . import budget"),
+        ("judge.__init__", "from .baseline import judge_stored"),
+        ("judge.baseline", "from ..model import metrics"),
+        ("devices.cuda.device", "import torch"),
+        ("runner.fork_server_process", "from torch import nn"),
+        ("devices.cuda.nvml", "import pynvml"),
         ("__init__", "from .marks import budget"),
         ("report.json", "import json"),
         ("report.table", "import_module(name)"),

@@ -219,7 +219,7 @@ def test_a_checkout_that_cannot_be_written_to_is_named_and_the_examples_pass(
     assert_good(result)
     message = (
         rf"gpuperf: {checkout}/\.gpuperf: cannot be created, "
-        r"(read-only file system|permission denied); make its parent writable"
+        r"(read-only file system|permission denied); make its parent writable \[GP506\]"
     )
     named = re.findall(rf"^{message}$", result.stdout, re.MULTILINE)
     assert bool(named) == bool(measured), result.stdout

@@ -29,11 +29,11 @@ from documents import commands_of
 from documents import edited
 from documents import has_shape
 
-from pytest_gpuperf.baselines.document import dumps
-from pytest_gpuperf.baselines.document import loads
-from pytest_gpuperf.report import samples_json
-from pytest_gpuperf.runs.fork_server import ForkServer
-from pytest_gpuperf.runs.fork_server import Job
+from pytest_gpuperf.baselines.format import dumps
+from pytest_gpuperf.baselines.format import loads
+from pytest_gpuperf.report.json import samples as samples_json
+from pytest_gpuperf.runner.fork_server import ForkServer
+from pytest_gpuperf.runner.fork_server import Job
 
 
 NOT_RUN: Final = {
@@ -179,7 +179,7 @@ def server() -> Iterator[ForkServer]:
     """Give each command a fresh process that need not import torch."""
     pytest.importorskip("torch")
     modules = ("torch", "torch._dynamo", "typed_commands")
-    with closing(ForkServer(modules)) as server:
+    with closing(ForkServer(modules, warm="typed_commands:warm_with_torch")) as server:
         server.wait_until_ready()
         yield server
 

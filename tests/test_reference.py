@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from collections.abc import Iterable
 
@@ -13,13 +14,10 @@ from documents import rows_of
 import pytest_gpuperf
 from pytest_gpuperf import Gpuperf
 from pytest_gpuperf.cli import COMMANDS
-from pytest_gpuperf.compared import Compared
-from pytest_gpuperf.compared import Difference
-from pytest_gpuperf.compared import TimeRatio
-from pytest_gpuperf.devices.cpu import CpuDevice
+from pytest_gpuperf.devices.cpu.device import CpuDevice
 from pytest_gpuperf.devices.pretend.device import PretendDevice
 from pytest_gpuperf.devices.scripted import ScriptedDevice
-from pytest_gpuperf.judge.budget import TIMED_KINDS
+from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.judge.budget import is_time
 from pytest_gpuperf.marks import BUDGET_MARK
 from pytest_gpuperf.marks import RANKS_MARK
@@ -27,32 +25,28 @@ from pytest_gpuperf.marks import TOLERANCE_MARK
 from pytest_gpuperf.model.baseline import ENOUGH_RUNS
 from pytest_gpuperf.model.baseline import FULL_RUNS
 from pytest_gpuperf.model.baseline import MOST_RUNS
-from pytest_gpuperf.model.metric import BUDGET_KEYWORDS
-from pytest_gpuperf.model.metric import METRICS
-from pytest_gpuperf.model.metric import Direction
-from pytest_gpuperf.model.metric import Metric
-from pytest_gpuperf.model.metric import Unit
-from pytest_gpuperf.model.metric import limited_by
-from pytest_gpuperf.model.rank_metric import RANK_SKEW
-from pytest_gpuperf.model.refresh import Refresh
-from pytest_gpuperf.model.step_metric import GRAPH_BREAKS
-from pytest_gpuperf.model.step_metric import RECOMPILES
-from pytest_gpuperf.model.step_metric import SLOPE
+from pytest_gpuperf.model.baseline import Refresh
+from pytest_gpuperf.model.environment import Capability
+from pytest_gpuperf.model.metrics import BUDGET_KEYWORDS
+from pytest_gpuperf.model.metrics import GRAPH_BREAKS
+from pytest_gpuperf.model.metrics import METRICS
+from pytest_gpuperf.model.metrics import RANK_SKEW
+from pytest_gpuperf.model.metrics import RECOMPILES
+from pytest_gpuperf.model.metrics import SLOPE
+from pytest_gpuperf.model.metrics import Direction
+from pytest_gpuperf.model.metrics import Metric
+from pytest_gpuperf.model.metrics import limited_by
+from pytest_gpuperf.model.units import Unit
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.options import OPTIONS
-from pytest_gpuperf.options import Option
+from pytest_gpuperf.plugin.options import OPTIONS
+from pytest_gpuperf.plugin.options import Option
+from pytest_gpuperf.worker.compare_result import Compared
+from pytest_gpuperf.worker.compare_result import Difference
+from pytest_gpuperf.worker.compare_result import TimeRatio
 
 
 REFERENCE = "docs/reference.md"
-UNITS = {
-    Unit.MS: "milliseconds a step",
-    Unit.BYTES: "MiB (2^20 bytes)",
-    Unit.COUNT: "count a step",
-    Unit.RATIO: "times as fast, at least",
-    Unit.PERCENT: "percent",
-}
-
-
+ERRORS = "docs/errors.md"
 OWN_UNITS = {
     RANK_SKEW: "percent that the slowest rank may take longer than the fastest",
     SLOPE: "percent that a step may take longer than one 100 steps earlier",
@@ -101,7 +95,7 @@ def tolerated(metric: Metric) -> str:
 def unit_words(metric: Metric) -> str:
     is_share = metric.unit is Unit.PERCENT
     is_floor = is_share and metric.direction is Direction.HIGHER
-    return UNITS[metric.unit] + (", at least" if is_floor else "")
+    return metric.unit.in_words + (", at least" if is_floor else "")
 
 
 def keyword_row(keyword: str) -> str:
@@ -126,7 +120,7 @@ def keyword_row(keyword: str) -> str:
         ("| keyword | unit | holds on |", [keyword_row(k) for k in BUDGET_KEYWORDS]),
         (
             "| command | meaning |",
-            [row(f"`gpuperf {n}`", c.SUMMARY) for n, c in COMMANDS.items()],
+            [row(f"`gpuperf {n}`", summary) for n, summary in COMMANDS.items()],
         ),
     ],
     ids=["options", "metrics", "keywords", "commands"],
@@ -282,7 +276,31 @@ def test_the_readme_says_where_time_budgets_hold() -> None:
     timed = [k for k in BUDGET_KEYWORDS if limited_by(k)[0].unit is Unit.MS]
     keywords = ", ".join(f"`{keyword}`" for keyword in timed)
 
-    assert CpuDevice.kind not in TIMED_KINDS
+    assert not CpuDevice.kind.has(Capability.GPU_TIMES)
     only = 'only where the budget says `on="cpu"`'
     assert row(keywords, "yes", "no", only) in text("README.md")
     assert row("`speedup`", "yes", "no", "yes") in text("README.md")
+
+
+def test_each_error_id_has_one_heading_whose_anchor_is_the_id() -> None:
+    headings = re.findall(r"^### (.*)$", text(ERRORS), re.MULTILINE)
+
+    assert headings == [error_id.name for error_id in ErrorId]
+
+
+@pytest.mark.parametrize("error_id", ErrorId, ids=lambda e: e.name)
+def test_an_error_id_is_explained_below_its_title(error_id: ErrorId) -> None:
+    _, _, section = text(ERRORS).partition(f"### {error_id.name}\n\n")
+    title, _, explained = section.partition("\n#")[0].partition(".** ")
+
+    assert title == f"**{error_id.value}"
+    assert 1 <= len(re.findall(r"\.(?=\s)", explained)) <= 3
+
+
+def test_each_error_id_is_raised_and_no_other() -> None:
+    sources = (ROOT / "pytest_gpuperf").rglob("*.py")
+    used = re.findall(
+        r"ErrorId\.(GP\w+)", "\n".join(p.read_text("utf-8") for p in sources)
+    )
+
+    assert sorted(set(used)) == [error_id.name for error_id in ErrorId]

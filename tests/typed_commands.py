@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import redirect_stderr
 from contextlib import redirect_stdout
 from io import StringIO
 from typing import Any
 
 import pytest
+from warm_servers import warm_servers_of_forks
 
 from pytest_gpuperf.cli import main
 
 
+def warm() -> None:
+    """Have the runs that are typed start their own servers in milliseconds."""
+    warm_servers_of_forks(heavy=False)
+
+
+def warm_with_torch() -> None:
+    """Do so for runs whose steps are of torch, on one thread."""
+    warm_servers_of_forks(heavy=True, OMP_NUM_THREADS="1")
+
+
 def run(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the exit status and standard output of one command."""
+    """Return the exit status, the output and the errors of one command."""
     os.chdir(request["folder"])
     for name, value in request["environment"].items():
         os.environ[name] = value
     program, *arguments = request["command"]
-    with redirect_stdout(StringIO()) as output:
+    with redirect_stdout(StringIO()) as output, redirect_stderr(StringIO()) as errors:
         status = pytest.main(arguments) if program == "pytest" else _gpuperf(arguments)
-    return {"status": int(status), "output": output.getvalue()}
+    written = {"output": output.getvalue(), "errors": errors.getvalue()}
+    return {"status": int(status), **written}
 
 
 def _gpuperf(arguments: list[str]) -> int:

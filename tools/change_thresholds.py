@@ -3,7 +3,7 @@
     python tools/change_thresholds.py [DRAWS]
 
 prints, per length of a series, what its statistic exceeds in one of 200 series in random
-order: the table in ``judge/changes.py``. The order alone counts, so that is what noise of
+order: the table in ``judge/changepoints.py``. The order alone counts, so that is what noise of
 any distribution gives.
 """
 
@@ -12,8 +12,8 @@ from __future__ import annotations
 import sys
 from random import Random
 
-from pytest_gpuperf.judge.changes import highest
-from pytest_gpuperf.judge.changes import seeded
+from pytest_gpuperf.judge.changepoints import highest
+from pytest_gpuperf.judge.changepoints import seeded
 
 
 LENGTHS = (10, 12, 15, 20, 25, 30, 40, 50, 70, 100, 150, 200, 300, 500, 1000)

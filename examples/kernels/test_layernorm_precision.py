@@ -41,7 +41,7 @@ def training(norm, device, *, mixed=True):
 
 def peak_mb(gpuperf, norm, **precision):
     prepared = partial(training, norm, "cuda", **precision)
-    return gpuperf.fits(prepared, gb=80, levers=False).peak_mb
+    return gpuperf.fits(prepared, gb=80, savings=False).peak_mb
 
 
 @pytest.mark.claim("C9")

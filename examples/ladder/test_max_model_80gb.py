@@ -25,13 +25,13 @@ WIDE = Shape(layers=4, heads=25, width=1600, tokens=128, batch=32, dropout=0.1)
 ROOM_MB = 80 * 1024 - 768
 
 
-def reserved_mb(gpuperf, layers, levers):
-    make = partial(Training, replace(WIDE, layers=layers), "cuda", **levers)
-    return gpuperf.fits(make, gb=80, levers=False).reserved_mb
+def reserved_mb(gpuperf, layers, savings):
+    make = partial(Training, replace(WIDE, layers=layers), "cuda", **savings)
+    return gpuperf.fits(make, gb=80, savings=False).reserved_mb
 
 
-def deepest(gpuperf, **levers):
-    few, more = (reserved_mb(gpuperf, layers, levers) for layers in (4, 8))
+def deepest(gpuperf, **savings):
+    few, more = (reserved_mb(gpuperf, layers, savings) for layers in (4, 8))
     a_layer = (more - few) / 4
     return int(4 + (ROOM_MB - few) / a_layer)
 

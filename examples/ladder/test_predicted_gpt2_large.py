@@ -38,14 +38,14 @@ def rung(number):
 
 
 on_one_gpu = pytest.mark.parametrize(
-    ("rung", "levers"), [rung(0), rung(1), rung(2), rung(3)]
+    ("rung", "savings"), [rung(0), rung(1), rung(2), rung(3)]
 )
 
 
 @on_one_gpu
-def test_gpt2_large_at_real_size(gpuperf, rung, levers):
+def test_gpt2_large_at_real_size(gpuperf, rung, savings):
     prospect = gpuperf.fits(
-        partial(Training, LARGE, "cuda", **levers), gb=80, levers=False
+        partial(Training, LARGE, "cuda", **savings), gb=80, savings=False
     )
 
     assert prospect
@@ -57,7 +57,7 @@ def test_gpt2_large_on_two_gpus_at_real_size(gpuperf, first_of_two):
     prospect = gpuperf.fits(
         lambda: Training(LARGE, "cuda", mesh=first_of_two, **LADDER[-1]),
         gb=80,
-        levers=False,
+        savings=False,
     )
 
     assert prospect
@@ -65,8 +65,8 @@ def test_gpt2_large_on_two_gpus_at_real_size(gpuperf, first_of_two):
 
 
 @on_one_gpu
-def test_gpt2_large_on_a_gpu(gpuperf, real_gpu, rung, levers):
-    gpuperf(Training(LARGE, real_gpu, **levers), mem_mb=1.1 * rung.predicted_mib)
+def test_gpt2_large_on_a_gpu(gpuperf, real_gpu, rung, savings):
+    gpuperf(Training(LARGE, real_gpu, **savings), mem_mb=1.1 * rung.predicted_mib)
 
 
 @gpuperf.ranks(2)

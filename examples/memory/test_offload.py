@@ -104,7 +104,7 @@ def updated(device, adam):
 def test_the_state_of_the_optimizer_can_stay_on_the_host(gpuperf):
     there, here = (
         gpuperf.fits(
-            partial(updated, "cuda", adam), gb=8, values=True, levers=False
+            partial(updated, "cuda", adam), gb=8, values=True, savings=False
         ).peak_mb
         for adam in (adam_on_the_device, adam_on_the_host)
     )

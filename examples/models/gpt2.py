@@ -1,4 +1,4 @@
-"""GPT-2 and a training step with the levers of the ladder of memory.
+"""GPT-2 and a training step with the savings of the ladder of memory.
 
 Attention and GELU are spelled out, as in the published code: each of their operations
 keeps what its backward needs. Gradients are zeroed behind the forward, as there.
@@ -127,7 +127,7 @@ class Training:
     Where a *mesh* of ranks is given, each holds its part of the model, and a batch.
     """
 
-    def __init__(  # noqa: PLR0913, the levers of the ladder
+    def __init__(  # noqa: PLR0913, the savings of the ladder
         self,
         shape,
         device,

@@ -1,4 +1,4 @@
-"""A small GPT on characters, and epochs with the levers of the ladder of speed."""
+"""A small GPT on characters, and epochs with the savings of the ladder of speed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Characters(Dataset):
 class Epoch:
     """A model, its optimizer and a loader; called, it goes through all samples once."""
 
-    def __init__(  # noqa: PLR0913, the levers of the ladder
+    def __init__(  # noqa: PLR0913, the savings of the ladder
         self,
         shape,
         device,

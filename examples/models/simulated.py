@@ -5,10 +5,10 @@ Times are in microseconds. Nothing runs: only the plugin's own reading is execut
 
 from __future__ import annotations
 
-from pytest_gpuperf.devices.simulated_gpu import SimulatedGpu
-from pytest_gpuperf.probes.busy import find_busy
-from pytest_gpuperf.probes.diagnosis import diagnosis_of
-from pytest_gpuperf.probes.spent import find_spent
+from pytest_gpuperf.devices.scripted import SimulatedGpu
+from pytest_gpuperf.measure.bottleneck import diagnosis_of
+from pytest_gpuperf.measure.bottleneck import find_spent
+from pytest_gpuperf.measure.gpu_activity import find_busy
 
 
 def trace_of(*schedule, steps=3):

@@ -16,7 +16,7 @@ from torch.profiler import ProfilerActivity
 from torch.profiler import profile
 
 import pytest_gpuperf as gpuperf
-from pytest_gpuperf.probes.syncs import find_syncs
+from pytest_gpuperf.measure.syncs import find_syncs
 
 
 def waits_of(*schedule):

@@ -1,4 +1,4 @@
-"""What a refresh takes over, and what that changes."""
+"""The entry that a refresh stores for a test, and how it differs from the old one."""
 
 from __future__ import annotations
 
@@ -7,30 +7,32 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace
 
 from ..model.baseline import ENOUGH_RUNS
 from ..model.baseline import MOST_RUNS
 from ..model.baseline import Baselines
 from ..model.baseline import Entry
 from ..model.baseline import Origin
+from ..model.baseline import Refresh
 from ..model.baseline import RunSummary
+from ..model.baseline import typical_time
 from ..model.environment import DeviceKind
+from ..model.finding import stored_lines
 from ..model.measurement import Measurement
-from ..model.metric import METRICS
-from ..model.metric import Kind
-from ..model.metric import Metric
-from ..model.refresh import Refresh
-from ..model.typical import typical_time
+from ..model.metrics import METRICS
+from ..model.metrics import Metric
+from ..model.metrics import MetricKind
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
-from .document import rounded
+from .format import rounded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """A metric's typical value before and after, in its unit; ``None`` where it has none.
+class BaselineChange:
+    """A metric's typical value before and after, in its unit; ``None`` if it has none.
 
-    ``anchor`` is the value that its drift is counted from, where it was stored before.
+    ``anchor`` is the value that its drift is counted from, if it was stored before.
     """
 
     test: str
@@ -55,7 +57,7 @@ def selects(
 
 
 def outcomes_of(verdict: TestVerdict) -> dict[str, tuple[Outcome, ...]]:
-    """Return what each metric was judged to be, by budget and baseline."""
+    """Return the outcomes of each metric, by budget and baseline."""
     outcomes: dict[str, tuple[Outcome, ...]] = {}
     for v in verdict.verdicts:
         outcomes[v.metric] = (*outcomes.get(v.metric, ()), v.outcome)
@@ -69,7 +71,7 @@ def takes(
     runs: Sequence[RunSummary],
     kind: DeviceKind,
 ) -> bool:
-    """Whether *refresh* takes fresh *runs*, whose metrics had *outcomes*, over *entry*.
+    """Whether *refresh* takes fresh *runs*, with these *outcomes*, over *entry*.
 
     What regressed is only taken by ``Refresh.ALL``, and what has no number by none.
     """
@@ -97,10 +99,26 @@ def new_entry(runs: Sequence[Measurement], origin: Origin | None = None) -> Entr
     Disturbed runs are left out where enough others remain.
     """
     clean = [run for run in runs if not run.dirty]
+    # With fewer than enough runs a baseline can blame nothing, so disturbed runs are
+    # better than too few.
     taken = clean if len(clean) >= ENOUGH_RUNS else runs
     kept = tuple(RunSummary.of(run) for run in taken[-MOST_RUNS:])
     software = dict(runs[-1].environment.software)
-    return Entry(runs=kept, software=software, origin=origin)
+    lines = stored_lines(runs[-1].findings)
+    return Entry(runs=kept, software=software, origin=origin, lines=lines)
+
+
+def with_exact_of(stored: Entry, fresh: Entry) -> Entry:
+    """Give the *stored* runs the counts and bytes of the *fresh* ones, and keep their times.
+
+    A few runs do not show how times vary, but they do show exact counts.
+    """
+    exact = [run.exact for run in fresh.runs]
+    runs = tuple(
+        replace(run, exact={**run.exact, **exact[number % len(exact)]})
+        for number, run in enumerate(stored.runs)
+    )
+    return replace(stored, runs=runs)
 
 
 def typical_values(entry: Entry, kind: DeviceKind) -> dict[str, float]:
@@ -113,8 +131,8 @@ def typical_values(entry: Entry, kind: DeviceKind) -> dict[str, float]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def changes(old: Baselines, new: Baselines) -> tuple[Change, ...]:
-    """Every gated metric whose typical value differs, by test and metric."""
+def changes(old: Baselines, new: Baselines) -> tuple[BaselineChange, ...]:
+    """Return every gated metric with another typical value, by test and metric."""
     kind = new.hardware.kind
     tests = sorted({*old.entries, *new.entries})
     return tuple(
@@ -129,12 +147,12 @@ def changes(old: Baselines, new: Baselines) -> tuple[Change, ...]:
 
 def _changes_of(
     test: str, old: Entry | None, new: Entry | None, kind: DeviceKind
-) -> Iterator[Change]:
+) -> Iterator[BaselineChange]:
     before = typical_values(old, kind) if old else {}
     after = typical_values(new, kind) if new else {}
     anchors = {**old.anchor, **(new.anchor if new else {})} if old else {}
     for name in sorted({*before, *after}):
-        yield Change(
+        yield BaselineChange(
             test=test,
             metric=name,
             old=before.get(name),
@@ -163,7 +181,7 @@ def _has(runs: Sequence[RunSummary], metric: Metric) -> bool:
 
 
 def _is_inside(outcomes: Collection[Outcome]) -> bool:
-    """Whether a metric of these *outcomes* passed, and no rule said otherwise."""
+    """Whether a metric with these *outcomes* passed, and no rule objected."""
     return Outcome.PASS in outcomes and set(outcomes) <= {
         Outcome.PASS,
         Outcome.NOT_JUDGED,
@@ -177,7 +195,8 @@ def _has_drifted(
     fresh = _values(metric, runs, kind)
     if not stored or not fresh:
         return False
-    now = [rounded(typical_time(fresh))] if metric.kind is Kind.NOISY else fresh
+    # Rounded as the stored values are: a difference in the fifth digit is no drift.
+    now = [rounded(typical_time(fresh))] if metric.kind is MetricKind.NOISY else fresh
     return min(now) < min(stored) or max(now) > max(stored)
 
 
@@ -185,7 +204,7 @@ def _values(
     metric: Metric, runs: Sequence[RunSummary], kind: DeviceKind
 ) -> list[float]:
     """Read the metric in each run that has it; a CPU's times by their first decile."""
-    if metric.kind is Kind.EXACT:
+    if metric.kind is MetricKind.EXACT:
         return [run.exact[metric.name] for run in runs if metric.name in run.exact]
     times = [run.times[metric.name] for run in runs if metric.name in run.times]
     return [t.location(kind) for t in times]

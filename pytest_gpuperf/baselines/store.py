@@ -2,21 +2,77 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from contextlib import contextmanager
+from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import Final
 
 from ..errors import BaselineError
+from ..errors import ErrorId
+from ..files import PlantedError
+from ..files import read_regular_text
+from ..files import refuse_link
 from ..model.baseline import Baselines
 from ..model.baseline import Entry
 from ..model.environment import Hardware
-from .atomic import replace_file
-from .document import dumps
-from .document import loads
-from .ignored import make_ignored
+from ..settings import ARTEFACTS
+from .format import dumps
+from .format import loads
+
+
+# Replace a file whole or not at all, whoever else writes it or reads it.
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write *content* to *path*; raises ``OSError``, and leaves no draft then."""
+    # In the same folder: a rename is atomic only within a file system.
+    draft = path.with_name(f".{path.name}.{token_hex(4)}.tmp")
+    try:
+        # Exclusive: the random name must not be a link that somebody has put there.
+        with draft.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        # After fsync: otherwise a power cut could leave the new name with no content.
+        draft.replace(path)
+    except BaseException:
+        # Also for KeyboardInterrupt, or drafts would pile up beside the baselines.
+        draft.unlink(missing_ok=True)
+        raise
+    # The new file is in place; some file systems cannot sync a folder.
+    with suppress(OSError):
+        _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# Folders that git leaves alone.
+
+
+def make_ignored(folder: Path) -> None:
+    """Create *folder* with a ``.gitignore`` that covers all of it, unless it exists.
+
+    Raises ``OSError``, a ``PlantedError`` where the folder that runs create is a link:
+    somebody else put it there. One that a user names may be.
+    """
+    if folder.name == ARTEFACTS:
+        refuse_link(folder)
+    if folder.is_dir():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ".gitignore").write_text("*\n", encoding="utf-8")
 
 
 LOCK_SECONDS: Final = 60.0
@@ -32,9 +88,9 @@ def path_of(folder: Path, hardware: Hardware) -> Path:
 
 
 def read(folder: Path, hardware: Hardware) -> Baselines:
-    """Read the baselines of *hardware*; none where there is no file.
+    """Read the baselines of *hardware*; none if there is no file.
 
-    Raises ``BaselineError`` where the file cannot be read, is no baseline file, or
+    Raises ``BaselineError`` if the file cannot be read, is no baseline file, or
     was measured on other hardware.
     """
     path = path_of(folder, hardware)
@@ -47,7 +103,20 @@ def read(folder: Path, hardware: Hardware) -> Baselines:
             f"{path}: measured on {found.hardware.kind.value} {found.hardware.name}, "
             f"but the name says {hardware.key}; rename it to {found.hardware.key}.json"
         )
-        raise BaselineError(msg)
+        raise BaselineError(msg, ErrorId.GP504)
+    return found
+
+
+def stored_keys(folder: Path) -> set[str]:
+    """Return the calls that have a baseline on any hardware, as far as files are intact.
+
+    Only names are needed here; a broken file is reported when it is read.
+    """
+    found: set[str] = set()
+    for path in folder.glob("*.json"):
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            if path.is_file():
+                found.update(json.loads(path.read_bytes())["tests"])
     return found
 
 
@@ -55,14 +124,14 @@ def write(path: Path, text: str) -> None:
     """Replace the file at *path* by *text*, creating its folder.
 
     After a crash either the old or the new text is there, whole. Raises
-    ``BaselineError`` where it cannot be written; the old file is then untouched.
+    ``BaselineError`` if it cannot be written; the old file is then untouched.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, text.encode("utf-8"))
+        replace_file(path, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
         msg = f"{path}: cannot be written, {_cause(error)}; {_INTACT}"
-        raise BaselineError(msg) from error
+        raise BaselineError(msg, ErrorId.GP506) from error
 
 
 def update(
@@ -79,9 +148,12 @@ def update(
     none loses what another stored. Raises ``BaselineError``.
     """
     with _turn(lock_folder, hardware):
+        # Read again under the lock: another run may have stored tests since this one
+        # began.
         old = read(folder, hardware)
         kept = {t: entry for t, entry in old.entries.items() if t not in removed}
         new = Baselines(hardware=hardware, entries={**kept, **changes})
+        # An unchanged file keeps its time stamp, and its diff stays empty.
         if new.entries != old.entries:
             write(path_of(folder, hardware), dumps(new))
     return new
@@ -89,29 +161,32 @@ def update(
 
 def _text_of(path: Path) -> str | None:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_regular_text(path)
     except FileNotFoundError:
         return None
     except OSError as error:
         msg = f"{path}: cannot be read, {_cause(error)}; make it a readable file"
-        raise BaselineError(msg) from error
+        raise BaselineError(msg, ErrorId.GP501) from error
     except UnicodeDecodeError as error:
         msg = f"{path}: no UTF-8 text; restore the file from version control"
-        raise BaselineError(msg) from error
+        raise BaselineError(msg, ErrorId.GP501) from error
 
 
 @contextmanager
 def _turn(lock_folder: Path, hardware: Hardware) -> Iterator[None]:
+    # Imported here: only a run that writes baselines needs it.
     from filelock import FileLock
 
     path = lock_folder / f"{hardware.key}.lock"
     lock = FileLock(path)
     try:
         make_ignored(lock_folder)
+        # filelock opens the path, and would create or truncate what a link points to.
+        refuse_link(path)
         lock.acquire(timeout=LOCK_SECONDS)
     except OSError as error:  # filelock's Timeout is one
         msg = f"{path}: cannot be locked, {_cause(error)}; {_INTACT}"
-        raise BaselineError(msg) from error
+        raise BaselineError(msg, ErrorId.GP507) from error
     try:
         yield
     finally:
@@ -119,6 +194,45 @@ def _turn(lock_folder: Path, hardware: Hardware) -> Iterator[None]:
 
 
 def _cause(error: OSError) -> str:
+    if isinstance(error, PlantedError):
+        return f"it or its folder is {error}: remove that"
     if isinstance(error, TimeoutError):
         return f"another run has held it for {LOCK_SECONDS:.0f} s"
     return (error.strerror or str(error)).lower()
+
+
+# The pending file: measurements of a run that can be accepted, never in git.
+
+
+def pending_path(folder: Path, hardware: Hardware) -> Path:
+    """File of what was measured last on *hardware*."""
+    return folder / f"pending-{hardware.key}.json"
+
+
+def write_pending(
+    folder: Path, baselines: Baselines, *, are_read: bool = False
+) -> Path:
+    """Write *baselines* into *folder* as ``write_ignored`` does; return the file's path.
+
+    *are_read* says that they come out of such files.
+    """
+    path = pending_path(folder, baselines.hardware)
+    write_ignored(path, dumps(baselines, are_read=are_read))
+    return path
+
+
+def write_ignored(path: Path, text: str) -> None:
+    """Replace the file at *path*; its folder is ignored by git if it is created here.
+
+    Raises ``BaselineError``.
+    """
+    try:
+        make_ignored(path.parent)
+    except PlantedError as planted:
+        msg = f"{path.parent}: expected a folder of this project, found {planted}: remove it"
+        raise BaselineError(msg, ErrorId.GP526) from None
+    except OSError as error:
+        cause = (error.strerror or str(error)).lower()
+        msg = f"{path.parent}: cannot be created, {cause}; make its parent writable"
+        raise BaselineError(msg, ErrorId.GP506) from error
+    write(path, text)

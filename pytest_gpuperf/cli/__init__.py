@@ -5,38 +5,48 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr
+from contextlib import redirect_stdout
+from importlib import import_module
+from io import TextIOWrapper
 from typing import Final
 from typing import NoReturn
 from typing import Protocol
+from typing import TextIO
+from typing import cast
 
+from ..devices.preflight import own_version
+from ..errors import ErrorId
 from ..errors import GpuperfError
 from ..errors import UsageError
-from . import ab
-from . import accept
-from . import audit
-from . import bisect
-from . import diff
-from . import doctor
-from . import export
-from . import history
-from . import memory
-from . import merge
-from . import merge_baselines
-from . import refresh
-from . import report
-from . import show
+from ..visible import VisibleStream
 
 
 USAGE_ERROR: Final = 4
 """Exit code of pytest for the same."""
 
 
-class Command(Protocol):
-    """A module of this folder."""
+COMMANDS: Final[dict[str, str]] = {
+    "refresh": "measure tests and store the numbers as their baselines",
+    "show": "show the stored baselines",
+    "diff": "compare what pytest --gpuperf measured last with the stored baselines",
+    "accept": "store what a run measured, as in CI, as the baselines",
+    "merge-baselines": "merge two branches' baselines, as git's merge driver",
+    "history": "show what tests measured in run after run, and where that changed",
+    "merge": "join the results of several machines into one verdict",
+    "report": "write what the last run came to as a page of HTML",
+    "export": "write what was measured last in the format of another program",
+    "ab": "compare this version of the project with another, on this machine",
+    "bisect": "find the commit that made a test worse",
+    "doctor": "say what can be measured on this machine, and how well",
+    "audit": "find the syncs of a script, on a pretend GPU",
+    "memory": "predict the peak memory of a script, and what would lower it",
+}
+"""What each command does, in a line of the help; its module has its name."""
 
-    @property
-    def SUMMARY(self) -> str:  # noqa: N802 - a constant of the module
-        """What it does, in a line of the help."""
+
+class Command(Protocol):
+    """A module of this folder. Only the typed command is imported: imports are slow."""
 
     @property
     def REST(self) -> str | None:  # noqa: N802 - a constant of the module
@@ -49,39 +59,34 @@ class Command(Protocol):
         """Do it, and return the exit code."""
 
 
-COMMANDS: Final[dict[str, Command]] = {
-    "refresh": refresh,
-    "show": show,
-    "diff": diff,
-    "accept": accept,
-    "merge-baselines": merge_baselines,
-    "history": history,
-    "merge": merge,
-    "report": report,
-    "export": export,
-    "ab": ab,
-    "bisect": bisect,
-    "doctor": doctor,
-    "audit": audit,
-    "memory": memory,
-}
-
-
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are this package's."""
+    """A parser that reports errors as this package does."""
 
     def error(self, message: str) -> NoReturn:
         """Raise ``UsageError`` instead of leaving with code 2, which pytest uses."""
         msg = f"{message}; see `{self.prog} --help`"
-        raise UsageError(msg)
+        raise UsageError(msg, ErrorId.GP102)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``gpuperf`` with *argv* and return its exit code."""
-    own, passed_on = _parted(sys.argv[1:] if argv is None else argv)
+    _print_anything()
+    with redirect_stdout(_seen(sys.stdout)), redirect_stderr(_seen(sys.stderr)):
+        return _run(sys.argv[1:] if argv is None else argv)
+
+
+def _run(argv: Sequence[str]) -> int:
+    own, passed_on = _parted(argv)
     try:
-        arguments, unknown = _parser().parse_known_args(own)
-        command = COMMANDS[arguments.command]
+        _refuse_unknown_command(own)
+        if not own:
+            _parser("").print_help()
+            return 0
+        # Only the parser of this command gets its arguments; declaring the others would
+        # import their modules.
+        name = next((word for word in own if word in COMMANDS), "")
+        arguments, unknown = _parser(name).parse_known_args(own)
+        command = _command(arguments.command)
         rest = [*unknown, *passed_on]
         if rest and command.REST is None:
             arguments.parser.error(f"unrecognized arguments: {' '.join(rest)}")
@@ -91,29 +96,66 @@ def main(argv: Sequence[str] | None = None) -> int:
         return USAGE_ERROR
 
 
+def _seen(stream: TextIO) -> TextIO:
+    """Return *stream* with control characters of names and files made visible."""
+    return cast("TextIO", VisibleStream(stream))
+
+
+def _print_anything() -> None:
+    """Escape characters that the encoding lacks: names come from files."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def _parted(argv: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """Part *argv* before ``--``; what versions of argparse make of it differs."""
+    """Split *argv* before ``--``, which versions of argparse treat differently."""
     end = argv.index("--") if "--" in argv else len(argv)
     return argv[:end], argv[end:]
 
 
-def _parser() -> Parser:
+def _refuse_unknown_command(own: Sequence[str]) -> None:
+    """Raise ``UsageError`` that suggests what was meant, where the first word is no command."""
+    name = own[0] if own else ""
+    if not name or name.startswith("-") or name in COMMANDS:
+        return
+    # Needed for an error only, and every command would pay for the import.
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, COMMANDS, n=1)
+    meant = f"did you mean `gpuperf {near[0]}`? " if near else ""
+    msg = f"there is no command {name!r}; {meant}`gpuperf --help` lists all"
+    raise UsageError(msg, ErrorId.GP103)
+
+
+def _command(name: str) -> Command:
+    module = import_module(f".{name.replace('-', '_')}", __name__)
+    return cast("Command", module)
+
+
+def _parser(typed: str) -> Parser:
+    """Return the parser of all commands, with the arguments of the one that was *typed*."""
     parser = Parser(
         prog="gpuperf",
         description="Baselines of pytest --gpuperf: refresh, show, compare. Runs as a page. "
         "One commit against another. What a machine can see. Audits of scripts.",
         allow_abbrev=False,
     )
+    parser.add_argument(
+        "--version", action="version", version=f"pytest-gpuperf {own_version()}"
+    )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, command in COMMANDS.items():
-        usage = f"%(prog)s [options] {command.REST}" if command.REST else None
+    for name, summary in COMMANDS.items():
         subparser = commands.add_parser(
-            name,
-            usage=usage,
-            help=command.SUMMARY,
-            description=command.SUMMARY,
-            allow_abbrev=False,
+            name, help=summary, description=summary, allow_abbrev=False
         )
-        command.add_arguments(subparser)
         subparser.set_defaults(parser=subparser)
+        if name == typed:
+            _declare(_command(name), subparser)
     return parser
+
+
+def _declare(command: Command, parser: argparse.ArgumentParser) -> None:
+    if command.REST:
+        parser.usage = f"%(prog)s [options] {command.REST}"
+    command.add_arguments(parser)

@@ -8,20 +8,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from ..commits.collected import Selection
-from ..commits.comparing import compare_versions
-from ..commits.preload import preload
-from ..commits.repository import Repository
-from ..commits.version import versions
-from ..report.commits import comparison_lines
-from ..report.commits import markdown_lines
-from .program import INTERRUPTED
-from .versions import add_device_argument
-from .versions import announce
-from .versions import pytest_arguments
+from ..compare_commits.commits import compare_versions
+from ..compare_commits.side import Selection
+from ..compare_commits.side import preload
+from ..compare_commits.versions import versions
+from ..report.screen.commits import comparison_lines
+from ..report.screen.commits import markdown_lines
+from ..runner.git import Repository
+from ..visible import printed
+from .compare_options import add_device_argument
+from .compare_options import announce
+from .compare_options import pytest_arguments
+from .script import EXIT_INTERRUPTED
 
 
-SUMMARY: Final = "compare this version of the project with another, on this machine"
 REST: Final = "[REF [REF2]] [-- pytest arguments...]"
 
 WORSE: Final = 1
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
         )
     except KeyboardInterrupt:
         announce("interrupted: nothing was judged, nothing is left behind")
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     lines = markdown_lines(found) if arguments.markdown else comparison_lines(found)
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.write(printed(lines))
     return WORSE if found.is_worse else 0

@@ -10,19 +10,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from ..accepting import Plan
-from ..accepting import acceptance
-from ..accepting import chosen
-from ..accepting import stored_changes
 from ..baselines import store
-from ..baselines.refresh import Change
-from ..ci import refuse_in_ci
+from ..baselines.acceptance import AcceptancePlan
+from ..baselines.acceptance import acceptance
+from ..baselines.acceptance import chosen
+from ..baselines.acceptance import stored_changes
+from ..baselines.refresh import BaselineChange
 from ..model.baseline import Baselines
-from ..report.acceptance import acceptance_lines
-from ..report.acceptance import refused_lines
+from ..plugin.terminal import row_of
 from ..report.command import accept_command
-from ..report.terminal import refresh_lines
-from ..summary import row_of
+from ..report.command import measure_command
+from ..report.screen.acceptance import Acceptance
+from ..report.screen.acceptance import acceptance_lines
+from ..report.screen.acceptance import missed_lines
+from ..report.screen.acceptance import refused_lines
+from ..report.screen.summary import refresh_lines
+from ..settings import refuse_in_ci
+from ..visible import printed
+from .files import add_baselines_argument
 from .pending import acceptance_of
 from .pending import add_choice_arguments
 from .pending import choice_of
@@ -30,16 +35,14 @@ from .pending import files_in
 from .pending import nothing_chosen
 from .pending import read_pending
 from .pending import refuse_unknown_names
-from .stored import add_baselines_argument
 
 
-SUMMARY: Final = "store what a run measured, as in CI, as the baselines"
 REST: Final = None
 
-REFUSED: Final = 1
-"""Exit code where something drifted too far to be accepted; pytest's for the same."""
+EXIT_REFUSED: Final = 1
+"""Exit code if something was to be accepted and is not; as pytest's for failures."""
 
-LOCKS: Final = Path(".gpuperf")
+LOCK_FOLDER: Final = Path(".gpuperf")
 """Folder in which runs take turns to write."""
 
 
@@ -57,7 +60,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
     """Store what is chosen and moved, print old and new values."""
+    # A gate that moves its own baseline passes whatever it measures.
     refuse_in_ci("gpuperf accept", "accept", os.environ)
+    # All are read before any is stored: a broken file must not leave half of them
+    # accepted.
     found = [read_pending(path) for path in files_in(arguments.pending)]
     refuse_unknown_names(arguments.pending, found, choice_of(arguments))
     return max([_accept(arguments, pending) for pending in found])
@@ -67,32 +73,32 @@ def _accept(arguments: argparse.Namespace, pending: Baselines) -> int:
     old = store.read(arguments.baselines, pending.hardware)
     choice = choice_of(arguments)
     if not chosen(pending, old, choice):
-        sys.stdout.writelines(f"{line}\n" for line in nothing_chosen(pending, choice))
-        return 0
+        sys.stdout.write(printed(nothing_chosen(pending, choice)))
+        return EXIT_REFUSED if any(map(choice.is_named, pending.entries)) else 0
     plan = acceptance(pending, old, choice)
-    changes = stored_changes(arguments.baselines, old, plan.entries, lock_folder=LOCKS)
-    lines = _lines(arguments, pending, plan, changes)
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
-    return REFUSED if plan.drifts else 0
+    changes = stored_changes(
+        arguments.baselines, old, plan.entries, lock_folder=LOCK_FOLDER
+    )
+    found = acceptance_of(plan, pending, choice)
+    lines = _lines(arguments, pending, plan, found, changes)
+    sys.stdout.write(printed(lines))
+    return EXIT_REFUSED if found.drifted or found.missed else 0
 
 
 def _lines(
     arguments: argparse.Namespace,
     pending: Baselines,
-    plan: Plan,
-    changes: Sequence[Change],
+    plan: AcceptancePlan,
+    found: Acceptance,
+    changes: Sequence[BaselineChange],
 ) -> Iterator[str]:
     if changes:
         path = store.path_of(arguments.baselines, pending.hardware)
         yield f"accepted into {path}:"
         yield from (line.text for line in refresh_lines([row_of(c) for c in changes]))
     insist = accept_command(
-        str(arguments.pending), _folder(arguments.baselines), plan.drifted
+        str(arguments.pending), str(arguments.baselines), plan.drifted
     )
     yield from refused_lines(plan.drifts, insist)
-    yield from acceptance_lines(acceptance_of(plan, pending), "gpuperf: ")
-
-
-def _folder(baselines: Path) -> str:
-    """Name the folder where it is not the default one."""
-    return "" if baselines == Path("baselines") else str(baselines)
+    yield from missed_lines(found, measure_command(found.missed, pending.hardware.kind))
+    yield from acceptance_lines(found)

@@ -3,36 +3,108 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 from typing import Final
 
-from ..devices.pretend.record import StepAudit
+from ..devices.pretend import pretend_gpu
+from ..devices.pretend.audit_record import StepAudit
+from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.codec import decode
-from ..report.audit_json import audit_document
-from ..report.audit_table import audit_lines
-from .audited import START
-from .audited import Audited
-from .audited import Request
-from .program import Program
-from .program_arguments import REST
-from .program_arguments import add_program
-from .program_arguments import program_of
-from .program_arguments import root_of
-from .program_process import Output
-from .program_process import run_program
-from .program_process import unfinished
+from ..model.codec import encode
+from ..report.json.audit import audit_document
+from ..report.screen.audit import audit_lines
+from ..visible import printed
+from .script import Program
+from .script import load
+from .script_process import REST
+from .script_process import Output
+from .script_process import add_program
+from .script_process import program_of
+from .script_process import root_of
+from .script_process import run_program
+from .script_process import run_tidily
+from .script_process import start_of
+from .script_process import unfinished
 
 
-SUMMARY: Final = "find the syncs of a script, on a pretend GPU"
+if TYPE_CHECKING:
+    from ..devices.pretend.program_audit import ProgramAudit
 
-FAILED: Final = 1
 
-__all__ = ["REST", "SUMMARY", "add_arguments", "run"]
+# The process that ``gpuperf audit`` starts: it becomes the script's.
+
+START: Final = start_of(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRequest:
+    """A program to audit, the folder of its lines, and the file to report in."""
+
+    program: Program
+    root: str
+    report: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audited:
+    """What the process found, or why it did not start the program.
+
+    ``notes`` say what else must be known to read what was found.
+    """
+
+    audit: StepAudit | None = None
+    notes: tuple[str, ...] = ()
+    refusal: str | None = None
+
+
+def main() -> None:
+    """Audit what the command line asks for, until this process ends."""
+    request: AuditRequest = decode(AuditRequest, json.loads(sys.argv[1]))
+    pretence = ExitStack()
+    gpu = pretence.enter_context(pretend_gpu(request.root))
+    from ..devices.pretend.program_audit import ProgramAudit
+
+    program = ProgramAudit(gpu)
+    try:
+        loaded = load(request.program)
+    except UsageError as error:
+        _write(request.report, Audited(refusal=str(error)))
+        return
+    # The functions registered by the program and its threads come first.
+    atexit.register(_finish, program, pretence, request.report, os.getpid())
+    run_tidily(loaded)
+
+
+def _finish(
+    program: ProgramAudit, pretence: ExitStack, report: str, process: int
+) -> None:
+    """Leave the findings in *report*, unless this is a fork of the process."""
+    # A fork, such as a DataLoader's worker, inherits the exit handlers.
+    if os.getpid() == process:
+        from ..devices.pretend.tensor_values import INSIDES
+
+        notes = (INSIDES.switched,) if INSIDES.switched else ()
+        _write(report, Audited(audit=program.audit(), notes=notes))
+        pretence.close()
+
+
+def _write(report: str, audited: Audited) -> None:
+    Path(report).write_text(json.dumps(encode(audited)), encoding="utf-8")
+
+
+AUDIT_FAILED: Final = 1
+
+__all__ = ["REST", "add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,12 +131,12 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     code, audited = _audited(program, root, output)
     if audited is None or audited.audit is None:
         sys.stderr.write(f"gpuperf: {unfinished(program, code)}\n")
-        return code or FAILED
+        return code or AUDIT_FAILED
     sys.stdout.write(_text(audited.audit, audited.notes, as_json=arguments.json))
     objection = _objection(audited.audit, arguments.max_syncs)
     if objection is not None:
         sys.stderr.write(f"gpuperf: {objection}\n")
-    return code or (FAILED if objection is not None else 0)
+    return code or (AUDIT_FAILED if objection is not None else 0)
 
 
 def _count(text: str) -> int:
@@ -78,20 +150,20 @@ def _audited(
     program: Program, root: Path, output: Output
 ) -> tuple[int, Audited | None]:
     """Run *program* in a process of its own: its exit code and what was found."""
-    request = partial(Request, program=program, root=str(root))
+    request = partial(AuditRequest, program=program, root=str(root))
     code, report = run_program(START, request, output)
     if report is None:
         return code, None
     audited = decode(Audited, report)
     if audited.refusal is not None:
-        raise UsageError(audited.refusal)
+        raise UsageError(audited.refusal, ErrorId.GP110)
     return code, audited
 
 
 def _text(audit: StepAudit, notes: Sequence[str], *, as_json: bool) -> str:
     if as_json:
         return json.dumps(audit_document(audit, notes), indent=2) + "\n"
-    return "".join(f"{line}\n" for line in audit_lines(audit, notes, Path.cwd()))
+    return printed(audit_lines(audit, notes, Path.cwd()))
 
 
 def _objection(audit: StepAudit, most: int | None) -> str | None:

@@ -10,24 +10,25 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from ..commits.bisection import Mark
-from ..commits.bisection import first_bad
-from ..commits.collected import Selection
-from ..commits.comparing import compare_versions
-from ..commits.preload import preload
-from ..commits.repository import Repository
-from ..commits.version import committed
+from ..compare_commits.bisect import Mark
+from ..compare_commits.bisect import first_bad
+from ..compare_commits.commits import compare_versions
+from ..compare_commits.side import Selection
+from ..compare_commits.side import preload
+from ..compare_commits.versions import committed
+from ..errors import ErrorId
 from ..errors import UsageError
-from ..model.commit_comparison import CommitComparison
-from ..report.commits import comparison_lines
+from ..model.ab import CommitComparison
+from ..report.screen.commits import comparison_lines
 from ..report.wrapping import wrapped
-from .program import INTERRUPTED
-from .versions import add_device_argument
-from .versions import announce
-from .versions import pytest_arguments
+from ..runner.git import Repository
+from ..visible import printed
+from .compare_options import add_device_argument
+from .compare_options import announce
+from .compare_options import pytest_arguments
+from .script import EXIT_INTERRUPTED
 
 
-SUMMARY: Final = "find the commit that made a test worse"
 REST: Final = "GOOD BAD TEST [-- pytest arguments...]"
 
 SEVERAL: Final = 1
@@ -50,7 +51,7 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
         return search.through(arguments.bad)
     except KeyboardInterrupt:
         announce("interrupted: nothing was found, nothing is left behind")
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
 
 
 class Search:
@@ -71,7 +72,7 @@ class Search:
         self._found: dict[str, CommitComparison] = {}
 
     def through(self, bad: str) -> int:
-        """Search up to *bad*; raises ``UsageError`` where that is not worse."""
+        """Search up to *bad*; raises ``UsageError`` if that is not worse."""
         good_commit = str(self._good.commit)
         worst = self._repository.commit(bad)
         if not self._repository.is_ancestor(good_commit, worst):
@@ -79,13 +80,15 @@ class Search:
                 f"{self._good.label} is no ancestor of {bad}: expected GOOD BAD, of which "
                 "the second came from the first"
             )
-            raise UsageError(msg)
+            raise UsageError(msg, ErrorId.GP711)
+        # First of all: if the last commit is not worse, hours of comparing would find
+        # nothing.
         if self._mark(worst, self._compared(worst)) is not Mark.BAD:
             _print(comparison_lines(self._found[worst]))
             msg = (
                 f"{bad} is not worse than {self._good.label}: there is nothing to find"
             )
-            raise UsageError(msg)
+            raise UsageError(msg, ErrorId.GP712)
         return self._tell(first_bad(self._repository, good_commit, worst, self._judge))
 
     def _judge(self, commit: str) -> Mark:
@@ -103,7 +106,7 @@ class Search:
         return self._compare((self._good, version))
 
     def _mark(self, commit: str, found: CommitComparison) -> Mark:
-        """What broke or could not be decided is no evidence for either."""
+        """Mark a commit; a broken or undecided comparison is no evidence."""
         self._found[commit] = found
         if any(call.is_worse for call in found.calls):
             return Mark.BAD
@@ -131,4 +134,4 @@ class Search:
 
 
 def _print(lines: Iterable[str]) -> None:
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.write(printed(lines))

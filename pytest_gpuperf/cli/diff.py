@@ -9,15 +9,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from ..accepting import Choice
-from ..accepting import acceptance
-from ..accepting import chosen
 from ..baselines import store
+from ..baselines.acceptance import Choice
+from ..baselines.acceptance import acceptance
+from ..baselines.acceptance import chosen
 from ..baselines.refresh import changes
 from ..model.baseline import Baselines
-from ..report.acceptance import acceptance_lines
-from ..report.terminal import refresh_lines
-from ..summary import row_of
+from ..plugin.terminal import row_of
+from ..report.screen.acceptance import outlook_lines
+from ..report.screen.summary import refresh_lines
+from ..visible import printed
+from .files import add_baselines_argument
 from .pending import acceptance_of
 from .pending import add_choice_arguments
 from .pending import choice_of
@@ -25,10 +27,8 @@ from .pending import files_in
 from .pending import nothing_chosen
 from .pending import read_pending
 from .pending import refuse_unknown_names
-from .stored import add_baselines_argument
 
 
-SUMMARY: Final = "compare what pytest --gpuperf measured last with the stored baselines"
 REST: Final = None
 
 
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
         lines = [
             f"nothing pending in {arguments.pending}: run `pytest --gpuperf` first"
         ]
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.write(printed(lines))
     return 0
 
 
@@ -75,7 +75,7 @@ def _lines(arguments: argparse.Namespace, paths: Sequence[Path]) -> Iterator[str
 def _compared(
     path: Path, new: Baselines, folder: Path, choice: Choice
 ) -> tuple[str, ...]:
-    """Leave out tests that the last run did not measure: they are not gone."""
+    """Compare the tests that the last run measured; the others are not gone."""
     old, stored = store.read(folder, new.hardware), store.path_of(folder, new.hardware)
     tests = chosen(new, old, choice)
     if not tests:
@@ -87,5 +87,5 @@ def _compared(
     return (
         f"{stored} -> {path}",
         *(line.text for line in refresh_lines(rows)),
-        *acceptance_lines(acceptance_of(plan, new), "gpuperf accept: "),
+        *outlook_lines(acceptance_of(plan, new, choice)),
     )

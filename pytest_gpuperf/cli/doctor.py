@@ -17,11 +17,10 @@ from typing import Final
 
 from ..baselines.store import path_of
 from ..baselines.store import read
+from ..errors import ErrorId
+from ..errors import QuotedError
 from ..errors import RunError
-from ..errors import UsageError
-from ..foresight import acuity_of
-from ..foresight import acuity_of_step
-from ..judge.reading import stored_values
+from ..judge.readings import stored_values
 from ..model.baseline import ENOUGH_RUNS
 from ..model.baseline import FULL_RUNS
 from ..model.baseline import MOST_RUNS
@@ -31,27 +30,30 @@ from ..model.checkup import StoredSuite
 from ..model.checkup import Trial
 from ..model.codec import decode
 from ..model.codec import encode
+from ..model.environment import Capability
 from ..model.environment import DeviceKind
 from ..model.environment import Hardware
-from ..model.metric import STEP_MS
-from ..model.project import ProjectSettings
-from ..report.checkup import examined_lines
-from ..report.checkup import no_clock_lines
-from ..report.checkup import stored_lines
-from ..report.checkup import trial_lines
-from ..report.checkup import wrong_lines
-from ..resolving import positive_seconds
-from ..runs.fork_server import HEAVY_MODULES
-from ..runs.fork_server import ForkServer
-from ..runs.fork_server import Job
-from ..sharing.reservation import Turns
-from ..sharing.reservation import alone
-from ..sharing.reservation import turns_at
-from .project import settings_by
-from .versions import announce
+from ..model.metrics import STEP_MS
+from ..model.results import ProjectSettings
+from ..plugin.parse_settings import positive_seconds
+from ..report.screen.checkup import examined_lines
+from ..report.screen.checkup import no_clock_lines
+from ..report.screen.checkup import stored_lines
+from ..report.screen.checkup import trial_lines
+from ..report.screen.checkup import wrong_lines
+from ..runner.fork_server import HEAVY_MODULES
+from ..runner.fork_server import ForkServer
+from ..runner.fork_server import Job
+from ..runner.pool import Turns
+from ..runner.pool import alone
+from ..runner.pool import turns_at
+from ..runner.run_estimates import acuity_of
+from ..runner.run_estimates import acuity_of_step
+from ..visible import printed
+from .compare_options import announce
+from .files import settings_by
 
 
-SUMMARY: Final = "say what can be measured on this machine, and how well"
 REST: Final = None
 
 WRONG: Final = 1
@@ -59,11 +61,11 @@ WRONG: Final = 1
 
 LEAST_RUNS: Final = 2
 PATIENCE: Final = 2
-"""Multiple of its cap after which a process is given up."""
+"""Multiple of its cap after which a process is killed."""
 
 Answer = dict[str, Any]
 Ask = Callable[[str, CheckupRequest], Answer]
-"""Calls a function of ``runs.checkup`` in a fresh process."""
+"""Calls a function of ``runner.checkup`` in a fresh process."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -125,17 +127,18 @@ def check(
     """Look at the device, then at the baselines, then try a step; print as it comes."""
     answer = ask("examine", request)
     if "error" in answer:
-        raise UsageError(answer["error"])
+        raise QuotedError(answer["error"], ErrorId.GP401)
     found = decode(Examination, answer["examination"])
     hardware = found.environment.hardware
     folder = arguments.baselines or Path(os.path.relpath(project.baselines))
+    # Printed at once: what follows takes up to a minute.
     _print(examined_lines(found))
     _print(stored_lines(_stored(folder, hardware, project), _options(arguments)))
     wrong = [found.refusal] if found.refusal else []
-    if hardware.kind is DeviceKind.PRETEND:
+    if not hardware.kind.has(Capability.CLOCK):
         _print(no_clock_lines())
     elif not wrong:
-        with closing(turns_at(found.seat, project.lock_seconds, announce)) as turns:
+        with closing(turns_at(found.slot, project.lock_seconds, announce)) as turns:
             trials, wrong = _trials(ask, request, arguments.runs, turns)
         runs = [trial.measurement for trial in trials]
         acuity = acuity_of_step(runs, project.tolerance, project.precision)
@@ -154,8 +157,11 @@ def _trials(
     spent = 0.0
     trials: list[Trial] = []
     for number in range(runs):
+        # Two runs at least, whatever they cost: one has no scatter.
         if len(trials) >= LEAST_RUNS and spent * (1 + 1 / number) > request.seconds:
             break
+        # Per run, not around the loop: another process that measures gets its turn
+        # between them.
         with alone(turns):
             start = time.monotonic()
             answer = _tried(ask, replace(request, number=number))
@@ -196,7 +202,7 @@ def _stored(folder: Path, hardware: Hardware, project: ProjectSettings) -> Store
 
 def _asker(server: ForkServer) -> Ask:
     def ask(name: str, request: CheckupRequest) -> Answer:
-        entry = f"pytest_gpuperf.runs.checkup:{name}"
+        entry = f"pytest_gpuperf.runner.checkup:{name}"
         job = Job(entry=entry, request=encode(request))
         answer: Answer = server.run(job, seconds=PATIENCE * request.seconds + 60)
         return answer
@@ -211,7 +217,7 @@ def _options(arguments: argparse.Namespace) -> tuple[str, ...]:
 
 
 def _print(lines: Iterable[str]) -> None:
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.write(printed(lines))
     sys.stdout.flush()
 
 

@@ -14,28 +14,30 @@ from pathlib import Path
 from typing import Final
 
 from ..baselines.store import write
+from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.environment import DeviceKind
-from ..model.results import FILE
+from ..model.results import RESULTS_NAME
 from ..model.results import Head
-from ..report import bmf_json
-from ..report import pytest_benchmark_json
-from ..report import smaller_is_better_json
-from ..report.measured_calls import MeasuredCall
-from ..report.measured_calls import measured_calls
-from .left import read_results
-from .left import read_samples
-from .left import results_file
+from ..report.exchange import bencher as bmf_json
+from ..report.exchange import pytest_benchmark as pytest_benchmark_json
+from ..report.exchange import smaller_is_better as smaller_is_better_json
+from ..report.exchange.measured_calls import MeasuredCall
+from ..report.exchange.measured_calls import measured_calls
+from .files import read_results
+from .files import read_samples
+from .files import results_file
 
 
-SUMMARY: Final = "write what was measured last in the format of another program"
 REST: Final = None
 
-ABSENT: Final = "run `pytest --gpuperf` first, or name the folder that it left"
+NO_RUN_TO_EXPORT: Final = (
+    "run `pytest --gpuperf` first, or name the folder that it left"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class ExportedRun:
     """One run: its head, its calls, and when it ended."""
 
     head: Head
@@ -44,15 +46,15 @@ class Measured:
     at: datetime
 
 
-def _pytest_benchmark(measured: Measured) -> str:
-    """Write what has times: that format knows nothing else."""
+def _pytest_benchmark(measured: ExportedRun) -> str:
+    """Write the calls with times: the format has no place for others."""
     untimed = sum(not call.step_ms for call in measured.calls)
     if untimed == len(measured.calls):
         msg = (
             "pytest-benchmark knows times alone, and this run has none: measure on cuda "
             "or cpu, or export custom-smaller-is-better or bmf"
         )
-        raise UsageError(msg)
+        raise UsageError(msg, ErrorId.GP514)
     if untimed:
         calls = (
             "1 call has no times and is"
@@ -63,15 +65,15 @@ def _pytest_benchmark(measured: Measured) -> str:
     return pytest_benchmark_json.dumps(measured.head, measured.calls, measured.at)
 
 
-def _smaller_is_better(measured: Measured) -> str:
+def _smaller_is_better(measured: ExportedRun) -> str:
     return smaller_is_better_json.dumps(measured.calls, measured.kind)
 
 
-def _bmf(measured: Measured) -> str:
+def _bmf(measured: ExportedRun) -> str:
     return bmf_json.dumps(measured.calls, measured.kind)
 
 
-FORMATS: Final[Mapping[str, Callable[[Measured], str]]] = {
+FORMATS: Final[Mapping[str, Callable[[ExportedRun], str]]] = {
     "pytest-benchmark": _pytest_benchmark,
     "custom-smaller-is-better": _smaller_is_better,
     "bmf": _bmf,
@@ -92,7 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path(".gpuperf"),
         metavar="PATH",
-        help=f"folder that a run left, or its {FILE} (default: %(default)s)",
+        help=f"folder that a run left, or its {RESULTS_NAME} (default: %(default)s)",
     )
     parser.add_argument(
         "--out",
@@ -103,7 +105,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
-    """Write the run at the path; raise ``UsageError`` where nothing was measured."""
+    """Write the run at the path; raise ``UsageError`` if nothing was measured."""
     text = FORMATS[arguments.format](_measured(results_file(arguments.path)))
     if arguments.out is None:
         sys.stdout.write(text)
@@ -119,14 +121,14 @@ def _format(text: str) -> str:
     return text
 
 
-def _measured(file: Path) -> Measured:
-    results = read_results(file, ABSENT)
+def _measured(file: Path) -> ExportedRun:
+    results = read_results(file, NO_RUN_TO_EXPORT)
     hardware = results.head.hardware
     verdicts = {test: record.verdicts for test, record in results.tests.items()}
     samples = read_samples(file) if hardware else {}
     calls = tuple(measured_calls(verdicts, samples))
     if not calls or hardware is None:
-        msg = f"{file}: nothing was measured in this run; {ABSENT}"
-        raise UsageError(msg)
+        msg = f"{file}: nothing was measured in this run; {NO_RUN_TO_EXPORT}"
+        raise UsageError(msg, ErrorId.GP514)
     changed = datetime.fromtimestamp(file.stat().st_mtime, tz=timezone.utc)
-    return Measured(head=results.head, calls=calls, kind=hardware.kind, at=changed)
+    return ExportedRun(head=results.head, calls=calls, kind=hardware.kind, at=changed)

@@ -1,4 +1,4 @@
-"""``gpuperf history``: what tests showed in the runs that were kept."""
+"""``gpuperf history``: shows the numbers of tests in the runs of a history."""
 
 from __future__ import annotations
 
@@ -13,41 +13,42 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
+from ..errors import ErrorId
 from ..errors import UsageError
-from ..history.index import FILE
+from ..history.index import HISTORY_INDEX_FILE
 from ..history.index import HistoryIndex
 from ..history.place import is_url
 from ..history.place import place_at
 from ..history.place import shown
-from ..judge.changes import LEAST
-from ..judge.changes import MOST
-from ..judge.changes import shifts
+from ..judge.changepoints import LEAST_SEARCHED_RUNS
+from ..judge.changepoints import MOST_RUNS_SEARCHED
+from ..judge.changepoints import shifts
 from ..model.history import Point
 from ..model.history import Series
-from ..model.metric import METRICS
-from ..model.metric import STEP_MS
-from ..model.metric import Kind
-from ..report.history import Course
-from ..report.history import LevelChange
-from ..report.history import change_lines
-from ..report.history import course_lines
-from ..report.history import left_out_lines
-from ..report.history import overview_lines
+from ..model.metrics import METRICS
+from ..model.metrics import STEP_MS
+from ..model.metrics import MetricKind
 from ..report.numbers import metric_named
-from ..report.sparkline import marks_for
-from .project import ask_project
+from ..report.screen.history import Course
+from ..report.screen.history import LevelChange
+from ..report.screen.history import change_lines
+from ..report.screen.history import course_lines
+from ..report.screen.history import left_out_lines
+from ..report.screen.history import overview_lines
+from ..report.table import marks_for
+from ..visible import printed
+from .files import ask_project
 
 
-SUMMARY: Final = "show what tests measured in run after run, and where that changed"
 REST: Final = None
 
 LAST: Final = 20
-"""Runs that a table shows where nobody asks for more."""
+"""Runs that a table shows by default."""
 
 SINCE: Final = 200
-"""Runs that are searched for changes where nobody asks for more."""
+"""Runs that are searched for changes by default."""
 
-UNGATED: Final = {Kind.NOISY: STEP_MS.tolerance, Kind.EXACT: 0.0}
+UNGATED: Final = {MetricKind.NOISY: STEP_MS.tolerance, MetricKind.EXACT: 0.0}
 """Changes, as ratios, that are not worth a line where no tolerance says so."""
 
 NOWHERE: Final = (
@@ -103,7 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
     """Print what was asked for; a change is no failure."""
     location, artefacts = _located(arguments.history)
-    index = HistoryIndex(place_at(location), location, artefacts / FILE)
+    index = HistoryIndex(place_at(location), location, artefacts / HISTORY_INDEX_FILE)
     with closing(index):
         lines = [
             *left_out_lines(index.left_out()),
@@ -114,9 +115,9 @@ def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
 
 
 def _print(lines: Iterable[str]) -> None:
-    """Write what the terminal cannot show, as in the name of a test, in its way."""
+    """Print *lines*, with characters escaped that the terminal cannot show."""
     encoding = sys.stdout.encoding or "utf-8"
-    text = "".join(f"{line}\n" for line in lines)
+    text = printed(lines)
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
@@ -128,7 +129,7 @@ def _located(given: str | None) -> tuple[str, Path]:
         )
     settings = ask_project()
     if settings.history is None:
-        raise UsageError(NOWHERE)
+        raise UsageError(NOWHERE, ErrorId.GP520)
     return settings.history, Path(settings.artefacts)
 
 
@@ -137,7 +138,7 @@ def _answer(
 ) -> Iterable[str]:
     known = [s for s in index.series() if arguments.hardware in {None, s.hardware}]
     if not known:
-        raise UsageError(_nothing(arguments, index, location))
+        raise UsageError(_nothing(arguments, index, location), ErrorId.GP521)
     chosen = matching(arguments.test, known)
     if arguments.metric is not None:
         chosen = _of_metric(chosen, arguments.metric)
@@ -176,13 +177,15 @@ def matching(asked: str | None, known: Sequence[Series]) -> list[Series]:
         return list(known)
     found = (
         [test for test in tests if test == asked]
+        # A part before a pattern: node ids have brackets, which a pattern would take
+        # for a set.
         or [test for test in tests if asked in test]
         or [test for test in tests if fnmatchcase(test, asked)]
     )
     if not found:
         alike = get_close_matches(asked, tests, n=3, cutoff=0.0)
         msg = f"no test in the history is called {asked!r}; expected one as {', '.join(alike)}"
-        raise UsageError(msg)
+        raise UsageError(msg, ErrorId.GP522)
     return [series for series in known if series.test in set(found)]
 
 
@@ -191,7 +194,7 @@ def _of_metric(series: Sequence[Series], metric: str) -> list[Series]:
     if not found:
         known = ", ".join(dict.fromkeys(s.metric for s in _in_order(series)))
         msg = f"--metric: found {metric!r}, expected one of {known}"
-        raise UsageError(msg)
+        raise UsageError(msg, ErrorId.GP522)
     return found
 
 
@@ -223,12 +226,14 @@ def _changes(index: HistoryIndex, chosen: Sequence[Series], runs: int) -> Iterat
         changes,
         looked_at=len(chosen),
         runs=runs,
-        too_short=sum(len(courses[series]) < 2 * LEAST for series in noisy),
+        too_short=sum(
+            len(courses[series]) < 2 * LEAST_SEARCHED_RUNS for series in noisy
+        ),
     )
 
 
 def _is_exact(series: Series) -> bool:
-    return metric_named(series.metric).kind is Kind.EXACT
+    return metric_named(series.metric).kind is MetricKind.EXACT
 
 
 def _changes_of(series: Series, points: Sequence[Point]) -> Iterator[LevelChange]:
@@ -256,7 +261,7 @@ def _count(text: str) -> int:
 
 
 def _searched(text: str) -> int:
-    if _count(text) > MOST:
-        msg = f"expected a whole number from 1 to {MOST}, found {text!r}"
+    if _count(text) > MOST_RUNS_SEARCHED:
+        msg = f"expected a whole number from 1 to {MOST_RUNS_SEARCHED}, found {text!r}"
         raise argparse.ArgumentTypeError(msg)
     return int(text)

@@ -3,45 +3,133 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
+import os
 import sys
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from dataclasses import replace
 from functools import partial
 from math import inf
 from pathlib import Path
+from typing import TYPE_CHECKING
 from typing import Final
 
+from ..devices.pretend import pretend_gpu
+from ..errors import ErrorId
 from ..errors import UsageError
-from ..judge.fit import fit_of
+from ..judge.memory_fit import fit_of
 from ..model.codec import decode
+from ..model.codec import encode
 from ..model.forecast import Fit
 from ..model.forecast import Forecast
-from ..model.forecast import Lever
-from ..report.memory_json import memory_document
-from ..report.memory_table import memory_lines
-from .program import Program
-from .program_arguments import REST
-from .program_arguments import add_program
-from .program_arguments import program_of
-from .program_arguments import root_of
-from .program_process import Output
-from .program_process import run_program
-from .program_process import unfinished
-from .remembered import START
-from .remembered import Remembered
-from .remembered import Request
+from ..model.forecast import Saving
+from ..report.json.audit import memory_document
+from ..report.screen.memory import memory_lines
+from ..visible import printed
+from .script import Program
+from .script import load
+from .script_process import REST
+from .script_process import Output
+from .script_process import add_program
+from .script_process import program_of
+from .script_process import root_of
+from .script_process import run_program
+from .script_process import run_tidily
+from .script_process import start_of
+from .script_process import unfinished
 
 
-SUMMARY: Final = "predict the peak memory of a script, and what would lower it"
+if TYPE_CHECKING:
+    from ..devices.pretend.memory_watch import ProgramMemory
 
-FAILED: Final = 1
-STEPS: Final = 4
 
-__all__ = ["REST", "SUMMARY", "add_arguments", "run"]
+# The process that ``gpuperf memory`` starts: it becomes the script's.
+
+START: Final = start_of(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRequest:
+    """A program, the folder of the lines to name, and the file to report in.
+
+    ``steps`` are as many as are run at most; ``values`` is that of ``pretend_gpu``;
+    ``saving`` is what is done about memory in the program's place.
+    """
+
+    program: Program
+    root: str
+    report: str
+    steps: int
+    values: bool | None = None
+    saving: Saving | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """What the process found, or why it did not start the program."""
+
+    forecast: Forecast | None = None
+    refusal: str | None = None
+
+
+def main() -> None:
+    """Predict the memory of what the command line asks for, until this process ends."""
+    request: MemoryRequest = decode(MemoryRequest, json.loads(sys.argv[1]))
+    undo = ExitStack()
+    undo.enter_context(pretend_gpu(request.root, values=request.values))
+    # Imported here: the command that starts this process imports this module, too, and
+    # needs no torch.
+    from ..devices.pretend.memory_watch import watching_program
+
+    memory = undo.enter_context(watching_program(request.root, request.steps))
+    try:
+        loaded = load(request.program)
+        _pull(request, memory, undo)
+    except UsageError as error:
+        _write(request.report, Remembered(refusal=str(error)))
+        return
+    # The functions registered by the program and its threads come first.
+    atexit.register(_finish, memory, undo, request.report, os.getpid())
+    run_tidily(loaded)
+
+
+def _pull(request: MemoryRequest, memory: ProgramMemory, undo: ExitStack) -> None:
+    """Apply the saving that is asked for, now or when what it needs exists."""
+    if request.saving is None:
+        return
+    from ..measure.forecast_savings import applied
+
+    saving = request.saving
+    if saving is Saving.CHECKPOINT:
+        # Checkpointing needs the repeated blocks, which only the first step shows.
+        memory.after_first(lambda: undo.enter_context(applied(saving)))
+    else:
+        undo.enter_context(applied(saving))
+
+
+def _finish(memory: ProgramMemory, undo: ExitStack, report: str, process: int) -> None:
+    """Leave the forecast in *report*, unless this is a fork of the process."""
+    # A fork, such as a DataLoader's worker, inherits the exit handlers.
+    if os.getpid() == process:
+        from ..measure.forecast_savings import forecast_of_program
+
+        _write(report, Remembered(forecast=forecast_of_program(memory)))
+        undo.close()
+
+
+def _write(report: str, remembered: Remembered) -> None:
+    Path(report).write_text(json.dumps(encode(remembered)), encoding="utf-8")
+
+
+PROGRAM_FAILED: Final = 1
+PROGRAM_STEPS: Final = 4
+
+__all__ = ["REST", "add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,9 +144,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--steps",
         type=_steps,
-        default=STEPS,
+        default=PROGRAM_STEPS,
         metavar="N",
-        help=f"end the script after N steps of its optimizer (default: {STEPS})",
+        help=f"end the script after N steps of its optimizer (default: {PROGRAM_STEPS})",
     )
     parser.add_argument(
         "--no-values",
@@ -67,9 +155,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "from the GPU is a guess (default: values as long as they fit this machine)",
     )
     parser.add_argument(
-        "--no-levers",
+        "--no-savings",
         action="store_true",
-        help="leave out what would lower the peak: each lever is one more run",
+        help="leave out what would lower the peak: each saving is one more run",
     )
     parser.add_argument(
         "--batch-option",
@@ -95,7 +183,7 @@ class _Question:
 
 
 def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
-    """Run the program, with and without levers; print and return the exit code."""
+    """Run the program, with and without savings; print and return the exit code."""
     program = program_of(arguments, rest)
     question = _Question(
         program=program,
@@ -108,61 +196,61 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     code, forecast = _predicted(question)
     if forecast is None:
         sys.stderr.write(f"gpuperf: {unfinished(program, code)}\n")
-        return code or FAILED
+        return code or PROGRAM_FAILED
     if code:
         sys.stderr.write(f"gpuperf: {program.name} failed, so no peak is known\n")
         return code
-    levers = {} if arguments.no_levers else dict(_pulled(question, halved))
+    savings = {} if arguments.no_savings else dict(_pulled(question, halved))
     fit = None if arguments.gb is None else fit_of(forecast, arguments.gb)
-    _print(arguments, forecast, levers, fit)
-    return FAILED if fit in {Fit.TOO_LARGE, Fit.UNKNOWN} else 0
+    _print(arguments, forecast, savings, fit)
+    return PROGRAM_FAILED if fit in {Fit.TOO_LARGE, Fit.UNKNOWN} else 0
 
 
 def _print(
     arguments: argparse.Namespace,
     forecast: Forecast,
-    levers: Mapping[Lever, Forecast | None],
+    savings: Mapping[Saving, Forecast | None],
     fit: Fit | None,
 ) -> None:
     if arguments.json:
-        document = memory_document(forecast, levers, arguments.gb, fit)
+        document = memory_document(forecast, savings, arguments.gb, fit)
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
     else:
-        lines = memory_lines(forecast, levers, arguments.gb, fit, Path.cwd())
-        sys.stdout.write("".join(f"{line}\n" for line in lines))
+        lines = memory_lines(forecast, savings, arguments.gb, fit, Path.cwd())
+        sys.stdout.write(printed(lines))
 
 
 def _predicted(
-    question: _Question, lever: Lever | None = None
+    question: _Question, saving: Saving | None = None
 ) -> tuple[int, Forecast | None]:
     """Run the program in a process of its own: its exit code and what it would need."""
     request = partial(
-        Request,
+        MemoryRequest,
         program=question.program,
         root=str(question.root),
         steps=question.steps,
         values=question.values,
-        lever=lever,
+        saving=saving,
     )
-    output = Output.NOWHERE if lever else question.output
+    output = Output.NOWHERE if saving else question.output
     code, report = run_program(START, request, output)
     if report is None:
         return code, None
     remembered = decode(Remembered, report)
     if remembered.refusal is not None:
-        raise UsageError(remembered.refusal)
+        raise UsageError(remembered.refusal, ErrorId.GP110)
     return code, remembered.forecast
 
 
 def _pulled(
     question: _Question, halved: Program | None
-) -> Iterator[tuple[Lever, Forecast | None]]:
-    """Predict again with each lever; ``None`` where the program fails with it."""
-    for lever in Lever:
-        program = halved if lever is Lever.HALF_BATCH else question.program
+) -> Iterator[tuple[Saving, Forecast | None]]:
+    """Predict again with each saving; ``None`` if the program fails with it."""
+    for saving in Saving:
+        program = halved if saving is Saving.HALF_BATCH else question.program
         if program is not None:
-            code, forecast = _predicted(replace(question, program=program), lever)
-            yield lever, None if code else forecast
+            code, forecast = _predicted(replace(question, program=program), saving)
+            yield saving, None if code else forecast
 
 
 def _halved(program: Program, option: str | None) -> Program | None:
@@ -182,13 +270,13 @@ def _halved(program: Program, option: str | None) -> Program | None:
         f"--batch-option={option}: found no {option} among the script's arguments; "
         f"expected its batch size after `--`, as in `-- {option} 32`"
     )
-    raise UsageError(msg)
+    raise UsageError(msg, ErrorId.GP113)
 
 
 def _half(option: str, text: str) -> str:
     if not text.isdecimal() or int(text) < 2:  # noqa: PLR2004, to be halved
         msg = f"{option} {text}: expected a batch size of 2 or more, to be halved"
-        raise UsageError(msg)
+        raise UsageError(msg, ErrorId.GP113)
     return str(int(text) // 2)
 
 

@@ -9,25 +9,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from ..baselines.pending import pending_path
-from ..baselines.pending import write_pending
-from ..devices.garbage import no_garbage_collection
+from ..baselines.store import pending_path
+from ..baselines.store import write_pending
+from ..devices.preflight import no_garbage_collection
+from ..errors import ErrorId
 from ..errors import UsageError
-from ..merging import merge
 from ..model.baseline import Baselines
-from ..model.merged import Shard
-from ..model.results import FILE
+from ..model.results import RESULTS_NAME
 from ..model.results import Results
-from ..report.merged import merged_lines
-from .left import read_results
-from .left import results_file
+from ..model.results import Shard
+from ..report.screen.merged import merged_lines
+from ..runner.merge import merge
+from ..visible import printed
+from .files import read_results
+from .files import results_file
 from .pending import read_pending
 
 
-SUMMARY: Final = "join the results of several machines into one verdict"
 REST: Final = None
 
-ABSENT: Final = (
+NO_RUN_TO_MERGE: Final = (
     "its run died before it began, or the hidden folder .gpuperf was not uploaded"
 )
 
@@ -39,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=Path,
         metavar="PATH",
-        help=f"folder that a shard left, or its {FILE}",
+        help=f"folder that a shard left, or its {RESULTS_NAME}",
     )
     parser.add_argument(
         "--shards",
@@ -66,17 +67,18 @@ def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
     """Print the table of all shards, join what is pending, return pytest's exit code."""
     with no_garbage_collection():  # looking for some among millions of values
         status, lines = _merged(arguments)
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.write(printed(lines))
     return status
 
 
 def _merged(arguments: argparse.Namespace) -> tuple[int, tuple[str, ...]]:
-    """Join what is named; nothing is written where that is refused."""
+    """Join the named shards; nothing is written if that is refused."""
     merged = merge(
         [_shard(path) for path in _files(arguments.shards)],
         expected=arguments.expected,
         allow_missing=arguments.allow_missing,
     )
+    # Before anything is written: a verdict that cannot be read refuses the whole.
     lines = merged_lines(merged)
     written = [
         write_pending(arguments.out, pending, are_read=True)
@@ -93,19 +95,19 @@ def _count(text: str) -> int:
 
 
 def _files(paths: Sequence[Path]) -> Iterator[Path]:
-    """Yield the file of each shard; raise ``UsageError`` where one is given twice."""
+    """Yield the file of each shard; raise ``UsageError`` if one is given twice."""
     seen: set[Path] = set()
     for path in paths:
         file = results_file(path)
         if file.resolve() in seen:
             msg = f"{file}: given twice; name each shard once"
-            raise UsageError(msg)
+            raise UsageError(msg, ErrorId.GP515)
         seen.add(file.resolve())
         yield file
 
 
 def _shard(file: Path) -> Shard:
-    results = read_results(file, ABSENT)
+    results = read_results(file, NO_RUN_TO_MERGE)
     return Shard(source=str(file), results=results, pending=_pending(file, results))
 
 

@@ -10,17 +10,19 @@ from pathlib import Path
 from typing import Final
 
 from ..baselines import store
-from ..baselines.document import dumps
-from ..baselines.three_way import join
+from ..baselines.format import dumps
+from ..baselines.format import join
 from ..errors import BaselineError
+from ..errors import ErrorId
 from ..model.baseline import Baselines
 from ..model.baseline import Entry
+from ..model.environment import DeviceKind
 from ..report.command import measure_command
 from ..report.wrapping import wrapped
-from .stored import read_document
+from ..visible import printed
+from .files import read_document
 
 
-SUMMARY: Final = "merge two branches' baselines, as git's merge driver"
 REST: Final = None
 
 CONFLICT: Final = 1
@@ -28,7 +30,7 @@ CONFLICT: Final = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the three files that git names, and the one they stand for."""
+    """Declare the three files that git names, and the one that they are versions of."""
     for name, metavar, meaning in (
         ("ancestor", "ANCESTOR", "what both branches began with: %%O"),
         ("ours", "OURS", "what this branch has, and where the result goes: %%A"),
@@ -52,29 +54,32 @@ def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
             f"{name}: one branch measured on {ours.hardware.key}, the other on "
             f"{theirs.hardware.key}; keep one of them, or give each its own file"
         )
-        raise BaselineError(msg)
+        raise BaselineError(msg, ErrorId.GP508)
     joined = join(_ancestor(arguments.ancestor, ours), ours, theirs.entries)
+    # Written also with conflicts: git takes the exit code for the outcome, and OURS as
+    # the file to resolve.
     store.write(arguments.ours, dumps(joined.baselines))
     if not joined.conflicts:
         return 0
-    sys.stderr.writelines(f"{line}\n" for line in _told(name, joined.conflicts))
+    lines = _described(name, joined.conflicts, ours.hardware.kind)
+    sys.stderr.write(printed(lines))
     return CONFLICT
 
 
 def _ancestor(path: Path, ours: Baselines) -> Mapping[str, Entry]:
-    """Read what both began with: an empty file where both branches added theirs."""
+    """Read what both began with; it is an empty file if both branches added theirs."""
     if path.is_file() and not path.stat().st_size:
         return {}
     ancestor = read_document(path)
     return ancestor.entries if ancestor.hardware == ours.hardware else {}
 
 
-def _told(name: str, tests: Sequence[str]) -> Sequence[str]:
+def _described(name: str, tests: Sequence[str], kind: DeviceKind) -> Sequence[str]:
     both = "a test" if len(tests) == 1 else f"{len(tests)} tests"
     return (
         *wrapped(
             f"gpuperf: {name}: both branches recorded {both} anew, and neither number "
             "is that of the merged code; the file has ours, measure again with:"
         ),
-        f"    {measure_command(tests)}",
+        f"    {measure_command(tests, kind)}",
     )

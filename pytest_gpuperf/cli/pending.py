@@ -1,4 +1,4 @@
-"""What was measured, as the commands that accept it read it and choose from it."""
+"""Reads pending files and selects from them, for the commands that accept them."""
 
 from __future__ import annotations
 
@@ -7,26 +7,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from ..accepting import Choice
-from ..accepting import Plan
-from ..accepting import enough_runs
-from ..baselines.pending import pending_path
+from ..baselines.acceptance import AcceptancePlan
+from ..baselines.acceptance import Choice
+from ..baselines.acceptance import enough_runs
+from ..baselines.acceptance import missed
+from ..baselines.store import pending_path
 from ..errors import BaselineError
+from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.baseline import Baselines
-from ..model.refresh import Refresh
-from ..report.acceptance import Acceptance
+from ..model.baseline import Refresh
 from ..report.numbers import join_fitting
+from ..report.screen.acceptance import Acceptance
 from ..report.wrapping import wrapped
-from .stored import read_document
+from .files import read_document
 
 
-KINDS: Final = ", ".join(kind.value for kind in Refresh)
-PREFIX: Final = "pending-"
-MOST_NAMED: Final = 100
+PENDING_KINDS: Final = ", ".join(kind.value for kind in Refresh)
+PENDING_PREFIX: Final = "pending-"
+MOST_PENDING_NAMED: Final = 100
 """Characters of the tests that an error names."""
 
-WAY_OUT: Final = "measure again with `pytest --gpuperf`, or download the file again"
+MEASURE_AGAIN: Final = (
+    "measure again with `pytest --gpuperf`, or download the file again"
+)
 
 
 def add_choice_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +48,7 @@ def add_choice_arguments(parser: argparse.ArgumentParser) -> None:
         type=_kinds,
         default=(Refresh.ALL,),
         metavar="KIND[,KIND]",
-        help=f"accept what a refresh of this kind would: {KINDS} (default: all)",
+        help=f"accept what a refresh of this kind would: {PENDING_KINDS} (default: all)",
     )
     parser.add_argument(
         "--accept-drift",
@@ -63,44 +67,42 @@ def choice_of(arguments: argparse.Namespace) -> Choice:
 
 
 def files_in(path: Path) -> Sequence[Path]:
-    """Return *path*, or the files of a folder; raise ``UsageError`` where it has none."""
+    """Return *path*, or the files of a folder; raise ``UsageError`` if it has none."""
     if not path.is_dir():
         return (path,)
-    files = sorted(path.glob(f"{PREFIX}*.json"))
+    files = sorted(path.glob(f"{PENDING_PREFIX}*.json"))
     if not files:
-        msg = (
-            f"{path}: holds no {PREFIX}<hardware>.json; name the folder that a run left"
-        )
-        raise UsageError(msg)
+        msg = f"{path}: holds no {PENDING_PREFIX}<hardware>.json; name the folder that a run left"
+        raise UsageError(msg, ErrorId.GP510)
     return files
 
 
 def read_pending(path: Path) -> Baselines:
-    """Read what a run measured; raises ``BaselineError`` where *path* is no such file."""
-    pending = read_document(path, WAY_OUT)
+    """Read what a run measured; raises ``BaselineError`` if *path* is no such file."""
+    pending = read_document(path, MEASURE_AGAIN)
     named, own = path.name, pending_path(path.parent, pending.hardware).name
-    if named.startswith(PREFIX) and named != own:
+    if named.startswith(PENDING_PREFIX) and named != own:
         msg = (
             f"{path}: measured on {pending.hardware.kind.value} {pending.hardware.name}, "
-            f"but the name says {path.stem.removeprefix(PREFIX)}; rename it to {own}"
+            f"but the name says {path.stem.removeprefix(PENDING_PREFIX)}; rename it to {own}"
         )
-        raise BaselineError(msg)
+        raise BaselineError(msg, ErrorId.GP504)
     return pending
 
 
 def refuse_unknown_names(
     where: Path, found: Sequence[Baselines], choice: Choice
 ) -> None:
-    """Raise ``UsageError`` where *choice* names what was not *found* in *where*."""
+    """Raise ``UsageError`` if *choice* names what was not *found* in *where*."""
     known = sorted({test for pending in found for test in pending.entries})
     for name in choice.only:
         alone = Choice(only=(name,))
         if not any(map(alone.names, known)):
             msg = (
                 f"--only {name!r} names no test in {where}, which holds "
-                f"{join_fitting(known, MOST_NAMED) or 'none'}"
+                f"{join_fitting(known, MOST_PENDING_NAMED) or 'none'}"
             )
-            raise UsageError(msg)
+            raise UsageError(msg, ErrorId.GP511)
 
 
 def nothing_chosen(pending: Baselines, choice: Choice) -> tuple[str, ...]:
@@ -112,15 +114,20 @@ def nothing_chosen(pending: Baselines, choice: Choice) -> tuple[str, ...]:
     return wrapped(text if named else text.partition(": none")[0])
 
 
-def acceptance_of(plan: Plan, pending: Baselines) -> Acceptance:
+def acceptance_of(
+    plan: AcceptancePlan, pending: Baselines, choice: Choice
+) -> Acceptance:
     """Return what the report says of *plan*."""
     enough = enough_runs(pending)
     return Acceptance(
         accepted=len(plan.entries),
-        kept=len(plan.kept),
+        kept=sum(kept.noise is not None for kept in plan.kept),
+        same=sum(kept.noise is None for kept in plan.kept),
         drifted=plan.drifted,
         thin=plan.thin,
+        missed=missed(plan, pending, choice),
         weak=tuple(k for k, e in plan.entries.items() if len(e.runs) < enough),
+        counted=plan.counted,
         enough=enough,
     )
 
@@ -129,5 +136,5 @@ def _kinds(text: str) -> tuple[Refresh, ...]:
     try:
         return tuple(Refresh(word.strip()) for word in text.split(","))
     except ValueError:
-        msg = f"expected some of {KINDS}, found {text!r}"
+        msg = f"expected some of {PENDING_KINDS}, found {text!r}"
         raise argparse.ArgumentTypeError(msg) from None

@@ -9,24 +9,23 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-from ..model.refresh import Refresh
-from .interrupts import interrupts_left_to_child
-from .interrupts import shell_code
+from ..model.baseline import Refresh
+from .script import interrupts_left_to_child
+from .script import shell_code
 
 
-SUMMARY: Final = "measure tests and store the numbers as their baselines"
 REST: Final = "[pytest arguments...]"
 
-KINDS: Final = ", ".join(kind.value for kind in Refresh)
+REFRESH_KINDS: Final = ", ".join(kind.value for kind in Refresh)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what has a short name here; everything else is pytest's."""
+    """Declare the options with a short name here; everything else is pytest's."""
     parser.add_argument(
         "--kind",
         type=_kind,
         metavar="KIND",
-        help=f"baselines to replace: {KINDS} "
+        help=f"baselines to replace: {REFRESH_KINDS} "
         "(default: all where node ids are named, else missing)",
     )
     parser.add_argument(
@@ -49,6 +48,8 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     with interrupts_left_to_child():
         code = subprocess.run(  # noqa: S603 - the user's own arguments, no shell
             [
+                # The same interpreter: `pytest` on the path may be of another
+                # environment.
                 *(sys.executable, "-m", "pytest"),
                 *("--gpuperf", f"--gpuperf-update={kind.value}", *drift, *device),
                 *rest,
@@ -62,7 +63,7 @@ def _kind(text: str) -> Refresh:
     try:
         return Refresh(text)
     except ValueError:
-        msg = f"expected one of {KINDS}, found {text!r}"
+        msg = f"expected one of {REFRESH_KINDS}, found {text!r}"
         raise argparse.ArgumentTypeError(msg) from None
 
 
@@ -71,6 +72,7 @@ def _usual_kind(rest: Sequence[str]) -> Refresh:
     named = any(
         "::" in argument and not argument.startswith("-")
         for before, argument in pairwise(("", *rest))
+        # A node id after --deselect names a test that is not meant.
         if before != "--deselect"
     )
     return Refresh.ALL if named else Refresh.MISSING

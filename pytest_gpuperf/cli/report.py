@@ -10,42 +10,49 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from ..baselines.pending import pending_path
+from ..baselines.store import pending_path
 from ..baselines.store import read
 from ..baselines.store import write
-from ..devices.garbage import no_garbage_collection
-from ..history.index import FILE as INDEX_FILE
+from ..devices.preflight import no_garbage_collection
+from ..files import no_link
+from ..history.index import HISTORY_INDEX_FILE as INDEX_FILE
 from ..history.index import HistoryIndex
 from ..history.place import is_url
 from ..history.place import place_at
 from ..model.baseline import Entry
 from ..model.environment import Hardware
 from ..model.history import Point
-from ..model.results import FILE
+from ..model.results import RESULTS_NAME
 from ..model.results import SAMPLES_FILE
-from ..report.history import left_out_lines
 from ..report.html.contents import Contents
 from ..report.html.contents import History
 from ..report.html.contents import locations_of
 from ..report.html.contents import sections_of
 from ..report.html.history import MOST_POINTS
 from ..report.html.page import page_text
-from .left import read_results
-from .left import read_samples
-from .left import results_file
-from .project import ask_project
-from .source_lines import source_lines
-from .stored import add_baselines_argument
-from .stored import read_document
+from ..report.screen.history import left_out_lines
+from ..settings import ARTEFACTS
+from ..visible import printed
+from .files import add_baselines_argument
+from .files import ask_project
+from .files import read_document
+from .files import read_results
+from .files import read_samples
+from .files import results_file
+from .files import source_lines
 
 
-SUMMARY: Final = "write what the last run came to as a page of HTML"
 REST: Final = None
 
-ABSENT: Final = "run `pytest --gpuperf` first, or name the folder that it left"
+NO_RUN_TO_REPORT: Final = (
+    "run `pytest --gpuperf` first, or name the folder that it left"
+)
 
-INDEX: Final = Path(".gpuperf") / INDEX_FILE
-"""What is read of a history once, and kept for the next time."""
+PAGE: Final = Path(ARTEFACTS) / "report.html"
+"""The file that is written by default."""
+
+INDEX: Final = Path(ARTEFACTS) / INDEX_FILE
+"""Index of the history, built once and kept for the next time."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path(".gpuperf"),
         metavar="PATH",
-        help=f"folder that a run left, or its {FILE} (default: %(default)s)",
+        help=f"folder that a run left, or its {RESULTS_NAME} (default: %(default)s)",
     )
     add_baselines_argument(parser)
     parser.add_argument(
@@ -68,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out",
         type=Path,
-        default=Path(".gpuperf/report.html"),
+        default=PAGE,
         metavar="FILE",
         help="file to write (default: %(default)s)",
     )
@@ -76,15 +83,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
     """Write the page; what came of the run is no failure of this command."""
+    if arguments.out == PAGE:  # a name of our own; another is the user's to choose
+        no_link(PAGE.parent)
     with no_garbage_collection():  # looking for some among a million strings
         write(arguments.out, page_text(_contents(arguments)))
-    sys.stdout.write(f"report: {arguments.out}\n")
+    sys.stdout.write(printed([f"report: {arguments.out}"]))
     return 0
 
 
 def _contents(arguments: argparse.Namespace) -> Contents:
     file = results_file(arguments.results)
-    results = read_results(file, ABSENT)
+    results = read_results(file, NO_RUN_TO_REPORT)
     sections = sections_of(results, str(file))
     hardware = results.head.hardware
     return Contents(
@@ -94,8 +103,17 @@ def _contents(arguments: argparse.Namespace) -> Contents:
         pending=_pending(file, hardware) if hardware else {},
         samples=read_samples(file) if file.with_name(SAMPLES_FILE).exists() else {},
         history=_history(arguments.history, hardware) if hardware else {},
+        pending_folder=_from_here(file.parent),
+        baselines_folder=_from_here(arguments.baselines),
         lines=source_lines(Path.cwd(), locations_of(sections)),
     )
+
+
+def _from_here(folder: Path) -> str:
+    """Return *folder* relative to here: a page names no folder above."""
+    here = Path.cwd()
+    inside = folder.is_relative_to(here)
+    return (folder.relative_to(here) if inside else folder).as_posix()
 
 
 def _history(given: str | None, hardware: Hardware) -> History:
@@ -106,7 +124,7 @@ def _history(given: str | None, hardware: Hardware) -> History:
     index = HistoryIndex(place_at(location), location, INDEX)
     with closing(index):
         lines = left_out_lines(index.left_out())
-        sys.stderr.write("".join(f"{line}\n" for line in lines))
+        sys.stderr.write(printed(lines))
         return _points(index, hardware)
 
 

@@ -9,32 +9,33 @@ from pathlib import Path
 from typing import Final
 
 from ..baselines.refresh import typical_values
+from ..errors import ErrorId
 from ..errors import UsageError
-from ..judge.reading import stored_values
+from ..judge.readings import stored_values
 from ..model.baseline import Baselines
 from ..model.baseline import Entry
+from ..model.baseline import typical_time
 from ..model.environment import DeviceKind
-from ..model.memory_metric import PEAK_ALLOCATED
-from ..model.metric import METRICS
-from ..model.metric import STEP_MS
-from ..model.metric import SYNCS
-from ..model.metric import Metric
-from ..model.metric import limited_by
-from ..model.typical import typical_time
+from ..model.metrics import METRICS
+from ..model.metrics import PEAK_ALLOCATED
+from ..model.metrics import STEP_MS
+from ..model.metrics import SYNCS
+from ..model.metrics import Metric
+from ..model.metrics import limited_by
 from ..report.numbers import format_change
 from ..report.numbers import format_value
 from ..report.table import align
-from .stored import add_baselines_argument
-from .stored import read_document
+from ..visible import printed
+from .files import add_baselines_argument
+from .files import read_document
 
 
-SUMMARY: Final = "show the stored baselines"
 REST: Final = None
 
-HEADER: Final = (
+SHOW_HEADER: Final = (
     *("step_ms", "spread", "memory", "syncs", "runs", "torch", "drift", "test"),
 )
-LEFT_COLUMNS: Final = frozenset({5, 6})
+SHOW_LEFT_COLUMNS: Final = frozenset({5, 6})
 DRIFT_COLUMN: Final = 6
 
 
@@ -58,11 +59,11 @@ def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
             "`pytest --gpuperf --gpuperf-update=missing`, or name their folder with "
             "--baselines"
         )
-        raise UsageError(msg)
+        raise UsageError(msg, ErrorId.GP509)
     if arguments.hardware is not None:
         paths = [_path_of(arguments.hardware, paths)]
     lines = _stored(paths[0]) if len(paths) == 1 else _files(paths)
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.write(printed(lines))
     return 0
 
 
@@ -70,7 +71,7 @@ def _path_of(hardware: str, paths: Sequence[Path]) -> Path:
     by_name = {path.stem: path for path in paths}
     if hardware not in by_name:
         msg = f"no baselines for {hardware!r}; expected one of {', '.join(by_name)}"
-        raise UsageError(msg)
+        raise UsageError(msg, ErrorId.GP509)
     return by_name[hardware]
 
 
@@ -83,11 +84,11 @@ def _files(paths: Sequence[Path]) -> tuple[str, ...]:
 def _stored(path: Path) -> tuple[str, ...]:
     baselines = read_document(path)
     rows = _rows(baselines)
-    cells = [HEADER, *rows]
+    cells = [SHOW_HEADER, *rows]
     if not any(row[DRIFT_COLUMN] for row in rows):
         cells = [(*row[:DRIFT_COLUMN], *row[DRIFT_COLUMN + 1 :]) for row in cells]
     title = f"{baselines.hardware.name} ({baselines.hardware.kind.value}), {path}"
-    return (title, *align(cells, left=LEFT_COLUMNS))
+    return (title, *align(cells, left=SHOW_LEFT_COLUMNS))
 
 
 def _rows(baselines: Baselines) -> list[tuple[str, ...]]:
@@ -99,7 +100,7 @@ def _rows(baselines: Baselines) -> list[tuple[str, ...]]:
 
 
 def _cells(entry: Entry, kind: DeviceKind) -> tuple[str, ...]:
-    """Times as the judge reads them; of bytes and counts the largest run."""
+    """Return times as the judge reads them, and the largest run of bytes and counts."""
     times = stored_values(STEP_MS, entry.runs, kind)
     return (
         format_value(STEP_MS, typical_time(times)) if times else "-",
@@ -128,7 +129,7 @@ def _spread_percent(times: Sequence[float]) -> float:
 
 
 def _largest(entry: Entry, metrics: Sequence[Metric]) -> str:
-    """Take the first of *metrics* that was measured; a device measures only one."""
+    """Format the first of *metrics* that was measured; a device measures only one."""
     for metric in metrics:
         values = [
             run.exact[metric.name] for run in entry.runs if metric.name in run.exact

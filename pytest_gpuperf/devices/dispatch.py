@@ -1,4 +1,4 @@
-"""What every dispatch mode of ours needs so as not to change the program it watches."""
+"""The base of our dispatch modes: none of them changes the program that it observes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ def eager() -> Iterator[None]:
     """Run compiled functions as eager ones for the time a dispatch mode is active.
 
     One call of a compiled function under a dispatch mode makes it eager for ever
-    after (pytorch#190286); under this stance it is left alone. Where dynamo was never
-    loaded nothing is compiled, and it is not loaded for the question.
+    after (pytorch#190286); under this stance it is left alone. If dynamo was never
+    loaded, nothing is compiled and dynamo stays unloaded.
     """
+    # The import of dynamo takes seconds, so ``sys.modules`` is asked instead.
     if "torch._dynamo" not in sys.modules:
         yield
         return
@@ -33,11 +34,13 @@ def redispatch(
 ) -> Any:
     """Run *op* below *mode*.
 
-    Inference tensors have no autograd keys, so composite operations reach a mode
-    whole: they are taken apart under it, or their parts would go unseen.
+    Inference tensors have no autograd keys, so composite operations reach a mode in one
+    piece. They are decomposed under it, or their parts would go unseen.
     """
     if not _is_composite(op):
         return op(*args, **kwargs)
+    # torch takes the mode off while its ``__torch_dispatch__`` runs: it is entered
+    # again for the parts.
     with mode:
         return op.decompose(*args, **kwargs)
 

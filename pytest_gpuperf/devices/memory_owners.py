@@ -1,4 +1,4 @@
-"""Whose tensors are alive in this process: the modules', the optimizers', autograd's."""
+"""Owners of live tensors: modules, optimizers, autograd."""
 
 from __future__ import annotations
 
@@ -10,40 +10,96 @@ from typing import Any
 from typing import Final
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from .memory_picture import Role
-
-
-ORDER: Final = tuple(Role)
+from .memory_picture import StorageRole
 
 
-def owned_tensors() -> Iterator[tuple[Any, Role]]:
-    """Yield what has a role that its owner tells right now; a tensor may come twice.
+# The memory behind tensors: views and aliases share one storage.
 
-    Subclasses of tensors are not to see it: call it with their torch functions off.
+HOST_DEVICE: Final = torch.device("cpu")
+
+
+def tensors_in(values: Iterable[Any]) -> Iterator[Any]:
+    """Tensors among *values* and in their lists and tuples, as operations nest them."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from tensors_in(value)
+
+
+def storages_of(tensor: Any, device: Any = HOST_DEVICE) -> tuple[Any, ...]:
+    """Storages on *device* behind *tensor*; none for layouts that hide theirs.
+
+    A wrapper has those of what it wraps: its own one is empty, and that of a DTensor
+    has the size of all ranks' parts together.
     """
+    if tensor.device != device:
+        return ()
+    if is_traceable_wrapper_subclass(tensor):
+        return tuple(part for t in _wrapped(tensor) for part in storages_of(t, device))
+    if tensor.layout is torch.strided:
+        return (tensor.untyped_storage(),)
+    if tensor.layout is torch.sparse_coo:
+        # Private, as the public ``indices()`` demands a coalesced tensor, and
+        # coalescing would allocate what is being counted.
+        parts = tensor._indices(), tensor._values()  # noqa: SLF001
+        return tuple(part.untyped_storage() for part in parts)
+    return ()
+
+
+def _wrapped(tensor: Any) -> Iterator[Any]:
+    """Yield the tensors that *tensor* wraps; an attribute it names may be ``None``."""
+    names, _ = tensor.__tensor_flatten__()
+    found = (getattr(tensor, name) for name in names)
+    return (value for value in found if isinstance(value, torch.Tensor))
+
+
+def key_of(storage: Any) -> int:
+    """Address of the storage's implementation, unique while it lives."""
+    # ``data_ptr()`` is the same for all empty storages, and changes with ``resize_``.
+    key: int = storage._cdata  # noqa: SLF001
+    return key
+
+
+ORDER: Final = tuple(StorageRole)
+
+
+def owned_tensors() -> Iterator[tuple[Any, StorageRole]]:
+    """Yield tensors and the roles that their owners give them; one may come twice.
+
+    Call it with ``__torch_function__`` disabled: subclasses must not see it.
+    """
+    # Owners are found through the collector, not through the user's objects: a step is
+    # a closure, and the model in it has no name that is known here.
     for candidate in gc.get_objects():
-        kind = type(candidate)  # not isinstance: it would ask proxies for their class
+        # Not isinstance: it would run ``__class__`` of proxies.
+        kind = type(candidate)
         if issubclass(kind, torch.Tensor):
             yield from _of_autograd(candidate, kind)
         elif issubclass(kind, torch.optim.Optimizer):
             for state in candidate.state.values():
-                yield from ((tensor, Role.OPTIMIZER_STATE) for tensor in _flat(state))
+                yield from (
+                    (tensor, StorageRole.OPTIMIZER_STATE) for tensor in _flat(state)
+                )
 
 
-def roles_of(claims: Iterable[tuple[int, Role]]) -> Mapping[int, Role]:
-    """Give each storage, by its number, the role that ``Role`` lists first of its own."""
-    roles: dict[int, Role] = {}
+def roles_of(claims: Iterable[tuple[int, StorageRole]]) -> Mapping[int, StorageRole]:
+    """Give each storage, by its number, the first of its roles in ``StorageRole``."""
+    roles: dict[int, StorageRole] = {}
     for number, role in claims:
         roles[number] = min(roles.get(number, role), role, key=ORDER.index)
     return roles
 
 
-def _of_autograd(tensor: Any, kind: type[Any]) -> Iterator[tuple[Any, Role]]:
+def _of_autograd(tensor: Any, kind: type[Any]) -> Iterator[tuple[Any, StorageRole]]:
+    # A subclass of Tensor that was made a Parameter keeps its class; torch marks it
+    # with this attribute instead.
     if issubclass(kind, torch.nn.Parameter) or tensor.__dict__.get("_is_param"):
-        yield tensor, Role.PARAMETERS
+        yield tensor, StorageRole.PARAMETERS
     if tensor.is_leaf and tensor.grad is not None:
-        yield tensor.grad, Role.GRADIENTS
+        yield tensor.grad, StorageRole.GRADIENTS
 
 
 def _flat(state: Any) -> Iterator[Any]:

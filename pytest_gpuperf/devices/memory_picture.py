@@ -1,18 +1,19 @@
-"""What memory is for, at the moment of a step when most of it is taken."""
+"""Memory at the peak of a step, by purpose."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from ..model.finding import Phase
-from .sites import Site
+from .source_lines import Site
 
 
-class Role(Enum):
+class StorageRole(Enum):
     """What a storage is for."""
 
     PARAMETERS = "parameters"
@@ -29,27 +30,27 @@ class Role(Enum):
     """What libraries keep, and what kernels take and give back inside."""
 
 
-def role_by_birth(site: Site | None) -> Role:
-    """Tell the role of what no owner claims; without a *site* it is from before the step."""
+def role_by_birth(site: Site | None) -> StorageRole:
+    """Return the role of what no owner claims; no *site* means from before the step."""
     if site is None or site.phase is Phase.DATA:
-        return Role.INPUTS
+        return StorageRole.INPUTS
     made_forward = site.phase is Phase.FORWARD
-    return Role.ACTIVATIONS if made_forward else Role.TEMPORARIES
+    return StorageRole.ACTIVATIONS if made_forward else StorageRole.TEMPORARIES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alive:
-    """A storage alive at the peak, and what took it where; no ``site``: before the step."""
+    """A storage alive at the peak; without a ``site`` it is from before the step."""
 
     nbytes: int
-    role: Role
+    role: StorageRole
     op: str
     site: Site | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What one operation at one place holds at the peak."""
+    """What one operation at one place has in use at the peak."""
 
     op: str
     site: Site
@@ -67,13 +68,31 @@ class Picture:
 
     op: str
     site: Site | None
-    by_role: Mapping[Role, int]
+    by_role: Mapping[StorageRole, int]
     held: tuple[Held, ...]
+
+
+def held_by_place(births: Iterable[tuple[int, str, Site]]) -> tuple[Held, ...]:
+    """Add up *births* (bytes, operation, place), oldest first; the youngest comes first.
+
+    What a program keeps is mostly what it computed last: the rest is referenced by it.
+    """
+    nbytes: dict[tuple[str, Site], int] = {}
+    blocks: Counter[tuple[str, Site]] = Counter()
+    for size, op, site in births:
+        # Taken out and put in again: a dict keeps the order of the first insertion, and
+        # the last birth is to decide.
+        nbytes[op, site] = nbytes.pop((op, site), 0) + size
+        blocks[op, site] += 1
+    return tuple(
+        Held(op=op, site=site, nbytes=total, blocks=blocks[op, site])
+        for (op, site), total in reversed(nbytes.items())
+    )
 
 
 def picture_of(alive: Collection[Alive], op: str, site: Site | None) -> Picture:
     """Sort what is *alive* at the peak, which *op* made at *site*."""
-    by_role: Counter[Role] = Counter()
+    by_role: Counter[StorageRole] = Counter()
     nbytes: Counter[tuple[str, Site]] = Counter()
     blocks: Counter[tuple[str, Site]] = Counter()
     for storage in alive:

@@ -1,10 +1,57 @@
-"""States of a process in which no honest number can be read, whatever the device."""
+"""States of a process that falsify every number, whatever the device."""
 
 from __future__ import annotations
 
+import gc
 import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version
 
+from ..errors import ErrorId
 from ..errors import PreflightError
+
+
+# Garbage collection waits while steps are measured.
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Collect everything now, and nothing automatically until the end."""
+    # A collection inside a step would take time from it, and free cyclic tensors at a
+    # moment that differs from run to run.
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+# Versions that every real device records with its numbers.
+
+
+def software() -> dict[str, str]:
+    """Versions of torch, Python and this plugin, by name."""
+    import torch
+
+    return {
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "pytest-gpuperf": own_version(),
+    }
+
+
+def own_version() -> str:
+    """Version of this package, if it is installed."""
+    try:
+        return version("pytest-gpuperf")
+    except PackageNotFoundError:
+        return "not installed"
 
 
 LAUNCH_BLOCKING = "CUDA_LAUNCH_BLOCKING"
@@ -26,7 +73,7 @@ def _refuse_launch_blocking() -> None:
         f"{LAUNCH_BLOCKING}={value} makes the host wait for every kernel, so its times "
         "are not those of training: unset it to measure"
     )
-    raise PreflightError(msg)
+    raise PreflightError(msg, ErrorId.GP404)
 
 
 def _refuse_profiler() -> None:
@@ -38,7 +85,7 @@ def _refuse_profiler() -> None:
         "a torch profiler is active, which slows every operation down and shuts out "
         "the one that looks for syncs: stop it before gpuperf(step)"
     )
-    raise PreflightError(msg)
+    raise PreflightError(msg, ErrorId.GP405)
 
 
 def _refuse_dispatch_mode() -> None:
@@ -51,7 +98,7 @@ def _refuse_dispatch_mode() -> None:
         f"the dispatch mode {type(modes[-1]).__name__} is active, which runs Python for "
         "every operation and turns torch.compile off: leave it before gpuperf(step)"
     )
-    raise PreflightError(msg)
+    raise PreflightError(msg, ErrorId.GP406)
 
 
 def _refuse_anomaly_mode() -> None:
@@ -63,4 +110,4 @@ def _refuse_anomaly_mode() -> None:
         "autograd's anomaly mode is on, which records a traceback for every operation: "
         "turn it off with torch.autograd.set_detect_anomaly(False) to measure"
     )
-    raise PreflightError(msg)
+    raise PreflightError(msg, ErrorId.GP407)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
-import tempfile
 from collections.abc import Iterator
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -15,19 +15,62 @@ from pathlib import Path
 from typing import Any
 from typing import Final
 
+from ..errors import ErrorId
 from ..errors import PreflightError
 from ..errors import StepError
-from .allowances import heard_by
-from .protocol import STEP_RANGE
-from .protocol import Step
-from .protocol import TraceEvent
-from .sync_marker import marker_allowing
+from ..files import scratch_folder
+from .allow_sync import heard_by
+from .allow_sync import marker_allowing
+from .base import STEP_RANGE
+from .base import Step
+from .base import TraceEvent
+
+
+# Checks that a profiler's trace recorded the GPU's work.
+
+DEVICE_WORK: Final = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+"""Trace categories of what the GPU did."""
+
+HOST_CALLS: Final = frozenset({"cuda_runtime", "cuda_driver"})
+"""Trace categories of calls into CUDA."""
+
+ENQUEUE: Final = re.compile("Launch|Memcpy|Memset")
+"""Parts of the names of calls that give the GPU work."""
+
+KERNEL_LAUNCH: Final = re.compile(r"Launch\w*Kernel")
+"""Names of calls that certainly launch a kernel; a graph may contain only copies."""
+
+
+def saw_device_work(trace: Sequence[TraceEvent]) -> bool:
+    """Whether the GPU did anything in *trace*: a kernel, a copy, a fill."""
+    return any(event.get("cat") in DEVICE_WORK for event in trace)
+
+
+def refuse_blind_trace(trace: Sequence[TraceEvent]) -> None:
+    """Raise ``PreflightError`` for a trace with work enqueued and none done.
+
+    A trace with neither is accepted: its step launched nothing. A trace with copies
+    that lacks the launched kernels is refused.
+    """
+    if any(event.get("cat") == "kernel" for event in trace):
+        return
+    leaves_work = KERNEL_LAUNCH if saw_device_work(trace) else ENQUEUE
+    calls = [str(e.get("name")) for e in trace if e.get("cat") in HOST_CALLS]
+    lost = [call for call in calls if leaves_work.search(call)]
+    if not lost:
+        return
+    msg = (
+        f"profiling unavailable: the trace holds {lost[0]} and no kernel, because "
+        "another client of CUPTI (nsys, ncu, DCGM) holds the GPU's profiler or a "
+        "driver bug lost its records; run without the other client"
+    )
+    raise PreflightError(msg, ErrorId.GP410)
 
 
 LOG_LEVEL: Final = "KINETO_LOG_LEVEL"
-"""Environment variable below whose level Kineto writes to stderr."""
+"""Environment variable: Kineto writes messages of at least this level to stderr."""
 
-QUIET: Final = "6"
+QUIET_LEVEL: Final = "6"
 """The first level that hides the start and stop lines of each session."""
 
 DEVICE_CALLS: Final = frozenset({"cuda_runtime", "cuda_driver", "runtime", "driver"})
@@ -51,9 +94,11 @@ def record_trace(
     functions on the Python stack, for waits that nothing marks; ``with_stack`` knows the
     line of their ``def`` only, and is not needed on the CPU, where all are marked.
 
-    Raises ``PreflightError`` where CUDA was to be recorded and was not, ``StepError``
-    where a name in the step breaks the trace.
+    Raises ``PreflightError`` if CUDA was to be recorded and was not, ``StepError``
+    if a name in the step breaks the trace.
     """
+    # The order matters: the level must be set before the session starts, and the hook
+    # is put back after the session has ended, as ``with_stack`` clears it.
     with _quiet_kineto(), _kept_profile_hook(), _session(cuda=cuda) as profiler:
         _warm_up(cuda=cuda)
         profiler.step()
@@ -95,7 +140,7 @@ def _warm_up(*, cuda: bool) -> None:
 
 
 def _wait(*, cuda: bool) -> None:
-    """Let no earlier work be waited for inside a step; proof, too, of a working CUPTI."""
+    """Wait, so that no step waits for earlier work; it also proves that CUPTI works."""
     import torch
 
     if cuda:
@@ -112,22 +157,24 @@ def _run(step: Step, batches: Sequence[Sequence[object]]) -> None:
 
 
 def _exported(profiler: Any) -> list[TraceEvent]:
-    with tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
+    with scratch_folder() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
+        # A name in the trace need not be valid UTF-8.
         text = path.read_text(encoding="utf-8", errors="replace")
     return _read(text)
 
 
 def _read(text: str) -> list[TraceEvent]:
     try:
+        # Not strict: Kineto writes control characters of names into strings unescaped.
         events: list[TraceEvent] = json.loads(text, strict=False)["traceEvents"]
     except json.JSONDecodeError as error:
         msg = (
             f"torch.profiler wrote a trace that is no JSON ({error}): it does not escape "
             "names, so take quotation marks out of the step's record_function names"
         )
-        raise StepError(msg) from None
+        raise StepError(msg, ErrorId.GP304) from None
     return events
 
 
@@ -138,7 +185,7 @@ def _check_recorded(events: Sequence[TraceEvent]) -> None:
         "profiling unavailable: torch.profiler recorded no CUDA call, not even the "
         "plugin's own, so syncs would go unseen; stop other users of CUPTI (nsys, ncu, DCGM) and run again"
     )
-    raise PreflightError(msg)
+    raise PreflightError(msg, ErrorId.GP410)
 
 
 @contextmanager
@@ -147,7 +194,7 @@ def _quiet_kineto() -> Iterator[None]:
     if LOG_LEVEL in os.environ:
         yield
         return
-    os.environ[LOG_LEVEL] = QUIET
+    os.environ[LOG_LEVEL] = QUIET_LEVEL
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Fixed kernels that witness the machine: what they take says nothing about user code."""
+"""Fixed kernels: their times describe the machine and not the user's code."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 from typing import Final
 
-from ..model.metric import SENTINEL_COPY
-from ..model.metric import SENTINEL_GEMM
-from ..model.metric import SENTINEL_LAUNCH
-from .protocol import Kernel
+from ..model.metrics import SENTINEL_COPY
+from ..model.metrics import SENTINEL_GEMM
+from ..model.metrics import SENTINEL_LAUNCH
+from .base import Kernel
 
 
-LAUNCHES: Final = 500
+SENTINEL_LAUNCHES: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,10 @@ def torch_sentinels(
         with torch.no_grad():
             yield kernels
     finally:
-        kernels.clear()  # the borrower still holds it, and it holds the buffers
+        # The caller still has a reference to this dict, and its closures own the
+        # buffers. Freed, synchronised and emptied in this order, or the cache would
+        # keep them.
+        kernels.clear()
         if device == "cuda":
             torch.cuda.synchronize()
             _forget_workspaces(torch)
@@ -69,7 +72,7 @@ def _kernels(torch: Any, device: str, sizes: Sizes) -> dict[str, Kernel]:
             target.copy_(source)
 
     def launch() -> None:
-        for _ in range(LAUNCHES):
+        for _ in range(SENTINEL_LAUNCHES):
             tiny.zero_()
 
     return {
@@ -81,6 +84,8 @@ def _kernels(torch: Any, device: str, sizes: Sizes) -> dict[str, Kernel]:
 
 def _forget_workspaces(torch: Any) -> None:
     """Free what cuBLAS keeps allocated, where torch can: it is not the step's."""
+    # cuBLAS allocates a workspace at the first product and keeps it: it would count in
+    # the peak of a step that needs none.
     clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)  # noqa: SLF001  no public name
     if clear is not None:
         clear()

@@ -1,4 +1,4 @@
-"""From the files of a history to the tables of its index: what is new, and only that."""
+"""Fills the tables of the index from new files of a history, and only from those."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Final
 
+from ..errors import ErrorId
 from ..model.history import CallRow
-from .document import SCHEMA
+from .document import HISTORY_SCHEMA
+from .document import MOST_PACKED_BYTES
 from .document import UnreadableError
 from .document import loads
 from .document import seconds_of
-from .place import SUFFIX
-from .place import Place
+from .place import PART_SUFFIX
+from .place import TOO_LARGE
+from .place import HistoryPlace
 
 
-VERSION: Final = 1000 * SCHEMA + 1
-"""Of the tables below, and of the files that can be read: a change makes all anew."""
+VERSION: Final = 1000 * HISTORY_SCHEMA + 1
+"""Version of the tables below and of the readable files; a change rebuilds all."""
 
 TABLES: Final = """
 create table place (digest text not null);
@@ -48,16 +51,19 @@ delete from series where not exists (select 1 from point where series = series.i
 """
 
 
-def fill(connection: sqlite3.Connection, place: Place, digest: str) -> None:
-    """Take over what is new at *place*, in one transaction, and forget what is gone.
+def fill(connection: sqlite3.Connection, place: HistoryPlace, digest: str) -> None:
+    """Store what is new at *place*, in one transaction, and forget what is gone.
 
-    *digest* names the place. Raises ``UsageError`` where it cannot be reached.
+    *digest* names the place. Raises ``UsageError`` if it cannot be reached.
     """
     with connection:
+        # Takes the write lock now: two processes that both read first could not both
+        # upgrade.
         connection.execute("begin immediate")
         _make_sure_of_tables(connection, digest)
         there = {_plain(name): size for name, size in place.files().items()}
         known = dict(connection.execute("select name, size from file"))
+        # Files are written once and never changed: another size is another file.
         _forget(connection, [n for n, size in known.items() if there.get(n) != size])
         new = [name for name in sorted(there) if known.get(name) != there[name]]
         _take_over(connection, place, {name: there[name] for name in new})
@@ -70,6 +76,7 @@ def _make_sure_of_tables(connection: sqlite3.Connection, digest: str) -> None:
         if places == [(digest,)]:
             return
     found = connection.execute("select name from sqlite_master where type = 'table'")
+    # Fetched whole: a table must not be dropped while the list of tables is read.
     for (table,) in found.fetchall():
         connection.execute(f'drop table "{table}"')
     for statement in TABLES.split(";"):
@@ -92,13 +99,16 @@ def _forget(connection: sqlite3.Connection, names: Sequence[str]) -> None:
 
 
 def _take_over(
-    connection: sqlite3.Connection, place: Place, sizes: Mapping[str, int]
+    connection: sqlite3.Connection, place: HistoryPlace, sizes: Mapping[str, int]
 ) -> None:
     writer = Writer(connection, sizes)
-    ours = [name for name in sizes if name.endswith(SUFFIX)]
+    ours = [name for name in sizes if name.endswith(PART_SUFFIX)]
+    huge = [name for name in ours if sizes[name] > MOST_PACKED_BYTES]
+    for name in huge:  # a remote one is not even asked for
+        writer.leave_out(name, TOO_LARGE)
     for name in sizes.keys() - ours:
-        writer.leave_out(name, f"its name does not end with {SUFFIX}")
-    for name, content in place.read(ours):
+        writer.leave_out(name, f"its name does not end with {PART_SUFFIX}")
+    for name, content in place.read([name for name in ours if name not in huge]):
         if isinstance(content, str):
             writer.leave_out(name, content)
         else:
@@ -117,17 +127,20 @@ class Writer:
         self._series: dict[tuple[str, str, str], int] = {}
 
     def leave_out(self, name: str, why: str) -> None:
-        """Remember that a file is none of the history's."""
-        self._file(name, _plain(why))
+        """Remember that a file does not belong to the history, and why."""
+        refusal = UnreadableError(why, ErrorId.GP523)
+        self._file(name, _plain(str(refusal)))
 
     def take(self, name: str, content: bytes) -> None:
         """Store the rows of a file, or why there are none."""
         try:
             rows = loads(content)
         except UnreadableError as error:
-            self.leave_out(name, str(error))
+            self.leave_out(name, error.text)
             return
         self._connection.executemany(
+            # A file may have the same call twice in a second; the primary key would
+            # refuse it.
             "insert or replace into point values (?, ?, ?, ?, ?)",
             self._points(rows, self._file(name, None)),
         )
@@ -184,5 +197,5 @@ class Writer:
 
 
 def _plain(text: str) -> str:
-    """Return *text* as a database takes it: names of files may be no UTF-8."""
+    """Return *text* for the database: names of files may be no UTF-8."""
     return text.encode(errors="backslashreplace").decode()

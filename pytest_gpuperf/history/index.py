@@ -1,7 +1,7 @@
-"""What the files of a history say, in SQLite, ordered for questions about one test.
+"""An SQLite index of the files of a history, ordered for questions about one test.
 
 The files are the truth: an index of another version, of another place or a damaged one
-is made anew. Where it cannot be stored it is held in memory.
+is built again. If it cannot be stored it is kept in memory.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import Any
 from typing import Final
 
-from ..baselines.ignored import make_ignored
+from ..baselines.store import make_ignored
 from ..model.history import LeftOut
 from ..model.history import Point
 from ..model.history import Series
 from .document import moment_of
 from .filling import fill
-from .place import Place
+from .place import HistoryPlace
 
 
-FILE: Final = "history-index.sqlite3"
+HISTORY_INDEX_FILE: Final = "history-index.sqlite3"
 """Name of the index in the folder of artefacts."""
 
-PATIENCE_SECONDS: Final = 60.0
-"""How long to wait for another process that brings the same index up to date."""
+INDEX_PATIENCE_SECONDS: Final = 60.0
+"""How long to wait for another process that updates the same index."""
 
 POINTS: Final = """
 select at, sha, value, outcome, dirty, versions from (
@@ -41,10 +41,10 @@ order by at, run.id
 class HistoryIndex:
     """Answers questions about the history at *place*, which *location* names.
 
-    Raises ``UsageError`` where the place cannot be reached.
+    Raises ``UsageError`` if the place cannot be reached.
     """
 
-    def __init__(self, place: Place, location: str, path: Path) -> None:
+    def __init__(self, place: HistoryPlace, location: str, path: Path) -> None:
         """Bring the index at *path* up to date."""
         self._place = place
         self._digest = sha256(location.encode(errors="backslashreplace")).hexdigest()
@@ -52,11 +52,11 @@ class HistoryIndex:
         self._connection = self._brought_up_to_date()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._connection.close()
 
     def left_out(self) -> tuple[LeftOut, ...]:
-        """Return the files that are none of a history's, by name."""
+        """Return the files that do not belong to a history, by name."""
         found = self._ask("select name, why from file where why is not null")
         return tuple(LeftOut(name=name, why=why) for name, why in sorted(found))
 
@@ -97,7 +97,7 @@ class HistoryIndex:
         return int(found[0][0]) if found else 0
 
     def _ask(self, question: str, *values: object) -> list[Any]:
-        """Answer; where the index turns out to be damaged it is made anew, once."""
+        """Answer; if the index turns out to be damaged it is built again, once."""
         try:
             return self._connection.execute(question, values).fetchall()
         except sqlite3.DatabaseError:
@@ -107,11 +107,17 @@ class HistoryIndex:
             return self._connection.execute(question, values).fetchall()
 
     def _brought_up_to_date(self) -> sqlite3.Connection:
-        """Try what is there, then a new file, then memory."""
+        """Try the existing file, then a new one, then memory."""
+        # The first failure removes a damaged file, so the second try begins with a new
+        # one.
         return self._stored() or self._stored() or self._filled(":memory:")
 
     def _stored(self) -> sqlite3.Connection | None:
         """Bring the file up to date; remove one that is of no use."""
+        if self._path.parent.is_symlink():
+            return None  # what is behind it is not ours to replace
+        if self._path.is_symlink():
+            _remove(self._path)
         try:
             make_ignored(self._path.parent)
             return self._filled(str(self._path))
@@ -121,9 +127,10 @@ class HistoryIndex:
 
     def _filled(self, path: str) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            path, timeout=PATIENCE_SECONDS, isolation_level=None
+            path, timeout=INDEX_PATIENCE_SECONDS, isolation_level=None
         )
         try:
+            # Without waiting for the disk: a damaged index is built again anyway.
             connection.execute("pragma synchronous = off")  # the files are the truth
             fill(connection, self._place, self._digest)
         except BaseException:
@@ -133,6 +140,7 @@ class HistoryIndex:
 
 
 def _remove(path: Path) -> None:
+    # A journal without its database would be rolled back into the next one.
     for name in (path.name, f"{path.name}-journal"):
         with suppress(OSError):
             path.with_name(name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Where a history lies: a folder, or whatever fsspec has a URL for.
+"""The location of a history: a folder, or any URL that fsspec supports.
 
 Files are written once, under names that no two runs share, so writers need no lock.
 """
@@ -18,22 +18,27 @@ from typing import Protocol
 from urllib.parse import unquote
 from urllib.parse import urlsplit
 
-from ..baselines.atomic import replace_file
+from ..baselines.store import replace_file
+from ..errors import ErrorId
 from ..errors import UsageError
+from ..files import read_regular
+from .document import MOST_PACKED_BYTES
 
 
-SUFFIX: Final = ".jsonl.gz"
+PART_SUFFIX: Final = ".jsonl.gz"
+
+TOO_LARGE: Final = f"it is larger than {MOST_PACKED_BYTES} bytes"
 
 AT_ONCE: Final = 256
-"""Files that are asked of a remote place together."""
+"""Files that are requested from a remote place together."""
 
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?:::|://)")
 
 
-class Place(Protocol):
-    """Holds files under names with ``/`` in them.
+class HistoryPlace(Protocol):
+    """Stores files under names with ``/`` in them.
 
-    Its methods raise ``UsageError`` where the place cannot be reached.
+    Its methods raise ``UsageError`` if the place cannot be reached.
     """
 
     def files(self) -> Mapping[str, int]:
@@ -51,7 +56,7 @@ def is_url(location: str) -> bool:
     return bool(_URL.match(location))
 
 
-def place_at(location: str) -> Place:
+def place_at(location: str) -> HistoryPlace:
     """Return the place that a folder or URL names; nothing is asked of it yet."""
     if location.startswith("file://"):
         return Folder(Path(unquote(urlsplit(location).path)))
@@ -59,7 +64,7 @@ def place_at(location: str) -> Place:
 
 
 def shown(location: str) -> str:
-    """Return *location* without the passwords that a URL may hold."""
+    """Return *location* without the passwords that a URL may contain."""
     return re.sub(r"(?<=://)[^/@]*@|\?.*", "", location)
 
 
@@ -78,12 +83,12 @@ class Folder:
             msg = f"{self._path}: expected the folder of a history, found a file"
         except OSError as error:
             msg = f"{self._path}: cannot be read, {_cause(error)}"
-        raise UsageError(msg)
+        raise UsageError(msg, ErrorId.GP518)
 
     def read(self, names: Sequence[str]) -> Iterator[tuple[str, bytes | str]]:
         for name in names:
             try:
-                content: bytes | str = (self._path / name).read_bytes()
+                content: bytes | str = _whole(self._path / name)
             except OSError as error:
                 content = f"it cannot be read, {_cause(error)}"
             yield name, content
@@ -95,7 +100,17 @@ class Folder:
             replace_file(path, content)
         except OSError as error:
             msg = f"{self._path}: cannot be written, {_cause(error)}"
-            raise UsageError(msg) from None
+            raise UsageError(msg, ErrorId.GP519) from None
+
+
+def _whole(path: Path) -> bytes | str:
+    """Read a file, or say that it is too large to be one of a history."""
+    # One byte more than allowed shows that a file is too large without reading it
+    # whole.
+    content = read_regular(path, MOST_PACKED_BYTES + 1)
+    if len(content) > MOST_PACKED_BYTES:
+        return TOO_LARGE
+    return content
 
 
 def _sizes(folder: str, above: str) -> Iterator[tuple[str, int]]:
@@ -115,7 +130,7 @@ def _cause(error: OSError) -> str:
 
 
 class Remote:
-    """A URL of fsspec, which torch brings; its protocol may need a package more."""
+    """A URL of fsspec, on which torch depends; protocols may need more packages."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -141,6 +156,7 @@ class Remote:
         try:
             system, root = self._opened()
             paths = [f"{root}/{name}" for name in names]
+            # One request for all: an asynchronous protocol reads them side by side.
             found = system.cat(paths, on_error="return")
         except Exception as error:  # noqa: BLE001
             raise self._unreachable(error) from None
@@ -158,21 +174,23 @@ class Remote:
             raise self._unreachable(error) from None
 
     def _opened(self) -> tuple[Any, str]:
+        # Imported here: a history in a folder needs no fsspec.
         from fsspec.core import url_to_fs
 
         system, root = url_to_fs(self._url)
+        # fsspec caches listings and file systems for the life of the process.
         system.invalidate_cache()
         return system, str(root).rstrip("/")
 
     def _unreachable(self, error: Exception) -> UsageError:
-        msg = f"{shown(self._url)}: cannot be reached, {self._told(error)}"
-        return UsageError(msg)
+        msg = f"{shown(self._url)}: cannot be reached, {self._described(error)}"
+        return UsageError(msg, ErrorId.GP518)
 
     def _why(self, error: object) -> str:
-        return f"it cannot be read, {self._told(error)}"
+        return f"it cannot be read, {self._described(error)}"
 
-    def _told(self, error: object) -> str:
-        """Say what *error* says, in a line and without the URL's passwords."""
+    def _described(self, error: object) -> str:
+        """Describe *error* in one line and without the URL's passwords."""
         text = str(error).replace(self._url, shown(self._url))
         first, *_ = text.splitlines() or [""]
         return f"{type(error).__name__}: {first}"

@@ -1,4 +1,4 @@
-"""Absolute ceilings: which of them hold on this hardware, and whether they are kept."""
+"""Budgets: absolute ceilings that apply on this hardware, and whether they are met."""
 
 from __future__ import annotations
 
@@ -6,33 +6,117 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
+from dataclasses import replace
 from fnmatch import fnmatchcase
+from math import log
 from typing import Final
 
+from ..model.ab import Sides
 from ..model.budget import Budget
-from ..model.environment import DeviceKind
+from ..model.environment import Capability
 from ..model.environment import Hardware
-from ..model.gpu_metric import BUSY
 from ..model.measurement import Measurement
-from ..model.metric import MIB
-from ..model.metric import SPEEDUP
-from ..model.metric import Kind
-from ..model.metric import Metric
-from ..model.metric import Unit
-from ..model.metric import limited_by
-from ..model.rank_metric import RANK_SKEW
-from ..model.step_metric import SLOPE
+from ..model.metrics import BUSY
+from ..model.metrics import MIB
+from ..model.metrics import RANK_SKEW
+from ..model.metrics import SLOPE
+from ..model.metrics import SPEEDUP
+from ..model.metrics import Metric
+from ..model.metrics import MetricKind
+from ..model.metrics import limited_by
+from ..model.units import Unit
 from ..model.verdict import Outcome
 from ..model.verdict import Verdict
-from .figure import against
-from .figure import figure
-from .figure import percent
-from .figure import plain
-from .reading import readings
+from .readings import Reading
+from .readings import impossible
+from .readings import readings
+from .statistics import Spread
+from .time_budget import judge_excess
+from .wording import against
+from .wording import figure
+from .wording import percent
+from .wording import plain
 
 
-TIMED_KINDS: Final = frozenset({DeviceKind.CUDA, DeviceKind.SCRIPTED})
-"""Where a time budget binds that names no device."""
+# A step that becomes slower with every step, against a ceiling for that.
+#
+# The spread of a slope cannot be taken from another test: it depends on how many steps
+# a run has, and how long they are. So at least two runs are needed, and their own
+# scatter says what is proven. Disturbed runs have no slope. A drifting step is no
+# disturbance here, but what the budget asks about.
+
+
+def judge_slope_budget(
+    metric: Metric, runs: Sequence[Measurement], limit: float, *, alpha: float = 0.01
+) -> Verdict:
+    """Judge by fresh *runs*, oldest first, whether the slope is above *limit* > 0.
+
+    At least one of *runs* has measured it.
+    """
+    nonsense = impossible(metric, runs)
+    # A drifting step marks its run as disturbed, and that drift is what is judged.
+    seen = tuple(replace(reading, dirty=()) for reading in readings(metric, runs))
+    if nonsense is None and len(seen) > 1:
+        spread = Spread.of([log(reading.value) for reading in seen], None)
+        assert spread is not None  # noqa: S101 - two runs have a spread
+        return judge_excess(metric, seen, limit, spread, alpha=alpha)
+    return Verdict(
+        metric=metric.name,
+        outcome=Outcome.INCONCLUSIVE,
+        because=nonsense or _lonely(metric, seen[0], limit),
+        now=None if nonsense else seen[0].value,
+        limit=limit,
+        settled=nonsense is not None,
+    )
+
+
+def _lonely(metric: Metric, reading: Reading, limit: float) -> str:
+    compared = against(metric, reading.value, limit)
+    return f"{compared} in one run, and only others can tell how far that is by chance"
+
+
+# Speedups: how many times as fast a step must have become.
+
+
+def judge_speedup(sides: Sides, least: float) -> Verdict:
+    """Judge by the 95 % interval: met or missed only if all of it is on one side."""
+    time = sides.time
+    if time is None:
+        outcome = Outcome.NOT_JUDGED
+        because = sides.unmeasured.get(SPEEDUP.name, "the time was not measured")
+    elif time.speedup is None or time.low is None or time.high is None:
+        outcome, because = Outcome.INCONCLUSIVE, time.why
+    else:
+        outcome = _outcome(time.low, time.high, least)
+        because = _sentence(outcome, time.speedup, (time.low, time.high), least)
+    return Verdict(
+        metric=SPEEDUP.name,
+        outcome=outcome,
+        because=because,
+        now=None if time is None else time.speedup,
+        limit=least,
+        unjudged_budget=time is not None and time.speedup is None,
+    )
+
+
+def _outcome(low: float, high: float, least: float) -> Outcome:
+    if low >= least:
+        return Outcome.PASS
+    return Outcome.OVER_BUDGET if high < least else Outcome.INCONCLUSIVE
+
+
+def _sentence(
+    outcome: Outcome, speedup: float, interval: tuple[float, float], least: float
+) -> str:
+    low, high = map(plain, interval)
+    found = f"after is {plain(speedup)} times as fast as before (95 %: {low} to {high})"
+    if outcome is Outcome.PASS:
+        return f"{found}, and {plain(least)} was asked"
+    if outcome is Outcome.OVER_BUDGET:
+        return f"{found}, less than the {plain(least)} that was asked"
+    return (
+        f"{found}, which neither reaches nor misses the {plain(least)} that was asked"
+    )
 
 
 PERCENTAGES: Final = frozenset({RANK_SKEW.name, SLOPE.name})
@@ -41,7 +125,7 @@ PERCENTAGES: Final = frozenset({RANK_SKEW.name, SLOPE.name})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedBudget:
-    """The ceilings that hold here, by budget keyword in the keyword's unit.
+    """The ceilings that apply here, by budget keyword in the keyword's unit.
 
     ``unbound`` says of every other keyword that was named why it does not bind.
     """
@@ -58,7 +142,7 @@ class ResolvedBudget:
 
 
 def resolve(layers: Sequence[Budget], hardware: Hardware) -> ResolvedBudget:
-    """Merge budgets, highest precedence first, into what holds on *hardware*.
+    """Merge budgets, highest precedence first, into the limits on *hardware*.
 
     Per keyword the first layer wins that names it and binds here; ``None`` in that
     layer lifts the ceiling.
@@ -77,7 +161,7 @@ def resolve(layers: Sequence[Budget], hardware: Hardware) -> ResolvedBudget:
 def _first_bound(
     keyword: str, layers: Sequence[Budget], hardware: Hardware
 ) -> tuple[float | None, Budget | None]:
-    """Return the limit that holds, and the first limit that was meant for elsewhere."""
+    """Return the limit that applies, and the first one that was meant for elsewhere."""
     skipped: Budget | None = None
     for layer in (layer for layer in layers if keyword in layer.limits):
         limit = layer.limits[keyword]
@@ -96,18 +180,19 @@ def _binds(layer: Budget, keyword: str, hardware: Hardware) -> bool:
             for pattern in layer.on
             for name in names
         )
+    # Lifting a ceiling needs no clock, so it binds on every device.
     if layer.limits[keyword] is None:
         return True
-    return hardware.kind in TIMED_KINDS or not is_time(keyword)
+    return hardware.kind.has(Capability.GPU_TIMES) or not is_time(keyword)
 
 
 def is_time(keyword: str) -> bool:
     """Whether *keyword* limits times, which bind on their own hardware only.
 
-    So does how far the times of ranks lie apart; a speedup holds wherever it is.
+    So does the skew between ranks; a speedup applies on any hardware.
     """
     return keyword != SPEEDUP.budget and any(
-        metric.kind is Kind.NOISY for metric in limited_by(keyword)
+        metric.kind is MetricKind.NOISY for metric in limited_by(keyword)
     )
 
 
@@ -116,7 +201,7 @@ def _why_unbound(keyword: str, layer: Budget, hardware: Hardware) -> str:
     here = f"{hardware.kind.value} {hardware.name}"
     if layer.on is not None:
         return f"{written} is meant for {', '.join(layer.on)}, this is {here}"
-    if hardware.kind is DeviceKind.PRETEND:
+    if not hardware.kind.has(Capability.CLOCK):
         return f"{written} binds on cuda only, the pretend device has no clock"
     if keyword == BUSY.budget:
         return f"{written} binds on cuda only, this is {here}, which has no kernels"
@@ -139,7 +224,7 @@ def judge_exact_budget(
     """Judge a count or size against the ceiling *limit*, in the metric's unit.
 
     At least one of *runs* has measured it. ``now`` is the number the verdict rests on.
-    A prediction decides nothing where the ceiling is nearer than it may be off.
+    A prediction decides nothing if the ceiling is nearer than it may be off.
     """
     values = [reading.value for reading in readings(metric, runs)]
     low, high = min(values), max(values)

@@ -9,33 +9,40 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
 from math import fsum
+from math import inf
+from math import log
 from typing import Final
 
 from ..model.baseline import ENOUGH_RUNS
-from .acuity import completed
-from .acuity import smallest_blamed
-from .climate import Climate
-from .climate import Discount
-from .effort import deciding_runs
-from .reading import Reading
-from .reading import remaining_runs
-from .reference import Limits
-from .reference import Reference
-from .spread import PASS_RISK
-from .student import t_sf
+from .context import Discount
+from .context import SuiteContext
+from .readings import Limits
+from .readings import Reading
+from .readings import StoredTimes
+from .readings import remaining_runs
+from .sensitivity import completed
+from .sensitivity import deciding_runs
+from .sensitivity import smallest_blamed
+from .statistics import PASS_RISK
+from .statistics import t_sf
 
 
 INTERVAL_RISK: Final = 0.025
-"""Risk on each side of the interval that is told: 95 % lie inside."""
+"""Risk on each side of the reported interval: 95 % lie inside."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """One fresh run against the typical stored one, in log time."""
+class RunChange:
+    """One fresh run against the typical stored one, in log time.
+
+    ``least`` is the slowdown that is proven of it, disturbed or not; of nothing if a
+    disturbance may have added any amount.
+    """
 
     moved: float
     reading: Reading
     discount: Discount
+    least: float = -inf
 
     @property
     def proven(self) -> float:
@@ -49,46 +56,48 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class TimeComparison:
     """All that the rules ask about.
 
     ``used`` leaves out disturbed runs that are slow; ``deciding`` clean ones are enough
     to blame.
     """
 
-    reference: Reference
+    reference: StoredTimes
     limits: Limits
-    climate: Climate
-    seen: tuple[Change, ...]
-    used: tuple[Change, ...]
-    clean: tuple[Change, ...]
+    suite_context: SuiteContext
+    seen: tuple[RunChange, ...]
+    used: tuple[RunChange, ...]
+    clean: tuple[RunChange, ...]
     deciding: int
 
     @classmethod
     def of(
         cls,
-        reference: Reference,
+        reference: StoredTimes,
         limits: Limits,
-        climate: Climate,
-        seen: tuple[Change, ...],
-    ) -> Comparison:
+        suite_context: SuiteContext,
+        seen: tuple[RunChange, ...],
+    ) -> TimeComparison:
         """Use every clean run, and of the disturbed ones those that would pass alone."""
         quick = limits.noticed - _margin(reference, 1)
+        # A disturbance only adds time: a disturbed run that is fast enough is still
+        # evidence for a pass, a slow one is evidence for nothing.
         used = tuple(c for c in seen if not c.reading.dirty or c.feared < quick)
         clean = tuple(c for c in seen if not c.reading.dirty)
         return cls(
             reference=reference,
             limits=limits,
-            climate=climate,
+            suite_context=suite_context,
             seen=seen,
             used=used,
             clean=clean,
-            deciding=deciding_runs(reference, limits, climate),
+            deciding=deciding_runs(reference, limits, suite_context),
         )
 
     @property
-    def shown(self) -> tuple[Change, ...]:
-        """The runs that numbers are told of."""
+    def shown(self) -> tuple[RunChange, ...]:
+        """The runs that the reported numbers are of."""
         return self.used or self.seen
 
     @property
@@ -105,6 +114,11 @@ class Comparison:
     def is_decided(self) -> bool:
         return self.can_blame and len(self.clean) >= self.deciding
 
+    @property
+    def bounds(self) -> list[float]:
+        """The slowdown that is proven of each run, disturbed or not."""
+        return [change.least for change in self.seen]
+
     def error(self, runs: int) -> float:
         """Return the standard error of the mean of *runs* fresh runs."""
         return self.reference.spread.error(runs, self.reference.runs)
@@ -120,19 +134,21 @@ class Comparison:
         """Chance of clean runs so fast if the speed-up were the tolerance."""
         return self._p_faster(self.clean)
 
-    def _p_faster(self, changes: Sequence[Change]) -> float:
+    def _p_faster(self, changes: Sequence[RunChange]) -> float:
         excess = -mean([c.feared for c in changes]) - self.limits.ignored
         return t_sf(excess / self.error(len(changes)), self.reference.spread.nu)
 
     @property
     def all_slow(self) -> bool:
-        """Whether every used run stands above the stored ones and the tolerance."""
+        """Whether every used run is above the stored ones and the tolerance."""
         edge = self.reference.slow + self.limits.ignored
+        # The rank test: under exchangeability only the order of runs counts, not their
+        # noise.
         return all(change.proven > edge for change in self.used)
 
     @property
     def all_fast(self) -> bool:
-        """Whether every clean run stands below the stored ones and the tolerance."""
+        """Whether every clean run is below the stored ones and the tolerance."""
         edge = self.reference.fast - self.limits.ignored
         return all(change.feared < edge for change in self.clean)
 
@@ -184,7 +200,7 @@ class Comparison:
     @property
     def is_suite_wide(self) -> bool:
         """Whether the suite, not a sentinel, asked for the discount."""
-        return self.granted <= abs(self.climate.shift)
+        return self.granted <= abs(self.suite_context.shift)
 
     @property
     def is_discounted_only(self) -> bool:
@@ -197,26 +213,28 @@ class Comparison:
             used=tuple(map(_without_discount, self.used)),
             clean=tuple(map(_without_discount, self.clean)),
         )
+        # Judged again without any discount: the verdict names the discount as its
+        # reason only if it alone made the difference.
         return bare.passes or bare.is_regressed or bare.may_regress
 
     @property
     def is_regressed(self) -> bool:
         """Whether both tests prove a slowdown."""
         slow = self.is_decided and self.all_slow
-        return slow and self.p_regressed < self.climate.alpha
+        return slow and self.p_regressed < self.suite_context.alpha
 
     @property
     def is_improved(self) -> bool:
         """Whether both tests prove a speed-up."""
         fast = self.is_decided and self.all_fast
-        return fast and self.p_improved < self.climate.alpha
+        return fast and self.p_improved < self.suite_context.alpha
 
     @property
     def blame(self) -> float:
         """Mean slowdown of enough runs, in log time, below which none is blamed."""
         spread, stored = completed(self.reference)
         runs = max(self.deciding, len(self.used))
-        proof = spread.quantile(self.climate.alpha) * spread.error(runs, stored)
+        proof = spread.quantile(self.suite_context.alpha) * spread.error(runs, stored)
         return self.limits.ignored + max(proof, self.reference.slow)
 
     @property
@@ -224,19 +242,94 @@ class Comparison:
         """Slowdown, in log time, that enough clean runs blame with 90 % probability."""
         spread, stored = completed(self.reference)
         beyond = smallest_blamed(
-            spread, self.climate.risk, stored=stored, fresh=self.deciding
+            spread, self.suite_context.risk, stored=stored, fresh=self.deciding
         )
         return self.limits.ignored + beyond
 
 
-def _margin(reference: Reference, runs: int) -> float:
+def _margin(reference: StoredTimes, runs: int) -> float:
     spread = reference.spread
     return spread.quantile(PASS_RISK) * spread.error(runs, reference.runs)
 
 
-def _without_discount(change: Change) -> Change:
+def _without_discount(change: RunChange) -> RunChange:
     return replace(change, discount=Discount())
 
 
 def mean(values: Sequence[float]) -> float:
     return fsum(values) / len(values)
+
+
+# Proof by bounds: verdicts that disturbed runs, or very few runs, already allow.
+
+FAR: Final = 4.0
+"""Times the slowest stored run above which two runs are proof enough.
+
+No noise that was recorded does that to each of two runs, whatever the stored runs say of
+its scatter; so it applies to one or two stored runs as well.
+"""
+
+FAR_RUNS: Final = 2
+"""Runs that prove a slowdown so large: one alone may have been an accident."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What the runs of *case* prove by the least that each was slowed by."""
+
+    case: TimeComparison
+
+    @property
+    def is_far(self) -> bool:
+        """Whether two runs proved it, as all are far beyond the slowest stored one."""
+        return self._looks_far and len(self.case.seen) >= FAR_RUNS
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the t test and the rank test prove it of the bounds of enough runs."""
+        enough = 0 < self._runs <= len(self.case.seen)
+        return enough and self.p_bounded < self.case.suite_context.alpha
+
+    @property
+    def is_coming(self) -> bool:
+        """Whether the runs to come may prove what every run so far shows."""
+        seen = len(self.case.seen)
+        return seen < self._runs <= seen + self.case.remaining
+
+    @property
+    def p_bounded(self) -> float:
+        """Chance of bounds so high if the slowdown were the tolerance."""
+        excess = mean(self.case.bounds) - self.case.limits.ignored
+        error = self.case.error(len(self.case.seen))
+        return t_sf(excess / error, self.case.reference.spread.nu)
+
+    @property
+    def limit(self) -> float:
+        """Slowdown, in log time, that is never blamed; large with few stored runs."""
+        return self.case.blame if self._has_enough_stored else self._far
+
+    @property
+    def _far(self) -> float:
+        return max(0.0, self.case.reference.slow) + log(FAR)
+
+    @property
+    def _looks_far(self) -> bool:
+        return min(self.case.bounds) > self._far
+
+    @property
+    def _runs(self) -> int:
+        """How many runs like these prove a slowdown; 0 if no number of them does."""
+        if self._looks_far:
+            return FAR_RUNS
+        beyond = self._looks_beyond and self._has_enough_stored
+        return self.case.deciding if beyond else 0
+
+    @property
+    def _looks_beyond(self) -> bool:
+        """Whether every run is slower than the stored ones, and by more than ``detect``."""
+        limits, slow = self.case.limits, self.case.reference.slow
+        return min(self.case.bounds) > max(slow + limits.ignored, limits.noticed)
+
+    @property
+    def _has_enough_stored(self) -> bool:
+        return self.case.reference.runs >= ENOUGH_RUNS

@@ -1,8 +1,8 @@
-"""What holds for the tests of one run together.
+"""Changes that the tests of one run share.
 
-Blame is shared out by Holm's method over all tests (Holm, Scandinavian Journal of
-Statistics 6, 1979), so that a run in which nothing changed fails with a probability
-of at most alpha. A change that most tests share is said once.
+Holm's method bounds the risk over all tests (Holm, Scandinavian Journal of Statistics
+6, 1979): a run in which nothing changed fails with a probability of at most alpha. A
+change that most tests share is reported once.
 """
 
 from __future__ import annotations
@@ -15,33 +15,35 @@ from math import log1p
 from statistics import median
 from typing import Final
 
-from ..model.evidence import Evidence
-from ..model.evidence import Rule
-from ..model.suite import Cause
-from ..model.suite import SuiteVerdict
+from ..model.verdict import DecidedBy
+from ..model.verdict import Evidence
 from ..model.verdict import Outcome
+from ..model.verdict import ShiftCause
+from ..model.verdict import SuiteVerdict
 from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict
-from .climate import SENTINEL_NOISE
-from .grounds import smallest_seen
-from .prior import FEWEST_TESTS
-from .spread import ratio
+from .baseline import smallest_seen
+from .context import SENTINEL_NOISE
+from .statistics import FEWEST_TESTS
+from .statistics import ratio
 
 
 MOST_SHARE: Final = 0.75
 """Share of the tests that must move for the suite to have moved."""
 
-VISIBLE: Final = 0.3
+VISIBLE_SHARE: Final = 0.3
 """Share of what slows a machine that a sentinel sees at least."""
 
 
 def holm(p_values: Mapping[str, float], alpha: float) -> frozenset[str]:
-    """Return the names whose hypotheses are rejected at the family-wise risk *alpha*.
+    """Return the names of the hypotheses rejected at the family-wise risk *alpha*.
 
     A p-value that is no number counts as 1.
     """
     known = {name: 1.0 if isnan(p) else p for name, p in p_values.items()}
     rejected: set[str] = set()
+    # Holm's step-down: the smallest p first, and the first that is not rejected ends
+    # it.
     for name, p in sorted(known.items(), key=lambda item: (item[1], item[0])):
         if p > _level(len(known), len(rejected), alpha):
             break
@@ -97,6 +99,8 @@ def _rejected(
         _name(index, place): _p(verdict.evidence, outcome)
         for index, test in enumerate(verdicts)
         for place, verdict in enumerate(test.verdicts)
+        # Passed tests belong to the family as well: leaving them out would select by
+        # the outcome.
         if verdict.evidence is not None and verdict.baseline is not None
     }
     rejected = holm(family, alpha)
@@ -105,6 +109,8 @@ def _rejected(
 
 def _p(evidence: Evidence, outcome: Outcome) -> float:
     slower = outcome is Outcome.REGRESSED
+    if slower and evidence.rule is DecidedBy.FAR:
+        return 0.0  # so far beyond all stored runs that no number of tests explains it
     p = evidence.p_regressed if slower else evidence.p_improved
     return 1.0 if p is None else p
 
@@ -121,7 +127,7 @@ def _settled(
     rejected, level, tests = levels[verdict.outcome]
     if name in rejected:
         return verdict
-    evidence = replace(verdict.evidence, rule=Rule.HOLM)
+    evidence = replace(verdict.evidence, rule=DecidedBy.HOLM)
     blamed = verdict.outcome is Outcome.REGRESSED
     because = _not_among(verdict.outcome, evidence, level, tests)
     return replace(
@@ -146,13 +152,13 @@ def suite_verdict(
     *,
     tolerance: float = 0.01,
 ) -> SuiteVerdict | None:
-    """Say what the suite did as a whole; ``None`` where it did nothing.
+    """Return how the suite moved as a whole; ``None`` if it did not.
 
     *shifts* are the tests' first changes and *sentinel_shifts* those of the kernels
-    that witness the machine, in log time. The suite moved where at least 8 tests were
+    that witness the machine, in log time. The suite moved if at least 8 tests were
     measured and three in four of them moved by more than *tolerance*, a ratio, in one
-    direction. The machine is to blame where the sentinels moved the same way by at
-    least 30 % of it.
+    direction. The machine is to blame if the sentinels moved the same way by at least
+    30 % of it.
     """
     shift = suite_shift(shifts)
     beyond = [s for s in shifts if s * shift > 0 and abs(s) > log1p(tolerance)]
@@ -172,22 +178,22 @@ def suite_verdict(
     )
 
 
-def _cause(shift: float, sentinels: float | None) -> Cause:
+def _cause(shift: float, sentinels: float | None) -> ShiftCause:
     if sentinels is None:
-        return Cause.UNKNOWN
+        return ShiftCause.UNKNOWN
     witnessed = sentinels if shift > 0 else -sentinels
-    visible = max(SENTINEL_NOISE, VISIBLE * abs(shift))
-    return Cause.MACHINE if witnessed >= visible else Cause.CODE
+    visible = max(SENTINEL_NOISE, VISIBLE_SHARE * abs(shift))
+    return ShiftCause.MACHINE if witnessed >= visible else ShiftCause.CODE
 
 
-def _because(moved: int, tests: int, shift: float, cause: Cause) -> str:
+def _because(moved: int, tests: int, shift: float, cause: ShiftCause) -> str:
     who = f"all {tests}" if moved == tests else f"{moved} of {tests}"
     return f"{who} tests {100 * ratio(shift):+.1f} %, {_WITNESS[cause]}"
 
 
 _WITNESS: Final = {
-    Cause.MACHINE: "sentinels too: the machine, not the code",
-    Cause.CODE: "sentinels still: a common cause in code or a dependency",
-    Cause.UNKNOWN: "no sentinel was measured: the machine, or a common cause in code "
+    ShiftCause.MACHINE: "sentinels too: the machine, not the code",
+    ShiftCause.CODE: "sentinels still: a common cause in code or a dependency",
+    ShiftCause.UNKNOWN: "no sentinel was measured: the machine, or a common cause in code "
     "or a dependency",
 }

@@ -2,7 +2,7 @@
 
 After 2, 3 and 5 runs a t test at a third of alpha asks whether the mean is over, and
 every run must be; after any run it passes if the upper 95 % bound is below. The first
-that holds decides, later runs do not reopen it.
+rule that is met decides, later runs do not reopen it.
 """
 
 from __future__ import annotations
@@ -12,39 +12,68 @@ from dataclasses import dataclass
 from dataclasses import replace
 from functools import partial
 from math import fsum
+from math import inf
+from math import log
 from typing import Final
 
 from ..model.baseline import ENOUGH_RUNS
 from ..model.baseline import RunSummary
 from ..model.environment import DeviceKind
-from ..model.evidence import Evidence
-from ..model.evidence import Rule
 from ..model.measurement import Measurement
-from ..model.metric import Metric
-from ..model.metric import Unit
+from ..model.metrics import Direction
+from ..model.metrics import Metric
+from ..model.units import Unit
+from ..model.verdict import DecidedBy
+from ..model.verdict import Evidence
 from ..model.verdict import Outcome
 from ..model.verdict import Verdict
 from .comparison import INTERVAL_RISK
 from .comparison import mean
-from .excess import log_excess
-from .excess import value_at
-from .figure import against
-from .prior import Prior
-from .reading import MAX_RUNS
-from .reading import Reading
-from .reading import dirt
-from .reading import impossible
-from .reading import readings
-from .reading import remaining_runs
-from .reading import stored_values
-from .spread import PASS_RISK
-from .spread import POWER
-from .spread import Spread
-from .spread import ratio
-from .student import t_sf
+from .readings import MAX_RUNS
+from .readings import WHOLE_PERCENT
+from .readings import Reading
+from .readings import despite
+from .readings import dirt
+from .readings import impossible
+from .readings import readings
+from .readings import remaining_runs
+from .readings import stored_values
+from .statistics import PASS_RISK
+from .statistics import POWER_QUANTILE
+from .statistics import Prior
+from .statistics import Spread
+from .statistics import ratio
+from .statistics import t_sf
+from .wording import against
 
 
-LOOKS: Final = (2, 3, 5)
+# The excess of a noisy value over its limit, as a log ratio of times.
+#
+# A time is compared as it is. A loop that waits for its loader a share w of its time,
+# and may wait w0, takes (1 - w0) / (1 - w) of the time that it may take, because its
+# work is the same. So shares near 0 hardly differ, and their noise is that of times.
+# The excess of a value that should be high is how many times it is too low.
+
+
+def log_excess(metric: Metric, value: float, limit: float) -> float:
+    """Return the excess of *value* over *limit*, or its lack, both in the metric's unit."""
+    if metric.direction is Direction.HIGHER:
+        return log(limit / value)
+    if metric.unit is Unit.PERCENT:
+        return log((WHOLE_PERCENT - limit) / (WHOLE_PERCENT - value))
+    return log(value / limit)
+
+
+def value_at(metric: Metric, excess: float, limit: float) -> float:
+    """Return the value that is *excess* above *limit*, or below a floor."""
+    if metric.direction is Direction.HIGHER:
+        return limit / (1 + ratio(excess))
+    if metric.unit is Unit.PERCENT:
+        return WHOLE_PERCENT - (WHOLE_PERCENT - limit) / (1 + ratio(excess))
+    return limit * (1 + ratio(excess))
+
+
+BUDGET_LOOKS: Final = (2, 3, 5)
 """Numbers of runs after which a time may be called over."""
 
 HOPE: Final = 3.0
@@ -53,7 +82,7 @@ HOPE: Final = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excess:
-    """How far runs stand above the ceiling, in log time, oldest first."""
+    """How far runs are above the ceiling, in log time, oldest first."""
 
     runs: tuple[float, ...]
     spread: Spread
@@ -64,7 +93,7 @@ class Excess:
 
     @property
     def margin(self) -> float:
-        """What these runs cannot tell, on one side."""
+        """Half-width of the one-sided interval of these runs."""
         return self.spread.quantile(PASS_RISK) * self.error
 
     @property
@@ -73,8 +102,9 @@ class Excess:
         return t_sf(mean(self.runs) / self.error, self.spread.nu)
 
     def is_over(self, alpha: float) -> bool:
-        looked = len(self.runs) in LOOKS and min(self.runs) > 0
-        return looked and self.p_over < alpha / len(LOOKS)
+        looked = len(self.runs) in BUDGET_LOOKS and min(self.runs) > 0
+        # Bonferroni over the looks: several tests of growing data may each be wrong.
+        return looked and self.p_over < alpha / len(BUDGET_LOOKS)
 
     @property
     def is_below(self) -> bool:
@@ -85,7 +115,7 @@ class Excess:
         if not self.runs or not coming:
             return coming > 0
         total = len(self.runs) + coming
-        looks = any(len(self.runs) < look <= total for look in LOOKS)
+        looks = any(len(self.runs) < look <= total for look in BUDGET_LOOKS)
         if looks and min(self.runs) > 0:
             return True
         bound = -self.spread.quantile(PASS_RISK) * self.spread.error(total)
@@ -135,13 +165,14 @@ def judge_excess(  # noqa: PLR0913  keywords, each a number of its own
     stored: int = 0,
 ) -> Verdict:
     """Judge what runs showed, oldest first, that scatter by *spread*, against *limit*."""
-    case = _Case(
+    case = _BudgetCase(
         metric=metric,
         limit=limit,
         alpha=alpha,
         stored=stored,
         seen=seen,
         excess=deciding(used(metric, seen, limit, spread), alpha),
+        bound=deciding(bounded(metric, seen, limit, spread), alpha),
     )
     return _verdict(case)
 
@@ -163,27 +194,46 @@ def used(
     return Excess(runs=kept, spread=spread)
 
 
+def bounded(
+    metric: Metric, seen: Sequence[Reading], limit: float, spread: Spread
+) -> Excess:
+    """Take the proven excess of each run; no run at all if one proves nothing."""
+    proven = [reading.proven for reading in seen]
+    kept = [log_excess(metric, value, limit) for value in proven if value is not None]
+    return Excess(runs=tuple(kept) if len(kept) == len(seen) else (), spread=spread)
+
+
 def deciding(excess: Excess, alpha: float) -> Excess:
-    """Return the runs up to the first decision, all where there is none."""
+    """Return the runs up to the first decision, or all runs if there is none."""
     for count in range(1, len(excess.runs)):
         first = Excess(runs=excess.runs[:count], spread=excess.spread)
+        # The order of runs counts: whoever looked on until a test rejects would find
+        # one.
         if first.is_below or first.is_over(alpha):
             return first
     return excess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Case:
+class _BudgetCase:
     metric: Metric
     limit: float
     alpha: float
     stored: int
     seen: tuple[Reading, ...]
     excess: Excess
+    bound: Excess
+
+    @property
+    def is_proving(self) -> bool:
+        """Whether runs to come may prove what all so far show, disturbed or not."""
+        coming = remaining_runs(self.seen)
+        over = bool(self.bound.runs) and min(self.bound.runs) > 0
+        return over and self.bound.may_decide(coming)
 
     @property
     def shown(self) -> Excess:
-        """The runs that numbers are told of: all of them where none could be used."""
+        """The runs behind the reported numbers: all of them if none could be used."""
         if self.excess.runs:
             return self.excess
         every = tuple(log_excess(self.metric, r.value, self.limit) for r in self.seen)
@@ -194,7 +244,7 @@ class _Case:
         return self.at(mean(self.shown.runs))
 
     def at(self, excess: float) -> float:
-        """Return the value that stands *excess* above the ceiling."""
+        """Return the value that is *excess* above the ceiling."""
         return value_at(self.metric, excess, self.limit)
 
     def against_limit(self, excess: float) -> float:
@@ -202,7 +252,7 @@ class _Case:
         return self.at(excess) / self.limit - 1
 
 
-def _verdict(case: _Case) -> Verdict:
+def _verdict(case: _BudgetCase) -> Verdict:
     verdict = partial(
         Verdict,
         metric=case.metric.name,
@@ -219,12 +269,23 @@ def _verdict(case: _Case) -> Verdict:
             f"p = {excess.p_over:.1g}"
         )
         return verdict(outcome=Outcome.OVER_BUDGET, because=because)
-    is_open = excess.may_decide(remaining_runs(case.seen))
+    if case.bound.is_over(case.alpha):
+        because = (
+            f"{compared}, over in each of {len(case.bound.runs)} runs"
+            f"{despite(case.seen)}, p = {case.bound.p_over:.1g}"
+        )
+        return verdict(outcome=Outcome.OVER_BUDGET, because=because)
+    is_open = case.is_proving or excess.may_decide(remaining_runs(case.seen))
     because = f"{compared}{_doubt(case, is_open=is_open)}"
-    return verdict(outcome=Outcome.INCONCLUSIVE, because=because, settled=not is_open)
+    return verdict(
+        outcome=Outcome.INCONCLUSIVE,
+        because=because,
+        settled=not is_open,
+        proving=case.is_proving,
+    )
 
 
-def _doubt(case: _Case, *, is_open: bool) -> str:
+def _doubt(case: _BudgetCase, *, is_open: bool) -> str:
     margin = f"cannot tell +-{_margin(case)}"
     seen, remaining = len(case.seen), remaining_runs(case.seen)
     if is_open:
@@ -236,18 +297,18 @@ def _doubt(case: _Case, *, is_open: bool) -> str:
     return f", {margin}"
 
 
-def _margin(case: _Case) -> str:
+def _margin(case: _BudgetCase) -> str:
     if case.metric.unit is not Unit.PERCENT:
         return f"{100 * ratio(case.shown.margin):.1f} %"
     upper = case.at(mean(case.shown.runs) + case.shown.margin)
     return f"{upper - case.now:.1f} points"
 
 
-def _evidence(case: _Case) -> Evidence:
+def _evidence(case: _BudgetCase) -> Evidence:
     excess, shown = case.excess, case.shown
     estimate, spread = mean(shown.runs), shown.spread
     half = spread.quantile(INTERVAL_RISK) * shown.error
-    proof = spread.quantile(case.alpha / len(LOOKS)) + POWER
+    proof = spread.quantile(case.alpha / len(BUDGET_LOOKS)) + POWER_QUANTILE
     return Evidence(
         estimate=case.against_limit(estimate),
         low=case.against_limit(estimate - half),
@@ -258,5 +319,61 @@ def _evidence(case: _Case) -> Evidence:
         stored_runs=case.stored,
         smallest_detectable=case.against_limit(proof * spread.error(MAX_RUNS)),
         p_regressed=excess.p_over if excess.runs else None,
-        rule=Rule.BUDGET if excess.runs else Rule.DIRTY,
+        rule=DecidedBy.BUDGET if excess.runs else DecidedBy.DIRTY,
     )
+
+
+# A share that must not fall below a floor: missed only if proven, met only if proven.
+#
+# The rules are those of time budgets, upside down: after 2, 3 and 5 runs a t test at a
+# third of alpha asks whether the mean is below, and every run must be.
+
+
+def judge_floor(
+    metric: Metric, runs: Sequence[Measurement], least: float, *, alpha: float = 0.01
+) -> Verdict:
+    """Judge a share or a rate by its fresh *runs*, oldest first, against *least*.
+
+    At least one of *runs* has measured it. Runs are taken to scatter as times do on
+    such a device: by 1 % on a GPU.
+    """
+    seen = readings(metric, runs)
+    verdict = partial(Verdict, metric=metric.name, limit=least)
+    most = WHOLE_PERCENT if metric.unit is Unit.PERCENT else inf
+    wrong = [r.value for r in seen if not 0 < r.value <= most]
+    if wrong:
+        because = f"not a {metric.unit.noun}: {wrong[0]}"
+        return verdict(
+            outcome=Outcome.INCONCLUSIVE, because=because, unjudged_budget=True
+        )
+    spread = Spread.assumed(runs[-1].environment.hardware.kind)
+    missing = deciding(used(metric, seen, least, spread), alpha)
+    shown = missing.runs or tuple(log_excess(metric, r.value, least) for r in seen)
+    now = min(most, value_at(metric, mean(shown), least))
+    compared = against(metric, now, least)
+    if missing.is_below:
+        return verdict(outcome=Outcome.PASS, because=compared, now=now)
+    if missing.is_over(alpha):
+        because = (
+            f"{compared}, below in each of {len(missing.runs)} runs and proven at "
+            f"p = {missing.p_over:.1g}"
+        )
+        return verdict(outcome=Outcome.OVER_BUDGET, because=because, now=now)
+    is_open = missing.may_decide(remaining_runs(seen))
+    return verdict(
+        outcome=Outcome.INCONCLUSIVE,
+        because=f"{compared}{_why_unproven(missing, seen, is_open=is_open)}",
+        now=now,
+        settled=not is_open,
+    )
+
+
+def _why_unproven(missing: Excess, seen: Sequence[Reading], *, is_open: bool) -> str:
+    if not missing.runs:
+        why = f", but dirty: {dirt(seen)}"
+    else:
+        why = f", cannot tell +-{100 * ratio(missing.margin):.1f} %"
+    if not is_open:
+        return why
+    most = len(seen) + remaining_runs(seen)
+    return f" so far{why} after {len(seen)} of at most {most} runs"

@@ -6,47 +6,140 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace
 from functools import cache
+from functools import lru_cache
+from math import log1p
 from statistics import median
 from typing import Final
 
 from ..model.baseline import Entry
 from ..model.baseline import RunSummary
 from ..model.budget import Tolerance
+from ..model.measurement import Board
 from ..model.measurement import Measurement
-from ..model.metric import METRICS
-from ..model.metric import Direction
-from ..model.metric import Kind
-from ..model.metric import Metric
-from ..model.rank_metric import RANKED
-from ..model.step_metric import SLOPE
+from ..model.metrics import METRICS
+from ..model.metrics import RANKED
+from ..model.metrics import SLOPE
+from ..model.metrics import Direction
+from ..model.metrics import Metric
+from ..model.metrics import MetricKind
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict
-from .allowance import floored
-from .allowance import noticed
-from .allowance import tolerated
+from .baseline import judge_stored
 from .budget import ResolvedBudget
 from .budget import ceiling
 from .budget import judge_exact_budget
-from .climate import Climate
-from .climate import Sentinels
+from .budget import judge_slope_budget
+from .context import Sentinels
+from .context import SuiteContext
+from .context import discounts
 from .exact import judge_exact
-from .floor import judge_floor
-from .guards import guarded
-from .reading import impossible
-from .reading import readings
-from .reading import stored_values
-from .slope import judge_slope_budget
-from .stored import judge_stored
+from .new_lines import compared
+from .readings import impossible
+from .readings import readings
+from .readings import stored_values
+from .statistics import ratio
+from .time_budget import judge_floor
 from .time_budget import judge_time_budget
+from .wording import against
+from .wording import plain
+
+
+# The change that an author allows one metric, and its default.
+
+DETECT_ABOVE_TOLERANCE: Final = 0.02
+"""How far above the tolerance a slowdown must be never to pass in silence."""
+
+
+def tolerated(metric: Metric, tolerance: Tolerance) -> float:
+    """Return the change of *metric*, a ratio, that is ignored."""
+    return tolerance.ratios.get(metric.budget or "", metric.tolerance)
+
+
+def floored(metric: Metric, tolerance: Tolerance) -> Metric:
+    """Give *metric* the floor that its author names for it."""
+    floor = tolerance.floors.get(metric.budget or "")
+    return metric if floor is None else replace(metric, floor=ceiling(metric, floor))
+
+
+def noticed(metric: Metric, tolerance: Tolerance) -> float:
+    """Return the slowdown, a ratio, that never passes in silence."""
+    if tolerance.detect is None:
+        return tolerated(metric, tolerance) + DETECT_ABOVE_TOLERANCE
+    return tolerance.detect
+
+
+# Differences between a run and the stored ones that keep its times from blaming code.
+
+CLOCK_RATIO: Final = 0.015
+"""Difference of the SM clock from the usual one that a time would show."""
+
+FAR_SLOWER: Final = log1p(0.05)
+"""Log of how much slower sentinels may be before the machine counts as disturbed.
+
+Up to that, what they show is taken off. Beyond it nobody knows what it does to a step:
+neighbours that slowed sentinels by half slowed steps by a tenth to two thirds.
+"""
+
+ELSEWHERE: Final = (
+    "measured on another GPU of this model than the baseline, and two of them differ by "
+    "several percent"
+)
+
+
+def guarded(
+    runs: Sequence[Measurement],
+    entry_runs: Sequence[RunSummary],
+    sentinels: Sentinels,
+) -> Sequence[Measurement]:
+    """Mark *runs* as dirty if their board or clock differs from the stored ones.
+
+    A run is dirty, too, if the *sentinels* show a machine that is much slower.
+    """
+    stored = [run.board for run in entry_runs]
+    slower = _slower(len(runs), sentinels)
+    return [
+        _with_dirt(run, (*_reasons(run.board, stored), *reasons))
+        for run, reasons in zip(runs, slower, strict=True)
+    ]
+
+
+def _with_dirt(run: Measurement, reasons: tuple[str, ...]) -> Measurement:
+    return replace(run, dirty=(*run.dirty, *reasons)) if reasons else run
+
+
+def _slower(runs: int, sentinels: Sentinels) -> list[tuple[str, ...]]:
+    """Return reasons for runs with far slower sentinels than the stored ones."""
+    found = [d.slower for d in discounts(runs, sentinels, SuiteContext())]
+    far = [100 * ratio(slower) for slower in found if slower > FAR_SLOWER]
+    reason = f"its sentinels call this machine {_span(far)} % slower" if far else ""
+    return [(reason,) if slower > FAR_SLOWER else () for slower in found]
+
+
+def _span(values: Sequence[float]) -> str:
+    """Write one reason for all runs, so that it is reported once."""
+    ends = dict.fromkeys(f"{end:.0f}" for end in (min(values), max(values)))
+    return " to ".join(ends)
+
+
+def _reasons(board: Board, stored: Sequence[Board]) -> Iterator[str]:
+    known = {then.gpu for then in stored if then.gpu}
+    if board.gpu and known and board.gpu not in known:
+        yield ELSEWHERE
+    clocks = [then.sm_mhz for then in stored if then.sm_mhz]
+    if board.sm_mhz and clocks:
+        usual = median(clocks)
+        if abs(board.sm_mhz / usual - 1) > CLOCK_RATIO:
+            yield f"the SM clock was {board.sm_mhz} MHz, {usual:.0f} MHz with the baseline"
 
 
 NOT_RECORDED: Final = "not recorded"
-"""Stands for the version of software that only one side knows of."""
+"""Used as the version of software that only one side knows of."""
 
-ALONE: Final = Climate()
-"""Of a test that is judged by itself."""
+ALONE: Final = SuiteContext()
+"""The context of a test that is judged by itself."""
 
 
 def judge(  # noqa: PLR0913, PLR0917  what the author says, what was measured, then and now
@@ -55,20 +148,20 @@ def judge(  # noqa: PLR0913, PLR0917  what the author says, what was measured, t
     budget: ResolvedBudget,
     tolerance: Tolerance,
     entry: Entry | None,
-    climate: Climate = ALONE,
+    suite_context: SuiteContext = ALONE,
 ) -> TestVerdict:
-    """Judge *test* by its *runs*, at least one, oldest first, in the suite's *climate*.
+    """Judge *test* by its *runs*, at least one, oldest first, in the suite's *suite_context*.
 
     A metric with a budget and a baseline gets a verdict for each, the budget's first.
     """
     last = runs[-1]
     changed = _changed(entry, last.environment.software)
-    case = _Case(
+    case = _TestCase(
         runs=runs,
         budget=budget,
         tolerance=tolerance,
         entry=entry,
-        climate=climate,
+        suite_context=suite_context,
         changed=changed,
     )
     return TestVerdict(
@@ -76,7 +169,7 @@ def judge(  # noqa: PLR0913, PLR0917  what the author says, what was measured, t
         verdicts=tuple(
             v for metrics in case.quantities for v in _judge_any(case, metrics)
         ),
-        findings=last.findings,
+        findings=compared(last.findings, entry.lines if entry else None),
         runs=len(runs),
         changed=changed,
         remarks=last.remarks,
@@ -94,13 +187,23 @@ def quantities() -> tuple[tuple[Metric, ...], ...]:
     return tuple(tuple(metrics) for metrics in groups.values())
 
 
+@lru_cache
+def _named_quantities(named: frozenset[str]) -> tuple[tuple[Metric, ...], ...]:
+    """Return those of which a metric or the budget is *named*: alike in most tests."""
+    return tuple(
+        metrics
+        for metrics in quantities()
+        if metrics[0].budget in named or any(m.name in named for m in metrics)
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Case:
+class _TestCase:
     runs: Sequence[Measurement]
     budget: ResolvedBudget
     tolerance: Tolerance
     entry: Entry | None
-    climate: Climate
+    suite_context: SuiteContext
     changed: Mapping[str, tuple[str, str]]
 
     @property
@@ -108,18 +211,14 @@ class _Case:
         return () if self.entry is None else self.entry.runs
 
     @property
-    def quantities(self) -> list[tuple[Metric, ...]]:
-        """The quantities that were measured, stored, missed or limited; of most, none."""
+    def quantities(self) -> tuple[tuple[Metric, ...], ...]:
+        """The quantities that were measured, stored, missed or limited."""
         named = {*self.budget.limits, *self.budget.unbound}
         for run in self.runs:
             named.update(run.times, run.exact, run.missed, run.unmeasured)
         for kept in self.entry_runs:
             named.update(kept.times, kept.exact)
-        return [
-            metrics
-            for metrics in quantities()
-            if metrics[0].budget in named or any(m.name in named for m in metrics)
-        ]
+        return _named_quantities(frozenset(named))
 
     def limit(self, metric: Metric) -> float | None:
         limit = self.budget.limits.get(metric.budget or "")
@@ -144,8 +243,10 @@ class _Case:
         return next((reason for reason in reasons if reason), None)
 
 
-def _judge_any(case: _Case, metrics: Sequence[Metric]) -> Iterator[Verdict]:
+def _judge_any(case: _TestCase, metrics: Sequence[Metric]) -> Iterator[Verdict]:
     measured = [metric for metric in metrics if readings(metric, case.runs)]
+    # Said even if the metric was measured: the author must learn that the limit does
+    # not apply on this hardware.
     unbound = case.budget.unbound.get(metrics[0].budget or "")
     if unbound is not None:
         metric = next(iter(measured), metrics[0])
@@ -156,18 +257,17 @@ def _judge_any(case: _Case, metrics: Sequence[Metric]) -> Iterator[Verdict]:
         yield from _judge_measured(case, metric)
 
 
-def _judge_unmeasured(case: _Case, metrics: Sequence[Metric]) -> Iterator[Verdict]:
-    """Say why there is no number, where a budget or a baseline asks for one."""
-    metric = next(
-        (m for m in metrics if case.stored(m)),
-        next(
-            (m for m in metrics if case.why_missed(m) or case.why_unmeasured(m)),
-            metrics[0],
-        ),
-    )
+def _judge_unmeasured(case: _TestCase, metrics: Sequence[Metric]) -> Iterator[Verdict]:
+    """Say why there is no number, if a budget or a baseline asks for one."""
+    tests = (case.stored, case.why_missed, case.why_unmeasured)
+    known = (m for is_known in tests for m in metrics if is_known(m))
+    metric = next(known, metrics[0])
     missed, reason = case.why_missed(metric), case.why_unmeasured(metric)
-    is_asked = case.limit(metric) is not None or bool(case.stored(metric))
-    if missed and (is_asked or metric.gated):
+    limit = case.limit(metric)
+    is_asked = limit is not None or bool(case.stored(metric))
+    if missed and limit is not None:
+        yield _unjudged_budget(case, metric, missed)
+    elif missed and (is_asked or metric.gated):
         yield Verdict(metric=metric.name, outcome=Outcome.INCONCLUSIVE, because=missed)
     elif is_asked or (_is_expected(metric) and reason and case.measured_nothing):
         kind = case.runs[-1].environment.hardware.kind.value
@@ -175,64 +275,106 @@ def _judge_unmeasured(case: _Case, metrics: Sequence[Metric]) -> Iterator[Verdic
         yield _not_judged(metric, reason or silent)
 
 
+def _unjudged_budget(case: _TestCase, metric: Metric, why: str) -> Verdict:
+    """Report a budget as unjudged although this device could have measured it."""
+    keyword = metric.budget or ""
+    return Verdict(
+        metric=metric.name,
+        outcome=Outcome.INCONCLUSIVE,
+        because=f"{keyword}={plain(case.budget.limits[keyword])} was not judged: {why}",
+        unjudged_budget=True,
+    )
+
+
 def _is_expected(metric: Metric) -> bool:
-    """Whether any test has it: only one on several ranks has what those are judged by."""
+    """Whether any test has it; metrics of ranks exist only for several ranks."""
     return metric.gated and metric not in RANKED
 
 
-def _judge_measured(case: _Case, metric: Metric) -> Iterator[Verdict]:
+def _judge_measured(case: _TestCase, metric: Metric) -> Iterator[Verdict]:
     limit, stored = case.limit(metric), case.stored(metric)
     if limit is None and not metric.gated:
         return
     if limit is not None and metric.direction is Direction.HIGHER:
-        yield judge_floor(metric, case.runs, limit, alpha=case.climate.alpha)
+        yield judge_floor(metric, case.runs, limit, alpha=case.suite_context.alpha)
         return
+    # Before any rule: they take logarithms, which a time of 0 or NaN does not have.
     nonsense = impossible(metric, case.runs)
+    if nonsense is not None and limit is not None:
+        yield _unjudged_budget(case, metric, nonsense)
+        return
     if nonsense is not None:
         yield Verdict(
             metric=metric.name, outcome=Outcome.INCONCLUSIVE, because=nonsense
         )
         return
-    if limit is not None:
-        yield _judge_budget(case, metric, limit)
-    if stored:
-        yield _judge_baseline(case, metric, stored)
+    budgeted = None if limit is None else _judge_budget(case, metric, limit)
+    based = _judge_baseline(case, metric, stored) if stored else None
+    if budgeted:
+        yield _with_number_of(based, budgeted, metric)
+    if based:
+        yield based
     elif limit is None:
         yield _no_baseline(case, metric)
 
 
-def _judge_budget(case: _Case, metric: Metric, limit: float) -> Verdict:
-    if metric.kind is Kind.EXACT:
+def _with_number_of(
+    based: Verdict | None, budgeted: Verdict, metric: Metric
+) -> Verdict:
+    """Show the same time beside budget and baseline, which average it differently.
+
+    The budget's own number is kept if the other is on the other side of the ceiling.
+    """
+    own, limit, now = budgeted.now, budgeted.limit, based.now if based else None
+    if metric.kind is MetricKind.EXACT or own is None or limit is None or now is None:
+        return budgeted
+    if (own > limit) is not (now > limit):
+        return budgeted
+    rest = budgeted.because.removeprefix(against(metric, own, limit))
+    if rest == budgeted.because:
+        return budgeted
+    return replace(budgeted, now=now, because=f"{against(metric, now, limit)}{rest}")
+
+
+def _judge_budget(case: _TestCase, metric: Metric, limit: float) -> Verdict:
+    if metric.kind is MetricKind.EXACT:
         return judge_exact_budget(metric, case.runs, limit)
     if metric == SLOPE:
-        return judge_slope_budget(metric, case.runs, limit, alpha=case.climate.alpha)
+        return judge_slope_budget(
+            metric, case.runs, limit, alpha=case.suite_context.alpha
+        )
     return judge_time_budget(
         metric,
         case.runs,
         limit,
         entry_runs=case.entry_runs,
-        prior=case.climate.prior if metric.gated else None,
-        alpha=case.climate.alpha,
+        # The prior is fitted to step times, which other times need not scatter like.
+        prior=case.suite_context.prior if metric.gated else None,
+        alpha=case.suite_context.alpha,
     )
 
 
-def _judge_baseline(case: _Case, metric: Metric, stored: Sequence[float]) -> Verdict:
+def _judge_baseline(
+    case: _TestCase, metric: Metric, stored: Sequence[float]
+) -> Verdict:
     tolerance = tolerated(metric, case.tolerance)
     metric = floored(metric, case.tolerance)
-    if metric.kind is Kind.EXACT:
+    if metric.kind is MetricKind.EXACT:
         torch = case.changed.get("torch")
+        # A version that one side lacks is no proof that it changed.
         if torch is not None and NOT_RECORDED in torch:
             torch = None
         return judge_exact(metric, case.runs, stored, tolerance=tolerance, torch=torch)
+    sentinels = Sentinels.of(case.runs, case.entry_runs)
     return judge_stored(
         metric,
-        guarded(case.runs, case.entry_runs),
+        guarded(case.runs, case.entry_runs, sentinels),
         case.entry_runs,
         tolerance=tolerance,
         detect=noticed(metric, case.tolerance),
         floor=metric.floor,
-        climate=case.climate,
-        sentinels=Sentinels.of(case.runs, case.entry_runs),
+        suite_context=case.suite_context,
+        sentinels=sentinels,
     )
 
 
@@ -240,15 +382,17 @@ def _not_judged(metric: Metric, because: str) -> Verdict:
     return Verdict(metric=metric.name, outcome=Outcome.NOT_JUDGED, because=because)
 
 
-def _no_baseline(case: _Case, metric: Metric) -> Verdict:
+def _no_baseline(case: _TestCase, metric: Metric) -> Verdict:
     elsewhere = (metric.budget or "") in case.budget.unbound
-    because = "no baseline and no budget" + (" that binds here" if elsewhere else "")
+    lacking = "not in its baseline" if case.entry_runs else "no baseline"
+    because = f"{lacking} and no budget" + (" that binds here" if elsewhere else "")
     seen = [reading.value for reading in readings(metric, case.runs)]
     return Verdict(
         metric=metric.name,
         outcome=Outcome.NO_BASELINE,
         because=because,
-        now=median(seen) if metric.kind is Kind.NOISY else max(seen),
+        now=median(seen) if metric.kind is MetricKind.NOISY else max(seen),
+        not_stored=bool(case.entry_runs),
     )
 
 

@@ -1,10 +1,28 @@
-"""What an author allows: absolute ceilings and relative tolerances, as written in marks."""
+"""Budgets and tolerances as an author writes them in marks, and how those are read."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+from typing import Final
+
+from ..errors import ErrorId
+from ..errors import UsageError
+from .metrics import BUDGET_KEYWORDS
+from .metrics import FLOPS
+from .metrics import Metric
+from .metrics import limited_by
+from .units import Unit
+
+
+if TYPE_CHECKING:
+    from .ranks import Ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,3 +49,221 @@ class Tolerance:
     ratios: Mapping[str, float] = field(default_factory=dict)
     floors: Mapping[str, float] = field(default_factory=dict)
     detect: float | None = None
+
+
+# The keywords of marks, read.
+
+ALMOST: Final = 0.75
+"""Share of letters that two spellings of one keyword have in common."""
+
+MOST_PERCENT: Final = 100
+"""Percent of all there is."""
+
+MOST_TOLERATED: Final = 10.0
+"""Change, a ratio, above which a tolerance would only hide that nothing is judged."""
+
+MOST_SHOWN: Final = 40
+"""Letters of a value that a sentence repeats."""
+
+_TOLERATED: Final = tuple(
+    name for name in BUDGET_KEYWORDS if limited_by(name)[0].unit.is_tolerable
+)
+
+
+def parse_budget(keywords: Mapping[str, object]) -> Budget:
+    """Return the budget that a mark's *keywords* say; raise ``UsageError`` if none."""
+    limits = {name: value for name, value in keywords.items() if name != "on"}
+    _refuse_unknown("budget", limits, (*BUDGET_KEYWORDS, "on"))
+    if keywords and not limits:
+        msg = f"gpuperf.budget(on={keywords['on']!r}) limits nothing: expected a limit, such as syncs=0"
+        raise UsageError(msg, ErrorId.GP203)
+    return Budget(
+        limits={name: _ceiling(name, value) for name, value in limits.items()},
+        on=_patterns(keywords.get("on")),
+    )
+
+
+def parse_tolerance(keywords: Mapping[str, object]) -> Tolerance:
+    """Return the tolerance that a mark's *keywords* say; raise ``UsageError`` if none."""
+    texts = {name: value for name, value in keywords.items() if name != "detect"}
+    _refuse_unknown("tolerance", texts, (*_TOLERATED, "detect"))
+    bounds = {name: _bounds(name, value) for name, value in texts.items()}
+    detect = keywords.get("detect")
+    return Tolerance(
+        ratios={name: ratio for name, (ratio, _) in bounds.items()},
+        floors={n: floor for n, (_, floor) in bounds.items() if floor is not None},
+        detect=None if detect is None else _detect(detect),
+    )
+
+
+def parse_ranks(keywords: Mapping[str, object]) -> Ranks:
+    """Return the ranks that a mark's *keywords* say; raise ``UsageError`` if none."""
+    from .ranks import Ranks
+
+    _refuse_unknown("ranks", keywords, ("n", "timeout_s"))
+    count, timeout_s = keywords.get("n"), keywords.get("timeout_s")
+    if type(count) is not int or count < 1:
+        msg = f"gpuperf.ranks({count!r}): expected a whole number of ranks, at least 1"
+        raise UsageError(msg, ErrorId.GP207)
+    if timeout_s is None:
+        return Ranks(count=count)
+    if type(timeout_s) not in {int, float} or not 0 < finite(timeout_s) < math.inf:
+        msg = (
+            f"gpuperf.ranks(timeout_s={shown(timeout_s)}): expected a number of seconds "
+            "above 0, or None for three times --gpuperf-seconds and half a minute"
+        )
+        raise UsageError(msg, ErrorId.GP207)
+    return Ranks(count=count, timeout_s=float(timeout_s))  # type: ignore[arg-type]
+
+
+def parse_project_tolerance(text: str) -> Tolerance:
+    """Return what *text* says of several keywords: ``ms=5% and 0.1 ms, mem_mb=1%``.
+
+    Raises ``UsageError`` if it says none.
+    """
+    pairs = [item.partition("=") for item in text.split(",")]
+    named = [name.strip() for name, _, _ in pairs]
+    twice = [name for name in dict.fromkeys(named) if named.count(name) > 1]
+    if twice:
+        msg = f"{twice[0]} stands there {named.count(twice[0])} times, expected it once"
+        raise UsageError(msg, ErrorId.GP101)
+    _refuse_unknown("tolerance", named, _TOLERATED)
+    return parse_tolerance({n.strip(): value.strip() for n, _, value in pairs})
+
+
+def finite(value: object) -> float:
+    """Return the number *value* as a float; infinity for one that is too large for it."""
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except OverflowError:
+        return math.inf
+
+
+def shown(value: object) -> str:
+    """Write *value* as code does, cut if it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # of more digits than Python writes
+        return "a number of thousands of digits"
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
+
+
+def _refuse_unknown(mark: str, keywords: Iterable[str], known: Sequence[str]) -> None:
+    unknown = sorted(set(keywords) - set(known))
+    if unknown:
+        names = ", ".join(f"{name}{_meant(name, known)}" for name in unknown)
+        msg = f"gpuperf.{mark}() does not know {names}; it knows {', '.join(known)}"
+        raise UsageError(msg, ErrorId.GP201)
+
+
+def _meant(name: str, known: Sequence[str]) -> str:
+    """Ask for the keyword that is spelled almost like *name*, if there is one."""
+    near = get_close_matches(name, known, n=1, cutoff=ALMOST)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _ceiling(name: str, value: object) -> float | None:
+    if value is None:
+        return None
+    metric = limited_by(name)[0]
+    if isinstance(value, float) and value.is_integer() and metric == FLOPS:
+        value = int(value)  # 2.5e9 is how such numbers are written
+    kinds = int if metric.unit is Unit.COUNT else (int, float)
+    # A bool is an int, and True would limit a count to 1.
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        return _refuse_ceiling(metric, name, value)
+    if (
+        not math.isfinite(finite(value))
+        or value < 0
+        or (value == 0 and not metric.can_be_zero)
+    ):
+        return _refuse_ceiling(metric, name, value)
+    if metric.unit is Unit.PERCENT and value > MOST_PERCENT:
+        return _refuse_ceiling(metric, name, value)
+    return finite(value)
+
+
+def _refuse_ceiling(metric: Metric, name: str, value: object) -> float | None:
+    number = "a whole number" if metric.unit is Unit.COUNT else "a number"
+    wanted = f"{number} {'of at least' if metric.can_be_zero else 'above'} 0"
+    if metric.unit is Unit.PERCENT:
+        wanted = f"{wanted}, at most {MOST_PERCENT}"
+    msg = (
+        f"gpuperf.budget({name}={shown(value)}): expected {wanted}, or None to lift it"
+    )
+    raise UsageError(msg, ErrorId.GP202)
+
+
+def _patterns(on: object) -> tuple[str, ...] | None:
+    if on is None:
+        return None
+    patterns = (on,) if isinstance(on, str) else on
+    if not isinstance(patterns, (tuple, list)) or not patterns:
+        patterns = (None,)
+    if not all(isinstance(pattern, str) and pattern for pattern in patterns):
+        msg = (
+            f"gpuperf.budget(on={on!r}): expected a device kind or a pattern of the "
+            'hardware\'s name, such as "cpu" or "*H200*", or a list of them'
+        )
+        raise UsageError(msg, ErrorId.GP204)
+    return tuple(patterns)
+
+
+def _bounds(name: str, value: object) -> tuple[float, float | None]:
+    """Return a ratio and, if one is named, an absolute floor: ``5% and 0.1 ms``."""
+    relative, named, absolute = str(value).partition(" and ")
+    ratio = _percentage(relative) if isinstance(value, str) else None
+    floor = _amount(absolute, limited_by(name)[0].unit.suffix) if named else None
+    if ratio is None or (named and floor is None):
+        unit = limited_by(name)[0].unit.suffix
+        msg = (
+            f"gpuperf.tolerance({name}={value!r}): expected a percentage of at least "
+            f'0 as text, such as "5%" or "5% and 1{unit}"'
+        )
+        raise UsageError(msg, ErrorId.GP205)
+    return _sane(name, ratio), floor
+
+
+def _detect(value: object) -> float:
+    ratio = _percentage(value) if isinstance(value, str) else None
+    if ratio is None:
+        msg = (
+            f"gpuperf.tolerance(detect={value!r}): expected a percentage of at least "
+            '0 as text, such as "5%"'
+        )
+        raise UsageError(msg, ErrorId.GP205)
+    return _sane("detect", ratio)
+
+
+def _sane(name: str, ratio: float) -> float:
+    """Refuse a *ratio* with which nothing would ever be blamed."""
+    if ratio > MOST_TOLERATED:
+        msg = (
+            f"gpuperf.tolerance({name}={_percent(ratio)!r}): expected at most "
+            f"{_percent(MOST_TOLERATED)}"
+        )
+        raise UsageError(msg, ErrorId.GP205)
+    return ratio
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * ratio:.6g}%"
+
+
+def _percentage(text: str) -> float | None:
+    percent = _number(text[:-1]) if text.endswith("%") else None
+    return None if percent is None else percent / 100
+
+
+def _amount(text: str, unit: str) -> float | None:
+    return _number(text[: len(text) - len(unit)]) if text.endswith(unit) else None
+
+
+def _number(text: str) -> float | None:
+    """Read a number of at least 0; ``None`` if it is none."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    # Also refuses NaN, with which every comparison is false.
+    return number if 0 <= number < math.inf else None

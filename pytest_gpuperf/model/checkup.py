@@ -1,4 +1,4 @@
-"""What is found out about a machine before anybody's tests are measured on it."""
+"""Findings about a machine before any test is measured on it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
 
-from .acuity import SuiteAcuity
 from .environment import DeviceKind
+from .environment import DeviceSlot
 from .environment import Environment
 from .measurement import Measurement
-from .seat import Seat
+from .verdict import SuiteAcuity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class CheckupRequest:
 class Circumstance:
     """Something that measuring depends on: what it ``means``, and what could be done.
 
-    Both are empty where all is well.
+    Both are empty if all is well.
     """
 
     subject: str
@@ -38,7 +38,7 @@ class Circumstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examination:
-    """A device at rest, at ``seat``.
+    """A device at rest, at ``slot``.
 
     ``unmeasured`` says per metric why the device has no number, ``refusal`` why no
     honest number can be read at all.
@@ -49,7 +49,7 @@ class Examination:
     refusal: str | None = None
     disturbance: str | None = None
     circumstances: tuple[Circumstance, ...] = ()
-    seat: Seat = field(default_factory=Seat)
+    slot: DeviceSlot = field(default_factory=DeviceSlot)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

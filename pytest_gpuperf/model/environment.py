@@ -1,4 +1,4 @@
-"""What a number was read on: hardware is the key of a baseline, software stands beside it."""
+"""The hardware and software of a measurement; the hardware is the key of a baseline."""
 
 from __future__ import annotations
 
@@ -10,8 +10,50 @@ from enum import Enum
 from typing import Final
 
 
+# A place to measure at: one GPU, or the machine's cores.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSlot:
+    """One device that one process at a time is measured on.
+
+    ``visible`` is its entry in ``CUDA_VISIBLE_DEVICES``, ``None`` if nothing needs
+    hiding. ``lock`` names it among all runs on this machine, ``None`` if nobody can
+    be in the way. ``board`` is the fingerprint that baselines know a GPU by.
+    """
+
+    visible: str | None = None
+    lock: str | None = None
+    board: str | None = None
+
+
 PRETEND_GIB: Final = 80.0
-"""Memory of the pretend GPU where nobody asks for another one."""
+"""Memory of the pretend GPU by default."""
+
+
+class Capability(Enum):
+    """What a kind of device can do or has.
+
+    Code asks for it instead of naming the kinds, so that a new kind is one more row of
+    ``CAPABILITIES``.
+    """
+
+    CLOCK = "clock"
+    """Steps are timed, and their times scatter."""
+    GPU_TIMES = "gpu times"
+    """The times are those of a GPU: a time budget that names no device binds."""
+    PROFILER = "profiler"
+    """Steps run under torch.profiler, which writes a trace."""
+    KERNELS = "kernels"
+    """Steps run as kernels, which a trace shows apart from the host."""
+    HOST_WORK = "host work"
+    """Threads of this process do the work of a step, in its memory."""
+    ALLOCATOR = "allocator"
+    """Its allocator can record what it does in a step."""
+    RANKS = "ranks"
+    """Several processes can measure one test together."""
+    FORECAST = "forecast"
+    """It predicts what a GPU would do, on a machine that needs none."""
 
 
 class DeviceKind(Enum):
@@ -21,6 +63,24 @@ class DeviceKind(Enum):
     PRETEND = "pretend"
     CPU = "cpu"
     SCRIPTED = "scripted"
+
+    def has(self, capability: Capability) -> bool:
+        """Whether every device of this kind has *capability*."""
+        return capability in CAPABILITIES[self]
+
+
+_MEASURED: Final = frozenset({Capability.CLOCK, Capability.PROFILER, Capability.RANKS})
+"""What each device has that runs steps and watches them."""
+
+CAPABILITIES: Final[Mapping[DeviceKind, frozenset[Capability]]] = {
+    DeviceKind.CUDA: _MEASURED
+    | {Capability.GPU_TIMES, Capability.KERNELS, Capability.ALLOCATOR},
+    DeviceKind.PRETEND: frozenset({Capability.FORECAST}),
+    DeviceKind.CPU: _MEASURED | {Capability.HOST_WORK},
+    # It plays the times and the memory of a GPU, and the trace of a host.
+    DeviceKind.SCRIPTED: _MEASURED | {Capability.GPU_TIMES, Capability.ALLOCATOR},
+}
+"""The capabilities of each kind of device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +93,7 @@ class Hardware:
     @property
     def key(self) -> str:
         """File name of this hardware's baselines: ``cuda-nvidia-h200``."""
+        # Part of a file name that is committed: no blanks, and no difference in case.
         slug = re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
         return f"{self.kind.value}-{slug}" if slug else self.kind.value
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
-from .metric import SYNCS
+from .metrics import SYNCS
+
+
+CALLED: Final = "call"
+"""``op`` of a line that runs operations only in the code that it calls."""
 
 
 class FindingKind(Enum):
@@ -16,7 +23,7 @@ class FindingKind(Enum):
     COPY = "copy"
     """The host waits inside a copy, which returns only when it is done."""
     MAYBE = "maybe"
-    """Whether the host waits cannot be told without a GPU; never counted."""
+    """Only a GPU can show whether the host waits; never counted."""
     TRANSFER = "transfer"
     """Bytes go between host and device, whether or not anybody waits for them."""
     BREAK = "break"
@@ -26,7 +33,11 @@ class FindingKind(Enum):
     PEAK = "peak"
     """Most device memory is allocated here; the reason says what for."""
     MEMORY = "memory"
-    """Device memory taken here is held at the peak; before the step, if nowhere."""
+    """Device memory taken here, or before the step, is in use at the peak."""
+    LEFT = "left"
+    """Memory taken here is still in use when later steps are over."""
+    WORK = "work"
+    """Operations run here."""
 
 
 class Phase(Enum):
@@ -40,7 +51,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Location:
-    """A line of source. ``exact`` is false where only the function is known."""
+    """A line of source. ``exact`` is false if only the function is known."""
 
     file: str
     line: int
@@ -58,11 +69,13 @@ class Finding:
 
     ``metrics`` names the metrics it counts in. ``location`` is the innermost line of
     the project, ``innermost`` the innermost one outside of torch where that is another,
-    ``forward`` the line whose backward was at work. ``reason`` says why the host waits
-    or would, ``allowed`` why its author lets it: then it counts in nothing.
-    ``moved_bytes`` is what its copies carry in a step, ``held_bytes`` the device memory
-    it holds at the peak, in ``per_step`` blocks. A peak says what for in ``held_for``:
-    bytes by purpose.
+    ``forward`` the line of the forward to which a backward belongs. ``reason`` says why
+    the host waits or would, ``allowed`` why its author lets it: then it counts in
+    nothing. ``moved_bytes`` is what its copies carry in a step, ``held_bytes`` the
+    device memory it keeps at the peak, or for good, in ``per_step`` blocks. A peak says
+    what for in ``held_for``: bytes by purpose. ``source`` is the text of its line,
+    ``stored`` how often a step did it there when the baseline was recorded, if that is
+    known.
     """
 
     kind: FindingKind
@@ -80,3 +93,169 @@ class Finding:
     moved_bytes: int = 0
     held_bytes: int = 0
     held_for: tuple[tuple[str, int], ...] = ()
+    source: str = ""
+    stored: int | None = None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether its line did nothing of the kind when the baseline was recorded."""
+        return self.stored == 0
+
+    @property
+    def has_risen(self) -> bool:
+        """Whether its line does more of it than when the baseline was recorded."""
+        return self.stored is not None and 0 < self.stored < self.per_step
+
+
+# Diagnosis of a step: the causes of its time, the largest first.
+
+FULL: Final = 95.0
+"""Percent of a step from which on the GPU itself is what the step waits for."""
+
+
+class Bottleneck(Enum):
+    """What a part of a step is spent on."""
+
+    LOADER = "loader"
+    """The host waits for the next batch."""
+    COPIES = "copies"
+    """Bytes go between host and device, or the host waits until they have."""
+    SYNCS = "syncs"
+    """The host waited for the GPU, and has prepared nothing for it meanwhile."""
+    LAUNCHES = "launches"
+    """The host works and launches kernels, later than the GPU is ready for them."""
+    COMMUNICATION = "communication"
+    """A collective runs and nothing computes."""
+    GPU = "gpu"
+    """Kernels compute."""
+    HOST = "host"
+    """All else that a step does where host and device are one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A part of a step, and the place where most of it is lost.
+
+    ``percent`` is the share of the step that goes with it, ``None`` on a device that
+    cannot tell; then ``per_step`` says how often it happens. ``blocked_percent`` is how
+    long the host itself is blocked in it: the kernels that it waits for would have to
+    run anyway, so no more than ``percent`` can be won.
+    """
+
+    bottleneck: Bottleneck
+    percent: float | None = None
+    blocked_percent: float = 0.0
+    per_step: int = 0
+    location: Location | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """The parts of a step, what to look at first in front.
+
+    The percentages add up to 100 where all are known. ``copying_percent`` is the share
+    in which a copy runs on the GPU, beside kernels or not; ``isolated`` is the time of
+    an isolated, synchronised step divided by that of one among others.
+    """
+
+    parts: tuple[Part, ...]
+    copying_percent: float | None = None
+    isolated: float | None = None
+
+    @property
+    def first(self) -> Part:
+        """What the step waits for most."""
+        return self.parts[0]
+
+
+# A line of source as the baseline stores it: its kind, and how often a step.
+
+MOST_LINES_OF_FINDING: Final = 20
+"""Lines kept of an entry: waits and copies before lines that only run operations."""
+
+
+STORED: Final = (
+    FindingKind.SYNC,
+    FindingKind.COPY,
+    FindingKind.TRANSFER,
+    FindingKind.BREAK,
+    FindingKind.RECOMPILE,
+    FindingKind.WORK,
+)
+"""Kinds of findings of which a baseline keeps the lines, the most important first."""
+
+
+Key = tuple[str, str, str, str, tuple[str, ...]]
+"""What a line is known by, wherever it moves to: all but its file and its number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredLine:
+    """What a line did ``per_step`` times a step.
+
+    It is known by its ``text`` and its function, not by its number: code moves.
+    ``metrics`` are those it counted in.
+    """
+
+    kind: str
+    op: str
+    file: str
+    function: str
+    text: str
+    metrics: tuple[str, ...]
+    per_step: int
+
+
+def stored_lines(findings: Iterable[Finding]) -> tuple[StoredLine, ...]:
+    """Return the lines of *findings* that a baseline keeps: in each kind what does most."""
+    counts: Counter[tuple[str, Key]] = Counter()
+    for finding in findings:
+        if is_stored(finding):
+            counts[file_of(finding), key_of(finding)] += finding.per_step
+    kinds = [kind.value for kind in STORED]
+    ranked = sorted(
+        counts.items(), key=lambda item: (kinds.index(item[0][1][0]), -item[1], item[0])
+    )
+    return tuple(
+        StoredLine(
+            kind=kind,
+            op=op,
+            file=file,
+            function=function,
+            text=text,
+            metrics=metrics,
+            per_step=count,
+        )
+        for (file, (kind, op, function, text, metrics)), count in ranked[
+            :MOST_LINES_OF_FINDING
+        ]
+    )
+
+
+def is_stored(finding: Finding) -> bool:
+    """Whether a baseline keeps its line: what is allowed counts in nothing."""
+    has_line = finding.location is not None and bool(finding.metrics)
+    return has_line and finding.kind in STORED
+
+
+def file_of(finding: Finding) -> str:
+    """Return the file that *finding* names."""
+    return finding.location.file if finding.location else ""
+
+
+def key_of(finding: Finding) -> Key:
+    """Return what the line of *finding* is known by."""
+    at = finding.location
+    function = at.function if at else ""
+    return (
+        finding.kind.value,
+        finding.op or "",
+        function,
+        finding.source,
+        finding.metrics,
+    )
+
+
+def key_of_line(line: StoredLine) -> Key:
+    """Return what a stored *line* is known by."""
+    return (line.kind, line.op, line.function, line.text, line.metrics)

@@ -1,4 +1,4 @@
-"""What a program would need on a GPU, predicted on a machine that has none."""
+"""The predicted memory of a program on a GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .finding import Finding
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """Peaks over the ``steps`` that were run, and what is held at the larger one.
+    """Peaks over the ``steps`` that were run, and what is in use at the larger one.
 
     ``not_judged`` says what of the program only a GPU can tell; then every number is
     a guess. ``notes`` say what else must be known to read the numbers.
@@ -34,7 +34,7 @@ class Fit(Enum):
     """Only a GPU can judge what the program does."""
 
 
-class Lever(Enum):
+class Saving(Enum):
     """A known way to need less memory, in the words of who would write it."""
 
     EARLY_ZERO_GRAD = "zero_grad(set_to_none=True) before the forward"

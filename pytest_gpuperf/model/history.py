@@ -1,4 +1,4 @@
-"""What tests showed in run after run, for as long as somebody keeps it."""
+"""Results of tests in run after run, as a history stores them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Point:
     """One metric of one test in one run.
 
     ``recorded_at`` is UTC, ``2026-03-01T09:30:00Z``; ``value`` is in the metric's unit.
-    ``commit`` and ``outcome``, a value of ``Outcome``, are ``None`` where nobody knows.
+    ``commit`` and ``outcome``, a value of ``Outcome``, are ``None`` if nobody knows.
     ``dirty`` says that the code was not quite that of the commit.
     """
 
@@ -28,9 +28,9 @@ class Point:
 class CallRow:
     """What one call of ``gpuperf(step)`` showed in one run: a line of a history file.
 
-    ``hardware`` is the key of its baselines. ``metrics`` holds what its verdicts call
+    ``hardware`` is the key of its baselines. ``metrics`` has what its verdicts call
     ``now``, in the metric's unit, ``outcomes`` the worst of each metric's verdicts;
-    ``versions`` is the software. ``dirty`` is ``None`` where nobody knows.
+    ``versions`` is the software. ``dirty`` is ``None`` if nobody knows.
     """
 
     test: str
@@ -62,7 +62,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shift:
-    """A place in a series from which on its level is another one.
+    """A point in a series at which its level changes.
 
     ``at`` is the number of the first point of the new level; the levels are medians
     from the shift before to the one behind.

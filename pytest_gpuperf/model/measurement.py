@@ -1,21 +1,23 @@
-"""What one run found out about one test."""
+"""The result of one run for one call of a test."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
+from operator import attrgetter
 from statistics import fmean
 from typing import Final
 
-from .diagnosis import Diagnosis
 from .environment import DeviceKind
 from .environment import Environment
+from .finding import Diagnosis
 from .finding import Finding
-from .quantity import Metric
-from .quantity import Unit
+from .metrics import Metric
 from .ranks import ByRank
+from .units import Unit
 
 
 MOST_SAMPLES: Final = 50
@@ -73,7 +75,19 @@ def location(metric: Metric, found: Distribution, kind: DeviceKind) -> float:
     Of a share it is the mean: batches come in bursts, and a low quantile is that of
     rounds that had no need to wait.
     """
-    return found.mean if metric.unit is Unit.PERCENT else found.location(kind)
+    return locating(metric, kind)(found)
+
+
+def locating(metric: Metric, kind: DeviceKind) -> Callable[[Distribution], float]:
+    """Return what reads that of a run, for those who read many."""
+    if metric.unit is Unit.PERCENT:
+        return _MEAN
+    return _FIRST_DECILE if kind is DeviceKind.CPU else _LOWER_QUARTILE
+
+
+_MEAN: Final = attrgetter("mean")
+_FIRST_DECILE: Final = attrgetter("q10")
+_LOWER_QUARTILE: Final = attrgetter("q25")
 
 
 def thinned(samples: Sequence[float]) -> tuple[float, ...]:
@@ -81,6 +95,7 @@ def thinned(samples: Sequence[float]) -> tuple[float, ...]:
     count = len(samples)
     if count <= MOST_SAMPLES:
         return tuple(samples)
+    # The first and the last sample are always among them.
     last = MOST_SAMPLES - 1
     return tuple(samples[round(i * (count - 1) / last)] for i in range(MOST_SAMPLES))
 
@@ -104,8 +119,10 @@ class Measurement:
     ``times`` and ``exact`` are keyed by metric name, and so are ``samples``, what the
     times that a budget can limit were summed up from. ``unmeasured`` says per metric
     why the device has no number, ``missed`` why this run has none that another could
-    have had. ``dirty`` holds reasons not to blame code for this run's
-    times: contention, throttling, a step that never became steady. ``remarks`` say
+    have had. ``least`` has the count of the step with the least, where the steps of the
+    run differ in a count that chance may move. ``dirty`` has reasons not to blame code
+    for this run's times: contention, throttling, a step that never became steady;
+    ``unwaited`` is what is left of a time, in ms, without what threads waited for a core. ``remarks`` say
     what else must be known to read the numbers. ``snapshot`` is the file that says what
     the allocator did, if that was recorded, ``trace`` the one of a traced step.
     ``by_rank`` is what the ranks showed that ran the step together, ``diagnosis`` what
@@ -119,8 +136,10 @@ class Measurement:
     samples: Samples = field(default_factory=dict)
     unmeasured: Mapping[str, str] = field(default_factory=dict)
     missed: Mapping[str, str] = field(default_factory=dict)
+    least: Mapping[str, int] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     dirty: tuple[str, ...] = ()
+    unwaited: Mapping[str, float] = field(default_factory=dict)
     board: Board = field(default_factory=Board)
     remarks: tuple[str, ...] = ()
     snapshot: str = ""

@@ -5,6 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+# A launcher's ranks: which of them a process is, and where their store is.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """One of ``count`` processes that torchrun started on ``machines`` machines.
+
+    ``local_rank`` counts those of its machine. Their store is at ``host`` and ``port``;
+    ``attempt`` tells restarts apart that have one store. They wait ``patience_s`` for
+    each other before a test.
+    """
+
+    rank: int
+    count: int
+    local_rank: int
+    machines: int
+    host: str
+    port: int
+    attempt: str
+    patience_s: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
     """So many processes execute a whole test together, in at most ``timeout_s``.
@@ -35,7 +57,7 @@ class ByRank:
 
     ``collectives`` are those of the rank that starts most of them. In a profiled step
     collectives ran for ``communication_ms``, of which computation hid all but
-    ``exposed_ms``; both are empty where no trace shows them.
+    ``exposed_ms``; both are empty if no trace shows them.
     """
 
     step_ms: tuple[float, ...] = ()
@@ -46,12 +68,12 @@ class ByRank:
 
     @property
     def slowest(self) -> int:
-        """Rank whose median step takes longest; the first of them."""
+        """Rank with the longest median step; the first of them."""
         return self.step_ms.index(max(self.step_ms))
 
     @property
     def skew(self) -> float | None:
-        """Slowest median over the fastest; ``None`` where a time is missing."""
+        """Slowest median over the fastest; ``None`` if a time is missing."""
         if not self.step_ms or min(self.step_ms) <= 0:
             return None
         return max(self.step_ms) / min(self.step_ms)

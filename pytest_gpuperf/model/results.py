@@ -1,4 +1,4 @@
-"""What one enabled run came to, as it is left for other programs."""
+"""The result of one enabled run, as other programs read it."""
 
 from __future__ import annotations
 
@@ -10,25 +10,73 @@ from typing import Any
 from typing import Final
 from typing import NamedTuple
 
+from .baseline import Baselines
+from .budget import Tolerance
+from .environment import DeviceKind
 from .environment import Hardware
 from .run import Ending
 from .verdict import Outcome
 
 
-FILE: Final = "results.json"
-"""Name of the file that holds a run's results."""
+# The settings of a project that every command reads.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectSettings:
+    """Settings of ``pytest --gpuperf`` in a folder, as its ini file has them.
+
+    Folders are paths as the command may use them, ``history`` a folder or a URL.
+    """
+
+    device: DeviceKind | None
+    baselines: str
+    artefacts: str
+    history: str | None
+    lock_seconds: float
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    precision: float | None = None
+
+
+# Facts that no verdict reports, and that a run must still show.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unseen:
+    """Tests, by name, that a green run would hide.
+
+    ``lost`` were selected, and pytest never reported their verdicts. ``silenced`` failed,
+    and something else reported them otherwise. ``unmeasured`` are stored calls of tests
+    that passed without making them; whether that fails the run is ``is_strict``.
+    """
+
+    lost: tuple[str, ...] = ()
+    silenced: tuple[str, ...] = ()
+    unmeasured: tuple[str, ...] = ()
+    is_strict: bool = False
+
+    @property
+    def fails(self) -> bool:
+        """Whether the run fails for it, whatever its tests did."""
+        return bool(self.lost or self.silenced or (self.unmeasured and self.is_strict))
+
+
+NOTHING_SEEN: Unseen = Unseen()
+
+
+RESULTS_NAME: Final = "results.json"
+"""Name of the file with a run's results."""
 
 SAMPLES_FILE: Final = "samples.json"
-"""Name of the file beside it that holds what its times were summed up from."""
+"""Name of the file beside it with the samples behind its times."""
 
 
 class Record(NamedTuple):
     """What came of one measured test; a tuple, for there are many.
 
-    ``outcome`` is the worst of its verdicts, ``None`` where nothing was judged; then
+    ``outcome`` is the worst of its verdicts, ``None`` if nothing was judged; then
     ``ending`` says what happened and ``headline`` why, in a line. ``verdicts`` are JSON
     objects, one a call: a hundred thousand can be counted without decoding them.
-    ``where`` is the file, from the rootdir, and the line that the test stands at.
+    ``where`` is the file, from the rootdir, and the line of the test.
     """
 
     ending: Ending
@@ -78,3 +126,41 @@ class Results:
     def counts(self) -> Counter[str]:
         """Tests by what they are counted as."""
         return Counter(record.word for record in self.tests.values())
+
+
+# The joined result of several runs of one commit.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """The results of one run, their file, and what the run left to be accepted."""
+
+    source: str
+    results: Results
+    pending: Baselines | None = None
+
+
+class FoundRecord(NamedTuple):
+    """What came of a test, and the file that says so; a tuple, for there are many."""
+
+    record: Record
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    """All shards as one run.
+
+    ``tests`` are what came of each measured test, by the key of its hardware and by node
+    id. ``missing`` were collected and not measured by any shard, ``lost`` never reported.
+    ``objections`` are sentences on what makes the whole fail beside its tests.
+    """
+
+    shards: int
+    exit_status: int
+    tests: Mapping[str, Mapping[str, FoundRecord]] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    objections: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    pending: tuple[Baselines, ...] = ()

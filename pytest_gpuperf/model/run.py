@@ -1,4 +1,6 @@
-"""What is asked of a measuring process, what it answers, and what pytest reports of it."""
+"""Requests to a measuring process, its answers, and the reports that pytest makes of
+them.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,13 @@ from dataclasses import dataclass
 from dataclasses import field
 from enum import Enum
 
+from .ab import Sides
 from .budget import Budget
 from .budget import Tolerance
-from .comparison import Sides
 from .environment import PRETEND_GIB
 from .environment import DeviceKind
-from .launch import Launch
 from .measurement import Measurement
+from .ranks import Launch
 from .ranks import Ranks
 
 
@@ -32,16 +34,17 @@ class RunRequest:
     """One run: the tests to measure in one fresh process.
 
     ``arguments`` are pytest's. ``options`` are values that the command line of the
-    controlling process gave to options of conftest files and other plugins.
-    ``root`` is pytest's rootdir: below it stands the project. ``number`` counts this
-    session's runs of these tests from 0. ``seconds`` caps what measuring one test may
-    cost. ``tolerance`` is the project's, for what a run judges by itself. ``recordings``
-    is a folder for what the allocator did, where that is to be recorded; ``traces`` is
-    one for traces, where nothing else is to be recorded. ``visible`` is the GPU that it
-    may see (the pretend one has ``pretend_gib``), where it may not see all that this
-    process does. ``ranks`` execute it together, those of ``launch`` where torchrun
-    started them, and rank 0 holds ``locks`` meanwhile; ``names`` are the tests' node
-    ids, where somebody must know them before they are collected.
+    controlling process gave to options of conftest files and other plugins. ``root`` is
+    pytest's rootdir, with the project below it. ``number`` counts this session's runs
+    of these tests from 0. ``seconds`` caps what measuring one test may cost.
+    ``tolerance`` is the project's, for what a run judges by itself. ``recordings`` is a
+    folder for what the allocator did, if that is to be recorded; ``traces`` is one for
+    traces, if nothing else is to be recorded. ``visible`` is the GPU that it may see
+    (the pretend one has ``pretend_gib``), if it may not see all that this process does.
+    ``ranks`` execute it together, those of ``launch`` where torchrun started them, and
+    rank 0 has taken ``locks`` meanwhile; ``names`` are the tests' node ids, where
+    somebody must know them before they are collected. ``stored`` names by call the
+    exact metrics that its baseline has: they are measured beyond the cap.
     """
 
     tests: tuple[str, ...]
@@ -63,13 +66,14 @@ class RunRequest:
     launch: Launch | None = None
     locks: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
+    stored: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class StepCall:
     """One call of ``gpuperf(step)``: its measurement and what its author allows.
 
-    Both tuples stand from the call's own keywords to the module's marks: the first
+    Both tuples go from the call's own keywords to the module's marks: the first
     that speaks of a metric decides.
     """
 
@@ -82,13 +86,24 @@ class Call:
 class ComparedCall:
     """One call of ``gpuperf.compare(before, after)``, and what its author demands.
 
-    ``after`` is that step by itself: exact budgets hold for it. ``budgets`` stand as
-    those of a ``Call``.
+    ``after`` is that step by itself: exact budgets apply to it. ``budgets`` are ordered
+    as those of a ``StepCall``.
     """
 
     sides: Sides
     after: Measurement
     budgets: tuple[Budget, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """A test ended pytest: by ``pytest.exit``, or by an interrupt that it raised.
+
+    ``status`` is the exit status that it asked for.
+    """
+
+    reason: str
+    status: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +113,8 @@ class TestResult:
     ``text`` is its failure or the reason of a skip, ``headline`` a failure in a line.
     ``foresaw`` says that it asked whether a step fits: it judges the answer itself.
     ``needs_gpu`` says that it was skipped because only a GPU could have run it.
-    ``properties`` are what its ``record_property`` noted, as text.
+    ``properties`` are what its ``record_property`` noted, as text. ``asked`` says that
+    the test itself asks to be measured, and not only an autouse fixture beside it.
     """
 
     __test__ = False  # pytest would collect a class of this name
@@ -109,10 +125,12 @@ class TestResult:
     headline: str = ""
     sections: tuple[tuple[str, str], ...] = ()
     properties: tuple[tuple[str, str], ...] = ()
-    calls: tuple[Call, ...] = ()
+    calls: tuple[StepCall, ...] = ()
     comparisons: tuple[ComparedCall, ...] = ()
     foresaw: bool = False
     needs_gpu: bool = False
+    asked: bool = True
+    stop: Stop | None = None
     seconds: float = 0.0
 
 
@@ -121,7 +139,8 @@ class Report:
     """What the pytest loop is to say of a measured test at its natural place.
 
     ``headline`` is what its failure says in a line, the first of ``text`` if empty.
-    ``verdicts`` are JSON texts, one a call, so that they survive any transport.
+    ``verdicts`` are JSON texts, one a call, so that they survive any transport. ``stop``
+    ends pytest once all this is reported.
     """
 
     test: str
@@ -132,3 +151,4 @@ class Report:
     sections: tuple[tuple[str, str], ...] = ()
     properties: tuple[tuple[str, str], ...] = ()
     verdicts: tuple[str, ...] = ()
+    stop: Stop | None = None

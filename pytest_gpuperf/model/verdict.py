@@ -9,15 +9,146 @@ from dataclasses import field
 from enum import Enum
 from typing import Final
 
-from .comparison import Sides
-from .diagnosis import Diagnosis
-from .evidence import Evidence
+from .ab import Settlement
+from .ab import Sides
+from .finding import Diagnosis
 from .finding import Finding
-from .settlement import Settlement
+
+
+# The smallest change of a time that can be detected.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acuity:
+    """What five clean runs of one test can show, as ratios.
+
+    ``scatter`` is the standard deviation from run to run, as the judge reckons with it;
+    ``smallest`` the slowdown that is blamed with a probability of 90 %. A test is
+    ``decidable`` if unchanged code passes with the same probability.
+    """
+
+    test: str
+    scatter: float
+    smallest: float
+    tolerance: float
+    decidable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteAcuity:
+    """The same for all *tests* together, the noisiest first; their medians.
+
+    ``advised`` is a project's tolerance with which more of them are decidable, and
+    ``decidable_then`` says how many; ``None`` if none is needed or none helps.
+    """
+
+    tests: tuple[Acuity, ...]
+    scatter: float
+    smallest: float
+    decidable: int
+    advised: float | None = None
+    decidable_then: int = 0
+
+
+# The effort that a wanted precision takes.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """Runs of one test that show a slowdown of the precision asked for.
+
+    So many ``stored`` and ``fresh`` runs are enough if it is ``reached``; else they are
+    what is usual. ``floor`` is the smallest slowdown, a ratio, that any number of runs
+    would show with a probability of 90 %.
+    """
+
+    stored: int
+    fresh: int
+    reached: bool
+    floor: float
+
+
+# The numbers that a verdict on a time rests on.
+
+
+class DecidedBy(Enum):
+    """Which rule decided, or which reason kept every rule from deciding."""
+
+    UPPER_BOUND = "upper bound"
+    T_AND_RANK = "t and rank"
+    FAR = "far beyond"
+    BOUND = "bound of disturbed runs"
+    BUDGET = "budget"
+    MORE_RUNS = "more runs"
+    TOO_FEW_STORED = "too few stored runs"
+    DIRTY = "dirty"
+    SUITE_SHIFT = "suite-wide shift"
+    ENVIRONMENT = "environment"
+    NOISE = "noise"
+    HOLM = "holm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What the runs of one test say about one time, against a baseline or a budget.
+
+    All but the counts and probabilities are ratios: 0.034 is 3.4 % slower. ``low``
+    and ``high`` bound ``estimate`` with 95 % confidence. ``tolerance`` and ``detect``
+    are those that applied, the absolute floor included. ``runs`` counts the fresh runs
+    that were used; it is 0 if all were disturbed and slow, the estimate is then
+    theirs. ``smallest_detectable`` is the slowdown that five clean runs, or as many as
+    a precision asks for, would have blamed with a probability of 90 %. ``discount`` is
+    what the machine itself seems to have moved: positive where it was slower, which is
+    taken off before code is blamed, negative where it was faster, which is added before
+    code passes.
+    ``p_regressed`` and ``p_improved`` are the chances of such runs if nothing had
+    changed by more than the tolerance; ``None`` while runs are too few to blame.
+    """
+
+    estimate: float
+    low: float
+    high: float
+    tolerance: float
+    detect: float
+    runs: int
+    stored_runs: int
+    smallest_detectable: float
+    discount: float = 0.0
+    p_regressed: float | None = None
+    p_improved: float | None = None
+    rule: DecidedBy
+
+
+# Facts about all tests of one run together.
+
+
+class ShiftCause(Enum):
+    """Where a change that all tests share comes from."""
+
+    MACHINE = "machine"
+    CODE = "code"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteVerdict:
+    """A change that the tests of one run share; it is said once, not once a test.
+
+    ``moved`` of ``tests`` tests changed by more than the tolerance in the direction
+    of ``shift``, the median change. ``sentinels`` is the change of the kernels that
+    witness the machine, if there were any. Changes are ratios: 0.06 is 6 % slower.
+    """
+
+    tests: int
+    moved: int
+    shift: float
+    sentinels: float | None
+    cause: ShiftCause
+    because: str
 
 
 class Outcome(Enum):
-    """What the judge says. Members stand from worst to best."""
+    """What the judge says. Members are ordered from worst to best."""
 
     REGRESSED = "regressed"
     OVER_BUDGET = "over budget"
@@ -39,6 +170,7 @@ _ORDER: Final = list(Outcome)
 def worst_of(outcomes: Iterable[Outcome]) -> Outcome | None:
     """Return the worst of *outcomes*, one that was judged if any was."""
     found = set(outcomes)
+    # Any judged metric says more about a test than one that could not be judged.
     judged = found - {Outcome.NO_BASELINE, Outcome.NOT_JUDGED}
     return min(judged or found, key=_ORDER.index, default=None)
 
@@ -48,10 +180,14 @@ class Verdict:
     """The judgement of one metric of one test.
 
     ``now``, ``baseline`` and ``limit`` are in the metric's unit. ``settled`` is false
-    while another run could change the outcome. ``environment_changed`` says that the
-    number moved together with the software it was read on. ``evidence`` stands beside
-    verdicts on times by budgets and baselines, ``settlement`` beside one that was
-    referred to other code.
+    while another run could change the outcome, and ``proving`` says that every run so
+    far speaks for blame, so that the others are made whatever they cost.
+    ``environment_changed`` says that the
+    number moved together with the software it was read on. ``evidence`` belongs to
+    verdicts on times by budgets and baselines, ``settlement`` to one that was referred
+    to other code. ``unjudged_budget`` says that a budget asks for a number that
+    this device can measure and no run has, ``not_stored`` that the test has a baseline
+    which lacks this metric.
     """
 
     metric: str
@@ -61,9 +197,12 @@ class Verdict:
     baseline: float | None = None
     limit: float | None = None
     settled: bool = True
+    proving: bool = False
     environment_changed: bool = False
     evidence: Evidence | None = None
     settlement: Settlement | None = None
+    unjudged_budget: bool = False
+    not_stored: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

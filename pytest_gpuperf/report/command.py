@@ -1,16 +1,38 @@
-"""Commands that a user is told to type."""
+"""Commands that reports suggest to type."""
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
+from typing import Final
 
-from ..model.refresh import Refresh
+from ..model.baseline import Refresh
+from ..model.environment import DeviceKind
+from ..model.verdict import Outcome
+from ..visible import visible_line
+
+
+_UNSEEN: Final = re.compile(r"[^\x20-\x7e]|#")
+
+
+ACCEPTABLE: Final = frozenset(
+    {Outcome.REGRESSED, Outcome.NO_BASELINE, Outcome.IMPROVED}
+)
+"""Outcomes that disappear when the numbers of the run are the baseline."""
+
+BASELINES: Final = "baselines"
+"""The folder that a command takes if none is named."""
+
+
+def device_options(kind: DeviceKind) -> tuple[str, ...]:
+    """Return the options that make a command measure on the same device."""
+    return (f"--gpuperf-device={kind.value}",)
 
 
 def ab_command(reference: str, options: Sequence[str], test: str) -> str:
     """Return what compares *test* with *reference* again; *options* are pytest's."""
-    return shlex.join(("gpuperf", "ab", reference, "--", *options, test))
+    return _line(("gpuperf", "ab", reference, "--", *options, test))
 
 
 def refresh_command(
@@ -23,26 +45,32 @@ def refresh_command(
     """Return what refreshes *tests*, or all; *options* are those it must repeat."""
     drift = ("--gpuperf-accept-drift",) if accept_drift else ()
     update = f"--gpuperf-update={kind.value}"
-    return shlex.join(("pytest", "--gpuperf", update, *drift, *options, *tests))
+    return _line(("pytest", "--gpuperf", update, *drift, *options, *tests))
+
+
+def prune_command(options: Sequence[str]) -> str:
+    """Return what removes baselines that no test asks for."""
+    return _line(("pytest", "--gpuperf", "--gpuperf-prune", *options))
 
 
 def accept_command(pending: str, baselines: str, tests: Sequence[str]) -> str:
     """Return what accepts *tests* of a *pending* file although they drifted.
 
-    *baselines* is their folder where it is not the default one.
+    *baselines* is their folder, which is named if it is not the default one.
     """
     only = [part for test in tests for part in ("--only", test)]
-    folder = ("--baselines", baselines) if baselines else ()
-    return shlex.join(("gpuperf", "accept", "--accept-drift", *only, *folder, pending))
+    folder = ("--baselines", baselines) if baselines not in {"", BASELINES} else ()
+    return _line(("gpuperf", "accept", "--accept-drift", *only, *folder, pending))
 
 
-def measure_command(tests: Sequence[str]) -> str:
-    """Return what measures *tests* and stores them, whatever they were before.
+def measure_command(tests: Sequence[str], kind: DeviceKind) -> str:
+    """Return what measures *tests* there and stores them, whatever they were before.
 
     A call of a test is measured with all of it.
     """
     nodes = dict.fromkeys(map(_test_of, tests))
-    return shlex.join(("gpuperf", "refresh", "--accept-drift", *nodes))
+    device = f"--device={kind.value}"
+    return _line(("gpuperf", "refresh", "--accept-drift", device, *nodes))
 
 
 def _test_of(call: str) -> str:
@@ -51,3 +79,27 @@ def _test_of(call: str) -> str:
     if end or call.endswith("]"):
         return f"{test}]" if end else call
     return call.partition("#")[0]
+
+
+def _line(parts: Sequence[str]) -> str:
+    return " ".join(map(_quoted, parts))
+
+
+def _quoted(part: str) -> str:
+    """Quote *part* for a shell; invisible characters as bash, zsh and ksh read them."""
+    if visible_line(part) == part:
+        return shlex.quote(part)
+    plain = part.replace("\\", r"\\").replace("'", r"\'")
+    return f"$'{_UNSEEN.sub(_escaped, plain)}'"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in _bytes(found[0]))
+
+
+def _bytes(char: str) -> bytes:
+    """Return the byte of a file's name that *char* replaces, or its UTF-8."""
+    try:
+        return char.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return char.encode(errors="surrogatepass")

@@ -5,30 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..model.metric import METRICS
-from ..model.metric import Kind
-from ..model.metric import Metric
-from ..model.metric import Unit
-from ..model.step_metric import COMPILED
+from ..model.metrics import COMPILED
+from ..model.metrics import METRICS
+from ..model.metrics import Metric
+from ..model.metrics import MetricKind
+from ..model.units import Unit
+from ..visible import visible
 
 
-DIGITS: Final = 4
+SIGNIFICANT_DIGITS: Final = 4
 """Significant digits, as in a baseline file."""
 
 PROGRAM_DIGITS: Final = 6
 """Significant digits of what is written for other programs."""
 
+MOST_DIGITS: Final = 5
+"""Significant digits beyond which nobody distinguishes two numbers by eye."""
+
 EXACT_DIGITS: Final = 15
-"""Every integer of so many digits is a float of its own."""
-
-SCALES: Final = {
-    Unit.MS: (("s", 1e3, 10.0), ("ms", 1.0, 1.0), ("us", 1e-3, 1.0), ("ns", 1e-6, 1.0)),
-    Unit.BYTES: (("GiB", 2**30, 1.0), ("MiB", 2**20, 1.0), ("KiB", 2**10, 1.0)),
-}
-"""Per unit, largest first: a symbol, its size, and how many of it it takes to be used."""
-
-SYMBOLS: Final = {Unit.RATIO: "x", Unit.PERCENT: "%"}
-"""Of units that come in one size."""
+"""Every integer of so many digits is represented exactly by a float."""
 
 SMALLEST: Final = {Unit.MS: "ms", Unit.BYTES: "B"}
 """Written after whole numbers of bytes, and after a time of nothing."""
@@ -39,12 +34,12 @@ LEAST_PERCENT: Final = 0.05
 
 def metric_named(name: str) -> Metric:
     """Look a metric up; one that only another version measures is a plain number."""
-    plain = Metric(name=name, unit=Unit.COUNT, kind=Kind.EXACT, summary="")
+    plain = Metric(name=name, unit=Unit.COUNT, kind=MetricKind.EXACT, summary="")
     return METRICS.get(name, plain)
 
 
 def each(metric: Metric) -> str:
-    """Say behind a count that it is one a step, as all are but those of compiling."""
+    """Return `` a step`` for a count per step, as all are but those of compiling."""
     return " a step" if metric.unit is Unit.COUNT and metric not in COMPILED else ""
 
 
@@ -55,14 +50,12 @@ def rounded(value: float) -> float:
     return float(f"{value:.{PROGRAM_DIGITS}g}")
 
 
-def format_value(metric: Metric, value: float, digits: int = DIGITS) -> str:
+def format_value(metric: Metric, value: float, digits: int = SIGNIFICANT_DIGITS) -> str:
     """*value* with its unit: ``12.03 ms``, ``31.20 us``, ``36.30 MiB``, ``512 B``, ``1.300x``, ``35.00 %``."""
     if metric.unit is Unit.COUNT:
         return f"{value:.{EXACT_DIGITS}g}"
-    if metric.unit is Unit.RATIO:
-        return f"{_significant(value, digits)}x"
-    if metric.unit is Unit.PERCENT:
-        return f"{_significant(value, digits)} %"
+    if not metric.unit.scales:
+        return f"{_significant(value, digits)}{metric.unit.suffix}"
     fitting = _fitting(metric, value, digits)
     if fitting is None:
         return f"{value:.0f} {SMALLEST[metric.unit]}"
@@ -72,27 +65,49 @@ def format_value(metric: Metric, value: float, digits: int = DIGITS) -> str:
 
 def unit_of(metric: Metric, value: float) -> tuple[str, float]:
     """Return the symbol of the unit that *value* is written in, and its size."""
-    if metric.unit not in SCALES:
-        return SYMBOLS.get(metric.unit, ""), 1.0
-    return _fitting(metric, value, DIGITS) or (SMALLEST[metric.unit], 1.0)
+    if not metric.unit.scales:
+        return metric.unit.suffix.strip(), 1.0
+    return _fitting(metric, value, SIGNIFICANT_DIGITS) or (SMALLEST[metric.unit], 1.0)
 
 
 def _fitting(metric: Metric, value: float, digits: int) -> tuple[str, float] | None:
     """Return the first unit that *value* has enough of."""
-    for symbol, size, begin in SCALES[metric.unit]:
+    for symbol, size, begin in metric.unit.scales:
+        # Rounded first: 999.96 us would otherwise be written as 1000 us and not as
+        # 1.000 ms.
         if float(f"{value / size:.{digits}g}") >= begin:
             return symbol, size
     return None
 
 
 def format_apart(metric: Metric, *values: float) -> tuple[str, ...]:
-    """*values* with as many digits as it takes to tell different ones apart."""
+    """*values* with as many digits as it takes to tell different ones apart, at most five."""
     texts: tuple[str, ...] = ()
-    for digits in range(DIGITS, EXACT_DIGITS + 1):
-        texts = tuple(format_value(metric, value, digits) for value in values)
+    for digits in range(SIGNIFICANT_DIGITS, MOST_DIGITS + 1):
+        texts = tuple(_beside(metric, value, values, digits) for value in values)
         if len(set(texts)) == len(set(values)):
             break
     return texts
+
+
+def excess_alike(metric: Metric, now: float, limit: float) -> str:
+    """Say by how many bytes *now* is off a *limit* that is written as the same number."""
+    first, second = format_apart(metric, now, limit)
+    if metric.unit is not Unit.BYTES or first != second or now == limit:
+        return ""
+    return f" ({format_change(metric, limit, now)})"
+
+
+def _beside(metric: Metric, value: float, others: Sequence[float], digits: int) -> str:
+    """Write *value* in the unit of the smallest of the *others*, if that has few digits."""
+    least = min(filter(None, map(abs, others)), default=0.0)
+    symbol, size = unit_of(metric, least)
+    fits = max(map(abs, others)) < 10**MOST_DIGITS * size
+    if metric.unit is not Unit.BYTES or not value or not fits:
+        return format_value(metric, value, digits)
+    if size == 1:
+        return f"{value:.0f} {symbol}"
+    return f"{_significant(value / size, digits)} {symbol}"
 
 
 def format_change(metric: Metric, old: float, new: float) -> str:
@@ -118,7 +133,9 @@ def join_fitting(items: Sequence[str], width: int) -> str:
 
 def _joined(items: Sequence[str], shown: int) -> str:
     left = len(items) - shown
-    return ", ".join(items[:shown]) + (f" and {left} more" if left else "")
+    return ", ".join(map(visible, items[:shown])) + (
+        f" and {left} more" if left else ""
+    )
 
 
 def _difference(metric: Metric, change: float) -> str:
@@ -128,6 +145,7 @@ def _difference(metric: Metric, change: float) -> str:
 
 def _significant(value: float, digits: int) -> str:
     """Keep trailing zeros, and every digit before the point."""
+    # The format would use an exponent from here on.
     if value >= 10**digits - 0.5:
         return f"{value:.0f}"
     return f"{value:#.{digits}g}".rstrip(".")

@@ -6,27 +6,57 @@ import re
 import textwrap
 from typing import Final
 
+from ..visible import visible
 
-WIDTH: Final = 80
+
+TEXT_WIDTH: Final = 80
 _BEFORE_UNIT: Final = re.compile(r"(?<=\d) (?=%|MHz\b|min\b|ms\b|s\b)")
 _TIED: Final = "\N{NO-BREAK SPACE}"
 
 
 def wrapped(text: str, *, first: str = "", rest: str = "    ") -> tuple[str, ...]:
     """Break *text* as ``broken`` does, and no number apart from its unit."""
-    lines = broken(_BEFORE_UNIT.sub(_TIED, text), first=first, rest=rest)
+    # textwrap breaks at blanks only, so a no-break space ties a number to its unit.
+    lines = _broken(_BEFORE_UNIT.sub(_TIED, visible(text)), first, rest)
     return tuple(line.replace(_TIED, " ") for line in lines)
 
 
 def broken(text: str, *, first: str = "", rest: str = "") -> tuple[str, ...]:
     """Break *text* into lines that begin with *first* and then *rest*."""
+    return _broken(visible(text), first, rest)
+
+
+def _broken(text: str, first: str, rest: str) -> tuple[str, ...]:
     return tuple(
         textwrap.wrap(
             text,
-            width=WIDTH,
+            width=TEXT_WIDTH,
             initial_indent=first,
             subsequent_indent=rest,
+            # Node ids and commands are copied from the terminal, so they stay whole.
             break_long_words=False,
             break_on_hyphens=False,
         )
     )
+
+
+# Lines of a failure: a label, and a text that is wrapped or left uncut.
+
+REASON_INDENT: Final = 11
+
+
+def labelled(label: str, text: str) -> tuple[str, ...]:
+    """Wrap *text* beside its label; no line where there is no text."""
+    return broken(
+        text, first=f"  {label}".ljust(REASON_INDENT), rest=" " * REASON_INDENT
+    )
+
+
+def uncut(label: str, text: str) -> tuple[str, ...]:
+    """Put *text* beside its label as it is, to be copied."""
+    return (f"  {label}".ljust(REASON_INDENT) + visible(text),)
+
+
+def headline(text: str) -> tuple[str, ...]:
+    """Put *text* on one line, however long: others take the first line for all of it."""
+    return (text,)

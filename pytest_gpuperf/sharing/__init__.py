@@ -1,1 +1,1 @@
-"""Many processes on one device: who uses it, and who has it alone while timing."""
+"""Locks by which many processes share one device, or have it alone while timing."""

@@ -11,36 +11,146 @@ import fcntl
 import os
 import tempfile
 import time
+import uuid
 import weakref
 from collections.abc import Callable
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
+from ..errors import ErrorId
 from ..errors import UsageError
-from .holders import holders_of
+from ..files import PlantedError
+from ..files import is_planted
+from ..files import make_private
+from ..files import open_own
+from ..files import refuse_link
 
 
-PAUSE_SECONDS: Final = 0.005
-"""Between two tries at a lock that another process holds."""
+# Identifies a lock across processes that cannot see each other's files.
+#
+# Ranks on several machines have locks of the same name, but where containers or network
+# namespaces share a folder they have the same lock.
 
-PRIVATE: Final = 0o700
+IDENTITY_FILE: Final = "id"
+
+
+def identity_of(folder: Path, name: str) -> str:
+    """Return the same text where, and only where, *name* in *folder* is the same lock.
+
+    Raises ``UsageError`` if *folder* cannot be written to.
+    """
+    path = folder / IDENTITY_FILE
+    try:
+        refuse_link(folder)
+        refuse_link(path)
+        if not path.exists():
+            _write_once(path)
+        return f"{path.read_text(encoding='utf-8')}/{name}"
+    except PlantedError as planted:
+        msg = (
+            f"{path}: expected a file that names the folder, found {planted}: remove it"
+        )
+        raise UsageError(msg, ErrorId.GP412) from None
+    except OSError as error:
+        msg = f"{path}: expected a file that names the folder, found {error.strerror}"
+        raise UsageError(msg, ErrorId.GP412) from None
+
+
+def _write_once(path: Path) -> None:
+    """Never let another process read half a file, nor a second name."""
+    token = uuid.uuid4().hex
+    part = path.with_name(f"{IDENTITY_FILE}.{token}")
+    part.write_text(token, encoding="utf-8")
+    try:
+        # `link` fails if the name exists, unlike `rename`, so one process wins the
+        # race.
+        with suppress(FileExistsError):
+            os.link(part, path)
+    finally:
+        part.unlink()
+
+
+# The process that has a lock, as far as the operating system shows.
+
+KERNEL_LOCKS: Final = Path("/proc/locks")
+"""Linux: a line a lock, ``1: FLOCK ADVISORY WRITE 4711 08:01:1234 0 EOF``."""
+
+PID_FIELD, INODE_FIELD = 4, 5
+MOST_TOLD: Final = 60
+
+
+def holders_of(path: Path, locks: Path = KERNEL_LOCKS) -> tuple[str, ...]:
+    """Return who has locked *path*, each as ``pid 4711 (pytest ...)``.
+
+    Empty if the system does not list locks, as outside of Linux.
+    """
+    own = os.getpid()
+    return tuple(
+        _described(pid) for pid in sorted(set(_pids(path, locks))) if pid != own
+    )
+
+
+def _pids(path: Path, locks: Path) -> Iterator[int]:
+    with suppress(OSError):
+        # The inode alone: on btrfs the device number in this file is not the one of
+        # stat.
+        inode = str(path.stat().st_ino)
+        for line in locks.read_text(encoding="ascii").splitlines():
+            fields = line.split()
+            is_held = len(fields) > INODE_FIELD and fields[1] == "FLOCK"  # "->" waits
+            if is_held and fields[INODE_FIELD].rpartition(":")[2] == inode:
+                yield int(fields[PID_FIELD])
+
+
+def _described(pid: int) -> str:
+    with suppress(OSError):
+        raw = Path(f"/proc/{pid}/cmdline").read_bytes()
+        command = " ".join(raw.replace(b"\0", b" ").decode(errors="replace").split())
+        shown = command if len(command) <= MOST_TOLD else f"{command[:MOST_TOLD]}..."
+        return f"pid {pid} ({shown})" if shown else f"pid {pid}"
+    return f"pid {pid}"
+
+
+LOCK_PAUSE_SECONDS: Final = 0.005
+"""Between two tries at a lock that another process has."""
 
 
 def lock_folder() -> Path:
-    """Return where the locks of this user's devices lie, the same for every run."""
+    """Return where the locks of this user's devices lie, the same for every run.
+
+    A place that somebody else has taken is passed over.
+    """
+    places = list(_places())
+    free = (place for place in places if not is_planted(place))
+    return next(free, places[0])
+
+
+def passed_over() -> tuple[str, ...]:
+    """Say of each place that somebody else has taken that another one is used."""
+    used = lock_folder()
+    return tuple(
+        f"{place}: not used for locks, it is a link or another user's; {used} is used"
+        for place in takewhile(used.__ne__, _places())
+    )
+
+
+def _places() -> Iterator[Path]:
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime:
-        return Path(runtime, "gpuperf")
-    return Path(tempfile.gettempdir(), f"gpuperf-{os.getuid()}")
+        yield Path(runtime, "gpuperf")
+    yield Path(tempfile.gettempdir(), f"gpuperf-{os.getuid()}")
+    with suppress(RuntimeError):  # nobody's home
+        yield Path.home() / ".cache" / "gpuperf-locks"
 
 
 class DeviceLock:
-    """The lock of the device *name*; one object holds it once.
+    """The lock of the device *name*; one object can take it once.
 
-    Raises ``UsageError`` where *folder* cannot hold locks of this user.
+    Raises ``UsageError`` if *folder* cannot be used for locks of this user.
     """
 
     def __init__(
@@ -61,7 +171,7 @@ class DeviceLock:
         self._open()
 
     def _open(self) -> None:
-        """A forked child holds nothing of its parent, and can hold the lock itself."""
+        """Open the files, again in a forked child: it has no lock of its parent."""
         if self._is_open:
             return
         self._lock, self._gate = _opened(self._path), _opened(self._gate_path)
@@ -73,6 +183,8 @@ class DeviceLock:
         """Use the device beside others; raise ``UsageError`` if none may in time."""
         self._open()
         deadline = self._now() + timeout_seconds
+        # Through the gate first: who waits to time has it exclusively, so that a steady
+        # stream of users cannot starve the timing.
         self._take(self._gate, fcntl.LOCK_SH, deadline)
         try:
             self._take(self._lock, fcntl.LOCK_SH, deadline)
@@ -93,7 +205,7 @@ class DeviceLock:
         return self._has_gate and _try(self._lock, fcntl.LOCK_EX)
 
     def release(self) -> None:
-        """Let go of what ``try_exclusive`` took."""
+        """Release what ``try_exclusive`` took."""
         self._has_gate = False
         self._unlock(self._lock, self._gate)
 
@@ -108,10 +220,10 @@ class DeviceLock:
             f"{self._path}: {self.name} is in use by {self.holders()}, and did not come "
             "free in time: wait for it, or measure on another device"
         )
-        return UsageError(msg)
+        return UsageError(msg, ErrorId.GP411)
 
     def close(self) -> None:
-        """Give the files back; what is held is let go."""
+        """Close the files, which releases the locks."""
         for descriptor in (self._lock, self._gate) if self._is_open else ():
             with suppress(OSError):
                 os.close(descriptor)
@@ -130,7 +242,7 @@ class DeviceLock:
     def _wait(self, deadline: float) -> None:
         if self._now() >= deadline:
             raise self.refusal()
-        self._pause(PAUSE_SECONDS)
+        self._pause(LOCK_PAUSE_SECONDS)
 
 
 def _try(descriptor: int, how: int) -> bool:
@@ -144,26 +256,30 @@ def _try(descriptor: int, how: int) -> bool:
 def _make_private(folder: Path) -> None:
     """A folder that others may write to could make us wait for ever, or not at all."""
     try:
-        folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
-        status = folder.stat()
+        make_private(folder)
+    except PlantedError as planted:
+        msg = (
+            f"{folder}: expected a folder of this user for locks, found {planted}: "
+            "remove it, or point XDG_RUNTIME_DIR to a folder of yours"
+        )
+        raise UsageError(msg, ErrorId.GP412) from None
     except OSError as error:
         msg = f"{folder}: expected a folder for locks, found {error.strerror}"
-        raise UsageError(msg) from None
-    if status.st_uid != os.getuid():
-        msg = (
-            f"{folder}: expected a folder of this user for locks, found one of user "
-            f"{status.st_uid}: remove it, or point XDG_RUNTIME_DIR to a folder of yours"
-        )
-        raise UsageError(msg)
+        raise UsageError(msg, ErrorId.GP412) from None
 
 
 def _opened(path: Path) -> int:
     """Open *path* and make it look used: what cleans temporary folders spares it then."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_own(path)
+    except PlantedError as planted:
+        msg = (
+            f"{path}: expected a file of this user to lock, found {planted}: remove it"
+        )
+        raise UsageError(msg, ErrorId.GP412) from None
     except OSError as error:
         msg = f"{path}: expected a file to lock, found {error.strerror}"
-        raise UsageError(msg) from None
+        raise UsageError(msg, ErrorId.GP412) from None
     with suppress(OSError):
         os.utime(descriptor)
     return descriptor
@@ -173,9 +289,12 @@ _OPEN: Final[weakref.WeakSet[DeviceLock]] = weakref.WeakSet()
 
 
 def _close_all() -> None:
-    """A forked child, as a DataLoader's worker is, must not hold its parent's locks."""
+    """Close the parent's locks in a forked child, such as a DataLoader's worker."""
+    # A copy: `close` discards from the set.
     for lock in list(_OPEN):
         lock.close()
 
 
+# A lock of flock belongs to the open file, which a fork shares: it would stay locked
+# until the last child has closed it too, long after the parent has ended.
 os.register_at_fork(after_in_child=_close_all)

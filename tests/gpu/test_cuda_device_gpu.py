@@ -11,17 +11,17 @@ import pytest
 import torch
 import torch.cuda._gpu_trace as gpu_trace
 
-from pytest_gpuperf.devices.allowances import allow_sync
-from pytest_gpuperf.devices.cuda import CudaDevice
-from pytest_gpuperf.devices.cuda_memory import out_of_memory_summary
-from pytest_gpuperf.devices.memory_picture import Role
-from pytest_gpuperf.devices.nvml import open_nvml
-from pytest_gpuperf.devices.protocol import Step
+from pytest_gpuperf.devices.allow_sync import allow_sync
+from pytest_gpuperf.devices.base import Step
+from pytest_gpuperf.devices.cuda.device import CudaDevice
+from pytest_gpuperf.devices.cuda.memory import out_of_memory_summary
+from pytest_gpuperf.devices.cuda.nvml import open_nvml
+from pytest_gpuperf.devices.memory_picture import StorageRole
+from pytest_gpuperf.measure.copies import find_traffic
+from pytest_gpuperf.measure.memory import held_at_peak
+from pytest_gpuperf.measure.memory import read_snapshot
+from pytest_gpuperf.measure.syncs import find_syncs
 from pytest_gpuperf.model.finding import Phase
-from pytest_gpuperf.probes.snapshot import held_at_peak
-from pytest_gpuperf.probes.snapshot import read_snapshot
-from pytest_gpuperf.probes.syncs import find_syncs
-from pytest_gpuperf.probes.traffic import find_traffic
 
 
 pytestmark = pytest.mark.gpu
@@ -330,10 +330,10 @@ def test_what_the_peak_is_for_is_told_of_the_gpu_s_tensors(tmp_path: Path) -> No
     assert picture is not None
     assert picture.site is not None
     assert picture.site.phase is Phase.OPTIMIZER
-    assert picture.by_role[Role.PARAMETERS] == 64 * MIB
-    assert picture.by_role[Role.GRADIENTS] == 64 * MIB
-    assert 128 * MIB <= picture.by_role[Role.OPTIMIZER_STATE] <= 128 * MIB + 4
-    assert picture.by_role[Role.TEMPORARIES] == 64 * MIB
+    assert picture.by_role[StorageRole.PARAMETERS] == 64 * MIB
+    assert picture.by_role[StorageRole.GRADIENTS] == 64 * MIB
+    assert 128 * MIB <= picture.by_role[StorageRole.OPTIMIZER_STATE] <= 128 * MIB + 4
+    assert picture.by_role[StorageRole.TEMPORARIES] == 64 * MIB
     top = step.__code__.co_firstlineno
     lines = {
         (h.site.phase, h.site.location.line - top)

@@ -11,13 +11,13 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset
 
-from pytest_gpuperf.devices.cuda import CudaDevice
-from pytest_gpuperf.devices.protocol import Step
-from pytest_gpuperf.model.diagnosis import Bottleneck
-from pytest_gpuperf.model.diagnosis import Diagnosis
-from pytest_gpuperf.probes.busy import find_busy
-from pytest_gpuperf.probes.phases import measure
-from pytest_gpuperf.probes.subject import Subject
+from pytest_gpuperf.devices.base import Step
+from pytest_gpuperf.devices.cuda.device import CudaDevice
+from pytest_gpuperf.measure.gpu_activity import find_busy
+from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.step import Subject
+from pytest_gpuperf.model.finding import Bottleneck
+from pytest_gpuperf.model.finding import Diagnosis
 
 
 pytestmark = pytest.mark.gpu

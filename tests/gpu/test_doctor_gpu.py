@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pytest_gpuperf.devices.circumstances import circumstances_of
+from pytest_gpuperf.devices.machine import circumstances_of
 from pytest_gpuperf.model.environment import DeviceKind
 
 

@@ -9,16 +9,16 @@ import sys
 import pytest
 import torch
 
-from pytest_gpuperf.devices.cuda import CudaDevice
-from pytest_gpuperf.devices.seats import VISIBLE
-from pytest_gpuperf.devices.seats import cuda_seats
-from pytest_gpuperf.devices.seats import visible_gpu_count
+from pytest_gpuperf.devices.cuda.device import CudaDevice
+from pytest_gpuperf.devices.slots import VISIBLE_DEVICES
+from pytest_gpuperf.devices.slots import cuda_slots
+from pytest_gpuperf.devices.slots import visible_gpu_count
 
 
 pytestmark = pytest.mark.gpu
 
 ALONE = (
-    "import torch; from pytest_gpuperf.devices.cuda import CudaDevice; "
+    "import torch; from pytest_gpuperf.devices.cuda.device import CudaDevice; "
     "print(torch.cuda.device_count(), CudaDevice.open().fingerprint())"
 )
 
@@ -54,15 +54,15 @@ def on_cuda(pytester: pytest.Pytester) -> pytest.RunResult:
     )
 
 
-def test_the_first_seat_is_the_gpu_that_is_measured_on() -> None:
-    seats = cuda_seats(torch.cuda, os.environ.get(VISIBLE))
+def test_the_first_slot_is_the_gpu_that_is_measured_on() -> None:
+    slots = cuda_slots(torch.cuda, os.environ.get(VISIBLE_DEVICES))
 
-    assert seats[0].board == CudaDevice.open().fingerprint()
+    assert slots[0].board == CudaDevice.open().fingerprint()
 
 
-def test_a_process_at_a_seat_sees_that_gpu_alone() -> None:
-    for seat in cuda_seats(torch.cuda, os.environ.get(VISIBLE)):
-        visible = {} if seat.visible is None else {VISIBLE: seat.visible}
+def test_a_process_at_a_slot_sees_that_gpu_alone() -> None:
+    for slot in cuda_slots(torch.cuda, os.environ.get(VISIBLE_DEVICES)):
+        visible = {} if slot.visible is None else {VISIBLE_DEVICES: slot.visible}
         told = subprocess.run(
             [sys.executable, "-c", ALONE],
             env={**os.environ, **visible},
@@ -71,11 +71,13 @@ def test_a_process_at_a_seat_sees_that_gpu_alone() -> None:
             check=True,
         ).stdout
 
-        assert told == f"1 {seat.board}\n"
+        assert told == f"1 {slot.board}\n"
 
 
 def test_the_gpus_are_counted_without_cuda_as_cuda_counts_them() -> None:
-    assert visible_gpu_count(os.environ.get(VISIBLE)) == torch.cuda.device_count()
+    assert (
+        visible_gpu_count(os.environ.get(VISIBLE_DEVICES)) == torch.cuda.device_count()
+    )
 
 
 def test_ranks_have_a_gpu_each_and_talk_by_nccl(pytester: pytest.Pytester) -> None:

@@ -17,8 +17,8 @@ sys.path += [str(TESTS / "unit"), str(TESTS.parent / "benchmarks")]
 import pretend_corpus  # noqa: E402, found there
 from sync_oracle import Oracle  # noqa: E402
 
-from pytest_gpuperf.devices.cuda import CudaDevice  # noqa: E402
-from pytest_gpuperf.probes.syncs import find_syncs  # noqa: E402
+from pytest_gpuperf.devices.cuda.device import CudaDevice  # noqa: E402
+from pytest_gpuperf.measure.syncs import find_syncs  # noqa: E402
 
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]

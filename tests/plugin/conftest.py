@@ -11,20 +11,9 @@ from local_strings import made_local
 from scripted_project import ScriptedProject
 
 
-@pytest.fixture
-def project(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> ScriptedProject:
-    """A project whose script says 10 ms a step, no sync, 100 MiB."""
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("PYTEST_PLUGINS", "pytest_gpuperf.plugin")
-    monkeypatch.setenv("GPUPERF_SCRIPT", str(pytester.path / "script.json"))
-    monkeypatch.delenv("CI", raising=False)
-    # That this suite has workers is nothing to the runs inside of it.
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
-    made = ScriptedProject(pytester)
-    made.script({"*": {"step_ms": 10.0}})
-    return made
+@pytest.fixture(autouse=True)
+def _warm(warm_servers: None) -> None:
+    """Start the servers of all runs of these tests in milliseconds."""
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from witness import PATIENCE_SECONDS
 from witness import Witness
 
 from pytest_gpuperf.cli import main
-from pytest_gpuperf.commits import side
+from pytest_gpuperf.compare_commits import side
 from pytest_gpuperf.sharing.device_lock import DeviceLock
 from pytest_gpuperf.sharing.device_lock import lock_folder
 
@@ -61,7 +62,7 @@ def last_line(capsys: pytest.CaptureFixture[str]) -> str:
 def test_a_device_that_another_run_measures_on_is_waited_for(
     project: GitProject, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    project.scripts({"*": {"step_ms": 10.0}, "seats": ["gpu-ab"]})
+    project.scripts({"*": {"step_ms": 10.0}, "slots": ["gpu-ab"]})
 
     with closing(DeviceLock(lock_folder(), "gpu-ab")) as lock:
         assert lock.try_exclusive()
@@ -73,7 +74,7 @@ def test_a_device_that_another_run_measures_on_is_waited_for(
         .err.splitlines()[-1]
         .endswith(
             "gpu-ab.lock: gpu-ab is in use by another process, and did not come free in "
-            "time: wait for it, or measure on another device"
+            "time: wait for it, or measure on another device [GP411]"
         )
     )
 
@@ -106,7 +107,7 @@ worse    syncs           0         1       +1              -      -  test_it.py:
 test_it.py::test_step: after is slower by more than 1 %: time +10.0 %, 95 %
     interval +9.5 % to +10.5 %; t-test over 3 pairs of processes, p = 7e-05
 test_it.py::test_step: waits now
-  at       train.py:12 in step: aten::_local_scalar_dense, 1 a step
+  at       train.py:12 in step: new: aten::_local_scalar_dense, 1 a step
 gpuperf: 1 worse
 """
         )
@@ -286,7 +287,7 @@ class TestOwnCode:
         )
         assert error.endswith(
             "/before: install the project editable (`pip install -e .`) or name its "
-            "folder in pytest's `pythonpath`\n"
+            "folder in pytest's `pythonpath` [GP708]\n"
         )
 
 
@@ -310,7 +311,7 @@ class TestBrokenSides:
             f"while importing test module '{temporary}/gpuperf-ab-"
             + first.partition("gpuperf-ab-")[2]
         )
-        assert last == "E   ModuleNotFoundError: No module named 'nowhere'"
+        assert last == "E   ModuleNotFoundError: No module named 'nowhere' [GP708]"
         assert project.is_untouched
 
     @pytest.mark.parametrize(
@@ -344,7 +345,7 @@ class TestBrokenSides:
         assert error.endswith(
             f"; the working tree has {path}, which git does not track, so no other "
             "version has it: have it built where it is imported, as torch.utils."
-            "cpp_extension.load does, or install it as a package of its own\n"
+            "cpp_extension.load does, or install it as a package of its own [GP708]\n"
         )
 
     def test_pytest_refuses_an_argument(
@@ -357,7 +358,7 @@ class TestBrokenSides:
         assert code == 4
         assert capsys.readouterr().err == (
             f"gpuperf: HEAD ({base}): cannot collect its tests: --gpuperf-seconds: "
-            "found 'soon', expected a positive number of seconds\n"
+            "found 'soon', expected a positive number of seconds [GP101]\n"
         )
 
     @pytest.mark.parametrize(
@@ -371,7 +372,7 @@ class TestBrokenSides:
                 "__import__('os').kill(__import__('os').getpid(), 9)",
                 """\
 test_it.py::test_step: could not be measured after: the measuring process was killed by \
-signal 9: it printed nothing""",
+signal 9: it printed nothing [GP602]""",
             ),
         ],
     )
@@ -417,7 +418,7 @@ signal 9: it printed nothing""",
         capsys: pytest.CaptureFixture[str],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setattr(side, "PATIENCE_SECONDS", 0.0)
+        monkeypatch.setattr(side, "SIDE_PATIENCE_SECONDS", 0.0)
         project.tests("import os\ndef test_step(gpuperf): os.read(os.pipe()[0], 1)\n")
 
         code = ab("HEAD", "--", "--gpuperf-seconds=2")
@@ -427,8 +428,8 @@ signal 9: it printed nothing""",
         assert (
             "test_it.py::test_step: could not be measured after: the measuring process "
             "gave no result in 4 s and was killed; does it wait for something? If it only "
-            "needs longer, raise --gpuperf-seconds: it printed nothing gpuperf: 1 broken "
-            "after"
+            "needs longer, raise --gpuperf-seconds: it printed nothing [GP601] gpuperf: "
+            "1 broken after"
         ) in text
         assert project.is_untouched
 
@@ -520,7 +521,16 @@ class TestEndings:
             process.communicate(timeout=PATIENCE_SECONDS)
 
         assert project.is_untouched
-        assert list(temporary.iterdir()) == []
+        assert is_emptied(temporary)
+
+
+def is_emptied(folder: Path) -> bool:
+    """Whether the processes that outlive a killed one empty *folder*, in a minute."""
+    for _ in range(600):
+        if not any(folder.iterdir()):
+            return True
+        select.select([], [], [], 0.1)
+    return False
 
 
 class TestGit:
@@ -542,7 +552,7 @@ class TestGit:
         assert self.said(capsys) == (
             f"gpuperf: {tmp_path}: git says 'not a git repository (or any of the parent "
             "directories): .git'; gpuperf ab compares two versions of a project, so run "
-            "it where git has the project's files\n"
+            "it where git has the project's files [GP701]\n"
         )
 
     def test_without_git(
@@ -557,7 +567,7 @@ class TestGit:
 
         assert code == 4
         assert self.said(capsys) == (
-            "gpuperf: found no git: gpuperf ab takes the versions of a project from it\n"
+            "gpuperf: found no git: gpuperf ab takes the versions of a project from it [GP704]\n"
         )
 
     def test_an_unknown_ref(
@@ -568,7 +578,7 @@ class TestGit:
         assert code == 4
         assert self.said(capsys) == (
             f"gpuperf: nowhere: git knows no such commit in {project.path}; expected a "
-            "branch, a tag or a commit\n"
+            "branch, a tag or a commit [GP702]\n"
         )
 
     def test_the_base_is_where_head_left_master_if_there_is_no_main(
@@ -600,7 +610,7 @@ class TestGit:
         assert code == 4
         assert self.said(capsys) == (
             "gpuperf: found none of main, master and origin/HEAD to compare with; name a "
-            "commit: `gpuperf ab REF`\n"
+            "commit: `gpuperf ab REF` [GP703]\n"
         )
 
     def test_no_commit_in_common(
@@ -614,12 +624,12 @@ class TestGit:
         assert code == 4
         assert self.said(capsys) == (
             "gpuperf: HEAD and main have no commit in common here; name a commit: "
-            "`gpuperf ab REF`\n"
+            "`gpuperf ab REF` [GP703]\n"
         )
 
     DEEPEN = (
         "fetch the rest with `git fetch --unshallow`, or some with `git fetch "
-        "--deepen=100`\n"
+        "--deepen=100`"
     )
 
     def test_a_shallow_clone_says_how_to_deepen_it(
@@ -647,10 +657,10 @@ class TestGit:
         assert self.said(capsys) == (
             "gpuperf: HEAD and main have no commit in common here; name a commit: "
             "`gpuperf ab REF`; this clone is shallow and the common one may not be here: "
-            f"{self.DEEPEN}"
+            f"{self.DEEPEN} [GP703]\n"
             f"gpuperf: {old}: git knows no such commit in {project.path}; expected a "
             "branch, a tag or a commit; this clone is shallow and it may be one that is "
-            f"not here: {self.DEEPEN}"
+            f"not here: {self.DEEPEN} [GP702]\n"
         )
 
     def test_a_folder_that_only_one_version_has(
@@ -668,7 +678,7 @@ class TestGit:
         assert code == 4
         assert self.said(capsys) == (
             f"gpuperf: HEAD ({base}): has no folder new; run gpuperf ab in a folder that "
-            "both versions have\n"
+            "both versions have [GP707]\n"
         )
         assert project.is_untouched
 
@@ -683,7 +693,7 @@ class TestGit:
         assert code == 4
         assert self.said(capsys) == (
             "gpuperf: nothing to compare: found no test that takes the gpuperf fixture on "
-            "either side; name the files of those that do after `--`\n"
+            "either side; name the files of those that do after `--` [GP709]\n"
         )
 
     def test_an_argument_of_pytest_before_the_dashes(
@@ -694,7 +704,7 @@ class TestGit:
         assert code == 4
         assert self.said(capsys) == (
             "gpuperf: unexpected -x: arguments of pytest go after `--`; see `gpuperf ab "
-            "--help`\n"
+            "--help` [GP102]\n"
         )
 
     def test_a_hook_of_git_may_run_it_and_none_is_run_by_it(
@@ -783,7 +793,7 @@ class TestSubmodules:
         assert code == 4
         assert capsys.readouterr().err == (
             f"gpuperf: submodule lib: its commit {missing[:7]}, which {head} asks for, is "
-            "not here; fetch it with `git -C lib fetch`\n"
+            "not here; fetch it with `git -C lib fetch` [GP706]\n"
         )
 
     def test_a_submodule_that_nobody_fetched(

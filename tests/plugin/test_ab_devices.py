@@ -47,8 +47,9 @@ def test_a_sync_of_a_real_step_is_found_at_its_line(
         ["worse", "syncs", "0", "1", "+1", "-", "-", "test_it.py::test_step"]
     ]
     assert len(lines_with("step_ms", shown)) == 1
-    assert "  at       test_it.py:8 in step: aten::_local_scalar_dense, 1 a step" in (
-        shown.splitlines()
+    assert (
+        "  at       test_it.py:8 in step: new: aten::_local_scalar_dense, 1 a step"
+        in (shown.splitlines())
     )
     assert project.is_untouched
 
@@ -69,7 +70,7 @@ def test_without_a_clock_two_pairs_compare_what_is_exact(
         "verdict  metric  before  after  change  95 %  sees  test",
         "worse    syncs        0      1      +1     -     -  test_it.py::test_step",
         "test_it.py::test_step: waits now",
-        "  at       test_it.py:8 in step: aten::_local_scalar_dense, 1 a step",
+        "  at       test_it.py:8 in step: new: aten::_local_scalar_dense, 1 a step",
         "           one element is read by the host",
         "gpuperf: 1 worse",
     ]

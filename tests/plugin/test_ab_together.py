@@ -17,7 +17,7 @@ from witness import PATIENCE_SECONDS
 from witness import Witness
 
 from pytest_gpuperf.cli import main
-from pytest_gpuperf.commits import side
+from pytest_gpuperf.compare_commits import side
 
 
 pytest.importorskip("torch")
@@ -188,9 +188,12 @@ sys.setrecursionlimit(2000 if is_new else 1500)
     [
         (
             THERE_ALREADY,
-            r"(before|after) beside the other: pytest exited with 4 there and ran no test",
+            r"(before|after) beside the other: pytest exited with 4 there and ran no test \[GP606\]",
         ),
-        (DIES, "the measuring process was killed by signal 9: it printed nothing"),
+        (
+            DIES,
+            r"the measuring process was killed by signal 9: it printed nothing \[GP602\]",
+        ),
         (LEAVES, r"builtins\.gpuperf_test_mark was put there, where both find it"),
         (PATCHES, r"(before|after) replaces math\.gcd, which both use"),
         (
@@ -256,7 +259,7 @@ def test_a_version_that_hangs_beside_the_other_is_given_up(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(side, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(side, "SIDE_PATIENCE_SECONDS", 0.0)
     project.write("conftest.py", HANGS.format(fifo=witness.fifo))
     project.commit()
 
@@ -265,7 +268,7 @@ def test_a_version_that_hangs_beside_the_other_is_given_up(
     assert code == 0
     assert why_apart(capsys) == (
         "the measuring process gave no result in 8 s and was killed; does it wait for "
-        "something? If it only needs longer, raise --gpuperf-seconds: it printed nothing"
+        "something? If it only needs longer, raise --gpuperf-seconds: it printed nothing [GP601]"
     )
     assert witness.all_ended()
     assert project.is_untouched

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from scripted_project import ScriptedProject
 
-from pytest_gpuperf.baselines.document import dumps
+from pytest_gpuperf.baselines.format import dumps
 from pytest_gpuperf.model.baseline import FULL_RUNS
 from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.baseline import Entry
@@ -26,7 +26,7 @@ from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Distribution
-from pytest_gpuperf.model.metric import MIB
+from pytest_gpuperf.model.metrics import MIB
 
 
 STEP = "def test_step(gpuperf): gpuperf(int)\n"
@@ -194,7 +194,7 @@ def test_a_broken_baseline_is_refused_before_anything_is_measured(
     message = usage_error(project.refresh(which="all"))
 
     found = found.format(line=line_of_change(old, broken))
-    assert message == f"{project.baseline}: {found}; {WAY_OUT}"
+    assert message == f"{project.baseline}: {found}; {WAY_OUT} [GP502]"
     assert project.baseline.read_text(encoding="utf-8") == broken
     assert not list(project.path.glob(".gpuperf/pending-*"))
 
@@ -218,7 +218,7 @@ def test_bytes_that_are_no_text_are_refused(project: ScriptedProject) -> None:
     message = usage_error(project.run())
 
     assert message == (
-        f"{project.baseline}: no UTF-8 text; restore the file from version control"
+        f"{project.baseline}: no UTF-8 text; restore the file from version control [GP501]"
     )
     assert project.baseline.read_bytes() == broken
 
@@ -232,7 +232,7 @@ def test_a_newer_baseline_is_refused_by_its_version(project: ScriptedProject) ->
 
     assert message == (
         f"{project.baseline}: written by a newer pytest-gpuperf (schema 2, this one "
-        "reads 1): upgrade it"
+        "reads 1): upgrade it [GP503]"
     )
     assert project.baseline.read_text(encoding="utf-8") == newer
 
@@ -251,7 +251,7 @@ def test_a_baseline_whose_name_is_of_other_hardware_is_refused(
 
     assert message == (
         f"{of_b}: measured on scripted GPU A, but the name says scripted-gpu-b; "
-        "rename it to scripted-gpu-a.json"
+        "rename it to scripted-gpu-a.json [GP504]"
     )
     assert of_b.read_text(encoding="utf-8") == renamed
 
@@ -279,7 +279,7 @@ def test_a_file_in_the_place_of_the_baselines_folder_is_refused(
     message = usage_error(project.refresh())
 
     assert message == (
-        f"{project.baseline}: cannot be read, not a directory; make it a readable file"
+        f"{project.baseline}: cannot be read, not a directory; make it a readable file [GP501]"
     )
     assert (project.path / "baselines").read_text(encoding="utf-8") == "mine"
 
@@ -336,7 +336,7 @@ def test_baselines_that_cannot_be_written_fail_their_tests_and_lose_nothing(
     pending = project.path / ".gpuperf" / "pending-scripted.json"
     assert (
         f"{project.baseline}: cannot be written, {cause}; {INTACT}; what was measured "
-        f"is in {pending}"
+        f"is in {pending} [GP506]"
     ) in result.outlines
     assert project.baseline.read_text(encoding="utf-8") == old
     assert [path.name for path in project.baseline.parent.iterdir()] == [
@@ -381,7 +381,7 @@ def test_on_a_disk_that_is_full_everywhere_the_old_baseline_and_the_verdicts_sta
     project.script({"*": {"step_ms": 9.0}})
     refreshed = project.refresh(which="all")
 
-    cause = f"cannot be written, no space left on device; {INTACT}"
+    cause = f"cannot be written, no space left on device; {INTACT} [GP506]"
     pending = project.path / ".gpuperf" / "pending-scripted.json"
     gated.assert_outcomes(passed=1)
     assert f"gpuperf: {pending}: {cause}" in gated.outlines
@@ -400,7 +400,7 @@ def test_a_gate_judges_where_it_can_write_nothing(project: ScriptedProject) -> N
     result.assert_outcomes(failed=1, passed=2)
     assert (
         f"gpuperf: {project.path / '.gpuperf'}: cannot be created, file exists; make "
-        "its parent writable"
+        "its parent writable [GP506]"
     ) in result.outlines
     assert (project.path / ".gpuperf").read_text(encoding="utf-8") == "mine"
 
@@ -465,14 +465,14 @@ def test_a_step_that_cannot_take_its_setup_fails_its_test(
             "gpuperf(3)",
             (
                 "gpuperf(step): expected a function, found 3 of type int; pass the "
-                "function itself, without calling it"
+                "function itself, without calling it [GP215]"
             ),
         ),
         (
             "gpuperf(int, setup='batch')",
             (
                 "gpuperf(setup): expected a function, found 'batch' of type str; pass the "
-                "function itself, without calling it"
+                "function itself, without calling it [GP215]"
             ),
         ),
         (
@@ -482,14 +482,15 @@ def test_a_step_that_cannot_take_its_setup_fails_its_test(
                 "reserved_mb, alloc_retries, device_allocs, growth_mb, syncs, "
                 "pageable_copies, h2d_mb, d2h_mb, launches, flops, graph_breaks, "
                 "recompiles, slope_pct, skew_pct, rank_mem_mb, collectives, speedup, "
-                "loader_wait_pct, busy_pct, on"
+                "loader_wait_pct, busy_pct, "
+                "samples_per_s, tokens_per_s, energy_mj, on [GP201]"
             ),
         ),
         (
             "gpuperf(work)",
             (
                 "gpuperf(step): the step returned a coroutine, so its work has not been "
-                "done when it returns; pass a function that runs the step to its end"
+                "done when it returns; pass a function that runs the step to its end [GP301]"
             ),
         ),
     ],
@@ -513,7 +514,7 @@ KNOWN = (
 )
 LIMITED = (
     f"{KNOWN}, slope_pct, skew_pct, rank_mem_mb, collectives, speedup, loader_wait_pct, "
-    "busy_pct"
+    "busy_pct, samples_per_s, tokens_per_s, energy_mj"
 )
 
 
@@ -522,16 +523,19 @@ LIMITED = (
     [
         (
             "gpuperf_budget(foo=1)",
-            f"gpuperf.budget() does not know foo; it knows {LIMITED}, on",
+            f"gpuperf.budget() does not know foo; it knows {LIMITED}, on [GP201]",
         ),
         (
             "gpuperf_budget(ms='12')",
-            "gpuperf.budget(ms='12'): expected a number above 0, or None to lift it",
+            "gpuperf.budget(ms='12'): expected a number above 0, or None to lift it [GP202]",
         ),
-        ("gpuperf_budget(12)", "gpuperf_budget takes keywords only, found (12,)"),
+        (
+            "gpuperf_budget(12)",
+            "gpuperf_budget takes keywords only, found (12,) [GP208]",
+        ),
         (
             "gpuperf_tolerance(mem='5%')",
-            f"gpuperf.tolerance() does not know mem; it knows {KNOWN}, rank_mem_mb, collectives, detect",
+            f"gpuperf.tolerance() does not know mem; it knows {KNOWN}, rank_mem_mb, collectives, detect [GP201]",
         ),
     ],
 )
@@ -547,7 +551,7 @@ def test_a_wrong_mark_is_refused_at_collection_however_it_was_made(
     result.assert_outcomes(errors=1)
     at = result.outlines.index(f"test_it.py::test_step: {message}")
     assert result.outlines[at - 1].strip("_ ") == "ERROR collecting test_it.py"
-    assert result.outlines[at + 1].strip("= ") == "short test summary info"
+    assert "short test summary info" in " ".join(result.outlines[at + 1 : at + 3])
 
 
 def test_a_wrong_budget_is_a_collection_error_at_its_line(
@@ -563,7 +567,7 @@ def test_a_wrong_budget_is_a_collection_error_at_its_line(
     underline = "^" in result.outlines[at + 2]
     assert result.outlines[at + 2 + underline] == (
         "E   pytest_gpuperf.errors.UsageError: gpuperf.budget() does not know foo; it "
-        f"knows {LIMITED}, on"
+        f"knows {LIMITED}, on [GP201]"
     )
 
 
@@ -578,7 +582,7 @@ def test_with_workers_a_wrong_mark_is_a_collection_error_too(
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert (
         f"test_it.py::test_step: gpuperf.budget() does not know foo; it knows {LIMITED}, "
-        "on"
+        "on [GP201]"
     ) in result.outlines
 
 
@@ -597,7 +601,7 @@ def test_a_step_that_never_becomes_steady_is_undecided_and_says_so(
 ) -> None:
     store(project, recorded())
     project.file(STEP)
-    project.script({"*": {"step_ms": 10.0, "growth": 1.01}})
+    project.script({"*": {"step_ms": 10.0, "growth": 1.002}})
 
     result = project.run()
 
@@ -622,21 +626,21 @@ def test_a_step_of_a_microsecond_is_measured(project: ScriptedProject) -> None:
     result.stdout.fnmatch_lines(["REGRESSED step_ms: 1.000 us -> 1.200 us (+20.0 %)*"])
 
 
-def test_a_step_of_half_a_minute_is_cut_short_by_the_time_cap_and_says_so(
+def test_a_step_of_four_minutes_is_cut_short_by_the_time_cap_and_says_so(
     project: ScriptedProject,
 ) -> None:
-    project.script({"test_step": {"step_ms": 30_000}, "*": {"step_ms": 10.0}})
+    project.script({"test_step": {"step_ms": 240_000}, "*": {"step_ms": 10.0}})
     project.file("@gpuperf.budget(syncs=0)\n" + STEP + OTHERS)
 
     result = project.run()
 
     result.assert_outcomes(passed=3, warnings=1)
-    at = result.outlines.index("  INCONCLUSIVE syncs")
-    assert result.outlines[at + 1].strip() == (
-        "why      the time cap was reached before this phase; raise --gpuperf-seconds"
-    )
+    assert (
+        "INCONCLUSIVE syncs why syncs=0 was not judged: the time cap was reached before "
+        "this phase; raise --gpuperf-seconds"
+    ) in " ".join(result.stdout.str().split())
     project.run("--gpuperf-strict").assert_outcomes(failed=1, passed=2)
-    project.run("--gpuperf-seconds=600").assert_outcomes(passed=3)
+    project.run("--gpuperf-seconds=2000").assert_outcomes(passed=3)
 
 
 def test_cuda_launch_blocking_is_refused_by_each_test(
@@ -650,7 +654,7 @@ def test_cuda_launch_blocking_is_refused_by_each_test(
     result.assert_outcomes(failed=1, passed=1)
     assert (
         "CUDA_LAUNCH_BLOCKING=1 makes the host wait for every kernel, so its times are "
-        "not those of training: unset it to measure"
+        "not those of training: unset it to measure [GP404]"
     ) in result.outlines
 
 
@@ -671,7 +675,7 @@ def test_ok(gpuperf): gpuperf(int)
     result.assert_outcomes(failed=1, passed=1)
     assert (
         "a torch profiler is active, which slows every operation down and shuts out "
-        "the one that looks for syncs: stop it before gpuperf(step)"
+        "the one that looks for syncs: stop it before gpuperf(step) [GP405]"
     ) in result.outlines
 
 

@@ -13,7 +13,7 @@ from scripted_project import ON
 from scripted_project import ScriptedProject
 
 from pytest_gpuperf import timers
-from pytest_gpuperf.devices import nvml
+from pytest_gpuperf.devices.cuda import nvml
 
 
 pytest.importorskip("pytest_benchmark.stats")
@@ -186,7 +186,7 @@ def test_without_pytest_benchmark_the_option_is_an_error(
         (
             "ERROR: --gpuperf-benchmark: pytest-benchmark is not active; install it with "
             "`pip install pytest-gpuperf[benchmark]`, do not disable it with `-p "
-            "no:benchmark`, or leave the option out"
+            "no:benchmark`, or leave the option out [GP108]"
         ),
         "",
     ]

@@ -108,7 +108,7 @@ def test_what_is_not_worse_has_no_first_bad_commit(
     shown = capsys.readouterr()
     assert shown.out.splitlines()[-1] == "gpuperf: 1 same"
     assert shown.err.splitlines()[-1] == (
-        f"gpuperf: {bad} is not worse than {good}: there is nothing to find"
+        f"gpuperf: {bad} is not worse than {good}: there is nothing to find [GP712]"
     )
 
 
@@ -122,7 +122,7 @@ def test_the_two_commits_in_the_wrong_order(
     assert code == 4
     assert capsys.readouterr().err == (
         f"gpuperf: {bad} is no ancestor of {good}: expected GOOD BAD, of which the second "
-        "came from the first\n"
+        "came from the first [GP711]\n"
     )
 
 

@@ -13,7 +13,9 @@ from pytest_gpuperf import __file__ as package
 
 
 SCHEMA = json.loads(
-    (Path(package).parent / "report" / "results_schema.json").read_text("utf-8")
+    (Path(package).parent / "report" / "json" / "results_schema.json").read_text(
+        "utf-8"
+    )
 )
 
 STEP = """

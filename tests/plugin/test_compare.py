@@ -55,25 +55,25 @@ def test_memory(gpuperf): assert gpuperf.compare(int, float).memory.difference <
             "int, 3",
             (
                 "gpuperf(step): expected a function, found 3 of type int; pass the "
-                "function itself, without calling it"
+                "function itself, without calling it [GP215]"
             ),
         ),
         (
             "int, int, same_training=2",
             (
                 "gpuperf.compare(same_training=2): expected True, or the relative "
-                "difference that is tolerated, above 0 and below 1, such as 0.02"
+                "difference that is tolerated, above 0 and below 1, such as 0.02 [GP212]"
             ),
         ),
         (
             "int, int, speedup=0",
-            "gpuperf.budget(speedup=0): expected a number above 0, or None to lift it",
+            "gpuperf.budget(speedup=0): expected a number above 0, or None to lift it [GP202]",
         ),
         (
             "int, lambda: (i for i in [])",
             (
                 "gpuperf(step): the step returned a generator, so its work has not been "
-                "done when it returns; pass a function that runs the step to its end"
+                "done when it returns; pass a function that runs the step to its end [GP301]"
             ),
         ),
     ],
@@ -171,7 +171,7 @@ def test_a_number_that_the_device_does_not_measure_skips_the_test(
     )
 
 
-@pytest.mark.parametrize("budget", ["", "speedup=None"])
+@pytest.mark.parametrize("budget", ["ms=None", "speedup=None"])
 def test_a_slower_side_alone_fails_nothing(
     project: ScriptedProject, monkeypatch: pytest.MonkeyPatch, budget: str
 ) -> None:
@@ -276,10 +276,10 @@ def test_again(gpuperf):
     result.assert_outcomes(passed=1, failed=2)
     result.stdout.fnmatch_lines(
         [
-            "gpuperf(step, name='x'): this test has a call of that name already",
+            "gpuperf(step, name='x'): this test has a call of that name already [GP210]",
             (
                 "gpuperf.compare(before, after, name='x'): this test has a call of that "
-                "name already"
+                "name already [GP210]"
             ),
             "*test_it.py::test_step#compare",
             "*test_it.py::test_step#compare2",
@@ -355,7 +355,7 @@ def test_state_that_a_side_changes_under_the_other_is_refused(
     assert (
         "gpuperf.compare(before, after): before changes weights, which after uses as "
         "well, so that neither is measured by itself; give each side its own, and build "
-        "model and optimizer twice"
+        "model and optimizer twice [GP713]"
     ) in result.outlines
 
 
@@ -426,7 +426,7 @@ def test_a_trick_that_changes_the_training_is_no_trick(
             (
                 "gpuperf.compare(before, after, same_training=True): the training "
                 "differs: in step 1 the gradient of model.* differs by * %; 1 % is "
-                "tolerated"
+                "tolerated [[]GP714]"
             ),
             unmeasured,
         ]

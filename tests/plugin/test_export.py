@@ -138,7 +138,7 @@ def test_a_run_without_times_is_nothing_for_pytest_benchmark(
 
     assert refusal(capsys, "pytest-benchmark") == (
         "gpuperf: pytest-benchmark knows times alone, and this run has none: measure on "
-        "cuda or cpu, or export custom-smaller-is-better or bmf\n"
+        "cuda or cpu, or export custom-smaller-is-better or bmf [GP514]\n"
     )
 
 
@@ -147,7 +147,7 @@ def test_a_format_that_nobody_knows_is_refused_with_those_there_are(
 ) -> None:
     assert refusal(capsys, "csv") == (
         "gpuperf: argument FORMAT: found 'csv', expected one of pytest-benchmark, "
-        "custom-smaller-is-better, bmf; see `gpuperf export --help`\n"
+        "custom-smaller-is-better, bmf; see `gpuperf export --help` [GP102]\n"
     )
 
 
@@ -158,7 +158,7 @@ def test_a_folder_that_no_run_left_is_refused(
 
     assert refusal(capsys, "bmf") == (
         "gpuperf: .gpuperf: there is no such file; run `pytest --gpuperf` first, or name "
-        "the folder that it left\n"
+        "the folder that it left [GP527]\n"
     )
 
 
@@ -171,7 +171,7 @@ def test_a_run_that_measured_nothing_is_refused(
 
     assert refusal(capsys, "bmf") == (
         "gpuperf: .gpuperf/results.json: nothing was measured in this run; run `pytest "
-        "--gpuperf` first, or name the folder that it left\n"
+        "--gpuperf` first, or name the folder that it left [GP514]\n"
     )
 
 
@@ -182,7 +182,7 @@ def test_results_without_their_samples_are_refused(
 
     assert refusal(capsys, "bmf") == (
         "gpuperf: .gpuperf/samples.json: there is no such file; a run leaves it beside "
-        "results.json\n"
+        "results.json [GP527]\n"
     )
 
 
@@ -193,5 +193,5 @@ def test_a_file_that_cannot_be_written_is_an_error(
 
     assert refusal(capsys, "bmf", "--out=out") == (
         "gpuperf: out: cannot be written, is a directory; what was stored before is "
-        "intact, run again once that is solved\n"
+        "intact, run again once that is solved [GP506]\n"
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from scripted_project import ScriptedProject
 
-from pytest_gpuperf.trace_evidence import MOST_TRACES
+from pytest_gpuperf.runner.evidence import MOST_TRACES
 
 
 SLOW = """

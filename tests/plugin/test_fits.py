@@ -35,20 +35,20 @@ def test_fits(gpuperf):
     answer = gpuperf.fits(make_step, gb=4, batch=8192)
     print(answer)
     assert answer
-    assert answer.levers["checkpointing of the repeated blocks"] < answer.peak_mb
-    assert answer.levers["half the batch, accumulated over two"] < answer.peak_mb
+    assert answer.savings["checkpointing of the repeated blocks"] < answer.peak_mb
+    assert answer.savings["half the batch, accumulated over two"] < answer.peak_mb
 
 def test_does_not_fit(gpuperf):
     assert gpuperf.fits(make_step, gb=0.9)
 
-def test_without_levers(gpuperf):
+def test_without_savings(gpuperf):
     made = []
     def make(batch):
         made.append(batch)
         return make_step(batch)
-    answer = gpuperf.fits(make, gb=4, batch=8192, levers=False)
+    answer = gpuperf.fits(make, gb=4, batch=8192, savings=False)
     assert answer
-    assert answer.levers == {}
+    assert answer.savings == {}
     assert made == [8192]
 
 def test_too_close(gpuperf):
@@ -83,7 +83,7 @@ def test_a_step_fits_or_does_not_or_is_too_close_to_tell(
             "  peak     test_it.py:*",
             (
                 "gpuperf.fits(make_step): expected a function that returns a step, found one "
-                "that returns int; return the step, without calling it"
+                "that returns int; return the step, without calling it [GP216]"
             ),
             "*gpuperf: * MiB allocated at the peak of 3 steps, *",
             "*SKIPPED*whether it fits is too close to tell:*",
@@ -136,20 +136,20 @@ def test_the_answer_is_judged_by_the_test_alone_in_ci_as_well(
             "3, gb=8",
             (
                 "gpuperf.fits(make_step): expected a function that returns a step, found 3 "
-                "of type int; pass the function itself"
+                "of type int; pass the function itself [GP216]"
             ),
         ),
         (
             "int, gb=0",
-            "gpuperf.fits(gb=0): expected a number of GiB above 0, such as 80",
+            "gpuperf.fits(gb=0): expected a number of GiB above 0, such as 80 [GP217]",
         ),
         (
             "int, gb='80'",
-            "gpuperf.fits(gb='80'): expected a number of GiB above 0, such as 80",
+            "gpuperf.fits(gb='80'): expected a number of GiB above 0, such as 80 [GP217]",
         ),
         (
             "int, gb=8, batch=1",
-            "gpuperf.fits(batch=1): expected a batch size of 2 or more",
+            "gpuperf.fits(batch=1): expected a batch size of 2 or more [GP217]",
         ),
     ],
 )

@@ -14,10 +14,10 @@ import pytest
 from scripted_project import ScriptedProject
 
 from pytest_gpuperf.cli import main
-from pytest_gpuperf.cli.project import ask_project
+from pytest_gpuperf.cli.files import ask_project
 from pytest_gpuperf.history.document import loads
-from pytest_gpuperf.keeping import name_of
 from pytest_gpuperf.model.history import CallRow
+from pytest_gpuperf.plugin.outputs import name_of
 
 
 STEPS = """
@@ -162,7 +162,7 @@ def test_an_empty_place_is_a_usage_error(project: ScriptedProject) -> None:
     assert ended.errlines == [
         (
             "ERROR: --gpuperf-history: found '', expected a folder, or a URL such as "
-            "s3://bucket/history"
+            "s3://bucket/history [GP101]"
         ),
         "",
     ]

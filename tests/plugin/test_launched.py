@@ -186,7 +186,7 @@ def test_step(gpuperf): gpuperf(int)
     assert result.ret == 1
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        ["rank 1 takes no part: its tests could not be collected"]
+        ["rank 1 takes no part: its tests could not be collected [GP612]"]
     )
     result.stderr.fnmatch_lines(["rank 1: test_it.py failed"])
 
@@ -211,7 +211,7 @@ LAUNCHED = {
             "",
             (
                 "--gpuperf-inline measures in one process, and torchrun started 2: leave "
-                "it out, or start one pytest without torchrun"
+                "it out, or start one pytest without torchrun [GP106]"
             ),
         ),
         (
@@ -219,7 +219,7 @@ LAUNCHED = {
             "",
             (
                 "torchrun started 2 ranks of pytest, and pytest-xdist would start workers "
-                "in each: leave out -n and --dist"
+                "in each: leave out -n and --dist [GP611]"
             ),
         ),
         (
@@ -228,7 +228,7 @@ LAUNCHED = {
             (
                 "RANK=0 and WORLD_SIZE=2 are set, and torchrun did not set them: each "
                 "rank would measure for itself; start them by torchrun -m pytest, or "
-                "unset both"
+                "unset both [GP609]"
             ),
         ),
     ],

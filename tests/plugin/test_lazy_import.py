@@ -16,20 +16,14 @@ HEAVY = ("torch", "numpy", "pynvml", "rich")
 TO_COLLECT_BUDGETS = {
     "pytest_gpuperf",
     "pytest_gpuperf.errors",
-    "pytest_gpuperf.limits",
+    "pytest_gpuperf.plugin.options",
     "pytest_gpuperf.marks",
     "pytest_gpuperf.model",
     "pytest_gpuperf.model.budget",
-    "pytest_gpuperf.model.gpu_metric",
-    "pytest_gpuperf.model.loader_metric",
-    "pytest_gpuperf.model.memory_metric",
-    "pytest_gpuperf.model.metric",
-    "pytest_gpuperf.model.quantity",
-    "pytest_gpuperf.model.rank_metric",
-    "pytest_gpuperf.model.step_metric",
-    "pytest_gpuperf.options",
+    "pytest_gpuperf.model.metrics",
+    "pytest_gpuperf.model.units",
     "pytest_gpuperf.plugin",
-    "pytest_gpuperf.refusal",
+    "pytest_gpuperf.plugin.mark_checks",
 }
 
 RECORDS_MODULES = """
@@ -83,7 +77,7 @@ def test_a_plain_run_of_a_step_without_torch_needs_none(bare: ScriptedProject) -
     result = bare.pytester.runpytest_subprocess()
 
     result.assert_outcomes(passed=1)
-    assert imported(bare).isdisjoint({*HEAVY, "pytest_gpuperf.assessment"})
+    assert imported(bare).isdisjoint({*HEAVY, "pytest_gpuperf.runner.evaluation"})
 
 
 def test_a_measured_run_touches_torch_in_its_children_only(
@@ -93,7 +87,7 @@ def test_a_measured_run_touches_torch_in_its_children_only(
 
     result.assert_outcomes(passed=1)
     assert imported(bare).isdisjoint(HEAVY)
-    assert "pytest_gpuperf.assessment" in imported(bare)
+    assert "pytest_gpuperf.runner.evaluation" in imported(bare)
 
 
 def test_a_torch_that_cannot_be_imported_is_named_before_anything_is_measured(
@@ -105,7 +99,7 @@ def test_a_torch_that_cannot_be_imported_is_named_before_anything_is_measured(
     result.stderr.fnmatch_lines(
         [
             "ERROR: the measuring server could not start: Traceback *",
-            "ImportError: torch was imported",
+            "ImportError: torch was imported [[]GP604]",
         ]
     )
 
@@ -120,10 +114,10 @@ def test_collecting_in_a_project_without_budgets_imports_even_less(
     assert ours(imported(bare)) == {
         "pytest_gpuperf",
         "pytest_gpuperf.errors",
+        "pytest_gpuperf.plugin.options",
         "pytest_gpuperf.marks",
-        "pytest_gpuperf.options",
         "pytest_gpuperf.plugin",
-        "pytest_gpuperf.refusal",
+        "pytest_gpuperf.plugin.mark_checks",
     }
 
 

@@ -109,5 +109,5 @@ def test_a_loop_that_makes_no_sense_fails_with_one_sentence(
     result = project.run() if on else project.pytester.runpytest_inprocess()
 
     result.assert_outcomes(failed=1)
-    message = "gpuperf.loader(loader, step): the list gave no batch at all"
+    message = "gpuperf.loader(loader, step): the list gave no batch at all [GP302]"
     assert message in result.outlines

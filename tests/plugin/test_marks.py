@@ -6,13 +6,14 @@ import pytest
 from scripted_project import ScriptedProject
 
 import pytest_gpuperf
+from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.limits import parse_tolerance
 from pytest_gpuperf.marks import budgets_of
 from pytest_gpuperf.marks import ranks_of
 from pytest_gpuperf.marks import tolerances_of
 from pytest_gpuperf.model.budget import Budget
 from pytest_gpuperf.model.budget import Tolerance
+from pytest_gpuperf.model.budget import parse_tolerance
 from pytest_gpuperf.model.ranks import Ranks
 
 
@@ -114,58 +115,59 @@ KNOWN = (
             {"mss": 1, "foo": 2},
             (
                 f"gpuperf.budget() does not know foo, mss (did you mean ms?); it knows {KNOWN}, slope_pct, "
-                "skew_pct, rank_mem_mb, collectives, speedup, loader_wait_pct, busy_pct, on"
+                "skew_pct, rank_mem_mb, collectives, speedup, loader_wait_pct, busy_pct, "
+                "samples_per_s, tokens_per_s, energy_mj, on [GP201]"
             ),
         ),
         (
             {"ms": "12"},
-            "gpuperf.budget(ms='12'): expected a number above 0, or None to lift it",
+            "gpuperf.budget(ms='12'): expected a number above 0, or None to lift it [GP202]",
         ),
         (
             {"ms": 0},
-            "gpuperf.budget(ms=0): expected a number above 0, or None to lift it",
+            "gpuperf.budget(ms=0): expected a number above 0, or None to lift it [GP202]",
         ),
         (
             {"mem_mb": float("nan")},
-            "gpuperf.budget(mem_mb=nan): expected a number above 0, or None to lift it",
+            "gpuperf.budget(mem_mb=nan): expected a number above 0, or None to lift it [GP202]",
         ),
         (
             {"ms": True},
-            "gpuperf.budget(ms=True): expected a number above 0, or None to lift it",
+            "gpuperf.budget(ms=True): expected a number above 0, or None to lift it [GP202]",
         ),
         (
             {"syncs": 1.5},
             (
                 "gpuperf.budget(syncs=1.5): expected a whole number of at least 0, or None "
-                "to lift it"
+                "to lift it [GP202]"
             ),
         ),
         (
             {"syncs": -1},
             (
                 "gpuperf.budget(syncs=-1): expected a whole number of at least 0, or None "
-                "to lift it"
+                "to lift it [GP202]"
             ),
         ),
         (
             {"busy_pct": 120},
             (
                 "gpuperf.budget(busy_pct=120): expected a number above 0, at most 100, or "
-                "None to lift it"
+                "None to lift it [GP202]"
             ),
         ),
         (
             {"ms": 1, "on": 5},
             (
                 "gpuperf.budget(on=5): expected a device kind or a pattern of the "
-                'hardware\'s name, such as "cpu" or "*H200*", or a list of them'
+                'hardware\'s name, such as "cpu" or "*H200*", or a list of them [GP204]'
             ),
         ),
         (
             {"ms": 1, "on": []},
             (
                 "gpuperf.budget(on=[]): expected a device kind or a pattern of the "
-                'hardware\'s name, such as "cpu" or "*H200*", or a list of them'
+                'hardware\'s name, such as "cpu" or "*H200*", or a list of them [GP204]'
             ),
         ),
     ],
@@ -186,7 +188,7 @@ def test_a_wrong_tolerance_is_refused_where_it_is_written(value: object) -> None
 
     assert str(caught.value) == (
         f"gpuperf.tolerance(ms={value!r}): expected a percentage of at least 0 as "
-        'text, such as "5%" or "5% and 1 ms"'
+        'text, such as "5%" or "5% and 1 ms" [GP205]'
     )
 
 
@@ -210,7 +212,7 @@ def test_a_wrong_floor_is_refused_with_the_unit_of_its_keyword(
 
     assert str(caught.value) == (
         f"gpuperf.tolerance({keyword}={text!r}): expected a percentage of at least 0 "
-        f'as text, such as "5%" or {example}'
+        f'as text, such as "5%" or {example} [GP205]'
     )
 
 
@@ -218,10 +220,7 @@ def test_a_wrong_detect_is_refused() -> None:
     with pytest.raises(UsageError) as caught:
         pytest_gpuperf.tolerance(detect="5% and 1 ms")
 
-    assert str(caught.value) == (
-        "gpuperf.tolerance(detect='5% and 1 ms'): expected a percentage of at least 0 "
-        'as text, such as "5%"'
-    )
+    assert caught.value.error_id is ErrorId.GP205
 
 
 def test_a_floor_is_in_the_unit_of_its_keyword() -> None:
@@ -292,19 +291,27 @@ def test_an_unknown_tolerance_is_refused() -> None:
 
     assert str(caught.value) == (
         f"gpuperf.tolerance() does not know mem; it knows {KNOWN}, rank_mem_mb, "
-        "collectives, detect"
+        "collectives, detect [GP201]"
     )
 
 
 @pytest.mark.parametrize(
     ("n", "timeout_s", "sentence"),
     [
-        (0, None, "gpuperf.ranks(0): expected a whole number of ranks, at least 1"),
-        (2.0, None, "gpuperf.ranks(2.0): expected a whole number of ranks, at least 1"),
+        (
+            0,
+            None,
+            "gpuperf.ranks(0): expected a whole number of ranks, at least 1 [GP207]",
+        ),
+        (
+            2.0,
+            None,
+            "gpuperf.ranks(2.0): expected a whole number of ranks, at least 1 [GP207]",
+        ),
         (
             True,
             None,
-            "gpuperf.ranks(True): expected a whole number of ranks, at least 1",
+            "gpuperf.ranks(True): expected a whole number of ranks, at least 1 [GP207]",
         ),
         *(
             (
@@ -312,7 +319,7 @@ def test_an_unknown_tolerance_is_refused() -> None:
                 seconds,
                 (
                     f"gpuperf.ranks(timeout_s={seconds!r}): expected a number of seconds "
-                    "above 0, or None for twice what --gpuperf-seconds allows"
+                    "above 0, or None for three times --gpuperf-seconds and half a minute [GP207]"
                 ),
             )
             for seconds in (0, -1.5, float("nan"), float("inf"), "3", True)
@@ -366,7 +373,9 @@ def test_it(): pass
 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stdout.fnmatch_lines(
-        ["*test_it: gpuperf.ranks() does not know gpus; it knows n, timeout_s"]
+        [
+            "*test_it: gpuperf.ranks() does not know gpus; it knows n, timeout_s [[]GP201]"
+        ]
     )
 
 

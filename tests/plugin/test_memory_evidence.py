@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scripted_project import ScriptedProject
 
-from pytest_gpuperf.probes.snapshot import read_snapshot
+from pytest_gpuperf.measure.memory import read_snapshot
 
 
 LARGE = """

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from scripted_project import ScriptedProject
 
+from pytest_gpuperf.model.baseline import Refresh
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.refresh import Refresh
-from pytest_gpuperf.options import OPTIONS
-from pytest_gpuperf.options import settings_from
+from pytest_gpuperf.plugin.options import OPTIONS
+from pytest_gpuperf.plugin.options import settings_from
 from pytest_gpuperf.settings import Isolation
 from pytest_gpuperf.settings import MissingBaseline
 from pytest_gpuperf.settings import Settings
@@ -152,7 +152,10 @@ def test_every_setting_is_told_by_an_option_or_derived() -> None:
         "artefacts",
         "launch",
         "prune",
+        "repeated",
         "script",
+        "stored_on",
+        "unjudged_budget",
     }
 
 
@@ -178,32 +181,32 @@ def test_measuring_is_switched_on_by_the_option_or_the_ini_key(
         (
             ["--gpuperf-device=tpu"],
             "",
-            "--gpuperf-device: found 'tpu', expected one of cuda, pretend, cpu",
+            "--gpuperf-device: found 'tpu', expected one of cuda, pretend, cpu [GP101]",
         ),
         (
             [],
             "gpuperf_update = some",
             (
                 "ini key gpuperf_update: found 'some', expected one of missing, improved, "
-                "drifted, all"
+                "drifted, all [GP101]"
             ),
         ),
         (
             ["--gpuperf-seconds=soon"],
             "",
-            "--gpuperf-seconds: found 'soon', expected a positive number of seconds",
+            "--gpuperf-seconds: found 'soon', expected a positive number of seconds [GP101]",
         ),
         (
             [],
             "gpuperf_seconds = 0",
-            "ini key gpuperf_seconds: found '0', expected a positive number of seconds",
+            "ini key gpuperf_seconds: found '0', expected a positive number of seconds [GP101]",
         ),
         (
             [],
             "gpuperf_seconds = inf",
             (
                 "ini key gpuperf_seconds: found 'inf', expected a positive number of "
-                "seconds"
+                "seconds [GP101]"
             ),
         ),
         (
@@ -211,7 +214,8 @@ def test_measuring_is_switched_on_by_the_option_or_the_ini_key(
             "",
             (
                 "--gpuperf-tolerance: found '5%', expected percentages by budget "
-                "keyword, such as ms=5%, or ms=5% and 0.1 ms, mem_mb=1%"
+                "keyword, such as ms=5%, or ms=5% and 0.1 ms, mem_mb=1%: "
+                "gpuperf.tolerance() does not know 5% [GP101]"
             ),
         ),
         (
@@ -220,7 +224,7 @@ def test_measuring_is_switched_on_by_the_option_or_the_ini_key(
             (
                 "ini key gpuperf_tolerance: found 'ms=5%, detect=8%', expected "
                 "percentages by budget keyword, such as ms=5%, or ms=5% and 0.1 ms, "
-                "mem_mb=1%"
+                "mem_mb=1%: gpuperf.tolerance() does not know detect [GP101]"
             ),
         ),
         (
@@ -228,7 +232,7 @@ def test_measuring_is_switched_on_by_the_option_or_the_ini_key(
             "",
             (
                 "--gpuperf-detect: found 'five percent', expected a percentage of at "
-                "least 0, such as 8%"
+                "least 0 and at most 1000, such as 8% [GP101]"
             ),
         ),
         *(
@@ -237,7 +241,7 @@ def test_measuring_is_switched_on_by_the_option_or_the_ini_key(
                 "",
                 (
                     f"--gpuperf-precision: found '{text}', expected a percentage above "
-                    "0 and below 100, such as 2%"
+                    "0 and below 100, such as 2% [GP101]"
                 ),
             )
             for text in ("five percent", "0%", "-2%", "200%", "2", "nan%", "")
@@ -247,7 +251,7 @@ def test_measuring_is_switched_on_by_the_option_or_the_ini_key(
             "gpuperf_precision = 200 %",
             (
                 "ini key gpuperf_precision: found '200 %', expected a percentage above "
-                "0 and below 100, such as 2%"
+                "0 and below 100, such as 2% [GP101]"
             ),
         ),
         (
@@ -255,7 +259,7 @@ def test_measuring_is_switched_on_by_the_option_or_the_ini_key(
             "",
             (
                 "--gpuperf-inline cannot refresh: a baseline is made of runs in fresh "
-                "processes; leave out --gpuperf-inline"
+                "processes; leave out --gpuperf-inline [GP106]"
             ),
         ),
     ],

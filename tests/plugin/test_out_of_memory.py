@@ -112,7 +112,7 @@ def test_the_memory_of_the_pretend_gpu_is_a_positive_number(
 
     line = (
         "ERROR: --gpuperf-pretend-gb: found 'big', expected a positive number of GiB, "
-        "such as 141"
+        "such as 141 [[]GP101]"
     )
     result.stderr.fnmatch_lines([line])
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -120,7 +120,7 @@ def test_the_memory_of_the_pretend_gpu_is_a_positive_number(
 
 SMALL_HOST = """
 import torch
-from pytest_gpuperf.devices.pretend.insides import INSIDES
+from pytest_gpuperf.devices.pretend.tensor_values import INSIDES
 
 @pytest.fixture
 def small_host():
@@ -164,5 +164,5 @@ def test_a_step_too_large_for_the_host_says_so_before_it_swaps(
     ) in told
     assert (
         "values on the pretend GPU need more than the 1024 MiB of memory that this host "
-        "has left: leave out values=True, or run it on less"
+        "has left: leave out values=True, or run it on less [GP309]"
     ) in told

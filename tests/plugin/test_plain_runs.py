@@ -68,28 +68,28 @@ def test_step(gpuperf):
             "3",
             (
                 "gpuperf(step): expected a function, found 3 of type int; pass the "
-                "function itself, without calling it"
+                "function itself, without calling it [GP215]"
             ),
         ),
         (
             "work",
             (
                 "gpuperf(step): the step returned a coroutine, so its work has not been "
-                "done when it returns; pass a function that runs the step to its end"
+                "done when it returns; pass a function that runs the step to its end [GP301]"
             ),
         ),
         (
             "lambda: (i for i in [])",
             (
                 "gpuperf(step): the step returned a generator, so its work has not been "
-                "done when it returns; pass a function that runs the step to its end"
+                "done when it returns; pass a function that runs the step to its end [GP301]"
             ),
         ),
         (
             "print, setup=5",
             (
                 "gpuperf(setup): expected a function, found 5 of type int; pass the "
-                "function itself, without calling it"
+                "function itself, without calling it [GP215]"
             ),
         ),
         (
@@ -99,7 +99,8 @@ def test_step(gpuperf):
                 "reserved_mb, alloc_retries, device_allocs, growth_mb, syncs, "
                 "pageable_copies, h2d_mb, d2h_mb, launches, flops, graph_breaks, "
                 "recompiles, slope_pct, skew_pct, rank_mem_mb, collectives, speedup, "
-                "loader_wait_pct, busy_pct, on"
+                "loader_wait_pct, busy_pct, "
+                "samples_per_s, tokens_per_s, energy_mj, on [GP201]"
             ),
         ),
     ],

@@ -218,11 +218,15 @@ def test_a_refresh_takes_two_runs_and_a_new_sync_then_regresses(
 
     stored = json.loads((project.path / "baselines/pretend-cuda.json").read_text())
     (entry,) = stored["tests"].values()
+    counted = entry["runs"][0]["exact"]
     refreshed.stdout.fnmatch_lines(["gpuperf: refreshing 1 test, 2 runs each, *"])
     assert stored["hardware"] == {"kind": "pretend", "name": "CUDA"}
     assert entry["anchor"] == {
         "d2h_bytes": 0,
+        "flops": counted["flops"],
         "h2d_bytes": 0,
+        "kept_graphs": 0,
+        "ops": counted["ops"],
         "pageable_copies": 0,
         "predicted_growth_bytes": 0,
         "predicted_peak_allocated_bytes": 67133440,
@@ -261,7 +265,7 @@ def test_allowed_syncs_are_listed_and_not_counted(project: ScriptedProject) -> N
     assert (
         f"test_it.py:{speechless}: the comment allow-sync gives no "
         'reason, so it allows nothing; write one behind it, such as "# gpuperf: '
-        'allow-sync the loss is logged"'
+        'allow-sync the loss is logged" [GP213]'
     ) in result.outlines
     assert "OVER BUDGET syncs: 1 a step, budget 0" in result.outlines
 
@@ -280,7 +284,8 @@ def test_what_only_a_gpu_can_judge_is_named_and_the_run_goes_on(
         [
             "E       ValueError: own",
             "    not gated: predicted_peak_allocated_bytes, predicted_growth_bytes,",
-            "    pageable_copies, h2d_bytes, d2h_bytes; torch.compile: judged as eager code",
+            "    kept_graphs, pageable_copies, h2d_bytes, d2h_bytes, ops, flops;",
+            "    torch.compile: judged as eager code",
             (
                 f"SKIPPED * only a GPU can judge plugin_test::op (test_it.py:{op}): there is "
                 "no CPU kernel to run in its place"
@@ -309,7 +314,7 @@ def test_a_machine_without_cuda_pretends_and_says_so(
     result.assert_outcomes(passed=1)
     assert (
         "gpuperf: 1 pass on pretend-cuda (no CUDA device here: memory is predicted, no "
-        "times); 5 metrics not gated"
+        "times); 8 metrics not gated"
     ) in result.outlines
 
 
@@ -343,7 +348,7 @@ def test_names_taken_out_of_torch_by_modules_of_a_conftest_are_of_the_device(
     result = project.pytester.runpytest_inprocess(*ON)
 
     result.assert_outcomes(passed=1)
-    assert "gpuperf: 1 pass on pretend-cuda; 5 metrics not gated" in result.outlines
+    assert "gpuperf: 1 pass on pretend-cuda; 8 metrics not gated" in result.outlines
 
 
 def test_inline_the_session_pretends_before_a_conftest_is_imported_and_ends_it(

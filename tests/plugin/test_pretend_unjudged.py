@@ -126,7 +126,7 @@ def reasons(project: ScriptedProject, source: str, *, skipped: int) -> list[str]
     result = project.pytester.runpytest_inprocess(*ON)
     result.assert_outcomes(passed=1, skipped=skipped)
     counted = (
-        f"gpuperf: 1 pass, {skipped} not judged on pretend-cuda; 5 metrics not gated"
+        f"gpuperf: 1 pass, {skipped} not judged on pretend-cuda; 8 metrics not gated"
     )
     assert counted in result.outlines
     lines = [line for line in result.outlines if line.startswith("SKIPPED")]
@@ -139,7 +139,7 @@ def test_operations_without_a_kernel_to_run_in_their_place(
 ) -> None:
     neither = (
         "it has neither a CPU kernel nor a meta kernel to run in its place; "
-        "torch.library can register one"
+        "torch.library can register one [GP308]"
     )
 
     assert reasons(project, EXTENSIONS, skipped=3) == [
@@ -227,7 +227,7 @@ def test_what_only_a_gpu_can_run_is_not_judged_and_a_skip_of_its_own_has_no_verd
     result = project.pytester.runpytest_subprocess(*ON, *inline)
 
     result.assert_outcomes(passed=1, skipped=3)
-    assert f"gpuperf: {counts} 5 metrics not gated" in result.outlines
+    assert f"gpuperf: {counts} 8 metrics not gated" in result.outlines
     told = " ".join(line.strip() for line in result.outlines)
     assert (
         "not judged test_it.py::test_step only a GPU can judge need_test::bare"

@@ -79,7 +79,7 @@ def test_a_part_of_the_tests_cannot_be_asked_to_prune(
     assert result.errlines == [
         (
             "ERROR: --gpuperf-prune removes the baselines of tests that are gone, and "
-            f"{named} selects some of those that are there: leave out one of them"
+            f"{named} selects some of those that are there: leave out one of them [GP107]"
         ),
         "",
     ]
@@ -173,7 +173,7 @@ def test_ci_prunes_nothing_unless_it_is_meant_to(
         (
             "ERROR: --gpuperf-prune was asked for, but CI is set and a gate must not move "
             "its own baseline: prune on a developer's machine, or set "
-            "GPUPERF_ALLOW_CI_UPDATE=1 in the job that is meant to refresh"
+            "GPUPERF_ALLOW_CI_UPDATE=1 in the job that is meant to refresh [GP104]"
         ),
         "",
     ]
@@ -186,7 +186,7 @@ def test_a_debugger_prunes_nothing(shrunk: ScriptedProject) -> None:
     assert result.errlines == [
         (
             "ERROR: --gpuperf-inline stores nothing: leave out --gpuperf-inline or "
-            "--gpuperf-prune"
+            "--gpuperf-prune [GP106]"
         ),
         "",
     ]

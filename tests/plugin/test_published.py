@@ -63,7 +63,7 @@ def test_a_red_run_tells_the_page_of_its_pull_request(
     ("arguments", "status", "title"),
     [
         (["-k", "test_b"], 0, "none of 1 test failed on scripted"),
-        (["-x"], 1, "1 of 2 tests failed on scripted"),
+        (["-x"], 1, "1 of 1 test failed on scripted"),
         (["--lf", "--gpuperf-strict"], 1, "1 of 2 tests failed on scripted"),
         (["-p", "xdist.plugin", "-n2"], 1, "1 of 2 tests failed on scripted"),
         (["-k", "nothing"], 5, "no test was measured"),

@@ -158,7 +158,7 @@ def test_fixture(gpuperf, broken): pass
 SUMMED_UP: Final = [
     "FAILED test_it.py::test_own - assert 1 == 2",
     "FAILED test_it.py::test_fixture - KeyError: 'fixture'",
-    "FAILED test_it.py::test_died - the measuring process exited with 7: it printed nothing",
+    "FAILED test_it.py::test_died - the measuring process exited with 7: it printed nothing [GP602]",
     "FAILED test_it.py::test_over - OVER BUDGET syncs: 2 a step, budget 0",
 ]
 
@@ -319,7 +319,7 @@ def test_an_error_before_the_start_is_a_usage_error_with_workers_too(
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
         [
-            "ERROR: --gpuperf-device=scripted: set GPUPERF_SCRIPT to the script's JSON file"
+            "ERROR: --gpuperf-device=scripted: set GPUPERF_SCRIPT to the script's JSON file [GP403]"
         ]
     )
 
@@ -425,6 +425,6 @@ def test_step(gpuperf): gpuperf(int)
         [
             "the measuring process exited with 1: *",
             "E   ImportError: only in the child",
-            "*pytest exited with 4 there and ran no test",
+            "*pytest exited with 4 there and ran no test [[]GP6??]",
         ]
     )

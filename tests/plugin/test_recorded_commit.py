@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from git_project import GitProject
 
-from pytest_gpuperf.commits.recorded import Recording
-from pytest_gpuperf.commits.recorded import recording_of
-from pytest_gpuperf.commits.repository import Repository
+from pytest_gpuperf.compare_commits.reference import RecordingCommit
+from pytest_gpuperf.compare_commits.reference import recording_of
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import Origin
 from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.runner.git import Repository
 
 
 FILE = "baselines/[a] b.json"
@@ -35,7 +35,7 @@ def store(project: GitProject, **tests: int) -> str:
 
 def recording(
     project: GitProject, test: str, origin: Origin | None = None
-) -> Recording:
+) -> RecordingCommit:
     repository = Repository.containing(project.path)
     entry = Entry(runs=(RunSummary(),), origin=origin)
     return recording_of(repository, FILE, test, entry)
@@ -47,7 +47,9 @@ def test_it_is_the_one_that_the_baseline_names(project: GitProject) -> None:
 
     found = recording(project, "a", Origin(commit=commit))
 
-    assert found == Recording(commit=commit, words=", where its baseline was recorded")
+    assert found == RecordingCommit(
+        commit=commit, words=", where its baseline was recorded"
+    )
 
 
 def test_else_the_one_since_which_the_file_says_so(project: GitProject) -> None:
@@ -56,8 +58,8 @@ def test_else_the_one_since_which_the_file_says_so(project: GitProject) -> None:
     third = store(project, a=2, b=2)
     store(project, a=2, b=2, c=1)
 
-    assert recording(project, "a") == Recording(commit=second, words=STORED)
-    assert recording(project, "b") == Recording(commit=third, words=STORED)
+    assert recording(project, "a") == RecordingCommit(commit=second, words=STORED)
+    assert recording(project, "b") == RecordingCommit(commit=third, words=STORED)
 
 
 def test_a_commit_with_changes_on_top_has_not_its_code(project: GitProject) -> None:
@@ -66,7 +68,7 @@ def test_a_commit_with_changes_on_top_has_not_its_code(project: GitProject) -> N
 
     found = recording(project, "a", origin)
 
-    assert found == Recording(
+    assert found == RecordingCommit(
         commit=stored,
         words=f"{STORED}, recorded from uncommitted changes on top of "
         f"{origin.commit[:7]}",
@@ -80,7 +82,7 @@ def test_a_branch_that_was_squashed_leaves_the_commit_that_stored_it(
 
     found = recording(project, "a", Origin(commit="f" * 40))
 
-    assert found == Recording(commit=stored, words=STORED)
+    assert found == RecordingCommit(commit=stored, words=STORED)
 
 
 def test_without_a_baseline_there_is_none(project: GitProject) -> None:
@@ -88,7 +90,7 @@ def test_without_a_baseline_there_is_none(project: GitProject) -> None:
 
     found = recording_of(repository, FILE, "a", None)
 
-    assert found == Recording(why="it has no baseline, so no commit recorded one")
+    assert found == RecordingCommit(why="it has no baseline, so no commit recorded one")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +116,7 @@ def test_nor_is_there_one_of_a_file_that_is_not_committed(
     store(project, a=1)
     project.write(FILE, json.dumps({"tests": {"a": 2}}))
 
-    assert recording(project, "a", origin) == Recording(why=f"{why}: {WAY_OUT}")
+    assert recording(project, "a", origin) == RecordingCommit(why=f"{why}: {WAY_OUT}")
 
 
 def test_what_was_no_baseline_file_is_passed_over(project: GitProject) -> None:
@@ -122,7 +124,7 @@ def test_what_was_no_baseline_file_is_passed_over(project: GitProject) -> None:
     project.commit()
     stored = store(project, a=1)
 
-    assert recording(project, "a") == Recording(commit=stored, words=STORED)
+    assert recording(project, "a") == RecordingCommit(commit=stored, words=STORED)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +150,7 @@ def test_a_shallow_clone_is_told_how_to_be_deepened(
 
     found = recording_of(repository, FILE, "a", entry)
 
-    assert found == Recording(
+    assert found == RecordingCommit(
         why=f"{why}; this clone is shallow and its history is cut off: fetch the rest "
         "with `git fetch --unshallow`, or some with `git fetch --deepen=100`"
     )

@@ -15,7 +15,7 @@ from scripted_project import ON
 from witness import PATIENCE_SECONDS
 from witness import Witness
 
-from pytest_gpuperf.baselines.document import dumps
+from pytest_gpuperf.baselines.format import dumps
 from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import Origin
@@ -236,7 +236,9 @@ class TestUnsettled:
             f"not settled by A/B against HEAD ({base}): cannot collect its tests: "
             "test_it.py: ImportError while importing test module "
         ) in said
-        assert (" ... ModuleNotFoundError: No module named 'nowhere' changed ") in said
+        assert (
+            " ... ModuleNotFoundError: No module named 'nowhere' [GP708] changed "
+        ) in said
 
     def test_a_file_that_is_new(self, project: RefProject) -> None:
         project.git.write("test_new.py", "def test_new(gpuperf): gpuperf(int)\n")
@@ -247,7 +249,7 @@ class TestUnsettled:
         assert (
             "NO BASELINE step_ms: 10.00 ms why no baseline and no budget; not settled by "
             f"A/B against main ({project.base}): cannot collect its tests: it has no "
-            "test_new.py"
+            "test_new.py [GP708]"
         ) in words(result)
 
     def test_code_is_not_compared_with_itself(self, project: RefProject) -> None:
@@ -279,7 +281,8 @@ class TestRecorded:
         project.run("--gpuperf-update=missing")
         dirty = file.read_text(encoding="utf-8")
 
-        assert f'      "commit": "{commit}",\n      "runs"' in clean
+        assert f'      "commit": "{commit}",\n' in clean
+        assert '"dirty"' not in clean
         assert f'      "commit": "{commit}",\n      "dirty": true,\n' in dirty
 
     def test_the_recorded_commit_settles(self, project: RefProject) -> None:
@@ -344,7 +347,7 @@ class TestUsage:
 
         assert error == (
             "ERROR: --gpuperf-ref=nope: nope: git knows no such commit in "
-            f"{project.git.path}; expected a branch, a tag or a commit"
+            f"{project.git.path}; expected a branch, a tag or a commit [GP702]"
         )
 
     def test_a_name_that_is_an_option(self, project: RefProject) -> None:
@@ -352,7 +355,7 @@ class TestUsage:
 
         assert error == (
             "ERROR: --gpuperf-ref: found '--all', expected a branch, a tag, a commit or "
-            "`baseline`"
+            "`baseline` [GP101]"
         )
 
     @pytest.mark.parametrize("ref", ["main", "baseline"])
@@ -367,7 +370,7 @@ class TestUsage:
         assert error == (
             f"ERROR: --gpuperf-ref={ref}: {path}: git says 'not a git repository (or any "
             "of the parent directories): .git'; gpuperf ab compares two versions of a "
-            "project, so run it where git has the project's files"
+            "project, so run it where git has the project's files [GP701]"
         )
 
     def test_a_folder_outside_of_the_project(
@@ -382,7 +385,7 @@ class TestUsage:
 
         assert error == (
             f"ERROR: --gpuperf-ref=main: {tmp_path} is not in {project.git.path}; run "
-            "pytest in the project"
+            "pytest in the project [GP701]"
         )
 
     @pytest.mark.parametrize("other", ["--gpuperf-update=all", "--gpuperf-inline"])
@@ -391,7 +394,7 @@ class TestUsage:
 
         assert error == (
             "ERROR: --gpuperf-ref settles what a gate does not pass: leave it out, or "
-            f"leave out {other.partition('=')[0]}"
+            f"leave out {other.partition('=')[0]} [GP105]"
         )
 
     def test_the_ini_key_yields_to_a_refresh(self, project: RefProject) -> None:

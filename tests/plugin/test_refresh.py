@@ -277,7 +277,7 @@ def test_a_sync_more_is_refused_and_shown_above_what_failed(
             "  why      more than a refresh stores unasked (tolerance 0 %): *",
             f"  accept   {ACCEPT}",
             "REGRESSED syncs: 0 -> 1 a step (+1), limit 0",
-            "  at       train.py:12 in step: aten::_local_scalar_dense, 1 a step",
+            "  at       train.py:12 in step: new: aten::_local_scalar_dense, 1 a step",
         ]
     )
 
@@ -471,7 +471,7 @@ def test_ci_refuses_to_move_its_own_baseline_unless_it_is_meant_to(
         (
             "ERROR: --gpuperf-update=missing was asked for, but CI is set and a gate must "
             "not move its own baseline: refresh on a developer's machine, or set "
-            "GPUPERF_ALLOW_CI_UPDATE=1 in the job that is meant to refresh"
+            "GPUPERF_ALLOW_CI_UPDATE=1 in the job that is meant to refresh [GP104]"
         ),
         "",
     ]

@@ -19,7 +19,9 @@ from pytest_gpuperf.cli import main
 
 
 PACKAGE = Path(pytest_gpuperf.__file__).parent
-SCHEMA = json.loads((PACKAGE / "report" / "results_schema.json").read_text("utf-8"))
+SCHEMA = json.loads(
+    (PACKAGE / "report" / "json" / "results_schema.json").read_text("utf-8")
+)
 
 STEPS = """
 def test_a(gpuperf): gpuperf(int)
@@ -198,7 +200,7 @@ def test_a_folder_that_cannot_be_made_is_said_once_and_fails_no_test(
 
     ended.assert_outcomes(passed=1)
     path = project.path / ".gpuperf"
-    said = f"gpuperf: {path}: cannot be created, file exists; make its parent writable"
+    said = f"gpuperf: {path}: cannot be created, file exists; make its parent writable [GP506]"
     assert ended.outlines.count(said) == 1
 
 
@@ -219,7 +221,7 @@ def test_an_older_run_does_not_speak_for_one_that_can_write_nothing(
     assert (
         ended.outlines.count(
             f"gpuperf: {path}: cannot be written, no space left on "
-            "device; what was stored before is intact, run again once that is solved"
+            "device; what was stored before is intact, run again once that is solved [GP506]"
         )
         == 1
     )

@@ -44,6 +44,6 @@ def test_a_step_that_grows_fails_and_a_disturbed_one_is_not_blamed(
     result.stdout.fnmatch_lines(
         [
             "*INCONCLUSIVE slope*",
-            "*why      throttled by heat",
+            "*why      slope_pct=5 was not judged: throttled by heat",
         ]
     )

@@ -183,7 +183,7 @@ IN_MAIN_PROCESS = """
 import sys
 import pytest
 
-MAIN = not any("pytest_gpuperf.runs.server" in word for word in sys.orig_argv)
+MAIN = not any("pytest_gpuperf.runner.fork_server_process" in word for word in sys.orig_argv)
 """
 
 LATE_PLUGIN = """
@@ -441,7 +441,7 @@ def test_what_measures_in_this_process_has_no_workers(
     assert result.errlines == [
         (
             "ERROR: --gpuperf-inline measures in this process, where pytest-xdist runs "
-            "no test; leave out --gpuperf-inline, or add -n0"
+            "no test; leave out --gpuperf-inline, or add -n0 [GP106]"
         ),
         "",
     ]
@@ -456,7 +456,7 @@ def test_forked_tests_report_what_was_measured(
     if workers:
         pytest.importorskip("xdist")
     project.file(THREE + "def test_crash():\n    import os\n    os._exit(0)\n")
-    project.script({"seats": ["gpu-a"], "*": {"step_ms": 10.0}})
+    project.script({"slots": ["gpu-a"], "*": {"step_ms": 10.0}})
     forked = (*workers, "-p", "pytest_forked", "--forked")
     run = project.pytester.runpytest_subprocess
     if run(*forked, "-k", "plain").ret:

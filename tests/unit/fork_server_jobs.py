@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 from typing import NoReturn
 
-from pytest_gpuperf.runs.saying import say
+from pytest_gpuperf.runner.fork_server import say
 
 
 Request = Mapping[str, Any]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_gpuperf.history.document import dumps
+from pytest_gpuperf.history.document import dumps_rows
 from pytest_gpuperf.history.document import moment_of
 from pytest_gpuperf.history.place import Folder
 from pytest_gpuperf.model.history import CallRow
@@ -35,7 +35,7 @@ def row(number: int = 0, value: float = 12.0, **changed: object) -> CallRow:
 
 
 def keep(folder: Path, name: str, *rows: CallRow) -> None:
-    Folder(folder).write(name, dumps(rows))
+    Folder(folder).write(name, dumps_rows(rows))
 
 
 def keep_course(

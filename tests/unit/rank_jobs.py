@@ -14,10 +14,10 @@ from typing import Any
 from fork_server_jobs import alive
 from fork_server_jobs import never
 
-from pytest_gpuperf.ranked import processes
-from pytest_gpuperf.ranked.processes import run_ranks
-from pytest_gpuperf.ranked.rank_process import Say
-from pytest_gpuperf.ranked.rank_process import Work
+from pytest_gpuperf.distributed import processes
+from pytest_gpuperf.distributed.processes import Say
+from pytest_gpuperf.distributed.processes import Work
+from pytest_gpuperf.distributed.processes import run_ranks
 
 
 processes.GRACE_SECONDS = 0.2  # type: ignore[misc]  # a test has no time

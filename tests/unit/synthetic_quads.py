@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from math import log1p
 
-from pytest_gpuperf.judge.swaps import Quad
+from pytest_gpuperf.judge.interleaved import Quad
 
 
 WHITE = 0.007

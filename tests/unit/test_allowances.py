@@ -12,24 +12,24 @@ from pathlib import Path
 import pytest
 from trace_events import event
 
-from pytest_gpuperf.devices.allowances import Allowance
-from pytest_gpuperf.devices.allowances import allow_sync
-from pytest_gpuperf.devices.allowances import heard_by
-from pytest_gpuperf.devices.cpu import CpuDevice
-from pytest_gpuperf.devices.sync_marker import allowance_in
-from pytest_gpuperf.devices.sync_marker import marker_allowing
+from pytest_gpuperf.devices.allow_sync import Allowance
+from pytest_gpuperf.devices.allow_sync import allow_sync
+from pytest_gpuperf.devices.allow_sync import allowance_in
+from pytest_gpuperf.devices.allow_sync import heard_by
+from pytest_gpuperf.devices.allow_sync import marker_allowing
+from pytest_gpuperf.devices.cpu.device import CpuDevice
 from pytest_gpuperf.errors import StepError
 from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.measure.syncs import MeasuredWait
+from pytest_gpuperf.measure.syncs import WaitCause
+from pytest_gpuperf.measure.syncs import find_syncs
+from pytest_gpuperf.measure.syncs import reason_on_line
+from pytest_gpuperf.measure.syncs import with_allowances
+from pytest_gpuperf.measure.trace import Span
 from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.probes.allowed import reason_on_line
-from pytest_gpuperf.probes.allowed import with_allowances
-from pytest_gpuperf.probes.syncs import find_syncs
-from pytest_gpuperf.probes.trace import Span
-from pytest_gpuperf.probes.waits import Cause
-from pytest_gpuperf.probes.waits import Wait
 
 
-CAUSE = Cause("aten::item", None, None)
+CAUSE = WaitCause("aten::item", None, None)
 
 
 def block(start_us: float, end_us: float, most: int | None, reason: str) -> Span:
@@ -38,7 +38,7 @@ def block(start_us: float, end_us: float, most: int | None, reason: str) -> Span
 
 
 def reasons(waits_at: list[float], *blocks: Span) -> list[str | None]:
-    waits = [Wait(0, 0.0, CAUSE, at_us) for at_us in waits_at]
+    waits = [MeasuredWait(0, 0.0, CAUSE, at_us) for at_us in waits_at]
     return [wait.cause.allowed for wait in with_allowances(waits, blocks)]
 
 
@@ -68,7 +68,7 @@ def test_an_allowance_needs_a_reason(reason: str) -> None:
 
     assert str(caught.value) == (
         f"gpuperf.allow_sync(reason={reason!r}): expected a reason, such as "
-        'reason="the loss is logged"'
+        'reason="the loss is logged" [GP213]'
     )
 
 
@@ -79,7 +79,7 @@ def test_an_allowance_is_a_whole_number_of_waits(n: int) -> None:
 
     assert str(caught.value) == (
         f"gpuperf.allow_sync({n!r}): expected a whole number of at least 1, or None "
-        "for any number of waits"
+        "for any number of waits [GP214]"
     )
 
 
@@ -174,7 +174,7 @@ def test_a_comment_without_a_reason_is_refused(
     named = "source/train.py" if inside else path
     assert str(caught.value) == (
         f"{named}:1: the comment allow-sync gives no reason, so it allows nothing; write "
-        'one behind it, such as "# gpuperf: allow-sync the loss is logged"'
+        'one behind it, such as "# gpuperf: allow-sync the loss is logged" [GP213]'
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_gpuperf.baselines.refresh import Change
+from pytest_gpuperf.baselines.refresh import BaselineChange
 from pytest_gpuperf.baselines.refresh import changes
 from pytest_gpuperf.baselines.refresh import new_entry
 from pytest_gpuperf.baselines.refresh import selects
@@ -14,13 +14,13 @@ from pytest_gpuperf.baselines.refresh import typical_values
 from pytest_gpuperf.model.baseline import MOST_RUNS
 from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import Refresh
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.refresh import Refresh
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
@@ -203,6 +203,7 @@ def test_the_fresh_runs_replace_the_stored_ones() -> None:
             RunSummary.of(measured(12.0, 0)),
         ),
         software={"torch": "2.13.0"},
+        lines=(),
     )
 
 
@@ -256,9 +257,9 @@ def test_changes_are_typical_values_before_and_after() -> None:
     )
 
     assert changes(old, new) == (
-        Change(test="added", metric="step_ms", old=None, new=5.0),
-        Change(test="gone", metric="syncs", old=1, new=None),
-        Change(test="slower", metric="step_ms", old=11.0, new=13.0),
+        BaselineChange(test="added", metric="step_ms", old=None, new=5.0),
+        BaselineChange(test="gone", metric="syncs", old=1, new=None),
+        BaselineChange(test="slower", metric="step_ms", old=11.0, new=13.0),
     )
 
 

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from pytest_gpuperf.baselines import atomic
 from pytest_gpuperf.baselines import store
-from pytest_gpuperf.baselines.document import dumps
-from pytest_gpuperf.baselines.pending import pending_path
-from pytest_gpuperf.baselines.pending import write_pending
+from pytest_gpuperf.baselines import store as atomic
+from pytest_gpuperf.baselines.format import dumps
 from pytest_gpuperf.baselines.store import path_of
+from pytest_gpuperf.baselines.store import pending_path
 from pytest_gpuperf.baselines.store import read
 from pytest_gpuperf.baselines.store import update
 from pytest_gpuperf.baselines.store import write
+from pytest_gpuperf.baselines.store import write_pending
 from pytest_gpuperf.errors import BaselineError
 from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.baseline import Entry
@@ -115,7 +115,7 @@ def test_a_file_of_other_hardware_is_refused(tmp_path: Path) -> None:
 
     assert str(refused.value) == (
         f"{path}: measured on cuda NVIDIA H200, but the name says cuda-nvidia-a100; "
-        "rename it to cuda-nvidia-h200.json"
+        "rename it to cuda-nvidia-h200.json [GP504]"
     )
 
 
@@ -127,7 +127,7 @@ def test_a_folder_in_the_place_of_the_file_is_refused(tmp_path: Path) -> None:
         read(tmp_path, H200)
 
     assert str(refused.value) == (
-        f"{path}: cannot be read, is a directory; make it a readable file"
+        f"{path}: cannot be read, is a directory; make it a readable file [GP501]"
     )
 
 
@@ -139,7 +139,7 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
         read(tmp_path, H200)
 
     assert str(refused.value) == (
-        f"{path}: no UTF-8 text; restore the file from version control"
+        f"{path}: no UTF-8 text; restore the file from version control [GP501]"
     )
 
 
@@ -152,7 +152,7 @@ def test_an_error_in_the_document_names_the_file(tmp_path: Path) -> None:
 
     assert str(refused.value) == (
         f"{path}: the file is empty; restore the file from version control, or delete "
-        "it and record it again with --gpuperf-update=all"
+        "it and record it again with --gpuperf-update=all [GP502]"
     )
 
 
@@ -169,7 +169,7 @@ def test_a_full_disk_leaves_the_old_file_and_no_draft(
         write(path, dumps(holding(a=2)))
 
     assert str(refused.value) == (
-        f"{path}: cannot be written, no space left on device; {INTACT}"
+        f"{path}: cannot be written, no space left on device; {INTACT} [GP506]"
     )
     assert read(tmp_path, H200) == holding(a=1)
     assert names_in(tmp_path) == ["cuda-nvidia-h200.json"]
@@ -204,7 +204,7 @@ def test_a_read_only_folder_is_named(
         write(tmp_path / "x.json", "{}\n")
 
     assert str(refused.value) == (
-        f"{tmp_path / 'x.json'}: cannot be written, read-only file system; {INTACT}"
+        f"{tmp_path / 'x.json'}: cannot be written, read-only file system; {INTACT} [GP506]"
     )
 
 
@@ -215,7 +215,10 @@ def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(BaselineError) as refused:
         write(path, "{}\n")
 
-    assert str(refused.value) == f"{path}: cannot be written, file exists; {INTACT}"
+    assert (
+        str(refused.value)
+        == f"{path}: cannot be written, file exists; {INTACT} [GP506]"
+    )
 
 
 def test_an_update_adds_replaces_and_removes(tmp_path: Path) -> None:
@@ -298,7 +301,7 @@ def test_a_lock_that_another_run_keeps_is_named(
         update(tmp_path, H200, {"a": entry(1)}, lock_folder=tmp_path)
 
     assert str(refused.value) == (
-        f"{path}: cannot be locked, another run has held it for 0 s; {INTACT}"
+        f"{path}: cannot be locked, another run has held it for 0 s; {INTACT} [GP507]"
     )
     assert read(tmp_path, H200) == holding()
 
@@ -310,7 +313,10 @@ def test_a_lock_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     with pytest.raises(BaselineError) as refused:
         update(tmp_path, H200, {}, lock_folder=path.parent)
 
-    assert str(refused.value) == f"{path}: cannot be locked, not a directory; {INTACT}"
+    assert (
+        str(refused.value)
+        == f"{path}: cannot be locked, not a directory; {INTACT} [GP507]"
+    )
 
 
 def test_the_lock_is_given_back_after_an_error(tmp_path: Path) -> None:
@@ -357,5 +363,5 @@ def test_a_pending_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         write_pending(folder, holding())
 
     assert str(refused.value) == (
-        f"{folder}: cannot be created, file exists; make its parent writable"
+        f"{folder}: cannot be created, file exists; make its parent writable [GP506]"
     )

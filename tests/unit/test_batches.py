@@ -12,20 +12,21 @@ from itertools import count
 import pytest
 
 from pytest_gpuperf.devices.scripted import ScriptedDevice
+from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import StepError
+from pytest_gpuperf.measure.dataloader import SINGLE
+from pytest_gpuperf.measure.dataloader import loop_over
+from pytest_gpuperf.measure.dataloader import wait_pct
+from pytest_gpuperf.measure.dataloader import with_loader_wait
+from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.step import MOST_TOGETHER
+from pytest_gpuperf.measure.step import Batches
+from pytest_gpuperf.measure.step import Fetched
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.probes.batches import MOST_TOGETHER
-from pytest_gpuperf.probes.batches import Batches
-from pytest_gpuperf.probes.batches import Fetched
-from pytest_gpuperf.probes.loader_loop import loop_over
-from pytest_gpuperf.probes.loader_wait import SINGLE
-from pytest_gpuperf.probes.loader_wait import wait_pct
-from pytest_gpuperf.probes.loader_wait import with_loader_wait
-from pytest_gpuperf.probes.phases import measure
 
 
 MS = 10**6
@@ -131,7 +132,7 @@ def test_a_loader_without_batches_is_refused(
     with pytest.raises(StepError) as caught:
         batches.take()
 
-    assert str(caught.value) == message
+    assert (caught.value.text, caught.value.error_id) == (message, ErrorId.GP302)
 
 
 def test_a_step_is_given_the_batch_as_it_is() -> None:
@@ -202,7 +203,7 @@ def test_what_is_no_loop_is_refused(loader: object, step: object, message: str) 
     with pytest.raises(StepError) as caught:
         loop_over(loader, step)
 
-    assert str(caught.value) == message
+    assert caught.value.text == message
 
 
 @pytest.mark.parametrize("step", [print, dict, lambda *batch: batch])

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_gpuperf.judge.climate import Sentinels
+from pytest_gpuperf.judge.context import Sentinels
+from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import RunSummary
-from pytest_gpuperf.model.comparison import Answer
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.devices.blind_trace import refuse_blind_trace
+from pytest_gpuperf.devices.profiler import refuse_blind_trace
 from pytest_gpuperf.errors import PreflightError
 
 
@@ -29,7 +29,7 @@ def test_a_launch_without_any_work_on_the_gpu_is_refused(
     assert str(refusal.value) == (
         f"profiling unavailable: the trace holds {call} and no kernel, because "
         "another client of CUPTI (nsys, ncu, DCGM) holds the GPU's profiler or a "
-        "driver bug lost its records; run without the other client"
+        "driver bug lost its records; run without the other client [GP410]"
     )
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.devices.pretend.allocator_settings import settings_against_allocated
-from pytest_gpuperf.devices.pretend.allocator_settings import settings_against_reserved
-from pytest_gpuperf.devices.pretend.caching_allocator import CachingAllocator
-from pytest_gpuperf.devices.pretend.caching_allocator import rounded
-from pytest_gpuperf.devices.pretend.caching_allocator import segment_bytes
+from pytest_gpuperf.devices.pretend.allocator import CachingAllocator
+from pytest_gpuperf.devices.pretend.allocator import rounded
+from pytest_gpuperf.devices.pretend.allocator import segment_bytes
+from pytest_gpuperf.devices.pretend.allocator import settings_against_allocated
+from pytest_gpuperf.devices.pretend.allocator import settings_against_reserved
 
 
 MIB = 2**20

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.devices.call_site import blamed
-from pytest_gpuperf.devices.call_site import blamed_below
-from pytest_gpuperf.devices.sync_marker import innermost_in
-from pytest_gpuperf.devices.sync_marker import location_in
-from pytest_gpuperf.devices.sync_marker import marker_of
+from pytest_gpuperf.devices.allow_sync import innermost_in
+from pytest_gpuperf.devices.allow_sync import location_in
+from pytest_gpuperf.devices.allow_sync import marker_of
+from pytest_gpuperf.devices.source_lines import blamed
+from pytest_gpuperf.devices.source_lines import blamed_below
 from pytest_gpuperf.model.finding import Location
 
 

@@ -11,8 +11,8 @@ import pytest
 from pytest_gpuperf.model.checkup import CheckupRequest
 from pytest_gpuperf.model.codec import encode
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.runs.checkup import examine
-from pytest_gpuperf.runs.checkup import try_step
+from pytest_gpuperf.runner.checkup import examine
+from pytest_gpuperf.runner.checkup import try_step
 
 
 def request(
@@ -53,7 +53,7 @@ def test_a_device_that_cannot_be_opened_is_an_answer(
     raw = request(tmp_path, {}) | {"script": None}
 
     assert function(raw) == {
-        "error": "--gpuperf-device=scripted: set GPUPERF_SCRIPT to the script's JSON file"
+        "error": "--gpuperf-device=scripted: set GPUPERF_SCRIPT to the script's JSON file [GP403]"
     }
 
 
@@ -67,7 +67,7 @@ def test_a_refusal_of_the_preflight_is_told(
 
     assert found["refusal"] == (
         "CUDA_LAUNCH_BLOCKING=1 makes the host wait for every kernel, so its times "
-        "are not those of training: unset it to measure"
+        "are not those of training: unset it to measure [GP404]"
     )
 
 

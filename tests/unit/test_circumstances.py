@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.devices import host_circumstances as host
-from pytest_gpuperf.devices.gpu_circumstances import gpu_circumstances
-from pytest_gpuperf.devices.gpu_circumstances import no_gpu
-from pytest_gpuperf.devices.nvml import Nvml
+from pytest_gpuperf.devices import machine as host
+from pytest_gpuperf.devices.cuda.nvml import Nvml
+from pytest_gpuperf.devices.machine import gpu_circumstances
+from pytest_gpuperf.devices.machine import no_gpu
 from pytest_gpuperf.model.checkup import Circumstance
 
 

@@ -8,13 +8,15 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.baselines.document import dumps
-from pytest_gpuperf.baselines.pending import pending_path
+from pytest_gpuperf.baselines.format import dumps
 from pytest_gpuperf.baselines.store import path_of
+from pytest_gpuperf.baselines.store import pending_path
+from pytest_gpuperf.cli import COMMANDS
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.baseline import Entry
@@ -140,7 +142,7 @@ class TestRefresh:
         assert started == []
         assert capsys.readouterr().err == (
             "gpuperf: argument --kind: expected one of missing, improved, drifted, all, "
-            "found 'some'; see `gpuperf refresh --help`\n"
+            "found 'some'; see `gpuperf refresh --help` [GP102]\n"
         )
 
     def test_gives_the_code_of_a_killed_pytest_as_a_shell_does(
@@ -279,7 +281,7 @@ AMD EPYC 2 cores (cpu), perf/cpu-amd-epyc-2-cores.json
         assert code == 4
         assert capsys.readouterr().err == (
             "gpuperf: no baselines for 'h100'; "
-            "expected one of cpu-amd-epyc-2-cores, cuda-nvidia-h200\n"
+            "expected one of cpu-amd-epyc-2-cores, cuda-nvidia-h200 [GP509]\n"
         )
 
     def test_says_how_to_record_the_first(
@@ -290,7 +292,7 @@ AMD EPYC 2 cores (cpu), perf/cpu-amd-epyc-2-cores.json
         assert code == 4
         assert capsys.readouterr().err == (
             "gpuperf: no baselines in baselines: record them with `pytest --gpuperf "
-            "--gpuperf-update=missing`, or name their folder with --baselines\n"
+            "--gpuperf-update=missing`, or name their folder with --baselines [GP509]\n"
         )
 
     def test_names_the_file_that_is_none(
@@ -304,7 +306,7 @@ AMD EPYC 2 cores (cpu), perf/cpu-amd-epyc-2-cores.json
         assert capsys.readouterr().err == (
             "gpuperf: baselines/cuda-nvidia-h200.json: the file is empty; restore the "
             "file from version control, or delete it and record it again with "
-            "--gpuperf-update=all\n"
+            "--gpuperf-update=all [GP502]\n"
         )
 
     def test_names_the_file_that_cannot_be_read(
@@ -317,7 +319,7 @@ AMD EPYC 2 cores (cpu), perf/cpu-amd-epyc-2-cores.json
         assert code == 4
         assert capsys.readouterr().err == (
             "gpuperf: baselines/cpu.json: cannot be read ([Errno 21] Is a directory: "
-            "'baselines/cpu.json'); expected a baseline file\n"
+            "'baselines/cpu.json'); expected a baseline file [GP501]\n"
         )
 
 
@@ -349,9 +351,9 @@ baselines/cuda-nvidia-h200.json -> .gpuperf/pending-cuda-nvidia-h200.json
      old       new   change  metric   test
 10.00 ms  12.03 ms  +20.3 %  step_ms  test_a
        -  2.000 ms      new  step_ms  test_new
-gpuperf accept: 1 accepted; 1 of them from fewer than 5 runs, too few to know
-    how it varies: test_new; 1 kept, moved less than the noise; 1 NOT ACCEPTED,
-    too far from the anchor: test_a
+gpuperf: nothing was written; `gpuperf accept` would accept 1; 1 of them from
+    fewer than 5 runs, too few to know how it varies: test_new; 1 kept, moved
+    less than the noise; 1 NOT ACCEPTED, too far from the anchor: test_a
 """
         )
 
@@ -370,7 +372,8 @@ gpuperf accept: 1 accepted; 1 of them from fewer than 5 runs, too few to know
 baselines/cuda-nvidia-h200.json -> .gpuperf/pending-cuda-nvidia-h200.json
      old       new  change   drift  metric   test
 10.20 ms  10.25 ms  +0.5 %  +2.5 %  step_ms  test_a
-gpuperf accept: 0 accepted; 1 kept, moved less than the noise
+gpuperf: nothing was written; `gpuperf accept` would accept 0; 1 kept, moved
+    less than the noise
 """
         )
 
@@ -389,8 +392,8 @@ gpuperf accept: 0 accepted; 1 kept, moved less than the noise
 perf/cpu-amd-epyc-2-cores.json -> last/pending-cpu-amd-epyc-2-cores.json
 old       new  change  metric   test
   -  1.000 ms     new  step_ms  test_a
-gpuperf accept: 1 accepted; 1 of them from fewer than 5 runs, too few to know
-    how it varies: test_a
+gpuperf: nothing was written; `gpuperf accept` would accept 1; 1 of them from
+    fewer than 5 runs, too few to know how it varies: test_a
 nothing pending in last/pending-cuda-nvidia-h200.json: it says the same as perf/cuda-nvidia-h200.json
 """
         )
@@ -416,7 +419,7 @@ nothing pending in last/pending-cuda-nvidia-h200.json: it says the same as perf/
         assert code == 4
         assert capsys.readouterr().err == (
             "gpuperf: .gpuperf/pending-cuda-nvidia-h200.json: the file is cut off at "
-            "line 17; measure again with `pytest --gpuperf`, or download the file again\n"
+            "line 17; measure again with `pytest --gpuperf`, or download the file again [GP502]\n"
         )
 
 
@@ -427,16 +430,37 @@ def test_an_argument_that_no_command_knows_is_refused(
 
     assert code == 4
     assert capsys.readouterr().err == (
-        "gpuperf: unrecognized arguments: --base; see `gpuperf diff --help`\n"
+        "gpuperf: unrecognized arguments: --base; see `gpuperf diff --help` [GP102]\n"
     )
 
 
-def test_a_command_is_required(capsys: pytest.CaptureFixture[str]) -> None:
-    code = main([])
+def test_alone_it_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert capsys.readouterr().out.startswith("usage: gpuperf")
 
-    assert code == 4
+
+def test_it_names_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["--version"])
+
+    assert left.value.code == 0
+    assert capsys.readouterr().out == f"pytest-gpuperf {version('pytest-gpuperf')}\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "sentence"),
+    [
+        ("shwo", "did you mean `gpuperf show`? `gpuperf --help` lists all"),
+        ("referesh", "did you mean `gpuperf refresh`? `gpuperf --help` lists all"),
+        ("xyz", "`gpuperf --help` lists all"),
+    ],
+)
+def test_a_mistyped_command_is_told_what_was_meant(
+    typed: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([typed]) == 4
     assert capsys.readouterr().err == (
-        "gpuperf: the following arguments are required: COMMAND; see `gpuperf --help`\n"
+        f"gpuperf: there is no command {typed!r}; {sentence} [GP103]\n"
     )
 
 
@@ -457,8 +481,20 @@ def test_the_package_runs_as_the_command() -> None:
     )
 
 
-def test_the_command_imports_nothing_heavy() -> None:
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_imports_nothing_heavy(name: str) -> None:
+    module = f"pytest_gpuperf.cli.{name.replace('-', '_')}"
     heavy = "{'torch', 'numpy', 'pynvml'}"
-    code = f"import sys, pytest_gpuperf.cli; print({heavy} & set(sys.modules))"
+    code = f"import sys, {module}; print({heavy} & set(sys.modules))"
 
     assert run_python("-c", code) == "set()\n"
+
+
+def test_the_help_imports_no_command() -> None:
+    code = (
+        "import sys; from pytest_gpuperf.cli import main; main([]); "
+        "print({'pytest_gpuperf.judge', 'pytest_gpuperf.report', 'pytest_gpuperf.cli.show'} "
+        "& set(sys.modules))"
+    )
+
+    assert run_python("-c", code).endswith("\nset()\n")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.baselines.document import dumps
-from pytest_gpuperf.baselines.document import loads
-from pytest_gpuperf.baselines.pending import pending_path
+from pytest_gpuperf.baselines.format import dumps
+from pytest_gpuperf.baselines.format import loads
 from pytest_gpuperf.baselines.store import path_of
+from pytest_gpuperf.baselines.store import pending_path
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.baseline import Entry
@@ -27,7 +27,7 @@ from pytest_gpuperf.model.verdict import Outcome
 H200 = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200")
 BASELINES = path_of(Path("baselines"), H200)
 PENDING = pending_path(Path(".gpuperf"), H200)
-WAY_OUT = "measure again with `pytest --gpuperf`, or download the file again"
+WAY_OUT = "measure again with `pytest --gpuperf`, or download the file again [GP502]"
 
 
 def entry(
@@ -214,7 +214,7 @@ def test_a_name_of_no_test_is_refused(capsys: pytest.CaptureFixture[str]) -> Non
 
     assert refusal(capsys, str(PENDING), "--only", "test_c") == (
         "gpuperf: --only 'test_c' names no test in "
-        ".gpuperf/pending-cuda-nvidia-h200.json, which holds test_a, test_b\n"
+        ".gpuperf/pending-cuda-nvidia-h200.json, which holds test_a, test_b [GP511]\n"
     )
     assert not BASELINES.exists()
 
@@ -223,13 +223,106 @@ def test_one_run_does_not_replace_eight(capsys: pytest.CaptureFixture[str]) -> N
     save(BASELINES, old=entry(10.0))
     save(PENDING, old=entry(10.05, 1, outcome=Outcome.PASS), new=entry(2.0, 1))
 
-    assert accept(capsys).splitlines()[-4:] == [
+    assert accept(capsys).splitlines()[-3:] == [
         "  -  2.000 ms     new  step_ms  new",
         "gpuperf: 1 accepted; 1 of them from fewer than 5 runs, too few to know how it",
-        "    varies: new; 1 kept, only measured in fewer than 5 runs (`gpuperf refresh`",
-        "    measures more): old",
+        "    varies: new; 1 kept, only measured in fewer than 5 runs: old",
     ]
     assert times() == {"old": (10.0, 8), "new": (2.0, 1)}
+
+
+def counted(
+    ms: float, syncs: int, runs: int, outcome: str = "", torch: str = "2.13"
+) -> Entry:
+    """An entry of a time and a count; *outcome* is what was said of one of them."""
+    metric, _, said = outcome.partition(" ")
+    judged = Judged(outcomes={metric: (Outcome(said),)}) if outcome else None
+    summary = RunSummary(
+        times={"step_ms": Distribution.of([ms])}, exact={"syncs": syncs}
+    )
+    return Entry(runs=(summary,) * runs, software={"torch": torch}, judged=judged)
+
+
+def counts(test: str) -> list[tuple[float, int]]:
+    """Time and syncs of each stored run."""
+    return [
+        (run.times["step_ms"].q50, run.exact["syncs"]) for run in stored()[test].runs
+    ]
+
+
+def test_two_runs_that_prove_a_count_give_it_to_the_stored_times(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    save(BASELINES, waits=counted(10.0, 0, 8))
+    save(PENDING, waits=counted(10.1, 1, 2, "syncs regressed"))
+
+    assert accept(capsys, "--accept-drift", "--only", "waits").splitlines()[1:] == [
+        "old  new  change  metric  test",
+        "  0    1      +1  syncs   waits",
+        "gpuperf: 1 accepted; 1 of them with its counts and bytes alone, as fewer than 5",
+        "    runs say no time: waits",
+    ]
+    assert counts("waits") == [(10.0, 1)] * 8
+    assert stored()["waits"].anchor == {"step_ms": 10.0, "syncs": 1}
+
+
+@pytest.mark.parametrize(
+    ("pending", "why"),
+    [
+        (counted(20.0, 1, 2, "step_ms regressed"), "its time is the news"),
+        (counted(10.0, 1, 1, "syncs regressed"), "one run proves nothing"),
+        (counted(10.0, 1, 2, "syncs regressed", torch="2.14"), "of another torch"),
+    ],
+)
+def test_what_few_runs_cannot_prove_is_not_accepted_and_said(
+    pending: Entry, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(BASELINES, waits=counted(10.0, 0, 8))
+    save(PENDING, waits=pending)
+
+    assert accept(capsys, "--accept-drift", status=1) == (
+        """\
+not accepted, measured in fewer than 5 runs, which a baseline of times needs:
+    waits; measure it with:
+    gpuperf refresh --accept-drift --device=cuda waits
+gpuperf: 0 accepted; 1 NOT ACCEPTED, only measured in fewer than 5 runs: waits
+"""
+    )
+    assert counts("waits") == [(10.0, 0)] * 8
+
+
+def test_a_count_that_drifted_needs_a_word_and_the_stored_time_does_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    save(BASELINES, waits=counted(10.0, 0, 8))
+    save(PENDING, waits=counted(10.0, 1, 2, "syncs regressed"))
+
+    assert "not accepted, too far from the anchor" in accept(capsys, status=1)
+    assert counts("waits") == [(10.0, 0)] * 8
+
+
+def test_a_regression_smaller_than_the_noise_is_accepted_all_the_same(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    noisy = [9.6, 9.8, 9.9, 10.0, 10.0, 10.1, 10.2, 10.4]
+    runs = tuple(entry(ms, 1).runs[0] for ms in noisy)
+    save(BASELINES, slower=Entry(runs=runs))
+    slower = tuple(entry(ms + 0.15, 1).runs[0] for ms in noisy)
+    judged = Judged(outcomes={"step_ms": (Outcome.REGRESSED,)})
+    save(PENDING, slower=Entry(runs=slower, judged=judged))
+
+    assert accept(capsys).endswith("gpuperf: 1 accepted\n")
+
+
+def test_a_passing_test_of_one_run_that_is_named_is_not_accepted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    save(BASELINES, old=entry(10.0), other=entry(10.0))
+    passed = entry(10.3, 1, outcome=Outcome.PASS)
+    save(PENDING, old=passed, other=passed, new=entry(1.0))
+
+    accept(capsys, "--only", "*")
+    assert "1 NOT ACCEPTED" in accept(capsys, "--only", "old", status=1)
 
 
 def test_two_runs_are_enough_where_there_are_no_times(
@@ -255,8 +348,7 @@ old  new  change  metric  test
   -    2     new  syncs   new
   3    2      -1  syncs   twice
 gpuperf: 2 accepted; 1 of them from fewer than 2 runs, too few to know how it
-    varies: new; 1 kept, only measured in fewer than 2 runs (`gpuperf refresh`
-    measures more): once
+    varies: new; 1 kept, only measured in fewer than 2 runs: once
 """
     )
 
@@ -268,7 +360,7 @@ def test_nothing_that_is_chosen_is_said(capsys: pytest.CaptureFixture[str]) -> N
     assert accept(capsys, "--kind=improved,drifted") == (
         f"{none}: none of its 2 tests is improved\n    or drifted\n"
     )
-    assert accept(capsys, "--kind=improved", "--only=test_b") == (
+    assert accept(capsys, "--kind=improved", "--only=test_b", status=1) == (
         f"{none}: its test is not improved\n"
     )
     assert diff(capsys, "--kind=improved", "--only=test_b") == [
@@ -292,7 +384,7 @@ def test_ci_accepts_nothing_unless_it_is_meant_to(
     assert refusal(capsys) == (
         "gpuperf: gpuperf accept was asked for, but CI is set and a gate must not move "
         "its own baseline: accept on a developer's machine, or set "
-        "GPUPERF_ALLOW_CI_UPDATE=1 in the job that is meant to refresh\n"
+        "GPUPERF_ALLOW_CI_UPDATE=1 in the job that is meant to refresh [GP104]\n"
     )
     assert not BASELINES.exists()
 
@@ -324,7 +416,7 @@ def test_a_file_that_is_not_there_is_refused(
 ) -> None:
     assert refusal(capsys) == (
         f"gpuperf: {PENDING}: cannot be read ([Errno 2] No such file or directory: "
-        f"'{PENDING}'); expected a baseline file\n"
+        f"'{PENDING}'); expected a baseline file [GP501]\n"
     )
 
 
@@ -337,7 +429,7 @@ def test_a_file_of_a_newer_version_is_refused(
 
     assert refusal(capsys) == (
         f"gpuperf: {PENDING}: written by a newer pytest-gpuperf (schema 2, this one "
-        "reads 1): upgrade it\n"
+        "reads 1): upgrade it [GP503]\n"
     )
 
 
@@ -350,7 +442,7 @@ def test_a_file_that_is_named_for_other_hardware_is_refused(
     assert refusal(capsys, str(other)) == (
         "gpuperf: .gpuperf/pending-cuda-nvidia-h100.json: measured on cuda NVIDIA H200, "
         "but the name says cuda-nvidia-h100; rename it to "
-        "pending-cuda-nvidia-h200.json\n"
+        "pending-cuda-nvidia-h200.json [GP504]\n"
     )
 
 
@@ -409,14 +501,14 @@ def test_a_folder_without_any_is_refused(capsys: pytest.CaptureFixture[str]) -> 
 
     assert refusal(capsys, ".gpuperf") == (
         "gpuperf: .gpuperf: holds no pending-<hardware>.json; name the folder that a run "
-        "left\n"
+        "left [GP510]\n"
     )
 
 
 def test_an_unknown_kind_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert refusal(capsys, str(PENDING), "--kind=missing,some") == (
         "gpuperf: argument --kind: expected some of missing, improved, drifted, all, "
-        "found 'missing,some'; see `gpuperf accept --help`\n"
+        "found 'missing,some'; see `gpuperf accept --help` [GP102]\n"
     )
 
 
@@ -435,13 +527,11 @@ def test_diff_shows_what_accept_would_do(capsys: pytest.CaptureFixture[str]) -> 
         "10.00 ms  12.00 ms  +20.0 %  step_ms  drifted",
         "10.00 ms  10.10 ms   +1.0 %  step_ms  moved",
         "       -  1.000 ms      new  step_ms  new",
-        (
-            "gpuperf accept: 2 accepted; 1 NOT ACCEPTED, too far from the anchor: "
-            "drifted"
-        ),
+        "gpuperf: nothing was written; `gpuperf accept` would accept 2; 1 NOT ACCEPTED,",
+        "    too far from the anchor: drifted",
     ]
     assert diff(capsys, "--only", "m*", "--accept-drift")[2:] == [
         "10.00 ms  10.10 ms  +1.0 %  step_ms  moved",
-        "gpuperf accept: 1 accepted",
+        "gpuperf: nothing was written; `gpuperf accept` would accept 1",
     ]
     assert times() == {"drifted": (10.0, 8), "moved": (10.0, 8)}

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.cli import main
-from pytest_gpuperf.cli.program import Program
-from pytest_gpuperf.cli.program import load
+from pytest_gpuperf.cli.script import Program
+from pytest_gpuperf.cli.script import load
 from pytest_gpuperf.errors import UsageError
 
 
@@ -26,7 +26,7 @@ ROWS = """\
 count  kind   phase      line, operation and reason
 """
 READS = """\
-    1  sync   forward    train.py:{line} in <module>
+    1  sync              train.py:{line} in <module>
                          aten::_local_scalar_dense: one element is read by the
                          host
 """
@@ -352,7 +352,7 @@ def test_lines_below_the_root_are_named_beside_the_innermost(
 
     assert code == 0
     assert capfd.readouterr().out.splitlines()[1:3] == [
-        "    1  sync   forward    train/run.py:3 in <module>",
+        "    1  sync              train/run.py:3 in <module>",
         "                         inside lib/elsewhere.py:2 in read",
     ]
 
@@ -389,47 +389,50 @@ def test_the_root_is_the_working_directory_or_the_folder_of_a_script_outside(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "expected either a script or -m MODULE; see `gpuperf audit --help`"),
+        (
+            [],
+            "expected either a script or -m MODULE; see `gpuperf audit --help` [GP102]",
+        ),
         (
             ["train.py", "-m", "train"],
-            "expected either a script or -m MODULE; see `gpuperf audit --help`",
+            "expected either a script or -m MODULE; see `gpuperf audit --help` [GP102]",
         ),
         (
             ["none.py"],
             (
                 "none.py: cannot be read (No such file or directory); expected a Python "
-                "script"
+                "script [GP110]"
             ),
         ),
-        (["folder"], "folder: is a folder; expected a Python script"),
+        (["folder"], "folder: is a folder; expected a Python script [GP110]"),
         (
             ["wrong.py"],
-            "wrong.py:2: cannot be compiled (invalid syntax); expected a Python script",
+            "wrong.py:2: cannot be compiled (invalid syntax); expected a Python script [GP110]",
         ),
         (
             ["train.py", "--epochs=3"],
             (
                 "unexpected --epochs=3: arguments of the script go after `--`; see "
-                "`gpuperf audit --help`"
+                "`gpuperf audit --help` [GP102]"
             ),
         ),
         (
             ["train.py", "--max-syncs=-1"],
             (
                 "argument --max-syncs: expected a whole number from 0 on, found '-1'; see "
-                "`gpuperf audit --help`"
+                "`gpuperf audit --help` [GP102]"
             ),
         ),
         (
             ["train.py", "--max-syncs=few"],
             (
                 "argument --max-syncs: expected a whole number from 0 on, found 'few'; see "
-                "`gpuperf audit --help`"
+                "`gpuperf audit --help` [GP102]"
             ),
         ),
         (
             ["train.py", "--root=nowhere"],
-            "--root=nowhere: there is no such folder; expected that of your code",
+            "--root=nowhere: there is no such folder; expected that of your code [GP112]",
         ),
     ],
 )
@@ -490,7 +493,7 @@ def test_a_module_that_cannot_be_run_is_one_sentence(
     with pytest.raises(UsageError) as raised:
         load(Program(name=module, is_module=True, arguments=()))
 
-    assert str(raised.value) == message.format(folder=tmp_path)
+    assert raised.value.text == message.format(folder=tmp_path)
 
 
 def test_a_package_that_fails_to_import_says_so_itself(
@@ -514,14 +517,14 @@ def test_a_module_that_does_not_exist_is_refused(
         "",
         (
             "gpuperf: -m none: found no such module; expected one that `python -m none` "
-            "runs\n"
+            "runs [GP111]\n"
         ),
     )
 
 
 TOO_LARGE = """\
 import torch
-from pytest_gpuperf.devices.pretend.insides import INSIDES
+from pytest_gpuperf.devices.pretend.tensor_values import INSIDES
 
 INSIDES._available = lambda: 2**30
 weights = torch.ones(2**15, 2**15, device="cuda")
@@ -552,3 +555,37 @@ def test_a_script_too_large_for_the_host_is_told_to_run_without_values(
         "values on the pretend GPU need more than the 1024 MiB of memory that this host "
         "has left: from there on it runs without values"
     )
+
+
+LOOP = """\
+import torch
+model = torch.nn.Linear(4, 4)
+for _ in range(3):
+    torch.ones(1, device="cuda").item()
+model.to("cuda")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(2):
+    loss = model(torch.ones(4, 4, device="cuda")).sum()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    loss.item()
+"""
+
+
+@with_torch
+def test_what_each_step_does_stands_before_what_was_done_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(LOOP, "utf-8")
+
+    assert main(["audit", "train.py"]) == 0
+
+    lines = capfd.readouterr().out.splitlines()
+    rows = [line.split()[:-2] for line in lines if "train.py:" in line]
+    assert rows == [
+        ["2", "sync", "train.py:12"],
+        ["3", "sync", "start", "train.py:4"],
+        ["2", "sync", "start", "train.py:5"],
+    ]

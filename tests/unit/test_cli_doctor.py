@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.baselines.document import dumps
+from pytest_gpuperf.baselines.format import dumps
 from pytest_gpuperf.baselines.store import path_of
 from pytest_gpuperf.cli import doctor
 from pytest_gpuperf.cli import main
+from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import RunError
 from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.baseline import Entry
@@ -28,15 +29,18 @@ from pytest_gpuperf.model.checkup import Examination
 from pytest_gpuperf.model.checkup import Trial
 from pytest_gpuperf.model.codec import encode
 from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import DeviceSlot
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.project import ProjectSettings
-from pytest_gpuperf.model.seat import Seat
-from pytest_gpuperf.runs.fork_server import Job
+from pytest_gpuperf.model.results import ProjectSettings
+from pytest_gpuperf.runner.fork_server import Job
 from pytest_gpuperf.sharing.device_lock import DeviceLock
 from pytest_gpuperf.sharing.device_lock import lock_folder
+
+
+pytestmark = pytest.mark.slow
 
 
 H200 = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200")
@@ -81,7 +85,7 @@ class Server:
     def close(self) -> None: ...
 
     def run(self, job: Job, seconds: float) -> Any:
-        if job.entry == "pytest_gpuperf.configured:read":
+        if job.entry == "pytest_gpuperf.plugin.read_settings:read":
             return {"settings": encode(self.project)}
         self.jobs.append(job)
         self.watch(job)
@@ -274,8 +278,8 @@ def test_where_no_honest_number_can_be_read_nothing_is_tried_and_the_code_is_1(
 def test_a_step_that_cannot_be_measured_is_a_code_of_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], how: str
 ) -> None:
-    why = "the profiler saw no kernel"
-    broken = {"error": why} if how == "an answer" else RunError(why)
+    why = "the profiler saw no kernel [GP410]"
+    broken = {"error": why} if how == "an answer" else RunError(why, ErrorId.GP605)
     answers = {"examine": [examined()], "try_step": [tried(1.0), broken]}
     serve(monkeypatch, Server(answers))
 
@@ -285,7 +289,7 @@ def test_a_step_that_cannot_be_measured_is_a_code_of_1(
     assert capsys.readouterr().out.splitlines()[5:] == [
         "measured   step_ms, peak_allocated_bytes, syncs",
         "noise      unknown: it takes 2 runs with a time, found 1",
-        "gpuperf: cannot measure on cuda-nvidia-h200: the profiler saw no kernel",
+        "gpuperf: cannot measure on cuda-nvidia-h200: the profiler saw no kernel [GP410]",
     ]
 
 
@@ -295,13 +299,13 @@ def test_a_server_that_cannot_start_is_a_code_of_1(
     class Dead(Server):
         def wait_until_ready(self) -> None:
             msg = "the measuring server could not start: it printed nothing"
-            raise RunError(msg)
+            raise RunError(msg, ErrorId.GP604)
 
     serve(monkeypatch, Dead())
 
     assert main(["doctor"]) == 1
     assert capsys.readouterr().err == (
-        "gpuperf: the measuring server could not start: it printed nothing\n"
+        "gpuperf: the measuring server could not start: it printed nothing [GP604]\n"
     )
 
 
@@ -379,7 +383,7 @@ def test_settings_that_pytest_cannot_read_are_a_usage_error(
 
     assert main(["doctor"]) == 4
     assert capsys.readouterr().err == (
-        f"gpuperf: pytest cannot read the settings of this project: {why}\n"
+        f"gpuperf: pytest cannot read the settings of this project: {why} [GP109]\n"
     )
 
 
@@ -390,7 +394,7 @@ def test_each_trial_has_the_device_alone(monkeypatch: pytest.MonkeyPatch) -> Non
         with closing(DeviceLock(lock_folder(), "doctored")) as lock:
             others.append((job.entry.partition(":")[2], lock.try_exclusive()))
 
-    found = examined(seat=Seat(lock="doctored"))
+    found = examined(slot=DeviceSlot(lock="doctored"))
     server = Server({"examine": [found], "try_step": [tried(1.0), tried(1.0)]})
     server.watch = watch
     serve(monkeypatch, server)
@@ -404,7 +408,7 @@ def test_each_trial_has_the_device_alone(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_device_that_another_run_has_is_a_usage_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = examined(seat=Seat(lock="doctored"))
+    found = examined(slot=DeviceSlot(lock="doctored"))
     serve(monkeypatch, Server({"examine": [found], "try_step": []}))
 
     with closing(DeviceLock(lock_folder(), "doctored")) as lock:
@@ -467,7 +471,7 @@ def test_a_wrong_argument_is_a_usage_error(
 ) -> None:
     assert main(["doctor", argument]) == 4
     assert capsys.readouterr().err == (
-        f"gpuperf: {sentence}; see `gpuperf doctor --help`\n"
+        f"gpuperf: {sentence}; see `gpuperf doctor --help` [GP102]\n"
     )
 
 

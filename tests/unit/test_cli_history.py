@@ -15,7 +15,7 @@ from history_rows import row
 
 from pytest_gpuperf.cli import history
 from pytest_gpuperf.cli import main
-from pytest_gpuperf.model.project import ProjectSettings
+from pytest_gpuperf.model.results import ProjectSettings
 
 
 RUNS = Path("runs")
@@ -134,7 +134,7 @@ def test_an_unknown_test_is_told_the_nearest_ones(
 
     assert refused(capsys, "test_stp", "--history=runs") == (
         "gpuperf: no test in the history is called 'test_stp'; expected one as "
-        "t.py::test_step\n"
+        "t.py::test_step [GP522]\n"
     )
 
 
@@ -197,7 +197,7 @@ def test_files_that_are_none_of_a_history_are_named_above(
     (RUNS / "notes.txt").write_text("")
 
     assert shown(capsys)[:2] == [
-        "left out: notes.txt: its name does not end with .jsonl.gz",
+        "left out: notes.txt: its name does not end with .jsonl.gz [GP523]",
         "t.py::test_step",
     ]
 
@@ -207,35 +207,35 @@ def test_files_that_are_none_of_a_history_are_named_above(
     [
         (
             ["--history=no"],
-            "{here}/no: there is no such folder; expected that of a history",
+            "{here}/no: there is no such folder; expected that of a history [GP518]",
         ),
         (
             ["--history=empty"],
             (
                 "{here}/empty: it holds no run; pytest --gpuperf leaves one there with "
-                "--gpuperf-history"
+                "--gpuperf-history [GP521]"
             ),
         ),
         (
             ["--history=runs", "--hardware=tpu"],
-            "--hardware: found 'tpu', expected one of cuda-nvidia-h200",
+            "--hardware: found 'tpu', expected one of cuda-nvidia-h200 [GP521]",
         ),
         (
             ["--history=runs", "--metric=speed"],
-            "--metric: found 'speed', expected one of step_ms, syncs",
+            "--metric: found 'speed', expected one of step_ms, syncs [GP522]",
         ),
         (
             ["--last=0"],
             (
                 "argument --last: expected a whole number from 1 on, found '0'; see "
-                "`gpuperf history --help`"
+                "`gpuperf history --help` [GP102]"
             ),
         ),
         (
             ["--since=1001"],
             (
                 "argument --since: expected a whole number from 1 to 1000, found '1001'; "
-                "see `gpuperf history --help`"
+                "see `gpuperf history --help` [GP102]"
             ),
         ),
     ],
@@ -283,5 +283,5 @@ def test_where_nobody_says_so_it_asks(
 
     assert refused(capsys) == (
         "gpuperf: nobody said where the history lies: name its folder with --history, "
-        "or for the whole project with the ini key gpuperf_history\n"
+        "or for the whole project with the ini key gpuperf_history [GP520]\n"
     )

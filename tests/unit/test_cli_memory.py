@@ -70,7 +70,7 @@ def test_a_script_is_ended_after_some_steps_and_its_peak_is_explained(
         [
             "memory",
             "train.py",
-            "--no-levers",
+            "--no-savings",
             "--gb=2",
             "--steps=3",
             *sizes_only,
@@ -98,7 +98,7 @@ def test_a_script_is_ended_after_some_steps_and_its_peak_is_explained(
 
 
 @with_torch
-def test_each_lever_is_predicted_again(capfd: pytest.CaptureFixture[str]) -> None:
+def test_each_saving_is_predicted_again(capfd: pytest.CaptureFixture[str]) -> None:
     write(TRAINING)
 
     code = main(
@@ -116,7 +116,7 @@ def test_each_lever_is_predicted_again(capfd: pytest.CaptureFixture[str]) -> Non
     )
 
     found = document(capfd)
-    peaks = {lever["lever"]: lever["allocated_bytes"] for lever in found["levers"]}
+    peaks = {saving["saving"]: saving["allocated_bytes"] for saving in found["savings"]}
     assert code == 1
     assert found["fit"] == "does not fit"
     assert found["not_judged"] == []
@@ -137,7 +137,7 @@ def test_each_lever_is_predicted_again(capfd: pytest.CaptureFixture[str]) -> Non
 def test_a_script_that_fails_has_no_peak(capfd: pytest.CaptureFixture[str]) -> None:
     write("import torch\ntorch.zeros(3, device='cuda')\nraise SystemExit(3)\n")
 
-    code = main(["memory", "train.py", "--no-levers"])
+    code = main(["memory", "train.py", "--no-savings"])
 
     assert code == 3
     assert capfd.readouterr().err == "gpuperf: train.py failed, so no peak is known\n"
@@ -153,7 +153,7 @@ def test_a_script_whose_loop_depends_on_what_it_reads_cannot_be_told_without_val
         "if x.sum().item() > 3: y = x + 1\n"
     )
 
-    code = main(["memory", "train.py", "--no-levers", "--no-values", "--gb=80"])
+    code = main(["memory", "train.py", "--no-savings", "--no-values", "--gb=80"])
 
     out = capfd.readouterr().out
     assert code == 1
@@ -168,30 +168,30 @@ def test_a_script_whose_loop_depends_on_what_it_reads_cannot_be_told_without_val
             ["--gb=many"],
             (
                 "argument --gb: expected a number of GiB above 0, found 'many'; see `gpuperf "
-                "memory --help`"
+                "memory --help` [GP102]"
             ),
         ),
         (
             ["--steps=0"],
             (
                 "argument --steps: expected a whole number of steps from 1 on, found '0'; see "
-                "`gpuperf memory --help`"
+                "`gpuperf memory --help` [GP102]"
             ),
         ),
         (
             ["--batch-option=--batch", "--", "--lr", "1"],
             (
                 "--batch-option=--batch: found no --batch among the script's arguments; "
-                "expected its batch size after `--`, as in `-- --batch 32`"
+                "expected its batch size after `--`, as in `-- --batch 32` [GP113]"
             ),
         ),
         (
             ["--batch-option=--batch", "--", "--batch=1"],
-            "--batch 1: expected a batch size of 2 or more, to be halved",
+            "--batch 1: expected a batch size of 2 or more, to be halved [GP113]",
         ),
         (
             ["--batch-option=--batch", "--", "--batch", "all"],
-            "--batch all: expected a batch size of 2 or more, to be halved",
+            "--batch all: expected a batch size of 2 or more, to be halved [GP113]",
         ),
     ],
 )
@@ -212,12 +212,12 @@ def test_a_script_too_large_for_the_host_says_so_and_is_predicted(
 ) -> None:
     write(
         "import torch\n"
-        "from pytest_gpuperf.devices.pretend.insides import INSIDES\n"
+        "from pytest_gpuperf.devices.pretend.tensor_values import INSIDES\n"
         "INSIDES._available = lambda: 2**30\n"
         "weights = torch.ones(2**15, 2**15, device='cuda')\n"
     )
 
-    code = main(["memory", "train.py", "--no-levers", "--gb=80"])
+    code = main(["memory", "train.py", "--no-savings", "--gb=80"])
 
     out = capfd.readouterr().out.splitlines()
     assert code == 0
@@ -235,7 +235,7 @@ def test_a_script_larger_than_the_pretend_gpu_is_predicted_all_the_same(
 ) -> None:
     write("import torch\nweights = torch.ones(2**20, 2**15, device='cuda')\n")
 
-    code = main(["memory", "train.py", "--no-levers", "--no-values", "--gb=80"])
+    code = main(["memory", "train.py", "--no-savings", "--no-values", "--gb=80"])
 
     out = capfd.readouterr().out.splitlines()
     assert code == 1

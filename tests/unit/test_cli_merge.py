@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.baselines.document import loads
-from pytest_gpuperf.baselines.pending import write_pending
+from pytest_gpuperf.baselines.format import loads
+from pytest_gpuperf.baselines.store import write_pending
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.baseline import Entry
@@ -22,7 +22,7 @@ from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
-from pytest_gpuperf.report.results_json import dumps
+from pytest_gpuperf.report.json.results import dumps
 
 
 H200 = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200")
@@ -110,7 +110,7 @@ def test_a_folder_without_results_is_refused(
 
     assert refusal(capsys, "one", "empty") == (
         "gpuperf: empty/results.json: there is no such file; its run died before it "
-        "began, or the hidden folder .gpuperf was not uploaded\n"
+        "began, or the hidden folder .gpuperf was not uploaded [GP527]\n"
     )
     assert not Path(".gpuperf").exists()
 
@@ -121,24 +121,25 @@ def test_a_shard_that_is_named_twice_is_refused(
     leave("one", "a")
 
     assert refusal(capsys, "one", "one/../one/results.json") == (
-        "gpuperf: one/../one/results.json: given twice; name each shard once\n"
+        "gpuperf: one/../one/results.json: given twice; name each shard once [GP515]\n"
     )
 
 
 @pytest.mark.parametrize(
-    ("content", "found"),
+    ("content", "found", "error_id"),
     [
-        (b"", "the file is empty"),
-        (b"\xff", "no UTF-8 text"),
-        (b"<html>", "the file is no JSON at line 1"),
+        (b"", "the file is empty", "GP512"),
+        (b"\xff", "no UTF-8 text", "GP527"),
+        (b"<html>", "the file is no JSON at line 1", "GP512"),
     ],
 )
 def test_a_file_that_is_no_results_is_refused(
-    content: bytes, found: str, capsys: pytest.CaptureFixture[str]
+    content: bytes, found: str, error_id: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("x.json").write_bytes(content)
 
-    assert refusal(capsys, "x.json") == f"gpuperf: x.json: {found}; {EXPECTED}\n"
+    expected = f"gpuperf: x.json: {found}; {EXPECTED} [{error_id}]\n"
+    assert refusal(capsys, "x.json") == expected
 
 
 def test_a_file_that_cannot_be_read_is_refused(
@@ -147,7 +148,7 @@ def test_a_file_that_cannot_be_read_is_refused(
     Path("one/results.json").mkdir(parents=True)
 
     assert refusal(capsys, "one") == (
-        f"gpuperf: one/results.json: cannot be read, is a directory; {EXPECTED}\n"
+        f"gpuperf: one/results.json: cannot be read, is a directory; {EXPECTED} [GP527]\n"
     )
 
 
@@ -157,5 +158,5 @@ def test_a_number_of_shards_is_a_number(
 ) -> None:
     assert refusal(capsys, "one", f"--shards={number}") == (
         "gpuperf: argument --shards: expected a whole number from 1 on, found "
-        f"'{number}'; see `gpuperf merge --help`\n"
+        f"'{number}'; see `gpuperf merge --help` [GP102]\n"
     )

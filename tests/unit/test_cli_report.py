@@ -17,17 +17,17 @@ from pages import ITEM
 from pages import contents
 from pages import entry
 
-from pytest_gpuperf.baselines.document import dumps as baselines_text
+from pytest_gpuperf.baselines.format import dumps as baselines_text
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.cli import report
-from pytest_gpuperf.cli.source_lines import source_lines
+from pytest_gpuperf.cli.files import source_lines
 from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.model.project import ProjectSettings
 from pytest_gpuperf.model.results import Head
+from pytest_gpuperf.model.results import ProjectSettings
 from pytest_gpuperf.model.verdict import TestVerdict
-from pytest_gpuperf.report.results_json import dumps
-from pytest_gpuperf.report.samples_json import dumps as samples_text
+from pytest_gpuperf.report.json.results import dumps
+from pytest_gpuperf.report.json.samples import dumps as samples_text
 
 
 EXPECTED = "expected the results.json of a run of pytest --gpuperf"
@@ -137,7 +137,7 @@ def test_a_history_that_is_not_there_is_refused(
     leave(BAD)
 
     assert refusal(capsys, "--history=/nowhere") == (
-        "gpuperf: /nowhere: there is no such folder; expected that of a history\n"
+        "gpuperf: /nowhere: there is no such folder; expected that of a history [GP518]\n"
     )
 
 
@@ -163,7 +163,7 @@ def test_a_finding_shows_its_line_as_it_stands_now() -> None:
 def test_without_a_run_there_is_no_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert refusal(capsys) == (
         "gpuperf: .gpuperf: there is no such file; run `pytest --gpuperf` first, or "
-        "name the folder that it left\n"
+        "name the folder that it left [GP527]\n"
     )
 
 
@@ -174,7 +174,7 @@ def test_results_with_nan_are_refused(capsys: pytest.CaptureFixture[str]) -> Non
 
     assert refusal(capsys) == (
         "gpuperf: .gpuperf/results.json: the file cannot be read (it holds NaN, which "
-        f"nobody measures); {EXPECTED}\n"
+        f"nobody measures); {EXPECTED} [GP512]\n"
     )
 
 
@@ -188,7 +188,7 @@ def test_results_with_an_infinite_number_are_refused(
 
     assert refusal(capsys) == (
         f"gpuperf: .gpuperf/results.json: a number of {BAD.test} is infinite; "
-        f"{EXPECTED}\n"
+        f"{EXPECTED} [GP512]\n"
     )
 
 
@@ -202,7 +202,7 @@ def test_baselines_that_are_cut_off_are_refused(
     assert refusal(capsys) == (
         "gpuperf: baselines/cuda-nvidia-h200.json: the file is cut off at line 1; "
         "restore the file from version control, or delete it and record it again with "
-        "--gpuperf-update=all\n"
+        "--gpuperf-update=all [GP502]\n"
     )
     assert not Path(".gpuperf/report.html").exists()
 
@@ -215,7 +215,7 @@ def test_a_page_that_cannot_be_written_is_an_error(
 
     assert refusal(capsys, "--out=file/report.html") == (
         "gpuperf: file/report.html: cannot be written, file exists; what was stored "
-        "before is intact, run again once that is solved\n"
+        "before is intact, run again once that is solved [GP506]\n"
     )
 
 

@@ -27,9 +27,9 @@ from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.finding import Phase
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.run import Call
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.run import RunRequest
+from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.run import TestResult
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
@@ -81,7 +81,7 @@ measurements = st.builds(
 budgets = st.builds(Budget, limits=maps(maybe_numbers), on=st.none() | tuples(names))
 tolerances = st.builds(Tolerance, ratios=maps(numbers), detect=maybe_numbers)
 calls = st.builds(
-    Call,
+    StepCall,
     measurement=measurements,
     budgets=tuples(budgets),
     tolerances=tuples(tolerances),
@@ -164,6 +164,8 @@ def test_a_value_is_written_field_by_field_with_enums_as_their_values() -> None:
         "moved_bytes": 0,
         "held_bytes": 0,
         "held_for": [],
+        "source": "",
+        "stored": None,
     }
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.ranks import Collective
-from pytest_gpuperf.probes.subject import Subject
 
 
 torch = pytest.importorskip("torch")
@@ -18,9 +18,9 @@ torch = pytest.importorskip("torch")
 from torch import distributed  # noqa: E402
 from torch import nn  # noqa: E402
 
-from pytest_gpuperf.ranked.collectives import count_collectives  # noqa: E402
-from pytest_gpuperf.ranked.group import alone  # noqa: E402
-from pytest_gpuperf.ranked.peers import TorchPeers  # noqa: E402
+from pytest_gpuperf.distributed.collectives import count_collectives  # noqa: E402
+from pytest_gpuperf.distributed.device import TorchPeers  # noqa: E402
+from pytest_gpuperf.distributed.group import alone  # noqa: E402
 
 
 WEIGHTS = 64 * 32 + 32 + 32 * 8 + 8

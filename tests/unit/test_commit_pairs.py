@@ -8,22 +8,22 @@ from collections.abc import Sequence
 
 import pytest
 
-from pytest_gpuperf.commits.pairs import Both
-from pytest_gpuperf.commits.pairs import Told
-from pytest_gpuperf.commits.pairs import run_pairs
-from pytest_gpuperf.gate import Group
+from pytest_gpuperf.compare_commits.pairs import Both
+from pytest_gpuperf.compare_commits.pairs import TogetherTime
+from pytest_gpuperf.compare_commits.pairs import run_pairs
+from pytest_gpuperf.model.ab import Answer
+from pytest_gpuperf.model.ab import TimeChange
+from pytest_gpuperf.model.ab import Uncompared
 from pytest_gpuperf.model.budget import Tolerance
-from pytest_gpuperf.model.commit_comparison import TimeChange
-from pytest_gpuperf.model.commit_comparison import Uncompared
-from pytest_gpuperf.model.comparison import Answer
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.run import Call
 from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.run import TestResult
+from pytest_gpuperf.runner.screening import Group
 
 
 CUDA = Environment(hardware=Hardware(kind=DeviceKind.CUDA, name=""))
@@ -44,7 +44,7 @@ class Runs:
         after: Mapping[str, object],
         *groups: Group,
         seconds: float = 60.0,
-        together: Callable[[Both], Mapping[str, Told]] | None = None,
+        together: Callable[[Both], Mapping[str, TogetherTime]] | None = None,
     ) -> list[Both]:
         return run_pairs(
             groups,
@@ -75,7 +75,7 @@ class Runs:
         return TestResult(
             test=test,
             ending=Ending.PASSED,
-            calls=(Call(measurement=measured),),
+            calls=(StepCall(measurement=measured),),
             seconds=self._seconds,
         )
 
@@ -213,7 +213,7 @@ def test_what_one_process_has_timed_needs_one_pair_and_the_rest_as_many_as_ever(
     None
 ):
     runs = Runs()
-    told: dict[str, Told] = {"shared": SLOWER, "apart": "it cannot"}
+    told: dict[str, TogetherTime] = {"shared": SLOWER, "apart": "it cannot"}
     times = {"shared": (1.0,), "apart": (1.0,)}
 
     shared, apart = runs.pairs(

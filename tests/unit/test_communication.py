@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.probes.communication import Communication
-from pytest_gpuperf.probes.communication import find_communication
-from pytest_gpuperf.probes.communication import joined
-from pytest_gpuperf.probes.communication import uncovered
+from pytest_gpuperf.measure.gpu_activity import Communication
+from pytest_gpuperf.measure.gpu_activity import find_communication
+from pytest_gpuperf.measure.gpu_activity import joined
+from pytest_gpuperf.measure.gpu_activity import uncovered
 
 
 def event(

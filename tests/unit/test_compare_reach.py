@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_gpuperf.compare import reach
-from pytest_gpuperf.compare.reach import addresses_of
-from pytest_gpuperf.compare.reach import files_of
-from pytest_gpuperf.compare.reach import tensors_of
+from pytest_gpuperf.compare_steps import isolation as reach
+from pytest_gpuperf.compare_steps.isolation import addresses_of
+from pytest_gpuperf.compare_steps.isolation import files_of
+from pytest_gpuperf.compare_steps.isolation import tensors_of
 
 
 torch = pytest.importorskip("torch")

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.compare.beginning import Pair
-from pytest_gpuperf.compare.sides import ComparedSides
-from pytest_gpuperf.compare.sides import Question
-from pytest_gpuperf.compare.sides import compare_sides
-from pytest_gpuperf.devices.protocol import Block
-from pytest_gpuperf.devices.protocol import MemoryReading
-from pytest_gpuperf.devices.protocol import Step
-from pytest_gpuperf.devices.protocol import TraceEvent
+from pytest_gpuperf.compare_steps.measure import ComparedSides
+from pytest_gpuperf.compare_steps.measure import Pair
+from pytest_gpuperf.compare_steps.measure import Question
+from pytest_gpuperf.compare_steps.measure import compare_sides
+from pytest_gpuperf.devices.base import AllocatedBlock
+from pytest_gpuperf.devices.base import MemoryReading
+from pytest_gpuperf.devices.base import Step
+from pytest_gpuperf.devices.base import TraceEvent
 from pytest_gpuperf.devices.scripted import ScriptedDevice
-from pytest_gpuperf.model.comparison import Answer
+from pytest_gpuperf.measure.step import Subject
+from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.probes.subject import Subject
-from pytest_gpuperf.report.comparison import why_unmeasured
+from pytest_gpuperf.report.screen.comparison import why_unmeasured
 
 
 torch = pytest.importorskip("torch")
@@ -61,9 +61,9 @@ class Lending(ScriptedDevice):
         super().__init__(script, run)
         self._lent = {t.untyped_storage().data_ptr(): t.nbytes for t in tensors}
 
-    def blocks(self) -> Mapping[int, Block]:
+    def blocks(self) -> Mapping[int, AllocatedBlock]:
         return {
-            address: Block(requested_bytes=nbytes, allocated_bytes=512)
+            address: AllocatedBlock(requested_bytes=nbytes, allocated_bytes=512)
             for address, nbytes in self._lent.items()
         }
 

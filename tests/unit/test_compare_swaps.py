@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.judge.swaps import Counts
-from pytest_gpuperf.judge.swaps import Labels
-from pytest_gpuperf.judge.swaps import PlainSwaps
-from pytest_gpuperf.judge.swaps import Quad
-from pytest_gpuperf.judge.swaps import difference
-from pytest_gpuperf.judge.swaps import quartiles
+from pytest_gpuperf.judge.interleaved import Labels
+from pytest_gpuperf.judge.interleaved import PlainSwaps
+from pytest_gpuperf.judge.interleaved import Quad
+from pytest_gpuperf.judge.interleaved import SwapCounts
+from pytest_gpuperf.judge.interleaved import difference
+from pytest_gpuperf.judge.interleaved import quartiles
 
 
 TIMES = st.floats(-3, 3)
@@ -30,7 +30,7 @@ def noisy_quads(count: int, seed: int) -> list[Quad]:
     return [tuple(noise.gauss(0, 0.01) for _ in range(4)) for _ in range(count)]
 
 
-def spelled_out(quads: list[Quad], shift: float) -> Counts:
+def spelled_out(quads: list[Quad], shift: float) -> SwapCounts:
     """Every label swap of *quads*, by the definition."""
     differences = [
         lower_quartile_difference(
@@ -43,7 +43,7 @@ def spelled_out(quads: list[Quad], shift: float) -> Counts:
         )
         for swaps in product((False, True), repeat=len(quads))
     ]
-    return Counts(
+    return SwapCounts(
         at_least=sum(d >= differences[0] - 1e-12 for d in differences),
         at_most=sum(d <= differences[0] + 1e-12 for d in differences),
     )
@@ -105,7 +105,7 @@ def test_torch_counts_what_the_reference_counts(
     quads: list[Quad], shift: float, seed: int
 ) -> None:
     pytest.importorskip("torch")
-    from pytest_gpuperf.compare.swaps import TorchSwaps
+    from pytest_gpuperf.compare_steps.interleave import TorchSwaps
 
     labels = Labels.drawn(len(quads), 50, seed)
 
@@ -117,7 +117,7 @@ def test_torch_counts_what_the_reference_counts(
 @pytest.mark.parametrize("count", [1, 2, 13, 14, 28, 56, 112, 224])
 def test_torch_counts_the_same_at_every_look(count: int) -> None:
     pytest.importorskip("torch")
-    from pytest_gpuperf.compare.swaps import TorchSwaps
+    from pytest_gpuperf.compare_steps.interleave import TorchSwaps
 
     quads, labels = noisy_quads(count, count), Labels.drawn(count, 500, seed=0)
 
@@ -131,7 +131,7 @@ def test_torch_counts_the_same_at_every_look(count: int) -> None:
 
 def test_torch_counts_on_the_cpu_whatever_the_default_device_is() -> None:
     torch = pytest.importorskip("torch")
-    from pytest_gpuperf.compare.swaps import TorchSwaps
+    from pytest_gpuperf.compare_steps.interleave import TorchSwaps
 
     quads, labels = noisy_quads(20, 0), Labels.drawn(20, 100, seed=0)
 

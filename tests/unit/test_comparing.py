@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.comparing import demands_speedup
-from pytest_gpuperf.comparing import judge_comparison
-from pytest_gpuperf.judging import judge_calls
+from pytest_gpuperf.judge.calls import demands_speedup
+from pytest_gpuperf.judge.calls import judge_calls
+from pytest_gpuperf.judge.calls import judge_comparison
+from pytest_gpuperf.model.ab import Answer
+from pytest_gpuperf.model.ab import Sides
+from pytest_gpuperf.model.ab import StepComparison
 from pytest_gpuperf.model.budget import Budget
-from pytest_gpuperf.model.comparison import Answer
-from pytest_gpuperf.model.comparison import Comparison
-from pytest_gpuperf.model.comparison import Sides
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.run import Call
 from pytest_gpuperf.model.run import ComparedCall
+from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 
 
-TIME = Comparison(
+TIME = StepComparison(
     verdict=Answer.FASTER,
     why="measured",
     tolerance=0.01,
@@ -114,7 +114,7 @@ def test_a_time_budget_that_does_not_bind_here_says_so() -> None:
 
 
 def test_a_speedup_is_nothing_that_a_single_step_could_show() -> None:
-    call = Call(measurement=after(), budgets=(Budget(limits={"speedup": 1.5}),))
+    call = StepCall(measurement=after(), budgets=(Budget(limits={"speedup": 1.5}),))
 
     verdict = judge_calls([call], None)
 
@@ -132,4 +132,4 @@ def test_a_speedup_is_nothing_that_a_single_step_could_show() -> None:
     ],
 )
 def test_no_speedup_is_demanded(budgets: tuple[Budget, ...]) -> None:
-    assert not demands_speedup([Call(measurement=after(), budgets=budgets)])
+    assert not demands_speedup([StepCall(measurement=after(), budgets=budgets)])

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_gpuperf.devices.compile_counters import compile_counters
+from pytest_gpuperf.devices.compile import compile_counters
 
 
 DYNAMO = "torch._dynamo.utils"

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.devices.compiled_code import DYNAMO
-from pytest_gpuperf.devices.compiled_code import CompiledCode
-from pytest_gpuperf.devices.compiled_code import compiled_code
-from pytest_gpuperf.devices.compiled_code import remember_compilations
+from pytest_gpuperf.devices.compile import DYNAMO
+from pytest_gpuperf.devices.compile import CompiledCode
+from pytest_gpuperf.devices.compile import compiled_code
+from pytest_gpuperf.devices.compile import remember_compilations
+from pytest_gpuperf.measure.compilation import counted
 from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.probes.compiled import counted
 
 
 ROOT = str(Path(__file__).parent)

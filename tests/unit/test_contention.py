@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 from scripted_steps import Clockwork
 
-from pytest_gpuperf.probes.batches import Batches
-from pytest_gpuperf.probes.contention import Moment
-from pytest_gpuperf.probes.contention import doubts
-from pytest_gpuperf.probes.contention import others_share
-from pytest_gpuperf.probes.phases import measure
-from pytest_gpuperf.probes.subject import Subject
+from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.step import Batches
+from pytest_gpuperf.measure.step import Subject
+from pytest_gpuperf.measure.timing import ClockReading
+from pytest_gpuperf.measure.timing import doubts
+from pytest_gpuperf.measure.timing import others_share
 
 
 DOUBT = "the process waited for a core over 5% of the time"
@@ -37,15 +37,35 @@ def test_waiting_is_doubted_where_others_may_be_the_reason(
 @pytest.mark.parametrize(
     ("before", "after", "share"),
     [
-        (Moment(now_ns=10, others_ns=7), Moment(now_ns=30, others_ns=12), 0.25),
-        (Moment(now_ns=10, others_ns=7), Moment(now_ns=30, others_ns=6), 0.0),
-        (Moment(now_ns=10, others_ns=None), Moment(now_ns=30, others_ns=6), None),
-        (Moment(now_ns=10, others_ns=7), Moment(now_ns=30, others_ns=None), None),
-        (Moment(now_ns=10, others_ns=7), Moment(now_ns=10, others_ns=7), None),
+        (
+            ClockReading(now_ns=10, others_ns=7),
+            ClockReading(now_ns=30, others_ns=12),
+            0.25,
+        ),
+        (
+            ClockReading(now_ns=10, others_ns=7),
+            ClockReading(now_ns=30, others_ns=6),
+            0.0,
+        ),
+        (
+            ClockReading(now_ns=10, others_ns=None),
+            ClockReading(now_ns=30, others_ns=6),
+            None,
+        ),
+        (
+            ClockReading(now_ns=10, others_ns=7),
+            ClockReading(now_ns=30, others_ns=None),
+            None,
+        ),
+        (
+            ClockReading(now_ns=10, others_ns=7),
+            ClockReading(now_ns=10, others_ns=7),
+            None,
+        ),
     ],
 )
 def test_others_have_a_share_of_a_core_where_both_moments_know_theirs(
-    before: Moment, after: Moment, share: float | None
+    before: ClockReading, after: ClockReading, share: float | None
 ) -> None:
     assert others_share(before, after) == share
 
@@ -77,17 +97,27 @@ def alone(device: Clockwork) -> Subject:
 
 
 @pytest.mark.parametrize(
-    ("subject", "busy", "dirty"),
+    ("subject", "busy", "cores", "dirty"),
     [
-        (loop, 0.01, ()),
-        (loop, 0.2, (DOUBT,)),
-        (loop, None, (DOUBT,)),
-        (alone, 0.01, (DOUBT,)),
+        pytest.param(loop, 0.01, None, (), id="a loop, for its workers"),
+        pytest.param(loop, 0.01, 1.5, (), id="a loop, for its workers in a container"),
+        pytest.param(loop, 0.2, None, (DOUBT,), id="a loop, for a neighbour"),
+        pytest.param(loop, None, None, (DOUBT,), id="a loop, nobody knows for whom"),
+        pytest.param(alone, 0.01, None, (), id="a step, for its own threads"),
+        pytest.param(alone, 0.2, None, (DOUBT,), id="a step, for a neighbour"),
+        pytest.param(
+            alone, 0.01, 1.5, (DOUBT,), id="a step, for its container's share"
+        ),
     ],
 )
-def test_a_loop_that_only_its_own_workers_keep_from_a_core_is_not_doubted(
-    subject: Callable[[Clockwork], Subject], busy: float | None, dirty: tuple[str, ...]
+def test_what_waits_for_a_core_is_doubted_unless_it_waits_for_itself(
+    subject: Callable[[Clockwork], Subject],
+    busy: float | None,
+    cores: float | None,
+    dirty: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("pytest_gpuperf.measure.phases.granted_cores", lambda: cores)
     device = Jostled(busy)
 
     measured = measure(device, subject(device), test="step", seconds=60)

@@ -2,17 +2,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.devices import cpu
-from pytest_gpuperf.devices.cpu import CpuDevice
+from pytest_gpuperf.devices.cpu import device as cpu
+from pytest_gpuperf.devices.cpu.device import CpuDevice
+from pytest_gpuperf.devices.host_clock import HostClock
 from pytest_gpuperf.errors import PreflightError
+from pytest_gpuperf.measure.syncs import find_syncs
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.probes.syncs import find_syncs
 
 
 torch = pytest.importorskip("torch")
@@ -81,6 +81,7 @@ def test_what_needs_a_cuda_allocator_or_copies_is_not_measured(
         "alloc_retries": reason,
         "device_allocs": reason,
         "predicted_peak_allocated_bytes": reason,
+        "predicted_workspace_bytes": reason,
         "predicted_peak_requested_bytes": reason,
         "predicted_peak_reserved_bytes": reason,
         "predicted_growth_bytes": reason,
@@ -124,8 +125,8 @@ def test_there_is_no_queue_no_event_and_no_disturbance(device: CpuDevice) -> Non
 def test_its_clocks_are_those_of_the_host(
     device: CpuDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(time, "perf_counter_ns", lambda: 11)
-    monkeypatch.setattr(time, "process_time_ns", lambda: 22)
+    monkeypatch.setattr(HostClock, "wall_ns", lambda: 11)
+    monkeypatch.setattr(HostClock, "process_ns", lambda: 22)
     monkeypatch.setattr(cpu, "run_queue_wait_ns", lambda: 33)
     monkeypatch.setattr(cpu, "others_ns", lambda: 44)
 
@@ -136,7 +137,7 @@ def test_its_clocks_are_those_of_the_host(
 def test_it_settles_when_compiling_does(
     device: CpuDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pytest_gpuperf.devices import compile_counters
+    from pytest_gpuperf.devices import compile as compile_counters
 
     monkeypatch.setattr(compile_counters, "compile_counters", lambda: (3, 2, 1))
 
@@ -216,7 +217,7 @@ def test_cores_are_counted_where_there_is_no_affinity(
 
 COMPILED = """
 import torch
-from pytest_gpuperf.devices.cpu import CpuDevice
+from pytest_gpuperf.devices.cpu.device import CpuDevice
 
 runs = []
 
@@ -253,8 +254,8 @@ def test_a_compiled_step_runs_eagerly_while_watched_and_compiled_afterwards() ->
 NOT_COMPILED = """
 import sys
 import torch
-from pytest_gpuperf.devices.cpu import CpuDevice
-from pytest_gpuperf.devices.host_syncs import mark_syncs
+from pytest_gpuperf.devices.cpu.device import CpuDevice
+from pytest_gpuperf.devices.cpu.syncs import mark_syncs
 
 x = torch.ones(10)
 CpuDevice().measure_memory(lambda: x.sum().item(), [])

@@ -13,20 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_gpuperf.baselines.drift import Leeway
+from pytest_gpuperf.baselines.drift import anchored
+from pytest_gpuperf.baselines.drift import drifts
+from pytest_gpuperf.baselines.drift import kept
 from pytest_gpuperf.baselines.refresh import typical_values
-from pytest_gpuperf.creep import Leeway
-from pytest_gpuperf.creep import anchored
-from pytest_gpuperf.creep import drifts
-from pytest_gpuperf.creep import kept
-from pytest_gpuperf.judge.prior import Prior
+from pytest_gpuperf.judge.statistics import Prior
+from pytest_gpuperf.model.baseline import Drift
 from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import Kept
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.measurement import Distribution
-from pytest_gpuperf.model.metric import MIB
-from pytest_gpuperf.model.refresh import Drift
-from pytest_gpuperf.model.refresh import Kept
+from pytest_gpuperf.model.metrics import MIB
 
 
 USUAL = Leeway(kind=DeviceKind.CUDA, tolerance=Tolerance())

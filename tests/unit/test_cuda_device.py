@@ -18,13 +18,14 @@ import pytest
 
 from pytest_gpuperf.devices import open_device
 from pytest_gpuperf.devices import profiler
-from pytest_gpuperf.devices.cuda import CudaDevice
-from pytest_gpuperf.devices.cuda_memory import IN_USE
-from pytest_gpuperf.devices.cuda_memory import out_of_memory_summary
-from pytest_gpuperf.devices.memory_picture import Role
-from pytest_gpuperf.devices.nvml import Nvml
-from pytest_gpuperf.devices.protocol import Block
-from pytest_gpuperf.devices.protocol import MemoryReading
+from pytest_gpuperf.devices.base import AllocatedBlock
+from pytest_gpuperf.devices.base import MemoryReading
+from pytest_gpuperf.devices.cuda.device import CudaDevice
+from pytest_gpuperf.devices.cuda.memory import IN_USE
+from pytest_gpuperf.devices.cuda.memory import out_of_memory_summary
+from pytest_gpuperf.devices.cuda.nvml import Nvml
+from pytest_gpuperf.devices.host_clock import HostClock
+from pytest_gpuperf.devices.memory_picture import StorageRole
 from pytest_gpuperf.errors import PreflightError
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.model.environment import DeviceKind
@@ -150,6 +151,9 @@ class FakeNvml:
     def sm_mhz(self) -> int | None:
         return 1410
 
+    def energy_mj(self) -> int | None:
+        return 5_000
+
     def throttling(self) -> tuple[str, ...]:
         return self._faults
 
@@ -188,7 +192,7 @@ def device(cuda: FakeCuda | None = None, nvml: FakeNvml | None = None) -> CudaDe
 def refusal_of(ask: Callable[[], object]) -> str:
     with pytest.raises(PreflightError) as refusal:
         ask()
-    return str(refusal.value)
+    return refusal.value.text
 
 
 def accepted(ask: Callable[[], object]) -> bool:
@@ -203,7 +207,7 @@ def absence(torch_like: SimpleNamespace) -> str:
     torch_like.cuda.is_available = lambda: False
     with pytest.raises(UsageError) as absent:
         CudaDevice.of(torch_like)
-    return str(absent.value)
+    return absent.value.text
 
 
 # Opening
@@ -219,7 +223,7 @@ def test_asking_a_machine_without_a_gpu_for_cuda_is_a_usage_error() -> None:
     assert str(absent.value) == (
         f"--gpuperf-device=cuda was asked for, but torch {torch.__version__} sees "
         "no CUDA device: install a build of torch with CUDA, or use "
-        "--gpuperf-device=cpu"
+        "--gpuperf-device=cpu [GP401]"
     )
 
 
@@ -246,7 +250,7 @@ def test_torch_s_own_reason_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> Non
 
     assert str(absent.value) == (
         "--gpuperf-device=cuda was asked for, but torch 2.13.0+cu130 sees "
-        "no CUDA device: The NVIDIA driver is too old"
+        "no CUDA device: The NVIDIA driver is too old [GP401]"
     )
 
 
@@ -442,10 +446,12 @@ def test_a_process_is_accepted_once_nothing_is_in_the_way() -> None:
 def test_the_clocks_are_the_monotonic_one_and_the_process_s(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    clocks = SimpleNamespace(perf_counter_ns=lambda: 5, process_time_ns=lambda: 3)
-    monkeypatch.setattr("pytest_gpuperf.devices.cuda.time", clocks)
-    monkeypatch.setattr("pytest_gpuperf.devices.cuda.run_queue_wait_ns", lambda: 1)
-    monkeypatch.setattr("pytest_gpuperf.devices.cuda.others_ns", lambda: 2)
+    monkeypatch.setattr(HostClock, "wall_ns", lambda: 5)
+    monkeypatch.setattr(HostClock, "process_ns", lambda: 3)
+    monkeypatch.setattr(
+        "pytest_gpuperf.devices.cuda.device.run_queue_wait_ns", lambda: 1
+    )
+    monkeypatch.setattr("pytest_gpuperf.devices.cuda.device.others_ns", lambda: 2)
     timed = device()
 
     assert (timed.now_ns(), timed.process_ns()) == (5, 3)
@@ -487,6 +493,11 @@ def test_the_clock_is_that_of_the_multiprocessors_where_nvml_sees_it() -> None:
     assert device().clock_mhz() is None
 
 
+def test_the_energy_is_that_of_the_board_where_nvml_counts_it() -> None:
+    assert device(nvml=FakeNvml()).counters() == {"energy_mj": 5_000}
+    assert device().counters() == {}
+
+
 def test_a_gpu_is_told_from_others_without_its_uuid() -> None:
     cuda = FakeCuda()
     watched = CudaDevice(torch=fake_torch(cuda), nvml_of=lambda _: None)
@@ -510,7 +521,7 @@ def test_settling_watches_the_compiler_and_the_allocator(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "pytest_gpuperf.devices.cuda.compile_counters", lambda: (1, 2, 2)
+        "pytest_gpuperf.devices.cuda.device.compile_counters", lambda: (1, 2, 2)
     )
     cuda = FakeCuda()
     cuda.retries = 7
@@ -572,8 +583,8 @@ def test_what_the_allocator_has_lent_is_told_by_address() -> None:
     ]
 
     assert device(cuda).blocks() == {
-        64: Block(requested_bytes=100, allocated_bytes=512),
-        4096: Block(requested_bytes=1000, allocated_bytes=1024),
+        64: AllocatedBlock(requested_bytes=100, allocated_bytes=512),
+        4096: AllocatedBlock(requested_bytes=1000, allocated_bytes=1024),
     }
 
 
@@ -609,6 +620,7 @@ def test_memory_is_read_around_one_step() -> None:
             "non_torch_bytes": 6144,
         },
         end_bytes=1100,
+        graphs=0,
     )
 
 
@@ -684,9 +696,9 @@ def test_the_peak_of_two_steps_is_sorted_by_the_tensors_on_the_current_gpu() -> 
     assert picture is not None
     assert picture.op == "aten::mul"
     assert Counter(picture.by_role) - Counter(elsewhere.by_role) == {
-        Role.INPUTS: 4000,
-        Role.ACTIVATIONS: 4000 - 8,
-        Role.PARAMETERS: 2000,
+        StorageRole.INPUTS: 4000,
+        StorageRole.ACTIVATIONS: 4000 - 8,
+        StorageRole.PARAMETERS: 2000,
     }
     line = step.__code__.co_firstlineno + 2
     assert [(h.op, h.nbytes, h.site.location.line) for h in picture.held] == [

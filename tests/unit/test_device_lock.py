@@ -14,7 +14,10 @@ import pytest
 
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.sharing.device_lock import DeviceLock
-from pytest_gpuperf.sharing.holders import holders_of
+from pytest_gpuperf.sharing.device_lock import holders_of
+
+
+pytestmark = pytest.mark.slow
 
 
 HOLDER = """
@@ -169,7 +172,7 @@ def test_waiting_ends_with_the_name_of_the_holder(
     command = " ".join(f"{sys.executable} -c {HOLDER}".split())[:60]
     assert str(refused.value) == (
         f"{folder / 'gpu-0.lock'}: gpu-0 is in use by pid {holder.pid} ({command}...), "
-        "and did not come free in time: wait for it, or measure on another device"
+        "and did not come free in time: wait for it, or measure on another device [GP411]"
     )
 
 
@@ -208,7 +211,7 @@ def test_a_lock_folder_of_another_user_is_refused(
 
     assert str(refused.value) == (
         f"{folder}: expected a folder of this user for locks, found one of user {owner}: "
-        "remove it, or point XDG_RUNTIME_DIR to a folder of yours"
+        "remove it, or point XDG_RUNTIME_DIR to a folder of yours [GP412]"
     )
 
 
@@ -219,7 +222,7 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
         lock_in(tmp_path / "locks")
 
     assert str(refused.value) == (
-        f"{tmp_path / 'locks'}: expected a folder for locks, found File exists"
+        f"{tmp_path / 'locks'}: expected a folder for locks, found File exists [GP412]"
     )
 
 
@@ -230,7 +233,7 @@ def test_a_folder_in_the_place_of_a_lock_is_refused(folder: Path) -> None:
         lock_in(folder)
 
     assert str(refused.value) == (
-        f"{folder / 'gpu-0.lock'}: expected a file to lock, found Is a directory"
+        f"{folder / 'gpu-0.lock'}: expected a file to lock, found Is a directory [GP412]"
     )
 
 

@@ -14,26 +14,26 @@ from trace_events import event
 from trace_events import function
 from trace_events import step
 
-from pytest_gpuperf.devices.simulated_gpu import SimulatedGpu
-from pytest_gpuperf.model.diagnosis import Bottleneck
-from pytest_gpuperf.model.diagnosis import Diagnosis
-from pytest_gpuperf.model.diagnosis import Part
+from pytest_gpuperf.devices.scripted import SimulatedGpu
+from pytest_gpuperf.measure.bottleneck import Spent
+from pytest_gpuperf.measure.bottleneck import diagnosed
+from pytest_gpuperf.measure.bottleneck import diagnosis_of
+from pytest_gpuperf.measure.bottleneck import diagnosis_of_counts
+from pytest_gpuperf.measure.bottleneck import find_spent
+from pytest_gpuperf.measure.gpu_activity import Busy
+from pytest_gpuperf.measure.gpu_activity import find_busy
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.finding import Bottleneck
+from pytest_gpuperf.model.finding import Diagnosis
 from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.model.finding import Part
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.probes.busy import Busy
-from pytest_gpuperf.probes.busy import find_busy
-from pytest_gpuperf.probes.diagnosis import diagnosed
-from pytest_gpuperf.probes.diagnosis import diagnosis_of
-from pytest_gpuperf.probes.diagnosis import diagnosis_of_counts
-from pytest_gpuperf.probes.spent import Spent
-from pytest_gpuperf.probes.spent import find_spent
-from pytest_gpuperf.relative import below
+from pytest_gpuperf.worker.measurer import below
 
 
 Schedule = list[list[Any]]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_gpuperf.ending import report_of
-from pytest_gpuperf.gate import Case
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
@@ -15,7 +13,9 @@ from pytest_gpuperf.model.run import TestResult
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
-from pytest_gpuperf.report.verdict_json import from_json
+from pytest_gpuperf.report.json.results import from_json
+from pytest_gpuperf.runner.outcome import report_of
+from pytest_gpuperf.runner.screening import Case
 from pytest_gpuperf.settings import Isolation
 from pytest_gpuperf.settings import MissingBaseline
 from pytest_gpuperf.settings import Settings

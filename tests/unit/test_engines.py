@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pytest_gpuperf.commits.engines import apart_in_words
-from pytest_gpuperf.commits.engines import engine_in_words
-from pytest_gpuperf.model.commit_comparison import CallChange
-from pytest_gpuperf.model.commit_comparison import TimeChange
-from pytest_gpuperf.model.comparison import Answer
+from pytest_gpuperf.compare_commits.commits import apart_in_words
+from pytest_gpuperf.compare_commits.commits import engine_in_words
+from pytest_gpuperf.model.ab import Answer
+from pytest_gpuperf.model.ab import CallChange
+from pytest_gpuperf.model.ab import TimeChange
 
 
 TIMES = (

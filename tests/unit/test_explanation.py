@@ -6,19 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_gpuperf.model.evidence import Evidence
-from pytest_gpuperf.model.evidence import Rule
 from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.finding import Phase
+from pytest_gpuperf.model.verdict import DecidedBy
+from pytest_gpuperf.model.verdict import Evidence
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
-from pytest_gpuperf.report.explanation import RULES
-from pytest_gpuperf.report.explanation import explanation_lines
-from pytest_gpuperf.report.terminal import Line
-from pytest_gpuperf.report.terminal import Role
+from pytest_gpuperf.report.screen.explanation import RULE_WORDS
+from pytest_gpuperf.report.screen.explanation import explanation_lines
+from pytest_gpuperf.report.screen.summary import Line
+from pytest_gpuperf.report.screen.summary import LineRole
 
 
 EVIDENCE = Evidence(
@@ -33,7 +33,7 @@ EVIDENCE = Evidence(
     discount=0.004,
     p_regressed=0.00002,
     p_improved=1.0,
-    rule=Rule.T_AND_RANK,
+    rule=DecidedBy.T_AND_RANK,
 )
 SLOWER = Verdict(
     metric="step_ms",
@@ -47,7 +47,7 @@ SLOWER = Verdict(
 def explained(*verdicts: Verdict) -> list[str]:
     lines = explanation_lines([TestVerdict(test="t", verdicts=verdicts)])
 
-    assert lines[0] == Line(text="t", role=Role.HEADER)
+    assert lines[0] == Line(text="t", role=LineRole.HEADER)
     return [line.text for line in lines[1:]]
 
 
@@ -68,7 +68,7 @@ def test_a_budget_has_no_tolerance_and_what_is_not_known_is_left_out() -> None:
         discount=-0.01,
         p_regressed=None,
         p_improved=None,
-        rule=Rule.BUDGET,
+        rule=DecidedBy.BUDGET,
     )
     budget = replace(SLOWER, outcome=Outcome.PASS, baseline=None, evidence=evidence)
 
@@ -84,7 +84,7 @@ def test_what_could_not_be_decided_keeps_the_reason_of_the_judge() -> None:
         SLOWER,
         outcome=Outcome.INCONCLUSIVE,
         because="dirty: hot",
-        evidence=replace(EVIDENCE, rule=Rule.DIRTY),
+        evidence=replace(EVIDENCE, rule=DecidedBy.DIRTY),
     )
 
     assert explained(open_verdict)[-1].endswith("change 2.1 %; dirty: hot")
@@ -96,9 +96,9 @@ def test_an_exact_metric_is_explained_by_its_reason() -> None:
     assert explained(count) == ["    syncs PASS: 0 against 0 stored"]
 
 
-@pytest.mark.parametrize("rule", Rule)
-def test_every_rule_has_its_words(rule: Rule) -> None:
-    assert RULES[rule]
+@pytest.mark.parametrize("rule", DecidedBy)
+def test_every_rule_has_its_words(rule: DecidedBy) -> None:
+    assert RULE_WORDS[rule]
 
 
 def test_the_peak_of_memory_stands_below_the_verdicts() -> None:

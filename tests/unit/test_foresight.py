@@ -6,9 +6,8 @@ from math import exp
 
 import pytest
 
-from pytest_gpuperf.foresight import acuity_of
-from pytest_gpuperf.judging import climate_of
-from pytest_gpuperf.judging import judge_calls
+from pytest_gpuperf.judge.calls import judge_calls
+from pytest_gpuperf.judge.calls import suite_context_of
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.budget import Tolerance
@@ -17,7 +16,8 @@ from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.run import Call
+from pytest_gpuperf.model.run import StepCall
+from pytest_gpuperf.runner.run_estimates import acuity_of
 
 
 CUDA = DeviceKind.CUDA
@@ -50,9 +50,11 @@ def test_what_is_foreseen_is_what_the_verdicts_then_tell() -> None:
         test: Measurement(test=test, environment=environment, times=took(10.0))
         for test in entries
     }
-    climate = climate_of(first, entries)
+    suite_context = suite_context_of(first, entries)
     verdicts = [
-        judge_calls([Call(measurement=first[test])], entry, climate).verdicts[0]
+        judge_calls([StepCall(measurement=first[test])], entry, suite_context).verdicts[
+            0
+        ]
         for test, entry in entries.items()
     ]
 

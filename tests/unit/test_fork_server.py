@@ -13,13 +13,17 @@ from pathlib import Path
 import pytest
 from witness import Witness
 
+from pytest_gpuperf.devices.host_clock import HostClock
 from pytest_gpuperf.errors import RunError
-from pytest_gpuperf.runs import saying
-from pytest_gpuperf.runs.fork_server import ForkServer
-from pytest_gpuperf.runs.fork_server import Job
-from pytest_gpuperf.runs.saying import Ear
-from pytest_gpuperf.sharing.last_words import FATAL_LINES
-from pytest_gpuperf.sharing.last_words import LAST_LINES
+from pytest_gpuperf.runner import fork_server as saying
+from pytest_gpuperf.runner.fork_server import Ear
+from pytest_gpuperf.runner.fork_server import ForkServer
+from pytest_gpuperf.runner.fork_server import Job
+from pytest_gpuperf.sharing.exit_report import EXIT_LAST_LINES
+from pytest_gpuperf.sharing.exit_report import FATAL_LINES
+
+
+pytestmark = pytest.mark.slow
 
 
 ENOUGH_SECONDS = 30.0
@@ -39,7 +43,7 @@ def started(preload: tuple[str, ...] = (), warm: str | None = None) -> ForkServe
 def refusal_of(act: Callable[[], object]) -> str:
     with pytest.raises(RunError) as refused:
         act()
-    return str(refused.value)
+    return refused.value.text
 
 
 def death_in(server: ForkServer, order: Job, seconds: float = ENOUGH_SECONDS) -> str:
@@ -127,10 +131,10 @@ def test_who_says_more_than_fits_is_not_held_up(
 def test_what_may_be_left_unsaid_is_said_once_a_second(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    now = iter([100.0, 100.9, 101.1, 101.1, 101.2])
+    now = iter([round(s * 1e9) for s in (100.0, 100.9, 101.1, 101.1, 101.2)])
     monkeypatch.setattr(saying, "_mouths", [])
     monkeypatch.setattr(saying, "_said_at", [])
-    monkeypatch.setattr(saying.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(HostClock, "wall_ns", lambda: next(now))
     heard: list[tuple[str, ...]] = []
     with closing(Ear(lambda *texts: heard.append(texts))) as ear:
         saying.speak_into(ear.mouth)
@@ -223,7 +227,7 @@ def test_closing_the_outputs_changes_nothing(server: ForkServer) -> None:
 def test_only_the_end_of_a_long_output_is_shown(server: ForkServer) -> None:
     message = death_in(server, job("print_lines", lines=1000))
 
-    shown = [f"line {number}" for number in range(1000 - LAST_LINES, 1000)]
+    shown = [f"line {number}" for number in range(1000 - EXIT_LAST_LINES, 1000)]
     assert message == "the measuring process exited with 1: " + "\n".join(shown)
 
 
@@ -315,7 +319,7 @@ def test_a_preload_that_cannot_be_imported_is_named() -> None:
 def test_a_server_that_takes_too_long_to_start_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pytest_gpuperf.runs.fork_server.START_SECONDS", 0.0)
+    monkeypatch.setattr("pytest_gpuperf.runner.fork_server.START_SECONDS", 0.0)
     with closing(ForkServer((), warm="fork_server_jobs:warm_for_ever")) as server:
         message = refusal_of(server.wait_until_ready)
 

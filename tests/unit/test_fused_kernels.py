@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend  # noqa: E402
 from torch.nn.attention import sdpa_kernel  # noqa: E402
 
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory_audit import watching_memory  # noqa: E402
+from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
 
 
 F = nn.functional

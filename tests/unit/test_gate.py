@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Sequence
 
-from pytest_gpuperf.gate import MOST_FRESH_RUNS
-from pytest_gpuperf.gate import Case
-from pytest_gpuperf.gate import complete
-from pytest_gpuperf.gate import confirm
-from pytest_gpuperf.gate import screen
-from pytest_gpuperf.gate import settled
 from pytest_gpuperf.model.baseline import full_runs
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.run import Call
 from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.run import TestResult
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.runner.screening import MOST_FRESH_RUNS
+from pytest_gpuperf.runner.screening import Case
+from pytest_gpuperf.runner.screening import complete
+from pytest_gpuperf.runner.screening import confirm
+from pytest_gpuperf.runner.screening import screen
+from pytest_gpuperf.runner.screening import settled
 
 
 ENVIRONMENT = Environment(hardware=Hardware(kind=DeviceKind.SCRIPTED, name=""))
@@ -46,7 +46,7 @@ class Runs:
 
     def _result(self, test: str, number: int) -> TestResult:
         dirty = ("hot",) if (test, number) in self.disturbed else ()
-        call = Call(
+        call = StepCall(
             measurement=Measurement(test=test, environment=ENVIRONMENT, dirty=dirty)
         )
         ending = self.endings.get((test, number), Ending.PASSED)
@@ -55,10 +55,10 @@ class Runs:
         )
 
 
-def judging(wanted: dict[str, int]) -> Callable[[Sequence[Call]], TestVerdict]:
+def judging(wanted: dict[str, int]) -> Callable[[Sequence[StepCall]], TestVerdict]:
     """Judge a test settled once it has had *wanted* runs."""
 
-    def judge(calls: Sequence[Call]) -> TestVerdict:
+    def judge(calls: Sequence[StepCall]) -> TestVerdict:
         test = calls[-1].measurement.test
         verdict = Verdict(
             metric="step_ms",

@@ -14,10 +14,10 @@ from remarkable_runs import results
 
 from pytest_gpuperf.model.results import Results
 from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.report.code_quality import code_quality
-from pytest_gpuperf.report.github import commands
-from pytest_gpuperf.report.github import outputs
-from pytest_gpuperf.report.worst import remarks
+from pytest_gpuperf.report.ci.code_quality import code_quality
+from pytest_gpuperf.report.ci.github import commands
+from pytest_gpuperf.report.ci.github import outputs
+from pytest_gpuperf.report.ci.worst_findings import remarks
 
 
 OURS = {"train.py"}
@@ -80,7 +80,7 @@ def test_a_name_cannot_end_a_command_or_begin_another() -> None:
     (command,) = marked(results(**{name: regressed(name, where="a,b:c.py:7")}))
 
     assert command.startswith("::error file=a%2Cb%3Ac.py,line=7,title=")
-    assert "%0Aa,b:c%25%0D%0A::error::x%0Ayyy" in command
+    assert r"%0Aa,b:c%25\r\n::error::x\nyyy" in command
     assert not {"\r", "\n"} & set(command)
     assert len(command) < 1_200
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.devices.global_state import settings
-from pytest_gpuperf.devices.random_state import RandomState
+from pytest_gpuperf.devices.torch_state import RandomState
+from pytest_gpuperf.devices.torch_state import settings
 
 
 torch = pytest.importorskip("torch")

@@ -8,14 +8,15 @@ import json
 import pytest
 from history_rows import row
 
+from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.history.document import UnreadableError
-from pytest_gpuperf.history.document import dumps
+from pytest_gpuperf.history.document import dumps_rows
 from pytest_gpuperf.history.document import loads
 from pytest_gpuperf.history.document import moment_of
 from pytest_gpuperf.history.document import seconds_of
 
 
-GOOD = json.loads(gzip.decompress(dumps([row()])))
+GOOD = json.loads(gzip.decompress(dumps_rows([row()])))
 
 
 def packed(*lines: object) -> bytes:
@@ -24,7 +25,7 @@ def packed(*lines: object) -> bytes:
 
 
 def test_a_line_is_json_that_stands_for_itself() -> None:
-    lines = gzip.decompress(dumps([row(), row(1)])).decode().splitlines()
+    lines = gzip.decompress(dumps_rows([row(), row(1)])).decode().splitlines()
 
     assert len(lines) == 2
     assert json.loads(lines[0]) == {
@@ -43,11 +44,11 @@ def test_a_line_is_json_that_stands_for_itself() -> None:
 def test_what_was_written_is_read() -> None:
     rows = [row(), row(1, commit=None, dirty=None, test="t.py::test_ü[a\nb\u2028]")]
 
-    assert loads(dumps(rows)) == rows
+    assert loads(dumps_rows(rows)) == rows
 
 
 def test_the_same_rows_are_the_same_bytes() -> None:
-    assert dumps([row()]) == dumps([row()])
+    assert dumps_rows([row()]) == dumps_rows([row()])
 
 
 def test_a_line_needs_no_more_than_its_test_hardware_and_moment() -> None:
@@ -64,10 +65,10 @@ def test_a_line_needs_no_more_than_its_test_hardware_and_moment() -> None:
         (b"", "it holds no line"),
         (packed(""), "it holds no line"),
         (b"date,ms\n", "it is no gzip file, or damaged"),
-        (dumps([row()])[:-9], "it is truncated"),
-        (dumps([row()])[:40], "it is truncated"),
-        (dumps([row()])[:-8] + b"12345678", "it is no gzip file, or damaged"),
-        (dumps([row()])[:12] + b"\xff" * 40, "it is damaged"),
+        (dumps_rows([row()])[:-9], "it is truncated"),
+        (dumps_rows([row()])[:40], "it is truncated"),
+        (dumps_rows([row()])[:-8] + b"12345678", "it is no gzip file, or damaged"),
+        (dumps_rows([row()])[:12] + b"\xff" * 40, "it is damaged"),
         (gzip.compress(b"\xff\xfe"), "it is no UTF-8 text"),
         (packed("{"), "its line 1 is no JSON"),
         (packed("[" * 100_000), "its line 1 is no JSON"),
@@ -131,7 +132,7 @@ def test_what_is_no_history_says_why(content: bytes, why: str) -> None:
     with pytest.raises(UnreadableError) as caught:
         loads(content)
 
-    assert str(caught.value) == why
+    assert (caught.value.text, caught.value.error_id) == (why, ErrorId.GP523)
 
 
 def test_half_a_character_is_no_text() -> None:
@@ -142,12 +143,12 @@ def test_half_a_character_is_no_text() -> None:
 def test_a_file_that_unpacks_to_far_too_much_is_not_unpacked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pytest_gpuperf.history.document.MOST_BYTES", 10)
+    monkeypatch.setattr("pytest_gpuperf.history.document.MOST_ROW_BYTES", 10)
 
     with pytest.raises(UnreadableError) as caught:
-        loads(dumps([row()]))
+        loads(dumps_rows([row()]))
 
-    assert str(caught.value) == "it is larger than 10 bytes"
+    assert str(caught.value) == "it is larger than 10 bytes when it is unpacked [GP523]"
 
 
 def test_a_moment_is_seconds_and_back() -> None:

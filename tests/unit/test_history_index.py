@@ -18,12 +18,15 @@ from history_rows import keep_course
 from history_rows import row
 
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.history.document import SCHEMA
+from pytest_gpuperf.history.document import HISTORY_SCHEMA
 from pytest_gpuperf.history.index import HistoryIndex
 from pytest_gpuperf.history.place import Folder
 from pytest_gpuperf.model.history import LeftOut
 from pytest_gpuperf.model.history import Point
 from pytest_gpuperf.model.history import Series
+
+
+pytestmark = pytest.mark.slow
 
 
 STEP_MS = Series(test=STEP, metric="step_ms", hardware=H200)
@@ -153,9 +156,13 @@ def test_what_is_no_file_of_a_history_is_left_out_with_its_reason(runs: Path) ->
 
     with index(runs) as found:
         assert found.left_out() == (
-            LeftOut(name="README.md", why="its name does not end with .jsonl.gz"),
-            LeftOut(name=f"{H200}/0001.jsonl.gz", why="it is truncated"),
-            LeftOut(name="report.jsonl.gz", why="it is no gzip file, or damaged"),
+            LeftOut(
+                name="README.md", why="its name does not end with .jsonl.gz [GP523]"
+            ),
+            LeftOut(name=f"{H200}/0001.jsonl.gz", why="it is truncated [GP523]"),
+            LeftOut(
+                name="report.jsonl.gz", why="it is no gzip file, or damaged [GP523]"
+            ),
         )
         assert values(found.points(STEP_MS, 9)) == [1.0]
 
@@ -185,7 +192,7 @@ def test_a_file_whose_name_is_no_text_is_left_out_time_and_again(runs: Path) -> 
             assert found.left_out() == (
                 LeftOut(
                     name="\\udcff.jsonl.gz",
-                    why="it cannot be read, no such file or directory",
+                    why="it cannot be read, no such file or directory [GP523]",
                 ),
             )
 
@@ -211,7 +218,7 @@ def damage(path: Path, how: str) -> None:
         "no database",
         "cut off",
         "a folder",
-        f"pragma user_version = {1000 * SCHEMA + 999}",
+        f"pragma user_version = {1000 * HISTORY_SCHEMA + 999}",
         "update place set digest = 'another'",
         "drop table point",
     ],
@@ -242,7 +249,7 @@ def test_a_place_that_cannot_be_reached_is_a_usage_error(runs: Path) -> None:
         pass
 
     assert str(caught.value) == (
-        f"{runs}: there is no such folder; expected that of a history"
+        f"{runs}: there is no such folder; expected that of a history [GP518]"
     )
 
 

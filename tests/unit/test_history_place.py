@@ -100,7 +100,8 @@ def test_a_protocol_that_nobody_knows_is_a_usage_error() -> None:
         Remote("nosuch://user:secret@host/runs?token=1").files()
 
     assert str(caught.value) == (
-        "nosuch://host/runs: cannot be reached, ValueError: Protocol not known: nosuch"
+        "nosuch://host/runs: cannot be reached, ValueError: Protocol not known: nosuch "
+        "[GP518]"
     )
 
 
@@ -120,7 +121,7 @@ def test_an_error_of_a_file_system_holds_no_password(
 
     assert str(caught.value) == (
         "memory://host/runs: cannot be reached, PermissionError: no access to "
-        "memory://host/runs"
+        "memory://host/runs [GP518]"
     )
 
 
@@ -154,7 +155,7 @@ def test_a_folder_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
         Folder(tmp_path / "no").files()
 
     assert str(caught.value) == (
-        f"{tmp_path}/no: there is no such folder; expected that of a history"
+        f"{tmp_path}/no: there is no such folder; expected that of a history [GP518]"
     )
 
 
@@ -167,8 +168,11 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as written:
         Folder(path).write("a/b", b"")
 
-    assert str(read.value) == f"{path}: expected the folder of a history, found a file"
-    assert str(written.value) == f"{path}: cannot be written, not a directory"
+    assert (
+        str(read.value)
+        == f"{path}: expected the folder of a history, found a file [GP518]"
+    )
+    assert str(written.value) == f"{path}: cannot be written, not a directory [GP519]"
 
 
 def test_a_write_that_fails_leaves_nothing(
@@ -183,7 +187,8 @@ def test_a_write_that_fails_leaves_nothing(
         Folder(tmp_path).write("a/b", b"one")
 
     assert (
-        str(caught.value) == f"{tmp_path}: cannot be written, no space left on device"
+        str(caught.value)
+        == f"{tmp_path}: cannot be written, no space left on device [GP519]"
     )
     assert list((tmp_path / "a").iterdir()) == []
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.probes.syncs import Syncs
-from pytest_gpuperf.probes.syncs import find_syncs
+from pytest_gpuperf.measure.syncs import Syncs
+from pytest_gpuperf.measure.syncs import find_syncs
 
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.devices.host_syncs import mark_syncs  # noqa: E402, after the skip
+from pytest_gpuperf.devices.cpu.syncs import mark_syncs  # noqa: E402, after the skip
 from pytest_gpuperf.devices.profiler import record_trace  # noqa: E402
 
 

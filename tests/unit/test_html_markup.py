@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.report.html.markup import VISIBLE
+from pytest_gpuperf.report.html.markup import VISIBLE_CHARS
 from pytest_gpuperf.report.html.markup import Markup
 from pytest_gpuperf.report.html.markup import escaped
 from pytest_gpuperf.report.html.markup import joined
@@ -77,6 +77,6 @@ def test_whatever_a_text_holds_it_is_read_back_and_nothing_else(text: str) -> No
 
     read = Read(written.encode("utf-8").decode("utf-8"))
 
-    shown = text.translate(VISIBLE)
+    shown = text.translate(VISIBLE_CHARS)
     assert read.elements == [("p", {"title": shown})]
     assert read.data == shown

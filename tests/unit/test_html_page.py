@@ -25,11 +25,13 @@ from pages import points
 from pages import record
 from pages import told
 
+from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.model.commit_comparison import TimeChange
-from pytest_gpuperf.model.comparison import Answer
-from pytest_gpuperf.model.comparison import Comparison
-from pytest_gpuperf.model.comparison import Sides
+from pytest_gpuperf.model.ab import Answer
+from pytest_gpuperf.model.ab import Settlement
+from pytest_gpuperf.model.ab import Sides
+from pytest_gpuperf.model.ab import StepComparison
+from pytest_gpuperf.model.ab import TimeChange
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.finding import Location
@@ -37,10 +39,9 @@ from pytest_gpuperf.model.history import Point
 from pytest_gpuperf.model.results import Record
 from pytest_gpuperf.model.results import Results
 from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.model.settlement import Settlement
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
-from pytest_gpuperf.report.html.contents import WORST_FIRST
+from pytest_gpuperf.report.html.contents import WORST_FIRST_ENDINGS
 from pytest_gpuperf.report.html.contents import locations_of
 from pytest_gpuperf.report.html.contents import sections_of
 from pytest_gpuperf.report.html.page import page_text
@@ -170,7 +171,7 @@ def test_a_thousand_tests_with_their_history_are_four_megabytes() -> None:
 def test_every_word_that_a_section_can_have_has_its_place() -> None:
     words = {o.value for o in Outcome} | {e.value for e in Ending}
 
-    assert set(WORST_FIRST) == words
+    assert set(WORST_FIRST_ENDINGS) == words
 
 
 def test_a_test_that_a_setting_failed_is_among_the_failures() -> None:
@@ -310,13 +311,14 @@ def test_what_other_code_decided_can_be_asked_again() -> None:
     )
     settled = replace(SLOWER, settlement=Settlement(commit="7a1d8c2", time=time))
 
-    assert "|gpuperf ab 7a1d8c2 -- tests/test_train.py::test_step|" in (
-        page(replace(BAD, verdicts=(settled,))).text
+    assert (
+        "|gpuperf ab 7a1d8c2 -- --gpuperf-device=cuda tests/test_train.py::test_step|"
+        in (page(replace(BAD, verdicts=(settled,))).text)
     )
 
 
 def test_a_comparison_shows_both_sides() -> None:
-    time = Comparison(
+    time = StepComparison(
         verdict=Answer.FASTER,
         why="enough",
         tolerance=0.01,
@@ -418,10 +420,7 @@ def test_a_history_that_holds_no_number_is_refused() -> None:
     with pytest.raises(UsageError) as raised:
         page(BAD, history={BAD.test: {"step_ms": broken}})
 
-    assert str(raised.value) == (
-        "the history of tests/test_train.py::test_step says that step_ms was nan at "
-        "2026-09-01T09:30:00Z; expected a number, remove that run from it"
-    )
+    assert raised.value.error_id is ErrorId.GP524
 
 
 def test_a_verdict_of_another_shape_is_refused() -> None:

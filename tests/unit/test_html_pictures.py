@@ -21,25 +21,25 @@ from pages import points
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.history import Point
-from pytest_gpuperf.model.metric import SPEEDUP
-from pytest_gpuperf.model.metric import STEP_MS
-from pytest_gpuperf.model.metric import SYNCS
+from pytest_gpuperf.model.metrics import SPEEDUP
+from pytest_gpuperf.model.metrics import STEP_MS
+from pytest_gpuperf.model.metrics import SYNCS
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report.html.history import Curve
 from pytest_gpuperf.report.html.history import history_figure
 from pytest_gpuperf.report.html.history import moment_of
 from pytest_gpuperf.report.html.history import newest
 from pytest_gpuperf.report.html.history import spark
-from pytest_gpuperf.report.html.legend import Ink
-from pytest_gpuperf.report.html.legend import line_in_words
-from pytest_gpuperf.report.html.legend import lines_of
 from pytest_gpuperf.report.html.memory import memory_figures
+from pytest_gpuperf.report.html.pictures import Ink
+from pytest_gpuperf.report.html.pictures import Scale
+from pytest_gpuperf.report.html.pictures import line_in_words
+from pytest_gpuperf.report.html.pictures import lines_of
 from pytest_gpuperf.report.html.samples import Runs
+from pytest_gpuperf.report.html.samples import Strip
+from pytest_gpuperf.report.html.samples import interval_of
 from pytest_gpuperf.report.html.samples import samples_figure
-from pytest_gpuperf.report.html.scale import Scale
-from pytest_gpuperf.report.html.strips import Strip
-from pytest_gpuperf.report.html.strips import interval_of
-from pytest_gpuperf.report.html.strips import strips_of
+from pytest_gpuperf.report.html.samples import strips_of
 
 
 CUDA = DeviceKind.CUDA
@@ -261,7 +261,7 @@ class TestHistory:
 
         assert str(raised.value) == (
             f"the history of t.py::t says that step_ms was {value} at "
-            "2026-03-01T09:30:00Z; expected a number, remove that run from it"
+            "2026-03-01T09:30:00Z; expected a number, remove that run from it [GP524]"
         )
 
     def test_a_spark_is_as_high_as_its_numbers_and_nothing_where_they_are_one(

@@ -6,30 +6,31 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_gpuperf.children import with_timeout
+from pytest_gpuperf.distributed.group import LOOPBACK
+from pytest_gpuperf.distributed.group import RankPlace
+from pytest_gpuperf.distributed.group import launched_variables
+from pytest_gpuperf.distributed.group import serve_rendezvous
+from pytest_gpuperf.distributed.group import variables_of
+from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import RunError
-from pytest_gpuperf.in_ranks import measure
-from pytest_gpuperf.in_ranks import why_no_gpu
-from pytest_gpuperf.in_ranks import why_not
-from pytest_gpuperf.judging import judge_calls
+from pytest_gpuperf.judge.calls import judge_calls
 from pytest_gpuperf.model.codec import decode
 from pytest_gpuperf.model.codec import encode
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.launch import Launch
-from pytest_gpuperf.model.metric import METRICS
+from pytest_gpuperf.model.metrics import METRICS
+from pytest_gpuperf.model.ranks import Launch
 from pytest_gpuperf.model.ranks import Ranks
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.run import RunRequest
 from pytest_gpuperf.model.run import TestResult
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.plan import Planned
-from pytest_gpuperf.plan import groups_of
-from pytest_gpuperf.ranked.group import LOOPBACK
-from pytest_gpuperf.ranked.group import Place
-from pytest_gpuperf.ranked.group import launched_variables
-from pytest_gpuperf.ranked.group import serve_rendezvous
-from pytest_gpuperf.ranked.group import variables_of
+from pytest_gpuperf.runner.plan import Planned
+from pytest_gpuperf.runner.plan import groups_of
+from pytest_gpuperf.runner.pool import with_timeout
 from pytest_gpuperf.settings import Isolation
+from pytest_gpuperf.worker.ranks_child import measure
+from pytest_gpuperf.worker.ranks_child import why_no_gpu
+from pytest_gpuperf.worker.ranks_child import why_not
 
 
 torch = pytest.importorskip("torch")
@@ -40,7 +41,7 @@ def test_a_rank_on_the_cpu_has_torchruns_variables(
 ) -> None:
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
 
-    variables = variables_of(Place(rank=1, count=4, port=29), cuda=False)
+    variables = variables_of(RankPlace(rank=1, count=4, port=29), cuda=False)
 
     assert variables == {
         "RANK": "1",
@@ -67,7 +68,7 @@ def test_a_rank_on_cuda_sees_its_own_of_the_visible_gpus_as_the_first(
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
 
-    variables = variables_of(Place(rank=1, count=2, port=29), cuda=True)
+    variables = variables_of(RankPlace(rank=1, count=2, port=29), cuda=True)
 
     assert variables["CUDA_VISIBLE_DEVICES"] == gpu
     assert variables["LOCAL_RANK"] == "0"
@@ -229,7 +230,7 @@ def test_ranks_execute_one_test_at_a_time() -> None:
     with pytest.raises(RunError) as refused:
         measure(encode(request))
 
-    assert str(refused.value) == "ranks execute one test, in a time that is told"
+    assert refused.value.error_id is ErrorId.GP613
 
 
 def test_a_test_on_several_ranks_shares_its_processes_with_none() -> None:
@@ -248,5 +249,5 @@ def test_a_test_on_several_ranks_shares_its_processes_with_none() -> None:
 
 
 def test_without_a_timeout_the_time_cap_decides() -> None:
-    assert with_timeout(Ranks(count=2), 20.0) == Ranks(count=2, timeout_s=70.0)
+    assert with_timeout(Ranks(count=2), 20.0) == Ranks(count=2, timeout_s=90.0)
     assert with_timeout(Ranks(count=2, timeout_s=5.0), 20.0).timeout_s == 5.0

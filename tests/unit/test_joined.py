@@ -6,6 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from pytest_gpuperf.distributed.measure import RankShare
+from pytest_gpuperf.distributed.measure import joined
+from pytest_gpuperf.measure.gpu_activity import Communication
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
@@ -15,9 +18,6 @@ from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.ranks import ByRank
 from pytest_gpuperf.model.ranks import Collective
-from pytest_gpuperf.probes.communication import Communication
-from pytest_gpuperf.ranked.joined import Share
-from pytest_gpuperf.ranked.joined import joined
 
 
 MEASURED = Measurement(
@@ -33,9 +33,9 @@ SCATTER = Collective(kind="reduce_scatter", calls=2, size_bytes=2**20)
 ROUNDS = ((8, 12), (9, 13), (8, 12))
 
 
-def shares(*measurements: Measurement) -> list[Share]:
+def shares(*measurements: Measurement) -> list[RankShare]:
     return [
-        Share(measurement=measurement, collectives=(GATHER, SCATTER))
+        RankShare(measurement=measurement, collectives=(GATHER, SCATTER))
         for measurement in measurements
     ]
 
@@ -68,7 +68,7 @@ def test_each_ranks_numbers_stand_beside_those_of_the_worst() -> None:
 def test_communication_that_nothing_hides_is_told_by_rank() -> None:
     found = joined(
         [
-            Share(
+            RankShare(
                 measurement=MEASURED,
                 collectives=(GATHER,),
                 communication=Communication(total_ms=2.0, exposed_ms=exposed_ms),
@@ -90,7 +90,7 @@ def test_communication_that_nothing_hides_is_told_by_rank() -> None:
 
 def test_communication_that_one_trace_does_not_show_is_not_known() -> None:
     seen = Communication(total_ms=2.0, exposed_ms=1.0)
-    share = Share(measurement=MEASURED, collectives=(GATHER,))
+    share = RankShare(measurement=MEASURED, collectives=(GATHER,))
 
     found = joined([share, replace(share, communication=seen)], ROUNDS, (1, 1))
 
@@ -133,7 +133,7 @@ def test_a_rank_that_never_touched_its_gpu_speaks_for_all() -> None:
 def test_what_a_time_cap_left_out_is_missed_and_not_zero() -> None:
     cut = replace(MEASURED, exact={}, missed={"syncs": "no time"})
 
-    found = joined([Share(measurement=cut)] * 2, (), ())
+    found = joined([RankShare(measurement=cut)] * 2, (), ())
 
     assert found.exact == {}
     assert found.missed == dict.fromkeys(

@@ -13,30 +13,30 @@ from hypothesis import assume
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.judge.acuity import ROUND_TOLERANCES
-from pytest_gpuperf.judge.acuity import _ranked
-from pytest_gpuperf.judge.acuity import acuity
-from pytest_gpuperf.judge.acuity import passes_calm
-from pytest_gpuperf.judge.acuity import smallest_blamed
-from pytest_gpuperf.judge.acuity import suite_acuity
-from pytest_gpuperf.judge.climate import Climate
-from pytest_gpuperf.judge.prior import Prior
-from pytest_gpuperf.judge.reference import Limits
-from pytest_gpuperf.judge.reference import Reference
-from pytest_gpuperf.judge.spread import Spread
-from pytest_gpuperf.judge.stored import judge_stored
-from pytest_gpuperf.judge.stored import reference_of
-from pytest_gpuperf.judge.student import t_isf
-from pytest_gpuperf.model.acuity import Acuity
-from pytest_gpuperf.model.acuity import SuiteAcuity
+from pytest_gpuperf.judge.baseline import judge_stored
+from pytest_gpuperf.judge.baseline import reference_of
+from pytest_gpuperf.judge.context import SuiteContext
+from pytest_gpuperf.judge.readings import Limits
+from pytest_gpuperf.judge.readings import StoredTimes
+from pytest_gpuperf.judge.sensitivity import ROUND_TOLERANCES
+from pytest_gpuperf.judge.sensitivity import _ranked
+from pytest_gpuperf.judge.sensitivity import acuity
+from pytest_gpuperf.judge.sensitivity import passes_calm
+from pytest_gpuperf.judge.sensitivity import smallest_blamed
+from pytest_gpuperf.judge.sensitivity import suite_acuity
+from pytest_gpuperf.judge.statistics import Prior
+from pytest_gpuperf.judge.statistics import Spread
+from pytest_gpuperf.judge.statistics import t_isf
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.metric import STEP_MS
+from pytest_gpuperf.model.metrics import STEP_MS
+from pytest_gpuperf.model.verdict import Acuity
 from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import SuiteAcuity
 from pytest_gpuperf.model.verdict import Verdict
 
 
@@ -45,8 +45,8 @@ NINE_IN_TEN = 1.2816
 
 times = st.lists(st.floats(9.0, 11.0), min_size=5, max_size=20)
 tolerances = st.floats(0.0, 0.3)
-climates = st.builds(
-    Climate,
+suite_contexts = st.builds(
+    SuiteContext,
     prior=st.none()
     | st.builds(Prior, sigma=st.floats(0.003, 0.05), nu=st.floats(1.0, 50.0)),
     tests=st.integers(1, 500),
@@ -61,14 +61,17 @@ def stored(values: list[float]) -> tuple[RunSummary, ...]:
     return tuple(RunSummary(times=took(ms)) for ms in values)
 
 
-def reference(values: list[float], climate: Climate) -> Reference:
-    found = reference_of(STEP_MS, stored(values), CUDA, climate.prior)
+def reference(values: list[float], suite_context: SuiteContext) -> StoredTimes:
+    found = reference_of(STEP_MS, stored(values), CUDA, suite_context.prior)
     assert found is not None
     return found
 
 
 def judged(
-    values: list[float], fresh: list[float], tolerance: float, climate: Climate
+    values: list[float],
+    fresh: list[float],
+    tolerance: float,
+    suite_context: SuiteContext,
 ) -> Verdict:
     environment = Environment(hardware=Hardware(kind=CUDA, name="x"))
     return judge_stored(
@@ -81,7 +84,7 @@ def judged(
         tolerance=tolerance,
         detect=tolerance + 0.02,
         floor=0.0,
-        climate=climate,
+        suite_context=suite_context,
     )
 
 
@@ -89,33 +92,35 @@ def limits(tolerance: float) -> Limits:
     return Limits(tolerance=tolerance, detect=tolerance + 0.02, floored=False)
 
 
-def seen(values: list[float], tolerance: float, climate: Climate) -> Acuity:
-    return acuity("t", reference(values, climate), limits(tolerance), climate)
+def seen(values: list[float], tolerance: float, suite_context: SuiteContext) -> Acuity:
+    return acuity(
+        "t", reference(values, suite_context), limits(tolerance), suite_context
+    )
 
 
-@given(times, tolerances, climates)
+@given(times, tolerances, suite_contexts)
 def test_the_smallest_slowdown_is_the_one_that_every_verdict_tells(
-    values: list[float], tolerance: float, climate: Climate
+    values: list[float], tolerance: float, suite_context: SuiteContext
 ) -> None:
-    told = judged(values, [10.0], tolerance, climate).evidence
+    told = judged(values, [10.0], tolerance, suite_context).evidence
 
     assert told is not None
-    assert seen(values, tolerance, climate).smallest == told.smallest_detectable
+    assert seen(values, tolerance, suite_context).smallest == told.smallest_detectable
 
 
-@given(times, tolerances, climates)
+@given(times, tolerances, suite_contexts)
 def test_decidable_is_what_passes_when_the_runs_come_out_as_slow_as_one_time_in_ten(
-    values: list[float], tolerance: float, climate: Climate
+    values: list[float], tolerance: float, suite_context: SuiteContext
 ) -> None:
-    known = reference(values, climate)
+    known = reference(values, suite_context)
     error = known.spread.error(5, known.runs)
     bound = NINE_IN_TEN * error + known.spread.quantile(0.05) * error
     assume(abs(bound - log1p(tolerance + 0.02)) > 1e-6)
     unlucky = known.typical * exp(NINE_IN_TEN * error)
 
-    verdict = judged(values, [unlucky] * 5, tolerance, climate)
+    verdict = judged(values, [unlucky] * 5, tolerance, suite_context)
 
-    found = seen(values, tolerance, climate)
+    found = seen(values, tolerance, suite_context)
     assert found.decidable is (verdict.outcome is Outcome.PASS)
 
 
@@ -209,8 +214,8 @@ def test_the_smallest_slowdown_is_blamed_about_nine_times_in_ten(
 
 
 def test_of_few_stored_runs_it_is_told_what_enough_of_them_would_show() -> None:
-    few = seen([10.0, 10.1], 0.01, Climate())
-    spread = Spread(sigma=reference([10.0, 10.1], Climate()).spread.sigma, nu=4)
+    few = seen([10.0, 10.1], 0.01, SuiteContext())
+    spread = Spread(sigma=reference([10.0, 10.1], SuiteContext()).spread.sigma, nu=4)
 
     assert few.smallest == pytest.approx(
         expm1(log1p(0.01) + smallest_blamed(spread, 0.01, stored=5, fresh=5))

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.judge.changes import LEAST
-from pytest_gpuperf.judge.changes import MOST
-from pytest_gpuperf.judge.changes import THRESHOLDS
-from pytest_gpuperf.judge.changes import highest
-from pytest_gpuperf.judge.changes import normal_scores
-from pytest_gpuperf.judge.changes import seeded
-from pytest_gpuperf.judge.changes import shifts
-from pytest_gpuperf.judge.changes import threshold
+from pytest_gpuperf.judge.changepoints import LEAST_SEARCHED_RUNS
+from pytest_gpuperf.judge.changepoints import MOST_RUNS_SEARCHED
+from pytest_gpuperf.judge.changepoints import THRESHOLDS
+from pytest_gpuperf.judge.changepoints import highest
+from pytest_gpuperf.judge.changepoints import normal_scores
+from pytest_gpuperf.judge.changepoints import seeded
+from pytest_gpuperf.judge.changepoints import shifts
+from pytest_gpuperf.judge.changepoints import threshold
 from pytest_gpuperf.model.history import Shift
 
 
@@ -133,7 +133,7 @@ def test_one_run_that_went_wild_is_no_change() -> None:
     assert found_at(values) == []
 
 
-@pytest.mark.parametrize("count", range(2 * LEAST))
+@pytest.mark.parametrize("count", range(2 * LEAST_SEARCHED_RUNS))
 def test_of_too_few_runs_nothing_is_said(count: int) -> None:
     values = [1.0] * (count // 2) + [9.0] * (count - count // 2)
 
@@ -142,7 +142,7 @@ def test_of_too_few_runs_nothing_is_said(count: int) -> None:
 
 def test_too_many_runs_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^expected at most 1000 values, found 1001$"):
-        noisy([1.0] * (MOST + 1))
+        noisy([1.0] * (MOST_RUNS_SEARCHED + 1))
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_equal_values_show_nothing() -> None:
     assert highest([1.0] * 20, 0, 20).height == 0.0
 
 
-@pytest.mark.parametrize("length", [10, 11, 47, 100, 200, MOST])
+@pytest.mark.parametrize("length", [10, 11, 47, 100, 200, MOST_RUNS_SEARCHED])
 def test_seeded_intervals_cover_a_series_at_every_length(length: int) -> None:
     intervals = seeded(length)
 
@@ -226,7 +226,7 @@ def test_seeded_intervals_cover_a_series_at_every_length(length: int) -> None:
 
 
 def test_thresholds_rise_with_the_length() -> None:
-    heights = [threshold(length) for length in range(10, MOST + 1)]
+    heights = [threshold(length) for length in range(10, MOST_RUNS_SEARCHED + 1)]
 
     assert heights == sorted(heights)
     assert [threshold(length) for length, _ in THRESHOLDS] == pytest.approx(

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_gpuperf.judge.commits import judge_call
-from pytest_gpuperf.judge.commits import judge_together
-from pytest_gpuperf.judge.commits import limits_together
+from pytest_gpuperf.judge.process_pairs import judge_call
+from pytest_gpuperf.judge.process_pairs import judge_together
+from pytest_gpuperf.judge.process_pairs import limits_together
+from pytest_gpuperf.model.ab import Answer
+from pytest_gpuperf.model.ab import CallChange
+from pytest_gpuperf.model.ab import ExactChange
+from pytest_gpuperf.model.ab import StepComparison
+from pytest_gpuperf.model.ab import Turn
 from pytest_gpuperf.model.budget import Tolerance
-from pytest_gpuperf.model.commit_comparison import CallChange
-from pytest_gpuperf.model.commit_comparison import ExactChange
-from pytest_gpuperf.model.commit_comparison import Turn
-from pytest_gpuperf.model.comparison import Answer
-from pytest_gpuperf.model.comparison import Comparison
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
@@ -181,7 +181,9 @@ def test_memory_may_grow_by_its_floor_and_no_more() -> None:
     assert counted([100 * MIB], [101 * MIB + 1], metric) != ()
 
 
-@pytest.mark.parametrize("metric", ["ops", "launches", "graph_breaks", "recompiles"])
+@pytest.mark.parametrize(
+    "metric", ["device_syncs", "kernels", "graph_breaks", "recompiles"]
+)
 def test_a_count_that_no_baseline_gates_is_told_and_fails_nothing(metric: str) -> None:
     change = judge_call([(run(**{metric: 5}), run(**{metric: 6}))] * 2, WHOLE)
 
@@ -251,7 +253,7 @@ def test_clean_pairs_decide_beside_disturbed_ones() -> None:
     assert (change.time.pairs, change.pairs) == (3, 4)
 
 
-TOGETHER = Comparison(
+TOGETHER = StepComparison(
     verdict=Answer.SLOWER,
     why="it is",
     tolerance=0.01,

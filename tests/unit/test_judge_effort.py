@@ -10,25 +10,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.judge.climate import Climate
-from pytest_gpuperf.judge.effort import STORED_RUNS
-from pytest_gpuperf.judge.effort import deciding_runs
-from pytest_gpuperf.judge.effort import effort
-from pytest_gpuperf.judge.effort import shown_by
-from pytest_gpuperf.judge.prior import Prior
-from pytest_gpuperf.judge.reference import Limits
-from pytest_gpuperf.judge.reference import Reference
-from pytest_gpuperf.judge.spread import Spread
-from pytest_gpuperf.judge.stored import judge_stored
-from pytest_gpuperf.judge.stored import reference_of
-from pytest_gpuperf.judge.student import t_isf
+from pytest_gpuperf.judge.baseline import judge_stored
+from pytest_gpuperf.judge.baseline import reference_of
+from pytest_gpuperf.judge.context import SuiteContext
+from pytest_gpuperf.judge.readings import Limits
+from pytest_gpuperf.judge.readings import StoredTimes
+from pytest_gpuperf.judge.sensitivity import STORED_RUNS
+from pytest_gpuperf.judge.sensitivity import deciding_runs
+from pytest_gpuperf.judge.sensitivity import effort
+from pytest_gpuperf.judge.sensitivity import shown_by
+from pytest_gpuperf.judge.statistics import Prior
+from pytest_gpuperf.judge.statistics import Spread
+from pytest_gpuperf.judge.statistics import t_isf
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.metric import STEP_MS
+from pytest_gpuperf.model.metrics import STEP_MS
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import Verdict
 
@@ -38,7 +38,7 @@ LIMITS = Limits(tolerance=0.01, detect=0.03, floored=False)
 NORMAL = (-1.42, -0.85, -0.47, -0.15, 0.15, 0.47, 0.85, 1.42)
 """Eight runs, in standard deviations of about 0.9."""
 
-SUITE = Climate(prior=Prior(sigma=0.005, nu=50.0), tests=40)
+SUITE = SuiteContext(prior=Prior(sigma=0.005, nu=50.0), tests=40)
 
 
 def took(ms: float) -> dict[str, Distribution]:
@@ -50,17 +50,23 @@ def stored(sigma: float, runs: int = 8) -> tuple[RunSummary, ...]:
     return tuple(RunSummary(times=took(10 * exp(sigma * z))) for z in spread)
 
 
-def reference(sigma: float, climate: Climate, runs: int = 8) -> Reference:
-    found = reference_of(STEP_MS, stored(sigma, runs), CUDA, climate.prior)
+def reference(sigma: float, suite_context: SuiteContext, runs: int = 8) -> StoredTimes:
+    found = reference_of(STEP_MS, stored(sigma, runs), CUDA, suite_context.prior)
     assert found is not None
     return found
 
 
-def asking(precision: float | None, climate: Climate = SUITE) -> Climate:
-    return Climate(prior=climate.prior, tests=climate.tests, precision=precision)
+def asking(
+    precision: float | None, suite_context: SuiteContext = SUITE
+) -> SuiteContext:
+    return SuiteContext(
+        prior=suite_context.prior, tests=suite_context.tests, precision=precision
+    )
 
 
-def judged(fresh: list[float], climate: Climate, *, dirty: int = 0) -> Verdict:
+def judged(
+    fresh: list[float], suite_context: SuiteContext, *, dirty: int = 0
+) -> Verdict:
     environment = Environment(hardware=Hardware(kind=CUDA, name="x"))
     runs = [
         Measurement(
@@ -78,7 +84,7 @@ def judged(fresh: list[float], climate: Climate, *, dirty: int = 0) -> Verdict:
         tolerance=0.01,
         detect=0.03,
         floor=0.0,
-        climate=climate,
+        suite_context=suite_context,
     )
 
 
@@ -111,9 +117,9 @@ def test_a_baseline_of_too_few_runs_can_blame_nobody_however_many_are_made() -> 
 
 
 def test_a_slowdown_is_blamed_after_the_runs_that_decide_and_not_before() -> None:
-    climate = asking(smallest(9))
+    suite_context = asking(smallest(9))
 
-    seen = [judged([10.6] * runs, climate) for runs in (5, 8, 9)]
+    seen = [judged([10.6] * runs, suite_context) for runs in (5, 8, 9)]
 
     assert [v.outcome for v in seen] == [
         *(Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE, Outcome.REGRESSED)
@@ -124,10 +130,10 @@ def test_a_slowdown_is_blamed_after_the_runs_that_decide_and_not_before() -> Non
 
 
 def test_disturbed_runs_are_made_up_for_as_ever() -> None:
-    climate = asking(smallest(9))
+    suite_context = asking(smallest(9))
 
-    assert not judged([10.6] * 11, climate, dirty=3).settled
-    assert judged([10.6] * 12, climate, dirty=3).outcome is Outcome.REGRESSED
+    assert not judged([10.6] * 11, suite_context, dirty=3).settled
+    assert judged([10.6] * 12, suite_context, dirty=3).outcome is Outcome.REGRESSED
 
 
 def test_one_run_among_the_stored_ones_saves_however_many_are_slow() -> None:
@@ -182,9 +188,9 @@ def test_what_cannot_be_reached_has_a_floor_and_costs_nothing() -> None:
 
 
 def test_nothing_below_the_tolerance_can_be_asked_for() -> None:
-    still = Reference.of([10.0] * 8, CUDA, None)
+    still = StoredTimes.of([10.0] * 8, CUDA, None)
 
-    assert effort(still, LIMITS, asking(0.01, Climate()), STORED_RUNS).floor > 0.01
+    assert effort(still, LIMITS, asking(0.01, SuiteContext()), STORED_RUNS).floor > 0.01
 
 
 @given(
@@ -196,16 +202,16 @@ def test_nothing_below_the_tolerance_can_be_asked_for() -> None:
 def test_what_is_reached_is_shown_and_what_is_not_lies_below_the_floor(
     sigma: float, tests: int, precision: float, runs: int
 ) -> None:
-    climate = Climate(tests=tests, precision=precision)
-    known = reference(sigma, climate, runs)
+    suite_context = SuiteContext(tests=tests, precision=precision)
+    known = reference(sigma, suite_context, runs)
 
-    gate = effort(known, LIMITS, climate, [runs])
-    refresh = effort(known, LIMITS, climate, STORED_RUNS)
+    gate = effort(known, LIMITS, suite_context, [runs])
+    refresh = effort(known, LIMITS, suite_context, STORED_RUNS)
 
-    assert gate.fresh == deciding_runs(known, LIMITS, climate)
+    assert gate.fresh == deciding_runs(known, LIMITS, suite_context)
     assert refresh.reached is (refresh.floor <= precision)
     for found in (gate, refresh):
-        shown = shown_by(known, LIMITS, climate, found.stored, found.fresh)
+        shown = shown_by(known, LIMITS, suite_context, found.stored, found.fresh)
         assert found.reached is (shown <= precision)
         assert 5 <= found.fresh <= 20
 

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.judge.budget import ResolvedBudget
 from pytest_gpuperf.judge.budget import resolve
-from pytest_gpuperf.judge.floor import judge_floor
+from pytest_gpuperf.judge.time_budget import judge_floor
 from pytest_gpuperf.judge.verdict import judge
 from pytest_gpuperf.model.budget import Budget
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.gpu_metric import BUSY
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.metrics import BUSY
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import Verdict
 

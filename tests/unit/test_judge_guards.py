@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from math import log
+
 import pytest
 
-from pytest_gpuperf.judge.guards import guarded
+from pytest_gpuperf.judge.context import Sentinels
+from pytest_gpuperf.judge.verdict import guarded
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
@@ -22,6 +25,9 @@ STORED = [
     RunSummary(board=Board(gpu="bb", sm_mhz=2000)),
     RunSummary(board=Board(gpu="aa", sm_mhz=1000)),
 ]
+
+
+UNSEEN = Sentinels(fresh=(None,))
 
 
 def run(board: Board, *dirty: str) -> Measurement:
@@ -56,13 +62,13 @@ def run(board: Board, *dirty: str) -> Measurement:
 def test_a_run_is_dirty_where_its_board_is_not_the_stored_ones(
     board: Board, dirty: tuple[str, ...]
 ) -> None:
-    (found,) = guarded([run(board)], STORED)
+    (found,) = guarded([run(board)], STORED, UNSEEN)
 
     assert found == run(board, *dirty)
 
 
 def test_what_disturbed_a_run_itself_comes_first() -> None:
-    (found,) = guarded([run(Board(gpu="cc"), "hot")], STORED)
+    (found,) = guarded([run(Board(gpu="cc"), "hot")], STORED, UNSEEN)
 
     assert found.dirty == ("hot", ELSEWHERE)
 
@@ -70,4 +76,36 @@ def test_what_disturbed_a_run_itself_comes_first() -> None:
 def test_a_baseline_that_knows_no_board_guards_nothing() -> None:
     board = Board(gpu="cc", sm_mhz=1)
 
-    assert guarded([run(board)], [RunSummary(), RunSummary()]) == [run(board)]
+    assert guarded([run(board)], [RunSummary(), RunSummary()], UNSEEN) == [run(board)]
+
+
+@pytest.mark.parametrize(
+    ("slower", "dirty"),
+    [
+        pytest.param(0.9, (), id="faster"),
+        pytest.param(1.04, (), id="a little slower, which is taken off"),
+        pytest.param(
+            1.5,
+            ("its sentinels call this machine 50 % slower",),
+            id="so much slower that nobody knows what it does to a step",
+        ),
+    ],
+)
+def test_a_run_is_dirty_where_its_sentinels_call_the_machine_slower_by_far(
+    slower: float, dirty: tuple[str, ...]
+) -> None:
+    sentinels = Sentinels(fresh=(log(slower),), stored=(0.0, 0.0001, -0.0001))
+
+    (found,) = guarded([run(Board())], STORED, sentinels)
+
+    assert found.dirty == dirty
+
+
+def test_runs_that_their_sentinels_call_slower_have_one_reason() -> None:
+    fresh = (log(1.5), log(1.27), 0.0)
+    sentinels = Sentinels(fresh=fresh, stored=(0.0, 0.0001, -0.0001))
+
+    found = guarded([run(Board())] * 3, STORED, sentinels)
+
+    why = "its sentinels call this machine 27 to 50 % slower"
+    assert [seen.dirty for seen in found] == [(why,), (why,), ()]

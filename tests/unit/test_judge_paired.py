@@ -19,25 +19,29 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from synthetic_quads import boost_quads
 
-from pytest_gpuperf.compare.swaps import TorchSwaps
+from pytest_gpuperf.compare_steps.interleave import TorchSwaps
+from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import StepError
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.judge.paired import LOOKS
-from pytest_gpuperf.judge.paired import decide_quads
-from pytest_gpuperf.judge.paired import judge_quads
-from pytest_gpuperf.judge.paired import quad_rule
-from pytest_gpuperf.judge.ruling import Decision
-from pytest_gpuperf.judge.ruling import Rule
-from pytest_gpuperf.judge.ruling import Ruling
-from pytest_gpuperf.judge.ruling import in_words
-from pytest_gpuperf.judge.swaps import PlainSwaps
-from pytest_gpuperf.judge.swaps import Quad
-from pytest_gpuperf.judge.swaps import Swaps
-from pytest_gpuperf.model.comparison import Answer
+from pytest_gpuperf.judge.ab import AbRule
+from pytest_gpuperf.judge.ab import Decision
+from pytest_gpuperf.judge.ab import Ruling
+from pytest_gpuperf.judge.ab import in_words
+from pytest_gpuperf.judge.interleaved import QUAD_LOOKS
+from pytest_gpuperf.judge.interleaved import PlainSwaps
+from pytest_gpuperf.judge.interleaved import Quad
+from pytest_gpuperf.judge.interleaved import Swaps
+from pytest_gpuperf.judge.interleaved import decide_quads
+from pytest_gpuperf.judge.interleaved import judge_quads
+from pytest_gpuperf.judge.interleaved import quad_rule
+from pytest_gpuperf.model.ab import Answer
+
+
+pytestmark = pytest.mark.slow
 
 
 RULE = quad_rule(0.01, 0.03)
-SMALL = Rule(tolerance=0.01, detect=0.03, alpha=0.025, beta=0.05, looks=(6,))
+SMALL = AbRule(tolerance=0.01, detect=0.03, alpha=0.025, beta=0.05, looks=(6,))
 
 PLAIN = PlainSwaps()
 QUICK: Swaps = TorchSwaps() if find_spec("torch") else PLAIN
@@ -67,7 +71,7 @@ def gaussian(
 
 
 def sequentially(quads: Sequence[Quad], swaps: Swaps, seed: int) -> Answer:
-    for look in LOOKS:
+    for look in QUAD_LOOKS:
         last = look >= len(quads)
         answer = decide_quads(quads[:look], RULE, swaps, seed=seed, last=last).answer
         if answer is not Answer.MORE:
@@ -131,7 +135,7 @@ def test_between_looks_the_answer_is_more_however_clear_the_quads_are() -> None:
 
 
 def test_the_last_look_ends_it() -> None:
-    quads = gaussian(LOOKS[-1], seed=5, sigma=0.3)
+    quads = gaussian(QUAD_LOOKS[-1], seed=5, sigma=0.3)
 
     assert decide_quads(quads, RULE, QUICK) == Decision(answer=Answer.INCONCLUSIVE)
 
@@ -228,7 +232,7 @@ def test_a_time_that_is_no_number_is_refused(bad: float) -> None:
 
     assert str(refused.value) == (
         f"quad 2 of 3: expected the logarithms of four times, found {bad}; a time that "
-        "is zero, negative or no number cannot be compared"
+        "is zero, negative or no number cannot be compared [GP715]"
     )
 
 
@@ -236,9 +240,7 @@ def test_no_quads_are_refused() -> None:
     with pytest.raises(StepError) as refused:
         judge_quads([], RULE, QUICK)
 
-    assert str(refused.value) == (
-        "nothing to compare: expected at least one quad of times, found none"
-    )
+    assert refused.value.error_id is ErrorId.GP715
 
 
 @pytest.mark.parametrize(
@@ -266,7 +268,7 @@ def test_limits_that_make_no_verdict_are_refused(
     with pytest.raises(UsageError) as refused:
         quad_rule(tolerance, detect)
 
-    assert str(refused.value) == complaint
+    assert str(refused.value) == f"{complaint} [GP221]"
 
 
 def test_a_tolerance_of_zero_is_a_limit_like_any_other() -> None:
@@ -291,8 +293,8 @@ def test_the_interval_holds_what_the_test_does_not_reject() -> None:
 
 def rejected(quads: list[Quad], slowdown: float) -> bool:
     """Whether either one-sided test at 2.5 % rejects *slowdown*."""
-    from pytest_gpuperf.judge.paired import DRAWS
-    from pytest_gpuperf.judge.swaps import Labels
+    from pytest_gpuperf.judge.interleaved import DRAWS
+    from pytest_gpuperf.judge.interleaved import Labels
 
     labels = Labels.drawn(len(quads), DRAWS, seed=5)
     counts = QUICK.count(quads, slowdown, labels)

@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import RunError
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.judge.pairs import judge_pairs
-from pytest_gpuperf.judge.pairs import pair_rule
-from pytest_gpuperf.judge.ruling import Decision
-from pytest_gpuperf.judge.ruling import in_words
-from pytest_gpuperf.model.comparison import Answer
+from pytest_gpuperf.judge.ab import Decision
+from pytest_gpuperf.judge.ab import in_words
+from pytest_gpuperf.judge.process_pairs import judge_pairs
+from pytest_gpuperf.judge.process_pairs import pair_rule
+from pytest_gpuperf.model.ab import Answer
 
 
 RULE = pair_rule(0.01, 0.03)
@@ -125,7 +126,7 @@ def test_a_difference_that_is_no_number_is_refused(bad: float) -> None:
 
     assert str(refused.value) == (
         f"pair 2 of 2: expected the logarithm of a ratio of times, found {bad}; a time "
-        "that is zero, negative or no number cannot be compared"
+        "that is zero, negative or no number cannot be compared [GP715]"
     )
 
 
@@ -133,18 +134,14 @@ def test_no_pairs_are_refused() -> None:
     with pytest.raises(RunError) as refused:
         judge_pairs([], RULE)
 
-    assert str(refused.value) == (
-        "nothing to compare: expected at least one pair of processes, found none"
-    )
+    assert refused.value.error_id is ErrorId.GP715
 
 
 def test_a_limit_below_the_tolerance_is_refused() -> None:
     with pytest.raises(UsageError) as refused:
         pair_rule(0.05, 0.03)
 
-    assert str(refused.value) == (
-        "detect=0.03: expected a ratio above the tolerance, 0.05"
-    )
+    assert refused.value.error_id is ErrorId.GP221
 
 
 DIFFERENCES = st.lists(st.floats(-0.2, 0.2), min_size=2, max_size=8)

@@ -11,11 +11,11 @@ import pytest
 from scipy import optimize
 from scipy import special
 
-from pytest_gpuperf.judge.polygamma import digamma
-from pytest_gpuperf.judge.polygamma import inverse_trigamma
-from pytest_gpuperf.judge.polygamma import trigamma
-from pytest_gpuperf.judge.prior import MOST_NU
-from pytest_gpuperf.judge.prior import fit_prior
+from pytest_gpuperf.judge.statistics import MOST_NU
+from pytest_gpuperf.judge.statistics import digamma
+from pytest_gpuperf.judge.statistics import fit_prior
+from pytest_gpuperf.judge.statistics import inverse_trigamma
+from pytest_gpuperf.judge.statistics import trigamma
 
 
 POINTS = [1e-3, 0.1, 0.5, 1, 2, 3.5, 9.99, 14.99, 15, 25, 1e4, 1e8]

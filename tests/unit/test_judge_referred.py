@@ -6,17 +6,17 @@ import json
 
 import pytest
 
-from pytest_gpuperf.judge.referred import is_in_doubt
-from pytest_gpuperf.judge.referred import referred
-from pytest_gpuperf.model.commit_comparison import TimeChange
-from pytest_gpuperf.model.comparison import Answer
-from pytest_gpuperf.model.settlement import Settlement
+from pytest_gpuperf.judge.ab_override import is_in_doubt
+from pytest_gpuperf.judge.ab_override import referred
+from pytest_gpuperf.model.ab import Answer
+from pytest_gpuperf.model.ab import Settlement
+from pytest_gpuperf.model.ab import TimeChange
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
-from pytest_gpuperf.report.failure import failure_text
-from pytest_gpuperf.report.verdict_json import from_json
-from pytest_gpuperf.report.verdict_json import to_json
+from pytest_gpuperf.report.json.results import from_json
+from pytest_gpuperf.report.json.results import to_json
+from pytest_gpuperf.report.screen.failure import failure_text
 
 
 SAID = "A/B against main (abc1234), pairs: the numbers"

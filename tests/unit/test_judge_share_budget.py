@@ -8,23 +8,23 @@ import pytest
 
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.judge.budget import ResolvedBudget
-from pytest_gpuperf.judge.excess import log_excess
-from pytest_gpuperf.judge.excess import value_at
 from pytest_gpuperf.judge.time_budget import judge_time_budget
+from pytest_gpuperf.judge.time_budget import log_excess
+from pytest_gpuperf.judge.time_budget import value_at
 from pytest_gpuperf.judge.verdict import judge
-from pytest_gpuperf.limits import parse_budget
-from pytest_gpuperf.limits import parse_tolerance
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.budget import Tolerance
+from pytest_gpuperf.model.budget import parse_budget
+from pytest_gpuperf.model.budget import parse_tolerance
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.loader_metric import LOADER_WAIT
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.measurement import location
-from pytest_gpuperf.model.metric import STEP_MS
+from pytest_gpuperf.model.metrics import LOADER_WAIT
+from pytest_gpuperf.model.metrics import STEP_MS
 from pytest_gpuperf.model.verdict import Outcome
 
 
@@ -130,7 +130,7 @@ def test_a_ceiling_of_a_share_lies_between_0_and_100(value: object) -> None:
 
     assert str(caught.value) == (
         f"gpuperf.budget(loader_wait_pct={value!r}): expected a number above 0, "
-        "at most 100, or None to lift it"
+        "at most 100, or None to lift it [GP202]"
     )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.judge.speedup import judge_speedup
-from pytest_gpuperf.model.comparison import Answer
-from pytest_gpuperf.model.comparison import Comparison
-from pytest_gpuperf.model.comparison import Sides
+from pytest_gpuperf.judge.budget import judge_speedup
+from pytest_gpuperf.model.ab import Answer
+from pytest_gpuperf.model.ab import Sides
+from pytest_gpuperf.model.ab import StepComparison
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import Verdict
 
@@ -16,7 +16,7 @@ def sides(
     speedup: float | None, low: float | None = None, high: float | None = None
 ) -> Sides:
     return Sides(
-        time=Comparison(
+        time=StepComparison(
             verdict=Answer.FASTER,
             why="the time cap left room for 2 of at most 224 quads",
             tolerance=0.01,

@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pytest_gpuperf.judge.spread import SHARED
-from pytest_gpuperf.judge.spread import Spread
+from pytest_gpuperf.judge.statistics import SHARED
+from pytest_gpuperf.judge.statistics import Spread
+
+
+pytestmark = pytest.mark.slow
 
 
 def chance_of_reaching(

@@ -17,27 +17,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pytest_gpuperf.judge.climate import Climate
-from pytest_gpuperf.judge.climate import Discount
-from pytest_gpuperf.judge.climate import Sentinels
-from pytest_gpuperf.judge.climate import discounts
-from pytest_gpuperf.judge.prior import Prior
-from pytest_gpuperf.judge.stored import judge_stored
-from pytest_gpuperf.judge.stored import log_shift
-from pytest_gpuperf.judge.stored import log_variance
+from pytest_gpuperf.judge.baseline import judge_stored
+from pytest_gpuperf.judge.baseline import log_shift
+from pytest_gpuperf.judge.baseline import log_variance
+from pytest_gpuperf.judge.context import Discount
+from pytest_gpuperf.judge.context import Sentinels
+from pytest_gpuperf.judge.context import SuiteContext
+from pytest_gpuperf.judge.context import discounts
+from pytest_gpuperf.judge.statistics import Prior
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.codec import decode
 from pytest_gpuperf.model.codec import encode
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.evidence import Evidence
-from pytest_gpuperf.model.evidence import Rule
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.metric import STEP_MS
+from pytest_gpuperf.model.metrics import STEP_MS
+from pytest_gpuperf.model.verdict import DecidedBy
+from pytest_gpuperf.model.verdict import Evidence
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import Verdict
+
+
+pytestmark = pytest.mark.slow
 
 
 STEADY = [9.96, 9.98, 9.99, 10.0, 10.0, 100 / 9.99, 100 / 9.98, 100 / 9.96]
@@ -81,7 +84,7 @@ def judged(
     tolerance: float = 0.01,
     detect: float = 0.03,
     floor: float = 0.0,
-    climate: Climate | None = None,
+    suite_context: SuiteContext | None = None,
     sentinels: Sentinels | None = None,
 ) -> Verdict:
     return judge_stored(
@@ -91,7 +94,7 @@ def judged(
         tolerance=tolerance,
         detect=detect,
         floor=floor,
-        climate=climate or Climate(),
+        suite_context=suite_context or SuiteContext(),
         sentinels=sentinels,
     )
 
@@ -304,13 +307,13 @@ SECOND = "the second slowest of 8 stored runs, 10.02 ms"
         (
             STEADY,
             clean(10.08),
-            Rule.UPPER_BOUND,
+            DecidedBy.UPPER_BOUND,
             "10.08 ms, baseline 10 ms, +0.8 %",
         ),
         (
             STEADY,
             clean(10.3, 10.4, 10.3, 10.5, 10.3),
-            Rule.T_AND_RANK,
+            DecidedBy.T_AND_RANK,
             (
                 "+3.6 % (95 %: +3.1 % to +4.1 %), more than 1 % slower at p = 3e-06; each "
                 f"of 5 runs is more than 1 % slower than {SECOND}"
@@ -319,7 +322,7 @@ SECOND = "the second slowest of 8 stored runs, 10.02 ms"
         (
             STEADY[:5],
             clean(*[10.4] * 5),
-            Rule.T_AND_RANK,
+            DecidedBy.T_AND_RANK,
             (
                 "+4.1 % (95 %: +3.6 % to +4.6 %), more than 1 % slower at p = 4e-05; each "
                 "of 5 runs is more than 1 % slower than the slowest of 5 stored runs, 10 ms"
@@ -328,7 +331,7 @@ SECOND = "the second slowest of 8 stored runs, 10.02 ms"
         (
             STEADY,
             [*clean(*[9.7] * 5), timed(10.0, "hot")],
-            Rule.T_AND_RANK,
+            DecidedBy.T_AND_RANK,
             (
                 "-3.0 % (95 %: -3.5 % to -2.5 %), more than 1 % faster at p = 1e-05; each "
                 "of 5 runs is more than 1 % faster than the second fastest of 8 stored "
@@ -338,31 +341,31 @@ SECOND = "the second slowest of 8 stored runs, 10.02 ms"
         (
             STEADY,
             clean(10.3),
-            Rule.MORE_RUNS,
+            DecidedBy.MORE_RUNS,
             f"undecided after 1 of at most 5 runs{SEEN}1.9 %",
         ),
         (
             STEADY,
             [timed(12, "hot"), *clean(10.3)],
-            Rule.MORE_RUNS,
+            DecidedBy.MORE_RUNS,
             f"undecided after 2 of at most 6 runs{SEEN}1.9 %",
         ),
         (
             STEADY[:3],
             clean(11),
-            Rule.TOO_FEW_STORED,
+            DecidedBy.TOO_FEW_STORED,
             f"too few stored runs (3, 5 are needed to blame){SEEN}1.9 %",
         ),
         (
             STEADY,
             [*[timed(12, "hot", "shared")] * 4, *clean(11, 11, 11, 11)],
-            Rule.DIRTY,
+            DecidedBy.DIRTY,
             f"dirty: hot, shared{SEEN}1.9 %",
         ),
         (
             STEADY,
             clean(10.3, 10.4, 10.1, 10.5, 10.3),
-            Rule.NOISE,
+            DecidedBy.NOISE,
             (
                 "noise: +3.2 % (95 %: +2.7 % to +3.7 %), but not each of 5 runs is more "
                 f"than 1 % slower than {SECOND}{SEEN}1.9 %"
@@ -371,7 +374,7 @@ SECOND = "the second slowest of 8 stored runs, 10.02 ms"
         (
             WILD,
             clean(11, 11, 11, 11, 11),
-            Rule.NOISE,
+            DecidedBy.NOISE,
             (
                 "noise too large: any change between -22.1 % and +55.3 % would explain "
                 f"these runs{SEEN}88.6 %"
@@ -380,7 +383,7 @@ SECOND = "the second slowest of 8 stored runs, 10.02 ms"
     ],
 )
 def test_every_outcome_says_why(
-    stored: list[float], fresh: list[Measurement], rule: Rule, because: str
+    stored: list[float], fresh: list[Measurement], rule: DecidedBy, because: str
 ) -> None:
     verdict = judged(stored, fresh)
 
@@ -443,7 +446,7 @@ HIDDEN = "behind which a slowdown could hide"
 def test_what_all_tests_share_is_not_blamed_on_one(
     shift: float, fresh: list[Measurement], outcome: Outcome, because: str
 ) -> None:
-    verdict = judged(STEADY, fresh, climate=Climate(shift=shift))
+    verdict = judged(STEADY, fresh, suite_context=SuiteContext(shift=shift))
 
     assert (verdict.outcome, verdict.because) == (outcome, because)
 
@@ -523,7 +526,7 @@ def test_the_larger_of_both_witnesses_counts_and_noise_is_no_witness() -> None:
         fresh=(0.05, 0.002, -0.04, None), stored=(-0.01, 0.0, 0.01, nan)
     )
 
-    found = discounts(4, sentinels, Climate(shift=0.01))
+    found = discounts(4, sentinels, SuiteContext(shift=0.01))
 
     assert [(d.slower, d.faster) for d in found] == [
         (pytest.approx(0.04), 0.0),
@@ -534,13 +537,13 @@ def test_the_larger_of_both_witnesses_counts_and_noise_is_no_witness() -> None:
 
 
 def test_without_stored_sentinels_only_the_suite_is_a_witness() -> None:
-    found = discounts(1, Sentinels(fresh=(0.05,)), Climate(shift=-0.02))
+    found = discounts(1, Sentinels(fresh=(0.05,)), SuiteContext(shift=-0.02))
 
     assert found == (Discount(slower=0.0, faster=0.02),)
 
 
 def test_one_stored_sentinel_is_believed_to_three_per_mille() -> None:
-    found = discounts(1, Sentinels(fresh=(0.05,), stored=(0.01,)), Climate())
+    found = discounts(1, Sentinels(fresh=(0.05,), stored=(0.01,)), SuiteContext())
 
     assert found == (Discount(slower=pytest.approx(0.037), faster=0.0),)
 
@@ -650,7 +653,9 @@ def test_an_infinite_disagreement_stays_a_number() -> None:
 
 
 def test_the_evidence_says_all_numbers() -> None:
-    verdict = judged(STEADY, clean(*[10.3] * 5), climate=Climate(shift=0.001))
+    verdict = judged(
+        STEADY, clean(*[10.3] * 5), suite_context=SuiteContext(shift=0.001)
+    )
 
     logs = np.log(STEADY)
     error = logs.std(ddof=1) * np.sqrt(1.08 / 8 + 0.5 + 0.5 / 5)
@@ -674,7 +679,7 @@ def test_the_evidence_says_all_numbers() -> None:
             stats.t.sf((moved - 0.001 - np.log1p(0.01)) / error, 7), rel=1e-9
         ),
         p_improved=close(stats.t.sf((-moved - np.log1p(0.01)) / error, 7), rel=1e-9),
-        rule=Rule.T_AND_RANK,
+        rule=DecidedBy.T_AND_RANK,
     )
     assert (verdict.now, verdict.baseline) == (close(10.3), 10.0)
     assert verdict.limit == close(
@@ -683,9 +688,9 @@ def test_the_evidence_says_all_numbers() -> None:
 
 
 def test_the_limit_is_what_both_tests_ask_of_the_mean() -> None:
-    sure = Climate(prior=Prior(sigma=0.002, nu=500))
+    sure = SuiteContext(prior=Prior(sigma=0.002, nu=500))
 
-    ranked = judged([10.0] * 6 + [10.5] * 2, clean(10.0), climate=sure)
+    ranked = judged([10.0] * 6 + [10.5] * 2, clean(10.0), suite_context=sure)
     proven = judged(STEADY, clean(*[10.3] * 8))
 
     error = np.log(STEADY).std(ddof=1) * np.sqrt(1.08 / 8 + 0.5 + 0.5 / 8)
@@ -712,8 +717,8 @@ def test_disturbed_slow_runs_are_not_counted_but_told_of() -> None:
 
 
 def test_more_tests_judged_together_see_less() -> None:
-    alone = judged(STEADY, clean(10.0), climate=Climate())
-    among = judged(STEADY, clean(10.0), climate=Climate(tests=40))
+    alone = judged(STEADY, clean(10.0), suite_context=SuiteContext())
+    among = judged(STEADY, clean(10.0), suite_context=SuiteContext(tests=40))
 
     ours, theirs = evidence_of(alone), evidence_of(among)
     assert theirs.smallest_detectable > ours.smallest_detectable
@@ -725,7 +730,7 @@ def test_a_prior_lets_few_stored_runs_pass() -> None:
     prior = Prior(sigma=0.005, nu=50)
 
     without = judged(stored, clean(10.0))
-    with_prior = judged(stored, clean(10.0), climate=Climate(prior=prior))
+    with_prior = judged(stored, clean(10.0), suite_context=SuiteContext(prior=prior))
 
     assert (without.outcome, with_prior.outcome) == (INCONCLUSIVE, PASS)
 
@@ -823,7 +828,7 @@ def test_the_verdict_is_that_of_an_independent_reference(prior: Prior | None) ->
         verdict = judged(
             list(stored),
             clean(*fresh),
-            climate=Climate(prior=prior, shift=shift),
+            suite_context=SuiteContext(prior=prior, shift=shift),
             sentinels=Sentinels(fresh=tuple(sentinels), stored=tuple(witnesses)),
         )
 
@@ -864,10 +869,12 @@ def test_slowing_any_run_never_improves_the_outcome(
     slowed = [
         timed(ms * by, *why) for (ms, why), by in zip(fresh, factors, strict=True)
     ]
-    climate = Climate(shift=shift)
+    suite_context = SuiteContext(shift=shift)
 
-    before = judged(stored, [timed(ms, *why) for ms, why in fresh], climate=climate)
-    after = judged(stored, slowed, climate=climate)
+    before = judged(
+        stored, [timed(ms, *why) for ms, why in fresh], suite_context=suite_context
+    )
+    after = judged(stored, slowed, suite_context=suite_context)
 
     assert GOOD_TO_BAD.index(after.outcome) >= GOOD_TO_BAD.index(before.outcome)
 

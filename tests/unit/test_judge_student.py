@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pytest_gpuperf.judge.student import t_isf
-from pytest_gpuperf.judge.student import t_sf
+from pytest_gpuperf.judge.statistics import t_isf
+from pytest_gpuperf.judge.statistics import t_sf
 
 
 NUS = [0.3, 1, 1.5, 2, 3.5, 4, 7, 10, 31.7, 57, 99.9, 100.1, 1e3, 3333.3, 1e4]

@@ -15,13 +15,16 @@ from pytest_gpuperf.judge.suite import holm
 from pytest_gpuperf.judge.suite import settle_suite
 from pytest_gpuperf.judge.suite import suite_shift
 from pytest_gpuperf.judge.suite import suite_verdict
-from pytest_gpuperf.model.evidence import Evidence
-from pytest_gpuperf.model.evidence import Rule
-from pytest_gpuperf.model.suite import Cause
-from pytest_gpuperf.model.suite import SuiteVerdict
+from pytest_gpuperf.model.verdict import DecidedBy
+from pytest_gpuperf.model.verdict import Evidence
 from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import ShiftCause
+from pytest_gpuperf.model.verdict import SuiteVerdict
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
+
+
+pytestmark = pytest.mark.slow
 
 
 SIX_PERCENT = log(1.06)
@@ -109,7 +112,7 @@ def told(
             smallest_detectable=0.042,
             p_regressed=p if slow else rest,
             p_improved=rest if slow else p,
-            rule=Rule.T_AND_RANK,
+            rule=DecidedBy.T_AND_RANK,
         ),
     )
 
@@ -140,7 +143,7 @@ def test_blame_that_chance_explains_among_all_tests_becomes_inconclusive() -> No
         f"call one slower; {SEEN}"
     )
     assert chance.verdicts[0].evidence is not None
-    assert chance.verdicts[0].evidence.rule is Rule.HOLM
+    assert chance.verdicts[0].evidence.rule is DecidedBy.HOLM
 
 
 def test_an_improvement_is_shared_out_in_the_same_way() -> None:
@@ -225,23 +228,38 @@ UNKNOWN = (
         (
             [SIX_PERCENT] * 40,
             [0.05] * 40,
-            Cause.MACHINE,
+            ShiftCause.MACHINE,
             f"all 40 tests +6.0 %, {MACHINE}",
         ),
-        ([SIX_PERCENT] * 40, [0.001] * 40, Cause.CODE, f"all 40 tests +6.0 %, {CODE}"),
-        ([SIX_PERCENT] * 40, [0.01] * 40, Cause.CODE, f"all 40 tests +6.0 %, {CODE}"),
-        ([SIX_PERCENT] * 40, [-0.05] * 40, Cause.CODE, f"all 40 tests +6.0 %, {CODE}"),
-        ([SIX_PERCENT] * 40, [], Cause.UNKNOWN, f"all 40 tests +6.0 %, {UNKNOWN}"),
+        (
+            [SIX_PERCENT] * 40,
+            [0.001] * 40,
+            ShiftCause.CODE,
+            f"all 40 tests +6.0 %, {CODE}",
+        ),
+        (
+            [SIX_PERCENT] * 40,
+            [0.01] * 40,
+            ShiftCause.CODE,
+            f"all 40 tests +6.0 %, {CODE}",
+        ),
+        (
+            [SIX_PERCENT] * 40,
+            [-0.05] * 40,
+            ShiftCause.CODE,
+            f"all 40 tests +6.0 %, {CODE}",
+        ),
+        ([SIX_PERCENT] * 40, [], ShiftCause.UNKNOWN, f"all 40 tests +6.0 %, {UNKNOWN}"),
         (
             [-SIX_PERCENT] * 7 + [0.0],
             [-0.05],
-            Cause.MACHINE,
+            ShiftCause.MACHINE,
             f"7 of 8 tests -5.7 %, {MACHINE}",
         ),
     ],
 )
 def test_a_change_that_all_share_is_said_once(
-    shifts: list[float], sentinels: list[float], cause: Cause, because: str
+    shifts: list[float], sentinels: list[float], cause: ShiftCause, because: str
 ) -> None:
     verdict = suite_verdict(shifts, sentinels)
 
@@ -257,7 +275,7 @@ def test_a_suite_verdict_holds_its_numbers() -> None:
         moved=30,
         shift=pytest.approx(0.06),
         sentinels=pytest.approx(0.0305, rel=1e-2),
-        cause=Cause.MACHINE,
+        cause=ShiftCause.MACHINE,
         because=f"30 of 40 tests +6.0 %, {MACHINE}",
     )
 

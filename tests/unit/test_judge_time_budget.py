@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pytest_gpuperf.judge.prior import Prior
+from pytest_gpuperf.judge.statistics import Prior
 from pytest_gpuperf.judge.time_budget import judge_time_budget
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.evidence import Evidence
-from pytest_gpuperf.model.evidence import Rule
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.metric import STEP_MS
+from pytest_gpuperf.model.metrics import STEP_MS
+from pytest_gpuperf.model.verdict import DecidedBy
+from pytest_gpuperf.model.verdict import Evidence
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import Verdict
 
@@ -269,7 +269,7 @@ def test_the_evidence_says_all_numbers() -> None:
             np.expm1(proof * sigma * np.sqrt(0.5 + 0.5 / 5)), rel=1e-4
         ),
         p_regressed=pytest.approx(stats.t.sf(moved / error, 7), rel=1e-9),
-        rule=Rule.BUDGET,
+        rule=DecidedBy.BUDGET,
     )
 
 
@@ -278,7 +278,7 @@ def test_disturbed_slow_runs_alone_give_no_probability() -> None:
 
     assert evidence is not None
     assert (evidence.runs, evidence.p_regressed) == (0, None)
-    assert evidence.rule is Rule.DIRTY
+    assert evidence.rule is DecidedBy.DIRTY
 
 
 def expected(logs: np.ndarray, sigma: float, nu: float) -> Outcome:

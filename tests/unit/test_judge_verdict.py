@@ -21,8 +21,8 @@ from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.metric import METRICS
-from pytest_gpuperf.model.metric import MIB
+from pytest_gpuperf.model.metrics import METRICS
+from pytest_gpuperf.model.metrics import MIB
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
@@ -99,7 +99,7 @@ def test_an_entry_without_the_metric_is_no_baseline() -> None:
             Outcome.NOT_JUDGED,
             "the cuda device does not measure ms",
         ),
-        ("syncs", Outcome.NO_BASELINE, "no baseline and no budget"),
+        ("syncs", Outcome.NO_BASELINE, "not in its baseline and no budget"),
     ]
 
 
@@ -219,10 +219,13 @@ def test_a_run_that_measured_nothing_says_why_of_each_gated_metric() -> None:
         ("alloc_retries", Outcome.NOT_JUDGED, why),
         ("device_allocs", Outcome.NOT_JUDGED, why),
         ("growth_bytes", Outcome.NOT_JUDGED, why),
+        ("kept_graphs", Outcome.NOT_JUDGED, why),
         ("syncs", Outcome.NOT_JUDGED, why),
         ("pageable_copies", Outcome.NOT_JUDGED, why),
         ("h2d_bytes", Outcome.NOT_JUDGED, why),
         ("d2h_bytes", Outcome.NOT_JUDGED, why),
+        ("ops", Outcome.NOT_JUDGED, why),
+        ("flops", Outcome.NOT_JUDGED, why),
     ]
 
 
@@ -300,7 +303,7 @@ def test_a_number_that_is_no_time_never_passes(ms: float) -> None:
     budget = ResolvedBudget(limits={"ms": 12.0})
 
     assert verdicts(run, budget=budget, entry=stored(run)) == [
-        ("step_ms", Outcome.INCONCLUSIVE, f"not a time: {ms}")
+        ("step_ms", Outcome.INCONCLUSIVE, f"ms=12 was not judged: not a time: {ms}")
     ]
 
 

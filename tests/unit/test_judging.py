@@ -6,23 +6,23 @@ from math import log
 
 import pytest
 
-from pytest_gpuperf.judge.climate import Climate
-from pytest_gpuperf.judging import climate_of
-from pytest_gpuperf.judging import judge_calls
-from pytest_gpuperf.judging import prior_of
-from pytest_gpuperf.judging import settle_together
-from pytest_gpuperf.judging import suite_of
+from pytest_gpuperf.judge.calls import judge_calls
+from pytest_gpuperf.judge.calls import prior_of
+from pytest_gpuperf.judge.calls import settle_together
+from pytest_gpuperf.judge.calls import suite_context_of
+from pytest_gpuperf.judge.calls import suite_of
+from pytest_gpuperf.judge.context import SuiteContext
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.baseline import typical_time
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.run import Call
-from pytest_gpuperf.model.suite import Cause
-from pytest_gpuperf.model.typical import typical_time
+from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import ShiftCause
 from pytest_gpuperf.model.verdict import TestVerdict
 
 
@@ -49,12 +49,14 @@ def named(count: int) -> list[str]:
     return [f"t{number}" for number in range(count)]
 
 
-def judged(stored: Entry, ms: list[float], climate: Climate) -> TestVerdict:
-    return judge_calls([Call(measurement=run(one)) for one in ms], stored, climate)
+def judged(stored: Entry, ms: list[float], suite_context: SuiteContext) -> TestVerdict:
+    return judge_calls(
+        [StepCall(measurement=run(one)) for one in ms], stored, suite_context
+    )
 
 
-def test_a_run_without_calls_has_no_climate() -> None:
-    assert climate_of({}, {"t": entry(*BESIDE)}) == Climate()
+def test_a_run_without_calls_has_no_suite_context() -> None:
+    assert suite_context_of({}, {"t": entry(*BESIDE)}) == SuiteContext()
 
 
 def test_the_scatter_comes_from_every_entry_also_of_tests_that_were_not_selected() -> (
@@ -62,26 +64,26 @@ def test_the_scatter_comes_from_every_entry_also_of_tests_that_were_not_selected
 ):
     entries = {name: entry(9.9, 10.0, 10.1) for name in named(8)}
 
-    climate = climate_of({"t0": run(10.0)}, entries)
+    suite_context = suite_context_of({"t0": run(10.0)}, entries)
 
-    assert climate.tests == 1
-    assert climate.prior is not None
-    assert climate.prior == prior_of(entries.values(), DeviceKind.CUDA)
-    assert climate.prior.nu == 50
-    assert 0.01 < climate.prior.sigma < 0.014
+    assert suite_context.tests == 1
+    assert suite_context.prior is not None
+    assert suite_context.prior == prior_of(entries.values(), DeviceKind.CUDA)
+    assert suite_context.prior.nu == 50
+    assert 0.01 < suite_context.prior.sigma < 0.014
 
 
 def test_a_file_of_few_tests_and_entries_of_one_run_say_nothing_about_scatter() -> None:
     entries = {name: entry(9.9, 10.1) for name in named(7)} | {"t7": entry(10.0)}
 
-    assert climate_of({"t0": run(10.0)}, entries).prior is None
+    assert suite_context_of({"t0": run(10.0)}, entries).prior is None
 
 
 def test_a_scatter_that_all_other_tests_show_keeps_a_calm_one_from_blame() -> None:
     wild = {name: entry(*(10 + 30 * (ms - 10) for ms in BESIDE)) for name in named(20)}
 
-    alone = climate_of({"t": run(10.3)}, {"t": entry(*BESIDE)})
-    among = climate_of({"t": run(10.3)}, {"t": entry(*BESIDE), **wild})
+    alone = suite_context_of({"t": run(10.3)}, {"t": entry(*BESIDE)})
+    among = suite_context_of({"t": run(10.3)}, {"t": entry(*BESIDE), **wild})
 
     assert judged(entry(*BESIDE), [10.3] * 5, alone).outcome is Outcome.REGRESSED
     assert judged(entry(*BESIDE), [10.3] * 5, among).outcome is Outcome.INCONCLUSIVE
@@ -93,18 +95,18 @@ def test_the_shift_is_the_median_of_the_clean_first_runs() -> None:
         name: run(20.0, "hot") for name in named(12)[8:]
     }
 
-    climate = climate_of(first, entries)
+    suite_context = suite_context_of(first, entries)
 
-    assert climate.shift == pytest.approx(log(10.6 / typical_time(BESIDE)))
-    assert climate.tests == 12
+    assert suite_context.shift == pytest.approx(log(10.6 / typical_time(BESIDE)))
+    assert suite_context.tests == 12
 
 
 def test_calls_without_a_baseline_or_a_time_do_not_count() -> None:
     entries = {name: entry(*BESIDE) for name in named(7)}
     first = {name: run(10.6) for name in named(9)}
 
-    assert climate_of(first, entries).shift == 0
-    assert climate_of(first, entries).tests == 7
+    assert suite_context_of(first, entries).shift == 0
+    assert suite_context_of(first, entries).tests == 7
     assert suite_of(first, entries) is None
 
 
@@ -115,7 +117,7 @@ def test_what_all_tests_share_is_a_verdict_of_its_own() -> None:
     suite = suite_of(first, entries)
 
     assert suite is not None
-    assert (suite.tests, suite.moved, suite.cause) == (8, 8, Cause.UNKNOWN)
+    assert (suite.tests, suite.moved, suite.cause) == (8, 8, ShiftCause.UNKNOWN)
     assert suite.because == (
         "all 8 tests +6.0 %, no sentinel was measured: the machine, or a common cause "
         "in code or a dependency"
@@ -123,8 +125,8 @@ def test_what_all_tests_share_is_a_verdict_of_its_own() -> None:
 
 
 def test_blame_is_shared_out_over_all_calls_and_each_keeps_its_place() -> None:
-    slow = judged(entry(*BESIDE), [10.27, 10.28, 10.27, 10.28, 10.27], Climate())
-    calm = judged(entry(*BESIDE), [10.0], Climate())
+    slow = judged(entry(*BESIDE), [10.27, 10.28, 10.27, 10.28, 10.27], SuiteContext())
+    calm = judged(entry(*BESIDE), [10.0], SuiteContext())
 
     alone = settle_together({"a": {"a": calm, "a#2": slow}})
     among = settle_together(

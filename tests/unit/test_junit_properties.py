@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.model.comparison import Sides
+from pytest_gpuperf.model.ab import Sides
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
-from pytest_gpuperf.report.junit_properties import properties_of
-from pytest_gpuperf.report.verdict_json import to_json
+from pytest_gpuperf.report.exchange.measured_calls import properties_of
+from pytest_gpuperf.report.json.results import to_json
 
 
 def judged(key: str, *verdicts: Verdict, sides: Sides | None = None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_gpuperf.probes.launches import count_launches
+from pytest_gpuperf.measure.gpu_activity import count_launches
 
 
 def event(

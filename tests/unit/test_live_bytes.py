@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 from torch.testing._internal.two_tensor import TwoTensor  # noqa: E402
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter  # noqa: E402
 
-from pytest_gpuperf.devices.live_bytes import read_live_bytes  # noqa: E402, after the skip
+from pytest_gpuperf.devices.cpu.live_memory import read_live_bytes  # noqa: E402, after the skip
 
 
 def peak_bytes(step: Callable[..., object], *arguments: object) -> int:
@@ -330,7 +330,7 @@ import torch
 from torch.testing._internal.two_tensor import TwoTensor  # noqa: E402
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter  # noqa: E402
 
-from pytest_gpuperf.devices.live_bytes import read_live_bytes
+from pytest_gpuperf.devices.cpu.live_memory import read_live_bytes
 
 torch.set_num_threads(int(sys.argv[1]))
 model = torch.nn.Sequential(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_gpuperf.live_line import LiveLine
+from pytest_gpuperf.plugin.terminal import LiveLine
+from pytest_gpuperf.plugin.terminal import LogLines
 
 
 class Terminal:
@@ -86,3 +87,45 @@ def test_no_character_of_a_test_moves_the_cursor_or_takes_two_columns() -> None:
     terminal.line.show("a\nb\x1b[2Jc\N{GRINNING FACE}d")
 
     assert terminal.written == ["\ra?b?[2Jc?d"]
+
+
+class Log:
+    """What was written into a log, on a clock that is set."""
+
+    def __init__(self, seconds: float = 10.0) -> None:
+        self.written: list[str] = []
+        self.now = 0.0
+        self.lines = LogLines(self.written.append, seconds, lambda: self.now)
+
+    def show_each_second(self, until: int) -> None:
+        for tick in range(until):
+            self.now = float(tick)
+            self.lines.show(f"{tick}")
+
+
+def test_a_log_gets_a_line_every_ten_seconds_and_no_more() -> None:
+    log = Log()
+
+    log.show_each_second(45)
+
+    assert log.written == ["10", "20", "30", "40"]
+
+
+def test_a_log_of_a_short_run_gets_no_line() -> None:
+    log = Log()
+
+    log.show_each_second(10)
+    log.lines.erase()
+
+    assert log.written == []
+
+
+def test_a_pause_in_a_log_is_followed_by_the_newest_text_alone() -> None:
+    log = Log()
+    log.now = 35.0
+
+    log.lines.show("a\x1b[2Jb")
+    log.now = 44.9
+    log.lines.show("too soon")
+
+    assert log.written == ["a?[2Jb"]

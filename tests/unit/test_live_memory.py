@@ -16,9 +16,9 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402, after the skip
 
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory_audit import watching_memory  # noqa: E402
-from pytest_gpuperf.devices.pretend.predicted_memory import StepMemory  # noqa: E402
-from pytest_gpuperf.devices.pretend.predicted_memory import alive_at  # noqa: E402
+from pytest_gpuperf.devices.pretend.memory import StepMemory  # noqa: E402
+from pytest_gpuperf.devices.pretend.memory import alive_at  # noqa: E402
+from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
 
 
 KIB = 2**10
@@ -315,6 +315,17 @@ def test_what_is_alive_at_an_event_is_known_by_number() -> None:
         ("aten::ones", 1 * KIB),
         ("aten::add", 1 * KIB),
     ]
+
+
+def test_a_copy_from_the_host_has_a_name_of_its_own() -> None:
+    host = torch.ones(256)
+
+    with watching_memory(0, from_now=True) as audit:
+        kept = kilobytes(2) + 1, host.cuda(), torch.tensor([1.0], device="cuda")
+
+    births = [event.op for event in audit.events if event.is_birth]
+    assert kept
+    assert births[-2:] == ["aten::_to_copy", "aten::_to_copy"]
 
 
 def test_memory_and_waits_are_watched_one_at_a_time() -> None:

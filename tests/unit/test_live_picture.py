@@ -20,15 +20,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.devices.cpu import CpuDevice  # noqa: E402, after the skip
-from pytest_gpuperf.devices.live_bytes import read_live_bytes  # noqa: E402
-from pytest_gpuperf.devices.live_picture import PeakLookout  # noqa: E402
-from pytest_gpuperf.devices.live_picture import Scope  # noqa: E402
-from pytest_gpuperf.devices.live_picture import picture_of_steps  # noqa: E402
+from pytest_gpuperf.devices.cpu.device import CpuDevice  # noqa: E402, after the skip
+from pytest_gpuperf.devices.cpu.live_memory import PeakLookout  # noqa: E402
+from pytest_gpuperf.devices.cpu.live_memory import Scope  # noqa: E402
+from pytest_gpuperf.devices.cpu.live_memory import picture_of_steps  # noqa: E402
+from pytest_gpuperf.devices.cpu.live_memory import read_live_bytes  # noqa: E402
 from pytest_gpuperf.devices.memory_picture import Held  # noqa: E402
 from pytest_gpuperf.devices.memory_picture import Picture  # noqa: E402
-from pytest_gpuperf.devices.memory_picture import Role  # noqa: E402
-from pytest_gpuperf.devices.sites import Site  # noqa: E402
+from pytest_gpuperf.devices.memory_picture import StorageRole  # noqa: E402
+from pytest_gpuperf.devices.source_lines import Site  # noqa: E402
 from pytest_gpuperf.model.finding import Location  # noqa: E402
 from pytest_gpuperf.model.finding import Phase  # noqa: E402
 
@@ -80,9 +80,9 @@ def test_a_peak_in_the_forward_holds_activations() -> None:
         op="aten::sum",
         site=third,
         by_role={
-            Role.PARAMETERS: 4000,
-            Role.INPUTS: 4000,
-            Role.ACTIVATIONS: 4000 + 8000 + 4,
+            StorageRole.PARAMETERS: 4000,
+            StorageRole.INPUTS: 4000,
+            StorageRole.ACTIVATIONS: 4000 + 8000 + 4,
         },
         held=(
             held("aten::cat", third, 8000),
@@ -107,9 +107,9 @@ def test_a_peak_in_backward_holds_what_the_forward_saved_and_temporaries() -> No
         op="aten::mul",
         site=backward,
         by_role={
-            Role.PARAMETERS: 4000,
-            Role.ACTIVATIONS: 4000 + 4,
-            Role.TEMPORARIES: 4000 + 4,
+            StorageRole.PARAMETERS: 4000,
+            StorageRole.ACTIVATIONS: 4000 + 4,
+            StorageRole.TEMPORARIES: 4000 + 4,
         },
         held=(
             held("aten::exp", forward, 4000),
@@ -135,11 +135,11 @@ def test_a_peak_in_the_optimizer_holds_gradients_and_its_state() -> None:
     assert picture.op == "aten::_foreach_sqrt"
     assert picture.site == at(step, 3, Phase.OPTIMIZER)
     assert picture.by_role == {
-        Role.PARAMETERS: 40_000,
-        Role.GRADIENTS: 40_000,
-        Role.OPTIMIZER_STATE: 80_000 + 4,
-        Role.INPUTS: 400,
-        Role.TEMPORARIES: 40_000,
+        StorageRole.PARAMETERS: 40_000,
+        StorageRole.GRADIENTS: 40_000,
+        StorageRole.OPTIMIZER_STATE: 80_000 + 4,
+        StorageRole.INPUTS: 400,
+        StorageRole.TEMPORARIES: 40_000,
     }
     assert picture.held == (
         held("aten::mm", at(step, 2, Phase.BACKWARD), 40_000),
@@ -160,9 +160,9 @@ def test_old_gradients_are_gradients_though_they_are_seen_only_as_they_die() -> 
 
     assert picture.op == "aten::cat"
     assert picture.by_role == {
-        Role.PARAMETERS: 4000,
-        Role.GRADIENTS: 4000,
-        Role.ACTIVATIONS: 4000 + 8000,
+        StorageRole.PARAMETERS: 4000,
+        StorageRole.GRADIENTS: 4000,
+        StorageRole.ACTIVATIONS: 4000 + 8000,
     }
 
 
@@ -177,7 +177,9 @@ def test_a_step_that_only_lets_go_has_its_peak_when_it_begins() -> None:
     weight.grad = torch.ones(1000)
     picture = CpuDevice(root=ROOT).measure_memory(step, (), last).picture
 
-    assert picture == Picture(op="", site=None, by_role={Role.GRADIENTS: 4000}, held=())
+    assert picture == Picture(
+        op="", site=None, by_role={StorageRole.GRADIENTS: 4000}, held=()
+    )
 
 
 def test_a_step_without_tensors_has_nothing_to_look_at() -> None:
@@ -194,7 +196,7 @@ def test_what_torch_did_not_make_is_an_input_where_it_is_first_used() -> None:
     picture = looked_at(step)
 
     line = at(step, 2, Phase.DATA)
-    assert picture.by_role == {Role.INPUTS: 4000, Role.ACTIVATIONS: 4000}
+    assert picture.by_role == {StorageRole.INPUTS: 4000, StorageRole.ACTIVATIONS: 4000}
     assert picture.held[0] == held("", line, 4000)
 
 
@@ -205,7 +207,10 @@ def test_what_is_of_several_roles_has_the_first() -> None:
 
     picture = looked_at(lambda: weight + 1)
 
-    assert picture.by_role == {Role.PARAMETERS: 4000, Role.ACTIVATIONS: 4000}
+    assert picture.by_role == {
+        StorageRole.PARAMETERS: 4000,
+        StorageRole.ACTIVATIONS: 4000,
+    }
 
 
 class Guarded(torch.Tensor):  # type: ignore[misc]
@@ -222,7 +227,7 @@ def test_tensors_that_refuse_to_be_asked_are_passed_by() -> None:
 
     picture = looked_at(lambda: torch.ones(1000))
 
-    assert picture.by_role == {Role.ACTIVATIONS: 4000}
+    assert picture.by_role == {StorageRole.ACTIVATIONS: 4000}
     del guarded
 
 
@@ -256,7 +261,11 @@ def test_on_a_gpu_what_the_step_does_not_use_counts_as_well() -> None:
     assert picture == Picture(
         op="aten::mul",
         site=line,
-        by_role={Role.PARAMETERS: 2000, Role.INPUTS: 4000, Role.ACTIVATIONS: 4000},
+        by_role={
+            StorageRole.PARAMETERS: 2000,
+            StorageRole.INPUTS: 4000,
+            StorageRole.ACTIVATIONS: 4000,
+        },
         held=(held("aten::mul", line, 4000),),
     )
     assert unused.is_meta
@@ -298,7 +307,7 @@ def test_a_thread_of_autograd_has_the_line_at_which_the_step_waits_for_it() -> N
 SEVERAL = """
 import sys
 import torch
-from pytest_gpuperf.devices.cpu import CpuDevice
+from pytest_gpuperf.devices.cpu.device import CpuDevice
 
 device = CpuDevice(threads=int(sys.argv[1]), root="/")
 model = torch.nn.Sequential(

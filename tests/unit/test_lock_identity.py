@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.sharing import lock_identity
-from pytest_gpuperf.sharing.lock_identity import identity_of
+from pytest_gpuperf.sharing import device_lock as lock_identity
+from pytest_gpuperf.sharing.device_lock import identity_of
 
 
 def test_a_lock_has_one_identity_for_ever(tmp_path: Path) -> None:
@@ -54,5 +54,5 @@ def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
         identity_of(path, "cpu")
 
     assert str(refused.value) == (
-        f"{path}/id: expected a file that names the folder, found Not a directory"
+        f"{path}/id: expected a file that names the folder, found Not a directory [GP412]"
     )

@@ -22,10 +22,11 @@ from torch.utils import dlpack  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
+from pytest_gpuperf.devices.pretend.errors import NeedsGpuError  # noqa: E402
 from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.insides import INSIDES  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory_audit import watching_memory  # noqa: E402
-from pytest_gpuperf.devices.pretend.refusal import NeedsGpuError  # noqa: E402
+from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
+from pytest_gpuperf.devices.pretend.tensor_values import INSIDES  # noqa: E402
+from pytest_gpuperf.errors import ErrorId  # noqa: E402
 
 
 KIB = 2**10
@@ -342,7 +343,7 @@ def test_what_is_easily_miscounted_is_counted_exactly(case: Case) -> None:
 
     memory = audit.memories()[1]
     assert (memory.allocated_bytes / KIB, memory.end_bytes / KIB) == case[1:3]
-    is_guess = case.reads and not INSIDES.hold_values
+    is_guess = case.reads and not INSIDES.has_values
     assert [op for op, _ in audit.live.unjudged] == ["aten::_to_copy"] * is_guess
 
 
@@ -350,9 +351,7 @@ def test_memory_that_another_library_would_take_needs_a_gpu(gpu: PretendGpu) -> 
     with pytest.raises(NeedsGpuError) as caught:
         kib(1).__dlpack__()
 
-    assert str(caught.value) == (
-        "only a GPU can judge Tensor.__dlpack__: another library takes the memory"
-    )
+    assert caught.value.error_id is ErrorId.GP308
     assert gpu.end_step().not_judged == ()
 
 

@@ -11,11 +11,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.devices.cuda_memory import out_of_memory_summary  # noqa: E402
+from pytest_gpuperf.devices.cuda.memory import out_of_memory_summary  # noqa: E402
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
 from pytest_gpuperf.devices.pretend.device import PretendDevice  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory_audit import watching_memory  # noqa: E402
-from pytest_gpuperf.devices.pretend.predicted_memory import StepMemory  # noqa: E402
+from pytest_gpuperf.devices.pretend.memory import StepMemory  # noqa: E402
+from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
 
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30

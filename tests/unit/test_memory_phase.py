@@ -9,12 +9,12 @@ from scripted_steps import Clockwork
 from scripted_steps import deadline
 from scripted_steps import subject
 
-from pytest_gpuperf.devices.protocol import MemoryReading
-from pytest_gpuperf.devices.protocol import Step
-from pytest_gpuperf.probes.memory import MOST_STEPS
-from pytest_gpuperf.probes.memory import STEPS
-from pytest_gpuperf.probes.memory import measure_memory
-from pytest_gpuperf.probes.memory import remarks_on
+from pytest_gpuperf.devices.base import MemoryReading
+from pytest_gpuperf.devices.base import Step
+from pytest_gpuperf.measure.memory import MEMORY_STEPS
+from pytest_gpuperf.measure.memory import MOST_MEMORY_STEPS
+from pytest_gpuperf.measure.memory import measure_memory
+from pytest_gpuperf.measure.memory import remarks_on
 
 
 MIB = 2**20
@@ -51,14 +51,14 @@ def test_the_largest_of_three_peaks_is_the_peak() -> None:
     ledger = Ledger([5, 5, 5], peak_allocated_bytes=[100, 300, 200])
 
     assert measured(ledger) == {"peak_allocated_bytes": 300, "growth_bytes": 0}
-    assert ledger.steps == STEPS
+    assert ledger.steps == MEMORY_STEPS
 
 
 def test_the_least_that_each_of_eight_steps_leaves_behind_is_the_leak() -> None:
-    ledger = Ledger([10 * n + (n == 4) for n in range(MOST_STEPS)])
+    ledger = Ledger([10 * n + (n == 4) for n in range(MOST_MEMORY_STEPS)])
 
     assert measured(ledger) == {"growth_bytes": 9}
-    assert ledger.steps == MOST_STEPS
+    assert ledger.steps == MOST_MEMORY_STEPS
 
 
 @pytest.mark.parametrize("last", [30, 29], ids=["stays", "shrinks"])
@@ -66,7 +66,7 @@ def test_batches_that_happen_to_grow_in_size_are_no_leak(last: int) -> None:
     ledger = Ledger([10, 20, 30, last])
 
     assert measured(ledger) == {"growth_bytes": 0}
-    assert ledger.steps == STEPS + 1
+    assert ledger.steps == MEMORY_STEPS + 1
 
 
 def test_a_leak_is_not_told_from_fewer_steps_than_three() -> None:
@@ -80,11 +80,11 @@ def test_a_step_that_takes_longer_where_it_is_watched_is_given_that_time() -> No
 
     measure_memory(ledger, subject(ledger), 10.0, deadline(ledger, 2.5))
 
-    assert ledger.steps == STEPS - 1
+    assert ledger.steps == MEMORY_STEPS - 1
 
 
 def test_a_device_that_does_not_know_what_is_alive_has_no_leak_to_tell() -> None:
-    assert measured(Ledger([None] * STEPS)) == {}
+    assert measured(Ledger([None] * MEMORY_STEPS)) == {}
 
 
 def test_a_segment_that_one_step_asks_for_is_no_habit_and_a_flush_is_never_right() -> (

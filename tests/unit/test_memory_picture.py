@@ -17,15 +17,15 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402, after the skip
 
 from pytest_gpuperf.devices.memory_picture import Picture  # noqa: E402
-from pytest_gpuperf.devices.memory_picture import Role  # noqa: E402
+from pytest_gpuperf.devices.memory_picture import StorageRole  # noqa: E402
 from pytest_gpuperf.devices.pretend.device import PretendDevice  # noqa: E402
-from pytest_gpuperf.devices.pretend.insides import INSIDES  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory_audit import watching_memory  # noqa: E402
-from pytest_gpuperf.devices.pretend.record import Phase  # noqa: E402
+from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
+from pytest_gpuperf.devices.pretend.tensor_values import INSIDES  # noqa: E402
+from pytest_gpuperf.measure.emulated import audit  # noqa: E402
+from pytest_gpuperf.measure.step import Subject  # noqa: E402
 from pytest_gpuperf.model.finding import FindingKind  # noqa: E402
+from pytest_gpuperf.model.finding import Phase  # noqa: E402
 from pytest_gpuperf.model.measurement import Measurement  # noqa: E402
-from pytest_gpuperf.probes.audit import audit  # noqa: E402
-from pytest_gpuperf.probes.subject import Subject  # noqa: E402
 
 
 KIB, MIB = 2**10, 2**20
@@ -70,11 +70,11 @@ def test_a_peak_in_backward_is_sorted_by_what_it_is_for() -> None:
 
     assert picture.op == "aten::mul"
     assert picture.site.phase is Phase.BACKWARD
-    assert picture.by_role[Role.PARAMETERS] == WEIGHTS
-    assert picture.by_role[Role.OPTIMIZER_STATE] == 2 * WEIGHTS + 512
-    assert picture.by_role[Role.ACTIVATIONS] == rows + 512
-    assert picture.by_role[Role.WORKSPACES] == 64 * MIB
-    assert Role.GRADIENTS not in picture.by_role
+    assert picture.by_role[StorageRole.PARAMETERS] == WEIGHTS
+    assert picture.by_role[StorageRole.OPTIMIZER_STATE] == 2 * WEIGHTS + 512
+    assert picture.by_role[StorageRole.ACTIVATIONS] == rows + 512
+    assert picture.by_role[StorageRole.WORKSPACES] == 64 * MIB
+    assert StorageRole.GRADIENTS not in picture.by_role
 
 
 def test_a_peak_in_the_optimizer_holds_gradients() -> None:
@@ -91,8 +91,8 @@ def test_a_peak_in_the_optimizer_holds_gradients() -> None:
 
     assert picture.op == "aten::_foreach_sqrt"
     assert picture.site.phase is Phase.OPTIMIZER
-    assert picture.by_role[Role.GRADIENTS] == WEIGHTS
-    assert picture.by_role[Role.TEMPORARIES] >= WEIGHTS
+    assert picture.by_role[StorageRole.GRADIENTS] == WEIGHTS
+    assert picture.by_role[StorageRole.TEMPORARIES] >= WEIGHTS
 
 
 def test_what_was_taken_in_the_step_is_held_by_a_line() -> None:
@@ -210,7 +210,9 @@ def test_a_cap_that_leaves_no_time_for_memory_is_said(
     assert "syncs" in found.exact
     assert found.missed == dict.fromkeys(
         [
+            "kept_graphs",
             "predicted_peak_allocated_bytes",
+            "predicted_workspace_bytes",
             "predicted_peak_requested_bytes",
             "predicted_peak_reserved_bytes",
             "predicted_growth_bytes",
@@ -223,7 +225,7 @@ def test_a_cap_that_leaves_no_time_for_memory_is_said(
 def test_values_given_up_are_remarked(
     device: PretendDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(INSIDES, "hold_values", False)
+    monkeypatch.setattr(INSIDES, "has_values", False)
     monkeypatch.setattr(INSIDES, "switched", "it runs without values")
 
     found = measured(device, training(16))
@@ -235,15 +237,15 @@ def test_values_given_up_are_remarked(
 SEVERAL = """
 import sys
 sys.path.append({benchmarks!r})
-from gpt import Levers, Shape, Training
+from gpt import Savings, Shape, Training
 from pytest_gpuperf.devices.pretend.device import PretendDevice
-from pytest_gpuperf.probes.audit import audit
-from pytest_gpuperf.probes.subject import Subject
+from pytest_gpuperf.measure.emulated import audit
+from pytest_gpuperf.measure.step import Subject
 
 device = PretendDevice(".")
 device.enter()
 shape = Shape(layers=2, heads=2, width=64, tokens=16)
-step = Training(shape, Levers(fused_attention=True), batch=4)
+step = Training(shape, Savings(fused_attention=True), batch=4)
 found = audit(device, Subject(step=step), test="t", seconds=1000).measurement
 print(sorted((n, v) for n, v in found.exact.items() if n.startswith("predicted")))
 """

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import pytest_gpuperf
-from pytest_gpuperf.baselines.document import dumps
-from pytest_gpuperf.baselines.document import loads
-from pytest_gpuperf.baselines.three_way import Joined
-from pytest_gpuperf.baselines.three_way import join
+from pytest_gpuperf.baselines.format import Joined
+from pytest_gpuperf.baselines.format import dumps
+from pytest_gpuperf.baselines.format import join
+from pytest_gpuperf.baselines.format import loads
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.baseline import Entry
@@ -92,7 +92,7 @@ def test_files_of_other_hardware_are_refused(
     assert main(["merge-baselines", "o", "a", "b", FILE]) == 4
     assert capsys.readouterr().err == (
         f"gpuperf: {FILE}: one branch measured on cuda-nvidia-h200, the other on "
-        "cuda-nvidia-h100; keep one of them, or give each its own file\n"
+        "cuda-nvidia-h100; keep one of them, or give each its own file [GP508]\n"
     )
 
 
@@ -119,7 +119,7 @@ def test_an_ancestor_that_is_not_there_is_refused(
     assert main(["merge-baselines", "o", "a", "b"]) == 4
     assert capsys.readouterr().err == (
         "gpuperf: o: cannot be read ([Errno 2] No such file or directory: 'o'); expected "
-        "a baseline file\n"
+        "a baseline file [GP501]\n"
     )
 
 
@@ -194,7 +194,7 @@ def test_git_leaves_a_conflict_that_can_be_read_and_measured(
         f"gpuperf: {FILE}: both branches recorded a test anew,",
         "    and neither number is that of the merged code; the file has ours, measure",
         "    again with:",
-        "    gpuperf refresh --accept-drift b",
+        "    gpuperf refresh --accept-drift --device=cuda b",
     ]
     assert repository.merged == holding(b=2, d=5)
     assert repository.git("status", "--short").stdout == f"UU {FILE}\n"

@@ -7,25 +7,25 @@ from collections.abc import Mapping
 import pytest
 
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.merging import merge
+from pytest_gpuperf.model.ab import Sides
 from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.codec import encode_briefly
-from pytest_gpuperf.model.comparison import Sides
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.merged import Merged
-from pytest_gpuperf.model.merged import Shard
 from pytest_gpuperf.model.results import Head
+from pytest_gpuperf.model.results import Merged
 from pytest_gpuperf.model.results import Record
 from pytest_gpuperf.model.results import Results
+from pytest_gpuperf.model.results import Shard
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
-from pytest_gpuperf.report.merged import MOST_ROWS
-from pytest_gpuperf.report.merged import merged_lines
+from pytest_gpuperf.report.screen.merged import MOST_ROWS
+from pytest_gpuperf.report.screen.merged import merged_lines
+from pytest_gpuperf.runner.merge import merge
 
 
 H200 = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200")
@@ -291,7 +291,7 @@ def test_shards_that_disagree_about_a_test_are_refused(
 
     assert str(caught.value) == (
         f"a on cuda-nvidia-h200: 1.json says {said}, 2.json says {other}; give each test "
-        "to one shard, or find out why they differ"
+        "to one shard, or find out why they differ [GP517]"
     )
 
 
@@ -309,7 +309,7 @@ def test_shards_of_two_versions_are_refused() -> None:
 
     assert str(caught.value) == (
         "1.json was written by pytest-gpuperf 0.1.0, 2.json by 0.2.0: install the same "
-        "version for every shard"
+        "version for every shard [GP516]"
     )
 
 
@@ -320,7 +320,8 @@ def test_shards_of_two_commits_are_refused() -> None:
         merge([unknown, A, shard("2.json", {}, commit="ffff")])
 
     assert str(caught.value) == (
-        "1.json is of commit 1f2e, 2.json of ffff: run every shard on the same commit"
+        "1.json is of commit 1f2e, 2.json of ffff: run every shard on the same commit "
+        "[GP516]"
     )
 
 

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.environment import CAPABILITIES
+from pytest_gpuperf.model.environment import Capability
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
@@ -21,18 +23,18 @@ from pytest_gpuperf.model.measurement import MOST_SAMPLES
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.measurement import thinned
-from pytest_gpuperf.model.memory_metric import LIVE_PEAK
-from pytest_gpuperf.model.memory_metric import PEAK_ALLOCATED
-from pytest_gpuperf.model.memory_metric import PREDICTED_ALLOCATED
-from pytest_gpuperf.model.metric import BUDGET_KEYWORDS
-from pytest_gpuperf.model.metric import LATENCY_MS
-from pytest_gpuperf.model.metric import METRICS
-from pytest_gpuperf.model.metric import STEP_MS
-from pytest_gpuperf.model.metric import SYNCS
-from pytest_gpuperf.model.metric import Kind
-from pytest_gpuperf.model.metric import Metric
-from pytest_gpuperf.model.metric import Unit
-from pytest_gpuperf.model.metric import limited_by
+from pytest_gpuperf.model.metrics import BUDGET_KEYWORDS
+from pytest_gpuperf.model.metrics import LATENCY_MS
+from pytest_gpuperf.model.metrics import LIVE_PEAK
+from pytest_gpuperf.model.metrics import METRICS
+from pytest_gpuperf.model.metrics import PEAK_ALLOCATED
+from pytest_gpuperf.model.metrics import PREDICTED_ALLOCATED
+from pytest_gpuperf.model.metrics import STEP_MS
+from pytest_gpuperf.model.metrics import SYNCS
+from pytest_gpuperf.model.metrics import Metric
+from pytest_gpuperf.model.metrics import MetricKind
+from pytest_gpuperf.model.metrics import limited_by
+from pytest_gpuperf.model.units import Unit
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
@@ -111,6 +113,30 @@ def test_the_key_of_hardware_is_a_plain_file_name(
     assert Hardware(kind=kind, name=name).key == key
 
 
+def test_every_kind_of_device_says_what_it_can_do() -> None:
+    asked = {found for has in CAPABILITIES.values() for found in has}
+
+    assert set(CAPABILITIES) == set(DeviceKind)
+    assert asked == set(Capability)
+
+
+@pytest.mark.parametrize(
+    ("capability", "kinds"),
+    [
+        (Capability.CLOCK, {"cuda", "cpu", "scripted"}),
+        (Capability.GPU_TIMES, {"cuda", "scripted"}),
+        (Capability.KERNELS, {"cuda"}),
+        (Capability.HOST_WORK, {"cpu"}),
+        (Capability.ALLOCATOR, {"cuda", "scripted"}),
+        (Capability.FORECAST, {"pretend"}),
+    ],
+)
+def test_a_capability_tells_kinds_of_device_apart(
+    capability: Capability, kinds: set[str]
+) -> None:
+    assert {kind.value for kind in DeviceKind if kind.has(capability)} == kinds
+
+
 @pytest.mark.parametrize(
     ("exact", "text"),
     [
@@ -131,11 +157,11 @@ def test_every_metric_is_found_under_its_name() -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
-def test_times_their_ratios_and_shares_are_noisy_and_everything_else_is_exact(
+def test_counts_and_sizes_are_exact_and_everything_else_is_noisy(
     metric: Metric,
 ) -> None:
-    of_times = {Unit.MS, Unit.RATIO, Unit.PERCENT}
-    assert (metric.kind is Kind.NOISY) == (metric.unit in of_times)
+    exact = {Unit.COUNT, Unit.BYTES}
+    assert (metric.kind is MetricKind.EXACT) == (metric.unit in exact)
 
 
 def test_the_name_of_a_metric_ends_in_its_unit_unless_it_counts() -> None:
@@ -145,6 +171,8 @@ def test_the_name_of_a_metric_ends_in_its_unit_unless_it_counts() -> None:
         Unit.COUNT: "s",
         Unit.RATIO: "",
         Unit.PERCENT: "_pct",
+        Unit.MILLIJOULE: "_mj",
+        Unit.PER_SECOND: "_per_s",
     }
 
     wrong = [m.name for m in METRICS.values() if not m.name.endswith(suffix[m.unit])]
@@ -176,6 +204,9 @@ def test_budget_keywords_stand_in_the_order_of_the_metrics() -> None:
         "speedup",
         "loader_wait_pct",
         "busy_pct",
+        "samples_per_s",
+        "tokens_per_s",
+        "energy_mj",
     )
 
 

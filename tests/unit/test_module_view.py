@@ -12,9 +12,9 @@ from types import ModuleType
 
 import pytest
 
-from pytest_gpuperf.commits.module_view import Viewpoint
-from pytest_gpuperf.commits.module_view import Views
-from pytest_gpuperf.runs.relocation import Relocation
+from pytest_gpuperf.compare_commits.module_view import Viewpoint
+from pytest_gpuperf.compare_commits.module_view import Views
+from pytest_gpuperf.runner.relocation import Relocation
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.devices.nvml import Nvml
-from pytest_gpuperf.devices.nvml import machine_gpus
-from pytest_gpuperf.devices.nvml import open_nvml
+from pytest_gpuperf.devices.cuda.nvml import Nvml
+from pytest_gpuperf.devices.cuda.nvml import machine_gpus
+from pytest_gpuperf.devices.cuda.nvml import open_nvml
 
 
 GPU = "GPU-11111111-2222-3333-4444-555555555555"
@@ -214,6 +214,13 @@ def test_processes_that_may_not_be_listed_are_none() -> None:
 def test_the_clock_is_that_of_the_board_now() -> None:
     assert nvml(nvmlDeviceGetClockInfo=answers({GPU: 1410})).sm_mhz() == 1410
     assert nvml(nvmlDeviceGetClockInfo=refuse).sm_mhz() is None
+
+
+def test_the_energy_is_that_of_the_board_that_has_the_instance() -> None:
+    energy = nvml(nvmlDeviceGetTotalEnergyConsumption=answers({GPU: 5_000}))
+
+    assert energy.energy_mj() == 5_000
+    assert nvml(nvmlDeviceGetTotalEnergyConsumption=refuse).energy_mj() is None
 
 
 def test_the_settings_of_the_board_are_text_with_units() -> None:

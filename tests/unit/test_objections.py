@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.commits.module_view import View
-from pytest_gpuperf.commits.objections import Beginning
-from pytest_gpuperf.commits.objections import alone
-from pytest_gpuperf.commits.objections import changed
-from pytest_gpuperf.commits.objections import together
-from pytest_gpuperf.commits.objections import unlike
-from pytest_gpuperf.devices.random_state import RandomState
-from pytest_gpuperf.probes.subject import Subject
-from pytest_gpuperf.runs.relocation import Relocation
+from pytest_gpuperf.compare_commits.module_view import View
+from pytest_gpuperf.compare_commits.one_process import Beginning
+from pytest_gpuperf.compare_commits.one_process import alone
+from pytest_gpuperf.compare_commits.one_process import changed
+from pytest_gpuperf.compare_commits.one_process import together
+from pytest_gpuperf.compare_commits.one_process import unlike
+from pytest_gpuperf.devices.torch_state import RandomState
+from pytest_gpuperf.measure.step import Subject
+from pytest_gpuperf.runner.relocation import Relocation
 
 
 torch = pytest.importorskip("torch")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.devices.other_processes import others_ns
+from pytest_gpuperf.devices.cpu.contention import others_ns
 
 
 TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.parametrized import shown
-from pytest_gpuperf.plan import Planned
+from pytest_gpuperf.runner.plan import Planned
+from pytest_gpuperf.worker.items import shown
 
 
 class Mode(Enum):

@@ -8,21 +8,22 @@ from collections.abc import Sequence
 import pytest
 from scripted_steps import Clockwork
 
-from pytest_gpuperf.devices.compiled_code import CompiledCode
-from pytest_gpuperf.devices.compiled_code import GraphBreak
-from pytest_gpuperf.devices.protocol import Step
-from pytest_gpuperf.devices.protocol import TraceEvent
+from pytest_gpuperf.devices.base import Step
+from pytest_gpuperf.devices.base import TraceEvent
+from pytest_gpuperf.devices.compile import CompiledCode
+from pytest_gpuperf.devices.compile import GraphBreak
 from pytest_gpuperf.devices.scripted import ScriptedDevice
+from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import StepError
+from pytest_gpuperf.measure.compilation import find_compilation
+from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.step import Deadline
+from pytest_gpuperf.measure.step import Subject
+from pytest_gpuperf.measure.step import subject_of
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.measurement import Distribution
-from pytest_gpuperf.model.metric import METRICS
-from pytest_gpuperf.probes.compiled import find_compilation
-from pytest_gpuperf.probes.deadline import Deadline
-from pytest_gpuperf.probes.phases import measure
-from pytest_gpuperf.probes.subject import Subject
-from pytest_gpuperf.probes.subject import subject_of
+from pytest_gpuperf.model.metrics import METRICS
 
 
 def test_a_measurement_holds_times_memory_syncs_and_where_they_were_read() -> None:
@@ -97,18 +98,49 @@ def test_the_time_cap_cuts_the_later_phases_and_each_metric_says_so() -> None:
     assert device.now_ns() < 100e9
 
 
-def test_a_step_longer_than_half_the_cap_runs_once_and_is_no_evidence() -> None:
-    device = Clockwork(lambda _: 45_000.0)
+def test_a_step_longer_than_half_the_cap_is_timed_twice_more_and_is_a_bound() -> None:
+    device = Clockwork(lambda n: 50_000.0 if n == 1 else 45_000.0)
     subject = Subject(step=lambda: device.step() or "loss")
 
     measured = measure(device, subject, test="step", seconds=60)
 
     assert measured.result == "loss"
     assert measured.measurement.times["step_ms"].q50 == 45_000.0
-    assert measured.measurement.samples == {"step_ms": (45_000.0,)}
-    assert measured.measurement.dirty == ("the time cap left room for one step, cold",)
+    assert measured.measurement.samples == {"step_ms": (45_000.0, 45_000.0)}
+    assert measured.measurement.dirty == (
+        "too slow to measure within --gpuperf-seconds, which left room for 3 steps",
+    )
+    assert measured.measurement.unwaited == {"step_ms": 45_000.0}
     assert "syncs" in measured.measurement.missed
-    assert device.steps == 1
+    assert device.steps == 3
+
+
+def test_a_first_step_that_eats_all_patience_is_a_bound_where_it_compiled_nothing() -> (
+    None
+):
+    eager, compiling = Clockwork(lambda _: 100_000.0), Clockwork(lambda _: 100_000.0)
+    compiling.counters = lambda steps: steps
+
+    unwaited = [
+        measure(device, Subject(step=device.step), test="step", seconds=60).measurement
+        for device in (eager, compiling)
+    ]
+
+    assert [(m.unwaited, m.dirty) for m in unwaited] == [
+        (
+            {"step_ms": 100_000.0},
+            (
+                "too slow to measure within --gpuperf-seconds, which left room for 1 step, cold",
+            ),
+        ),
+        (
+            {},
+            (
+                "too slow to measure within --gpuperf-seconds, which left room for 1 step, cold",
+            ),
+        ),
+    ]
+    assert (eager.steps, compiling.steps) == (1, 1)
 
 
 def test_waiting_for_a_core_in_a_few_rounds_is_enough_to_doubt_all() -> None:
@@ -144,10 +176,7 @@ def test_a_step_that_is_no_function_is_refused_by_its_type() -> None:
     with pytest.raises(StepError) as caught:
         subject_of([1])
 
-    assert str(caught.value) == (
-        "gpuperf(step): expected a function, found [1] of type list; pass the "
-        "function itself, without calling it"
-    )
+    assert caught.value.error_id is ErrorId.GP215
 
 
 def test_an_awaitable_is_refused_and_closed() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.probes.portable import portable_from
+from pytest_gpuperf.measure.profile import portable_from
 
 
 ROOT = Path("/work of ann/project")

@@ -17,39 +17,44 @@ torch = pytest.importorskip("torch")
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from gpt import MINI  # noqa: E402, which is not installed
-from gpt import Levers  # noqa: E402
+from gpt import Savings  # noqa: E402
 from gpt import Shape  # noqa: E402
 from gpt import Training  # noqa: E402
 
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.live_memory import MemoryEvent  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory_audit import watching_memory  # noqa: E402
-from pytest_gpuperf.devices.pretend.predicted_memory import StepMemory  # noqa: E402
-from pytest_gpuperf.devices.pretend.predicted_memory import step_memories  # noqa: E402
+from pytest_gpuperf.devices.pretend.memory import MemoryEvent  # noqa: E402
+from pytest_gpuperf.devices.pretend.memory import StepMemory  # noqa: E402
+from pytest_gpuperf.devices.pretend.memory import step_memories  # noqa: E402
+from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
 
 
 KIB, MIB = 2**10, 2**20
 
 PREDICTED = {
-    "fp32": (Levers(), 117.0, 673, "nll_loss_forward"),
+    "fp32": (Savings(), 117.0, 673, "nll_loss_forward"),
     "checkpointing": (
-        Levers(micro_batches=2, checkpointing=True),
+        Savings(micro_batches=2, checkpointing=True),
         51.682,
         1606,
         "_foreach_sqrt",
     ),
-    "fused attention": (Levers(fused_attention=True), 106.928, 577, "nll_loss_forward"),
-    "autocast": (Levers(autocast=True), 104.607, 871, "addmm"),
-    "both": (Levers(fused_attention=True, autocast=True), 96.785, 751, "addmm"),
+    "fused attention": (
+        Savings(fused_attention=True),
+        106.928,
+        577,
+        "nll_loss_forward",
+    ),
+    "autocast": (Savings(autocast=True), 104.607, 871, "addmm"),
+    "both": (Savings(fused_attention=True, autocast=True), 96.785, 751, "addmm"),
 }
 
 
 def steady(
-    levers: Levers, *, values: bool, shape: Shape = MINI
+    savings: Savings, *, values: bool, shape: Shape = MINI
 ) -> tuple[float, StepMemory, str]:
     """Live peak in MiB, blocks rounded, of the second of two steps; and that step."""
     with pretend_gpu(values=values), watching_memory(0, from_now=True) as audit:
-        training = Training(shape, levers, batch=8)
+        training = Training(shape, savings, batch=8)
         audit.step(training)
         audit.live.reset_peak()
         audit.step(training)
@@ -60,9 +65,9 @@ def steady(
 
 @pytest.mark.parametrize("case", PREDICTED)
 def test_a_small_gpt_s_step_is_predicted_without_values(case: str) -> None:
-    levers, peak_mib, allocations, op = PREDICTED[case]
+    savings, peak_mib, allocations, op = PREDICTED[case]
 
-    live_mib, memory, at = steady(levers, values=False)
+    live_mib, memory, at = steady(savings, values=False)
 
     assert round(live_mib, 3) == peak_mib
     assert memory.allocations == allocations
@@ -70,17 +75,17 @@ def test_a_small_gpt_s_step_is_predicted_without_values(case: str) -> None:
 
 
 def test_values_change_nothing_about_memory() -> None:
-    levers = Levers(fused_attention=True, autocast=True)
+    savings = Savings(fused_attention=True, autocast=True)
 
     tiny = Shape(layers=2, heads=2, width=32, tokens=16)
 
-    assert steady(levers, values=True, shape=tiny) == steady(
-        levers, values=False, shape=tiny
+    assert steady(savings, values=True, shape=tiny) == steady(
+        savings, values=False, shape=tiny
     )
 
 
 def test_the_allocator_gives_more_than_was_asked_for() -> None:
-    _, memory, _ = steady(Levers(), values=False)
+    _, memory, _ = steady(Savings(), values=False)
 
     assert memory.requested_bytes == 122_634_764
     assert memory.allocated_bytes == 118 * MIB

@@ -12,15 +12,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.devices.allowances import allow_sync  # noqa: E402
+from pytest_gpuperf.devices.allow_sync import allow_sync  # noqa: E402
 from pytest_gpuperf.devices.pretend.device import PretendDevice  # noqa: E402
+from pytest_gpuperf.measure.emulated import audit  # noqa: E402
+from pytest_gpuperf.measure.step import Subject  # noqa: E402
 from pytest_gpuperf.model.finding import Finding  # noqa: E402
 from pytest_gpuperf.model.finding import FindingKind  # noqa: E402
 from pytest_gpuperf.model.finding import Phase  # noqa: E402
 from pytest_gpuperf.model.measurement import Measurement  # noqa: E402
-from pytest_gpuperf.model.memory_metric import PREDICTED  # noqa: E402
-from pytest_gpuperf.probes.audit import audit  # noqa: E402
-from pytest_gpuperf.probes.subject import Subject  # noqa: E402
+from pytest_gpuperf.model.metrics import KEPT_GRAPHS  # noqa: E402
+from pytest_gpuperf.model.metrics import PREDICTED  # noqa: E402
 
 
 ITEM = "aten::_local_scalar_dense"
@@ -40,12 +41,16 @@ def audited(
     setup: Callable[[], object] | None = None,
     seconds: float = 60,
 ) -> Measurement:
-    """A measurement without what it predicts of memory, which has tests of its own."""
+    """A measurement without what has tests of its own: memory, and lines that run work."""
     subject = Subject(step=step, setup=setup)
     measurement = audit(device, subject, test="t", seconds=seconds).measurement
-    predicted = {metric.name for metric in PREDICTED}
+    predicted = {metric.name for metric in (KEPT_GRAPHS, *PREDICTED)}
     exact = {n: v for n, v in measurement.exact.items() if n not in predicted}
-    findings = tuple(f for f in measurement.findings if not f.held_bytes)
+    findings = tuple(
+        f
+        for f in measurement.findings
+        if not f.held_bytes and f.kind is not FindingKind.WORK
+    )
     return replace(measurement, exact=exact, findings=findings)
 
 
@@ -203,6 +208,38 @@ def test_a_step_on_the_host_alone_is_not_judged(device: PretendDevice) -> None:
 
     assert measurement.exact == {}
     assert set(measurement.unmeasured.values()) == {"the step never touched the GPU"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "share", "counted"),
+    [
+        ((), 0.9, False),
+        (("syncs",), 0.9, True),
+        (("syncs",), 3.5, False),
+        (("predicted_peak_allocated_bytes",), 0.6, True),
+    ],
+)
+def test_what_is_asked_for_is_audited_beyond_the_cap(
+    device: PretendDevice,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: tuple[str, ...],
+    share: float,
+    counted: bool,  # noqa: FBT001
+) -> None:
+    clock_ns = [0]
+    x = torch.ones(4, device="cuda")
+    monkeypatch.setattr(PretendDevice, "now_ns", lambda _: clock_ns[0])
+
+    def step() -> None:
+        clock_ns[0] += round(share * 60e9)
+        x.sum().item()
+
+    subject = Subject(step=step)
+    found = audit(device, subject, test="t", seconds=60, asked=asked).measurement
+
+    assert ("syncs" in found.exact, "syncs" in found.missed) == (counted, not counted)
+    assert all(name in {*found.exact, *found.missed} for name in asked)
+    assert clock_ns[0] <= max(3.0, share) * 60e9
 
 
 def test_a_time_cap_that_leaves_no_step_is_said(device: PretendDevice) -> None:

@@ -28,13 +28,14 @@ from torch.distributed.tensor.parallel import parallelize_module  # noqa: E402
 from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
 
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.insides import INSIDES  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory_audit import MemoryAudit  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory_audit import watching_memory  # noqa: E402
-from pytest_gpuperf.devices.pretend.refusal import NeedsGpuError  # noqa: E402
-from pytest_gpuperf.probes.predicted import SEVERAL_STREAMS  # noqa: E402
-from pytest_gpuperf.probes.predicted import predict_memory  # noqa: E402
-from pytest_gpuperf.probes.subject import Subject  # noqa: E402
+from pytest_gpuperf.devices.pretend.errors import NeedsGpuError  # noqa: E402
+from pytest_gpuperf.devices.pretend.memory_watch import MemoryAudit  # noqa: E402
+from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
+from pytest_gpuperf.devices.pretend.tensor_values import INSIDES  # noqa: E402
+from pytest_gpuperf.errors import ErrorId  # noqa: E402
+from pytest_gpuperf.measure.emulated import SEVERAL_STREAMS  # noqa: E402
+from pytest_gpuperf.measure.emulated import predict_memory  # noqa: E402
+from pytest_gpuperf.measure.step import Subject  # noqa: E402
 
 
 KIB, MIB = 2**10, 2**20
@@ -172,13 +173,10 @@ def test_replicas_have_a_bucket_for_their_gradients() -> None:
 
         return step
 
-    if not INSIDES.hold_values:
+    if not INSIDES.has_values:
         with pytest.raises(NeedsGpuError) as caught:
             steady(build)
-        assert str(caught.value) == (
-            "only a GPU can judge torch.nn.parallel.DistributedDataParallel where ghosts "
-            "hold no values: what it reduces is made in C++"
-        )
+        assert caught.value.error_id is ErrorId.GP308
         return
     peak, end, audit = steady(build)
     # the weight, its gradient, the bucket; the batch

@@ -14,15 +14,15 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402, after the skip
+from pytest_gpuperf.devices.pretend.audit_record import AuditKind  # noqa: E402
+from pytest_gpuperf.devices.pretend.audit_record import CopyDirection  # noqa: E402
+from pytest_gpuperf.devices.pretend.audit_record import StepAudit  # noqa: E402
 from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.record import AuditKind  # noqa: E402
-from pytest_gpuperf.devices.pretend.record import Direction  # noqa: E402
-from pytest_gpuperf.devices.pretend.record import Phase  # noqa: E402
-from pytest_gpuperf.devices.pretend.record import StepAudit  # noqa: E402
-from pytest_gpuperf.devices.pretend.rules import RULES  # noqa: E402
-from pytest_gpuperf.devices.pretend.rules import rules_by_op  # noqa: E402
-from pytest_gpuperf.devices.pretend.sparse_rules import LAYOUT_RULES  # noqa: E402
-from pytest_gpuperf.devices.pretend.sparse_rules import SPARSE_RULES  # noqa: E402
+from pytest_gpuperf.devices.pretend.sync_rules import LAYOUT_RULES  # noqa: E402
+from pytest_gpuperf.devices.pretend.sync_rules import SPARSE_RULES  # noqa: E402
+from pytest_gpuperf.devices.pretend.sync_rules import SYNC_RULES  # noqa: E402
+from pytest_gpuperf.devices.pretend.sync_rules import rules_by_op  # noqa: E402
+from pytest_gpuperf.model.finding import Phase  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +168,7 @@ def test_copies_to_the_device_carry_their_bytes(
     audit = audited(gpu, lambda: move(host))
     (copy,) = audit.copies
 
-    assert (copy.direction, copy.pinned) == (Direction.H2D, pinned)
+    assert (copy.direction, copy.pinned) == (CopyDirection.H2D, pinned)
     assert (copy.blocking, copy.count, copy.total_bytes) == (blocking, 1, 128)
     assert (audit.totals.syncs, audit.totals.maybe) == (syncs, maybe)
     assert (audit.totals.h2d_bytes, audit.totals.d2h_bytes) == (128, 0)
@@ -381,5 +381,5 @@ def test_rules_follow_the_version_of_torch() -> None:
 def test_every_rule_names_its_reason_and_its_source() -> None:
     assert all(
         rule.reason and rule.source and rule.ops
-        for rule in (*RULES, *LAYOUT_RULES, *SPARSE_RULES)
+        for rule in (*SYNC_RULES, *LAYOUT_RULES, *SPARSE_RULES)
     )

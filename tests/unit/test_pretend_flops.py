@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend  # noqa: E402
 from torch.nn.attention import sdpa_kernel  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
-from pytest_gpuperf.devices.pretend import flops  # noqa: E402
+from pytest_gpuperf.devices.pretend import op_plan as flops  # noqa: E402
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
 from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
 

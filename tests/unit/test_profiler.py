@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import PreflightError
 from pytest_gpuperf.errors import StepError
 
@@ -47,7 +48,7 @@ def test_a_name_that_breaks_the_trace_is_an_error_of_the_step() -> None:
     with pytest.raises(StepError) as refused:
         record_trace(step, [()], cuda=False)
 
-    before, _, after = str(refused.value).partition(" (Expecting ',' delimiter: line ")
+    before, _, after = refused.value.text.partition(" (Expecting ',' delimiter: line ")
     assert before == "torch.profiler wrote a trace that is no JSON"
     assert after.partition("): ")[2] == (
         "it does not escape names, so take quotation marks out of the step's "
@@ -170,10 +171,7 @@ def test_a_trace_without_any_cuda_call_is_refused(
     with pytest.raises(PreflightError) as refused:
         record_trace(lambda: None, [()], cuda=True)
 
-    assert str(refused.value) == (
-        "profiling unavailable: torch.profiler recorded no CUDA call, not even the "
-        "plugin's own, so syncs would go unseen; stop other users of CUPTI (nsys, ncu, DCGM) and run again"
-    )
+    assert refused.value.error_id is ErrorId.GP410
 
 
 @pytest.mark.parametrize(

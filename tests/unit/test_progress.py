@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.progress import Progress
-from pytest_gpuperf.report.progress import Standing
-from pytest_gpuperf.report.progress import progress_text
+from pytest_gpuperf.report.screen.progress import Standing
+from pytest_gpuperf.report.screen.progress import progress_text
+from pytest_gpuperf.runner.progress import Progress
 
 
 GROUPS = [("t.py::a",), ("t.py::b", "t.py::c"), ("t.py::d",)]
@@ -21,7 +21,8 @@ class Followed:
         self.progress = Progress(self.said.append, lambda: self.now)
 
     def begin(self, number: int = 0, side_by_side: int = 1) -> None:
-        self.progress.begin(GROUPS, number, side_by_side=side_by_side)
+        slots = [(index % side_by_side,) for index in range(len(GROUPS))]
+        self.progress.begin(GROUPS, number, slots)
 
     def run(self, index: int, seconds: float) -> None:
         self.progress.started(index)
@@ -52,13 +53,13 @@ def test_a_refresh_counts_the_runs_that_will_come(followed: Followed) -> None:
     followed.begin()
     for index, seconds in enumerate((10.0, 20.0, 30.0)):
         followed.run(index, seconds)
-    followed.progress.expect(8)
+    followed.progress.expect(dict.fromkeys(GROUPS, 8))
 
     followed.begin(number=1)
     followed.progress.started(0)
 
     assert followed.said[-1] == (
-        "gpuperf: measuring 0/4 tests, run 2 of 8, about 7 min 0 s left: t.py::a"
+        "gpuperf: measuring 0/4 tests, run 2 of 8, about 7 min 40 s left: t.py::a"
     )
 
 
@@ -82,7 +83,7 @@ def test_a_part_that_has_no_room_is_left_out(followed: Followed) -> None:
 
 def test_nobody_is_told_where_nobody_looks() -> None:
     progress = Progress(None)
-    progress.begin(GROUPS, 0, side_by_side=1)
+    progress.begin(GROUPS, 0, [(0,)] * len(GROUPS))
 
     progress.started(0)
     progress.ended(0)
@@ -104,7 +105,7 @@ def test_a_run_that_traces_has_no_number(followed: Followed) -> None:
     followed.begin()
     followed.run(0, 10.0)
 
-    followed.progress.begin([("t.py::a",)], None, side_by_side=1)
+    followed.progress.begin([("t.py::a",)], None, [(0,)])
     followed.progress.started(0)
 
     assert followed.said[-1] == ("gpuperf: tracing 0/1 tests, about 10 s left: t.py::a")
@@ -147,3 +148,36 @@ def test_what_is_done_to_a_step_stands_before_its_name(followed: Followed) -> No
     assert followed.said[-1] == (
         "gpuperf: measuring 1/4 tests, run 1, about 20 s left of it, round 12/20: b"
     )
+
+
+def test_what_waits_in_silence_is_said_again(followed: Followed) -> None:
+    followed.begin()
+    followed.run(0, 10.0)
+    followed.progress.arrived("t.py::b", "round 12/20")
+
+    followed.progress.waiting()
+
+    assert followed.said[-1] == followed.said[-2]
+
+
+def test_a_run_that_is_made_up_for_says_how_many_there_may_be(
+    followed: Followed,
+) -> None:
+    followed.begin()
+    followed.run(0, 10.0)
+    followed.progress.expect({GROUPS[0]: 2})
+
+    followed.begin(number=2)
+    followed.progress.started(0)
+
+    assert "run 3 of at most 10, about" in followed.said[-1]
+
+
+def test_tests_that_run_a_few_at_a_time_are_counted_together(
+    followed: Followed,
+) -> None:
+    followed.progress.among(3, 9)
+    followed.begin()
+    followed.progress.started(0)
+
+    assert followed.said[-1] == "gpuperf: measuring 3/9 tests, run 1: t.py::a"

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from pytest_gpuperf.model.leftovers import Leftovers
-from pytest_gpuperf.pruning import Seen
-from pytest_gpuperf.pruning import leftovers
-from pytest_gpuperf.report.leftovers import leftover_lines
+from pytest_gpuperf.baselines.stale import Seen
+from pytest_gpuperf.baselines.stale import leftovers
+from pytest_gpuperf.model.baseline import Leftovers
+from pytest_gpuperf.report.screen.acceptance import leftover_lines
 
 
 SEEN = Seen(
@@ -54,6 +54,16 @@ def test_calls_that_a_passed_test_does_not_make_any_more_are_gone() -> None:
     )
 
 
+def test_a_test_that_is_there_is_stale_and_not_gone() -> None:
+    seen = Seen(tests=("a.py::b",), others=("a.py::test",), files=frozenset({"a.py"}))
+    keys = ["a.py::test", "a.py::test#n", "a.py::b#n", "a.py::old"]
+
+    found = leftovers(keys, seen, {"a.py::b": ()}, THERE.__contains__, prune=False)
+
+    assert set(found.entries) == set(keys)
+    assert found.gone == ("a.py::old",)
+
+
 @pytest.mark.parametrize("prune", [True, False])
 def test_a_run_of_some_tests_knows_nothing(prune: bool) -> None:  # noqa: FBT001
     partial = Seen(tests=(), obstacle="-k selects some of the tests")
@@ -67,16 +77,17 @@ def test_a_run_of_some_tests_knows_nothing(prune: bool) -> None:  # noqa: FBT001
     ("found", "lines"),
     [
         (Leftovers(), []),
-        (Leftovers(entries=("a",), pruned=True), []),
+        (Leftovers(entries=("a",), gone=("a",), pruned=True), []),
+        (Leftovers(entries=("a",)), []),
         (
-            Leftovers(entries=("t.py::a",)),
+            Leftovers(entries=("t.py::a",), gone=("t.py::a",)),
             [
                 "gpuperf: 1 entry of b.json has no test any more, --gpuperf-prune removes it:",
                 "    t.py::a",
             ],
         ),
         (
-            Leftovers(entries=("a", "b")),
+            Leftovers(entries=("a", "b"), gone=("a", "b")),
             [
                 "gpuperf: 2 entries of b.json have no test any more, --gpuperf-prune removes",
                 "    them: a, b",

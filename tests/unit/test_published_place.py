@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.published import Place
+from pytest_gpuperf.plugin.outputs import RunPlace
 
 
-def place(root: Path, **environ: Path) -> Place:
+def place(root: Path, **environ: Path) -> RunPlace:
     texts = {name: str(path) for name, path in environ.items()}
-    return Place(root=root, artefacts=root / ".gpuperf", environ=texts)
+    return RunPlace(root=root, artefacts=root / ".gpuperf", environ=texts)
 
 
 @pytest.mark.parametrize("name", ["GITHUB_WORKSPACE", "CI_PROJECT_DIR"])

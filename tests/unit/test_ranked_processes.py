@@ -14,8 +14,8 @@ from rank_jobs import PORT
 from witness import Witness
 
 from pytest_gpuperf.errors import RunError
-from pytest_gpuperf.runs.fork_server import ForkServer
-from pytest_gpuperf.runs.fork_server import Job
+from pytest_gpuperf.runner.fork_server import ForkServer
+from pytest_gpuperf.runner.fork_server import Job
 
 
 ENOUGH_SECONDS = 60.0
@@ -23,7 +23,7 @@ ENOUGH_SECONDS = 60.0
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ForkServer]:
-    with closing(ForkServer(("pytest_gpuperf.ranked.processes",))) as server:
+    with closing(ForkServer(("pytest_gpuperf.distributed.processes",))) as server:
         server.wait_until_ready()
         yield server
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from pytest_gpuperf.distributed.outcome import OWN_FOLDER
+from pytest_gpuperf.distributed.outcome import result_of
+from pytest_gpuperf.distributed.outcome import result_of_launched
+from pytest_gpuperf.distributed.processes import RankEnd
 from pytest_gpuperf.model.codec import encode
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.run import TestResult
-from pytest_gpuperf.ranked.processes import RankEnd
-from pytest_gpuperf.ranked.story import OURS
-from pytest_gpuperf.ranked.story import result_of
-from pytest_gpuperf.ranked.story import result_of_launched
 
 
 TEST = "test_it.py::test_step"
@@ -20,7 +20,7 @@ Thread 0x0001 (most recent call first):
 Current thread 0x0002 (most recent call first):
   File "/lib/torch/distributed.py", line 9 in all_reduce
   File "/home/me/test_it.py", line 12 in step
-  File "{OURS}/probes/subject.py", line 56 in run_once
+  File "{OWN_FOLDER}/measure/step.py", line 56 in run_once
   File "/home/me/test_it.py", line 14 in test_step
   File "/lib/_pytest/python.py", line 166 in pytest_pyfunc_call
   File "/lib/pluggy/_callers.py", line 121 in _multicall

@@ -12,12 +12,17 @@ from typing import Any
 
 import pytest
 
+from pytest_gpuperf.devices.base import Step
 from pytest_gpuperf.devices.memory_picture import Held
 from pytest_gpuperf.devices.memory_picture import Picture
-from pytest_gpuperf.devices.memory_picture import Role
-from pytest_gpuperf.devices.protocol import Step
+from pytest_gpuperf.devices.memory_picture import StorageRole
 from pytest_gpuperf.devices.scripted import ScriptedDevice
-from pytest_gpuperf.devices.sites import Site
+from pytest_gpuperf.devices.source_lines import Site
+from pytest_gpuperf.measure import memory as recorded
+from pytest_gpuperf.measure.memory import EXPLAINED_PEAKS
+from pytest_gpuperf.measure.memory import explained
+from pytest_gpuperf.measure.memory import read_snapshot
+from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
@@ -26,11 +31,6 @@ from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.finding import Phase
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.probes import recorded
-from pytest_gpuperf.probes.recorded import EXPLAINED
-from pytest_gpuperf.probes.recorded import explained
-from pytest_gpuperf.probes.snapshot import read_snapshot
-from pytest_gpuperf.probes.subject import Subject
 
 
 MIB = 2**20
@@ -39,7 +39,7 @@ SITE = Site(location=LINE, innermost=LINE, phase=Phase.BACKWARD)
 PICTURE = Picture(
     op="aten::mm",
     site=SITE,
-    by_role={Role.PARAMETERS: MIB, Role.ACTIVATIONS: 3 * MIB},
+    by_role={StorageRole.PARAMETERS: MIB, StorageRole.ACTIVATIONS: 3 * MIB},
     held=(Held(op="aten::tanh", site=SITE, nbytes=3 * MIB, blocks=2),),
 )
 SNAPSHOT = {
@@ -113,7 +113,7 @@ def peak(reason: str, *mib: int) -> Finding:
         per_step=1,
         blocked_ms=0.0,
         location=LINE,
-        metrics=EXPLAINED,
+        metrics=EXPLAINED_PEAKS,
         reason=reason,
         phase=Phase.BACKWARD,
         held_bytes=sum(mib) * MIB,
@@ -130,7 +130,7 @@ LINES = Finding(
     per_step=1,
     blocked_ms=0.0,
     location=LINE,
-    metrics=EXPLAINED,
+    metrics=EXPLAINED_PEAKS,
     held_bytes=3 * MIB,
 )
 

@@ -13,10 +13,10 @@ from types import ModuleType
 
 import pytest
 
-from pytest_gpuperf.runs import relocation as relocation_module
-from pytest_gpuperf.runs.relocation import Relocation
-from pytest_gpuperf.runs.relocation import relocate
-from pytest_gpuperf.runs.relocation import stranger
+from pytest_gpuperf.runner import relocation as relocation_module
+from pytest_gpuperf.runner.relocation import Relocation
+from pytest_gpuperf.runner.relocation import relocate
+from pytest_gpuperf.runner.relocation import stranger
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_own_and_foreign_modules_are_none(two: Relocation, tmp_path: Path) -> No
         pkg=f"{two.root}/pkg/__init__.py",
         other=f"{tmp_path}/installed/other.py",
         logging=f"{tmp_path}/lib/logging/__init__.py",
-        pytest_gpuperf__plugin=f"{two.origin}/pytest_gpuperf/plugin.py",
+        pytest_gpuperf__plugin=f"{two.origin}/pytest_gpuperf/plugin/__init__.py",
         builtin=None,
     )
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.model.acuity import Acuity
-from pytest_gpuperf.model.acuity import SuiteAcuity
-from pytest_gpuperf.report.acuity import acuity_lines
-from pytest_gpuperf.report.acuity import percent
-from pytest_gpuperf.report.terminal import Role
+from pytest_gpuperf.model.verdict import Acuity
+from pytest_gpuperf.model.verdict import SuiteAcuity
+from pytest_gpuperf.report.screen.precision import acuity_lines
+from pytest_gpuperf.report.screen.precision import percent
+from pytest_gpuperf.report.screen.summary import LineRole
 
 
 def one(name: str, scatter: float, *, tolerance: float = 0.01) -> Acuity:
@@ -61,7 +61,7 @@ def test_a_machine_that_sees_badly_gets_advice() -> None:
         "    a slowdown of 6.1 % can be blamed, and 12 of 40 tests can pass;",
         "    gpuperf_tolerance = ms=8% would let 38 of 40 be decided",
     ]
-    assert {line.role for line in acuity_lines(noisy)} == {Role.WARN}
+    assert {line.role for line in acuity_lines(noisy)} == {LineRole.WARN}
 
 
 def test_one_test_gets_advice_too() -> None:

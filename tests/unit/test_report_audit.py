@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_gpuperf.devices.pretend.record import AuditCopy
-from pytest_gpuperf.devices.pretend.record import AuditFinding
-from pytest_gpuperf.devices.pretend.record import AuditKind
-from pytest_gpuperf.devices.pretend.record import Direction
-from pytest_gpuperf.devices.pretend.record import Phase
-from pytest_gpuperf.devices.pretend.record import Site
-from pytest_gpuperf.devices.pretend.record import StepAudit
-from pytest_gpuperf.devices.pretend.record import Totals
-from pytest_gpuperf.devices.pretend.record import Unjudged
+from pytest_gpuperf.devices.pretend.audit_record import AuditCopy
+from pytest_gpuperf.devices.pretend.audit_record import AuditFinding
+from pytest_gpuperf.devices.pretend.audit_record import AuditKind
+from pytest_gpuperf.devices.pretend.audit_record import CopyDirection
+from pytest_gpuperf.devices.pretend.audit_record import StepAudit
+from pytest_gpuperf.devices.pretend.audit_record import Totals
+from pytest_gpuperf.devices.pretend.audit_record import Unjudged
+from pytest_gpuperf.devices.source_lines import Site
 from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.report.audit_json import audit_document
-from pytest_gpuperf.report.audit_table import audit_lines
+from pytest_gpuperf.model.finding import Phase
+from pytest_gpuperf.report.json.audit import audit_document
+from pytest_gpuperf.report.screen.audit import audit_lines
 
 
 HERE = Path("/home/me/project")
@@ -79,7 +79,11 @@ COPIES = tuple(
         count=count,
         total_bytes=0,
     )
-    for direction, count in ((Direction.H2D, 3), (Direction.H2D, 1), (Direction.D2H, 1))
+    for direction, count in (
+        (CopyDirection.H2D, 3),
+        (CopyDirection.H2D, 1),
+        (CopyDirection.D2H, 1),
+    )
 )
 
 
@@ -117,7 +121,7 @@ count  kind   phase      line, operation and reason
                          backward of loss.py:3 in loss
                          aten::copy_: a non_blocking copy to pageable memory
                          returns when it is done
-    2  sync   forward    train.py:12 in train
+    2  sync              train.py:12 in train
                          aten::_local_scalar_dense: one element is read by the
                          host
     1  sync   data       line unknown
@@ -127,11 +131,11 @@ count  kind   phase      line, operation and reason
                          aten::mode: slices of more than 2048 elements are
                          sorted with waits
 not judged, only a GPU can tell:
-    6         forward    train.py:12 in train
+    6                    train.py:12 in train
                          inside models/masks.py:307 in is_full
                          aten::histc: there is no CPU kernel to run in its place
 compiled on a GPU, judged as eager code:
-    1         forward    train.py:12 in train
+    1                    train.py:12 in train
                          torch.compile: judged as eager code
 copies: 4 (5.000 MiB) to the device, 1 (12 B) to the host
 gpuperf: 15 syncs on 2 lines, 100 maybe, 6 not judged"""
@@ -168,7 +172,7 @@ def test_a_script_that_never_touched_the_gpu_does_not_look_clean() -> None:
 def test_a_file_from_elsewhere_keeps_its_path() -> None:
     first = audit_lines(audit(ITEM), (), Path("/home/me/proj"))[1]
 
-    assert first == "    2  sync   forward    /home/me/project/train.py:12 in train"
+    assert first == "    2  sync              /home/me/project/train.py:12 in train"
 
 
 def test_the_document_holds_what_was_found() -> None:

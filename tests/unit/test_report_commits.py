@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pytest_gpuperf.model.commit_comparison import CallChange
-from pytest_gpuperf.model.commit_comparison import CommitComparison
-from pytest_gpuperf.model.commit_comparison import ExactChange
-from pytest_gpuperf.model.commit_comparison import TimeChange
-from pytest_gpuperf.model.commit_comparison import Turn
-from pytest_gpuperf.model.commit_comparison import Uncompared
-from pytest_gpuperf.model.comparison import Answer
-from pytest_gpuperf.report.commits import comparison_lines
-from pytest_gpuperf.report.commits import markdown_lines
+from pytest_gpuperf.model.ab import Answer
+from pytest_gpuperf.model.ab import CallChange
+from pytest_gpuperf.model.ab import CommitComparison
+from pytest_gpuperf.model.ab import ExactChange
+from pytest_gpuperf.model.ab import TimeChange
+from pytest_gpuperf.model.ab import Turn
+from pytest_gpuperf.model.ab import Uncompared
+from pytest_gpuperf.report.screen.commits import comparison_lines
+from pytest_gpuperf.report.screen.commits import markdown_lines
 
 
 def timed(answer: Answer, ratio: float, *, whole: bool = True) -> TimeChange:

@@ -6,29 +6,29 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_gpuperf.compared import Compared
-from pytest_gpuperf.model.comparison import Answer
-from pytest_gpuperf.model.comparison import Comparison
-from pytest_gpuperf.model.comparison import Sides
+from pytest_gpuperf.model.ab import Answer
+from pytest_gpuperf.model.ab import Sides
+from pytest_gpuperf.model.ab import StepComparison
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
-from pytest_gpuperf.report.compared_table import compared_lines
-from pytest_gpuperf.report.comparison import comparison_lines
-from pytest_gpuperf.report.counts import counts_line
-from pytest_gpuperf.report.explanation import explanation_lines
-from pytest_gpuperf.report.failure import failure_text
-from pytest_gpuperf.report.terminal import Role
-from pytest_gpuperf.report.terminal import summary_lines
+from pytest_gpuperf.report.screen.comparison import comparison_lines
+from pytest_gpuperf.report.screen.comparison_table import compared_lines
+from pytest_gpuperf.report.screen.counts import counts_line
+from pytest_gpuperf.report.screen.explanation import explanation_lines
+from pytest_gpuperf.report.screen.failure import failure_text
+from pytest_gpuperf.report.screen.summary import LineRole
+from pytest_gpuperf.report.screen.summary import summary_lines
+from pytest_gpuperf.worker.compare_result import Compared
 
 
 WHY = (
     "after is faster by more than 1 %: time -23.1 %, 95 % interval -24.0 % to -22.5 %; "
     "label-swap test over 14 quads, p = 0.0001"
 )
-TIME = Comparison(
+TIME = StepComparison(
     verdict=Answer.FASTER,
     why=WHY,
     tolerance=0.01,
@@ -199,9 +199,9 @@ def test_the_last_line_counts_comparisons_that_nobody_judged() -> None:
 
     assert (line.text, line.role) == (
         "gpuperf: 1 pass, 1 compared on cpu-x",
-        Role.GOOD,
+        LineRole.GOOD,
     )
-    assert (alone.text, alone.role) == ("gpuperf: 1 compared on cpu-x", Role.PLAIN)
+    assert (alone.text, alone.role) == ("gpuperf: 1 compared on cpu-x", LineRole.PLAIN)
 
 
 def test_a_missed_speedup_reads_as_what_was_asked_at_least() -> None:

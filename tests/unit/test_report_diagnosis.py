@@ -6,21 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_gpuperf.model.diagnosis import Bottleneck
-from pytest_gpuperf.model.diagnosis import Diagnosis
-from pytest_gpuperf.model.diagnosis import Part
+from pytest_gpuperf.model.finding import Bottleneck
+from pytest_gpuperf.model.finding import Diagnosis
 from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.model.finding import Part
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
-from pytest_gpuperf.report.diagnosis import NAMES
-from pytest_gpuperf.report.diagnosis import WHY
-from pytest_gpuperf.report.diagnosis import in_a_line
-from pytest_gpuperf.report.explanation import explanation_lines
-from pytest_gpuperf.report.failure import failure_text
-from pytest_gpuperf.report.html.diagnosis import diagnosis_list
-from pytest_gpuperf.report.verdict_json import from_json
-from pytest_gpuperf.report.verdict_json import to_json
+from pytest_gpuperf.report.html.findings import diagnosis_list
+from pytest_gpuperf.report.json.results import from_json
+from pytest_gpuperf.report.json.results import to_json
+from pytest_gpuperf.report.screen.bottleneck import BOTTLENECK_NAMES
+from pytest_gpuperf.report.screen.bottleneck import WHY
+from pytest_gpuperf.report.screen.bottleneck import in_a_line
+from pytest_gpuperf.report.screen.explanation import explanation_lines
+from pytest_gpuperf.report.screen.failure import failure_text
 
 
 LINE = Location(file="train.py", line=21, function="step")
@@ -153,7 +153,7 @@ def test_without_a_clock_the_heading_claims_no_time() -> None:
 
 @pytest.mark.parametrize("bottleneck", Bottleneck)
 def test_every_part_has_its_words(bottleneck: Bottleneck) -> None:
-    assert NAMES[bottleneck]
+    assert BOTTLENECK_NAMES[bottleneck]
     assert WHY[bottleneck]
 
 

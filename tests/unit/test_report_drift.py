@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pytest_gpuperf.model.refresh import Drift
-from pytest_gpuperf.model.refresh import Kept
-from pytest_gpuperf.report.drift import drift_lines
-from pytest_gpuperf.report.drift import drift_text
-from pytest_gpuperf.report.drift import drifted_line
-from pytest_gpuperf.report.drift import kept_lines
-from pytest_gpuperf.report.terminal import Line
-from pytest_gpuperf.report.terminal import Role
+from pytest_gpuperf.model.baseline import Drift
+from pytest_gpuperf.model.baseline import Kept
+from pytest_gpuperf.report.screen.drift import drift_lines
+from pytest_gpuperf.report.screen.drift import drift_text
+from pytest_gpuperf.report.screen.drift import drifted_line
+from pytest_gpuperf.report.screen.drift import kept_lines
+from pytest_gpuperf.report.screen.summary import Line
+from pytest_gpuperf.report.screen.summary import LineRole
 
 
 SLOWER = Drift(
@@ -60,13 +60,13 @@ def test_the_command_of_a_run_names_every_refused_test_as_a_shell_reads_it() -> 
         text="gpuperf: 1 test was not refreshed, too far from its anchor; look for the "
         "cause, or accept it with: pytest --gpuperf --gpuperf-update=all "
         "--gpuperf-accept-drift t.py::a",
-        role=Role.BAD,
+        role=LineRole.BAD,
     )
     assert two == Line(
         text="gpuperf: 2 tests were not refreshed, too far from their anchors; look for "
         "the cause, or accept it with: pytest --gpuperf --gpuperf-update=all "
         "--gpuperf-accept-drift --gpuperf-device=cpu t.py::a 't.py::b[x y]'",
-        role=Role.BAD,
+        role=LineRole.BAD,
     )
 
 
@@ -79,7 +79,11 @@ def test_each_refused_metric_has_a_row() -> None:
 10.00 ms  10.40 ms  +4.0 %     detect 3 %  step_ms  t.py::a
        0         1      +1  tolerance 0 %  syncs    t.py::a#eval"""
     )
-    assert [line.role for line in lines] == [Role.HEADER, Role.BAD, Role.BAD]
+    assert [line.role for line in lines] == [
+        LineRole.HEADER,
+        LineRole.BAD,
+        LineRole.BAD,
+    ]
 
 
 def test_each_test_that_was_left_alone_has_a_row() -> None:
@@ -96,7 +100,11 @@ def test_each_test_that_was_left_alone_has_a_row() -> None:
 10.00 ms  10.01 ms  +0.1 %  0.2 %  step_ms  t.py::a
        1         1       0      -  syncs    t.py::b"""
     )
-    assert [line.role for line in lines] == [Role.HEADER, Role.PLAIN, Role.PLAIN]
+    assert [line.role for line in lines] == [
+        LineRole.HEADER,
+        LineRole.PLAIN,
+        LineRole.PLAIN,
+    ]
 
 
 def test_nothing_left_out_makes_no_tables() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.model.effort import Effort
-from pytest_gpuperf.report.effort import duration
-from pytest_gpuperf.report.effort import fresh_text
-from pytest_gpuperf.report.effort import stored_text
+from pytest_gpuperf.model.verdict import Effort
+from pytest_gpuperf.report.screen.precision import duration
+from pytest_gpuperf.report.screen.precision import fresh_text
+from pytest_gpuperf.report.screen.precision import stored_text
 
 
 def needs(fresh: int = 5, stored: int = 8) -> Effort:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.model.metric import METRICS
+from pytest_gpuperf.model.metrics import METRICS
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
-from pytest_gpuperf.report.failure import failure_text
-from pytest_gpuperf.report.findings import finding_lines
+from pytest_gpuperf.report.screen.failure import failure_text
+from pytest_gpuperf.report.screen.findings import finding_lines
 
 
 NODEID = "tests/test_x.py::test_y"
@@ -79,11 +79,17 @@ def text_of(
     nodeid: str = NODEID,
     source: str | None = None,
     options: tuple[str, ...] = (),
+    strict: bool = False,
     **explained: object,
 ) -> str:
     verdict = TestVerdict(test=NODEID, verdicts=verdicts, **explained)  # type: ignore[arg-type]
     return failure_text(
-        verdict, nodeid=nodeid, baseline_file=FILE, source=source, options=options
+        verdict,
+        nodeid=nodeid,
+        baseline_file=FILE,
+        source=source,
+        options=options,
+        strict=strict,
     )
 
 
@@ -132,13 +138,13 @@ def test_a_budget_missed_by_little_is_given_with_digits_that_show_it() -> None:
     over = Verdict(
         metric="step_ms",
         outcome=Outcome.OVER_BUDGET,
-        because="12.0001 ms against 12 ms",
-        now=12.0001,
+        because="12.001 ms against 12 ms",
+        now=12.001,
         limit=12,
     )
 
     assert text_of(over).splitlines()[0] == (
-        "OVER BUDGET step_ms: 12.0001 ms, budget 12.0000 ms"
+        "OVER BUDGET step_ms: 12.001 ms, budget 12.000 ms"
     )
 
 
@@ -210,21 +216,43 @@ def test_one_byte_more_is_seen() -> None:
     )
 
     assert text_of(more).splitlines()[0] == (
-        "REGRESSED live_peak_bytes: 36.300000 MiB -> 36.300001 MiB (+1 B)"
+        "REGRESSED live_peak_bytes: 36.300 MiB -> 36.300 MiB (+1 B)"
     )
 
 
 def test_strictness_says_that_it_failed_the_test() -> None:
-    assert text_of(UNDECIDED, UNKNOWN) == (
+    assert text_of(UNDECIDED, UNKNOWN, strict=True) == (
         """\
 INCONCLUSIVE step_ms: 10.00 ms -> 10.20 ms (+2.0 %), limit 10.40 ms
   why      only 4 stored runs; this machine could have seen +4.1 %
 NO BASELINE live_peak_bytes: 36.30 MiB
   why      nothing is stored for this test
   changed  nothing recorded since the baseline
-  strict   what cannot be decided fails: run again, or accept the new numbers
+  strict   what cannot be decided fails
   baseline baselines/cuda-nvidia-h200.json
-  accept   pytest --gpuperf --gpuperf-update=all tests/test_x.py::test_y"""
+  record   pytest --gpuperf --gpuperf-update=missing tests/test_x.py::test_y"""
+    )
+
+
+def test_noise_is_not_offered_to_be_accepted() -> None:
+    assert text_of(UNDECIDED).splitlines()[2:] == [
+        "  changed  nothing recorded since the baseline"
+    ]
+
+
+def test_a_headline_is_one_line_however_long() -> None:
+    memory = Verdict(
+        metric="predicted_peak_allocated_bytes",
+        outcome=Outcome.REGRESSED,
+        because="more",
+        baseline=100 * 2**20,
+        now=131 * 2**20,
+        limit=101 * 2**20,
+    )
+
+    assert text_of(memory).splitlines()[0] == (
+        "REGRESSED predicted_peak_allocated_bytes: 100.0 MiB -> 131.0 MiB (+31.0 %), "
+        "limit 101.0 MiB"
     )
 
 
@@ -377,7 +405,10 @@ def test_the_worst_failure_still_fits_one_screen() -> None:
     *_, command = lines = text.splitlines()
     assert len(lines) == 24
     assert lines_labelled("also", text) == [
-        "  also     device_allocs 2 (regressed), growth_bytes 2 B (regressed) and 21 more"
+        (
+            "  also     device_allocs 2 (regressed), growth_bytes 2 B (regressed) and "
+            f"{len(names) - 7} more"
+        )
     ]
     assert command.startswith("  accept   pytest ")  # to be copied, so it is not cut
     assert max(map(len, lines[:-1])) <= 80

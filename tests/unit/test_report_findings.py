@@ -9,10 +9,10 @@ from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.finding import Phase
 from pytest_gpuperf.model.verdict import TestVerdict
-from pytest_gpuperf.report.findings import allowed_lines
-from pytest_gpuperf.report.findings import finding_lines
-from pytest_gpuperf.report.findings import maybe_remark
-from pytest_gpuperf.report.findings import peak_lines
+from pytest_gpuperf.report.screen.findings import allowed_lines
+from pytest_gpuperf.report.screen.findings import finding_lines
+from pytest_gpuperf.report.screen.findings import maybe_remark
+from pytest_gpuperf.report.screen.findings import peak_lines
 
 
 LINE = Location(file="train.py", line=12, function="step")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from pytest_gpuperf.model.history import LeftOut
-from pytest_gpuperf.report.history import left_out_lines
-from pytest_gpuperf.report.sparkline import ASCII
-from pytest_gpuperf.report.sparkline import BLOCKS
-from pytest_gpuperf.report.sparkline import marks_for
-from pytest_gpuperf.report.sparkline import sparkline
+from pytest_gpuperf.report.screen.history import left_out_lines
+from pytest_gpuperf.report.table import ASCII
+from pytest_gpuperf.report.table import BLOCKS
+from pytest_gpuperf.report.table import marks_for
+from pytest_gpuperf.report.table import sparkline
 
 
 def test_a_sparkline_goes_from_the_smallest_to_the_largest_value() -> None:

@@ -10,9 +10,9 @@ from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.finding import Phase
 from pytest_gpuperf.model.forecast import Fit
 from pytest_gpuperf.model.forecast import Forecast
-from pytest_gpuperf.model.forecast import Lever
-from pytest_gpuperf.report.memory_json import memory_document
-from pytest_gpuperf.report.memory_table import memory_lines
+from pytest_gpuperf.model.forecast import Saving
+from pytest_gpuperf.report.json.audit import memory_document
+from pytest_gpuperf.report.screen.memory import memory_lines
 
 
 MIB = 2**20
@@ -47,17 +47,17 @@ def forecast(mib: int) -> Forecast:
     return Forecast(allocated_bytes=mib * MIB, reserved_bytes=mib * MIB, steps=4)
 
 
-LEVERS = {
-    Lever.EARLY_ZERO_GRAD: forecast(1000),
-    Lever.FOR_LOOP: forecast(900),
-    Lever.FUSED: forecast(1001),
-    Lever.CHECKPOINT: forecast(400),
-    Lever.HALF_BATCH: None,
+SAVINGS = {
+    Saving.EARLY_ZERO_GRAD: forecast(1000),
+    Saving.FOR_LOOP: forecast(900),
+    Saving.FUSED: forecast(1001),
+    Saving.CHECKPOINT: forecast(400),
+    Saving.HALF_BATCH: None,
 }
 
 
 def test_the_peak_comes_first_then_what_holds_it_then_what_lowers_it_most() -> None:
-    lines = memory_lines(FORECAST, LEVERS, 8.0, Fit.FITS, Path("/p"))
+    lines = memory_lines(FORECAST, SAVINGS, 8.0, Fit.FITS, Path("/p"))
 
     assert (
         "\n".join(lines)
@@ -67,7 +67,7 @@ gpuperf: 1000.0 MiB allocated at the peak of 4 steps, 1024.0 MiB reserved,
   peak     train.py:12 in forward: aten::mul, forward, 1000 MiB
            activations 800.0 MiB
   holds    train.py:9 in forward: aten::mul, forward, 700.0 MiB in 3 blocks
-  levers      400.0 MiB  -60.0%  checkpointing of the repeated blocks
+  savings     400.0 MiB  -60.0%  checkpointing of the repeated blocks
               900.0 MiB  -10.0%  foreach=False in the optimizer
   no help    zero_grad(set_to_none=True) before the forward; fused=True in the
              optimizer
@@ -75,6 +75,15 @@ gpuperf: 1000.0 MiB allocated at the peak of 4 steps, 1024.0 MiB reserved,
 gpuperf: fits in 8 GiB"""
     )
     assert max(map(len, lines)) <= 80
+
+
+def test_a_saving_that_saves_nothing_that_shows_is_no_help() -> None:
+    bare = Forecast(allocated_bytes=1000 * MIB, reserved_bytes=1000 * MIB, steps=4)
+    again = Forecast(allocated_bytes=1000 * MIB - 512, reserved_bytes=0, steps=4)
+
+    lines = memory_lines(bare, {Saving.FUSED: again}, None, None, Path("/p"))
+
+    assert lines[-1] == "  no help    fused=True in the optimizer"
 
 
 def test_notes_and_what_only_a_gpu_can_tell_are_said() -> None:
@@ -97,9 +106,12 @@ def test_notes_and_what_only_a_gpu_can_tell_are_said() -> None:
     )
 
 
-def test_json_has_the_forecast_the_levers_and_the_fit() -> None:
+def test_json_has_the_forecast_the_savings_and_the_fit() -> None:
     document = memory_document(
-        forecast(10), {Lever.FUSED: forecast(9), Lever.CHECKPOINT: None}, 80.0, Fit.FITS
+        forecast(10),
+        {Saving.FUSED: forecast(9), Saving.CHECKPOINT: None},
+        80.0,
+        Fit.FITS,
     )
 
     assert document == {
@@ -109,9 +121,9 @@ def test_json_has_the_forecast_the_levers_and_the_fit() -> None:
         "findings": [],
         "not_judged": [],
         "notes": [],
-        "levers": [
-            {"lever": "fused=True in the optimizer", "allocated_bytes": 9 * MIB},
-            {"lever": "checkpointing of the repeated blocks", "allocated_bytes": None},
+        "savings": [
+            {"saving": "fused=True in the optimizer", "allocated_bytes": 9 * MIB},
+            {"saving": "checkpointing of the repeated blocks", "allocated_bytes": None},
         ],
         "gib": 80.0,
         "fit": "fits",

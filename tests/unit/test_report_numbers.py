@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.model.memory_metric import LIVE_PEAK
-from pytest_gpuperf.model.metric import STEP_MS
-from pytest_gpuperf.model.metric import SYNCS
-from pytest_gpuperf.model.metric import Metric
+from pytest_gpuperf.model.metrics import LIVE_PEAK
+from pytest_gpuperf.model.metrics import STEP_MS
+from pytest_gpuperf.model.metrics import SYNCS
+from pytest_gpuperf.model.metrics import Metric
 from pytest_gpuperf.report.numbers import format_apart
 from pytest_gpuperf.report.numbers import format_change
 from pytest_gpuperf.report.numbers import format_value
@@ -71,12 +71,31 @@ def test_a_change_is_a_ratio_where_a_ratio_says_something(
     assert format_change(metric, old, new) == text
 
 
-def test_different_values_never_look_alike() -> None:
-    assert format_apart(STEP_MS, 12.0, 12.0001) == ("12.0000 ms", "12.0001 ms")
+def test_different_values_have_the_digits_that_an_eye_can_compare() -> None:
+    assert format_apart(STEP_MS, 12.0, 12.001) == ("12.000 ms", "12.001 ms")
     assert format_apart(LIVE_PEAK, 38_063_309, 38_063_310) == (
-        "36.300000 MiB",
-        "36.300001 MiB",
-    )
+        "36.300 MiB",
+        "36.300 MiB",
+    )  # whose change is written beside them, in bytes
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ((0, 512), ("0 B", "512 B")),
+        ((512, 1536), ("512 B", "1536 B")),
+        ((1000 * 2**10, 1229 * 2**10), ("1000 KiB", "1229 KiB")),
+        ((100 * 2**20, 1.5 * 2**30), ("100.0 MiB", "1536 MiB")),
+        ((512, 64 * 2**20), ("512 B", "64.00 MiB")),
+        ((2.0, 2.0 + 2**-50), ("2.0000 ms", "2.0000 ms")),
+    ],
+)
+def test_values_beside_each_other_are_in_one_unit_and_five_digits(
+    values: tuple[float, float], texts: tuple[str, str]
+) -> None:
+    metric = STEP_MS if texts[0].endswith("ms") else LIVE_PEAK
+
+    assert format_apart(metric, *values) == texts
 
 
 def test_equal_values_keep_four_digits() -> None:
@@ -87,10 +106,10 @@ def test_nothing_to_tell_apart_is_nothing() -> None:
     assert format_apart(STEP_MS) == ()
 
 
-def test_values_that_no_digit_tells_apart_are_given_in_full() -> None:
+def test_values_that_no_eye_tells_apart_are_given_with_five_digits() -> None:
     values = (0.1, 0.1 + 2**-56)
 
-    assert format_apart(STEP_MS, *values) == ("100.000000000000 us",) * 2
+    assert format_apart(STEP_MS, *values) == ("100.00 us",) * 2
 
 
 @pytest.mark.parametrize(

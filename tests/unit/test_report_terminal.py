@@ -8,24 +8,25 @@ import pytest
 
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.metric import METRICS
-from pytest_gpuperf.model.metric import Direction
-from pytest_gpuperf.model.metric import Kind
-from pytest_gpuperf.model.metric import Metric
-from pytest_gpuperf.model.metric import Unit
-from pytest_gpuperf.model.suite import Cause
-from pytest_gpuperf.model.suite import SuiteVerdict
+from pytest_gpuperf.model.metrics import METRICS
+from pytest_gpuperf.model.metrics import Direction
+from pytest_gpuperf.model.metrics import Metric
+from pytest_gpuperf.model.metrics import MetricKind
+from pytest_gpuperf.model.results import Unseen
+from pytest_gpuperf.model.units import Unit
 from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import ShiftCause
+from pytest_gpuperf.model.verdict import SuiteVerdict
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
-from pytest_gpuperf.report.counts import counts_line
+from pytest_gpuperf.report.screen.counts import counts_line
+from pytest_gpuperf.report.screen.counts import moved_line
+from pytest_gpuperf.report.screen.counts import suite_line
+from pytest_gpuperf.report.screen.summary import Line
+from pytest_gpuperf.report.screen.summary import LineRole
+from pytest_gpuperf.report.screen.summary import refresh_lines
+from pytest_gpuperf.report.screen.summary import summary_lines
 from pytest_gpuperf.report.table import Row
-from pytest_gpuperf.report.terminal import Line
-from pytest_gpuperf.report.terminal import Role
-from pytest_gpuperf.report.terminal import refresh_lines
-from pytest_gpuperf.report.terminal import summary_lines
-from pytest_gpuperf.report.whole_run import moved_line
-from pytest_gpuperf.report.whole_run import suite_line
 
 
 HARDWARE = Hardware(kind=DeviceKind.CPU, name="AMD EPYC 2 cores")
@@ -159,19 +160,23 @@ def test_the_colour_of_a_row_is_its_outcome() -> None:
     lines = summary_lines((REGRESSED, INCONCLUSIVE, NEW, IMPROVED, PASS, UNMEASURED))
 
     assert [line.role for line in lines if "::" in line.text] == [
-        Role.BAD,
-        Role.WARN,
-        Role.WARN,
-        Role.GOOD,
-        Role.GOOD,
-        Role.PLAIN,
+        LineRole.BAD,
+        LineRole.WARN,
+        LineRole.WARN,
+        LineRole.GOOD,
+        LineRole.GOOD,
+        LineRole.PLAIN,
     ]
 
 
 def test_the_header_and_the_reasons_have_roles_of_their_own() -> None:
     lines = summary_lines((IMPROVED,))
 
-    assert [line.role for line in lines] == [Role.HEADER, Role.GOOD, Role.PLAIN]
+    assert [line.role for line in lines] == [
+        LineRole.HEADER,
+        LineRole.GOOD,
+        LineRole.PLAIN,
+    ]
 
 
 def test_no_verdicts_make_no_table() -> None:
@@ -185,37 +190,37 @@ def test_the_last_line_counts_every_outcome() -> None:
         text="gpuperf: 2 failed (1 regressed, 1 over budget), 1 inconclusive, "
         "1 no baseline, 1 improved, 2 pass, 1 not judged on cpu-amd-epyc-2-cores; "
         "3 metrics not gated, 3 metrics not judged",
-        role=Role.BAD,
+        role=LineRole.BAD,
     )
 
 
 @pytest.mark.parametrize(
     ("verdicts", "text", "role"),
     [
-        ((IMPROVED,), f"gpuperf: 1 improved {ON}", Role.GOOD),
-        ((INCONCLUSIVE,), f"gpuperf: 1 inconclusive {ON}", Role.WARN),
-        ((PASS,), f"gpuperf: 1 pass {ON}; 1 metric not judged", Role.GOOD),
+        ((IMPROVED,), f"gpuperf: 1 improved {ON}", LineRole.GOOD),
+        ((INCONCLUSIVE,), f"gpuperf: 1 inconclusive {ON}", LineRole.WARN),
+        ((PASS,), f"gpuperf: 1 pass {ON}; 1 metric not judged", LineRole.GOOD),
         (
             (OVER,),
             f"gpuperf: 1 failed (1 over budget) {ON}; 1 metric not gated",
-            Role.BAD,
+            LineRole.BAD,
         ),
-        ((UNMEASURED,), f"gpuperf: 1 not judged {ON}", Role.PLAIN),
-        ((), f"gpuperf: no verdict {ON}", Role.WARN),
+        ((UNMEASURED,), f"gpuperf: 1 not judged {ON}", LineRole.PLAIN),
+        ((), f"gpuperf: no verdict {ON}", LineRole.WARN),
     ],
 )
 def test_the_last_line_names_nothing_that_did_not_occur(
-    verdicts: tuple[TestVerdict, ...], text: str, role: Role
+    verdicts: tuple[TestVerdict, ...], text: str, role: LineRole
 ) -> None:
     assert counts_line(verdicts, HARDWARE) == Line(text=text, role=role)
 
 
 def test_a_test_without_a_result_makes_the_last_line_red() -> None:
-    line = counts_line((IMPROVED,), HARDWARE, unreported=("a.py::x", "b.py::y"))
+    line = counts_line((IMPROVED,), HARDWARE, Unseen(lost=("a.py::x", "b.py::y")))
 
     assert line == Line(
         text=f"gpuperf: 1 improved {ON}; 2 WITHOUT A RESULT: a.py::x, b.py::y",
-        role=Role.BAD,
+        role=LineRole.BAD,
     )
 
 
@@ -233,22 +238,22 @@ def test_a_refresh_shows_old_and_new() -> None:
 
     assert text_of(lines) == (
         """\
-         old           new   change  metric              test
-    10.00 ms      9.000 ms  -10.0 %  step_ms             t.py::a
-1.000000 MiB  1.000001 MiB     +1 B  live_peak_bytes     t.py::a
-           -             1      new  syncs               t.py::b
-           1             -     gone  syncs               t.py::c
-           1             1        0  syncs               t.py::d
-           1             1        0  of_another_version  t.py::d"""
+       old         new   change  metric              test
+  10.00 ms    9.000 ms  -10.0 %  step_ms             t.py::a
+1.0000 MiB  1.0000 MiB     +1 B  live_peak_bytes     t.py::a
+         -           1      new  syncs               t.py::b
+         1           -     gone  syncs               t.py::c
+         1           1        0  syncs               t.py::d
+         1           1        0  of_another_version  t.py::d"""
     )
     assert [line.role for line in lines] == [
-        Role.HEADER,
-        Role.GOOD,
-        Role.WARN,
-        Role.PLAIN,
-        Role.PLAIN,
-        Role.PLAIN,
-        Role.PLAIN,
+        LineRole.HEADER,
+        LineRole.GOOD,
+        LineRole.WARN,
+        LineRole.PLAIN,
+        LineRole.PLAIN,
+        LineRole.PLAIN,
+        LineRole.PLAIN,
     ]
 
 
@@ -286,7 +291,7 @@ def test_what_was_not_refreshed_makes_the_last_line_red() -> None:
     line = counts_line((IMPROVED,), HARDWARE, refused=2)
 
     assert line == Line(
-        text=f"gpuperf: 1 improved {ON}; 2 NOT REFRESHED", role=Role.BAD
+        text=f"gpuperf: 1 improved {ON}; 2 NOT REFRESHED", role=LineRole.BAD
     )
 
 
@@ -294,7 +299,7 @@ def test_more_is_good_where_the_metric_says_so(monkeypatch: pytest.MonkeyPatch) 
     hits = Metric(
         name="hits",
         unit=Unit.COUNT,
-        kind=Kind.EXACT,
+        kind=MetricKind.EXACT,
         summary="",
         direction=Direction.HIGHER,
     )
@@ -302,7 +307,7 @@ def test_more_is_good_where_the_metric_says_so(monkeypatch: pytest.MonkeyPatch) 
 
     lines = refresh_lines((Row(test="t", metric="hits", old=1, new=2),))
 
-    assert lines[1] == Line(text="  1    2      +1  hits    t", role=Role.GOOD)
+    assert lines[1] == Line(text="  1    2      +1  hits    t", role=LineRole.GOOD)
 
 
 def test_nothing_to_refresh_makes_no_table() -> None:
@@ -319,7 +324,7 @@ def test_metrics_that_moved_with_torch_are_one_line_for_the_run() -> None:
         text="gpuperf: the environment changed: torch 2.12.0 -> 2.13.0 moved exact "
         "metrics of 1 test; check them, then accept with: pytest --gpuperf "
         "--gpuperf-update=all --gpuperf-accept-drift --gpuperf-device=cpu",
-        role=Role.BAD,
+        role=LineRole.BAD,
     )
     assert "metrics of 2 tests; " in two.text
 
@@ -330,11 +335,11 @@ def test_what_all_tests_share_is_said_in_one_line() -> None:
         moved=40,
         shift=0.06,
         sentinels=0.05,
-        cause=Cause.MACHINE,
+        cause=ShiftCause.MACHINE,
         because="all 40 tests +6.0 %, sentinels too: the machine, not the code",
     )
 
     assert suite_line(suite) == Line(
         text="gpuperf: all 40 tests +6.0 %, sentinels too: the machine, not the code",
-        role=Role.WARN,
+        role=LineRole.WARN,
     )

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.runner.pool import Reservation
 from pytest_gpuperf.sharing.device_lock import DeviceLock
 from pytest_gpuperf.sharing.device_lock import lock_folder
-from pytest_gpuperf.sharing.reservation import Reservation
 
 
 class Told:
@@ -68,7 +68,7 @@ def test_a_device_that_never_comes_free_is_a_usage_error_and_others_may_ask(
 
     assert str(refused.value) == (
         f"{tmp_path}/gpu-0.lock: gpu-0 is in use by another process, and did not come "
-        "free in time: wait for it, or measure on another device"
+        "free in time: wait for it, or measure on another device [GP411]"
     )
     ours.give_back()
     assert reserving(tmp_path, told).take()

@@ -18,12 +18,12 @@ from pytest_gpuperf.model.results import Record
 from pytest_gpuperf.model.results import Results
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.report.markdown import code
-from pytest_gpuperf.report.markdown import preformatted
-from pytest_gpuperf.report.run_markdown import run_markdown
-from pytest_gpuperf.report.run_markdown import title
-from pytest_gpuperf.report.worst import remarks
-from pytest_gpuperf.report.worst import sentence
+from pytest_gpuperf.report.ci.job_summary import code
+from pytest_gpuperf.report.ci.job_summary import preformatted
+from pytest_gpuperf.report.ci.job_summary import run_markdown
+from pytest_gpuperf.report.ci.job_summary import title
+from pytest_gpuperf.report.ci.worst_findings import remarks
+from pytest_gpuperf.report.ci.worst_findings import sentence
 
 
 def markdown(found: Results, room: int = 64_000, pending: str = "") -> str:

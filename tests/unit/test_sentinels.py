@@ -11,22 +11,22 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.devices.protocol import Kernel
+from pytest_gpuperf.devices.base import Kernel
 from pytest_gpuperf.devices.scripted import ScriptedDevice
 from pytest_gpuperf.devices.sentinels import Sizes
 from pytest_gpuperf.devices.sentinels import torch_sentinels
-from pytest_gpuperf.judge.climate import Sentinels
+from pytest_gpuperf.judge.context import Sentinels
+from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.step import Subject
+from pytest_gpuperf.measure.timing import REPEATS
+from pytest_gpuperf.measure.timing import time_sentinels
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.metric import SENTINELS
-from pytest_gpuperf.probes.phases import measure
-from pytest_gpuperf.probes.sentinel import REPEATS
-from pytest_gpuperf.probes.sentinel import time_sentinels
-from pytest_gpuperf.probes.subject import Subject
+from pytest_gpuperf.model.metrics import SENTINELS
 
 
 NAMES = [metric.name for metric in SENTINELS]

@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch")
 
 from torch import distributed  # noqa: E402
 
-from pytest_gpuperf.ranked import settled as module  # noqa: E402
-from pytest_gpuperf.ranked.group import alone  # noqa: E402
-from pytest_gpuperf.ranked.settled import settled  # noqa: E402
-from pytest_gpuperf.ranked.settled import thread_states  # noqa: E402
+from pytest_gpuperf.distributed import finished_collectives as module  # noqa: E402
+from pytest_gpuperf.distributed.finished_collectives import settled  # noqa: E402
+from pytest_gpuperf.distributed.finished_collectives import thread_states  # noqa: E402
+from pytest_gpuperf.distributed.group import alone  # noqa: E402
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_a_thread_that_never_sleeps_is_not_waited_for_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "thread_states", lambda: ["R"])
-    monkeypatch.setattr(module, "MOST_SECONDS", 0.0)
+    monkeypatch.setattr(module, "MOST_COLLECTIVE_SECONDS", 0.0)
 
     def step(rows: torch.Tensor) -> torch.Tensor:
         distributed.all_reduce(rows)

@@ -9,20 +9,20 @@ import pytest
 from scripted_steps import Clockwork
 
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.judge.slope import judge_slope_budget
-from pytest_gpuperf.limits import parse_budget
-from pytest_gpuperf.limits import parse_tolerance
+from pytest_gpuperf.judge.budget import judge_slope_budget
+from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.step import Subject
+from pytest_gpuperf.measure.timing import slope_of
+from pytest_gpuperf.model.budget import parse_budget
+from pytest_gpuperf.model.budget import parse_tolerance
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.step_metric import SLOPE
+from pytest_gpuperf.model.metrics import SLOPE
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import Verdict
-from pytest_gpuperf.probes.phases import measure
-from pytest_gpuperf.probes.slope import slope_of
-from pytest_gpuperf.probes.subject import Subject
 
 
 ON_CPU = Environment(hardware=Hardware(kind=DeviceKind.CPU, name="CPU"))
@@ -157,5 +157,5 @@ def test_nan_is_no_slope() -> None:
 
 def test_a_slope_has_a_ceiling_and_no_tolerance() -> None:
     assert parse_budget({"slope_pct": 5}).limits == {"slope_pct": 5.0}
-    with pytest.raises(UsageError, match=r"gpuperf\.tolerance\(\) does not know slope"):
+    with pytest.raises(UsageError, match="GP201"):
         parse_tolerance({"slope_pct": "5%"})

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.devices.cuda_memory import record_allocations
+from pytest_gpuperf.devices.cuda.memory import record_allocations
 from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.measure.memory import BlocksOfLine
+from pytest_gpuperf.measure.memory import held_at_peak
+from pytest_gpuperf.measure.memory import read_snapshot
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.finding import Phase
-from pytest_gpuperf.probes.snapshot import Held
-from pytest_gpuperf.probes.snapshot import held_at_peak
-from pytest_gpuperf.probes.snapshot import read_snapshot
 
 
 TORCH = "/venv/lib/python3.11/site-packages/torch/nn/functional.py"
@@ -53,9 +53,9 @@ def at(line: int) -> Location:
     return Location(file="/p/train.py", line=line, function="step")
 
 
-def held(line: int | None, size: int, blocks: int = 1) -> Held:
+def held(line: int | None, size: int, blocks: int = 1) -> BlocksOfLine:
     location = None if line is None else at(line)
-    return Held(location=location, requested_bytes=size, blocks=blocks)
+    return BlocksOfLine(location=location, requested_bytes=size, blocks=blocks)
 
 
 def test_what_was_alive_at_the_peak_is_told_by_the_line_that_asked_for_it() -> None:
@@ -141,7 +141,7 @@ def test_a_snapshot_is_read_back_as_it_was(tmp_path: Path) -> None:
 def refusal_of(path: Path) -> str:
     with pytest.raises(UsageError) as refused:
         read_snapshot(path)
-    return str(refused.value)
+    return refused.value.text
 
 
 def test_a_pickle_that_would_run_code_is_refused_before_it_does(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from importlib import metadata
 
 import pytest
 
-from pytest_gpuperf.devices import software as module
-from pytest_gpuperf.devices.software import software
+from pytest_gpuperf.devices import preflight as module
+from pytest_gpuperf.devices.preflight import software
 
 
 torch = pytest.importorskip("torch")

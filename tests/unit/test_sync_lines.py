@@ -20,15 +20,15 @@ torch = pytest.importorskip("torch")
 import torch.cuda._gpu_trace as gpu_trace  # noqa: E402, after the skip
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from pytest_gpuperf.devices import sync_lines  # noqa: E402
-from pytest_gpuperf.devices import sync_warnings  # noqa: E402
+from pytest_gpuperf.devices.allow_sync import location_in  # noqa: E402
+from pytest_gpuperf.devices.base import TraceEvent  # noqa: E402
+from pytest_gpuperf.devices.cuda import sync_lines  # noqa: E402
+from pytest_gpuperf.devices.cuda import sync_lines as sync_warnings  # noqa: E402
+from pytest_gpuperf.devices.cuda.sync_lines import lines_marked  # noqa: E402
+from pytest_gpuperf.devices.cuda.sync_lines import switch_of  # noqa: E402
 from pytest_gpuperf.devices.profiler import record_trace  # noqa: E402
-from pytest_gpuperf.devices.protocol import TraceEvent  # noqa: E402
-from pytest_gpuperf.devices.sync_callbacks import switch_of  # noqa: E402
-from pytest_gpuperf.devices.sync_lines import lines_marked  # noqa: E402
-from pytest_gpuperf.devices.sync_marker import location_in  # noqa: E402
+from pytest_gpuperf.measure.syncs import find_syncs  # noqa: E402
 from pytest_gpuperf.model.finding import Location  # noqa: E402
-from pytest_gpuperf.probes.syncs import find_syncs  # noqa: E402
 
 
 WARNING = "called a synchronizing CUDA operation (Triggered internally at x.h:87.)"

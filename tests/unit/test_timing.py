@@ -9,13 +9,13 @@ from scripted_steps import Clockwork
 from scripted_steps import deadline
 from scripted_steps import subject
 
-from pytest_gpuperf.probes.subject import Subject
-from pytest_gpuperf.probes.timing import LEAST_ROUNDS
-from pytest_gpuperf.probes.timing import MOST_REPEATS
-from pytest_gpuperf.probes.timing import ROUNDS
-from pytest_gpuperf.probes.timing import drift_of
-from pytest_gpuperf.probes.timing import time_round
-from pytest_gpuperf.probes.timing import time_rounds
+from pytest_gpuperf.measure.step import Subject
+from pytest_gpuperf.measure.timing import LEAST_ROUNDS
+from pytest_gpuperf.measure.timing import MOST_REPEATS
+from pytest_gpuperf.measure.timing import ROUNDS
+from pytest_gpuperf.measure.timing import drift_of
+from pytest_gpuperf.measure.timing import time_round
+from pytest_gpuperf.measure.timing import time_rounds
 
 
 def test_a_round_lasts_ten_milliseconds_and_synchronises_only_around() -> None:

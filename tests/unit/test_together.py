@@ -8,25 +8,26 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.commits.pairs import Both
-from pytest_gpuperf.commits.pairs import Told
-from pytest_gpuperf.commits.together import Together
+from pytest_gpuperf.compare_commits.one_process import Together
+from pytest_gpuperf.compare_commits.pairs import Both
+from pytest_gpuperf.compare_commits.pairs import TogetherTime
 from pytest_gpuperf.devices.scripted import ScriptedDevice
+from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import RunError
-from pytest_gpuperf.gate import Case
+from pytest_gpuperf.model.ab import TimeChange
 from pytest_gpuperf.model.budget import Tolerance
-from pytest_gpuperf.model.commit_comparison import TimeChange
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.run import Call
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.run import RunRequest
+from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.run import TestResult
-from pytest_gpuperf.runs.fork_server import Job
-from pytest_gpuperf.runs.relocation import Relocation
+from pytest_gpuperf.runner.fork_server import Job
+from pytest_gpuperf.runner.relocation import Relocation
+from pytest_gpuperf.runner.screening import Case
 
 
 COMPARISON = {"verdict": "same", "why": "it is", "tolerance": 0.01, "detect": 0.03}
@@ -49,14 +50,16 @@ class Version:
         self.asked.append(dict(job.request))
         self.patience_seconds = seconds
         if isinstance(self._answer, str):
-            raise RunError(self._answer)
+            raise RunError(self._answer, ErrorId.GP602)
         return self._answer
 
 
 def both(seconds: float, step_ms: float | None = 10.0) -> Both:
     environment = Environment(hardware=Hardware(kind=DeviceKind.CPU, name=""))
     times = {} if step_ms is None else {"step_ms": Distribution.of([step_ms])}
-    call = Call(measurement=Measurement(test="t", environment=environment, times=times))
+    call = StepCall(
+        measurement=Measurement(test="t", environment=environment, times=times)
+    )
     result = TestResult(
         test="t", ending=Ending.PASSED, calls=(call,), seconds=seconds / 2
     )
@@ -64,7 +67,7 @@ def both(seconds: float, step_ms: float | None = 10.0) -> Both:
     return Both(before=cases[0], after=cases[1], project=Tolerance())
 
 
-def told(before: Version, after: Version, pair: Both) -> dict[str, Told]:
+def told(before: Version, after: Version, pair: Both) -> dict[str, TogetherTime]:
     return dict(Together(before, after, 60.0)(pair))  # type: ignore[arg-type]
 
 
@@ -105,10 +108,13 @@ def test_what_the_pair_left_of_the_cap_is_spent_and_half_of_it_at_least(
             answered(why="the time cap left room for no quad"),
             "the time cap left room for no quad",
         ),
-        ("it was killed by signal 9: nothing", "it was killed by signal 9: nothing"),
+        (
+            "it was killed by signal 9: nothing",
+            "it was killed by signal 9: nothing [GP602]",
+        ),
         (
             "it exited with 1: Traceback (most recent call last):\n  File\nError: no",
-            "it exited with 1: Error: no",
+            "it exited with 1: Error: no [GP602]",
         ),
     ],
 )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_gpuperf.distributed.torchrun import launch_of
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.model.launch import Launch
-from pytest_gpuperf.ranked.torchrun import launch_of
+from pytest_gpuperf.model.ranks import Launch
 
 
 RANK_1 = {
@@ -83,4 +83,4 @@ def test_ranks_of_others_are_refused(
     with pytest.raises(UsageError) as refused:
         launch_of(environ, 40.0)
 
-    assert str(refused.value) == message
+    assert refused.value.text == message

@@ -11,12 +11,12 @@ from trace_events import marker
 from trace_events import op
 from trace_events import step
 
-from pytest_gpuperf.probes.python_frame import blamed
-from pytest_gpuperf.probes.trace import Copy
-from pytest_gpuperf.probes.trace import Span
-from pytest_gpuperf.probes.trace import Trace
-from pytest_gpuperf.probes.trace import enclosing
-from pytest_gpuperf.probes.trace import parse
+from pytest_gpuperf.measure.trace import Copy
+from pytest_gpuperf.measure.trace import Span
+from pytest_gpuperf.measure.trace import Trace
+from pytest_gpuperf.measure.trace import blamed
+from pytest_gpuperf.measure.trace import enclosing
+from pytest_gpuperf.measure.trace import parse
 
 
 MAIN = ("1", "7")

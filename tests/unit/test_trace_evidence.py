@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.gate import Case
-from pytest_gpuperf.gate import Group
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.ranks import Ranks
-from pytest_gpuperf.model.run import Call
 from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.run import TestResult
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
-from pytest_gpuperf.plan import Planned
-from pytest_gpuperf.trace_evidence import Verdicts
-from pytest_gpuperf.trace_evidence import with_traces
+from pytest_gpuperf.runner.evidence import Verdicts
+from pytest_gpuperf.runner.evidence import with_traces
+from pytest_gpuperf.runner.plan import Planned
+from pytest_gpuperf.runner.screening import Case
+from pytest_gpuperf.runner.screening import Group
 
 
 ENVIRONMENT = Environment(hardware=Hardware(kind=DeviceKind.SCRIPTED, name=""))
@@ -63,7 +64,7 @@ def traced(test: str) -> TestResult:
         test=test, environment=ENVIRONMENT, trace=f"{test}.json.gz"
     )
     return TestResult(
-        test=test, ending=Ending.PASSED, calls=(Call(measurement=measurement),)
+        test=test, ending=Ending.PASSED, calls=(StepCall(measurement=measurement),)
     )
 
 
@@ -108,7 +109,7 @@ def test_a_device_that_does_not_come_free_loses_no_verdict() -> None:
         groups: Sequence[Group], number: int, *, traces: Path
     ) -> Sequence[TestResult]:
         msg = "gpu-0 is in use"
-        raise UsageError(msg)
+        raise UsageError(msg, ErrorId.GP411)
 
     found = with_traces(verdicts, [planned("a")], cases_of(verdicts), refuse, HERE)
 

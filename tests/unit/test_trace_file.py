@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.devices.protocol import TraceEvent
-from pytest_gpuperf.probes import trace_file
-from pytest_gpuperf.probes.portable import portable_from
-from pytest_gpuperf.probes.trace_file import write_trace
+from pytest_gpuperf.devices.base import TraceEvent
+from pytest_gpuperf.measure import profile as trace_file
+from pytest_gpuperf.measure.profile import portable_from
+from pytest_gpuperf.measure.profile import write_trace
 
 
 NAMED: TraceEvent = {"ph": "M", "name": "process_name", "args": {"name": "python"}}
@@ -81,7 +81,7 @@ def test_paths_are_made_portable_wherever_they_stand(tmp_path: Path) -> None:
 def test_a_long_trace_is_cut_behind_its_first_events(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trace_file, "MOST_EVENTS", 2)
+    monkeypatch.setattr(trace_file, "MOST_TRACE_EVENTS", 2)
 
     document = written(tmp_path, [*(span(str(n), ts=n) for n in range(5)), NAMED])
 

@@ -12,10 +12,10 @@ from trace_events import marker
 from trace_events import op
 from trace_events import step
 
+from pytest_gpuperf.measure.copies import find_traffic
 from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.probes.traffic import find_traffic
 
 
 FROM_PAGEABLE = "Memcpy HtoD (Pageable -> Device)"

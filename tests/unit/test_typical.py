@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.judge.spread import TYPICAL_COST
-from pytest_gpuperf.model.typical import typical_time
+from pytest_gpuperf.judge.statistics import TYPICAL_COST
+from pytest_gpuperf.model.baseline import typical_time
 
 
 several = st.lists(st.floats(min_value=1e-6, max_value=1e6), min_size=1, max_size=20)

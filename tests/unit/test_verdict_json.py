@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from pytest_gpuperf.errors import RunError
-from pytest_gpuperf.model.comparison import Answer
-from pytest_gpuperf.model.comparison import Comparison
-from pytest_gpuperf.model.comparison import Sides
+from pytest_gpuperf.model.ab import Answer
+from pytest_gpuperf.model.ab import Sides
+from pytest_gpuperf.model.ab import StepComparison
 from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
-from pytest_gpuperf.report.verdict_json import from_json
-from pytest_gpuperf.report.verdict_json import to_json
+from pytest_gpuperf.report.json.results import from_json
+from pytest_gpuperf.report.json.results import to_json
 
 
 VERDICT = TestVerdict(
@@ -57,7 +57,7 @@ def test_a_verdict_comes_back_as_it_went() -> None:
 
 
 def test_a_comparison_comes_back_as_it_went() -> None:
-    time = Comparison(
+    time = StepComparison(
         verdict=Answer.FASTER, why="faster", tolerance=0.01, detect=0.03, speedup=1.3
     )
     sides = Sides(time=time, before={"syncs": 2}, after={"syncs": 0}, training="same")
@@ -91,5 +91,5 @@ def test_any_other_text_is_refused_in_one_sentence(text: str, found: str) -> Non
 
     assert str(caught.value) == (
         f"a process reported a verdict that cannot be read ({found}); expected the JSON "
-        "of this version: install the same pytest-gpuperf for every process"
+        "of this version: install the same pytest-gpuperf for every process [GP603]"
     )

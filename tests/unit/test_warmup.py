@@ -9,10 +9,10 @@ from scripted_steps import Clockwork
 from scripted_steps import deadline
 from scripted_steps import subject
 
-from pytest_gpuperf.probes.warmup import MOST_STEPS
-from pytest_gpuperf.probes.warmup import WINDOW
-from pytest_gpuperf.probes.warmup import Warmth
-from pytest_gpuperf.probes.warmup import warm_up
+from pytest_gpuperf.measure.warmup import MOST_WARMUP_STEPS
+from pytest_gpuperf.measure.warmup import WINDOW
+from pytest_gpuperf.measure.warmup import Warmth
+from pytest_gpuperf.measure.warmup import warm_up
 
 
 def test_a_flat_step_needs_two_blocks() -> None:
@@ -53,7 +53,7 @@ def test_a_recompile_in_the_block_keeps_the_warm_up_going() -> None:
     later = warm_up(quiet, subject(quiet), deadline(quiet))
 
     assert never.unsteady == (
-        f"the step never became steady: after {MOST_STEPS} steps of warm-up"
+        f"the step never became steady: after {MOST_WARMUP_STEPS} steps of warm-up"
     )
     assert later.unsteady is None
     assert later.steps == 56
@@ -64,9 +64,9 @@ def test_a_step_that_grows_for_ever_is_never_steady() -> None:
 
     warmth = warm_up(device, subject(device), deadline(device))
 
-    assert warmth.steps == MOST_STEPS
+    assert warmth.steps == MOST_WARMUP_STEPS
     assert warmth.unsteady == (
-        f"the step never became steady: after {MOST_STEPS} steps of warm-up"
+        f"the step never became steady: after {MOST_WARMUP_STEPS} steps of warm-up"
     )
 
 

@@ -1,14 +1,14 @@
-"""The pretend GPU: unmodified CUDA code runs without one, and what would wait is written down.
+"""The pretend GPU: unmodified CUDA code runs without one, and its waits are recorded.
 
     with pretend_gpu(root="src") as gpu:
         gpu.begin_step()
         step()
         audit = gpu.end_step()
 
-A tensor "on the GPU" is a ghost (``ghost``): to Python it says ``cuda:0``, to torch it
-is a wrapper on a device of its own, and inside is a real tensor on the CPU, so that
-values and control flow are real. Every operation on ghosts passes ``execution``, where
-the table of ``rules`` says whether it would make the host wait on CUDA.
+A tensor "on the GPU" is a ghost (``tensor``): Python sees ``cuda:0``, torch's core sees
+a wrapper on a device of its own, and inside is a real tensor on the CPU, so values and
+control flow are real. Every operation on ghosts passes ``dispatch``, where the table of
+``sync_rules`` says whether it would make the host wait on CUDA.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ def pretend_gpu(
 ) -> AbstractContextManager[PretendGpu]:
     """Pretend, inside the context, that this machine has one CUDA device.
 
-    Tensors on it hold *values* as long as this machine's memory lasts, or always, or
-    (``False``) never: then sizes and lifetimes are exact, and what is read is a guess.
-    ``StepError`` is raised where values that must be held would not fit.
+    Tensors on it have *values* as long as this machine's memory lasts (``None``),
+    always (``True``) or never (``False``). Without values, sizes and lifetimes are
+    exact, and what is read is a guess. ``StepError`` is raised if values that were
+    demanded do not fit.
 
     Findings name the innermost line below the directory *root* (the working directory
-    where none is named) beside the innermost line outside of torch. torch is imported
-    on entry. Contexts nest; what was patched is undone when the outermost one is left.
+    by default) beside the innermost line outside of torch. torch is imported on entry.
+    Contexts nest; patches are undone when the outermost one is left.
     """
+    # Late: this package is imported by modules that run where torch is not loaded.
     from .gpu import entered
 
     return entered(root, values)

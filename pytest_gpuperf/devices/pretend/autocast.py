@@ -1,4 +1,4 @@
-"""What ``torch.autocast("cuda")`` casts, for ghosts.
+"""The casts of ``torch.autocast("cuda")``, for ghosts.
 
 torch's own kernels for it ask for a CUDA tensor; these take their place while
 pretending and follow the same lists (autocast_mode.h of torch 2.13).
@@ -16,9 +16,9 @@ from typing import Final
 import torch
 
 from .device_names import AUTOCAST_KEY
-from .ghost import Ghost
+from .op_plan import kernel_of
 from .patches import Patch
-from .plan import kernel_of
+from .tensor import Ghost
 
 
 LOWER: Final = [
@@ -124,7 +124,7 @@ FLOAT32_RESULT: Final = [
     "sum",
     "sum.dim_IntList",
 ]
-"""Run in float32 unless told another dtype."""
+"""Run in float32 unless another dtype is given."""
 
 PROMOTED: Final = [
     "addcdiv",
@@ -144,7 +144,10 @@ PROMOTED: Final = [
 Kernel = Callable[..., Any]
 
 _casts: dict[tuple[int, Any], tuple[Any, Any]] = {}
-"""Copies of parameters in the autocast's dtype, made once a context as torch does."""
+"""Copies of parameters in the autocast's dtype, made once per context as in torch.
+
+The parameter is kept beside its copy: its ``id`` is the key, and must not be reused.
+"""
 
 _clear_cache = torch.clear_autocast_cache
 
@@ -165,7 +168,7 @@ def autocast_kernels() -> Iterator[tuple[str, Kernel]]:
     for names, cast in (
         (LOWER, _to_autocast_dtype),
         (FLOAT32, _to_float32),
-        (FLOAT32_RESULT, _to_float32_unless_told),
+        (FLOAT32_RESULT, _to_float32_unless_dtype_given),
         (PROMOTED, _to_widest),
     ):
         for name in names:
@@ -184,7 +187,8 @@ def _casting(overload: Any, cast: Callable[..., Any]) -> Kernel:
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        with torch._C._ExcludeDispatchKeyGuard(AUTOCAST_KEY):  # noqa: SLF001, as torch's kernels
+        # As torch's kernels do: without the guard the call below would come back here.
+        with torch._C._ExcludeDispatchKeyGuard(AUTOCAST_KEY):  # noqa: SLF001
             args, kwargs = cast(args, kwargs)
             return run(*args, **kwargs)
 
@@ -199,7 +203,9 @@ def _to_float32(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     return _cast_all(args, kwargs, torch.float32)
 
 
-def _to_float32_unless_told(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _to_float32_unless_dtype_given(
+    args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
     dtypes = (*args, *kwargs.values())
     if any(isinstance(value, torch.dtype) for value in dtypes):
         return args, kwargs
@@ -223,6 +229,7 @@ def _cast(value: Any, dtype: Any) -> Any:
         return [_cast(item, dtype) for item in value]
     if not _is_castable(value) or value.dtype is dtype:
         return value
+    # torch caches casts of float32 leaves that need gradients, and no others.
     is_weight = value.is_leaf and value.requires_grad and value.dtype is torch.float32
     if not is_weight or dtype is torch.float32 or not torch.is_autocast_cache_enabled():
         return value.to(dtype)
@@ -234,6 +241,8 @@ def _cast(value: Any, dtype: Any) -> Any:
 
 def _is_castable(value: Any) -> bool:
     return (
+        # The kernels replace torch's for every tensor, so host tensors must pass as
+        # they are.
         type(value) is Ghost
         and value.is_floating_point()
         and value.dtype is not torch.float64

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 from typing import Final
 
+from ..autograd import current_node
 from .recorder import WATCH
-from .recorder import current_node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackwardRule:
-    """The node waits once in ``op`` when ``when`` it does."""
+    """The node waits once in ``op`` if ``when`` is true of it."""
 
     op: str
     reason: str
@@ -34,6 +34,8 @@ def _has_several(node: Any) -> bool:
 
 
 def _value_needs_grad(node: Any) -> bool:
+    # The second edge is that of the value; it leads nowhere if the value needs no
+    # gradient.
     edges = node.next_functions
     return len(edges) > 1 and edges[1][0] is not None
 
@@ -64,7 +66,7 @@ BACKWARD_RULES: Final[Mapping[str, BackwardRule]] = {
 FORWARD_OPS: Final = frozenset(
     {"prod", "cumprod", "masked_fill", "index", "masked_select", "repeat_interleave"}
 )
-"""Operations whose backward may wait, so that their line is worth keeping."""
+"""Operations with a backward that may wait, so their line is worth keeping."""
 
 
 class BackwardWatch:
@@ -79,6 +81,8 @@ class BackwardWatch:
         if node is None:
             self._last = None
             return
+        # A node dispatches several operations; its number tells it from the next node
+        # of the same name.
         number = node._sequence_nr()  # noqa: SLF001, its only name
         if number == self._last:
             return

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from typing import Final
 
@@ -17,38 +16,41 @@ from ...model.environment import PRETEND_GIB
 from ...model.environment import DeviceKind
 from ...model.environment import Environment
 from ...model.environment import Hardware
-from ...model.memory_metric import PREDICTED
-from ...model.metric import AUDITED
-from ...model.metric import METRICS
-from ...model.metric import SYNCS
-from ...model.metric import Kind
-from ...model.metric import Metric
-from ...model.metric import limited_by
-from ...model.step_metric import COMPILED
-from ...model.step_metric import LAUNCHED
-from ..allowances import heard_by
-from ..protocol import Step
+from ...model.metrics import AUDITED
+from ...model.metrics import COMPILED
+from ...model.metrics import KEPT_GRAPHS
+from ...model.metrics import LAUNCHED
+from ...model.metrics import METRICS
+from ...model.metrics import PREDICTED
+from ...model.metrics import SYNCS
+from ...model.metrics import Metric
+from ...model.metrics import MetricKind
+from ...model.metrics import limited_by
+from ..allow_sync import heard_by
+from ..base import EmulatingDevice
+from ..base import Step
 from . import pretend_gpu
-from .allocator_settings import settings_against_reserved
-from .allowed import AllowedWaits
-from .allowed import WaitKey
-from .record import StepAudit
-from .record import Unjudged
+from .allocator import settings_against_reserved
+from .audit_record import AllowedWaits
+from .audit_record import AuditedStep
+from .audit_record import StepAudit
+from .audit_record import Unjudged
 from .specification import memory_of
 
 
 if TYPE_CHECKING:
     from .gpu import PretendGpu
-    from .memory_audit import MemoryAudit
+    from .memory_watch import MemoryAudit
 
-
-NO_CLOCK: Final = "the pretend device has no clock"
-NO_MEMORY: Final = "the pretend device predicts memory and measures none"
+PRETEND_HAS_NO_CLOCK: Final = "the pretend device has no clock"
+PRETEND_MEASURES_NO_MEMORY: Final = (
+    "the pretend device predicts memory and measures none"
+)
 
 SCRIPTED: Final = frozenset(
     {"torch.jit.script", "torch.jit.trace", "torch.cuda.make_graphed_callables"}
 )
-"""What is recorded where a step's code is made, and not where it runs."""
+"""What is recorded when a step's code is made, not when it runs."""
 
 
 def _is_predicted(metric: Metric) -> bool:
@@ -56,16 +58,7 @@ def _is_predicted(metric: Metric) -> bool:
     return any(metric in {m, *limited_by(m.budget or "")} for m in PREDICTED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditedStep:
-    """What one step did, what of it was allowed, and what the step returned."""
-
-    audit: StepAudit
-    allowed: Mapping[tuple[WaitKey, str], int]
-    result: object
-
-
-class PretendDevice:
+class PretendDevice(EmulatingDevice):
     """A CUDA device of *gib* that is not there; findings name lines below *root*.
 
     From ``enter`` to ``leave`` this process has it: torch says so to everybody.
@@ -74,9 +67,11 @@ class PretendDevice:
     kind: Final = DeviceKind.PRETEND
     torch_device: Final = "cuda"
     unmeasurable: Final[Mapping[str, str]] = {
-        metric.name: NO_CLOCK if metric.kind is Kind.NOISY else NO_MEMORY
+        metric.name: PRETEND_HAS_NO_CLOCK
+        if metric.kind is MetricKind.NOISY
+        else PRETEND_MEASURES_NO_MEMORY
         for metric in METRICS.values()
-        if metric not in {SYNCS, *AUDITED, *COMPILED, *LAUNCHED}
+        if metric not in {SYNCS, KEPT_GRAPHS, *AUDITED, *COMPILED, *LAUNCHED}
         and not _is_predicted(metric)
     }
 
@@ -90,7 +85,7 @@ class PretendDevice:
 
     def environment(self) -> Environment:
         """One hardware for every machine; the versions that were read on it."""
-        from ..software import software
+        from ..preflight import software
 
         return Environment(
             hardware=Hardware(kind=self.kind, name="CUDA"), software=software()
@@ -98,6 +93,7 @@ class PretendDevice:
 
     def enter(self) -> None:
         """Import torch and pretend, until ``leave`` or the end of the process."""
+        # The size first: everything after it may ask for the properties.
         self._pretence.enter_context(memory_of(self._gib))
         self._gpu = self._pretence.enter_context(pretend_gpu(self.root))
 
@@ -106,14 +102,25 @@ class PretendDevice:
         self._gpu = None
         self._pretence.close()
 
+    def preflight(self) -> None:
+        """Nothing can be wrong: no number depends on the machine."""
+
+    def disturbance(self) -> str | None:
+        """Return ``None``: what else the machine does changes no count."""
+        return None
+
     def now_ns(self) -> int:
         """Read the monotonic host clock, for caps and for nothing else."""
         return time.perf_counter_ns()
 
-    def audit(self, step: Step, arguments: Sequence[object]) -> AuditedStep:
-        """Run one step and return what it would do on a GPU."""
+    def audit(
+        self, step: Step, arguments: Sequence[object], *, locate_work: bool = False
+    ) -> AuditedStep:
+        """Run one step and return what it would do on a GPU, and where if asked for."""
         assert self._gpu is not None  # noqa: S101 - it was entered before collection
-        self._remember(self._gpu.end_step())
+        # What was recorded since the last step, such as a script made in ``setup``, is
+        # kept apart from this step.
+        self._remember(self._gpu.end_step(locate_work=locate_work))
         allowed = AllowedWaits(self.root)
         with heard_by(allowed.block):
             result = step(*arguments)
@@ -122,24 +129,24 @@ class PretendDevice:
         return AuditedStep(audit=audit, allowed=Counter(allowed.taken), result=result)
 
     def watching_memory(self) -> AbstractContextManager[MemoryAudit]:
-        """Watch the memory of the steps run inside, of which there is so much.
+        """Watch the memory of the steps run inside, on a GPU of limited size.
 
-        There is no end of it under settings that take it from the GPU in other pieces.
+        The size is not limited under allocator settings that the simulation lacks.
         """
-        from .memory_audit import watching_memory
+        from .memory_watch import watching_memory
 
         return watching_memory(limited=settings_against_reserved(os.environ) is None)
 
     @property
     def gave_up_values(self) -> str | None:
-        """Why ghosts hold no values any more, if they do not."""
-        from .insides import INSIDES
+        """Why ghosts have no values any more, if they lost them."""
+        from .tensor_values import INSIDES
 
         return INSIDES.switched
 
     @property
     def made_unjudged(self) -> Sequence[Unjudged]:
-        """Scripts that the project itself has made so far; libraries may make theirs."""
+        """Scripts that the project has made so far; those of libraries do not count."""
         return self._made
 
     @property

@@ -1,10 +1,11 @@
-"""The pretend GPU as a context: entered once a process, recorded by whoever asks."""
+"""The pretend GPU as a context: entered once per process, recorded by each who asks."""
 
 from __future__ import annotations
 
 import importlib
 import math
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
@@ -18,59 +19,115 @@ import torch
 from torch.utils import _device
 
 from ..dispatch import eager
+from ..source_lines import torch_path
 from .attention import attention
+from .attention import fused_kernels
+from .audit_record import StepAudit
 from .autocast import autocast_kernels
 from .autocast import autocast_patches
 from .autocast import clear_cache
-from .creation import FACTORIES
-from .creation import FROM_HOST
-from .creation import KERNELS
-from .creation import LIKE
-from .creation import creation_patches
-from .exchange import exchange_patches
-from .generator import generator_patches
-from .ghost import Ghost
-from .insides import holding
-from .live_memory import MEMORY
-from .mathematics import NAMES as MATHEMATICS
-from .mathematics import mathematics_patches
-from .methods import method_patches
+from .cuda_api import query_patches
+from .errors import traceback_patches
+from .errors import without_own_frames
+from .factories import FACTORY_KERNELS
+from .factories import FACTORY_NAMES
+from .factories import FROM_HOST_NAMES
+from .factories import LIKE
+from .factories import creation_patches
+from .factories import generator_patches
+from .memory import PRETEND_MEMORY
+from .modules import process_group_patches
+from .modules import recurrent_kernels
+from .modules import skipped_kernels
+from .modules import uninitialized_patches
 from .patches import Patch
 from .patches import patched
-from .process_groups import process_group_patches
-from .queries import query_patches
-from .record import StepAudit
 from .recorder import WATCH
-from .recorder import Recorder
-from .recurrent import recurrent_kernels
-from .rms_norm import fused_kernels
-from .stored import loading_patches
-from .tracebacks import traceback_patches
-from .tracebacks import without_own_frames
-from .triton_kernels import skipped_kernels
-from .uninitialized import uninitialized_patches
-from .unjudged import unjudged_patches
+from .recorder import AuditRecorder
+from .tensor import Ghost
+from .tensor import exchange_patches
+from .tensor_api import UNPATCHED_NAMES as MATHEMATICS
+from .tensor_api import loading_patches
+from .tensor_api import mathematics_patches
+from .tensor_api import method_patches
+from .tensor_values import inside_values
+
+
+# Code that the simulated GPU runs in a simpler form, which is reported.
+
+
+def unjudged_patches() -> Iterator[Patch]:
+    """Compilers, scripts and replicas."""
+    yield Patch(torch, "compile", compile_)
+    yield Patch(torch.jit, "script", script)
+    yield Patch(torch.jit, "trace", trace)
+    yield Patch(torch.nn.DataParallel, "forward", _on_one_device)
+
+
+def compile_(model: Any = None, **options: Any) -> Any:
+    """``torch.compile``: the model as it is."""
+    if model is None:
+        return lambda later: compile_(later, **options)
+    WATCH.take_as_eager("torch.compile", "judged as eager code")
+    return model
+
+
+_script = torch.jit.script
+_trace = torch.jit.trace
+
+
+def script(obj: Any = None, *args: Any, **options: Any) -> Any:
+    """``torch.jit.script``: returns *obj*, unjudged; torch's own code is scripted."""
+    # Scripts of torch itself, such as those of the optimizers, stay scripts: only the
+    # caller's file tells them apart.
+    if torch_path(sys._getframe(1)) is not None:  # noqa: SLF001
+        return _script(obj, *args, **options)
+    WATCH.leave_unjudged("torch.jit.script", "scripted code runs as plain Python here")
+    return obj
+
+
+def trace(func: Any = None, *args: Any, **options: Any) -> Any:
+    """``torch.jit.trace``: the same."""
+    if torch_path(sys._getframe(1)) is not None:  # noqa: SLF001, as in ``script``
+        return _trace(func, *args, **options)
+    WATCH.leave_unjudged("torch.jit.trace", "traced code runs as plain Python here")
+    return func
+
+
+def _on_one_device(parallel: Any, *args: Any, **options: Any) -> Any:
+    WATCH.leave_unjudged(
+        "torch.nn.DataParallel", "the copies to and from its replicas are not made"
+    )
+    return parallel.module(*args, **options)
 
 
 class PretendGpu:
     """What is recorded inside one ``pretend_gpu()``, step by step."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: AuditRecorder) -> None:
         self._recorder = recorder
 
     def begin_step(self) -> None:
         """Forget what was recorded so far."""
         self._recorder.clear()
 
-    def end_step(self) -> StepAudit:
-        """Return what was recorded since the step began, and begin another."""
+    def so_far(self) -> StepAudit:
+        """Return what was recorded since the step began, which goes on."""
+        return self._recorder.audit()
+
+    def end_step(self, *, locate_work: bool = False) -> StepAudit:
+        """Return what was recorded since the step began, and begin another.
+
+        In that one, the lines that run its operations are recorded if asked for.
+        """
         audit = self._recorder.audit()
         self._recorder.clear()
+        self._recorder.locates_work = locate_work
         return audit
 
 
 class _Pretence:
-    """The patches of this process and how many contexts need them."""
+    """The patches of this process, and the number of contexts that need them."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -83,6 +140,8 @@ class _Pretence:
             if self._contexts == 0:
                 with ExitStack() as undo:
                     undo.enter_context(_patched_torch())
+                    # Only once all patches have succeeded: a failure undoes those
+                    # before it.
                     self._undo = undo.pop_all()
             self._contexts += 1
 
@@ -100,13 +159,16 @@ _PRETENCE = _Pretence()
 @contextmanager
 def entered(root: str | None, values: bool | None) -> Iterator[PretendGpu]:  # noqa: FBT001, three answers
     """Pretend and record; see ``pretend_gpu``."""
-    recorder = Recorder(f"{Path(root or os.curdir).resolve()}{os.sep}")
+    # With a separator at the end, so that ``src`` is no prefix of ``src2``.
+    recorder = AuditRecorder(f"{Path(root or os.curdir).resolve()}{os.sep}")
     is_inner = bool(WATCH.recorders)
     _PRETENCE.begin()
     WATCH.recorders.append(recorder)
     try:
-        with nullcontext() if is_inner and values is None else holding(values):
+        # An inner context that asks for nothing leaves the choice of the outer one.
+        with nullcontext() if is_inner and values is None else inside_values(values):
             yield PretendGpu(recorder)
+    # Everything that leaves, a skip and an interrupt as well: users see its traceback.
     except BaseException as error:
         without_own_frames(error)
         raise
@@ -123,10 +185,11 @@ def _patched_torch() -> Iterator[None]:
         undo.enter_context(eager())
         undo.enter_context(patched(_patches()))
         undo.enter_context(skipped_kernels())
+        # After the patches: it looks up the replacements.
         undo.enter_context(_scriptable())
         undo.enter_context(_foreach_types())
         undo.callback(clear_cache)
-        undo.callback(MEMORY.let_take, 1.0)
+        undo.callback(PRETEND_MEMORY.let_take, 1.0)
         yield
 
 
@@ -134,7 +197,9 @@ def _load_what_must_not_see_patches() -> None:
     """Import what asks torch.cuda or collects torch's functions when it is loaded."""
     for name in ("torch._dynamo", "torch.optim.optimizer", "torch.utils.checkpoint"):
         importlib.import_module(name)
-    _device._device_constructors()  # noqa: SLF001, cached for ever on the first call
+    # It caches the functions of torch for ever on its first call, so that must come
+    # before they are replaced.
+    _device._device_constructors()  # noqa: SLF001
 
 
 def _patches() -> Iterator[Patch]:
@@ -156,7 +221,7 @@ def _patches() -> Iterator[Patch]:
 def _kernels() -> Iterator[None]:
     """Register kernels for the ghosts' device, for every thread of the process."""
     libraries = {
-        "Lazy": (*KERNELS, *fused_kernels()),
+        "Lazy": (*FACTORY_KERNELS, *fused_kernels()),
         "AutocastCUDA": tuple(autocast_kernels()),
         "AutogradLazy": (
             ("scaled_dot_product_attention", attention),
@@ -164,7 +229,9 @@ def _kernels() -> Iterator[None]:
         ),
     }
     with ExitStack() as undo, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of kernels that take the place of torch's own
+        # torch warns of each kernel that replaces one of its own, which is intended
+        # here.
+        warnings.simplefilter("ignore")
         for key, kernels in libraries.items():
             library = torch.library.Library("aten", "IMPL")
             undo.callback(library._destroy)  # noqa: SLF001, the public way is a test's helper
@@ -177,9 +244,11 @@ def _kernels() -> Iterator[None]:
 
 @contextmanager
 def _scriptable() -> Iterator[None]:
-    """Let torch's compiler of scripts know the stand-ins for what they stand for."""
+    """Make torch's script compiler take our replacements for the originals."""
+    # The table is private and keyed by ``id``; entries that were added are removed
+    # again.
     table = torch.jit._builtins._get_builtin_table()  # noqa: SLF001, there is no public one
-    names = (*FACTORIES, *FROM_HOST, *LIKE)
+    names = (*FACTORY_NAMES, *FROM_HOST_NAMES, *LIKE)
     added = {
         id(getattr(torch, name)): f"aten::{name}"
         for name in names

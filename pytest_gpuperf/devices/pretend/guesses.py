@@ -1,4 +1,7 @@
-"""What the host reads where ghosts hold no values, and whether that steers the step."""
+"""Guesses for values that the host reads from ghosts without values.
+
+A guess that decides what runs makes the step unjudged.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +24,21 @@ LEAVES: Final = (
     "ghosts hold no values here, so what was read is a guess, and nothing shows where "
     "it goes"
 )
-SIZES: Final = (
+UNKNOWN_SIZE: Final = (
     "ghosts hold no values here, so the size of the result is a guess: the largest "
     "there can be"
 )
-ONCE: Final = (
+SIZE_TAKEN_ONCE: Final = (
     "ghosts hold no values here, so the size of the result is a guess: each element "
     "once; give output_size"
 )
 
 SCALER: Final = "grad_scaler.py"
-"""Reads whether gradients are infinite, which in a steady step none is."""
+"""torch's scaler: it reads whether gradients are infinite; in a steady step none is."""
 
 
 def leave_unjudged(op: str, reason: str) -> None:
-    """Record that a guess of *op* makes every number one."""
+    """Record that a guess of *op* turns every number into a guess."""
     WATCH.leave_unjudged(op, reason)
 
 
@@ -43,7 +46,8 @@ class Guess(float):
     """A number that was not read: harmless until something depends on it.
 
     What is computed with it is a guess in its turn, also by the functions of ``math``
-    (see ``mathematics``) and numpy's on numbers. What else asks for it in C is not seen.
+    (see ``tensor_api``) and numpy's on numbers. Other code in C that reads it is not
+    seen.
     """
 
     __slots__ = ()
@@ -52,6 +56,7 @@ class Guess(float):
         self, function: Any, method: str, *inputs: Any, **options: Any
     ) -> Any:
         """Compute with numpy."""
+        # By ``float``'s own method: a conversion of a guess would be reported.
         plain = [float.__pos__(i) if type(i) is Guess else i for i in inputs]
         return concluded(getattr(function, method)(*plain, **options))
 
@@ -86,11 +91,12 @@ def _spreading(name: str) -> Callable[..., Any]:
 
 COMPARING: Final = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
 CONVERTING: Final = ("__bool__", "__int__", "__float__", "__hash__", "__round__")
-COUNTING: Final = ("__trunc__", "__floor__", "__ceil__", "is_integer")
+COUNTING_METHODS: Final = ("__trunc__", "__floor__", "__ceil__", "is_integer")
 ONE_SIDED: Final = ("__neg__", "__pos__", "__abs__")
 TWO_SIDED: Final = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 
-for _name in (*COMPARING, *CONVERTING, *COUNTING):
+# Set after the class is made: some thirty methods differ by their name alone.
+for _name in (*COMPARING, *CONVERTING, *COUNTING_METHODS):
     setattr(Guess, _name, _steering(_name))
 for _name in ONE_SIDED:
     setattr(Guess, _name, _spreading(_name))
@@ -104,7 +110,7 @@ _followed: list[None] = []
 
 @contextmanager
 def followed() -> Iterator[None]:
-    """Read a number inside that is followed after: reading it says nothing yet."""
+    """Read numbers inside that are followed afterwards, so the read itself is fine."""
     _followed.append(None)
     try:
         yield
@@ -113,7 +119,7 @@ def followed() -> Iterator[None]:
 
 
 def item(tensor: Any) -> Any:
-    """Guess the one element of *tensor*, as a number that tells when it steers."""
+    """Guess the one element of *tensor*, as a number that reports its use."""
     caller = sys._getframe(2).f_code.co_filename  # noqa: SLF001, inspect.stack() reads sources
     if tensor.dtype.is_floating_point:
         return 0.0 if caller.endswith(SCALER) else Guess(1.0)
@@ -144,21 +150,21 @@ def equal(*_: Any) -> bool:
 
 def nonzero(tensor: Any) -> Any:
     """Every element might be."""
-    leave_unjudged("aten::nonzero", SIZES)
+    leave_unjudged("aten::nonzero", UNKNOWN_SIZE)
     size = (tensor.numel(), tensor.dim())
     return torch.empty(size, dtype=torch.int64, device="meta")
 
 
 def masked_select(tensor: Any, mask: Any) -> Any:
     """Every element might be selected."""
-    leave_unjudged("aten::masked_select", SIZES)
+    leave_unjudged("aten::masked_select", UNKNOWN_SIZE)
     size = torch.broadcast_shapes(tensor.shape, mask.shape).numel()
     return torch.empty(size, dtype=tensor.dtype, device="meta")
 
 
 def unique(tensor: Any, *_: Any, **__: Any) -> Any:
     """Every element might be a value of its own."""
-    leave_unjudged("aten::_unique2", SIZES)
+    leave_unjudged("aten::_unique2", UNKNOWN_SIZE)
     flat = torch.empty(tensor.numel(), dtype=tensor.dtype, device="meta")
     inverse = torch.empty(tensor.shape, dtype=torch.int64, device="meta")
     return flat, inverse, torch.empty_like(flat, dtype=torch.int64)
@@ -167,14 +173,15 @@ def unique(tensor: Any, *_: Any, **__: Any) -> Any:
 def repeat_interleave(repeats: Any, *, output_size: int | None = None) -> Any:
     """Every element might be repeated any number of times."""
     if output_size is None:
-        leave_unjudged("aten::repeat_interleave", ONCE)
+        leave_unjudged("aten::repeat_interleave", SIZE_TAKEN_ONCE)
     size = repeats.numel() if output_size is None else output_size
     return torch.empty(size, dtype=repeats.dtype, device="meta")
 
 
 def positions(mask: Any) -> list[Any]:
     """Indices in place of a boolean *mask*, as if all of it were true."""
-    leave_unjudged("aten::index", SIZES)
+    leave_unjudged("aten::index", UNKNOWN_SIZE)
+    # One index per dimension of the mask, as torch's own expansion of masks gives.
     return [torch.empty(mask.numel(), dtype=torch.int64, device="meta")] * mask.dim()
 
 
@@ -186,4 +193,4 @@ GUESSED: Final[dict[str, Callable[..., Any]]] = {
     "nonzero": nonzero,
     "repeat_interleave": repeat_interleave,
 }
-"""Operations that only values could tell the result of."""
+"""Operations with results that depend on values, and what they give without any."""

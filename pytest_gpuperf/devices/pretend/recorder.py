@@ -12,19 +12,20 @@ from typing import Final
 import torch
 
 from ...model.finding import Location
-from ..autograd_node import current_node as current_node  # noqa: PLC0414, to be had from here
-from ..sites import site_of_caller
-from .record import AuditCopy
-from .record import AuditFinding
-from .record import AuditKind
-from .record import Direction
-from .record import Site
-from .record import StepAudit
-from .record import Totals
-from .record import Unjudged
+from ..autograd import current_node
+from ..source_lines import Site
+from ..source_lines import lines_of_step
+from ..source_lines import site_of_caller
+from .audit_record import AuditCopy
+from .audit_record import AuditFinding
+from .audit_record import AuditKind
+from .audit_record import CopyDirection
+from .audit_record import StepAudit
+from .audit_record import Totals
+from .audit_record import Unjudged
 
 
-DEVICE_SYNCS: Final = frozenset(
+DEVICE_SYNC_CALLS: Final = frozenset(
     {
         "torch.cuda.synchronize",
         "torch.accelerator.synchronize",
@@ -37,7 +38,7 @@ DEVICE_SYNCS: Final = frozenset(
 MOST_FORWARD_SITES: Final = 10_000
 
 
-class Recorder:
+class AuditRecorder:
     """What happened since the last ``clear``, by kind, reason and site."""
 
     def __init__(self, root: str) -> None:
@@ -51,10 +52,19 @@ class Recorder:
         self.ops = 0
         self.flops = 0
         self._waits: Counter[tuple[AuditKind, str, str, Site]] = Counter()
-        self._copies: Counter[tuple[str, Direction, bool, bool, Site]] = Counter()
-        self._bytes: Counter[tuple[str, Direction, bool, bool, Site]] = Counter()
+        self._copies: Counter[tuple[str, CopyDirection, bool, bool, Site]] = Counter()
+        self._bytes: Counter[tuple[str, CopyDirection, bool, bool, Site]] = Counter()
         self._not_judged: Counter[tuple[str, str, Site]] = Counter()
         self._as_eager: Counter[tuple[str, str, Site]] = Counter()
+        self._work: Counter[tuple[Location, bool]] = Counter()
+        self.locates_work = False
+
+    def launch(self) -> None:
+        """Count one operation, and its lines if ``locates_work``, which costs time."""
+        self.ops += 1
+        if self.locates_work:
+            for depth, line in enumerate(lines_of_step(self.root)):
+                self._work[line, depth > 0] += 1
 
     def wait(self, kind: AuditKind, op: str, reason: str, count: int) -> None:
         """Record *count* waits of the code that runs now."""
@@ -63,7 +73,7 @@ class Recorder:
     def copy(
         self,
         op: str,
-        direction: Direction,
+        direction: CopyDirection,
         *,
         pinned: bool,
         blocking: bool,
@@ -83,13 +93,15 @@ class Recorder:
         self._add(self._as_eager, (op, reason, self._site()), 1)
 
     def remember_forward(self) -> None:
-        """Keep the line of an operation whose backward may wait.
+        """Keep the line of an operation with a backward that may wait.
 
         Its node in autograd's graph has been numbered just before it was dispatched.
         """
-        number = torch._C._autograd._get_sequence_nr() - 1  # noqa: SLF001, the profiler's link
+        # The number by which torch's own profiler links forward and backward.
+        number = torch._C._autograd._get_sequence_nr() - 1  # noqa: SLF001
         site = site_of_caller(self.root, in_backward=False)
         self._forward[number] = site.location or site.innermost
+        # Numbers of forwards that never get a backward would pile up.
         while len(self._forward) > MOST_FORWARD_SITES:
             self._forward.popitem(last=False)
 
@@ -117,9 +129,11 @@ class Recorder:
             totals=_totals(findings, copies, self.ops, self.flops),
             not_judged=_unjudged(self._not_judged),
             as_eager=_unjudged(self._as_eager),
+            work=tuple((*where, count) for where, count in self._work.items()),
         )
 
     def _add(self, counter: Counter[Any], key: object, count: int) -> None:
+        # Threads share the recorder, and ``+=`` on a Counter is not atomic.
         with self._lock:
             counter[key] += count
 
@@ -148,29 +162,29 @@ def _totals(
     return Totals(
         syncs=sum(f.count for f in certain),
         maybe=sum(f.count for f in findings) - sum(f.count for f in certain),
-        device_syncs=sum(f.count for f in certain if f.op in DEVICE_SYNCS),
+        device_syncs=sum(f.count for f in certain if f.op in DEVICE_SYNC_CALLS),
         pageable_copies=sum(c.count for c in copies if not c.pinned),
         blocking_copies=sum(c.count for c in copies if c.blocking),
-        h2d_bytes=_bytes(copies, Direction.H2D),
-        d2h_bytes=_bytes(copies, Direction.D2H),
+        h2d_bytes=_bytes(copies, CopyDirection.H2D),
+        d2h_bytes=_bytes(copies, CopyDirection.D2H),
         ops=ops,
         flops=flops,
     )
 
 
-def _bytes(copies: tuple[AuditCopy, ...], direction: Direction) -> int:
+def _bytes(copies: tuple[AuditCopy, ...], direction: CopyDirection) -> int:
     return sum(c.total_bytes for c in copies if c.direction is direction)
 
 
-class Watch:
+class ActiveRecorders:
     """The recorders at work, innermost last, none while nobody audits.
 
     Nested audits each record everything that happens inside them.
     """
 
     def __init__(self) -> None:
-        self.recorders: list[Recorder] = []
-        self.told_of_unjudged: list[Callable[[str, str], object]] = []
+        self.recorders: list[AuditRecorder] = []
+        self.unjudged_listeners: list[Callable[[str, str], object]] = []
 
     def wait(self, kind: AuditKind, op: str, reason: str, count: int = 1) -> None:
         """Pass a wait on to every recorder."""
@@ -184,7 +198,7 @@ class Watch:
     def copy(
         self,
         op: str,
-        direction: Direction,
+        direction: CopyDirection,
         *,
         pinned: bool,
         blocking: bool,
@@ -200,8 +214,8 @@ class Watch:
         """Pass on that *op* cannot be judged."""
         for recorder in self.recorders:
             recorder.leave_unjudged(op, reason)
-        for tell in self.told_of_unjudged:
-            tell(op, reason)
+        for notify in self.unjudged_listeners:
+            notify(op, reason)
 
     def take_as_eager(self, op: str, reason: str) -> None:
         """Pass on that *op* is judged as eager code."""
@@ -216,7 +230,7 @@ class Watch:
     def launch(self) -> None:
         """Count one operation."""
         for recorder in self.recorders:
-            recorder.ops += 1
+            recorder.launch()
 
     def count_flops(self, flops: int) -> None:
         """Count floating point operations."""
@@ -224,5 +238,5 @@ class Watch:
             recorder.flops += flops
 
 
-WATCH: Final = Watch()
-"""One a process, as there is one device; threads share it."""
+WATCH: Final = ActiveRecorders()
+"""One per process, as there is one device; threads share it."""

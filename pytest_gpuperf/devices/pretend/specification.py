@@ -1,4 +1,4 @@
-"""What kind of GPU the pretend one says it is."""
+"""The GPU model that is simulated."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from types import SimpleNamespace
 from typing import Final
 
 
-NAME: Final = "pretend GPU"
+PRETEND_NAME: Final = "pretend GPU"
 CAPABILITY: Final = (9, 0)
 CUDA_VERSION: Final = "12.6"
 CUDNN_VERSION: Final = 91000
 
 PROPERTIES: Final = SimpleNamespace(
-    name=NAME,
+    name=PRETEND_NAME,
     major=CAPABILITY[0],
     minor=CAPABILITY[1],
     total_memory=80 * 2**30,
@@ -30,12 +30,14 @@ PROPERTIES: Final = SimpleNamespace(
     is_integrated=0,
     is_multi_gpu_board=0,
 )
-"""Of an H100 with 80 GB, as NVIDIA's data sheet and compute capability 9.0 have them."""
+"""Of an H100 with 80 GB, by NVIDIA's data sheet and compute capability 9.0."""
 
 
 @contextmanager
 def memory_of(gib: float) -> Iterator[None]:
     """Let the pretend GPU have so much memory."""
+    # Changed in place: the same object is what ``get_device_properties`` returned
+    # before.
     before = PROPERTIES.total_memory
     PROPERTIES.total_memory = int(gib * 2**30)
     try:

@@ -5,24 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 from .device_names import CUDA
-from .live_memory import MEMORY
+from .memory import PRETEND_MEMORY
 from .recorder import WATCH
 
 
 class _Aside:
-    """What is taken while another stream than the default one is current."""
+    """Notes whether memory is taken while a non-default stream is current."""
 
     stream: Any
     _events: int | None = None
 
     def _begin(self) -> None:
-        live = MEMORY.live
+        live = PRETEND_MEMORY.live
         is_aside = live is not None and getattr(self.stream, "is_aside", False)
         self._events = len(live.events) if live is not None and is_aside else None
 
     def _end(self) -> None:
-        live = MEMORY.live
+        live = PRETEND_MEMORY.live
         if live is not None and self._events not in {None, len(live.events)}:
+            # Blocks of one stream are not reused by another, which the simulated
+            # allocator does not know.
             live.several_streams = True
 
 
@@ -102,7 +104,7 @@ class Event:
         return True
 
     def elapsed_time(self, end: object) -> float:  # noqa: ARG002, torch's
-        """Return 0 ms: there is no device whose time could be told."""
+        """Return 0 ms: there is no device to time."""
         return 0.0
 
     def synchronize(self) -> None:
@@ -161,7 +163,7 @@ class CUDAGraph:
         WATCH.leave_unjudged("torch.cuda.CUDAGraph.replay", GRAPH_REASON)
 
     def reset(self) -> None:
-        """Nothing is held."""
+        """There is nothing to free."""
 
     def pool(self) -> tuple[int, int]:
         """Return some handle."""

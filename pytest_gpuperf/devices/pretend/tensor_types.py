@@ -21,13 +21,13 @@ DTYPES: Final = {
     "LongTensor": torch.int64,
     "BoolTensor": torch.bool,
 }
-NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
+TYPE_NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def type_name(dtype: Any, device_type: str) -> str:
     """Name of the tensor type, such as ``torch.cuda.FloatTensor``."""
     module = "torch" if device_type == "cpu" else f"torch.{device_type}"
-    return f"{module}.{NAMES.get(dtype, 'Tensor')}"
+    return f"{module}.{TYPE_NAMES.get(dtype, 'Tensor')}"
 
 
 class CudaTensorType(type):

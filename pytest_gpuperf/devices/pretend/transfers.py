@@ -1,4 +1,4 @@
-"""Copies between host and device: what they carry and whether the host waits for them."""
+"""Copies between host and device: their bytes, and whether the host waits for them."""
 
 from __future__ import annotations
 
@@ -12,43 +12,45 @@ from typing import Final
 
 import torch
 
-from ..storages import key_of
-from .record import AuditKind
-from .record import Direction
+from ..memory_owners import key_of
+from .audit_record import AuditKind
+from .audit_record import CopyDirection
 from .recorder import WATCH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class TransferWait:
     """Why the host waits, and how sure that is."""
 
     kind: AuditKind
     reason: str
 
 
-H2D: Final = Direction.H2D
-D2H: Final = Direction.D2H
+H2D: Final = CopyDirection.H2D
+D2H: Final = CopyDirection.D2H
 
-WAITS: Final[Mapping[tuple[Direction, bool, bool], Wait | None]] = {
-    (H2D, False, False): Wait(
+TRANSFER_WAITS: Final[
+    Mapping[tuple[CopyDirection, bool, bool], TransferWait | None]
+] = {
+    (H2D, False, False): TransferWait(
         kind=AuditKind.SYNC, reason="a blocking copy to the device from pageable memory"
     ),
-    (H2D, True, False): Wait(
+    (H2D, True, False): TransferWait(
         kind=AuditKind.SYNC,
         reason="a copy to the device from pinned memory, but not non_blocking",
     ),
-    (H2D, False, True): Wait(
+    (H2D, False, True): TransferWait(
         kind=AuditKind.MAYBE,
         reason="a non_blocking copy from pageable memory is staged and may block",
     ),
     (H2D, True, True): None,
-    (D2H, False, False): Wait(
+    (D2H, False, False): TransferWait(
         kind=AuditKind.SYNC, reason="a blocking copy to the host"
     ),
-    (D2H, True, False): Wait(
+    (D2H, True, False): TransferWait(
         kind=AuditKind.SYNC, reason="a copy to pinned memory, but not non_blocking"
     ),
-    (D2H, False, True): Wait(
+    (D2H, False, True): TransferWait(
         kind=AuditKind.COPY,
         reason="a non_blocking copy to pageable memory returns when it is done",
     ),
@@ -59,12 +61,12 @@ memory "API synchronization behavior" in the CUDA runtime's reference."""
 
 
 def record_copy(
-    op: str, direction: Direction, *, pinned: bool, non_blocking: bool, nbytes: int
+    op: str, direction: CopyDirection, *, pinned: bool, non_blocking: bool, nbytes: int
 ) -> None:
     """Record a copy of *nbytes*, more than none, and the wait it means."""
     if not nbytes or not WATCH.recorders:
         return
-    wait = WAITS[direction, pinned, non_blocking]
+    wait = TRANSFER_WAITS[direction, pinned, non_blocking]
     blocking = wait is not None and wait.kind is not AuditKind.MAYBE
     WATCH.copy(op, direction, pinned=pinned, blocking=blocking, nbytes=nbytes)
     if wait is not None:
@@ -74,15 +76,15 @@ def record_copy(
 class Moved(threading.local):
     """The host tensor that a thread is taking to the device by ``Tensor.to``, if any.
 
-    torch's core does that in two operations, an ``empty`` and a ``copy_``; the strides
-    of a dense tensor, which it keeps on CUDA, are lost on a device as ours.
+    torch's core does that in two operations, an ``empty`` and a ``copy_``. On CUDA the
+    new tensor keeps the strides of a dense one; on a device like ours they are lost.
     """
 
     source: Any = None
     keeps_strides = True
 
     def strides(self, size: Any) -> Any:
-        """Strides for the new tensor; ``None`` where torch's core knows them."""
+        """Strides for the new tensor; ``None`` if torch's core knows them."""
         source = self.source
         if source is None or not self.keeps_strides:
             return None
@@ -113,10 +115,11 @@ class PinnedMemory:
         """Declare the memory of *tensor* pinned and return the tensor."""
         storage = tensor.untyped_storage()
         key = key_of(storage)
+        # An address is used again once its storage is gone, so it is forgotten then.
         self._known[key] = weakref.ref(storage, partial(self._forget, key))
         return tensor
 
-    def holds(self, tensor: Any) -> bool:
+    def contains(self, tensor: Any) -> bool:
         """Whether *tensor*, on the host, lies in pinned memory."""
         return bool(self._known) and key_of(tensor.untyped_storage()) in self._known
 
@@ -124,4 +127,4 @@ class PinnedMemory:
         self._known.pop(key, None)
 
 
-PINNED: Final = PinnedMemory()
+PINNED_MEMORY: Final = PinnedMemory()

@@ -1,1 +1,1 @@
-"""One run as a page of HTML: a file that needs nothing beside it, and no network."""
+"""One run as an HTML page: one file that needs no other and no network."""

@@ -1,4 +1,4 @@
-"""What a page shows: one section for each call of a test, the worst first."""
+"""The contents of the page: one section for each call of a test, the worst first."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ...model.baseline import Entry
 from ...model.environment import DeviceKind
 from ...model.finding import Location
 from ...model.history import Point
-from ...model.metric import Direction
+from ...model.metrics import Direction
 from ...model.results import Record
 from ...model.results import Results
 from ...model.run import Ending
 from ...model.verdict import Outcome
 from ...model.verdict import TestVerdict
 from ...model.verdict import Verdict
-from ..json_object import refuse
+from ..json.checked_object import refuse
+from ..json.results import EXPECTED_RESULTS
+from ..json.results import verdict_of
 from ..numbers import metric_named
-from ..results_json import EXPECTED
-from ..results_json import verdict_of
 
 
 History = Mapping[str, Mapping[str, Sequence[Point]]]
@@ -37,9 +37,9 @@ Samples = Mapping[str, Sequence[Mapping[str, Sequence[float]]]]
 SourceLines = Mapping[tuple[str, int], str]
 """By file and line."""
 
-FAILED: Final = frozenset({Ending.FAILED, Ending.DIED})
+FAILED_ENDINGS: Final = frozenset({Ending.FAILED, Ending.DIED})
 
-WORST_FIRST: Final = (
+WORST_FIRST_ENDINGS: Final = (
     *(Ending.DIED.value, Ending.FAILED.value),
     *(outcome.value for outcome in Outcome if outcome is not Outcome.NOT_JUDGED),
     *(Ending.XFAILED.value, Ending.PASSED.value),
@@ -64,11 +64,13 @@ class Section:
 
     @property
     def failed(self) -> bool:
-        """Whether its test failed because of it, as far as that can be told."""
+        """Whether its test failed because of it, as far as that is known."""
         if self.verdict is None:
-            return self.record.ending in FAILED
+            return self.record.ending in FAILED_ENDINGS
         outcome = self.verdict.outcome
-        is_worst = outcome is self.record.outcome and self.record.ending in FAILED
+        is_worst = (
+            outcome is self.record.outcome and self.record.ending in FAILED_ENDINGS
+        )
         return outcome.fails or is_worst
 
 
@@ -76,7 +78,8 @@ class Section:
 class Contents:
     """A run, its *sections*, and what else is known of its tests.
 
-    ``stored`` are the baselines, ``pending`` is what this run measured, both by call.
+    ``stored`` are the baselines, ``pending`` is what this run measured, both by call,
+    from the folders named.
     """
 
     results: Results
@@ -86,10 +89,12 @@ class Contents:
     samples: Samples = field(default_factory=dict)
     history: History = field(default_factory=dict)
     lines: SourceLines = field(default_factory=dict)
+    pending_folder: str = ".gpuperf"
+    baselines_folder: str = ""
 
     @property
     def kind(self) -> DeviceKind:
-        """The kind of device that was measured on; without a measurement it matters not."""
+        """The kind of device that was measured on; any kind if nothing was measured."""
         hardware = self.results.head.hardware
         return hardware.kind if hardware else DeviceKind.CPU
 
@@ -120,27 +125,32 @@ def _sections(test: str, record: Record, source: str) -> Iterator[Section]:
         yield Section(key=test, test=test, record=record)
     for call in record.verdicts:
         verdict = verdict_of(call, source)
+        # JSON can spell 1e999, which Python reads as infinity.
         _refuse_infinite(verdict, source)
         yield Section(key=verdict.test, test=test, record=record, verdict=verdict)
 
 
 def _refuse_infinite(verdict: TestVerdict, source: str) -> None:
-    """Raise ``UsageError`` where a number, such as 1e999, has no place in a picture."""
+    """Raise ``UsageError`` if a number, such as 1e999, has no place in a picture."""
     for judged in verdict.verdicts:
         evidence = judged.evidence
         bounds = (evidence.low, evidence.high) if evidence else ()
         numbers = (judged.now, judged.baseline, judged.limit, *bounds)
         if any(number is not None and not isfinite(number) for number in numbers):
             found = f"a number of {verdict.test} is infinite"
-            refuse(source, found, EXPECTED)
+            refuse(source, found, EXPECTED_RESULTS)
 
 
 def _place(section: Section) -> tuple[bool, int, float]:
-    return not section.failed, WORST_FIRST.index(section.word), -_excess(section)
+    return (
+        not section.failed,
+        WORST_FIRST_ENDINGS.index(section.word),
+        -_excess(section),
+    )
 
 
 def _excess(section: Section) -> float:
-    """How far the worst metric is beyond its baseline, or its limit, as a ratio."""
+    """Return how far the worst metric is beyond its baseline or limit, as a ratio."""
     if section.verdict is None:
         return 0.0
     judged = [
@@ -154,6 +164,7 @@ def _beyond(verdict: Verdict) -> float:
     if verdict.now is None or reference is None:
         return 0.0
     higher_is_better = metric_named(verdict.metric).direction is Direction.HIGHER
+    # Always above 1 if worse, so that metrics of both directions sort together.
     small, large = sorted((verdict.now, reference))
     ratio = large / small if small > 0 else inf if large > 0 else 1.0
     return ratio if (verdict.now > reference) is not higher_is_better else 1 / ratio

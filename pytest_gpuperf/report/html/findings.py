@@ -1,4 +1,4 @@
-"""Causes and their places, each with its line of source."""
+"""Causes with their lines, and what a step waits for, as lists."""
 
 from __future__ import annotations
 
@@ -6,19 +6,36 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Final
 
+from ...model.finding import Diagnosis
 from ...model.finding import Finding
 from ...model.finding import FindingKind
-from ..findings import badness
-from ..findings import cause
-from ..findings import place_of
-from ..findings import short
+from ..screen.bottleneck import heading
+from ..screen.bottleneck import sentences
+from ..screen.findings import badness
+from ..screen.findings import cause
+from ..screen.findings import place_of
+from ..screen.findings import short
 from .contents import SourceLines
 from .markup import Markup
 from .markup import escaped
 from .markup import tag
 
 
-MOST: Final = 12
+def diagnosis_list(diagnosis: Diagnosis | None) -> Iterator[Markup]:
+    """Yield a titled list of the parts; nothing if there is no diagnosis."""
+    if diagnosis is None:
+        return
+    items = [
+        tag("li", tag("b", amount), f" {text}") for amount, text in sentences(diagnosis)
+    ]
+    title = heading(diagnosis).rstrip(":")
+    yield tag("h3", f"{title[0].upper()}{title[1:]}")
+    yield tag("ol", *items, class_="findings diagnosis")
+
+
+# Causes and their places, each with its line of source.
+
+MOST_PAGE_FINDINGS: Final = 12
 """Findings of a group that are listed."""
 
 GROUPS: Final = {
@@ -29,7 +46,12 @@ GROUPS: Final = {
         FindingKind.BREAK,
         FindingKind.RECOMPILE,
     ),
-    "What takes the memory": (FindingKind.PEAK, FindingKind.MEMORY),
+    "What takes the memory": (
+        FindingKind.LEFT,
+        FindingKind.PEAK,
+        FindingKind.MEMORY,
+    ),
+    "What runs more operations than before": (FindingKind.WORK,),
 }
 
 
@@ -38,7 +60,7 @@ def findings_list(findings: Sequence[Finding], lines: SourceLines) -> Iterator[M
     for title, kinds in GROUPS.items():
         group = sorted((f for f in findings if f.kind in kinds), key=badness)
         if group:
-            items = [_item(finding, lines) for finding in group[:MOST]]
+            items = [_item(finding, lines) for finding in group[:MOST_PAGE_FINDINGS]]
             left = len(group) - len(items)
             more = [tag("li", f"and {left} more")] if left else []
             yield tag("h3", title)

@@ -1,8 +1,4 @@
-"""What a metric was in run after run: a line, or a sentence where it never moved.
-
-A line is drawn in whole numbers, each a value to four significant digits: the script of
-the page reads them back to name the run under the pointer.
-"""
+"""A metric in run after run as a picture; how the baseline's environment differs."""
 
 from __future__ import annotations
 
@@ -16,23 +12,31 @@ from math import isfinite
 from math import log10
 from typing import Final
 
+from ...errors import ErrorId
 from ...errors import UsageError
+from ...model.baseline import Entry
 from ...model.history import Point
-from ...model.metric import Metric
+from ...model.metrics import Metric
 from ...model.verdict import Outcome
-from ..numbers import DIGITS
+from ...model.verdict import TestVerdict
+from ..numbers import SIGNIFICANT_DIGITS
 from ..numbers import format_apart
 from ..numbers import format_value
 from ..numbers import unit_of
-from .legend import Ink
-from .legend import figure
-from .legend import legend
-from .legend import line_in_words
-from .legend import picture
 from .markup import Markup
 from .markup import tag
-from .scale import Scale
+from .pictures import Ink
+from .pictures import Scale
+from .pictures import figure
+from .pictures import legend
+from .pictures import line_in_words
+from .pictures import picture
 
+
+# A metric in run after run: a line, or a sentence if it never changed.
+#
+# A line is drawn in whole numbers, each a value to four significant digits: the script
+# of the page reads them back to name the run under the pointer.
 
 MOST_POINTS: Final = 200
 """Points that are drawn of a metric, the newest."""
@@ -45,12 +49,12 @@ SPARK_STEPS: Final = 20
 SPARK_SPAN: Final = 0.1
 """Change, as a ratio, below which a spark is not as high as it could be: it is noise."""
 
-HEIGHT: Final = 90
+HISTORY_HEIGHT: Final = 90
 
 DATE: Final = 10
 """Characters of a time that say the day."""
 
-COMMIT: Final = 10
+COMMIT_CHARS: Final = 10
 """Characters that name a commit."""
 
 _FAILING: Final = {outcome.value for outcome in Outcome if outcome.fails}
@@ -61,7 +65,7 @@ Moment = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """A metric's points, oldest first, and the lines it is held against."""
+    """A metric's points, oldest first, and the lines it is compared with."""
 
     metric: Metric
     points: Sequence[Point]
@@ -74,20 +78,20 @@ class Curve:
 
 
 def newest(points: Sequence[Point], test: str, metric: str) -> Sequence[Point]:
-    """Return those of *points* that are drawn; raise ``UsageError`` where one is no number."""
+    """Return the *points* to draw; raise ``UsageError`` if one is no number."""
     for point in points:
         if not isfinite(point.value):
             msg = (
                 f"the history of {test} says that {metric} was {point.value} at "
                 f"{point.recorded_at}; expected a number, remove that run from it"
             )
-            raise UsageError(msg)
+            raise UsageError(msg, ErrorId.GP524)
     return points[-MOST_POINTS:]
 
 
 def moment_of(point: Point) -> Moment:
     """Return what names the run of *point*."""
-    return point.recorded_at, (point.commit or "")[:COMMIT]
+    return point.recorded_at, (point.commit or "")[:COMMIT_CHARS]
 
 
 def history_figure(
@@ -95,7 +99,7 @@ def history_figure(
 ) -> Markup:
     """Draw a *curve* of at least two points; *moments* number the runs of the page.
 
-    Its lines are told in words, unless they were *explained* just above.
+    Its lines are explained in words, unless they were *explained* just above.
     """
     values = curve.values
     if len(set(values)) == 1:
@@ -107,7 +111,7 @@ def history_figure(
     svg = picture(
         *_drawn(curve, grid, scale),
         box=grid.box(len(values) - 1, scale),
-        height=HEIGHT,
+        height=HISTORY_HEIGHT,
         class_="history",
         data_unit=grid.symbol,
         data_power=grid.power,
@@ -120,11 +124,12 @@ def history_figure(
 
 
 def spark(points: Sequence[Point]) -> Markup:
-    """Draw the way of a metric as small as a word, for those who look over many tests."""
+    """Draw the course of a metric as small as a word, to look over many tests."""
     values = [point.value for point in points[-SPARK_POINTS:]]
     low, high = min(values, default=0.0), max(values, default=0.0)
     if low == high:
         return Markup()
+    # Otherwise a change of 0.1 % would look like one of 50 %.
     span = max(high - low, SPARK_SPAN * abs(high))
     steps = [round(SPARK_STEPS * (high - value) / span) for value in values]
     return tag(
@@ -139,7 +144,7 @@ def spark(points: Sequence[Point]) -> Markup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Grid:
-    """Whole numbers for values: so many tens of a unit, which the largest has four of."""
+    """Scales values to whole numbers, of which the largest has four digits."""
 
     symbol: str
     size: float
@@ -148,7 +153,7 @@ class _Grid:
     @classmethod
     def of(cls, metric: Metric, largest: float) -> _Grid:
         symbol, size = unit_of(metric, largest)
-        power = max(floor(log10(largest / size)) + 1 - DIGITS, LEAST_POWER)
+        power = max(floor(log10(largest / size)) + 1 - SIGNIFICANT_DIGITS, LEAST_POWER)
         return cls(symbol=symbol, size=size, power=power)
 
     def at(self, value: float) -> int:
@@ -160,7 +165,7 @@ class _Grid:
 
 
 def _drawn(curve: Curve, grid: _Grid, scale: Scale) -> Iterator[Markup]:
-    """Yield paths in which up is down: values grow upwards, in an SVG they do not."""
+    """Yield paths with negated values: in an SVG, coordinates grow downwards."""
     last = len(curve.points) - 1
     failing = [n for n, point in enumerate(curve.points) if point.outcome in _FAILING]
     if failing:
@@ -175,6 +180,7 @@ def _drawn(curve: Curve, grid: _Grid, scale: Scale) -> Iterator[Markup]:
 
 def _line(heights: Sequence[int]) -> str:
     """Draw a line through *heights*, each one to the right of the one before."""
+    # Relative steps: they are shorter, and there are many points in a page.
     steps = (f"1{here - before:+d}" for before, here in pairwise(heights))
     return f"M0 {heights[0]}l{' '.join(steps)}".replace("+", " ")
 
@@ -212,3 +218,36 @@ def _entries(
 
 def _shown(curve: Curve, value: float) -> str:
     return format_value(curve.metric, value)
+
+
+SOFTWARE_HEADER: Final = ("software", "baseline", "now")
+ABSENT_VERSION: Final = "absent"
+
+
+def environment_table(verdict: TestVerdict, stored: Entry | None) -> Iterator[Markup]:
+    """Yield what changed since the baseline, or that nothing did that is recorded."""
+    if all(v.baseline is None for v in verdict.verdicts):
+        return
+    if verdict.changed:
+        yield tag("h3", "Environment")
+        yield _table(verdict.changed)
+    else:
+        yield tag("p", "Nothing recorded has changed since the baseline.")
+    if stored is not None and stored.origin is not None:
+        dirty = ", with changes" if stored.origin.dirty else ""
+        commit = stored.origin.commit[:COMMIT_CHARS]
+        yield tag("p", "The baseline is that of ", tag("code", commit), dirty)
+
+
+def _table(changed: Mapping[str, tuple[str, str]]) -> Markup:
+    head = tag("tr", *(tag("th", name) for name in SOFTWARE_HEADER))
+    rows = [
+        tag(
+            "tr",
+            tag("th", name),
+            *(tag("td", version or ABSENT_VERSION) for version in both),
+        )
+        for name, both in sorted(changed.items())
+    ]
+    table = tag("table", tag("thead", head), tag("tbody", *rows))
+    return tag("div", table, class_="wide")

@@ -1,4 +1,4 @@
-"""What memory is for at the peak of a step: one bar, its parts named below it."""
+"""Memory at the peak of a step by purpose: one bar with a legend."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Final
 
 from ...model.finding import Finding
 from ...model.finding import FindingKind
-from ...model.memory_metric import PEAK_ALLOCATED
+from ...model.metrics import PEAK_ALLOCATED
 from ..numbers import format_value
-from .legend import figure
-from .legend import picture
 from .markup import Markup
 from .markup import tag
-from .scale import WIDTH
+from .pictures import PICTURE_WIDTH
+from .pictures import figure
+from .pictures import picture
 
 
-HEIGHT: Final = 22
+MEMORY_HEIGHT: Final = 22
 
 
 def memory_figures(findings: Sequence[Finding]) -> Iterator[Markup]:
-    """Draw a bar for each peak whose parts are known."""
+    """Draw a bar for each peak with known parts."""
     for finding in findings:
         if finding.kind is FindingKind.PEAK and any(n for _, n in finding.held_for):
             yield _figure(finding)
@@ -36,8 +36,8 @@ def _figure(peak: Finding) -> Markup:
     ]
     svg = picture(
         *_bars([nbytes for _, nbytes in parts], total),
-        box=f"0 0 {WIDTH} {HEIGHT}",
-        height=HEIGHT,
+        box=f"0 0 {PICTURE_WIDTH} {MEMORY_HEIGHT}",
+        height=MEMORY_HEIGHT,
     )
     items = (
         tag("li", tag("i", class_=f"part p{number}"), text)
@@ -51,13 +51,13 @@ def _bars(sizes: Sequence[int], total: int) -> Iterator[Markup]:
     """Yield a rectangle for each of *sizes*, with a gap to the next one."""
     starts = accumulate(sizes, initial=0)
     for number, (size, start) in enumerate(zip(sizes, starts, strict=False)):
-        width = max(1.0, WIDTH * size / total - 2)
+        width = max(1.0, PICTURE_WIDTH * size / total - 2)
         yield tag(
             "rect",
             class_=f"p{number}",
-            x=f"{WIDTH * start / total:.1f}",
+            x=f"{PICTURE_WIDTH * start / total:.1f}",
             width=f"{width:.1f}",
-            height=HEIGHT,
+            height=MEMORY_HEIGHT,
         )
 
 

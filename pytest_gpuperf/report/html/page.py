@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections import Counter
+from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import Final
 
 from ...model.environment import DeviceKind
 from ...model.environment import Hardware
 from ...model.results import Head
-from .assets import SCRIPT
-from .assets import STYLE
-from .assets import asset
-from .assets import policy
-from .contents import WORST_FIRST
+from ..numbers import metric_named
+from .contents import WORST_FIRST_ENDINGS
 from .contents import Contents
-from .guide import guide
-from .history import COMMIT
+from .history import COMMIT_CHARS
 from .history import Moment
 from .history import moment_of
 from .markup import Markup
@@ -26,10 +28,84 @@ from .section import points_of
 from .section import section_of
 
 
+# The style and script of the page, and the content policy that forbids anything else.
+
+STYLE: Final = "page.css"
+SCRIPT: Final = "page.js"
+
+
+@cache
+def asset(name: str) -> Markup:
+    """Return the text of a file beside this module."""
+    return Markup(files(__package__).joinpath(name).read_text(encoding="utf-8"))
+
+
+def policy() -> str:
+    """Return a Content-Security-Policy: this style, this script, and no request at all.
+
+    A script that got in by a text that was not escaped would not run.
+    """
+    return "; ".join(
+        (
+            "default-src 'none'",
+            # By hash, not 'unsafe-inline': only exactly this text is allowed.
+            f"style-src '{_hash(asset(STYLE))}'",
+            f"script-src '{_hash(asset(SCRIPT))}'",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
+
+
+# The guide to the page.
+
+PICTURES: Final = (
+    (
+        "runs of a time",
+        (
+            "a row for all stored runs, one for each fresh run, one for the interval. A bold "
+            "tick is where a run lies, thin ones are its timed rounds; where those were not "
+            "kept, a bar reaches from the first decile to the median"
+        ),
+    ),
+    (
+        "history",
+        (
+            "a point a run, the newest at the right; runs that failed are shaded. The "
+            "pointer, or the arrow keys, name a run"
+        ),
+    ),
+)
+
+
+def guide(metrics: Collection[str]) -> Markup:
+    """Explain the pictures, and those *metrics* that this version measures."""
+    terms = (
+        part for term in (*PICTURES, *_summaries(metrics)) for part in _term(*term)
+    )
+    return tag("details", tag("summary", "How to read this page"), tag("dl", *terms))
+
+
+def _summaries(metrics: Collection[str]) -> Iterator[tuple[str, str]]:
+    for name in sorted(metrics):
+        metric = metric_named(name)
+        if metric.summary:
+            yield name, metric.summary
+
+
+def _term(term: str, text: str) -> Iterator[Markup]:
+    yield tag("dt", term)
+    yield tag("dd", text)
+
+
 def page_text(contents: Contents) -> str:
     """Return the page of one run: HTML that asks nothing of any other file.
 
-    Raises ``UsageError`` where a point of the history is no number.
+    Raises ``UsageError`` if a point of the history is no number.
     """
     numbered = _numbered(contents)
     head, title = contents.results.head, _title(contents)
@@ -38,7 +114,10 @@ def page_text(contents: Contents) -> str:
         tag("header", tag("h1", title), *_facts(head), *_objections(contents)),
         *_list(contents, numbered),
         tag("footer", *_guide(contents), f"pytest-gpuperf {head.version}"),
+        # At the end: it works on the elements before it.
         tag("script", asset(SCRIPT)),
+        # Once for the page: the histories of thousands of tests name the same runs by
+        # number.
         data_moments=",".join(" ".join(moment) for moment in numbered),
     )
     page = tag("html", _head(title), body, lang="en")
@@ -49,6 +128,8 @@ def _head(title: str) -> Markup:
     return tag(
         "head",
         tag("meta", charset="utf-8"),
+        # Before style and script: a policy in a meta element applies to what follows
+        # it.
         tag("meta", http_equiv="Content-Security-Policy", content=policy()),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("title", title),
@@ -84,8 +165,8 @@ def _named(hardware: Hardware) -> str:
 
 
 def _facts(head: Head) -> Iterator[Markup]:
-    """Yield what holds for the whole run."""
-    commit = f"commit {head.commit[:COMMIT]}" if head.commit else ""
+    """Yield facts about the whole run."""
+    commit = f"commit {head.commit[:COMMIT_CHARS]}" if head.commit else ""
     strict = "strict" if head.strict else ""
     said = ", ".join(filter(None, (commit, strict)))
     if said:
@@ -120,7 +201,7 @@ def _list(contents: Contents, numbered: Mapping[Moment, int]) -> Iterator[Markup
         yield tag("main", tag("p", "There is nothing to show."))
         return
     counts = Counter(section.word for section in sections)
-    chips = (_chip(word, counts[word]) for word in WORST_FIRST if counts[word])
+    chips = (_chip(word, counts[word]) for word in WORST_FIRST_ENDINGS if counts[word])
     yield tag("div", *chips, *_tools(), class_="tools", role="search")
     shown = (section_of(section, contents, numbered) for section in sections)
     yield tag("main", header(), *shown)
@@ -133,7 +214,7 @@ def _guide(contents: Contents) -> Iterator[Markup]:
 
 
 def _chip(word: str, count: int) -> Markup:
-    """Return a button that shows these tests only, which the script switches on."""
+    """Return a button that shows these tests only; the script enables it."""
     return tag(
         "button",
         f"{count} {word}",
@@ -146,7 +227,7 @@ def _chip(word: str, count: int) -> Markup:
 
 
 def _tools() -> Iterator[Markup]:
-    """Yield what only works with the script, hidden without it."""
+    """Yield the controls that need the script; they are hidden without it."""
     yield tag(
         "input",
         id="words",

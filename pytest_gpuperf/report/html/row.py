@@ -1,40 +1,113 @@
-"""The line of a test that is always there: its outcome, its name, its main numbers."""
+"""The line of a test that is always visible: outcome, name and main numbers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Final
 
-from ...model.comparison import Sides
+from ...model.ab import Sides
 from ...model.history import Point
-from ...model.memory_metric import PEAK_ALLOCATED
-from ...model.metric import STEP_MS
-from ...model.metric import SYNCS
-from ...model.metric import Metric
-from ...model.metric import limited_by
+from ...model.metrics import PEAK_ALLOCATED
+from ...model.metrics import STEP_MS
+from ...model.metrics import SYNCS
+from ...model.metrics import Direction
+from ...model.metrics import Metric
+from ...model.metrics import limited_by
 from ...model.verdict import Outcome
 from ...model.verdict import TestVerdict
 from ...model.verdict import Verdict
-from ..comparison import arrow
-from ..comparison import speedup
+from ..numbers import format_apart
 from ..numbers import format_change
 from ..numbers import format_value
 from ..numbers import metric_named
+from ..screen.comparison import arrow
+from ..screen.comparison import speedup
+from ..screen.explanation import decided_by
 from .contents import Section
 from .history import spark
 from .markup import Markup
 from .markup import joined
 from .markup import tag
-from .verdicts import UNKNOWN
-from .verdicts import outcome_badge
+
+
+# The verdicts of one call as a table, a row each, its reason below it.
+
+METRICS_HEADER: Final = ("metric", "now", "baseline", "limit", "change", "outcome")
+
+UNKNOWN_CELL: Final = "-"
+
+
+def verdict_table(verdicts: Sequence[Verdict]) -> Iterator[Markup]:
+    """Yield a table of what was judged, the worst first, and a sentence for what was not."""
+    order = list(Outcome)
+    ordered = sorted(verdicts, key=lambda verdict: order.index(verdict.outcome))
+    judged = [v for v in ordered if v.outcome is not Outcome.NOT_JUDGED]
+    if judged:
+        head = tag("tr", *(tag("th", name) for name in METRICS_HEADER))
+        rows = [row for verdict in judged for row in _rows(verdict)]
+        yield tag("table", tag("thead", head), tag("tbody", *rows), class_="verdicts")
+    yield from _unjudged([v for v in verdicts if v.outcome is Outcome.NOT_JUDGED])
+
+
+def outcome_badge(word: str) -> Markup:
+    """Return *word* in the colours of what it means."""
+    return tag("b", word, class_=f"badge {word.replace(' ', '-')}")
+
+
+def _rows(verdict: Verdict) -> Iterator[Markup]:
+    metric = metric_named(verdict.metric)
+    now, baseline, limit = _texts(metric, verdict)
+    cells = (now, baseline, limit, _change(metric, verdict))
+    yield tag(
+        "tr",
+        tag("th", verdict.metric),
+        *(tag("td", cell) for cell in cells),
+        tag("td", outcome_badge(verdict.outcome.value)),
+    )
+    why = [tag("p", reason) for reason in _reasons(verdict) if reason]
+    if why:
+        yield tag("tr", tag("td", *why, colspan=len(METRICS_HEADER)), class_="why")
+
+
+def _reasons(verdict: Verdict) -> tuple[str, ...]:
+    """Say why, and which rule decided; for a pass the rule is enough."""
+    rule = decided_by(verdict)
+    said = bool(rule) and verdict.outcome is Outcome.PASS
+    return (rule,) if said else (verdict.because, rule)
+
+
+def _texts(metric: Metric, verdict: Verdict) -> list[str]:
+    """Write the numbers with as many digits as tell them apart."""
+    values = (verdict.now, verdict.baseline, verdict.limit)
+    known = [value for value in values if value is not None]
+    text = dict(zip(known, format_apart(metric, *known), strict=True))
+    now, baseline, limit = (UNKNOWN_CELL if v is None else text[v] for v in values)
+    at_least = metric.direction is Direction.HIGHER and verdict.limit is not None
+    return [now, baseline, f"at least {limit}" if at_least else limit]
+
+
+def _change(metric: Metric, verdict: Verdict) -> str:
+    if verdict.baseline is None or verdict.now is None:
+        return UNKNOWN_CELL
+    return format_change(metric, verdict.baseline, verdict.now)
+
+
+def _unjudged(verdicts: Sequence[Verdict]) -> Iterator[Markup]:
+    """Name what was not judged, together where the reason is the same."""
+    alike: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        alike.setdefault(verdict.because, []).append(verdict.metric)
+    for because, metrics in alike.items():
+        yield tag("p", f"not judged: {', '.join(metrics)}; {because}", class_="aside")
 
 
 COLUMNS: Final = ("outcome", "test", "step", "change", "memory", "syncs", "history")
 
-MEMORY: Final = limited_by(str(PEAK_ALLOCATED.budget))
+MEMORY_METRICS: Final = limited_by(str(PEAK_ALLOCATED.budget))
 
 SILENT: Final = frozenset({Outcome.PASS, Outcome.NOT_JUDGED, Outcome.NO_BASELINE})
-"""Outcomes whose reason is worth no line."""
+"""Outcomes with a reason that is not worth a line."""
 
 
 def header() -> Markup:
@@ -77,8 +150,8 @@ def _reason(section: Section) -> str:
 
 def _numbers(section: Section) -> tuple[str, str, str, str]:
     if section.verdict is None:
-        return (UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
-    memory, syncs = _now(section.verdict, *MEMORY), _now(section.verdict, SYNCS)
+        return (UNKNOWN_CELL, UNKNOWN_CELL, UNKNOWN_CELL, UNKNOWN_CELL)
+    memory, syncs = _now(section.verdict, *MEMORY_METRICS), _now(section.verdict, SYNCS)
     if section.verdict.sides is not None:
         return (*_compared(section.verdict.sides), memory, syncs)
     return (*_step(section.verdict), memory, syncs)
@@ -87,10 +160,10 @@ def _numbers(section: Section) -> tuple[str, str, str, str]:
 def _step(verdict: TestVerdict) -> tuple[str, str]:
     found = _known(verdict, STEP_MS)
     if found is None or found.now is None:
-        return UNKNOWN, UNKNOWN
+        return UNKNOWN_CELL, UNKNOWN_CELL
     now = format_value(STEP_MS, found.now)
     if found.baseline is None:
-        return now, UNKNOWN
+        return now, UNKNOWN_CELL
     return now, format_change(STEP_MS, found.baseline, found.now)
 
 
@@ -98,7 +171,7 @@ def _compared(sides: Sides) -> tuple[str, str]:
     """Write both times of a comparison, and the speedup for the change."""
     time = sides.time
     if time is None or time.before_ms is None or time.after_ms is None:
-        return UNKNOWN, UNKNOWN
+        return UNKNOWN_CELL, UNKNOWN_CELL
     return arrow(STEP_MS, time.before_ms, time.after_ms), speedup(time)
 
 
@@ -106,7 +179,7 @@ def _now(verdict: TestVerdict, *metrics: Metric) -> str:
     """Write the first of *metrics* that was measured."""
     known = [found for metric in metrics if (found := _known(verdict, metric))]
     if not known or known[0].now is None:
-        return UNKNOWN
+        return UNKNOWN_CELL
     return format_value(metric_named(known[0].metric), known[0].now)
 
 

@@ -1,4 +1,4 @@
-"""Fresh runs beside the stored ones, the interval of the verdict, and its limits."""
+"""New and stored runs as pictures, with the interval of the verdict and its limits."""
 
 from __future__ import annotations
 
@@ -11,18 +11,85 @@ from itertools import chain
 from itertools import pairwise
 from typing import Final
 
-from ...model.metric import Metric
+from ...model.baseline import Entry
+from ...model.environment import DeviceKind
+from ...model.measurement import Distribution
+from ...model.measurement import location
+from ...model.metrics import Metric
+from ...model.verdict import Verdict
 from ..numbers import format_apart
-from .legend import Ink
-from .legend import figure
-from .legend import legend
-from .legend import line_in_words
-from .legend import picture
+from ..numbers import metric_named
 from .markup import Markup
 from .markup import tag
-from .scale import WIDTH
-from .scale import Scale
-from .strips import Strip
+from .pictures import PICTURE_WIDTH
+from .pictures import Ink
+from .pictures import Scale
+from .pictures import figure
+from .pictures import legend
+from .pictures import line_in_words
+from .pictures import picture
+
+
+# The runs of one time, each with its samples or its summary.
+
+MOST_RUNS: Final = 20
+"""Runs of one test that are drawn, the newest."""
+
+SHOWN_SHARE: Final = 0.9
+"""Share of a run's samples that the picture is made wide enough for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strip:
+    """One run: where it lies, and what the picture must reach to show most of it."""
+
+    location: float
+    low: float
+    high: float
+    samples: tuple[float, ...] = ()
+
+
+def strips_of(
+    metric: str,
+    entry: Entry | None,
+    samples: Sequence[Mapping[str, Sequence[float]]],
+    kind: DeviceKind,
+) -> list[Strip]:
+    """Return the runs of one call: from their *samples*, else from what *entry* keeps."""
+    sampled = [tuple(sorted(run[metric])) for run in samples if run.get(metric)]
+    if sampled:
+        return [_sampled(metric, values, kind) for values in sampled][-MOST_RUNS:]
+    runs = entry.runs if entry else ()
+    kept = [run.times[metric] for run in runs if metric in run.times]
+    return [
+        Strip(location=_said(metric, times, kind), low=times.q10, high=times.q50)
+        for times in kept
+    ][-MOST_RUNS:]
+
+
+def interval_of(judged: Sequence[Verdict]) -> tuple[float, float] | None:
+    """Return the bounds of the first verdict that has any, in the metric's unit."""
+    for verdict in judged:
+        reference = verdict.limit if verdict.baseline is None else verdict.baseline
+        if verdict.evidence is not None and reference is not None:
+            evidence = verdict.evidence
+            return reference * (1 + evidence.low), reference * (1 + evidence.high)
+    return None
+
+
+def _said(metric: str, found: Distribution, kind: DeviceKind) -> float:
+    return location(metric_named(metric), found, kind)
+
+
+def _sampled(metric: str, values: tuple[float, ...], kind: DeviceKind) -> Strip:
+    """Sum up *values*, which ascend."""
+    return Strip(
+        location=_said(metric, Distribution.of(values), kind),
+        low=values[0],
+        # The slowest tenth may be outliers, and the picture would be made for them.
+        high=values[int(SHOWN_SHARE * (len(values) - 1))],
+        samples=values,
+    )
 
 
 ROW: Final = 14
@@ -35,7 +102,7 @@ Path = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runs:
-    """The runs of one call, *stored* and *fresh*, and what they are held against."""
+    """The *stored* and *fresh* runs of one call, and the lines beside them."""
 
     metric: Metric
     stored: Sequence[Strip]
@@ -64,7 +131,7 @@ def samples_figure(runs: Runs) -> Markup:
     svg = picture(
         *_lines(runs, scale, height),
         *_together(chain.from_iterable(paths)),
-        box=f"0 0 {WIDTH} {height}",
+        box=f"0 0 {PICTURE_WIDTH} {height}",
         height=height,
         label=_label(runs),
     )
@@ -106,6 +173,7 @@ def _together(paths: Iterable[Path]) -> Iterator[Markup]:
     """Yield one element for all that is drawn in the same ink."""
     drawn: dict[str, str] = {}
     for ink, path in paths:
+        # One element per ink, not per run, keeps a page of thousands of tests small.
         drawn[ink] = drawn.get(ink, "") + path
     for ink, path in drawn.items():
         yield tag("path", class_=ink, d=path)
@@ -119,6 +187,7 @@ def _lines(runs: Runs, scale: Scale, height: int) -> Iterator[Markup]:
 
 def _ticks(places: Iterable[int], top: int, length: int) -> str:
     """Draw a vertical tick at each of *places*, once where several are the same."""
+    # Thousands of samples fall on a few hundred places; each is drawn once.
     ordered = sorted(set(places))
     steps = (
         f"m{here - before}-{length}v{length}" for before, here in pairwise(ordered)
@@ -142,7 +211,7 @@ def _entries(runs: Runs, scale: Scale) -> Iterator[tuple[Ink, str]]:
 
 
 def _beyond(runs: Runs, scale: Scale) -> Markup:
-    """Count the samples that would have squeezed all others."""
+    """Count the samples beyond the edge, which would have squeezed all others."""
     count = sum(v > scale.high for strip in runs.fresh for v in strip.samples)
     if not count:
         return Markup()
@@ -151,14 +220,14 @@ def _beyond(runs: Runs, scale: Scale) -> Markup:
 
 
 def _label(runs: Runs) -> str:
-    """Tell those who cannot see the picture what stands nowhere beside it."""
-    told = []
+    """Describe what only the picture shows, for screen readers."""
+    ranges = []
     for name, strips in (("stored", runs.stored), ("fresh", runs.fresh)):
         if strips:
             places = [strip.location for strip in strips]
             low, high = format_apart(runs.metric, min(places), max(places))
-            told.append(f"{name} runs from {low} to {high}")
-    return ", ".join(told)
+            ranges.append(f"{name} runs from {low} to {high}")
+    return ", ".join(ranges)
 
 
 def _counted(runs: Runs) -> str:

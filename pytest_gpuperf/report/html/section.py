@@ -1,4 +1,4 @@
-"""One call of a test: a line that is always there, and below it all that is known."""
+"""One call of a test: a line that is always visible, and its details below."""
 
 from __future__ import annotations
 
@@ -7,34 +7,69 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Final
 
-from ...model.comparison import Sides
+from ...model.ab import Sides
 from ...model.history import Point
-from ...model.metric import STEP_MS
-from ...model.metric import Kind
+from ...model.metrics import STEP_MS
+from ...model.metrics import MetricKind
+from ...model.verdict import Outcome
 from ...model.verdict import TestVerdict
 from ...model.verdict import Verdict
-from ..comparison import comparison_texts
+from ..command import ACCEPTABLE
+from ..command import ab_command
+from ..command import accept_command
+from ..command import device_options
 from ..numbers import metric_named
-from .commands import commands
+from ..screen.comparison import comparison_texts
 from .contents import Contents
 from .contents import Section
-from .diagnosis import diagnosis_list
-from .environment import environment_table
+from .findings import diagnosis_list
 from .findings import findings_list
 from .history import Curve
 from .history import Moment
+from .history import environment_table
 from .history import history_figure
 from .history import newest
-from .legend import lines_of
 from .markup import Markup
 from .markup import tag
 from .memory import memory_figures
+from .pictures import lines_of
 from .row import row
+from .row import verdict_table
 from .samples import Runs
+from .samples import interval_of
 from .samples import samples_figure
-from .strips import interval_of
-from .strips import strips_of
-from .verdicts import verdict_table
+from .samples import strips_of
+
+
+# Commands to copy.
+
+
+def commands(
+    verdict: TestVerdict, test: str, contents: Contents, *, pending: bool
+) -> Iterator[Markup]:
+    """Yield how to compare again, and how to accept what is *pending*."""
+    hardware = contents.results.head.hardware
+    device = device_options(hardware.kind) if hardware else ()
+    settled = [v.settlement for v in verdict.verdicts if v.settlement]
+    commits = [s.commit for s in settled if s.time is not None]
+    if commits:
+        yield _command(
+            "Compare again with the other code", ab_command(commits[0], device, test)
+        )
+    outcomes = {v.outcome for v in verdict.verdicts}
+    if Outcome.OVER_BUDGET in outcomes:
+        yield tag(
+            "p",
+            "The budget stands in the test's mark or call; accepting does not move it.",
+        )
+    if hardware is not None and pending and outcomes & ACCEPTABLE:
+        file = f"{contents.pending_folder}/pending-{hardware.key}.json"
+        command = accept_command(file, contents.baselines_folder, [verdict.test])
+        yield _command("Accept these numbers as the baseline", command)
+
+
+def _command(title: str, command: str) -> Markup:
+    return tag("div", tag("h3", title), tag("pre", command, class_="command"))
 
 
 LEAST_POINTS: Final = 2
@@ -47,11 +82,11 @@ def section_of(
     """Return the element of *section*: closed, found by its word."""
     points = contents.history.get(section.key, {}).get(STEP_MS.name, ())
     verdict = section.verdict
-    told = _verdict(section, verdict, contents, moments) if verdict else ()
+    details = _verdict(section, verdict, contents, moments) if verdict else ()
     return tag(
         "details",
         row(section, points),
-        tag("div", *_headline(section), *told, class_="body"),
+        tag("div", *_headline(section), *details, class_="body"),
         class_="test",
         data_word=section.word,
     )
@@ -61,8 +96,8 @@ def _headline(section: Section) -> Iterator[Markup]:
     if section.key != section.test:
         yield tag("p", "a call in ", tag("code", section.test))
     verdict = section.verdict
-    told = verdict is not None and (verdict.outcome.fails or not section.failed)
-    if section.record.headline and not told:
+    explained = verdict is not None and (verdict.outcome.fails or not section.failed)
+    if section.record.headline and not explained:
         ending = section.record.ending.value
         yield tag("p", f"{ending}: {section.record.headline}", class_="headline")
     elif verdict is None:
@@ -88,7 +123,7 @@ def _verdict(
     yield from commands(
         verdict,
         section.test,
-        contents.results.head.hardware,
+        contents,
         pending=section.key in contents.pending,
     )
 
@@ -132,7 +167,7 @@ def _samples(
 ) -> Markup:
     """Draw the runs of a time; a count or size is the same in each."""
     metric = metric_named(name)
-    if metric.kind is Kind.EXACT:
+    if metric.kind is MetricKind.EXACT:
         return Markup()
     samples = contents.samples.get(key, ())
     return samples_figure(

@@ -1,0 +1,258 @@
+"""Chooses which measured entries become baselines: those that moved without drifting
+too far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
+
+from ..judge.calls import prior_of
+from ..model.baseline import ENOUGH_RUNS
+from ..model.baseline import EXACT_RUNS
+from ..model.baseline import Baselines
+from ..model.baseline import Drift
+from ..model.baseline import Entry
+from ..model.baseline import Judged
+from ..model.baseline import Kept
+from ..model.baseline import Refresh
+from ..model.baseline import full_runs
+from ..model.metrics import METRICS
+from ..model.metrics import MetricKind
+from ..model.verdict import Outcome
+from .drift import Leeway
+from .drift import anchored
+from .drift import drifts
+from .drift import kept
+from .refresh import BaselineChange
+from .refresh import changes
+from .refresh import takes
+from .refresh import with_exact_of
+from .store import update
+
+
+Measured = tuple[str, Entry, Leeway]
+"""A call, its measured entry without an anchor, and how far it may move."""
+
+NO_RUN_JUDGED: Final = Judged()
+"""Used for an entry that no run has judged."""
+
+CHANGED: Final = frozenset({Outcome.REGRESSED, Outcome.IMPROVED})
+"""Outcomes of a metric that differs from its baseline."""
+
+BELOW: Final = ("[", "::", "#", "/")
+"""What follows the name of a file, class or test in the key of an entry below it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptancePlan:
+    """What is written, what is left alone and what is refused.
+
+    ``thin`` are entries that would replace one of enough runs by one of too few. Of
+    those in ``counted`` only counts and bytes are written, which two runs prove.
+    """
+
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+    kept: tuple[Kept, ...] = ()
+    drifts: tuple[Drift, ...] = ()
+    thin: tuple[str, ...] = ()
+    counted: tuple[str, ...] = ()
+
+    @property
+    def drifted(self) -> tuple[str, ...]:
+        """The calls that are refused because of drift."""
+        return tuple(dict.fromkeys(drift.test for drift in self.drifts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Which entries of a pending file to accept: of these kinds, of these names.
+
+    A name is that of a test, class, file or folder, or a pattern with ``*`` and ``?``;
+    without names every test is meant.
+    """
+
+    kinds: tuple[Refresh, ...] = (Refresh.ALL,)
+    only: tuple[str, ...] = ()
+    accept_drift: bool = False
+
+    def names(self, key: str) -> bool:
+        """Whether the entry *key* is meant."""
+        return not self.only or self.is_named(key)
+
+    def is_named(self, key: str) -> bool:
+        """Whether the entry *key* is asked for, and not only one of all."""
+        return any(_is_named(key, name) for name in self.only)
+
+
+def planned(
+    old: Mapping[str, Entry],
+    measured: Iterable[Measured],
+    *,
+    accept_drift: bool,
+    enough: int = 1,
+) -> AcceptancePlan:
+    """Divide what was *measured* by how it moved since the *old* baselines.
+
+    The times of *enough* runs are not given up for those of fewer.
+    """
+    alike: list[Kept] = []
+    refused: list[Drift] = []
+    thin: list[str] = []
+    counted: list[str] = []
+    entries: dict[str, Entry] = {}
+    for key, new, leeway in measured:
+        stored = old.get(key)
+        few = stored is not None and len(new.runs) < min(enough, len(stored.runs))
+        fresh = _with_stored_times(stored, new, leeway) if stored and few else new
+        unmoved = None if _is_news(new) else kept(key, stored, new, leeway)
+        if unmoved:
+            alike.append(unmoved)
+        elif fresh is None:
+            thin.append(key)
+        elif found := () if accept_drift else drifts(key, stored, fresh, leeway):
+            refused += found
+        else:
+            made = anchored(stored, fresh, leeway, accept_drift=accept_drift)
+            # What a run judged belongs to its pending file alone.
+            entries[key] = replace(made, judged=None)
+            counted += [key] if few else []
+    return AcceptancePlan(
+        entries=entries,
+        kept=tuple(alike),
+        drifts=tuple(refused),
+        thin=tuple(thin),
+        counted=tuple(counted),
+    )
+
+
+def _is_news(new: Entry) -> bool:
+    """Whether the gate saw a change in it, so that noise does not explain it.
+
+    If it were not stored, the next run would report it again.
+    """
+    return any(
+        CHANGED & set(found)
+        for found in (new.judged or NO_RUN_JUDGED).outcomes.values()
+    )
+
+
+def _with_stored_times(stored: Entry, new: Entry, leeway: Leeway) -> Entry | None:
+    """Return *stored* with what the few runs of *new* prove; ``None`` if nothing.
+
+    Counts and bytes of another torch do not belong beside these times.
+    """
+    outcomes = (new.judged or NO_RUN_JUDGED).outcomes
+    blamed = {name for name, found in outcomes.items() if CHANGED & set(found)}
+    if not all(map(_is_exact, blamed)):
+        return None
+    if len(new.runs) < EXACT_RUNS or stored.software.get("torch") != new.software.get(
+        "torch"
+    ):
+        return None
+    fresh = with_exact_of(stored, new)
+    return None if kept("", stored, fresh, leeway) and not blamed else fresh
+
+
+def _is_exact(name: str) -> bool:
+    return name in METRICS and METRICS[name].kind is MetricKind.EXACT
+
+
+def missed(plan: AcceptancePlan, pending: Baselines, choice: Choice) -> tuple[str, ...]:
+    """Return what *plan* leaves out for its few runs although it was to be accepted.
+
+    That is what changed, and what *choice* names. If nothing else is taken it is all.
+    """
+    if not plan.entries and not plan.kept and not plan.drifts:
+        return plan.thin
+    return tuple(
+        key for key in plan.thin if key in choice.only or _is_news(pending.entries[key])
+    )
+
+
+def acceptance(pending: Baselines, old: Baselines, choice: Choice) -> AcceptancePlan:
+    """Say what accepting the *choice* of *pending* would do to the *old* baselines."""
+    return planned(
+        old.entries,
+        _measured(pending, old, choice),
+        accept_drift=choice.accept_drift,
+        enough=enough_runs(pending),
+    )
+
+
+def enough_runs(baselines: Baselines) -> int:
+    """Return the number of runs below which an entry blames nothing."""
+    return min(ENOUGH_RUNS, full_runs(baselines.hardware.kind))
+
+
+def stored_changes(
+    folder: Path,
+    old: Baselines,
+    entries: Mapping[str, Entry],
+    removed: Collection[str] = (),
+    *,
+    lock_folder: Path,
+) -> tuple[BaselineChange, ...]:
+    """Write *entries* beside the *old* ones, without those *removed*, and say what changed.
+
+    Raises ``BaselineError`` if that cannot be written.
+    """
+    if not entries and not removed:
+        return ()
+    update(folder, old.hardware, entries, removed, lock_folder=lock_folder)
+    touched = {*entries, *removed}
+    before = {key: entry for key, entry in old.entries.items() if key in touched}
+    return changes(
+        Baselines(hardware=old.hardware, entries=before),
+        Baselines(hardware=old.hardware, entries=entries),
+    )
+
+
+def chosen(pending: Baselines, old: Baselines, choice: Choice) -> dict[str, Entry]:
+    """Return the entries of *pending* that *choice* means, beside the *old* ones."""
+    kind = pending.hardware.kind
+    return {
+        key: entry
+        for key, entry in sorted(pending.entries.items())
+        if choice.names(key)
+        and any(
+            takes(
+                which,
+                (entry.judged or NO_RUN_JUDGED).outcomes,
+                old.entries.get(key),
+                entry.runs,
+                kind,
+            )
+            for which in choice.kinds
+        )
+    }
+
+
+def _measured(pending: Baselines, old: Baselines, choice: Choice) -> Iterator[Measured]:
+    kind = pending.hardware.kind
+    prior = prior_of(old.entries.values(), kind)
+    for key, entry in chosen(pending, old, choice).items():
+        leeway = Leeway(
+            kind=kind,
+            tolerance=(entry.judged or NO_RUN_JUDGED).tolerance,
+            prior=prior,
+            runs=min(full_runs(kind), len(entry.runs)),
+        )
+        yield key, replace(entry, anchor={}), leeway
+
+
+def _is_named(key: str, name: str) -> bool:
+    """Whether *name* means *key*; its brackets are of a parameter, not of a pattern."""
+    return (
+        key == name
+        or key.startswith(tuple(f"{name}{sign}" for sign in BELOW))
+        or fnmatchcase(key, name.replace("[", "[[]"))
+    )

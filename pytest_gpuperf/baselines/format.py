@@ -1,0 +1,515 @@
+"""The file format: one JSON document a hardware, made to be read as a diff.
+
+Indented and sorted, so that two branches that refresh different tests merge; a line
+a run, four significant digits, and nothing that changes without a measurement.
+``schema.json`` beside this module is its JSON Schema.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+from typing import Final
+from typing import NoReturn
+from typing import TypeVar
+
+from ..errors import BaselineError
+from ..errors import ErrorId
+from ..model.baseline import Baselines
+from ..model.baseline import Entry
+from ..model.baseline import Judged
+from ..model.baseline import Origin
+from ..model.baseline import RunSummary
+from ..model.codec import decode
+from ..model.codec import encode
+from ..model.codec import encode_briefly
+from ..model.environment import DeviceKind
+from ..model.environment import Hardware
+from ..model.finding import MOST_LINES_OF_FINDING
+from ..model.finding import StoredLine
+from ..model.measurement import Board
+from ..model.measurement import Distribution
+from ..model.metrics import METRICS
+from ..model.metrics import MetricKind
+from ..model.units import Unit
+
+
+# From parsed JSON to values, checked field by field.
+#
+# Each error names the place, what was found there and what was expected. The name of a
+# place is built only for an error: there may be a hundred thousand entries without one.
+
+V = TypeVar("V")
+
+Place = tuple["Place | None", "str | int"]
+"""The enclosing place, and the name or number within it."""
+
+Reader = Callable[[Any, Place], V]
+Names = frozenset[str]
+
+COMMIT_ID: Final = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
+
+LEAST_TIME: Final = 1e-9
+LONGEST_TIME: Final = 1e12
+"""Milliseconds: a femtosecond and thirty years, between which any time lies, and any
+ratio of two. The judge takes logarithms and quotients of them, which stay finite."""
+
+LARGEST: Final = 10**24
+"""No step has so many bytes or operations; a float has room for far more."""
+
+_LONGEST = 40  # characters of a wrong value that are quoted
+
+_DOCUMENT: Final = frozenset({"schema", "hardware", "tests"})
+_HARDWARE: Final = frozenset({"kind", "name"})
+_ENTRY: Final = frozenset({"anchor", "software", "runs"})
+_ENTRY_TOO: Final = frozenset({"commit", "dirty", "judged", "lines"})
+_RUN: Final = frozenset({"times", "exact"})
+_RUN_TOO: Final = frozenset({"board"})
+_BOARD: Final = frozenset({"gpu", "sm_mhz"})
+_DISTRIBUTION: Final = frozenset({"q10", "q25", "q50", "mean", "samples"})
+_NONE: Final[Names] = frozenset()
+
+_TIMES: Final = frozenset(
+    n for n, metric in METRICS.items() if metric.kind is MetricKind.NOISY
+)
+_SHARES: Final = frozenset(
+    n for n, metric in METRICS.items() if metric.unit is Unit.PERCENT
+)
+_NO_BOARD: Final = Board()
+
+
+class ShapeError(Exception):
+    """A document of another shape; its text names the place."""
+
+
+def read_baselines(raw: Any) -> Baselines:
+    """Read a whole document of schema 1.
+
+    Raises ``ShapeError`` at the first thing that does not belong.
+    """
+    parts = _fields(raw, (None, "the file"), _DOCUMENT)
+    # The exact type, as everywhere below: True is an int for isinstance and equals 1.
+    if type(parts["schema"]) is not int or parts["schema"] != 1:
+        _refuse((None, "schema"), "1", parts["schema"])
+    return Baselines(
+        hardware=_hardware(parts["hardware"], (None, "hardware")),
+        entries=_map(parts["tests"], (None, "tests"), _entry),
+    )
+
+
+def check_entry(test: str, raw: Any) -> None:
+    """Raise ``ShapeError`` if *raw* is no entry of *test* that could be read back."""
+    _entry(raw, ((None, "tests"), test))
+
+
+def _hardware(raw: Any, where: Place) -> Hardware:
+    parts = _fields(raw, where, _HARDWARE)
+    kinds = [kind.value for kind in DeviceKind]
+    if parts["kind"] not in kinds:
+        _refuse((where, "kind"), f"one of {', '.join(kinds)}", parts["kind"])
+    name = _text(parts["name"], (where, "name"))
+    return Hardware(kind=DeviceKind(parts["kind"]), name=name)
+
+
+def _entry(raw: Any, where: Place) -> Entry:
+    parts = _fields(raw, where, _ENTRY, _ENTRY_TOO)
+    runs, place = parts["runs"], (where, "runs")
+    if not isinstance(runs, list) or not runs:
+        _refuse(place, "a list of at least one run", runs)
+    return Entry(
+        anchor=_anchors(parts["anchor"], (where, "anchor")),
+        software=_map(parts["software"], (where, "software"), _text),
+        runs=tuple([_run(run, (place, number)) for number, run in enumerate(runs)]),
+        origin=_origin(parts, where),
+        judged=_judged(parts["judged"], (where, "judged"))
+        if "judged" in parts
+        else None,
+        lines=_lines(parts["lines"], (where, "lines")) if "lines" in parts else None,
+    )
+
+
+def _lines(raw: Any, where: Place) -> tuple[StoredLine, ...]:
+    if not isinstance(raw, list) or len(raw) > MOST_LINES_OF_FINDING:
+        _refuse(where, f"a list of at most {MOST_LINES_OF_FINDING} lines", raw)
+    return tuple(_stored_line(line, (where, number)) for number, line in enumerate(raw))
+
+
+def _stored_line(raw: Any, where: Place) -> StoredLine:
+    try:
+        line = decode(StoredLine, raw)
+    except (TypeError, ValueError, KeyError):
+        _refuse(where, "what a line of source did", raw)
+    _count(line.per_step, (where, "per_step"))
+    return line
+
+
+def _origin(parts: Mapping[str, Any], where: Place) -> Origin | None:
+    dirty = parts.get("dirty", False)
+    if type(dirty) is not bool:
+        _refuse((where, "dirty"), "true or false", dirty)
+    if "commit" not in parts:
+        return None
+    commit = _text(parts["commit"], (where, "commit"))
+    if not COMMIT_ID.fullmatch(commit):
+        _refuse((where, "commit"), "the 40 or 64 hex digits of a commit", commit)
+    return Origin(commit=commit, dirty=dirty)
+
+
+def _judged(raw: Any, where: Place) -> Judged:
+    try:
+        judged = decode(Judged, raw)
+    except (TypeError, ValueError, KeyError):
+        _refuse(where, "outcomes and a tolerance", raw)
+    tolerance = judged.tolerance
+    numbers = [*tolerance.ratios.values(), *tolerance.floors.values()]
+    if tolerance.detect is not None:
+        numbers.append(tolerance.detect)
+    for number in numbers:
+        _amount(number, (where, "tolerance"))
+    return judged
+
+
+def _anchors(raw: Any, where: Place) -> dict[str, float]:
+    if not isinstance(raw, dict):
+        _refuse(where, "an object", raw)
+    return {
+        name: (_time if name in _TIMES else _amount)(value, (where, name))
+        for name, value in raw.items()
+    }
+
+
+def _run(raw: Any, where: Place) -> RunSummary:
+    parts = _fields(raw, where, _RUN, _RUN_TOO)
+    return RunSummary(
+        times=_map(parts["times"], (where, "times"), _distribution),
+        exact=_map(parts["exact"], (where, "exact"), _count),
+        board=_board(parts["board"], (where, "board"))
+        if "board" in parts
+        else _NO_BOARD,
+    )
+
+
+def _board(raw: Any, where: Place) -> Board:
+    parts = _fields(raw, where, _NONE, _BOARD)
+    return Board(
+        gpu=_text(parts["gpu"], (where, "gpu")) if "gpu" in parts else None,
+        sm_mhz=_clock(parts["sm_mhz"], (where, "sm_mhz"))
+        if "sm_mhz" in parts
+        else None,
+    )
+
+
+def _clock(raw: Any, where: Place) -> int:
+    if type(raw) is not int or raw <= 0:
+        _refuse(where, "a whole number above 0", raw)
+    return raw
+
+
+def _distribution(raw: Any, where: Place) -> Distribution:
+    parts = _fields(raw, where, _DISTRIBUTION)
+    samples = _count(parts["samples"], (where, "samples"))
+    if samples == 0:
+        _refuse((where, "samples"), "a whole number above 0", samples)
+    number = _amount if where[1] in _SHARES else _time
+    return Distribution(
+        q10=number(parts["q10"], (where, "q10")),
+        q25=number(parts["q25"], (where, "q25")),
+        q50=number(parts["q50"], (where, "q50")),
+        mean=number(parts["mean"], (where, "mean")),
+        samples=samples,
+    )
+
+
+def _time(raw: Any, where: Place) -> float:
+    if not _is_number(raw) or raw <= 0:
+        _refuse(where, "a time above 0", raw)
+    if not LEAST_TIME <= raw <= LONGEST_TIME:
+        _refuse(where, f"a time from {LEAST_TIME:g} to {LONGEST_TIME:g} ms", raw)
+    return float(raw)
+
+
+def _amount(raw: Any, where: Place) -> float:
+    if not _is_number(raw) or raw < 0:
+        _refuse(where, "a number from 0 up", raw)
+    if raw > LARGEST:
+        _refuse(where, "a number up to 1e24", raw)
+    return float(raw)
+
+
+def _is_number(raw: Any) -> bool:
+    """Whether *raw* is a number, and not NaN or infinite."""
+    return type(raw) in {int, float} and -inf < raw < inf
+
+
+def _count(raw: Any, where: Place) -> int:
+    if type(raw) is not int or raw < 0:
+        _refuse(where, "a whole number from 0 up", raw)
+    if raw > LARGEST:
+        _refuse(where, "a whole number up to 1e24", raw)
+    return raw
+
+
+def _text(raw: Any, where: Place) -> str:
+    if not isinstance(raw, str):
+        _refuse(where, "a text", raw)
+    return raw
+
+
+def _map(raw: Any, where: Place, reader: Reader[V]) -> dict[str, V]:
+    if not isinstance(raw, dict):
+        _refuse(where, "an object", raw)
+    return {key: reader(item, (where, key)) for key, item in raw.items()}
+
+
+def _fields(
+    raw: Any, where: Place, names: Names, optional: Names = _NONE
+) -> dict[str, Any]:
+    if not isinstance(raw, dict):
+        _refuse(where, "an object", raw)
+    if raw.keys() != names:
+        _refuse_fields(raw, where, names, optional)
+    return raw
+
+
+def _refuse_fields(
+    raw: Mapping[str, Any], where: Place, names: Names, optional: Names
+) -> None:
+    for name in sorted(names - raw.keys()):
+        msg = f'{_spelled(where)} has no field "{name}"'
+        raise ShapeError(msg)
+    for name in sorted(raw.keys() - names - optional):
+        msg = f'{_spelled(where)} has an unknown field "{name}"'
+        raise ShapeError(msg)
+
+
+def _refuse(where: Place, expected: str, found: Any) -> NoReturn:
+    quoted = repr(found)
+    if len(quoted) > _LONGEST:
+        quoted = quoted[:_LONGEST] + "..."
+    msg = f"{_spelled(where)}: expected {expected}, found {quoted}"
+    raise ShapeError(msg)
+
+
+def _spelled(place: Place) -> str:
+    outer, name = place
+    if outer is None:
+        return str(name)
+    return f"{_spelled(outer)}{f'[{name}]' if isinstance(name, int) else f'.{name}'}"
+
+
+# Two branches' baselines as one, test by test.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """The merged baselines; for the tests in ``conflicts`` they contain our side."""
+
+    baselines: Baselines
+    conflicts: tuple[str, ...] = ()
+
+
+def join(
+    ancestor: Mapping[str, Entry], ours: Baselines, theirs: Mapping[str, Entry]
+) -> Joined:
+    """Take over each entry that one side alone changed, added or removed.
+
+    If both did, in different ways, neither number is that of the merged code.
+    """
+    entries: dict[str, Entry] = {}
+    conflicts: list[str] = []
+    for test in sorted({*ancestor, *ours.entries, *theirs}):
+        base, mine, other = ancestor.get(test), ours.entries.get(test), theirs.get(test)
+        if mine != other and base not in (mine, other):
+            conflicts.append(test)
+        # A three-way merge by test: the side that differs from the ancestor wins.
+        taken = other if mine == base else mine
+        if taken is not None:
+            entries[test] = taken
+    merged = Baselines(hardware=ours.hardware, entries=entries)
+    return Joined(baselines=merged, conflicts=tuple(conflicts))
+
+
+BASELINE_SCHEMA: Final = 1
+"""Version of the format that is written, and the only one that is read."""
+
+RESTORE_FILE: Final = (
+    "restore the file from version control, or delete it and record it again with "
+    "--gpuperf-update=all"
+)
+
+
+def rounded(value: float) -> float:
+    """*value* to four significant digits, a count or a size as it is."""
+    return value if isinstance(value, int) else float(f"{value:.4g}")
+
+
+def dumps(baselines: Baselines, *, are_read: bool = False) -> str:
+    """Write *baselines* as a document.
+
+    Raises ``BaselineError`` for a value that ``loads`` would refuse, such as NaN:
+    nothing is written that cannot be read. Baselines that *are_read* come from
+    ``loads`` and are not checked again.
+    """
+    raw = {
+        "schema": BASELINE_SCHEMA,
+        "hardware": encode(baselines.hardware),
+        "tests": {test: _raw_entry(entry) for test, entry in baselines.entries.items()},
+    }
+    if not are_read:
+        _check(raw)
+    return _layout(raw) + "\n"
+
+
+def why_unstorable(test: str, entry: Entry) -> str | None:
+    """Say what ``loads`` would refuse in *entry*; ``None`` if nothing.
+
+    One bad test must not keep the file from being written for all others.
+    """
+    try:
+        check_entry(test, _raw_entry(entry))
+    except (ShapeError, ArithmeticError, ValueError) as error:
+        return str(error)
+    return None
+
+
+def _check(raw: Mapping[str, Any]) -> None:
+    try:
+        read_baselines(raw)
+    except ShapeError as error:
+        msg = f"the new baseline is not stored, {error}"
+        raise BaselineError(msg, ErrorId.GP505) from None
+
+
+def loads(text: str, source: str, way_out: str = RESTORE_FILE) -> Baselines:
+    """Read a document; *source* names it in errors, *way_out* says what to do then.
+
+    Raises ``BaselineError`` if the text is empty, cut off, no JSON, of a newer
+    schema, of another shape, or contains a number that cannot have been measured.
+    """
+    try:
+        raw = _parse(text)
+    except ShapeError as error:
+        raise _refusal(source, str(error), way_out) from None
+    version = raw.get("schema") if isinstance(raw, dict) else None
+    # Before the shape is checked: a newer format would only look like a broken file.
+    if type(version) is int and version > BASELINE_SCHEMA:
+        msg = (
+            f"{source}: written by a newer pytest-gpuperf "
+            f"(schema {version}, this one reads {BASELINE_SCHEMA}): upgrade it"
+        )
+        raise BaselineError(msg, ErrorId.GP503)
+    try:
+        return read_baselines(raw)
+    except ShapeError as error:
+        raise _refusal(source, str(error), way_out) from None
+
+
+def _parse(text: str) -> Any:
+    """Raise ``ShapeError`` if *text* is no JSON that can be read."""
+    if not text.strip():
+        msg = "the file is empty"
+        raise ShapeError(msg)
+    try:
+        return json.loads(text, object_pairs_hook=_without_duplicates)
+    except json.JSONDecodeError as error:
+        raise ShapeError(_why_no_json(text, error)) from None
+    except (RecursionError, ValueError):  # nested too deeply; a number too long
+        msg = "the file is no JSON that can be read"
+        raise ShapeError(msg) from None
+
+
+def _why_no_json(text: str, error: json.JSONDecodeError) -> str:
+    in_string = error.msg.startswith("Unterminated string")
+    if in_string or error.pos >= len(text.rstrip()):
+        return f"the file is cut off at line {error.lineno}"
+    # The most common damage of a committed file has a way out of its own.
+    if text[error.pos :].startswith(("<<<<<<<", "=======", ">>>>>>>")):
+        return f"a merge conflict is left at line {error.lineno}"
+    return f"the file is no JSON at line {error.lineno}"
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for at, key in enumerate(keys) if key in keys[:at])
+        msg = f'the key "{twice}" stands twice in one object'
+        raise ShapeError(msg)
+    return found
+
+
+def _refusal(source: str, found: str, way_out: str) -> BaselineError:
+    return BaselineError(f"{source}: {found}; {way_out}", ErrorId.GP502)
+
+
+def _raw_entry(entry: Entry) -> dict[str, Any]:
+    return {
+        "anchor": {
+            name: _raw_anchor(name, value) for name, value in entry.anchor.items()
+        },
+        **_raw_origin(entry.origin),
+        **_raw_judged(entry.judged),
+        **({} if entry.lines is None else {"lines": encode(entry.lines)}),
+        "software": dict(entry.software),
+        "runs": [_raw_run(run) for run in entry.runs],
+    }
+
+
+def _raw_origin(origin: Origin | None) -> dict[str, Any]:
+    if origin is None:
+        return {}
+    return {"commit": origin.commit, **({"dirty": True} if origin.dirty else {})}
+
+
+def _raw_judged(judged: Judged | None) -> dict[str, Any]:
+    return {} if judged is None else {"judged": encode_briefly(judged)}
+
+
+def _raw_anchor(name: str, value: float) -> float:
+    """An exact metric's anchor is stored whole."""
+    metric = METRICS.get(name)
+    if metric is not None and metric.kind is MetricKind.EXACT and value == value // 1:
+        return int(value)
+    return rounded(value)
+
+
+def _raw_run(run: RunSummary) -> dict[str, Any]:
+    times = {name: _raw_distribution(d) for name, d in run.times.items()}
+    board = {name: value for name, value in encode(run.board).items() if value}
+    raw = {"times": times, "exact": dict(run.exact)}
+    return {**raw, "board": board} if board else raw
+
+
+def _raw_distribution(distribution: Distribution) -> dict[str, float]:
+    return {
+        "q10": rounded(distribution.q10),
+        "q25": rounded(distribution.q25),
+        "q50": rounded(distribution.q50),
+        "mean": rounded(distribution.mean),
+        "samples": distribution.samples,
+    }
+
+
+_line: Final = json.JSONEncoder(sort_keys=True).encode
+
+
+def _layout(value: object, depth: int = 0) -> str:
+    """Indent objects; give each item of an array one line."""
+    if type(value) in {int, float}:
+        return repr(value)  # no encoder is made for it
+    inner, outer = "  " * (depth + 1), "  " * depth
+    if isinstance(value, dict) and value:
+        rows = [
+            f"{inner}{_line(key)}: {_layout(item, depth + 1)}"
+            for key, item in sorted(value.items())
+        ]
+        return "{\n" + ",\n".join(rows) + f"\n{outer}}}"
+    if isinstance(value, list) and value:
+        rows = [f"{inner}{_line(item)}" for item in value]
+        return "[\n" + ",\n".join(rows) + f"\n{outer}]"
+    return _line(value)

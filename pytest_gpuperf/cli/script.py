@@ -1,0 +1,189 @@
+"""Runs a script or module with its arguments as ``python`` would."""
+
+from __future__ import annotations
+
+import builtins
+import signal
+import sys
+import warnings
+from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
+from importlib.machinery import SourceFileLoader
+from importlib.util import find_spec
+from pathlib import Path
+from types import CodeType
+from types import ModuleType
+from typing import Any
+from typing import Final
+
+from ..errors import ErrorId
+from ..errors import UsageError
+
+
+# Ctrl-C while another process works.
+
+SIGNALLED: Final = 128
+"""Added by a shell to the number of the signal that ended a process."""
+
+
+@contextmanager
+def interrupts_left_to_child() -> Iterator[None]:
+    """Outlive Ctrl-C, so that the child, which gets it too, can put things in order."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def shell_code(returncode: int) -> int:
+    """Exit code that a shell gives for *returncode* of ``subprocess``."""
+    return returncode if returncode >= 0 else SIGNALLED - returncode
+
+
+EXIT_INTERRUPTED = 130
+"""Exit code of a process that Ctrl-C ended, as a shell gives it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A script, or a module where ``is_module``, and the arguments it gets."""
+
+    name: str
+    is_module: bool
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A program that can be run: its code and what ``__main__`` says of itself."""
+
+    code: CodeType
+    attributes: dict[str, Any]
+
+
+def check_script(path: str) -> None:
+    """Raise ``UsageError`` if no script can be read from *path*."""
+    with warnings.catch_warnings():
+        # Python would print each SyntaxWarning of the script twice.
+        warnings.simplefilter("ignore")  # they come when it is loaded
+        _script_code(path)
+
+
+def load(program: Program) -> Loaded:
+    """Make ``sys`` as the program expects it and load it.
+
+    A package on the way to a module is imported. Raises ``UsageError`` if there is
+    no such program.
+    """
+    sys.argv = [program.name, *program.arguments]
+    if program.is_module:
+        _begin_path_with(Path.cwd())
+        return _loaded_module(program.name)
+    _begin_path_with(Path(program.name).resolve().parent)
+    return _loaded_script(program.name)
+
+
+def run(loaded: Loaded, tidy: Callable[[BaseException], None]) -> None:
+    """Run it as ``__main__``; a failure is shown after *tidy* and ends the process."""
+    main = ModuleType("__main__")
+    vars(main).update(loaded.attributes, __builtins__=builtins)
+    sys.modules["__main__"] = main
+    try:
+        # In a new module: `pickle` and `multiprocessing` look names up in
+        # `sys.modules["__main__"]`.
+        exec(loaded.code, vars(main))  # noqa: S102, running it is the point
+    # As in `python script.py`: an exit is no failure, and its code is the process's.
+    except SystemExit:
+        raise
+    except BaseException as error:  # noqa: BLE001, python catches as much
+        tidy(error)
+        sys.excepthook(type(error), error, error.__traceback__)
+        code = EXIT_INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
+        raise SystemExit(code) from None
+
+
+def _begin_path_with(folder: Path) -> None:
+    # `python -P` leaves this entry out.
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.insert(0, str(folder))
+
+
+def _loaded_script(path: str) -> Loaded:
+    file = str(Path(path).absolute())
+    attributes = {
+        "__file__": file,
+        "__cached__": None,
+        "__loader__": SourceFileLoader("__main__", file),
+    }
+    return Loaded(code=_script_code(path), attributes=attributes)
+
+
+def _script_code(path: str) -> CodeType:
+    if Path(path).is_dir():
+        msg = f"{path}: is a folder; expected a Python script"
+        raise UsageError(msg, ErrorId.GP110)
+    try:
+        source = Path(path).read_bytes()
+    except OSError as error:
+        msg = f"{path}: cannot be read ({error.strerror}); expected a Python script"
+        raise UsageError(msg, ErrorId.GP110) from error
+    try:
+        return compile(source, str(Path(path).absolute()), "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(_no_python(path, error), ErrorId.GP110) from error
+
+
+def _loaded_module(name: str) -> Loaded:
+    spec = _spec(name)
+    try:
+        code = spec.loader.get_code(spec.name)  # type: ignore[union-attr]
+    except SyntaxError as error:
+        raise UsageError(_no_python(str(spec.origin), error), ErrorId.GP110) from error
+    except (AttributeError, ImportError):
+        code = None
+    if code is None:
+        raise _no_module(name)
+    sys.argv[0] = str(spec.origin)
+    attributes = {
+        "__file__": spec.origin,
+        "__cached__": spec.cached,
+        "__loader__": spec.loader,
+        "__package__": spec.parent,
+        "__spec__": spec,
+    }
+    return Loaded(code=code, attributes=attributes)
+
+
+def _spec(name: str) -> ModuleSpec:
+    """Find what ``python -m`` runs: of a package, its module ``__main__``."""
+    try:
+        spec = find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = find_spec(f"{name}.__main__")
+    except ModuleNotFoundError as error:
+        # Another module is missing: the program exists, and its own import failed.
+        if not f"{name}.__main__.".startswith(f"{error.name}."):
+            raise
+        spec = None
+    except ValueError:  # of a name that is none
+        spec = None
+    if spec is None:
+        raise _no_module(name)
+    return spec
+
+
+def _no_module(name: str) -> UsageError:
+    msg = f"-m {name}: found no such module; expected one that `python -m {name}` runs"
+    return UsageError(msg, ErrorId.GP111)
+
+
+def _no_python(path: str, error: Exception) -> str:
+    where, what = path, str(error)
+    if isinstance(error, SyntaxError):
+        where = f"{path}:{error.lineno}" if error.lineno else path
+        what = error.msg
+    return f"{where}: cannot be compiled ({what}); expected a Python script"

@@ -1,0 +1,221 @@
+"""One version of the project against another, from checkout to verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence
+from contextlib import ExitStack
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from ..errors import ErrorId
+from ..errors import UsageError
+from ..model.ab import CallChange
+from ..model.ab import CommitComparison
+from ..model.ab import TimeChange
+from ..model.ab import Uncompared
+from ..runner.git import Repository
+from ..runner.plan import groups_of
+from ..runner.relocation import Relocation
+from .one_process import Together
+from .pairs import Both
+from .pairs import run_pairs
+from .side import Collected
+from .side import Selection
+from .side import Side
+from .side import SidePlace
+from .versions import Checkout
+from .versions import Version
+
+
+# How times were compared, why in that way, and the smallest change it could detect.
+
+PAIRS: Final = (
+    "pairs of fresh processes in alternating order; a process has lasting luck, so a "
+    'pair is one number; "sees" is the smallest slowdown that these would have shown '
+    "9 times in 10"
+)
+
+PAIRS_WITHOUT_CLOCK: Final = "pairs of fresh processes, for what is exact alone"
+
+TOGETHER: Final = (
+    "times by both versions in turns in one process, whose luck they share; "
+    '"sees" is the smallest slowdown that so many steps would have shown 9 times in 10'
+)
+
+EXACT: Final = "what is exact by pairs of fresh processes"
+
+APART: Final = "compared in pairs of processes, as one cannot hold both"
+
+
+def engine_in_words(calls: Sequence[CallChange]) -> str:
+    """Say how *calls* were compared, up to the number of pairs, which comes next."""
+    times = [call.time for call in calls if call.time is not None]
+    shared = [time for time in times if time.steps]
+    if calls and not times:
+        return f"{PAIRS_WITHOUT_CLOCK}: {calls[0].no_time}"
+    if not shared:
+        return PAIRS
+    words = f"{TOGETHER}; {_effort(shared)}"
+    if len(shared) < len(times):
+        rest = f"{len(times) - len(shared)} of {len(times)} tests"
+        return f"{words}; {rest}, and {EXACT}"
+    return f"{words}; {EXACT}"
+
+
+def _effort(times: Sequence[TimeChange]) -> str:
+    steps = _span([f"{time.steps}" for time in sorted(times, key=lambda t: t.steps)])
+    seconds = _span(
+        [f"{time.seconds:.1f}" for time in sorted(times, key=lambda t: t.seconds)]
+    )
+    return f"{steps} steps in {seconds} s a test"
+
+
+def _span(ascending: Sequence[str]) -> str:
+    least, most = ascending[0], ascending[-1]
+    return least if least == most else f"{least} to {most}"
+
+
+def apart_in_words(calls: Sequence[CallChange]) -> list[str]:
+    """Say why one process could not run both: once, if all have the same reason."""
+    reasons = {call.test: call.apart for call in calls if call.apart}
+    if len(reasons) == len(calls) and len(set(reasons.values())) == 1:
+        return [f"{APART}: {next(iter(reasons.values()))}"]
+    return [f"{test}: {APART}: {reason}" for test, reason in reasons.items()]
+
+
+Announce = Callable[[str], None]
+
+
+class NothingComparedError(UsageError):
+    """No test could be compared; ``uncompared`` has the reason for each test."""
+
+    def __init__(self, uncompared: Sequence[Uncompared]) -> None:
+        super().__init__(_nothing(uncompared), ErrorId.GP709)
+        self.uncompared = tuple(uncompared)
+
+
+def compare_versions(
+    repository: Repository,
+    versions: tuple[Version, Version],
+    selection: Selection,
+    *,
+    preload: Sequence[str],
+    announce: Announce,
+) -> CommitComparison:
+    """Measure the tests that both *versions* have, in turns, and judge them.
+
+    Raises ``UsageError`` if a side cannot be checked out or collected or imports code
+    that is not its own, and ``NothingComparedError`` if that is so.
+    """
+    before, after = versions
+    # Closed in reverse: the fork servers end before the folder that they run in is
+    # removed.
+    with ExitStack() as opened:
+        trees = [
+            *before.trees(repository, "before"),
+            *after.trees(repository, "after"),
+        ]
+        checkout = opened.enter_context(closing(Checkout(trees)))
+        sides = [
+            opened.enter_context(
+                closing(Side(_place(repository, v, at), preload, announce))
+            )
+            for v, at in (
+                (before, Path(checkout.folder, "before")),
+                (after, Path(checkout.folder, "after")),
+            )
+        ]
+        return _compared(sides, versions, selection, announce)
+
+
+def _place(repository: Repository, version: Version, checked_out: Path) -> SidePlace:
+    """Return the place of *version*: the checkout, or the working tree as it is."""
+    root = repository.top if version.commit is None else str(checked_out.resolve())
+    relocation = Relocation(origin=repository.top, root=root)
+    directory = Path(root, Path.cwd().resolve().relative_to(repository.top))
+    if not directory.is_dir():
+        msg = (
+            f"{version.label}: has no folder {directory.relative_to(root)}; run gpuperf "
+            "ab in a folder that both versions have"
+        )
+        raise UsageError(msg, ErrorId.GP707)
+    return SidePlace(
+        label=version.label, relocation=relocation, directory=str(directory)
+    )
+
+
+def _compared(
+    sides: Sequence[Side],
+    versions: tuple[Version, Version],
+    selection: Selection,
+    announce: Announce,
+) -> CommitComparison:
+    before, after = sides
+    old, new = before.collect(selection), after.collect(selection)
+    alone = [*_only(old, new, "before only"), *_only(new, old, "after only")]
+    tests = {planned.test for planned in old.plan}
+    plan = [planned for planned in new.plan if planned.test in tests]
+    both = run_pairs(
+        groups_of(plan, new.isolation),
+        before.run,
+        after.run,
+        project=new.tolerance,
+        seconds=new.seconds,
+        announce=announce,
+        together=Together(before, after, new.seconds) if new.can_share else None,
+    )
+    return _summed_up(both, alone, versions, new)
+
+
+def _only(here: Collected, there: Collected, why: str) -> list[Uncompared]:
+    known = {planned.test for planned in there.plan}
+    return [
+        Uncompared(test=planned.test, why=why)
+        for planned in here.plan
+        if planned.test not in known
+    ]
+
+
+def _summed_up(
+    both: Sequence[Both],
+    alone: Sequence[Uncompared],
+    versions: tuple[Version, Version],
+    collected: Collected,
+) -> CommitComparison:
+    before, after = versions
+    uncompared = (*alone, *(found for test in both for found in test.uncompared()))
+    calls = tuple(c for test in both if test.measured for c in test.judged(last=True))
+    if not calls and not any(found.is_worse for found in uncompared):
+        raise NothingComparedError(uncompared)
+    return CommitComparison(
+        before=before.label,
+        after=after.label,
+        device=collected.environment.hardware.key,
+        engine=engine_in_words(calls),
+        calls=calls,
+        uncompared=uncompared,
+        notes=(
+            *apart_in_words(calls),
+            *_same(before, after),
+            *before.notes,
+            *after.notes,
+        ),
+    )
+
+
+def _same(before: Version, after: Version) -> list[str]:
+    if before.commit is None or before.commit != after.commit:
+        return []
+    return ["both are the same commit: what differs here is noise"]
+
+
+def _nothing(uncompared: Sequence[Uncompared]) -> str:
+    if not uncompared:
+        return (
+            "nothing to compare: found no test that takes the gpuperf fixture on either "
+            "side; name the files of those that do after `--`"
+        )
+    reasons = "; ".join(f"{found.test}: {found.why}" for found in uncompared)
+    return f"nothing could be compared: {reasons}"

@@ -1,0 +1,355 @@
+"""Requests to, and answers of, a process that has both versions loaded."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field
+from functools import partial
+from importlib.machinery import EXTENSION_SUFFIXES
+from types import FunctionType
+from types import MethodType
+from types import ModuleType
+from typing import Any
+from typing import Final
+
+from ..compare_steps.isolation import files_of
+from ..devices.torch_state import contexts
+from ..devices.torch_state import loaded_libraries
+from ..devices.torch_state import operations_from
+from ..errors import RunError
+from ..judge.process_pairs import judge_together
+from ..judge.process_pairs import limits_together
+from ..judge.readings import Limits
+from ..measure.step import Subject
+from ..model.ab import StepComparison
+from ..model.codec import decode
+from ..model.codec import encode
+from ..model.measurement import Measurement
+from ..model.run import RunRequest
+from ..runner.fork_server import Job
+from ..runner.relocation import OWN_PACKAGE
+from ..runner.relocation import Relocation
+from ..runner.relocation import moved_path
+from ..runner.relocation import stranger
+from ..runner.screening import Case
+from .module_view import View
+from .pairs import Both
+from .pairs import TogetherTime
+from .side import Side
+from .side import patience
+
+
+# Reasons why two versions of a project cannot be measured in one process.
+#
+# Each function returns a sentence, or ``None`` without an objection. What a process has
+# once, and one version changes, would also change the other one.
+
+NO_SIDE: Final = "nothing"
+
+UNWATCHED: Final = frozenset({"__main__", "_pytest", "pluggy", "pytest", OWN_PACKAGE})
+"""Packages with what the test runner registers, and no training step uses."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """A process before it has imported either version."""
+
+    contexts: Mapping[str, str]
+    libraries: frozenset[str]
+    threads: frozenset[int | None]
+    attributes: Mapping[str, frozenset[str]]
+
+    @classmethod
+    def now(cls) -> Beginning:
+        return cls(
+            contexts=contexts(),
+            libraries=loaded_libraries(),
+            threads=frozenset(thread.ident for thread in threading.enumerate()),
+            attributes={n: frozenset(vars(m)) for n, m in _watched(sys.modules)},
+        )
+
+
+def alone(name: str, view: View, beginning: Beginning) -> str | None:
+    """Object to what the version *name*, which is shown, did before its call."""
+    return (
+        _compiled(name, view, beginning)
+        or _entangled(name, view)
+        or _registered(name, view)
+        or _in_context(name, beginning)
+        or _at_work(name, beginning)
+    )
+
+
+def together(
+    names: tuple[str, str],
+    views: tuple[View, View],
+    subjects: tuple[Subject, Subject],
+    shared: Mapping[str, ModuleType],
+    beginning: Beginning,
+) -> str | None:
+    """Object to what either version did to the other; *shared* are modules of both."""
+    for name, view, other, subject in zip(
+        names, views, reversed(views), subjects, strict=True
+    ):
+        found = (
+            _stranger(name, view)
+            or _patched(name, view, shared)
+            or _uses(name, other, subject)
+        )
+        if found:
+            return found
+    return _left_behind(shared, beginning)
+
+
+def unlike(before: Mapping[str, str], after: Mapping[str, str]) -> str | None:
+    """Object to a setting that differs between both versions, each by itself."""
+    for name in sorted(before.keys() | after.keys()):
+        old, new = before.get(name, NO_SIDE), after.get(name, NO_SIDE)
+        if old != new:
+            return f"{name} is {old} before and {new} after, and a process has it once"
+    return None
+
+
+def changed(alone: Mapping[str, str], now: Mapping[str, str]) -> str | None:
+    """Object to a setting that is another one when both have set it."""
+    for name in sorted(alone.keys() | now.keys()):
+        old, new = alone.get(name, NO_SIDE), now.get(name, NO_SIDE)
+        if old != new:
+            return f"{name} is {old} for each by itself and {new} for both together"
+    return None
+
+
+def _compiled(name: str, view: View, beginning: Beginning) -> str | None:
+    compiled = [m for m in view.modules if _is_compiled(view.modules[m])]
+    loaded = sorted(loaded_libraries() - beginning.libraries)
+    if not compiled and not loaded:
+        return None
+    which = compiled[0] if compiled else loaded[0]
+    return f"{name} has compiled code of its own, {which}, of which a process holds one"
+
+
+def _is_compiled(module: ModuleType | None) -> bool:
+    file = getattr(module, "__file__", None)
+    return isinstance(file, str) and file.endswith(tuple(EXTENSION_SUFFIXES))
+
+
+def _entangled(name: str, view: View) -> str | None:
+    for own in view.modules:
+        # Importing a submodule sets it as an attribute of its package: in a shared
+        # package both versions would find the last one.
+        package = own.rpartition(".")[0]
+        if package and package not in view.modules and package in sys.modules:
+            return f"{own} of {name} stands inside of {package}, which both share"
+    return None
+
+
+def _registered(name: str, view: View) -> str | None:
+    found = operations_from(view.files)
+    if not found:
+        return None
+    return f"{name} registers the operation {found[0]}, of which a process has one"
+
+
+def _in_context(name: str, beginning: Beginning) -> str | None:
+    now = contexts()
+    for context, state in now.items():
+        if beginning.contexts.get(context, state) != state:
+            return (
+                f"{name} calls gpuperf(step) inside of {context}, where the other version "
+                "would be set up as well"
+            )
+    return None
+
+
+def _at_work(name: str, beginning: Beginning) -> str | None:
+    # A thread of one version would compute during the other's turn.
+    for thread in threading.enumerate():
+        if thread.ident not in beginning.threads:
+            return f"{name} keeps a thread running, {thread.name}, beside the other"
+    multiprocessing: Any = sys.modules.get("multiprocessing")
+    if multiprocessing is not None and multiprocessing.active_children():
+        return f"{name} keeps processes running, beside the other"
+    return None
+
+
+def _stranger(name: str, view: View) -> str | None:
+    found = stranger(view.modules, view.relocation)
+    return f"{name} imported {found[0]} from {found[1]}" if found else None
+
+
+def _patched(name: str, view: View, shared: Mapping[str, ModuleType]) -> str | None:
+    """Object to code of a version in a place where the other one finds it."""
+    is_own = partial(_is_from, files=view.files, modules=view.modules)
+    for place, module in _watched(shared):
+        for attribute, value in list(vars(module).items()):
+            if is_own(value):
+                return f"{name} replaces {place}.{attribute}, which both use"
+            if isinstance(value, type) and value.__module__ == place:
+                for inside, held in list(vars(value).items()):
+                    if is_own(held):
+                        where = f"{place}.{attribute}.{inside}"
+                        return f"{name} replaces {where}, which both use"
+    return None
+
+
+def _is_from(value: object, files: Collection[str], modules: Collection[str]) -> bool:
+    if isinstance(value, (staticmethod, classmethod, MethodType)):
+        value = value.__func__
+    if isinstance(value, property):
+        value = value.fget
+    if isinstance(value, FunctionType):
+        return value.__code__.co_filename in files
+    if isinstance(value, type):
+        return value.__module__ in modules
+    return False
+
+
+def _uses(name: str, other: View, subject: Subject) -> str | None:
+    found = sorted(files_of(subject.step) & other.files)
+    return f"{name} uses code of the other version, from {found[0]}" if found else None
+
+
+def _left_behind(shared: Mapping[str, ModuleType], beginning: Beginning) -> str | None:
+    """Object to what has been put into a module that was there from the beginning."""
+    for place, module in _watched(shared):
+        known = beginning.attributes.get(place)
+        # A module that was imported later has nothing to compare with.
+        if known is None:
+            continue
+        for attribute in sorted(vars(module).keys() - known):
+            if _is_state(attribute, vars(module)[attribute]):
+                return f"{place}.{attribute} was put there, where both find it"
+    return None
+
+
+def _is_state(attribute: str, value: object) -> bool:
+    """Whether it may be more than a module or a function that was imported late.
+
+    Dynamo leaves attributes that begin with underscores, one per compiled function.
+    """
+    code = isinstance(value, (ModuleType, FunctionType, type))
+    return not code and not attribute.startswith("__")
+
+
+def _watched(modules: Mapping[str, Any]) -> Iterator[tuple[str, ModuleType]]:
+    # A copy: to look at a module's attributes may import another one.
+    for name, module in list(modules.items()):
+        if isinstance(module, ModuleType) and name.partition(".")[0] not in UNWATCHED:
+            yield name, module
+
+
+TRACEBACK: Final = "Traceback (most recent call last):"
+
+LEAST_SHARE: Final = 0.5
+"""Least share of a test's time cap for both versions in turns, after their pair."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guest:
+    """One version: how its test is run, and where its code is.
+
+    ``measured`` is what its test measured when it ran alone.
+    """
+
+    run: RunRequest
+    relocation: Relocation
+    environment: Mapping[str, str]
+    measured: tuple[Measurement, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TogetherRequest:
+    """Asks for a comparison of one *call* of both versions.
+
+    ``settings`` are what both found when they made it, each by itself.
+    """
+
+    before: Guest
+    after: Guest
+    call: str
+    tolerance: float
+    detect: float
+    seconds: float
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TogetherResult:
+    """A comparison that took ``seconds``, or why there is none."""
+
+    comparison: StepComparison | None = None
+    refused: str = ""
+    seconds: float = 0.0
+
+
+class Together:
+    """Measures the calls of a test that passed on both sides, each in one process."""
+
+    def __init__(self, before: Side, after: Side, seconds: float) -> None:
+        """*seconds* cap what one test may cost, its first pair included."""
+        self._before = before
+        self._after = after
+        self._seconds = seconds
+
+    def __call__(self, both: Both) -> Mapping[str, TogetherTime]:
+        """Return how each call compares that has a time, or why it does not."""
+        found: dict[str, TogetherTime] = {}
+        for call in both.after.calls.keys() & both.before.calls.keys():
+            limits = limits_together(both.newest_pair(call), both.tolerance_of(call))
+            if limits is not None:
+                found[call] = self._compared(both, call, limits)
+        return found
+
+    def _compared(self, both: Both, call: str, limits: Limits) -> TogetherTime:
+        alone = self._before.settings[call]
+        different = unlike(alone, self._after.settings[call])
+        if different:
+            return different
+        left = max(LEAST_SHARE * self._seconds, self._seconds - both.seconds)
+        request = TogetherRequest(
+            before=_guest(self._before, both.before),
+            after=_guest(self._after, both.after),
+            call=call,
+            tolerance=limits.tolerance,
+            detect=limits.detect,
+            seconds=left,
+            settings=alone,
+        )
+        return _judged(self._answer(request))
+
+    def _answer(self, request: TogetherRequest) -> TogetherResult:
+        """Ask a process that is forked from the server of ``after``."""
+        entry = "pytest_gpuperf.compare_commits.one_process_child:compare"
+        job = Job(entry=entry, request=encode(request))
+        try:
+            answer = self._after.ask(job, patience(self._seconds))
+        except RunError as error:
+            return TogetherResult(refused=_briefly(str(error)))
+        return decode(TogetherResult, answer)
+
+
+def _guest(side: Side, case: Case) -> Guest:
+    return Guest(
+        run=side.request((case.test,), 0),
+        relocation=side.relocation,
+        environment=moved_path(os.environ, side.relocation),
+        measured=tuple(call.measurement for call in case.last.calls),
+    )
+
+
+def _briefly(text: str) -> str:
+    """Leave out all lines of a traceback but the last."""
+    first, *rest = text.splitlines()
+    return f"{first.removesuffix(TRACEBACK)}{rest[-1]}" if rest else first
+
+
+def _judged(result: TogetherResult) -> TogetherTime:
+    if result.comparison is None:
+        return result.refused
+    return judge_together(result.comparison, result.seconds) or result.comparison.why

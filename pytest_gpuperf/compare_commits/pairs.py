@@ -1,0 +1,216 @@
+"""Pairs of fresh processes: each side once, in alternating order, all tests in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
+from typing import Final
+
+from ..judge.calls import merged
+from ..judge.process_pairs import LEAST_PAIRS
+from ..judge.process_pairs import MOST_PAIRS
+from ..judge.process_pairs import Pair
+from ..judge.process_pairs import judge_call
+from ..model.ab import CallChange
+from ..model.ab import TimeChange
+from ..model.ab import Uncompared
+from ..model.budget import Tolerance
+from ..model.run import Ending
+from ..model.run import StepCall
+from ..model.run import TestResult
+from ..runner.screening import Case
+from ..runner.screening import Group
+
+
+Run = Callable[[Group, int], Sequence[TestResult]]
+"""Measures a group on one side, in a fresh process."""
+
+NO_RESULT: Final = "the measuring process gave no result for this test"
+
+ENDING_WORDS: Final = {
+    Ending.FAILED: "failed",
+    Ending.DIED: "could not be measured",
+    Ending.SKIPPED: "was skipped",
+    Ending.XFAILED: "was expected to fail and did",
+}
+
+
+TogetherTime = TimeChange | str
+"""The change of a call's time in one process with both sides, or why there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Both:
+    """One test on both sides, and the tolerance of its project.
+
+    ``together`` is what one process said of its calls, by their names.
+    """
+
+    before: Case
+    after: Case
+    project: Tolerance
+    together: dict[str, TogetherTime] = field(default_factory=dict)
+
+    @property
+    def measured(self) -> bool:
+        """Whether it passed on both sides, each time."""
+        cases = (self.before, self.after)
+        return all(case.last.ending is Ending.PASSED for case in cases)
+
+    @property
+    def seconds(self) -> float:
+        return self.before.seconds + self.after.seconds
+
+    def judged(self, *, last: bool) -> list[CallChange]:
+        """Judge each call that both sides make."""
+        return [
+            self._judged(call, last=last)
+            for call in self.after.calls
+            if call in self.before.calls
+        ]
+
+    def _judged(self, call: str, *, last: bool) -> CallChange:
+        pairs = _paired(self.before.calls[call], self.after.calls[call])
+        found = self.together.get(call)
+        change = judge_call(
+            pairs,
+            self.tolerance_of(call),
+            last=last,
+            together=found if isinstance(found, TimeChange) else None,
+        )
+        return replace(change, apart=found) if isinstance(found, str) else change
+
+    def tolerance_of(self, call: str) -> Tolerance:
+        """Return what ``after`` tolerates."""
+        newest = self.after.calls[call][-1]
+        return merged((*newest.tolerances, self.project))
+
+    def newest_pair(self, call: str) -> Pair:
+        before, after = self.before.calls[call], self.after.calls[call]
+        return before[-1].measurement, after[-1].measurement
+
+    def wants_more(self, seconds: float) -> bool:
+        """Whether another pair may decide something and *seconds* allow it."""
+        if not self.measured or all(c.settled for c in self.judged(last=False)):
+            return False
+        pairs = len(self.after.results)
+        return pairs < LEAST_PAIRS or self.seconds * (1 + 1 / pairs) <= seconds
+
+    def uncompared(self) -> list[Uncompared]:
+        """Say what of it could not be compared, and why."""
+        if not self.measured:
+            return [self._why_unmeasured()]
+        before, after = self.before.calls, self.after.calls
+        if not before and not after:
+            why = "gpuperf(step) was called on neither side"
+            return [Uncompared(test=self.after.test, why=why)]
+        return [
+            Uncompared(test=key, why="after only" if key in after else "before only")
+            for key in sorted(before.keys() ^ after.keys())
+        ]
+
+    def _why_unmeasured(self) -> Uncompared:
+        before, after = self.before.last, self.after.last
+        fine_before = before.ending is Ending.PASSED
+        broken = after.ending in {Ending.FAILED, Ending.DIED}
+        found = [("before", before)] if not fine_before else []
+        if after.ending is not Ending.PASSED:
+            found.append(("after", after))
+        return Uncompared(
+            test=self.after.test,
+            why="; ".join(_in_words(result, side) for side, result in found),
+            is_worse=fine_before and broken,
+        )
+
+
+def _in_words(result: TestResult, side: str) -> str:
+    text = result.headline or result.text
+    return f"{ENDING_WORDS[result.ending]} {side}" + (f": {text}" if text else "")
+
+
+def _paired(before: Sequence[StepCall], after: Sequence[StepCall]) -> list[Pair]:
+    """Put the runs of a pair together; a call may be missing from some."""
+    return [
+        (old.measurement, new.measurement)
+        for old, new in zip(before, after, strict=False)
+    ]
+
+
+def run_pairs(  # noqa: PLR0913  what is measured, by whom, and two bounds
+    groups: Sequence[Group],
+    before: Run,
+    after: Run,
+    *,
+    project: Tolerance,
+    seconds: float,
+    announce: Callable[[str], None],
+    together: Callable[[Both], Mapping[str, TogetherTime]] | None = None,
+) -> list[Both]:
+    """Measure all *groups* in pairs until each test is decided or out of *seconds*.
+
+    Calls that are measured *together*, after the first pair, need more pairs only for
+    exact numbers.
+    """
+    tests = [test for group in groups for test in group]
+    both = {
+        test: Both(before=Case(test), after=Case(test), project=project)
+        for test in tests
+    }
+    for number in range(MOST_PAIRS):
+        wanting = [
+            group
+            for group in groups
+            if number == 0 or any(both[test].wants_more(seconds) for test in group)
+        ]
+        if not wanting:
+            break
+        announce(_progress(number, wanting))
+        for group in wanting:
+            _run_pair(group, number, before, after, both)
+        if together is not None and number == 0:
+            _meet(list(both.values()), together, announce)
+    return list(both.values())
+
+
+def _meet(
+    tests: Sequence[Both],
+    together: Callable[[Both], Mapping[str, TogetherTime]],
+    announce: Callable[[str], None],
+) -> None:
+    measured = [test for test in tests if test.measured and test.after.calls]
+    if measured:
+        announce(f"both in one process: {_counted(len(measured))}")
+    for test in measured:
+        test.together.update(together(test))
+
+
+def _progress(number: int, groups: Sequence[Group]) -> str:
+    return (
+        f"pair {number + 1} of at most {MOST_PAIRS}: {_counted(sum(map(len, groups)))}"
+    )
+
+
+def _counted(tests: int) -> str:
+    return f"{tests} test" + ("" if tests == 1 else "s")
+
+
+def _run_pair(
+    group: Group, number: int, before: Run, after: Run, both: Mapping[str, Both]
+) -> None:
+    turns: list[tuple[Run, Callable[[Both], Case]]] = [
+        (before, lambda test: test.before),
+        (after, lambda test: test.after),
+    ]
+    # A machine that warms up or slows down over a pair would always favour the same
+    # side.
+    if number % 2:
+        turns.reverse()
+    for run, case in turns:
+        found = {result.test: result for result in run(group, number)}
+        for test in group:
+            lost = TestResult(test=test, ending=Ending.DIED, text=NO_RESULT)
+            case(both[test]).results.append(found.get(test, lost))

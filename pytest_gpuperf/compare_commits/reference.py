@@ -1,0 +1,330 @@
+"""Settles doubts of a stored baseline by an A/B comparison with a commit."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from typing import Final
+
+from ..baselines.store import path_of
+from ..errors import ErrorId
+from ..errors import UsageError
+from ..model.ab import CommitComparison
+from ..model.ab import Settlement
+from ..model.ab import Uncompared
+from ..model.baseline import Entry
+from ..model.baseline import Origin
+from ..model.environment import DeviceKind
+from ..model.environment import Hardware
+from ..runner.git import Repository
+from ..runner.git import short
+from ..runner.plan import Project
+from ..runner.reference_check import Doubt
+from ..settings import RECORDED
+from ..settings import Settings
+from ..worker.child import CHILD_OPTIONS
+from .commits import NothingComparedError
+from .commits import compare_versions
+from .side import Selection
+from .side import preload
+from .versions import committed
+from .versions import versions
+
+
+# The commit with the code that a baseline was recorded on.
+#
+# A baseline names the commit that was checked out when it was measured. That is its
+# code only if nothing had been changed since, and a squashed branch leaves no such
+# commit. Otherwise the commit that brought the baseline into the repository has its
+# code: the two are committed together.
+
+COMMIT_OR_NAME: Final = (
+    "commit it with the code it is of, or name a commit: --gpuperf-ref=REF"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingCommit:
+    """A commit and what it did; without a ``commit``, ``why`` there is none."""
+
+    commit: str = ""
+    words: str = ""
+    why: str = ""
+
+
+def recording_of(
+    repository: Repository, path: str, call: str, entry: Entry | None
+) -> RecordingCommit:
+    """Find the code of *entry*, the baseline of *call* in the file at *path*."""
+    if entry is None:
+        return RecordingCommit(why="it has no baseline, so no commit recorded one")
+    origin = entry.origin
+    if origin and not origin.dirty and repository.has(origin.commit):
+        return RecordingCommit(
+            commit=origin.commit, words=", where its baseline was recorded"
+        )
+    stored = commit_that_stored(repository, path, call)
+    if stored is None:
+        return RecordingCommit(why=f"{_unknown(origin)}: {COMMIT_OR_NAME}")
+    if repository.is_cut_off(stored):
+        deepen = repository.deepen("its history is cut off")
+        return RecordingCommit(why=f"{_lost(origin)}{deepen}")
+    return RecordingCommit(
+        commit=stored, words=f", which stored its baseline{_dirt(origin)}"
+    )
+
+
+def commit_that_stored(repository: Repository, path: str, call: str) -> str | None:
+    """Return the commit that gave *call* the baseline it has in the file at *path*.
+
+    ``None`` if no commit has what the file says now.
+    """
+    file = Path(repository.top, path)
+    now, found = _entries(file.read_text(encoding="utf-8")).get(call), None
+    # From the newest to the oldest: the last one that still has today's baseline has
+    # stored it.
+    for commit in repository.commits_of(path):
+        if _entries_at(repository, commit, path).get(call) != now:
+            break
+        found = commit
+    return found
+
+
+@lru_cache(maxsize=64)
+def _entries_at(repository: Repository, commit: str, path: str) -> dict[str, Any]:
+    return _entries(repository.text_at(commit, path) or "")
+
+
+def _entries(text: str) -> dict[str, Any]:
+    """Return what a file says of each test; nothing if it is no baseline file."""
+    try:
+        entries = json.loads(text)["tests"]
+    except (ValueError, KeyError, TypeError):
+        return {}
+    return entries if isinstance(entries, dict) else {}
+
+
+def _unknown(origin: Origin | None) -> str:
+    if origin is None:
+        return "its baseline names no commit, and is in none"
+    if origin.dirty:
+        return (
+            f"its baseline was recorded from uncommitted changes on top of "
+            f"{short(origin.commit)}, and is in no commit"
+        )
+    return (
+        f"its baseline was recorded at {short(origin.commit)}, which is not here, and is "
+        "in no commit"
+    )
+
+
+def _lost(origin: Origin | None) -> str:
+    if origin is None or origin.dirty:
+        return "the commit that stored its baseline is not here"
+    return f"its baseline was recorded at {short(origin.commit)}, which is not here"
+
+
+def _dirt(origin: Origin | None) -> str:
+    if origin is None or not origin.dirty:
+        return ""
+    return f", recorded from uncommitted changes on top of {short(origin.commit)}"
+
+
+# One comparison with a commit, as the answer to each doubt that it may settle.
+
+NOT_CALLED: Final = "gpuperf(step) was not called on both sides"
+
+SIDE_WORDS: Final = {"after only": "it is new since then"}
+"""What the table of a comparison says, for the reader of one test."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceCommit:
+    """A commit to compare with, by its name, and what else is to be said of it."""
+
+    name: str
+    words: str = ""
+    recorded: bool = False
+
+
+def settled(
+    repository: Repository,
+    against: ReferenceCommit,
+    doubts: Sequence[Doubt],
+    selection: Selection,
+    announce: Callable[[str], None],
+) -> dict[str, Settlement]:
+    """Compare the tests of *doubts*, which *selection* names, and answer each call."""
+    both = versions(repository, against.name, None)
+    label = f"{both[0].label}{against.words}"
+    unsettled = Settlement(
+        reference=label,
+        commit=short(against.name) if against.recorded else against.name,
+        recorded=against.recorded,
+    )
+    tests = "1 test" if len(selection.tests) == 1 else f"{len(selection.tests)} tests"
+    announce(f"gpuperf: A/B against {label}, for {tests} that did not pass")
+    try:
+        found = compare_versions(
+            repository,
+            both,
+            selection,
+            preload=preload(selection.arguments),
+            announce=lambda text: announce(f"gpuperf: {text}"),
+        )
+    except NothingComparedError as error:
+        whys = _whys(error.uncompared)
+        return {d.call: replace(unsettled, why=_why(d, whys)) for d in doubts}
+    except UsageError as error:
+        why = _in_a_line(str(error).removeprefix(f"{both[0].label}: "))
+        return {d.call: replace(unsettled, why=why) for d in doubts}
+    return {d.call: _answer(d, found, unsettled) for d in doubts}
+
+
+def _in_a_line(text: str) -> str:
+    """Leave out all but the first line, and the last, in which python says why."""
+    first, *rest = text.splitlines()
+    return f"{first} ... {rest[-1].removeprefix('E').strip()}" if rest else first
+
+
+def _answer(doubt: Doubt, found: CommitComparison, unsettled: Settlement) -> Settlement:
+    change = next((call for call in found.calls if call.test == doubt.call), None)
+    if change is None:
+        return replace(unsettled, why=_why(doubt, _whys(found.uncompared)))
+    if change.time is None:
+        return replace(unsettled, why=change.no_time)
+    return replace(unsettled, engine=found.engine, time=change.time)
+
+
+def _whys(uncompared: Sequence[Uncompared]) -> dict[str, str]:
+    return {found.test: SIDE_WORDS.get(found.why, found.why) for found in uncompared}
+
+
+def _why(doubt: Doubt, whys: Mapping[str, str]) -> str:
+    """Say why *doubt* was not compared: its call alone, or all of its test."""
+    return whys.get(doubt.call) or whys.get(doubt.planned.test) or NOT_CALLED
+
+
+SELF: Final = "that is the code which is measured here"
+
+
+class GitReferee:
+    """Knows the repository of the project, if there is one."""
+
+    def __init__(self, root: Path, settings: Settings, sides: Sequence[str]) -> None:
+        """Look the reference up, if one is named; *sides* are options for both sides.
+
+        Raises ``UsageError`` if there is no repository, or no such commit in it.
+        """
+        self._settings = settings
+        self._sides = tuple(sides)
+        self._repository: Repository | None = None
+        self._origin: Origin | None = None
+        try:
+            self._repository = Repository.containing(root)
+            self._check(self._repository)
+        except UsageError as error:
+            # Without a repository a run is still fine, as long as no reference was
+            # asked for.
+            if settings.reference is not None:
+                msg = f"--gpuperf-ref={settings.reference}: {error.text}"
+                raise UsageError(msg, error.error_id) from None
+
+    def _check(self, repository: Repository) -> None:
+        reference = self._settings.reference
+        if reference is None:
+            return
+        if reference != RECORDED:
+            repository.commit(reference)
+        here = Path.cwd().resolve()
+        if not here.is_relative_to(repository.top):
+            msg = f"{here} is not in {repository.top}; run pytest in the project"
+            raise UsageError(msg, ErrorId.GP701)
+
+    def origin(self) -> Origin | None:
+        """Name HEAD; ``None`` without a repository or a commit in it."""
+        if self._origin is None and self._repository is not None:
+            self._origin = _head(self._repository, self._settings.baselines)
+        return self._origin
+
+    def settle(
+        self,
+        doubts: Sequence[Doubt],
+        project: Project,
+        hardware: Hardware,
+        announce: Callable[[str], None],
+    ) -> Mapping[str, Settlement]:
+        """Compare each test with its reference; nothing if none was named."""
+        repository, reference = self._repository, self._settings.reference
+        if repository is None or reference is None:
+            return {}
+        found: dict[str, Settlement] = {}
+        asked: dict[ReferenceCommit, list[Doubt]] = {}
+        for doubt in doubts:
+            against = self._against(repository, reference, doubt, hardware)
+            if isinstance(against, Settlement):
+                found[doubt.call] = against
+            else:
+                asked.setdefault(against, []).append(doubt)
+        for against, group in asked.items():
+            selection = self._selection(group, project, hardware.kind)
+            found |= settled(repository, against, group, selection, announce)
+        return found
+
+    def _against(
+        self, repository: Repository, reference: str, doubt: Doubt, hardware: Hardware
+    ) -> ReferenceCommit | Settlement:
+        if reference != RECORDED:
+            named = committed(repository, reference)
+            if self.origin() == Origin(commit=str(named.commit)):
+                return Settlement(reference=named.label, commit=reference, why=SELF)
+            return ReferenceCommit(name=reference)
+        file = _real(path_of(self._settings.baselines, hardware))
+        path = os.path.relpath(file, repository.top)
+        found = recording_of(repository, path, doubt.call, doubt.entry)
+        if not found.commit:
+            return Settlement(why=found.why)
+        return ReferenceCommit(name=found.commit, words=found.words, recorded=True)
+
+    def _selection(
+        self, doubts: Sequence[Doubt], project: Project, kind: DeviceKind
+    ) -> Selection:
+        """Name the tests by the paths that git would use, without links."""
+        root = str(project.rootdir)
+        real = os.path.realpath(root)
+        return Selection(
+            arguments=(
+                *CHILD_OPTIONS,
+                *(argument.replace(root, real) for argument in project.arguments),
+                f"--gpuperf-device={kind.value}",
+                *self._sides,
+            ),
+            tests=tuple(
+                replace(
+                    planned,
+                    argument=planned.argument.replace(root, real),
+                    module=planned.module.replace(root, real),
+                )
+                for planned in dict.fromkeys(doubt.planned for doubt in doubts)
+            ),
+            options=project.options,
+        )
+
+
+def _head(repository: Repository, baselines: Path) -> Origin | None:
+    if not repository.has("HEAD"):
+        return None
+    dirty = repository.is_dirty(but=_real(baselines))
+    return Origin(commit=repository.commit("HEAD"), dirty=dirty)
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))

@@ -1,0 +1,248 @@
+"""One side of a comparison: a fork server with processes of one version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
+from typing import Any
+from typing import Final
+
+from ..errors import ErrorId
+from ..errors import QuotedError
+from ..errors import RunError
+from ..model.budget import Tolerance
+from ..model.codec import decode
+from ..model.codec import encode
+from ..model.environment import DeviceKind
+from ..model.environment import DeviceSlot
+from ..model.environment import Environment
+from ..model.run import Ending
+from ..model.run import RunRequest
+from ..model.run import TestResult
+from ..runner.fork_server import HEAVY_MODULES
+from ..runner.fork_server import ForkServer
+from ..runner.fork_server import Job
+from ..runner.plan import Planned
+from ..runner.pool import Turns
+from ..runner.pool import Unlocked
+from ..runner.pool import alone
+from ..runner.pool import turns_at
+from ..runner.relocation import Relocation
+from ..runner.screening import Group
+from ..settings import Isolation
+from .compiled_files import unbuilt
+
+
+# The description of one side, known before anything is measured.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What both sides are to collect: what pytest selects with ``arguments``.
+
+    If ``tests`` are named, these alone, as far as a side has them. ``options`` are
+    values of options as a ``RunRequest`` has them.
+    """
+
+    arguments: tuple[str, ...]
+    tests: tuple[Planned, ...] = ()
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectRequest:
+    """Asks for the tests of *selection* in *directory*."""
+
+    relocation: Relocation
+    directory: str
+    selection: Selection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """The measured tests of a side, its settings, and how a child must be started.
+
+    ``can_share`` says that its device, at ``slot``, can time both versions in one
+    process. ``lock_seconds`` is the longest wait for it.
+    """
+
+    plan: tuple[Planned, ...]
+    rootdir: str
+    directory: str
+    search_path: tuple[str, ...]
+    arguments: tuple[str, ...]
+    options: Mapping[str, object]
+    environment: Environment
+    isolation: Isolation
+    tolerance: Tolerance
+    seconds: float
+    script: str | None
+    can_share: bool
+    slot: DeviceSlot
+    lock_seconds: float
+    pretend_gib: float
+
+
+# Modules that the fork servers of a comparison import before they fork.
+
+
+def preload(given: Sequence[str]) -> tuple[str, ...]:
+    """Return the modules that every process for these arguments of pytest needs."""
+    scripted = f"--gpuperf-device={DeviceKind.SCRIPTED.value}" in given
+    return () if scripted else HEAVY_MODULES
+
+
+COLLECT_SECONDS: Final = 300.0
+
+PATIENCE: Final = 2
+SIDE_PATIENCE_SECONDS = 60.0
+"""Multiple of its cap, and what is added, after which a process is given up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SidePlace:
+    """Where a side's code is, and what the side is called."""
+
+    label: str
+    relocation: Relocation
+    directory: str
+
+
+class Side:
+    """Collects and measures one version, each time in a fresh process.
+
+    ``settings`` are those of torch at each call, by its name, in the newest run.
+    """
+
+    def __init__(
+        self, place: SidePlace, preload: Sequence[str], announce: Callable[[str], None]
+    ) -> None:
+        self.label = place.label
+        self.relocation = place.relocation
+        self.settings: dict[str, Mapping[str, str]] = {}
+        self._place = place
+        self._announce = announce
+        self._collected: Collected | None = None
+        self._turns: Turns = Unlocked()
+        self._server = ForkServer(
+            preload, "pytest_gpuperf.worker.child:warm_pytest", place.relocation
+        )
+
+    def close(self) -> None:
+        """End the fork server and its children."""
+        self._server.close()
+        self._turns.close()
+
+    def collect(self, selection: Selection) -> Collected:
+        """Return what pytest selects; raises ``UsageError`` if it cannot collect."""
+        relocation = self._place.relocation
+        request = CollectRequest(
+            relocation=relocation,
+            directory=self._place.directory,
+            selection=_moved(selection, relocation),
+        )
+        try:
+            self._server.wait_until_ready()
+            answer = self._server.run(
+                Job(
+                    entry="pytest_gpuperf.compare_commits.side_process:collect",
+                    request=encode(request),
+                ),
+                COLLECT_SECONDS,
+            )
+        except RunError as error:
+            answer = {"error": str(error)}
+        if "error" in answer:
+            why = f"{answer['error']}{self._lacking(answer['error'])}"
+            msg = f"{self.label}: cannot collect its tests: {why}"
+            raise QuotedError(msg, ErrorId.GP708)
+        self._collected = found = decode(Collected, answer["collected"])
+        self._turns = turns_at(found.slot, found.lock_seconds, self._announce)
+        return found
+
+    def _lacking(self, error: str) -> str:
+        """Say which file of the working tree this side lacks, if *error* misses it."""
+        relocation = self._place.relocation
+        is_elsewhere = relocation.root != relocation.origin
+        return unbuilt(error, relocation.origin) if is_elsewhere else ""
+
+    def run(self, group: Group, number: int) -> Sequence[TestResult]:
+        """Measure *group* in a fresh process; a death is the result of each test."""
+        run = self.request(group, number)
+        request = {"request": encode(run), "relocation": encode(self.relocation)}
+        job = Job(
+            entry="pytest_gpuperf.compare_commits.side_process:measure", request=request
+        )
+        try:
+            answer = self.ask(job, len(group) * patience(run.seconds))
+        except RunError as error:
+            return [_died(test, str(error)) for test in group]
+        if "error" in answer:
+            return [_died(test, answer["error"]) for test in group]
+        self.settings.update(answer["settings"])
+        return [decode(TestResult, result) for result in answer["results"]]
+
+    def request(self, group: Group, number: int) -> RunRequest:
+        """Return how *group* is measured, once the side has been collected."""
+        assert self._collected is not None  # noqa: S101 - it was asked for first
+        return _request(self._collected, group, number)
+
+    def ask(self, job: Job, seconds: float) -> Any:
+        """Return what *job* answers in a fresh process, which has the device alone.
+
+        Raises ``RunError`` if it answers nothing, and ``UsageError`` if the device
+        never comes free.
+        """
+        with alone(self._turns):
+            return self._server.run(job, seconds)
+
+
+def _moved(selection: Selection, relocation: Relocation) -> Selection:
+    """Name what is meant in the project of this side."""
+    return Selection(
+        arguments=tuple(relocation.replaced(a) for a in selection.arguments),
+        tests=tuple(
+            replace(
+                planned,
+                argument=relocation.replaced(planned.argument),
+                module=relocation.replaced(planned.module),
+            )
+            for planned in selection.tests
+        ),
+        options={
+            name: relocation.replaced(value) if isinstance(value, str) else value
+            for name, value in selection.options.items()
+        },
+    )
+
+
+def _request(collected: Collected, group: Group, number: int) -> RunRequest:
+    arguments = {planned.test: planned.argument for planned in collected.plan}
+    return RunRequest(
+        tests=tuple(arguments[test] for test in group),
+        device=collected.environment.hardware.kind,
+        directory=collected.directory,
+        root=collected.rootdir,
+        search_path=collected.search_path,
+        arguments=collected.arguments,
+        options=collected.options,
+        visible=collected.slot.visible,
+        pretend_gib=collected.pretend_gib,
+        seconds=collected.seconds,
+        tolerance=collected.tolerance,
+        number=number,
+        script=collected.script,
+    )
+
+
+def patience(seconds: float) -> float:
+    """Return how long a process may take for a test that is capped at *seconds*."""
+    return PATIENCE * seconds + SIDE_PATIENCE_SECONDS
+
+
+def _died(test: str, text: str) -> TestResult:
+    return TestResult(test=test, ending=Ending.DIED, text=text)

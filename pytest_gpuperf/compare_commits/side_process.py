@@ -1,0 +1,186 @@
+"""Collects or measures one side's own code inside a measuring process."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from contextlib import redirect_stderr
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+from typing import Final
+
+import pytest
+
+from ..devices import default_kind
+from ..devices import open_device
+from ..devices.scripted import ScriptedDevice
+from ..devices.slots import slots_of
+from ..devices.torch_state import process_settings
+from ..errors import ErrorId
+from ..errors import GpuperfError
+from ..errors import UsageError
+from ..model.codec import decode
+from ..model.codec import encode
+from ..model.environment import Capability
+from ..model.environment import DeviceKind
+from ..model.run import RunRequest
+from ..plugin.controller import project_of
+from ..plugin.options import environment
+from ..plugin.options import settings_from
+from ..runner.plan import Planned
+from ..runner.plan import shown_path
+from ..runner.relocation import Relocation
+from ..runner.relocation import stranger
+from ..worker import child
+from ..worker.items import plan_of
+from .side import Collected
+from .side import CollectRequest
+from .side import Selection
+
+
+SIDE_LAST_LINES: Final = 15
+"""Lines of pytest's output that are shown where it could not collect."""
+
+COLLECTED_CODES: Final = frozenset(
+    {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
+)
+
+
+def collect(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the measured tests of a side, or the sentence of why there are none."""
+    request = decode(CollectRequest, raw)
+    os.chdir(request.directory)
+    # As ``python -m pytest`` does, which users run.
+    sys.path.insert(0, request.directory)
+    try:
+        arguments = [*request.selection.arguments, *_files(request)]
+    except UsageError as error:
+        return {"error": str(error)}
+    sys.argv = ["pytest", *arguments]
+    collector = Collector(request.selection)
+    output = io.StringIO()
+    # pytest's output is shown only if collecting fails, and must not mix with the
+    # answer.
+    with redirect_stdout(output), redirect_stderr(output):
+        code = pytest.main(["--collect-only", "-q", *arguments], plugins=[collector])
+    if code not in COLLECTED_CODES or collector.errors:
+        return {"error": collector.errors or _last(output.getvalue())}
+    objection = _objection(request.relocation)
+    if objection is not None:
+        return {"error": objection}
+    try:
+        return {"collected": encode(collector.collected())}
+    except GpuperfError as error:
+        return {"error": str(error)}
+
+
+def measure(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Measure as a run does, and refuse the results if the code was not this side's."""
+    request = decode(RunRequest, raw["request"])
+    child.enter(request)
+    settings: dict[str, Mapping[str, str]] = {}
+
+    def note(call: str) -> None:
+        settings[call] = process_settings()
+
+    results = child.run_tests(request, child.measuring_for(request, arriving=note))
+    # After the tests: a module that is imported late, inside of a step, may be another
+    # version's.
+    objection = _objection(decode(Relocation, raw["relocation"]))
+    if objection is not None:
+        return {"error": objection}
+    return {"results": [encode(r) for r in results], "settings": settings}
+
+
+def _objection(relocation: Relocation) -> str | None:
+    """Say which module is not this side's own, if one is not."""
+    found = stranger(dict(sys.modules), relocation)
+    if found is None:
+        return None
+    name, file = found
+    return (
+        f"{name} was imported from {file}, which is not the code of this side; expected "
+        f"it below {relocation.root}: install the project editable (`pip install -e .`) "
+        "or name its folder in pytest's `pythonpath`"
+    )
+
+
+def _files(request: CollectRequest) -> list[str]:
+    """Return the existing files of the tests that are named, if any are."""
+    files = list(dict.fromkeys(planned.module for planned in request.selection.tests))
+    known = [file for file in files if Path(file).is_file()]
+    if files and not known:
+        root = Path(request.relocation.root)
+        names = ", ".join(shown_path(Path(file), root) for file in files)
+        msg = f"it has no {names}"
+        raise UsageError(msg, ErrorId.GP708)
+    return known
+
+
+def _last(output: str) -> str:
+    lines = [line for line in output.splitlines() if line.strip()]
+    return "\n".join(lines[-SIDE_LAST_LINES:]) or "pytest printed nothing"
+
+
+class Collector:
+    """The plugin of a process that collects: it keeps what there is to measure."""
+
+    def __init__(self, selection: Selection) -> None:
+        self.errors = ""
+        self._selection = selection
+        self._session: pytest.Session | None = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        for name, value in self._selection.options.items():
+            setattr(config.option, name, value)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed and not self.errors:
+            self.errors = f"{report.nodeid}: {report.longreprtext}"
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self._session = session
+
+    def collected(self) -> Collected:
+        """Return what was collected; raises ``UsageError`` for a wrong setting."""
+        if self._session is None:
+            msg = "pytest collected nothing"
+            raise UsageError(msg, ErrorId.GP708)
+        config = self._session.config
+        settings = settings_from(config, environment())
+        kind = settings.device or default_kind()
+        project = project_of(config)
+        return Collected(
+            plan=tuple(self._selected(plan_of(self._session.items))),
+            rootdir=str(project.rootdir),
+            directory=project.directory,
+            search_path=project.search_path,
+            arguments=project.arguments,
+            options=project.options,
+            environment=open_device(kind, settings.script).environment(),
+            isolation=settings.isolation,
+            tolerance=settings.tolerance,
+            seconds=settings.seconds,
+            script=settings.script,
+            can_share=_can_share(kind, settings.script),
+            slot=slots_of(kind, settings.script)[0],
+            lock_seconds=settings.lock_seconds,
+            pretend_gib=settings.pretend_gib,
+        )
+
+    def _selected(self, plan: Iterable[Planned]) -> Iterator[Planned]:
+        named = {planned.test for planned in self._selection.tests}
+        return (planned for planned in plan if not named or planned.test in named)
+
+
+def _can_share(kind: DeviceKind, script: str | None) -> bool:
+    """Whether a process can time both versions of a project on this device."""
+    if kind is DeviceKind.SCRIPTED:
+        return ScriptedDevice.read(str(script), 0).can_share
+    return kind.has(Capability.CLOCK)

@@ -1,0 +1,160 @@
+"""Commits in a temporary folder that is gone when we are, however we end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import asdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ..errors import ErrorId
+from ..errors import QuotedError
+from ..errors import UsageError
+from ..runner.git import Repository
+from ..runner.git import git_environment
+from ..runner.git import short
+from . import cleanup_process as guardian
+
+
+GUARDIAN: Final = str(Path(guardian.__file__))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """A commit of a repository, to be checked out at ``path`` in the folder."""
+
+    repository: str
+    commit: str
+    path: str
+
+
+def trees_of(repository: Repository, commit: str, path: str) -> Iterator[Tree]:
+    """Name *commit* and those of its submodules that are initialised here.
+
+    Raises ``UsageError`` if the commit of such a submodule is not here.
+    """
+    yield Tree(repository=repository.top, commit=commit, path=path)
+    for submodule in repository.submodules(commit):
+        inner = repository.inside(submodule.path)
+        if inner is None:
+            continue
+        if not inner.has(submodule.commit):
+            msg = (
+                f"submodule {submodule.path}: its commit {short(submodule.commit)}, which "
+                f"{short(commit)} asks for, is not here; fetch it with `git -C "
+                f"{submodule.path} fetch`"
+            )
+            raise UsageError(msg, ErrorId.GP706)
+        yield from trees_of(inner, submodule.commit, f"{path}/{submodule.path}")
+
+
+def uninitialised(repository: Repository, commit: str) -> list[str]:
+    """Return the paths of the submodules of *commit* that nobody has fetched."""
+    return [
+        submodule.path
+        for submodule in repository.submodules(commit)
+        if repository.inside(submodule.path) is None
+    ]
+
+
+class Checkout:
+    """The trees in a folder, while it is open; a guardian process removes them."""
+
+    def __init__(self, trees: Sequence[Tree]) -> None:
+        """Check *trees* out; raises ``UsageError`` if git cannot."""
+        self._process = subprocess.Popen(  # noqa: S603 - our own script
+            [sys.executable, "-I", GUARDIAN, json.dumps([asdict(t) for t in trees])],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=git_environment(),
+            # Ctrl-C ends this process only; the guardian then removes the trees.
+            start_new_session=True,
+        )
+        # Everything, an interrupt as well: nobody else would ever close a checkout that
+        # was not made.
+        try:
+            self.folder = self._answer()
+        except BaseException:
+            self.close()
+            raise
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None  # noqa: S101 - it is a pipe
+        answer = json.loads(self._process.stdout.readline() or "{}")
+        error = answer.get("error", "the process that checks out died")
+        if error is not None:
+            msg = f"git could not check out {error}"
+            raise QuotedError(msg, ErrorId.GP705)
+        return str(answer["folder"])
+
+    def close(self) -> None:
+        """Wait until nothing is left."""
+        self._process.communicate()
+
+
+# Two versions of a project: which commits they are, and what they are called.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """A version and its name; without a ``commit`` it is the current working tree."""
+
+    label: str
+    commit: str | None
+    notes: tuple[str, ...] = ()
+
+    def trees(self, repository: Repository, path: str) -> list[Tree]:
+        """Return what must be checked out at *path* for it."""
+        if self.commit is None:
+            return []
+        return list(trees_of(repository, self.commit, path))
+
+
+def versions(
+    repository: Repository, before: str | None, after: str | None
+) -> tuple[Version, Version]:
+    """Return the two versions that are meant, the earlier first.
+
+    Without *after* it is the working tree, without *before* the commit at which HEAD
+    left the main branch. Raises ``UsageError`` if a name is none.
+    """
+    if before is None:
+        base, branch = repository.merge_base()
+        earlier = _committed(repository, base, f"merge base with {branch}")
+    else:
+        earlier = committed(repository, before)
+    if after is None:
+        return earlier, _working_tree(repository)
+    return earlier, committed(repository, after)
+
+
+def committed(repository: Repository, ref: str) -> Version:
+    """Return the version that *ref* names; raise ``UsageError`` if it names none."""
+    return _committed(repository, repository.commit(ref), ref)
+
+
+def _committed(repository: Repository, commit: str, name: str) -> Version:
+    named = "" if commit.startswith(name) else f" ({short(commit)})"
+    label = f"{short(commit) if not named else name}{named}"
+    notes = tuple(
+        f"submodule {path} is not initialised: {label} is measured without it"
+        for path in uninitialised(repository, commit)
+    )
+    return Version(label=label, commit=commit, notes=notes)
+
+
+def _working_tree(repository: Repository) -> Version:
+    head, changes = repository.commit("HEAD"), repository.changes()
+    state = ", uncommitted changes" if changes.anything else ""
+    label = f"working tree ({short(head)}{state})"
+    notes = tuple(
+        f"submodule {path} is dirty: the working tree is measured as it stands, with "
+        "what is changed in there"
+        for path in changes.submodules
+    )
+    return Version(label=label, commit=None, notes=notes)

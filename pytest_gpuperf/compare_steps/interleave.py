@@ -1,0 +1,368 @@
+"""Two steps in turns in one process, until the judge can decide."""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil
+from math import exp
+from math import inf
+from math import log
+from typing import Any
+from typing import Final
+
+from ..devices.base import MeasuringDevice
+from ..devices.preflight import no_garbage_collection
+from ..errors import ErrorId
+from ..errors import StepError
+from ..judge.ab import AbRule
+from ..judge.ab import Ruling
+from ..judge.ab import in_words
+from ..judge.interleaved import QUAD_LOOKS
+from ..judge.interleaved import TIE
+from ..judge.interleaved import Labels
+from ..judge.interleaved import Pool
+from ..judge.interleaved import Quad
+from ..judge.interleaved import SwapCounts
+from ..judge.interleaved import decide_quads
+from ..judge.interleaved import judge_quads
+from ..judge.interleaved import quad_rule
+from ..judge.interleaved import quartiles
+from ..measure.step import Deadline
+from ..measure.step import Follow
+from ..measure.step import Subject
+from ..measure.step import nobody
+from ..measure.timing import TimedBlock
+from ..measure.timing import time_block
+from ..measure.warmup import warm_up
+from ..model.ab import Answer
+from ..model.ab import StepComparison
+
+
+# Label swaps by the ten thousand, in torch.
+#
+# All operations are ones that torch does in the calling thread: on a busy machine a
+# second thread that has to wait for its core costs thirty times what it saves.
+
+CHECK_EVERY: Final = 16
+"""Blocks between two checks whether every draw has found its quartiles."""
+
+
+class TorchSwaps:
+    """Counts as ``PlainSwaps`` does, to the last bit, with all draws side by side."""
+
+    def count(self, quads: Sequence[Quad], shift: float, labels: Labels) -> SwapCounts:
+        """Count after taking *shift* from each logarithm of ``after``."""
+        import torch
+
+        pool = Pool.of(quads, shift)
+        before, after = _positions(torch, pool, _coins(labels))
+        values = torch.tensor(pool.values, dtype=torch.float64, device="cpu")
+        differences = values.index_select(0, after.int())
+        differences -= values.index_select(0, before.int())
+        # No swap at all is the draw of zeros: the observed difference.
+        gaps = differences - pool.difference(bytes(len(quads)))
+        return SwapCounts(
+            at_least=int((gaps >= -TIE).sum()), at_most=int((gaps <= TIE).sum())
+        )
+
+
+def _positions(torch: Any, pool: Pool, coins: Any) -> tuple[Any, Any]:
+    """Where in the pool each draw has the quartiles of ``before`` and ``after``.
+
+    Walks up the pool once for all draws; it ends where the last of them has both.
+    """
+    # Four small tensors, because one large one is filled by several threads.
+    before_seen, after_seen, before_at, after_at = (
+        torch.zeros(coins.shape[1], dtype=torch.int16, device="cpu") for _ in range(4)
+    )
+    for position, (owner, side) in enumerate(
+        zip(pool.owners, pool.sides, strict=True), start=1
+    ):
+        after_seen += coins[owner] ^ side
+        before_seen.fill_(position).sub_(after_seen)
+        before_at += before_seen <= pool.rank
+        after_at += after_seen <= pool.rank
+        if position % CHECK_EVERY == 0:
+            fewest = torch.minimum(before_seen, after_seen).min()
+            if fewest > pool.rank:
+                break
+    return before_at, after_at
+
+
+@lru_cache(maxsize=2)
+def _coins(labels: Labels) -> Any:
+    """Coins as 0 and 1, a row a quad and a column a draw."""
+    import torch
+
+    coins = torch.frombuffer(bytearray(labels.coins), dtype=torch.uint8)
+    return (coins.view(labels.draws, labels.quads) & 1).t().contiguous()
+
+
+STEP_BLOCK_MS: Final = 8.0
+"""A block of steps lasts at least this long: in shorter ones the cost of their ends
+shows, and longer ones are disturbed more often."""
+
+MOST_BLOCK_MS: Final = 100.0
+"""A block of more than one step on the slower side lasts no longer than this."""
+
+UNMEASURED: Final = 3
+"""Steps that a quad spends on switching sides."""
+
+MOST_REPEATS: Final = 3
+"""Disturbed quads in a row that are repeated before the comparison gives up."""
+
+YOUNG: Final = 1
+"""Generations 0 and 1: the cycles that a quad leaves would fill memory in the end."""
+
+_EVEN: Final = 0.5
+
+Enter = Callable[[], None]
+"""Prepares the process for the turn of a side."""
+
+
+def nothing() -> None:
+    """Enter a side that needs nothing: both are of one process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    """A step and what it took when warm."""
+
+    name: str
+    subject: Subject
+    step_ms: float
+    enter: Enter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Contest:
+    """The two sides on a device, in blocks of ``steps``."""
+
+    device: MeasuringDevice
+    sides: tuple[_Side, _Side]
+    steps: int
+
+    @property
+    def quad_ms(self) -> float:
+        before_ms, after_ms = (side.step_ms for side in self.sides)
+        blocks_ms = 2 * self.steps * (before_ms + after_ms)
+        return blocks_ms + UNMEASURED * max(before_ms, after_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Series:
+    """Clean quads, and why there are no more of them if the judge wanted more."""
+
+    quads: Sequence[Quad]
+    cut: str | None = None
+
+
+def compare_steps(  # noqa: PLR0913, each is a word of the question
+    device: MeasuringDevice,
+    before: Subject,
+    after: Subject,
+    *,
+    seconds: float,
+    tolerance: float,
+    detect: float,
+    seed: int = 0,
+    enter: tuple[Enter, Enter] = (nothing, nothing),
+    block_ms: float = STEP_BLOCK_MS,
+    follow: Follow = nobody,
+) -> StepComparison:
+    """Run *before* and *after* in turns and say which is faster.
+
+    The steps are prepared ones and share no state. *seconds* caps the cost on the
+    device's host clock; *tolerance* is the change that is never blamed, *detect* the
+    one that never passes for the same, both ratios. *seed* draws the order of the
+    blocks, which last *block_ms* at least. *enter* is called, unmeasured, before the
+    turns of each side, *follow* with the progress. Raises ``UsageError`` for limits
+    that allow no verdict, ``PreflightError``, ``StepError`` and whatever a step raises.
+    """
+    rule = quad_rule(tolerance, detect)
+    device.preflight()
+    swaps = TorchSwaps()
+    deadline = Deadline.after(seconds, device.now_ns)
+    contest = _warmed(device, (before, after), enter, block_ms, deadline)
+    series = _record(
+        contest,
+        deadline,
+        random.Random(seed),  # noqa: S311, a reproducible order
+        lambda quads: decide_quads(quads, rule, swaps, seed=seed).answer,
+        follow,
+    )
+    if not series.quads:
+        return _inconclusive(rule, series.cut or "")
+    ruling = judge_quads(series.quads, rule, swaps, seed=seed, last=True)
+    return _comparison(contest, series, ruling, rule)
+
+
+def _warmed(
+    device: MeasuringDevice,
+    subjects: tuple[Subject, Subject],
+    enter: tuple[Enter, Enter],
+    block_ms: float,
+    deadline: Deadline,
+) -> _Contest:
+    for subject, prepare in zip(subjects, enter, strict=True):
+        prepare()
+        subject.run_once()
+    before, after = (
+        _warm_side(device, name, subject, prepare, deadline)
+        for name, subject, prepare in zip(
+            ("before", "after"), subjects, enter, strict=True
+        )
+    )
+    sides = (before, after)
+    steps = _steps_a_block(sides, block_ms)
+    return _Contest(device=device, sides=sides, steps=steps)
+
+
+def _warm_side(
+    device: MeasuringDevice,
+    name: str,
+    subject: Subject,
+    enter: Enter,
+    deadline: Deadline,
+) -> _Side:
+    enter()
+    step_ms = warm_up(device, subject, deadline).step_ms
+    return _Side(name=name, subject=subject, step_ms=step_ms, enter=enter)
+
+
+def _steps_a_block(sides: tuple[_Side, _Side], block_ms: float) -> int:
+    """Return the steps of a block, on both sides alike.
+
+    On a busy machine the quartiles of blocks of one step and of four steps differ by
+    several times even for equal steps. What each side seems to take is set by noise, so
+    different numbers of steps would show a difference between equal sides.
+    """
+    fast_ms, slow_ms = sorted(side.step_ms for side in sides)
+    steps = ceil(block_ms / fast_ms) if fast_ms > 0 else 1
+    if steps * slow_ms > MOST_BLOCK_MS:
+        steps = int(MOST_BLOCK_MS / slow_ms)
+    before, after = (side.subject for side in sides)
+    return before.most_steps(after.most_steps(max(1, steps)))
+
+
+def _record(
+    contest: _Contest,
+    deadline: Deadline,
+    order: random.Random,
+    answer: Callable[[Sequence[Quad]], Answer],
+    follow: Follow,
+) -> _Series:
+    quads: list[Quad] = []
+    disturbed = 0
+    with no_garbage_collection():
+        while not quads or answer(quads) is Answer.MORE:
+            if not deadline.leaves(contest.quad_ms):
+                return _Series(quads=quads, cut=_out_of_time(len(quads)))
+            follow(f"quad {len(quads) + 1}")
+            trouble = contest.device.disturbance()
+            blocks = _time_quad(contest, before_first=order.random() < _EVEN)
+            # Between quads, at the same place for both sides; the automatic collection
+            # is off.
+            gc.collect(YOUNG)
+            # Before the logarithms: a clock that stood still gives a time of 0.
+            unreal = _unreal_time(contest, blocks)
+            trouble = trouble or _disturbance(blocks) or unreal
+            disturbed = disturbed + 1 if trouble else 0
+            if trouble is None:
+                quads.append(_logarithms(blocks))
+            elif disturbed > MOST_REPEATS and unreal is not None:
+                raise StepError(unreal, ErrorId.GP303)
+            elif disturbed > MOST_REPEATS:
+                return _Series(quads=quads, cut=trouble)
+    return _Series(quads=quads)
+
+
+def _out_of_time(quads: int) -> str:
+    room = (
+        f"{quads} of at most {QUAD_LOOKS[-1]} quads" if quads else "no quad of blocks"
+    )
+    return f"the time cap left room for {room}"
+
+
+def _time_quad(contest: _Contest, *, before_first: bool) -> tuple[TimedBlock, ...]:
+    """Time a quad and return its blocks as before, after, after, before.
+
+    An unmeasured step comes before the first block, whatever ran before it. So a quad
+    in the other order would be slow at the same places.
+    """
+    outer, inner = contest.sides if before_first else reversed(contest.sides)
+    first = _time_block(contest, outer, switched=True)
+    second = _time_block(contest, inner, switched=True)
+    third = _time_block(contest, inner, switched=False)
+    fourth = _time_block(contest, outer, switched=True)
+    if before_first:
+        return first, second, third, fourth
+    return second, first, fourth, third
+
+
+def _time_block(contest: _Contest, side: _Side, *, switched: bool) -> TimedBlock:
+    if switched:
+        side.enter()
+        side.subject.step(*side.subject.arguments())
+    return time_block(contest.device, side.subject, contest.steps)
+
+
+def _disturbance(blocks: Sequence[TimedBlock]) -> str | None:
+    return next((block.disturbance for block in blocks if block.disturbance), None)
+
+
+def _unreal_time(contest: _Contest, blocks: Sequence[TimedBlock]) -> str | None:
+    before, after = contest.sides
+    for side, block in zip((before, after, after, before), blocks, strict=True):
+        if not 0 < block.step_ms < inf:
+            block_ms = block.step_ms * contest.steps
+            return (
+                f"{contest.steps} steps of {side.name} took {block_ms:.4g} ms by the "
+                "clock: it stood still or was set back; compare without what replaces it"
+            )
+    return None
+
+
+def _logarithms(blocks: Sequence[TimedBlock]) -> Quad:
+    before, after, later, last = (log(block.step_ms) for block in blocks)
+    return before, after, later, last
+
+
+def _inconclusive(rule: AbRule, why: str) -> StepComparison:
+    return StepComparison(
+        verdict=Answer.INCONCLUSIVE,
+        why=why,
+        tolerance=rule.tolerance,
+        detect=rule.detect,
+    )
+
+
+def _comparison(
+    contest: _Contest, series: _Series, ruling: Ruling, rule: AbRule
+) -> StepComparison:
+    why = in_words(ruling, rule)
+    if series.cut and ruling.answer is Answer.INCONCLUSIVE:
+        why = f"{series.cut}; {why}"
+    before, after = quartiles(series.quads)
+    return StepComparison(
+        verdict=ruling.answer,
+        why=why,
+        tolerance=rule.tolerance,
+        detect=rule.detect,
+        speedup=exp(-ruling.change),
+        # A change is a logarithm of after over before, a speedup the reverse: the
+        # bounds swap.
+        low=None if ruling.high is None else exp(-ruling.high),
+        high=None if ruling.low is None else exp(-ruling.low),
+        before_ms=exp(before),
+        after_ms=exp(after),
+        p_value=ruling.decision.p_value,
+        smallest_slowdown=ruling.smallest,
+        quads=ruling.units,
+        steps=4 * ruling.units * contest.steps,
+    )

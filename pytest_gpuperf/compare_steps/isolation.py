@@ -1,0 +1,265 @@
+"""State that both sides use and one of them changes, so neither can be measured."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from types import BuiltinMethodType
+from types import CodeType
+from types import FunctionType
+from types import MethodType
+from types import ModuleType
+from typing import Any
+from typing import Final
+
+from ..errors import ErrorId
+from ..errors import StepError
+from ..measure.step import Subject
+
+
+# Tensors that a step can reach through its closure, arguments and globals.
+#
+# Steps are plain functions, so what they refer to is found as a debugger would find it.
+# What is behind a library's functions, or in attributes made by C code, stays unseen.
+
+MOST_OBJECTS: Final = 100_000
+"""Most objects that are visited; what a step refers to beyond them stays unseen."""
+
+NOT_USER_MODULES: Final = frozenset(
+    {"_pytest", "pluggy", "pytest", "pytest_gpuperf", "torch"}
+)
+"""Packages with functions that contain no state of a step."""
+
+_ATOMS: Final = (type, ModuleType, CodeType, str, bytes, int, float, complex, bool)
+
+
+def tensors_of(step: object) -> dict[str, Any]:
+    """Return the tensors that *step* reaches, by the path of names that leads there.
+
+    There are none if torch was never imported.
+    """
+    if "torch" not in sys.modules:
+        return {}
+    import torch
+
+    found: dict[str, Any] = {}
+    for name, value in _reached(step):
+        if isinstance(value, torch.Tensor):
+            found.setdefault(name, value)
+    return found
+
+
+def addresses_of(*steps: object) -> set[int]:
+    """Return the addresses of the storages that *steps* reach, gradients included."""
+    if "torch" not in sys.modules:
+        return set()
+    import torch
+
+    tensors = [
+        value
+        for step in steps
+        for _, value in _reached(step)
+        if isinstance(value, torch.Tensor)
+    ]
+    # The gradient of a tensor that keeps none is not asked for: torch would warn.
+    keeping = [tensor for tensor in tensors if tensor.is_leaf or tensor.retains_grad]
+    gradients = [tensor.grad for tensor in keeping if tensor.grad is not None]
+    return {
+        tensor.untyped_storage().data_ptr()
+        for tensor in (*tensors, *gradients)
+        if tensor.layout is torch.strided and tensor.device.type != "meta"
+    }
+
+
+def files_of(step: object) -> set[str]:
+    """Return the files of the functions that *step* reaches, methods included.
+
+    Nothing is visited if torch was never imported.
+    """
+    if "torch" not in sys.modules:
+        return set()
+    return {
+        function.__code__.co_filename
+        for _, value in _reached(step)
+        for function in (value, *vars(type(value)).values())
+        if isinstance(function, FunctionType)
+    }
+
+
+def _reached(root: object) -> Iterator[tuple[str, object]]:
+    """Walk breadth first, so that a tensor has its shortest name."""
+    waiting: list[tuple[str, object]] = [("", root)]
+    seen: dict[int, object] = {}
+    # The list grows while it is walked: a queue without the cost of popping.
+    for name, value in waiting:
+        if id(value) in seen or isinstance(value, _ATOMS) or _is_foreign(value):
+            continue
+        if len(seen) > MOST_OBJECTS:
+            return
+        # The object is kept, or another one could get its id while we walk.
+        seen[id(value)] = value
+        yield name, value
+        waiting.extend(_held(name, value))
+
+
+def _is_foreign(value: object) -> bool:
+    """Whether *value* is pytest's or ours and no tensor, or a library's function."""
+    package = str(getattr(type(value), "__module__", "")).partition(".")[0]
+    if isinstance(value, FunctionType):
+        package = str(value.__module__).partition(".")[0]
+        return package in NOT_USER_MODULES or package in sys.stdlib_module_names
+    return package in NOT_USER_MODULES - {"torch"} and not hasattr(
+        value, "untyped_storage"
+    )
+
+
+def _held(name: str, value: object) -> Iterator[tuple[str, object]]:
+    if isinstance(value, FunctionType):
+        yield from _held_by_function(name, value)
+    elif isinstance(value, (MethodType, BuiltinMethodType)):
+        yield name, getattr(value, "__func__", None)
+        yield name, value.__self__
+    elif isinstance(value, partial):
+        yield from ((name, held) for held in (value.func, value.args, value.keywords))
+    elif isinstance(value, dict):
+        for key, item in islice(value.items(), MOST_OBJECTS):
+            yield name, key
+            yield _below(name, key), item
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        for at, item in enumerate(islice(value, MOST_OBJECTS)):
+            yield _below(name, at), item
+    else:
+        yield from _held_by_object(name, value)
+
+
+def _held_by_function(name: str, function: FunctionType) -> Iterator[tuple[str, Any]]:
+    code = function.__code__
+    for variable, cell in zip(
+        code.co_freevars, function.__closure__ or (), strict=True
+    ):
+        # An empty cell raises: its variable has not been assigned yet.
+        with suppress(ValueError):
+            yield variable, cell.cell_contents
+    for variable in _names_in(code):
+        if variable in function.__globals__:
+            yield variable, function.__globals__[variable]
+    yield name, function.__defaults__
+    yield name, function.__kwdefaults__
+    yield name, function.__dict__
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)
+
+
+def _held_by_object(name: str, value: object) -> Iterator[tuple[str, object]]:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return
+    if isinstance(value, torch.nn.Module):
+        named = (*value.named_parameters(), *value.named_buffers())
+        yield from ((_below(name, inside), tensor) for inside, tensor in named)
+    for attribute, held in getattr(value, "__dict__", {}).items():
+        yield _below(name, attribute), held
+    for attribute in getattr(type(value), "__slots__", ()):
+        if isinstance(attribute, str) and hasattr(type(value), attribute):
+            yield _below(name, attribute), getattr(value, attribute, None)
+
+
+def _below(name: str, inside: object) -> str:
+    """Write ``model.0.weight``; a compiled module has the names of the one inside."""
+    if not isinstance(inside, (str, int)):
+        return name
+    known = str(inside).replace("_orig_mod.", "")
+    return f"{name}.{known}" if name else known
+
+
+MOST_STATE_BYTES: Final = 2**28
+"""Bytes of a tensor above which autograd's counter of writes is compared instead.
+
+It misses writes through ``.data``.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedTensor:
+    """A tensor that both sides reach, and its bytes when the comparison began."""
+
+    name: str
+    tensor: Any
+    content: Any
+
+    @property
+    def is_changed(self) -> bool:
+        import torch
+
+        return not torch.equal(self.content, _content(self.tensor))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedState:
+    """All of these tensors, before either side has run.
+
+    Python objects are not among them, nor tensors that ``tensors_of`` does not find.
+    """
+
+    tensors: tuple[SharedTensor, ...]
+
+    @classmethod
+    def of(cls, before: Subject, after: Subject) -> SharedState:
+        return cls(tensors=tuple(_shared(before, after)))
+
+    def changed(self) -> str | None:
+        """Name a tensor that differs now, if one does."""
+        return next((t.name or "a tensor" for t in self.tensors if t.is_changed), None)
+
+    def refuse_change_by(self, side: str) -> None:
+        """Raise ``StepError`` if a tensor differs now that *side* has run."""
+        changed = self.changed()
+        if changed is None:
+            return
+        other = "before" if side == "after" else "after"
+        msg = (
+            f"gpuperf.compare(before, after): {side} changes {changed}, "
+            f"which {other} uses as well, so that neither is measured by itself; give "
+            "each side its own, and build model and optimizer twice"
+        )
+        raise StepError(msg, ErrorId.GP713)
+
+
+def _shared(before: Subject, after: Subject) -> Iterator[SharedTensor]:
+    keys = {_key(tensor) for tensor in tensors_of(before.step).values()}
+    for name, tensor in tensors_of(after.step).items():
+        key = _key(tensor)
+        if key is not None and key in keys:
+            yield SharedTensor(name=name, tensor=tensor, content=_content(tensor))
+
+
+def _key(tensor: Any) -> object:
+    """Return a key that tensors share if they share memory; ``None`` if unknown."""
+    import torch
+
+    if tensor.layout is not torch.strided or tensor.device.type == "meta":
+        return None
+    address = tensor.untyped_storage().data_ptr()
+    return (str(tensor.device), address) if address else None
+
+
+def _content(tensor: Any) -> Any:
+    """Copy the bytes of *tensor*: as bytes NaN equals itself, and any change shows."""
+    import torch
+
+    if tensor.nbytes > MOST_STATE_BYTES and not tensor.is_inference():
+        # Private, but the only way to see a write without a copy. Inference tensors
+        # have no such counter.
+        return torch.tensor(tensor._version)  # noqa: SLF001
+    copied = tensor.detach().to("cpu", copy=True).contiguous()
+    return copied.reshape(-1).view(torch.uint8)

@@ -1,0 +1,248 @@
+"""Two steps side by side: their times in turns, then what each does by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import replace
+from typing import Final
+
+from ..devices.base import Device
+from ..devices.base import EmulatingDevice
+from ..devices.base import MeasuringDevice
+from ..devices.base import with_clock
+from ..measure.emulated import audit
+from ..measure.later_phases import cut_short
+from ..measure.later_phases import disturbing_phases
+from ..measure.profile import PROFILED_STEPS
+from ..measure.step import Deadline
+from ..measure.step import Follow
+from ..measure.step import Subject
+from ..measure.step import nobody
+from ..measure.time_share import TimeShare
+from ..model.ab import Sides
+from ..model.ab import StepComparison
+from ..model.measurement import Measurement
+from ..model.metrics import METRICS
+from ..model.metrics import PEAK_ALLOCATED
+from ..model.metrics import PEAK_REQUESTED
+from ..model.metrics import PEAK_RESERVED
+from ..model.metrics import SPEEDUP
+from ..model.metrics import limited_by
+from .interleave import compare_steps
+from .isolation import SharedState
+from .isolation import addresses_of
+
+
+# The first steps of both sides: are these two that can be compared?
+
+TRAINING_TOLERANCE: Final = 0.01
+"""Default for the relative difference that passes: other kernels, another order of
+additions. A step that trains on other numbers differs by tens of percent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Two steps.
+
+    ``training`` is the relative difference up to which both do the same training;
+    ``None`` does not ask.
+    """
+
+    before: Subject
+    after: Subject
+    training: float | None = None
+
+
+def begin(pair: Pair) -> str:
+    """Run each side once, or as often as it takes to see whether both train the same.
+
+    Returns what agreed. Raises ``StepError`` if a side changes what the other uses
+    or trains something else, and whatever a step raises.
+    """
+    shared = SharedState.of(pair.before, pair.after)
+    if pair.training is not None:
+        from .same_training import check_training
+
+        return check_training(pair.before, pair.after, shared, pair.training)
+    pair.before.run_once()
+    shared.refuse_change_by("before")
+    pair.after.run_once()
+    shared.refuse_change_by("after")
+    return ""
+
+
+# Memory of the other side while one is measured: the allocator counts both together.
+
+SHARED_CACHE: Final = (
+    "both sides share the cache of the allocator: measure the step by itself, with "
+    "gpuperf(step)"
+)
+
+
+def of_one_side(
+    device: MeasuringDevice, measurement: Measurement, own: Subject, other: Subject
+) -> Measurement:
+    """Subtract from *measurement*, of *own*, what only *other* keeps between its steps.
+
+    It is found as in ``isolation``. What neither is seen to use counts for both.
+    """
+    lent = device.blocks()
+    if not lent or PEAK_ALLOCATED.name not in measurement.exact:
+        return measurement
+    beside = addresses_of(other.step, other.setup) - addresses_of(own.step, own.setup)
+    held = [lent[address] for address in beside if address in lent]
+    exact = dict(measurement.exact)
+    exact[PEAK_ALLOCATED.name] -= sum(block.allocated_bytes for block in held)
+    if PEAK_REQUESTED.name in exact:
+        exact[PEAK_REQUESTED.name] -= sum(block.requested_bytes for block in held)
+    # Segments may contain blocks of both sides, so reserved bytes belong to neither.
+    exact.pop(PEAK_RESERVED.name, None)
+    return replace(
+        measurement,
+        exact=exact,
+        unmeasured={**measurement.unmeasured, PEAK_RESERVED.name: SHARED_CACHE},
+    )
+
+
+TIMED: Final = 0.7
+"""Share of the time cap for the steps in turns; the rest is for counting."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Two steps, and what is to be known of them.
+
+    ``seconds`` caps the cost. ``tolerance`` is the change of time that is never blamed,
+    ``detect`` the one that never passes for the same, both ratios.
+    """
+
+    pair: Pair
+    test: str
+    seconds: float
+    tolerance: float
+    detect: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedSides:
+    """What both showed, and ``after`` by itself."""
+
+    sides: Sides
+    after: Measurement
+
+
+def compare_sides(
+    device: Device, question: Question, follow: Follow = nobody
+) -> ComparedSides:
+    """Compare two steps in time and in all that is counted; *follow* gets the progress.
+
+    Raises ``UsageError``, ``PreflightError``, ``StepError`` and whatever a step raises.
+    """
+    trained = begin(question.pair)
+    if device.emulating is not None:
+        before, after = _audited(device.emulating, question)
+        return _compared(None, before, after, trained)
+    return _compared(*_measured(with_clock(device), question, follow), trained)
+
+
+def _measured(
+    device: MeasuringDevice, question: Question, follow: Follow
+) -> tuple[StepComparison, Measurement, Measurement]:
+    """Time both sides in turns, then count what each does by itself."""
+    sides = _prepared(device, question)
+    deadline = Deadline.after(question.seconds, device.now_ns)
+    time = compare_steps(
+        device,
+        *sides,
+        seconds=TIMED * question.seconds,
+        tolerance=question.tolerance,
+        detect=question.detect,
+        follow=follow,
+    )
+    names, pair = ("before", "after"), (question.pair.before, question.pair.after)
+    before, after = (
+        of_one_side(
+            device,
+            _counted(device, side, f"{question.test}#{name}", step_ms, deadline),
+            own,
+            other,
+        )
+        for side, name, step_ms, own, other in zip(
+            sides,
+            names,
+            (time.before_ms, time.after_ms),
+            pair,
+            reversed(pair),
+            strict=True,
+        )
+    )
+    return time, before, after
+
+
+def _prepared(device: MeasuringDevice, question: Question) -> tuple[Subject, Subject]:
+    before, after = question.pair.before, question.pair.after
+    return (
+        replace(before, step=device.prepare(before.step, f"{question.test}#before")),
+        replace(after, step=device.prepare(after.step, f"{question.test}#after")),
+    )
+
+
+def _audited(
+    device: EmulatingDevice, question: Question
+) -> tuple[Measurement, Measurement]:
+    before, after = (
+        # Only the measurement is kept: the result of a side must be freed before the
+        # memory of the other one is watched.
+        audit(
+            device, side, test=f"{question.test}#{name}", seconds=question.seconds / 2
+        ).measurement
+        for name, side in (
+            ("before", question.pair.before),
+            ("after", question.pair.after),
+        )
+    )
+    return before, after
+
+
+def _counted(
+    device: MeasuringDevice,
+    side: Subject,
+    test: str,
+    step_ms: float | None,
+    deadline: Deadline,
+) -> Measurement:
+    measurement = Measurement(
+        test=test, environment=device.environment(), unmeasured=device.unmeasurable
+    )
+    if step_ms is None or not deadline.leaves(step_ms * PROFILED_STEPS):
+        return cut_short(measurement)
+    share = TimeShare(cap=deadline, limit=deadline)
+    return disturbing_phases(device, side, share, measurement, step_ms)
+
+
+def _compared(
+    time: StepComparison | None, before: Measurement, after: Measurement, trained: str
+) -> ComparedSides:
+    unmeasured = _unmeasured(before, after)
+    sides = Sides(
+        time=None if SPEEDUP.name in unmeasured else time,
+        before=before.exact,
+        after=after.exact,
+        unmeasured=unmeasured,
+        training=trained,
+    )
+    return ComparedSides(sides=sides, after=after)
+
+
+def _unmeasured(before: Measurement, after: Measurement) -> Mapping[str, str]:
+    """Say why each number is missing; a missed one replaces the reasons of its kin."""
+    reasons = {**before.unmeasured, **after.unmeasured}
+    for missed, reason in {**before.missed, **after.missed}.items():
+        alike = limited_by(METRICS[missed].budget or missed)
+        reasons |= dict.fromkeys((missed, *(m.name for m in alike)), reason)
+    return {
+        name: reason
+        for name, reason in reasons.items()
+        if name in METRICS and not (name in before.exact and name in after.exact)
+    }

@@ -1,0 +1,342 @@
+"""The protocol that every device implements, and what more some of them can do.
+
+A device inherits one of ``MeasuringDevice``, ``RankedDevice`` and ``EmulatingDevice``.
+Code that was given any device asks for one of them by a property, never by its class.
+
+PYTEST_DONT_REWRITE: it runs in timed code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from typing import Any
+from typing import Protocol
+from typing import TypeVar
+
+from ..errors import ErrorId
+from ..errors import UsageError
+from ..model.environment import DeviceKind
+from ..model.environment import Environment
+from .compile import CompiledCode
+from .host_clock import HostClock
+from .memory_picture import Held
+from .memory_picture import Picture
+
+
+if TYPE_CHECKING:
+    from .pretend.audit_record import AuditedStep
+    from .pretend.audit_record import Unjudged
+    from .pretend.memory_watch import MemoryAudit
+
+
+# The time of fetching a batch, on the clock of this process.
+
+Fetch = Callable[[], object]
+"""Returns the next batch of a loader."""
+
+TimedFetch = Callable[[], tuple[object, int]]
+"""Returns it and the nanoseconds that the host was in there."""
+
+
+def timed_by_the_host(fetch: Fetch) -> TimedFetch:
+    """Read the host's clock before and after each *fetch*."""
+
+    def timed() -> tuple[object, int]:
+        start_ns = HostClock.wall_ns()
+        batch = fetch()
+        return batch, HostClock.wall_ns() - start_ns
+
+    return timed
+
+
+Step = Callable[..., object]
+"""A training step; positional arguments come from the user's ``setup``."""
+
+Kernel = Callable[[], object]
+"""Work of a fixed size, enqueued and not waited for."""
+
+TraceEvent = Mapping[str, Any]
+"""One entry of ``traceEvents`` in a Chrome trace written by torch.profiler."""
+
+STEP_RANGE = "gpuperf.step"
+"""Name of the ``record_function`` range around each profiled step."""
+
+SYNC_MARKER = "gpuperf.sync|"
+"""Prefix of the ranges that carry a sync's ``file|line|function`` into a trace."""
+
+LATE_MARKER = "gpuperf.synced|"
+"""Prefix of such ranges that come after the call that waited, not before it."""
+
+ALLOW_MARKER = "gpuperf.allow|"
+"""Prefix of the ranges that carry an ``allow_sync``'s ``most|reason`` into a trace."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryReading:
+    """Bytes and counts of one step by metric name, and the bytes alive at its end.
+
+    ``graphs`` counts the tensors alive before the step that keep an autograd graph.
+    ``peak_moment`` is the number of the peak's moment, on a device that follows each
+    tensor. ``picture`` is what was alive there, if a picture was taken.
+    """
+
+    exact: Mapping[str, int]
+    end_bytes: int | None
+    graphs: int | None = None
+    peak_moment: int | None = None
+    picture: Picture | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocatedBlock:
+    """Memory that an allocator lent: what was asked for, and what that takes."""
+
+    requested_bytes: int
+    allocated_bytes: int
+
+
+class Device(Protocol):
+    """Where the steps of a test run.
+
+    A device is opened in the measuring process, before the tests are collected.
+    """
+
+    @property
+    def kind(self) -> DeviceKind:
+        """Which of the kinds it is."""
+
+    @property
+    def torch_device(self) -> str:
+        """What the user's ``.to(...)`` takes: ``cuda`` or ``cpu``."""
+
+    @property
+    def unmeasurable(self) -> Mapping[str, str]:
+        """Why, by metric name, it cannot measure what it cannot measure."""
+
+    def environment(self) -> Environment:
+        """Hardware and software that the numbers will be read on."""
+
+    def enter(self) -> None:
+        """Change torch in this process as the device needs it, until ``leave``.
+
+        Only a device that is not really there needs that.
+        """
+        return
+
+    def leave(self) -> None:
+        """Undo what ``enter`` changed."""
+        return
+
+    def preflight(self) -> None:
+        """Raise ``PreflightError`` if no honest number can be read."""
+
+    def disturbance(self) -> str | None:
+        """Say what disturbs the machine right now: throttling, another process."""
+
+    def now_ns(self) -> int:
+        """Read the monotonic host clock."""
+
+    @property
+    def measuring(self) -> MeasuringDevice | None:
+        """This device, if it times steps; else ``None``."""
+        return None
+
+    @property
+    def ranked(self) -> RankedDevice | None:
+        """This device, if several ranks measure on it together; else ``None``."""
+        return None
+
+    @property
+    def emulating(self) -> EmulatingDevice | None:
+        """This device, if it predicts what a GPU would do; else ``None``."""
+        return None
+
+
+class MeasuringDevice(Device, Protocol):
+    """A device that runs steps, times them and watches what they do."""
+
+    @property
+    def measuring(self) -> MeasuringDevice:
+        """This device."""
+        return self
+
+    def prepare(self, step: Step, test: str) -> Step:
+        """Return the callable to run for *test*; real devices return *step* itself."""
+
+    def timed_fetch(self, fetch: Fetch) -> TimedFetch:
+        """Let each *fetch* of a batch say how long this process was in there."""
+
+    def synchronize(self) -> None:
+        """Wait for everything enqueued on the device, on all streams."""
+
+    def process_ns(self) -> int:
+        """CPU time of this process, all threads."""
+
+    def waiting_ns(self) -> int | None:
+        """Time this thread was runnable and had no core; ``None`` if unknown."""
+
+    def all_waiting_ns(self) -> int | None:
+        """Such time of all threads of this process and its descendants, added up."""
+
+    def others_ns(self) -> int | None:
+        """CPU time of all processes but this one and its own; ``None`` if unknown."""
+
+    def record_event(self) -> object:
+        """Mark this point of the current stream; ``None`` without streams."""
+
+    def span_ms(self, start: object, end: object) -> float | None:
+        """Device time between two events, after a synchronisation."""
+
+    def settling(self) -> tuple[int, ...]:
+        """Return counters that stop changing once compiling and allocating are over."""
+
+    def compiled(self, run: Callable[[], object] | None) -> CompiledCode | None:
+        """Say what became of the compiled code that *run*, a warm step, runs.
+
+        *run* is called only if there is something to report. Without it, all code of
+        the process counts. ``None`` if the device cannot see compiled code.
+        """
+
+    def clock_mhz(self) -> int | None:
+        """Read the processor's clock right now; ``None`` if it cannot be seen."""
+
+    def counters(self) -> Mapping[str, float]:
+        """Read what the machine adds up as it works, by the metric it is per step.
+
+        Empty if it counts nothing.
+        """
+
+    def fingerprint(self) -> str | None:
+        """Tell this processor from others of its model; ``None`` if nothing does."""
+
+    def sentinels(self) -> AbstractContextManager[Mapping[str, Kernel]]:
+        """Lend fixed kernels by metric name, which show how fast the machine is."""
+
+    def measure_memory(
+        self,
+        step: Step,
+        arguments: Sequence[object],
+        last: MemoryReading | None = None,
+    ) -> MemoryReading:
+        """Run one step with its peak memory watched.
+
+        If it costs little, also take a picture at the peak. *last*, the reading of the
+        step before, says at which moment to expect it.
+        """
+
+    def left_behind(
+        self, step: Step, batches: Iterator[Sequence[object]]
+    ) -> Sequence[Held]:
+        """Run two steps and say what the first took that is alive after the second."""
+
+    def picture_memory(
+        self, step: Step, batches: Iterator[Sequence[object]]
+    ) -> Picture | None:
+        """Run two steps to picture the peak, if ``measure_memory`` takes no picture."""
+
+    def blocks(self) -> Mapping[int, AllocatedBlock]:
+        """Return the blocks in use, by address, if a peak counts all owners' blocks."""
+
+    def record_allocations(
+        self, step: Step, arguments: Sequence[object], path: Path
+    ) -> bool:
+        """Run one step and save to *path* what its allocator did, if there is one."""
+
+    def profile(
+        self, step: Step, batches: Sequence[Sequence[object]]
+    ) -> Sequence[TraceEvent]:
+        """Run a step per batch under the profiler, each inside a ``STEP_RANGE``."""
+
+
+def with_clock(device: Device) -> MeasuringDevice:
+    """Return *device* as one that times steps; raise ``UsageError`` if it does not."""
+    if device.measuring is None:
+        msg = f"the {device.kind.value} device has no clock"
+        raise UsageError(msg, ErrorId.GP413)
+    return device.measuring
+
+
+# Several ranks that measure one test together, each in a process of its own.
+
+T = TypeVar("T")
+
+
+class Peers(Protocol):
+    """All ranks, with this one. Each must ask the same question at the same time."""
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+
+    def integers(self, values: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """Return what each rank gave, by rank: as many as this one gives."""
+
+    def objects(self, value: T) -> tuple[T, ...]:
+        """Return what each rank gave, by rank."""
+
+
+class RankedDevice(MeasuringDevice, Protocol):
+    """The device of a rank, with readings that all its ``peers`` agree on.
+
+    ``trace`` is what the profiler of this rank recorded last.
+    """
+
+    peers: Peers
+    trace: Sequence[TraceEvent]
+
+    @property
+    def ranked(self) -> RankedDevice:
+        """This device."""
+        return self
+
+    @property
+    def rounds_ns(self) -> tuple[tuple[int, ...], ...]:
+        """Nanoseconds of the last timed rounds, by rank."""
+
+    @property
+    def peak_bytes(self) -> tuple[int, ...]:
+        """Most memory of a step, by rank."""
+
+
+# A device that runs steps to see what a GPU would do.
+
+
+class EmulatingDevice(Device, Protocol):
+    """A device without a clock, which says what a step would do on a GPU.
+
+    Findings name lines of the project below ``root``.
+    """
+
+    root: str
+
+    @property
+    def emulating(self) -> EmulatingDevice:
+        """This device."""
+        return self
+
+    def audit(
+        self, step: Step, arguments: Sequence[object], *, locate_work: bool = False
+    ) -> AuditedStep:
+        """Run one step and return what it would do on a GPU, and where if asked for."""
+
+    def watching_memory(self) -> AbstractContextManager[MemoryAudit]:
+        """Watch the memory of the steps run inside, on a GPU of limited size."""
+
+    @property
+    def gave_up_values(self) -> str | None:
+        """Why tensors have no values any more, if they lost them."""
+
+    @property
+    def made_unjudged(self) -> Sequence[Unjudged]:
+        """What the project has made so far that cannot be judged, such as scripts."""
+
+    @property
+    def as_eager(self) -> Sequence[Unjudged]:
+        """What has been judged as eager code so far, in this process."""

@@ -1,0 +1,1 @@
+"""The CPU as a device: clock, live bytes, syncs that a GPU would have, neighbours."""

@@ -1,0 +1,109 @@
+"""Time that threads waited for a core: evidence of a contended machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+
+# CPU time of other programs: neither this process nor its children.
+
+PROC: Final = Path("/proc")
+
+BUSY_FIELDS: Final = (0, 1, 2, 5, 6, 7)
+"""Columns of ``cpu`` in /proc/stat: user, nice, system, irq, softirq, steal (proc(5))."""
+
+STATE_TO_PARENT: Final = 1
+STATE_TO_TIMES: Final = slice(11, 15)
+"""Fields of /proc/PID/stat from the state on: parent; utime, stime, those of children."""
+
+
+def others_ns(proc: Path = PROC) -> int | None:
+    """CPU time in ns that all but this process and its descendants had since the start.
+
+    To 10 ms or so, as the kernel counts it. ``None`` off Linux.
+    """
+    try:
+        busy = (proc / "stat").read_text().split("\n", 1)[0].split()[1:]
+        ticks = sum(int(busy[column]) for column in BUSY_FIELDS)
+        own = _own_ticks(proc)
+    # Off Linux there is no such file, and a sandbox may show an empty or a masked one:
+    # all of it means that nothing is known, which is no error.
+    except (OSError, IndexError, ValueError):
+        return None
+    # The kernel counts in clock ticks, mostly of 10 ms.
+    return round((ticks - own) * 1e9 / os.sysconf("SC_CLK_TCK"))
+
+
+def _own_ticks(proc: Path) -> int:
+    stats = dict(_stats(proc))
+    parents = {pid: int(fields[STATE_TO_PARENT]) for pid, fields in stats.items()}
+    return sum(
+        sum(map(int, fields[STATE_TO_TIMES]))
+        for pid, fields in stats.items()
+        if _descends(pid, parents)
+    )
+
+
+def _stats(proc: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield what proc(5) says of each process, from its state on."""
+    for folder in proc.iterdir():
+        if folder.name.isdigit():
+            # A process may end between the listing and the reading.
+            with suppress(OSError):
+                text = (folder / "stat").read_text()
+                # The name of a program may contain spaces and brackets: fields are
+                # counted from the last closing bracket.
+                yield int(folder.name), text.rpartition(") ")[2].split()
+
+
+def _descends(pid: int | None, parents: Mapping[int, int]) -> bool:
+    """Whether *pid* is this process or comes from it."""
+    while pid is not None:
+        if pid == os.getpid():
+            return True
+        pid = parents.get(pid)
+    return False
+
+
+SCHEDSTAT: Final = Path("/proc/thread-self/schedstat")
+
+
+def run_queue_wait_ns(source: Path = SCHEDSTAT) -> int | None:
+    """Nanoseconds this thread was runnable and not running; ``None`` off Linux.
+
+    The second field of schedstat (Documentation/scheduler/sched-stats.rst). A thread
+    that sleeps or waits for data is not on the run queue and does not count.
+    """
+    try:
+        # Read at the edges of timed rounds: as buffered text it takes twice as long.
+        with source.open("rb", buffering=0) as file:
+            return int(file.read().split()[1])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def family_wait_ns(proc: Path = PROC) -> int | None:
+    """Nanoseconds that threads of this process and its descendants waited for a core.
+
+    The sum over all that live now, so time that a step spends waiting for one of them
+    is never more than it. ``None`` off Linux, or where the kernel keeps no such count.
+    """
+    try:
+        return sum(_waits(proc / "self"))
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def _waits(process: Path) -> Iterator[int]:
+    for thread in (process / "task").iterdir():
+        # A thread may end while we read: opening then fails with the one error, and
+        # reading an open file with the other.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            yield int((thread / "schedstat").read_bytes().split()[1])
+            for child in (thread / "children").read_bytes().split():
+                yield from _waits(process.parent / child.decode())

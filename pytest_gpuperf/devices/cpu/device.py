@@ -1,0 +1,276 @@
+"""The CPU as a device: real times of one thread, live bytes, waits a GPU would have."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final
+
+from ...model.environment import DeviceKind
+from ...model.environment import Environment
+from ...model.environment import Hardware
+from ...model.metrics import ALLOC_RETRIES
+from ...model.metrics import AUDITED
+from ...model.metrics import BUSY
+from ...model.metrics import DEVICE_ALLOCS
+from ...model.metrics import FLOPS
+from ...model.metrics import LAUNCHED
+from ...model.metrics import OPS
+from ...model.metrics import PEAK_ALLOCATED
+from ...model.metrics import PEAK_RESERVED
+from ...model.metrics import PREDICTED
+from ..base import AllocatedBlock
+from ..base import Fetch
+from ..base import Kernel
+from ..base import MeasuringDevice
+from ..base import MemoryReading
+from ..base import Step
+from ..base import TimedFetch
+from ..base import TraceEvent
+from ..base import timed_by_the_host
+from ..compile import CompiledCode
+from ..compile import compiled_code
+from ..compile import remember_compilations
+from ..host_clock import HostClock
+from ..memory_picture import Held
+from ..memory_picture import Picture
+from .contention import family_wait_ns
+from .contention import others_ns
+from .contention import run_queue_wait_ns
+
+
+CPUINFO: Final = Path("/proc/cpuinfo")
+
+SYSCTL: Final = "/usr/sbin/sysctl"
+
+NO_COPIES: Final = "the cpu device sees no copies between host and device"
+
+NO_LAUNCHES: Final = "the cpu device launches no kernels"
+
+NO_ALLOCATOR: Final = "the cpu device has no CUDA allocator"
+
+
+class CpuDevice(MeasuringDevice):
+    """Measures on the host. Opening it sets torch's number of *threads*.
+
+    Findings name lines of the project below *root*.
+
+    One is the default: the same step took 0.16 s with one thread and up to 12 s with
+    two that had to share a busy core.
+    """
+
+    kind: Final = DeviceKind.CPU
+    torch_device: Final = "cpu"
+    unmeasurable: Final[Mapping[str, str]] = {
+        PEAK_ALLOCATED.name: NO_ALLOCATOR,
+        PEAK_RESERVED.name: NO_ALLOCATOR,
+        ALLOC_RETRIES.name: NO_ALLOCATOR,
+        DEVICE_ALLOCS.name: NO_ALLOCATOR,
+        **dict.fromkeys((metric.name for metric in PREDICTED), NO_ALLOCATOR),
+        **dict.fromkeys((metric.name for metric in AUDITED), NO_COPIES),
+        **dict.fromkeys((OPS.name, FLOPS.name), "the cpu device counts no operations"),
+        BUSY.name: "no kernel runs on a GPU here, measured on the cuda device only",
+        **dict.fromkeys((metric.name for metric in LAUNCHED), NO_LAUNCHES),
+    }
+
+    def __init__(self, threads: int = 1, root: str = "") -> None:
+        import torch
+
+        torch.set_num_threads(threads)
+        self._root = root
+        self._threads = threads
+
+    def environment(self) -> Environment:
+        """CPU model with the cores this process may use; versions and threads."""
+        from ..preflight import software
+
+        name = f"{cpu_model()} {usable_cores()} cores"
+        return Environment(
+            hardware=Hardware(kind=self.kind, name=name),
+            software={**software(), "threads": str(self._threads)},
+        )
+
+    def preflight(self) -> None:
+        """Raise ``PreflightError`` if no honest number can be read."""
+        from ..preflight import check_process
+
+        check_process()
+
+    def prepare(self, step: Step, test: str) -> Step:  # noqa: ARG002, the protocol's
+        """Return *step* itself."""
+        remember_compilations()
+        return step
+
+    def timed_fetch(self, fetch: Fetch) -> TimedFetch:
+        """Read the host's clock."""
+        return timed_by_the_host(fetch)
+
+    def synchronize(self) -> None:
+        """Nothing is enqueued on a CPU."""
+
+    def now_ns(self) -> int:
+        """Read the monotonic host clock."""
+        return HostClock.wall_ns()
+
+    def process_ns(self) -> int:
+        """CPU time of this process, all threads."""
+        return HostClock.process_ns()
+
+    def waiting_ns(self) -> int | None:
+        """Time this thread was runnable and had no core; ``None`` off Linux."""
+        return run_queue_wait_ns()
+
+    def all_waiting_ns(self) -> int | None:
+        """Such time of all threads of this process and its descendants, added up."""
+        return family_wait_ns()
+
+    def others_ns(self) -> int | None:
+        """CPU time of all processes but this one and its own; ``None`` off Linux."""
+        return others_ns()
+
+    def record_event(self) -> object:
+        """Return ``None``: there are no streams."""
+        return None
+
+    def span_ms(self, start: object, end: object) -> float | None:  # noqa: ARG002, the protocol's
+        """Return ``None``: there are no events."""
+        return None
+
+    def settling(self) -> tuple[int, ...]:
+        """Return the compile counters."""
+        from ..compile import compile_counters
+
+        return compile_counters()
+
+    def compiled(self, run: Callable[[], object] | None) -> CompiledCode:
+        """Ask Dynamo."""
+        return compiled_code(run, self._root)
+
+    def disturbance(self) -> str | None:
+        """Return ``None``: contention shows in ``waiting_ns``."""
+        return None
+
+    def clock_mhz(self) -> int | None:
+        """Return ``None``: cores have clocks of their own, and change them at once."""
+        return None
+
+    def counters(self) -> Mapping[str, float]:
+        """Return nothing: what a CPU adds up only root may read."""
+        return {}
+
+    def fingerprint(self) -> str | None:
+        """Return ``None``: processors of a model are alike and have no readable id."""
+        return None
+
+    def sentinels(self) -> AbstractContextManager[Mapping[str, Kernel]]:
+        """Lend fixed kernels on the host."""
+        import torch
+
+        from ..sentinels import ON_CPU
+        from ..sentinels import torch_sentinels
+
+        return torch_sentinels(torch, "cpu", ON_CPU)
+
+    def measure_memory(
+        self,
+        step: Step,
+        arguments: Sequence[object],
+        last: MemoryReading | None = None,
+    ) -> MemoryReading:
+        """Run one step and count its live bytes; with *last*, picture their peak."""
+        if last is None or last.peak_moment is None:
+            # Imported late, as it imports torch at its top; this module must be
+            # importable without it.
+            from .live_memory import read_live_bytes
+
+            return read_live_bytes(step, arguments)
+        from .live_memory import read_looking_around
+
+        return read_looking_around(step, arguments, last.peak_moment, self._root)
+
+    def left_behind(
+        self, step: Step, batches: Iterator[Sequence[object]]
+    ) -> Sequence[Held]:
+        """Follow the storages that the first of two steps makes."""
+        from .live_memory import Scope
+        from .live_memory import left_by_step
+
+        return left_by_step(step, batches, Scope(root=self._root))
+
+    def picture_memory(
+        self,
+        step: Step,  # noqa: ARG002
+        batches: Iterator[Sequence[object]],  # noqa: ARG002
+    ) -> Picture | None:
+        """Every measurement has one."""
+        return None
+
+    def blocks(self) -> Mapping[int, AllocatedBlock]:
+        """Return nothing: only storages that the step uses count."""
+        return {}
+
+    def record_allocations(
+        self,
+        step: Step,  # noqa: ARG002
+        arguments: Sequence[object],  # noqa: ARG002
+        path: Path,  # noqa: ARG002
+    ) -> bool:
+        """There is no caching allocator."""
+        return False
+
+    def profile(
+        self, step: Step, batches: Sequence[Sequence[object]]
+    ) -> Sequence[TraceEvent]:
+        """Record a step per batch with the waits of a GPU marked, compiling nothing."""
+        from ..dispatch import eager
+        from ..profiler import record_trace
+        from .syncs import mark_syncs
+
+        # Marking works by a dispatch mode, and a compiled function called under one
+        # would stay eager for ever after.
+        with eager():
+            return record_trace(mark_syncs(step), batches, cuda=False)
+
+
+def cpu_model() -> str:
+    """Name of the processor from /proc/cpuinfo, else sysctl, else platform."""
+    return _cpuinfo_model() or _sysctl_model() or platform.processor() or "cpu"
+
+
+def _cpuinfo_model() -> str | None:
+    try:
+        text = CPUINFO.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    found = re.search(r"^model name\s*:\s*(.+?)\s*$", text, re.MULTILINE)
+    return found.group(1) if found else None
+
+
+def _sysctl_model() -> str | None:
+    try:
+        answer = subprocess.run(  # noqa: S603, a fixed command
+            [SYSCTL, "-n", "machdep.cpu.brand_string"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return answer.stdout.strip() or None
+
+
+def usable_cores() -> int:
+    """Cores this process may run on."""
+    # The affinity mask knows of taskset and cpusets, which ``os.cpu_count`` ignores.
+    # macOS has no such call.
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

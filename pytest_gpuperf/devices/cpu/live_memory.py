@@ -1,0 +1,473 @@
+"""Peak of the bytes in live tensor storages, exact and the same in every process.
+
+Only what a step uses counts: storages it makes, storages it reads or writes, and those
+it frees (last step's gradients under ``zero_grad``). Each storage counts once, however
+many views it has. Memory that one operation takes and gives back inside its kernel is
+not seen, nor is what libraries allocate for themselves.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from typing import Final
+from typing import TypeVar
+
+import torch
+
+from ...model.finding import Phase
+from ...model.metrics import LIVE_PEAK
+from ..autograd import current_node
+from ..autograd import keeps_graph
+from ..base import MemoryReading
+from ..base import Step
+from ..dispatch import eager
+from ..dispatch import redispatch
+from ..memory_owners import HOST_DEVICE
+from ..memory_owners import key_of
+from ..memory_owners import owned_tensors
+from ..memory_owners import roles_of
+from ..memory_owners import storages_of
+from ..memory_picture import Alive
+from ..memory_picture import Held
+from ..memory_picture import Picture
+from ..memory_picture import StorageRole
+from ..memory_picture import held_by_place
+from ..memory_picture import picture_of
+from ..memory_picture import role_by_birth
+from ..preflight import no_garbage_collection
+from ..source_lines import Site
+from ..source_lines import site_of_caller
+from ..waiting_batches import loading_kinds
+from ..waiting_batches import waiting_in
+from .observer import Watching
+
+
+# Storages that Python code resizes itself, outside of any operation.
+
+
+@contextmanager
+def watching_resizes(notify: Callable[[Any], None]) -> Iterator[None]:
+    """Call *notify* with each storage that ``UntypedStorage.resize_`` has just resized.
+
+    FSDP allocates and frees gathered parameters that way. No dispatch mode sees it.
+    """
+    kind: Any = torch.UntypedStorage
+    resize = kind.resize_
+
+    def resize_(storage: Any, nbytes: int) -> Any:
+        result = resize(storage, nbytes)
+        notify(storage)
+        return result
+
+    kind.resize_ = resize_
+    try:
+        yield
+    finally:
+        # The method is inherited from the base class, so deleting ours uncovers it. It
+        # is set again only if somebody else had patched the class before us.
+        del kind.resize_
+        if kind.resize_ is not resize:
+            kind.resize_ = resize
+
+
+UNPACKED: Final = (
+    torch.ops.aten.set_.source_Storage,
+    torch.ops.aten.set_.source_Storage_storage_offset,
+)
+"""How a tensor comes out of shared memory, maybe before its turn: no use of it yet."""
+
+L = TypeVar("L", bound="LiveBytes")
+
+
+def read_live_bytes(step: Step, arguments: Sequence[object]) -> MemoryReading:
+    """Run *step* once, watched; a compiled step is counted as an eager one."""
+    return watched_step(LiveBytes, step, arguments).reading()
+
+
+def watched_step(make: Callable[[], L], step: Step, arguments: Sequence[object]) -> L:
+    """Run *step* once, observed by what *make* returns, and return that observer."""
+    with no_garbage_collection(), eager():
+        # Made inside: it looks through all objects, and the collector must have run
+        # before that and must not run during the step, or deaths would come at random.
+        live = make()
+        with live, watching_resizes(live.resized):
+            step(*arguments)
+        # Dropping the weak references ends their callbacks: what dies after the step
+        # must not change its numbers.
+        live.forget()
+    return live
+
+
+class LiveBytes(Watching):
+    """Bytes alive on *device* while the mode is active, by weak references to storages.
+
+    A storage that was there before and is used at any time was alive from the start:
+    its bytes are added to the peak seen so far. One that comes into sight and was not
+    there before (made by numpy, by a worker) counts from then on. ``peak_moment``
+    numbers the looks at an operation's tensors: that of the peak; 0 is the start.
+    """
+
+    def __init__(self, device: Any = HOST_DEVICE) -> None:
+        super().__init__()
+        self.peak_bytes = 0
+        self.peak_moment = 0
+        self._moment = 0
+        self._device = device
+        self._now_bytes = 0
+        self._used: dict[int, int] = {}
+        self._unused: dict[int, int] = {}
+        self._watched: dict[int, weakref.ref[Any]] = {}
+        self._loading: list[weakref.ref[Any]] = []
+        self.graphs = 0
+        with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001, nobody is to see this
+            self._find_all()
+
+    @property
+    def end_bytes(self) -> int:
+        """Bytes of all live storages, used or not; batches that wait do not count."""
+        sizes = self._used | self._unused
+        for key in self._waiting():
+            sizes.pop(key, None)
+        return sum(sizes.values())
+
+    def _waiting(self) -> Iterator[int]:
+        """Keys of storages that loaders keep for later batches."""
+        for loading in self._loading:
+            for value in waiting_in(loading()):
+                if isinstance(value, torch.Tensor):
+                    yield from map(key_of, storages_of(value, self._device))
+
+    def reading(self) -> MemoryReading:
+        """Sum up, after the step."""
+        return MemoryReading(
+            exact={LIVE_PEAK.name: self.peak_bytes},
+            end_bytes=self.end_bytes,
+            graphs=self.graphs,
+            peak_moment=self.peak_moment,
+        )
+
+    def resized(self, storage: Any) -> None:
+        """Count *storage* by the size that it has now."""
+        if storage.device == self._device:
+            self._count_storage(storage)
+            self._see(())
+
+    def forget(self) -> None:
+        """Stop following storages."""
+        self._watched.clear()
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        # Which batches a loader unpacks during a step depends on how fast its workers
+        # are: counted here, the same step would have different peaks.
+        if func in UNPACKED:
+            return redispatch(self, func, args, kwargs or {})
+        # Before the operation: a storage from outside must count as alive at the moment
+        # of its first use, and not only from the result on.
+        self._see(args)
+        if kwargs:
+            self._see(kwargs.values())
+        result = redispatch(self, func, args, kwargs or {})
+        self._see_result(result)
+        return result
+
+    def _see_result(self, result: Any) -> None:
+        self._see((result,))
+
+    def _see(self, values: Iterable[Any]) -> None:
+        self._count_all(values)
+        self._moment += 1
+        if self._now_bytes > self.peak_bytes:
+            self.peak_bytes = self._now_bytes
+            self.peak_moment = self._moment
+
+    def _count_all(self, values: Iterable[Any]) -> None:
+        """Count the storages of *values*, in lists and tuples as well."""
+        # Every operation passes here, so there are no generators and no helper calls
+        # for the common case, in which a storage is known and has not changed its size.
+        used = self._used
+        for value in values:
+            if isinstance(value, torch.Tensor):
+                storage = _storage_of(value)
+                if storage is None or used.get(storage._cdata) != storage.nbytes():  # noqa: SLF001, key_of() is a call
+                    self._count(value)
+            elif isinstance(value, (list, tuple)):
+                self._count_all(value)
+
+    def _count(self, tensor: Any) -> None:
+        for storage in storages_of(tensor, self._device):
+            self._count_storage(storage)
+
+    def _count_storage(self, storage: Any) -> None:
+        key, size = key_of(storage), storage.nbytes()
+        if key in self._unused:
+            self._use(key)
+        elif key not in self._used:
+            self._meet(storage)
+        self._now_bytes += size - self._used[key]
+        self._used[key] = size
+
+    def _use(self, key: int) -> None:
+        # It was alive from the start, so every moment up to here was larger by its
+        # size, that of the peak among them: both are raised together.
+        size = self._unused.pop(key)
+        self.peak_bytes += size
+        self._now_bytes += size
+        self._used[key] = size
+
+    def _find_all(self) -> None:
+        loading = loading_kinds()
+        for candidate in gc.get_objects():
+            # Not isinstance: it would run ``__class__`` of proxies that are not ours.
+            if issubclass(type(candidate), torch.Tensor):
+                self._find(candidate)
+            elif issubclass(type(candidate), loading):
+                self._loading.append(weakref.ref(candidate))
+        for key in self._waiting():
+            self._unused.pop(key, None)
+
+    def _find(self, tensor: Any) -> None:
+        self.graphs += keeps_graph(tensor)
+        for found in (tensor, tensor.grad if tensor.is_leaf else None):
+            if found is not None:
+                for storage in storages_of(found, self._device):
+                    self._watch(storage)
+                    self._unused[key_of(storage)] = storage.nbytes()
+
+    def _meet(self, storage: Any) -> None:
+        self._watch(storage)
+        self._used[key_of(storage)] = 0
+
+    def _watch(self, storage: Any) -> None:
+        key = key_of(storage)
+        self._watched[key] = weakref.ref(storage, partial(self._gone, key))
+
+    def _gone(self, key: int, _: object) -> None:
+        self._watched.pop(key, None)
+        # A storage from before the step that dies in it was used by it: ``zero_grad``
+        # frees gradients without any operation on them. It was alive up to now, so the
+        # peak so far rises by its size.
+        self.peak_bytes += self._unused.pop(key, 0)
+        self._now_bytes -= self._used.pop(key, 0)
+
+
+def _storage_of(tensor: Any) -> Any:
+    """Return the storage of *tensor* on any device; ``None`` if it has several."""
+    try:
+        return tensor.untyped_storage()
+    # Sparse and other layouts have several storages and refuse the question.
+    except NotImplementedError:
+        return None
+
+
+# Live bytes at the peak of a step, by purpose and by line.
+
+NEVER: Final = -1
+"""A moment that never comes, as moments are counted from 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Which memory is looked at: what the step uses of the host's, all on a GPU.
+
+    Lines below the directory ``root`` are the project's.
+    """
+
+    root: str
+    device: Any = HOST_DEVICE
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether unused tensors count as well, as in a GPU's allocator."""
+        return bool(self.device != HOST_DEVICE)
+
+
+def read_looking_around(
+    step: Step, arguments: Sequence[object], expected: int, root: str
+) -> MemoryReading:
+    """Count live bytes, and take a picture at the moment *expected* to be the peak.
+
+    There is no picture if the peak comes at another moment: what is alive at the
+    expected one would explain nothing. Raises whatever the step raises.
+    """
+    look = partial(PeakLookout, Scope(root=root), expected)
+    lookout = watched_step(look, step, arguments)
+    return replace(lookout.reading(), picture=lookout.picture())
+
+
+def picture_of_steps(
+    step: Step, batches: Iterator[Sequence[object]], scope: Scope
+) -> Picture | None:
+    """Run two steps: the first finds the moment of the peak, the second pictures it.
+
+    ``None`` if the peak of the second is elsewhere. Raises whatever the step raises.
+    """
+    first = watched_step(partial(LiveBytes, scope.device), step, next(batches))
+    look = partial(PeakLookout, scope, first.peak_moment)
+    return watched_step(look, step, next(batches)).picture()
+
+
+def left_by_step(
+    step: Step, batches: Iterator[Sequence[object]], scope: Scope
+) -> tuple[Held, ...]:
+    """Return what the first of two steps makes that is alive after the second."""
+    seen = watched_step(partial(_Births, scope), step, next(batches))
+    with eager():
+        step(*next(batches))
+    gc.collect()
+    return seen.left()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Event:
+    """Which operation did something, and where."""
+
+    op: str
+    site: Site
+
+
+class PeakLookout(LiveBytes):
+    """Counts bytes, and records what is alive at the moment of the *expected* peak."""
+
+    def __init__(self, scope: Scope, expected: int) -> None:
+        self._scope = scope
+        self._expected = expected
+        self._thread = threading.get_ident()
+        self._op = ""
+        self._is_result = False
+        self._births: dict[int, _Event] = {}
+        self._peak: _Event | None = None
+        self._alive: list[Alive] = []
+        self._idle: dict[int, Alive] = {}
+        # Last: from here on storages may die, and ``_gone`` needs the fields above.
+        super().__init__(scope.device)
+        if not expected:
+            self._look()
+
+    def picture(self) -> Picture | None:
+        """Return what was alive at the peak, if it came when it was expected."""
+        alive = [*self._alive, *(self._idle.values() if self._scope.is_whole else ())]
+        if self.peak_moment != self._expected or not alive:
+            return None
+        if self._peak is None:
+            return picture_of(alive, "", None)
+        return picture_of(alive, self._peak.op, self._peak.site)
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        self._op = str(func.name()).partition(".")[0]
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def _see_result(self, result: Any) -> None:
+        self._is_result = True
+        super()._see_result(result)
+        self._is_result = False
+
+    def _see(self, values: Any) -> None:
+        super()._see(values)
+        if self._moment == self._expected:
+            self._peak = _Event(op=self._op, site=self._site())
+            self._look()
+
+    def _look(self) -> None:
+        """Record what is alive, and what turns out to be if the step uses it later."""
+        with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001, nobody is to see this
+            roles = roles_of(self._claims())
+        self._alive = [
+            _alive(size, roles.get(key), self._births.get(key))
+            for key, size in self._used.items()
+        ]
+        self._idle = {
+            key: _alive(size, roles.get(key), None)
+            for key, size in self._unused.items()
+        }
+
+    def _claims(self) -> Iterator[tuple[int, StorageRole]]:
+        """Yield the keys of storages and the roles their owners give them now."""
+        for tensor, role in owned_tensors():
+            for storage in storages_of(tensor, self._device):
+                yield key_of(storage), role
+
+    def _meet(self, storage: Any) -> None:
+        """Remember what made *storage*; what was made elsewhere is an input."""
+        super()._meet(storage)
+        event = _Event(op=self._op, site=self._site())
+        if not self._is_result:
+            event = _Event(op="", site=replace(event.site, phase=Phase.DATA))
+        self._births[key_of(storage)] = event
+
+    def _site(self) -> Site:
+        """Return the running line; in autograd's thread, the line that waits for it."""
+        # A thread of autograd has no Python frames of the user. The frames of the
+        # thread that runs the step show which ``backward()`` it works for.
+        in_backward = current_node() is not None
+        site = site_of_caller(self._scope.root, in_backward=in_backward)
+        if site.innermost is not None or threading.get_ident() == self._thread:
+            return site
+        waiting = sys._current_frames().get(self._thread)  # noqa: SLF001
+        return site_of_caller(self._scope.root, in_backward=in_backward, caller=waiting)
+
+    def _use(self, key: int) -> None:
+        self._claim(key)
+        super()._use(key)
+
+    def _gone(self, key: int, reference: object) -> None:
+        self._claim(key)
+        self._births.pop(key, None)
+        super()._gone(key, reference)
+
+    def _claim(self, key: int) -> None:
+        """Count a used storage from before the step that was alive at the peak."""
+        if key in self._unused and key in self._idle:
+            self._alive.append(self._idle.pop(key))
+
+
+class _Births(PeakLookout):
+    """Remembers what a step makes, and where, until it is freed."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._made: list[tuple[weakref.ref[Any], int, _Event]] = []
+        super().__init__(scope, expected=NEVER)
+
+    def forget(self) -> None:
+        """Keep following what is alive at the step's end."""
+        # The weak references are taken over before the base class drops them.
+        self._made = [
+            (self._watched[key], self._used.get(key, 0), event)
+            for key, event in self._births.items()
+            if event.op and key in self._watched
+        ]
+        super().forget()
+
+    def left(self) -> tuple[Held, ...]:
+        """Return what of it is alive now, the youngest first."""
+        alive = [(size, event) for ref, size, event in self._made if ref() is not None]
+        return held_by_place((size, event.op, event.site) for size, event in alive)
+
+
+def _alive(nbytes: int, role: StorageRole | None, birth: _Event | None) -> Alive:
+    op, site = ("", None) if birth is None else (birth.op, birth.site)
+    return Alive(nbytes=nbytes, role=role or role_by_birth(site), op=op, site=site)

@@ -1,0 +1,1 @@
+"""NVIDIA GPUs as devices: events, allocator, NVML and the lines of syncs."""

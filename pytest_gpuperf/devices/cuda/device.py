@@ -1,0 +1,353 @@
+"""A CUDA device: torch's clock, events and allocator, and NVML for the machine."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from typing import Final
+
+from ...errors import ErrorId
+from ...errors import PreflightError
+from ...errors import UsageError
+from ...model.environment import DeviceKind
+from ...model.environment import Environment
+from ...model.environment import Hardware
+from ...model.metrics import DRIVER_BYTES
+from ...model.metrics import ENERGY
+from ...model.metrics import FLOPS
+from ...model.metrics import LIVE_PEAK
+from ...model.metrics import NON_TORCH
+from ...model.metrics import OPS
+from ..base import AllocatedBlock
+from ..base import Fetch
+from ..base import Kernel
+from ..base import MeasuringDevice
+from ..base import MemoryReading
+from ..base import Step
+from ..base import TimedFetch
+from ..base import TraceEvent
+from ..base import timed_by_the_host
+from ..compile import CompiledCode
+from ..compile import compile_counters
+from ..compile import compiled_code
+from ..compile import remember_compilations
+from ..cpu.contention import family_wait_ns
+from ..cpu.contention import others_ns
+from ..cpu.contention import run_queue_wait_ns
+from ..host_clock import HostClock
+from ..memory_picture import Held
+from ..memory_picture import Picture
+from ..preflight import check_process
+from ..preflight import software
+from ..profiler import refuse_blind_trace
+from ..sentinels import ON_CUDA
+from ..sentinels import torch_sentinels
+from .memory import allocator_counters
+from .memory import blocks_in_use
+from .memory import read_memory
+from .memory import record_allocations
+from .memory import refuse_uncached_memory
+from .nvml import Nvml
+from .nvml import open_nvml
+
+
+# Versions and settings of torch that times and memory on CUDA depend on.
+
+
+def cuda_settings(torch: Any) -> dict[str, str]:
+    """Versions of CUDA and cuDNN and the switches of *torch*, by name."""
+    cudnn = torch.backends.cudnn
+    matmul = torch.backends.cuda.matmul
+    return {
+        "cuda": str(torch.version.cuda),
+        "cudnn": str(cudnn.version()),
+        "allocator": _allocator(torch),
+        "cudnn.benchmark": str(cudnn.benchmark),
+        "cudnn.deterministic": str(cudnn.deterministic),
+        "deterministic": str(torch.are_deterministic_algorithms_enabled()),
+        "float32 matmul": _float32(matmul, matmul),
+        "float32 convolution": _float32(getattr(cudnn, "conv", None), cudnn),
+    }
+
+
+def _allocator(torch: Any) -> str:
+    configured = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get(
+        "PYTORCH_CUDA_ALLOC_CONF"
+    )
+    backend = str(torch.cuda.get_allocator_backend())
+    return f"{backend} {configured}" if configured else backend
+
+
+def _float32(backend: Any, legacy: Any) -> str:
+    """Precision of float32 operations; since torch 2.9 the flags must not be mixed."""
+    # The newer name is asked first: reading ``allow_tf32`` after somebody has set
+    # ``fp32_precision`` raises.
+    precision = getattr(backend, "fp32_precision", None)
+    if precision is not None:
+        return str(precision)
+    return "tf32" if legacy.allow_tf32 else "ieee"
+
+
+FINGERPRINT: Final = 12
+"""Hexadecimal digits that tell GPUs apart."""
+
+
+def fingerprint_of(uuid: str) -> str:
+    """Hash a UUID: baselines are public, and need not name a machine's parts."""
+    return sha256(uuid.encode()).hexdigest()[:FINGERPRINT]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaDevice(MeasuringDevice):
+    """The current CUDA device of this process, which may change with ``set_device``.
+
+    Opening it creates no CUDA context; the first step does. A *disposable* process
+    ends with its measurements. Findings name lines of the project below *root*.
+    """
+
+    torch: Any
+    nvml_of: Callable[[str], Nvml | None] = open_nvml
+    disposable: bool = False
+    root: str = ""
+
+    @classmethod
+    def open(cls, *, disposable: bool = False, root: str = "") -> CudaDevice:
+        """Import torch; raise ``UsageError`` if it sees no CUDA device."""
+        import torch
+
+        return cls.of(torch, disposable=disposable, root=root)
+
+    @classmethod
+    def of(cls, torch: Any, *, disposable: bool = False, root: str = "") -> CudaDevice:
+        """Take *torch*; raise ``UsageError`` if it sees no CUDA device."""
+        # torch warns of a broken driver and returns False. The warning is the only
+        # place that says why, so it is caught for the message.
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            available = torch.cuda.is_available()
+        if available:
+            return cls(torch=torch, disposable=disposable, root=root)
+        msg = (
+            f"--gpuperf-device=cuda was asked for, but torch {torch.__version__} sees "
+            f"no CUDA device: {_why_no_cuda(torch, [str(w.message) for w in caught])}"
+        )
+        raise UsageError(msg, ErrorId.GP401)
+
+    @property
+    def kind(self) -> DeviceKind:
+        return DeviceKind.CUDA
+
+    @property
+    def torch_device(self) -> str:
+        return "cuda"
+
+    @property
+    def unmeasurable(self) -> Mapping[str, str]:
+        reasons = {
+            LIVE_PEAK.name: "measured on the cpu device only",
+            **dict.fromkeys(
+                (OPS.name, FLOPS.name), "counted on the pretend device only"
+            ),
+        }
+        if self._nvml() is None:
+            unknown = (
+                "NVML does not know this GPU (no driver library, or no nvidia-ml-py)"
+            )
+            reasons |= dict.fromkeys((DRIVER_BYTES.name, NON_TORCH.name), unknown)
+        return reasons
+
+    def environment(self) -> Environment:
+        nvml = self._nvml()
+        board = {} if nvml is None else nvml.settings()
+        return Environment(
+            hardware=Hardware(kind=DeviceKind.CUDA, name=self._name()),
+            software=software() | cuda_settings(self.torch) | board,
+        )
+
+    def preflight(self) -> None:
+        check_process()
+        _refuse_sync_debug(self.torch)
+        refuse_uncached_memory(self.torch.cuda)
+
+    def prepare(self, step: Step, test: str) -> Step:  # noqa: ARG002
+        remember_compilations()
+        return step
+
+    def timed_fetch(self, fetch: Fetch) -> TimedFetch:
+        return timed_by_the_host(fetch)
+
+    def synchronize(self) -> None:
+        self.torch.cuda.synchronize()
+
+    def now_ns(self) -> int:
+        return HostClock.wall_ns()
+
+    def process_ns(self) -> int:
+        return HostClock.process_ns()
+
+    def waiting_ns(self) -> int | None:
+        return run_queue_wait_ns()
+
+    def all_waiting_ns(self) -> int | None:
+        return family_wait_ns()
+
+    def others_ns(self) -> int | None:
+        return others_ns()
+
+    def record_event(self) -> object:
+        event = self.torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def span_ms(self, start: Any, end: Any) -> float | None:
+        """``None`` for a negative time, which confidential computing can give."""
+        # Both events have been recorded and waited for by the caller, or torch raises.
+        span = float(start.elapsed_time(end))
+        return None if span < 0 else span
+
+    def settling(self) -> tuple[int, ...]:
+        return compile_counters() + allocator_counters(self.torch.cuda)
+
+    def compiled(self, run: Callable[[], object] | None) -> CompiledCode:
+        return compiled_code(run, self.root)
+
+    def disturbance(self) -> str | None:
+        nvml = self._nvml()
+        if nvml is None:
+            return None
+        faults = nvml.throttling()
+        if faults:
+            return f"the GPU was throttled by {' and '.join(faults)}"
+        return _neighbours(nvml)
+
+    def clock_mhz(self) -> int | None:
+        nvml = self._nvml()
+        return None if nvml is None else nvml.sm_mhz()
+
+    def counters(self) -> Mapping[str, float]:
+        nvml = self._nvml()
+        energy_mj = None if nvml is None else nvml.energy_mj()
+        return {} if energy_mj is None else {ENERGY.name: energy_mj}
+
+    def fingerprint(self) -> str | None:
+        return fingerprint_of(self._uuid())
+
+    def sentinels(self) -> AbstractContextManager[Mapping[str, Kernel]]:
+        return torch_sentinels(self.torch, self.torch_device, ON_CUDA)
+
+    def measure_memory(
+        self,
+        step: Step,
+        arguments: Sequence[object],
+        last: MemoryReading | None = None,  # noqa: ARG002
+    ) -> MemoryReading:
+        """Run one step between two readings of the allocator."""
+        return read_memory(self.torch, self._driver_bytes, step, arguments)
+
+    def left_behind(
+        self, step: Step, batches: Iterator[Sequence[object]]
+    ) -> Sequence[Held]:
+        """Follow the storages on the GPU that the first of two steps makes."""
+        # Imported late, as it imports torch at its top.
+        from ..cpu.live_memory import Scope
+        from ..cpu.live_memory import left_by_step
+
+        here = self.torch.device("cuda", self.torch.cuda.current_device())
+        return left_by_step(step, batches, Scope(root=self.root, device=here))
+
+    def picture_memory(
+        self, step: Step, batches: Iterator[Sequence[object]]
+    ) -> Picture | None:
+        """Run two steps and look around at the peak of all tensors on the GPU."""
+        from ..cpu.live_memory import Scope
+        from ..cpu.live_memory import picture_of_steps
+
+        here = self.torch.device("cuda", self.torch.cuda.current_device())
+        return picture_of_steps(step, batches, Scope(root=self.root, device=here))
+
+    def blocks(self) -> Mapping[int, AllocatedBlock]:
+        """Return what torch's allocator has lent."""
+        return blocks_in_use(self.torch.cuda)
+
+    def record_allocations(
+        self, step: Step, arguments: Sequence[object], path: Path
+    ) -> bool:
+        record_allocations(self.torch, step, arguments, path)
+        return True
+
+    def profile(
+        self, step: Step, batches: Sequence[Sequence[object]]
+    ) -> Sequence[TraceEvent]:
+        """Raise ``PreflightError`` if the profiler was blind to the GPU."""
+        from ..profiler import record_trace
+        from .sync_lines import lines_marked
+
+        marked = lines_marked(self.torch, disposable=self.disposable, root=self.root)
+        trace = record_trace(step, batches, cuda=True, marked=marked)
+        refuse_blind_trace(trace)
+        return trace
+
+    def _nvml(self) -> Nvml | None:
+        return self.nvml_of(self._uuid())
+
+    def _uuid(self) -> str:
+        index = self.torch.cuda.current_device()
+        return str(self.torch.cuda.get_device_properties(index).uuid)
+
+    def _name(self) -> str:
+        """Name of the GPU, with its MIG profile where only NVML says it."""
+        # Baselines are kept by this name: an instance of a MIG board is another machine
+        # than the whole board.
+        name = str(self.torch.cuda.get_device_name())
+        nvml = self._nvml()
+        seen = None if nvml is None else nvml.name()
+        return seen if seen is not None and seen.startswith(f"{name} MIG ") else name
+
+    def _driver_bytes(self) -> int | None:
+        """Memory of this process as the driver sees it; ``None`` if it does not say."""
+        nvml = self._nvml()
+        return None if nvml is None else nvml.processes().get(os.getpid())
+
+
+def _why_no_cuda(torch: Any, warned: Sequence[str]) -> str:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if torch.version.cuda is None and torch.version.hip is None:
+        return "install a build of torch with CUDA, or use --gpuperf-device=cpu"
+    if visible is not None and visible.strip() in {"", "-1"}:
+        return f"CUDA_VISIBLE_DEVICES={visible!r} hides them all, unset it"
+    if warned:
+        return warned[0].split(" (Triggered", 1)[0]
+    return "check the driver with nvidia-smi"
+
+
+def _refuse_sync_debug(torch: Any) -> None:
+    if torch.cuda.get_sync_debug_mode() == 0:
+        return
+    msg = (
+        "torch.cuda's sync debug mode is on, which does extra work at every "
+        "synchronisation: call torch.cuda.set_sync_debug_mode(0) to measure"
+    )
+    raise PreflightError(msg, ErrorId.GP408)
+
+
+def _neighbours(nvml: Nvml) -> str | None:
+    """Other processes on the GPU, if this one is seen among them.
+
+    Where it is not, process ids are those of another namespace (a container), and one
+    of the strangers may be ourselves.
+    """
+    seen = set(nvml.processes())
+    others = sorted(seen - {os.getpid()})
+    if os.getpid() not in seen or not others:
+        return None
+    pids = ", ".join(map(str, others))
+    return f"other processes computed on the GPU (pid {pids})"

@@ -1,0 +1,227 @@
+"""Memory of one step as torch's caching allocator and the driver report it."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from typing import Final
+
+from ...errors import ErrorId
+from ...errors import PreflightError
+from ...model.metrics import ALLOC_RETRIES
+from ...model.metrics import DEVICE_ALLOCS
+from ...model.metrics import DRIVER_BYTES
+from ...model.metrics import FRAGMENTED
+from ...model.metrics import NON_TORCH
+from ...model.metrics import PEAK_ALLOCATED
+from ...model.metrics import PEAK_REQUESTED
+from ...model.metrics import PEAK_RESERVED
+from ..base import AllocatedBlock
+from ..base import MemoryReading
+from ..base import Step
+
+
+RESERVED_NOW: Final = "reserved_bytes.all.current"
+IDLE_NOW: Final = "inactive_split_bytes.all.current"
+
+ALLOCATOR_COUNTERS: Final = (
+    "num_device_alloc",
+    "segment.all.allocated",
+    "num_alloc_retries",
+    RESERVED_NOW,
+)
+"""Keys of ``torch.cuda.memory_stats`` that move while the allocator still grows."""
+
+PEAK_FIELDS: Final[Mapping[str, str]] = {
+    PEAK_ALLOCATED.name: "allocated_bytes.all.peak",
+    PEAK_REQUESTED.name: "requested_bytes.all.peak",
+    PEAK_RESERVED.name: "reserved_bytes.all.peak",
+}
+"""Keys of ``torch.cuda.memory_stats`` by metric."""
+
+COUNTS: Final[Mapping[str, str]] = {
+    ALLOC_RETRIES.name: "num_alloc_retries",
+    DEVICE_ALLOCS.name: "num_device_alloc",
+}
+"""Counters of ``torch.cuda.memory_stats`` by metric."""
+
+RESETS: Final = ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats")
+"""Functions of ``torch._C`` behind every way to reset the peaks."""
+
+MOST_ALLOCATOR_EVENTS: Final = 1_000_000
+"""Of one recorded step; beyond it torch forgets the oldest."""
+
+IN_USE: Final = "active_allocated"
+"""State, in ``torch.cuda.memory_snapshot``, of a block that is in use."""
+
+FORESEEN: Final = "gpuperf_foreseen"
+"""Attribute of the pretend GPU's own error: its memory summary, as text."""
+
+NO_CACHING: Final = "PYTORCH_NO_CUDA_MEMORY_CACHING"
+
+
+def allocator_counters(cuda: Any) -> tuple[int, ...]:
+    """Return counters of *cuda*'s allocator that a steady step does not change."""
+    stats = cuda.memory_stats()
+    return tuple(int(stats.get(name, 0)) for name in ALLOCATOR_COUNTERS)
+
+
+def refuse_uncached_memory(cuda: Any) -> None:
+    """Raise ``PreflightError`` if no allocator counts a peak."""
+    if NO_CACHING in os.environ:  # torch asks for its presence, not its value
+        msg = (
+            f"{NO_CACHING} turns the caching allocator off, so every allocation waits "
+            "for the GPU and no peak is counted: unset it to measure"
+        )
+        raise PreflightError(msg, ErrorId.GP409)
+    if cuda.get_allocator_backend() == "pluggable":
+        msg = (
+            "a pluggable CUDA allocator is in use, which counts no peak memory: "
+            "measure with torch's own allocator"
+        )
+        raise PreflightError(msg, ErrorId.GP409)
+
+
+def read_memory(
+    torch: Any,
+    driver_bytes: Callable[[], int | None],
+    step: Step,
+    arguments: Sequence[object],
+) -> MemoryReading:
+    """Run one step between two readings of torch's CUDA allocator.
+
+    The cache is not emptied: that would change fragmentation and the cost of the next
+    allocations, so reserved bytes depend on what the process did before.
+    """
+    from ..autograd import graphs_alive
+
+    cuda = torch.cuda
+    gc.collect()
+    # After the collection: a cycle of the step before would count, and would be freed
+    # at a random moment of this one.
+    graphs = graphs_alive()
+    cuda.synchronize()
+    # After the synchronisation: a block that another stream still uses is given back
+    # only when the work of that stream is done.
+    cuda.reset_peak_memory_stats()
+    before = cuda.memory_stats()
+    with _peaks_before_resets(torch) as peaks:
+        step(*arguments)
+    cuda.synchronize()
+    after = cuda.memory_stats()
+    return MemoryReading(
+        exact=_largest([*peaks, _peaks_in(after)])
+        | _counted(before, after)
+        | _of_driver(driver_bytes(), after),
+        end_bytes=cuda.memory_allocated(),
+        graphs=graphs,
+    )
+
+
+def blocks_in_use(cuda: Any) -> dict[int, AllocatedBlock]:
+    """Return every block that *cuda*'s allocator has lent, by its address."""
+    return {
+        int(block["address"]): AllocatedBlock(
+            requested_bytes=int(block["requested_size"]),
+            allocated_bytes=int(block["size"]),
+        )
+        for segment in cuda.memory_snapshot()
+        for block in segment["blocks"]
+        if block["state"] == IN_USE
+    }
+
+
+@contextmanager
+def _peaks_before_resets(torch: Any) -> Iterator[Sequence[Mapping[str, int]]]:
+    """Read the peaks before each reset inside the step: they count for it, too."""
+    # A step may reset the peaks itself, to log them. Every public function ends in one
+    # of these two of ``torch._C``, so patching them catches names imported before as
+    # well.
+    peaks: list[Mapping[str, int]] = []
+    real = {name: getattr(torch._C, name) for name in RESETS if hasattr(torch._C, name)}  # noqa: SLF001
+
+    def reading_first(reset: Callable[..., object]) -> Callable[..., object]:
+        def read_and_reset(*arguments: object) -> object:
+            peaks.append(_peaks_in(torch.cuda.memory_stats()))
+            return reset(*arguments)
+
+        return read_and_reset
+
+    for name, reset in real.items():
+        setattr(torch._C, name, reading_first(reset))  # noqa: SLF001
+    try:
+        yield peaks
+    finally:
+        for name, reset in real.items():
+            setattr(torch._C, name, reset)  # noqa: SLF001
+
+
+def _peaks_in(stats: Mapping[str, int]) -> dict[str, int]:
+    return {metric: int(stats[key]) for metric, key in PEAK_FIELDS.items()}
+
+
+def _largest(peaks: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    return {name: max(peak[name] for peak in peaks) for name in PEAK_FIELDS}
+
+
+def _counted(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
+    counts = {name: int(after[key] - before[key]) for name, key in COUNTS.items()}
+    return {FRAGMENTED.name: int(after[IDLE_NOW]), **counts}
+
+
+def _of_driver(used: int | None, stats: Mapping[str, int]) -> dict[str, int]:
+    if used is None:
+        return {}
+    # The driver's number and torch's are read at two moments, so the difference may
+    # come out below zero.
+    beyond = max(0, used - int(stats[RESERVED_NOW]))
+    return {DRIVER_BYTES.name: used, NON_TORCH.name: beyond}
+
+
+def record_allocations(
+    torch: Any, step: Step, arguments: Sequence[object], path: Path
+) -> None:
+    """Run one step and pickle what the allocator did, with the lines that asked it.
+
+    The format is that of ``torch.cuda.memory._dump_snapshot``, for torch's own viewer.
+    """
+    memory = torch.cuda.memory
+    gc.collect()
+    torch.cuda.synchronize()
+    memory._record_memory_history(  # noqa: SLF001, there is no public one
+        "all", context="alloc", stacks="python", max_entries=MOST_ALLOCATOR_EVENTS
+    )
+    try:
+        step(*arguments)
+        torch.cuda.synchronize()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        memory._dump_snapshot(str(path))  # noqa: SLF001, there is no public one
+    finally:
+        # Always off again: recording slows every allocation down, and the next call in
+        # this process is timed.
+        memory._record_memory_history(None)  # noqa: SLF001
+
+
+def out_of_memory_summary(error: BaseException) -> str | None:
+    """Return what the allocator contained when *error* ran out of GPU memory.
+
+    ``None`` for other errors, and if torch or CUDA was never used.
+    """
+    torch = sys.modules.get("torch")
+    # The error is judged in any process: torch is looked up and never imported for it.
+    if torch is None or not isinstance(error, torch.OutOfMemoryError):
+        return None
+    foreseen: str | None = getattr(error, FORESEEN, None)
+    if foreseen is not None:
+        return foreseen
+    if not torch.cuda.is_initialized():
+        return None
+    return f"{torch.cuda.memory_summary(abbreviated=True)}"

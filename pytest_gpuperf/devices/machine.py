@@ -1,0 +1,346 @@
+"""Settings of the host and the GPU that times depend on, with advice."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from typing import Final
+
+from ..model.checkup import Circumstance
+from ..model.environment import DeviceKind
+from .cpu.device import usable_cores
+from .cuda.nvml import Nvml
+from .cuda.nvml import open_nvml
+
+
+# Settings of a GPU and its driver that measuring depends on, with advice.
+
+
+def gpu_circumstances(torch: Any, nvml: Nvml | None) -> Iterator[Circumstance]:
+    """Describe the current GPU by what *torch* and NVML say of it.
+
+    Call it before this process has used the GPU: then every process on it is another.
+    """
+    yield _profiler(torch)
+    if nvml is None:
+        yield Circumstance(
+            subject="NVML",
+            found="does not know this GPU",
+            means="throttling, clocks and other processes on it cannot be seen",
+            advice="pip install nvidia-ml-py, and let a container have the driver's "
+            "libraries (NVIDIA_DRIVER_CAPABILITIES=compute,utility)",
+        )
+        return
+    yield _driver(torch, nvml)
+    yield from _mig(nvml)
+    yield from _persistence(nvml)
+    yield from _power(nvml)
+    yield from _ecc(nvml)
+    yield _clocks(nvml)
+    yield from _others(nvml)
+
+
+def no_gpu(torch: Any) -> Circumstance:
+    """Say why there is no GPU to measure on."""
+    if torch.version.cuda is None and torch.version.hip is None:
+        return Circumstance(
+            subject="GPU",
+            found=f"absent, torch {torch.__version__} was built without CUDA",
+            means="no times, copies and memory of a GPU; syncs are those it would have",
+            advice="install another build of torch where there is one",
+        )
+    return Circumstance(
+        subject="GPU",
+        found=f"absent, as far as torch {torch.__version__} sees",
+        means="no times, copies and memory of a GPU; syncs are those it would have",
+        advice="look at nvidia-smi and CUDA_VISIBLE_DEVICES where there should be one",
+    )
+
+
+def _profiler(torch: Any) -> Circumstance:
+    seen = {activity.name for activity in torch.profiler.supported_activities()}
+    if "CUDA" in seen:
+        return Circumstance(subject="profiler", found="Kineto records GPUs")
+    return Circumstance(
+        subject="profiler",
+        found="Kineto cannot record GPUs",
+        means="syncs and copies cannot be counted",
+        advice="install a build of torch with CUPTI, as those of pytorch.org",
+    )
+
+
+def _driver(torch: Any, nvml: Nvml) -> Circumstance:
+    newest, built = nvml.cuda_version(), str(torch.version.cuda)
+    reach = f", for CUDA up to {newest[0]}.{newest[1]}" if newest else ""
+    found = f"{nvml.driver() or 'unknown'}{reach}; torch has {built}"
+    if newest is None or newest >= _version_numbers(built):
+        return Circumstance(subject="driver", found=found)
+    return Circumstance(
+        subject="driver",
+        found=found,
+        means="kernels are translated when they are first called, some cannot run",
+        advice="upgrade the driver, or install an older torch",
+    )
+
+
+def _mig(nvml: Nvml) -> Iterator[Circumstance]:
+    if nvml.is_mig():
+        yield Circumstance(
+            subject="MIG",
+            found="on",
+            means="other instances of the board share its power and clocks",
+            advice="keep them idle while you measure times",
+        )
+
+
+def _persistence(nvml: Nvml) -> Iterator[Circumstance]:
+    if nvml.is_persistent() is False:
+        yield Circumstance(
+            subject="persistent",
+            found="off",
+            means="the driver begins anew with each first process, which takes seconds",
+            advice="as root: nvidia-smi --persistence-mode=1",
+        )
+
+
+def _power(nvml: Nvml) -> Iterator[Circumstance]:
+    limit, usual = nvml.power_watts()
+    if limit is not None and usual is not None and limit < usual:
+        yield Circumstance(
+            subject="power",
+            found=f"limited to {limit} W of {usual} W",
+            means="heavy steps run at lower clocks than on other boards of the model",
+            advice=f"as root: nvidia-smi --power-limit={usual}, or keep it for good",
+        )
+
+
+def _ecc(nvml: Nvml) -> Iterator[Circumstance]:
+    setting = nvml.settings().get("ECC")
+    if setting:
+        yield Circumstance(
+            subject="ECC",
+            found=setting,
+            means="bandwidth and memory depend on it",
+            advice="leave it as baselines have it",
+        )
+
+
+def _clocks(nvml: Nvml) -> Circumstance:
+    now, most = nvml.sm_mhz(), nvml.settings().get("max SM clock")
+    seen = (f"{now} MHz at rest" if now else "", f"at most {most}" if most else "")
+    found = ", ".join(filter(None, seen)) or "not to be seen"
+    advice = "nvidia-smi --lock-gpu-clocks holds it"
+    if os.geteuid() == 0:
+        return Circumstance(
+            subject="clock",
+            found=found,
+            means="it moves with load and heat",
+            advice=advice,
+        )
+    return Circumstance(
+        subject="clock",
+        found=found,
+        means="it moves with load and heat, and this user cannot hold it",
+        advice=f"let root do so before runs: {advice}",
+    )
+
+
+def _others(nvml: Nvml) -> Iterator[Circumstance]:
+    pids = sorted(set(nvml.processes()) - {os.getpid()})
+    if pids:
+        yield Circumstance(
+            subject="processes",
+            found=f"others are on the GPU (pid {', '.join(map(str, pids))})",
+            means="what they compute makes times inconclusive",
+            advice="end them, or choose another GPU with CUDA_VISIBLE_DEVICES",
+        )
+
+
+def _version_numbers(text: str) -> tuple[int, int]:
+    """Return 13, 0 of ``13.0``; nothing is older than what cannot be read."""
+    major, _, minor = text.partition(".")
+    if not (major.isdecimal() and minor.isdecimal()):
+        return 0, 0
+    return int(major), int(minor)
+
+
+ROOT: Final = Path("/")
+
+CPUS: Final = "sys/devices/system/cpu"
+"""Linux: a folder a core, with the governor of its clock."""
+
+STEADY_GOVERNOR: Final = "performance"
+"""The governor that keeps a core at its highest clock."""
+
+BUSY_LOAD: Final = 0.5
+"""Load a core from which on other programs are in the way more often than not."""
+
+TOOLS: Final = {
+    "pytest": (8, 1),
+    "pytest-xdist": (3, 5),
+    "pytest-benchmark": (5,),
+    "nvidia-ml-py": (),
+}
+"""What is used beside torch, and the oldest version of it that is tested."""
+
+
+def host_circumstances(gpus: int, root: Path = ROOT) -> Iterator[Circumstance]:
+    """Describe the cores, their clocks, who else uses them, and what is installed.
+
+    The data loaders of *gpus* share the cores. Files are those below *root*.
+    """
+    cores = usable_cores()
+    share = granted_cores(root)
+    yield _cores(cores, share)
+    yield _workers(min(cores, int(share) or 1) if share else cores, max(gpus, 1))
+    yield _governor(root)
+    yield from _boost(root)
+    yield _load(cores)
+    yield _tools()
+
+
+def _cores(cores: int, share: float | None) -> Circumstance:
+    if share is None or share >= cores:
+        return Circumstance(subject="cores", found=f"{cores} may be used, all the time")
+    return Circumstance(
+        subject="cores",
+        found=f"{cores} may be used, {share:g} of them all the time",
+        means="the container stops what used its share, in the midst of a step",
+        advice="give it whole cores (docker run --cpuset-cpus) and no quota (--cpus)",
+    )
+
+
+def granted_cores(root: Path = ROOT) -> float | None:
+    """Return the cores that a control group grants, version 2 and then 1.
+
+    ``None`` if there is no such limit.
+    """
+    # Version 2 writes both numbers in one file, and ``max`` for no limit. Version 1 has
+    # a file each, and -1 for none; neither is decimal.
+    quota, _, period = _text(root / "sys/fs/cgroup/cpu.max").partition(" ")
+    if not quota:
+        group = root / "sys/fs/cgroup/cpu"
+        quota = _text(group / "cpu.cfs_quota_us")
+        period = _text(group / "cpu.cfs_period_us")
+    if quota.isdecimal() and period.isdecimal() and int(period):
+        return int(quota) / int(period)
+    return None
+
+
+def _workers(cores: int, gpus: int) -> Circumstance:
+    each = max(cores // gpus, 1)
+    scope = "a GPU" if gpus > 1 else "in all"
+    return Circumstance(
+        subject="workers",
+        found=f"{cores} core{'s' if cores > 1 else ''}, {gpus} "
+        f"device{'s' if gpus > 1 else ''}",
+        means=f"more than {each} workers of data loaders {scope} wait for each other",
+        advice=f"begin with DataLoader(num_workers={each})",
+    )
+
+
+def _governor(root: Path) -> Circumstance:
+    files = (root / CPUS).glob("cpu[0-9]*/cpufreq/scaling_governor")
+    found = sorted(set(filter(None, map(_text, files))))
+    if not found:
+        return Circumstance(
+            subject="governor",
+            found="not to be seen, as in most containers and virtual machines",
+            means="whether the cores' clocks move is not known",
+        )
+    if found == [STEADY_GOVERNOR]:
+        return Circumstance(subject="governor", found=STEADY_GOVERNOR)
+    return Circumstance(
+        subject="governor",
+        found=", ".join(found),
+        means="the cores' clocks follow the load, and times with them",
+        advice=f"as root: cpupower frequency-set --governor {STEADY_GOVERNOR}",
+    )
+
+
+def _boost(root: Path) -> Iterator[Circumstance]:
+    # Two drivers, two files: one says that boost is on, the other that it is off.
+    is_on = _text(root / CPUS / "cpufreq/boost") == "1"
+    if is_on or _text(root / CPUS / "intel_pstate/no_turbo") == "0":
+        yield Circumstance(
+            subject="boost",
+            found="on",
+            means="cores are faster while they are cool and few of them are busy",
+            advice="for --gpuperf-device=cpu turn it off in the firmware or in "
+            f"/{CPUS}",
+        )
+
+
+def _load(cores: int) -> Circumstance:
+    load = os.getloadavg()[0]
+    found = f"{load:.1f} on {cores} core{'s' if cores > 1 else ''}"
+    if load < BUSY_LOAD * cores:
+        return Circumstance(subject="load", found=found)
+    return Circumstance(
+        subject="load",
+        found=found,
+        means="other programs want the same cores",
+        advice="measure when they have ended, or give the runner cores of its own",
+    )
+
+
+def _tools() -> Circumstance:
+    versions = {name: _version(name) for name in TOOLS}
+    old = [
+        f"{name} {'.'.join(map(str, least))}"
+        for name, least in TOOLS.items()
+        if versions[name] and _numbers(versions[name]) < least
+    ]
+    return Circumstance(
+        subject="tools",
+        found=", ".join(f"{name} {v or 'absent'}" for name, v in versions.items()),
+        means="some are older than what is tested" if old else "",
+        advice=f"upgrade to {', '.join(old)}" if old else "",
+    )
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """Return the leading numbers of a version: 3, 8 of ``3.8.0rc1``."""
+    found = []
+    for part in text.split("."):
+        if not part.isdecimal():
+            break
+        found.append(int(part))
+    return tuple(found)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    # None of these files exists everywhere: in a container or off Linux the fact is
+    # unknown, which is reported, and not an error.
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+# All that measuring on this machine depends on.
+
+
+def circumstances_of(kind: DeviceKind) -> Iterator[Circumstance]:
+    """Describe what this machine has for a real device of that *kind*."""
+    if kind is DeviceKind.SCRIPTED:
+        return
+    import torch
+
+    if torch.cuda.is_available():
+        board = torch.cuda.get_device_properties(torch.cuda.current_device())
+        yield from gpu_circumstances(torch, open_nvml(str(board.uuid)))
+    else:
+        yield no_gpu(torch)
+    yield from host_circumstances(torch.cuda.device_count())

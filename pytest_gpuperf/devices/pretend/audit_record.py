@@ -1,0 +1,187 @@
+"""The record of one audited step, as frozen values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+
+from ...model.finding import Location
+from ...model.finding import Phase
+from ..allow_sync import Allowance
+from ..source_lines import Site
+from . import pretend_gpu
+
+
+class AuditKind(Enum):
+    """How sure it is, and by what, that the host waits."""
+
+    SYNC = "sync"
+    """A CUDA synchronisation call: certain."""
+    COPY = "copy"
+    """No such call, but the copy itself returns only when it is done: certain."""
+    MAYBE = "maybe"
+    """Sizes, a library or the allocator decide: unknown without a GPU."""
+
+
+class CopyDirection(Enum):
+    """Which way a copy goes."""
+
+    H2D = "h2d"
+    D2H = "d2h"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditFinding:
+    """The host would wait ``count`` times at this site, for this reason.
+
+    ``once`` it did so before the first step of an optimizer ended, and never again.
+    """
+
+    kind: AuditKind
+    op: str
+    reason: str
+    site: Site
+    count: int
+    once: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditCopy:
+    """Copies between host and device at one site; ``total_bytes`` over all of them.
+
+    ``pinned`` says what the host's side is. A ``blocking`` copy makes the host wait
+    until it is done.
+    """
+
+    op: str
+    direction: CopyDirection
+    pinned: bool
+    blocking: bool
+    site: Site
+    count: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unjudged:
+    """Something that only a GPU can judge, and why."""
+
+    op: str
+    reason: str
+    site: Site
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """Sums over a step.
+
+    ``syncs`` counts every certain wait, ``device_syncs`` those of them that were asked
+    for by name (``torch.cuda.synchronize`` and its kin). ``ops`` counts operations that
+    would launch work: views and allocations are none. ``flops`` are those of torch's own
+    formulas, see ``op_plan``.
+    """
+
+    syncs: int
+    maybe: int
+    device_syncs: int
+    pageable_copies: int
+    blocking_copies: int
+    h2d_bytes: int
+    d2h_bytes: int
+    ops: int
+    flops: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepAudit:
+    """Everything seen between ``begin_step`` and ``end_step``.
+
+    ``as_eager`` lists what was judged as eager code although a GPU would run it
+    compiled. ``work`` says, if that was asked for, how many operations a line
+    ran, or the code that it called.
+    """
+
+    findings: tuple[AuditFinding, ...]
+    copies: tuple[AuditCopy, ...]
+    totals: Totals
+    not_judged: tuple[Unjudged, ...]
+    as_eager: tuple[Unjudged, ...]
+    work: tuple[tuple[Location, bool, int], ...] = ()
+
+    @property
+    def touched_gpu(self) -> bool:
+        """Whether anything at all happened on the device."""
+        return bool(self.totals.ops or self.copies or self.findings or self.not_judged)
+
+
+# Waits inside blocks of ``allow_sync``: one recorder a block keeps them apart.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitKey:
+    """What two recorders agree on about a wait: all but the forward line."""
+
+    kind: AuditKind
+    op: str
+    reason: str
+    location: Location | None
+    innermost: Location | None
+    phase: Phase
+
+    @classmethod
+    def of(cls, finding: AuditFinding) -> WaitKey:
+        return cls(
+            kind=finding.kind,
+            op=finding.op,
+            reason=finding.reason,
+            location=finding.site.location,
+            innermost=finding.site.innermost,
+            phase=finding.site.phase,
+        )
+
+
+class AllowedWaits:
+    """Certain waits that blocks allowed, each with the block's reason."""
+
+    def __init__(self, root: str) -> None:
+        self.taken: Counter[tuple[WaitKey, str]] = Counter()
+        self._root = root
+        self._taken_inside: Counter[WaitKey] = Counter()
+
+    @contextmanager
+    def block(self, allowance: Allowance) -> Iterator[None]:
+        """Allow waits inside the context; those in nested blocks belong to them."""
+        # The counter is swapped for the time of the block: what nested blocks take is
+        # subtracted here once, and then handed on to the block around this one.
+        outer, self._taken_inside = self._taken_inside, Counter()
+        with pretend_gpu(self._root) as gpu:
+            try:
+                yield
+            finally:
+                self._take(allowance, gpu.end_step())
+                outer.update(self._taken_inside)
+                self._taken_inside = outer
+
+    def _take(self, allowance: Allowance, audit: StepAudit) -> None:
+        left = allowance.covers(audit.totals.syncs)
+        for finding in audit.findings:
+            if finding.kind is not AuditKind.MAYBE:
+                key = WaitKey.of(finding)
+                taken = min(left, finding.count - self._taken_inside[key])
+                self.taken[key, allowance.reason] += taken
+                self._taken_inside[key] += taken
+                left -= taken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditedStep:
+    """What one step did, what of it was allowed, and what the step returned."""
+
+    audit: StepAudit
+    allowed: Mapping[tuple[WaitKey, str], int]
+    result: object

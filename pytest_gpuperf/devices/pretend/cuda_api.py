@@ -1,0 +1,362 @@
+"""Answers of ``torch.cuda`` and ``torch.accelerator`` about the simulated GPU."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+from typing import Final
+
+import torch
+
+from ...errors import ErrorId
+from ...errors import StepError
+from ..source_lines import torch_path
+from . import streams
+from .audit_record import AuditKind
+from .device_names import CUDA
+from .device_names import index_of
+from .memory import PRETEND_MEMORY
+from .memory import DeviceMemory
+from .patches import Patch
+from .recorder import WATCH
+from .specification import CAPABILITY
+from .specification import CUDA_VERSION
+from .specification import CUDNN_VERSION
+from .specification import PRETEND_NAME
+from .specification import PROPERTIES
+from .tensor_types import cuda_tensor_types
+
+
+# Answers of ``torch.cuda`` about memory, taken from the simulated allocator.
+
+
+def memory_stats(device: Any = None) -> dict[str, int]:
+    """``torch.cuda.memory_stats``: all pools together, and 0 for each of them."""
+    index_of(device)
+    return defaultdict(int, _device().statistics())
+
+
+def memory_allocated(device: Any = None) -> int:
+    """``torch.cuda.memory_allocated``; 0 while nobody watches memory."""
+    index_of(device)
+    return _device().allocator.allocated.now
+
+
+def max_memory_allocated(device: Any = None) -> int:
+    """``torch.cuda.max_memory_allocated``; 0 while nobody watches memory."""
+    index_of(device)
+    return _device().allocator.allocated.peak
+
+
+def memory_reserved(device: Any = None) -> int:
+    """``torch.cuda.memory_reserved``; 0 while nobody watches memory."""
+    index_of(device)
+    return _device().allocator.reserved.now
+
+
+def max_memory_reserved(device: Any = None) -> int:
+    """``torch.cuda.max_memory_reserved``; 0 while nobody watches memory."""
+    index_of(device)
+    return _device().allocator.reserved.peak
+
+
+def reset_peak(device: Any = None) -> None:
+    """``torch.cuda.reset_peak_memory_stats``, which no prediction depends on."""
+    index_of(device)
+    if PRETEND_MEMORY.live is not None:
+        PRETEND_MEMORY.live.reset_peak()
+
+
+def reset_accumulated(device: Any = None) -> None:
+    """``torch.cuda.reset_accumulated_memory_stats``."""
+    index_of(device)
+    _device().reset_sums()
+
+
+def empty_cache() -> None:
+    """``torch.cuda.empty_cache``: what is cached goes back to the device."""
+    WATCH.wait(
+        AuditKind.MAYBE,
+        "torch.cuda.empty_cache",
+        "cudaFree waits for the device, if blocks are cached",
+    )
+    if PRETEND_MEMORY.live is not None:
+        PRETEND_MEMORY.live.empty_cache()
+
+
+def memory_info(device: Any = None) -> tuple[int, int]:
+    """``torch.cuda.mem_get_info``: all of it is free but what is reserved."""
+    index_of(device)
+    total = PRETEND_MEMORY.room.total_bytes
+    return max(0, total - memory_reserved()), total
+
+
+def set_fraction(fraction: float, device: Any = None) -> None:
+    """``torch.cuda.set_per_process_memory_fraction``."""
+    index_of(device)
+    if not 0 <= fraction <= 1:
+        msg = f"Invalid fraction value: {fraction}. Allowed range: 0~1"
+        raise ValueError(msg)
+    PRETEND_MEMORY.let_take(fraction)
+
+
+def fraction(device: Any = None) -> float:
+    """``torch.cuda.get_per_process_memory_fraction``."""
+    index_of(device)
+    return PRETEND_MEMORY.share
+
+
+def _device() -> DeviceMemory:
+    return DeviceMemory() if PRETEND_MEMORY.live is None else PRETEND_MEMORY.live.device
+
+
+MEMORY_ANSWERS = {
+    "empty_cache": empty_cache,
+    "get_per_process_memory_fraction": fraction,
+    "max_memory_allocated": max_memory_allocated,
+    "max_memory_cached": max_memory_reserved,
+    "max_memory_reserved": max_memory_reserved,
+    "mem_get_info": memory_info,
+    "memory_allocated": memory_allocated,
+    "memory_cached": memory_reserved,
+    "memory_reserved": memory_reserved,
+    "memory_stats": memory_stats,
+    "reset_accumulated_memory_stats": reset_accumulated,
+    "reset_max_memory_allocated": reset_peak,
+    "reset_max_memory_cached": reset_peak,
+    "reset_peak_memory_stats": reset_peak,
+    "set_per_process_memory_fraction": set_fraction,
+}
+
+
+ZEROS: Final = (
+    "current_device",
+    "utilization",
+    "memory_usage",
+    "temperature",
+    "power_draw",
+    "clock_rate",
+    "device_memory_used",
+    "initial_seed",
+    "_exchange_device",
+    "_maybe_exchange_device",
+    "_get_device",
+)
+NOTHINGS: Final = (
+    "_lazy_call",
+    "init",
+    "ipc_collect",
+    "manual_seed",
+    "manual_seed_all",
+    "reset_accumulated_host_memory_stats",
+    "reset_peak_host_memory_stats",
+    "seed",
+    "seed_all",
+    "set_stream",
+    "set_sync_debug_mode",
+)
+MODULES: Final = ("memory", "random", "streams", "graphs", "_utils")
+"""Modules below ``torch.cuda`` with functions that ``torch.cuda`` re-exports."""
+
+
+def lazy_init() -> None:
+    """``torch.cuda._lazy_init``, which torch's core calls once to start real CUDA.
+
+    The core calls it for a function that was saved before the patches were made. Raises
+    ``StepError``, or the core would take CUDA for initialised for ever after.
+    """
+    __tracebackhide__ = True
+    # Only the caller's file tells torch's Python code, for which nothing is to be done,
+    # from the user's call into the core. C++ has no frame of its own.
+    if torch_path(sys._getframe(1)) is not None:  # noqa: SLF001
+        return
+    msg = (
+        "a function of torch that was kept from before the pretend GPU was entered "
+        'asked for device="cuda": call it by its name in torch, or enter earlier'
+    )
+    raise StepError(msg, ErrorId.GP306)
+
+
+def _nothing(*_: object) -> int:
+    return 0
+
+
+NVTX: Final = SimpleNamespace(
+    rangePushA=_nothing,
+    rangePop=_nothing,
+    rangeStartA=_nothing,
+    rangeEnd=_nothing,
+    markA=_nothing,
+    deviceRangeStart=_nothing,
+    deviceRangeEnd=_nothing,
+)
+"""Marks for a profiler that is not there."""
+
+
+def synchronize(device: Any = None) -> None:
+    """``torch.cuda.synchronize``."""
+    index_of(device)
+    WATCH.sync("torch.cuda.synchronize", "waits for the device")
+
+
+def synchronize_accelerator(device: Any = None) -> None:
+    """``torch.accelerator.synchronize``."""
+    index_of(device)
+    WATCH.sync("torch.accelerator.synchronize", "waits for the device")
+
+
+def current_stream(device: Any = None) -> streams.Stream:
+    """The one stream there is."""
+    index_of(device)
+    return streams.default_stream()
+
+
+def properties(device: Any = None) -> SimpleNamespace:
+    """``torch.cuda.get_device_properties``."""
+    index_of(device)
+    return PROPERTIES
+
+
+def device_name(device: Any = None) -> str:
+    """``torch.cuda.get_device_name``."""
+    index_of(device)
+    return PRETEND_NAME
+
+
+def capability(device: Any = None) -> tuple[int, int]:
+    """``torch.cuda.get_device_capability``."""
+    index_of(device)
+    return CAPABILITY
+
+
+def set_device(device: Any) -> None:
+    """``torch.cuda.set_device``: to the first or to none."""
+    index_of(device)
+
+
+def rng_state(*_: object) -> Any:
+    """The state of the host's generator, from which ghosts draw."""
+    return torch.get_rng_state()
+
+
+def set_rng_state(state: Any, *_: object) -> None:
+    """Set it."""
+    torch.set_rng_state(state)
+
+
+def set_rng_states(states: Any) -> None:
+    """Set it."""
+    for state in states:
+        torch.set_rng_state(state)
+
+
+def answers() -> dict[str, Any]:
+    """What each name in ``torch.cuda`` is while pretending."""
+    found: dict[str, Any] = {
+        "is_available": _always(True),  # noqa: FBT003, the answer
+        "is_initialized": _always(True),  # noqa: FBT003
+        "is_bf16_supported": _always(True),  # noqa: FBT003
+        "is_tf32_supported": _always(True),  # noqa: FBT003
+        "can_device_access_peer": _always(False),  # noqa: FBT003
+        "is_current_stream_capturing": _always(False),  # noqa: FBT003
+        "_is_compiled": _always(True),  # noqa: FBT003
+        "_is_in_bad_fork": _always(False),  # noqa: FBT003
+        "device_count": _always(1),
+        "_initialized": True,
+        "_lazy_init": lazy_init,
+        "synchronize": synchronize,
+        "current_stream": current_stream,
+        "default_stream": current_stream,
+        "get_device_properties": properties,
+        "get_device_name": device_name,
+        "get_device_capability": capability,
+        "get_arch_list": _always(["sm_90"]),
+        "get_sync_debug_mode": _always(0),
+        "set_device": set_device,
+        "get_rng_state": rng_state,
+        "get_rng_state_all": lambda: [rng_state()],
+        "set_rng_state": set_rng_state,
+        "set_rng_state_all": set_rng_states,
+        "memory_stats_as_nested_dict": _counts,
+        "memory_snapshot": _always([]),
+        "list_gpu_processes": _always("the pretend GPU runs no processes"),
+        "Stream": streams.Stream,
+        "ExternalStream": streams.Stream,
+        "Event": streams.Event,
+        "StreamContext": streams.StreamContext,
+        "stream": streams.StreamContext,
+        "device": streams.StreamContext,
+        "device_of": streams.StreamContext,
+        "CUDAGraph": streams.CUDAGraph,
+        "graph": streams.GraphContext,
+        "make_graphed_callables": streams.make_graphed_callables,
+        "graph_pool_handle": _always((0, 0)),
+    }
+    found.update(dict.fromkeys(ZEROS, _always(0)))
+    found.update(dict.fromkeys(NOTHINGS, _always(None)))
+    found.update(MEMORY_ANSWERS)
+    found.update(cuda_tensor_types())
+    return found
+
+
+def query_patches() -> Iterator[Patch]:
+    """``torch.cuda``, the modules below it, ``torch.accelerator`` and the backends."""
+    mine = answers()
+    for module in (torch.cuda, *(getattr(torch.cuda, name) for name in MODULES)):
+        for name, value in mine.items():
+            # torch re-exports the same function from several modules, and not every
+            # release has every name. Submodules of the same name stay.
+            if name in vars(module) and not inspect.ismodule(vars(module)[name]):
+                yield Patch(module, name, value)
+    yield from _accelerator(mine)
+    yield Patch(torch.backends.cuda, "is_built", _always(True))  # noqa: FBT003
+    cudnn = torch.backends.cudnn
+    yield Patch(cudnn, "is_available", _always(True))  # noqa: FBT003
+    yield Patch(cudnn, "is_acceptable", _always(False))  # noqa: FBT003, ghosts run without
+    yield Patch(cudnn, "version", _always(CUDNN_VERSION))
+    yield Patch(torch.cuda.nvtx, "_nvtx", NVTX)
+    yield Patch(torch, "Stream", streams.Stream)
+    yield Patch(torch, "Event", streams.Event)
+    # A build with CUDA keeps its own version.
+    if torch.version.cuda is None:
+        yield Patch(torch.version, "cuda", CUDA_VERSION)
+
+
+def _accelerator(mine: dict[str, Any]) -> Iterator[Patch]:
+    same = {
+        name: mine[name] for name in ("is_available", "device_count", "empty_cache")
+    }
+    own = {
+        "current_accelerator": _always(torch.device(CUDA.type)),
+        "current_device_idx": _always(0),
+        "current_device_index": _always(0),
+        "current_stream": current_stream,
+        "get_device_capability": capability,
+        "get_memory_info": mine["mem_get_info"],
+        "set_device_idx": set_device,
+        "set_device_index": set_device,
+        "set_stream": _always(None),
+        "synchronize": synchronize_accelerator,
+    }
+    memory = {n: v for n, v in mine.items() if "memory" in n}
+    for name, value in {**memory, **same, **own}.items():
+        if name in vars(torch.accelerator):
+            yield Patch(torch.accelerator, name, value)
+
+
+def _always(answer: Any) -> Callable[..., Any]:
+    """Make a function that takes anything and returns *answer*."""
+
+    def answered(*_: object, **__: object) -> Any:
+        return answer
+
+    return answered
+
+
+def _counts(*_: object, **__: object) -> dict[str, int]:
+    return defaultdict(int)

@@ -1,0 +1,393 @@
+"""Runs an operation on the tensors inside ghosts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...errors import ErrorId
+from ...errors import StepError
+from ..autograd import current_node
+from .audit_record import CopyDirection
+from .backward_rules import BackwardWatch
+from .device_names import is_host
+from .errors import NeedsGpuError
+from .guesses import GUESSED
+from .guesses import LEAVES
+from .guesses import leave_unjudged
+from .guesses import positions
+from .kernels import NO_OUTPUT
+from .kernels import in_another_dtype
+from .kernels import mapped
+from .kernels import zeros
+from .memory import PRETEND_MEMORY
+from .mixed_devices import check_devices
+from .op_plan import OpPlan
+from .op_plan import plan_of
+from .op_plan import schema_of
+from .operation import MASKS
+from .operation import OpCall
+from .recorder import WATCH
+from .sync_rules import INDEXING
+from .sync_rules import SyncRule
+from .tensor import SHOWN
+from .tensor import Ghost
+from .tensor import is_ghost
+from .tensor import leave_unknown_layouts
+from .tensor import refresh
+from .tensor import wrap
+from .tensor_values import CPU
+from .tensor_values import INSIDES
+from .transfers import MOVED
+from .transfers import PINNED_MEMORY
+from .transfers import is_dense
+from .transfers import record_copy
+
+
+# Looks at an operation about to run and records what a GPU would make of it.
+
+_backward = BackwardWatch()
+
+
+def observe(
+    plan: OpPlan, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    # Checked for every operation, so the common case, a forward, costs one call into C.
+    if current_node() is not None:
+        _backward.look()
+    if plan.launches:
+        WATCH.launch()
+    if plan.transfers:
+        _record_transfer(plan, args, kwargs)
+    if plan.rules:
+        _apply(plan.rules, plan.op, OpCall(schema_of(func), args, kwargs, is_ghost))
+        if plan.indexes:
+            _record_host_indices(plan.op, args[1])
+    if SHOWN.any:
+        call = OpCall(schema_of(func), args, kwargs, is_ghost)
+        _apply(plan.sparse_rules, plan.op, call)
+        leave_unknown_layouts(t.inside for t in call.tensors() if is_ghost(t))
+    if plan.keeps_forward and torch.is_grad_enabled():
+        WATCH.remember_forward()
+
+
+def _apply(rules: Sequence[SyncRule], op: str, call: OpCall) -> None:
+    for rule in rules:
+        if times := rule.when(call):
+            WATCH.wait(rule.kind, op, rule.reason, times * rule.count)
+
+
+def _record_transfer(
+    plan: OpPlan, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    if plan.name == "_to_copy":
+        target, source, is_fresh = None, args[0], True
+        to_device = not is_host(kwargs.get("device"))
+        host, non_blocking = None, kwargs.get("non_blocking", False)
+    else:
+        target, source, is_fresh = args[0], args[1], False
+        to_device = is_ghost(target)
+        host = source if to_device else target
+        non_blocking = args[2] if len(args) > 2 else kwargs.get("non_blocking", False)  # noqa: PLR2004
+    from_device = is_ghost(source)
+    # A copy within the device crosses no bus and waits for nothing.
+    if from_device is to_device:
+        return
+    # torch pins the new host tensor of a non_blocking copy itself.
+    pinned = bool(non_blocking) if is_fresh else PINNED_MEMORY.contains(host)
+    # torch first makes the source contiguous on the host, in memory that is pageable.
+    if to_device and not _is_one_block(source, target):
+        pinned = False
+    direction = CopyDirection.H2D if to_device else CopyDirection.D2H
+    record_copy(
+        "aten::_to_copy" if MOVED.source is source else plan.op,
+        direction,
+        pinned=pinned,
+        non_blocking=bool(non_blocking),
+        nbytes=source.numel() * source.element_size(),
+    )
+
+
+def _is_one_block(source: Any, target: Any) -> bool:
+    """Whether a copy to the device needs no contiguous one on the host before it.
+
+    A new tensor takes the strides of one that is dense; see ``copy_requires_temporaries``
+    in torch's Copy.cu.
+    """
+    if source.layout is not torch.strided:
+        return True
+    if source.is_contiguous() and (target is None or target.is_contiguous()):
+        return True
+    if target is not None and target.stride() != source.stride():
+        return False
+    return is_dense(source)
+
+
+def _record_host_indices(op: str, indices: Sequence[Any]) -> None:
+    for index in indices:
+        if index is not None and not is_ghost(index) and index.numel():
+            nbytes = index.numel() * index.element_size()
+            pinned = index.dtype in MASKS
+            WATCH.copy(
+                op, CopyDirection.H2D, pinned=pinned, blocking=not pinned, nbytes=nbytes
+            )
+
+
+# Runs an operation on ghosts without values.
+
+
+def run_without_values(
+    plan: OpPlan, args: list[Any], kwargs: dict[str, Any], *, to_host: bool
+) -> Any:
+    """Run an operation for sizes only.
+
+    Tensors that have values (the host's, and ghosts from before values were given up)
+    are used for their sizes only. Raises ``StepError`` for an operation without a meta
+    kernel, as torch then cannot compute sizes.
+    """
+    __tracebackhide__ = True
+    if plan.transfers and to_host:
+        return _guessed_on_host(plan, args, kwargs)
+    if plan.name == "copy_":
+        return args[0]
+    if plan.views or to_host:
+        return plan.kernel(*args, **kwargs)
+    args, kwargs = mapped(_sized, args), dict(_sized_all(kwargs))
+    if guess := GUESSED.get(plan.name):
+        return guess(*args, **kwargs)
+    if plan.name in INDEXING and not plan.sources:
+        args[1] = _without_masks(args[1])
+    return _run_kernel(plan, args, kwargs)
+
+
+def _run_kernel(plan: OpPlan, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    __tracebackhide__ = True
+    try:
+        return plan.kernel(*args, **kwargs)
+    except NotImplementedError:
+        if plan.writes_only:
+            return None
+    msg = (
+        f"{plan.op} has no meta kernel, so the pretend GPU cannot go on after it where "
+        "values do not fit: register one with torch.library, or run this step on a GPU"
+    )
+    raise StepError(msg, ErrorId.GP307)
+
+
+def _guessed_on_host(
+    plan: OpPlan, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """Return a host tensor of unknown values: the target as it was, or zeros."""
+    leave_unjudged(plan.op, LEAVES)
+    if plan.name == "copy_":
+        return args[0]
+    dtype = kwargs.get("dtype") or args[0].dtype
+    return torch.zeros(args[0].shape, dtype=dtype)
+
+
+def _sized(tensor: Any) -> Any:
+    if tensor.is_meta or tensor.layout is not torch.strided:
+        return tensor
+    return torch.empty_strided(
+        tensor.size(), tensor.stride(), dtype=tensor.dtype, device="meta"
+    )
+
+
+def _sized_all(kwargs: Mapping[str, Any]) -> Any:
+    for name, value in kwargs.items():
+        if name != "generator":
+            yield name, mapped(_sized, [value])[0]
+
+
+def _without_masks(indices: Sequence[Any]) -> list[Any]:
+    found: list[Any] = []
+    for index in indices:
+        is_mask = index is not None and index.dtype in MASKS
+        found += positions(index) if is_mask else [index]
+    return found
+
+
+def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Run *func* with ghosts among its arguments; what comes out is on the device."""
+    __tracebackhide__ = True
+    plan = plan_of(func)
+    # Inference tensors have no autograd key, at which torch otherwise takes such an
+    # operation apart before it comes here.
+    if plan.composite and torch.is_inference_mode_enabled():
+        return plan.decompose(*args, **kwargs)
+    inner, hosts = _unwrap_all(args)
+    kwargs, inner_kwargs = _unwrap_kwargs(plan, kwargs, hosts)
+    to_host = is_host(kwargs.get("device"))
+    if hosts and not plan.mixes:
+        check_devices(plan.name, func, args, kwargs)
+    if WATCH.recorders:
+        observe(plan, func, args, kwargs)
+    if PRETEND_MEMORY.live is not None:
+        PRETEND_MEMORY.live.begin(plan.op, multiplies=plan.multiplies)
+    if plan.multiplies:
+        # Before the operation: the allocation may be larger than the host's memory, and
+        # Linux would kill the process instead of refusing it.
+        INSIDES.expect_product(inner)
+    leaves = to_host or _is_host_target(plan, args)
+    result = _run(plan, func, inner, inner_kwargs, to_host=leaves)
+    if plan.flops is not None and WATCH.recorders:
+        WATCH.count_flops(plan.flops.of(inner, inner_kwargs, result))
+    # A wrapper cannot carry the flag, so the value inside is computed at once.
+    if plan.flags:
+        result = result.resolve_conj().resolve_neg()
+    if to_host:
+        return PINNED_MEMORY.pin(result) if kwargs.get("non_blocking") else result
+    return _outside(plan, args, kwargs, inner, result)
+
+
+def _is_host_target(plan: OpPlan, args: Sequence[Any]) -> bool:
+    return plan.name == "copy_" and type(args[0]) is not Ghost
+
+
+def _unwrap_all(args: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Arguments with the tensors inside, and the host tensors among them."""
+    inner: list[Any] = []
+    hosts: list[Any] = []
+    for arg in args:
+        kind = type(arg)
+        if kind is Ghost:
+            inner.append(arg.inside)
+        elif kind is list or kind is tuple:
+            inner.append(_unwrap_list(arg, hosts))
+        else:
+            inner.append(arg)
+            if isinstance(arg, torch.Tensor):
+                hosts.append(arg)
+    return inner, hosts
+
+
+def _unwrap_list(values: Sequence[Any], hosts: list[Any]) -> list[Any]:
+    inner = []
+    for value in values:
+        if type(value) is Ghost:
+            inner.append(value.inside)
+        elif type(value) is list:  # collectives take lists of lists
+            inner.append(_unwrap_list(value, hosts))
+        else:
+            inner.append(value)
+            if isinstance(value, torch.Tensor):
+                hosts.append(value)
+    return inner
+
+
+def _unwrap_kwargs(
+    plan: OpPlan, kwargs: Mapping[str, Any], hosts: list[Any]
+) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    if not kwargs:
+        return kwargs, {}
+    values, more = _unwrap_all(list(kwargs.values()))
+    hosts += more
+    inner = dict(zip(kwargs, values, strict=True))
+    if (device := inner.get("device")) is not None:
+        inner["device"] = CPU if is_host(device) else INSIDES.device
+    if "pin_memory" in inner:
+        # The host has no CUDA to pin memory with.
+        inner["pin_memory"] = None
+    if plan.transfers:
+        inner.pop("layout", None)  # that of rows is another inside
+    return kwargs, inner
+
+
+def _run(
+    plan: OpPlan,
+    func: Any,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    *,
+    to_host: bool,
+) -> Any:
+    """Run for values, or only for sizes if the host has no memory for values."""
+    __tracebackhide__ = True
+    if INSIDES.has_values:
+        try:
+            return plan.kernel(*args, **kwargs)
+        except NotImplementedError:
+            return _run_without_kernel(plan, func, args, kwargs)
+        except RuntimeError as error:
+            if to_host or not INSIDES.give_up_after(error):
+                raise
+    return run_without_values(plan, args, kwargs, to_host=to_host)
+
+
+def _run_without_kernel(
+    plan: OpPlan, func: Any, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
+    """Run in another dtype if the CPU has no kernel; else return zeros, unjudged."""
+    __tracebackhide__ = True
+    result = in_another_dtype(func, args, kwargs)
+    if result is not NO_OUTPUT:
+        return result
+    WATCH.leave_unjudged(plan.op, "there is no CPU kernel to run in its place")
+    try:
+        return zeros(func, args, kwargs)
+    except NotImplementedError:
+        msg = (
+            f"only a GPU can judge {plan.op}: it has neither a CPU kernel nor a meta "
+            "kernel to run in its place; torch.library can register one"
+        )
+        raise NeedsGpuError(msg, ErrorId.GP308) from None
+
+
+def _outside(
+    plan: OpPlan,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    inner: list[Any],
+    result: Any,
+) -> Any:
+    """Wrap the results; an argument that was written to is returned as it came in."""
+    sources = plan.sources
+    if sources is not None:
+        return _written(plan, sources, args, kwargs, result)
+    if type(result) is torch.Tensor or isinstance(result, torch.nn.Parameter):
+        # An operation that had nothing to do returns its argument: the ghost around
+        # that one exists.
+        if inner and result is inner[0]:
+            return args[0]
+        return wrap(result)
+    if isinstance(result, (list, tuple)):
+        wrapped = [wrap(r) if isinstance(r, torch.Tensor) else r for r in result]
+        if plan.host_output is not None:
+            wrapped[plan.host_output] = result[plan.host_output]
+        return type(result)(wrapped) if type(result) in {list, tuple} else wrapped
+    return result
+
+
+def _written(
+    plan: OpPlan,
+    sources: Sequence[Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    result: Any,
+) -> Any:
+    outputs = []
+    results = result if isinstance(result, (list, tuple)) else [result]
+    for position, (place, name) in enumerate(sources):
+        if place is None:
+            out = results[position]
+            outputs.append(wrap(out) if isinstance(out, torch.Tensor) else out)
+            continue
+        target = args[place] if place < len(args) else kwargs.get(name)
+        if plan.reshapes and type(target) is Ghost:
+            _keep_up(target)
+        outputs.append(target)
+    return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+def _keep_up(target: Ghost) -> None:
+    inner = target.inside
+    same = (
+        target.shape == inner.shape
+        and target.stride() == inner.stride()
+        and target.storage_offset() == inner.storage_offset()
+    )
+    if not same:
+        refresh(target)

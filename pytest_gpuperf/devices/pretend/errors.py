@@ -1,0 +1,76 @@
+"""Errors after which the simulated GPU cannot go on."""
+
+from __future__ import annotations
+
+import functools
+import traceback
+from collections.abc import Callable
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+from unittest import SkipTest
+
+from ...errors import StepError
+from ..source_lines import OWN
+from .patches import Patch
+
+
+# Tracebacks as they would be on a GPU, where this package has no frames.
+#
+# A frame that an exception passes cannot leave itself out of the traceback, so the
+# frames are cut out by whoever shows it: here what ``traceback`` and ``logging`` show
+# to users who catch the exception, and what leaves the context uncaught.
+
+
+def traceback_patches() -> Iterator[Patch]:
+    """What shows an exception: ``print_exc`` and ``logging.exception`` come by here."""
+    shown = traceback.TracebackException
+    yield Patch(shown, "__init__", _without_frames(shown.__init__, position=3))
+    for name in ("extract_tb", "format_tb", "print_tb"):
+        show = _without_frames(getattr(traceback, name), position=0)
+        yield Patch(traceback, name, show)
+
+
+def _without_frames(show: Callable[..., Any], *, position: int) -> Callable[..., Any]:
+    """Wrap *show*: the traceback at *position* loses this package's frames."""
+
+    @functools.wraps(show)
+    def shown(*args: Any, **options: Any) -> Any:
+        values = list(args)
+        if position < len(values) and isinstance(values[position], TracebackType):
+            # pytest also formats single entries, and those are shown even if they are
+            # ours.
+            values[position] = _without_own(values[position]) or values[position]
+        return show(*values, **options)
+
+    return shown
+
+
+def without_own_frames(error: BaseException) -> None:
+    """Cut this package's frames out of the traceback of *error* and of its causes."""
+    # Causes can form a cycle.
+    seen: set[int] = set()
+    chain: BaseException | None = error
+    while chain is not None and id(chain) not in seen:
+        seen.add(id(chain))
+        chain.__traceback__ = _without_own(chain.__traceback__)
+        chain = chain.__cause__ or chain.__context__
+
+
+def _without_own(traceback: TracebackType | None) -> TracebackType | None:
+    while traceback is not None and _is_own(traceback):
+        traceback = traceback.tb_next
+    entry = traceback
+    while entry is not None:
+        while entry.tb_next is not None and _is_own(entry.tb_next):
+            entry.tb_next = entry.tb_next.tb_next
+        entry = entry.tb_next
+    return traceback
+
+
+def _is_own(traceback: TracebackType) -> bool:
+    return traceback.tb_frame.f_code.co_filename.startswith(OWN)
+
+
+class NeedsGpuError(StepError, SkipTest):
+    """Code that only a GPU can run: pytest skips the test with this as the reason."""

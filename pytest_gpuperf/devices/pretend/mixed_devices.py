@@ -1,0 +1,138 @@
+"""Host and device tensors in one operation: refused with CUDA's own words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Final
+
+import torch
+
+from .sync_rules import INDEXING
+from .sync_rules import release_of
+from .tensor_types import type_name
+
+
+MIXING: Final = frozenset(
+    {
+        "_ctc_loss",
+        "_pack_padded_sequence",
+        "_pad_packed_sequence",
+        "_to_copy",
+        "_use_cudnn_ctc_loss",
+        "copy",
+        "copy_",
+        "ctc_loss",
+        *INDEXING,
+        "resize_as_",
+        "is_same_size",
+        "set_",
+        "tensor_split",
+    }
+)
+"""Operations that take tensors of both kinds."""
+
+NAMES_ARGUMENT: Final = (2, 9)
+"""The release from which on the message names the argument that is elsewhere."""
+
+MATRIX_OPS: Final = frozenset(
+    {
+        "addbmm",
+        "addmm",
+        "addmv",
+        "addr",
+        "baddbmm",
+        "bmm",
+        "dot",
+        "embedding",
+        "gather",
+        "index_add",
+        "index_select",
+        "mm",
+        "mv",
+        "native_layer_norm",
+        "nll_loss_forward",
+        "scatter",
+        "scatter_add",
+    }
+)
+"""Operations with a CUDA kernel that checks the devices itself, and says so."""
+
+
+def mixes_by_design(name: str) -> bool:
+    """Whether the operation takes tensors of both kinds."""
+    return name in MIXING
+
+
+def check_devices(
+    name: str, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Raise ``RuntimeError`` if a tensor with dimensions is on the host.
+
+    A host tensor without dimensions passes for a number, as it does on CUDA.
+    """
+    __tracebackhide__ = True
+    if name == "convolution":
+        _check_convolution(*args[:3])
+    for argument, value in _arguments(func, args, kwargs):
+        if _is_on_host(value) and value.dim() > 0:
+            raise RuntimeError(_message(name, argument))
+
+
+def _check_convolution(batch: Any, weight: Any, bias: Any) -> None:
+    """Convolutions compare types, and add a way out where the batch is on the host."""
+    __tracebackhide__ = True
+    for name, parameter in (("weight", weight), ("bias", bias)):
+        if parameter is None or _is_on_host(batch) is _is_on_host(parameter):
+            continue
+        msg = (
+            f"Input type ({_type_of(batch)}) and {name} type ({_type_of(parameter)}) "
+            "should be the same"
+        )
+        if _is_on_host(batch):
+            msg += f" or input should be a MKLDNN tensor and {name} is a dense tensor"
+        raise RuntimeError(msg)
+
+
+def _type_of(tensor: Any) -> str:
+    return type_name(tensor.dtype, tensor.device.type)
+
+
+def _arguments(
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> list[tuple[str, Any]]:
+    schema = func._schema  # noqa: SLF001, torch shows it nowhere else
+    names = [argument.name for argument in schema.arguments]
+    # Trailing arguments may be left out.
+    given = [*zip(names, args, strict=False), *kwargs.items()]
+    return [
+        (name, item)
+        for name, value in given
+        for item in (value if isinstance(value, (list, tuple)) else (value,))
+    ]
+
+
+def _is_on_host(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.device.type == "cpu"
+
+
+def _message(name: str, argument: str) -> str:
+    if name not in MATRIX_OPS:
+        return (
+            "Expected all tensors to be on the same device, but found at least two "
+            "devices, cuda:0 and cpu!"
+        )
+    method = f"wrapper_CUDA_{name}"
+    # Users and tests match these words, so they are those of the installed release.
+    if release_of(torch.__version__) < NAMES_ARGUMENT:
+        return (
+            "Expected all tensors to be on the same device, but found at least two "
+            f"devices, cuda:0 and cpu! (when checking argument for argument {argument} "
+            f"in method {method})"
+        )
+    return (
+        f"Expected all tensors to be on the same device, but got {argument} is on cpu, "
+        f"different from other tensors on cuda:0 (when checking argument in method "
+        f"{method})"
+    )

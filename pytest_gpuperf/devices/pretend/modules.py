@@ -1,0 +1,193 @@
+"""Recurrent layers: cuDNN's keep memory of their own, which nothing here knows."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import ExitStack
+from contextlib import contextmanager
+from typing import Any
+from typing import Final
+
+import torch
+from torch.nn import parameter
+from torch.nn.parameter import UninitializedBuffer
+from torch.nn.parameter import UninitializedParameter
+
+from ...errors import ErrorId
+from .device_names import CUDA
+from .device_names import is_cuda
+from .errors import NeedsGpuError
+from .memory import PRETEND_MEMORY
+from .patches import Patch
+from .patches import patched
+from .patches import when_loaded
+from .recorder import WATCH
+from .tensor_values import INSIDES
+
+
+# Process groups of CUDA code where there is no NCCL: gloo does what it would do.
+
+NCCL: Final = "nccl"
+GLOO: Final = "gloo"
+
+distributed: Final = torch.distributed
+
+
+def process_group_patches() -> Iterator[Patch]:
+    """Nothing if this build of torch has no process groups."""
+    if not distributed.is_available():
+        return
+    for name in ("init_process_group", "new_group"):
+        yield Patch(distributed, name, _by_gloo(getattr(distributed, name)))
+    yield Patch(distributed, "is_nccl_available", lambda: True)
+    yield Patch(distributed, "_verify_params_across_processes", _verify)
+    replicas = torch.nn.parallel.DistributedDataParallel
+    yield Patch(replicas, "__init__", _with_values(replicas.__init__))
+
+
+def _by_gloo(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap *make*: gloo instead of NCCL, which runs on the tensors inside ghosts."""
+
+    def made(*args: Any, **options: Any) -> Any:
+        args = tuple(map(_backend, args))
+        if options.get("backend") is not None:
+            options["backend"] = _backend(options["backend"])
+        # It binds the group to a GPU, which only NCCL supports.
+        options.pop("device_id", None)
+        return make(*args, **options)
+
+    return made
+
+
+def _backend(value: Any) -> Any:
+    return value.replace(NCCL, GLOO) if isinstance(value, str) else value
+
+
+def _verify(*_: object) -> None:
+    """Compare no shapes with other ranks: without values, or others, there are none."""
+
+
+def _with_values(init: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(init)
+    def made(replica: Any, *args: Any, **options: Any) -> None:
+        if not INSIDES.has_values:
+            msg = (
+                "only a GPU can judge torch.nn.parallel.DistributedDataParallel where "
+                "ghosts hold no values: what it reduces is made in C++"
+            )
+            raise NeedsGpuError(msg, ErrorId.GP308)
+        init(replica, *args, **options)
+
+    return made
+
+
+# Kernels of triton, which only a GPU runs.
+
+LAUNCHERS: Final = {
+    "triton.runtime.jit": "JITFunction",
+    "triton.runtime.autotuner": "Autotuner",
+}
+"""Classes with a ``run`` that launches a kernel, by their module."""
+
+
+@contextmanager
+def skipped_kernels() -> Iterator[None]:
+    """Launch nothing and say so, also where triton is imported later."""
+    with ExitStack() as undo:
+
+        def skip_launches(module: Any) -> None:
+            launcher = getattr(module, LAUNCHERS[module.__name__])
+            undo.enter_context(patched([Patch(launcher, "run", skip)]))
+
+        for name in LAUNCHERS:
+            undo.enter_context(when_loaded(name, skip_launches))
+        yield
+
+
+def skip(kernel: Any, *_: object, **__: object) -> None:
+    """``run`` of a kernel or of what picks the best of its configurations."""
+    named = getattr(kernel, "base_fn", kernel)
+    WATCH.leave_unjudged(
+        f"triton kernel {getattr(named, '__name__', 'kernel')}",
+        "only a GPU runs it; its outputs are left as they were",
+    )
+
+
+# Parameters of lazy modules, which are of the device before they have a shape.
+
+MARK: Final = "_waits_for_cuda"
+"""Attribute of a lazy parameter that is to be made on the device."""
+
+UninitializedTensorMixin: Final[Any] = vars(parameter)["UninitializedTensorMixin"]
+"""What both kinds are made of; torch's stub lacks it."""
+
+_materialize = UninitializedTensorMixin.materialize
+
+
+def uninitialized_patches() -> Iterator[Patch]:
+    """How they are made and how they get their shape."""
+    yield Patch(UninitializedTensorMixin, "materialize", materialize)
+    for kind in (UninitializedParameter, UninitializedBuffer):
+        yield Patch(kind, "__new__", _marking(kind.__new__))
+
+
+def is_uninitialized(tensor: Any) -> bool:
+    """Whether *tensor* has no shape yet."""
+    return isinstance(tensor, UninitializedTensorMixin)
+
+
+def mark(tensor: Any) -> Any:
+    """Remember that *tensor* is to be made on the device."""
+    setattr(tensor, MARK, True)
+    return tensor
+
+
+def materialize(tensor: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:
+    """Give *tensor* its shape, on the device if it was moved there before."""
+    __tracebackhide__ = True
+    if not is_cuda(CUDA if device is None and hasattr(tensor, MARK) else device):
+        _materialize(tensor, shape, device, dtype)
+        return
+    made = torch.empty(shape, dtype=dtype or tensor.data.dtype, device=CUDA)
+    if isinstance(tensor, UninitializedParameter):
+        made = torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
+    # Modules and optimizers have references to this very object, so its contents are
+    # swapped and not the object.
+    torch.utils.swap_tensors(tensor, made)
+
+
+def _marking(new: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap *new*: on the host, and marked if its ``device`` is the pretend one."""
+
+    @functools.wraps(new)
+    def made(cls: Any, *args: Any, device: Any = None, **options: Any) -> Any:
+        if not is_cuda(device):
+            return new(cls, *args, device=device, **options)
+        return mark(new(cls, *args, **options))
+
+    return made
+
+
+RNN_NAMES: Final = ("gru", "lstm", "rnn_relu", "rnn_tanh")
+
+REASON: Final = "cuDNN keeps memory of its own for it, which only a GPU can tell"
+
+
+def recurrent_kernels() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Kernels that run each layer as before, and say that its memory is not judged."""
+    for name in RNN_NAMES:
+        for variant in ("input", "data"):
+            overload = getattr(getattr(torch.ops.aten, name), variant)
+            yield f"{name}.{variant}", _unjudged(f"aten::{name}", overload)
+
+
+def _unjudged(op: str, overload: Any) -> Callable[..., Any]:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        if PRETEND_MEMORY.live is not None:
+            PRETEND_MEMORY.live.leave_unjudged(op, REASON)
+        return overload.decompose(*args, **kwargs)
+
+    return kernel

@@ -1,0 +1,75 @@
+"""One operation as it is called: its arguments by the names of its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+
+MASKS = (torch.bool, torch.uint8)
+
+
+class OpCall:
+    """An operation's arguments; the callable *on_device* says which are ghosts."""
+
+    __slots__ = ("_args", "_kwargs", "_on_device", "_schema")
+
+    def __init__(
+        self,
+        schema: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        on_device: Callable[[Any], bool],
+    ) -> None:
+        self._schema = schema
+        self._args = args
+        self._kwargs = kwargs
+        self._on_device = on_device
+
+    def __getitem__(self, name: str) -> Any:
+        """Return the argument *name*, its default, or ``None`` if there is none."""
+        for position, argument in enumerate(self._schema.arguments):
+            if argument.name == name:
+                if position < len(self._args):
+                    return self._args[position]
+                default = (
+                    argument.default_value if argument.has_default_value() else None
+                )
+                return self._kwargs.get(name, default)
+        return None
+
+    def on_device(self, name: str) -> bool:
+        """Whether the argument *name* is a tensor on the device."""
+        return self._on_device(self[name])
+
+    def is_host_tensor(self, value: Any) -> bool:
+        """Whether *value* is a tensor on the host."""
+        return isinstance(value, torch.Tensor) and not self._on_device(value)
+
+    def tensors(self) -> Iterator[Any]:
+        """Return every tensor argument, those of lists as well."""
+        for value in (*self._args, *self._kwargs.values()):
+            for item in value if isinstance(value, (list, tuple)) else (value,):
+                if isinstance(item, torch.Tensor):
+                    yield item
+
+    def device_indices(self, *, masks: bool) -> int:
+        """Count the index tensors on the device that are masks, or are none."""
+        return sum(self._on_device(i) for i in self._indices(masks=masks))
+
+    def host_indices(self, *, masks: bool) -> int:
+        """Count the index tensors on the host that are masks, or are none."""
+        return sum(not self._on_device(i) for i in self._indices(masks=masks))
+
+    def is_any_on_device(self) -> bool:
+        """Whether any tensor is on the device."""
+        return any(map(self._on_device, self.tensors()))
+
+    def _indices(self, *, masks: bool) -> list[Any]:
+        given = [i for i in self["indices"] or () if i is not None]
+        return [i for i in given if (i.dtype in MASKS) is masks]

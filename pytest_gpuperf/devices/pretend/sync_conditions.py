@@ -1,0 +1,198 @@
+"""Conditions of the sync rules: each returns how often its rule applies to a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .operation import OpCall
+
+
+Condition = Callable[[OpCall], int]
+
+
+def on_device(call: OpCall) -> int:
+    """Any tensor is on the device."""
+    return int(call.is_any_on_device())
+
+
+def not_empty(call: OpCall) -> int:
+    """The tensor has elements; torch answers for an empty one without a kernel."""
+    return int(call.is_any_on_device() and next(call.tensors()).numel() > 0)
+
+
+def compares_elements(call: OpCall) -> int:
+    """``equal`` of tensors that their sizes and their memory do not tell apart."""
+    ours, others = call["self"], call["other"]
+    if not call.is_any_on_device() or ours.shape != others.shape or not ours.numel():
+        return 0
+    return int(
+        ours.data_ptr() != others.data_ptr()
+        or ours.dtype != others.dtype
+        or ours.stride() != others.stride()
+    )
+
+
+def named(*names: str) -> Condition:
+    """Once for each of the arguments *names* that is a tensor on the device."""
+
+    def condition(call: OpCall) -> int:
+        return sum(call.on_device(name) for name in names)
+
+    return condition
+
+
+def without(name: str) -> Condition:
+    """On the device, and the argument *name* was not given."""
+    return lambda call: int(call.is_any_on_device() and call[name] is None)
+
+
+def without_dim(call: OpCall) -> int:
+    """Over all elements, not along one dimension."""
+    return int(call.is_any_on_device() and call["dim"] is None)
+
+
+def size_unknown(call: OpCall) -> int:
+    """``repeat_interleave`` of device repeats without ``output_size``."""
+    return int(call.on_device("repeats") and call["output_size"] is None)
+
+
+def range_unknown(call: OpCall) -> int:
+    """``histc`` with equal ends, as by default: then it reads the data's own range."""
+    return int(call.is_any_on_device() and call["min"] == call["max"])
+
+
+def lengths_checked(call: OpCall) -> int:
+    """``segment_reduce`` of lengths that were not declared safe."""
+    return int(call.on_device("lengths") and not call["unsafe"])
+
+
+def test_set_is_large(call: OpCall) -> int:
+    """``isin`` above torch's own threshold, where it sorts both sets."""
+    elements, tests = call["elements"], call["test_elements"]
+    if not isinstance(elements, torch.Tensor) or not isinstance(tests, torch.Tensor):
+        return 0
+    # The threshold of ``isin`` in torch's TensorCompare.cpp.
+    is_large = tests.numel() >= 10.0 * float(elements.numel()) ** 0.145
+    return int(is_large and call.on_device("elements") and not call["assume_unique"])
+
+
+def device_masks(call: OpCall) -> int:
+    """Once for each mask on the device, unless the call becomes a fill."""
+    return 0 if _is_fill(call) or _has_host_number(call) else _masks(call)
+
+
+def host_masks(call: OpCall) -> int:
+    """Once for each mask on the host."""
+    return call.host_indices(masks=True) if _on_device_self(call) else 0
+
+
+def host_positions(call: OpCall) -> int:
+    """Once for each index tensor on the host that is no mask."""
+    if not _on_device_self(call) or _has_host_number(call) or _masks(call):
+        return 0
+    return call.host_indices(masks=False)
+
+
+def host_number(call: OpCall) -> int:
+    """A number from the host put at positions, where no fill will do."""
+    return int(_has_host_number(call) and not _is_fill(call))
+
+
+def _on_device_self(call: OpCall) -> bool:
+    return call.on_device("self")
+
+
+def _masks(call: OpCall) -> int:
+    return call.device_indices(masks=True) if _on_device_self(call) else 0
+
+
+def _has_host_number(call: OpCall) -> bool:
+    values = call["values"]
+    return _on_device_self(call) and call.is_host_tensor(values) and values.numel() == 1
+
+
+def _is_fill(call: OpCall) -> bool:
+    """One mask, a number from the host, nothing to add up: ``masked_fill``."""
+    return (
+        _has_host_number(call)
+        and call.device_indices(masks=True) == 1
+        and sum(i is not None for i in call["indices"]) == 1
+        and not call["accumulate"]
+    )
+
+
+# Conditions of the rules about sparse tensors.
+
+FEWEST_TO_COALESCE = 2
+"""Elements from which on coalescing takes kernels; torch has fewer for coalesced."""
+
+
+def has_several(call: OpCall) -> int:
+    """The sparse tensor has elements that could be the same one."""
+    return int(call.on_device("self") and _elements(call["self"]))
+
+
+def uncoalesced(call: OpCall) -> int:
+    """Once for each sparse tensor that may contain an element twice."""
+    return sum(map(_is_uncoalesced, _on_device(call)))
+
+
+def is_sparse(name: str) -> Condition:
+    """The argument *name* is a sparse tensor on the device."""
+    return lambda call: int(call.on_device(name) and call[name].is_sparse)
+
+
+def along_sparse(name: str) -> Condition:
+    """``self`` is sparse, and *name* is one of its sparse dimensions."""
+
+    def condition(call: OpCall) -> int:
+        tensor = call["self"]
+        if not call.on_device("self") or not tensor.is_sparse:
+            return 0
+        return int(call[name] % tensor.dim() < _inside(tensor).sparse_dim())
+
+    return condition
+
+
+def keeps_sparse(call: OpCall) -> int:
+    """A sum over some but not all sparse dimensions has a sparse gradient."""
+    if not call.on_device("grad") or not call["grad"].is_sparse:
+        return 0
+    tensor = call["self"]
+    sparse = _inside(tensor).sparse_dim()
+    return int(any(dim % tensor.dim() < sparse for dim in call["dim"]))
+
+
+def unflattened(call: OpCall) -> int:
+    """A sparse tensor of several sparse dimensions, uncoalesced, becomes dense."""
+    tensors = _on_device(call)
+    if all(t.is_sparse for t in tensors) and len(tensors) > 1:
+        return 0
+    return sum(_is_uncoalesced(t) and _inside(t).sparse_dim() > 1 for t in tensors)
+
+
+def number_of(name: str) -> Condition:
+    """The argument *name* is one number on the device."""
+    return lambda call: int(call.on_device(name) and call[name].numel() == 1)
+
+
+def _on_device(call: OpCall) -> list[Any]:
+    return [tensor for tensor in call.tensors() if hasattr(tensor, "inside")]
+
+
+def _is_uncoalesced(tensor: Any) -> bool:
+    if tensor.layout is not torch.sparse_coo:
+        return False
+    return not _inside(tensor).is_coalesced() and _elements(tensor)
+
+
+def _elements(tensor: Any) -> bool:
+    return bool(_inside(tensor)._nnz() >= FEWEST_TO_COALESCE)  # noqa: SLF001, its only name
+
+
+def _inside(tensor: Any) -> Any:
+    """Return the tensor inside: to ask the ghost would count as an operation."""
+    return tensor.inside

@@ -1,0 +1,422 @@
+"""A tensor: on the GPU for Python, a wrapper for torch, and real on the CPU inside."""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import ClassVar
+from typing import Final
+
+import torch
+from torch.utils import dlpack
+
+from ...errors import ErrorId
+from . import guesses
+from .device_names import AUTOCAST_KEY
+from .device_names import CPU
+from .device_names import CUDA
+from .device_names import LAZY
+from .errors import NeedsGpuError
+from .memory import PRETEND_MEMORY
+from .patches import Patch
+from .recorder import WATCH
+from .tensor_types import target_of
+from .tensor_types import type_name
+from .tensor_values import INSIDES
+from .tensor_values import GhostStorage
+
+
+# ``copy.deepcopy`` of tensors on the device.
+
+
+def deep_copy(ghost: Any, memo: dict[int, Any]) -> Any:
+    """Copy *ghost*, its gradient and its users' attributes.
+
+    Raises torch's own ``RuntimeError`` for a tensor that has a history.
+    """
+    if id(ghost) in memo:
+        return memo[id(ghost)]
+    if not ghost.is_leaf:
+        msg = (
+            "Only Tensors created explicitly by the user (graph leaves) support the "
+            "deepcopy protocol at the moment."
+        )
+        raise RuntimeError(msg)
+    with torch.no_grad():
+        copied = ghost.detach().clone()
+    return _with_state_of(ghost, copied, memo)
+
+
+def _with_state_of(ghost: Any, copied: Any, memo: dict[int, Any]) -> Any:
+    memo[id(ghost)] = copied
+    for name, value in ghost.__dict__.items():
+        if name != "inside":
+            setattr(copied, name, copy.deepcopy(value, memo))
+    copied.requires_grad_(ghost.requires_grad)
+    if ghost.grad is not None:
+        copied.grad = copy.deepcopy(ghost.grad, memo)
+    return copied
+
+
+# Layouts that are not strided, as torch's core must see them.
+
+KNOWN: Final = (torch.strided, torch.sparse_coo)
+NO_RULES: Final = "no rules are known for this layout"
+
+
+class Shown:
+    """Whether any such tensor has been made in this process; most make none."""
+
+    any = False
+
+
+SHOWN: Final = Shown()
+
+
+def shown_as(inner: Any) -> tuple[Any, Any]:
+    """Shape and layout of the wrapper around *inner*, of which only some are judged.
+
+    A compressed sparse tensor is shown as dense: autograd would ask a wrapper of its
+    own layout for what it lacks, and end the process. A nested one has no shape and is
+    shown as if it were padded.
+    """
+    SHOWN.any = True
+    leave_unknown_layouts([inner])
+    if inner.is_nested:
+        return inner.to_padded_tensor(0.0).shape, torch.strided
+    is_known = inner.layout in KNOWN
+    return inner.shape, inner.layout if is_known else torch.strided
+
+
+def leave_unknown_layouts(tensors: Iterable[Any]) -> None:
+    """Leave unjudged what makes or takes tensors of a layout without rules."""
+    for tensor in tensors:
+        if tensor.is_nested:
+            WATCH.leave_unjudged("nested tensors", NO_RULES)
+        elif tensor.layout not in KNOWN:
+            WATCH.leave_unjudged(str(tensor.layout), NO_RULES)
+
+
+_make_wrapper = torch.Tensor._make_wrapper_subclass  # noqa: SLF001, the documented way
+_set_data = torch._C.TensorBase.data.__set__  # noqa: SLF001
+_plain_getitem = torch._C.TensorBase.__getitem__  # noqa: SLF001
+_plain_setitem = torch._C.TensorBase.__setitem__  # noqa: SLF001
+_host_tensor = torch.tensor
+_host_number = torch.scalar_tensor
+
+NUMBERS: Final = (int, float, bool, complex)
+
+
+def wrap(inner: Any) -> Ghost:
+    """Ghost around *inner*, a tensor on the CPU without autograd history."""
+    if PRETEND_MEMORY.live is not None:
+        PRETEND_MEMORY.live.see(inner)
+    if inner.layout is not torch.strided or inner.is_nested:
+        return _wrap_unusual(inner)
+    INSIDES.made(inner.nbytes)
+    ghost: Ghost = _make_wrapper(
+        Ghost,
+        inner.shape,
+        inner.stride(),
+        inner.storage_offset(),
+        None,
+        inner.dtype,
+        torch.strided,
+        LAZY,
+        False,  # noqa: FBT003, pin_memory: positional is a fifth faster
+        False,  # noqa: FBT003, requires_grad
+        None,
+        False,  # noqa: FBT003, dispatch_device
+        False,  # noqa: FBT003, dispatch_layout
+        AUTOCAST_KEY,
+    )
+    ghost.inside = inner
+    return ghost
+
+
+def _wrap_unusual(inner: Any) -> Ghost:
+    """Wrap what is not strided or nested."""
+    shape, layout = shown_as(inner)
+    ghost: Ghost = _make_wrapper(
+        Ghost, shape, dtype=inner.dtype, layout=layout, device=LAZY
+    )
+    ghost.inside = inner
+    return ghost
+
+
+def is_ghost(value: Any) -> bool:
+    """Whether *value* is a tensor on the pretend GPU."""
+    return type(value) is Ghost
+
+
+def refresh(ghost: Ghost) -> Ghost:
+    """Give *ghost* the shape its inner tensor has got."""
+    inner = ghost.inside
+    _set_data(ghost, wrap(inner))
+    ghost.inside = inner
+    return ghost
+
+
+class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
+    """See the module. ``inside`` is the tensor inside."""
+
+    inside: Any
+    __torch_function__: ClassVar[Any] = torch._C._disabled_torch_function_impl  # noqa: SLF001
+
+    device = property(lambda _: CUDA)
+    is_cuda = property(lambda _: True)
+    is_cpu = property(lambda _: False)
+    is_meta = property(lambda _: False)
+    is_lazy = property(lambda _: False)
+    layout = property(lambda self: self.inside.layout)
+    is_sparse_csr = property(lambda self: self.inside.is_sparse_csr)
+    is_nested = property(lambda self: self.inside.is_nested)
+
+    @classmethod
+    def __torch_dispatch__(
+        cls,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run an operation on the tensors inside."""
+        __tracebackhide__ = True
+        # Another library's subclass is among the arguments: its own dispatch must run
+        # first.
+        if any(not issubclass(Ghost, kind) for kind in types):
+            return NotImplemented
+        return execution.execute(func, args, kwargs or {})
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        """Tell ``nn.Module`` to swap parameters in place, as it does for wrappers."""
+        return ["inside"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner: Any, *_: object) -> Ghost:
+        """Undo ``__tensor_flatten__``."""
+        return wrap(inner["inside"])
+
+    def get_device(self) -> int:
+        """Return the one device there is."""
+        return 0
+
+    @property
+    def data(self) -> Any:
+        """The tensor without history; autograd does not see changes to it."""
+        return wrap(self.inside.detach())
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        _set_data(self, value)
+        # It shares the storage, and may later change its shape alone.
+        self.inside = value.inside.detach()
+
+    def data_ptr(self) -> int:
+        """Address inside."""
+        pointer: int = self.inside.data_ptr()
+        return pointer
+
+    def untyped_storage(self) -> Any:
+        """Storage that says it is on the device."""
+        return GhostStorage(self.inside.untyped_storage(), CUDA)
+
+    def _typed_storage(self) -> Any:
+        return torch.storage.TypedStorage(
+            wrap_storage=self.untyped_storage(), dtype=self.dtype, _internal=True
+        )
+
+    def storage(self) -> Any:
+        """Typed storage that says it is on the device."""
+        return self._typed_storage()
+
+    def set_(self, source: Any = None, *place: Any) -> Any:
+        """Point at another storage or tensor."""
+        if isinstance(source, torch.storage.TypedStorage):
+            source = source._untyped_storage  # noqa: SLF001, its only name
+        if not isinstance(source, GhostStorage):
+            return super().set_(source, *place)
+        self.inside.set_(source.real, *place)
+        return refresh(self)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Index; a list or an array is made a tensor and copied to the device first."""
+        __tracebackhide__ = True
+        return _plain_getitem(self, _index_on_device(index))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Set; a number comes as a host tensor, as torch does it for CUDA."""
+        __tracebackhide__ = True
+        if isinstance(value, NUMBERS):
+            value = _host_number(value, dtype=self.dtype)
+        _plain_setitem(self, _index_on_device(index), value)
+
+    def item(self) -> Any:
+        """Read the one element, or guess it."""
+        __tracebackhide__ = True
+        if INSIDES.has_values:
+            return super().item()
+        with guesses.followed():
+            # It runs for its wait, which is recorded; the number it returns is
+            # replaced.
+            super().item()
+        return guesses.item(self)
+
+    def tolist(self) -> Any:
+        """Copy to the host and list."""
+        return self.item() if self.dim() == 0 else self.cpu().tolist()
+
+    def numpy(self, *, force: bool = False) -> Any:
+        """Refuse, unless forced, with torch's words."""
+        __tracebackhide__ = True
+        if force:
+            return self.detach().cpu().numpy()
+        msg = (
+            f"can't convert {CUDA} device type tensor to numpy. Use Tensor.cpu() to "
+            "copy the tensor to host memory first."
+        )
+        raise TypeError(msg)
+
+    def __array__(self, dtype: Any = None, *_: object, **__: object) -> Any:
+        """Refuse as ``numpy`` does."""
+        __tracebackhide__ = True
+        return self.numpy()
+
+    def __format__(self, spec: str) -> str:
+        """Format the number that a tensor without dimensions contains."""
+        if self.dim() == 0:
+            return format(self.item(), spec)
+        return object.__format__(self, spec)
+
+    def __repr__(self, **_: object) -> str:
+        """Show the values, each of which is read."""
+        WATCH.sync("Tensor.__repr__", "printing reads every element that is shown")
+        shown = repr(self.inside)
+        grad = f", grad_fn=<{self.grad_fn.name()}>" if self.grad_fn is not None else ""
+        grad = grad or (", requires_grad=True" if self.requires_grad else "")
+        return f"{shown[:-1]}, device='{CUDA}'{grad})"
+
+    def type(self, dtype: Any = None, non_blocking: bool = False, **_: object) -> Any:  # noqa: FBT001, FBT002, torch's
+        """Name the type as CUDA's, or convert to another."""
+        if dtype is None:
+            return type_name(self.dtype, "cuda")
+        device, target = target_of(dtype)
+        place = CPU if device == "cpu" else LAZY
+        return self.to(place, target, non_blocking=non_blocking)
+
+    def pin_memory(self, *_: object, **__: object) -> Any:
+        """Refuse with torch's words."""
+        __tracebackhide__ = True
+        msg = (
+            f"cannot pin '{type_name(self.dtype, 'cuda')}' only dense CPU tensors can be "
+            "pinned"
+        )
+        raise RuntimeError(msg)
+
+    def is_pinned(self, *_: object, **__: object) -> bool:
+        """Device memory is not."""
+        return False
+
+    def new(self, *args: Any, **options: Any) -> Any:
+        """Make a tensor of this kind, with the oldest of torch's constructors."""
+        if self.is_sparse and args:
+            return torch.sparse_coo_tensor(*args, check_invariants=False)
+        return super().new(*args, **options)
+
+    def as_subclass(self, cls: Any) -> Ghost:
+        """Return the ghost itself: a ghost cannot get the class of a subclass."""
+        if not issubclass(Ghost, cls):
+            name = f"{cls.__module__}.{cls.__qualname__}"
+            WATCH.leave_unjudged(
+                name, "a tensor of this class is taken for a plain one"
+            )
+        return self
+
+    def record_stream(self, stream: object) -> None:
+        """There is one stream: nothing to record."""
+
+    def __dlpack__(self, **_: object) -> Any:
+        """Refuse: what another library does with the memory is not seen."""
+        __tracebackhide__ = True
+        msg = "only a GPU can judge Tensor.__dlpack__: another library takes the memory"
+        raise NeedsGpuError(msg, ErrorId.GP308)
+
+    def share_memory_(self) -> Any:
+        """Device memory is shared as it is."""
+        return self
+
+    def is_shared(self) -> bool:
+        """Device memory is."""
+        return True
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """Copy on the device."""
+        return deep_copy(self, memo)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle as a plain CUDA tensor or parameter would be."""
+        if getattr(self, "_is_param", False):
+            rebuild = torch._utils._rebuild_parameter  # noqa: SLF001, in pickles for ever
+            return rebuild, (self.detach(), self.requires_grad, OrderedDict())
+        return self._reduce_ex_internal(protocol)
+
+
+def _index_on_device(index: Any) -> Any:
+    if isinstance(index, tuple):
+        return tuple(map(_index_on_device, index))
+    is_array = type(index).__module__ == "numpy" and index.ndim > 0
+    if isinstance(index, list) or is_array:
+        return _host_tensor(index).to(LAZY)
+    return index
+
+
+from . import dispatch as execution  # noqa: E402, which needs Ghost in its turn
+
+
+# Memory that torch lends to itself by way of DLPack: one storage, two tensors.
+
+
+class Capsule:
+    """Replaces a DLPack capsule of *ghost*; only ``from_dlpack`` here can open it."""
+
+    def __init__(self, ghost: Ghost) -> None:
+        self.ghost = ghost
+
+
+def exchange_patches() -> Iterator[Patch]:
+    """Both directions, by both of their names."""
+    for owner in (torch, dlpack):
+        yield Patch(owner, "from_dlpack", _unpacking(owner.from_dlpack))
+        yield Patch(owner, "to_dlpack", _packing(owner.to_dlpack))
+
+
+def _unpacking(from_dlpack: Callable[..., Any]) -> Callable[..., Any]:
+    def unpack(packed: Any, **options: Any) -> Any:
+        if isinstance(packed, Capsule):
+            packed = packed.ghost
+        if not is_ghost(packed):
+            return from_dlpack(packed, **options)
+        _refuse_gradients(packed)
+        return packed.clone() if options.get("copy") else packed.detach()
+
+    return unpack
+
+
+def _packing(to_dlpack: Callable[..., Any]) -> Callable[..., Any]:
+    def pack(tensor: Any) -> Any:
+        return Capsule(tensor) if is_ghost(tensor) else to_dlpack(tensor)
+
+    return pack
+
+
+def _refuse_gradients(tensor: Any) -> None:
+    __tracebackhide__ = True
+    if tensor.requires_grad:
+        msg = "Can't export tensors that require gradient, use tensor.detach()"
+        raise BufferError(msg)

@@ -1,0 +1,242 @@
+"""Finds the user's line that led to an event, and the phase of the step it is in."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from enum import auto
+from functools import cache
+from functools import lru_cache
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from ..model.finding import Location
+from ..model.finding import Phase
+
+
+# The line of code that runs at this moment.
+
+OWN: Final = f"{Path(__file__).absolute().parents[1]}{os.sep}"
+STDLIB_ROOT: Final = f"{Path(os.__file__).absolute().parent}{os.sep}"
+INSTALLED_ROOTS: Final = tuple(
+    f"{STDLIB_ROOT}{name}" for name in ("site-packages", "dist-packages")
+)
+
+INSTALLED_FOLDERS: Final = tuple(
+    f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages")
+)
+
+BACKWARD: Final = str(Path("autograd", "graph.py"))
+
+
+def frames() -> Iterator[FrameType]:
+    """Frames from the caller of this function outwards."""
+    yield from outwards(sys._getframe(1))  # noqa: SLF001, inspect.stack() reads sources
+
+
+def outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield *frame* and those that it was called from."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def torch_path(frame: FrameType) -> str | None:
+    """Path of the frame's file inside the torch package, ``None`` outside of it."""
+    file = frame.f_code.co_filename
+    root = _torch_root()
+    return file[len(root) :] if file.startswith(root) else None
+
+
+def is_backward(frame: FrameType) -> bool:
+    """Whether *frame* hands a backward pass over to autograd's engine."""
+    name = frame.f_code.co_name
+    return name == "_engine_run_backward" and torch_path(frame) == BACKWARD
+
+
+def blamed(stack: Iterable[FrameType]) -> Location | None:
+    """The innermost line outside torch, this package and the standard library."""
+    for frame in stack:
+        if _is_blamable(frame.f_code.co_filename):
+            return Location(
+                file=frame.f_code.co_filename,
+                line=frame.f_lineno,
+                function=frame.f_code.co_name,
+            )
+    return None
+
+
+def blamed_below(root: str, stack: Iterable[FrameType]) -> Location | None:
+    """The innermost line of the project: below *root*, and not installed."""
+    if not root:
+        return None
+    top = f"{root.rstrip(os.sep)}{os.sep}"
+    return blamed(
+        frame
+        for frame in stack
+        if frame.f_code.co_filename.startswith(top)
+        and not any(part in frame.f_code.co_filename for part in INSTALLED_FOLDERS)
+    )
+
+
+def _is_blamable(file: str) -> bool:
+    if file.startswith((OWN, _torch_root(), "<frozen ")):
+        return False
+    return not file.startswith(STDLIB_ROOT) or file.startswith(INSTALLED_ROOTS)
+
+
+@cache
+def _torch_root() -> str:
+    return f"{Path(sys.modules['torch'].__file__ or '').parent}{os.sep}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Where something happened.
+
+    ``location`` is the innermost line below the root, ``innermost`` the innermost one
+    outside of torch and the standard library. In a backward, ``forward`` is the line
+    of the forward that it belongs to, if that is known.
+    """
+
+    location: Location | None
+    innermost: Location | None
+    phase: Phase
+    forward: Location | None = None
+
+
+class SourceOwner(Enum):
+    """The owner of the source that a frame runs."""
+
+    OURS = auto()
+    PROJECT = auto()
+    ELSEWHERE = auto()
+    TORCH = auto()
+    AUTOGRAD = auto()
+    OPTIMIZER = auto()
+    OPTIMIZER_HOOK = auto()
+    DATA = auto()
+
+
+USERS = frozenset({SourceOwner.PROJECT, SourceOwner.ELSEWHERE})
+
+OPTIMIZERS = frozenset({SourceOwner.OPTIMIZER, SourceOwner.OPTIMIZER_HOOK})
+
+TORCH_ROOMS = {
+    "autograd" + os.sep: SourceOwner.AUTOGRAD,
+    "_tensor.py": SourceOwner.AUTOGRAD,
+    # The order matters, the first prefix that fits is taken: this file before its
+    # folder.
+    str(Path("optim", "optimizer.py")): SourceOwner.OPTIMIZER_HOOK,
+    "optim" + os.sep: SourceOwner.OPTIMIZER,
+    str(Path("amp", "grad_scaler.py")): SourceOwner.OPTIMIZER,
+    str(Path("nn", "utils", "clip_grad.py")): SourceOwner.OPTIMIZER,
+    str(Path("utils", "data")) + os.sep: SourceOwner.DATA,
+}
+
+BACKWARDS = frozenset({"backward", "grad", "_engine_run_backward"})
+
+
+def site_of_caller(
+    root: str,
+    *,
+    in_backward: bool,
+    forward: Location | None = None,
+    caller: FrameType | None = None,
+) -> Site:
+    """Return the line that called into torch, from *caller* or the running thread."""
+    start = caller or sys._getframe(1)  # noqa: SLF001, inspect.stack() reads sources
+    location = innermost = None
+    for frame, room in _rooms(root, start):
+        if innermost is None and room in USERS:
+            innermost = frame
+        if room is SourceOwner.PROJECT:
+            location = frame
+            break
+    return Site(
+        location=_location(location),
+        innermost=_location(innermost),
+        phase=Phase.BACKWARD if in_backward else _phase(_rooms(root, start)),
+        forward=forward,
+    )
+
+
+def lines_of_step(root: str) -> list[Location]:
+    """Lines of the project between here and the start of the step, innermost first."""
+    found: dict[Location, None] = {}
+    for frame in outwards(sys._getframe(1)):  # noqa: SLF001, inspect.stack() reads sources
+        file = frame.f_code.co_filename
+        if found and file.startswith(OWN):
+            break
+        if room_of(file, root) is SourceOwner.PROJECT:
+            code = frame.f_code
+            line = Location(file=file, line=frame.f_lineno, function=code.co_name)
+            found[line] = None
+    return list(found)
+
+
+def _rooms(root: str, start: FrameType) -> Iterable[tuple[FrameType, SourceOwner]]:
+    for frame in outwards(start):
+        room = room_of(frame.f_code.co_filename, root)
+        if room is not SourceOwner.OURS:
+            yield frame, room
+
+
+# It is asked for every frame of every operation: files are few and stacks are deep.
+@lru_cache(maxsize=4096)
+def room_of(file: str, root: str) -> SourceOwner:
+    """Return who owns *file*; below *root* all but installed files are the project's."""
+    torch_root = _torch_root()
+    if file.startswith(torch_root):
+        inside = file[len(torch_root) :]
+        found = (
+            room for start, room in TORCH_ROOMS.items() if inside.startswith(start)
+        )
+        return next(found, SourceOwner.TORCH)
+    installed = any(part in file for part in INSTALLED_FOLDERS)
+    if file.startswith((OWN, "<frozen ", "<@beartype")):
+        return SourceOwner.OURS
+    if file.startswith(root) and not installed:
+        return SourceOwner.PROJECT
+    if file.startswith(STDLIB_ROOT) and not installed:
+        return SourceOwner.OURS
+    return SourceOwner.ELSEWHERE
+
+
+def _phase(rooms: Iterable[tuple[FrameType, SourceOwner]]) -> Phase:
+    """Read the phase off the stack, innermost frame first.
+
+    What a closure does inside ``optimizer.step(closure)`` is not the optimizer's. What
+    a user's own optimizer does in the ``step`` that torch's hook calls is.
+    """
+    phase = Phase.FORWARD
+    users_between = in_closure = False
+    inner = ""
+    for frame, room in rooms:
+        if room is SourceOwner.DATA:
+            return Phase.DATA
+        in_closure = in_closure or (room is SourceOwner.OPTIMIZER and users_between)
+        is_own_step = room is SourceOwner.OPTIMIZER_HOOK and inner == "step"
+        if not in_closure and (is_own_step or _is_optimizer(room, users_between)):
+            phase = Phase.OPTIMIZER
+        if room is SourceOwner.AUTOGRAD and frame.f_code.co_name in BACKWARDS:
+            return Phase.BACKWARD
+        users_between = users_between or room in USERS
+        inner = frame.f_code.co_name
+    return phase
+
+
+def _is_optimizer(room: SourceOwner, users_between: bool) -> bool:  # noqa: FBT001, a fact beside the other
+    return room in OPTIMIZERS and not users_between
+
+
+def _location(frame: FrameType | None) -> Location | None:
+    if frame is None:
+        return None
+    code = frame.f_code
+    return Location(file=code.co_filename, line=frame.f_lineno, function=code.co_name)

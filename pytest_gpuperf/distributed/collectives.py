@@ -1,0 +1,86 @@
+"""Collective operations of one step, by kind and bytes, as the program asks for them.
+
+They are counted where torch.distributed's operations pass the dispatcher. A profiler
+names what a backend makes of them: gloo shows the reduce-scatter of FSDP as an
+all-reduce. torch's own CommDebugMode hooks every module for the sake of its names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import Final
+
+from ..devices.cpu.observer import Watching
+from ..devices.dispatch import eager
+from ..devices.memory_owners import tensors_in
+from ..measure.step import Subject
+from ..model.ranks import Collective
+
+
+NAMESPACES: Final = frozenset({"c10d", "_c10d_functional"})
+
+COLLECTIVE_NAMES: Final[Mapping[str, str]] = {
+    "allreduce": "all_reduce",
+    "allreduce_coalesced": "all_reduce",
+    "all_reduce_coalesced": "all_reduce",
+    "allgather": "all_gather",
+    "_allgather_base": "all_gather",
+    "allgather_coalesced": "all_gather",
+    "allgather_into_tensor_coalesced": "all_gather",
+    "all_gather_into_tensor": "all_gather",
+    "all_gather_into_tensor_out": "all_gather",
+    "all_gather_into_tensor_coalesced": "all_gather",
+    "_reduce_scatter_base": "reduce_scatter",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "alltoall_base": "all_to_all",
+    "all_to_all_single": "all_to_all",
+    "monitored_barrier": "barrier",
+    "recv_any_source": "recv",
+}
+"""Names of operations that have other names in ``torch.distributed``."""
+
+NOT_COLLECTIVES: Final = frozenset({"wait_tensor", "_wrap_tensor_autograd"})
+"""Operations of these namespaces that send nothing."""
+
+BARRIER: Final = "barrier"
+
+
+def count_collectives(subject: Subject) -> tuple[Collective, ...]:
+    """Run one step of *subject*, compiled code as eager one, and count; most first."""
+    counter = _Counter()
+    with eager(), counter:
+        subject.step(*subject.arguments())
+    kinds = sorted(counter.calls, key=lambda kind: (-counter.calls[kind], kind))
+    return tuple(
+        Collective(
+            kind=kind, calls=counter.calls[kind], size_bytes=counter.size_bytes[kind]
+        )
+        for kind in kinds
+    )
+
+
+class _Counter(Watching):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: dict[str, int] = {}
+        self.size_bytes: dict[str, int] = {}
+
+    def saw(self, op: Any, args: Sequence[Any], result: Any) -> None:
+        if op.namespace in NAMESPACES:
+            self._count(op, (*args, result))
+
+    def _count(self, op: Any, values: Sequence[Any]) -> None:
+        name = op.name().partition("::")[2].partition(".")[0].rstrip("_")
+        kind = COLLECTIVE_NAMES.get(name, name)
+        if name in NOT_COLLECTIVES:
+            return
+        # The largest side counts: an all-gather has small arguments and a large result,
+        # a reduce-scatter the reverse.
+        sizes = (sum(t.nbytes for t in tensors_in((value,))) for value in values)
+        size = 0 if kind == BARRIER else max(sizes)
+        self.calls[kind] = self.calls.get(kind, 0) + 1
+        self.size_bytes[kind] = self.size_bytes.get(kind, 0) + size

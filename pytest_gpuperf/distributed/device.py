@@ -1,0 +1,312 @@
+"""A device with readings that all ranks agree on, so that all take the same decisions.
+
+When a warm-up ends, how many rounds are timed and what is repeated depends on clocks
+and counters. If each rank read its own, one would make a step more than its peers and
+wait in it for ever.
+
+PYTEST_DONT_REWRITE
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import ExitStack
+from contextlib import contextmanager
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from typing import Final
+from typing import TypeVar
+
+from ..devices.base import AllocatedBlock
+from ..devices.base import Fetch
+from ..devices.base import Kernel
+from ..devices.base import MeasuringDevice
+from ..devices.base import MemoryReading
+from ..devices.base import Peers
+from ..devices.base import RankedDevice
+from ..devices.base import Step
+from ..devices.base import TimedFetch
+from ..devices.base import TraceEvent
+from ..devices.compile import CompiledCode
+from ..devices.memory_picture import Held
+from ..devices.memory_picture import Picture
+from ..measure.timing import ROUNDS
+from ..model.environment import Capability
+from ..model.environment import DeviceKind
+from ..model.environment import Environment
+from ..model.metrics import PEAK_ALLOCATED
+from ..model.metrics import limited_by
+
+
+# Messages between ranks that measure together.
+
+T = TypeVar("T")
+
+
+class TorchPeers:
+    """Ranks of the process group, through a gloo group that no test knows of.
+
+    On a group of their own, our collectives cannot mix with those of a test, and no GPU
+    works for us.
+    """
+
+    def __init__(self) -> None:
+        from torch import distributed
+
+        self._group: Any = distributed.new_group(backend="gloo")
+        self.count = int(distributed.get_world_size())
+
+    def integers(self, values: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        import torch
+        from torch import distributed
+
+        # The device is named, as a test may have set a default device.
+        own = torch.tensor(values, dtype=torch.int64, device="cpu")
+        seen = [torch.empty_like(own) for _ in range(self.count)]
+        distributed.all_gather(seen, own, group=self._group)
+        return tuple(tuple(one.tolist()) for one in seen)
+
+    def objects(self, value: T) -> tuple[T, ...]:
+        from torch import distributed
+
+        seen: list[Any] = [None] * self.count
+        distributed.all_gather_object(seen, value, group=self._group)
+        return tuple(seen)
+
+
+PEAK_NAMES: Final = frozenset(m.name for m in limited_by(str(PEAK_ALLOCATED.budget)))
+
+
+class AgreedDevice(RankedDevice):
+    """*device* as all *peers* see it together: each method is called by all of them.
+
+    Its clock is that of the slowest rank, and stops while they agree: a round begins
+    when the last rank is there, and takes as long as the slowest. Sizes are those of
+    the rank that needs most, but what steps leave behind is added up.
+    """
+
+    def __init__(
+        self, device: MeasuringDevice, peers: Peers, machines: int = 1
+    ) -> None:
+        self._device = device
+        self.peers = peers
+        self._machines = machines
+        self._now_ns = 0
+        self._agreeing_process_ns = 0
+        self._since_ns = device.now_ns()
+        self._elapsed_ns: tuple[int, ...] = ()
+        self._rounds_ns: list[tuple[int, ...]] = []
+        self._peaks: list[tuple[int, ...]] = []
+        self.trace: Sequence[TraceEvent] = ()
+
+    @property
+    def kind(self) -> DeviceKind:
+        return self._device.kind
+
+    @property
+    def torch_device(self) -> str:
+        return self._device.torch_device
+
+    @property
+    def unmeasurable(self) -> Mapping[str, str]:
+        return self._device.unmeasurable
+
+    @property
+    def rounds_ns(self) -> tuple[tuple[int, ...], ...]:
+        """Nanoseconds of the last timed rounds, by rank."""
+        return tuple(self._rounds_ns[-ROUNDS:])
+
+    @property
+    def peak_bytes(self) -> tuple[int, ...]:
+        """Most memory of a step, by rank."""
+        return tuple(max(peaks) for peaks in zip(*self._peaks, strict=True))
+
+    def environment(self) -> Environment:
+        """Add the numbers of ranks and of machines: other ones make other numbers."""
+        alone = self._device.environment()
+        several = {"machines": str(self._machines)} if self._machines > 1 else {}
+        ranks = {"ranks": str(self.peers.count), **several}
+        return replace(alone, software={**alone.software, **ranks})
+
+    def preflight(self) -> None:
+        self._device.preflight()
+
+    def prepare(self, step: Step, test: str) -> Step:
+        self._rounds_ns.clear()
+        self._peaks.clear()
+        return self._device.prepare(step, test)
+
+    def timed_fetch(self, fetch: Fetch) -> TimedFetch:
+        return self._device.timed_fetch(fetch)
+
+    def synchronize(self) -> None:
+        self._device.synchronize()
+
+    def now_ns(self) -> int:
+        """Add the longest that any rank took since the last question."""
+        elapsed_ns = self._device.now_ns() - self._since_ns
+        process_ns = self._device.process_ns()
+        self._elapsed_ns = tuple(ns for (ns,) in self.peers.integers((elapsed_ns,)))
+        self._now_ns += max(self._elapsed_ns)
+        # The agreement costs CPU time of its own, which is subtracted from what the
+        # steps took.
+        self._agreeing_process_ns += self._device.process_ns() - process_ns
+        self._since_ns = self._device.now_ns()
+        return self._now_ns
+
+    def process_ns(self) -> int:
+        return self._device.process_ns() - self._agreeing_process_ns
+
+    def waiting_ns(self) -> int | None:
+        return self._device.waiting_ns()
+
+    def all_waiting_ns(self) -> int | None:
+        """Return all the time so far, as other ranks may have waited for all of it."""
+        return self._now_ns
+
+    def others_ns(self) -> int | None:
+        """Return ``None``: other ranks are others here, and no neighbours."""
+        return None
+
+    def record_event(self) -> object:
+        """Return ``None``: the GPU waits between two events while the ranks agree."""
+        return None
+
+    def span_ms(self, start: object, end: object) -> float | None:  # noqa: ARG002
+        """Keep the time of the round that just ended: it is called once per round."""
+        self._rounds_ns.append(self._elapsed_ns)
+        return None
+
+    def settling(self) -> tuple[int, ...]:
+        """Add up the counters of all ranks: they only ever grow."""
+        counters = self.peers.integers(self._device.settling())
+        return tuple(sum(values) for values in zip(*counters, strict=True))
+
+    def compiled(self, run: Callable[[], object] | None) -> CompiledCode | None:  # noqa: ARG002
+        """Let all code of the process count: a rank that ran a step would run it alone."""
+        return self._device.compiled(None)
+
+    def disturbance(self) -> str | None:
+        """Say what disturbs the first disturbed rank."""
+        # Mostly nothing does: one integer is far cheaper to exchange than objects,
+        # which are pickled and take two collectives.
+        own = self._device.disturbance()
+        if not any(any(seen) for seen in self.peers.integers((own is not None,))):
+            return None
+        everyone = enumerate(self.peers.objects(own))
+        return next(f"rank {rank}: {why}" for rank, why in everyone if why is not None)
+
+    def clock_mhz(self) -> int | None:
+        return self._device.clock_mhz()
+
+    def counters(self) -> Mapping[str, float]:
+        return self._device.counters()
+
+    def fingerprint(self) -> str | None:
+        return self._device.fingerprint()
+
+    @contextmanager
+    def sentinels(self) -> Iterator[Mapping[str, Kernel]]:
+        """Lend kernels that run on all ranks: if one cannot, the others would wait."""
+        with ExitStack() as lent:
+            tried = self._tried(lent)
+            answers = self.peers.integers((bool(tried),))
+            able = all(is_able for (is_able,) in answers)
+            kernels = {n: _forgiving(k) for n, k in tried.items() if able}
+            try:
+                yield kernels
+            finally:
+                # The caller keeps this dict; emptied, it lets a GPU's memory be freed.
+                kernels.clear()
+
+    def _tried(self, lent: ExitStack) -> Mapping[str, Kernel]:
+        """Run each of this rank's own once; return none of them if one fails."""
+        # Every rank must get to the agreement that follows, so an error is an answer
+        # here and not an exception: a rank that raised would leave its peers waiting.
+        try:
+            kernels = lent.enter_context(self._device.sentinels())
+            for kernel in kernels.values():
+                kernel()
+            self._device.synchronize()
+        except RuntimeError:
+            return {}
+        return kernels
+
+    def measure_memory(
+        self,
+        step: Step,
+        arguments: Sequence[object],
+        last: MemoryReading | None = None,  # noqa: ARG002, each rank has its own peak
+    ) -> MemoryReading:
+        if self.kind.has(Capability.HOST_WORK):
+            from .finished_collectives import settled
+            from .finished_collectives import wait_for_threads
+
+            step = settled(step)
+            # The last agreement of the ranks must not count in the memory of the step.
+            wait_for_threads()
+        reading = self._device.measure_memory(step, arguments)
+        names = sorted(reading.exact)
+        # -1 means unknown: ranks exchange integers, and all of them the same number.
+        end_bytes = -1 if reading.end_bytes is None else reading.end_bytes
+        graphs = -1 if reading.graphs is None else reading.graphs
+        own = (*(reading.exact[n] for n in names), end_bytes, graphs)
+        *sizes, ends, kept = zip(*self.peers.integers(own), strict=True)
+        exact = dict(zip(names, sizes, strict=True))
+        self._peaks += [
+            by_rank for name, by_rank in exact.items() if name in PEAK_NAMES
+        ]
+        return MemoryReading(
+            exact={name: max(by_rank) for name, by_rank in exact.items()},
+            end_bytes=None if min(ends) < 0 else sum(ends),
+            graphs=None if min(kept) < 0 else sum(kept),
+        )
+
+    def left_behind(
+        self,
+        step: Step,  # noqa: ARG002
+        batches: Iterator[Sequence[object]],  # noqa: ARG002
+    ) -> Sequence[Held]:
+        """Look at nothing: each rank keeps something of its own."""
+        return ()
+
+    def picture_memory(
+        self,
+        step: Step,  # noqa: ARG002
+        batches: Iterator[Sequence[object]],  # noqa: ARG002
+    ) -> Picture | None:
+        """Look at nothing: each rank has a peak of its own."""
+        return None
+
+    def blocks(self) -> Mapping[int, AllocatedBlock]:
+        return self._device.blocks()
+
+    def record_allocations(
+        self,
+        step: Step,  # noqa: ARG002
+        arguments: Sequence[object],  # noqa: ARG002
+        path: Path,  # noqa: ARG002
+    ) -> bool:
+        """Record nothing: it is for a GPU that one process has."""
+        return False
+
+    def profile(
+        self, step: Step, batches: Sequence[Sequence[object]]
+    ) -> Sequence[TraceEvent]:
+        self.trace = self._device.profile(step, batches)
+        return self.trace
+
+
+def _forgiving(kernel: Kernel) -> Kernel:
+    """Return *kernel*, which ran before, so that no rank is left alone if it fails."""
+
+    def run() -> None:
+        with suppress(RuntimeError):
+            kernel()
+
+    return run

@@ -1,0 +1,376 @@
+"""One process per rank: started together, watched together, ended together."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import json
+import os
+import selectors
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import contextmanager
+from contextlib import suppress
+from dataclasses import dataclass
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+from typing import Final
+from typing import NoReturn
+from typing import Protocol
+
+from ..sharing.exit_report import last_stack
+from ..sharing.exit_report import last_words
+
+
+# The process of a rank: it can be asked for its stack, and ends in time.
+
+PR_SET_PDEATHSIG: Final = 1
+"""prctl(2): the signal a process gets when its parent dies."""
+
+Say = Callable[[Mapping[str, Any]], None]
+"""Sends JSON from a rank to its watcher."""
+
+Work = Callable[[int, int, Say], None]
+"""What a rank does, by its number and by the place where all ranks meet."""
+
+
+def be_rank(
+    work: Work, number: int, parent: int, pipes: tuple[int, int], folder: Path
+) -> NoReturn:
+    """Do *work* as rank *number* of *parent*, with *pipes* from and to the parent."""
+    code = 1
+    order, report = pipes
+    try:
+        os.setsid()
+        _end_with(parent, order)
+        _write_to(folder, number)
+        place = int(os.read(order, 100))
+        _follow(order)
+        work(number, place, _say_to(report))
+        code = 0
+    # Everything, also a KeyboardInterrupt: this is a copy of the parent, so an
+    # exception must not get to the parent's code. The traceback goes to the output
+    # file.
+    except BaseException:  # noqa: BLE001
+        traceback.print_exc()
+    finally:
+        # Whatever happens, or there would be a second parent. No exit handler of the
+        # parent may run here.
+        os._exit(code)
+
+
+def _end_with(parent: int, order: int) -> None:
+    """Die when *parent* dies, also if it is dead already."""
+    # The signal is sent at the death of the parent and not if it died before this call,
+    # so the parent is checked after it, in this order.
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.close(order)
+        os._exit(1)
+
+
+def _follow(order: int) -> None:
+    """Die at the end of the parent's orders, on systems without a signal for that."""
+    if sys.platform != "linux":
+        threading.Thread(target=_die_at_the_end_of, args=(order,), daemon=True).start()
+
+
+def _die_at_the_end_of(order: int) -> None:
+    while os.read(order, 1):
+        pass
+    os.killpg(0, signal.SIGKILL)
+
+
+def _write_to(folder: Path, number: int) -> None:
+    output = os.open(output_of(folder, number), os.O_WRONLY | os.O_CREAT, 0o600)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    stack = stack_file(folder, number).open("w", encoding="utf-8")
+    faulthandler.enable(file=2)
+    faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True, chain=False)
+
+
+def output_of(folder: Path, number: int) -> Path:
+    """File of what a rank prints."""
+    return folder / f"rank{number}.txt"
+
+
+def stack_file(folder: Path, number: int) -> Path:
+    """File in which a rank says where it is when SIGUSR1 asks it."""
+    return folder / f"rank{number}.stack"
+
+
+def _say_to(report: int) -> Say:
+    def say(message: Mapping[str, Any]) -> None:
+        left = json.dumps({**message, "at": time.monotonic()}).encode() + b"\n"
+        while left:
+            left = left[os.write(report, left) :]
+
+    return say
+
+
+GRACE_SECONDS: Final = 1.0
+"""Time after the first failure for the other ranks to fail as well and say why."""
+
+STACK_SECONDS: Final = 1.0
+"""Most that a rank may take to write its stack."""
+
+RANKS_PAUSE_SECONDS: Final = 0.02
+
+ELSEWHERE_SECONDS: Final = 0.25
+"""Interval at which other watchers are asked whether one of their ranks failed."""
+
+
+class Elsewhere(Protocol):
+    """Ranks of the same test that other processes watch."""
+
+    def have_failed(self) -> bool:
+        """Whether one of them has failed."""
+
+    def hear_of_failure(self) -> None:
+        """Learn that one has failed that is watched here."""
+
+
+class Nowhere:
+    """All ranks are watched here."""
+
+    def have_failed(self) -> bool:
+        return False
+
+    def hear_of_failure(self) -> None:
+        """There is nobody to hear it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankEnd:
+    """How one rank ended: all it said, and its exit code, ``None`` if it was killed.
+
+    ``ended_at`` is on the monotonic clock. ``stack`` is where it was when it was killed
+    or died of a fatal error, ``output`` the end of what it printed.
+    """
+
+    said: tuple[Mapping[str, Any], ...]
+    code: int | None
+    ended_at: float
+    stack: str
+    output: str
+
+
+@dataclass(slots=True, kw_only=True)
+class _Process:
+    pid: int
+    order: int
+    report: int
+    folder: Path
+    number: int
+    buffered: bytes = b""
+    said: list[Mapping[str, Any]] = field(default_factory=list)
+    code: int | None = None
+    ended_at: float = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        return self.code is not None
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.code) or any(message.get("failed") for message in self.said)
+
+
+def run_ranks(  # noqa: PLR0913  who they are, what they do, where and for how long
+    work: Work,
+    numbers: Sequence[int],
+    *,
+    meet: Callable[[], int],
+    folder: Path,
+    timeout_s: float,
+    elsewhere: Elsewhere | None = None,
+) -> tuple[RankEnd, ...]:
+    """Fork a process for each of *numbers* that does *work*; return how each ended.
+
+    *meet* is called once all are forked, as what it starts need not survive a fork. Its
+    result is sent to all of them. They have *timeout_s* to end; when one fails, here or
+    *elsewhere*, the others have ``GRACE_SECONDS``. Those left then are asked for their
+    stacks and killed, with all they started. Output and stacks are written to *folder*.
+    No process outlives the caller.
+    """
+    processes = _forked(work, numbers, folder)
+    try:
+        place = meet()
+        for process in processes:
+            # A rank may have died at once; the watch will report it.
+            with suppress(BrokenPipeError):
+                os.write(process.order, f"{place}\n".encode())
+        _watch(processes, time.monotonic() + timeout_s, elsewhere or Nowhere())
+        _ask_for_stacks(processes)
+        return tuple(_end(process) for process in processes)
+    finally:
+        for process in processes:
+            _kill(process)
+            os.close(process.order)
+            os.close(process.report)
+
+
+def _forked(work: Work, numbers: Sequence[int], folder: Path) -> list[_Process]:
+    # Or each fork would print what is still in the buffers once more.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    parent = os.getpid()
+    processes: list[_Process] = []
+    for number in numbers:
+        order, order_end = os.pipe()
+        report, report_end = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            # The fork copied the ends of earlier ranks' pipes. Left open here, a rank
+            # would not see the end of its parent's orders.
+            for other in processes:
+                os.close(other.order)
+                os.close(other.report)
+            os.close(order_end)
+            os.close(report)
+            be_rank(work, number, parent, (order, report_end), folder)
+        os.close(order)
+        os.close(report_end)
+        processes.append(
+            _Process(
+                pid=pid, order=order_end, report=report, folder=folder, number=number
+            )
+        )
+    return processes
+
+
+def _watch(processes: Sequence[_Process], until: float, elsewhere: Elsewhere) -> None:
+    """Listen until all have ended, time is up, or grace is."""
+    pause = None if isinstance(elsewhere, Nowhere) else ELSEWHERE_SECONDS
+    with selectors.DefaultSelector() as selector, _woken_by_deaths() as woken:
+        selector.register(woken, selectors.EVENT_READ)
+        for process in processes:
+            os.set_blocking(process.report, False)
+            selector.register(process.report, selectors.EVENT_READ)
+        failed = False
+        while True:
+            for process in processes:
+                if not _look_after(process) and process.report in selector.get_map():
+                    selector.unregister(process.report)
+            if not failed and _has_failed(processes, elsewhere):
+                failed = True
+                until = min(until, time.monotonic() + GRACE_SECONDS)
+            left = until - time.monotonic()
+            if left <= 0 or all(process.is_over for process in processes):
+                return
+            selector.select(left if pause is None else min(left, pause))
+            _heard(woken)
+
+
+def _has_failed(processes: Sequence[_Process], elsewhere: Elsewhere) -> bool:
+    if any(process.failed for process in processes):
+        elsewhere.hear_of_failure()
+        return True
+    return elsewhere.have_failed()
+
+
+@contextmanager
+def _woken_by_deaths() -> Iterator[int]:
+    """Lend a pipe that becomes readable when a child has died.
+
+    The end of a rank's own pipe does not show its death: what the rank forks keeps that
+    pipe open.
+    """
+    # A wakeup descriptor needs a Python handler for the signal, even one that does
+    # nothing. Both ends do not block: the interpreter must never wait in a handler.
+    woken, wake = os.pipe()
+    for end in (woken, wake):
+        os.set_blocking(end, False)
+    before = signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    try:
+        yield woken
+    finally:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, before)
+        os.close(woken)
+        os.close(wake)
+
+
+def _look_after(process: _Process) -> bool:
+    """Read what a rank has sent, and its death; false once nothing more will come."""
+    if process.is_over:
+        return False
+    # First the death, then the pipe: what a rank wrote before it died is then read for
+    # sure.
+    pid, status = os.waitpid(process.pid, os.WNOHANG)
+    received, is_open = _heard(process.report)
+    *lines, process.buffered = (process.buffered + received).split(b"\n")
+    process.said += [json.loads(line) for line in lines]
+    if pid:
+        process.code = os.waitstatus_to_exitcode(status)
+        process.ended_at = time.monotonic()
+    return is_open and not pid
+
+
+def _heard(pipe: int) -> tuple[bytes, bool]:
+    """Return all that can be read without waiting, and whether more may come."""
+    read: list[bytes] = []
+    with suppress(BlockingIOError):
+        while received := os.read(pipe, 65536):
+            read.append(received)
+        return b"".join(read), False
+    return b"".join(read), True
+
+
+def _ask_for_stacks(processes: Sequence[_Process]) -> None:
+    stuck = [process for process in processes if not process.is_over]
+    for process in stuck:
+        os.kill(process.pid, signal.SIGUSR1)
+    until = time.monotonic() + STACK_SECONDS
+    before: list[int] = []
+    while time.monotonic() < until:
+        # faulthandler does not say when it is done: a file that no longer grows is
+        # taken for complete.
+        sizes = [len(_stack_of(process)) for process in stuck]
+        if sizes == before and all(sizes):
+            return
+        before = sizes
+        time.sleep(RANKS_PAUSE_SECONDS)
+
+
+def _stack_of(process: _Process) -> str:
+    try:
+        path = stack_file(process.folder, process.number)
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _end(process: _Process) -> RankEnd:
+    is_over = process.is_over
+    output = output_of(process.folder, process.number)
+    _kill(process)
+    return RankEnd(
+        said=tuple(process.said),
+        code=process.code if is_over else None,
+        ended_at=process.ended_at,
+        stack=_stack_of(process) or last_stack(output),
+        output=last_words(output),
+    )
+
+
+def _kill(process: _Process) -> None:
+    """End a rank and all it started, if it has not ended; leave no zombie."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    if not process.is_over:
+        # It may be killed before ``setsid``, and then has no group of its own yet.
+        os.kill(process.pid, signal.SIGKILL)
+        _, status = os.waitpid(process.pid, 0)
+        process.code = os.waitstatus_to_exitcode(status)

@@ -1,0 +1,189 @@
+"""Folders and files that are this user's and no link that somebody planted.
+
+A repository, a restored cache or another user of the machine may have put a link where a
+run is about to write. The run would then write, or delete, somewhere else.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from .errors import ErrorId
+from .errors import UsageError
+
+
+# Files that somebody else may have left, read without ever waiting for one.
+#
+# Opening a FIFO waits for a writer, and a device file may have no end.
+
+FILE_KINDS: Final = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+class IrregularFileError(OSError):
+    """A thing of another kind than a file; its text says which."""
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+def read_regular(path: Path, most_bytes: int = -1) -> bytes:
+    """Return the content of the file at *path*, *most_bytes* of it where that is not -1.
+
+    Raises ``OSError``, also where it is no regular file or a link to nothing.
+    """
+    try:
+        _refuse_irregular(path, path.stat().st_mode)
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        if path.is_symlink():
+            text = "it is a symbolic link to nothing"
+            raise IrregularFileError(errno.EINVAL, text) from None
+        raise
+    with os.fdopen(handle, "rb") as file:
+        # Checked again on the open descriptor: between `stat` and `open` somebody may
+        # have put another file in its place.
+        _refuse_irregular(path, os.fstat(handle).st_mode)  # another one by now
+        return file.read(most_bytes)
+
+
+def read_regular_text(path: Path) -> str:
+    """Return its text; raises ``UnicodeDecodeError`` if it is no UTF-8 as well."""
+    return read_regular(path).decode("utf-8")
+
+
+def _refuse_irregular(path: Path, mode: int) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    kind = FILE_KINDS.get(stat.S_IFMT(mode))
+    if kind is not None:
+        raise IrregularFileError(errno.EINVAL, f"it is {kind} and no file")
+
+
+# Temporary folders, which are gone when the run is, however it ended.
+#
+# A measuring process keeps its own below the one of its server, which removes that when
+# the controlling process is gone: a job that CI cancels is killed, and cleans up
+# nothing.
+
+TEMPORARY_PREFIX: Final = "gpuperf-"
+
+_below: list[str] = []
+
+
+def keep_below(folder: str) -> None:
+    """Let this process and its forks make their folders in *folder*."""
+    _below[:] = [folder]
+
+
+def scratch_folder() -> tempfile.TemporaryDirectory[str]:
+    """Make a folder; raises ``UsageError`` if none can be made."""
+    try:
+        return tempfile.TemporaryDirectory(
+            prefix=TEMPORARY_PREFIX, dir=_below[0] if _below else None
+        )
+    except OSError as error:
+        msg = (
+            f"no temporary folder can be made, {(error.strerror or str(error)).lower()}; "
+            "set TMPDIR to a folder that can be written to"
+        )
+        raise UsageError(msg, ErrorId.GP614) from None
+
+
+PRIVATE: Final = 0o700
+OTHERS_MAY: Final = 0o077
+"""Bits of a mode by which anybody but the owner may do something."""
+
+
+class PlantedError(OSError):
+    """A file or folder that is not ours; its text says what it is: ``found ...``."""
+
+
+def refuse_link(path: Path) -> None:
+    """Raise ``PlantedError`` if *path* itself is a symbolic link."""
+    if path.is_symlink():
+        msg = f"a link to {path.readlink()}"
+        raise PlantedError(msg)
+
+
+def no_link(folder: Path) -> Path:
+    """Return *folder*, which runs write to and delete from.
+
+    Raises ``UsageError`` if it is a link: only somebody else makes one of it.
+    """
+    try:
+        refuse_link(folder)
+    except PlantedError as planted:
+        msg = f"{folder}: expected a folder of this project, found {planted}: remove it"
+        raise UsageError(msg, ErrorId.GP526) from None
+    return folder
+
+
+def make_private(folder: Path) -> None:
+    """Create *folder* for this user alone, or make sure that it is such a folder.
+
+    Raises ``OSError``, a ``PlantedError`` where it is a link or another user's.
+    """
+    refuse_link(folder)
+    folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+    # By descriptor, not by path: owner and mode are those of the folder that is used.
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        status = os.fstat(descriptor)
+        _refuse_other(status)
+        if status.st_mode & OTHERS_MAY:
+            os.fchmod(descriptor, PRIVATE)
+    finally:
+        os.close(descriptor)
+
+
+def open_own(path: Path) -> int:
+    """Open *path* to read and write, created for this user alone where it is not there.
+
+    Raises ``OSError``, a ``PlantedError`` where it is a link, no file or another's.
+    """
+    refuse_link(path)
+    # O_NONBLOCK: a pipe in its place would wait for ever for somebody to write.
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        _refuse_odd(os.fstat(descriptor))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def is_planted(folder: Path) -> bool:
+    """Whether *folder* is there and is a link or another user's."""
+    try:
+        status = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISLNK(status.st_mode) or status.st_uid != os.getuid()
+
+
+def _refuse_odd(status: os.stat_result) -> None:
+    _refuse_other(status)
+    if not stat.S_ISREG(status.st_mode):
+        msg = "no regular file"
+        raise PlantedError(msg)
+    # A hard link made by another user names a file elsewhere that a write would change.
+    if status.st_nlink > 1:
+        msg = "a file with a second name elsewhere"
+        raise PlantedError(msg)
+
+
+def _refuse_other(status: os.stat_result) -> None:
+    if status.st_uid != os.getuid():
+        msg = f"one of user {status.st_uid}"
+        raise PlantedError(msg)

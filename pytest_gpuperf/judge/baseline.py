@@ -1,0 +1,440 @@
+"""Times against the stored baseline: a t test, a rank test and an upper bound.
+
+A pass needs any number of runs: the upper 95 % bound of the slowdown lies below
+``detect``. Blame needs five clean ones, and two proofs that a slowdown exceeds the
+tolerance. The moderated t test knows how far runs scatter, but believes in normal
+noise. The rank test believes nothing: if nothing changed, all of 5 fresh runs are
+above the second largest of R stored ones with probability 6 / C(R + 5, 5), 0.5 % for
+8. Disturbed runs blame by the least that they would have shown on a quiet machine, and
+what is four times the slowest stored run in each of two runs needs no third. What is
+neither passed nor blamed after five clean runs is INCONCLUSIVE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp
+from math import inf
+from math import isfinite
+from math import log
+from typing import Final
+
+from ..model.baseline import ENOUGH_RUNS
+from ..model.baseline import FULL_RUNS
+from ..model.baseline import RunSummary
+from ..model.baseline import typical_time
+from ..model.environment import DeviceKind
+from ..model.measurement import Measurement
+from ..model.metrics import Metric
+from ..model.verdict import DecidedBy
+from ..model.verdict import Evidence
+from ..model.verdict import Outcome
+from ..model.verdict import Verdict
+from .comparison import FAR
+from .comparison import INTERVAL_RISK
+from .comparison import Proof
+from .comparison import RunChange
+from .comparison import TimeComparison
+from .comparison import mean
+from .context import Discount
+from .context import Sentinels
+from .context import SuiteContext
+from .context import discounts
+from .readings import Limits
+from .readings import Reading
+from .readings import StoredTimes
+from .readings import despite
+from .readings import dirt
+from .readings import impossible
+from .readings import readings
+from .readings import stored_values
+from .statistics import Prior
+from .statistics import ratio
+from .statistics import scatter
+from .statistics import without_odd
+from .wording import change
+from .wording import figure
+from .wording import percent
+from .wording import times
+
+
+# Why a time was judged as it was, in a sentence with its numbers.
+
+LEAST_SHOWN: Final = 0.0005
+"""A ratio below it would be written as 0.0 %."""
+
+
+def grounds(
+    metric: Metric, case: TimeComparison, outcome: Outcome, evidence: Evidence
+) -> str:
+    """Say what decided, or what kept every rule from deciding and what it would take."""
+    if evidence.rule is DecidedBy.FAR:
+        return _why_far(metric, case, evidence)
+    if evidence.rule is DecidedBy.BOUND:
+        return _why_bounded(metric, case, evidence)
+    if outcome is Outcome.REGRESSED:
+        return _why_regressed(metric, case, evidence)
+    if outcome is Outcome.IMPROVED:
+        return _why_improved(metric, case, evidence)
+    if outcome is Outcome.PASS:
+        return _why_passed(metric, case, evidence)
+    return f"{_why_undecided(metric, case, evidence)}; {smallest_seen(evidence)}"
+
+
+def smallest_seen(evidence: Evidence) -> str:
+    """Say how small a slowdown would have been noticed."""
+    return (
+        "the smallest slowdown this machine could have seen is "
+        f"{100 * evidence.smallest_detectable:.1f} %"
+    )
+
+
+def _why_regressed(metric: Metric, case: TimeComparison, evidence: Evidence) -> str:
+    beyond = _tolerated(metric, case)
+    granted = _taken_off(case)
+    return (
+        f"{_estimate(evidence)}, more than {beyond} slower at "
+        f"{_chance(evidence.p_regressed)}{granted}; each of {evidence.runs} runs is "
+        f"more than {beyond} slower than {_edge(metric, case, slow=True)}"
+    )
+
+
+def _why_far(metric: Metric, case: TimeComparison, evidence: Evidence) -> str:
+    return (
+        f"{times(1 + evidence.estimate)} the stored time; each of {evidence.runs} runs "
+        f"is more than {times(FAR)} as slow as {_edge(metric, case, slow=True)}"
+        f"{_despite(case)}"
+    )
+
+
+def _why_bounded(metric: Metric, case: TimeComparison, evidence: Evidence) -> str:
+    beyond = _tolerated(metric, case)
+    return (
+        f"{times(1 + evidence.estimate)} the stored time; each of {evidence.runs} runs "
+        f"is more than {beyond} slower than {_edge(metric, case, slow=True)}"
+        f"{_despite(case)}, p = {evidence.p_regressed:.1g}"
+    )
+
+
+def _despite(case: TimeComparison) -> str:
+    """Say what was subtracted for the machine before code was blamed."""
+    if any(change.reading.dirty for change in case.seen):
+        return despite(change.reading for change in case.seen)
+    return _taken_off(case)
+
+
+def _taken_off(case: TimeComparison) -> str:
+    return f", {_granted(case)} granted to the machine" if _is_granted(case) else ""
+
+
+def _why_improved(metric: Metric, case: TimeComparison, evidence: Evidence) -> str:
+    beyond = _tolerated(metric, case)
+    return (
+        f"{_estimate(evidence)}, more than {beyond} faster at "
+        f"{_chance(evidence.p_improved)}; each of {evidence.runs} runs is "
+        f"more than {beyond} faster than {_edge(metric, case, slow=False)}"
+    )
+
+
+def _why_passed(metric: Metric, case: TimeComparison, evidence: Evidence) -> str:
+    typical = case.reference.typical
+    now = typical * (1 + evidence.estimate)
+    return (
+        f"{figure(metric, now)}, baseline {figure(metric, typical)}, "
+        f"{change(now, typical)}"
+    )
+
+
+def _why_undecided(metric: Metric, case: TimeComparison, evidence: Evidence) -> str:
+    rule = evidence.rule
+    if rule is DecidedBy.MORE_RUNS:
+        seen = len(case.seen)
+        return f"undecided after {seen} of at most {seen + case.remaining} runs"
+    if rule is DecidedBy.TOO_FEW_STORED:
+        stored = case.reference.runs
+        return f"too few stored runs ({stored}, {ENOUGH_RUNS} are needed to blame)"
+    if rule is DecidedBy.DIRTY:
+        return f"dirty: {dirt(change.reading for change in case.seen)}"
+    if rule is DecidedBy.SUITE_SHIFT:
+        return _suite_shifted(case)
+    if rule is DecidedBy.ENVIRONMENT:
+        return _machine_shifted(case)
+    return _noise(metric, case, evidence)
+
+
+def _noise(metric: Metric, case: TimeComparison, evidence: Evidence) -> str:
+    if case.is_decided and case.p_regressed < case.suite_context.alpha:
+        return (
+            f"noise: {_estimate(evidence)}, but not each of {evidence.runs} runs is "
+            f"more than {_tolerated(metric, case)} slower than "
+            f"{_edge(metric, case, slow=True)}"
+        )
+    return (
+        f"noise too large: any change between {_signed(evidence.low)} and "
+        f"{_signed(evidence.high)} would explain these runs"
+    )
+
+
+def _suite_shifted(case: TimeComparison) -> str:
+    shift = ratio(case.suite_context.shift)
+    tests = f"the tests of this run moved {_signed(shift)} together"
+    if case.granted < case.suite_context.shift:
+        part = f"of which {_granted(case)} is taken off before code is blamed"
+        return f"suite-wide shift: {tests}, {part}"
+    return f"suite-wide shift: {tests}, {_consequence(case)}"
+
+
+def _machine_shifted(case: TimeComparison) -> str:
+    pace = "slower" if case.is_slowed else "faster"
+    sentinels = f"its sentinels say that this machine is {_granted(case)} {pace}"
+    return f"environment: {sentinels} than with the baseline, {_consequence(case)}"
+
+
+def _consequence(case: TimeComparison) -> str:
+    if case.is_slowed:
+        return "which is taken off before code is blamed"
+    return "behind which a slowdown could hide"
+
+
+def _is_granted(case: TimeComparison) -> bool:
+    """Whether so much is granted that it is written as more than nothing."""
+    return case.is_slowed and ratio(case.granted) >= LEAST_SHOWN
+
+
+def _granted(case: TimeComparison) -> str:
+    return f"{100 * ratio(case.granted):.1f} %"
+
+
+def _estimate(evidence: Evidence) -> str:
+    interval = f"{_signed(evidence.low)} to {_signed(evidence.high)}"
+    return f"{_signed(evidence.estimate)} (95 %: {interval})"
+
+
+def _chance(p: float | None) -> str:
+    return f"p = {p:.1g}"
+
+
+def _signed(change_ratio: float) -> str:
+    return f"{100 * change_ratio:+.1f} %"
+
+
+def _tolerated(metric: Metric, case: TimeComparison) -> str:
+    tolerance = case.limits.tolerance
+    if not case.limits.floored:
+        return percent(tolerance)
+    return f"{figure(metric, tolerance * case.reference.typical)} (the floor)"
+
+
+def _edge(metric: Metric, case: TimeComparison, *, slow: bool) -> str:
+    """Name the stored run that the rank test compares with."""
+    reference = case.reference
+    second = "second " if reference.runs >= FULL_RUNS else ""
+    word, moved = ("slowest", reference.slow) if slow else ("fastest", reference.fast)
+    place = figure(metric, reference.typical * exp(moved))
+    return f"the {second}{word} of {reference.runs} stored runs, {place}"
+
+
+def judge_stored(  # noqa: PLR0913  keywords, each a number of its own
+    metric: Metric,
+    runs: Sequence[Measurement],
+    entry_runs: Sequence[RunSummary],
+    *,
+    tolerance: float,
+    detect: float,
+    floor: float,
+    suite_context: SuiteContext,
+    sentinels: Sentinels | None = None,
+) -> Verdict:
+    """Judge a time by its fresh *runs*, oldest first, against the stored *entry_runs*.
+
+    At least one of each have the metric. ``tolerance`` is the slowdown that is never
+    blamed, ``detect`` the one that never passes in silence, both ratios; ``floor``,
+    in the metric's unit, is a change that is never blamed either.
+    """
+    kind = runs[-1].environment.hardware.kind
+    stored = stored_values(metric, entry_runs, kind)
+    nonsense = impossible(metric, runs) or _impossible_stored(stored)
+    if nonsense is not None:
+        return Verdict(
+            metric=metric.name, outcome=Outcome.INCONCLUSIVE, because=nonsense
+        )
+    reference = StoredTimes.of(stored, kind, suite_context.prior)
+    comparison = TimeComparison.of(
+        reference,
+        Limits.of(reference.typical, tolerance=tolerance, detect=detect, floor=floor),
+        suite_context,
+        _changes(metric, runs, reference, suite_context, sentinels),
+    )
+    outcome, rule = _ruling(comparison)
+    return _verdict(metric, comparison, outcome, rule)
+
+
+def log_shift(
+    metric: Metric, run: Measurement, entry_runs: Sequence[RunSummary]
+) -> float | None:
+    """Return how far *run* moved from the typical stored run, in log time.
+
+    ``None`` if either has no such time, or one that cannot be.
+    """
+    stored = stored_values(metric, entry_runs, run.environment.hardware.kind)
+    seen = readings(metric, [run])
+    if not (seen and stored) or impossible(metric, [run]) or _impossible_stored(stored):
+        return None
+    return log(seen[0].value / typical_time(stored))
+
+
+def log_variance(
+    metric: Metric, entry_runs: Sequence[RunSummary], kind: DeviceKind
+) -> tuple[float, float] | None:
+    """Return the variance of the stored runs in log time and its degrees of freedom.
+
+    ``None`` below two runs, or where one of them cannot be.
+    """
+    stored = stored_values(metric, entry_runs, kind)
+    if len(stored) < 2 or _impossible_stored(stored):  # noqa: PLR2004  to differ
+        return None
+    calm = without_odd([log(value) for value in stored])
+    nu = len(calm) - 1
+    return scatter(calm) / nu, float(nu)
+
+
+def reference_of(
+    metric: Metric,
+    entry_runs: Sequence[RunSummary],
+    kind: DeviceKind,
+    prior: Prior | None,
+) -> StoredTimes | None:
+    """Return what the stored runs say; ``None`` without any, or if one cannot be."""
+    stored = stored_values(metric, entry_runs, kind)
+    if not stored or _impossible_stored(stored):
+        return None
+    return StoredTimes.of(stored, kind, prior)
+
+
+def _impossible_stored(stored: Sequence[float]) -> str | None:
+    wrong = [value for value in stored if not (isfinite(value) and value > 0)]
+    if not wrong:
+        return None
+    return f"the baseline holds what is not a time: {wrong[0]}; refresh it"
+
+
+def _changes(
+    metric: Metric,
+    runs: Sequence[Measurement],
+    reference: StoredTimes,
+    suite_context: SuiteContext,
+    sentinels: Sentinels | None,
+) -> tuple[RunChange, ...]:
+    found = zip(runs, discounts(len(runs), sentinels, suite_context), strict=True)
+    return tuple(
+        _change(reading, reference, discount)
+        for run, discount in found
+        for reading in readings(metric, [run])
+    )
+
+
+def _change(reading: Reading, reference: StoredTimes, discount: Discount) -> RunChange:
+    return RunChange(
+        moved=log(reading.value / reference.typical),
+        reading=reading,
+        discount=discount,
+        least=_least(reading, reference.typical, discount),
+    )
+
+
+def _least(reading: Reading, typical: float, discount: Discount) -> float:
+    """Grant a disturbed run the larger of both discounts, not their sum."""
+    if reading.least is None:
+        moved = log(reading.value / typical) - discount.slower
+        return -inf if reading.dirty else moved
+    shown = log(reading.granted or 1.0)
+    return log(reading.least / typical) - max(0.0, discount.slower - shown)
+
+
+def _ruling(case: TimeComparison) -> tuple[Outcome, DecidedBy]:
+    # Clean runs decide first. Bounds are for what disturbed or very few runs already
+    # prove.
+    if case.is_regressed:
+        return Outcome.REGRESSED, DecidedBy.T_AND_RANK
+    if case.is_improved:
+        return Outcome.IMPROVED, DecidedBy.T_AND_RANK
+    if case.passes:
+        return Outcome.PASS, DecidedBy.UPPER_BOUND
+    rule = _proof(case)
+    if rule is not None:
+        return Outcome.REGRESSED, rule
+    if case.may_pass or case.may_regress or Proof(case=case).is_coming:
+        return Outcome.INCONCLUSIVE, DecidedBy.MORE_RUNS
+    return Outcome.INCONCLUSIVE, _doubt(case)
+
+
+def _proof(case: TimeComparison) -> DecidedBy | None:
+    proof = Proof(case=case)
+    if proof.is_far:
+        return DecidedBy.FAR
+    return DecidedBy.BOUND if proof.is_bounded else None
+
+
+def _doubt(case: TimeComparison) -> DecidedBy:
+    if case.reference.runs < ENOUGH_RUNS:
+        return DecidedBy.TOO_FEW_STORED
+    if case.is_discounted_only:
+        return DecidedBy.SUITE_SHIFT if case.is_suite_wide else DecidedBy.ENVIRONMENT
+    return DecidedBy.NOISE if case.can_blame else DecidedBy.DIRTY
+
+
+def _verdict(
+    metric: Metric, case: TimeComparison, outcome: Outcome, rule: DecidedBy
+) -> Verdict:
+    counted, proof = _counted(case, outcome, rule), Proof(case=case)
+    evidence = _evidence(case, counted, rule)
+    chased = outcome is Outcome.PASS and case.may_improve
+    return Verdict(
+        metric=metric.name,
+        outcome=outcome,
+        because=grounds(metric, case, outcome, evidence),
+        now=case.reference.typical * (1 + evidence.estimate),
+        baseline=case.reference.typical,
+        limit=case.reference.typical * (1 + ratio(proof.limit)),
+        settled=rule is not DecidedBy.MORE_RUNS and not chased,
+        proving=rule is DecidedBy.MORE_RUNS and proof.is_coming,
+        evidence=evidence,
+    )
+
+
+def _counted(
+    case: TimeComparison, outcome: Outcome, rule: DecidedBy
+) -> tuple[RunChange, ...]:
+    if rule in {DecidedBy.FAR, DecidedBy.BOUND}:
+        return case.seen
+    return case.clean if outcome is Outcome.IMPROVED else case.used
+
+
+def _p_regressed(case: TimeComparison, rule: DecidedBy) -> float | None:
+    if rule is DecidedBy.BOUND:
+        return Proof(case=case).p_bounded
+    return case.p_regressed if case.is_decided and rule is not DecidedBy.FAR else None
+
+
+def _evidence(
+    case: TimeComparison, counted: tuple[RunChange, ...], rule: DecidedBy
+) -> Evidence:
+    shown = counted or case.seen
+    estimate = mean([change.moved for change in shown])
+    spread = case.reference.spread
+    margin = spread.quantile(INTERVAL_RISK) * case.error(len(shown))
+    discount = [c.discount.slower - c.discount.faster for c in shown]
+    return Evidence(
+        estimate=ratio(estimate),
+        low=ratio(estimate - margin),
+        high=ratio(estimate + margin),
+        tolerance=case.limits.tolerance,
+        detect=case.limits.detect,
+        runs=len(counted),
+        stored_runs=case.reference.runs,
+        smallest_detectable=ratio(case.smallest),
+        discount=ratio(mean(discount)),
+        p_regressed=_p_regressed(case, rule),
+        p_improved=case.p_improved if case.is_decided else None,
+        rule=rule,
+    )

@@ -1,0 +1,238 @@
+"""Judge calls: by their author's budgets and tolerances, by their baselines, together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from ..model.baseline import Entry
+from ..model.budget import Budget
+from ..model.budget import Tolerance
+from ..model.environment import DeviceKind
+from ..model.environment import Hardware
+from ..model.measurement import Measurement
+from ..model.metrics import METRICS
+from ..model.metrics import SPEEDUP
+from ..model.metrics import STEP_MS
+from ..model.metrics import limited_by
+from ..model.run import ComparedCall
+from ..model.run import StepCall
+from ..model.verdict import Outcome
+from ..model.verdict import SuiteVerdict
+from ..model.verdict import TestVerdict
+from ..model.verdict import Verdict
+from .baseline import log_shift
+from .baseline import log_variance
+from .budget import ResolvedBudget
+from .budget import is_time
+from .budget import judge_speedup
+from .budget import resolve
+from .context import Sentinels
+from .context import SuiteContext
+from .context import sentinel_shifts
+from .statistics import Prior
+from .statistics import fit_prior
+from .suite import settle_suite
+from .suite import suite_shift
+from .suite import suite_verdict
+from .verdict import ALONE
+from .verdict import judge
+
+
+# Judge comparisons: by the speedup that was asked, and by what limits ``after``.
+
+KEYWORD: Final = str(SPEEDUP.budget)
+
+ONLY_THE_SPEEDUP: Final = (
+    "gpuperf.compare judges the speedup alone, gpuperf(step) judges times"
+)
+
+
+def judge_comparison(call: ComparedCall) -> TestVerdict:
+    """Judge one comparison; without a budget there is no verdict on it.
+
+    It needs no second run: both sides shared their process and its luck.
+    """
+    budget = resolve(call.budgets, call.after.environment.hardware)
+    counted = _without_times(budget)
+    test = judge(call.after.test, [call.after], counted, Tolerance(), None)
+    asked = {*counted.limits, *counted.unbound}
+    exact = [
+        replace(verdict, settled=True)
+        for verdict in test.verdicts
+        if METRICS[verdict.metric].budget in asked
+        and verdict.outcome is not Outcome.NO_BASELINE
+    ]
+    verdicts = (*_on_speedup(call, budget), *exact)
+    return replace(test, verdicts=verdicts, sides=call.sides)
+
+
+def _on_speedup(call: ComparedCall, budget: ResolvedBudget) -> Iterator[Verdict]:
+    if KEYWORD in budget.limits:
+        yield judge_speedup(call.sides, budget.limits[KEYWORD])
+    elif KEYWORD in budget.unbound:
+        yield Verdict(
+            metric=SPEEDUP.name,
+            outcome=Outcome.NOT_JUDGED,
+            because=budget.unbound[KEYWORD],
+        )
+
+
+def _without_times(budget: ResolvedBudget) -> ResolvedBudget:
+    others = budget.without(KEYWORD)
+    times = [keyword for keyword in others.limits if is_time(keyword)]
+    return replace(
+        others.without(*times),
+        unbound={**others.unbound, **dict.fromkeys(times, ONLY_THE_SPEEDUP)},
+    )
+
+
+def demands_speedup(calls: Sequence[StepCall]) -> bool:
+    """Whether a mark or a call of these measured steps asks for a speedup here."""
+    return any(
+        KEYWORD in resolve(call.budgets, call.measurement.environment.hardware).limits
+        for call in calls
+    )
+
+
+WHOLE_PROJECT: Final = Tolerance()
+"""The tolerance of a project that names none."""
+
+
+def judge_calls(
+    calls: Sequence[StepCall],
+    entry: Entry | None,
+    suite_context: SuiteContext = ALONE,
+    project: Tolerance = WHOLE_PROJECT,
+) -> TestVerdict:
+    """Judge one call of a test by what each run measured of it, oldest first.
+
+    The *project*'s tolerance applies if no mark names one.
+    """
+    last = calls[-1]
+    runs = [call.measurement for call in calls]
+    budget = resolve(last.budgets, last.measurement.environment.hardware)
+    budget = budget.without(str(SPEEDUP.budget))  # of a comparison, not of a step
+    tolerance = merged((*last.tolerances, project))
+    return judge(last.measurement.test, runs, budget, tolerance, entry, suite_context)
+
+
+def suite_context_of(
+    first: Mapping[str, Measurement],
+    entries: Mapping[str, Entry],
+    precision: float | None = None,
+) -> SuiteContext:
+    """Return what the *first* runs of all calls and all *entries* say about each.
+
+    The scatter comes from every stored test, also from those that were not selected.
+    """
+    kinds = {run.environment.hardware.kind for run in first.values()}
+    if not kinds:
+        return ALONE
+    shifts = _shifts(first, entries)
+    # A disturbed run moved for a reason that its neighbours need not share.
+    clean = [shift for key, shift in shifts.items() if not first[key].dirty]
+    return SuiteContext(
+        prior=prior_of(entries.values(), kinds.pop()),
+        shift=suite_shift(clean),
+        tests=max(1, len(shifts)),
+        precision=precision,
+    )
+
+
+def prior_of(entries: Iterable[Entry], kind: DeviceKind) -> Prior | None:
+    """Return what the stored runs of all tests say about the scatter of one."""
+    known = (log_variance(STEP_MS, entry.runs, kind) for entry in entries)
+    found = [variance for variance in known if variance is not None]
+    return fit_prior([variance for variance, _ in found], [nu for _, nu in found])
+
+
+def suite_of(
+    first: Mapping[str, Measurement], entries: Mapping[str, Entry]
+) -> SuiteVerdict | None:
+    """Return what all tests did together; ``None`` if they did not move."""
+    shifts = _shifts(first, entries)
+    witnesses = [Sentinels.of([first[key]], entries[key].runs) for key in shifts]
+    return suite_verdict(
+        list(shifts.values()),
+        [
+            shift
+            for witness in witnesses
+            if witness.stored and witness.fresh != (None,)
+            for shift in sentinel_shifts(1, witness)
+        ],
+        tolerance=STEP_MS.tolerance,
+    )
+
+
+def _shifts(
+    first: Mapping[str, Measurement], entries: Mapping[str, Entry]
+) -> dict[str, float]:
+    found = {
+        key: log_shift(STEP_MS, run, entries[key].runs)
+        for key, run in first.items()
+        if key in entries
+    }
+    return {key: shift for key, shift in found.items() if shift is not None}
+
+
+def counted(entries: Mapping[str, Entry]) -> dict[str, tuple[str, ...]]:
+    """Name by call the counts and sizes that its stored runs have."""
+    return {
+        key: tuple(dict.fromkeys(name for run in entry.runs for name in run.exact))
+        for key, entry in entries.items()
+    }
+
+
+def asked_of(
+    budgets: Sequence[Budget], hardware: Hardware, stored: Iterable[str]
+) -> frozenset[str]:
+    """Name the metrics that *budgets* limit on *hardware*, and those that are *stored*."""
+    limited = resolve(budgets, hardware).limits
+    named = {metric.name for keyword in limited for metric in limited_by(keyword)}
+    return frozenset({*named, *stored})
+
+
+def settle_together(
+    verdicts: Mapping[str, Mapping[str, TestVerdict]],
+) -> dict[str, dict[str, TestVerdict]]:
+    """Apply Holm's method to the calls of all tests, by test and by call."""
+    together = iter(
+        settle_suite([v for calls in verdicts.values() for v in calls.values()])
+    )
+    return {
+        test: {key: next(together) for key in calls} for test, calls in verdicts.items()
+    }
+
+
+def merged(layers: Sequence[Tolerance]) -> Tolerance:
+    """Return one tolerance; the first layer that names a metric decides it."""
+    ratios: dict[str, float] = {}
+    floors: dict[str, float] = {}
+    for layer in reversed(layers):
+        # A layer of higher precedence that names a ratio replaces the whole tolerance
+        # of that metric, its floor included.
+        floors = {n: f for n, f in floors.items() if n not in layer.ratios}
+        floors.update(layer.floors)
+        ratios.update(layer.ratios)
+    detects = [layer.detect for layer in layers if layer.detect is not None]
+    return Tolerance(
+        ratios=ratios, floors=floors, detect=detects[0] if detects else None
+    )
+
+
+def accepted(verdict: TestVerdict, because: str) -> TestVerdict:
+    """Turn what had no baseline into a pass: a refresh has just taken it over."""
+    return replace(
+        verdict,
+        verdicts=tuple(
+            replace(v, outcome=Outcome.PASS, because=because)
+            if v.outcome is Outcome.NO_BASELINE
+            else v
+            for v in verdict.verdicts
+        ),
+    )

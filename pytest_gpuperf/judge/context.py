@@ -1,0 +1,147 @@
+"""The context of one test's runs: the other tests of the suite, and the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import fsum
+from math import isfinite
+from math import log
+from math import log1p
+from math import sqrt
+from statistics import median
+from typing import Final
+
+from ..model.baseline import RunSummary
+from ..model.environment import DeviceKind
+from ..model.measurement import Distribution
+from ..model.measurement import Measurement
+from ..model.metrics import SENTINELS
+from .statistics import Prior
+
+
+SENTINEL_NOISE: Final = 0.003
+"""Smallest spread of a sentinel from run to run that is assumed, in log time."""
+
+
+MOST_SHARED: Final = log1p(0.25)
+"""Log of the largest slowdown that a shared shift excuses without a sentinel."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteContext:
+    """What the suite says about each of its tests.
+
+    ``shift`` is the median change of the suite's first runs, in log time. ``alpha``
+    is the risk of blaming unchanged code; ``tests`` are judged together at it.
+    ``precision`` is the slowdown, a ratio, that somebody asks to see.
+    """
+
+    prior: Prior | None = None
+    shift: float = 0.0
+    alpha: float = 0.01
+    tests: int = 1
+    precision: float | None = None
+
+    @property
+    def risk(self) -> float:
+        """The share of ``alpha`` that one of the tests has."""
+        return self.alpha / max(1, self.tests)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sentinels:
+    """Logarithms of the times of a fixed kernel that witnesses the machine.
+
+    ``fresh`` has one for each fresh run, or ``None``; ``stored`` those of the stored
+    runs that have one.
+    """
+
+    fresh: tuple[float | None, ...] = ()
+    stored: tuple[float, ...] = ()
+
+    @classmethod
+    def of(
+        cls, runs: Sequence[Measurement], entry_runs: Sequence[RunSummary]
+    ) -> Sentinels:
+        """Take the mean over the sentinels of each run that has all of them."""
+        kind = runs[-1].environment.hardware.kind
+        stored = (_pace(run.times, kind) for run in entry_runs)
+        return cls(
+            fresh=tuple(_pace(run.times, kind) for run in runs),
+            stored=tuple(pace for pace in stored if pace is not None),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discount:
+    """What a machine seems to have moved in one run, in log time, both at least 0.
+
+    ``slower`` is taken off before code is blamed, ``faster`` added before it passes.
+    """
+
+    slower: float = 0.0
+    faster: float = 0.0
+
+
+def discounts(
+    runs: int, sentinels: Sentinels | None, suite_context: SuiteContext
+) -> tuple[Discount, ...]:
+    """Return the discount of each of so many *runs*.
+
+    Sentinels witness, they never normalise: a machine that looks slower takes
+    evidence from blame, one that looks faster from a pass. What slows all tests alike
+    may be code that they share: without a sentinel it excuses little. Raises
+    ``ValueError`` if *sentinels* do not cover every run.
+    """
+    shared = min(suite_context.shift, MOST_SHARED)
+    shifts = [0.0] * runs if sentinels is None else sentinel_shifts(runs, sentinels)
+    noise = SENTINEL_NOISE if sentinels is None else _noise(_finite(sentinels.stored))
+    return tuple(
+        Discount(
+            # Not the sum: a slow machine shows in its sentinels and in all tests.
+            slower=max(0.0, shift - noise, shared),
+            # Without the cap of a slower one: here caution keeps a slowdown from
+            # passing.
+            faster=max(0.0, -shift - noise, -suite_context.shift),
+        )
+        for shift in shifts
+    )
+
+
+def sentinel_shifts(runs: int, sentinels: Sentinels) -> list[float]:
+    """Return each run's sentinel against the median stored one; 0 if there is none."""
+    if len(sentinels.fresh) != runs:
+        msg = f"{len(sentinels.fresh)} sentinels for {runs} runs, one each is needed"
+        raise ValueError(msg)
+    stored = _finite(sentinels.stored)
+    if not stored:
+        return [0.0] * runs
+    typical = median(stored)
+    return [
+        fresh - typical if fresh is not None and isfinite(fresh) else 0.0
+        for fresh in sentinels.fresh
+    ]
+
+
+def _pace(times: Mapping[str, Distribution], kind: DeviceKind) -> float | None:
+    """Return the mean log time of a run's sentinels; low quantiles, as of steps."""
+    if SENTINELS[0].name not in times:
+        return None  # as of most devices, and a suite has many runs
+    found = [times[m.name].location(kind) for m in SENTINELS if m.name in times]
+    if len(found) < len(SENTINELS) or min(found) <= 0:
+        return None
+    return fsum(log(ms) for ms in found) / len(found)
+
+
+def _noise(stored: Sequence[float]) -> float:
+    if len(stored) < 2:  # noqa: PLR2004  one value has no spread
+        return SENTINEL_NOISE
+    mean = fsum(stored) / len(stored)
+    scatter = fsum((value - mean) ** 2 for value in stored)
+    return max(SENTINEL_NOISE, sqrt(scatter / (len(stored) - 1)))
+
+
+def _finite(values: Sequence[float]) -> list[float]:
+    return [value for value in values if isfinite(value)]

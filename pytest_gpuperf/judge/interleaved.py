@@ -1,0 +1,348 @@
+"""Two steps in turns in one process: the exact label-swap test on lower quartiles.
+
+The p-value is a share of label swaps and nothing else. A z-score from the same swaps
+is blind to clean shifts: the pooled times have two humps, the quartile of a relabelled
+half jumps between them, and its standard deviation is the shift itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+from itertools import product
+from math import expm1
+from math import isfinite
+from random import Random
+from typing import Final
+from typing import Protocol
+
+from ..errors import ErrorId
+from ..errors import StepError
+from ..model.ab import Answer
+from .ab import AB_POWER
+from .ab import CONFIDENCE
+from .ab import AbRule
+from .ab import Decision
+from .ab import Ruling
+
+
+# Label swaps: what the difference of two steps would be if their names meant nothing.
+#
+# A quad is four blocks in the order ABBA or BAAB, drawn at random. If the two steps
+# take the same time, it could as well have been the other order: swapping the labels of
+# any set of quads gives a difference that was just as likely.
+
+Quad = tuple[float, float, float, float]
+"""Logarithms of a step's time in four blocks: before, after, after, before."""
+
+TIE: Final = 1e-12
+"""Differences of logarithms closer than this are equal: it is rounding."""
+
+_IS_AFTER: Final = (0, 1, 1, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labels:
+    """Which quads are swapped in each of ``draws`` label swaps.
+
+    The coin of quad ``q`` in draw ``d`` is the lowest bit of ``coins[d * quads + q]``.
+    ``complete`` says that every possible swap is there once.
+    """
+
+    quads: int
+    draws: int
+    coins: bytes
+    complete: bool = False
+
+    @classmethod
+    def drawn(cls, quads: int, draws: int, seed: int) -> Labels:
+        """Draw *draws* swaps, the same for the same *seed* and number of *quads*."""
+        random = Random(f"{seed} {quads}")  # noqa: S311, a reproducible draw
+        return cls(quads=quads, draws=draws, coins=random.randbytes(draws * quads))
+
+    @classmethod
+    @lru_cache(maxsize=2)
+    def every(cls, quads: int) -> Labels:
+        """All ``2 ** quads`` swaps, the one that swaps nothing included."""
+        coins = bytes(chain.from_iterable(product((0, 1), repeat=quads)))
+        return cls(quads=quads, draws=2**quads, coins=coins, complete=True)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Coins of one draw after another."""
+        for start in range(0, self.draws * self.quads, self.quads):
+            yield self.coins[start : start + self.quads]
+
+    def share(self, count: int) -> float:
+        """P-value of an outcome that *count* of the draws share.
+
+        Of a sample, what was observed is one draw more (Phipson and Smyth 2010,
+        doi 10.2202/1544-6115.1585): no p-value is 0.
+        """
+        return count / self.draws if self.complete else (1 + count) / (1 + self.draws)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwapCounts:
+    """Draws with a difference of at least, or at most, the observed one."""
+
+    at_least: int
+    at_most: int
+
+
+class Swaps(Protocol):
+    """Counts label swaps; every implementation gives the same counts."""
+
+    def count(self, quads: Sequence[Quad], shift: float, labels: Labels) -> SwapCounts:
+        """Count after taking *shift* from each logarithm of ``after``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """All blocks in ascending order: value, its quad, and 1 where it is of ``after``."""
+
+    values: tuple[float, ...]
+    owners: tuple[int, ...]
+    sides: tuple[int, ...]
+
+    @classmethod
+    def of(cls, quads: Sequence[Quad], shift: float) -> Pool:
+        blocks = sorted(
+            (value - shift if after else value, owner, after)
+            for owner, quad in enumerate(quads)
+            for value, after in zip(quad, _IS_AFTER, strict=True)
+        )
+        values, owners, sides = zip(*blocks, strict=True)
+        return cls(values=values, owners=owners, sides=sides)
+
+    @property
+    def rank(self) -> int:
+        """Position of the lower quartile among the blocks of one side, from 0."""
+        return len(self.values) // 8
+
+    def difference(self, coins: bytes) -> float:
+        """Lower quartile of ``after`` minus that of ``before`` under *coins*."""
+        found = [0.0, 0.0]
+        waiting = [self.rank, self.rank]
+        for value, owner, side in zip(
+            self.values, self.owners, self.sides, strict=True
+        ):
+            label = side ^ (coins[owner] & 1)
+            if waiting[label] == 0:
+                found[label] = value
+                if waiting[1 - label] < 0:
+                    break
+            waiting[label] -= 1
+        return found[1] - found[0]
+
+
+class PlainSwaps:
+    """The reference: one draw after the other, in Python."""
+
+    def count(self, quads: Sequence[Quad], shift: float, labels: Labels) -> SwapCounts:
+        """Count after taking *shift* from each logarithm of ``after``."""
+        pool = Pool.of(quads, shift)
+        differences = [pool.difference(coins) for coins in labels]
+        return counts(differences, pool.difference(bytes(len(quads))))
+
+
+def counts(differences: Iterable[float], observed: float) -> SwapCounts:
+    """Compare each of *differences* with the *observed* one; equal ones count twice."""
+    gaps = [difference - observed for difference in differences]
+    return SwapCounts(
+        at_least=sum(gap >= -TIE for gap in gaps),
+        at_most=sum(gap <= TIE for gap in gaps),
+    )
+
+
+def difference(quads: Sequence[Quad]) -> float:
+    """Lower quartile of ``after`` minus that of ``before``: order statistics.
+
+    Without interpolation a quartile is one of the blocks, and label swaps of n quads
+    are compared without rounding.
+    """
+    return Pool.of(quads, 0.0).difference(bytes(len(quads)))
+
+
+def quartiles(quads: Sequence[Quad]) -> tuple[float, float]:
+    """Lower quartiles of ``before`` and ``after``."""
+    before = sorted(value for quad in quads for value in (quad[0], quad[3]))
+    after = sorted(value for quad in quads for value in (quad[1], quad[2]))
+    rank = len(quads) // 2
+    return before[rank], after[rank]
+
+
+QUAD_LOOKS: Final = (14, 28, 56, 112, 224)
+QUAD_ALPHA: Final = 0.001
+QUAD_BETA: Final = 0.02
+
+DRAWS: Final = 10_000
+
+MOST_ENUMERATED: Final = 14
+"""Up to this many quads all label swaps are counted instead of a sample."""
+
+_FIRST_REACH: Final = 0.01
+_MOST_REACH: Final = 10.0  # a factor of 22,000 in time
+_HALVINGS: Final = 12  # of a first reach: to 0.0003 %
+
+
+def quad_rule(tolerance: float, detect: float) -> AbRule:
+    """Return the rule for quads; raise ``UsageError`` for limits that make none."""
+    return AbRule(
+        tolerance=tolerance,
+        detect=detect,
+        alpha=QUAD_ALPHA,
+        beta=QUAD_BETA,
+        looks=QUAD_LOOKS,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SwapTest:
+    """P-values of hypotheses about how much slower ``after`` is, in logarithms."""
+
+    quads: Sequence[Quad]
+    swaps: Swaps
+    labels: Labels
+
+    def at_most(self, slowdown: float) -> float:
+        """P-value of "slower by *slowdown* at most"; it grows with *slowdown*.
+
+        Moving one side by x moves the observed difference by x and a relabelled one
+        by at most as much, so each draw counts from some *slowdown* on.
+        """
+        counted = self.swaps.count(self.quads, slowdown, self.labels)
+        return self.labels.share(counted.at_least)
+
+    def at_least(self, slowdown: float) -> float:
+        """P-value of "slower by *slowdown* at least"; it falls with *slowdown*."""
+        counted = self.swaps.count(self.quads, slowdown, self.labels)
+        return self.labels.share(counted.at_most)
+
+
+def decide_quads(
+    quads: Sequence[Quad],
+    rule: AbRule,
+    swaps: Swaps,
+    *,
+    seed: int = 0,
+    last: bool = False,
+) -> Decision:
+    """Decide after *quads*; ``last`` says that there will be no more.
+
+    The same *seed* gives the same answer. Raises ``StepError`` if a quad is not
+    finite or there is none.
+    """
+    _refuse_unusable(quads)
+    if not rule.looks_at(len(quads), last=last):
+        return Decision(answer=Answer.MORE)
+    return _decide(_swap_test(quads, swaps, seed), rule, last=last)
+
+
+def judge_quads(
+    quads: Sequence[Quad],
+    rule: AbRule,
+    swaps: Swaps,
+    *,
+    seed: int = 0,
+    last: bool = False,
+) -> Ruling:
+    """Decide as ``decide_quads`` does, with an interval and what could have been seen.
+
+    The interval contains the slowdowns that the label-swap test does not reject.
+    """
+    decision = decide_quads(quads, rule, swaps, seed=seed, last=last)
+    test = _swap_test(quads, swaps, seed)
+    change = difference(quads)
+    tail = (1 - CONFIDENCE) / 2
+    return Ruling(
+        decision=decision,
+        change=change,
+        low=_bound(test, change, -1, tail),
+        high=_bound(test, change, +1, tail),
+        smallest=_smallest(test, change, rule),
+        units=len(quads),
+        evidence=f"label-swap test over {len(quads)} quads",
+    )
+
+
+def _swap_test(quads: Sequence[Quad], swaps: Swaps, seed: int) -> _SwapTest:
+    if len(quads) <= MOST_ENUMERATED:
+        labels = Labels.every(len(quads))
+    else:
+        # The labellings double with each quad, so only some are drawn. The seed makes
+        # the verdict repeatable.
+        labels = Labels.drawn(len(quads), DRAWS, seed)
+    return _SwapTest(quads=quads, swaps=swaps, labels=labels)
+
+
+def _decide(test: _SwapTest, rule: AbRule, *, last: bool) -> Decision:
+    change = difference(test.quads)
+    if change > rule.tolerated:  # else its p-value is above a half
+        slower = test.at_most(rule.tolerated)
+        if slower < rule.alpha_a_look:
+            return Decision(answer=Answer.SLOWER, p_value=slower)
+    if change < -rule.tolerated:
+        faster = test.at_least(-rule.tolerated)
+        if faster < rule.alpha_a_look:
+            return Decision(answer=Answer.FASTER, p_value=faster)
+    far = max(test.at_least(rule.detected), test.at_most(-rule.detected))
+    if far < rule.beta:
+        return Decision(answer=Answer.SAME, p_value=far)
+    return Decision(answer=rule.undecided(len(test.quads), last=last))
+
+
+def _bound(test: _SwapTest, change: float, direction: int, risk: float) -> float | None:
+    """Slowdown below (-1) or above (+1) *change* from which on *risk* rejects it.
+
+    Found by bisection; ``None`` if none is rejected: too few quads, or ties.
+    """
+    reach = _FIRST_REACH
+    while not _rejects(test, change + direction * reach, direction, risk):
+        reach *= 2
+        if reach > _MOST_REACH:
+            return None
+    inside, outside = (0.0 if reach == _FIRST_REACH else reach / 2), reach
+    for _ in range(_HALVINGS):
+        middle = (inside + outside) / 2
+        if _rejects(test, change + direction * middle, direction, risk):
+            outside = middle
+        else:
+            inside = middle
+    return change + direction * outside
+
+
+def _rejects(test: _SwapTest, slowdown: float, direction: int, risk: float) -> bool:
+    p_value = test.at_most(slowdown) if direction < 0 else test.at_least(slowdown)
+    return p_value < risk
+
+
+def _smallest(test: _SwapTest, change: float, rule: AbRule) -> float | None:
+    """Slowdown that this noise would have shown; it informs and decides nothing.
+
+    To be called slower, a change must exceed the tolerance by as much as this one
+    exceeds what one look rejects. The power comes from the other side of the interval.
+    """
+    low = _bound(test, change, -1, rule.alpha_a_look)
+    high = _bound(test, change, +1, 1 - AB_POWER)
+    if low is None or high is None:
+        return None
+    return expm1(rule.tolerated + high - low)
+
+
+def _refuse_unusable(quads: Sequence[Quad]) -> None:
+    if not quads:
+        msg = "nothing to compare: expected at least one quad of times, found none"
+        raise StepError(msg, ErrorId.GP715)
+    for number, quad in enumerate(quads, start=1):
+        for value in quad:
+            if not isfinite(value):
+                msg = (
+                    f"quad {number} of {len(quads)}: expected the logarithms of four "
+                    f"times, found {value}; a time that is zero, negative or no "
+                    "number cannot be compared"
+                )
+                raise StepError(msg, ErrorId.GP715)

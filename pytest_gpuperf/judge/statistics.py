@@ -1,0 +1,361 @@
+"""Student's t distribution for any real number of degrees of freedom.
+
+The tail is half a regularised incomplete beta function (Abramowitz and Stegun 26.7.1),
+evaluated by Lentz's method on its continued fraction (Press et al., Numerical Recipes,
+6.4). The standard library has neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import exp
+from math import expm1
+from math import fsum
+from math import inf
+from math import isfinite
+from math import lgamma
+from math import log
+from math import log1p
+from math import pi
+from math import sqrt
+from statistics import fmean
+from statistics import median
+from statistics import variance
+from typing import Final
+
+from ..model.environment import DeviceKind
+
+
+# Digamma and trigamma: mean and variance of the logarithm of a chi-square variable.
+#
+# Recurrence up to where the asymptotic series is exact to double precision (Abramowitz
+# and Stegun 6.3.5, 6.3.18, 6.4.6 and 6.4.12).
+
+_LARGE_ARGUMENT: Final = 15.0
+_HALVINGS: Final = 200
+
+
+def digamma(x: float) -> float:
+    """Return the derivative of log Γ at *x* > 0."""
+    below = 0.0
+    while x < _LARGE_ARGUMENT:
+        below += 1 / x
+        x += 1
+    f = 1 / (x * x)
+    series = f * (1 / 12 - f * (1 / 120 - f * (1 / 252 - f * (1 / 240 - f / 132))))
+    return log(x) - 0.5 / x - series - below
+
+
+def trigamma(x: float) -> float:
+    """Return the second derivative of log Γ at *x* > 0."""
+    below = 0.0
+    while x < _LARGE_ARGUMENT:
+        below += 1 / (x * x)
+        x += 1
+    f = 1 / (x * x)
+    series = f * (1 / 6 - f * (1 / 30 - f * (1 / 42 - f * (1 / 30 - f * 5 / 66))))
+    return (1 + 0.5 / x + series) / x + below
+
+
+def inverse_trigamma(value: float) -> float:
+    """Return the x > 0 at which trigamma is *value* > 0."""
+    low, high = _bracket(value)
+    for _ in range(_HALVINGS):
+        # Bisection in the logarithm: the root may lie anywhere over many powers of ten.
+        middle = sqrt(low * high)
+        if middle in {low, high}:
+            break
+        if trigamma(middle) > value:
+            low = middle
+        else:
+            high = middle
+    return sqrt(low * high)
+
+
+def _bracket(value: float) -> tuple[float, float]:
+    """Bound the inverse: 1/x + 1/(2x²) < trigamma(x) < 1/x + 1/x² for every x > 0."""
+    low = (1 + sqrt(1 + 2 * value)) / (2 * value)
+    high = (1 + sqrt(1 + 4 * value)) / (2 * value)
+    return low, high
+
+
+# The prior of one test's spread, from the spread of all tests of the suite.
+#
+# The empirical Bayes fit of limma (Smyth, Statistical Applications in Genetics and
+# Molecular Biology 3, 2004, section 6.2): the logarithms of the tests' variances
+# scatter more than their degrees of freedom explain; what is left over is how much
+# tests differ.
+
+FEWEST_TESTS: Final = 8
+"""Tests below which a suite says nothing about one test."""
+
+MOST_NU: Final = 50.0
+"""Degrees of freedom beyond which a prior is not believed, however alike the tests."""
+
+_ALIKE: Final = 1e-4
+"""Excess of the scatter of log variances below which the tests count as alike."""
+
+_OFFSET: Final = 1e-5
+"""Share of the median that replaces a variance of 0, as in limma."""
+
+_LEAST: Final = 1e-12
+"""Variance that replaces 0 if the median is 0 as well: a spread of 0.0001 %."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prior:
+    """A spread from run to run, in log time, that weighs as much as ``nu`` more runs."""
+
+    sigma: float
+    nu: float
+
+
+def fit_prior(variances: Sequence[float], nu: Sequence[float] | float) -> Prior | None:
+    """Fit the prior of a suite; ``None`` below 8 tests.
+
+    *variances* are of log time, one a test, with *nu* degrees of freedom: one number,
+    or one a test. Raises ``ValueError`` if the numbers cannot be variances.
+    """
+    freedoms = nu if isinstance(nu, Sequence) else [nu] * len(variances)
+    _check(variances, freedoms)
+    if len(variances) < FEWEST_TESTS:
+        return None
+    least = max(_LEAST, _OFFSET * median(variances))
+    logs = [
+        log(max(value, least)) - digamma(df / 2) + log(df / 2)
+        for value, df in zip(variances, freedoms, strict=True)
+    ]
+    excess = variance(logs) - fmean(trigamma(df / 2) for df in freedoms)
+    if excess <= _ALIKE:
+        return Prior(sigma=sqrt(exp(fmean(logs))), nu=MOST_NU)
+    half = inverse_trigamma(excess)
+    location = fmean(logs) + digamma(half) - log(half)
+    return Prior(sigma=sqrt(exp(location)), nu=min(2 * half, MOST_NU))
+
+
+def _check(variances: Sequence[float], freedoms: Sequence[float]) -> None:
+    if len(variances) != len(freedoms):
+        msg = f"{len(variances)} variances with {len(freedoms)} degrees of freedom"
+        raise ValueError(msg)
+    for value in variances:
+        if not (isfinite(value) and value >= 0):
+            msg = f"a variance must be a number of 0 or more, found {value}"
+            raise ValueError(msg)
+    for df in freedoms:
+        if not (isfinite(df) and df > 0):
+            msg = f"degrees of freedom must be a positive number, found {df}"
+            raise ValueError(msg)
+
+
+_HALF: Final = 0.5
+_TINY: Final = 1e-300
+_PRECISE: Final = 1e-16
+_MOST_TERMS: Final = 10_000
+_LARGE: Final = 50.0
+
+
+def t_sf(t: float, nu: float) -> float:
+    """P(T > *t*) for *nu* degrees of freedom.
+
+    Raises ``ValueError`` if *nu* is not a positive number.
+    """
+    if not (nu > 0 and isfinite(nu)):
+        msg = f"degrees of freedom must be a positive number, found {nu}"
+        raise ValueError(msg)
+    tail = _tail(abs(t) / sqrt(nu), nu)
+    return tail if t >= 0 else 1 - tail
+
+
+@lru_cache(maxsize=4096)
+def t_isf(p: float, nu: float) -> float:
+    """Return the t with P(T > t) = *p*, to the precision of ``t_sf``.
+
+    Raises ``ValueError`` if *p* does not lie between 0 and 1, or *nu* is not a
+    positive number.
+    """
+    if not 0 < p < 1:
+        msg = f"a tail probability must lie between 0 and 1, found {p}"
+        raise ValueError(msg)
+    if p >= _HALF:
+        return 0.0 if p == _HALF else -t_isf(1 - p, nu)
+    low, high = 0.0, 1.0
+    while t_sf(high, nu) > p and high < inf:
+        low, high = high, 2 * high
+    while (middle := low + (high - low) / 2) not in {low, high}:
+        if t_sf(middle, nu) > p:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _tail(scaled: float, nu: float) -> float:
+    """Return P(T > scaled * sqrt(nu)): half of I_x(nu/2, 1/2), x = 1 / (1 + scaled²)."""
+    if scaled == 0:
+        return 0.5
+    a, b = nu / 2, 0.5
+    far = scaled > 1
+    ratio = (1 / scaled if far else scaled) ** 2
+    log_x = -log1p(ratio) - (2 * log(scaled) if far else 0)
+    log_rest = -log1p(ratio) + (0 if far else 2 * log(scaled))
+    front = exp(_log_gamma_ratio(a) - log(pi) / 2 + a * log_x + b * log_rest)
+    x = exp(log_x)
+    # The fraction converges fast only on this side; the other one uses the symmetry
+    # I_x(a, b) = 1 - I_{1-x}(b, a).
+    if x < (a + 1) / (a + b + 2):
+        return front * _continued_fraction(a, b, x) / (2 * a)
+    return 0.5 - front * _continued_fraction(b, a, exp(log_rest)) / (2 * b)
+
+
+def _log_gamma_ratio(a: float) -> float:
+    """Return log(Γ(a + 1/2) / Γ(a)), without the cancellation of large terms."""
+    if a < _LARGE:
+        return lgamma(a + 0.5) - lgamma(a)
+    return log(a) / 2 - (1 / 8 - (1 / 192 - 1 / (640 * a * a)) / (a * a)) / a
+
+
+def _continued_fraction(a: float, b: float, x: float) -> float:
+    """Return the continued fraction of the incomplete beta function."""
+    c, d = 1.0, 1 / _nonzero(1 - (a + b) * x / (a + 1))
+    value = d
+    for m in range(1, _MOST_TERMS):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        for term in (even, odd):
+            d = 1 / _nonzero(1 + term * d)
+            c = _nonzero(1 + term / c)
+            value *= c * d
+        if abs(c * d - 1) <= _PRECISE:
+            break
+    return value
+
+
+def _nonzero(value: float) -> float:
+    return value if abs(value) > _TINY else _TINY
+
+
+# The spread of a time between runs of unchanged code, in log time.
+
+LEAST_SIGMA: Final = 0.002
+"""Spread below which none is believed, however alike the stored runs."""
+
+SHARED: Final = 0.5
+"""Share of the variance that the runs of one session have in common."""
+
+TYPICAL_COST: Final = 1.08
+"""Variance of ``typical_time`` of 5 to 20 normal runs over that of their mean, at most."""
+
+ASSUMED_SIGMA: Final = {
+    DeviceKind.CUDA: 0.01,
+    DeviceKind.CPU: 0.03,
+    DeviceKind.SCRIPTED: 0.005,
+}
+"""Spread of a kind of device on which nothing is stored yet."""
+
+ASSUMED_NU: Final = 10.0
+"""Degrees of freedom that an assumed spread is worth."""
+
+PASS_RISK: Final = 0.05
+"""Risk that a slowdown of ``detect`` passes in silence."""
+
+POWER_QUANTILE: Final = 1.2816
+"""Normal quantile of the 90 % with which a smallest detectable change is seen."""
+
+_WORTH: Final = 1.2816
+"""Normal quantile of the chance of 1 in 10 for which more runs are made."""
+
+_MOST_LOG: Final = 300.0
+
+ODD: Final = 25.0
+"""Standard deviations of its calm runs beyond which a stored run is an odd one.
+
+Fewer than 1 in 10,000 series of 6 to 20 normal runs have one (simulated, 400,000 each).
+"""
+
+FEWEST_CALM: Final = 6
+"""Runs below which none can be called odd: too few are left to say what is normal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """A standard deviation of log time and the degrees of freedom it is known with."""
+
+    sigma: float
+    nu: float
+
+    @classmethod
+    def of(cls, logs: Sequence[float], prior: Prior | None) -> Spread | None:
+        """Return the spread of *logs*, moderated by *prior*; ``None`` if unknown."""
+        prior_nu = 0.0 if prior is None else prior.nu
+        prior_sigma = 0.0 if prior is None else prior.sigma
+        calm = without_odd(logs)
+        nu = len(calm) - 1 + prior_nu
+        if nu <= 0:
+            return None
+        # The moderated variance of limma: prior and own scatter, weighted by their
+        # degrees of freedom.
+        variance = (prior_nu * prior_sigma**2 + scatter(calm)) / nu
+        return cls(sigma=max(LEAST_SIGMA, sqrt(variance)), nu=nu)
+
+    @classmethod
+    def assumed(cls, kind: DeviceKind) -> Spread:
+        """Return the spread of a device on which too little is stored."""
+        return cls(sigma=ASSUMED_SIGMA[kind], nu=ASSUMED_NU)
+
+    def error(self, fresh: int, stored: float = inf) -> float:
+        """Return the standard error of the mean of *fresh* runs of one session.
+
+        It is taken against where *stored* runs lie, or against a fixed number.
+        """
+        # What the runs of a session share does not average out, so more fresh runs
+        # shrink only the rest.
+        variance = TYPICAL_COST / stored + SHARED + (1 - SHARED) / fresh
+        return self.sigma * sqrt(variance)
+
+    def quantile(self, risk: float) -> float:
+        """Return Student's quantile that is exceeded with probability *risk*."""
+        return t_isf(risk, self.nu)
+
+    def promises(
+        self, bound: float, seen: Sequence[float], coming: int, honest: Sequence[float]
+    ) -> bool:
+        """Whether *coming* runs are worth their time: they may bring the mean to *bound*.
+
+        They are if one of ten such tests would get there. The *honest* part of the runs
+        so far says what to expect: a normal prior of mean 0 on what the session has in
+        common, and normal runs around that.
+        """
+        needed = (bound * (len(seen) + coming) - fsum(seen)) / coming
+        runs = len(honest)
+        weight = runs * SHARED / (runs * SHARED + 1 - SHARED)
+        expected = weight * fsum(honest) / runs
+        variance = (1 - weight) * SHARED + (1 - SHARED) / coming
+        return needed >= expected - _WORTH * self.sigma * sqrt(variance)
+
+
+def without_odd(logs: Sequence[float]) -> list[float]:
+    """Return *logs* without odd ones, a quarter of them at most; all of fewer than six.
+
+    What is normal is derived from the three quarters that are closest to the median.
+    Otherwise one outlier would make a spread in which every slowdown hides.
+    """
+    if len(logs) < FEWEST_CALM:
+        return list(logs)
+    middle = median(logs)
+    nearest = sorted(logs, key=lambda value: abs(value - middle))
+    core = nearest[: len(logs) - len(logs) // 4]
+    far = ODD * max(LEAST_SIGMA, sqrt(scatter(core) / (len(core) - 1)))
+    return [value for value in logs if abs(value - middle) <= far]
+
+
+def scatter(logs: Sequence[float]) -> float:
+    """Return the sum of squared deviations of *logs* from their mean."""
+    mean = fsum(logs) / len(logs)
+    return fsum((value - mean) ** 2 for value in logs)
+
+
+def ratio(log_change: float) -> float:
+    """Convert a change of log time to a ratio: 0.034 is 3.4 % slower."""
+    return expm1(min(log_change, _MOST_LOG))

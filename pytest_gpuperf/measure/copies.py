@@ -1,0 +1,272 @@
+"""Copies between host and device in the steps of a trace, and the waits they cause."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections import defaultdict
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from typing import Final
+
+from ..devices.base import TraceEvent
+from ..devices.pretend.audit_record import CopyDirection
+from ..model.finding import Finding
+from ..model.finding import FindingKind
+from ..model.finding import Location
+from ..model.metrics import BLOCKING_COPIES
+from ..model.metrics import D2H_BYTES
+from ..model.metrics import DEVICE_SYNCS
+from ..model.metrics import H2D_BYTES
+from ..model.metrics import PAGEABLE_COPIES
+from .trace import TO_PAGEABLE
+from .trace import Copy
+from .trace import Span
+from .trace import Trace
+from .trace import Transaction
+from .trace import functions_around
+from .trace import innermost
+from .trace import parse
+from .trace import transactions
+
+
+# Copies between host and device: their wording and their metrics.
+
+BYTES_METRICS: Final = {
+    CopyDirection.H2D: H2D_BYTES.name,
+    CopyDirection.D2H: D2H_BYTES.name,
+}
+
+MEMORY_WORDS: Final = {
+    True: "pinned memory",
+    False: "pageable memory",
+    None: "the host",
+}
+"""The host's side of a copy; ``None`` if it is unknown."""
+
+
+def counted_in(
+    direction: CopyDirection, *, pinned: bool | None, blocking: bool
+) -> tuple[str, ...]:
+    """Name the metrics that such a copy counts in."""
+    pageable = (PAGEABLE_COPIES.name,) if pinned is False else ()
+    waited_for = (BLOCKING_COPIES.name,) if blocking else ()
+    return (BYTES_METRICS[direction], *pageable, *waited_for)
+
+
+def described(direction: CopyDirection, *, pinned: bool | None) -> str:
+    """Say where the bytes come from and where they go."""
+    if direction is CopyDirection.H2D:
+        return f"from {MEMORY_WORDS[pinned]} to the device"
+    return f"from the device to {MEMORY_WORDS[pinned]}"
+
+
+COPY_NAME: Final = re.compile(
+    r"Memcpy (?P<direction>HtoD|DtoH)\b(?: \((?P<source>.+) -> (?P<target>.+)\))?.*"
+)
+"""As Kineto names copies; ``Memcpy HtoD (Host -> Device)`` on ROCm."""
+
+DIRECTIONS: Final = {"HtoD": CopyDirection.H2D, "DtoH": CopyDirection.D2H}
+
+IS_PINNED: Final = {"Pageable": False, "Pinned": True, "Managed": True}
+"""Whether the host's side is page-locked; what is not here is not known."""
+
+ASKED: Final = re.compile(r"(?:cuda|hip|cu)\w+Synchronize\w*")
+
+COPY: Final = "aten::copy_"
+"""The innermost operation of every copy of a tensor."""
+
+GPU: Final = ("", "")
+"""The thread of a copy without a known thread on the host."""
+
+UNKNOWN_MEMORY: Final = (
+    "the profiler does not tell pinned from pageable memory (it is so on ROCm)"
+)
+UNKNOWN_COPY_SIZE: Final = "the profiler does not tell how many bytes a copy carries"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """Counts and bytes of the step with most of each, by metric name.
+
+    ``unmeasured`` says of the others why the trace has no number.
+    """
+
+    exact: Mapping[str, int]
+    unmeasured: Mapping[str, str]
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyKind:
+    """What copies have in common that are one finding."""
+
+    direction: CopyDirection
+    pinned: bool | None
+    blocking: bool
+    op: str | None
+    api: str | None
+    location: Location | None
+    innermost: Location | None
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One copy of a tensor in a step."""
+
+    step: int
+    kind: CopyKind
+    size_bytes: int | None
+
+
+def find_traffic(events: Sequence[TraceEvent]) -> Traffic:
+    """Count the copies that the steps of a profiler's trace start.
+
+    Only copies of tensors count, not what an operation reads back for itself, as
+    ``item`` and ``nonzero`` do. A copy that starts inside a step counts, even if the
+    GPU makes it after the step.
+    """
+    trace = parse(events)
+    transfers = list(_transfers(trace))
+    steps = [(t.step, t.kind) for t in transfers]
+    counts = {
+        **_bytes(transfers),
+        PAGEABLE_COPIES.name: _most(n for n, kind in steps if kind.pinned is False),
+        BLOCKING_COPIES.name: _most(n for n, kind in steps if kind.blocking),
+        DEVICE_SYNCS.name: _most(_asked_waits(trace)),
+    }
+    unmeasured = dict(_unreported(transfers))
+    return Traffic(
+        exact={name: most for name, most in counts.items() if name not in unmeasured},
+        unmeasured=unmeasured,
+        findings=tuple(sorted(_findings(transfers), key=_order)),
+    )
+
+
+def _transfers(trace: Trace) -> Iterator[Transfer]:
+    copies = [copy for copy in trace.copies if COPY_NAME.fullmatch(copy.name)]
+    by_correlation = {c.correlation: c for c in trace.calls if c.correlation}
+    starts = [
+        by_correlation.get(copy.correlation or 0) or _gone(copy) for copy in copies
+    ]
+    known = _transactions_by_correlation(trace)
+    ops, functions = innermost(trace, starts), functions_around(trace, starts)
+    for copy, start, op, function in zip(copies, starts, ops, functions, strict=True):
+        step = _step_of(trace, start)
+        if step is None or not _is_a_tensor_s(op):
+            continue
+        transaction = known.get(start.correlation or 0)
+        kind = CopyKind(
+            **_as_named(copy),
+            blocking=_is_waited_for(copy, transaction),
+            op=op.name if op else None,
+            api=start.name or None,
+            location=transaction.location if transaction else function,
+            innermost=transaction.innermost if transaction else None,
+        )
+        yield Transfer(step, kind, copy.size_bytes)
+
+
+def _gone(copy: Copy) -> Span:
+    """Return a span in place of a call that the profiler did not record."""
+    return Span("", GPU, copy.start_us, copy.start_us)
+
+
+def _step_of(trace: Trace, start: Span) -> int | None:
+    """Index of the step; for a copy without its call, the last step that had begun."""
+    if start.thread != GPU:
+        return trace.step_at(start.start_us)
+    # The GPU may copy after its step has ended on the host, but never before it has
+    # begun.
+    begun = sum(step.start_us <= start.start_us for step in trace.steps)
+    return begun - 1 if begun else None
+
+
+def _transactions_by_correlation(trace: Trace) -> Mapping[int, Transaction]:
+    return {
+        call.span.correlation: transaction
+        for transaction in transactions(trace)
+        for call in (transaction.copy, transaction.wait)
+        if call and call.span.correlation
+    }
+
+
+def _as_named(copy: Copy) -> dict[str, Any]:
+    named = COPY_NAME.fullmatch(copy.name)
+    assert named is not None  # noqa: S101 - chosen by it
+    host = named["source" if named["direction"] == "HtoD" else "target"]
+    return {"direction": DIRECTIONS[named["direction"]], "pinned": IS_PINNED.get(host)}
+
+
+def _is_waited_for(copy: Copy, transaction: Transaction | None) -> bool:
+    if TO_PAGEABLE.fullmatch(copy.name):
+        return True
+    return transaction is not None and transaction.wait is not None
+
+
+def _is_a_tensor_s(op: Span | None) -> bool:
+    """Whether *op* copies a tensor, and not a result that it reads for itself."""
+    return op is None or op.name == COPY or not op.name.startswith("aten::")
+
+
+def _asked_waits(trace: Trace) -> Iterator[int]:
+    """The step of each wait that no operation makes."""
+    for transaction in transactions(trace):
+        wait = transaction.wait
+        if wait and wait.op is None and ASKED.fullmatch(wait.span.name):
+            yield wait.step
+
+
+def _most(steps: Iterable[int]) -> int:
+    return max(Counter(steps).values(), default=0)
+
+
+def _bytes(transfers: Iterable[Transfer]) -> dict[str, int]:
+    """Bytes by metric, of the step with most of them."""
+    carried: Counter[tuple[str, int]] = Counter()
+    for transfer in transfers:
+        name = BYTES_METRICS[transfer.kind.direction]
+        carried[name, transfer.step] += transfer.size_bytes or 0
+    return {
+        name: max((n for key, n in carried.items() if key[0] == name), default=0)
+        for name in BYTES_METRICS.values()
+    }
+
+
+def _unreported(transfers: Iterable[Transfer]) -> Iterator[tuple[str, str]]:
+    for transfer in transfers:
+        if transfer.kind.pinned is None:
+            yield PAGEABLE_COPIES.name, UNKNOWN_MEMORY
+        if transfer.size_bytes is None:
+            yield BYTES_METRICS[transfer.kind.direction], UNKNOWN_COPY_SIZE
+
+
+def _findings(transfers: Iterable[Transfer]) -> Iterator[Finding]:
+    counts: dict[CopyKind, Counter[int]] = defaultdict(Counter)
+    carried: dict[CopyKind, Counter[int]] = defaultdict(Counter)
+    for transfer in transfers:
+        counts[transfer.kind][transfer.step] += 1
+        carried[transfer.kind][transfer.step] += transfer.size_bytes or 0
+    for kind, by_step in counts.items():
+        yield Finding(
+            kind=FindingKind.TRANSFER,
+            op=kind.op,
+            api=kind.api,
+            per_step=max(by_step.values()),
+            blocked_ms=0.0,
+            location=kind.location,
+            innermost=kind.innermost,
+            metrics=counted_in(
+                kind.direction, pinned=kind.pinned, blocking=kind.blocking
+            ),
+            reason=described(kind.direction, pinned=kind.pinned),
+            moved_bytes=max(carried[kind].values()),
+        )
+
+
+def _order(finding: Finding) -> tuple[int, int, str]:
+    return -finding.moved_bytes, -finding.per_step, f"{finding.location} {finding.op}"

@@ -1,0 +1,158 @@
+"""A loop over a loader as one step: fetch a batch, train on it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import median
+from typing import Final
+
+from ..devices.base import Step
+from ..devices.base import TraceEvent
+from ..errors import ErrorId
+from ..errors import StepError
+from ..model.measurement import Distribution
+from ..model.measurement import Measurement
+from ..model.measurement import thinned
+from ..model.metrics import LOADER_WAIT
+from ..model.metrics import STEP_MS
+from .step import Batches
+from .step import Fetched
+from .step import Subject
+from .trace import ANNOTATIONS
+from .trace import Span
+from .trace import number
+
+
+# The share of a loop that the host waits for its loader, from its timed rounds.
+
+SINGLE: Final = (
+    "every epoch of this loader is a single batch, and the first batch of an epoch is "
+    "not counted; give it more of them"
+)
+
+LONG_OPENING: Final = 2.0
+"""Steps that the first batch of an epoch may take before that is reported."""
+
+
+def wait_pct(before: Fetched, after: Fetched, wall_ns: int) -> float | None:
+    """Return the percentage of *wall_ns* in which the host was in ``next``.
+
+    Opening an epoch is left out of both. ``None`` if nothing else is left.
+    """
+    # The start of an epoch starts workers, which takes far longer than a batch and
+    # happens in few rounds.
+    loop_ns = wall_ns - (after.opening_ns - before.opening_ns)
+    if after.batches == before.batches or loop_ns <= 0:
+        return None
+    return 100 * (after.waited_ns - before.waited_ns) / loop_ns
+
+
+def with_loader_wait(
+    measurement: Measurement, batches: Batches, shares: Sequence[float]
+) -> Measurement:
+    """Add the *shares* of a loop's rounds, or why there are none, to *measurement*."""
+    name = LOADER_WAIT.name
+    remarks = (*measurement.remarks, *_on_openings(batches, measurement))
+    if not shares:
+        unmeasured = {**measurement.unmeasured, name: SINGLE}
+        return replace(measurement, unmeasured=unmeasured, remarks=remarks)
+    return replace(
+        measurement,
+        times={**measurement.times, name: Distribution.of(shares)},
+        samples={**measurement.samples, name: thinned(shares)},
+        remarks=remarks,
+    )
+
+
+def _on_openings(batches: Batches, measurement: Measurement) -> Iterator[str]:
+    took_ms = median(batches.openings_ns) / 1e6
+    if took_ms > LONG_OPENING * measurement.times[STEP_MS.name].q50:
+        yield (
+            f"the first batch of an epoch takes {took_ms:.3g} ms, which is not counted "
+            f"in {LOADER_WAIT.name}"
+        )
+
+
+# Waits for the loader, from the profiler ranges of torch's DataLoader.
+
+LOADER: Final = re.compile(r"enumerate\(DataLoader\)#.*__next__")
+"""Name of torch's profiler range around each batch of a ``DataLoader``."""
+
+
+def loader_spans(events: Iterable[TraceEvent]) -> Iterator[Span]:
+    """Yield the ranges of waits for a batch; broken events are left out."""
+    for event in events:
+        if str(event.get("cat")).lower() not in ANNOTATIONS or event.get("ph") != "X":
+            continue
+        name = str(event.get("name"))
+        start_us, duration_us = number(event.get("ts")), number(event.get("dur"))
+        if LOADER.fullmatch(name) and start_us is not None and duration_us:
+            thread = (str(event.get("pid")), str(event.get("tid")))
+            yield Span(name, thread, start_us, start_us + max(0.0, duration_us))
+
+
+def loop_over(loader: object, step: object) -> Subject:
+    """Return *step* on the batches of *loader*, one argument each, epoch after epoch.
+
+    Raises ``StepError`` if the one cannot be iterated or the other cannot be called
+    with a batch.
+    """
+    batches = Batches(_iterable(loader))
+    train = _of_one_batch(step)
+
+    def fetch_and_train() -> object:
+        return train(batches.take())
+
+    return Subject(step=fetch_and_train, batches=batches)
+
+
+def _iterable(loader: object) -> Iterable[object]:
+    if isinstance(loader, Iterable):
+        return loader
+    if hasattr(type(loader), "__getitem__"):
+        return loader  # type: ignore[return-value]  # iter() takes a sequence as well
+    msg = (
+        "gpuperf.loader(loader, step): expected a loader that can be iterated, such as "
+        f"a DataLoader, found one of type {type(loader).__name__}; the loader comes "
+        "first, then the step"
+    )
+    raise StepError(msg, ErrorId.GP218)
+
+
+def _of_one_batch(step: object) -> Step:
+    if not callable(step):
+        msg = (
+            "gpuperf.loader(loader, step): expected a function of one batch as the step, "
+            f"found {step!r} of type {type(step).__name__}; pass the function itself, "
+            "without calling it"
+        )
+        raise StepError(msg, ErrorId.GP219)
+    parameters = _wrong_parameters(step)
+    if parameters:
+        msg = (
+            f"gpuperf.loader(loader, step): the step takes {parameters}, expected one "
+            "argument: the batch as the loader gives it; unpack it inside the step, or "
+            "pass lambda batch: step(*batch)"
+        )
+        raise StepError(msg, ErrorId.GP219)
+    return step
+
+
+def _wrong_parameters(step: Callable[..., object]) -> str:
+    """Return the signature of *step* if it cannot take one argument, else nothing."""
+    try:
+        signature = inspect.signature(step)
+    except (TypeError, ValueError):
+        # Some built-in functions have no signature: calling them will show.
+        return ""
+    try:
+        signature.bind(None)
+    except TypeError:
+        return str(signature)
+    return ""

@@ -1,0 +1,493 @@
+"""The order of a measurement on a device without a clock: audit a few steps."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from typing import Final
+
+from ..devices.base import EmulatingDevice
+from ..devices.pretend.allocator import settings_against_allocated
+from ..devices.pretend.allocator import settings_against_reserved
+from ..devices.pretend.audit_record import AuditedStep
+from ..devices.pretend.audit_record import AuditKind
+from ..devices.pretend.audit_record import Totals
+from ..devices.pretend.audit_record import Unjudged
+from ..devices.pretend.audit_record import WaitKey
+from ..model.finding import CALLED
+from ..model.finding import Finding
+from ..model.finding import FindingKind
+from ..model.finding import Location
+from ..model.measurement import Measurement
+from ..model.metrics import BLOCKING_COPIES
+from ..model.metrics import COMPILED
+from ..model.metrics import D2H_BYTES
+from ..model.metrics import DEVICE_SYNCS
+from ..model.metrics import FLOPS
+from ..model.metrics import H2D_BYTES
+from ..model.metrics import KEPT_GRAPHS
+from ..model.metrics import METRICS
+from ..model.metrics import OPS
+from ..model.metrics import PAGEABLE_COPIES
+from ..model.metrics import PREDICTED
+from ..model.metrics import PREDICTED_ALLOCATED
+from ..model.metrics import PREDICTED_GROWTH
+from ..model.metrics import PREDICTED_REQUESTED
+from ..model.metrics import PREDICTED_RESERVED
+from ..model.metrics import PREDICTED_RETRIES
+from ..model.metrics import PREDICTED_WORKSPACES
+from ..model.metrics import STEPWISE
+from ..model.metrics import SYNCS
+from .bottleneck import diagnosis_of_counts
+from .compilation import NOTHING_COMPILED
+from .copies import counted_in
+from .copies import described
+from .later_phases import cut_short
+from .later_phases import untouched
+from .memory import findings_of_left
+from .memory import findings_of_picture
+from .phases import MeasuredStep
+from .step import Subject
+from .syncs import reason_on_line
+from .syncs import where_of
+from .time_share import LATER
+from .time_share import TimeShare
+
+
+if TYPE_CHECKING:
+    from ..devices.pretend.memory_watch import MemoryAudit
+
+
+# Turns audited steps into findings and sync counts.
+
+MOST_WORKING: Final = 60
+"""Lines that run operations and are kept of a run."""
+
+FINDING_KINDS: Final = {
+    AuditKind.SYNC: FindingKind.SYNC,
+    AuditKind.COPY: FindingKind.COPY,
+    AuditKind.MAYBE: FindingKind.MAYBE,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Waits:
+    """Waits of one step that are one finding."""
+
+    finding: Finding
+    count: int
+
+
+def counted_syncs(step: AuditedStep) -> int:
+    """Certain waits of *step* that nobody allowed."""
+    return sum(w.count for w in _waits(step) if w.finding.metrics)
+
+
+def findings_of(steps: Sequence[AuditedStep]) -> tuple[Finding, ...]:
+    """Findings of all *steps*, each with its count in the step that has most of it."""
+    most: dict[Finding, int] = {}
+    for step in steps:
+        for waits in _waits(step):
+            most[waits.finding] = max(waits.count, most.get(waits.finding, 0))
+    waiting = [replace(finding, per_step=most[finding]) for finding in most]
+    moving = _largest(copy for step in steps for copy in _transfers(step))
+    working = _working(steps)
+    return tuple(sorted((*waiting, *moving, *working), key=_order))
+
+
+def _working(steps: Sequence[AuditedStep]) -> Iterator[Finding]:
+    """Name the lines that run most operations, by the step that located them."""
+    counts: Counter[tuple[Location, bool]] = Counter()
+    for step in steps:
+        for location, is_call, count in step.audit.work:
+            counts[location, is_call] += count
+    for (location, is_call), count in counts.most_common(MOST_WORKING):
+        yield Finding(
+            kind=FindingKind.WORK,
+            op=CALLED if is_call else None,
+            api=None,
+            per_step=count,
+            blocked_ms=0.0,
+            location=location,
+            metrics=(OPS.name, FLOPS.name),
+        )
+
+
+def _waits(step: AuditedStep) -> Iterator[_Waits]:
+    """Each wait as a finding without a count, allowed ones apart from the others."""
+    allowed = _by_key(step.allowed)
+    counts: Counter[Finding] = Counter()
+    for found in step.audit.findings:
+        finding = Finding(
+            kind=FINDING_KINDS[found.kind],
+            op=found.op,
+            api=None,
+            per_step=0,
+            blocked_ms=0.0,
+            reason=found.reason,
+            **where_of(found.site),
+        )
+        left = found.count
+        if found.kind is AuditKind.MAYBE:
+            counts[replace(finding, metrics=())] += left
+            continue
+        for reason, count in allowed.get(WaitKey.of(found), {}).items():
+            taken = min(left, count)
+            counts[_allowing(finding, reason)] += taken
+            allowed[WaitKey.of(found)][reason] -= taken
+            left -= taken
+        # Blocks of ``allow_sync`` come first, as they are counted; a comment allows
+        # what is left on its line.
+        comment = reason_on_line(found.site.location or found.site.innermost)
+        counts[_allowing(finding, comment)] += left
+    for finding, count in counts.items():
+        if count:
+            yield _Waits(finding=finding, count=count)
+
+
+def _allowing(finding: Finding, reason: str | None) -> Finding:
+    metrics = (SYNCS.name,) if reason is None else ()
+    return replace(finding, metrics=metrics, allowed=reason)
+
+
+def _by_key(
+    allowed: Mapping[tuple[WaitKey, str], int],
+) -> dict[WaitKey, dict[str, int]]:
+    by_key: dict[WaitKey, dict[str, int]] = {}
+    for (key, reason), count in allowed.items():
+        by_key.setdefault(key, {})[reason] = count
+    return by_key
+
+
+def _transfers(step: AuditedStep) -> Iterator[Finding]:
+    for copy in step.audit.copies:
+        yield Finding(
+            kind=FindingKind.TRANSFER,
+            op=copy.op,
+            api=None,
+            per_step=copy.count,
+            blocked_ms=0.0,
+            metrics=counted_in(
+                copy.direction, pinned=copy.pinned, blocking=copy.blocking
+            ),
+            reason=described(copy.direction, pinned=copy.pinned),
+            moved_bytes=copy.total_bytes,
+            **where_of(copy.site),
+        )
+
+
+def _largest(transfers: Iterable[Finding]) -> Iterator[Finding]:
+    """Of the same copies in several steps, those that carry most."""
+    most: dict[Finding, Finding] = {}
+    for finding in transfers:
+        what = replace(finding, per_step=0, moved_bytes=0)
+        known = most.setdefault(what, finding)
+        most[what] = replace(
+            finding,
+            per_step=max(finding.per_step, known.per_step),
+            moved_bytes=max(finding.moved_bytes, known.moved_bytes),
+        )
+    yield from most.values()
+
+
+def _order(finding: Finding) -> tuple[int, int, int, str]:
+    order = list(FindingKind)
+    return (
+        order.index(finding.kind),
+        -finding.per_step,
+        -finding.moved_bytes,
+        f"{finding.location} {finding.op}",
+    )
+
+
+# Predicts the memory of a step on a GPU that is not there, by purpose.
+
+PREDICTED_STEPS: Final = 2
+"""Steps after the first, which allocates what is kept. The last is explained, too."""
+
+SEVERAL_STREAMS: Final = (
+    "memory is taken on several streams, each of which has cached blocks of its own, and "
+    "the simulated allocator knows one stream"
+)
+
+RETRIED: Final = (
+    "the GPU would run out of memory in a step, and its allocator flush its cache"
+)
+
+PREDICTED_BYTES: Final = tuple(metric.name for metric in PREDICTED)
+
+PREDICTED_LEFT_BEHIND: Final = (PREDICTED_GROWTH.name, KEPT_GRAPHS.name)
+
+PREDICTED_NAMES: Final = (*PREDICTED_BYTES, KEPT_GRAPHS.name)
+"""What watching memory is for."""
+
+PREDICTED_PEAKS: Final = tuple(m.name for m in PREDICTED if m.error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """Bytes by metric name, why some have none, and what is alive at the peak."""
+
+    exact: Mapping[str, int] = field(default_factory=dict)
+    unmeasured: Mapping[str, str] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+def predict_memory(memory: MemoryAudit, subject: Subject, root: str) -> Prediction:
+    """Run ``PREDICTED_STEPS`` steps of *subject*, after one that *memory* has watched.
+
+    Lines below the directory *root* are the project's. Raises whatever the step raises.
+    """
+
+    def run() -> Callable[[], object]:
+        arguments = subject.arguments()
+        return lambda: subject.step(*arguments)
+
+    for _ in range(PREDICTED_STEPS - 1):
+        memory.step(run())
+    picture = memory.explained_step(run(), root)
+    missing = [f"{op}: {reason}" for op, reason in memory.live.unjudged]
+    if missing:
+        reason = f"only a GPU can judge {'; '.join(missing)}"
+        return Prediction(unmeasured=dict.fromkeys(PREDICTED_NAMES, reason))
+    unmeasured = _unpredictable(several_streams=memory.live.several_streams)
+    exact = {
+        name: value
+        for name, value in _numbers(memory).items()
+        if name not in unmeasured
+    }
+    found = (
+        list(findings_of_picture(picture, PREDICTED_PEAKS))
+        if picture is not None
+        else []
+    )
+    if any(exact.get(name) for name in PREDICTED_LEFT_BEHIND):
+        # Two more steps, so only if there is something to explain.
+        left = memory.left_by_step(iter(run, None), root)
+        found.extend(findings_of_left(left, PREDICTED_LEFT_BEHIND))
+    return Prediction(
+        exact=exact,
+        unmeasured=unmeasured,
+        findings=tuple(found),
+        remarks=(RETRIED,) if exact.get(PREDICTED_RETRIES.name) else (),
+    )
+
+
+def _numbers(memory: MemoryAudit) -> Mapping[str, int]:
+    # Without the first step, which takes what every later one keeps.
+    steps, graphs = memory.memories()[1:], memory.graphs[1:]
+    return {
+        KEPT_GRAPHS.name: max(0, graphs[-1] - graphs[0]),
+        PREDICTED_ALLOCATED.name: max(step.allocated_bytes for step in steps),
+        PREDICTED_WORKSPACES.name: memory.live.workspace_bytes,
+        PREDICTED_REQUESTED.name: max(step.requested_bytes for step in steps),
+        PREDICTED_RESERVED.name: max(step.reserved_bytes for step in steps),
+        PREDICTED_GROWTH.name: max(0, steps[-1].end_bytes - steps[0].end_bytes),
+        PREDICTED_RETRIES.name: max(step.retries for step in steps),
+    }
+
+
+def _unpredictable(*, several_streams: bool) -> Mapping[str, str]:
+    """Why, by metric, streams or the allocator's settings leave no number."""
+    reserved = settings_against_reserved(os.environ)
+    if reserved is None and several_streams:
+        reserved = SEVERAL_STREAMS
+    allocated = settings_against_allocated(os.environ)
+    names = (PREDICTED_RESERVED.name, PREDICTED_RETRIES.name)
+    found = {} if reserved is None else dict.fromkeys(names, reserved)
+    return found if allocated is None else dict.fromkeys(PREDICTED_BYTES, allocated)
+
+
+AUDITED_STEPS: Final = 3
+
+AS_EAGER: Final = (
+    "the pretend device runs compiled code as eager code: add --gpuperf-device=cpu"
+)
+
+COMPILER: Final = "torch.compile"
+
+_COMPILED: Final = tuple(metric.name for metric in COMPILED)
+
+_PREDICTED: Final = frozenset(PREDICTED_NAMES)
+_COUNTED: Final = LATER - _PREDICTED
+
+MOST_GUESSES_NAMED: Final = 3
+"""Operations that a reason names; the others are counted."""
+
+
+def audit(
+    device: EmulatingDevice,
+    subject: Subject,
+    *,
+    test: str,
+    seconds: float,
+    asked: Collection[str] = (),
+) -> MeasuredStep:
+    """Run one step, which makes what is made once, then watch memory, then audit.
+
+    A count is that of the step with most of it. *seconds* caps the cost on the host's
+    clock; what is *asked* for, by metric name, has up to ``MOST_CAPS`` times as long.
+    Raises ``StepError`` and whatever the step raises.
+    """
+    share = TimeShare.of(device.now_ns, seconds, asked)
+    to_predict, to_count = share.until(_PREDICTED), share.until(_COUNTED)
+    prediction = None
+    # Memory comes first: it must see the first step, in which the optimizer's state is
+    # made.
+    with device.watching_memory() as memory:
+        start_ns = device.now_ns()
+        results = [memory.recorded_step(subject.run_once)]
+        first_ms = (device.now_ns() - start_ns) / 1e6
+        if to_predict.leaves((PREDICTED_STEPS + 1) * first_ms):
+            # A training loop would have dropped the result, and the tensors in it.
+            results.clear()
+            prediction = predict_memory(memory, subject, device.root)
+    steps: list[AuditedStep] = []
+    while len(steps) < AUDITED_STEPS and (
+        (to_count if not steps else share.cap).leaves(first_ms) or not results
+    ):
+        arguments = subject.arguments()
+        # Lines cost a walk of the stack per operation, so only one step finds them.
+        steps.append(device.audit(subject.step, arguments, locate_work=not steps))
+        results = [steps[-1].result]
+    measurement = Measurement(
+        test=test, environment=device.environment(), unmeasured=device.unmeasurable
+    )
+    if not steps:
+        return MeasuredStep(measurement=cut_short(measurement), result=results[0])
+    measurement = _audited(device, measurement, steps)
+    diagnosis = diagnosis_of_counts(measurement.findings)
+    measurement = replace(measurement, diagnosis=diagnosis)
+    if measurement.exact:
+        measurement = _with_memory(measurement, prediction)
+    return MeasuredStep(measurement=measurement, result=results[0])
+
+
+def _with_memory(
+    measurement: Measurement, prediction: Prediction | None
+) -> Measurement:
+    """Add what was predicted, or that there was no time to."""
+    if prediction is None:
+        return _missed(measurement)
+    return replace(
+        measurement,
+        exact={**measurement.exact, **prediction.exact},
+        unmeasured={**measurement.unmeasured, **prediction.unmeasured},
+        findings=(*measurement.findings, *prediction.findings),
+        remarks=(*measurement.remarks, *prediction.remarks),
+    )
+
+
+def _missed(measurement: Measurement) -> Measurement:
+    short = cut_short(measurement)
+    missed = {
+        name: why for name, why in short.missed.items() if name in PREDICTED_NAMES
+    }
+    return replace(measurement, missed=missed)
+
+
+def _audited(
+    device: EmulatingDevice, measurement: Measurement, steps: Sequence[AuditedStep]
+) -> Measurement:
+    if not any(step.audit.touched_gpu for step in steps):
+        return untouched(measurement)
+    unjudged = [
+        *device.made_unjudged,
+        *(missing for step in steps for missing in step.audit.not_judged),
+    ]
+    measurement = replace(
+        measurement,
+        least=_least(steps),
+        findings=findings_of(steps),
+        remarks=(*_as_eager(device), *_without_values(device), *_differing(steps)),
+    )
+    # One operation that cannot be judged may change every number after it.
+    if unjudged:
+        reason = _why_unjudged(unjudged, device.root)
+        return replace(measurement, unmeasured=dict.fromkeys(METRICS, reason))
+    if any(taken.op == COMPILER for taken in device.as_eager):
+        unmeasured = {**measurement.unmeasured, **dict.fromkeys(_COMPILED, AS_EAGER)}
+        return replace(measurement, exact=_most(steps), unmeasured=unmeasured)
+    return replace(measurement, exact={**_most(steps), **NOTHING_COMPILED})
+
+
+def _most(steps: Sequence[AuditedStep]) -> dict[str, int]:
+    counts = [_counts(step) for step in steps]
+    return {name: max(count[name] for count in counts) for name in counts[0]}
+
+
+def _least(steps: Sequence[AuditedStep]) -> dict[str, int]:
+    """Return what steps differ in by chance, of the step with the least of it."""
+    most = _most(steps)
+    least = {name: min(_counts(step)[name] for step in steps) for name in most}
+    return {n: v for n, v in least.items() if n in STEPWISE and v < most[n]}
+
+
+def _counts(step: AuditedStep) -> Mapping[str, int]:
+    totals: Totals = step.audit.totals
+    return {
+        SYNCS.name: counted_syncs(step),
+        PAGEABLE_COPIES.name: totals.pageable_copies,
+        BLOCKING_COPIES.name: totals.blocking_copies,
+        H2D_BYTES.name: totals.h2d_bytes,
+        D2H_BYTES.name: totals.d2h_bytes,
+        DEVICE_SYNCS.name: totals.device_syncs,
+        OPS.name: totals.ops,
+        FLOPS.name: totals.flops,
+    }
+
+
+def _differing(steps: Sequence[AuditedStep]) -> Iterable[str]:
+    """Say which gated counts differ from step to step: the largest is the step's."""
+    counts = [_counts(step) for step in steps]
+    for name in counts[0]:
+        values = [count[name] for count in counts]
+        if METRICS[name].gated and len(set(values)) > 1:
+            seen = ", ".join(map(str, values))
+            yield f"{name} differs from step to step: {seen}; {_which(name)}"
+
+
+def _which(name: str) -> str:
+    """Say which of a count's values is judged."""
+    if name in STEPWISE:
+        return "budgets take the largest, baselines the smallest"
+    return "the largest counts"
+
+
+def _as_eager(device: EmulatingDevice) -> Iterable[str]:
+    ops = dict.fromkeys(compiled.op for compiled in device.as_eager)
+    return (f"{op}: judged as eager code" for op in ops)
+
+
+def _without_values(device: EmulatingDevice) -> Iterable[str]:
+    return () if device.gave_up_values is None else (device.gave_up_values,)
+
+
+def _why_unjudged(unjudged: Sequence[Unjudged], root: str) -> str:
+    """Name what only a GPU can judge; a metric that it could move has no number."""
+    named = list(
+        dict.fromkeys(
+            f"{missing.op}{_place(missing.site.location, root)}: {missing.reason}"
+            for missing in unjudged
+        )
+    )
+    left = len(named) - MOST_GUESSES_NAMED
+    more = f"; and {left} more" if left > 0 else ""
+    return f"only a GPU can judge {'; '.join(named[:MOST_GUESSES_NAMED])}{more}"
+
+
+def _place(location: Location | None, root: str) -> str:
+    if location is None:
+        return ""
+    return f" ({location.file.removeprefix(root).lstrip('/')}:{location.line})"

@@ -1,0 +1,209 @@
+"""The phases after the timed rounds: each disturbs what an earlier one measures."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace
+from statistics import median
+from typing import Final
+
+from ..devices.base import MeasuringDevice
+from ..devices.base import TraceEvent
+from ..devices.profiler import saw_device_work
+from ..model.environment import Capability
+from ..model.environment import DeviceKind
+from ..model.measurement import Distribution
+from ..model.measurement import Measurement
+from ..model.measurement import thinned
+from ..model.metrics import ENQUEUE_MS
+from ..model.metrics import LATENCY_MS
+from ..model.metrics import METRICS
+from ..model.metrics import SLOPE
+from ..model.metrics import SPAN_MS
+from ..model.metrics import STEP_MS
+from ..model.metrics import SYNCS
+from .bottleneck import diagnosed
+from .compilation import Compilation
+from .compilation import find_compilation
+from .copies import Traffic
+from .copies import find_traffic
+from .gpu_activity import count_launches
+from .gpu_activity import least_launches
+from .memory import MEMORY_STEPS
+from .memory import Memory
+from .memory import measure_memory
+from .memory import remarks_on
+from .profile import profile_steps
+from .step import Subject
+from .syncs import find_syncs
+from .time_share import COMPILED_NAMES
+from .time_share import LATENCY_NAMES
+from .time_share import LATER
+from .time_share import MEMORY_NAMES
+from .time_share import TRACE
+from .time_share import TimeShare
+from .timing import Latency
+from .timing import time_isolated_steps
+
+
+CUT_SHORT: Final = "the time cap was reached before this phase; raise --gpuperf-seconds"
+
+LEAST_COMPILED_STEPS: Final = 2
+"""Steps that counts and sizes need at least: one for memory, one for the trace."""
+
+EXACT_STEPS: Final = MEMORY_STEPS + 1
+"""Steps for which the isolated ones leave time."""
+
+
+def disturbing_phases(
+    device: MeasuringDevice,
+    subject: Subject,
+    share: TimeShare,
+    measurement: Measurement,
+    step_ms: float,
+) -> Measurement:
+    """Add to *measurement* all that is not read off timed rounds.
+
+    If the cap leaves no room, phases that nobody asks for are left out, and their
+    metrics say so.
+    """
+    # The order is that of disturbance: isolated steps are timed before anything
+    # watches, and the compiler is asked last, as its question may compile again.
+    has_room = share.cap.leaves(LEAST_COMPILED_STEPS * step_ms)
+    found = Later()
+    if share.cap.reserving(LEAST_COMPILED_STEPS * step_ms).leaves(step_ms):
+        until = share.cap.reserving(EXACT_STEPS * step_ms)
+        found.latency = time_isolated_steps(device, subject, step_ms, until)
+    if has_room or share.may_overrun(MEMORY_NAMES, step_ms):
+        # The trace takes one step, and the compiler's question another.
+        others = 1 + share.asks_for(COMPILED_NAMES)
+        until = share.until(MEMORY_NAMES).reserving(others * step_ms)
+        found.memory = measure_memory(device, subject, step_ms, until, share.cap)
+    if has_room or share.may_overrun(TRACE, step_ms):
+        found.events = profile_steps(device, subject, step_ms, share.cap)
+        if device.kind.has(Capability.KERNELS) and not saw_device_work(found.events):
+            return untouched(measurement)
+    if has_room or share.may_overrun(COMPILED_NAMES, step_ms):
+        until = share.until(COMPILED_NAMES)
+        found.compilation = find_compilation(device, subject, step_ms, until)
+    return found.added_to(measurement, device.kind)
+
+
+@dataclass(slots=True)
+class Later:
+    """What the phases found; ``None`` for a phase that had no room."""
+
+    latency: Latency | None = None
+    memory: Memory | None = None
+    events: Sequence[TraceEvent] | None = None
+    compilation: Compilation | None = None
+
+    def added_to(self, measurement: Measurement, kind: DeviceKind) -> Measurement:
+        """Return *measurement* with all of it, and what is missing by its reason."""
+        compilation = self.compilation or Compilation()
+        memory = self.memory or Memory(exact={})
+        findings = (*compilation.findings, *memory.findings)
+        measurement = replace(
+            measurement,
+            exact={**measurement.exact, **memory.exact, **compilation.exact},
+            unmeasured={**measurement.unmeasured, **compilation.unmeasured},
+            findings=(*measurement.findings, *findings),
+            remarks=(*measurement.remarks, *remarks_on(memory.exact)),
+        )
+        measurement = _with_latency(measurement, self.latency)
+        measurement = _with_trace(measurement, self.events, kind)
+        return cut_short(measurement, self._left_out | memory.missed)
+
+    @property
+    def _left_out(self) -> frozenset[str]:
+        """Name the metrics of the phases that had no room."""
+        phases = (
+            (self.latency, LATENCY_NAMES),
+            (self.memory, MEMORY_NAMES),
+            (self.events, TRACE),
+            (self.compilation, COMPILED_NAMES),
+        )
+        return frozenset().union(*(names for found, names in phases if found is None))
+
+
+def _with_latency(measurement: Measurement, latency: Latency | None) -> Measurement:
+    if latency is None:
+        return measurement
+    samples = thinned(latency.latency_ms)
+    return replace(
+        measurement,
+        times={**measurement.times, **_isolated_times(latency, measurement)},
+        unwaited={
+            **measurement.unwaited,
+            LATENCY_MS.name: median(latency.unwaited_ms),
+        },
+        samples={**measurement.samples, LATENCY_MS.name: samples},
+    )
+
+
+def _with_trace(
+    measurement: Measurement, events: Sequence[TraceEvent] | None, kind: DeviceKind
+) -> Measurement:
+    if events is None:
+        return measurement
+    syncs = find_syncs(events)
+    exact = {**measurement.exact, SYNCS.name: syncs.per_step}
+    findings = (*syncs.findings, *measurement.findings)
+    measurement = replace(measurement, exact=exact, findings=findings)
+    if kind.has(Capability.KERNELS):
+        launched = {**measurement.exact, **count_launches(events)}
+        least = least_launches(events)
+        measurement = replace(measurement, exact=launched, least=least)
+        measurement = _with_traffic(measurement, find_traffic(events))
+    return diagnosed(measurement, events)
+
+
+def _with_traffic(measurement: Measurement, traffic: Traffic) -> Measurement:
+    return replace(
+        measurement,
+        exact={**measurement.exact, **traffic.exact},
+        unmeasured={**measurement.unmeasured, **traffic.unmeasured},
+        findings=(*measurement.findings, *traffic.findings),
+    )
+
+
+def _isolated_times(
+    latency: Latency, measurement: Measurement
+) -> Mapping[str, Distribution]:
+    times = {LATENCY_MS.name: Distribution.of(latency.latency_ms)}
+    # Without streams nothing is enqueued: the step just runs, so the two times are one.
+    if SPAN_MS.name in measurement.times:
+        times[ENQUEUE_MS.name] = Distribution.of(latency.enqueue_ms)
+    return times
+
+
+def untouched(measurement: Measurement) -> Measurement:
+    """Remove all numbers: a step that ran only on the host must not look clean."""
+    reason = "the step never touched the GPU"
+    return replace(
+        measurement,
+        times={},
+        samples={},
+        exact={},
+        unmeasured=dict.fromkeys(METRICS, reason),
+    )
+
+
+def cut_short(
+    measurement: Measurement, metrics: Collection[str] = LATER
+) -> Measurement:
+    """Say of *metrics*, those of all later phases, that the time cap left no room.
+
+    The same is said of the slope, if times were read and were too few for one.
+    """
+    timed = STEP_MS.name in measurement.times
+    unseen = {SLOPE.name} if timed and SLOPE.name not in measurement.times else set()
+    missed = {
+        name: CUT_SHORT
+        for name in METRICS
+        if name in {*metrics, *unseen} and name not in measurement.unmeasured
+    }
+    return replace(measurement, missed={**missed, **measurement.missed})

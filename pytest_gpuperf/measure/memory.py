@@ -1,0 +1,491 @@
+"""Memory of single steps: what a step needs at its peak, and what it leaves behind."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace
+from itertools import accumulate
+from itertools import islice
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from typing import Final
+
+from ..devices.base import MeasuringDevice
+from ..devices.base import MemoryReading
+from ..devices.compile import compile_counters
+from ..devices.memory_picture import Held
+from ..devices.memory_picture import Picture
+from ..devices.memory_picture import StorageRole
+from ..errors import ErrorId
+from ..errors import UsageError
+from ..model.finding import Finding
+from ..model.finding import FindingKind
+from ..model.finding import Location
+from ..model.finding import Phase
+from ..model.measurement import Measurement
+from ..model.metrics import ALLOC_RETRIES
+from ..model.metrics import DEVICE_ALLOCS
+from ..model.metrics import GROWTH
+from ..model.metrics import KEPT_GRAPHS
+from ..model.metrics import MIB
+from ..model.metrics import PEAK_ALLOCATED
+from ..model.metrics import PEAK_REQUESTED
+from ..model.metrics import PEAK_RESERVED
+from .profile import Portable
+from .profile import file_name
+from .profile import portable_from
+from .step import Deadline
+from .step import Subject
+from .syncs import where_of
+from .trace import is_blamable
+
+
+# Turns live memory at the peak of a step into findings.
+
+MOST_HELD: Final = 5
+"""Places that are named with what they have in use at the peak."""
+
+UNITS: Final = {"MiB": MIB, "KiB": 2**10}
+
+
+def findings_of_picture(
+    picture: Picture, metrics: tuple[str, ...]
+) -> Iterator[Finding]:
+    """Say where the peak of *metrics* is and what for, then which places use most."""
+    yield peak_of_picture(picture, metrics)
+    for held in picture.held[:MOST_HELD]:
+        yield _finding_of(held, FindingKind.MEMORY, metrics)
+
+
+def findings_of_left(
+    left: Iterable[Held], metrics: tuple[str, ...]
+) -> Iterator[Finding]:
+    """Say where the memory was taken that each step leaves behind."""
+    for held in islice(left, MOST_HELD):
+        yield _finding_of(held, FindingKind.LEFT, metrics)
+
+
+def _finding_of(held: Held, kind: FindingKind, metrics: tuple[str, ...]) -> Finding:
+    return Finding(
+        kind=kind,
+        op=held.op,
+        api=None,
+        per_step=held.blocks,
+        blocked_ms=0.0,
+        metrics=metrics,
+        held_bytes=held.nbytes,
+        **where_of(held.site),
+    )
+
+
+def peak_of_picture(picture: Picture, metrics: tuple[str, ...]) -> Finding:
+    """Say where the peak of *metrics* is, and what the memory there is used for."""
+    roles = sorted(picture.by_role.items(), key=lambda item: -item[1])
+    reason = ", ".join(f"{role.value} {_amount(nbytes)}" for role, nbytes in roles)
+    return Finding(
+        kind=FindingKind.PEAK,
+        op=picture.op or None,
+        api=None,
+        per_step=1,
+        blocked_ms=0.0,
+        metrics=metrics,
+        reason=reason,
+        held_bytes=sum(picture.by_role.values()),
+        held_for=tuple((role.value, nbytes) for role, nbytes in roles),
+        **(where_of(picture.site) if picture.site is not None else {}),
+    )
+
+
+def _amount(nbytes: int) -> str:
+    """Write at least a tenth of a unit in that unit, with one decimal."""
+    for unit, size in UNITS.items():
+        if 10 * nbytes >= size:
+            return f"{nbytes / size:.1f} {unit}"
+    return f"{nbytes} B"
+
+
+# Reads a snapshot of torch's CUDA allocator: blocks alive at the peak, and their lines.
+#
+# The format is that of ``torch.cuda.memory._snapshot`` (torch 2.6 to 2.13): plain
+# dicts, lists, strings and numbers. A pickle that names anything else is refused,
+# because to load it would be to run it.
+
+FREED: Final = "free_requested"
+"""From then on the allocator no longer counts a block as allocated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlocksOfLine:
+    """Blocks alive at a step's peak that one line asked for.
+
+    Without a line they are from before the step. With a ``phase`` and no line, a thread
+    of autograd asked for them, in which no Python runs. Sizes are those that were asked
+    for, before the allocator rounds them.
+    """
+
+    location: Location | None
+    requested_bytes: int
+    blocks: int
+    phase: Phase | None = None
+
+
+def read_snapshot(path: Path) -> Mapping[str, Any]:
+    """Load a snapshot; raise ``UsageError`` if it is none or names a class."""
+    try:
+        with path.open("rb") as file:
+            loaded = _PlainUnpickler(file).load()
+    except (OSError, pickle.UnpicklingError, EOFError, ValueError) as error:
+        msg = f"{path}: expected a memory snapshot of torch, found {error}"
+        raise UsageError(msg, ErrorId.GP525) from None
+    if not isinstance(loaded, dict) or "device_traces" not in loaded:
+        msg = f"{path}: expected a memory snapshot of torch, found no device_traces"
+        raise UsageError(msg, ErrorId.GP525)
+    return loaded
+
+
+def rewrite_snapshot(
+    path: Path, snapshot: Mapping[str, Any], portable: Portable
+) -> None:
+    """Replace the file at *path* by *snapshot*, with *portable* file names."""
+    _rename_files(snapshot, portable)
+    with path.open("wb") as file:
+        pickle.dump(snapshot, file)
+
+
+def _rename_files(node: Any, portable: Portable) -> None:
+    """Change the frames in place: many stacks share each of them."""
+    waiting, seen = [node], set()
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, (dict, list)) or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, dict) and isinstance(node.get("filename"), str):
+            node["filename"] = portable(node["filename"])
+        waiting.extend(node.values() if isinstance(node, dict) else node)
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Builds dicts, lists, strings and numbers, and nothing that runs code."""
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        msg = f"a reference to {module_name}.{global_name}"
+        raise pickle.UnpicklingError(msg)
+
+
+def held_at_peak(snapshot: Mapping[str, Any]) -> tuple[BlocksOfLine, ...]:
+    """Return what was alive at the peak of the busiest device, the most bytes first."""
+    traces: Sequence[Sequence[Mapping[str, Any]]] = snapshot["device_traces"]
+    busiest = max(range(len(traces)), key=lambda index: len(traces[index]), default=0)
+    if not traces or not traces[busiest]:
+        return ()
+    alive = _peak(_before(snapshot, busiest), traces[busiest])
+    return tuple(_by_line(alive.values()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Block:
+    """A block that is allocated."""
+
+    requested_bytes: int
+    location: Location | None
+    phase: Phase | None = None
+
+
+def _before(snapshot: Mapping[str, Any], device: int) -> dict[int, _Block]:
+    """Blocks that were there before the trace began: alive at its end or freed in it."""
+    blocks = {
+        address: _Block(requested_bytes=size, location=None)
+        for address, size in _alive_at_end(snapshot["segments"], device)
+    }
+    # From the end backwards: what was freed was there before, and what was allocated
+    # was not.
+    for event in reversed(snapshot["device_traces"][device]):
+        if event["action"] == FREED:
+            size = int(event["size"])
+            blocks[event["addr"]] = _Block(requested_bytes=size, location=None)
+        elif event["action"] == "alloc":
+            blocks.pop(event["addr"], None)
+    return blocks
+
+
+def _alive_at_end(
+    segments: Iterable[Mapping[str, Any]], device: int
+) -> Iterator[tuple[int, int]]:
+    for segment in segments:
+        if segment.get("device", device) != device:
+            continue
+        address = segment["address"]
+        for block in segment["blocks"]:
+            if block["state"] == "active_allocated":
+                at = block.get("address", address)
+                yield at, int(block.get("requested_size", block["size"]))
+            # Older snapshots have no address per block; blocks follow each other
+            # without gaps.
+            address += block["size"]
+
+
+def _peak(
+    before: Mapping[int, _Block], trace: Sequence[Mapping[str, Any]]
+) -> Mapping[int, _Block]:
+    alive = dict(before)
+    for event in trace[: _events_to_peak(trace)]:
+        address = event.get("addr", 0)
+        if event["action"] == "alloc":
+            alive[address] = _born(int(event["size"]), event["frames"])
+        elif event["action"] == FREED:
+            alive.pop(address, None)
+    return alive
+
+
+def _born(size: int, frames: Sequence[Mapping[str, Any]]) -> _Block:
+    phase = None if frames else Phase.BACKWARD
+    return _Block(requested_bytes=size, location=_line(frames), phase=phase)
+
+
+def _events_to_peak(trace: Iterable[Mapping[str, Any]]) -> int:
+    """Number of events after which most was alive; the first time, of several."""
+    signs = {"alloc": 1, FREED: -1}
+    changes = (signs.get(e["action"], 0) * int(e.get("size", 0)) for e in trace)
+    totals = list(accumulate(changes, initial=0))
+    return totals.index(max(totals))
+
+
+def _line(frames: Sequence[Mapping[str, Any]]) -> Location | None:
+    """The innermost line outside torch, this package and the standard library, if any."""
+    # A stack may have only frames of torch: the innermost of those is better than none.
+    blamable = [frame for frame in frames if is_blamable(frame["filename"])]
+    for frame in blamable or frames:
+        return Location(
+            file=frame["filename"], line=int(frame["line"]), function=frame["name"]
+        )
+    return None
+
+
+def _by_line(blocks: Iterable[_Block]) -> Iterator[BlocksOfLine]:
+    sizes: Counter[tuple[Location | None, Phase | None]] = Counter()
+    counts: Counter[tuple[Location | None, Phase | None]] = Counter()
+    for block in blocks:
+        sizes[block.location, block.phase] += block.requested_bytes
+        counts[block.location, block.phase] += 1
+    for (location, phase), size in sizes.most_common():
+        yield BlocksOfLine(
+            location=location,
+            requested_bytes=size,
+            blocks=counts[location, phase],
+            phase=phase,
+        )
+
+
+# Records the allocator in a few more steps, to explain a failure for memory.
+
+UNCOMPILED: Final = "looked at in eager code, without torch.compile"
+
+MOST_MEMORY_LINES: Final = 8
+"""Most lines that are named for their memory at the peak."""
+
+EXPLAINED_PEAKS: Final = (PEAK_ALLOCATED.name, PEAK_REQUESTED.name, PEAK_RESERVED.name)
+
+
+def explained(
+    device: MeasuringDevice,
+    subject: Subject,
+    measurement: Measurement,
+    folder: Path,
+    *,
+    root: Path,
+) -> Measurement:
+    """Record one more step of *subject* in *folder* and name where most memory is.
+
+    The recording names files from *root* on.
+    """
+    path = folder / f"memory-{file_name(measurement.test)}.pickle"
+    # torch would write through a link that somebody put there.
+    path.unlink(missing_ok=True)
+    if not device.record_allocations(subject.step, subject.arguments(), path):
+        return measurement
+    snapshot = read_snapshot(path)
+    lines = map(_finding, held_at_peak(snapshot)[:MOST_MEMORY_LINES])
+    found = replace(
+        measurement,
+        findings=(
+            *measurement.findings,
+            *_purposes(device, subject, measurement),
+            *lines,
+        ),
+        snapshot=str(path),
+    )
+    rewrite_snapshot(path, snapshot, portable_from(root))
+    return found
+
+
+def _purposes(
+    device: MeasuringDevice, subject: Subject, measurement: Measurement
+) -> Iterator[Finding]:
+    """Say what the peak is for, if the step can be watched: it failed before."""
+    # Broad on purpose: a compiled step runs as eager code here, and may run out of
+    # memory or fail in other ways. The failure that is being explained must still be
+    # reported.
+    try:
+        picture = device.picture_memory(subject.step, iter(subject.arguments, None))
+    except Exception:  # noqa: BLE001
+        return
+    if picture is None:
+        return
+    if any(compile_counters()):
+        peak = peak_of_picture(picture, EXPLAINED_PEAKS)
+        yield replace(peak, reason=f"{peak.reason}; {UNCOMPILED}")
+    else:
+        yield peak_of_picture(_with_unseen(picture, measurement), EXPLAINED_PEAKS)
+
+
+def _with_unseen(picture: Picture, measurement: Measurement) -> Picture:
+    """Add what was measured beyond the bytes of tensors."""
+    seen = sum(picture.by_role.values())
+    unseen = measurement.exact.get(PEAK_REQUESTED.name, 0) - seen
+    if unseen <= 0:
+        return picture
+    return replace(picture, by_role={**picture.by_role, StorageRole.UNSEEN: unseen})
+
+
+def _finding(held: BlocksOfLine) -> Finding:
+    return Finding(
+        kind=FindingKind.MEMORY,
+        op=None,
+        api=None,
+        per_step=held.blocks,
+        blocked_ms=0.0,
+        location=held.location,
+        metrics=EXPLAINED_PEAKS,
+        phase=held.phase,
+        held_bytes=held.requested_bytes,
+    )
+
+
+MEMORY_STEPS: Final = 3
+
+MOST_MEMORY_STEPS: Final = 8
+"""Most steps, if each ends with more than the one before: that eight batches happen to
+grow in size is true for one of 40,320 orders."""
+
+LEFT_BEHIND: Final = (GROWTH.name, KEPT_GRAPHS.name)
+
+BY_EVERY_STEP: Final = frozenset({DEVICE_ALLOCS.name})
+"""Metrics with the smallest reading as their number: what one batch of a new size costs
+once is not what every step costs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Bytes and counts by metric name, and what is alive at the peak, if that is known.
+
+    ``missed`` names what the device would have shown in more steps.
+    """
+
+    exact: Mapping[str, int]
+    findings: tuple[Finding, ...] = ()
+    missed: frozenset[str] = frozenset()
+
+
+def measure_memory(
+    device: MeasuringDevice,
+    subject: Subject,
+    step_ms: float,
+    deadline: Deadline,
+    further: Deadline | None = None,
+) -> Memory:
+    """Measure the memory of a few steps, as many as fit before the *deadline*.
+
+    Steps that only confirm what is left behind have until *further*.
+    """
+    readings: list[MemoryReading] = []
+    while len(readings) < MEMORY_STEPS or (
+        len(readings) < MOST_MEMORY_STEPS and _growth(readings)
+    ):
+        if len(readings) >= MEMORY_STEPS and further is not None:
+            deadline = further
+        if readings and not deadline.leaves(step_ms):
+            break
+        start_ns = device.now_ns()
+        # Only the last of the usual steps takes a picture: by then steps are alike, and
+        # a picture takes time.
+        last = readings[-1] if len(readings) == MEMORY_STEPS - 1 else None
+        readings.append(device.measure_memory(subject.step, subject.arguments(), last))
+        # A watched step of small operations takes many times as long, so the last one
+        # is the estimate for the next.
+        step_ms = (device.now_ns() - start_ns) / 1e6
+    exact = {name: _over(name, readings) for name in readings[0].exact}
+    if len(readings) >= MEMORY_STEPS:
+        exact |= _left_behind(readings)
+    found = list(_held(readings))
+    if any(exact.get(name) for name in LEFT_BEHIND) and deadline.leaves(2 * step_ms):
+        left = device.left_behind(subject.step, iter(subject.arguments, None))
+        found.extend(findings_of_left(left, LEFT_BEHIND))
+    return Memory(exact=exact, findings=tuple(found), missed=_missed(readings))
+
+
+def _missed(readings: Sequence[MemoryReading]) -> frozenset[str]:
+    """Name what too few *readings* cannot show: whether a step leaves anything behind."""
+    if len(readings) >= MEMORY_STEPS:
+        return frozenset()
+    seen = {
+        GROWTH.name: any(reading.end_bytes is not None for reading in readings),
+        KEPT_GRAPHS.name: any(reading.graphs is not None for reading in readings),
+    }
+    return frozenset(name for name, is_seen in seen.items() if is_seen)
+
+
+def _held(readings: Sequence[MemoryReading]) -> Iterator[Finding]:
+    for reading in readings:
+        if reading.picture is not None:
+            yield from findings_of_picture(reading.picture, tuple(reading.exact))
+
+
+def _over(name: str, readings: Sequence[MemoryReading]) -> int:
+    values = [reading.exact[name] for reading in readings if name in reading.exact]
+    return min(values) if name in BY_EVERY_STEP else max(values)
+
+
+def _left_behind(readings: Sequence[MemoryReading]) -> dict[str, int]:
+    """Return what every step leaves behind, by metric name, if it was looked for."""
+    graphs = _least_rise([r.graphs for r in readings if r.graphs is not None])
+    found = {GROWTH.name: _growth(readings), KEPT_GRAPHS.name: graphs}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _growth(readings: Sequence[MemoryReading]) -> int | None:
+    return _least_rise([r.end_bytes for r in readings if r.end_bytes is not None])
+
+
+def _least_rise(values: Sequence[int]) -> int | None:
+    """Return the least that a step left behind; 0 if one of them left nothing."""
+    grown = [after - before for before, after in pairwise(values)]
+    return max(0, min(grown)) if grown else None
+
+
+def remarks_on(memory: Mapping[str, int]) -> Iterator[str]:
+    """Say what should not be, whether or not a baseline has it."""
+    growth = memory.get(GROWTH.name, 0)
+    if growth > GROWTH.floor:
+        yield f"every step leaves {_size(growth)} allocated: is that a leak?"
+    kept = memory.get(KEPT_GRAPHS.name, 0)
+    if kept:
+        graphs = "a graph" if kept == 1 else f"{kept} graphs"
+        yield f"every step keeps {graphs} of autograd alive: detach() what is kept"
+    if memory.get(ALLOC_RETRIES.name, 0):
+        yield "the allocator ran out of memory in a step and had to flush its cache"
+
+
+def _size(nbytes: int) -> str:
+    """Write a size in the unit that it has enough of."""
+    for symbol, size in UNITS.items():
+        if nbytes >= size:
+            return f"{nbytes / size:.3g} {symbol}"
+    return f"{nbytes} B"

@@ -1,0 +1,241 @@
+"""The order of one measurement: each phase disturbs what an earlier one measures."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import replace
+from statistics import median
+from typing import Final
+
+from ..devices.base import MeasuringDevice
+from ..devices.machine import granted_cores
+from ..model.measurement import Board
+from ..model.measurement import Distribution
+from ..model.measurement import Measurement
+from ..model.measurement import thinned
+from ..model.metrics import LOADER_WAIT
+from ..model.metrics import PROCESS_MS
+from ..model.metrics import SLOPE
+from ..model.metrics import SPAN_MS
+from ..model.metrics import STEP_MS
+from .dataloader import with_loader_wait
+from .later_phases import CUT_SHORT
+from .later_phases import disturbing_phases
+from .step import Deadline
+from .step import Follow
+from .step import Subject
+from .step import nobody
+from .time_share import COUNTED_NAMES
+from .time_share import TimeShare
+from .timing import FirstStep
+from .timing import SlowStep
+from .timing import Timing
+from .timing import count_per_step
+from .timing import doubts
+from .timing import moment_of
+from .timing import others_share
+from .timing import run_first_step
+from .timing import slope_of
+from .timing import time_rounds
+from .timing import time_sentinels
+from .timing import time_slow_step
+from .warmup import Warmth
+from .warmup import warm_up
+
+
+PHASE_PATIENCE_SECONDS: Final = 30.0
+"""Seconds that a step at least has after it used up a short cap."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredStep:
+    """A measurement and what the last step returned."""
+
+    measurement: Measurement
+    result: object
+
+
+def measure(  # noqa: PLR0913  what is measured, and for whom
+    device: MeasuringDevice,
+    subject: Subject,
+    *,
+    test: str,
+    seconds: float,
+    asked: Collection[str] = (),
+    follow: Follow = nobody,
+) -> MeasuredStep:
+    """Run every phase on *subject* and return its measurement.
+
+    *seconds* caps the cost on the device's host clock; phases that no longer fit are
+    left out, and their metrics say so. Counts and sizes that are *asked* for, by metric
+    name, have up to ``MOST_CAPS`` times as long. *follow* is called with the progress.
+    Raises ``PreflightError``, ``StepError`` and whatever the step raises.
+    """
+    device.preflight()
+    subject = subject.prepared(device, test)
+    share = TimeShare.of(device.now_ns, seconds, asked)
+    # It compiles and allocates, and shows whether the cap has room for anything else.
+    first = run_first_step(device, subject)
+    if not share.cap.leaves(first.ms):
+        measurement = _of_slow_step(device, subject, share, test, first)
+        return MeasuredStep(measurement=measurement, result=first.result)
+    # Around all phases: a machine that slows down in between shows in the difference.
+    before = time_sentinels(device)
+    measurement = _phases(device, subject, share, test, follow)
+    measurement = _witnessed(measurement, before, time_sentinels(device))
+    result = subject.run_once() if share.cap.leaves(first.ms) else first.result
+    return MeasuredStep(measurement=measurement, result=result)
+
+
+def _of_slow_step(
+    device: MeasuringDevice,
+    subject: Subject,
+    share: TimeShare,
+    test: str,
+    first: FirstStep,
+) -> Measurement:
+    """Add the counts and sizes that are asked for, then time a few more steps.
+
+    The first step used up the cap, so times come last: they matter least here.
+    """
+    measurement = Measurement(
+        test=test,
+        environment=device.environment(),
+        times={STEP_MS.name: Distribution.of([first.ms])},
+        unmeasured=device.unmeasurable,
+    )
+    measurement = disturbing_phases(device, subject, share, measurement, first.ms)
+    least = Deadline.after(PHASE_PATIENCE_SECONDS - first.ms / 1e3, device.now_ns)
+    patience = max(share.limit, least, key=lambda deadline: deadline.at_ns)
+    measurement = _with_slow_step(
+        measurement, time_slow_step(device, subject, first, patience)
+    )
+    if subject.batches is None:
+        return measurement
+    missed = {**measurement.missed, LOADER_WAIT.name: CUT_SHORT}
+    return replace(measurement, missed=missed)
+
+
+def _with_slow_step(measurement: Measurement, slow: SlowStep) -> Measurement:
+    # ``untouched`` has removed them: the step never ran on the device.
+    if not measurement.times:
+        return measurement
+    unwaited = {} if slow.unwaited_ms is None else {STEP_MS.name: slow.unwaited_ms}
+    times = Distribution.of(slow.steps_ms)
+    return replace(
+        measurement,
+        times={**measurement.times, STEP_MS.name: times},
+        samples={**measurement.samples, STEP_MS.name: slow.steps_ms},
+        dirty=(slow.dirty,),
+        unwaited={**measurement.unwaited, **unwaited},
+    )
+
+
+def _phases(
+    device: MeasuringDevice,
+    subject: Subject,
+    share: TimeShare,
+    test: str,
+    follow: Follow,
+) -> Measurement:
+    warmth = warm_up(device, subject, share.warm, follow)
+    start = moment_of(device)
+    timed_until = share.timed(warmth.slowest_ms)
+    timing = time_rounds(device, subject, warmth.step_ms, timed_until, follow)
+    others = (
+        others_share(start, moment_of(device)) if waits_for_itself(subject) else None
+    )
+    measurement = Measurement(
+        test=test,
+        environment=device.environment(),
+        times=_times(timing) | _slope(warmth, timing),
+        samples={STEP_MS.name: thinned([r.step_ms for r in timing.rounds])},
+        unmeasured=device.unmeasurable,
+        missed={SLOPE.name: timing.disturbed} if timing.disturbed else {},
+        dirty=tuple(_dirt(timing, warmth.unsteady, others)),
+        unwaited=_unwaited(timing),
+        board=Board(gpu=device.fingerprint(), sm_mhz=device.clock_mhz()),
+    )
+    if subject.batches is not None:
+        waits = [r.loader_wait_pct for r in timing.rounds]
+        shares = [wait for wait in waits if wait is not None]
+        measurement = with_loader_wait(measurement, subject.batches, shares)
+    if share.asks_for(COUNTED_NAMES):
+        until = share.until(COUNTED_NAMES)
+        counted = count_per_step(device, subject, warmth.step_ms, until)
+        measurement = _with_counted(measurement, counted)
+    follow("memory and syncs")
+    return disturbing_phases(device, subject, share, measurement, warmth.slowest_ms)
+
+
+def _with_counted(
+    measurement: Measurement, counted: Mapping[str, float] | None
+) -> Measurement:
+    if counted is None:
+        missed = dict.fromkeys(COUNTED_NAMES, CUT_SHORT)
+        return replace(measurement, missed={**measurement.missed, **missed})
+    times = {name: Distribution.of([value]) for name, value in counted.items()}
+    return replace(measurement, times={**measurement.times, **times})
+
+
+def _witnessed(
+    measurement: Measurement,
+    before: Mapping[str, tuple[float, ...]],
+    after: Mapping[str, tuple[float, ...]],
+) -> Measurement:
+    """Add what the sentinels took around a step that has times."""
+    if not measurement.times:
+        return measurement
+    seen = {name: (*before[name], *after[name]) for name in before if name in after}
+    sentinels = {name: Distribution.of(times) for name, times in seen.items()}
+    return replace(measurement, times={**measurement.times, **sentinels})
+
+
+def _times(timing: Timing) -> dict[str, Distribution]:
+    rounds = timing.rounds
+    times = {
+        STEP_MS.name: Distribution.of([r.step_ms for r in rounds]),
+        PROCESS_MS.name: Distribution.of([r.process_ms for r in rounds]),
+    }
+    spans = [r.span_ms for r in rounds if r.span_ms is not None]
+    if spans:
+        times[SPAN_MS.name] = Distribution.of(spans)
+    return times
+
+
+def waits_for_itself(subject: Subject) -> bool:
+    """Whether a wait for a core that no other program has is the step's own fault.
+
+    A control group that has used up its quota makes a process wait as well. With a
+    loader, its workers are the likelier cause even then.
+    """
+    return subject.batches is not None or granted_cores() is None
+
+
+def _unwaited(timing: Timing) -> dict[str, float]:
+    """Return the median: a round may be disturbed between two looks at a clock."""
+    return {STEP_MS.name: median(r.unwaited_ms for r in timing.rounds)}
+
+
+def _slope(warmth: Warmth, timing: Timing) -> dict[str, Distribution]:
+    """Return how the time of a step changes, from the series with more steps."""
+    # A warm-up that never became steady is far longer than the timed rounds.
+    if timing.disturbed:
+        return {}
+    if warmth.unsteady is None:
+        slope = slope_of([r.step_ms for r in timing.rounds], timing.steps)
+    else:
+        late = warmth.samples[len(warmth.samples) // 2 :]
+        slope = slope_of(late, warmth.group)
+    return {} if slope is None else {SLOPE.name: Distribution.of([slope])}
+
+
+def _dirt(timing: Timing, unsteady: str | None, others: float | None) -> list[str]:
+    shares = [r.waiting_share for r in timing.rounds if r.waiting_share is not None]
+    return [
+        *([unsteady] if unsteady else []),
+        *timing.dirty,
+        *doubts(shares, others),
+    ]

@@ -1,0 +1,283 @@
+"""Hidden syncs: how often a step makes the host wait for the device, and where."""
+
+from __future__ import annotations
+
+import linecache
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections import defaultdict
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from typing import Final
+
+from ..devices.allow_sync import allowance_in
+from ..devices.allow_sync import innermost_in
+from ..devices.allow_sync import location_in
+from ..devices.base import STEP_RANGE
+from ..devices.base import TraceEvent
+from ..devices.source_lines import Site
+from ..errors import ErrorId
+from ..errors import RunError
+from ..errors import StepError
+from ..model.finding import Finding
+from ..model.finding import FindingKind
+from ..model.finding import Location
+from ..model.metrics import SYNCS
+from .trace import TO_PAGEABLE
+from .trace import Span
+from .trace import Trace
+from .trace import Transaction
+from .trace import enclosing
+from .trace import parse
+from .trace import transactions
+
+
+# The moments in a trace at which the host waits for the device.
+
+HOST_ONLY: Final = frozenset({"aten::one_hot", "aten::tensor_split"})
+"""Operations that check values on the CPU alone, or read indices that must be there."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitCause:
+    """What made the host wait: the aten operation, the call, the line.
+
+    ``allowed`` is why its author lets it, ``innermost`` the innermost line outside of
+    torch where that is another one.
+    """
+
+    op: str | None
+    api: str | None
+    location: Location | None
+    allowed: str | None = None
+    innermost: Location | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredWait:
+    """One wait in the step of this index, at a moment of the trace's clock."""
+
+    step: int
+    blocked_us: float
+    cause: WaitCause
+    at_us: float = 0.0
+
+
+def device_waits(trace: Trace) -> Iterator[MeasuredWait]:
+    """Yield the waits in calls; an asynchronous copy and the wait for it are one.
+
+    For pageable memory most of the wait is inside the copy's call and not in the
+    synchronisation after it, so the time of both is blocked. A copy to such memory
+    waits even if no synchronisation follows.
+    """
+    copies = {c.correlation: c.name for c in trace.copies if c.correlation}
+    for transaction in transactions(trace):
+        name = copies.get(transaction.last.span.correlation or 0, "")
+        if transaction.wait or TO_PAGEABLE.fullmatch(name):
+            yield _wait(transaction)
+
+
+def _wait(transaction: Transaction) -> MeasuredWait:
+    last = transaction.last
+    return MeasuredWait(
+        step=last.step,
+        blocked_us=transaction.duration_us,
+        cause=WaitCause(
+            op=last.op.name if last.op else None,
+            api=last.span.name,
+            location=transaction.location,
+            innermost=transaction.innermost,
+        ),
+        at_us=last.span.middle_us,
+    )
+
+
+def marked_waits(trace: Trace) -> Iterator[MeasuredWait]:
+    """Yield a wait per marker; its operation is the first that starts inside."""
+    around = enclosing(trace.markers, trace.ops)
+    for marker, op, ops in zip(trace.markers, _first_ops(trace), around, strict=True):
+        step = trace.step_at(marker.start_us)
+        if step is None or any(o.name in HOST_ONLY for o in ops):
+            continue
+        cause = WaitCause(
+            op=op.name if op else None,
+            api=None,
+            location=location_in(marker.name),
+            innermost=innermost_in(marker.name),
+        )
+        yield MeasuredWait(step, 0.0, cause, marker.middle_us)
+
+
+def _first_ops(trace: Trace) -> list[Span | None]:
+    ops = sorted(trace.ops, key=lambda op: (op.thread, op.start_us))
+    firsts: list[Span | None] = []
+    for marker in trace.markers:
+        start = (marker.thread, marker.start_us)
+        # The first operation after the marker's start on the same thread: its range is
+        # opened before the operation.
+        index = bisect_right(ops, start, key=lambda op: (op.thread, op.start_us))
+        op = ops[index] if index < len(ops) else None
+        firsts.append(op if op is not None and _starts_inside(marker, op) else None)
+    return firsts
+
+
+def _starts_inside(marker: Span, op: Span) -> bool:
+    return op.thread == marker.thread and op.start_us <= marker.end_us
+
+
+# Waits that their author allows: in a block of ``allow_sync``, or by a comment.
+
+ALLOW_SYNC_COMMENT: Final = re.compile(
+    r"#\s*gpuperf:\s*allow-sync\b[\s:]*(?P<reason>.*?)\s*$"
+)
+
+
+def reason_on_line(location: Location | None) -> str | None:
+    """Return the reason that a comment at *location* gives for a wait; ``None`` without.
+
+    Raises ``StepError`` if the comment gives no reason.
+    """
+    if location is None or not location.exact:
+        return None
+    found = ALLOW_SYNC_COMMENT.search(linecache.getline(location.file, location.line))
+    if found is None:
+        return None
+    if not found["reason"]:
+        msg = (
+            f"{_shown(location)}: the comment allow-sync gives no reason, "
+            "so it allows nothing; write one behind it, such as "
+            '"# gpuperf: allow-sync the loss is logged"'
+        )
+        raise StepError(msg, ErrorId.GP213)
+    return found["reason"]
+
+
+def _shown(location: Location) -> str:
+    """Name the line, from the working directory on if it is below that."""
+    path, here = Path(location.file), Path.cwd()
+    inside = path.is_relative_to(here)
+    file = path.relative_to(here).as_posix() if inside else location.file
+    return f"{file}:{location.line}"
+
+
+def with_allowances(
+    waits: Iterable[MeasuredWait], blocks: Sequence[Span]
+) -> list[MeasuredWait]:
+    """Say of each wait whether it is allowed, in the order of time.
+
+    A wait belongs to the innermost of the *blocks* around it, on whatever thread, that
+    still allows one.
+    """
+    used: Counter[Span] = Counter()
+    return [
+        _judged(wait, blocks, used) for wait in sorted(waits, key=lambda w: w.at_us)
+    ]
+
+
+def _judged(
+    wait: MeasuredWait, blocks: Sequence[Span], used: Counter[Span]
+) -> MeasuredWait:
+    reason = reason_on_line(wait.cause.location)
+    if reason is None:
+        reason = _reason_of_block(wait, blocks, used)
+    return replace(wait, cause=replace(wait.cause, allowed=reason))
+
+
+def _reason_of_block(
+    wait: MeasuredWait, blocks: Sequence[Span], used: Counter[Span]
+) -> str | None:
+    around = [b for b in blocks if b.start_us <= wait.at_us <= b.end_us]
+    # The block that began last is the innermost one.
+    for block in sorted(around, key=lambda b: -b.start_us):
+        allowance = allowance_in(block.name)
+        if allowance is not None and allowance.covers(used[block] + 1) > used[block]:
+            used[block] += 1
+            return allowance.reason
+    return None
+
+
+# The location of a finding, from the location of an event.
+
+
+def where_of(site: Site) -> dict[str, Any]:
+    """Fields of a finding that say where it is."""
+    elsewhere = site.innermost != site.location
+    return {
+        "location": site.location or site.innermost,
+        "phase": site.phase,
+        "innermost": site.innermost if elsewhere and site.location else None,
+        "forward": site.forward,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Syncs:
+    """``per_step`` is the worst step's count; findings are sorted, longest wait first.
+
+    Allowed waits are found and not counted.
+    """
+
+    per_step: int
+    findings: tuple[Finding, ...]
+
+
+def find_syncs(events: Sequence[TraceEvent]) -> Syncs:
+    """Count the syncs in the steps of a profiler's trace and name their causes.
+
+    Only what starts inside a ``STEP_RANGE`` counts, on whatever thread: autograd's
+    threads sync too. The profiler's own syncs and those between steps are outside. A
+    trace with calls into CUDA or HIP shows the waits themselves. In one without, from a
+    CPU, each ``SYNC_MARKER`` range represents a wait that a GPU would have caused;
+    nothing waited, so nothing was blocked. A sync in any step counts. Blocked time is
+    the mean over the steps.
+
+    Raises ``RunError`` if the trace contains no step, ``StepError`` if a comment allows
+    a sync and gives no reason.
+    """
+    trace = parse(events)
+    if not trace.steps:
+        msg = (
+            f"the profiler's trace of {len(events)} events holds no {STEP_RANGE} range, "
+            "expected one a step: start and stop no other profiler inside the step"
+        )
+        raise RunError(msg, ErrorId.GP305)
+    seen = device_waits(trace) if trace.calls else marked_waits(trace)
+    waits = with_allowances(seen, trace.allowances)
+    by_cause: dict[WaitCause, list[MeasuredWait]] = defaultdict(list)
+    for wait in waits:
+        by_cause[wait.cause].append(wait)
+    findings = [
+        _finding(cause, group, len(trace.steps)) for cause, group in by_cause.items()
+    ]
+    counted = [wait for wait in waits if wait.cause.allowed is None]
+    return Syncs(
+        per_step=_most_in_a_step(counted), findings=tuple(sorted(findings, key=_order))
+    )
+
+
+def _finding(cause: WaitCause, waits: Sequence[MeasuredWait], steps: int) -> Finding:
+    return Finding(
+        kind=FindingKind.SYNC,
+        op=cause.op,
+        api=cause.api,
+        per_step=_most_in_a_step(waits),
+        blocked_ms=sum(wait.blocked_us for wait in waits) / steps / 1e3,
+        location=cause.location,
+        innermost=cause.innermost,
+        metrics=() if cause.allowed else (SYNCS.name,),
+        allowed=cause.allowed,
+    )
+
+
+def _most_in_a_step(waits: Iterable[MeasuredWait]) -> int:
+    return max(Counter(wait.step for wait in waits).values(), default=0)
+
+
+def _order(finding: Finding) -> tuple[float, int, str]:
+    return -finding.blocked_ms, -finding.per_step, f"{finding.location} {finding.op}"

@@ -1,0 +1,505 @@
+"""Timed rounds: N steps between two synchronisations, no synchronisation inside.
+
+PYTEST_DONT_REWRITE
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
+from itertools import combinations
+from math import ceil
+from math import exp
+from math import log
+from math import sqrt
+from statistics import fmean
+from statistics import median
+from statistics import variance
+from typing import Final
+from typing import NamedTuple
+
+from ..devices.base import Kernel
+from ..devices.base import MeasuringDevice
+from ..devices.base import Step
+from ..devices.preflight import no_garbage_collection
+from ..model.environment import Capability
+from ..model.environment import DeviceKind
+from .dataloader import wait_pct
+from .step import Deadline
+from .step import Follow
+from .step import Subject
+from .step import nobody
+from .warmup import QUIET_RATIO
+
+
+# Decides whether a run that waited for a core was disturbed by others or by itself.
+
+CONTENTION: Final = 0.05
+"""Share of a run's time without a core above which its times do not blame the code."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockReading:
+    """A time, and what other programs have computed by then, if that is known."""
+
+    now_ns: int
+    others_ns: int | None
+
+
+def moment_of(device: MeasuringDevice) -> ClockReading:
+    """Read both from *device*."""
+    return ClockReading(now_ns=device.now_ns(), others_ns=device.others_ns())
+
+
+def others_share(before: ClockReading, after: ClockReading) -> float | None:
+    """Return what others computed in between, as a share of one core."""
+    spent_ns = after.now_ns - before.now_ns
+    if before.others_ns is None or after.others_ns is None or spent_ns <= 0:
+        return None
+    return max(0, after.others_ns - before.others_ns) / spent_ns
+
+
+def doubts(shares: Sequence[float], others: float | None) -> Iterator[str]:
+    """Say if a run is doubtful: its rounds waited for a core for these *shares*.
+
+    It is not if no other program used a core. Then the run waited for processes of its
+    own, such as the workers of a loader, and would do so on any machine.
+    """
+    alone = others is not None and others <= CONTENTION
+    if shares and fmean(shares) > CONTENTION and not alone:
+        yield f"the process waited for a core over {CONTENTION:.0%} of the time"
+
+
+# A training step that belongs to nobody, to see how a machine's times scatter.
+
+
+def fixed_step(device: MeasuringDevice) -> Step:
+    """Return a step of a small classifier: about 1 ms on a core, and on a GPU.
+
+    A device that plays its times needs no work.
+    """
+    if device.kind is DeviceKind.SCRIPTED:
+        return lambda: None
+    import torch
+    from torch import nn
+
+    width, rows = (2048, 512) if device.kind.has(Capability.KERNELS) else (256, 64)
+    layers = (nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10))
+    model = nn.Sequential(*layers).to(device.torch_device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    rows_of_ones = torch.ones(rows, width, device=device.torch_device)
+    labels = torch.zeros(rows, dtype=torch.long, device=device.torch_device)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(rows_of_ones), labels).backward()
+        optimizer.step()
+
+    return step
+
+
+# Times of the fixed kernels that witness the machine.
+
+REPEATS: Final = 4
+
+
+def time_sentinels(device: MeasuringDevice) -> Mapping[str, tuple[float, ...]]:
+    """Return milliseconds of each of the device's sentinels, ``REPEATS`` times.
+
+    Nothing if one cannot run: out of memory, or settings of torch that the step has
+    made.
+    """
+    try:
+        with device.sentinels() as kernels:
+            return {
+                name: tuple(_time(device, kernel) for _ in range(REPEATS))
+                for name, kernel in kernels.items()
+            }
+    # The sentinels are only evidence about the machine, and must not fail a test.
+    # torch's error for a lack of memory is a RuntimeError, too.
+    except RuntimeError:
+        return {}
+
+
+def _time(device: MeasuringDevice, kernel: Kernel) -> float:
+    device.synchronize()
+    start_ns = device.now_ns()
+    kernel()
+    device.synchronize()
+    return (device.now_ns() - start_ns) / 1e6
+
+
+# The slope of a step's time over the rounds: does it grow with the number of steps?
+
+SLOPE_STEPS: Final = 100
+"""Steps over which the change of a step's time is reported."""
+
+LEAST_SLOPE_ROUNDS: Final = 5
+
+MOST_LOG: Final = 10.0
+"""Limit of a change over ``SLOPE_STEPS`` steps, a factor of e**10.
+
+A larger one would be no better known, and its exponential could overflow.
+"""
+
+
+def slope_of(rounds_ms: Sequence[float], steps: int) -> float | None:
+    """Return a step's time, divided by that of a step ``SLOPE_STEPS`` steps earlier.
+
+    *rounds_ms* are the times of a step in rounds of *steps* steps that followed each
+    other. The line through their logarithms is that of Theil and Sen: its slope is the
+    median of those of all pairs, which a quarter of disturbed rounds does not move
+    (Sen, 1968). ``None`` for fewer than ``LEAST_SLOPE_ROUNDS`` rounds, and if a step
+    takes no time at all.
+    """
+    if len(rounds_ms) < LEAST_SLOPE_ROUNDS or min(rounds_ms) <= 0:
+        return None
+    logs = [log(ms) for ms in rounds_ms]
+    pairs = combinations(range(len(logs)), 2)
+    a_round = median((logs[j] - logs[i]) / (j - i) for i, j in pairs)
+    change = a_round * SLOPE_STEPS / steps
+    return exp(max(-MOST_LOG, min(MOST_LOG, change)))
+
+
+ROUNDS: Final = 20
+LEAST_ROUNDS: Final = 5
+ROUND_MS: Final = 10.0
+LONG_STEP_MS: Final = 100.0
+"""Above it a run times ``LEAST_ROUNDS`` rounds of one step."""
+
+MOST_REPEATS: Final = 3
+"""Disturbed rounds that are repeated before the run is called dirty."""
+
+MOST_REDONE: Final = 2
+"""Most runs of the phase: it is repeated after a compile, an allocation or a drift."""
+
+LEAST_HALF: Final = 4
+"""Rounds in half a run below which a drift cannot be separated from noise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One timed block of steps; times are milliseconds per step.
+
+    ``unwaited_ms`` is ``step_ms`` less what threads and child processes waited for a
+    core: less than that where several waited at once.
+    """
+
+    step_ms: float
+    process_ms: float
+    unwaited_ms: float
+    span_ms: float | None
+    waiting_share: float | None
+    disturbance: str | None
+    loader_wait_pct: float | None = None
+
+
+class TimedBlock(NamedTuple):
+    """One timed block of a comparison: what a step took, what disturbed it."""
+
+    step_ms: float
+    disturbance: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """The clean rounds of a run and why its times may be blamed on the machine.
+
+    Each has ``steps`` steps. ``disturbed`` says what was wrong with the machine.
+    """
+
+    rounds: tuple[Round, ...]
+    dirty: tuple[str, ...] = field(default=())
+    steps: int = 1
+    disturbed: str | None = None
+
+
+def time_rounds(
+    device: MeasuringDevice,
+    subject: Subject,
+    step_ms: float,
+    deadline: Deadline,
+    follow: Follow = nobody,
+) -> Timing:
+    """Time up to ``ROUNDS`` rounds of a step that takes about *step_ms*."""
+    for _ in range(MOST_REDONE):
+        before = device.settling()
+        timing = _time_phase(device, subject, step_ms, deadline, follow)
+        moved = tuple(_moved(timing, counters=device.settling() != before))
+        if not moved or not deadline.leaves(step_ms):
+            break
+    return replace(timing, dirty=(*timing.dirty, *moved))
+
+
+def _moved(timing: Timing, *, counters: bool) -> Iterator[str]:
+    if counters:
+        yield "compile or allocator counters moved while the step was timed"
+    drift = drift_of([r.step_ms for r in timing.rounds])
+    if drift:
+        yield f"the step drifted by {drift:+.1%} while it was timed"
+
+
+def drift_of(times_ms: Sequence[float]) -> float:
+    """Return by which share the second half of *times_ms* differs from the first.
+
+    0 if noise alone explains it, up to three standard errors; if a warm-up would still
+    take it for steady; and for fewer than eight times.
+    """
+    half = len(times_ms) // 2
+    first, second = times_ms[:half], times_ms[half:]
+    if half < LEAST_HALF or fmean(first) <= 0:
+        return 0.0
+    error = sqrt(variance(first) / len(first) + variance(second) / len(second))
+    drift = fmean(second) - fmean(first)
+    noise = max(3 * error, QUIET_RATIO * fmean(first))
+    return drift / fmean(first) if abs(drift) > noise else 0.0
+
+
+def _time_phase(
+    device: MeasuringDevice,
+    subject: Subject,
+    step_ms: float,
+    deadline: Deadline,
+    follow: Follow,
+) -> Timing:
+    steps = _steps_a_round(subject, step_ms)
+    wanted = LEAST_ROUNDS if step_ms > LONG_STEP_MS else ROUNDS
+    clean: list[Round] = []
+    disturbed: list[Round] = []
+    with no_garbage_collection():
+        while len(clean) < wanted and len(disturbed) <= MOST_REPEATS:
+            # At least one round is timed: a run without any could say nothing.
+            if (clean or disturbed) and not deadline.leaves(step_ms * steps):
+                break
+            follow(f"round {len(clean) + 1}/{wanted}")
+            measured = time_round(device, subject, steps)
+            (disturbed if measured.disturbance else clean).append(measured)
+    dirty = tuple(_dirt(clean, disturbed, wanted))
+    return Timing(
+        rounds=tuple(clean or disturbed),
+        dirty=dirty,
+        steps=steps,
+        disturbed=dirty[0] if len(disturbed) > MOST_REPEATS else None,
+    )
+
+
+COUNTED_MS: Final = 1000.0
+"""Time of the steps between two readings of a counter, which moves in leaps: NVML's of
+energy every 20 to 100 ms."""
+
+
+def count_per_step(
+    device: MeasuringDevice, subject: Subject, step_ms: float, deadline: Deadline
+) -> Mapping[str, float] | None:
+    """Return what each counter of *device* adds per step, by the metric's name.
+
+    ``None`` if there is no time for as many steps as that takes.
+    """
+    if not device.counters():
+        return {}
+    steps = max(1, ceil(COUNTED_MS / step_ms)) if step_ms > 0 else 1
+    if not deadline.leaves(steps * step_ms):
+        return None
+    device.synchronize()
+    before = device.counters()
+    for _ in range(steps):
+        subject.run_once()
+    device.synchronize()
+    after = device.counters()
+    return {name: (after[name] - seen) / steps for name, seen in before.items()}
+
+
+def _steps_a_round(subject: Subject, step_ms: float) -> int:
+    steps = ceil(ROUND_MS / step_ms) if step_ms > 0 else 1
+    return subject.most_steps(max(subject.together, steps))
+
+
+def _dirt(clean: list[Round], disturbed: list[Round], wanted: int) -> Iterator[str]:
+    if len(disturbed) > MOST_REPEATS:
+        yield disturbed[-1].disturbance or ""
+    elif len(clean) < min(wanted, LEAST_ROUNDS):
+        yield f"the time cap left room for {len(clean)} of {wanted} rounds"
+
+
+def time_round(device: MeasuringDevice, subject: Subject, steps: int) -> Round:
+    """Time *steps* steps. The loop does nothing but call the step."""
+    batch, step, batches = subject.batch(steps), subject.step, subject.batches
+    fetched_before = batches and batches.fetched
+    # Slow readings come before the first synchronisation, and the clock is read last
+    # and first: nothing but the steps is between its two readings.
+    disturbed_before = device.disturbance()
+    all_waiting_ns = device.all_waiting_ns()
+    device.synchronize()
+    start_event = device.record_event()
+    waiting_ns = device.waiting_ns()
+    process_ns = device.process_ns()
+    start_ns = device.now_ns()
+    for arguments in batch:
+        step(*arguments)
+    end_event = device.record_event()
+    device.synchronize()
+    wall_ns = device.now_ns() - start_ns
+    process_ns = device.process_ns() - process_ns
+    span_ms = device.span_ms(start_event, end_event)
+    waiting_share = _share(waiting_ns, device.waiting_ns(), wall_ns)
+    # What was waited before the clock started counts too: that can only excuse more.
+    unwaited_ns = unwaited_ns_of(
+        all_waiting_ns, device.all_waiting_ns(), wall_ns, process_ns
+    )
+    return Round(
+        step_ms=wall_ns / steps / 1e6,
+        process_ms=process_ns / steps / 1e6,
+        unwaited_ms=unwaited_ns / steps / 1e6,
+        span_ms=None if span_ms is None else span_ms / steps,
+        waiting_share=waiting_share,
+        disturbance=disturbed_before or device.disturbance(),
+        loader_wait_pct=(
+            wait_pct(fetched_before, batches.fetched, wall_ns)
+            if batches and fetched_before
+            else None
+        ),
+    )
+
+
+def time_block(device: MeasuringDevice, subject: Subject, steps: int) -> TimedBlock:
+    """Time *steps* steps by the wall, and read little else.
+
+    Blocks of the two sides alternate, so each reading here is paid at every turn.
+    """
+    batch, step = subject.batch(steps), subject.step
+    device.synchronize()
+    start_ns = device.now_ns()
+    for arguments in batch:
+        step(*arguments)
+    device.synchronize()
+    step_ms = (device.now_ns() - start_ns) / steps / 1e6
+    return TimedBlock(step_ms, device.disturbance())
+
+
+def unwaited_ns_of(
+    before_ns: int | None, after_ns: int | None, wall_ns: int, process_ns: int
+) -> int:
+    """Return wall time without waiting; if waits are unknown, at most the CPU time."""
+    if before_ns is None or after_ns is None:
+        return min(wall_ns, process_ns)
+    return max(0, wall_ns - (after_ns - before_ns))
+
+
+def _share(before_ns: int | None, after_ns: int | None, wall_ns: int) -> float | None:
+    if before_ns is None or after_ns is None or wall_ns <= 0:
+        return None
+    return (after_ns - before_ns) / wall_ns
+
+
+# Latency: single steps, each between two synchronisations.
+
+LATENCY_STEPS: Final = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """Milliseconds of each isolated step, and of the host alone to enqueue it.
+
+    ``unwaited_ms`` is the first without what threads waited for a core.
+    """
+
+    latency_ms: tuple[float, ...]
+    enqueue_ms: tuple[float, ...]
+    unwaited_ms: tuple[float, ...]
+
+
+def time_isolated_steps(
+    device: MeasuringDevice, subject: Subject, step_ms: float, deadline: Deadline
+) -> Latency:
+    """Time up to ``LATENCY_STEPS`` isolated steps, at least one."""
+    times: list[tuple[float, float, float]] = []
+    while len(times) < LATENCY_STEPS and (not times or deadline.leaves(step_ms)):
+        times.append(_time_one(device, subject))
+    return Latency(
+        latency_ms=tuple(latency for latency, _, _ in times),
+        enqueue_ms=tuple(enqueue for _, enqueue, _ in times),
+        unwaited_ms=tuple(unwaited for _, _, unwaited in times),
+    )
+
+
+def _time_one(device: MeasuringDevice, subject: Subject) -> tuple[float, float, float]:
+    arguments = subject.arguments()
+    waiting_ns, process_ns = device.all_waiting_ns(), device.process_ns()
+    device.synchronize()
+    start_ns = device.now_ns()
+    subject.step(*arguments)
+    enqueued_ns = device.now_ns()
+    device.synchronize()
+    wall_ns = device.now_ns() - start_ns
+    process_ns, waited_ns = device.process_ns() - process_ns, device.all_waiting_ns()
+    unwaited_ns = unwaited_ns_of(waiting_ns, waited_ns, wall_ns, process_ns)
+    return wall_ns / 1e6, (enqueued_ns - start_ns) / 1e6, unwaited_ns / 1e6
+
+
+# A step that uses up its time cap: its time must still be known, at least roughly.
+
+WARM_STEPS: Final = 2
+"""Steps that are timed after the first, which may have compiled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstStep:
+    """The first step: ms, ms without waits for a core, counters before, and result."""
+
+    ms: float
+    unwaited_ms: float
+    counters: tuple[int, ...]
+    result: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowStep:
+    """The few steps of a run that had time for no more, ms each.
+
+    ``unwaited_ms`` is their median without waiting for a core. It is ``None`` if they
+    still compiled or allocated, as the step may then be quicker than they show.
+    """
+
+    steps_ms: tuple[float, ...]
+    unwaited_ms: float | None
+    dirty: str
+
+
+def run_first_step(device: MeasuringDevice, subject: Subject) -> FirstStep:
+    """Run a step and time it; raise ``StepError`` if it was only started."""
+    counters, waiting_ns = device.settling(), device.all_waiting_ns()
+    process_ns, start_ns = device.process_ns(), device.now_ns()
+    result = subject.run_once()
+    device.synchronize()
+    wall_ns, process_ns = device.now_ns() - start_ns, device.process_ns() - process_ns
+    waited_ns = device.all_waiting_ns()
+    return FirstStep(
+        ms=wall_ns / 1e6,
+        unwaited_ms=unwaited_ns_of(waiting_ns, waited_ns, wall_ns, process_ns) / 1e6,
+        counters=counters,
+        result=result,
+    )
+
+
+def time_slow_step(
+    device: MeasuringDevice, subject: Subject, first: FirstStep, patience: Deadline
+) -> SlowStep:
+    """Time up to ``WARM_STEPS`` more steps before *patience* ends; else take the first."""
+    before = device.settling()
+    rounds: list[Round] = []
+    with no_garbage_collection():
+        while len(rounds) < WARM_STEPS and patience.leaves(first.ms):
+            rounds.append(time_round(device, subject, 1))
+    after, count = device.settling(), 1 + len(rounds)
+    left = "1 step, cold" if count == 1 else f"{count} steps"
+    unwaited = [r.unwaited_ms for r in rounds] or [first.unwaited_ms]
+    is_warm = after == (before if rounds else first.counters)
+    return SlowStep(
+        steps_ms=tuple(r.step_ms for r in rounds) or (first.ms,),
+        unwaited_ms=median(unwaited) if is_warm else None,
+        dirty=f"too slow to measure within --gpuperf-seconds, which left room for {left}",
+    )

@@ -1,0 +1,201 @@
+"""The comparison of two steps: their times, and the counts of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field
+from enum import Enum
+
+from .finding import Finding
+
+
+class Answer(Enum):
+    """What a comparison says of ``after``, seen from ``before``.
+
+    ``MORE`` asks for more of the same evidence; nobody but the judge's driver sees it.
+    """
+
+    SLOWER = "slower"
+    FASTER = "faster"
+    SAME = "same"
+    INCONCLUSIVE = "inconclusive"
+    MORE = "more"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepComparison:
+    """The time of ``before`` against that of ``after``, interleaved in one process.
+
+    ``speedup`` is the time of ``before`` divided by that of ``after``; ``low`` and
+    ``high`` bound it with 95 % confidence. ``before_ms`` and ``after_ms`` are lower
+    quartiles of the time of a step. A number is ``None`` if there is too little
+    evidence for it. ``p_value`` belongs to the hypothesis that the verdict rejects.
+    ``smallest_slowdown`` is the ratio that this much evidence would have shown nine
+    times in ten. ``quads`` and ``steps`` count what was timed and used, both sides
+    together.
+    """
+
+    verdict: Answer
+    why: str
+    tolerance: float
+    detect: float
+    speedup: float | None = None
+    low: float | None = None
+    high: float | None = None
+    before_ms: float | None = None
+    after_ms: float | None = None
+    p_value: float | None = None
+    smallest_slowdown: float | None = None
+    quads: int = 0
+    steps: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sides:
+    """What two steps showed side by side.
+
+    ``before`` and ``after`` are exact metrics by name. ``unmeasured`` says of every
+    metric that has no number on one side or on both why that is. ``training`` says
+    what agreed where the two were to do the same training, and is empty elsewhere.
+    """
+
+    time: StepComparison | None = None
+    before: Mapping[str, int] = field(default_factory=dict)
+    after: Mapping[str, int] = field(default_factory=dict)
+    unmeasured: Mapping[str, str] = field(default_factory=dict)
+    training: str = ""
+
+
+# The comparison of two versions of a project, test by test.
+
+
+class Turn(Enum):
+    """Which way an exact metric went; ``VARIES`` where the runs of a side disagree."""
+
+    WORSE = "worse"
+    BETTER = "better"
+    VARIES = "varies"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeChange:
+    """The time of a step, ``after`` divided by ``before`` where it is a ratio.
+
+    ``low`` and ``high`` bound ``ratio`` with 95 % confidence, ``smallest`` is the
+    slowdown, 0.03 for 3 %, that this much evidence would have shown nine times in ten;
+    ``None`` if the evidence is too little to say. Times are the middle one of the
+    runs. ``pairs`` of processes were the evidence, or ``steps`` of both sides in turns
+    in one process, in ``seconds``.
+    """
+
+    answer: Answer
+    why: str
+    ratio: float
+    low: float | None
+    high: float | None
+    smallest: float | None
+    before_ms: float
+    after_ms: float
+    pairs: int
+    steps: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExactChange:
+    """A count or size that differs; only a ``gated`` one can fail a comparison."""
+
+    metric: str
+    before: float
+    after: float
+    turn: Turn
+    gated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallChange:
+    """One call of ``gpuperf(step)`` on both sides.
+
+    ``no_time`` says why there is no ``time``; it was ``lost`` where the device has a
+    clock. ``findings`` are those of ``after``. ``settled`` is false while another pair
+    could change what is said. ``apart`` says why the time is not one of both versions in
+    one process, if it is not and that was tried.
+    """
+
+    test: str
+    pairs: int
+    time: TimeChange | None = None
+    no_time: str = ""
+    lost: bool = False
+    exact: tuple[ExactChange, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    settled: bool = True
+    apart: str = ""
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether a regression is confirmed."""
+        slower = self.time is not None and self.time.answer is Answer.SLOWER
+        return slower or any(c.gated and c.turn is Turn.WORSE for c in self.exact)
+
+    @property
+    def is_better(self) -> bool:
+        faster = self.time is not None and self.time.answer is Answer.FASTER
+        return faster or any(c.gated and c.turn is Turn.BETTER for c in self.exact)
+
+    @property
+    def is_undecided(self) -> bool:
+        unclear = self.time is not None and self.time.answer is Answer.INCONCLUSIVE
+        return (
+            self.lost
+            or unclear
+            or any(c.gated and c.turn is Turn.VARIES for c in self.exact)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uncompared:
+    """A test that could not be compared, and why; ``is_worse`` where ``after`` broke."""
+
+    test: str
+    why: str
+    is_worse: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitComparison:
+    """Everything that came of comparing ``before`` with ``after``, two names."""
+
+    before: str
+    after: str
+    device: str
+    engine: str
+    calls: tuple[CallChange, ...] = ()
+    uncompared: tuple[Uncompared, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_worse(self) -> bool:
+        worse = any(call.is_worse for call in self.calls)
+        return worse or any(found.is_worse for found in self.uncompared)
+
+
+# The result of a reference check for a time that failed against its baseline.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """An A/B on this machine, from ``reference`` to the working tree.
+
+    ``commit`` is what git understands; both are empty if no code was found to compare
+    with. ``recorded`` says that the baseline was measured on that code. Without a
+    ``time`` nothing was settled, and ``why`` says the reason.
+    """
+
+    reference: str = ""
+    commit: str = ""
+    recorded: bool = False
+    engine: str = ""
+    time: TimeChange | None = None
+    why: str = ""

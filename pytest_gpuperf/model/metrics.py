@@ -1,0 +1,594 @@
+"""The quantities that are measured, each with its unit, direction and kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from .units import Unit
+
+
+# Kinds, directions and phases of metrics.
+
+MIB: Final = 2**20
+
+
+class MetricKind(Enum):
+    """How a metric varies when nothing changes."""
+
+    NOISY = "noisy"
+    EXACT = "exact"
+
+
+class MeasuringPhase(Enum):
+    """The part of a measurement that reads a metric."""
+
+    ROUNDS = "rounds"
+    ISOLATED = "isolated steps"
+    MEMORY = "memory"
+    TRACE = "trace"
+    COUNTERS = "counters"
+    COMPILER = "compiler"
+    RANKS = "ranks"
+
+
+class OfRanks(Enum):
+    """What a step has of a metric if several ranks measured it."""
+
+    LARGEST = "largest"
+    FIRST = "first"
+    """That of rank 0: ranks are timed together."""
+
+
+class Direction(Enum):
+    """Which way is better."""
+
+    LOWER = "lower"
+    HIGHER = "higher"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A named quantity.
+
+    ``budget`` is the keyword of ``gpuperf.budget`` that limits it. A ``gated``
+    metric is judged against the stored baseline; the others are recorded. A change
+    counts when it exceeds both ``tolerance`` (a ratio) and ``floor`` (in the unit).
+    ``can_be_zero`` says that a step can do without it, so that a budget may say 0.
+    ``error`` is how far, as a ratio, a prediction may be off what a GPU would measure;
+    against itself it is exact. ``beneath`` names the metric of what is part of it and
+    not the step's own: the tolerance is taken of the rest. ``phase`` reads it,
+    ``of_ranks`` combines what several ranks read.
+    """
+
+    name: str
+    unit: Unit
+    summary: str
+    kind: MetricKind = MetricKind.EXACT
+    budget: str | None = None
+    gated: bool = False
+    tolerance: float = 0.0
+    floor: float = 0.0
+    direction: Direction = Direction.LOWER
+    can_be_zero: bool = False
+    error: float = 0.0
+    beneath: str = ""
+    phase: MeasuringPhase = MeasuringPhase.TRACE
+    of_ranks: OfRanks = OfRanks.LARGEST
+
+
+# The quantities that only a profiler's trace of a GPU can show.
+
+BUSY: Final = Metric(
+    name="busy_pct",
+    unit=Unit.PERCENT,
+    kind=MetricKind.NOISY,
+    summary="share of the profiled steps in which a kernel runs on the GPU",
+    budget="busy_pct",
+    direction=Direction.HIGHER,
+    of_ranks=OfRanks.FIRST,
+)
+
+
+# The quantity of a loop that takes its batches from a loader.
+
+LOADER_WAIT: Final = Metric(
+    name="loader_wait_pct",
+    unit=Unit.PERCENT,
+    kind=MetricKind.NOISY,
+    summary="share of a loop's wall time that the host spends in next() of its loader (gpuperf.loader)",
+    budget="loader_wait_pct",
+    phase=MeasuringPhase.ROUNDS,
+)
+
+
+# The quantities of memory, measured on cuda and cpu, predicted on pretend.
+
+FEW_SCALARS: Final = 4 * 2**10
+"""Bytes that a step may leave behind unblamed, a list of its losses: a GPU's allocator
+gives 512 to a scalar. What keeps an autograd graph alive is counted in ``kept_graphs``."""
+
+WORKSPACES: Final = "predicted_workspace_bytes"
+
+PEAK_ALLOCATED: Final = Metric(
+    name="peak_allocated_bytes",
+    unit=Unit.BYTES,
+    summary="peak of torch.cuda.max_memory_allocated in a step",
+    budget="mem_mb",
+    gated=True,
+    tolerance=0.005,
+    floor=MIB,
+    phase=MeasuringPhase.MEMORY,
+)
+PEAK_REQUESTED: Final = Metric(
+    name="peak_requested_bytes",
+    unit=Unit.BYTES,
+    summary="peak of the bytes asked of the caching allocator, before rounding",
+    phase=MeasuringPhase.MEMORY,
+)
+PEAK_RESERVED: Final = Metric(
+    name="peak_reserved_bytes",
+    unit=Unit.BYTES,
+    summary="peak of torch.cuda.max_memory_reserved in a step",
+    budget="reserved_mb",
+    phase=MeasuringPhase.MEMORY,
+)
+DRIVER_BYTES: Final = Metric(
+    name="driver_bytes",
+    unit=Unit.BYTES,
+    summary="memory of this process as the driver sees it (NVML)",
+    phase=MeasuringPhase.MEMORY,
+)
+NON_TORCH: Final = Metric(
+    name="non_torch_bytes",
+    unit=Unit.BYTES,
+    summary="memory of this process beyond the allocator's: context, libraries (NVML)",
+    can_be_zero=True,
+    phase=MeasuringPhase.MEMORY,
+)
+FRAGMENTED: Final = Metric(
+    name="fragmented_bytes",
+    unit=Unit.BYTES,
+    summary="reserved bytes that lie idle between blocks in use, at a step's end",
+    can_be_zero=True,
+    phase=MeasuringPhase.MEMORY,
+)
+ALLOC_RETRIES: Final = Metric(
+    name="alloc_retries",
+    unit=Unit.COUNT,
+    summary="allocator flushes in a step, each a cudaFree and a synchronisation",
+    budget="alloc_retries",
+    gated=True,
+    can_be_zero=True,
+    phase=MeasuringPhase.MEMORY,
+)
+DEVICE_ALLOCS: Final = Metric(
+    name="device_allocs",
+    unit=Unit.COUNT,
+    summary="segments that each step asks of the driver once it is warm (cudaMalloc)",
+    budget="device_allocs",
+    gated=True,
+    can_be_zero=True,
+    phase=MeasuringPhase.MEMORY,
+)
+GROWTH: Final = Metric(
+    name="growth_bytes",
+    unit=Unit.BYTES,
+    summary="bytes that each step leaves allocated when it is over: a leak",
+    budget="growth_mb",
+    gated=True,
+    can_be_zero=True,
+    floor=FEW_SCALARS,
+    phase=MeasuringPhase.MEMORY,
+)
+KEPT_GRAPHS: Final = Metric(
+    name="kept_graphs",
+    unit=Unit.COUNT,
+    summary="tensors that each step leaves behind with the autograd graph they came from",
+    gated=True,
+    can_be_zero=True,
+    phase=MeasuringPhase.MEMORY,
+)
+LIVE_PEAK: Final = Metric(
+    name="live_peak_bytes",
+    unit=Unit.BYTES,
+    summary="peak bytes of the live tensor storages a step uses (cpu device)",
+    budget="mem_mb",
+    gated=True,
+    tolerance=0.005,
+    floor=MIB / 64,
+    phase=MeasuringPhase.MEMORY,
+)
+PREDICTED_ALLOCATED: Final = Metric(
+    name="predicted_peak_allocated_bytes",
+    unit=Unit.BYTES,
+    summary="predicted torch.cuda.max_memory_allocated of a step (pretend device)",
+    budget="mem_mb",
+    gated=True,
+    tolerance=0.005,
+    floor=MIB / 64,
+    error=0.05,
+    beneath=WORKSPACES,
+)
+PREDICTED_WORKSPACES: Final = Metric(
+    name=WORKSPACES,
+    unit=Unit.BYTES,
+    summary="what cuBLAS keeps of that for itself, whatever the step (pretend device)",
+    can_be_zero=True,
+)
+PREDICTED_REQUESTED: Final = Metric(
+    name="predicted_peak_requested_bytes",
+    unit=Unit.BYTES,
+    summary="the same before the allocator rounds (pretend device)",
+    error=0.05,
+)
+PREDICTED_RESERVED: Final = Metric(
+    name="predicted_peak_reserved_bytes",
+    unit=Unit.BYTES,
+    summary="predicted torch.cuda.max_memory_reserved of a step (pretend device)",
+    budget="reserved_mb",
+    error=0.10,
+)
+PREDICTED_GROWTH: Final = Metric(
+    name="predicted_growth_bytes",
+    unit=Unit.BYTES,
+    summary="memory that a step leaves behind, step after step (pretend device)",
+    budget="growth_mb",
+    gated=True,
+    can_be_zero=True,
+    floor=FEW_SCALARS,
+)
+PREDICTED_RETRIES: Final = Metric(
+    name="predicted_alloc_retries",
+    unit=Unit.COUNT,
+    summary="allocator flushes in a step for want of memory (pretend device)",
+    budget="alloc_retries",
+    can_be_zero=True,
+)
+
+PREDICTED: Final[tuple[Metric, ...]] = (
+    PREDICTED_ALLOCATED,
+    PREDICTED_WORKSPACES,
+    PREDICTED_REQUESTED,
+    PREDICTED_RESERVED,
+    PREDICTED_GROWTH,
+    PREDICTED_RETRIES,
+)
+"""What the pretend device predicts.
+
+The stated errors: with two recordings of one model family on a GPU the predictions were
+off by less than 0.1 % (allocated) and 0.6 % (reserved); other models, and other GPUs
+than those of compute capability 9.0, have not been compared.
+"""
+
+
+# The quantities of a step that runs on several ranks at once.
+
+RANK_SKEW: Final = Metric(
+    name="rank_skew",
+    unit=Unit.RATIO,
+    kind=MetricKind.NOISY,
+    summary="median time of a step on the slowest rank, divided by that on the fastest",
+    budget="skew_pct",
+    phase=MeasuringPhase.RANKS,
+)
+RANK_PEAK: Final = Metric(
+    name="rank_peak_bytes",
+    unit=Unit.BYTES,
+    summary="peak memory of a step on the rank that needs most",
+    budget="rank_mem_mb",
+    phase=MeasuringPhase.RANKS,
+)
+COLLECTIVES: Final = Metric(
+    name="collectives",
+    unit=Unit.COUNT,
+    summary="collective operations of torch.distributed that a rank starts in a step",
+    budget="collectives",
+    gated=True,
+    can_be_zero=True,
+    phase=MeasuringPhase.RANKS,
+)
+COLLECTIVE_BYTES: Final = Metric(
+    name="collective_bytes",
+    unit=Unit.BYTES,
+    summary="bytes of the tensors that these operations join, share out or send",
+    gated=True,
+    can_be_zero=True,
+    phase=MeasuringPhase.RANKS,
+)
+
+RANKED: Final[tuple[Metric, ...]] = (
+    RANK_SKEW,
+    RANK_PEAK,
+    COLLECTIVES,
+    COLLECTIVE_BYTES,
+)
+"""What a step on one rank has none of."""
+
+
+# The quantities of a step's code: how it is compiled, launched, and whether it slows
+# down.
+
+GRAPH_BREAKS: Final = Metric(
+    name="graph_breaks",
+    unit=Unit.COUNT,
+    summary="lines at which torch.compile splits the code that a step runs, or gives it up",
+    budget="graph_breaks",
+    can_be_zero=True,
+    phase=MeasuringPhase.COMPILER,
+)
+RECOMPILES: Final = Metric(
+    name="recompiles",
+    unit=Unit.COUNT,
+    summary="times that code a step runs had to be compiled once more",
+    budget="recompiles",
+    can_be_zero=True,
+    phase=MeasuringPhase.COMPILER,
+)
+LAUNCHES: Final = Metric(
+    name="launches",
+    unit=Unit.COUNT,
+    summary="calls of a step that launch kernels, or a whole CUDA graph",
+    budget="launches",
+    gated=True,
+    tolerance=0.01,
+)
+KERNELS: Final = Metric(
+    name="kernels",
+    unit=Unit.COUNT,
+    summary="kernels that these launches run on the GPU",
+)
+OPS: Final = Metric(
+    name="ops",
+    unit=Unit.COUNT,
+    summary="operations of a step that would launch work (pretend device)",
+    budget="launches",
+    gated=True,
+)
+FLOPS: Final = Metric(
+    name="flops",
+    unit=Unit.COUNT,
+    summary="floating point operations of a step by torch.utils.flop_counter's formulas (pretend device)",
+    budget="flops",
+    gated=True,
+)
+SLOPE: Final = Metric(
+    name="slope",
+    unit=Unit.RATIO,
+    kind=MetricKind.NOISY,
+    summary="time of a step, divided by that of a step 100 steps earlier",
+    budget="slope_pct",
+    phase=MeasuringPhase.ROUNDS,
+    of_ranks=OfRanks.FIRST,
+)
+
+COMPILED: Final[tuple[Metric, ...]] = (GRAPH_BREAKS, RECOMPILES)
+"""What is read off the compiler."""
+
+STEPWISE: Final = frozenset({OPS.name, FLOPS.name, LAUNCHES.name})
+"""Counts that a step's own chance may move, as layers dropped at random do: a baseline
+blames them only if the step with the least of each run has too many."""
+
+LAUNCHED: Final[tuple[Metric, ...]] = (LAUNCHES, KERNELS)
+"""What a trace of a GPU shows."""
+
+
+STEP_MS: Final = Metric(
+    name="step_ms",
+    unit=Unit.MS,
+    kind=MetricKind.NOISY,
+    summary="wall time of one step, no synchronisation inside a round",
+    budget="ms",
+    gated=True,
+    tolerance=0.01,
+    phase=MeasuringPhase.ROUNDS,
+    of_ranks=OfRanks.FIRST,
+)
+ENERGY: Final = Metric(
+    name="energy_mj",
+    unit=Unit.MILLIJOULE,
+    kind=MetricKind.NOISY,
+    summary="energy that the whole GPU takes per step, by NVML's counter, read where a budget asks for it",
+    budget="energy_mj",
+    phase=MeasuringPhase.COUNTERS,
+    of_ranks=OfRanks.FIRST,
+)
+LATENCY_MS: Final = Metric(
+    name="latency_ms",
+    unit=Unit.MS,
+    kind=MetricKind.NOISY,
+    summary="wall time of one isolated, synchronised step",
+    budget="latency_ms",
+    phase=MeasuringPhase.ISOLATED,
+    of_ranks=OfRanks.FIRST,
+)
+ENQUEUE_MS: Final = Metric(
+    name="enqueue_ms",
+    unit=Unit.MS,
+    kind=MetricKind.NOISY,
+    summary="host time to enqueue one isolated step",
+    phase=MeasuringPhase.ISOLATED,
+    of_ranks=OfRanks.FIRST,
+)
+SAMPLES_PER_S: Final = Metric(
+    name="samples_per_s",
+    unit=Unit.PER_SECOND,
+    kind=MetricKind.NOISY,
+    summary="samples that a step trains on, by gpuperf(step, samples=...), per second of step_ms",
+    budget="samples_per_s",
+    direction=Direction.HIGHER,
+    phase=MeasuringPhase.ROUNDS,
+    of_ranks=OfRanks.FIRST,
+)
+TOKENS_PER_S: Final = Metric(
+    name="tokens_per_s",
+    unit=Unit.PER_SECOND,
+    kind=MetricKind.NOISY,
+    summary="the same of tokens, by gpuperf(step, tokens=...)",
+    budget="tokens_per_s",
+    direction=Direction.HIGHER,
+    phase=MeasuringPhase.ROUNDS,
+    of_ranks=OfRanks.FIRST,
+)
+SPAN_MS: Final = Metric(
+    name="gpu_span_ms",
+    unit=Unit.MS,
+    kind=MetricKind.NOISY,
+    summary="time between two CUDA events around a round, per step",
+    phase=MeasuringPhase.ROUNDS,
+    of_ranks=OfRanks.FIRST,
+)
+PROCESS_MS: Final = Metric(
+    name="process_ms",
+    unit=Unit.MS,
+    kind=MetricKind.NOISY,
+    summary="CPU time of the process, per step",
+    phase=MeasuringPhase.ROUNDS,
+    of_ranks=OfRanks.FIRST,
+)
+SENTINEL_GEMM: Final = Metric(
+    name="sentinel_gemm_ms",
+    unit=Unit.MS,
+    kind=MetricKind.NOISY,
+    summary="a fixed matrix product, a witness of the machine",
+    phase=MeasuringPhase.ROUNDS,
+    of_ranks=OfRanks.FIRST,
+)
+SENTINEL_COPY: Final = Metric(
+    name="sentinel_copy_ms",
+    unit=Unit.MS,
+    kind=MetricKind.NOISY,
+    summary="fixed copies on the device, a witness of the machine",
+    phase=MeasuringPhase.ROUNDS,
+    of_ranks=OfRanks.FIRST,
+)
+SENTINEL_LAUNCH: Final = Metric(
+    name="sentinel_launch_ms",
+    unit=Unit.MS,
+    kind=MetricKind.NOISY,
+    summary="a fixed number of tiny kernels, a witness of the machine",
+    phase=MeasuringPhase.ROUNDS,
+    of_ranks=OfRanks.FIRST,
+)
+SYNCS: Final = Metric(
+    name="syncs",
+    unit=Unit.COUNT,
+    summary="times a step makes the host wait for the device",
+    budget="syncs",
+    gated=True,
+    can_be_zero=True,
+)
+PAGEABLE_COPIES: Final = Metric(
+    name="pageable_copies",
+    unit=Unit.COUNT,
+    summary="copies between device and pageable host memory in a step",
+    budget="pageable_copies",
+    gated=True,
+    can_be_zero=True,
+)
+BLOCKING_COPIES: Final = Metric(
+    name="blocking_copies",
+    unit=Unit.COUNT,
+    summary="copies that the host waits for in a step",
+)
+H2D_BYTES: Final = Metric(
+    name="h2d_bytes",
+    unit=Unit.BYTES,
+    summary="bytes copied from the host to the device in a step",
+    budget="h2d_mb",
+    gated=True,
+    can_be_zero=True,
+)
+D2H_BYTES: Final = Metric(
+    name="d2h_bytes",
+    unit=Unit.BYTES,
+    summary="bytes copied from the device to the host in a step",
+    budget="d2h_mb",
+    gated=True,
+    can_be_zero=True,
+)
+DEVICE_SYNCS: Final = Metric(
+    name="device_syncs",
+    unit=Unit.COUNT,
+    summary="waits that a step asks for, as by torch.cuda.synchronize",
+)
+SPEEDUP: Final = Metric(
+    name="speedup",
+    unit=Unit.RATIO,
+    kind=MetricKind.NOISY,
+    summary="time of a step before, divided by that after (gpuperf.compare)",
+    budget="speedup",
+    direction=Direction.HIGHER,
+    phase=MeasuringPhase.ROUNDS,
+    of_ranks=OfRanks.FIRST,
+)
+
+SENTINELS: Final[tuple[Metric, ...]] = (SENTINEL_GEMM, SENTINEL_COPY, SENTINEL_LAUNCH)
+"""Times of fixed kernels: where they move, the machine has changed."""
+
+AUDITED: Final[tuple[Metric, ...]] = (
+    PAGEABLE_COPIES,
+    BLOCKING_COPIES,
+    H2D_BYTES,
+    D2H_BYTES,
+    DEVICE_SYNCS,
+    OPS,
+    FLOPS,
+)
+"""What the pretend device counts; but for the operations, so does a real one."""
+
+METRICS: Final[dict[str, Metric]] = {
+    metric.name: metric
+    for metric in (
+        STEP_MS,
+        LATENCY_MS,
+        ENQUEUE_MS,
+        SPAN_MS,
+        PROCESS_MS,
+        *SENTINELS,
+        PEAK_ALLOCATED,
+        PEAK_REQUESTED,
+        PEAK_RESERVED,
+        DRIVER_BYTES,
+        NON_TORCH,
+        FRAGMENTED,
+        ALLOC_RETRIES,
+        DEVICE_ALLOCS,
+        GROWTH,
+        KEPT_GRAPHS,
+        LIVE_PEAK,
+        PREDICTED_ALLOCATED,
+        PREDICTED_WORKSPACES,
+        PREDICTED_REQUESTED,
+        PREDICTED_RESERVED,
+        PREDICTED_GROWTH,
+        PREDICTED_RETRIES,
+        SYNCS,
+        *AUDITED,
+        *LAUNCHED,
+        *COMPILED,
+        SLOPE,
+        *RANKED,
+        SPEEDUP,
+        LOADER_WAIT,
+        BUSY,
+        SAMPLES_PER_S,
+        TOKENS_PER_S,
+        ENERGY,
+    )
+}
+
+BUDGET_KEYWORDS: Final[tuple[str, ...]] = tuple(
+    dict.fromkeys(metric.budget for metric in METRICS.values() if metric.budget)
+)
+
+
+def limited_by(keyword: str) -> tuple[Metric, ...]:
+    """Metrics that the budget *keyword* limits; a device measures at most one."""
+    return tuple(m for m in METRICS.values() if m.budget == keyword)
+
+
+def read_in(*phases: MeasuringPhase) -> frozenset[str]:
+    """Name the metrics that these *phases* read."""
+    return frozenset(name for name, m in METRICS.items() if m.phase in phases)

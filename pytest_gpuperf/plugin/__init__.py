@@ -1,0 +1,211 @@
+"""The pytest plugin: hooks and fixtures, nothing else.
+
+Every pytest run imports it if the package is installed, so it imports the rest late.
+Commands import it before pytest does, which would warn of that: PYTEST_DONT_REWRITE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+from typing import Any
+
+import pytest
+
+from .. import marks
+from ..errors import GpuperfError
+from . import options
+from .mark_checks import MarkInspector
+
+
+if TYPE_CHECKING:
+    from ..settings import Settings
+    from ..worker.fixture import Gpuperf
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    options.register(parser)
+
+
+# First: conftest files are loaded in this hook, and one may ask torch for a GPU.
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Pretend before conftest files look for a GPU, and silence ranks in time."""
+    if options.will_measure_inline(early_config):
+        from .inline import pretend_if_asked
+
+        pretend_if_asked(early_config)
+    if options.will_follow(early_config):
+        from .torchrun import be_quiet
+
+        be_quiet(early_config)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for mark in marks.REGISTERED:
+        config.addinivalue_line("markers", mark)
+    config.pluginmanager.register(MarkInspector(), "gpuperf-marks")
+    if options.is_enabled(config):
+        _enable(config)
+
+
+def _enable(config: pytest.Config) -> None:
+    from ..worker.fixture import measurer_key
+
+    # The ini key `gpuperf` is set in a measuring process too. It must not measure
+    # again.
+    if measurer_key in config.stash:  # a measuring process
+        return
+    # Before the settings are read: a wrong option must not leave an older green result.
+    _forget_older_run(config)
+    try:
+        settings = options.settings_from(config, options.environment())
+        plugin = _enabled_plugin(config, settings)
+        # Registered before the file of results: the later one of two outermost wrappers
+        # is the outer one, so the file has the exit status that the run has set.
+        config.pluginmanager.register(plugin, "gpuperf-run")
+        _record(config, settings, plugin)
+    except GpuperfError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def _forget_older_run(config: pytest.Config) -> None:
+    """Remove the results of an older run, so that a failed start leaves none."""
+    from ..files import refuse_link
+    from ..model.results import RESULTS_NAME
+    from ..settings import ARTEFACTS
+
+    if not hasattr(config, "workerinput"):
+        with suppress(OSError):
+            refuse_link(config.rootpath / ARTEFACTS)
+            (config.rootpath / ARTEFACTS / RESULTS_NAME).unlink(missing_ok=True)
+
+
+def _record(config: pytest.Config, settings: Settings, plugin: Any) -> None:
+    """Register what records the selection, writes the results and hands them on."""
+    from .collection import SELECTION
+    from .collection import SelectionWatch
+
+    config.stash[SELECTION] = selection = SelectionWatch(config)
+    config.pluginmanager.register(selection, "gpuperf-selection")
+    reports = settings.launch is None or settings.launch.rank == 0
+    if reports and not hasattr(config, "workerinput"):
+        from .outputs import ResultsFile
+
+        results = ResultsFile(config, settings, plugin)
+        config.pluginmanager.register(results, "gpuperf-results")
+        _keep_history(config, settings, plugin)
+        _feed_benchmark(config, settings, plugin)
+
+
+def _keep_history(config: pytest.Config, settings: Settings, plugin: Any) -> None:
+    """Leave one file per run if the project keeps a history; not in a debugger."""
+    if settings.history is None or settings.inline:
+        return
+    from .outputs import HistoryKeeper
+
+    keeper = HistoryKeeper(settings.history, config.rootpath, plugin)
+    config.pluginmanager.register(keeper, "gpuperf-history")
+
+
+def _feed_benchmark(config: pytest.Config, settings: Settings, plugin: Any) -> None:
+    """Hand what is measured to pytest-benchmark, if asked."""
+    if not settings.benchmark:
+        return
+    from .benchmark_plugin import BenchmarkFeed
+
+    feed = BenchmarkFeed(config, plugin)
+    config.pluginmanager.register(feed, "gpuperf-benchmark")
+
+
+def _enabled_plugin(config: pytest.Config, settings: Settings) -> object:
+    # The order decides: a worker of pytest-xdist has all options of its controller, and
+    # only the controller measures.
+    workerinput = getattr(config, "workerinput", None)
+    if workerinput is not None:
+        from .xdist import XdistWorker
+
+        return XdistWorker(workerinput, settings)
+    if settings.launch is not None and settings.launch.rank:
+        from .torchrun import Follower
+
+        return Follower(config, settings, settings.launch)
+    if settings.inline:
+        from .inline import InlineSession
+
+        return InlineSession(config, settings)
+    from ..compare_commits.reference import GitReferee
+
+    sides = options.repeated_on_sides(config)
+    referee = GitReferee(config.rootpath, settings, sides)
+    if config.getoption("dist", "no") != "no":
+        from .xdist import XdistController
+
+        return XdistController(config, settings, referee)
+    from .controller import GpuperfSession
+
+    if settings.launch is not None:
+        from .torchrun import Leader
+
+        config.pluginmanager.register(Leader(settings.launch), "gpuperf-leader")
+    return GpuperfSession(config, settings, referee)
+
+
+# First: pytest takes the first result, and pytest-xdist has an implementation as well.
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """``-n auto``: a worker a GPU, as workers that share one only wait for it."""
+    if not options.is_enabled(config):
+        return None
+    from .xdist import auto_workers
+
+    return auto_workers(config, options.environment())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_benchmark_update_machine_info(
+    config: pytest.Config, machine_info: dict[str, object]
+) -> None:
+    """Tell runs on different GPUs apart, with and without ``--gpuperf``."""
+    if options.is_asked(config, "gpuperf_benchmark"):
+        from ..devices.cuda.nvml import machine_gpus
+
+        machine_info["gpu"] = machine_gpus()
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if "gpuperf" in getattr(item, "fixturenames", ()):
+        # A mark makes `-m gpuperf` select these tests.
+        item.add_marker(marks.AUTO_MARK)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Make a test that asks for ranks a single rank if nobody starts more."""
+    if item.get_closest_marker(marks.RANKS_MARK) is None:
+        return (yield)
+    from ..distributed.group import alone
+
+    with alone():
+        return (yield)
+
+
+@pytest.fixture
+def gpuperf(request: pytest.FixtureRequest) -> Gpuperf:
+    """Measure and judge a training step: ``gpuperf(step)``."""
+    from ..worker.fixture import Gpuperf
+    from ..worker.unmeasured import measurer_of
+
+    enabled = options.is_enabled(request.config)
+    measurer = measurer_of(request.config, request.node, is_enabled=enabled)
+    return Gpuperf(measurer, request.node)
+
+
+@pytest.fixture(scope="session")
+def gpuperf_device(request: pytest.FixtureRequest) -> str:
+    """Name the device for models and data of wider scopes: ``"cuda"`` or ``"cpu"``."""
+    from ..worker.unmeasured import measurer_of
+
+    enabled = options.is_enabled(request.config)
+    return measurer_of(request.config, is_enabled=enabled).torch_device()

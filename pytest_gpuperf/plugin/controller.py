@@ -1,0 +1,364 @@
+"""The pytest hooks of one enabled run in the controlling process."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from collections.abc import Generator
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import closing
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from typing import Final
+
+import pytest
+
+from ..baselines.stale import owns_one
+from ..baselines.stale import unmeasured
+from ..baselines.store import stored_keys
+from ..errors import GpuperfError
+from ..model.environment import DeviceKind
+from ..model.results import Unseen
+from ..model.run import Report
+from ..runner.evaluation import Assessment
+from ..runner.evaluation import Assessor
+from ..runner.plan import Planned
+from ..runner.plan import Project
+from ..runner.reference_check import Referee
+from ..settings import Settings
+from ..settings import is_ci
+from ..visible import visible_text
+from ..worker.items import is_measured
+from ..worker.items import node_id
+from ..worker.items import plan_of
+from ..worker.unmeasured import refused_in
+from .child_options import arguments_for_child
+from .child_options import options_for_child
+from .collection import SELECTION
+from .device_locks import use_beside_others
+from .reported_items import Heard
+from .reported_items import ReportedItem
+from .reported_items import SkipsInChild
+from .reported_items import failing
+from .reported_items import shorten_headlines
+from .terminal import LiveLine
+from .terminal import LogLines
+from .terminal import write_nothing
+from .terminal import write_rest
+from .terminal import write_summary
+from .terminal import write_unlooked
+
+
+# SIGTERM, with which a CI ends what takes too long, ends a run as Ctrl-C does.
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came."""
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM raise ``Terminated``, once, unless somebody else handles it."""
+    # Python sets signal handlers in the main thread only.
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _terminate(_number: int, _frame: Any) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is kept now is kept whole
+    msg = "SIGTERM: the run was ended from outside"
+    raise Terminated(msg)
+
+
+FINISHED_CODES: Final = frozenset(
+    {
+        pytest.ExitCode.OK,
+        pytest.ExitCode.TESTS_FAILED,
+        pytest.ExitCode.NO_TESTS_COLLECTED,
+    }
+)
+"""Exit statuses after which every selected test has had its turn."""
+
+
+UNCUT: Final = 2
+"""Pytest's verbosity with ``-vv``, from which on it cuts no line."""
+
+
+def project_of(config: pytest.Config) -> Project:
+    """Return where this run's tests are and how a child finds them."""
+    return Project(
+        rootdir=config.rootpath,
+        directory=str(config.invocation_params.dir),
+        search_path=tuple(sys.path),
+        arguments=arguments_for_child(config),
+        options=options_for_child(config),
+    )
+
+
+def replace_measured(
+    session: pytest.Session, find: Callable[[str], Report | None]
+) -> None:
+    """Replace each measured item by one that reports."""
+    session.items[:] = [
+        ReportedItem.standing_for(item, find) if is_measured(item) else item
+        for item in session.items
+    ]
+    session.config.pluginmanager.register(SkipsInChild(), "gpuperf-skips")
+
+
+LINE_SECONDS: Final = 10.0
+"""Between two lines of progress in a log."""
+
+VERBOSE_SECONDS: Final = 2.0
+"""The same with ``-v``."""
+
+
+def live_line(
+    config: pytest.Config, environ: Mapping[str, str]
+) -> LiveLine | LogLines | None:
+    """Return a line to write progress on, or lines of a log; none with ``-q``."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    verbosity = config.get_verbosity()
+    if reporter is None or verbosity < 0:
+        return None
+    # A log of CI keeps every carriage return as one endless line.
+    is_dumb = environ.get("TERM") == "dumb" or bool(environ.get("CI"))
+    if sys.stdout.isatty() and not is_dumb:
+        return LiveLine(_write, terminal_columns)
+    seconds = VERBOSE_SECONDS if verbosity else LINE_SECONDS
+    return LogLines(partial(announce, config), seconds)
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def terminal_columns() -> int:
+    return shutil.get_terminal_size().columns
+
+
+def announce(config: pytest.Config, text: str) -> None:
+    """Print a message to the user, on a line of its own."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None:
+        reporter.ensure_newline()
+        reporter.write_line(visible_text(text))
+
+
+def coverage_of(config: pytest.Config) -> dict[str, object] | None:
+    """Return how pytest-cov watches this run, as arguments of ``Coverage``, if it does."""
+    plugin = config.pluginmanager.get_plugin("_cov")
+    controller: Any = getattr(plugin, "cov_controller", None)
+    if getattr(controller, "cov", None) is None:
+        return None
+    return {
+        "source": controller.cov_source,
+        "branch": controller.cov_branch,
+        "config_file": controller.cov_config,
+        "data_file": str(Path(controller.cov.config.data_file).absolute()),
+    }
+
+
+class GpuperfSession:
+    """Measures after everything has been collected and before the first test runs."""
+
+    def __init__(
+        self, config: pytest.Config, settings: Settings, referee: Referee
+    ) -> None:
+        self._config = config
+        self._settings = settings
+        self._referee = referee
+        self._assessment: Assessment | None = None
+        self._live: LiveLine | LogLines | None = None
+        self.params: Mapping[str, Mapping[str, object]] = {}
+        self._heard = Heard()
+        self._is_stopped = False
+
+    # First, and with no result: pytest's own loop follows and runs the items as they
+    # are then.
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> None:
+        if (
+            session.testsfailed
+            and not session.config.option.continue_on_collection_errors
+        ):
+            return
+        plan = plan_of(session.items)
+        if plan or self._settings.prune or self._owns_a_baseline(session.items):
+            # The devices are free again before the first ordinary test, which may use
+            # them.
+            with closing(self._assessor()) as assessor:
+                self._assess(assessor, plan)
+                names = [slot.lock for slot in assessor.slots if slot.lock]
+            use_beside_others(self._config, names, self._settings)
+            replace_measured(session, self._find)
+
+    def _assessor(self) -> Assessor:
+        self._live = live_line(self._config, os.environ)
+        try:
+            return Assessor(
+                self._settings,
+                project_of(self._config),
+                self._announce,
+                self._referee,
+                self._live.show if self._live else None,
+                maxfail=self._config.getoption("maxfail", 0) or 0,
+            )
+        except GpuperfError as error:
+            raise pytest.UsageError(str(error)) from None
+
+    def _assess(self, assessor: Assessor, plan: Sequence[Planned]) -> None:
+        try:
+            seen = self._config.stash[SELECTION].seen
+            with ended_by_sigterm():
+                self._assessment = assessor.assess(plan, seen)
+                coverage = coverage_of(self._config)
+                if coverage and not self._assessment.unmeasured:
+                    assessor.cover(coverage)
+        except GpuperfError as error:
+            raise pytest.UsageError(str(error)) from None
+        except KeyboardInterrupt:
+            # An interrupted refresh has stored some tests; the summary says which.
+            self._assessment = assessor.interrupted
+            raise
+        finally:
+            self._erase()
+        self.params = {planned.test: planned.params for planned in plan}
+
+    @property
+    def assessment(self) -> Assessment | None:
+        """What came of the planned tests, once they were measured."""
+        return self._assessment
+
+    def _find(self, test: str) -> Report | None:
+        return self._assessment.all_reports.get(test) if self._assessment else None
+
+    def _announce(self, text: str) -> None:
+        self._erase()
+        announce(self._config, text)
+
+    def _erase(self) -> None:
+        if self._live is not None:
+            self._live.erase()
+
+    def _owns_a_baseline(self, items: Sequence[pytest.Item]) -> bool:
+        """Whether a test that is not measured now has a baseline on any hardware."""
+        tests = {node_id(item) for item in items}
+        return owns_one(tests, stored_keys(self._settings.baselines))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._heard.note(report)
+
+    # The outermost wrapper: code before the yield runs first, code behind it last.
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(
+        self, session: pytest.Session
+    ) -> Generator[None, None, None]:
+        return (yield from self._finish(session))
+
+    def _finish(self, session: pytest.Session) -> Generator[None, None, None]:
+        """Set the exit status before other hooks read it, and again after them."""
+        self._is_stopped = bool(session.shouldfail)
+        red = self._red()
+        _redden(session, red)
+        try:
+            ended = yield
+        # pytest takes the status of such an exit over that of the session.
+        except pytest.exit.Exception as stop:
+            if red is not None and not stop.returncode:
+                stop.returncode = int(red)
+            raise
+        _redden(session, red)
+        return ended
+
+    def _red(self) -> pytest.ExitCode | None:
+        """Return the status that replaces a green one; ``None`` if green is right."""
+        has_failed = self._heard.has_failed(self._failing)
+        if has_failed or self.unseen.fails or self._fails_as_a_whole():
+            return pytest.ExitCode.TESTS_FAILED
+        return None
+
+    def _fails_as_a_whole(self) -> bool:
+        """Whether the run fails as a whole, even if no single test does."""
+        found = self._assessment
+        return bool(
+            found
+            and (found.moved_with_the_environment or found.drifts or found.unmeasured)
+        )
+
+    @property
+    def _failing(self) -> set[str]:
+        """Tests that must be reported as failed: by their reports, or as refused."""
+        reports = self._assessment.reports if self._assessment else {}
+        return failing(reports) | refused_in(self._config)
+
+    @property
+    def unseen(self) -> Unseen:
+        """What the verdicts do not cover."""
+        found = self._assessment
+        verdicts = found.verdicts if found else ()
+        return Unseen(
+            lost=tuple(sorted(self._lost)),
+            silenced=tuple(sorted(self._heard.silenced(self._failing))),
+            unmeasured=unmeasured(
+                found.stored if found else (),
+                self._heard.passed,
+                {verdict.test for verdict in verdicts},
+            ),
+            is_strict=is_ci(os.environ) or self._settings.strict,
+        )
+
+    @property
+    def _lost(self) -> set[str]:
+        """Tests that were selected and for which pytest never reported a verdict.
+
+        If pytest stopped at a failure, as it was asked to, the table has the rest.
+        """
+        selected = set(self._config.stash[SELECTION].selected)
+        found = self._assessment
+        if found is None:
+            return selected
+        stopped = found.reports if self._is_stopped else ()
+        return selected - set(self._heard.tests).union(found.unmeasured, stopped)
+
+    def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
+        finished = exitstatus in FINISHED_CODES
+        unseen = self.unseen if finished else Unseen()
+        self._shorten(terminalreporter)
+        if self._assessment is not None and self._assessment.reports:
+            write_summary(terminalreporter, self._assessment, unseen)
+            return
+        selection = self._config.stash[SELECTION]
+        why = selection.nothing_because if finished else "the run ended before"
+        if self._assessment is not None:
+            write_rest(terminalreporter, self._assessment, unseen)
+        elif self._settings.device in {None, DeviceKind.PRETEND}:
+            write_unlooked(terminalreporter, selection.skipped)
+        write_nothing(terminalreporter, unseen, why)
+
+    def _shorten(self, reporter: Any) -> None:
+        """Shorten headlines to the terminal; like pytest, not in CI or with ``-vv``."""
+        is_cut = not (os.environ.get("CI") or os.environ.get("BUILD_NUMBER"))
+        if is_cut and self._config.get_verbosity() < UNCUT:
+            shorten_headlines(reporter.stats.get("failed", ()), terminal_columns())
+
+
+def _redden(session: pytest.Session, red: pytest.ExitCode | None) -> None:
+    if red is not None and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = red

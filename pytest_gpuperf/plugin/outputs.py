@@ -1,0 +1,485 @@
+"""``.gpuperf/results.json``: what an enabled run came to, for other programs.
+
+It is begun and finished with the session, so that a run that died can be recognized.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Generator
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
+from math import isfinite
+from pathlib import Path
+from secrets import token_hex
+from time import time
+from typing import Any
+from typing import Final
+from typing import Protocol
+
+import pytest
+
+from ..baselines.store import pending_path
+from ..baselines.store import write_ignored
+from ..devices.preflight import own_version
+from ..errors import GpuperfError
+from ..errors import UsageError
+from ..history.document import dumps_rows
+from ..history.document import moment_of
+from ..history.place import PART_SUFFIX
+from ..history.place import place_at
+from ..history.place import shown
+from ..model.codec import encode_briefly
+from ..model.history import CallRow
+from ..model.results import RESULTS_NAME as RESULTS_FILE
+from ..model.results import SAMPLES_FILE
+from ..model.results import Head
+from ..model.results import Record
+from ..model.results import Results
+from ..model.results import Unseen
+from ..model.run import Ending
+from ..model.run import Report
+from ..model.verdict import TestVerdict
+from ..model.verdict import worst_of
+from ..report.ci import code_quality
+from ..report.ci.code_quality import code_quality as quality_of
+from ..report.ci.github import commands
+from ..report.ci.github import outputs
+from ..report.ci.job_summary import run_markdown
+from ..report.ci.worst_findings import remarks
+from ..report.json.results import dumps
+from ..report.json.results import from_json
+from ..report.json.samples import dumps as dumps_samples
+from ..report.screen.counts import moved_line
+from ..report.screen.counts import named
+from ..report.screen.counts import skipped_line
+from ..report.screen.counts import suite_line
+from ..report.secrets import secrets_of
+from ..report.secrets import shown_headline
+from ..report.secrets import shown_verdict
+from ..report.wrapping import wrapped
+from ..runner.evaluation import Assessment
+from ..runner.git import run_git
+from ..settings import Settings
+from ..visible import visible_line
+from .collection import SELECTION
+from .controller import announce
+from .terminal import unmeasured_lines
+
+
+# The commit that a run measures, as far as anybody knows it.
+
+COMMIT_VARIABLES: Final = ("GITHUB_SHA", "CI_COMMIT_SHA")
+"""Where GitHub and GitLab name the commit of a job."""
+
+
+def commit_of(folder: Path, environ: Mapping[str, str]) -> str | None:
+    """Return what git says is checked out in *folder*, else what the CI says."""
+    try:
+        found = run_git(folder, "rev-parse", "--verify", "--quiet", "HEAD")
+        commit = found.stdout.strip() if found.returncode == 0 else ""
+    except UsageError:
+        commit = ""
+    named = (environ.get(name) for name in COMMIT_VARIABLES)
+    return commit or next(filter(None, named), None)
+
+
+# Keeps what a run showed in the project's history: one file per run.
+
+SHORT_COMMIT = 12
+"""Digits of a commit in the name of a file."""
+
+NAME_DIGITS = 6
+"""Significant digits of a number that is no whole one, as in ``results.json``."""
+
+
+class MeasuringPlugin(Protocol):
+    """The plugin that measures."""
+
+    @property
+    def assessment(self) -> Assessment | None:
+        """What came of it, once it has measured."""
+
+
+class HistoryKeeper:
+    """Writes the file of one run when it is over; reports it if that fails."""
+
+    def __init__(
+        self,
+        location: str,
+        root: Path,
+        run: MeasuringPlugin,
+        *,
+        now: Callable[[], float] = time,
+        token: Callable[[int], str] = token_hex,
+    ) -> None:
+        self._location = location
+        self._root = root
+        self._run = run
+        self._now = now
+        self._token = token
+        self._kept = ""
+        self._failure = ""
+
+    # pytest's terminal plugin prints its summary in a wrapper of this hook, behind all
+    # plain implementations.
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        """Write before pytest begins its summary; nothing if nothing was measured."""
+        found = self._run.assessment
+        try:
+            rows = list(self._rows(found)) if found else []
+            if rows:
+                name = name_of(rows[0], self._token(4))
+                place_at(self._location).write(name, dumps_rows(rows))
+                self._kept = f"history: {name} in {shown(self._location)}"
+        except GpuperfError as error:
+            self._failure = f"the history lacks this run: {error}"
+        # fsspec and its back ends raise exceptions of many libraries.
+        except Exception as error:  # noqa: BLE001 - the verdicts do not need a history
+            why = f"{type(error).__name__}: {error}"
+            self._failure = f"the history lacks this run: {why}"
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if self._failure:
+            for line in wrapped(f"gpuperf: {self._failure}"):
+                terminalreporter.write_line(visible_line(line), yellow=True)
+        elif self._kept and terminalreporter.config.get_verbosity() > 0:
+            terminalreporter.write_line(visible_line(self._kept))
+
+    def _rows(self, found: Assessment) -> Iterator[CallRow]:
+        origin = found.origin
+        commit = origin.commit if origin else commit_of(self._root, os.environ)
+        for verdict in found.verdicts:
+            row = CallRow(
+                test=verdict.test.encode(errors="backslashreplace").decode(),
+                hardware=found.hardware.key,
+                recorded_at=moment_of(self._now()),
+                commit=commit,
+                dirty=origin.dirty if origin else None,
+                versions=found.software,
+                metrics=dict(values_of(verdict)),
+                outcomes=dict(outcomes_of(verdict)),
+            )
+            if row.metrics:
+                yield row
+
+
+def name_of(row: CallRow, token: str) -> str:
+    """Return a unique name: hardware, time, commit and a random token."""
+    when = row.recorded_at.replace("-", "").replace(":", "")
+    commit = "".join(filter(str.isalnum, row.commit or ""))[:SHORT_COMMIT] or "nocommit"
+    return f"{row.hardware}/{when}-{commit}-{token}{PART_SUFFIX}"
+
+
+def values_of(verdict: TestVerdict) -> Iterator[tuple[str, float]]:
+    """Yield each metric's value as the verdict has it; counts and bytes are whole."""
+    for v in verdict.verdicts:
+        if v.now is not None and isfinite(v.now):
+            is_whole = float(v.now).is_integer()
+            yield v.metric, v.now if is_whole else float(f"{v.now:.{NAME_DIGITS}g}")
+
+
+def outcomes_of(verdict: TestVerdict) -> Iterator[tuple[str, str]]:
+    """Yield the worst outcome of each metric that has a value."""
+    for metric in _measured(verdict):
+        worst = worst_of(v.outcome for v in verdict.verdicts if v.metric == metric)
+        if worst:
+            yield metric, worst.value
+
+
+def _measured(verdict: TestVerdict) -> Iterable[str]:
+    return dict.fromkeys(metric for metric, _ in values_of(verdict))
+
+
+# Files for CI services: summary, comment, outputs, report.
+
+COMMENT_FILE: Final = "comment.md"
+"""Name of the file that a comment on a pull request can be made of."""
+
+QUALITY: Final = code_quality.CODE_QUALITY_FILE
+
+MOST_COMMENT_BYTES: Final = 64_000
+"""Below the 65,536 characters of a comment on GitHub."""
+
+MOST_SUMMARY_BYTES: Final = 1_000_000
+"""Below the 1,024 KiB of a step's summary on GitHub, beyond which all of it is lost."""
+
+LEAST_SUMMARY_BYTES: Final = 2_000
+"""Room that is worth filling in a summary to which others have written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlace:
+    """Where a run was: its rootdir, its folder of artefacts, and its environment."""
+
+    root: Path
+    artefacts: Path
+    environ: Mapping[str, str]
+
+    @property
+    def folder(self) -> str:
+        """The rootdir as seen from the repository, with a slash behind it; or nothing."""
+        for name in ("GITHUB_WORKSPACE", "CI_PROJECT_DIR"):
+            repository, root = self.environ.get(name), self.root.resolve()
+            if repository and root.is_relative_to(Path(repository).resolve()):
+                inside = root.relative_to(Path(repository).resolve()).as_posix()
+                return "" if inside == "." else f"{inside}/"
+        return ""
+
+    @property
+    def is_annotated(self) -> bool:
+        """Whether GitHub reads annotations on standard output."""
+        return self.environ.get("GITHUB_ACTIONS") == "true"
+
+    def is_ours(self, file: str) -> bool:
+        """Whether *file*, a path that a finding names, lies in the project."""
+        return not Path(file).is_absolute() and (self.root / file).is_file()
+
+    def pending(self, results: Results) -> str:
+        """Name what can be accepted, from the rootdir on; nothing if there is none."""
+        if results.head.hardware is None:
+            return ""
+        path = pending_path(self.artefacts, results.head.hardware)
+        return path.relative_to(self.root).as_posix() if path.is_file() else ""
+
+
+def forgiving(results: Results, tests: Collection[str]) -> Results:
+    """Return *results* with failures of *tests* turned into expected ones."""
+    return replace(
+        results,
+        tests={
+            test: record._replace(ending=Ending.XFAILED)
+            if test in tests and record.ending is Ending.FAILED
+            else record
+            for test, record in results.tests.items()
+        },
+    )
+
+
+def annotation_lines(results: Results, place: RunPlace) -> tuple[str, ...]:
+    """Return what GitHub reads on standard output."""
+    return commands(remarks(results), place.is_ours, place.folder)
+
+
+def publish(results: Results, place: RunPlace, baseline_file: str) -> Iterator[str]:
+    """Write all files that this place reads, and say which of them cannot be."""
+    found, pending = remarks(results), place.pending(results)
+    markdown = partial(
+        run_markdown, results, found, baseline_file=baseline_file, pending=pending
+    )
+    environ = place.environ
+    yield from _write(place.artefacts / COMMENT_FILE, markdown(room=MOST_COMMENT_BYTES))
+    if environ.get("GITLAB_CI"):
+        text = quality_of(found, place.is_ours, place.folder)
+        yield from _write(place.artefacts / QUALITY, text)
+    if environ.get("GITHUB_STEP_SUMMARY"):
+        yield from _summarise(Path(environ["GITHUB_STEP_SUMMARY"]), markdown)
+    if environ.get("GITHUB_OUTPUT"):
+        text = outputs(results, f"{place.folder}{pending}" if pending else "")
+        yield from _append(Path(environ["GITHUB_OUTPUT"]), text)
+
+
+def _write(path: Path, text: str) -> Iterator[str]:
+    try:
+        write_ignored(path, text)
+    except GpuperfError as error:
+        yield f"gpuperf: {error}"
+
+
+def _summarise(path: Path, markdown: Callable[..., str]) -> Iterator[str]:
+    try:
+        room = MOST_SUMMARY_BYTES - (path.stat().st_size if path.exists() else 0)
+    except OSError as error:
+        yield _unwritable(path, error)
+        return
+    if room < LEAST_SUMMARY_BYTES:
+        yield f"gpuperf: {path}: the job's summary is full, nothing was added to it"
+        return
+    yield from _append(path, markdown(room=room))
+
+
+def _append(path: Path, text: str) -> Iterator[str]:
+    try:
+        # Appended: other steps of the job write to the same file.
+        with path.open("a", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+    except OSError as error:
+        yield _unwritable(path, error)
+
+
+def _unwritable(path: Path, error: OSError) -> str:
+    cause = (error.strerror or str(error)).lower()
+    return f"gpuperf: {path}: cannot be written, {cause}; the verdicts stand without it"
+
+
+class ReportingPlugin(Protocol):
+    """The plugin that measures."""
+
+    @property
+    def assessment(self) -> Assessment | None:
+        """What came of it, once it has measured."""
+
+    @property
+    def unseen(self) -> Unseen:
+        """What no verdict says."""
+
+
+class ResultsFile:
+    """Writes the file of one run: unfinished at first, whole when it is over."""
+
+    def __init__(
+        self, config: pytest.Config, settings: Settings, run: ReportingPlugin
+    ) -> None:
+        self._config = config
+        self._settings = settings
+        self._run = run
+        self._begun = Head(
+            version=own_version(),
+            strict=settings.strict,
+            fail_on_improvement=settings.fail_on_improvement,
+            missing_baseline=settings.missing_baseline.value,
+            commit=commit_of(config.rootpath, os.environ),
+        )
+        self._place = RunPlace(
+            root=config.rootpath, artefacts=settings.artefacts, environ=os.environ
+        )
+        self._records: Mapping[str, Record] | None = None
+        self._forgiven: set[str] = set()
+        self._complaints: set[str] = set()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """Remove older files, so that none lies beside results of another run."""
+        for name in (SAMPLES_FILE, COMMENT_FILE, QUALITY):
+            with suppress(OSError):
+                (self._settings.artefacts / name).unlink(missing_ok=True)
+        self._write(RESULTS_FILE, partial(dumps, Results(head=self._begun)))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped and hasattr(report, "wasxfail"):
+            self._forgiven.add(report.nodeid)
+
+    # The outermost wrapper, so that the code behind its yield runs last.
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(
+        self, session: pytest.Session
+    ) -> Generator[None, None, None]:
+        """Write after every plugin that may still change the exit status."""
+        try:
+            ended = yield
+        except Exception:
+            self._finish(int(pytest.ExitCode.TESTS_FAILED))  # as Python's own
+            raise
+        self._finish(int(session.exitstatus))
+        return ended
+
+    def _finish(self, exit_status: int) -> None:
+        results, found = self._results(exit_status), self._run.assessment
+        # First, and apart from the pages: other programs read this file to learn the
+        # outcome.
+        self._write(RESULTS_FILE, partial(dumps, results))
+        if found is not None:
+            self._write(SAMPLES_FILE, partial(dumps_samples, found.samples))
+        file = found.baseline_file if found else ""
+        try:
+            for line in publish(forgiving(results, self._forgiven), self._place, file):
+                self._complain(line)
+        # A bug in a page must not turn a judged run into an internal error of pytest.
+        except Exception as error:  # noqa: BLE001 - the verdicts do not need a page
+            self._complain(f"gpuperf: no pages for CI are written, {_described(error)}")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
+        if not self._place.is_annotated:
+            return
+        results = forgiving(self._results(int(exitstatus)), self._forgiven)
+        for line in annotation_lines(results, self._place):
+            terminalreporter.write_line(line)
+
+    def _results(self, exit_status: int) -> Results:
+        selection, found = self._config.stash[SELECTION], self._run.assessment
+        unseen = self._run.unseen
+        head = replace(
+            self._begun,
+            exit_status=exit_status,
+            collected=selection.collected,
+            selected=selection.selected,
+            unreported=(*unseen.lost, *unseen.silenced),
+        )
+        if found is None:
+            return Results(head=head)
+        return Results(
+            head=replace(
+                head,
+                hardware=found.hardware,
+                notes=tuple(self._notes(found)),
+            ),
+            tests=self._tests(found, selection.where),
+        )
+
+    def _tests(
+        self, found: Assessment, where: Mapping[str, str]
+    ) -> Mapping[str, Record]:
+        """Return the records, made once: there may be many."""
+        if self._records is None:
+            root, secrets = self._config.rootpath, secrets_of(os.environ)
+            self._records = {
+                test: record_of(report, root, secrets, where.get(test, ""))
+                for test, report in found.reports.items()
+            }
+        return self._records
+
+    def _notes(self, found: Assessment) -> Iterator[str]:
+        moved = found.moved_with_the_environment
+        if moved:
+            yield moved_line(moved, found.options).text
+        if found.suite:
+            yield suite_line(found.suite).text
+        if found.skipped_files:
+            yield skipped_line(found.skipped_files).text
+        yield from named(found.unmeasured, found.stopped)
+        lines = unmeasured_lines(self._run.unseen, found)
+        if lines:
+            yield " ".join(line.text.strip() for line in lines)
+
+    def _write(self, name: str, text: Callable[[], str]) -> None:
+        try:
+            write_ignored(self._settings.artefacts / name, text())
+        except GpuperfError as error:
+            self._complain(f"gpuperf: {error}")
+        except Exception as error:  # noqa: BLE001 - the verdicts do not need a file
+            path = self._settings.artefacts / name
+            self._complain(f"gpuperf: {path}: cannot be written, {_described(error)}")
+
+    def _complain(self, line: str) -> None:
+        """Print *line* once: a read-only folder causes the same one for every file."""
+        if line not in self._complaints:
+            self._complaints.add(line)
+            announce(self._config, line)
+
+
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def record_of(report: Report, root: Path, secrets: Sequence[str], where: str) -> Record:
+    """Return *report* for people elsewhere, without any path of this machine."""
+    verdicts = [shown_verdict(from_json(text)) for text in report.verdicts]
+    first, *_ = report.text.splitlines() or [""]
+    return Record(
+        ending=report.ending,
+        outcome=worst_of(verdict.outcome for verdict in verdicts),
+        headline=shown_headline(report.headline or first, root, Path.home(), secrets),
+        verdicts=tuple(encode_briefly(verdict) for verdict in verdicts),
+        where=where,
+    )

@@ -1,0 +1,326 @@
+"""From option, ini key and environment to the settings of an enabled run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import Enum
+from pathlib import Path
+from typing import Any
+from typing import Final
+from typing import TypeVar
+
+import pytest
+
+from ..distributed.torchrun import launch_of
+from ..errors import ErrorId
+from ..errors import UsageError
+from ..files import no_link
+from ..history.place import is_url
+from ..model.baseline import Refresh
+from ..model.budget import Tolerance
+from ..model.budget import parse_project_tolerance
+from ..model.budget import parse_tolerance
+from ..model.environment import PRETEND_GIB
+from ..model.environment import DeviceKind
+from ..settings import ARTEFACTS
+from ..settings import Isolation
+from ..settings import MissingBaseline
+from ..settings import Settings
+from ..settings import SharedUse
+from ..settings import UnjudgedBudget
+from ..settings import refuse_in_ci
+from .mark_conflicts import refuse_blind
+from .options import ini_value
+from .stored_device import with_stored_device
+
+
+# Options by which a command line selects tests.
+
+NARROWING: Final = {
+    "keyword": "-k",
+    "markexpr": "-m",
+    "lf": "--lf",
+    "stepwise": "--stepwise",
+    "deselect": "--deselect",
+    "ignore": "--ignore",
+    "ignore_glob": "--ignore-glob",
+}
+"""Names of pytest's options with which it does not run every test, by attribute."""
+
+
+def narrowed_by(config: pytest.Config) -> str:
+    """Name the first option or argument that takes tests away; empty if none does."""
+    for name, flag in NARROWING.items():
+        if config.getoption(name, default=None):
+            return flag
+    named = [argument for argument in config.args if "::" in argument]
+    return f"the argument {named[0]}" if named else ""
+
+
+E = TypeVar("E", bound=Enum)
+
+
+def _one_of(kinds: type[E], unnamed: tuple[E, ...] = ()) -> Callable[[str], E]:
+    """Parse a member's value; *unnamed* ones are taken and not offered."""
+
+    def parse(text: str) -> E:
+        try:
+            return kinds(text)
+        except ValueError:
+            known = ", ".join(str(k.value) for k in kinds if k not in unnamed)
+            msg = f"expected one of {known}"
+            raise ValueError(msg) from None
+
+    return parse
+
+
+def positive_seconds(text: str) -> float:
+    """Read a number of seconds; raise ``ValueError`` that says what was expected."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        msg = "expected a positive number of seconds"
+        raise ValueError(msg)
+    return seconds
+
+
+def positive_gib(text: str) -> float:
+    """Read a size in GiB; raise ``ValueError`` that says what was expected."""
+    try:
+        return positive_seconds(text)
+    except ValueError:
+        msg = "expected a positive number of GiB, such as 141"
+        raise ValueError(msg) from None
+
+
+def _tolerance(text: str) -> Tolerance:
+    try:
+        return parse_project_tolerance(text)
+    except UsageError as error:
+        msg = (
+            "expected percentages by budget keyword, such as ms=5%, or ms=5% and "
+            f"0.1 ms, mem_mb=1%: {error.text.partition('; it knows')[0]}"
+        )
+        raise ValueError(msg) from None
+
+
+def _detect(text: str) -> float | None:
+    try:
+        return parse_tolerance({"detect": text}).detect
+    except UsageError:
+        msg = "expected a percentage of at least 0 and at most 1000, such as 8%"
+        raise ValueError(msg) from None
+
+
+def _precision(text: str) -> float:
+    try:
+        precision = parse_tolerance({"detect": text}).detect or 0.0
+    except UsageError:
+        precision = 0.0
+    if not 0 < precision < 1:
+        msg = "expected a percentage above 0 and below 100, such as 2%"
+        raise ValueError(msg)
+    return precision
+
+
+def _commit(text: str) -> str:
+    if not text.strip() or text.startswith("-"):
+        msg = "expected a branch, a tag, a commit or `baseline`"
+        raise ValueError(msg)
+    return text
+
+
+def _filled(kind: Callable[[str], object], wanted: str) -> Callable[[str], object]:
+    """Parse a text that is not empty; *wanted* is one that could have been meant."""
+
+    def parse(text: str) -> object:
+        if not text.strip():
+            msg = f"expected {wanted}"
+            raise ValueError(msg)
+        return kind(text)
+
+    return parse
+
+
+PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
+    "gpuperf_device": _one_of(DeviceKind, unnamed=(DeviceKind.SCRIPTED,)),
+    "gpuperf_update": _one_of(Refresh),
+    "gpuperf_seconds": positive_seconds,
+    "gpuperf_pretend_gb": positive_gib,
+    "gpuperf_lock": _one_of(SharedUse),
+    "gpuperf_lock_seconds": positive_seconds,
+    "gpuperf_missing_baseline": _one_of(MissingBaseline),
+    "gpuperf_isolation": _one_of(Isolation),
+    "gpuperf_tolerance": _tolerance,
+    "gpuperf_detect": _detect,
+    "gpuperf_precision": _precision,
+    "gpuperf_baselines": _filled(Path, "a folder, such as baselines"),
+    "gpuperf_history": _filled(str, "a folder, or a URL such as s3://bucket/history"),
+    "gpuperf_ref": _commit,
+}
+
+
+NO_GATE: Final = ("gpuperf_update", "gpuperf_inline")
+"""Options with which nothing is left to settle by other code."""
+
+
+def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
+    """Resolve option, ini key, default; raise ``UsageError`` for one that cannot be."""
+    value = _resolver(config)
+    ci = bool(environ.get("CI"))
+    missing = MissingBaseline.FAIL if ci else MissingBaseline.WARN
+    update = value("gpuperf_update", None)
+    if update:
+        refuse_in_ci(f"--gpuperf-update={update.value}", "refresh", environ)
+    settings = Settings(
+        device=value("gpuperf_device", None),
+        update=update,
+        seconds=value("gpuperf_seconds", 60.0),
+        inline=value("gpuperf_inline", default=False),
+        strict=value("gpuperf_strict", default=False),
+        fail_on_improvement=value("gpuperf_fail_on_improvement", default=False),
+        explain=value("gpuperf_explain", default=False),
+        accept_drift=value("gpuperf_accept_drift", default=False),
+        benchmark=value("gpuperf_benchmark", default=False),
+        prune=_prune(config, value("gpuperf_prune", default=False), update, environ),
+        missing_baseline=value("gpuperf_missing_baseline", missing),
+        unjudged_budget=UnjudgedBudget.FAIL if ci else UnjudgedBudget.WARN,
+        isolation=value("gpuperf_isolation", Isolation.TEST),
+        baselines=config.rootpath / value("gpuperf_baselines", Path("baselines")),
+        artefacts=no_link(config.rootpath / ARTEFACTS),
+        tolerance=project_tolerance(config),
+        precision=value("gpuperf_precision", None),
+        history=_located(value("gpuperf_history", None), config.rootpath),
+        reference=_reference(config, value),
+        script=environ.get("GPUPERF_SCRIPT"),
+        lock_seconds=value("gpuperf_lock_seconds", 3600.0),
+        shared_use=value("gpuperf_lock", SharedUse.TIMED),
+        pretend_gib=value("gpuperf_pretend_gb", PRETEND_GIB),
+        launch=launch_of(environ, value("gpuperf_lock_seconds", 3600.0)),
+    )
+    settings = with_stored_device(config, settings)
+    _refuse_inline_refresh(settings)
+    _refuse_inline_workers(config, settings)
+    if settings.launch is not None:
+        return _of_a_launch(config, settings, settings.launch.count)
+    return settings
+
+
+def project_tolerance(config: pytest.Config) -> Tolerance:
+    """Return the tolerance for tests with no mark of their own; raise ``UsageError`` if none."""
+    value = _resolver(config)
+    tolerance: Tolerance = value("gpuperf_tolerance", Tolerance())
+    found = replace(tolerance, detect=value("gpuperf_detect", None))
+    refuse_blind((found,), "gpuperf_detect and gpuperf_tolerance")
+    return found
+
+
+def _located(location: str | None, root: Path) -> str | None:
+    """Return the history's place as it is called anywhere on this machine."""
+    if location is None or is_url(location):
+        return location
+    return str(root / location)
+
+
+def _reference(config: pytest.Config, value: Callable[..., Any]) -> str | None:
+    """Return the reference of a gate; a refresh and an inline run have none."""
+    others = [name for name in NO_GATE if value(name, None)]
+    if not others:
+        reference: str | None = value("gpuperf_ref", None)
+        return reference
+    if config.getoption("gpuperf_ref", default=None) is not None:
+        flag = "--" + others[0].replace("_", "-")
+        msg = (
+            "--gpuperf-ref settles what a gate does not pass: leave it out, or leave out "
+            f"{flag}"
+        )
+        raise UsageError(msg, ErrorId.GP105)
+    return None
+
+
+def _refuse_inline_refresh(settings: Settings) -> None:
+    if settings.inline and settings.update:
+        msg = (
+            "--gpuperf-inline cannot refresh: a baseline is made of runs in fresh "
+            "processes; leave out --gpuperf-inline"
+        )
+        raise UsageError(msg, ErrorId.GP106)
+    if settings.inline and settings.prune:
+        msg = "--gpuperf-inline stores nothing: leave out --gpuperf-inline or --gpuperf-prune"
+        raise UsageError(msg, ErrorId.GP106)
+
+
+def _prune(
+    config: pytest.Config,
+    asked: object,
+    update: Refresh | None,
+    environ: Mapping[str, str],
+) -> bool:
+    """Whether to prune: the option always does, the ini key only during a refresh."""
+    if not config.getoption("gpuperf_prune", default=None):
+        return bool(asked and update)
+    refuse_in_ci("--gpuperf-prune", "prune", environ)
+    narrowed = narrowed_by(config)
+    if narrowed:
+        msg = (
+            "--gpuperf-prune removes the baselines of tests that are gone, and "
+            f"{narrowed} selects some of those that are there: leave out one of them"
+        )
+        raise UsageError(msg, ErrorId.GP107)
+    return True
+
+
+def _of_a_launch(config: pytest.Config, settings: Settings, count: int) -> Settings:
+    """Refuse options with which each of *count* ranks would act on its own.
+
+    Other code cannot settle a test on several ranks, so there is no reference.
+    """
+    if settings.inline:
+        msg = (
+            f"--gpuperf-inline measures in one process, and torchrun started {count}: "
+            "leave it out, or start one pytest without torchrun"
+        )
+        raise UsageError(msg, ErrorId.GP106)
+    if config.getoption("dist", "no") != "no":
+        msg = (
+            f"torchrun started {count} ranks of pytest, and pytest-xdist would start "
+            "workers in each: leave out -n and --dist"
+        )
+        raise UsageError(msg, ErrorId.GP611)
+    return replace(settings, reference=None)
+
+
+def _refuse_inline_workers(config: pytest.Config, settings: Settings) -> None:
+    if settings.inline and config.getoption("dist", "no") != "no":
+        msg = (
+            "--gpuperf-inline measures in this process, where pytest-xdist runs no test; "
+            "leave out --gpuperf-inline, or add -n0"
+        )
+        raise UsageError(msg, ErrorId.GP106)
+
+
+def _resolver(config: pytest.Config) -> Callable[..., Any]:
+    def value(name: str, default: object) -> object:
+        given = config.getoption(name, default=None)
+        source = "--" + name.replace("_", "-")
+        if given is None:
+            given = ini_value(config, name)
+            source = f"ini key {name}"
+        if given is None:
+            return default
+        return _parsed(name, given, source) if name in PARSERS else given
+
+    return value
+
+
+def _parsed(name: str, text: str, source: str) -> object:
+    try:
+        return PARSERS[name](text)
+    except ValueError as error:
+        msg = f"{source}: found {text!r}, {error}"
+        raise UsageError(msg, ErrorId.GP101) from None

@@ -1,0 +1,241 @@
+"""The reports that pytest got of each test, read after all hooks.
+
+A hook may change a report long after it was made, so the reports themselves are kept.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Generator
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import Any
+from typing import Final
+from unittest import SkipTest
+
+import pytest
+
+from ..marks import RANKS_MARK
+from ..model.run import Ending
+from ..model.run import Report
+from ..report.exchange.measured_calls import properties_of
+from ..report.screen.failure import fitting_headline
+from ..report.secrets import masked
+from ..report.secrets import secrets_of
+from ..visible import visible_text
+from ..worker.items import PROPERTY
+
+
+class Heard:
+    """The reports of a run by the node ids of their tests."""
+
+    def __init__(self) -> None:
+        self._reports: dict[str, list[pytest.TestReport]] = {}
+
+    def note(self, report: pytest.TestReport) -> None:
+        """Keep *report*, but not a skip in set-up: it would hide the test's verdict."""
+        if report.when == "call" or report.failed or _is_expected(report):
+            self._reports.setdefault(report.nodeid, []).append(report)
+
+    @property
+    def tests(self) -> Collection[str]:
+        """Tests with at least one report."""
+        return self._reports.keys()
+
+    @property
+    def passed(self) -> set[str]:
+        """Tests that passed, also by the name that they have without a worker's group."""
+        passed = {
+            test
+            for test, reports in self._reports.items()
+            if any(report.passed for report in reports)
+            and not any(report.failed for report in reports)
+        }
+        # `--dist loadgroup` appends the group to a node id, as in
+        # `test.py::test@group`.
+        return passed | {test.rpartition("@")[0] for test in passed if "@" in test}
+
+    def silenced(self, failing: Iterable[str]) -> list[str]:
+        """Return those *failing* tests that pytest has reported as something better."""
+        return [
+            test
+            for test in failing
+            if test in self._reports
+            and not any(r.failed or _is_expected(r) for r in self._reports[test])
+        ]
+
+    def has_failed(self, failing: Iterable[str]) -> bool:
+        """Whether one of the *failing* tests is known as failed."""
+        known = (self._reports.get(test, ()) for test in failing)
+        return any(report.failed for reports in known for report in reports)
+
+
+def _is_expected(report: pytest.TestReport) -> bool:
+    """Whether a mark of the test's author forgives its failure."""
+    return hasattr(report, "wasxfail")
+
+
+# Measured tests in the ordinary pytest loop: items that report what a child found.
+
+CHILD_EVALUATES: Final = frozenset({"skip", "skipif", "usefixtures", RANKS_MARK})
+
+NO_REPORT: Final = "gpuperf has no report of this test: a gate may not lose one"
+
+
+class GpuperfWarning(UserWarning):
+    """A measured test that passed although something about it is undecided."""
+
+
+class ReportedItem(pytest.Item):
+    """Replaces a measured item: sets up no fixture, reports what the child found."""
+
+    _find: Callable[[str], Report | None]
+    _where: tuple[Any, int | None, str]
+    _headline: str = ""
+
+    @classmethod
+    def standing_for(
+        cls, item: pytest.Item, find: Callable[[str], Report | None]
+    ) -> ReportedItem:
+        """Return the item that reports at *item*'s place what *find* knows of it."""
+        assert item.parent is not None  # noqa: S101 - every item has a collector
+        new: ReportedItem = cls.from_parent(item.parent, name=item.name)
+        new._find = find
+        new._where = item.reportinfo()
+        new.keywords.update(item.keywords)
+        new.own_markers.extend(
+            mark for mark in item.own_markers if mark.name not in CHILD_EVALUATES
+        )
+        return new
+
+    def reportinfo(self) -> tuple[Any, int | None, str]:
+        return self._where
+
+    def iter_markers_with_node(
+        self, name: str | None = None
+    ) -> Iterator[tuple[Any, pytest.Mark]]:
+        """Leave out what the child has evaluated, of classes and modules as well."""
+        for node, mark in super().iter_markers_with_node(name):
+            if mark.name not in CHILD_EVALUATES:
+                yield node, mark
+
+    def runtest(self) -> None:
+        report = self._find(self.nodeid)
+        if report is None:
+            pytest.fail(NO_REPORT, pytrace=False)
+        for title, text in report.sections:
+            self.add_report_section("call", *_section(title, text))
+        remember(self, report)
+        self._headline = _headline(report)
+        end_as(report)
+
+    def teardown(self) -> None:
+        """End pytest where the test did so, once its verdict is reported."""
+        report = self._find(self.nodeid)
+        # In teardown, because pytest has logged the report of the call by then.
+        if report is not None and report.stop is not None:
+            stop = report.stop
+            pytest.exit(f"{self.nodeid}: {stop.reason}", returncode=stop.status)
+
+    def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
+        """Shorten the failure to one line for the short summary and JUnit."""
+        shown = super().repr_failure(excinfo, style)
+        crash = getattr(shown, "reprcrash", None)
+        if crash is not None and self._headline:
+            crash.message = self._headline
+        return shown
+
+
+class SkipsInChild:
+    """Ignores skips of measured tests by hooks of the project in this process.
+
+    The hooks run in the child as well. Here they may see another device, and a skip
+    would hide the verdict.
+    """
+
+    # The outermost wrapper: it must surround the project's hooks to catch their skips.
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, None, None]:
+        try:
+            yield
+        except (pytest.skip.Exception, SkipTest):
+            if not isinstance(item, ReportedItem):
+                raise
+
+
+def shorten_headlines(reports: Iterable[Any], columns: int) -> None:
+    """Shorten headlines to *columns*, so that pytest does not cut them in a number."""
+    for report in reports:
+        crash = getattr(getattr(report, "longrepr", None), "reprcrash", None)
+        if crash is not None and PROPERTY in dict(report.user_properties):
+            room = columns - len(f"FAILED {report.nodeid} - ")
+            crash.message = fitting_headline(crash.message, room)
+
+
+def _headline(report: Report) -> str:
+    first, *_ = report.text.splitlines() or [""]
+    return _said(report.headline or first)
+
+
+def remember(item: pytest.Item, report: Report) -> None:
+    """Keep the verdicts as properties of *item* and its warning for the summary."""
+    item.user_properties[:] = report.properties
+    if report.verdicts:
+        text = "[" + ", ".join(report.verdicts) + "]"
+        item.user_properties.append((PROPERTY, text))
+        item.user_properties += properties_of(report.test, report.verdicts)
+    if report.warning:
+        _warn(item, report.warning)
+
+
+def _warn(item: pytest.Item, text: str) -> None:
+    """Record a warning past the filters: ``error`` there must not fail the test."""
+    path, line, _ = item.reportinfo()
+    message = warnings.WarningMessage(
+        GpuperfWarning(_said(text)),
+        GpuperfWarning,
+        str(path),
+        (line or 0) + 1,
+        line="",
+    )
+    # The hook is called directly: `warnings.warn` would apply the project's filters.
+    item.ihook.pytest_warning_recorded.call_historic(
+        kwargs={
+            "warning_message": message,
+            "nodeid": item.nodeid,
+            "when": "runtest",
+            "location": None,
+        }
+    )
+
+
+def _said(text: str) -> str:
+    """Return *text* for a log: visible, and without secrets."""
+    return visible_text(masked(text, secrets_of(os.environ))) if text else ""
+
+
+def failing(reports: Mapping[str, Report]) -> set[str]:
+    """Return the tests that failed or died by their *reports*."""
+    bad = {Ending.FAILED, Ending.DIED}
+    return {test for test, report in reports.items() if report.ending in bad}
+
+
+def _section(title: str, text: str) -> tuple[str, str]:
+    """Name a captured section as pytest's own loop will name it again."""
+    return title.removeprefix("Captured ").removesuffix(" call"), text
+
+
+def end_as(report: Report) -> None:
+    """End the running test as *report* says."""
+    text = _said(report.text)
+    if report.ending is Ending.SKIPPED:
+        # or pytest names this line as the place, and sums up all such skips as one
+        raise pytest.skip.Exception(text, _use_item_location=True)
+    if report.ending is Ending.XFAILED:
+        pytest.xfail(text)
+    if report.ending is not Ending.PASSED:
+        pytest.fail(text, pytrace=False)

@@ -1,0 +1,270 @@
+"""The terminal section: lines of the report room in pytest's own colours."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from math import inf
+from typing import Any
+from typing import Final
+
+from ..baselines.refresh import BaselineChange
+from ..model.results import Unseen
+from ..model.run import Ending
+from ..model.verdict import Outcome
+from ..model.verdict import TestVerdict
+from ..report.screen.acceptance import leftover_lines
+from ..report.screen.acceptance import unmeasured_text
+from ..report.screen.comparison_table import compared_lines
+from ..report.screen.counts import counts_line
+from ..report.screen.counts import moved_line
+from ..report.screen.counts import nothing_line
+from ..report.screen.counts import skipped_line
+from ..report.screen.counts import suite_line
+from ..report.screen.drift import drift_lines
+from ..report.screen.drift import drifted_line
+from ..report.screen.drift import kept_lines
+from ..report.screen.drift import kept_title
+from ..report.screen.explanation import explanation_lines
+from ..report.screen.findings import allowed_lines
+from ..report.screen.precision import acuity_lines
+from ..report.screen.summary import Line
+from ..report.screen.summary import LineRole
+from ..report.screen.summary import refresh_lines
+from ..report.screen.summary import summary_lines
+from ..report.table import Row
+from ..runner.evaluation import Assessment
+from ..visible import visible_line
+
+
+# One line of a terminal that is written over and over, and erased at the end.
+
+LEAST_SECONDS: Final = 0.25
+"""Between two changes of the line: nobody reads more of them."""
+
+
+class LiveLine:
+    """Shows the newest text; *write* takes it to the terminal at once."""
+
+    def __init__(
+        self,
+        write: Callable[[str], object],
+        width: Callable[[], int],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._write = write
+        self._width = width
+        self._now = now
+        self._shown = ""
+        self._next = -inf
+
+    def show(self, text: str) -> None:
+        """Replace the last text by *text*, unless that is the same or too recent."""
+        now = self._now()
+        # One column less: a full line wraps on some terminals, and \r then returns to
+        # the second half only.
+        shown = "".join(map(_narrow, text))[: self._width() - 1]
+        if now < self._next or shown == self._shown:
+            return
+        self._next = now + LEAST_SECONDS
+        self._write(f"\r{shown.ljust(len(self._shown))}")
+        self._shown = shown
+
+    def erase(self) -> None:
+        """Leave an empty line for others to write on; the next text may come at once."""
+        if self._shown:
+            self._write(f"\r{' ' * len(self._shown)}\r")
+        self._shown, self._next = "", -inf
+
+
+def _narrow(character: str) -> str:
+    """Keep characters that take one column on every terminal and move no cursor."""
+    return character if character.isascii() and character.isprintable() else "?"
+
+
+class LogLines:
+    """Writes the newest text as a line of its own, if lines cannot be overwritten.
+
+    A run that is over in *seconds* writes none; later there is at most one per period.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[str], object],
+        seconds: float,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._write = write
+        self._seconds = seconds
+        self._now = now
+        self._next = now() + seconds
+
+    def show(self, text: str) -> None:
+        """Write *text*, unless it is too soon for it."""
+        now = self._now()
+        if now >= self._next:
+            self._next = now + self._seconds
+            self._write("".join(map(_narrow, text)))
+
+    def erase(self) -> None:
+        """Leave what was written: others write below it."""
+
+
+QUIET_VERBOSITY: Final = -1
+"""Pytest's verbosity with ``-q``."""
+
+MARKUP: Final[dict[LineRole, dict[str, bool]]] = {
+    LineRole.PLAIN: {},
+    LineRole.HEADER: {"bold": True},
+    LineRole.GOOD: {"green": True},
+    LineRole.WARN: {"yellow": True},
+    LineRole.BAD: {"red": True},
+}
+
+
+def write_summary(reporter: Any, assessment: Assessment, unseen: Unseen) -> None:
+    """Write the table, the refreshed baselines and the line that counts outcomes.
+
+    With ``-q`` only what went wrong and what was refreshed; with ``-qq`` only what
+    fails the run as a whole. The line that counts is always written: a gate without
+    output could not be distinguished from one that did not run.
+    """
+    counts = counts_line(
+        assessment.verdicts,
+        assessment.hardware,
+        unseen,
+        unjudged=_endings_without_verdict(assessment),
+        refused=len(assessment.drifted_tests),
+        note=assessment.note,
+        unmeasured=assessment.unmeasured,
+        stopped=assessment.stopped,
+    )
+    if reporter.config.get_verbosity() >= QUIET_VERBOSITY:
+        _write_table(reporter, assessment, reporter.config.get_verbosity())
+    write_rest(reporter, assessment, unseen)
+    _write(reporter, [counts])
+
+
+def write_rest(reporter: Any, assessment: Assessment, unseen: Unseen) -> None:
+    """Write the lines between the table and the line that counts."""
+    verbosity = reporter.config.get_verbosity()
+    if verbosity >= QUIET_VERBOSITY:
+        _write(reporter, _refresh_lines(assessment))
+        _write(reporter, _untouched_lines(assessment, verbosity))
+        _write(reporter, leftover_lines(assessment.leftovers, assessment.baseline_file))
+    if verbosity > QUIET_VERBOSITY and assessment.acuity:
+        _write(reporter, acuity_lines(assessment.acuity))
+    _write(reporter, _whole_run_lines(assessment))
+    _write(reporter, unmeasured_lines(unseen, assessment))
+
+
+def unmeasured_lines(unseen: Unseen, assessment: Assessment) -> tuple[Line, ...]:
+    """Name the baselines that this run did not look at, although their tests passed."""
+    if not unseen.unmeasured:
+        return ()
+    return unmeasured_text(
+        unseen.unmeasured,
+        assessment.baseline_file,
+        assessment.options,
+        is_strict=unseen.is_strict,
+    )
+
+
+def _write_table(reporter: Any, assessment: Assessment, verbosity: int) -> None:
+    """Write a row a test, and with ``-v`` what was allowed."""
+    shown = assessment.verdicts if verbosity > QUIET_VERBOSITY else _wrong(assessment)
+    lines = [*summary_lines(shown), *compared_lines(shown)]
+    if lines or verbosity > QUIET_VERBOSITY:
+        reporter.write_sep("=", "gpuperf")
+    _write(reporter, lines)
+    if verbosity > 0:
+        allowed = allowed_lines(assessment.verdicts)
+        _write(reporter, [Line(text=text, role=LineRole.PLAIN) for text in allowed])
+    if assessment.explained:
+        _write(reporter, explanation_lines(assessment.verdicts))
+
+
+def _wrong(assessment: Assessment) -> Sequence[TestVerdict]:
+    """Return the verdicts that are undecided or failed a test, if by a setting."""
+    failed = [t for t, r in assessment.reports.items() if r.ending is Ending.FAILED]
+    return [
+        verdict
+        for verdict in assessment.verdicts
+        if verdict.outcome is Outcome.INCONCLUSIVE
+        or any(verdict.test == t or verdict.test.startswith(f"{t}#") for t in failed)
+    ]
+
+
+def _whole_run_lines(assessment: Assessment) -> Iterator[Line]:
+    moved = assessment.moved_with_the_environment
+    if assessment.drifts:
+        yield drifted_line(assessment.drifted_tests, assessment.options)
+    if moved:
+        yield moved_line(moved, assessment.options)
+    if assessment.suite:
+        yield suite_line(assessment.suite)
+    if assessment.skipped_files:
+        yield skipped_line(assessment.skipped_files)
+
+
+def write_nothing(reporter: Any, unseen: Unseen, why: str) -> None:
+    """Write the last line of a run that measured nothing, however quiet it is."""
+    _write(reporter, [nothing_line(unseen, why)])
+
+
+def write_unlooked(reporter: Any, files: Sequence[str]) -> None:
+    """Write the line of a run that measured nothing, where *files* may have been meant."""
+    _write(reporter, [skipped_line(files)] if files else [])
+
+
+def row_of(change: BaselineChange) -> Row:
+    """Turn *change* into a row: baselines and report do not import each other."""
+    return Row(
+        test=change.test,
+        metric=change.metric,
+        old=change.old,
+        new=change.new,
+        anchor=change.anchor,
+    )
+
+
+def _refresh_lines(assessment: Assessment) -> Sequence[Line]:
+    rows = [row_of(change) for change in assessment.refreshed]
+    if not rows:
+        return ()
+    title = f"refreshed {assessment.baseline_file}:"
+    return tuple(_titled(title, refresh_lines(rows)))
+
+
+def _untouched_lines(assessment: Assessment, verbosity: int) -> Iterator[Line]:
+    """What the refresh was to take over and did not: too small, or too large."""
+    file = assessment.baseline_file
+    if assessment.kept and verbosity > QUIET_VERBOSITY:
+        title = kept_title(assessment.kept, file)
+        yield from _titled(title, kept_lines(assessment.kept))
+    if assessment.drifts:
+        title = f"not refreshed in {file}, too far from the anchor:"
+        yield from _titled(title, drift_lines(assessment.drifts))
+
+
+def _titled(title: str, lines: Iterable[Line]) -> Iterator[Line]:
+    yield Line(text="", role=LineRole.PLAIN)
+    yield Line(text=title, role=LineRole.HEADER)
+    yield from lines
+
+
+def _endings_without_verdict(assessment: Assessment) -> Sequence[str]:
+    """Return how the tests without a verdict ended."""
+    return [
+        report.ending.value
+        for report in assessment.reports.values()
+        if not report.verdicts
+    ]
+
+
+def _write(reporter: Any, lines: Iterable[Line]) -> None:
+    for line in lines:
+        reporter.write_line(visible_line(line.text), **MARKUP[line.role])

@@ -1,0 +1,260 @@
+"""pytest-xdist: the controller measures, the workers only report.
+
+Each worker writes the measured tests it collected into a folder of the run; when the
+last has collected, the controller measures them all, writes the reports beside them
+and lets the workers start. What crosses processes is JSON text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from collections.abc import Generator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+from typing import Final
+
+import pytest
+
+from ..devices.slots import VISIBLE_DEVICES
+from ..devices.slots import visible_gpu_count
+from ..files import scratch_folder
+from ..model.codec import decode
+from ..model.codec import encode
+from ..model.environment import DeviceSlot
+from ..model.run import Report
+from ..runner.evaluation import Assessor
+from ..runner.plan import Planned
+from ..runner.reference_check import Referee
+from ..settings import Settings
+from ..worker.items import plan_of
+from .collection import SELECTION
+from .controller import GpuperfSession
+from .controller import replace_measured
+from .device_locks import use_beside_others
+
+
+FOLDER_KEY: Final = "gpuperf_folder"
+"""Key of the worker's input with the folder of plans and reports."""
+
+LOCKS_KEY: Final = "gpuperf_locks"
+"""Key of the worker's input with the devices that its ordinary tests use."""
+
+REPORTS: Final = "reports.json"
+
+COLLECTED_KEY: Final = "collected"
+"""What a worker had to measure before any test was deselected."""
+
+OTHERS: Final = "others"
+"""What a worker collected that is not to be measured."""
+
+FILES: Final = "files"
+"""What a worker collected whole."""
+
+SKIPPED: Final = "skipped"
+"""Files that skipped themselves where a worker collected them."""
+
+auto_key = pytest.StashKey[str]()
+
+
+def auto_workers(config: pytest.Config, environ: Mapping[str, str]) -> int:
+    """Return what ``-n auto`` means: the number of visible GPUs, and at least 1."""
+    gpus = visible_gpu_count(environ.get(VISIBLE_DEVICES))
+    config.stash[auto_key] = (
+        f"gpuperf: -n auto is {gpus} workers, one a visible GPU"
+        if gpus > 1
+        else "gpuperf: -n auto is 1 worker: more would share its device"
+    )
+    return max(gpus, 1)
+
+
+class XdistController(GpuperfSession):
+    """Measures when every worker has collected, before any test is handed out."""
+
+    def __init__(
+        self, config: pytest.Config, settings: Settings, referee: Referee
+    ) -> None:
+        super().__init__(config, settings, referee)
+        self._folder = scratch_folder()
+        self._opened: Assessor | None = None
+        self._slots: tuple[DeviceSlot, ...] = ()
+        self._workers = 0
+        self._collecting: set[str] = set()
+        self._collections = 0
+        self._is_broken = False
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_setupnodes(self, specs: Sequence[Any]) -> None:
+        self._opened = self._assessor()
+        self._slots, self._workers = self._opened.slots, len(specs)
+        for number, spec in enumerate(specs):
+            slot = self._slots[number % len(self._slots)]
+            if slot.visible is not None:
+                # A default: a user's `--tx` may name the devices of a worker.
+                spec.env.setdefault(VISIBLE_DEVICES, slot.visible)
+
+    def pytest_report_header(self, config: pytest.Config) -> str | None:
+        return config.stash.get(auto_key, None)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Give a worker its input, also one that replaces a crashed worker."""
+        self._collecting.add(str(node.gateway.id))
+        node.sendcommand = partial(_tell, node.sendcommand)
+        node.workerinput[FOLDER_KEY] = self._folder.name
+        node.workerinput[LOCKS_KEY] = json.dumps(self._locks_of(node.gateway.spec))
+
+    def _locks_of(self, spec: Any) -> list[str]:
+        """Name the locks of the devices that a worker sees, as far as they are ours."""
+        sees = {None, spec.env.get(VISIBLE_DEVICES)}
+        return [slot.lock for slot in self._slots if slot.lock and slot.visible in sees]
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Wait no longer for a worker; pytest_configure_node has announced another."""
+        self._collecting.discard(str(node.gateway.id))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
+        """Assign a crash to its test: xdist names the test with its group."""
+        test, _, _ = crashitem.rpartition("@")
+        if test in self._config.stash[SELECTION].selected:
+            report.nodeid = test
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: Any) -> None:
+        """Measure when nobody collects, or when the first tests are handed out.
+
+        xdist hands tests out when it has as many collections as there were workers,
+        even if some of them are of workers that crashed.
+        """
+        self._collecting.discard(str(node.gateway.id))
+        self._collections += 1
+        is_due = not self._collecting or self._collections >= self._workers
+        if is_due and self._opened is not None:
+            self._measure(self._opened)
+            self._opened = None
+
+    def _measure(self, assessor: Assessor) -> None:
+        self._assess(assessor, self._note_selection())
+        # The devices must be free before the workers run ordinary tests on them.
+        assessor.close()
+        reports = self._assessment.all_reports if self._assessment else {}
+        _write(
+            Path(self._folder.name, REPORTS),
+            {test: encode(r) for test, r in reports.items()},
+        )
+
+    def _note_selection(self) -> Sequence[Planned]:
+        """Remember what the workers selected, which is what is to be measured."""
+        folder = Path(self._folder.name)
+        plan = _read_plan(folder)
+        selection = self._config.stash[SELECTION]
+        selection.collected = _read_names(folder, COLLECTED_KEY)
+        selection.others = _read_names(folder, OTHERS)
+        selection.files = [*_read_names(folder, FILES)]
+        selection.skipped = [*_read_names(folder, SKIPPED)]
+        selection.selected = tuple(planned.test for planned in plan)
+        selection.where = {planned.test: planned.where for planned in plan}
+        return plan
+
+    def pytest_internalerror(self) -> None:
+        """Remember the error: xdist prints that of a worker and goes on."""
+        self._is_broken = True
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(
+        self, session: pytest.Session
+    ) -> Generator[None, None, None]:
+        if self._opened is not None:
+            self._note_selection()
+        return (yield from self._finish(session))
+
+    def _red(self) -> pytest.ExitCode | None:
+        broken = pytest.ExitCode.INTERNAL_ERROR if self._is_broken else None
+        return super()._red() or broken
+
+    def pytest_unconfigure(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+        self._folder.cleanup()
+
+
+class XdistWorker:
+    """Hands its collection to the controller and reports what the controller found."""
+
+    def __init__(self, workerinput: Mapping[str, str], settings: Settings) -> None:
+        self._folder = Path(workerinput[FOLDER_KEY])
+        self._worker = workerinput["workerid"]
+        self._locks: list[str] = json.loads(workerinput[LOCKS_KEY])
+        self._settings = settings
+        self._reports: Mapping[str, Report] | None = None
+
+    # Before xdist's own hook, with which the worker reports its collection: the
+    # controller reads the files when it gets that.
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        selection = session.config.stash[SELECTION]
+        _write(
+            self._folder / f"{COLLECTED_KEY}-{self._worker}.json", selection.collected
+        )
+        _write(self._folder / f"{OTHERS}-{self._worker}.json", selection.others)
+        _write(self._folder / f"{FILES}-{self._worker}.json", selection.files)
+        _write(self._folder / f"{SKIPPED}-{self._worker}.json", selection.skipped)
+        plan = [encode(planned) for planned in plan_of(session.items)]
+        _write(self._folder / f"plan-{self._worker}.json", plan)
+        use_beside_others(session.config, self._locks, self._settings)
+
+    # Before xdist's loop, which runs all tests and ends the hook with its result.
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> None:
+        replace_measured(session, self._find)
+
+    def _find(self, test: str) -> Report | None:
+        if self._reports is None:
+            self._reports = _read_reports(self._folder)
+        return self._reports.get(test)
+
+
+def _tell(tell: Callable[..., None], *arguments: object, **order: object) -> None:
+    """Send a worker what to run, even if it has died and xdist does not know it yet.
+
+    xdist handles no events while the controller measures, and sending to a dead worker
+    would end the run. Its tests go to other workers as soon as xdist notices.
+    """
+    with suppress(OSError):
+        tell(*arguments, **order)
+
+
+def _write(path: Path, content: object) -> None:
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(content), encoding="utf-8")
+    # Renamed when complete: the controller may read before the last worker has written.
+    part.replace(path)
+
+
+def _read_plan(folder: Path) -> list[Planned]:
+    """Return what any worker selected: under ``--dist each`` they may differ."""
+    plans = [
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted(folder.glob("plan-*.json"))
+    ]
+    raw = {planned["test"]: planned for plan in plans for planned in plan}
+    return [decode(Planned, planned) for planned in raw.values()]
+
+
+def _read_names(folder: Path, kind: str) -> tuple[str, ...]:
+    """Return the names of one *kind* that all workers have written, each once."""
+    paths = sorted(folder.glob(f"{kind}-*.json"))
+    texts = [path.read_text(encoding="utf-8") for path in paths]
+    return tuple(dict.fromkeys(test for text in texts for test in json.loads(text)))
+
+
+def _read_reports(folder: Path) -> Mapping[str, Report]:
+    path = folder / REPORTS
+    raw = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return {test: decode(Report, report) for test, report in raw.items()}

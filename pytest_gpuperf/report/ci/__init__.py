@@ -1,0 +1,1 @@
+"""Reports in the forms that CI services read."""

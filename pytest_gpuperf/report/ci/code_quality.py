@@ -1,0 +1,56 @@
+"""GitLab's code quality report: regressions at the lines of a merge request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Any
+from typing import Final
+
+from ...model.verdict import Outcome
+from .worst_findings import Remark
+from .worst_findings import place
+from .worst_findings import sentence
+
+
+CODE_QUALITY_FILE: Final = "gl-code-quality-report.json"
+
+SEVERITIES: Final = {
+    Outcome.REGRESSED: "major",
+    Outcome.OVER_BUDGET: "major",
+    Outcome.INCONCLUSIVE: "info",
+}
+
+
+def code_quality(
+    found: Iterable[Remark], is_ours: Callable[[str], bool], folder: str = ""
+) -> str:
+    """Return the report; *folder* is that of the tests in the repository.
+
+    The fingerprint is made of test and metric without any number, so that GitLab sees
+    the same issue on the next commit.
+    """
+    issues = [
+        _issue(remark, is_ours, folder)
+        for remark in found
+        if remark.outcome in SEVERITIES
+    ]
+    return json.dumps(issues, indent=1) + "\n"
+
+
+def _issue(
+    remark: Remark, is_ours: Callable[[str], bool], folder: str
+) -> dict[str, Any]:
+    file, line = place(remark, is_ours)
+    outcome = remark.outcome or Outcome.NOT_JUDGED
+    check = f"gpuperf/{outcome.value.replace(' ', '-')}"
+    identity = f"{check}\0{remark.test}\0{remark.metric}"
+    return {
+        "description": f"{sentence(remark)} in {remark.test}",
+        "check_name": check,
+        "fingerprint": sha256(identity.encode("utf-8", "replace")).hexdigest(),
+        "severity": SEVERITIES[outcome],
+        "location": {"path": folder + file, "lines": {"begin": line}},
+    }

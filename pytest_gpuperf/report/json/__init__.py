@@ -1,0 +1,1 @@
+"""The JSON files that this package writes and reads."""

@@ -1,0 +1,93 @@
+"""Findings of ``gpuperf audit`` and ``gpuperf memory`` as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+from ...devices.pretend.audit_record import AuditFinding
+from ...devices.pretend.audit_record import StepAudit
+from ...devices.pretend.audit_record import Unjudged
+from ...devices.source_lines import Site
+from ...model.codec import encode
+from ...model.finding import Location
+from ...model.forecast import Fit
+from ...model.forecast import Forecast
+from ...model.forecast import Saving
+
+
+# The predicted memory of a program as JSON.
+
+
+def memory_document(
+    forecast: Forecast,
+    savings: Mapping[Saving, Forecast | None],
+    gib: float | None,
+    fit: Fit | None,
+) -> dict[str, Any]:
+    """Return the *forecast* and those with *savings* as ``json.dumps`` takes them."""
+    document: dict[str, Any] = encode(forecast)
+    document["savings"] = [
+        {
+            "saving": saving.value,
+            "allocated_bytes": None if again is None else again.allocated_bytes,
+        }
+        for saving, again in savings.items()
+    ]
+    document["gib"] = gib
+    document["fit"] = None if fit is None else fit.value
+    return document
+
+
+def audit_document(audit: StepAudit, notes: Sequence[str]) -> dict[str, Any]:
+    """Return *audit* and *notes* as ``json.dumps`` takes it; files are absolute paths."""
+    return {
+        "findings": [_finding(finding) for finding in audit.findings],
+        "not_judged": [_unjudged(unjudged) for unjudged in audit.not_judged],
+        "as_eager": [_unjudged(unjudged) for unjudged in audit.as_eager],
+        "notes": list(notes),
+        "totals": encode(audit.totals),
+    }
+
+
+def _finding(finding: AuditFinding) -> dict[str, Any]:
+    return {
+        "kind": finding.kind.value,
+        "op": finding.op,
+        "reason": finding.reason,
+        **_site(finding.site),
+        "count": finding.count,
+    }
+
+
+def _unjudged(unjudged: Unjudged) -> dict[str, Any]:
+    return {
+        "op": unjudged.op,
+        "reason": unjudged.reason,
+        **_site(unjudged.site),
+        "count": unjudged.count,
+    }
+
+
+def _site(site: Site) -> dict[str, Any]:
+    # Without a line of the project, the innermost one outside of torch is the next
+    # best.
+    place = site.location or site.innermost
+    nowhere = {"file": None, "line": None, "function": None}
+    return {
+        **(_place(place) or nowhere),
+        "innermost": _place(site.innermost),
+        "forward": _place(site.forward),
+        "phase": site.phase.value,
+    }
+
+
+def _place(location: Location | None) -> dict[str, Any] | None:
+    if location is None:
+        return None
+    return {
+        "file": location.file,
+        "line": location.line,
+        "function": location.function,
+    }

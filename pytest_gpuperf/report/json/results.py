@@ -1,0 +1,208 @@
+"""``results.json``: a run for other programs, and for ``gpuperf merge``.
+
+``results_schema.json`` beside this module is its JSON Schema. Numbers that are no whole
+ones have six significant digits; fields of a verdict at their defaults are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from collections.abc import Mapping
+from math import inf
+from typing import Any
+from typing import Final
+from typing import NoReturn
+from typing import TypeVar
+
+from ...errors import ErrorId
+from ...errors import RunError
+from ...errors import UsageError
+from ...model.codec import decode
+from ...model.codec import encode
+from ...model.results import Head
+from ...model.results import Record
+from ...model.results import Results
+from ...model.run import Ending
+from ...model.verdict import Outcome
+from ...model.verdict import TestVerdict
+from ..numbers import rounded
+from .checked_object import read_object
+from .checked_object import refuse
+
+
+# Verdicts as JSON text, the form in which they cross from process to process.
+
+
+def to_json(verdict: TestVerdict) -> str:
+    """*verdict* as one line of JSON."""
+    return json.dumps(encode(verdict))
+
+
+def from_json(text: str) -> TestVerdict:
+    """Read the verdict that ``to_json`` wrote; raises ``RunError`` for any other text."""
+    try:
+        return decode(TestVerdict, json.loads(text))
+    except (TypeError, ValueError, KeyError) as error:
+        msg = (
+            f"a process reported a verdict that cannot be read ({error.args[0]}); expected "
+            "the JSON of this version: install the same pytest-gpuperf for every process"
+        )
+        raise RunError(msg, ErrorId.GP603) from error
+
+
+T = TypeVar("T")
+
+LARGEST_PUBLISHED: Final = 1e24
+"""No number of a metric is further from 0; what is made of these stays finite."""
+
+RESULTS_SCHEMA: Final = 1
+"""Version of the format that is written, and the only one that is read."""
+
+EXPECTED_RESULTS: Final = "expected the results.json of a run of pytest --gpuperf"
+
+_ENDINGS: Final = {ending.value: ending for ending in Ending}
+_OUTCOMES: Final = {outcome.value: outcome for outcome in Outcome}
+_NUMBERS: Final = ("now", "baseline", "limit")
+_DERIVED: Final = {"schema", "counts", "tests"}
+
+
+def dumps(results: Results) -> str:
+    """Write *results*; raises ``UsageError`` if a number is none."""
+    head = {
+        "schema": RESULTS_SCHEMA,
+        **encode(results.head),
+        "counts": dict(results.counts),
+    }
+    rows = [*_members(head), f'  "tests": {_tests(results.tests)}']
+    return "{\n" + ",\n".join(rows) + "\n}\n"
+
+
+def _members(head: Mapping[str, object]) -> Iterator[str]:
+    for name, value in head.items():
+        yield f"  {_text(name)}: {_text(value)}"
+
+
+def _tests(tests: Mapping[str, Record]) -> str:
+    """Give each test a line."""
+    if not tests:
+        return "{}"
+    rows = [f"    {_text(test)}: {_text(_row(r))}" for test, r in tests.items()]
+    return "{\n" + ",\n".join(rows) + "\n  }"
+
+
+def _row(record: Record) -> dict[str, Any]:
+    row: dict[str, Any] = {"ending": record.ending.value}
+    if record.outcome:
+        row["outcome"] = record.outcome.value
+    if record.headline:
+        row["headline"] = record.headline
+    if record.where:
+        row["where"] = record.where
+    if record.verdicts:
+        row["verdicts"] = [_rounded(verdict) for verdict in record.verdicts]
+    return row
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    if isinstance(value, float):
+        return rounded(value)
+    return value
+
+
+def _text(value: object) -> str:
+    try:
+        return json.dumps(value, allow_nan=False)
+    except ValueError:
+        msg = "the results are not written, a number in them is NaN or infinite"
+        raise UsageError(msg, ErrorId.GP513) from None
+
+
+def loads(text: str, source: str) -> Results:
+    """Read a document; *source* names it in errors.
+
+    Raises ``UsageError`` if the text is empty, no JSON, of a newer schema, of another
+    shape, or contains NaN or infinity.
+    """
+    raw = read_object(text, source, schema=RESULTS_SCHEMA, expected=EXPECTED_RESULTS)
+    return _results(raw, source)
+
+
+def _results(raw: Mapping[str, Any], source: str) -> Results:
+    head = {name: value for name, value in raw.items() if name not in _DERIVED}
+    tests = raw.get("tests")
+    if not isinstance(tests, dict):
+        _refuse(source, "it has no object of tests")
+    try:
+        decoded = decode(Head, head)
+    except (TypeError, ValueError, KeyError) as error:
+        _refuse(source, f"it has another shape, {error.args[0]}")
+    return Results(
+        head=decoded,
+        tests={test: _record(row, test, source) for test, row in tests.items()},
+    )
+
+
+def _record(row: Any, test: str, source: str) -> Record:
+    try:
+        outcome = row.get("outcome")
+        return Record(
+            ending=_ENDINGS[row["ending"]],
+            outcome=None if outcome is None else _OUTCOMES[outcome],
+            headline=_of(str, row.get("headline", "")),
+            verdicts=tuple([_checked(v) for v in _of(list, row.get("verdicts", []))]),
+            where=_of(str, row.get("where", "")),
+        )
+    except (AttributeError, KeyError, TypeError):
+        _refuse(source, f"what it says of {test} has another shape")
+    except OverflowError as error:
+        _refuse(source, f"a number of {test} is {error}")
+
+
+def _checked(call: Any) -> Mapping[str, Any]:
+    """Return *call* if it has everything that is counted and exported."""
+    # Checked, not decoded: a file may have a hundred thousand calls, of which few are
+    # shown.
+    _of(str, call["test"])
+    for judged in _of(list, call["verdicts"]):
+        _of(str, judged["metric"])
+        if judged["outcome"] not in _OUTCOMES:
+            raise KeyError(judged["outcome"])
+        for name in _NUMBERS:
+            _check_number(judged.get(name))
+    return _of(dict, call)
+
+
+def _check_number(value: Any) -> None:
+    if value is None:
+        return
+    if type(value) not in {int, float}:
+        raise TypeError(value)
+    if not -LARGEST_PUBLISHED <= value <= LARGEST_PUBLISHED:
+        raise OverflowError("infinite" if abs(value) == inf else "beyond 1e24")
+
+
+def _of(kind: type[T], value: Any) -> T:
+    # Not isinstance: a bool is an int there.
+    if type(value) is not kind:
+        raise TypeError(value)
+    return value
+
+
+def verdict_of(call: Mapping[str, Any], source: str) -> TestVerdict:
+    """Read one *call* of a record; raises ``UsageError`` if it has another shape."""
+    try:
+        return decode(TestVerdict, call)
+    except (TypeError, ValueError, KeyError) as error:
+        _refuse(
+            source,
+            f"a verdict of {call.get('test')} has another shape, {error.args[0]}",
+        )
+
+
+def _refuse(source: str, found: str) -> NoReturn:
+    refuse(source, found, EXPECTED_RESULTS)

@@ -1,0 +1,1 @@
+"""Reports as lines of a terminal."""

@@ -1,0 +1,120 @@
+"""The causes that a step waits for, in sentences: share, line and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ...model.finding import FULL
+from ...model.finding import Bottleneck
+from ...model.finding import Diagnosis
+from ...model.finding import Part
+from .findings import short
+
+
+BOTTLENECK_NAMES: Final = {
+    Bottleneck.LOADER: "the loader",
+    Bottleneck.COPIES: "copies",
+    Bottleneck.SYNCS: "syncs",
+    Bottleneck.LAUNCHES: "launches",
+    Bottleneck.COMMUNICATION: "communication",
+    Bottleneck.GPU: "the GPU",
+    Bottleneck.HOST: "the host",
+}
+
+WHY: Final = {
+    Bottleneck.LOADER: "the step waits for its next batch",
+    Bottleneck.COPIES: "no kernel runs until a copy is done",
+    Bottleneck.SYNCS: "a host that waits for the GPU prepares nothing for it",
+    Bottleneck.LAUNCHES: "the GPU is through before the host has launched more",
+    Bottleneck.COMMUNICATION: "a collective runs and nothing computes",
+    Bottleneck.GPU: "kernels compute",
+    Bottleneck.HOST: "all the rest",
+}
+
+TO_DO: Final = {
+    Bottleneck.LOADER: "let workers load ahead (num_workers, prefetch_factor)",
+    Bottleneck.COPIES: "pin the batches (pin_memory=True) and copy them with "
+    "non_blocking=True",
+    Bottleneck.SYNCS: "leave the value on the device, and read it once in many steps",
+    Bottleneck.LAUNCHES: "try larger batches, torch.compile, CUDA graphs, a fused "
+    "optimizer",
+    Bottleneck.COMMUNICATION: "let it overlap with the backward (DDP's buckets, "
+    "FSDP's prefetching)",
+}
+
+NOT_BLOCKING: Final = "copy less (uint8), or the next batch on a stream of its own"
+"""What is left to do about copies that the host does not wait for."""
+
+COUNTED_ONLY: Final = "how long, only a GPU can tell"
+
+ALIKE: Final = 1.1
+"""An isolated step that takes so many times as long overlaps with nothing."""
+
+
+def heading(diagnosis: Diagnosis) -> str:
+    """Say what the parts are parts of."""
+    if diagnosis.first.percent is None:
+        return "what a GPU would wait for:"
+    return "where the time of a step goes:"
+
+
+def sentences(diagnosis: Diagnosis) -> Iterator[tuple[str, str]]:
+    """Yield for each part its share, or how often it happens, and what to know of it."""
+    for part in diagnosis.parts:
+        yield _amount(part), f"{_named(part)}: {'; '.join(_said(part, diagnosis))}"
+    copying = diagnosis.copying_percent
+    if copying is not None and copying >= 1:
+        yield _percent(copying), "a copy runs on the GPU, beside kernels or not"
+
+
+def in_a_line(diagnosis: Diagnosis) -> str:
+    """Name what a step waits for most; nothing if nobody can tell how long."""
+    first = diagnosis.first
+    if first.percent is None or first.bottleneck is Bottleneck.HOST:
+        return ""
+    if first.bottleneck is Bottleneck.GPU:
+        return f"for the GPU, which computes in {_percent(first.percent)} of the step"
+    return f"for {_named(first)}, {_percent(first.percent)} of the step"
+
+
+def _amount(part: Part) -> str:
+    if part.percent is None:
+        return f"{part.per_step} a step"
+    return _percent(part.percent)
+
+
+def _named(part: Part) -> str:
+    place = short(part.location)
+    return BOTTLENECK_NAMES[part.bottleneck] + (f" at {place}" if place else "")
+
+
+def _said(part: Part, diagnosis: Diagnosis) -> Iterator[str]:
+    yield WHY[part.bottleneck]
+    if part.percent is None:
+        yield COUNTED_ONLY
+    elif part.bottleneck is Bottleneck.SYNCS:
+        yield (
+            f"the host is blocked for {_percent(part.blocked_percent)}, also by kernels "
+            f"queued before, and no more than {_percent(part.percent)} can be won"
+        )
+    elif part.bottleneck is Bottleneck.LAUNCHES and _overlaps_nothing(diagnosis):
+        yield f"an isolated step takes {diagnosis.isolated:.2f} times as long"
+    yield from _to_do(part)
+
+
+def _overlaps_nothing(diagnosis: Diagnosis) -> bool:
+    return diagnosis.isolated is not None and diagnosis.isolated <= ALIKE
+
+
+def _to_do(part: Part) -> Iterator[str]:
+    if part.bottleneck is Bottleneck.COPIES and not part.per_step:
+        yield NOT_BLOCKING
+    elif part.bottleneck is Bottleneck.GPU and (part.percent or 0.0) >= FULL:
+        yield "only faster kernels, or fewer, make the step faster"
+    elif part.bottleneck in TO_DO:
+        yield TO_DO[part.bottleneck]
+
+
+def _percent(value: float) -> str:
+    return f"{value:.0f} %"

@@ -1,0 +1,188 @@
+"""Two versions of a project, as one table: for a terminal, or for a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Sequence
+from itertools import chain
+from typing import Final
+
+from ...model.ab import Answer
+from ...model.ab import CallChange
+from ...model.ab import CommitComparison
+from ...model.ab import ExactChange
+from ...model.ab import TimeChange
+from ...model.ab import Turn
+from ...model.ab import Uncompared
+from ...model.metrics import STEP_MS
+from ...model.metrics import SYNCS
+from ..numbers import format_apart
+from ..numbers import format_change
+from ..numbers import metric_named
+from ..table import align
+from ..wrapping import wrapped
+from .findings import finding_lines
+
+
+COMMITS_HEADER: Final = (
+    "verdict",
+    "metric",
+    "before",
+    "after",
+    "change",
+    "95 %",
+    "sees",
+    "test",
+)
+COMMITS_LEFT_COLUMNS: Final = frozenset({0, 1})
+MOST_FINDING_LINES: Final = 20
+NO_VALUE: Final = "-"
+
+
+def comparison_lines(comparison: CommitComparison) -> tuple[str, ...]:
+    """Return everything about *comparison* for a terminal, the sum in the last line."""
+    return (
+        *chain.from_iterable(map(wrapped, _heading(comparison))),
+        *align([COMMITS_HEADER, *_rows(comparison)], left=COMMITS_LEFT_COLUMNS),
+        *_explanations(comparison),
+        *chain.from_iterable(
+            wrapped(note, first="note: ") for note in comparison.notes
+        ),
+        *wrapped(_sum(comparison)),
+    )
+
+
+def markdown_lines(comparison: CommitComparison) -> tuple[str, ...]:
+    """Return the same as Markdown, for a comment on a pull request."""
+    details = [f"    {line}" for line in _explanations(comparison)]
+    return (
+        f"**{_sum(comparison)}**",
+        *chain.from_iterable(("", text) for text in _heading(comparison)),
+        "",
+        _markdown_row(COMMITS_HEADER),
+        _markdown_row([":---", ":---", *["---:"] * 5, ":---"]),
+        *(_markdown_row(_escaped(row)) for row in _rows(comparison)),
+        *(["", *details] if details else []),
+        *(line for note in comparison.notes for line in ("", f"Note: {note}")),
+    )
+
+
+def _heading(comparison: CommitComparison) -> Iterator[str]:
+    yield (
+        f"before {comparison.before}, after {comparison.after}, on {comparison.device}"
+    )
+    yield f"engine: {comparison.engine}{_pairs(comparison.calls)}"
+
+
+def _pairs(calls: Sequence[CallChange]) -> str:
+    counts = sorted({call.pairs for call in calls})
+    if not counts:
+        return ""
+    several = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
+    return f"; {several} pair{'' if several == '1' else 's'} a test"
+
+
+def _rows(comparison: CommitComparison) -> Iterator[tuple[str, ...]]:
+    for call in sorted(comparison.calls, key=_severity):
+        if call.time is not None:
+            yield _time_row(call.time, call.test)
+        elif call.lost:
+            yield ("inconclusive", STEP_MS.name, *[NO_VALUE] * 5, call.test)
+        elif not call.exact:
+            yield ("same", "exact", *[NO_VALUE] * 5, call.test)
+        for change in call.exact:
+            yield _exact_row(change, call.test)
+    for found in comparison.uncompared:
+        verdict = "broken" if found.is_worse else "not compared"
+        yield (verdict, *[NO_VALUE] * 6, found.test)
+
+
+def _severity(call: CallChange) -> int:
+    """Sort key: what needs attention comes first; the rest keeps its order."""
+    marks = (call.is_worse, call.is_undecided, call.is_better)
+    return marks.index(True) if True in marks else len(marks)
+
+
+def _time_row(time: TimeChange, test: str) -> tuple[str, ...]:
+    before, after = format_apart(STEP_MS, time.before_ms, time.after_ms)
+    interval = NO_VALUE
+    if time.low is not None and time.high is not None:
+        interval = f"{_signed(time.low)} to {_signed(time.high)}"
+    sees = NO_VALUE if time.smallest is None else f"{100 * time.smallest:.1f} %"
+    change = f"{_signed(time.ratio)} %"
+    verdict = time.answer.value
+    return (verdict, STEP_MS.name, before, after, change, interval, sees, test)
+
+
+def _signed(ratio: float) -> str:
+    # Adding 0.0 turns the negative zero of a rounded tiny change into 0.0.
+    return f"{round(100 * (ratio - 1), 1) + 0.0:+.1f}"  # no -0.0
+
+
+def _exact_row(change: ExactChange, test: str) -> tuple[str, ...]:
+    metric = metric_named(change.metric)
+    before, after = format_apart(metric, change.before, change.after)
+    moved = format_change(metric, change.before, change.after)
+    verdict = change.turn.value if change.gated else "changed"
+    return (verdict, change.metric, before, after, moved, NO_VALUE, NO_VALUE, test)
+
+
+def _explanations(comparison: CommitComparison) -> Iterator[str]:
+    timed = any(call.time for call in comparison.calls)
+    for call in sorted(comparison.calls, key=_severity):
+        if timed and call.no_time:
+            yield from wrapped(f"{call.test}: no time to compare: {call.no_time}")
+        yield from _explanation(call)
+    for found in comparison.uncompared:
+        yield from _reason(found)
+
+
+def _explanation(call: CallChange) -> Iterator[str]:
+    """Why it is not simply the same, and where the host waits now."""
+    time = call.time
+    if time is not None and time.answer is not Answer.SAME:
+        yield from wrapped(f"{call.test}: {time.why}")
+    for change in call.exact:
+        if change.turn is Turn.VARIES:
+            yield f"{call.test}: {change.metric} differs from run to run"
+    if any(c.metric == SYNCS.name and c.turn is Turn.WORSE for c in call.exact):
+        yield f"{call.test}: waits now"
+        yield from finding_lines(call.findings, {SYNCS.name}, MOST_FINDING_LINES)
+
+
+def _reason(found: Uncompared) -> Iterator[str]:
+    first, *rest = found.why.splitlines()
+    yield from wrapped(f"{found.test}: {first}")
+    yield from (f"    {line}" for line in rest)
+
+
+def _sum(comparison: CommitComparison) -> str:
+    calls = comparison.calls
+    worse = sum(call.is_worse for call in calls)
+    undecided = sum(call.is_undecided and not call.is_worse for call in calls)
+    better = sum(
+        call.is_better and not (call.is_worse or call.is_undecided) for call in calls
+    )
+    same = len(calls) - worse - undecided - better
+    broken = sum(found.is_worse for found in comparison.uncompared)
+    counts = {
+        "worse": worse,
+        "broken after": broken,
+        "better": better,
+        "same": same,
+        "inconclusive": undecided,
+        "not compared": len(comparison.uncompared) - broken,
+    }
+    shown = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
+    return f"gpuperf: {shown}"
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _escaped(row: Sequence[str]) -> list[str]:
+    *cells, test = row
+    # GitHub splits cells before it looks for code, so a pipe counts within backticks,
+    # too.
+    return [*cells, "`" + test.replace("|", "\\|") + "`"]

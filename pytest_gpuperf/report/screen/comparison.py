@@ -1,0 +1,112 @@
+"""Two steps side by side, in a few lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ...model.ab import Sides
+from ...model.ab import StepComparison
+from ...model.metrics import LAUNCHES
+from ...model.metrics import OPS
+from ...model.metrics import PAGEABLE_COPIES
+from ...model.metrics import PEAK_ALLOCATED
+from ...model.metrics import SPEEDUP
+from ...model.metrics import STEP_MS
+from ...model.metrics import SYNCS
+from ...model.metrics import Metric
+from ...model.metrics import limited_by
+from ..numbers import format_apart
+from ..numbers import format_change
+from ..numbers import format_value
+from ..wrapping import wrapped
+
+
+COMPARISON_INDENT: Final = 9
+
+COUNTED_METRICS: Final = {
+    "memory": limited_by(str(PEAK_ALLOCATED.budget)),
+    "syncs": (SYNCS,),
+    "copies": (PAGEABLE_COPIES,),
+    "ops": (LAUNCHES, OPS),
+}
+"""What is reported of both sides, with its metrics; a device measures one of them."""
+
+
+def comparison_lines(sides: Sides) -> tuple[str, ...]:
+    """Say how both sides compare, a line a number that both have, in 80 columns."""
+    return tuple(
+        line
+        for label, text in comparison_texts(sides)
+        for line in wrapped(
+            text, first=label.ljust(COMPARISON_INDENT), rest=" " * COMPARISON_INDENT
+        )
+    )
+
+
+def comparison_texts(sides: Sides) -> Iterator[tuple[str, str]]:
+    """Yield a label and a sentence for each number that both sides have."""
+    yield "time", time_in_words(sides)
+    if sides.time is not None and sides.time.before_ms and sides.time.after_ms:
+        yield "step", arrow(STEP_MS, sides.time.before_ms, sides.time.after_ms)
+    for name in COUNTED_METRICS:
+        if both_sides(sides, name) is not None:
+            yield name, count_in_words(sides, name)
+    if sides.time is not None:
+        yield "why", sides.time.why
+    if sides.training:
+        yield "training", sides.training
+
+
+def time_in_words(sides: Sides) -> str:
+    """Write ``faster, speedup 1.300x (95 %: 1.290x to 1.310x)``."""
+    if sides.time is None:
+        return f"not measured: {why_untimed(sides)}"
+    verdict = sides.time.verdict.value
+    return f"{verdict}, speedup {speedup(sides.time)} (95 %: {interval(sides.time)})"
+
+
+def why_untimed(sides: Sides) -> str:
+    """Return why the two have no times."""
+    return sides.unmeasured.get(SPEEDUP.name, "")
+
+
+def speedup(time: StepComparison) -> str:
+    """Write the ratio of both times, or a dash."""
+    return "-" if time.speedup is None else format_value(SPEEDUP, time.speedup)
+
+
+def interval(time: StepComparison) -> str:
+    """Write ``1.290x to 1.310x``, with 95 % confidence, or a dash."""
+    if time.low is None or time.high is None:
+        return "-"
+    return f"{format_value(SPEEDUP, time.low)} to {format_value(SPEEDUP, time.high)}"
+
+
+def count_in_words(sides: Sides, name: str) -> str:
+    """Write both sides of *name*, a key of ``COUNTED_METRICS``, or why they are not known."""
+    both = both_sides(sides, name)
+    if both is None:
+        return f"not measured: {why_unmeasured(sides, name)}"
+    metric, before, after = both
+    change = "the same" if before == after else format_change(metric, before, after)
+    return f"{arrow(metric, before, after)} ({change})"
+
+
+def both_sides(sides: Sides, name: str) -> tuple[Metric, int, int] | None:
+    """Return what both sides have of *name*, a key of ``COUNTED_METRICS``."""
+    for metric in COUNTED_METRICS[name]:
+        if metric.name in sides.before and metric.name in sides.after:
+            return metric, sides.before[metric.name], sides.after[metric.name]
+    return None
+
+
+def why_unmeasured(sides: Sides, name: str) -> str:
+    """Return why the two have no number of *name*, a key of ``COUNTED_METRICS``."""
+    names = [metric.name for metric in reversed(COUNTED_METRICS[name])]
+    return next((sides.unmeasured[n] for n in names if n in sides.unmeasured), "")
+
+
+def arrow(metric: Metric, before: float, after: float) -> str:
+    """Write ``13.00 ms -> 10.00 ms``, or the one value if both have it."""
+    return " -> ".join(dict.fromkeys(format_apart(metric, before, after)))

@@ -1,0 +1,206 @@
+"""The line that counts every outcome, of one run or of several."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from typing import Final
+
+from ...model.baseline import Refresh
+from ...model.environment import Hardware
+from ...model.results import NOTHING_SEEN
+from ...model.results import Unseen
+from ...model.verdict import Outcome
+from ...model.verdict import SuiteVerdict
+from ...model.verdict import TestVerdict
+from ..command import refresh_command
+from ..numbers import join_fitting
+from .summary import ROLES
+from .summary import WORST_FIRST_OUTCOMES
+from .summary import Line
+from .summary import LineRole
+
+
+MOST_NAMES: Final = 400
+UNJUDGED_WORDS: Final = {
+    Outcome.NO_BASELINE: "not gated",
+    Outcome.NOT_JUDGED: "not judged",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeCounts:
+    """Calls by outcome and those only compared, metrics of judged calls by outcome.
+
+    ``endings`` counts how the tests ended that gave nothing to judge, ``not_stored``
+    the calls by a metric that their baselines lack.
+    """
+
+    calls: Counter[Outcome] = field(default_factory=Counter)
+    compared: int = 0
+    metrics: Counter[Outcome] = field(default_factory=Counter)
+    endings: Counter[str] = field(default_factory=Counter)
+    not_stored: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def worst(self) -> LineRole:
+        """The role of a line that says all this."""
+        if self.endings["failed"]:
+            return LineRole.BAD
+        roles = [
+            ROLES[outcome] for outcome in WORST_FIRST_OUTCOMES if self.calls[outcome]
+        ]
+        roles += [LineRole.PLAIN] * self.compared
+        return roles[0] if roles else LineRole.WARN
+
+
+def counts_line(  # noqa: PLR0913  one line counts all there is to count
+    verdicts: Sequence[TestVerdict],
+    hardware: Hardware,
+    unseen: Unseen = NOTHING_SEEN,
+    unjudged: Sequence[str] = (),
+    refused: int = 0,
+    *,
+    note: str = "",
+    unmeasured: Sequence[str] = (),
+    stopped: str = "",
+) -> Line:
+    """Count every outcome that occurred, and the tests which have none.
+
+    *unjudged* says how tests ended that gave nothing to judge, *unseen* names those
+    that a green run would hide, *refused* counts those that were not refreshed.
+    The *note* is on the device. *unmeasured* are those that nobody waited for: they
+    are *stopped*, which says why.
+    """
+    counts = _counted(verdicts, unjudged)
+    parts = (
+        *counted(counts, f"{hardware.key}{f' ({note})' if note else ''}"),
+        *([f"{refused} NOT REFRESHED"] if refused else []),
+        *named(unmeasured, stopped),
+        *_hidden(unseen),
+    )
+    role = LineRole.BAD if unseen.fails or refused else counts.worst
+    # It fails in CI only, but a green line must not hide it here either.
+    if unseen.unmeasured and role in {LineRole.GOOD, LineRole.PLAIN}:
+        role = LineRole.WARN
+    return Line(text=f"gpuperf: {'; '.join(parts)}", role=role)
+
+
+def nothing_line(unseen: Unseen, why: str) -> Line:
+    """Say *why* a run measured nothing, and name what it should have measured."""
+    named = tuple(_hidden(unseen))
+    parts = (
+        ("nothing was measured", *named)
+        if unseen.lost
+        else (f"nothing was measured: {why}", *named)
+    )
+    role = LineRole.BAD if unseen.fails else LineRole.WARN
+    return Line(text=f"gpuperf: {'; '.join(parts)}", role=role)
+
+
+def _hidden(unseen: Unseen) -> Iterator[str]:
+    yield from named(unseen.lost, "WITHOUT A RESULT")
+    yield from named(unseen.silenced, "FAILED AND NOT REPORTED SO")
+    yield from named(unseen.unmeasured, "STORED AND NOT MEASURED")
+
+
+def _counted(verdicts: Sequence[TestVerdict], unjudged: Sequence[str]) -> OutcomeCounts:
+    calls = Counter(v.outcome for v in verdicts if v.verdicts or v.sides is None)
+    judged = [v for v in verdicts if v.outcome is not Outcome.NOT_JUDGED]
+    return OutcomeCounts(
+        calls=calls,
+        compared=len(verdicts) - calls.total(),
+        metrics=Counter(v.outcome for test in judged for v in test.verdicts),
+        endings=Counter(unjudged),
+        not_stored=Counter(
+            v.metric for test in judged for v in test.verdicts if v.not_stored
+        ),
+    )
+
+
+def counted(counts: OutcomeCounts, where: str) -> Iterator[str]:
+    """Yield what there is to say of one hardware, *where* in the first part."""
+    shown = [f"{counts.compared} compared"] if counts.compared else []
+    outcomes = ", ".join([*_outcomes(counts.calls), *shown])
+    yield f"{outcomes or 'no verdict'} on {where}"
+    yield from _without_verdict(counts.endings)
+    yield from _ungated(counts.metrics)
+    if counts.not_stored:
+        names = join_fitting(list(counts.not_stored), MOST_NAMES)
+        yield f"not in a test's baseline: {names}"
+
+
+def named(tests: Sequence[str], what: str) -> Iterator[str]:
+    """Count *tests* to which that happened, and name as many as fit."""
+    if tests:
+        yield f"{len(tests)} {what}: {join_fitting(tests, MOST_NAMES)}"
+
+
+def _outcomes(calls: Mapping[Outcome, int]) -> Iterator[str]:
+    failed = {o: n for o, n in calls.items() if o.fails and n}
+    if failed:
+        kinds = ", ".join(
+            f"{failed[o]} {o.value}" for o in WORST_FIRST_OUTCOMES if o in failed
+        )
+        yield f"{sum(failed.values())} failed ({kinds})"
+    for outcome in WORST_FIRST_OUTCOMES:
+        if calls.get(outcome) and not outcome.fails:
+            yield f"{calls[outcome]} {outcome.value}"
+
+
+def _without_verdict(endings: Mapping[str, int]) -> Iterator[str]:
+    if endings:
+        kinds = ", ".join(f"{count} {ending}" for ending, count in endings.items())
+        yield f"without a verdict: {kinds}"
+
+
+def _ungated(metrics: Mapping[Outcome, int]) -> Iterable[str]:
+    """Count the metrics of judged tests that were not judged themselves."""
+    counts = [
+        f"{metrics[outcome]} metric{'s' if metrics[outcome] > 1 else ''} {what}"
+        for outcome, what in UNJUDGED_WORDS.items()
+        if metrics.get(outcome)
+    ]
+    return [", ".join(counts)] if counts else []
+
+
+# Lines about the whole run, printed once.
+
+
+def moved_line(moved: Sequence[TestVerdict], options: Sequence[str]) -> Line:
+    """One verdict for the run: exact metrics moved together with torch's version."""
+    then, now = next(v.changed["torch"] for v in moved if "torch" in v.changed)
+    command = refresh_command(Refresh.ALL, options, accept_drift=True)
+    tests = "1 test" if len(moved) == 1 else f"{len(moved)} tests"
+    return Line(
+        text=(
+            f"gpuperf: the environment changed: torch {then} -> {now} moved exact "
+            f"metrics of {tests}; check them, then accept with: {command}"
+        ),
+        role=LineRole.BAD,
+    )
+
+
+def skipped_line(files: Sequence[str]) -> Line:
+    """Name *files* that may have looked for a GPU where pytest collects, beside none."""
+    which = "1 file skipped itself"
+    if len(files) > 1:
+        which = f"{len(files)} files skipped themselves"
+    return Line(
+        text=(
+            f"gpuperf: {which} while collected, and no test there was looked at: "
+            f"{join_fitting(files, MOST_NAMES)}; where a GPU was looked for, let "
+            "pytest.mark.skipif ask, which sees the pretend one"
+        ),
+        role=LineRole.WARN,
+    )
+
+
+def suite_line(suite: SuiteVerdict) -> Line:
+    """One verdict for the run: the times of its tests moved together."""
+    return Line(text=f"gpuperf: {suite.because}", role=LineRole.WARN)

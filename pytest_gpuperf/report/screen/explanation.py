@@ -1,0 +1,140 @@
+"""The rule that decided each metric, in words and with its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Final
+
+from ...model.finding import Diagnosis
+from ...model.verdict import DecidedBy
+from ...model.verdict import Evidence
+from ...model.verdict import Outcome
+from ...model.verdict import TestVerdict
+from ...model.verdict import Verdict
+from ..wrapping import broken
+from ..wrapping import wrapped
+from .bottleneck import heading
+from .bottleneck import sentences
+from .findings import peak_lines
+from .summary import Line
+from .summary import LineRole
+
+
+EXPLANATION_INDENT: Final = "    "
+
+LEAST_SHOWN: Final = 0.0005
+"""A ratio below it would be written as 0.0 %."""
+
+RULE_WORDS: Final = {
+    DecidedBy.UPPER_BOUND: "the upper 95 % bound of the slowdown lies below detect",
+    DecidedBy.T_AND_RANK: "the t test and the rank test both prove more than the tolerance",
+    DecidedBy.FAR: "each run is at least four times as slow as the slowest stored one",
+    DecidedBy.BOUND: "what a disturbed machine cannot have added proves more than the tolerance",
+    DecidedBy.BUDGET: "the mean of the runs was held against the ceiling",
+    DecidedBy.MORE_RUNS: "more runs could have decided, and were not made",
+    DecidedBy.TOO_FEW_STORED: "the baseline has too few runs to blame anybody",
+    DecidedBy.DIRTY: "too few runs were undisturbed",
+    DecidedBy.SUITE_SHIFT: "without what all tests of this run share nothing is proven",
+    DecidedBy.ENVIRONMENT: "without what the sentinels show nothing is proven",
+    DecidedBy.NOISE: "no change is proven, and one of detect is not ruled out",
+    DecidedBy.HOLM: "proven for one test alone, not among all tests of this run",
+}
+"""What each rule found."""
+
+
+def explanation_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
+    """Say of each test, under its name, what decided each of its metrics."""
+    return tuple(
+        line
+        for test in verdicts
+        for line in (
+            Line(text=test.test, role=LineRole.HEADER),
+            *(
+                Line(text=text, role=LineRole.PLAIN)
+                for verdict in test.verdicts
+                for text in broken(
+                    _sentence(verdict),
+                    first=EXPLANATION_INDENT,
+                    rest=2 * EXPLANATION_INDENT,
+                )
+            ),
+            *(
+                Line(text=f"  {text}", role=LineRole.PLAIN)
+                for text in peak_lines(test.findings)
+            ),
+            *_diagnosis_lines(test.diagnosis),
+            *_compared_lines(test),
+        )
+    )
+
+
+def _diagnosis_lines(diagnosis: Diagnosis | None) -> Iterator[Line]:
+    """Say what the step waits for, the shares in a column."""
+    if diagnosis is None:
+        return
+    yield Line(text=f"{EXPLANATION_INDENT}{heading(diagnosis)}", role=LineRole.PLAIN)
+    rows = list(sentences(diagnosis))
+    width = max(len(amount) for amount, _ in rows)
+    for amount, sentence in rows:
+        first = f"{EXPLANATION_INDENT}  {amount:>{width}}  "
+        for text in wrapped(sentence, first=first, rest=" " * len(first)):
+            yield Line(text=text, role=LineRole.PLAIN)
+
+
+def _compared_lines(test: TestVerdict) -> Iterator[Line]:
+    """Say which rule ended a comparison, with its numbers."""
+    if test.sides is not None and test.sides.time is not None:
+        sentence = f"compared: {test.sides.time.why}"
+        for text in broken(
+            sentence, first=EXPLANATION_INDENT, rest=2 * EXPLANATION_INDENT
+        ):
+            yield Line(text=text, role=LineRole.PLAIN)
+
+
+def _sentence(verdict: Verdict) -> str:
+    head = f"{verdict.metric} {verdict.outcome.value.upper()}: "
+    if verdict.evidence is None:
+        return head + (verdict.because or "nothing to judge it by")
+    # The judge's own sentence repeats the numbers, but for what it could not decide.
+    doubt = verdict.outcome is Outcome.INCONCLUSIVE
+    because = f"; {verdict.because}" if doubt else ""
+    return f"{head}{decided_by(verdict)}{because}"
+
+
+def decided_by(verdict: Verdict) -> str:
+    """Say which rule decided, with its numbers; nothing if there is no evidence."""
+    if verdict.evidence is None:
+        return ""
+    numbers = ", ".join(_numbers(verdict, verdict.evidence))
+    return f"{RULE_WORDS[verdict.evidence.rule]}; {numbers}"
+
+
+def _numbers(verdict: Verdict, evidence: Evidence) -> Iterator[str]:
+    low, high = _signed(evidence.low), _signed(evidence.high)
+    yield f"{_signed(evidence.estimate)} (95 %: {low} to {high})"
+    if verdict.baseline is not None:
+        yield f"tolerance {_plain(evidence.tolerance)}"
+        yield f"detect {_plain(evidence.detect)}"
+    yield f"{_counted(evidence.runs, 'fresh run')}, {evidence.stored_runs} stored"
+    if evidence.p_regressed is not None:
+        what = "an excess" if verdict.baseline is None else "a slowdown"
+        yield f"p = {evidence.p_regressed:.1g} of {what} by chance"
+    if evidence.p_improved is not None:
+        yield f"p = {evidence.p_improved:.1g} of a speed-up by chance"
+    if abs(evidence.discount) >= LEAST_SHOWN:
+        pace = "slower" if evidence.discount > 0 else "faster"
+        yield f"the machine looks {_plain(abs(evidence.discount))} {pace}"
+    yield f"smallest detectable change {_plain(evidence.smallest_detectable)}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _signed(ratio: float) -> str:
+    return f"{100 * ratio:+.1f} %"
+
+
+def _plain(ratio: float) -> str:
+    return f"{100 * ratio:.1f} %"

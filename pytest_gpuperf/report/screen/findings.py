@@ -1,0 +1,257 @@
+"""Causes and their places, as lines."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Final
+
+from ...model.finding import CALLED
+from ...model.finding import Finding
+from ...model.finding import FindingKind
+from ...model.finding import Location
+from ...model.finding import Phase
+from ...model.metrics import H2D_BYTES
+from ...model.metrics import PEAK_ALLOCATED
+from ...model.metrics import STEP_MS
+from ...model.metrics import SYNCS
+from ...model.metrics import MetricKind
+from ...model.verdict import TestVerdict
+from ..numbers import format_value
+from ..numbers import join_fitting
+from ..numbers import metric_named
+from ..wrapping import REASON_INDENT
+from ..wrapping import TEXT_WIDTH
+from ..wrapping import labelled
+
+
+MOST_FINDINGS: Final = 8
+MOST_MAYBES: Final = 2
+MOST_PEAK_LINES: Final = 12
+MOST_PLACES: Final = 60
+
+LABELS: Final = {
+    FindingKind.LEFT: "keeps",
+    FindingKind.MAYBE: "maybe",
+    FindingKind.MEMORY: "holds",
+    FindingKind.PEAK: "peak",
+}
+
+OUTSIDE_THE_STEP: Final = {
+    FindingKind.MEMORY: "memory from before the step",
+    FindingKind.PEAK: "when the step begins",
+}
+"""Replaces the line of a finding that is in no phase."""
+
+PACKAGES_FOLDER: Final = "-packages/"
+"""The path of an installed file is shown from behind this on."""
+
+
+def finding_lines(
+    findings: Sequence[Finding], failing: Collection[str], room: int
+) -> tuple[str, ...]:
+    """Name the causes of the *failing* metrics, worst first, in *room* lines if it can.
+
+    What is new since the baseline comes first, and then what was there is only counted.
+    If nothing is known to cause a time, syncs are named, but for those that the baseline
+    has as well. What may wait comes apart, if syncs failed.
+    """
+    named = [f for f in findings if set(f.metrics).intersection(failing)]
+    # No finding counts in a time, but a new sync is a likely reason for a slower step.
+    if not named and any(metric_named(m).kind is MetricKind.NOISY for m in failing):
+        syncs = [f for f in findings if SYNCS.name in f.metrics]
+        named = [f for f in syncs if _is_worth_a_line(f)]
+    lines = _fitting(_once(named), room, MOST_FINDINGS)
+    if SYNCS.name not in failing:
+        return lines
+    maybes = [f for f in findings if f.kind is FindingKind.MAYBE]
+    return (*lines, *_fitting(maybes, room - len(lines), MOST_MAYBES))
+
+
+def _once(findings: Sequence[Finding]) -> list[Finding]:
+    """Leave out the operations of lines that are named already, for something worse."""
+    others = [f for f in findings if f.kind is not FindingKind.WORK]
+    located = {_line_of(f) for f in others if _differs(f)}
+    work: dict[tuple[str, int] | None, Finding] = {}
+    for finding in sorted(findings, key=badness):
+        if finding.kind is FindingKind.WORK and _line_of(finding) not in located:
+            work.setdefault(_line_of(finding), finding)
+    return [*others, *work.values()]
+
+
+def _line_of(finding: Finding) -> tuple[str, int] | None:
+    at = finding.location
+    return (at.file, at.line) if at else None
+
+
+def _differs(finding: Finding) -> bool:
+    return finding.is_new or finding.has_risen
+
+
+def peak_lines(findings: Sequence[Finding]) -> tuple[str, ...]:
+    """Say where most memory is taken and what for; nothing if that is not known."""
+    peaks = [f for f in findings if f.kind is FindingKind.PEAK]
+    held = [f for f in findings if f.kind is FindingKind.MEMORY]
+    return _fitting([*peaks, *held], MOST_PEAK_LINES, MOST_FINDINGS)
+
+
+def _fitting(findings: Sequence[Finding], room: int, most: int) -> tuple[str, ...]:
+    worst = sorted(findings, key=badness)
+    if any(map(_differs, worst)):
+        most = min(most, sum(map(_is_worth_a_line, worst)))
+    lines: tuple[str, ...] = ()
+    for shown in range(1, min(len(worst), most) + 1):
+        more = _shown(worst, shown)
+        # One finding at least, however little room there is: it is the likely cause.
+        if lines and len(more) > room:
+            break
+        lines = more
+    return lines
+
+
+def badness(finding: Finding) -> tuple[int, bool, float, int, int]:
+    """Sort key: new, risen, then the peak, longest wait, most bytes, most often."""
+    held = 0 if finding.kind is FindingKind.LEFT else finding.held_bytes
+    moved = finding.moved_bytes + held
+    is_peak = finding.kind is FindingKind.PEAK
+    return _age(finding), not is_peak, -finding.blocked_ms, -moved, -finding.per_step
+
+
+def _age(finding: Finding) -> int:
+    """Rank new findings first, together with memory that is left behind."""
+    if finding.is_new or finding.kind is FindingKind.LEFT:
+        return 0
+    return 1 if finding.has_risen else 2
+
+
+def _is_worth_a_line(finding: Finding) -> bool:
+    """Whether it may be the cause: what was there before, as often, is not."""
+    return finding.stored is None or _differs(finding)
+
+
+def _shown(worst: Sequence[Finding], shown: int) -> tuple[str, ...]:
+    left = worst[shown:]
+    older = "older" if not any(map(_is_worth_a_line, left)) else "more"
+    return (
+        *chain.from_iterable(_lines(finding) for finding in worst[:shown]),
+        *labelled("", f"and {len(left)} {older}" if left else ""),
+    )
+
+
+def _lines(finding: Finding) -> Iterator[str]:
+    label = LABELS.get(finding.kind, "at")
+    place = place_of(finding)
+    text = cause(finding)
+    start = f"  {label}".ljust(REASON_INDENT)
+    line = f"{start}{place}: {text}"
+    if len(line) <= TEXT_WIDTH:
+        yield line
+    else:
+        yield f"{start}{place}:"
+        yield " " * REASON_INDENT + text
+    if finding.innermost:
+        yield f"{' ' * REASON_INDENT}inside {short(finding.innermost)}"
+    yield from labelled("", finding.reason)
+
+
+def place_of(finding: Finding) -> str:
+    """Name its line, or what is known in place of it."""
+    return str(short(finding.location) or _elsewhere(finding))
+
+
+def _elsewhere(finding: Finding) -> str:
+    unknown = "line unknown"
+    return unknown if finding.phase else OUTSIDE_THE_STEP.get(finding.kind, unknown)
+
+
+def short(location: Location | None) -> Location | None:
+    """Name an installed file from its package on."""
+    if location is None:
+        return None
+    return replace(location, file=location.file.rpartition(PACKAGES_FOLDER)[2])
+
+
+def cause(finding: Finding) -> str:
+    """Name what it is, how often and how large, and whether it is new."""
+    if finding.is_new:
+        return f"new: {_cause(finding)}"
+    before = f", {finding.stored} before" if finding.has_risen else ""
+    return f"{_cause(finding)}{before}"
+
+
+def _cause(finding: Finding) -> str:
+    if finding.kind is FindingKind.WORK:
+        of_calls = " in what it calls" if finding.op == CALLED else ""
+        return f"{_operations(finding.per_step)} a step{of_calls}"
+    if finding.kind is FindingKind.LEFT:
+        return f"{finding.op}, {_held(finding)} left by each step"
+    if finding.kind is FindingKind.BREAK:
+        return "graph break"
+    if finding.kind is FindingKind.RECOMPILE:
+        return f"compiled again, {_times(finding.per_step)}"
+    if finding.held_bytes:
+        phase = finding.phase.value if finding.phase else ""
+        return ", ".join(filter(None, (finding.op, phase, _held(finding))))
+    named = finding.op or finding.api or finding.kind.value
+    if finding.op and finding.api:
+        named = f"{finding.op} ({finding.api})"
+    parts = [named, _phase(finding), f"{finding.per_step} a step"]
+    if finding.blocked_ms:
+        parts.append(format_value(STEP_MS, finding.blocked_ms, digits=3))
+    if finding.moved_bytes:
+        parts.append(format_value(H2D_BYTES, finding.moved_bytes))
+    return ", ".join(filter(None, parts))
+
+
+def _operations(count: int) -> str:
+    return "1 operation" if count == 1 else f"{count} operations"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _held(finding: Finding) -> str:
+    held = format_value(PEAK_ALLOCATED, finding.held_bytes)
+    if finding.kind is FindingKind.PEAK:
+        return held
+    return f"{held} in {finding.per_step} block{'s' if finding.per_step > 1 else ''}"
+
+
+def _phase(finding: Finding) -> str:
+    """Name the phase where it is not the obvious one."""
+    if finding.phase is None or finding.phase is Phase.FORWARD:
+        return ""
+    if finding.forward is None:
+        return str(finding.phase.value)
+    return f"{finding.phase.value} of {finding.forward.file}:{finding.forward.line}"
+
+
+def maybe_remark(findings: Sequence[Finding]) -> str:
+    """Say in a line where the host may wait; nothing if it cannot."""
+    maybes = [f for f in findings if f.kind is FindingKind.MAYBE]
+    if not maybes:
+        return ""
+    places = list(dict.fromkeys(_place(f.location) for f in maybes))
+    waits = sum(f.per_step for f in maybes)
+    plural = "s" if waits > 1 else ""
+    return f"maybe {waits} more sync{plural} at {join_fitting(places, MOST_PLACES)}"
+
+
+def _place(location: Location | None) -> str:
+    shown = short(location)
+    return f"{shown.file}:{shown.line}" if shown else "line unknown"
+
+
+def allowed_lines(verdicts: Sequence[TestVerdict]) -> Iterator[str]:
+    """List the syncs that their author allows, and why."""
+    for verdict in verdicts:
+        for finding in verdict.findings:
+            if finding.allowed is not None:
+                yield (
+                    f"allowed in {verdict.test}: {short(finding.location)}: "
+                    f"{cause(finding)}: {finding.allowed}"
+                )

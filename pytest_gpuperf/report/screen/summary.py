@@ -1,0 +1,233 @@
+"""The table at the end of a run, its last line, and the table of a refresh."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from ...model.metrics import PEAK_ALLOCATED
+from ...model.metrics import STEP_MS
+from ...model.metrics import SYNCS
+from ...model.metrics import Direction
+from ...model.metrics import Metric
+from ...model.metrics import limited_by
+from ...model.verdict import Outcome
+from ...model.verdict import TestVerdict
+from ...model.verdict import Verdict
+from ..numbers import format_apart
+from ..numbers import format_change
+from ..numbers import format_value
+from ..numbers import metric_named
+from ..table import Row
+from ..table import align
+from ..wrapping import broken
+from .findings import maybe_remark
+
+
+SUMMARY_INDENT: Final = "    "
+SUMMARY_HEADER: Final = (
+    "step now",
+    "baseline",
+    "change",
+    "syncs",
+    "memory",
+    "outcome",
+    "test",
+)
+REFRESH_HEADER: Final = ("old", "new", "change", "drift", "metric", "test")
+WORST_FIRST_OUTCOMES: Final = tuple(Outcome)
+EXPLAINED_OUTCOMES: Final = frozenset(Outcome) - {
+    Outcome.NO_BASELINE,
+    Outcome.PASS,
+    Outcome.NOT_JUDGED,
+}
+
+
+class LineRole(Enum):
+    """The role of a line; the terminal chooses a colour by it."""
+
+    PLAIN = "plain"
+    GOOD = "good"
+    WARN = "warn"
+    BAD = "bad"
+    HEADER = "header"
+
+
+ROLES: Final = {
+    Outcome.REGRESSED: LineRole.BAD,
+    Outcome.OVER_BUDGET: LineRole.BAD,
+    Outcome.INCONCLUSIVE: LineRole.WARN,
+    Outcome.NO_BASELINE: LineRole.WARN,
+    Outcome.IMPROVED: LineRole.GOOD,
+    Outcome.PASS: LineRole.GOOD,
+    Outcome.NOT_JUDGED: LineRole.PLAIN,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A line of the report, in ASCII but for names that the user chose."""
+
+    text: str
+    role: LineRole
+
+
+def summary_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
+    """One row a test, worst first: its step time, syncs and memory, its whole name last.
+
+    Below it, what else there is to say of a test that did not simply pass, and at the
+    end what was not judged at all. Comparisons have a table of their own.
+    """
+    ordered = worst_first([verdict for verdict in verdicts if verdict.sides is None])
+    if not ordered:
+        return ()
+    cells = [SUMMARY_HEADER, *map(_cells, ordered)]
+    header, *rows = align(cells, left=frozenset({5}))
+    lines = [Line(text=header, role=LineRole.HEADER)]
+    for verdict, row in zip(ordered, rows, strict=True):
+        lines.append(Line(text=row, role=ROLES[verdict.outcome]))
+        lines += [Line(text=text, role=LineRole.PLAIN) for text in remark(verdict)]
+    lines += [Line(text=text, role=LineRole.PLAIN) for text in unjudged_lines(ordered)]
+    return tuple(lines)
+
+
+def worst_first(verdicts: Sequence[TestVerdict]) -> list[TestVerdict]:
+    """Sort by outcome."""
+    return sorted(
+        verdicts, key=lambda verdict: WORST_FIRST_OUTCOMES.index(verdict.outcome)
+    )
+
+
+def _cells(verdict: TestVerdict) -> tuple[str, ...]:
+    baseline, now = _numbers(verdict, STEP_MS)
+    outcome = verdict.outcome
+    return (
+        _cell(STEP_MS, now),
+        _cell(STEP_MS, baseline),
+        _change(STEP_MS, baseline, now),
+        _cell(SYNCS, _numbers(verdict, SYNCS)[1]),
+        _cell(PEAK_ALLOCATED, _peak_bytes(verdict)),
+        outcome.value.upper() if outcome.fails else outcome.value,
+        verdict.test,
+    )
+
+
+def _numbers(verdict: TestVerdict, metric: Metric) -> tuple[float | None, float | None]:
+    """Return the baseline and the present value of *metric*."""
+    found = [v for v in verdict.verdicts if v.metric == metric.name]
+    known = sorted(
+        # A verdict by the baseline first: a budget's has the number, but nothing to
+        # compare with.
+        (v for v in found if v.now is not None),
+        key=lambda v: v.baseline is None,
+    )
+    return (known[0].baseline, known[0].now) if known else (None, None)
+
+
+def _peak_bytes(verdict: TestVerdict) -> float | None:
+    """Return the memory under the budget's metric that this device measures."""
+    peaks = (_numbers(verdict, m)[1] for m in limited_by(str(PEAK_ALLOCATED.budget)))
+    return next((peak for peak in peaks if peak is not None), None)
+
+
+def _cell(metric: Metric, value: float | None) -> str:
+    return "-" if value is None else format_value(metric, value)
+
+
+def _change(metric: Metric, old: float | None, new: float | None) -> str:
+    return "-" if old is None or new is None else format_change(metric, old, new)
+
+
+def remark(verdict: TestVerdict) -> tuple[str, ...]:
+    """Give the reason of the worst outcome, and name the metrics without a gate.
+
+    They are followed by what else must be known to read the numbers.
+    """
+    explained = [
+        f"{v.metric}: {v.because}"
+        for v in verdict.verdicts
+        if v.outcome is verdict.outcome and v.outcome in EXPLAINED_OUTCOMES
+    ]
+    ungated = _metrics(verdict, Outcome.NO_BASELINE)
+    named = [f"not gated: {', '.join(ungated)}"] if ungated else []
+    maybe = maybe_remark(verdict.findings)
+    said = (*explained[:1], *named, *verdict.remarks, maybe)
+    return broken(
+        "; ".join(filter(None, said)), first=SUMMARY_INDENT, rest=SUMMARY_INDENT
+    )
+
+
+def unjudged_lines(verdicts: Sequence[TestVerdict]) -> tuple[str, ...]:
+    """Say once for all tests what was not judged, and why."""
+    reasons = Counter(
+        (_unjudged_name(v, test), v.because)
+        for test in verdicts
+        for v in test.verdicts
+        if v.outcome is Outcome.NOT_JUDGED
+    )
+    alike: dict[tuple[str, int], list[str]] = {}
+    for (name, because), tests in reasons.items():
+        alike.setdefault((because, tests), []).append(name)
+    return tuple(
+        line
+        for (because, tests), names in alike.items()
+        for line in broken(
+            f"not judged: {', '.join(names)} of {tests} "
+            f"test{'s' if tests > 1 else ''}, {because}",
+            rest=SUMMARY_INDENT,
+        )
+    )
+
+
+def _unjudged_name(unjudged: Verdict, test: TestVerdict) -> str:
+    """Name the metric, or only its budget where a baseline was asked instead."""
+    judged = {v.metric for v in test.verdicts if v.outcome is not Outcome.NOT_JUDGED}
+    return unjudged.metric + (" budget" if unjudged.metric in judged else "")
+
+
+def _metrics(verdict: TestVerdict, outcome: Outcome) -> list[str]:
+    return [v.metric for v in verdict.verdicts if v.outcome is outcome]
+
+
+def refresh_lines(rows: Sequence[Row]) -> tuple[Line, ...]:
+    """Old and new values, a row each; nothing if there are no *rows*.
+
+    If any drifted from its anchor, a column says how far.
+    """
+    if not rows:
+        return ()
+    cells = [REFRESH_HEADER, *map(_refresh_cells, rows)]
+    left = 4
+    if not any(row.has_drifted for row in rows):
+        cells = [(*row[:3], *row[4:]) for row in cells]
+        left = 3
+    header, *texts = align(cells, left=frozenset({left}))
+    return (
+        Line(text=header, role=LineRole.HEADER),
+        *(
+            Line(text=text, role=_refresh_role(row))
+            for row, text in zip(rows, texts, strict=True)
+        ),
+    )
+
+
+def _refresh_cells(row: Row) -> tuple[str, ...]:
+    metric = metric_named(row.metric)
+    if row.old is None or row.new is None:
+        old, new = _cell(metric, row.old), _cell(metric, row.new)
+        change = "new" if row.old is None else "gone"
+    else:
+        old, new = format_apart(metric, row.old, row.new)
+        change = format_change(metric, row.old, row.new)
+    return old, new, change, _change(metric, row.anchor, row.new), row.metric, row.test
+
+
+def _refresh_role(row: Row) -> LineRole:
+    if row.old is None or row.new is None or row.old == row.new:
+        return LineRole.PLAIN
+    higher_is_better = metric_named(row.metric).direction is Direction.HIGHER
+    better = (row.new > row.old) is higher_is_better
+    return LineRole.GOOD if better else LineRole.WARN

@@ -1,0 +1,1 @@
+"""Plan, measure, decide and store: the run of all tests, without pytest."""

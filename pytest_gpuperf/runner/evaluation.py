@@ -1,0 +1,342 @@
+"""Evaluates one run: measures the planned tests, judges them, refreshes their
+baselines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from typing import Final
+
+from ..baselines.refresh import BaselineChange
+from ..baselines.stale import Seen
+from ..baselines.stale import leftovers
+from ..judge.calls import suite_of
+from ..model.baseline import Drift
+from ..model.baseline import Kept
+from ..model.baseline import Leftovers
+from ..model.baseline import Origin
+from ..model.environment import Capability
+from ..model.environment import DeviceSlot
+from ..model.environment import Hardware
+from ..model.measurement import Samples
+from ..model.run import Ending
+from ..model.run import Report
+from ..model.verdict import SuiteAcuity
+from ..model.verdict import SuiteVerdict
+from ..model.verdict import TestVerdict
+from ..report.screen.progress import interruption_lines
+from ..settings import Settings
+from .evidence import forget_traces
+from .evidence import with_traces
+from .outcome import refused
+from .plan import Planned
+from .plan import Project
+from .reference_check import Referee
+from .refresh import BaselineWriter
+from .refresh import Interruption
+from .refresh import Refreshed
+from .refresh import interruption_of
+from .reporting import Reporter
+from .rounds import Rounds
+from .screening import Case
+from .screening import first_runs
+from .screening import samples_of
+from .verdicts import Verdicts
+from .verdicts import verdicts_of
+
+
+NOT_DECIDED_INTERRUPTED: Final = "not decided (interrupted)"
+
+
+def stopped_after(failures: int) -> str:
+    """Say why tests were not measured after as many failures as ``--maxfail`` allows."""
+    which = "the first failure" if failures == 1 else f"{failures} failures"
+    return f"not measured (stopped after {which})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assessment:
+    """What came of the planned tests; ``stored`` are the calls that have a baseline.
+
+    ``stopped`` says why the ``unmeasured`` tests were not measured.
+    """
+
+    hardware: Hardware
+    baseline_file: str
+    software: Mapping[str, str] = field(default_factory=dict)
+    origin: Origin | None = None
+    reports: Mapping[str, Report] = field(default_factory=dict)
+    verdicts: tuple[TestVerdict, ...] = ()
+    samples: Mapping[str, tuple[Samples, ...]] = field(default_factory=dict)
+    suite: SuiteVerdict | None = None
+    refreshed: tuple[BaselineChange, ...] = ()
+    acuity: SuiteAcuity | None = None
+    kept: tuple[Kept, ...] = ()
+    drifts: tuple[Drift, ...] = ()
+    drifted_tests: tuple[str, ...] = ()
+    leftovers: Leftovers = field(default_factory=Leftovers)
+    stored: tuple[str, ...] = ()
+    skipped_files: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    explained: bool = False
+    note: str = ""
+    unmeasured: tuple[str, ...] = ()
+    stopped: str = ""
+
+    @property
+    def moved_with_the_environment(self) -> tuple[TestVerdict, ...]:
+        """Tests with exact metrics that moved together with torch's version.
+
+        They are one verdict for the run, not a failure a test.
+        """
+        return tuple(
+            test
+            for test in self.verdicts
+            if any(verdict.environment_changed for verdict in test.verdicts)
+        )
+
+    @property
+    def all_reports(self) -> Mapping[str, Report]:
+        """The report of each test, also of those that were not measured."""
+        skipped = {
+            test: Report(test=test, ending=Ending.SKIPPED, text=self.stopped)
+            for test in self.unmeasured
+        }
+        return {**skipped, **self.reports}
+
+
+# A run goes through stages, each from one state of it to the next:
+#
+#     measure (screen, then confirm) -> judge -> store -> trace -> report
+#
+# An interrupted run enters at `judge`, with what it has.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """What is known of the measured tests after a stage.
+
+    ``leftovers`` are the baselines of tests that are gone.
+    """
+
+    cases: Mapping[str, Case]
+    verdicts: Verdicts = field(default_factory=dict)
+    refreshed: Refreshed = field(default_factory=Refreshed)
+    leftovers: Leftovers = field(default_factory=Leftovers)
+    reports: Mapping[str, Report] = field(default_factory=dict)
+
+
+class Assessor:
+    """Owns the measuring processes, the baselines and the settings of one enabled run."""
+
+    def __init__(  # noqa: PLR0913  what is asked, and who hears of it
+        self,
+        settings: Settings,
+        project: Project,
+        announce: Callable[[str], None],
+        referee: Referee | None = None,
+        show: Callable[[str], None] | None = None,
+        *,
+        maxfail: int = 0,
+    ) -> None:
+        """*show* gets the progress, all the time, *announce* the lines that must stay.
+
+        Measuring ends once *maxfail* tests have failed, if that is not 0.
+        """
+        self._settings = settings
+        self._project = project
+        self._announce = announce
+        self._referee = referee
+        self._maxfail = maxfail
+        self.interrupted: Assessment | None = None
+        """What an interrupted run had come to."""
+        self._rounds = Rounds(
+            settings, project, announce, referee, show, maxfail=maxfail
+        )
+        self._baselines = self._rounds.baselines
+        self._environment = self._rounds.environment
+        self._kind = self._environment.hardware.kind
+        self._bench = self._rounds.bench
+        self._recorder = BaselineWriter(settings, self._baselines, announce)
+        self._reporter = Reporter(
+            settings=settings,
+            hardware=self._environment.hardware,
+            rootdir=project.rootdir,
+        )
+        if self._rounds.stored_device:
+            announce(self._rounds.stored_device)
+
+    @property
+    def slots(self) -> tuple[DeviceSlot, ...]:
+        """Where tests are measured side by side."""
+        return self._rounds.slots
+
+    def close(self) -> None:
+        """End the measuring processes."""
+        self._rounds.close()
+
+    def assess(self, plan: Sequence[Planned], seen: Seen) -> Assessment:
+        """Measure, judge and, if asked, refresh; every planned test gets a report.
+
+        *seen* are the tests that there are, beside those of *plan*. An interrupted run
+        leaves what it had come to as ``interrupted``.
+        """
+        # First, so that no verdict of this run can be read beside a trace of an earlier
+        # one.
+        forget_traces(self._settings.artefacts)
+        self._recorder.origin = self._referee.origin() if self._referee else None
+        try:
+            return self._assess(plan, seen)
+        except KeyboardInterrupt:
+            self.interrupted = self._interrupted()
+            raise
+
+    def cover(self, coverage: Mapping[str, Any]) -> None:
+        """Run what was assessed once more, unmeasured, under *coverage*."""
+        self._rounds.cover(coverage)
+
+    def _assess(self, plan: Sequence[Planned], seen: Seen) -> Assessment:
+        measured = self._measured(plan)
+        judged = self._judged(measured)
+        stored = self._stored(judged, seen)
+        traced = self._traced(stored, plan)
+        reported = self._reported(traced)
+        return replace(
+            self._assessment(reported, stopped=stopped_after(self._maxfail)),
+            suite=suite_of(first_runs(reported.cases), self._baselines.entries),
+            skipped_files=seen.skipped if self._kind.has(Capability.FORECAST) else (),
+            acuity=self._rounds.outlook.acuity(
+                reported.cases.values(), reported.refreshed.taken
+            ),
+        )
+
+    def _interrupted(self) -> Assessment:
+        """Store what has enough runs, and report the verdicts that are final."""
+        cases, wanted = self._rounds.so_far(), self._rounds.wanted
+        found = interruption_of(cases, wanted, self._kind)
+        refreshed = self._stored_early([*found.complete, *found.thin])
+        if self._settings.update is not None:
+            self._announce_interruption(found, refreshed)
+        stored = {case.test for case in (*found.complete, *found.thin)}
+        decided = {
+            test: case
+            for test, case in cases.items()
+            if test in stored or (test not in wanted and self._bench.has_settled(case))
+        }
+        judged = self._judged(RunState(cases=decided, refreshed=refreshed))
+        reported = replace(judged, reports=self._reports(judged))
+        return self._assessment(reported, stopped=NOT_DECIDED_INTERRUPTED)
+
+    def _announce_interruption(self, found: Interruption, refreshed: Refreshed) -> None:
+        rest = found.command(self._baselines.entries, self._reporter.options)
+        counted = found.counted(refreshed.failure)
+        for line in interruption_lines(counted, self._reporter.baseline_file, rest):
+            self._announce(line)
+
+    # The stages.
+
+    def _measured(self, plan: Sequence[Planned]) -> RunState:
+        """Screen every test once, and give each the runs that its verdict needs."""
+        return RunState(
+            cases=self._rounds.measure(
+                plan, lambda done: not self._stored_early(done).failure
+            )
+        )
+
+    def _judged(self, state: RunState) -> RunState:
+        """Judge every call; what a refresh has taken is accepted."""
+        taken = state.refreshed.taken
+        verdicts = verdicts_of(state.cases, taken, self._bench.judge_last)
+        return replace(state, verdicts=verdicts)
+
+    def _stored(self, state: RunState, seen: Seen) -> RunState:
+        """Keep what was measured: all of it as pending, what was asked as baselines."""
+        # Before the baselines: if they cannot be written, what was measured is not
+        # lost.
+        cases = list(state.cases.values())
+        pending = self._recorder.write_pending(cases, state.verdicts)
+        gone = self._leftovers(state.cases, seen)
+        chosen = self._chosen(state)
+        found = self._recorder.store(chosen, state.verdicts, pending, gone.removed)
+        stored = replace(state, refreshed=found, leftovers=gone)
+        return self._judged(stored) if found.taken else stored
+
+    def _traced(self, state: RunState, plan: Sequence[Planned]) -> RunState:
+        """Run the worst failures once more to trace them, on a device that can."""
+        # After the refresh: what was just accepted as the new baseline does not fail,
+        # so it needs no trace.
+        if not self._kind.has(Capability.PROFILER):
+            return state
+        folder, run = self._settings.artefacts, self._rounds.run
+        verdicts = with_traces(state.verdicts, plan, state.cases, run, folder)
+        return replace(state, verdicts=verdicts)
+
+    def _reported(self, state: RunState) -> RunState:
+        """Report every test; it fails if its baseline was not refreshed as asked."""
+        reports = self._reports(state)
+        for case in self._chosen(state):
+            why = self._reporter.refusal(case, state.refreshed)
+            if why:
+                reports[case.test] = refused(reports[case.test], why)
+        return replace(state, reports=reports)
+
+    def _reports(self, state: RunState) -> dict[str, Report]:
+        report, confinement = self._reporter.report, self._rounds.confinement
+        return {
+            test: confinement.reported(
+                case, partial(report, case, state.verdicts[test])
+            )
+            for test, case in state.cases.items()
+        }
+
+    def _chosen(self, state: RunState) -> list[Case]:
+        """Return the cases that a refresh takes over."""
+        wanted = sorted(self._rounds.wanted)
+        return [state.cases[test] for test in wanted if state.cases[test].calls]
+
+    def _stored_early(self, cases: Sequence[Case]) -> Refreshed:
+        """Store *cases* before all have been measured."""
+        judged = self._judged(RunState(cases={case.test: case for case in cases}))
+        return self._recorder.store(cases, judged.verdicts, None)
+
+    def _leftovers(self, cases: Mapping[str, Case], seen: Seen) -> Leftovers:
+        """Find stored entries of tests that are gone or make that call no more."""
+        return leftovers(
+            self._baselines.entries,
+            seen,
+            {test: case.calls for test, case in cases.items() if case.knows_its_calls},
+            lambda file: (self._project.rootdir / file).exists(),
+            prune=self._settings.prune,
+        )
+
+    def _assessment(self, state: RunState, stopped: str) -> Assessment:
+        cases, refreshed, reporter = state.cases, state.refreshed, self._reporter
+        return Assessment(
+            hardware=self._environment.hardware,
+            baseline_file=reporter.baseline_file,
+            software=self._environment.software,
+            origin=self._recorder.origin,
+            reports=state.reports,
+            verdicts=tuple(v for test in cases for v in state.verdicts[test].values()),
+            samples=samples_of(cases.values()),
+            refreshed=refreshed.changes,
+            kept=refreshed.kept,
+            drifts=refreshed.drifts,
+            drifted_tests=tuple(
+                test for test in cases if refreshed.drifts_of(cases[test].calls)
+            ),
+            leftovers=state.leftovers,
+            stored=tuple(self._baselines.entries.keys() - state.leftovers.removed),
+            unmeasured=tuple(test for test in self._rounds.tests if test not in cases),
+            stopped=stopped,
+            options=reporter.options,
+            explained=self._settings.explain,
+            note=reporter.note,
+        )

@@ -1,0 +1,383 @@
+"""The client of the fork server: start it, run one job in a fresh process, end it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from typing import Final
+
+from ..devices.host_clock import HostClock
+from ..errors import ErrorId
+from ..errors import RunError
+from ..files import scratch_folder
+from ..model.codec import encode
+from ..sharing.exit_report import death
+from ..sharing.exit_report import last_words
+from .relocation import Relocation
+from .relocation import moved_path
+
+
+# Progress messages of measuring processes, for whoever listens.
+#
+# All of them write lines into one pipe that never makes them wait: what does not fit is
+# lost. Where nobody listens nothing is written.
+
+LONGEST_REQUEST: Final = 512
+"""Bytes that POSIX writes into a pipe in one piece: lines of two processes never mix."""
+
+SELDOM_SECONDS: Final = 1.0
+"""Least time between two optional messages: short steps send none, and the listener
+wakes up beside few of the timed rounds of others."""
+
+_mouths: list[int] = []
+_said_at: list[int] = []
+
+
+class Ear:
+    """The read end of a pipe, for *hear*, and its write end, ``mouth``."""
+
+    def __init__(self, hear: Callable[..., None]) -> None:
+        self._hear = hear
+        self._end, self.mouth = os.pipe()
+        self._buffered = b""
+
+    def fileno(self) -> int:
+        """Return what ``select`` waits for."""
+        return self._end
+
+    def listen(self) -> bool:
+        """Read what has arrived; return false if all writers have closed the pipe."""
+        received = os.read(self._end, 65536)
+        *lines, self._buffered = (self._buffered + received).split(b"\n")
+        for line in lines:
+            self._hear(*json.loads(line))
+        return bool(received)
+
+    def close(self) -> None:
+        """Close the read end."""
+        os.close(self._end)
+
+
+def speak_into(mouth: int) -> None:
+    """Let this process and its forks write to *mouth*, but no other program."""
+    os.set_blocking(mouth, False)
+    os.set_inheritable(mouth, False)  # noqa: FBT003, it takes no keyword
+    _mouths[:] = [mouth]
+
+
+def say(*texts: str) -> None:
+    """Send *texts* to the listener; it takes microseconds and never blocks."""
+    line = json.dumps(texts).encode() + b"\n"
+    _said_at[:] = [HostClock.wall_ns()]
+    for mouth in _mouths if len(line) <= LONGEST_REQUEST else ():
+        # EAGAIN: the pipe is full. EPIPE: nobody reads any more. A lost progress
+        # message is better than a step that is measured slower.
+        with suppress(OSError):
+            os.write(mouth, line)
+
+
+def say_seldom(*texts: str) -> None:
+    """Send *texts*, unless something was sent in the last ``SELDOM_SECONDS``."""
+    if not _said_at or HostClock.wall_ns() - _said_at[0] >= SELDOM_SECONDS * 1e9:
+        say(*texts)
+
+
+HEAVY_MODULES: Final = (
+    "torch",
+    "torch._dynamo",
+    "torch.profiler",
+    "pytest_gpuperf.devices.cpu.device",
+    "pytest_gpuperf.devices.cuda.device",
+    "pytest_gpuperf.devices.cpu.syncs",
+    "pytest_gpuperf.devices.cpu.live_memory",
+)
+"""Imported once in the server: a child would pay seconds for them. An optimizer
+imports torch._dynamo."""
+
+START_SECONDS: Final = 120.0
+
+KILL_SECONDS: Final = 5.0
+"""After which a killed child that does not end is no longer waited for."""
+
+_BOOTSTRAP: Final = (
+    # `python -c` puts "" first on the path, and a project with a `json.py` of its own
+    # in the working directory would be imported instead of the library.
+    "import sys; sys.path = [place for place in sys.path if place]; "
+    "import json; order = json.loads(sys.argv[1]); "
+    "sys.path[:] = order['search_path']; "
+    "from pytest_gpuperf.runner.fork_server_process import main; "
+    "main(order['preload'], order['warm'], order['relocation'], order['mouth'], "
+    "order['folder'])"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One call in a fresh process: ``entry`` is ``module:function``, the rest JSON."""
+
+    entry: str
+    request: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A job that was started, and the time until which it is waited for."""
+
+    result: Path
+    output: Path
+    seconds: float
+    until: float
+    is_killed: bool = False
+
+    def killed(self, now: float) -> _Running:
+        return replace(self, until=now + KILL_SECONDS, is_killed=True)
+
+    def answer(self, code: int) -> Any:
+        """Return the job's result, or the ``RunError`` it ended with."""
+        if self.is_killed:
+            msg = (
+                f"the measuring process gave no result in {self.seconds:g} s and was "
+                "killed; does it wait for something? If it only needs longer, raise "
+                f"--gpuperf-seconds: {last_words(self.output)}"
+            )
+            return RunError(msg, ErrorId.GP601)
+        if not self.result.exists():
+            msg = f"the measuring process {death(code)}: {last_words(self.output)}"
+            return RunError(msg, ErrorId.GP602)
+        try:
+            return json.loads(self.result.read_bytes())
+        except (ValueError, RecursionError) as error:
+            msg = (
+                f"the measuring process left a result that is no JSON ({error}); does "
+                "the test replace json or open?"
+            )
+            return RunError(msg, ErrorId.GP603)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A job's number, and what it returned or the ``RunError`` it ended with."""
+
+    job: int
+    answer: Any
+
+
+class ForkServer:
+    """A process that has imported what is heavy and forks a fresh child a job.
+
+    Forking is safe for CUDA because the server never touches it: torch's answer to
+    ``is_available`` comes from NVML there.
+    """
+
+    def __init__(
+        self,
+        preload: Sequence[str],
+        warm: str | None = None,
+        relocation: Relocation | None = None,
+        hear: Callable[..., None] | None = None,
+    ) -> None:
+        """*hear* gets what children ``say``, during a call of ``run`` or ``ended``."""
+        self._ear = Ear(hear) if hear else None
+        self._folder = scratch_folder()
+        self._jobs = 0
+        self._running: dict[int, _Running] = {}
+        self._buffered = b""
+        self._is_ready = False
+        self._process = self._launch(preload, warm, relocation)
+        if self._ear is not None:
+            # While any process has a write end open the reader sees no end of file.
+            os.close(self._ear.mouth)  # the server's is its own
+
+    @property
+    def _stderr(self) -> Path:
+        return Path(self._folder.name, "server.txt")
+
+    def _launch(
+        self, preload: Sequence[str], warm: str | None, relocation: Relocation | None
+    ) -> subprocess.Popen[bytes]:
+        order = {
+            "search_path": [str(place) for place in sys.path],
+            "preload": list(preload),
+            "warm": warm,
+            "relocation": encode(relocation),
+            "mouth": self._ear and self._ear.mouth,
+            "folder": self._folder.name,
+        }
+        environment = {
+            key: value
+            for key, value in os.environ.items()
+            # The options in it reach a child with its request. Its pytest would read
+            # them again, with those that only the controlling process may have, such as
+            # `-n`.
+            if key != "PYTEST_ADDOPTS"
+        }
+        if relocation is not None:
+            environment.update(moved_path(environment, relocation))
+        with self._stderr.open("wb") as stderr:
+            # NVML, as the variable demands, answers `is_available` without a CUDA
+            # context. One made before the fork would be unusable in every child.
+            return subprocess.Popen(  # noqa: S603 - our own interpreter
+                [sys.executable, "-u", "-c", _BOOTSTRAP, json.dumps(order)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env={**environment, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"},
+                # Ctrl-C in a terminal goes to the whole process group. The controller
+                # alone must decide what is still stored before the children end.
+                start_new_session=True,
+                bufsize=0,
+                pass_fds=(self._ear.mouth,) if self._ear else (),
+            )
+
+    def wait_until_ready(self) -> None:
+        """Wait for the imports; raise ``RunError`` if the server cannot start."""
+        try:
+            message = self._receive(time.monotonic() + START_SECONDS)
+        except RunError:
+            message = None
+        if message is None:
+            msg = f"the measuring server could not start: {last_words(self._stderr)}"
+            raise RunError(msg, ErrorId.GP604)
+        self._is_ready = True
+
+    def run(self, job: Job, seconds: float) -> Any:
+        """Return what *job*'s function returned, in at most *seconds*.
+
+        Raises ``RunError`` with the end of the child's output where it died, wrote no
+        result or had to be killed.
+        """
+        self.start(job, seconds)
+        ended = None
+        while ended is None:
+            ended = self.ended(seconds)
+        if isinstance(ended.answer, RunError):
+            raise ended.answer
+        return ended.answer
+
+    def start(self, job: Job, seconds: float) -> int:
+        """Start *job*; ``ended`` will report it by the number returned.
+
+        Raises ``RunError`` if the server is dead.
+        """
+        self._jobs += 1
+        result = Path(self._folder.name, f"{self._jobs}.json")
+        output = result.with_suffix(".txt")
+        self._send(
+            {
+                "job": self._jobs,
+                "entry": job.entry,
+                "request": job.request,
+                "result": str(result),
+                "output": str(output),
+            }
+        )
+        until = time.monotonic() + seconds
+        self._running[self._jobs] = _Running(result, output, seconds, until)
+        return self._jobs
+
+    def ended(self, seconds: float) -> Ended | None:
+        """Return a job that has ended; ``None`` if none did in *seconds*."""
+        until = time.monotonic() + seconds
+        while self._running:
+            due = min(running.until for running in self._running.values())
+            try:
+                message = self._receive(min(until, due))
+            except RunError as error:
+                # The server is dead, and with it every child. The next call fails again
+                # at once and so reports the next job, until none is left.
+                job, _ = self._running.popitem()
+                return Ended(job=job, answer=error)
+            if message is not None and message.get("ended") in self._running:
+                running = self._running.pop(message["ended"])
+                answer = running.answer(message["code"])
+                return Ended(job=message["ended"], answer=answer)
+            # Also after a message: one about an unknown job, such as a child that ended
+            # after it was given up, must not put off the deadline of the others.
+            lost = self._kill_the_late()
+            if lost is not None or (message is None and until < due):
+                return lost
+        return None
+
+    def _kill_the_late(self) -> Ended | None:
+        """Return a job that did not even end when it was killed."""
+        now = time.monotonic()
+        for job, running in self._running.items():
+            if running.until <= now and running.is_killed:
+                del self._running[job]
+                return Ended(job=job, answer=running.answer(code=0))
+            if running.until <= now:
+                self._running[job] = running.killed(now)
+                self._send({"kill": job})
+        return None
+
+    def close(self) -> None:
+        """End the server and every child; what they wrote is removed."""
+        # The end of its input is what tells the server to end every child and itself. A
+        # kill would leave that to the kernel.
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._stop_listening()
+        if not self._is_ready:
+            self._process.kill()  # it is importing, and has no children yet
+        try:
+            self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._folder.cleanup()
+
+    def _send(self, order: Mapping[str, Any]) -> None:
+        assert self._process.stdin is not None  # noqa: S101 - it is a pipe
+        try:
+            self._process.stdin.write(json.dumps(order).encode() + b"\n")
+        except BrokenPipeError:
+            msg = f"the measuring server died: {last_words(self._stderr)}"
+            raise RunError(msg, ErrorId.GP605) from None
+
+    def _receive(self, until: float) -> dict[str, Any] | None:
+        """Return the next reply; ``None`` if there is none in time."""
+        assert self._process.stdout is not None  # noqa: S101 - it is a pipe
+        while b"\n" not in self._buffered:
+            ready = self._ready(max(until - time.monotonic(), 0))
+            if not ready:
+                return None
+            if self._ear is not None and self._ear in ready:
+                self._listen(self._ear)
+            if self._process.stdout not in ready:
+                continue
+            received = os.read(self._process.stdout.fileno(), 65536)
+            if not received:
+                msg = f"the measuring server died: {last_words(self._stderr)}"
+                raise RunError(msg, ErrorId.GP605)
+            self._buffered += received
+        line, _, self._buffered = self._buffered.partition(b"\n")
+        reply: dict[str, Any] = json.loads(line)
+        return reply
+
+    def _ready(self, seconds: float) -> list[Any]:
+        """Return the pipes that can be read, after at most *seconds*."""
+        places: list[Any] = [self._process.stdout, *([self._ear] if self._ear else [])]
+        ready, _, _ = select.select(places, [], [], seconds)
+        return ready
+
+    def _listen(self, ear: Ear) -> None:
+        if not ear.listen():
+            self._stop_listening()
+
+    def _stop_listening(self) -> None:
+        if self._ear is not None:
+            self._ear.close()
+            self._ear = None

@@ -1,0 +1,234 @@
+"""The fork server's own process: it has imported what is heavy, and forks.
+
+It reads orders as JSON lines from its standard input and answers with JSON lines on
+its standard output. A child calls one function, writes its result to a file and exits.
+The end of the input, which the death of the client is, ends every child.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import json
+import os
+import select
+import shutil
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from typing import Final
+from typing import NoReturn
+
+from ..files import keep_below
+from ..model.codec import decode
+from .fork_server import speak_into
+from .orphans import adopt_orphans
+from .orphans import end_orphans
+from .relocation import Relocation
+from .relocation import relocate
+
+
+PR_SET_PDEATHSIG: Final = 1
+"""prctl(2): the signal a process gets when its parent dies."""
+
+NO_SIGNAL: Final = 0
+
+
+def main(
+    preload: list[str],
+    warm: str | None,
+    relocation: dict[str, str] | None = None,
+    mouth: int | None = None,
+    folder: str | None = None,
+) -> None:
+    """Import *preload*, call *warm*, then serve until the input ends.
+
+    With a *relocation* the project is imported from its root. The children write
+    progress to *mouth*. The client's *folder* is removed at the end, as the client may
+    be dead.
+    """
+    if mouth is not None:
+        speak_into(mouth)
+    if folder is not None:
+        keep_below(folder)
+    replies = os.dup(1)
+    os.dup2(2, 1)  # what libraries print must not look like a reply
+    # The imports take seconds, in which nobody reads the input and sees its end.
+    _when_parent_dies(signal.SIGKILL)
+    if relocation:
+        relocate(decode(Relocation, relocation))
+    _prepare(preload, warm)
+    _when_parent_dies(NO_SIGNAL)  # the end of the input says it, and is obeyed in order
+    adopt_orphans()
+    _Server(replies).serve()
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _prepare(preload: list[str], warm: str | None) -> None:
+    for name in preload:
+        importlib.import_module(name)
+    if warm:
+        _resolve(warm)()
+    gc.collect()
+    gc.freeze()  # or each child would walk, and so copy, every object of torch
+
+
+def _resolve(reference: str) -> Callable[..., Any]:
+    module, _, name = reference.partition(":")
+    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return function
+
+
+class _Server:
+    def __init__(self, replies: int) -> None:
+        self._replies = replies
+        self._children: dict[int, int] = {}
+        self._wake, self._woken = os.pipe()
+        os.set_blocking(self._woken, False)
+        # Python writes to the wakeup descriptor only for signals that have a Python
+        # handler; SIGCHLD is ignored by default.
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        # The client decides when to end: it may still want the results of running
+        # children.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
+
+    def serve(self) -> None:
+        """Obey until the input ends or the client is gone; then end every child."""
+        try:
+            self._say({"ready": os.getpid()})
+            self._obey_until_the_end()
+        finally:
+            self._end_all()
+
+    def _obey_until_the_end(self) -> None:
+        buffered = b""
+        while True:
+            ready, _, _ = select.select([0, self._wake], [], [])
+            if self._wake in ready:
+                os.read(self._wake, 4096)
+                self._reap()
+            if 0 in ready:
+                received = os.read(0, 65536)
+                if not received:
+                    return
+                *lines, buffered = (buffered + received).split(b"\n")
+                for line in lines:
+                    self._obey(json.loads(line))
+
+    def _say(self, message: dict[str, object]) -> None:
+        os.write(self._replies, json.dumps(message).encode() + b"\n")
+
+    def _obey(self, order: dict[str, Any]) -> None:
+        if "kill" in order:
+            for pid, job in self._children.items():
+                if job == order["kill"]:
+                    _kill_group(pid)
+            return
+        server, pid = os.getpid(), os.fork()
+        if pid == 0:
+            # The client reads end of file only when no process has a write end of the
+            # replies.
+            os.close(self._replies)
+            _run_child(order, server)
+        with suppress(ProcessLookupError, PermissionError):
+            os.setpgid(pid, pid)  # here too, or a kill could come before its group
+        self._children[pid] = order["job"]
+
+    def _reap(self) -> None:
+        while ended := _next_ended():
+            pid, status = ended
+            job = self._children.pop(pid, None)
+            if job is not None:
+                code = os.waitstatus_to_exitcode(status)
+                self._end_orphans()
+                # Only now: the client starts the next job when it reads this, and what
+                # the ended one left running would disturb it.
+                self._say({"ended": job, "code": code})
+
+    def _end_orphans(self) -> None:
+        """End what an ended job has started and left: the next one is to be alone."""
+        end_orphans(self._children, self._wait)
+
+    def _wait(self, seconds: float) -> None:
+        """Wait until a child has ended, for so many *seconds* at most."""
+        if select.select([self._wake], [], [], max(0.0, seconds))[0]:
+            os.read(self._wake, 4096)
+
+    def _end_all(self) -> None:
+        for pid in self._children:
+            _kill_group(pid)
+        for pid in self._children:
+            os.waitpid(pid, 0)
+        end_orphans((), self._wait)
+
+
+def _next_ended() -> tuple[int, int] | None:
+    """Return a process that has ended, and its status; its group ends with it."""
+    try:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    if pid:
+        _kill_group(pid)
+    return (pid, status) if pid else None
+
+
+def _kill_group(pid: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _run_child(order: dict[str, Any], server: int) -> NoReturn:
+    code = 1
+    try:
+        _enter_child(order["output"], server)
+        result = _resolve(order["entry"])(order["request"])
+        _write_result(Path(order["result"]), result)
+        code = 0
+    except BaseException:  # noqa: BLE001 - its traceback is in the output file
+        traceback.print_exc()
+    finally:
+        # Not `sys.exit`: exit handlers and buffers that the child has copied from the
+        # server must not run or be written twice.
+        os._exit(code)  # whatever happens, or there would be a second server
+
+
+def _enter_child(output: str, server: int) -> None:
+    # A group of its own lets a kill reach what the test has started as well.
+    os.setpgid(0, 0)
+    adopt_orphans()
+    _when_parent_dies(signal.SIGKILL)
+    # prctl reports only deaths after the call; the server may have died between it and
+    # the fork.
+    if os.getppid() != server:
+        os._exit(1)  # it died before it could be heard
+    # The pipe is shared with the server since the fork: a child's signals would wake
+    # it.
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    written = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(written, 1)
+    os.dup2(written, 2)
+
+
+def _when_parent_dies(number: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
+
+
+def _write_result(path: Path, result: object) -> None:
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(result), encoding="utf-8")
+    # Renamed when complete: a child that is killed while it writes leaves no half
+    # result.
+    part.replace(path)

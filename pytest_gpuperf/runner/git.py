@@ -1,0 +1,218 @@
+"""Asks git about the project without changing anything."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ..errors import ErrorId
+from ..errors import UsageError
+
+
+MAIN_BRANCHES: Final = ("main", "master", "origin/HEAD")
+"""What a change is usually to be merged into, most usual first."""
+
+SHORT_HASH: Final = 7
+"""Characters that name a commit to a person."""
+
+SUBMODULE_MODE: Final = "160000"
+
+NO_REPOSITORY: Final = (
+    "gpuperf ab compares two versions of a project, so run it where git has the "
+    "project's files"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submodule:
+    """A submodule of a commit: its path, and the commit that it is at."""
+
+    path: str
+    commit: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What is in a working tree and in no commit."""
+
+    anything: bool
+    submodules: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repository:
+    """A git repository with a working tree, known by the folder at its top."""
+
+    top: str
+
+    @classmethod
+    def containing(cls, directory: Path) -> Repository:
+        """Find the repository of *directory*; raise ``UsageError`` if there is none."""
+        found = run_git(directory, "rev-parse", "--show-toplevel")
+        if found.returncode or not found.stdout.strip():
+            words = found.stderr.strip().removeprefix("fatal: ") or "no working tree"
+            msg = f"{directory}: git says {words!r}; {NO_REPOSITORY}"
+            raise UsageError(msg, ErrorId.GP701)
+        return cls(top=os.path.realpath(found.stdout.rstrip("\n")))
+
+    def commit(self, ref: str) -> str:
+        """Return the commit that *ref* names; raise ``UsageError`` if it names none."""
+        commit = self._known_commit(ref)
+        if commit is None:
+            msg = (
+                f"{ref}: git knows no such commit in {self.top}; expected a branch, a "
+                f"tag or a commit{self.deepen('it may be one that is not here')}"
+            )
+            raise UsageError(msg, ErrorId.GP702)
+        return commit
+
+    def merge_base(self) -> tuple[str, str]:
+        """Return where HEAD left the main branch, and that branch's name.
+
+        Raises ``UsageError`` if there is no such commit.
+        """
+        head = self.commit("HEAD")
+        branch = next((b for b in MAIN_BRANCHES if self._known_commit(b)), None)
+        if branch is None:
+            msg = (
+                "found none of main, master and origin/HEAD to compare with; name a "
+                f"commit: `gpuperf ab REF`{self.deepen('it has one branch')}"
+            )
+            raise UsageError(msg, ErrorId.GP703)
+        found = self._ask("merge-base", head, branch)
+        if found is None:
+            msg = (
+                f"HEAD and {branch} have no commit in common here; name a commit: "
+                f"`gpuperf ab REF`{self.deepen('the common one may not be here')}"
+            )
+            raise UsageError(msg, ErrorId.GP703)
+        return found, branch
+
+    def changes(self) -> Changes:
+        """Return what of the working tree is not committed."""
+        lines = (self._ask("status", "--porcelain=v2") or "").splitlines()
+        fields = [line.split(" ", 8) for line in lines if line.startswith("1 ")]
+        # Format 2 of porcelain: the third field begins with S for a submodule, N
+        # otherwise.
+        dirty = tuple(f[8] for f in fields if f[2].startswith("S"))
+        return Changes(anything=bool(lines), submodules=dirty)
+
+    def is_dirty(self, *, but: Path) -> bool:
+        """Whether tracked files differ from HEAD, or there are untracked Python files.
+
+        Files below *but* do not count.
+        """
+        asked = ["status", "--porcelain", "--untracked-files=all", "--", "."]
+        if but.is_relative_to(self.top):
+            asked.append(f":(top,exclude,literal){but.relative_to(self.top)}")
+        lines = (self._ask(*asked) or "").splitlines()
+        tracked = [line for line in lines if not line.startswith("??")]
+        return bool(tracked) or any(line.strip('"').endswith(".py") for line in lines)
+
+    def commits_of(self, path: str) -> Iterator[str]:
+        """Name the commits that changed the file at *path*, newest first."""
+        yield from (
+            self._ask("log", "--format=%H", "--", f":(literal){path}") or ""
+        ).splitlines()
+
+    def text_at(self, commit: str, path: str) -> str | None:
+        """Return the text of *path*, relative to the top, in *commit*."""
+        return self._ask("show", f"{commit}:{path}")
+
+    def is_cut_off(self, commit: str) -> bool:
+        """Whether what *commit* came from is not in this clone."""
+        parents = self._ask("rev-parse", "--verify", "--quiet", f"{commit}^")
+        return parents is None and self._is_shallow
+
+    def submodules(self, commit: str) -> Iterator[Submodule]:
+        """Name the submodules of *commit*."""
+        # NUL ends each entry: without -z git would quote paths with special characters.
+        listed = self._ask("ls-tree", "-r", "-z", commit) or ""
+        for entry in filter(None, listed.split("\0")):
+            mode, _, rest = entry.partition(" ")
+            if mode == SUBMODULE_MODE:
+                found, _, path = rest.removeprefix("commit ").partition("\t")
+                yield Submodule(path=path, commit=found)
+
+    def inside(self, path: str) -> Repository | None:
+        """Return the submodule at *path*, if it is initialised."""
+        top = Path(self.top, path)
+        return Repository(top=str(top)) if (top / ".git").exists() else None
+
+    def is_ancestor(self, earlier: str, later: str) -> bool:
+        return self._ask("merge-base", "--is-ancestor", earlier, later) is not None
+
+    def described(self, commit: str) -> str:
+        """Name *commit* with its author, its day and its subject."""
+        form = "--format=%h %s (%an, %as)"
+        return self._ask("log", "-1", form, commit) or short(commit)
+
+    def has(self, commit: str) -> bool:
+        return self._known_commit(commit) is not None
+
+    def _known_commit(self, ref: str) -> str | None:
+        return self._ask("rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
+
+    @property
+    def _is_shallow(self) -> bool:
+        return self._ask("rev-parse", "--is-shallow-repository") == "true"
+
+    def deepen(self, why: str) -> str:
+        """Say how to fetch the rest of a clone that has only the newest commits."""
+        if not self._is_shallow:
+            return ""
+        return (
+            f"; this clone is shallow and {why}: fetch the rest with `git fetch "
+            "--unshallow`, or some with `git fetch --deepen=100`"
+        )
+
+    def _ask(self, *arguments: str) -> str | None:
+        found = run_git(self.top, *arguments)
+        return None if found.returncode else found.stdout.rstrip("\n")
+
+
+def run_git(directory: str | Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run git in *directory*; raises ``UsageError`` if there is no git."""
+    try:
+        return subprocess.run(  # noqa: S603 - no shell
+            ["git", "-C", str(directory), *arguments],  # noqa: S607 - the user's own
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            # Git prints paths and names as the bytes that they are, in any encoding.
+            errors="surrogateescape",
+            stdin=subprocess.DEVNULL,
+            env=git_environment(),
+            check=False,
+        )
+    except FileNotFoundError:
+        msg = "found no git: gpuperf ab takes the versions of a project from it"
+        raise UsageError(msg, ErrorId.GP704) from None
+
+
+def git_environment() -> dict[str, str]:
+    """This process's environment without the repository that a git hook works on."""
+    kept = {name: value for name, value in os.environ.items() if name not in _LOCAL}
+    # A hook runs with GIT_DIR set, which would overrule `-C`. The locale keeps the
+    # English prefix `fatal: `, which is cut off in messages.
+    return {**kept, "LC_ALL": "C"}
+
+
+_LOCAL: Final = frozenset(
+    {
+        "GIT_COMMON_DIR",
+        "GIT_DIR",
+        "GIT_INDEX_FILE",
+        "GIT_OBJECT_DIRECTORY",
+        "GIT_PREFIX",
+        "GIT_WORK_TREE",
+    }
+)
+
+
+def short(commit: str) -> str:
+    return commit[:SHORT_HASH]

@@ -1,0 +1,231 @@
+"""Turns measurements and verdicts into what pytest reports of a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..judge.calls import demands_speedup
+from ..model.metrics import SPEEDUP
+from ..model.run import Ending
+from ..model.run import Report
+from ..model.verdict import Outcome
+from ..model.verdict import TestVerdict
+from ..report.json.results import to_json
+from ..report.secrets import shown_verdict
+from ..settings import MissingBaseline
+from ..settings import Settings
+from ..settings import UnjudgedBudget
+from .screening import Case
+
+
+NEVER_JUDGED = (
+    "budget never judged: the test carries a gpuperf budget or takes the gpuperf "
+    "fixture, and never called gpuperf(step); call it, or drop the budget"
+)
+
+SPEEDUP_NEVER_JUDGED = (
+    "budget never judged: a gpuperf budget of this test asks for a speedup, and the test "
+    "never called gpuperf.compare(before, after); call it, or drop speedup"
+)
+
+Explain = Callable[[TestVerdict], str]
+"""Says why a test failed, on one screen."""
+
+
+def report_of(
+    case: Case,
+    verdicts: Mapping[str, TestVerdict],
+    settings: Settings,
+    explain: Explain,
+) -> Report:
+    """Return the report of one test; its own failure comes before verdicts.
+
+    So does its skip, unless it would hide one that fails or is undecided.
+    """
+    last = case.last
+    if last.ending is not Ending.PASSED:
+        return _ended_otherwise(case, list(verdicts.values()), settings, explain)
+    never = _never_judged(case, verdicts)
+    if never:
+        return Report(
+            test=case.test,
+            ending=Ending.FAILED,
+            text=never,
+            sections=last.sections,
+            properties=last.properties,
+            stop=case.stop,
+        )
+    judged = list(verdicts.values())
+    ending, text = _ending(judged, settings, explain)
+    return Report(
+        test=case.test,
+        ending=ending,
+        text=text,
+        warning=_warning(judged, explain) if ending is Ending.PASSED else "",
+        sections=last.sections,
+        properties=last.properties,
+        verdicts=_for_others(judged),
+        stop=case.stop,
+    )
+
+
+def _ended_otherwise(
+    case: Case,
+    judged: Sequence[TestVerdict],
+    settings: Settings,
+    explain: Explain,
+) -> Report:
+    """Report a test that did not pass, together with what it had measured before."""
+    last = case.last
+    report = Report(
+        test=case.test,
+        ending=last.ending,
+        text=last.text,
+        headline=last.headline,
+        sections=last.sections,
+        properties=last.properties,
+        verdicts=_for_others(judged),
+        stop=case.stop,
+    )
+    if not any(verdict.verdicts for verdict in judged):
+        return report
+    # No ending may hide that a test became worse. A missing baseline and an improvement
+    # are not worse.
+    lenient = replace(
+        settings, missing_baseline=MissingBaseline.WARN, fail_on_improvement=False
+    )
+    ending, why = _ending(judged, lenient, explain)
+    if last.ending in {Ending.FAILED, Ending.DIED}:
+        return replace(report, text="\n\n".join(filter(None, (last.text, why))))
+    warning = "" if why else _warning(judged, explain)
+    text, warning = (
+        "\n\n".join((said, _otherwise(case))) if said else "" for said in (why, warning)
+    )
+    return replace(report, ending=ending, text=text, headline="", warning=warning)
+
+
+def _otherwise(case: Case) -> str:
+    """Say which runs did not pass, and why."""
+    last, runs = case.last, len(case.results)
+    others = sum(result.ending is not Ending.PASSED for result in case.results)
+    which = "" if others == runs else f" in {others} of {runs} runs"
+    return (
+        f"the test was {last.ending.value}{which}, which hides no verdict: {last.text}"
+    )
+
+
+def failures_among(
+    cases: Iterable[Case], reports: Mapping[str, Report], may_fail: Collection[str]
+) -> int:
+    """Count failing tests, by report or else by ending, except *may_fail*."""
+    endings = {case.test: case.last.ending for case in cases}
+    # A report comes last because a verdict may fail a test that passed by itself.
+    endings.update({test: report.ending for test, report in reports.items()})
+    failing = {Ending.FAILED, Ending.DIED}
+    return sum(e in failing and test not in may_fail for test, e in endings.items())
+
+
+def _for_others(verdicts: Iterable[TestVerdict]) -> tuple[str, ...]:
+    """Write *verdicts* without secrets, for files that leave this machine."""
+    return tuple(to_json(shown_verdict(verdict)) for verdict in verdicts)
+
+
+def _never_judged(case: Case, verdicts: Mapping[str, TestVerdict]) -> str:
+    if not verdicts:
+        has_nothing_to_judge = case.last.foresaw or not case.last.asked
+        return "" if has_nothing_to_judge else NEVER_JUDGED
+    steps = [runs[-1] for runs in case.calls.values()]
+    missing = not case.comparisons and demands_speedup(steps)
+    return SPEEDUP_NEVER_JUDGED if missing else ""
+
+
+def refused(report: Report, why: str) -> Report:
+    """Fail the test of *report*: its baseline was to be refreshed and is not.
+
+    The text of another failure follows below.
+    """
+    own = report.text if report.ending is Ending.FAILED else ""
+    text = "\n\n".join(filter(None, (why, own)))
+    return replace(report, ending=Ending.FAILED, text=text, warning="")
+
+
+def _ending(
+    verdicts: Sequence[TestVerdict], settings: Settings, explain: Explain
+) -> tuple[Ending, str]:
+    failing = [v for v in verdicts if _fails(v, settings)]
+    if failing:
+        return Ending.FAILED, "\n\n".join(explain(v) for v in failing)
+    outcomes = {v.outcome for verdict in verdicts for v in verdict.verdicts}
+    is_silent = bool(verdicts) and not any(map(_is_shown, verdicts))
+    if is_silent and outcomes <= {Outcome.NOT_JUDGED}:
+        return Ending.SKIPPED, "; ".join(_reasons(verdicts, Outcome.NOT_JUDGED))
+    return Ending.PASSED, ""
+
+
+def _is_shown(verdict: TestVerdict) -> bool:
+    """Whether two steps were compared without a required speedup: nothing to judge."""
+    judged = {v.metric for v in verdict.verdicts}
+    return verdict.sides is not None and SPEEDUP.name not in judged
+
+
+def _fails(verdict: TestVerdict, settings: Settings) -> bool:
+    outcomes = {v.outcome for v in verdict.verdicts}
+    if any(outcome.fails for outcome in outcomes):
+        return True
+    if settings.strict and Outcome.INCONCLUSIVE in outcomes:
+        return True
+    unjudged = any(v.unjudged_budget for v in verdict.verdicts)
+    if unjudged and settings.unjudged_budget is UnjudgedBudget.FAIL:
+        return True
+    if settings.fail_on_improvement and Outcome.IMPROVED in outcomes:
+        return True
+    return _fails_for_missing_baseline(outcomes, settings.missing_baseline)
+
+
+def _fails_for_missing_baseline(
+    outcomes: set[Outcome], policy: MissingBaseline
+) -> bool:
+    if Outcome.NO_BASELINE not in outcomes or policy is MissingBaseline.WARN:
+        return False
+    return policy is MissingBaseline.EVERY_METRIC or _nothing_judged(outcomes)
+
+
+def _nothing_judged(outcomes: set[Outcome]) -> bool:
+    return outcomes <= {Outcome.NO_BASELINE, Outcome.NOT_JUDGED}
+
+
+def _warning(verdicts: Sequence[TestVerdict], explain: Explain) -> str:
+    """Say what a passed test leaves open: nothing decided, or nothing to decide by."""
+    for verdict in verdicts:
+        outcomes = {v.outcome for v in verdict.verdicts}
+        if _is_shown(verdict):
+            outcomes.discard(Outcome.NOT_JUDGED)
+        open_ones = {v.outcome for v in verdict.verdicts if v.not_stored}
+        if (
+            Outcome.INCONCLUSIVE in outcomes
+            or open_ones
+            or (outcomes and _nothing_judged(outcomes))
+        ):
+            return explain(verdict)
+    return ""
+
+
+def _reasons(verdicts: Sequence[TestVerdict], outcome: Outcome) -> list[str]:
+    """Give each reason once, behind the metrics that it applies to."""
+    metrics: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        for v in verdict.verdicts:
+            if v.outcome is outcome:
+                metrics.setdefault(v.because, []).append(v.metric)
+    reasons = [
+        f"{', '.join(dict.fromkeys(names))}: {because}"
+        for because, names in metrics.items()
+    ]
+    if len(metrics) == 1 and len(next(iter(metrics.values()))) > 1:
+        return list(metrics)
+    return reasons or ["nothing was measured"]

@@ -1,0 +1,565 @@
+"""The measuring processes of one enabled run: started, asked and ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from typing import Final
+from typing import Protocol
+from typing import TypeVar
+
+from ..errors import ErrorId
+from ..errors import QuotedError
+from ..errors import RunError
+from ..measure.time_share import MOST_CAPS
+from ..model.codec import decode
+from ..model.codec import encode
+from ..model.environment import DeviceKind
+from ..model.environment import DeviceSlot
+from ..model.environment import Environment
+from ..model.ranks import Launch
+from ..model.ranks import Ranks
+from ..model.run import RunRequest
+from ..model.run import TestResult
+from ..settings import Settings
+from ..sharing.device_lock import LOCK_PAUSE_SECONDS
+from ..sharing.device_lock import DeviceLock
+from ..sharing.device_lock import identity_of
+from ..sharing.device_lock import lock_folder
+from ..sharing.device_lock import passed_over
+from .answers import results_of
+from .fork_server import HEAVY_MODULES
+from .fork_server import Ended
+from .fork_server import ForkServer
+from .fork_server import Job
+from .plan import Planned
+from .plan import Project
+from .progress import Progress
+from .screening import Group
+
+
+# Reserves a device for timing without blocking the caller.
+
+QUIET_SECONDS: Final = 1.0
+"""A wait that is shorter is not worth a word."""
+
+
+_SAID: Final[set[str]] = set()
+"""What this process has announced: each of its devices has a lock in the same folder."""
+
+
+class Turns(Protocol):
+    """A device's place in the queue of all who would time on it."""
+
+    def take(self) -> bool:
+        """Try to get the device; return whether it is ours now."""
+
+    def give_back(self) -> None:
+        """Let others have it."""
+
+    def close(self) -> None:
+        """Leave the queue for good."""
+
+
+class Reservation:
+    """Asks for *lock* again and again, for *seconds* at most.
+
+    *announce* is called once per wait, with the process that has the device.
+    """
+
+    def __init__(
+        self,
+        lock: DeviceLock,
+        seconds: float,
+        announce: Callable[[str], None],
+        *,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._lock = lock
+        self._seconds = seconds
+        self._announce = announce
+        self._now = now
+        self._since: float | None = None
+        self._is_announced = False
+
+    def take(self) -> bool:
+        """Try to get the device; raise ``UsageError`` if time is up."""
+        if self._lock.try_exclusive():
+            self._since, self._is_announced = None, False
+            return True
+        self._since = self._now() if self._since is None else self._since
+        waited = self._now() - self._since
+        if waited >= self._seconds:
+            # The failed attempt may have taken the gate, which keeps new users out.
+            # Whoever gives up must not block them any longer.
+            self._lock.release()
+            raise self._lock.refusal()
+        if waited >= QUIET_SECONDS and not self._is_announced:
+            self._is_announced = True
+            holders = self._lock.holders()
+            self._announce(f"waiting for {self._lock.name}, in use by {holders}")
+        return False
+
+    def give_back(self) -> None:
+        """Let others have the device."""
+        self._lock.release()
+
+    def close(self) -> None:
+        """Leave the queue for good."""
+        self._lock.close()
+
+
+@contextmanager
+def alone(turns: Turns, pause: Callable[[float], None] = time.sleep) -> Iterator[None]:
+    """Have the device alone; raise ``UsageError`` if it never comes free."""
+    while not turns.take():
+        pause(LOCK_PAUSE_SECONDS)
+    try:
+        yield
+    finally:
+        turns.give_back()
+
+
+def turns_at(
+    slot: DeviceSlot, seconds: float, announce: Callable[[str], None]
+) -> Turns:
+    """Return the queue of all who would time at *slot*."""
+    if slot.lock is None:
+        return Unlocked()
+    for sentence in passed_over():
+        if sentence not in _SAID:
+            _SAID.add(sentence)
+            announce(sentence)
+    return Reservation(DeviceLock(lock_folder(), slot.lock), seconds, announce)
+
+
+class Unlocked:
+    """The queue of a device without a lock: nobody else can be in it."""
+
+    def take(self) -> bool:
+        return True
+
+    def give_back(self) -> None:
+        """Nobody waits for it."""
+
+    def close(self) -> None:
+        """There is nothing to release."""
+
+
+# Assigns tests to devices, with one process a device at a time.
+
+SHORT_SECONDS: Final = 0.02
+"""Between two tries at a device that somebody else has."""
+
+LONG_SECONDS: Final = 5.0
+"""Longest wait for a job's end if nothing else can be done but show progress."""
+
+Key = TypeVar("Key")
+
+
+class ProcessServer(Protocol):
+    """Starts processes and tells which have ended."""
+
+    def start(self, job: Job, seconds: float) -> int: ...
+    def ended(self, seconds: float) -> Ended | None: ...
+
+
+def assigned(
+    keys: Sequence[Key],
+    slots: Sequence[DeviceSlot],
+    board_of: Callable[[Key], str | None],
+) -> dict[Key, int]:
+    """Give each of *keys* the number of a slot, for good.
+
+    Two GPUs of one model differ by several percent: what has a baseline goes to the
+    board that it was recorded on, the rest to whoever has least to do.
+    """
+    boards = {slot.board: number for number, slot in enumerate(slots) if slot.board}
+    named = {key: board_of(key) for key in keys}
+    found = {key: boards[board] for key, board in named.items() if board in boards}
+    load = [list(found.values()).count(number) for number in range(len(slots))]
+    for key in keys:
+        if key not in found:
+            found[key] = load.index(min(load))
+            load[found[key]] += 1
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotJob:
+    """What to run, for how long at most, and on which slots: mostly one.
+
+    Slots are taken in the order given.
+    """
+
+    job: Job
+    seconds: float
+    slots: tuple[int, ...]
+
+
+class JobWatch(Protocol):
+    """Is called for each job, by its number: before it starts, and when it has ended.
+
+    If nothing happens for a while it is called to say so.
+    """
+
+    def started(self, index: int) -> None: ...
+    def ended(self, index: int, answer: Any) -> None: ...
+    def waiting(self) -> None: ...
+
+
+class SideBySide:
+    """Runs jobs, one per slot at a time; *turns* has one queue place for each slot."""
+
+    def __init__(
+        self,
+        server: ProcessServer,
+        turns: Sequence[Turns],
+        pause: Callable[[float], None] = time.sleep,
+        watch: JobWatch | None = None,
+    ) -> None:
+        self._server = server
+        self._watch = watch
+        self._turns = turns
+        self._pause = pause
+        self._held: set[int] = set()
+        self._waiting: list[int] = []
+        self._running: dict[int, int] = {}
+
+    def run(self, jobs: Sequence[SlotJob]) -> list[Any]:
+        """Return what each job returned, or the ``RunError`` it ended with.
+
+        Raises ``UsageError`` if a device does not come free.
+        """
+        answers: list[Any] = [None] * len(jobs)
+        self._waiting = list(range(len(jobs)))
+        try:
+            while self._waiting or self._running:
+                for index, answer in (*self._start(jobs), *self._ended(jobs)):
+                    self._give_back(jobs[index].slots)
+                    answers[index] = answer
+                    if self._watch is not None:
+                        self._watch.ended(index, answer)
+        finally:
+            # A refused device or an interrupt ends the loop with jobs under way: their
+            # slots must not stay locked for other processes.
+            self._give_back(tuple(self._held))
+        return answers
+
+    def _start(self, jobs: Sequence[SlotJob]) -> Iterator[tuple[int, RunError]]:
+        """Start what has its slots; yield what cannot be started.
+
+        A job waits for those before it that want one of its slots.
+        """
+        wanted = self._busy(jobs)
+        for index in list(self._waiting):
+            slots = jobs[index].slots
+            if wanted.isdisjoint(slots) and all(map(self._take, slots)):
+                self._waiting.remove(index)
+                if self._watch is not None:
+                    self._watch.started(index)
+                try:
+                    number = self._server.start(jobs[index].job, jobs[index].seconds)
+                    self._running[number] = index
+                except RunError as error:
+                    yield index, error
+            # Also for a job that did not start: one for all slots would otherwise
+            # starve, because small jobs would always take one of them first.
+            wanted.update(slots)
+            if len(wanted) == len(self._turns):
+                return
+
+    def _busy(self, jobs: Sequence[SlotJob]) -> set[int]:
+        return {slot for index in self._running.values() for slot in jobs[index].slots}
+
+    def _take(self, slot: int) -> bool:
+        if slot not in self._held and self._turns[slot].take():
+            self._held.add(slot)
+        return slot in self._held
+
+    def _ended(self, jobs: Sequence[SlotJob]) -> Iterator[tuple[int, Any]]:
+        """Wait for a job to end, but not if a slot may come free before."""
+        if not self._running:
+            self._pause(SHORT_SECONDS if self._waiting else 0)
+            return
+        busy = self._busy(jobs)
+        free = any(busy.isdisjoint(jobs[index].slots) for index in self._waiting)
+        # The lock of another process cannot be waited for together with a pipe, so a
+        # free slot means polling.
+        ended = self._server.ended(SHORT_SECONDS if free else LONG_SECONDS)
+        if ended is not None:
+            yield self._running.pop(ended.job), ended.answer
+        elif self._watch is not None and not free:
+            self._watch.waiting()
+
+    def _give_back(self, slots: Sequence[int]) -> None:
+        for slot in self._held.intersection(slots):
+            self._turns[slot].give_back()
+            self._held.discard(slot)
+
+
+IN_RANKS: Final = "pytest_gpuperf.worker.ranks_child:measure"
+"""What measures ranks, and says why what is none cannot be measured."""
+
+
+class Children:
+    """Owns the fork server of the measuring processes, and their locks."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        project: Project,
+        announce: Callable[[str], None],
+        progress: Progress,
+    ) -> None:
+        self._settings = settings
+        self._project = project
+        self._announce = announce
+        self._progress = progress
+        self.slots: tuple[DeviceSlot, ...] = ()
+        self._turns: tuple[Turns, ...] = ()
+        self._slot_of: dict[str, int] = {}
+        self._stored: Mapping[str, tuple[str, ...]] = {}
+        scripted = settings.device is DeviceKind.SCRIPTED
+        self._server = ForkServer(
+            () if scripted else HEAVY_MODULES,
+            warm="pytest_gpuperf.worker.child:warm_pytest",
+            hear=progress.arrived if progress.is_shown else None,
+        )
+
+    def close(self) -> None:
+        """End the server and its children."""
+        self._server.close()
+        for turns in self._turns:
+            turns.close()
+
+    def environment(self) -> Environment:
+        """Where the tests will be measured; raise ``UsageError`` if they cannot be."""
+        self._server.wait_until_ready()
+        kind = self._settings.device
+        request = {
+            "kind": kind.value if kind else None,
+            "script": self._settings.script,
+        }
+        job = Job(entry="pytest_gpuperf.worker.child:describe", request=request)
+        answer = self._server.run(job, seconds=60)
+        if "error" in answer:
+            raise QuotedError(answer["error"], ErrorId.GP401)
+        self.slots = tuple(decode(DeviceSlot, slot) for slot in answer["slots"])
+        self._turns = tuple(
+            turns_at(slot, self._settings.lock_seconds, self._announce)
+            for slot in self.slots
+        )
+        return decode(Environment, answer["environment"])
+
+    def assign(
+        self,
+        groups: Sequence[Group],
+        board_of: Callable[[Group], str | None],
+        stored: Mapping[str, tuple[str, ...]],
+    ) -> None:
+        """Decide where each group is measured: *board_of* its baseline, if it has one.
+
+        *stored* names by call the exact metrics that its baseline has.
+        """
+        self._stored = stored
+        slot_of = assigned(groups, self.slots, board_of)
+        self._slot_of = {test: slot_of[group] for group in groups for test in group}
+
+    def run(  # noqa: PLR0913  what is run, and two folders for what is recorded
+        self,
+        kind: DeviceKind,
+        plan: Mapping[str, Planned],
+        groups: Sequence[Group],
+        number: int,
+        *,
+        recordings: Path | None = None,
+        traces: Path | None = None,
+        arrived: Callable[[Sequence[TestResult]], None] = lambda _: None,
+    ) -> Sequence[TestResult]:
+        """Measure *groups*, each in a fresh process or one a rank; *plan* has the tests.
+
+        A device measures one group at a time. What the allocator did is recorded in the
+        folder *recordings*, if one is named; one for *traces* has steps only traced.
+        *arrived* gets the results of each group as soon as it has ended.
+        """
+        request = replace(
+            self._request(kind, number),
+            recordings=None if recordings is None else str(recordings),
+            traces=None if traces is None else str(traces),
+        )
+        jobs = [self._assigned(group, plan, request) for group in groups]
+        self._progress.begin(
+            groups,
+            number if traces is None else None,
+            [job.slots for job in jobs],
+        )
+        watch = _Watch(self._progress, groups, arrived)
+        SideBySide(self._server, self._turns, watch=watch).run(jobs)
+        return [
+            result for index in range(len(groups)) for result in watch.results[index]
+        ]
+
+    def cover(
+        self,
+        kind: DeviceKind,
+        plan: Mapping[str, Planned],
+        groups: Sequence[Group],
+        coverage: Mapping[str, Any],
+    ) -> None:
+        """Run *groups* once more, unmeasured and under *coverage*."""
+        request = self._request(kind, 0)
+        jobs = []
+        for group in groups:
+            assigned = self._assigned(group, plan, request)
+            asked = {"request": assigned.job.request, "coverage": coverage}
+            job = Job(entry="pytest_gpuperf.worker.coverage:cover", request=asked)
+            jobs.append(replace(assigned, job=job))
+        SideBySide(self._server, self._turns).run(jobs)
+
+    def _request(self, kind: DeviceKind, number: int) -> RunRequest:
+        return RunRequest(
+            tests=(),
+            device=kind,
+            directory=self._project.directory,
+            root=str(self._project.rootdir),
+            search_path=self._project.search_path,
+            arguments=self._project.arguments,
+            options=self._project.options,
+            seconds=self._settings.seconds,
+            tolerance=self._settings.tolerance,
+            number=number,
+            script=self._settings.script,
+            pretend_gib=self._settings.pretend_gib,
+            launch=self._settings.launch,
+        )
+
+    def _assigned(
+        self, group: Group, plan: Mapping[str, Planned], request: RunRequest
+    ) -> SlotJob:
+        tests = tuple(plan[test].argument for test in group)
+        stored = {k: v for k, v in self._stored.items() if k.partition("#")[0] in group}
+        request = replace(request, tests=tests, names=group, stored=stored)
+        asked = plan[group[0]].ranks
+        if asked is not None:
+            return self._on_all_slots(replace(request, ranks=asked))
+        slot = self._slot_of[group[0]]
+        request = replace(request, visible=self.slots[slot].visible)
+        entry = IN_RANKS if request.launch else "pytest_gpuperf.worker.child:measure"
+        return SlotJob(
+            job=Job(entry=entry, request=encode(request)),
+            # The cap bounds the measured steps only. Set-up, imports and warm-up come
+            # on top.
+            seconds=len(group) * (MOST_CAPS * self._settings.seconds + 60),
+            slots=(slot,),
+        )
+
+    def _on_all_slots(self, request: RunRequest) -> SlotJob:
+        """Ranks choose among all GPUs, so nobody else is to be measured meanwhile.
+
+        The locks are taken in the order of their names, as by every other run.
+        """
+        assert request.ranks is not None  # noqa: S101 - the caller looked
+        ranks = with_timeout(request.ranks, self._settings.seconds)
+        locks = self.locks if request.launch else ()
+        request = replace(request, ranks=ranks, locks=locks)
+        return SlotJob(
+            job=Job(entry=IN_RANKS, request=encode(request)),
+            seconds=_most_seconds(ranks, request.launch),
+            slots=self._all_slots,
+        )
+
+    @property
+    def _all_slots(self) -> tuple[int, ...]:
+        numbers = range(len(self.slots))
+        return tuple(sorted(numbers, key=lambda slot: self.slots[slot].lock or ""))
+
+    @property
+    def locks(self) -> tuple[str, ...]:
+        """Identities of the slots' locks, the same for others who have the same ones."""
+        return tuple(map(self._identity, range(len(self.slots))))
+
+    def _identity(self, slot: int) -> str:
+        name = self.slots[slot].lock
+        return "" if name is None else identity_of(lock_folder(), name)
+
+    def follow(
+        self, order: RunRequest, run: int, planned: Planned, held: Collection[str]
+    ) -> None:
+        """Be one of torchrun's ranks in this *run*, for which rank 0 gave the *order*.
+
+        The locks *held* are those of ranks before this one. Raises ``RunError`` if
+        the run is called off, and ``UsageError`` where a device does not come free.
+        """
+        launch = self._settings.launch
+        assert launch is not None  # noqa: S101 - somebody gave an order
+        assert order.ranks is not None  # noqa: S101 - it is one for ranks
+        request = replace(
+            order,
+            tests=(planned.argument,),
+            directory=self._project.directory,
+            root=str(self._project.rootdir),
+            search_path=self._project.search_path,
+            arguments=self._project.arguments,
+            options=self._project.options,
+            script=self._settings.script,
+            launch=launch,
+        )
+        job = Job(
+            entry="pytest_gpuperf.worker.ranks_child:follow",
+            request={"request": encode(request), "run": run},
+        )
+        assigned = SlotJob(
+            job=job,
+            seconds=_most_seconds(order.ranks, launch),
+            slots=tuple(s for s in self._all_slots if self._identity(s) not in held),
+        )
+        (answer,) = SideBySide(self._server, self._turns).run([assigned])
+        if isinstance(answer, RunError):
+            raise answer
+
+
+class _Watch:
+    """Passes the results of each of *groups* on as soon as the group has ended."""
+
+    def __init__(
+        self,
+        progress: Progress,
+        groups: Sequence[Group],
+        arrived: Callable[[Sequence[TestResult]], None],
+    ) -> None:
+        self._groups = groups
+        self._arrived = arrived
+        self._progress = progress
+        self.results: dict[int, Sequence[TestResult]] = {}
+        self.started = progress.started
+        self.waiting = progress.waiting
+
+    def ended(self, index: int, answer: Any) -> None:
+        """Keep the results before any callback runs, which may end the run."""
+        results = results_of(self._groups[index], answer)
+        self.results[index] = results
+        self._progress.ended(index, results)
+        self._arrived(results)
+
+
+def _most_seconds(ranks: Ranks, launch: Launch | None) -> float:
+    """What *ranks* may take, and what they may wait for those of other processes."""
+    others = 2 * launch.patience_s if launch else 0.0
+    return (ranks.timeout_s or 0.0) + 30 + others
+
+
+def with_timeout(ranks: Ranks, seconds: float) -> Ranks:
+    """Give *ranks* that name no timeout one for a test that may cost so many *seconds*."""
+    if ranks.timeout_s is not None:
+        return ranks
+    return replace(ranks, timeout_s=MOST_CAPS * seconds + 30)

@@ -1,0 +1,60 @@
+"""The interface of the reference check: another commit that settles failed times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..judge.ab_override import is_in_doubt
+from ..model.ab import Settlement
+from ..model.baseline import Entry
+from ..model.baseline import Origin
+from ..model.environment import Hardware
+from .plan import Planned
+from .plan import Project
+from .screening import Case
+from .screening import Judge
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """A call with a time that did not pass the screen, and its baseline."""
+
+    call: str
+    planned: Planned
+    entry: Entry | None
+
+
+class Referee(Protocol):
+    """Settles doubts by code that is not the present one."""
+
+    def origin(self) -> Origin | None:
+        """Name the present code; ``None`` if no version control knows it."""
+
+    def settle(
+        self,
+        doubts: Sequence[Doubt],
+        project: Project,
+        hardware: Hardware,
+        announce: Callable[[str], None],
+    ) -> Mapping[str, Settlement]:
+        """Return what came of each call, if a reference was named."""
+
+
+def doubts_of(
+    plan: Iterable[Planned],
+    cases: Mapping[str, Case],
+    entries: Mapping[str, Entry],
+    judge: Judge,
+) -> list[Doubt]:
+    """Return every call with a time that fails its baseline, in the order of *plan*."""
+    return [
+        Doubt(call=key, planned=planned, entry=entries.get(key))
+        for planned in plan
+        for key, calls in cases[planned.test].calls.items()
+        if is_in_doubt(judge(calls))
+    ]

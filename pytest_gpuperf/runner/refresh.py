@@ -1,0 +1,367 @@
+"""Keep what was measured: as pending, and as the new baselines where that was asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from typing import Final
+
+from ..baselines.acceptance import Measured
+from ..baselines.acceptance import planned
+from ..baselines.acceptance import stored_changes
+from ..baselines.drift import Leeway
+from ..baselines.drift import anchored
+from ..baselines.format import why_unstorable
+from ..baselines.refresh import BaselineChange
+from ..baselines.refresh import new_entry
+from ..baselines.refresh import outcomes_of
+from ..baselines.refresh import selects
+from ..baselines.store import write_pending
+from ..errors import BaselineError
+from ..errors import ErrorId
+from ..errors import UsageError
+from ..judge.calls import merged
+from ..judge.calls import prior_of
+from ..judge.calls import settle_together
+from ..model.baseline import ENOUGH_RUNS
+from ..model.baseline import Baselines
+from ..model.baseline import Drift
+from ..model.baseline import Entry
+from ..model.baseline import Judged
+from ..model.baseline import Kept
+from ..model.baseline import Origin
+from ..model.baseline import Refresh
+from ..model.baseline import full_runs
+from ..model.environment import DeviceKind
+from ..model.environment import Hardware
+from ..model.run import TestResult
+from ..model.verdict import TestVerdict
+from ..report.command import refresh_command
+from ..report.screen.progress import Interrupted
+from ..settings import Settings
+from .screening import MOST_MADE_UP
+from .screening import Case
+from .screening import Judge
+
+
+# Stores each test of a refresh when it is complete, so that an interrupted one keeps
+# it.
+
+WRITING_SHARE: Final = 20
+"""Writing takes this part of the time at most: a file of thousands of tests is large."""
+
+
+class Storing:
+    """Stores each test as soon as it has all its runs, and knows those of a broken round.
+
+    *store* is called between two runs on one device, so it disturbs none there. If it
+    fails, storing is left to the end of the run, which reports the reason.
+    """
+
+    def __init__(
+        self,
+        store: Callable[[Sequence[Case]], bool],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._now = now
+        self._cases: Mapping[str, Case] = {}
+        self._wanted: Mapping[str, int] = {}
+        self._under_way: dict[str, TestResult] = {}
+        self._due: dict[str, Case] = {}
+        self._next = -inf
+
+    def follow(self, cases: Mapping[str, Case], wanted: Mapping[str, int]) -> None:
+        """Store those of *cases* that reach as many undisturbed runs as are *wanted*."""
+        self.flush()
+        self._cases, self._wanted = cases, wanted
+
+    def begin(self) -> None:
+        """Note that a new run begins: results before it are in their cases already."""
+        self._under_way.clear()
+
+    def arrived(self, results: Sequence[TestResult]) -> None:
+        """Take the *results* of a run that others may still be a part of."""
+        for result in results:
+            self._under_way[result.test] = result
+            case = self._so_far(result.test)
+            if has_all_runs(case, self._wanted.get(case.test)):
+                self._due[case.test] = case
+        if self._due and self._now() >= self._next:
+            self.flush()
+
+    def flush(self) -> None:
+        """Store what is complete."""
+        if self._due and self._next < inf:
+            began = self._now()
+            is_stored = self._store(list(self._due.values()))
+            self._due.clear()
+            ended = self._now()
+            # After a failure not before the end of the run, which reports the reason.
+            pause = WRITING_SHARE * (ended - began) if is_stored else inf
+            self._next = ended + pause
+
+    def so_far(self) -> dict[str, Case]:
+        """Return every test that has been run, also in an interrupted round."""
+        tests = dict.fromkeys((*self._cases, *self._under_way))
+        cases = {test: self._so_far(test) for test in tests}
+        return {test: case for test, case in cases.items() if case.results}
+
+    def _so_far(self, test: str) -> Case:
+        known = self._cases[test].results if test in self._cases else []
+        new = self._under_way.get(test)
+        # By identity: `screen` appends a result to its case after this class has got
+        # it, and it must not count as a second run.
+        is_new = new is not None and not any(result is new for result in known)
+        return Case(test, [*known, *([new] if new is not None and is_new else [])])
+
+
+def has_all_runs(case: Case, wanted: int | None) -> bool:
+    """Whether a refresh that *wanted* so many undisturbed runs is done with *case*."""
+    if wanted is None or not case.calls:
+        return False
+    return case.clean_runs >= wanted or len(case.results) >= wanted + MOST_MADE_UP
+
+
+ACCEPTED: Final = "accepted as the new baseline"
+KEPT: Final = "the baseline was kept: moved less than its own noise"
+SAME: Final = "the baseline was kept: nothing has changed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refreshed:
+    """What a refresh did: changed, kept, refused because of drift; or why it failed.
+
+    ``taken`` says for each entry why it has a baseline that needs no judgement.
+    ``refused`` says why an entry cannot have one: its measured values are impossible.
+    """
+
+    changes: tuple[BaselineChange, ...] = ()
+    kept: tuple[Kept, ...] = ()
+    drifts: tuple[Drift, ...] = ()
+    taken: Mapping[str, str] = field(default_factory=dict)
+    failure: str = ""
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    def why_not(self, calls: Collection[str]) -> str:
+        """Say why not all *calls* of one test have a baseline now; empty if they have."""
+        if self.taken.keys() >= set(calls):
+            return ""
+        own = [self.refused[key] for key in calls if key in self.refused]
+        return "\n".join(own) or self.failure
+
+    def drifts_of(self, calls: Collection[str]) -> list[Drift]:
+        """Return what drifted too far of one test's *calls*."""
+        return [drift for drift in self.drifts if drift.test in calls]
+
+
+class BaselineWriter:
+    """Writes the baselines of one run, of code at *origin*, beside the *old* ones."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        old: Baselines,
+        announce: Callable[[str], None],
+        origin: Origin | None = None,
+    ) -> None:
+        self._settings = settings
+        self._old = old
+        self._announce = announce
+        self.origin = origin
+        self._prior = prior_of(old.entries.values(), old.hardware.kind)
+        self._refused: dict[str, str] = {}
+
+    def write_pending(
+        self, cases: Sequence[Case], verdicts: Mapping[str, Mapping[str, TestVerdict]]
+    ) -> Path | None:
+        """Write what was measured, and the *verdicts* on it by test and call.
+
+        No verdict is lost where that cannot be written.
+        """
+        entries = {
+            key: replace(
+                anchored(self._old.entries.get(key), new, leeway), judged=new.judged
+            )
+            for key, new, leeway in self._measured(cases, verdicts)
+        }
+        if not entries:
+            return None
+        measured = Baselines(hardware=self._old.hardware, entries=entries)
+        try:
+            return write_pending(self._settings.artefacts, measured)
+        except BaselineError as error:
+            self._announce(f"gpuperf: {error}")
+            return None
+
+    def store(
+        self,
+        cases: Sequence[Case],
+        verdicts: Mapping[str, Mapping[str, TestVerdict]],
+        pending: Path | None,
+        removed: Collection[str] = (),
+    ) -> Refreshed:
+        """Refresh what moved, unless it has drifted too far; drop what is *removed*.
+
+        What the *verdicts* call another value than the stored one has moved. Raises
+        ``BaselineError`` if that alone was to be done and cannot be written.
+        """
+        plan = planned(
+            self._old.entries,
+            self._measured(cases, verdicts),
+            accept_drift=self._settings.accept_drift,
+        )
+        refreshed = Refreshed(
+            kept=plan.kept,
+            drifts=plan.drifts,
+            taken={one.test: SAME if one.noise is None else KEPT for one in plan.kept},
+            refused=dict(self._refused),
+        )
+        try:
+            stored = stored_changes(
+                self._settings.baselines,
+                self._old,
+                plan.entries,
+                removed,
+                lock_folder=self._settings.artefacts,
+            )
+        except BaselineError as error:
+            # Pruning alone was asked, so no report of a test could carry the
+            # failure.
+            if not cases:
+                raise
+            where = f"; what was measured is in {pending}" if pending else ""
+            failure = BaselineError(f"{error.text}{where}", error.error_id)
+            return replace(refreshed, failure=str(failure))
+        accepted = dict.fromkeys(plan.entries, ACCEPTED)
+        return replace(refreshed, changes=stored, taken={**refreshed.taken, **accepted})
+
+    def _measured(
+        self, cases: Sequence[Case], verdicts: Mapping[str, Mapping[str, TestVerdict]]
+    ) -> Iterator[Measured]:
+        """Yield each call, what was measured and said of it, and what it may move."""
+        kind = self._old.hardware.kind
+        full = full_runs(kind)
+        for case in cases:
+            for key, calls in case.calls.items():
+                runs = [call.measurement for call in calls]
+                new = new_entry(runs, self.origin)
+                why = why_unstorable(key, new)
+                if why is not None:
+                    self._refuse(key, why)
+                    continue
+                precise = self._settings.precision is not None
+                leeway = Leeway(
+                    kind=kind,
+                    tolerance=merged((*calls[-1].tolerances, self._settings.tolerance)),
+                    prior=self._prior,
+                    runs=max(full, len(new.runs)) if precise else full,
+                )
+                said = Judged(
+                    outcomes=outcomes_of(verdicts[case.test][key]),
+                    tolerance=leeway.tolerance,
+                )
+                yield key, replace(new, judged=said), leeway
+
+    def _refuse(self, key: str, why: str) -> None:
+        """Leave *key* out, and say so once: all others are kept."""
+        if key not in self._refused:
+            self._refused[key] = f"{key}: what was measured is not stored, {why}"
+            self._announce(f"gpuperf: {self._refused[key]}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interruption:
+    """Tests of an interrupted refresh, by whether they have all their runs, enough, or few."""
+
+    complete: Sequence[Case]
+    thin: Sequence[Case]
+    lost: Sequence[str]
+    enough: int
+
+    def counted(self, failure: str) -> Interrupted:
+        """Count them, for people."""
+        return Interrupted(
+            complete=len(self.complete),
+            thin=len(self.thin),
+            lost=len(self.lost),
+            enough=self.enough,
+            failure=failure,
+        )
+
+    def command(self, entries: Mapping[str, Entry], options: Sequence[str]) -> str:
+        """Return what refreshes the rest: by name where an old baseline hides it."""
+        # "missing" selects what has no baseline. A lost test with an old one must be
+        # named.
+        is_missing = not any(test in entries for test in self.lost)
+        if is_missing:
+            return refresh_command(Refresh.MISSING, options)
+        return refresh_command(Refresh.ALL, options, self.lost)
+
+
+def interruption_of(
+    cases: Mapping[str, Case], wanted: Mapping[str, int], kind: DeviceKind
+) -> Interruption:
+    """Divide the *wanted* tests by the runs that they have."""
+    enough = min(ENOUGH_RUNS, full_runs(kind))
+    known = {test: cases[test] for test in wanted if test in cases}
+    whole = {t for t, case in known.items() if has_all_runs(case, wanted[t])}
+    thin = {t for t, c in known.items() if c.calls and c.clean_runs >= enough} - whole
+    return Interruption(
+        complete=[known[test] for test in sorted(whole)],
+        thin=[known[test] for test in sorted(thin)],
+        lost=[test for test in wanted if test not in whole | thin],
+        enough=enough,
+    )
+
+
+def selected_of(
+    update: Refresh | None,
+    cases: Mapping[str, Case],
+    entries: Mapping[str, Entry],
+    judge: Judge,
+) -> set[str]:
+    """Return the tests of which a refresh takes over a call."""
+    if update is None:
+        return set()
+    verdicts = settle_together(
+        {
+            test: {key: judge(calls) for key, calls in case.calls.items()}
+            for test, case in cases.items()
+        }
+    )
+    return {
+        test
+        for test, case in cases.items()
+        for key, runs in case.measurements.items()
+        if selects(update, verdicts[test][key], entries.get(key), runs)
+    }
+
+
+def stored_device_text(settings: Settings, hardware: Hardware) -> str:
+    """Say which device nobody named is taken; nothing if there was no choice.
+
+    Raises ``UsageError`` if the baselines are of several others.
+    """
+    kinds = " and ".join(kind.value for kind in settings.stored_on)
+    taken, other = hardware.kind.value, "--gpuperf-device names another"
+    if settings.device in settings.stored_on:
+        return f"gpuperf: refreshing on {taken}, which has the baseline; {other}"
+    if hardware.kind in settings.stored_on:
+        return f"gpuperf: baselines on {kinds}, refreshing that on {taken}; {other}"
+    if settings.stored_on:
+        msg = (
+            f"found baselines of what is to be refreshed on {kinds}, and none on {taken}; "
+            "name one with --gpuperf-device"
+        )
+        raise UsageError(msg, ErrorId.GP414)
+    return ""

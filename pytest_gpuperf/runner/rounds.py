@@ -1,0 +1,322 @@
+"""The runs that verdicts and refreshes need, made in their order.
+
+One run of everything screens, more confirm or make a baseline; failures may end it.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+from typing import Final
+
+from ..baselines.store import read
+from ..errors import GpuperfError
+from ..judge.calls import counted
+from ..model.baseline import Refresh
+from ..model.baseline import full_runs
+from ..model.environment import Capability
+from ..model.environment import DeviceSlot
+from ..model.metrics import STEP_MS
+from ..model.run import Ending
+from ..model.run import Report
+from ..model.run import StepCall
+from ..model.run import TestResult
+from ..model.verdict import Outcome
+from ..model.verdict import TestVerdict
+from ..model.verdict import Verdict
+from ..settings import Settings
+from .evidence import record_memory
+from .outcome import failures_among
+from .outcome import refused
+from .outcome import report_of
+from .plan import Planned
+from .plan import Project
+from .plan import groups_of
+from .pool import Children
+from .progress import Progress
+from .reference_check import Referee
+from .reference_check import doubts_of
+from .refresh import Storing
+from .refresh import selected_of
+from .refresh import stored_device_text
+from .run_estimates import Outlook
+from .screening import Case
+from .screening import Group
+from .screening import Judge
+from .screening import batches
+from .screening import complete
+from .screening import screen
+from .verdicts import Bench
+from .verdicts import verdicts_of
+
+
+# Confines an error to its test: it fails, and all others are judged.
+#
+# No test should meet an error of this package. If one does, the error must not take
+# down a run in which hundreds of other tests have been measured.
+
+REPORT_IT: Final = "an error of pytest-gpuperf, please report it with this text"
+
+
+class Confinement:
+    """Knows the calls of this run that could not be judged, and fails their tests."""
+
+    def __init__(self) -> None:
+        self._broken: dict[str, str] = {}
+
+    def judged(self, judge: Judge, calls: Sequence[StepCall]) -> TestVerdict:
+        """Judge *calls*; if that raises, return an inconclusive verdict."""
+        try:
+            return judge(calls)
+        # A usage error or a broken file concerns the whole run and has a message of its
+        # own.
+        except GpuperfError:
+            raise
+        # Broad, because a bug of the judge can raise anything. Only this test may fail
+        # for it.
+        except Exception as error:  # noqa: BLE001 - it becomes the test's failure
+            key = calls[-1].measurement.test
+            self._broken[key] = f"{key} could not be judged: {_described(error)}"
+            because = f"it could not be judged: {type(error).__name__}: {error}"
+            nothing = Verdict(
+                metric=STEP_MS.name, outcome=Outcome.INCONCLUSIVE, because=because
+            )
+            return TestVerdict(test=key, verdicts=(nothing,), runs=len(calls))
+
+    def reported(self, case: Case, report: Callable[[], Report]) -> Report:
+        """Return the *report* of *case*; it fails if it could not be judged."""
+        try:
+            made = report()
+        except GpuperfError:
+            raise
+        except Exception as error:  # noqa: BLE001 - it becomes the test's failure
+            text = f"{case.test} could not be reported: {_described(error)}"
+            return Report(test=case.test, ending=Ending.FAILED, text=text)
+        broken = [self._broken[key] for key in case.calls if key in self._broken]
+        return refused(made, "\n\n".join(broken)) if broken else made
+
+
+def _described(error: Exception) -> str:
+    lines = "".join(traceback.format_exception(error)).rstrip()
+    return f"{type(error).__name__}: {error}; {REPORT_IT}\n{lines}"
+
+
+class Rounds:
+    """Owns the measuring processes of one enabled run, and what is known before it."""
+
+    def __init__(  # noqa: PLR0913  what is asked, and who hears of it
+        self,
+        settings: Settings,
+        project: Project,
+        announce: Callable[[str], None],
+        referee: Referee | None,
+        show: Callable[[str], None] | None,
+        *,
+        maxfail: int,
+    ) -> None:
+        """See ``Assessor``."""
+        self._settings = settings
+        self._project = project
+        self._announce = announce
+        self._referee = referee
+        self._maxfail = maxfail
+        self._progress = Progress(show)
+        self._plan: Mapping[str, Planned] = {}
+        self._storing = Storing(lambda _: True)
+        self._is_stopped = False
+        self.wanted: dict[str, int] = {}
+        """Runs that make the baseline of each test that is refreshed."""
+        self._children = Children(settings, project, announce, self._progress)
+        try:
+            self.environment = self._children.environment()
+            self.baselines = read(settings.baselines, self.environment.hardware)
+            self.stored_device = stored_device_text(settings, self.environment.hardware)
+        # Also for KeyboardInterrupt: the caller has no object yet on which to call
+        # `close`.
+        except BaseException:
+            self._children.close()
+            raise
+        self.outlook = Outlook(settings, self.baselines, announce)
+        self.confinement = Confinement()
+        self.bench = Bench(self.baselines.entries, settings, self.confinement.judged)
+
+    @property
+    def slots(self) -> tuple[DeviceSlot, ...]:
+        """Where tests are measured side by side."""
+        return self._children.slots
+
+    @property
+    def tests(self) -> Sequence[str]:
+        """What was to be measured, in its order."""
+        return tuple(self._plan)
+
+    def close(self) -> None:
+        """End the measuring processes."""
+        self._children.close()
+
+    def measure(
+        self, plan: Sequence[Planned], store: Callable[[Sequence[Case]], bool]
+    ) -> dict[str, Case]:
+        """Give each test its runs.
+
+        *store* takes those that a refresh is done with, and says whether it could.
+        """
+        self._plan = {planned.test: planned for planned in plan}
+        self._storing = Storing(store)
+        groups = groups_of(plan, self._settings.isolation)
+        entries = self.baselines.entries
+        self._children.assign(groups, self._board_of, counted(entries))
+        cases = self._screen(groups)
+        if not self._is_stopped:
+            self._settle(groups, cases)
+        self._record_memory([g for g in groups if cases.keys() >= set(g)], cases)
+        return cases
+
+    def so_far(self) -> Mapping[str, Case]:
+        """Return what a run that broke off has measured, each with all its results."""
+        cases = self._storing.so_far()
+        self.bench.look(cases, self._stored_tests)
+        return cases
+
+    def run(
+        self,
+        groups: Sequence[Group],
+        number: int,
+        *,
+        recordings: Path | None = None,
+        traces: Path | None = None,
+    ) -> Sequence[TestResult]:
+        """Measure *groups*; a run that fills a folder counts for no refresh."""
+        self._storing.begin()
+        is_for_folder = recordings is not None or traces is not None
+        return self._children.run(
+            self.environment.hardware.kind,
+            self._plan,
+            groups,
+            number,
+            recordings=recordings,
+            traces=traces,
+            arrived=(lambda _: None) if is_for_folder else self._storing.arrived,
+        )
+
+    def cover(self, coverage: Mapping[str, Any]) -> None:
+        """Run every test once more, unmeasured, for who wants to know what it covers."""
+        groups = groups_of(list(self._plan.values()), self._settings.isolation)
+        kind = self.environment.hardware.kind
+        self._children.cover(kind, self._plan, groups, coverage)
+
+    def _screen(self, groups: Sequence[Group]) -> dict[str, Case]:
+        """Run every group once; where failures end it a few at a time, each to its verdict."""
+        cases: dict[str, Case] = {}
+        self._storing.follow(cases, {})
+        runs_by_group = self.outlook.runs_of(groups)
+        self.wanted = {
+            test: runs for group, runs in runs_by_group.items() for test in group
+        }
+        self._progress.expect(runs_by_group)
+        for batch in batches(groups, len(self.slots) if self._maxfail else len(groups)):
+            self._progress.among(len(cases), len(self._plan))
+            found = screen(batch, self.run)
+            cases.update(found)
+            # With --maxfail a verdict falls before the whole suite was run. It must
+            # already share the risk of a false alarm with all tests that may still be
+            # judged.
+            self.bench.look(cases, self._stored_tests if self._maxfail else 1)
+            self._refer(found)
+            if self._maxfail and self._settings.update is None:
+                self.outlook.confirm(batch, self.run, found, self.bench)
+                self.bench.decide(found)
+            self._is_stopped = 0 < self._maxfail <= self._failures(cases)
+            if self._is_stopped:
+                break
+        else:
+            self.bench.reconsider()
+        self.wanted = {}
+        self._progress.among(0, None)
+        self._progress.expect({})
+        return cases
+
+    @property
+    def _stored_tests(self) -> int:
+        """How many tests share the risk of a false alarm, before they were all run."""
+        return len(self._plan.keys() & self.baselines.entries.keys())
+
+    def _failures(self, cases: Mapping[str, Case]) -> int:
+        """Count the tests that fail the run; what a refresh may accept is no failure."""
+        judged = cases if self._settings.update is None else {}
+        verdicts = verdicts_of(judged, {}, self.bench.judge_last)
+        reports = {
+            test: report_of(case, verdicts[test], self._settings, lambda _: "")
+            for test, case in judged.items()
+        }
+        may_fail = {test for test, planned in self._plan.items() if planned.may_fail}
+        return failures_among(cases.values(), reports, may_fail)
+
+    def _refer(self, cases: Mapping[str, Case]) -> None:
+        """Let other code settle the times that their baselines do not pass."""
+        plan = [planned for planned in self._plan.values() if planned.test in cases]
+        doubts = doubts_of(plan, cases, self.baselines.entries, self.bench.judge)
+        if self._referee and doubts:
+            self.bench.settlements.update(
+                self._referee.settle(
+                    doubts, self._project, self.environment.hardware, self._announce
+                )
+            )
+
+    def _settle(self, groups: Sequence[Group], cases: Mapping[str, Case]) -> None:
+        """Give each test the runs its verdict or its refresh needs."""
+        is_confirmed = self._settings.update is Refresh.IMPROVED
+        if is_confirmed:
+            self.outlook.confirm(groups, self.run, cases, self.bench)
+        entries, judge = self.baselines.entries, self.bench.judge
+        selected = sorted(selected_of(self._settings.update, cases, entries, judge))
+        chosen = [cases[test] for test in selected]
+        self.wanted = dict.fromkeys(selected, full_runs(self.environment.hardware.kind))
+        left = partial(self._seconds_for, groups)
+        self.outlook.announce_refresh(self.wanted, left)
+        self._complete(groups, cases)
+        # The scatter of the first runs says how many a wanted precision needs, so the
+        # second round can be planned only after the first.
+        for test, runs in self.outlook.stored_runs(chosen, left).items():
+            self.wanted[test] = max(runs, self.wanted[test])
+        self._complete(groups, cases)
+        if not is_confirmed:
+            rest = [group for group in groups if not set(selected).issuperset(group)]
+            self.outlook.confirm(rest, self.run, cases, self.bench)
+
+    def _complete(self, groups: Sequence[Group], cases: Mapping[str, Case]) -> None:
+        """Store each test when it has as many undisturbed runs as are wanted."""
+        self._storing.follow(cases, self.wanted)
+        self._progress.expect(_by_group(groups, self.wanted))
+        complete(groups, self.run, cases, self.wanted)
+        self._progress.expect({})
+        self._storing.flush()
+
+    def _seconds_for(self, groups: Sequence[Group], wanted: Mapping[str, int]) -> float:
+        return self._progress.seconds_for(_by_group(groups, wanted)) or 0.0
+
+    def _record_memory(
+        self, groups: Sequence[Group], cases: Mapping[str, Case]
+    ) -> None:
+        if self.environment.hardware.kind.has(Capability.ALLOCATOR):
+            accepted = {test for test in self.wanted if cases[test].calls}
+            rest = [group for group in groups if not accepted.intersection(group)]
+            judge, folder = self.bench.judge, self._settings.artefacts
+            record_memory(rest, self.run, cases, judge, folder)
+
+    def _board_of(self, group: Group) -> str | None:
+        """Return the GPU that a baseline of *group* was last recorded on."""
+        entries = (self.baselines.entries.get(test) for test in group)
+        runs = (entry.runs[-1] for entry in entries if entry and entry.runs)
+        return next((run.board.gpu for run in runs if run.board.gpu), None)
+
+
+def _by_group(groups: Sequence[Group], wanted: Mapping[str, int]) -> dict[Group, int]:
+    """Return the runs that a group needs: its tests share them."""
+    runs = {g: max((wanted.get(test, 0) for test in g), default=0) for g in groups}
+    return {group: count for group, count in runs.items() if count}

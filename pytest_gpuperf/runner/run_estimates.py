@@ -1,0 +1,340 @@
+"""Estimates run counts, duration and the smallest detectable slowdown before
+measuring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..baselines.refresh import new_entry
+from ..baselines.store import read
+from ..judge.baseline import reference_of
+from ..judge.calls import WHOLE_PROJECT
+from ..judge.calls import merged
+from ..judge.calls import prior_of
+from ..judge.context import SuiteContext
+from ..judge.readings import MOST_REPEATED
+from ..judge.readings import Limits
+from ..judge.readings import StoredTimes
+from ..judge.sensitivity import MOST_DECIDING
+from ..judge.sensitivity import ROUND_TOLERANCES
+from ..judge.sensitivity import STORED_RUNS
+from ..judge.sensitivity import acuity
+from ..judge.sensitivity import deciding_runs
+from ..judge.sensitivity import effort
+from ..judge.sensitivity import suite_acuity
+from ..judge.verdict import floored
+from ..judge.verdict import noticed
+from ..judge.verdict import tolerated
+from ..model.baseline import FULL_RUNS
+from ..model.baseline import Baselines
+from ..model.baseline import Entry
+from ..model.baseline import Refresh
+from ..model.baseline import full_runs
+from ..model.budget import Tolerance
+from ..model.environment import DeviceKind
+from ..model.measurement import Measurement
+from ..model.metrics import STEP_MS
+from ..model.verdict import Acuity
+from ..model.verdict import Effort
+from ..model.verdict import SuiteAcuity
+from ..report.screen.precision import duration
+from ..report.screen.precision import fresh_text
+from ..report.screen.precision import stored_text
+from ..settings import Settings
+from .screening import MOST_FRESH_RUNS
+from .screening import Case
+from .screening import Group
+from .screening import Judge
+from .screening import Run
+from .screening import confirm
+from .verdicts import Bench
+
+
+Layers = Sequence[Tolerance]
+"""What the marks of a test say, the first that names a metric decides."""
+
+
+def acuity_of(
+    tests: Mapping[str, Layers],
+    entries: Mapping[str, Entry],
+    kind: DeviceKind,
+    project: Tolerance = WHOLE_PROJECT,
+    precision: float | None = None,
+) -> SuiteAcuity | None:
+    """Return which slowdowns of *tests* can be seen among all *entries*.
+
+    ``None`` if none of them has a stored time.
+    """
+    references = references_of(entries, kind)
+    known = {test: references[test] for test in tests if test in references}
+    return _suite_acuity(
+        known, tests, SuiteContext(tests=len(references), precision=precision), project
+    )
+
+
+def acuity_of_step(
+    runs: Sequence[Measurement],
+    project: Tolerance = WHOLE_PROJECT,
+    precision: float | None = None,
+) -> SuiteAcuity | None:
+    """Return which slowdowns a full baseline would show of a step that runs like this.
+
+    It is judged alone. ``None`` if fewer than two of *runs* have a time.
+    """
+    if sum(STEP_MS.name in run.times for run in runs) < 2:  # noqa: PLR2004  to scatter
+        return None
+    kind, name = runs[-1].environment.hardware.kind, runs[-1].test
+    known = reference_of(STEP_MS, new_entry(runs).runs, kind, None)
+    if known is None:
+        return None
+    full = replace(known, runs=FULL_RUNS)
+    return _suite_acuity(
+        {name: full}, {name: ()}, SuiteContext(precision=precision), project
+    )
+
+
+def _suite_acuity(
+    references: Mapping[str, StoredTimes],
+    tests: Mapping[str, Layers],
+    suite_context: SuiteContext,
+    project: Tolerance,
+) -> SuiteAcuity | None:
+    def seen(tolerance: Tolerance) -> list[Acuity]:
+        return [
+            _acuity(test, reference, (*tests[test], tolerance), suite_context)
+            for test, reference in references.items()
+        ]
+
+    if not references:
+        return None
+    wider = {ratio: seen(_wider(project, ratio)) for ratio in ROUND_TOLERANCES}
+    return suite_acuity(seen(project), wider)
+
+
+def fresh_efforts(
+    tests: Mapping[str, Layers],
+    stored: Baselines,
+    suite_context: SuiteContext,
+    project: Tolerance = WHOLE_PROJECT,
+) -> dict[str, Effort]:
+    """Return the fresh runs that each test needs against what is *stored* of it."""
+    references = references_of(stored.entries, stored.hardware.kind)
+    return {
+        test: effort(
+            reference,
+            _limits(reference, (*tests[test], project)),
+            suite_context,
+            stored_runs=[reference.runs],
+        )
+        for test, reference in references.items()
+        if test in tests
+    }
+
+
+def stored_efforts(
+    tests: Mapping[str, Layers],
+    stored: Baselines,
+    precision: float,
+    project: Tolerance = WHOLE_PROJECT,
+) -> dict[str, Effort]:
+    """Return how many runs of each test must be *stored*, all of the file judged at once."""
+    references = references_of(stored.entries, stored.hardware.kind)
+    suite_context = SuiteContext(tests=len(references), precision=precision)
+    return {
+        test: effort(
+            reference,
+            _limits(reference, (*tests[test], project)),
+            suite_context,
+            stored_runs=STORED_RUNS,
+        )
+        for test, reference in references.items()
+        if test in tests
+    }
+
+
+def references_of(
+    entries: Mapping[str, Entry], kind: DeviceKind
+) -> dict[str, StoredTimes]:
+    """Return what the stored step times of each entry say, if it has any."""
+    prior = prior_of(entries.values(), kind)
+    found = {
+        test: reference_of(STEP_MS, entry.runs, kind, prior)
+        for test, entry in entries.items()
+    }
+    return {test: known for test, known in found.items() if known is not None}
+
+
+def _acuity(
+    test: str, reference: StoredTimes, layers: Layers, suite_context: SuiteContext
+) -> Acuity:
+    limits = _limits(reference, layers)
+    fresh = deciding_runs(reference, limits, suite_context)
+    return acuity(test, reference, limits, suite_context, fresh)
+
+
+def _limits(reference: StoredTimes, layers: Layers) -> Limits:
+    tolerance = merged(layers)
+    return Limits.of(
+        reference.typical,
+        tolerance=tolerated(STEP_MS, tolerance),
+        detect=noticed(STEP_MS, tolerance),
+        floor=floored(STEP_MS, tolerance).floor,
+    )
+
+
+def _wider(project: Tolerance, ratio: float) -> Tolerance:
+    """Return the *project*'s tolerance with another one for step times."""
+    name = str(STEP_MS.budget)
+    # A floor in milliseconds would hide what another ratio changes.
+    floors = {n: floor for n, floor in project.floors.items() if n != name}
+    return replace(project, ratios={**project.ratios, name: ratio}, floors=floors)
+
+
+# Announces the expected cost and precision of runs before they are made.
+
+SecondsFor = Callable[[Mapping[str, int]], float]
+"""How long it takes till each test has so many undisturbed runs, by what runs took."""
+
+
+class Outlook:
+    """Plans the runs of one enabled run beside the *stored* baselines."""
+
+    def __init__(
+        self, settings: Settings, stored: Baselines, announce: Callable[[str], None]
+    ) -> None:
+        self._settings = settings
+        self._stored = stored
+        self._announce = announce
+
+    def confirm(
+        self,
+        groups: Sequence[Group],
+        run: Run,
+        cases: Mapping[str, Case],
+        bench: Bench,
+    ) -> None:
+        """Run again what one run did not decide, and say before what that will cost."""
+        asked = bench.suite_context.precision is not None
+        if asked:
+            together = [cases[test] for group in groups for test in group]
+            self._announce_fresh(together, bench.suite_context, bench.judge)
+        confirm(
+            groups,
+            run,
+            cases,
+            bench.judge,
+            seconds=self._settings.seconds,
+            most_runs=MOST_DECIDING + MOST_REPEATED if asked else MOST_FRESH_RUNS,
+        )
+
+    def runs_of(self, groups: Sequence[Group]) -> dict[Group, int]:
+        """Return the runs of the groups that a refresh is sure to take, before any is made."""
+        update, kind = self._settings.update, self._stored.hardware.kind
+        if update not in {Refresh.MISSING, Refresh.ALL}:
+            return {}
+        stored = self._stored.entries if update is Refresh.MISSING else {}
+        chosen = [g for g in groups if not all(test in stored for test in g)]
+        return dict.fromkeys(chosen, full_runs(kind))
+
+    def announce_refresh(
+        self, wanted: Mapping[str, int], seconds_for: SecondsFor
+    ) -> None:
+        """Say what it will cost to record tests that have been run once."""
+        if wanted:
+            runs = full_runs(self._stored.hardware.kind)
+            tests = "1 test" if len(wanted) == 1 else f"{len(wanted)} tests"
+            self._announce(
+                f"gpuperf: refreshing {tests}, {runs} runs each, "
+                f"{duration(seconds_for(wanted))} to go"
+            )
+
+    def stored_runs(
+        self, cases: Sequence[Case], seconds_for: SecondsFor
+    ) -> dict[str, int]:
+        """Return the runs that each baseline needs; eight have been made."""
+        precision = self._settings.precision
+        if precision is None:
+            return {}
+        efforts = self._stored_efforts(cases, precision)
+        stored = {key: effort.stored for key, effort in efforts.items()}
+        wanted = {case.test: _most(case, stored) for case in cases}
+        more = {test: runs for test, runs in wanted.items() if runs > FULL_RUNS}
+        if efforts:
+            seconds = seconds_for(more)
+            self._announce(stored_text(precision, list(efforts.values()), seconds))
+        return wanted
+
+    def acuity(
+        self, cases: Iterable[Case], taken: Collection[str]
+    ) -> SuiteAcuity | None:
+        """Say what the baselines that were just *taken* let the judge see."""
+        if not taken:
+            return None
+        tests = _tolerances(cases)
+        hardware, settings = self._stored.hardware, self._settings
+        return acuity_of(
+            {key: layers for key, layers in tests.items() if key in taken},
+            read(settings.baselines, hardware).entries,
+            hardware.kind,
+            settings.tolerance,
+            settings.precision,
+        )
+
+    def _announce_fresh(
+        self, cases: Sequence[Case], suite_context: SuiteContext, judge: Judge
+    ) -> None:
+        efforts = fresh_efforts(
+            _tolerances(cases), self._stored, suite_context, self._settings.tolerance
+        )
+        undecided = {
+            key: efforts[key]
+            for case in cases
+            for key, calls in case.calls.items()
+            if key in efforts and not judge(calls).settled
+        }
+        wanted = {
+            case.test: _most(case, {key: e.fresh for key, e in undecided.items()})
+            for case in cases
+        }
+        seconds = sum(self._seconds_left(case, wanted[case.test]) for case in cases)
+        if efforts:
+            judged, open_ones = list(efforts.values()), list(undecided.values())
+            precision = suite_context.precision or 0.0
+            self._announce(fresh_text(precision, judged, open_ones, seconds))
+
+    def _stored_efforts(
+        self, cases: Sequence[Case], precision: float
+    ) -> Mapping[str, Effort]:
+        measured = {
+            key: new_entry(runs)
+            for case in cases
+            for key, runs in case.measurements.items()
+        }
+        entries = {**self._stored.entries, **measured}
+        then = Baselines(hardware=self._stored.hardware, entries=entries)
+        return stored_efforts(
+            _tolerances(cases), then, precision, self._settings.tolerance
+        )
+
+    def _seconds_left(self, case: Case, runs: int) -> float:
+        """Return what so many runs cost beyond those made, under the cap."""
+        spent = case.seconds
+        total = min(spent / len(case.results) * runs, self._settings.seconds)
+        return max(0.0, total - spent)
+
+
+def _tolerances(cases: Iterable[Case]) -> dict[str, tuple[Tolerance, ...]]:
+    return {
+        key: calls[-1].tolerances for case in cases for key, calls in case.calls.items()
+    }
+
+
+def _most(case: Case, runs: Mapping[str, int]) -> int:
+    """Return the most runs that a call of this test asks for: they share them."""
+    return max((runs[key] for key in case.calls if key in runs), default=0)

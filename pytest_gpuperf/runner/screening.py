@@ -1,0 +1,255 @@
+"""The order of work: one run screens every test, more runs confirm what did not pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
+from typing import Final
+
+from ..model.baseline import FULL_RUNS
+from ..model.measurement import Measurement
+from ..model.measurement import Samples
+from ..model.run import ComparedCall
+from ..model.run import Ending
+from ..model.run import StepCall
+from ..model.run import Stop
+from ..model.run import TestResult
+from ..model.verdict import Outcome
+from ..model.verdict import TestVerdict
+
+
+MOST_FRESH_RUNS: Final = 8
+"""Runs after which a test stays undecided: five clean ones and three made up for."""
+
+RUNS_DESPITE_CAP: Final = 2
+"""Runs a test may have whatever they cost: an exact metric is confirmed by a second."""
+
+MOST_MADE_UP: Final = FULL_RUNS
+"""Disturbed runs that a refresh makes up for."""
+
+Group = tuple[str, ...]
+"""Tests that share one fresh process."""
+
+Run = Callable[[Sequence[Group], int], Sequence[TestResult]]
+"""Measures each group in a fresh process; the second argument numbers the run from 0."""
+
+Judge = Callable[[Sequence[StepCall]], TestVerdict]
+"""Judges one call by what each run measured of it, oldest first."""
+
+
+@dataclass(slots=True)
+class Case:
+    """One test and what its runs found, oldest first."""
+
+    test: str
+    results: list[TestResult] = field(default_factory=list)
+
+    @property
+    def last(self) -> TestResult:
+        """The first result that did not pass decides, else the newest."""
+        failed = [r for r in self.results if r.ending is not Ending.PASSED]
+        return failed[0] if failed else self.results[-1]
+
+    @property
+    def calls(self) -> Mapping[str, tuple[StepCall, ...]]:
+        """What each run measured, by call; empty for a test that did not pass."""
+        if self.last.ending is not Ending.PASSED:
+            return {}
+        by_key: dict[str, list[StepCall]] = {}
+        for result in self.results:
+            for call in result.calls:
+                by_key.setdefault(call.measurement.test, []).append(call)
+        return {key: tuple(calls) for key, calls in by_key.items()}
+
+    @property
+    def witnessed(self) -> Mapping[str, tuple[StepCall, ...]]:
+        """What each run measured before it ended, however it ended.
+
+        An expected failure hides what it measured: the test states its own verdict.
+        """
+        by_key: dict[str, list[StepCall]] = {}
+        for result in self.results:
+            known = () if result.ending is Ending.XFAILED else result.calls
+            for call in known:
+                by_key.setdefault(call.measurement.test, []).append(call)
+        return {key: tuple(calls) for key, calls in by_key.items()}
+
+    @property
+    def judged(self) -> Mapping[str, tuple[StepCall, ...]]:
+        """What is judged: a failed test needs no verdict, a skip must not hide one."""
+        is_broken = self.last.ending in {Ending.FAILED, Ending.DIED}
+        return {} if is_broken else self.witnessed
+
+    @property
+    def stop(self) -> Stop | None:
+        """How the test ended pytest in the first of its runs that did."""
+        return next((r.stop for r in self.results if r.stop is not None), None)
+
+    @property
+    def knows_its_calls(self) -> bool:
+        """Whether the test passed, so that it makes no other calls than those seen."""
+        passed = self.last.ending is Ending.PASSED
+        return passed and bool(self.calls or not self.last.asked)
+
+    @property
+    def comparisons(self) -> tuple[ComparedCall, ...]:
+        """What the first run compared: one run decides, and it is not repeated."""
+        expected = self.last.ending is Ending.XFAILED
+        return () if expected else self.results[0].comparisons
+
+    @property
+    def measurements(self) -> Mapping[str, tuple[Measurement, ...]]:
+        return {k: tuple(c.measurement for c in v) for k, v in self.calls.items()}
+
+    @property
+    def clean_runs(self) -> int:
+        """Runs in which nothing disturbed any call."""
+        return sum(
+            not any(call.measurement.dirty for call in result.calls)
+            for result in self.results
+        )
+
+    @property
+    def seconds(self) -> float:
+        return sum(result.seconds for result in self.results)
+
+
+def screen(groups: Sequence[Group], run: Run) -> dict[str, Case]:
+    """Run every group once; a test without a result is a failed one."""
+    cases = {test: Case(test) for group in groups for test in group}
+    _run(groups, 0, run, cases)
+    return cases
+
+
+def batches(groups: Sequence[Group], size: int) -> Iterator[Sequence[Group]]:
+    """Yield *groups* in their order, so many at a time."""
+    for start in range(0, len(groups), max(1, size)):
+        yield groups[start : start + max(1, size)]
+
+
+def first_runs(cases: Mapping[str, Case]) -> dict[str, Measurement]:
+    """Return what the first run measured of every call."""
+    return {
+        key: runs[0]
+        for case in cases.values()
+        for key, runs in case.measurements.items()
+    }
+
+
+def samples_of(cases: Iterable[Case]) -> dict[str, tuple[Samples, ...]]:
+    """Return what every run read of each call, oldest first."""
+    return {
+        key: tuple(run.samples for run in runs)
+        for case in cases
+        for key, runs in case.measurements.items()
+    }
+
+
+def confirm(  # noqa: PLR0913  who runs and judges, and two bounds
+    groups: Sequence[Group],
+    run: Run,
+    cases: Mapping[str, Case],
+    judge: Judge,
+    *,
+    seconds: float,
+    most_runs: int = MOST_FRESH_RUNS,
+) -> None:
+    """Run again, in turn, the groups with a test that more runs could decide."""
+    for number in range(1, most_runs):
+        wanting = [
+            group
+            for group in groups
+            if any(_wants_more(cases[test], judge, seconds) for test in group)
+        ]
+        _run(wanting, number, run, cases)
+
+
+def _wants_more(case: Case, judge: Judge, seconds: float) -> bool:
+    verdicts = [judge(calls) for calls in case.judged.values()]
+    if all(verdict.settled for verdict in verdicts):
+        return False
+    if any(v.proving for verdict in verdicts for v in verdict.verdicts):
+        return True  # a fault that is large enough to eat the cap must not hide in it
+    runs = len(case.results)
+    # One more run of the mean cost must still fit under the cap.
+    return runs < RUNS_DESPITE_CAP or case.seconds * (1 + 1 / runs) <= seconds
+
+
+def complete(
+    groups: Sequence[Group],
+    run: Run,
+    cases: Mapping[str, Case],
+    wanted: Mapping[str, int],
+) -> None:
+    """Give each *wanted* test, with its group, so many runs for its baseline.
+
+    Disturbed runs are replaced: a baseline with them scatters too much to fail
+    anything.
+    """
+    for number in range(1, max(wanted.values(), default=0) + MOST_MADE_UP):
+        short = [
+            group
+            for group in groups
+            if any(_is_short(cases[t], number, wanted[t]) for t in group if t in wanted)
+        ]
+        _run(short, number, run, cases)
+
+
+def repeat(
+    groups: Sequence[Group],
+    run: Run,
+    cases: Mapping[str, Case],
+    is_wanted: Callable[[Case], bool],
+) -> Sequence[Case]:
+    """Run once more the groups with a test that *is_wanted*; return all their cases."""
+    wanted = [g for g in groups if any(is_wanted(cases[test]) for test in g)]
+    for group in wanted:
+        number = max(len(cases[test].results) for test in group)
+        _run([group], number, run, cases)
+    return [cases[test] for group in wanted for test in group]
+
+
+def _is_short(case: Case, number: int, wanted: int) -> bool:
+    has_room = len(case.results) <= number < wanted + MOST_MADE_UP
+    return has_room and case.clean_runs < wanted
+
+
+def _run(
+    groups: Sequence[Group], number: int, run: Run, cases: Mapping[str, Case]
+) -> None:
+    if not groups:
+        return
+    # By name: a measuring process that died midway returns fewer results than tests.
+    found = {result.test: result for result in run(groups, number)}
+    for test in (test for group in groups for test in group):
+        lost = TestResult(
+            test=test,
+            ending=Ending.DIED,
+            text="the measuring process gave no result for this test",
+        )
+        cases[test].results.append(found.get(test, lost))
+
+
+def settled(verdict: TestVerdict) -> TestVerdict:
+    """Turn every verdict that ran out of time into an INCONCLUSIVE that says so."""
+    return replace(
+        verdict,
+        verdicts=tuple(
+            v
+            if v.settled
+            else replace(
+                v,
+                outcome=Outcome.INCONCLUSIVE,
+                because=f"{v.because}; no time was left for another run, raise "
+                "--gpuperf-seconds",
+                settled=True,
+            )
+            for v in verdict.verdicts
+        ),
+    )

@@ -1,0 +1,315 @@
+"""Runs pytest on the tests of one run inside a measuring process."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from collections.abc import Generator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from typing import Final
+from typing import Protocol
+
+import pytest
+
+from ..devices import default_kind
+from ..devices import open_device
+from ..devices.base import Device
+from ..devices.cuda.memory import out_of_memory_summary
+from ..devices.host_clock import HostClock
+from ..devices.pretend.errors import NeedsGpuError
+from ..devices.slots import VISIBLE_DEVICES
+from ..devices.slots import slots_of
+from ..errors import ErrorId
+from ..errors import GpuperfError
+from ..errors import RunError
+from ..files import scratch_folder
+from ..model.codec import decode
+from ..model.codec import encode
+from ..model.environment import DeviceKind
+from ..model.run import ComparedCall
+from ..model.run import Ending
+from ..model.run import RunRequest
+from ..model.run import StepCall
+from ..model.run import Stop
+from ..model.run import TestResult
+from ..report.secrets import masked
+from ..report.secrets import secrets_of
+from ..runner.fork_server import say
+from ..runner.fork_server import say_seldom
+from .fixture import Measurer
+from .fixture import measurer_key
+from .items import asks
+from .items import recorded
+from .measurer import Artefacts
+from .measurer import Measuring
+
+
+CHILD_OPTIONS: Final = (
+    "-q",
+    "-o",
+    "addopts=",
+    *(f"-pno:{name}" for name in ("lfplugin", "nfplugin", "stepwiseplugin")),
+    "-pno:rerunfailures",
+)
+"""A child reports to its parent alone: it leaves no trace in the cache that
+``--lf``, ``--nf`` and ``--stepwise`` read, and does not rerun on its own."""
+
+
+def warm_pytest() -> None:
+    """Import pytest's plugins and the phases here, in the server, not in each child."""
+    importlib.import_module("pytest_gpuperf.measure.phases")
+    # pytest loads its plugins only when it runs, so an empty folder is collected.
+    with scratch_folder() as folder:
+        pytest.main(["--collect-only", f"--rootdir={folder}", *CHILD_OPTIONS, folder])
+
+
+def describe(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Name the environment and where to measure; a usage error is an answer too."""
+    try:
+        kind = DeviceKind(request["kind"]) if request["kind"] else default_kind()
+        device = open_device(kind, request["script"])
+        slots = [encode(slot) for slot in slots_of(kind, request["script"])]
+        return {"environment": encode(device.environment()), "slots": slots}
+    except GpuperfError as error:
+        return {"error": str(error)}
+
+
+def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Run pytest on the tests of one run and return a result a test."""
+    request = decode(RunRequest, raw)
+    enter(request)
+    measuring = measuring_for(request, arriving=say, follow=say_seldom)
+    return [encode(result) for result in run_tests(request, measuring)]
+
+
+def enter(request: RunRequest) -> None:
+    """Set the environment, folder and path that the project's tests expect."""
+    if request.visible is not None:
+        os.environ[VISIBLE_DEVICES] = (
+            request.visible
+        )  # CUDA reads it when it is first used
+    os.chdir(request.directory)
+    sys.path[:] = request.search_path
+    sys.argv = ["pytest", *request.tests]
+
+
+def measuring_for(
+    request: RunRequest,
+    watch: Callable[[Device], Device] = lambda device: device,
+    arriving: Callable[[str], None] = lambda _: None,
+    follow: Callable[[str, str], object] = lambda _, __: None,
+) -> Measuring:
+    """Open the device, and measure on the one that *watch* makes of it.
+
+    The device is entered before collection, and never left. *arriving* is called
+    with the key of each call before it is measured, *follow* with the key and what is
+    done.
+    """
+    device = open_device(
+        request.device,
+        request.script,
+        request.number,
+        root=request.root,
+        disposable=True,
+        pretend_gib=request.pretend_gib,
+    )
+    device.enter()
+    return Measuring(
+        watch(device),
+        request.seconds,
+        Artefacts(
+            recordings=_folder(request.recordings), traces=_folder(request.traces)
+        ),
+        project=request.tolerance,
+        stored=request.stored,
+        arriving=arriving,
+        follow=follow,
+    )
+
+
+def _folder(named: str | None) -> Path | None:
+    return None if named is None else Path(named)
+
+
+def run_tests(
+    request: RunRequest,
+    keeper: Keeper,
+    *,
+    failed: Callable[[TestResult], None] = lambda _: None,
+) -> Sequence[TestResult]:
+    """Run pytest with *keeper* behind the fixture; raise ``RunError`` if no test ran.
+
+    *failed* is called when a test has failed, before it is torn down.
+    """
+    child = MeasuringProcess(request, keeper, failed)
+    code = pytest.main(
+        [*CHILD_OPTIONS, *request.arguments, *request.tests], plugins=[child]
+    )
+    results = child.results()
+    if not results:
+        msg = f"pytest exited with {int(code)} there and ran no test"
+        raise RunError(msg, ErrorId.GP606)
+    return results
+
+
+class Keeper(Measurer, Protocol):
+    """The object behind the fixture, which keeps what it measured by test."""
+
+    def calls_of(self, test: str) -> tuple[StepCall, ...]:
+        """Return what was measured."""
+
+    def comparisons_of(self, test: str) -> tuple[ComparedCall, ...]:
+        """Return what was compared."""
+
+    def foresaw(self, test: str) -> bool:
+        """Whether it asked what a step would need."""
+
+
+class MeasuringProcess:
+    """The plugin of a measuring process, which measures and keeps the reports."""
+
+    def __init__(
+        self,
+        request: RunRequest,
+        keeper: Keeper,
+        failed: Callable[[TestResult], None],
+    ) -> None:
+        self._request = request
+        self._failed = failed
+        self._measuring = keeper
+        self._results: dict[str, TestResult] = {}
+        self._started: dict[str, int] = {}
+        self._running = ""
+        self._is_over = False
+
+    def results(self) -> Sequence[TestResult]:
+        return list(self._results.values())
+
+    # First: our own plugin's hook finds the measurer and so knows that this process
+    # must not start a run of its own. The options are set before other plugins read
+    # them.
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        config.stash[measurer_key] = self._measuring
+        for name, value in self._request.options.items():
+            setattr(config.option, name, value)
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._started[nodeid] = HostClock.wall_ns()
+        self._running, self._is_over = nodeid, False
+
+    # First: a fixture that ends pytest while it is torn down must not undo a call that
+    # has ended.
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self) -> None:
+        self._is_over = True
+
+    # The outermost wrapper: it sees the report as all other plugins have left it.
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        raised = None if call.excinfo is None else call.excinfo.value
+        if raised is not None:
+            _add_memory_summary(item, call.when, raised)
+        report = yield
+        # What a unittest.TestCase raised is known only now, and a skip is pytest's own.
+        error = None if call.excinfo is None else call.excinfo.value
+        # An unexpected pass is for the controlling process to see: a verdict is due.
+        ended = TestResult(test=item.nodeid, ending=Ending.PASSED)
+        if error is not None:
+            needs_gpu = any(isinstance(e, NeedsGpuError) for e in (raised, error))
+            ended = replace(_ended(report), needs_gpu=needs_gpu)
+        self._keep(item, report, ended)
+        # Not the report of this phase: an earlier one may have failed, and other ranks
+        # wait for this one until they are notified.
+        kept = self._results[item.nodeid]
+        if kept.ending is Ending.FAILED:
+            self._failed(kept)
+        return report
+
+    def _keep(
+        self, item: pytest.Item, report: pytest.TestReport, ended: TestResult
+    ) -> None:
+        known = self._results.get(item.nodeid)
+        # There is a report per phase. The first that did not pass is the test's ending.
+        if known and known.ending is not Ending.PASSED:
+            ended = known
+        self._results[item.nodeid] = replace(
+            ended,
+            sections=tuple((title, _unsecret(t)) for title, t in report.sections),
+            properties=recorded(item),
+            asked=asks(item),
+            calls=self._measuring.calls_of(item.nodeid),
+            foresaw=self._measuring.foresaw(item.nodeid),
+            comparisons=self._measuring.comparisons_of(item.nodeid),
+            seconds=(HostClock.wall_ns() - self._started[item.nodeid]) / 1e9,
+        )
+
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[Any]) -> None:
+        """Keep what ended pytest: no report is made of the phase that it hit."""
+        test = self._running
+        if not test:
+            return
+        stop = _stop(excinfo.value)
+        text = f"the test ended pytest before it had ended itself: {stop.reason}"
+        cut_off = TestResult(test=test, ending=Ending.FAILED, text=text)
+        known = self._results.get(test)
+        ended = known if known and self._is_over else cut_off
+        self._results[test] = replace(
+            ended,
+            stop=stop,
+            calls=self._measuring.calls_of(test),
+            comparisons=self._measuring.comparisons_of(test),
+            seconds=(HostClock.wall_ns() - self._started[test]) / 1e9,
+        )
+
+
+def _stop(error: BaseException) -> Stop:
+    if isinstance(error, pytest.exit.Exception):
+        reason = f"pytest.exit({str(error.msg)!r})"
+        return Stop(reason=reason, status=error.returncode)
+    return Stop(reason=type(error).__name__)
+
+
+def _add_memory_summary(item: pytest.Item, when: str, error: BaseException) -> None:
+    summary = out_of_memory_summary(error)
+    if summary is not None:
+        item.add_report_section(when, "CUDA memory", summary)
+
+
+def _ended(report: pytest.TestReport) -> TestResult:
+    result = TestResult(test=report.nodeid, ending=Ending.FAILED)
+    if hasattr(report, "wasxfail"):
+        return replace(result, ending=Ending.XFAILED, text=_unsecret(report.wasxfail))
+    if report.skipped:
+        reason = _unsecret(_skip_reason(report))
+        return replace(result, ending=Ending.SKIPPED, text=reason)
+    return replace(
+        result,
+        text=_unsecret(report.longreprtext),
+        headline=_unsecret(_headline(report)),
+    )
+
+
+def _unsecret(text: str) -> str:
+    """Mask secrets, also those that the test itself has put into the environment."""
+    return masked(text, secrets_of(os.environ))
+
+
+def _headline(report: pytest.TestReport) -> str:
+    crash = getattr(report.longrepr, "reprcrash", None)
+    first, *_ = str(getattr(crash, "message", "")).splitlines() or [""]
+    return first
+
+
+def _skip_reason(report: pytest.TestReport) -> str:
+    if isinstance(report.longrepr, tuple):
+        return str(report.longrepr[2]).removeprefix("Skipped: ")
+    return report.longreprtext

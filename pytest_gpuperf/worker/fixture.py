@@ -1,0 +1,284 @@
+"""The object that a test gets as ``gpuperf``, and the protocol of what measures for
+it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+from typing import Protocol
+from typing import TypeVar
+from unittest import SkipTest
+
+import pytest
+
+from ..compare_steps.measure import TRAINING_TOLERANCE
+from ..compare_steps.measure import Pair
+from ..devices.allow_sync import allow_sync
+from ..errors import ErrorId
+from ..errors import GpuperfError
+from ..errors import UsageError
+from ..measure.forecast import FitQuestion
+from ..measure.forecast import fit_question
+from ..measure.step import Subject
+from ..measure.step import subject_of
+from ..model.measurement import Measurement
+from .compare_result import Compared
+from .fit_result import Prospect
+from .measurer import check_call
+from .measurer import work_of
+
+
+T = TypeVar("T")
+
+OWN_FILES: Final = f"{Path(__file__).parents[1]}{os.sep}"
+
+
+class Measurer(Protocol):
+    """What a call of ``gpuperf(step)`` is handed to."""
+
+    def torch_device(self) -> str:
+        """Name the device that models and data belong on."""
+
+    def measure(
+        self,
+        item: pytest.Item,
+        subject: Subject,
+        name: str | None,
+        budget: Mapping[str, object],
+    ) -> object:
+        """Run the step and return its last result."""
+
+    def compare(
+        self,
+        item: pytest.Item,
+        pair: Pair,
+        name: str | None,
+        budget: Mapping[str, object],
+    ) -> Compared:
+        """Run two steps in turns and return what both showed."""
+
+    def fits(self, item: pytest.Item, question: FitQuestion) -> Prospect:
+        """Predict what a step needs, and judge it against a GPU."""
+
+    def last(self, item: pytest.Item) -> Measurement | None:
+        """Return the newest measurement of *item*."""
+
+
+class Gpuperf:
+    """The ``gpuperf`` fixture: call it with a training step.
+
+    Without ``--gpuperf`` the step runs once, unmeasured. Under it the step is warmed
+    up, timed, and watched for memory and syncs; all calls of a test are judged when
+    the test has ended.
+    """
+
+    def __init__(self, measurer: Measurer, item: pytest.Item) -> None:
+        self._measurer = measurer
+        self._item = item
+
+    def __call__(
+        self,
+        step: object,
+        setup: object = None,
+        name: str | None = None,
+        samples: float | None = None,
+        tokens: float | None = None,
+        **budget: object,
+    ) -> object:
+        """Measure *step* and return what its last call returned.
+
+        ``setup`` is called before each step, unmeasured; what it returns becomes the
+        step's arguments: a tuple is spread, ``None`` is none, all else is one.
+        ``name`` tells several calls in one test apart. ``samples`` or ``tokens`` is how
+        many of them one step trains on, for ``samples_per_s`` and ``tokens_per_s``.
+        Keywords of ``gpuperf.budget`` override the test's marks for this call.
+        """
+        __tracebackhide__ = True
+
+        def measured() -> object:
+            subject = subject_of(step, setup)
+            check_call("(step", name, budget)
+            subject = replace(
+                subject, work=work_of("(step", samples=samples, tokens=tokens)
+            )
+            return self._measurer.measure(self._item, subject, name, budget)
+
+        return _or_refused(measured)
+
+    def loader(
+        self,
+        loader: object,
+        step: object,
+        *,
+        name: str | None = None,
+        samples: float | None = None,
+        tokens: float | None = None,
+        **budget: object,
+    ) -> object:
+        """Measure the loop ``for batch in loader: step(batch)``, return its last result.
+
+        What is measured as a step is to fetch a batch and to train on it, so all other
+        metrics are those of the loop. ``loader_wait_pct`` is the share of its wall time
+        that the host spends in ``next`` of the loader's iterator. *loader* is iterated
+        anew when it ends. Between epochs, workers start and the first batch is waited
+        for: that is reported, and not counted in the share, since an epoch here is
+        seldom as long as one in training; ``step_ms`` has it where an epoch ends within
+        the rounds. Workers end with the call unless they are ``persistent_workers``.
+        *step* takes one argument, the batch as it comes.
+
+        ``samples`` or ``tokens`` is how many of them a batch has.
+
+        Without ``--gpuperf`` one batch is fetched and one step runs.
+        """
+        __tracebackhide__ = True
+
+        def looped() -> object:
+            from ..measure.dataloader import loop_over
+
+            check_call(".loader(loader, step", name, budget)
+            work = work_of(".loader(loader, step", samples=samples, tokens=tokens)
+            subject = replace(loop_over(loader, step), work=work)
+            try:
+                return self._measurer.measure(self._item, subject, name, budget)
+            finally:
+                # Workers of the loader would go on fetching beside the next
+                # measurement.
+                subject.close()
+
+        return _or_refused(looped)
+
+    def compare(
+        self,
+        before: object,
+        after: object,
+        *,
+        setup: object = None,
+        name: str | None = None,
+        same_training: bool | float = False,
+        **budget: object,
+    ) -> Compared:
+        """Run two steps in turns and return how they compare.
+
+        The steps share no state that one of them changes: build model and optimizer
+        twice. ``setup`` is called before each step of either side, as for a measured
+        one. ``same_training`` also checks that both do the same training: what they
+        return and the gradients that their optimizers see may differ by 1 %, or by the
+        ratio that is given. ``speedup=1.3`` fails the test where ``after`` is less
+        than 1.3 times as fast; other keywords limit ``after``, as a mark would.
+
+        Without ``--gpuperf`` each step runs once, and reading a number of the result
+        skips the test.
+        """
+        __tracebackhide__ = True
+
+        def compared() -> Compared:
+            pair = Pair(
+                before=subject_of(before, setup),
+                after=subject_of(after, setup),
+                training=_training(same_training),
+            )
+            check_call(".compare(before, after", name, budget)
+            return self._measurer.compare(self._item, pair, name, budget)
+
+        return _or_refused(compared)
+
+    def fits(
+        self,
+        make_step: object,
+        *,
+        gb: float,
+        batch: int | None = None,
+        values: bool = False,
+        savings: bool = True,
+    ) -> Prospect:
+        """Predict whether a step fits a GPU of *gb* GiB, and what would lower its peak.
+
+        ``make_step()`` builds model and optimizer on ``"cuda"`` and returns the step;
+        it is called once more for each saving. Where *batch* is given it is passed on,
+        and half of it is tried as well. Tensors have sizes and no values, unless
+        *values* are asked for because the step decides by what it reads. Without
+        *savings* none is tried, which takes a fifth of the time or less.
+
+        The result is true or false, or skips the test where the prediction is too
+        close to tell. It is made on the pretend device; elsewhere the test is skipped.
+        """
+        __tracebackhide__ = True
+
+        def foreseen() -> Prospect:
+            question = fit_question(
+                make_step, gb=gb, batch=batch, values=values, savings=savings
+            )
+            return self._measurer.fits(self._item, question)
+
+        return _or_refused(foreseen)
+
+    @property
+    def device(self) -> str:
+        """What models and data belong on: ``"cuda"`` or ``"cpu"``, for ``.to(...)``."""
+        return self._measurer.torch_device()
+
+    @property
+    def measurement(self) -> Measurement | None:
+        """The last call's measurement; ``None`` if nothing was measured."""
+        return self._measurer.last(self._item)
+
+    allow_sync = staticmethod(allow_sync)
+
+
+def _or_refused(measured: Callable[[], T]) -> T:
+    """Return what *measured* returns; fail the test with a sentence if refused."""
+    __tracebackhide__ = True
+    try:
+        return measured()
+    # Before GpuperfError: a NeedsGpuError is both, and it must skip the test, not fail
+    # it.
+    except SkipTest:
+        raise
+    except GpuperfError as error:
+        refusal = str(error)
+    except Exception as error:  # noqa: BLE001 - of the user's step, raised again
+        trace = _without_ours(error.__traceback__)
+        # The user's traceback should end in the user's step, not in our measuring loop.
+        raise error.with_traceback(trace)  # noqa: B904 - the same one
+    pytest.fail(refusal, pytrace=False)
+
+
+def _training(asked: object) -> float | None:
+    if isinstance(asked, bool):
+        return TRAINING_TOLERANCE if asked else None
+    if not isinstance(asked, (int, float)) or not 0 < asked < 1:
+        msg = (
+            f"gpuperf.compare(same_training={asked!r}): expected True, or the relative "
+            "difference that is tolerated, above 0 and below 1, such as 0.02"
+        )
+        raise UsageError(msg, ErrorId.GP212)
+    return asked
+
+
+def _without_ours(trace: TracebackType | None) -> TracebackType | None:
+    """Leave out this package's frames, unless the error is from the last of them.
+
+    A last frame that hides itself passes on an error of torch, so it is left out, too.
+    """
+    entries: list[TracebackType] = []
+    while trace is not None:
+        entries.append(trace)
+        trace = trace.tb_next
+    ours = [
+        entry.tb_frame.f_code.co_filename.startswith(OWN_FILES) for entry in entries
+    ]
+    failed = ours[-1] and "__tracebackhide__" not in entries[-1].tb_frame.f_locals
+    kept: TracebackType | None = None
+    for entry, is_ours in zip(reversed(entries), reversed(ours), strict=True):
+        if failed or not is_ours:
+            kept = TracebackType(kept, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return kept
+
+
+measurer_key: Final[pytest.StashKey[Measurer]] = pytest.StashKey()

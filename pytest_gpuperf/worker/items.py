@@ -1,0 +1,130 @@
+"""Measured tests among pytest's items: which they are, their names, parameters and plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from enum import Enum
+from math import isfinite
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from ..marks import AUTO_MARK
+from ..marks import BUDGET_MARK
+from ..marks import ranks_of
+from ..report.exchange.measured_calls import METRIC_PREFIX
+from ..runner.plan import Planned
+
+
+PROPERTY: Final = "gpuperf"
+"""Name of the JUnit property and user property with the verdicts as JSON."""
+
+
+def is_measured(item: pytest.Item) -> bool:
+    """Whether *item* takes the fixture or carries a budget."""
+    return (
+        item.get_closest_marker(AUTO_MARK) is not None
+        or item.get_closest_marker(BUDGET_MARK) is not None
+    )
+
+
+def asks(item: pytest.Item) -> bool:
+    """Whether the test itself asks to be measured: by a mark, or for the fixture.
+
+    An autouse fixture of its class that takes ours does not ask for each method.
+    """
+    if item.get_closest_marker(BUDGET_MARK) is not None or _is_marked(item):
+        return True
+    known = getattr(item, "_fixtureinfo", None)  # pytest has no public name for it
+    if known is None:
+        return True
+    used = (mark.args for mark in item.iter_markers("usefixtures"))
+    # Fixtures that take fixtures are followed to the end, with a set against cycles: a
+    # fixture may override one of its own name and take that.
+    names = [*known.argnames, *(name for args in used for name in args)]
+    asked: set[str] = set()
+    while names:
+        name = names.pop()
+        if name not in asked:
+            asked.add(name)
+            taken = known.name2fixturedefs.get(name, ())
+            names += [argument for fixture in taken for argument in fixture.argnames]
+    return AUTO_MARK in asked
+
+
+def _is_marked(item: pytest.Item) -> bool:
+    """Whether the author marked *item*; the fixture alone adds our mark, too."""
+    marks = len(list(item.iter_markers(AUTO_MARK)))
+    return marks > (AUTO_MARK in getattr(item, "fixturenames", ()))
+
+
+def node_id(item: pytest.Item) -> str:
+    """Name the test of *item*, without the group that ``--dist loadgroup`` appends."""
+    assert item.parent is not None  # noqa: S101 - every item has a collector
+    return f"{item.parent.nodeid}::{item.name}"
+
+
+def recorded(item: pytest.Item) -> tuple[tuple[str, str], ...]:
+    """Return what ``record_property`` noted of *item*, as text."""
+    return tuple(
+        (name, str(value))
+        for name, value in item.user_properties
+        if name != PROPERTY and not name.startswith(METRIC_PREFIX)
+    )
+
+
+def place_of(item: pytest.Item) -> str:
+    """File and line, from 1, of *item*; its file where no line is known."""
+    file, line, _ = item.location
+    path = Path(file).as_posix()
+    return path if line is None else f"{path}:{line + 1}"
+
+
+def plan_of(items: Sequence[pytest.Item]) -> list[Planned]:
+    """The measured tests among the selected items, each once, in their order."""
+    planned = {node_id(item): item for item in items if is_measured(item)}
+    return [
+        Planned(
+            test=test,
+            argument=f"{item.path}::{test.partition('::')[2]}",
+            module=str(item.path),
+            where=place_of(item),
+            ranks=ranks_of(item),
+            params=params_of(item),
+            may_fail=item.get_closest_marker("xfail") is not None,
+        )
+        for test, item in planned.items()
+    ]
+
+
+def params_of(item: pytest.Item) -> Mapping[str, object]:
+    """Return the parameters of *item* by name, each as a value that JSON has."""
+    callspec = getattr(item, "callspec", None)
+    if callspec is None:
+        return {}
+    return {str(name): shown(value) for name, value in callspec.params.items()}
+
+
+def shown(value: object) -> object:
+    """Return *value* if JSON has it, else its name if it has one, else that of its type.
+
+    ``str`` of other types is not called: it may be slow, wait for a device, or contain
+    a path of this machine.
+    """
+    if isinstance(value, Enum):
+        return value.name
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if isfinite(value) else str(value)
+    if type(value).__module__ == "torch":  # a dtype, a device, a layout
+        return _brief(value)
+    named = getattr(value, "__name__", None)
+    return named if isinstance(named, str) else type(value).__name__
+
+
+def _brief(value: object) -> str:
+    is_tensor = hasattr(value, "shape")
+    return type(value).__name__ if is_tensor else str(value)

@@ -1,0 +1,576 @@
+"""Measures the calls of the fixture in a measuring process."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING
+from typing import Final
+from typing import NoReturn
+from unittest import SkipTest
+
+import pytest
+
+from ..compare_steps.measure import Pair
+from ..devices.base import Device
+from ..devices.base import EmulatingDevice
+from ..devices.base import MeasuringDevice
+from ..devices.base import with_clock
+from ..errors import ErrorId
+from ..errors import StepError
+from ..errors import UsageError
+from ..judge.calls import asked_of
+from ..judge.calls import merged
+from ..judge.memory_fit import fit_of
+from ..judge.readings import unreal_time
+from ..judge.verdict import noticed
+from ..judge.verdict import tolerated
+from ..marks import budgets_of
+from ..marks import ranks_of
+from ..marks import tolerances_of
+from ..measure.forecast import FitQuestion
+from ..measure.step import Follow
+from ..measure.step import Subject
+from ..measure.step import nobody
+from ..model.budget import Budget
+from ..model.budget import Tolerance
+from ..model.budget import finite
+from ..model.budget import parse_budget
+from ..model.budget import shown
+from ..model.finding import Diagnosis
+from ..model.finding import Location
+from ..model.forecast import Forecast
+from ..model.measurement import Distribution
+from ..model.measurement import Measurement
+from ..model.measurement import location
+from ..model.metrics import LOADER_WAIT
+from ..model.metrics import PREDICTED_ALLOCATED
+from ..model.metrics import PREDICTED_RESERVED
+from ..model.metrics import RANKED
+from ..model.metrics import SAMPLES_PER_S
+from ..model.metrics import STEP_MS
+from ..model.metrics import TOKENS_PER_S
+from ..model.metrics import limited_by
+from ..model.run import ComparedCall
+from ..model.run import StepCall
+from .compare_result import Compared
+from .fit_result import Prospect
+
+
+if TYPE_CHECKING:
+    from ..compare_steps.measure import Question
+    from ..measure.phases import MeasuredStep
+
+
+# The key of a call, which distinguishes the calls of one test in baselines and reports.
+
+
+def check_call(call: str, name: object, budget: Mapping[str, object]) -> None:
+    """Raise ``UsageError`` for a *budget* that is none, or a *name* that names nothing.
+
+    *call* is how it begins.
+    """
+    parse_budget(budget)
+    if name is not None and (not isinstance(name, str) or not name.strip()):
+        msg = (
+            f"gpuperf{call}, name={shown(name)}): expected a text that tells this call "
+            'from others, such as "warm", or no name'
+        )
+        raise UsageError(msg, ErrorId.GP209)
+
+
+WORK: Final = {SAMPLES_PER_S.name: "samples", TOKENS_PER_S.name: "tokens"}
+"""The keyword of a call that says what a step trains on, by the metric of that per second."""
+
+
+def work_of(call: str, **given: object) -> dict[str, float]:
+    """Return what one step trains on, by the metric of that per second.
+
+    Raises ``UsageError`` for what is no number above 0. *call* is how the call begins.
+    """
+    return {
+        name: _count(call, keyword, given[keyword])
+        for name, keyword in WORK.items()
+        if given[keyword] is not None
+    }
+
+
+def _count(call: str, keyword: str, value: object) -> float:
+    if type(value) in {int, float} and 0 < finite(value) < inf:
+        return finite(value)
+    msg = (
+        f"gpuperf{call}, {keyword}={shown(value)}): expected how many {keyword} one step "
+        "trains on, a number above 0"
+    )
+    raise UsageError(msg, ErrorId.GP211)
+
+
+def call_key(
+    nodeid: str, name: str | None, taken: Sequence[str], comparisons: Collection[str]
+) -> str:
+    """Return the key of a measured call: the node id, and its name or number if needed.
+
+    Raises ``StepError`` if a call has that *name* already.
+    """
+    key = f"{nodeid}#{name}" if name else nodeid
+    if key not in taken and key not in comparisons:
+        return key
+    if name:
+        _refuse_name(f"gpuperf(step, name={name!r})")
+    return f"{nodeid}#{len(taken) + 1}"
+
+
+def comparison_key(nodeid: str, name: str | None, taken: Collection[str]) -> str:
+    """Return the key of a comparison: ``#compare``, ``#compare2``, or its name.
+
+    Raises ``StepError`` if a call has that *name* already.
+    """
+    if name is None:
+        # One more number than keys are taken, so that one of them is always free.
+        numbers = ("", *map(str, range(2, len(taken) + 3)))
+        keys = (f"{nodeid}#compare{number}" for number in numbers)
+        return next(key for key in keys if key not in taken)
+    if f"{nodeid}#{name}" in taken:
+        _refuse_name(f"gpuperf.compare(before, after, name={name!r})")
+    return f"{nodeid}#{name}"
+
+
+def _refuse_name(call: str) -> NoReturn:
+    msg = f"{call}: this test has a call of that name already"
+    raise StepError(msg, ErrorId.GP210)
+
+
+# One call of ``gpuperf(step)``, measured as its device and its run ask.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artefacts:
+    """What a run records beside its numbers: folders, ``None`` for what it does not.
+
+    ``recordings`` is for what the allocator did. A run with ``traces`` measures nothing:
+    it only traces.
+    """
+
+    recordings: Path | None = None
+    traces: Path | None = None
+
+
+def measured_call(  # noqa: PLR0913  a call, and what is to be known of it
+    device: Device,
+    subject: Subject,
+    *,
+    test: str,
+    seconds: float,
+    artefacts: Artefacts,
+    root: Path,
+    asked: Collection[str] = (),
+    follow: Follow = nobody,
+) -> MeasuredStep:
+    """Measure *subject*, or trace it; raises what the phases of its device raise.
+
+    *asked* names the metrics that a budget or a baseline asks for.
+    """
+    if device.emulating is not None:
+        # Each way of measuring is imported when it is used: a process measures in one
+        # of them and loads only what that one needs.
+        from ..measure.emulated import audit
+
+        return audit(device.emulating, subject, test=test, seconds=seconds, asked=asked)
+    if device.ranked is not None:
+        from ..distributed.measure import measure_ranked
+
+        return measure_ranked(
+            device.ranked, subject, test=test, seconds=seconds, asked=asked
+        )
+    alone = with_clock(device)
+    if artefacts.traces is not None:
+        from ..measure.trace_only import traced
+
+        return traced(
+            alone,
+            subject,
+            test=test,
+            seconds=seconds,
+            folder=artefacts.traces,
+            root=root,
+        )
+    from ..measure.phases import measure
+
+    found = measure(
+        alone, subject, test=test, seconds=seconds, asked=asked, follow=follow
+    )
+    return replace(
+        found,
+        measurement=_explained(
+            alone, subject, found.measurement, artefacts.recordings, root
+        ),
+    )
+
+
+def _explained(
+    device: MeasuringDevice,
+    subject: Subject,
+    measurement: Measurement,
+    recordings: Path | None,
+    root: Path,
+) -> Measurement:
+    """Add what a step did with memory, if this run records it."""
+    if recordings is None:
+        return measurement
+    from ..measure.memory import explained
+
+    return explained(device, subject, measurement, recordings, root=root)
+
+
+# Names of files from a project's root on, as node ids have them.
+
+LONGEST_SOURCE: Final = 120
+"""Characters of a line that are enough to know it by."""
+
+
+def below(root: Path, measurement: Measurement) -> Measurement:
+    """Name files below *root* relative to it, as node ids do.
+
+    Source lines are read now, while the files are still those that ran.
+    """
+    return replace(
+        measurement,
+        findings=tuple(
+            replace(
+                finding,
+                location=_relative(root, finding.location),
+                innermost=_relative(root, finding.innermost),
+                forward=_relative(root, finding.forward),
+                source=_source(finding.location),
+            )
+            for finding in measurement.findings
+        ),
+        snapshot=_relative_path(root, measurement.snapshot),
+        trace=_relative_path(root, measurement.trace),
+        diagnosis=_diagnosis(root, measurement.diagnosis),
+    )
+
+
+def _diagnosis(root: Path, diagnosis: Diagnosis | None) -> Diagnosis | None:
+    if diagnosis is None:
+        return None
+    parts = (
+        replace(part, location=_relative(root, part.location))
+        for part in diagnosis.parts
+    )
+    return replace(diagnosis, parts=tuple(parts))
+
+
+def _source(location: Location | None) -> str:
+    if location is None or not location.exact:
+        return ""
+    return linecache.getline(location.file, location.line).strip()[:LONGEST_SOURCE]
+
+
+def _relative(root: Path, location: Location | None) -> Location | None:
+    if location is None:
+        return None
+    return replace(location, file=_relative_path(root, location.file))
+
+
+def _relative_path(root: Path, path: str) -> str:
+    if not Path(path).is_relative_to(root):
+        return path
+    return Path(path).relative_to(root).as_posix()
+
+
+NO_ARTEFACTS: Final = Artefacts()
+NO_KEYWORDS: Final[Mapping[str, Sequence[str]]] = {}
+
+
+class Measuring:
+    """Measures on an open device and keeps every call by test."""
+
+    def __init__(  # noqa: PLR0913  what it measures with, and who hears of it
+        self,
+        device: Device,
+        seconds: float,
+        artefacts: Artefacts = NO_ARTEFACTS,
+        *,
+        project: Tolerance,
+        stored: Mapping[str, Sequence[str]] = NO_KEYWORDS,
+        arriving: Callable[[str], None] = lambda _: None,
+        follow: Callable[[str, str], object] = lambda _, __: None,
+    ) -> None:
+        """*arriving* is called with the key of each call before it is measured,
+        *follow* with the key and what is being done. *stored* names by call the counts
+        and sizes that its baseline has."""
+        self._stored = stored
+        self._arriving = arriving
+        self._follow = follow
+        self._device = device
+        self._project = project
+        self._seconds = seconds
+        self._artefacts = artefacts
+        self._calls: dict[str, list[StepCall]] = {}
+        self._comparisons: dict[str, dict[str, ComparedCall]] = {}
+        self._foresaw: set[str] = set()
+
+    def torch_device(self) -> str:
+        return self._device.torch_device
+
+    def calls_of(self, test: str) -> tuple[StepCall, ...]:
+        return tuple(self._calls.get(test, ()))
+
+    def comparisons_of(self, test: str) -> tuple[ComparedCall, ...]:
+        return tuple(self._comparisons.get(test, {}).values())
+
+    def last(self, item: pytest.Item) -> Measurement | None:
+        calls = self._calls.get(item.nodeid)
+        return calls[-1].measurement if calls else None
+
+    def measure(
+        self,
+        item: pytest.Item,
+        subject: Subject,
+        name: str | None,
+        budget: Mapping[str, object],
+    ) -> object:
+        self._refuse_missing_ranks(item)
+        calls = self._calls.setdefault(item.nodeid, [])
+        test = self._new_key(item, name)
+        self._arriving(test)
+        budgets = (parse_budget(budget), *budgets_of(item))
+        measured = measured_call(
+            self._device,
+            subject,
+            test=test,
+            seconds=self._seconds,
+            artefacts=self._artefacts,
+            root=item.config.rootpath,
+            asked=self._asked(test, budgets),
+            follow=partial(self._follow, test),
+        )
+        _refuse_unreal_time(measured.measurement)
+        calls.append(
+            StepCall(
+                measurement=below(
+                    item.config.rootpath,
+                    _with_rank_reasons(
+                        _with_loader_reason(
+                            _with_throughput(measured.measurement, subject, budgets),
+                            subject,
+                            budgets,
+                        ),
+                        budgets,
+                    ),
+                ),
+                budgets=budgets,
+                tolerances=tolerances_of(item),
+            )
+        )
+        return measured.result
+
+    def _asked(self, test: str, budgets: Sequence[Budget]) -> frozenset[str]:
+        hardware = self._device.environment().hardware
+        return asked_of(budgets, hardware, self._stored.get(test, ()))
+
+    def _new_key(self, item: pytest.Item, name: str | None) -> str:
+        return call_key(
+            item.nodeid,
+            name,
+            taken=[call.measurement.test for call in self.calls_of(item.nodeid)],
+            comparisons=self._comparisons.get(item.nodeid, {}),
+        )
+
+    def _refuse_missing_ranks(self, item: pytest.Item) -> None:
+        """Raise ``SkipTest`` if *item* asks for ranks and this is a single process."""
+        ranks = ranks_of(item)
+        if ranks is not None and self._device.ranked is None:
+            msg = (
+                f"gpuperf.ranks({ranks.count}): ranks are measured by pytest --gpuperf, "
+                "each in a process of its own, and not in this one"
+            )
+            raise SkipTest(msg)
+
+    def foresaw(self, test: str) -> bool:
+        """Whether *test* asked what a step would need."""
+        return test in self._foresaw
+
+    def fits(self, item: pytest.Item, question: FitQuestion) -> Prospect:
+        """Raise ``SkipTest`` on a device that predicts nothing."""
+        device = self._device.emulating
+        if device is None:
+            msg = (
+                "memory is predicted on the pretend device: add "
+                "--gpuperf-device=pretend"
+            )
+            raise SkipTest(msg)
+        from ..measure.forecast import foresee
+
+        found = foresee(
+            question.make,
+            question.halved,
+            root=device.root,
+            values=question.values,
+            savings=question.savings,
+        )
+        self._foresaw.add(item.nodeid)
+        if budgets_of(item):
+            self._keep_forecast(item, device, found.forecast)
+        return Prospect(
+            forecast=found.forecast,
+            with_savings=found.savings,
+            gb=question.gib,
+            fit=fit_of(found.forecast, question.gib),
+        )
+
+    def _keep_forecast(
+        self, item: pytest.Item, device: EmulatingDevice, forecast: Forecast
+    ) -> None:
+        """Keep the prediction as a call, so that the test's budgets judge it."""
+        calls = self._calls.setdefault(item.nodeid, [])
+        test = self._new_key(item, name=None)
+        exact = {
+            PREDICTED_ALLOCATED.name: forecast.allocated_bytes,
+            PREDICTED_RESERVED.name: forecast.reserved_bytes,
+        }
+        why = "; ".join(forecast.not_judged)
+        reason = f"only a GPU can judge {why}"
+        measurement = Measurement(
+            test=test,
+            environment=device.environment(),
+            exact={} if why else exact,
+            unmeasured={
+                **_not_foreseen(budgets_of(item)),
+                **(dict.fromkeys(exact, reason) if why else device.unmeasurable),
+            },
+            findings=forecast.findings,
+            remarks=forecast.notes,
+        )
+        calls.append(
+            StepCall(
+                measurement=below(item.config.rootpath, measurement),
+                budgets=budgets_of(item),
+                tolerances=tolerances_of(item),
+            )
+        )
+
+    def compare(
+        self,
+        item: pytest.Item,
+        pair: Pair,
+        name: str | None,
+        budget: Mapping[str, object],
+    ) -> Compared:
+        from ..compare_steps.measure import compare_sides
+
+        if ranks_of(item) is not None:
+            msg = (
+                "gpuperf.compare(before, after): steps take turns in one process, and "
+                "this test has gpuperf.ranks; measure each with gpuperf(step, name=...)"
+            )
+            raise StepError(msg, ErrorId.GP220)
+
+        comparisons = self._comparisons.setdefault(item.nodeid, {})
+        measured = [call.measurement.test for call in self.calls_of(item.nodeid)]
+        test = comparison_key(item.nodeid, name, taken={*measured, *comparisons})
+        tolerance = merged((*tolerances_of(item), self._project))
+        question = _question(pair, test, self._seconds, tolerance)
+        self._arriving(test)
+        # The key is taken only after this: a comparison that raises leaves none behind.
+        found = compare_sides(self._device, question, partial(self._follow, test))
+        comparisons[test] = ComparedCall(
+            sides=found.sides,
+            after=below(item.config.rootpath, replace(found.after, test=test)),
+            budgets=(parse_budget(budget), *budgets_of(item)),
+        )
+        return Compared(found.sides)
+
+
+def _refuse_unreal_time(measurement: Measurement) -> None:
+    """Raise ``StepError`` if the clock cannot have run during a step.
+
+    It is refused here, before anything can judge, store or compare with such a time.
+    """
+    nonsense = unreal_time(measurement)
+    if nonsense is not None:
+        msg = (
+            f"{nonsense}: the clock stood still, was set back or broke while the step "
+            "ran; measure without what replaces the clock, as a fixture that freezes "
+            "time does"
+        )
+        raise StepError(msg, ErrorId.GP303)
+
+
+def _question(pair: Pair, test: str, seconds: float, tolerance: Tolerance) -> Question:
+    from ..compare_steps.measure import Question
+
+    return Question(
+        pair=pair,
+        test=test,
+        seconds=seconds,
+        tolerance=tolerated(STEP_MS, tolerance),
+        detect=noticed(STEP_MS, tolerance),
+    )
+
+
+def _with_rank_reasons(
+    measurement: Measurement, budgets: Sequence[Budget]
+) -> Measurement:
+    """Add the reason why a single rank lacks the metrics that *budgets* limit."""
+    limited = {keyword for budget in budgets for keyword in budget.limits}
+    asked = [metric.name for metric in RANKED if metric.budget in limited]
+    if measurement.by_rank is not None or not asked:
+        return measurement
+    why = "this test has no ranks to compare: mark it with gpuperf.ranks(n)"
+    unmeasured = {**measurement.unmeasured, **dict.fromkeys(asked, why)}
+    return replace(measurement, unmeasured=unmeasured)
+
+
+def _with_throughput(
+    measurement: Measurement, subject: Subject, budgets: Sequence[Budget]
+) -> Measurement:
+    """Add what *subject* trains on per second of its step's time, or why it is not known."""
+    asked = {keyword for budget in budgets for keyword in budget.limits}
+    why = {
+        name: f"gpuperf(step, {keyword}=...) says how many a step trains on"
+        for name, keyword in WORK.items()
+        if name in asked and name not in subject.work
+    }
+    measurement = replace(measurement, unmeasured={**measurement.unmeasured, **why})
+    if STEP_MS.name not in measurement.times:
+        return measurement
+    kind = measurement.environment.hardware.kind
+    # Of the time that is judged: a rate of other rounds would contradict it.
+    step_ms = location(STEP_MS, measurement.times[STEP_MS.name], kind)
+    rates = {
+        name: Distribution.of([1e3 * count / step_ms])
+        for name, count in subject.work.items()
+    }
+    return replace(measurement, times={**measurement.times, **rates})
+
+
+def _with_loader_reason(
+    measurement: Measurement, subject: Subject, budgets: Sequence[Budget]
+) -> Measurement:
+    """Add the reason why a step without a loader lacks the metric of one."""
+    asked = any(LOADER_WAIT.budget in budget.limits for budget in budgets)
+    if subject.batches is not None or not asked:
+        return measurement
+    why = (
+        "gpuperf(step) fetches no batches: measure it with gpuperf.loader(loader, step)"
+    )
+    unmeasured = {**measurement.unmeasured, LOADER_WAIT.name: why}
+    return replace(measurement, unmeasured=unmeasured)
+
+
+def _not_foreseen(budgets: Sequence[Budget]) -> dict[str, str]:
+    """Say why a forecast lacks some of the metrics that *budgets* limit."""
+    limited = {keyword for budget in budgets for keyword in budget.limits}
+    names = {metric.name for keyword in limited for metric in limited_by(keyword)}
+    why = "gpuperf.fits predicts the peak alone: measure the step with gpuperf(step)"
+    return dict.fromkeys(sorted(names), why)

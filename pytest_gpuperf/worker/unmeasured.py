@@ -1,0 +1,157 @@
+"""The fixture's behaviour when a test is not measured, and when that is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from collections.abc import Generator
+from collections.abc import Mapping
+from typing import Final
+from typing import NoReturn
+from unittest import SkipTest
+
+import pytest
+
+from ..compare_steps.measure import Pair
+from ..compare_steps.measure import begin
+from ..devices import torch_device_for_plain_runs
+from ..errors import ErrorId
+from ..errors import StepError
+from ..measure.forecast import FitQuestion
+from ..measure.step import Subject
+from ..model.ab import Sides
+from ..model.measurement import Measurement
+from ..model.metrics import METRICS
+from .compare_result import Compared
+from .fit_result import Prospect
+from .fixture import Measurer
+from .fixture import measurer_key
+
+
+UNSEEN: Final = (
+    "{} was called, and nothing measured this test: it was collected without the "
+    "gpuperf fixture; take gpuperf as an argument of the test, or mark the test "
+    "@pytest.mark.gpuperf"
+)
+
+
+chosen_key: Final[pytest.StashKey[set[str]]] = pytest.StashKey()
+"""Tests to measure, where the process that does so executes the others as well."""
+
+refused_key: Final[pytest.StashKey[set[str]]] = pytest.StashKey()
+"""Tests that called the fixture and were not measured."""
+
+sentence_key: Final[pytest.StashKey[str]] = pytest.StashKey()
+"""Why the call of a test was refused."""
+
+
+def measurer_of(
+    config: pytest.Config, item: pytest.Item | None = None, *, is_enabled: bool
+) -> Measurer:
+    """Return what measures for the fixture in this process, for *item*.
+
+    Tests are measured in a process of their own. A test that gets the fixture elsewhere
+    was collected without it, for example through ``request.getfixturevalue``.
+    """
+    measurer = config.stash.get(measurer_key, None)
+    if measurer is None:
+        return Overlooked(config) if is_enabled else Unmeasured()
+    chosen = config.stash.get(chosen_key, None)
+    if item is not None and chosen is not None and item.nodeid not in chosen:
+        return Overlooked(config)
+    return measurer
+
+
+def refused_in(config: pytest.Config) -> set[str]:
+    """Return the tests that called the fixture here and were not measured."""
+    return config.stash.get(refused_key, set())
+
+
+class Unmeasured:
+    """A plain run: the step runs once, so that the test still checks the code."""
+
+    def torch_device(self) -> str:
+        return torch_device_for_plain_runs()
+
+    def measure(
+        self,
+        item: pytest.Item,  # noqa: ARG002 - of the protocol
+        subject: Subject,
+        name: str | None,  # noqa: ARG002
+        budget: Mapping[str, object],  # noqa: ARG002
+    ) -> object:
+        return subject.run_once()
+
+    def compare(
+        self,
+        item: pytest.Item,  # noqa: ARG002
+        pair: Pair,
+        name: str | None,  # noqa: ARG002
+        budget: Mapping[str, object],  # noqa: ARG002
+    ) -> Compared:
+        training = begin(pair)
+        reasons = dict.fromkeys(METRICS, "pytest runs without --gpuperf")
+        return Compared(Sides(unmeasured=reasons, training=training))
+
+    def fits(self, item: pytest.Item, question: FitQuestion) -> Prospect:  # noqa: ARG002
+        msg = "memory is predicted by pytest --gpuperf, and not by plain pytest"
+        raise SkipTest(msg)
+
+    def last(self, item: pytest.Item) -> Measurement | None:  # noqa: ARG002
+        return None
+
+
+class Overlooked(Unmeasured):
+    """A call in an enabled run that is not measured: it must not look like a pass."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._refused = config.stash.setdefault(refused_key, set())
+        if not config.pluginmanager.has_plugin(RefusalsHeard.NAME):
+            heard = RefusalsHeard(self._refused)
+            config.pluginmanager.register(heard, RefusalsHeard.NAME)
+
+    def measure(
+        self,
+        item: pytest.Item,
+        subject: Subject,  # noqa: ARG002 - of the protocol
+        name: str | None,  # noqa: ARG002
+        budget: Mapping[str, object],  # noqa: ARG002
+    ) -> object:
+        self._refuse(item, "gpuperf(step)")
+
+    def compare(
+        self,
+        item: pytest.Item,
+        pair: Pair,  # noqa: ARG002
+        name: str | None,  # noqa: ARG002
+        budget: Mapping[str, object],  # noqa: ARG002
+    ) -> Compared:
+        self._refuse(item, "gpuperf.compare(before, after)")
+
+    def fits(self, item: pytest.Item, question: FitQuestion) -> Prospect:  # noqa: ARG002
+        self._refuse(item, "gpuperf.fits(make_step)")
+
+    def _refuse(self, item: pytest.Item, call: str) -> NoReturn:
+        self._refused.add(item.nodeid)
+        refused = StepError(UNSEEN.format(call), ErrorId.GP222)
+        item.stash[sentence_key] = str(refused)
+        raise refused
+
+
+class RefusalsHeard:
+    """Fails a test that was refused a measurement and caught the exception."""
+
+    NAME: Final = "gpuperf-refusals"
+
+    def __init__(self, refused: Collection[str]) -> None:
+        self._refused = refused
+
+    # The outermost wrapper: no other plugin turns the report into a pass after it.
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        is_hidden = not report.failed and not hasattr(report, "wasxfail")
+        if call.when == "call" and item.nodeid in self._refused and is_hidden:
+            report.outcome, report.longrepr = "failed", item.stash[sentence_key]
+        return report

@@ -1,0 +1,112 @@
+"""Somebody who types commands in a project on the scripted device, each in a fresh process."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+from typing import Final
+
+from pytest_gpuperf.runner.fork_server import ForkServer
+from pytest_gpuperf.runner.fork_server import Job
+
+
+ROOT: Final = Path(__file__).parents[1]
+GITHUB: Final = {"CI": "true", "GITHUB_ACTIONS": "true"}
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """What a command came to."""
+
+    status: int
+    output: str
+    errors: str
+
+    @property
+    def text(self) -> str:
+        return self.output + self.errors
+
+    @property
+    def words(self) -> str:
+        """All that was printed, however it was wrapped."""
+        return " ".join(self.text.split())
+
+    def command(self, label: str, test: str = "") -> str:
+        """The command behind *label* in a failure, the one that names *test*."""
+        found = [
+            line.split(label, 1)[1].strip()
+            for line in self.text.splitlines()
+            if line.startswith(f"  {label} ") and line.endswith(test)
+        ]
+        assert found, f"no {label!r} line for {test!r}:\n{self.text}"
+        return found[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """A folder with a project, and a server that runs what is typed there."""
+
+    folder: Path
+    server: ForkServer
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def write(self, name: str, text: str) -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    def tests(self, *names: str) -> None:
+        """Write a test file of these tests, each of a step that does nothing."""
+        lines = [f"def {name}(gpuperf): gpuperf(int)" for name in names]
+        self.write("test_it.py", "\n".join(["import pytest_gpuperf as g", *lines, ""]))
+
+    def play(self, script: Mapping[str, object]) -> None:
+        self.write("script.json", json.dumps({"*": {"step_ms": 10.0}, **script}))
+
+    def read(self, name: str) -> str:
+        return (self.folder / name).read_text(encoding="utf-8")
+
+    def entries(self, name: str = "baselines/scripted.json") -> dict[str, Any]:
+        entries: dict[str, Any] = json.loads(self.read(name))["tests"]
+        return entries
+
+    def copy(self, to: Path) -> Desk:
+        shutil.copytree(self.folder, to, dirs_exist_ok=True)
+        return Desk(to, self.server, self.environment)
+
+    def gate(self, *arguments: str, **environment: str) -> Typed:
+        command = ("pytest", "--gpuperf", "--gpuperf-device=scripted", *arguments)
+        return self.type(shlex.join(command), **environment)
+
+    def store(self, *arguments: str) -> None:
+        done = self.gate("--gpuperf-update=missing", *arguments)
+        assert done.status == 0, done.text
+
+    def type(self, command: str, **environment: str) -> Typed:
+        """Run *command* as a shell splits it."""
+        request = {
+            "command": shlex.split(command),
+            "folder": str(self.folder),
+            "environment": {
+                **dict.fromkeys(("CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"), ""),
+                "COLUMNS": "80",
+                "GPUPERF_SCRIPT": "script.json",
+                "PYTEST_ADDOPTS": "",
+                "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+                "PYTEST_PLUGINS": "pytest_gpuperf.plugin",
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), str(ROOT)]),
+                **self.environment,
+                **environment,
+            },
+        }
+        job = Job(entry="typed_commands:run", request=request)
+        answer = self.server.run(job, seconds=300)
+        return Typed(answer["status"], answer["output"], answer["errors"])

@@ -1,0 +1,382 @@
+"""Files that are none, or hold what no run wrote: one sentence and exit code 4."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from collections.abc import Iterator
+from itertools import cycle
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripted_project import ON
+from scripted_project import ScriptedProject
+
+from pytest_gpuperf.baselines.format import loads
+from pytest_gpuperf.cli import main
+from pytest_gpuperf.errors import BaselineError
+from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.report.json import samples as samples_json
+
+
+BASELINE = "baselines/scripted.json"
+PENDING = ".gpuperf/pending-scripted.json"
+RESULTS = ".gpuperf/results.json"
+SAMPLES = ".gpuperf/samples.json"
+
+USAGE_ERROR = 4
+
+REPORT = ("report", "--history", "history", "--out", "report.html")
+MERGE = ("merge", ".gpuperf", "--out", "merged")
+READERS = (
+    (BASELINE, ("show",)),
+    (BASELINE, ("diff",)),
+    (BASELINE, ("accept", PENDING)),
+    (BASELINE, ("merge-baselines", BASELINE, BASELINE, BASELINE)),
+    (BASELINE, REPORT),
+    (PENDING, ("diff",)),
+    (PENDING, ("accept", PENDING)),
+    (PENDING, MERGE),
+    (PENDING, REPORT),
+    (RESULTS, ("export", "bmf")),
+    (RESULTS, ("export", "pytest-benchmark")),
+    (RESULTS, ("export", "custom-smaller-is-better")),
+    (RESULTS, MERGE),
+    (RESULTS, REPORT),
+    (SAMPLES, ("export", "pytest-benchmark")),
+    (SAMPLES, REPORT),
+)
+"""Each file that somebody else may have left, and a command that reads it."""
+
+TESTS = """
+import pytest
+import pytest_gpuperf as gpuperf
+
+@gpuperf.budget(ms=20, syncs=0)
+def test_a(gpuperf): gpuperf(lambda: None)
+def test_b(gpuperf): gpuperf(lambda: None)
+def test_c(gpuperf): gpuperf(lambda: None, name="second")
+def test_skipped(gpuperf): pytest.skip("no")
+"""
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project, what it has stored, and what a later run with a regression left."""
+    folder = tmp_path_factory.mktemp("left")
+    (folder / "test_it.py").write_text(TESTS, encoding="utf-8")
+    (folder / "history").mkdir()
+    _play(folder, {"*": {"step_ms": 10.0, "syncs": 0}}, "--gpuperf-update=missing")
+    _play(folder, {"*": {"step_ms": 10.0}, "test_b": {"step_ms": 20.0, "syncs": 2}})
+    return folder
+
+
+def _play(folder: Path, script: object, *options: str) -> None:
+    (folder / "script.json").write_text(json.dumps(script), encoding="utf-8")
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *ON, *options],
+        cwd=folder,
+        env={
+            **{name: value for name, value in os.environ.items() if name != "CI"},
+            "GPUPERF_SCRIPT": "script.json",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "PYTEST_PLUGINS": "pytest_gpuperf.plugin",
+            "PYTEST_ADDOPTS": "",
+        },
+        capture_output=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def there(left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it, and the working directory."""
+    folder = tmp_path / "there"
+    shutil.copytree(left, folder)
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("CI", raising=False)
+    return folder
+
+
+@pytest.mark.usefixtures("there")
+def test_all_of_these_commands_work_on_what_a_run_left() -> None:
+    codes = {command: main(command) for _, command in READERS}
+
+    assert codes.pop(MERGE) == 1  # as the run: a test regressed
+    assert codes.pop(("accept", PENDING)) == 1  # it drifted too far
+    assert set(codes.values()) == {0}
+
+
+# What is no file
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def bound_socket(path: Path) -> None:
+    place = os.open(path.parent, os.O_RDONLY)
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(f"/proc/self/fd/{place}/{path.name}")
+    os.close(place)
+
+
+def link_to(target: str) -> Callable[[Path], None]:
+    return lambda path: path.symlink_to(target)
+
+
+def link_to_a_fifo(path: Path) -> None:
+    os.mkfifo(path.with_name("a fifo"))
+    path.symlink_to("a fifo")
+
+
+IRREGULAR = [
+    pytest.param(fifo, "it is a fifo and no file", id="a FIFO"),
+    pytest.param(link_to_a_fifo, "it is a fifo and no file", id="a link to a FIFO"),
+    pytest.param(bound_socket, "it is a socket and no file", id="a socket"),
+    pytest.param(
+        link_to("/dev/zero"), "it is a device and no file", id="endless zeros"
+    ),
+    pytest.param(link_to("/dev/null"), "it is a device and no file", id="nothing"),
+    pytest.param(link_to("gone"), "it is a symbolic link to nothing", id="a dead link"),
+    pytest.param(Path.mkdir, "is a directory", id="a folder"),
+]
+
+
+@pytest.mark.parametrize(("make", "found"), IRREGULAR)
+@pytest.mark.parametrize(
+    ("file", "command"),
+    [
+        pytest.param(BASELINE, ("show",), id="show the baseline"),
+        pytest.param(BASELINE, ("accept", PENDING), id="accept into the baseline"),
+        pytest.param(PENDING, ("diff",), id="diff what is pending"),
+        pytest.param(RESULTS, ("export", "bmf"), id="export the results"),
+        pytest.param(SAMPLES, ("export", "bmf"), id="export the samples"),
+    ],
+)
+def test_what_is_no_file_is_refused_and_never_waited_for(
+    there: Path,
+    capsys: pytest.CaptureFixture[str],
+    make: Callable[[Path], None],
+    found: str,
+    file: str,
+    command: tuple[str, ...],
+) -> None:
+    Path(file).unlink()
+    make(Path(file))
+
+    assert main(command) == USAGE_ERROR
+    said = capsys.readouterr().err
+    assert said.startswith(f"gpuperf: {file}: cannot be read")
+    assert found in said.lower()
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(("make", "found"), IRREGULAR)
+def test_a_run_refuses_it_as_its_baseline_before_it_measures(
+    project: ScriptedProject, make: Callable[[Path], None], found: str
+) -> None:
+    project.file("def test_step(gpuperf): gpuperf(lambda: None)")
+    project.baseline.parent.mkdir()
+    make(project.baseline)
+
+    result = project.run()
+
+    assert result.ret == USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        [f"ERROR: *baselines/scripted.json: cannot be read, {found}; *"]
+    )
+
+
+# Numbers that nothing can have been measured to be
+
+
+ENTRY: dict[str, Any] = {
+    "schema": 1,
+    "hardware": {"kind": "scripted", "name": ""},
+    "tests": {
+        "t.py::test_a": {
+            "anchor": {"step_ms": 10.0, "syncs": 0},
+            "software": {},
+            "runs": [
+                {
+                    "times": {
+                        "step_ms": {
+                            "q10": 10.0,
+                            "q25": 10.0,
+                            "q50": 10.0,
+                            "mean": 10.0,
+                            "samples": 20,
+                        }
+                    },
+                    "exact": {"syncs": 0},
+                }
+            ],
+        }
+    },
+}
+RUN = ("tests", "t.py::test_a", "runs", 0)
+SYNCS = (*RUN, "exact", "syncs")
+TIME = (*RUN, "times", "step_ms", "q25")
+ANCHOR = ("tests", "t.py::test_a", "anchor", "step_ms")
+COUNT_ANCHOR = ("tests", "t.py::test_a", "anchor", "syncs")
+
+
+@pytest.mark.parametrize(
+    ("place", "number", "expected"),
+    [
+        pytest.param(SYNCS, "1" + "0" * 400, "up to 1e24", id="a count of 10^400"),
+        pytest.param(SYNCS, "1" + "0" * 25, "up to 1e24", id="a count of 10^25"),
+        pytest.param(SYNCS, "-1", "from 0 up", id="a negative count"),
+        pytest.param(SYNCS, "1e999", "from 0 up", id="an infinite count"),
+        pytest.param(SYNCS, "NaN", "from 0 up", id="a count that is none"),
+        pytest.param(SYNCS, "true", "from 0 up", id="a count that is true"),
+        pytest.param(SYNCS, "0.5", "from 0 up", id="half a count"),
+        pytest.param(TIME, "1" + "0" * 400, "1e-09 to 1e+12 ms", id="10^400 ms"),
+        pytest.param(TIME, "1e308", "1e-09 to 1e+12 ms", id="the largest float of ms"),
+        pytest.param(
+            TIME, "5e-324", "1e-09 to 1e+12 ms", id="the smallest float of ms"
+        ),
+        pytest.param(TIME, "1e999", "above 0", id="an infinite time"),
+        pytest.param(TIME, "0", "above 0", id="no time"),
+        pytest.param(TIME, "-0.0", "above 0", id="less than no time"),
+        pytest.param(TIME, "-10", "above 0", id="a time that went back"),
+        pytest.param(ANCHOR, "1e308", "1e-09 to 1e+12 ms", id="an anchor out of reach"),
+        pytest.param(ANCHOR, "NaN", "above 0", id="an anchor that is none"),
+        pytest.param(
+            COUNT_ANCHOR, "1" + "0" * 400, "up to 1e24", id="10^400 as anchor"
+        ),
+    ],
+)
+def test_a_stored_number_that_nothing_measured_is_refused_by_its_place(
+    place: tuple[str | int, ...], number: str, expected: str
+) -> None:
+    raw = copy.deepcopy(ENTRY)
+    _put(raw, place, "HERE")
+
+    with pytest.raises(BaselineError) as refused:
+        loads(json.dumps(raw).replace('"HERE"', number), "b.json")
+
+    assert f"{place[-1]}: expected " in str(refused.value)
+    assert expected in str(refused.value)
+    assert str(refused.value).endswith("--gpuperf-update=all [GP502]")
+
+
+def test_a_number_of_a_hundred_thousand_digits_is_refused() -> None:
+    text = json.dumps(ENTRY).replace('"syncs": 0', '"syncs": ' + "9" * 100_000)
+
+    with pytest.raises(BaselineError, match="GP502"):
+        loads(text, "b.json")
+
+
+@pytest.mark.parametrize("number", ["1e308", "1" + "0" * 400, "-1", "1e999", "true"])
+def test_a_sample_that_nobody_waited_for_is_refused(number: str) -> None:
+    text = f'{{"schema": 1, "tests": {{"t": [{{"step_ms": [{number}]}}]}}}}'
+
+    with pytest.raises(UsageError, match="GP512"):
+        samples_json.loads(text, "samples.json")
+
+
+# Any other shape
+
+
+VALUES: tuple[Any, ...] = (
+    *(None, True, 0, -1, 1.5, 1e300, 10**400, float("inf"), float("nan")),
+    *("", "x", "\ud800", [], [1], [[]], [{}], {}, {"x": 1}),
+)
+"""What takes the place of each part of a file in turns."""
+
+EVERY = 17
+"""One of so many shapes is tried with a command, another one with the next: all take long."""
+
+
+@pytest.mark.parametrize(
+    ("file", "command"),
+    [pytest.param(f, c, id=f"{' '.join(c[:2])} on {f}") for f, c in READERS],
+)
+def test_no_shape_of_a_file_breaks_the_command_that_reads_it(
+    there: Path, capsys: pytest.CaptureFixture[str], file: str, command: tuple[str, ...]
+) -> None:
+    path = Path(file)
+    codes = set()
+    shapes = _misshapen(json.loads(path.read_text(encoding="utf-8")))
+    for text in islice(shapes, len(" ".join(command)) % EVERY, None, EVERY):
+        path.write_text(text, encoding="utf-8")
+        code = main(command)
+        codes.add(code)
+        said = capsys.readouterr().err
+        assert code in {0, 1, USAGE_ERROR}
+        assert code != USAGE_ERROR or said.count("\n") == 1
+
+    assert USAGE_ERROR in codes
+
+
+def _misshapen(document: Any) -> Iterator[str]:
+    """Leave out, and replace, each part of *document*; a part of a list stands for all."""
+    values = cycle(VALUES)
+    for place in _places(document):
+        changed = copy.deepcopy(document)
+        _put(changed, place, next(values))
+        yield json.dumps(changed)
+        changed = copy.deepcopy(document)
+        within = _at(changed, place[:-1])
+        del within[place[-1]]
+        yield json.dumps(changed)
+
+
+def _places(
+    value: Any, at: tuple[str | int, ...] = ()
+) -> Iterator[tuple[str | int, ...]]:
+    if at:
+        yield at
+    if isinstance(value, dict):
+        for name in value:
+            yield from _places(value[name], (*at, name))
+    elif isinstance(value, list):
+        for number, item in enumerate(value[:1]):
+            yield from _places(item, (*at, number))
+
+
+def _at(value: Any, place: tuple[str | int, ...]) -> Any:
+    for part in place:
+        value = value[part]
+    return value
+
+
+def _put(value: Any, place: tuple[str | int, ...], new: Any) -> None:
+    _at(value, place[:-1])[place[-1]] = new
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("", id="empty"),
+        pytest.param("[]", id="a list"),
+        pytest.param("null", id="null"),
+        pytest.param('{"schema": 1', id="cut off"),
+        pytest.param('{"schema": 99}', id="of a newer schema"),
+        pytest.param("[" * 100_000, id="nested 100,000 deep"),
+        pytest.param(
+            '{"schema": ' + "9" * 100_000 + "}", id="a schema of 100,000 digits"
+        ),
+    ],
+)
+@pytest.mark.parametrize("file", [RESULTS, SAMPLES, PENDING, BASELINE])
+def test_a_file_that_is_another_document_is_refused(
+    there: Path, capsys: pytest.CaptureFixture[str], file: str, text: str
+) -> None:
+    Path(file).write_text(text, encoding="utf-8")
+    command = next(command for read, command in READERS if read == file)
+
+    assert main(command) == USAGE_ERROR
+    said = capsys.readouterr().err
+    assert said.startswith(f"gpuperf: {file}: ")
+    assert said.count("\n") == 1

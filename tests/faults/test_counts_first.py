@@ -1,0 +1,397 @@
+"""Counts and sizes have their share of the time cap, whatever times may need."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from collections.abc import Sequence
+from itertools import count
+
+import pytest
+from scripted_project import ScriptedProject
+from scripted_steps import Clockwork
+
+from pytest_gpuperf.baselines.format import dumps
+from pytest_gpuperf.devices.base import MemoryReading
+from pytest_gpuperf.devices.base import Step
+from pytest_gpuperf.devices.compile import CompiledCode
+from pytest_gpuperf.judge.budget import ResolvedBudget
+from pytest_gpuperf.judge.verdict import judge
+from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.step import Subject
+from pytest_gpuperf.model.baseline import FULL_RUNS
+from pytest_gpuperf.model.baseline import Baselines
+from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.budget import Tolerance
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Environment
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.measurement import Distribution
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.verdict import Outcome
+
+
+CAP_SECONDS = 60.0
+
+EXACT = ("peak_allocated_bytes", "growth_bytes", "syncs", "graph_breaks", "recompiles")
+
+
+class Counting(Clockwork):
+    """Counts all that a budget can ask for; its steps are *watched* times as long when
+    they are watched."""
+
+    def __init__(self, step_ms: Callable[[int], float], watched: float = 1.0) -> None:
+        super().__init__(step_ms)
+        self._watched = watched
+
+    def measure_memory(
+        self,
+        step: Step,
+        arguments: Sequence[object],
+        last: MemoryReading | None = None,
+    ) -> MemoryReading:
+        start_ns = self.now_ns()
+        step(*arguments)
+        self._clock_ns += round((self._watched - 1) * (self.now_ns() - start_ns))
+        return MemoryReading(exact={"peak_allocated_bytes": 2**20}, end_bytes=0)
+
+    def compiled(self, run: Callable[[], object] | None) -> CompiledCode:
+        if run is not None:
+            run()
+        return CompiledCode()
+
+    @property
+    def seconds(self) -> float:
+        return self.now_ns() / 1e9
+
+
+def measured(device: Counting, *asked: str) -> Measurement:
+    return measure(
+        device, Subject(step=device.step), test="step", seconds=CAP_SECONDS, asked=asked
+    ).measurement
+
+
+def steady(share: float) -> Callable[[int], float]:
+    return lambda _: share * CAP_SECONDS * 1e3
+
+
+def growing(first_ms: float, factor: float) -> Callable[[int], float]:
+    return lambda step: first_ms * factor**step
+
+
+def random_like(low_ms: float, high_ms: float) -> Callable[[int], float]:
+    return lambda step: low_ms if step * 7919 % 3 else high_ms
+
+
+UNSTEADY = {
+    "a step of 150 ms that becomes 2 percent longer each time": growing(150.0, 1.02),
+    "a step of 300 ms that becomes 1 percent longer each time": growing(300.0, 1.01),
+    "a step of 0.5 s, each third one of 1.5 s": random_like(500.0, 1500.0),
+    "a step of 1 s, each third one of 4 s": random_like(1000.0, 4000.0),
+    "a step of 0.2 s, each third one of 0.9 s": random_like(200.0, 900.0),
+}
+
+
+@pytest.mark.parametrize("step_ms", UNSTEADY.values(), ids=UNSTEADY)
+def test_a_warm_up_that_never_ends_leaves_counts_their_share(
+    step_ms: Callable[[int], float],
+) -> None:
+    device = Counting(step_ms)
+
+    found = measured(device)
+
+    assert {"peak_allocated_bytes", "syncs", "graph_breaks"} <= set(found.exact)
+    assert set(EXACT) <= {*found.exact, *found.missed}
+    assert any("never became steady" in why for why in found.dirty)
+    assert device.seconds <= 1.1 * CAP_SECONDS
+
+
+@pytest.mark.parametrize("share", [0.02, 0.03, 0.05, 0.08, 0.1, 0.15, 0.2])
+def test_a_step_of_up_to_a_fifth_of_the_cap_is_counted_within_it(share: float) -> None:
+    device = Counting(steady(share))
+
+    found = measured(device)
+
+    counted = {"peak_allocated_bytes", "syncs", "graph_breaks", "recompiles"}
+    assert counted <= set(found.exact)
+    assert found.times["step_ms"].q50 == pytest.approx(share * CAP_SECONDS * 1e3)
+    assert device.seconds <= CAP_SECONDS * (1 + share)
+
+
+@pytest.mark.parametrize(
+    ("share", "asked"),
+    [
+        (0.25, EXACT),
+        (0.35, EXACT),
+        (0.49, ("peak_allocated_bytes", "syncs", "graph_breaks")),
+        (0.51, EXACT),
+        (0.6, ("peak_allocated_bytes", "syncs", "graph_breaks")),
+        (0.8, ("peak_allocated_bytes", "syncs")),
+        (0.99, ("peak_allocated_bytes", "syncs")),
+        (0.99, ("syncs",)),
+        (0.99, ("peak_allocated_bytes",)),
+        (0.99, ("recompiles",)),
+        (0.75, ("growth_bytes",)),
+        (1.2, ("syncs",)),
+        (1.4, ("graph_breaks",)),
+    ],
+)
+def test_what_is_asked_for_is_counted_of_one_slow_step(
+    share: float, asked: tuple[str, ...]
+) -> None:
+    device = Counting(steady(share))
+
+    found = measured(device, *asked)
+
+    needs_three_steps = {"growth_bytes"} if share > 0.5 else set()
+    assert set(asked) - needs_three_steps <= set(found.exact)
+    assert device.seconds <= 3 * CAP_SECONDS
+    assert all(name in {*found.exact, *found.missed} for name in asked)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.99])
+def test_nothing_is_counted_beyond_the_cap_that_nobody_asks_for(share: float) -> None:
+    device = Counting(steady(share))
+
+    found = measured(device)
+
+    assert found.exact == {}
+    assert set(EXACT) <= set(found.missed)
+    assert device.seconds <= 3 * CAP_SECONDS  # two more steps say how slow it is
+
+
+@pytest.mark.parametrize("share", [0.6, 0.99])
+def test_only_the_phase_that_is_asked_for_takes_longer_than_the_cap(
+    share: float,
+) -> None:
+    device = Counting(steady(share))
+
+    found = measured(device, "syncs")
+
+    assert set(found.exact) == {"syncs"}
+    assert found.missed["peak_allocated_bytes"] == (
+        "the time cap was reached before this phase; raise --gpuperf-seconds"
+    )
+    assert device.seconds <= 3 * CAP_SECONDS
+
+
+@pytest.mark.parametrize("share", [3.0, 10.0])
+def test_a_step_that_took_three_caps_by_itself_is_not_run_again(share: float) -> None:
+    device = Counting(steady(share))
+
+    found = measured(device, *EXACT)
+
+    assert device.steps == 1
+    assert set(EXACT) <= set(found.missed)
+
+
+@pytest.mark.parametrize("watched", [5.0, 20.0, 100.0])
+def test_steps_that_are_watched_slowly_leave_the_trace_its_turn(watched: float) -> None:
+    device = Counting(steady(0.005), watched)
+
+    found = measured(device, "peak_allocated_bytes", "syncs")
+
+    assert {"peak_allocated_bytes", "syncs"} <= set(found.exact)
+    assert device.seconds <= 3 * CAP_SECONDS
+
+
+def test_a_first_step_that_compiles_for_half_a_minute_is_warmed_up_and_counted() -> (
+    None
+):
+    device = Counting(lambda step: 29_000.0 if step == 1 else 10.0)
+
+    found = measured(device)
+
+    assert found.dirty == ()
+    assert found.times["step_ms"].q50 == 10.0
+    assert set(found.exact) == set(EXACT)
+
+
+def test_a_first_step_that_compiles_for_most_of_the_cap_is_counted_if_asked() -> None:
+    device = Counting(lambda step: 50_000.0 if step == 1 else 10.0)
+
+    found = measured(device, *EXACT)
+
+    assert set(found.exact) == set(EXACT)
+    assert device.seconds < CAP_SECONDS
+
+
+def test_machines_that_disturb_each_round_do_not_take_the_share_of_counts() -> None:
+    device = Counting(steady(0.1))
+    device.troubles = lambda _: "another process computes on the GPU"
+
+    found = measured(device)
+
+    assert {"peak_allocated_bytes", "syncs"} <= set(found.exact)
+    assert device.seconds <= 1.1 * CAP_SECONDS
+
+
+def test_a_leak_that_too_few_steps_could_show_is_missed_and_not_denied() -> None:
+    device = Counting(steady(0.2))
+
+    found = measured(device)
+
+    assert "growth_bytes" in {*found.exact, *found.missed}
+
+
+def test_a_fast_step_is_timed_as_often_as_ever() -> None:
+    device = Counting(lambda _: 10.0)
+    seen = count()
+
+    found = measure(
+        device,
+        Subject(step=lambda: (next(seen), device.step())),
+        test="step",
+        seconds=CAP_SECONDS,
+    ).measurement
+
+    assert found.times["step_ms"].samples == 20
+    assert found.times["latency_ms"].samples == 7
+
+
+TEST = "test_it.py::test_step"
+
+
+def store(project: ScriptedProject, times: dict[str, float]) -> None:
+    """Write a baseline of the test with its counts and these *times*."""
+    exact = {"peak_allocated_bytes": 100 * 2**20, "syncs": 0}
+    run = RunSummary(
+        times={name: Distribution.of([ms] * 20) for name, ms in times.items()},
+        exact=exact,
+    )
+    entry = Entry(
+        runs=(run,) * FULL_RUNS,
+        software={"torch": "2.13.0"},
+        anchor={**times, **exact},
+    )
+    hardware = Hardware(kind=DeviceKind.SCRIPTED, name="")
+    project.baseline.parent.mkdir(exist_ok=True)
+    stored = dumps(Baselines(hardware=hardware, entries={TEST: entry}))
+    project.baseline.write_text(stored, encoding="utf-8")
+
+
+NOBODY_COUNTED = {
+    "syncs=0": "syncs",
+    "mem_mb=900": "peak_allocated_bytes",
+    "growth_mb=0": "growth_bytes",
+}
+
+
+@pytest.mark.parametrize("where", ["mark", "call"])
+@pytest.mark.parametrize("keyword", ["syncs=0", "mem_mb=900", "growth_mb=0"])
+def test_a_budget_that_no_run_measured_fails_in_ci_and_warns_elsewhere(
+    project: ScriptedProject,
+    monkeypatch: pytest.MonkeyPatch,
+    keyword: str,
+    where: str,
+) -> None:
+    mark = f"@gpuperf.budget({keyword})\n" if where == "mark" else ""
+    call = f", {keyword}" if where == "call" else ""
+    project.file(f"{mark}def test_step(gpuperf): gpuperf(lambda: None{call})\n")
+    project.script({"*": {"step_ms": 600_000.0, "leak_mb": 0.0}})
+
+    at_home = project.run()
+    monkeypatch.setenv("CI", "1")
+    in_ci = project.run()
+
+    at_home.assert_outcomes(passed=1, warnings=1)
+    in_ci.assert_outcomes(failed=1)
+    for result in (at_home, in_ci):
+        told = " ".join(" ".join(result.outlines).split())
+        assert f"INCONCLUSIVE {NOBODY_COUNTED[keyword]}" in told
+        assert f"{keyword} was not judged: the time cap was reached" in told
+
+
+@pytest.mark.parametrize(
+    "source",
+    {
+        "it is lifted by the call": (
+            "@gpuperf.budget(syncs=0)\n"
+            "def test_step(gpuperf): gpuperf(lambda: None, syncs=None)\n"
+        ),
+        "it is meant for other hardware": (
+            '@gpuperf.budget(syncs=0, on="*H200*")\n'
+            "def test_step(gpuperf): gpuperf(lambda: None)\n"
+        ),
+        "the device cannot measure it": (
+            "@gpuperf.budget(pageable_copies=0)\n"
+            "def test_step(gpuperf): gpuperf(lambda: None)\n"
+        ),
+    }.values(),
+    ids=["lifted", "meant for other hardware", "not of this device"],
+)
+def test_a_budget_that_does_not_bind_here_never_fails_for_want_of_a_number(
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    monkeypatch.setenv("CI", "1")
+    project.file(source)
+    project.script({"*": {"step_ms": 600_000.0}})
+
+    project.run("-o", "gpuperf_missing_baseline=warn").assert_outcomes(
+        passed=1, warnings=1
+    )
+
+
+@pytest.mark.parametrize("step_ms", [0.0, math.nan, math.inf, -1.0])
+def test_a_time_that_is_none_is_no_time_within_a_budget(step_ms: float) -> None:
+    hardware = Hardware(kind=DeviceKind.SCRIPTED, name="")
+    times = {"step_ms": Distribution.of([step_ms] * 5)}
+    run = Measurement(test="t", environment=Environment(hardware=hardware), times=times)
+    budget = ResolvedBudget(limits={"ms": 5.0})
+
+    (verdict,) = judge("t", [run], budget, Tolerance(), None).verdicts
+
+    assert (verdict.outcome, verdict.unjudged_budget) == (Outcome.INCONCLUSIVE, True)
+    assert verdict.because.startswith("ms=5 was not judged: not a time")
+
+
+def test_budgets_of_a_slow_step_are_judged_beyond_the_cap(
+    project: ScriptedProject,
+) -> None:
+    project.file(
+        "@gpuperf.budget(syncs=0, mem_mb=50)\n"
+        "def test_step(gpuperf): gpuperf(lambda: None)\n"
+    )
+    project.script({"*": {"step_ms": 59_000.0, "syncs": 2, "mem_mb": 100}})
+
+    result = project.run()
+
+    result.assert_outcomes(failed=1)
+    told = result.stdout.str()
+    assert "OVER BUDGET syncs: 2 a step, budget 0" in told
+    assert "OVER BUDGET peak_allocated_bytes: 100.0 MiB" in told
+
+
+def test_a_baseline_of_counts_judges_a_step_that_became_as_long_as_the_cap(
+    project: ScriptedProject,
+) -> None:
+    project.file("def test_step(gpuperf): gpuperf(lambda: None)\n")
+    store(project, times={"step_ms": 10.0})
+    project.script({"*": {"step_ms": 59_000.0, "syncs": 3}})
+
+    result = project.run()
+
+    result.assert_outcomes(failed=1)
+    assert "REGRESSED syncs: 0 -> 3 a step" in result.stdout.str()
+
+
+@pytest.mark.parametrize("ci", ["", "1"])
+def test_a_time_that_its_baseline_lacks_is_named_by_a_warning_and_the_last_line(
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch, ci: str
+) -> None:
+    project.file("def test_step(gpuperf): gpuperf(lambda: None)\n")
+    store(project, times={})
+    project.script({"*": {"step_ms": 400.0}})
+    monkeypatch.setenv("CI", ci)
+
+    result = project.run()
+
+    result.assert_outcomes(passed=1, warnings=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*NO BASELINE step_ms*",
+            "gpuperf: 1 pass on *not in a test's baseline: step_ms",
+        ]
+    )
+    project.run("--gpuperf-missing-baseline=every-metric").assert_outcomes(failed=1)

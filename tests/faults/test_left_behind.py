@@ -1,0 +1,238 @@
+"""What a measured test leaves running or lying about is gone before it can do harm."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripted_project import ON
+from scripted_project import ScriptedProject
+from witness import Witness
+
+from pytest_gpuperf.errors import RunError
+from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.files import scratch_folder
+from pytest_gpuperf.runner import orphans
+from pytest_gpuperf.runner.fork_server import ForkServer
+from pytest_gpuperf.runner.fork_server import Job
+
+
+SECONDS = 60.0
+PATIENCE_SECONDS = 60.0
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
+
+
+def job(name: str, **request: object) -> Job:
+    return Job(entry=f"leaving_jobs:{name}", request=request)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    with closing(ForkServer(("leaving_jobs",))) as server:
+        server.wait_until_ready()
+        yield server
+
+
+@pytest.fixture
+def witness(tmp_path: Path) -> Iterator[Witness]:
+    with closing(Witness(tmp_path / "fifo")) as witness:
+        yield witness
+
+
+@linux
+@pytest.mark.parametrize(
+    "leave",
+    [
+        pytest.param("leave_a_session", id="a program in its own session"),
+        pytest.param("leave_a_deaf_session", id="one that ignores SIGTERM"),
+        pytest.param("leave_a_stopped_one", id="one that is stopped"),
+        pytest.param("leave_a_family", id="one with a child in another session"),
+        pytest.param("leave_a_daemon", id="a daemon that forked twice"),
+        pytest.param("leave_a_silent_fork", id="a fork without exec"),
+    ],
+)
+def test_a_process_that_a_job_left_has_ended_before_the_next_one_can_start(
+    server: ForkServer, witness: Witness, leave: str
+) -> None:
+    assert server.run(job(leave, fifo=witness.fifo), SECONDS) == "done"
+
+    assert witness.all_ended(seconds=0)
+
+
+@linux
+@pytest.mark.parametrize("leave", ["leave_and_crash", "leave_and_exit"])
+def test_it_has_ended_as_well_where_the_job_died(
+    server: ForkServer, witness: Witness, leave: str
+) -> None:
+    with pytest.raises(RunError):
+        server.run(job(leave, fifo=witness.fifo), SECONDS)
+
+    assert witness.all_ended(seconds=0)
+
+
+@linux
+def test_the_daemon_of_a_job_that_still_runs_is_left_alone(
+    server: ForkServer, witness: Witness, tmp_path: Path
+) -> None:
+    until = tmp_path / "until"
+    os.mkfifo(until)
+    server.start(
+        job("have_a_daemon_and_wait", fifo=witness.fifo, until=str(until)), SECONDS
+    )
+    with until.open("w", encoding="utf-8"):  # opens when the daemon is there
+        beside = server.start(job("nothing"), SECONDS)
+        ended = server.ended(SECONDS)
+        assert ended is not None
+        assert ended.job == beside
+        with pytest.raises(AssertionError, match="nobody ended"):
+            witness.all_ended(seconds=0)
+    ended = server.ended(SECONDS)
+
+    assert ended is not None
+    assert ended.answer == "done"
+    assert witness.all_ended(seconds=0)
+
+
+@linux
+def test_what_is_left_when_the_server_ends_ends_with_it(
+    witness: Witness, tmp_path: Path
+) -> None:
+    until = tmp_path / "until"
+    os.mkfifo(until)
+    with closing(ForkServer(("leaving_jobs",))) as server:
+        server.wait_until_ready()
+        server.start(
+            job("have_a_daemon_and_wait", fifo=witness.fifo, until=str(until)), SECONDS
+        )
+        waiting = until.open("w", encoding="utf-8")  # opens when the daemon is there
+
+    assert witness.all_ended(seconds=0)
+    waiting.close()
+
+
+@linux
+def test_where_the_kernel_lists_no_children_they_are_found_by_their_parent() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE
+    ) as p:
+        listed = orphans._children()
+        by_parent = [pid for pid, parent in orphans._parents() if parent == os.getpid()]
+
+        assert p.pid in listed
+        assert p.pid in by_parent
+
+
+def test_a_system_without_proc_has_no_orphans_to_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(orphans, "PROC", tmp_path / "none")
+
+    assert orphans._children() == []
+
+
+def test_nobody_is_waited_for_where_nobody_is_left() -> None:
+    waits: list[float] = []
+
+    orphans.end_orphans(orphans._children(), waits.append)
+
+    assert waits == []
+
+
+BLOCKED = """
+import os
+def test_step(gpuperf):
+    def step():
+        with open("server", "w") as fifo:
+            fifo.write(str(os.getppid()))
+        os.read(os.pipe()[0], 1)
+    gpuperf(step)
+"""
+
+
+@linux
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name
+)
+def test_a_run_that_is_ended_by_a_signal_leaves_no_temporary_folder(
+    project: ScriptedProject, number: signal.Signals
+) -> None:
+    project.file(BLOCKED)
+    folder = project.path / "temporary"
+    folder.mkdir()
+    os.mkfifo(project.path / "server")
+    started = _pytest_in(project.path, TMPDIR=str(folder))
+    server = int((project.path / "server").read_text())
+    watched = os.pidfd_open(server)
+    assert _ours(folder)
+
+    started.send_signal(number)
+    started.wait(PATIENCE_SECONDS)
+    ended, _, _ = select.select([watched], [], [], PATIENCE_SECONDS)
+
+    assert ended == [watched]
+    assert _ours(folder) == []
+
+
+def _pytest_in(folder: Path, **environment: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "pytest", *ON],
+        cwd=folder,
+        env={**os.environ, **environment},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def _ours(folder: Path) -> list[str]:
+    return [
+        path.name for path in folder.iterdir() if not path.name.startswith("pytest")
+    ]
+
+
+def no_folder(*_: Any, **__: Any) -> str:
+    raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+
+def test_no_writable_temporary_folder_is_one_sentence(
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.file("def test_step(gpuperf): gpuperf(lambda: None)")
+    monkeypatch.setattr(tempfile, "mkdtemp", no_folder)
+
+    result = project.run()
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        "ERROR: no temporary folder can be made, no usable temporary directory "
+        "found; set TMPDIR to a folder that can be written to [GP614]"
+    )
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+def test_each_reason_for_it_is_said(
+    monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(*_: Any, **__: Any) -> str:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+
+    with pytest.raises(UsageError) as refused:
+        scratch_folder()
+
+    assert str(refused.value) == (
+        f"no temporary folder can be made, {os.strerror(number).lower()}; set TMPDIR to "
+        "a folder that can be written to [GP614]"
+    )

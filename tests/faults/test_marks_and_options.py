@@ -1,0 +1,404 @@
+"""Marks, options and ini keys that cannot be meant are refused by their own names."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+from scripted_project import ScriptedProject
+
+import pytest_gpuperf as gpuperf
+from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.model.budget import Tolerance
+from pytest_gpuperf.plugin.mark_conflicts import refuse_blind
+from pytest_gpuperf.plugin.mark_conflicts import unknown_kind
+from pytest_gpuperf.plugin.parse_settings import PARSERS
+
+
+STEP = "def test_step(gpuperf): gpuperf(lambda: None)\n"
+
+HUGE = 10**400
+
+
+@pytest.mark.parametrize(
+    ("budget", "told"),
+    [
+        (
+            {},
+            "gpuperf.budget() says nothing: expected a limit, such as syncs=0 [GP203]",
+        ),
+        (
+            {"on": "cpu"},
+            "gpuperf.budget(on='cpu') limits nothing: expected a limit, such as syncs=0 [GP203]",
+        ),
+        ({"mem_mb": HUGE}, "gpuperf.budget(mem_mb=1000"),
+        ({"syncs": HUGE}, "gpuperf.budget(syncs=1000"),
+        ({"flops": 10**5000}, "gpuperf.budget(flops="),
+        ({"ms": float("nan")}, "gpuperf.budget(ms=nan): expected a number above 0"),
+        ({"ms": float("inf")}, "gpuperf.budget(ms=inf): expected a number above 0"),
+        ({"ms": -1}, "gpuperf.budget(ms=-1): expected a number above 0"),
+        ({"ms": 0}, "gpuperf.budget(ms=0): expected a number above 0"),
+        ({"ms": "12"}, "gpuperf.budget(ms='12'): expected a number above 0"),
+        ({"ms": True}, "gpuperf.budget(ms=True): expected a number above 0"),
+        ({"syncs": 0.5}, "gpuperf.budget(syncs=0.5): expected a whole number"),
+        ({"syncs": False}, "gpuperf.budget(syncs=False): expected a whole number"),
+        ({"busy_pct": 101}, "gpuperf.budget(busy_pct=101): expected"),
+        ({"sync": 0}, "gpuperf.budget() does not know sync (did you mean syncs?)"),
+        ({"MS": 5}, "gpuperf.budget() does not know MS"),
+        ({"ms": 5, "on": ""}, "gpuperf.budget(on=''): expected"),
+        ({"ms": 5, "on": []}, "gpuperf.budget(on=[]): expected"),
+        ({"ms": 5, "on": ["cpu", 3]}, "gpuperf.budget(on=['cpu', 3]): expected"),
+        ({"ms": 5, "on": {"cpu"}}, "gpuperf.budget(on={'cpu'}): expected"),
+    ],
+)
+def test_a_budget_that_limits_nothing_is_refused_in_one_sentence(
+    budget: dict[str, object], told: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        gpuperf.budget(**budget)  # type: ignore[arg-type]
+
+    assert str(caught.value).startswith(told)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "told"),
+    [
+        ({}, "gpuperf.tolerance() says nothing: expected a change"),
+        (
+            {"ms": "1e9%"},
+            "gpuperf.tolerance(ms='1e+09%'): expected at most 1000% [GP205]",
+        ),
+        ({"mem_mb": "1001%"}, "gpuperf.tolerance(mem_mb='1001%'): expected at most"),
+        ({"detect": "5000%"}, "gpuperf.tolerance(detect='5000%'): expected at most"),
+        ({"ms": "-1%"}, "gpuperf.tolerance(ms='-1%'): expected a percentage"),
+        ({"ms": "nan%"}, "gpuperf.tolerance(ms='nan%'): expected a percentage"),
+        ({"ms": "inf%"}, "gpuperf.tolerance(ms='inf%'): expected a percentage"),
+        ({"ms": "5"}, "gpuperf.tolerance(ms='5'): expected a percentage"),
+        ({"ms": 0.05}, "gpuperf.tolerance(ms=0.05): expected a percentage"),
+        ({"ms": "5% and"}, "gpuperf.tolerance(ms='5% and'): expected a percentage"),
+        ({"ms": "5% and 1 MiB"}, "gpuperf.tolerance(ms='5% and 1 MiB'): expected"),
+        ({"speedup": "5%"}, "gpuperf.tolerance() does not know speedup"),
+        ({"detects": "5%"}, "gpuperf.tolerance() does not know detects (did you mean"),
+    ],
+)
+def test_a_tolerance_that_is_none_is_refused_in_one_sentence(
+    tolerance: dict[str, str], told: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        gpuperf.tolerance(**tolerance)  # type: ignore[arg-type]
+
+    assert str(caught.value).startswith(told)
+
+
+@pytest.mark.parametrize("value", [HUGE, float("inf"), float("nan"), 0, -1, "5", True])
+def test_a_timeout_of_ranks_that_is_none_is_refused(value: object) -> None:
+    with pytest.raises(UsageError, match="GP207"):
+        gpuperf.ranks(2, timeout_s=value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("layers", "told"),
+    [
+        (
+            [Tolerance(ratios={"ms": 0.5}, detect=0.01)],
+            "detect=1% is less than the ms=50% that is tolerated, and",
+        ),
+        (
+            [Tolerance(ratios={"ms": 0.5}), Tolerance(detect=0.08)],
+            "detect=8% is less than the ms=50%",
+        ),
+        (
+            [Tolerance(detect=0.02), Tolerance(ratios={"ms": 0.05}, detect=0.5)],
+            "detect=2% is less than the ms=5%",
+        ),
+        (
+            [Tolerance(detect=0.005)],
+            "detect=0.5% is less than the ms=1% that is tolerated by default",
+        ),
+    ],
+    ids=["one mark", "mark above project", "function above class", "default tolerance"],
+)
+def test_a_slowdown_that_is_ignored_and_must_be_noticed_is_a_contradiction(
+    layers: Sequence[Tolerance], told: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        refuse_blind(layers, "here")
+
+    assert str(caught.value).startswith(f"here: {told}")
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        [Tolerance(ratios={"ms": 0.5})],
+        [Tolerance(ratios={"ms": 0.05}, detect=0.05)],
+        [Tolerance(ratios={"mem_mb": 0.5}, detect=0.03)],
+        [Tolerance(ratios={"ms": 0.01}), Tolerance(ratios={"ms": 0.5}, detect=0.1)],
+    ],
+)
+def test_bounds_that_agree_are_taken(layers: Sequence[Tolerance]) -> None:
+    refuse_blind(layers, "here")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "meant"),
+    [
+        ("cupa", "cuda"),
+        ("gpu", "cpu"),
+        ("pretent", "pretend"),
+        ("CUDAA", "cuda"),
+        ("cuda_", "cuda"),
+        ("mps", ""),
+    ],
+)
+def test_a_budget_for_a_kind_that_there_is_not_is_doubted(
+    pattern: str, meant: str
+) -> None:
+    doubt = unknown_kind(pattern)
+
+    assert doubt.startswith(f"gpuperf.budget(on={pattern!r}) binds nowhere")
+    assert (f"did you mean {meant}?" in doubt) == bool(meant)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "cpu",
+        "CUDA",
+        "pretend",
+        "*H200*",
+        "NVIDIA H200",
+        "cuda-nvidia-h200",
+        "A100",
+        "*",
+    ],
+)
+def test_what_may_name_hardware_is_not_doubted(pattern: str) -> None:
+    assert unknown_kind(pattern) == ""
+
+
+OPTIONS = [
+    ("gpuperf_tolerance", "ms=5%,ms=7%", "ms stands there 2 times, expected it once"),
+    ("gpuperf_tolerance", "speedup=5%", "does not know speedup"),
+    ("gpuperf_tolerance", "MS=5%", "does not know MS"),
+    ("gpuperf_tolerance", "mss=5%", "does not know mss (did you mean ms?)"),
+    ("gpuperf_tolerance", "detect=5%", "does not know detect"),
+    ("gpuperf_tolerance", "", "does not know"),
+    ("gpuperf_tolerance", "ms", "gpuperf.tolerance(ms=''): expected a percentage"),
+    ("gpuperf_tolerance", "ms=1e9%", "expected at most 1000%"),
+    ("gpuperf_tolerance", "ms=5%;mem_mb=1%", "gpuperf.tolerance(ms='5%;mem_mb=1%')"),
+    ("gpuperf_detect", "1e9%", "at most 1000"),
+    ("gpuperf_detect", "-3%", "expected a percentage of at least 0"),
+    ("gpuperf_detect", "", "expected a percentage of at least 0"),
+    ("gpuperf_precision", "0%", "expected a percentage above 0 and below 100"),
+    ("gpuperf_precision", "100%", "expected a percentage above 0 and below 100"),
+    ("gpuperf_baselines", "", "expected a folder, such as baselines"),
+    ("gpuperf_baselines", "   ", "expected a folder, such as baselines"),
+    ("gpuperf_history", "", "expected a folder, or a URL"),
+    ("gpuperf_seconds", "0", "expected a positive number of seconds"),
+    ("gpuperf_seconds", "nan", "expected a positive number of seconds"),
+    ("gpuperf_seconds", "1m", "expected a positive number of seconds"),
+    ("gpuperf_lock_seconds", "-5", "expected a positive number of seconds"),
+    ("gpuperf_pretend_gb", "inf", "expected a positive number of GiB"),
+    ("gpuperf_device", "gpu", "expected one of cuda, pretend, cpu"),
+    ("gpuperf_device", "CUDA", "expected one of cuda, pretend, cpu"),
+    ("gpuperf_device", "", "expected one of cuda, pretend, cpu"),
+    ("gpuperf_update", "none", "expected one of missing"),
+    ("gpuperf_missing_baseline", "error", "expected one of warn, fail, every-metric"),
+    ("gpuperf_isolation", "class", "expected one of test, module"),
+    ("gpuperf_lock", "none", "expected one of timed, all"),
+    ("gpuperf_ref", "", "expected a branch, a tag, a commit"),
+    ("gpuperf_ref", "--output=x", "expected a branch, a tag, a commit"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "told"), OPTIONS)
+def test_an_option_s_value_that_is_none_is_refused_by_what_is_wrong_with_it(
+    name: str, text: str, told: str
+) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the text is looked at
+        PARSERS[name](text)
+
+    assert told in str(caught.value)
+
+
+FLAGS = [
+    *("gpuperf", "gpuperf_inline", "gpuperf_strict", "gpuperf_explain"),
+    *("gpuperf_prune", "gpuperf_benchmark", "gpuperf_fail_on_improvement"),
+]
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_an_ini_key_that_is_neither_true_nor_false_is_named_with_its_file(
+    project: ScriptedProject, name: str
+) -> None:
+    project.file(STEP)
+    project.pytester.makeini(f"[pytest]\n{name} = 2\n")
+    on = () if name == "gpuperf" else ("--gpuperf", "--gpuperf-device=scripted")
+
+    result = project.pytester.runpytest_inprocess(*on)
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    told = result.stderr.str()
+    file = Path(project.path) / "tox.ini"
+    assert f"ini key {name} in {file}: invalid truth value '2'" in told
+
+
+@pytest.mark.parametrize(
+    ("ini", "arguments", "mark"),
+    [
+        ("gpuperf_tolerance = ms=50%\n", ["--gpuperf-detect=1%"], ""),
+        ("gpuperf_detect = 1%\n", ["--gpuperf-tolerance=ms=50%"], ""),
+        ("gpuperf_detect = 8%\n", [], '@gpuperf.tolerance(ms="50%")\n'),
+        ("", [], '@gpuperf.tolerance(ms="50%", detect="1%")\n'),
+        ("gpuperf_tolerance = ms=50%\n", [], '@gpuperf.tolerance(detect="9%")\n'),
+        ("", [], '@pytest.mark.gpuperf_tolerance(ms="50%", detect="1%")\n'),
+    ],
+    ids=[
+        "ini and command line",
+        "command line and ini",
+        "mark and ini",
+        "one mark",
+        "detect in a mark, ms in the ini file",
+        "a mark that pytest made",
+    ],
+)
+def test_a_contradiction_of_layers_is_a_usage_error(
+    project: ScriptedProject, ini: str, arguments: list[str], mark: str
+) -> None:
+    project.file(mark + STEP)
+    project.pytester.makeini(f"[pytest]\n{ini}")
+
+    result = project.run(*arguments)
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    told = " ".join((result.stdout.str() + result.stderr.str()).split())
+    assert (
+        "that is tolerated, and a slowdown between them would pass in silence" in told
+    )
+
+
+def test_a_budget_that_binds_nowhere_is_warned_of_by_its_test(
+    project: ScriptedProject,
+) -> None:
+    project.file('@gpuperf.budget(ms=5, on="cupa")\n' + STEP)
+
+    result = project.run()
+
+    told = " ".join(result.stdout.str().split())
+    assert (
+        "PytestCollectionWarning: gpuperf.budget(on='cupa') binds nowhere: expected a "
+        "device kind (cuda, pretend, cpu) or a pattern of a hardware's name, such as "
+        '"*H200*"; did you mean cuda?'
+    ) in told
+    assert result.ret == pytest.ExitCode.OK
+
+
+CALLS = {
+    "a name that is a number": "gpuperf(lambda: None, name=5)",
+    "an empty name": 'gpuperf(lambda: None, name="")',
+    "a blank name": 'gpuperf(lambda: None, name="  ")',
+    "a name in bytes": 'gpuperf(lambda: None, name=b"warm")',
+    "an empty name of a comparison": (
+        'gpuperf.compare(lambda: None, lambda: None, name="")'
+    ),
+    "an empty name of a loader": 'gpuperf.loader([1], lambda batch: None, name="")',
+    "a budget of 401 digits": "gpuperf(lambda: None, mem_mb=10**400)",
+    "only hardware": 'gpuperf(lambda: None, on="cpu")',
+}
+REFUSED = {
+    "a budget of 401 digits": "gpuperf.budget(mem_mb=1000*",
+    "only hardware": "gpuperf.budget(on='cpu') limits nothing*",
+}
+
+
+@pytest.fixture(scope="module")
+def refused_calls(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, str]:
+    """Return what each call ends with, in a plain run of them all."""
+
+    folder = tmp_path_factory.mktemp("calls")
+    tests = [
+        f"def test_{number}(gpuperf): {call}\n"
+        for number, call in enumerate(CALLS.values())
+    ]
+    (folder / "test_calls.py").write_text("".join(tests), encoding="utf-8")
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-rf", "-p", "no:cacheprovider", folder],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env={**os.environ, "COLUMNS": "500"},
+    )
+    told = [line for line in ran.stdout.splitlines() if line.startswith("FAILED")]
+    return dict(zip(CALLS, told, strict=True))
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_that_cannot_be_meant_fails_its_test_also_in_a_plain_run(
+    call: str, refused_calls: dict[str, str]
+) -> None:
+    wanted = REFUSED.get(call, "gpuperf*name=*expected a text that tells this call*")
+
+    assert fnmatchcase(refused_calls[call], f"FAILED *- *{wanted}")
+
+
+ENDED = {
+    "pytest.exit in a step": ("pytest.exit('enough')", "pytest.exit('enough')"),
+    "Ctrl-C in a step": ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+}
+
+
+@pytest.mark.parametrize("how", ENDED)
+def test_what_ends_pytest_in_a_step_is_named_and_nobody_is_told_to_call_it(
+    project: ScriptedProject, how: str
+) -> None:
+    statement, told = ENDED[how]
+    project.file(
+        f"def step():\n    {statement}\n\ndef test_step(gpuperf): gpuperf(step)\n"
+    )
+
+    result = project.run()
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [f"the test ended pytest before it had ended itself: {told}"]
+    )
+    result.stdout.no_fnmatch_line("*never called gpuperf(step)*")
+
+
+def test_a_limit_that_is_only_lifted_is_a_budget() -> None:
+    gpuperf.budget(ms=None)
+
+
+def test_a_forecast_says_why_it_counts_no_syncs(project: ScriptedProject) -> None:
+    pytest.importorskip("torch")
+    project.file(
+        """
+import torch
+
+def make_step():
+    x = torch.ones(4, device="cuda")
+    return lambda: x.sum()
+
+@gpuperf.budget(syncs=0)
+def test_fits(gpuperf):
+    gpuperf.fits(make_step, gb=80, savings=False)
+"""
+    )
+
+    result = project.pytester.runpytest_subprocess(
+        "--gpuperf", "--gpuperf-device=pretend", "-rs"
+    )
+
+    told = " ".join(result.stdout.str().split())
+    assert "gpuperf.fits predicts the peak alone: measure the step with" in told
+    assert "does not measure syncs" not in told

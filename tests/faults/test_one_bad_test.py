@@ -1,0 +1,479 @@
+"""One test that does harm has a clear verdict, and every other test keeps its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from math import inf
+from math import nan
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from scripted_project import ON
+
+from pytest_gpuperf.baselines.format import why_unstorable
+from pytest_gpuperf.devices.base import timed_by_the_host
+from pytest_gpuperf.devices.cpu.device import CpuDevice
+from pytest_gpuperf.errors import ErrorId
+from pytest_gpuperf.errors import RunError
+from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.judge.readings import unreal_time
+from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.codec import encode
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Environment
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.measurement import Distribution
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.ranks import Ranks
+from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.run import Report
+from pytest_gpuperf.model.run import RunRequest
+from pytest_gpuperf.model.run import StepCall
+from pytest_gpuperf.model.run import TestResult
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import TestVerdict
+from pytest_gpuperf.runner.answers import results_of
+from pytest_gpuperf.runner.rounds import REPORT_IT
+from pytest_gpuperf.runner.rounds import Confinement
+from pytest_gpuperf.runner.screening import Case
+from pytest_gpuperf.worker import ranks_child as in_ranks
+
+
+# A run with many of them
+
+TESTS = """
+import json
+import pytest
+import pytest_gpuperf as gpuperf
+
+def step(): pass
+
+def test_good(gpuperf): gpuperf(step, ms=20)
+def test_slow(gpuperf): gpuperf(step, ms=5)
+def test_zero_time(gpuperf): gpuperf(step)
+def test_zero_time_with_a_budget(gpuperf): gpuperf(step, ms=20)
+def test_time_went_back(gpuperf): gpuperf(step)
+def test_clock_broke_later(gpuperf): gpuperf(step, ms=9)
+def test_zero_time_is_caught(gpuperf):
+    try:
+        gpuperf(step, ms=20)
+    except BaseException:
+        pass
+def test_zero_time_compared(gpuperf): gpuperf.compare(step, step, speedup=1.0)
+def test_huge_count(gpuperf): gpuperf(step)
+def test_negative_count(gpuperf): gpuperf(step)
+@gpuperf.ranks(10**9)
+def test_endless_ranks(gpuperf): gpuperf(step)
+def test_no_json(gpuperf):
+    gpuperf(step)
+    json.dumps = lambda *_, **__: "{"
+def test_null(gpuperf):
+    gpuperf(step)
+    json.dumps = lambda *_, **__: "null"
+def test_other_shape(gpuperf):
+    gpuperf(step)
+    json.dumps = lambda *_, **__: '[{"test": 1}]'
+def test_surrogates(gpuperf): gpuperf(step, name="\\ud800", ms=20)
+def test_long_name(gpuperf): gpuperf(step, name="x" * 100_000, ms=20)
+@pytest.mark.parametrize("value", ["y" * 100_000], ids=["z" * 100_000])
+def test_long_id(gpuperf, value): gpuperf(step, ms=20)
+def test_surrogates_in_an_error(gpuperf): raise ValueError("\\ud800")
+def test_many_findings(gpuperf): gpuperf(step, ms=20)
+"""
+
+SCRIPT = {
+    "*": {"step_ms": 10.0},
+    "test_zero_time": {"step_ms": 0.0},
+    "test_zero_time_with_a_budget": {"step_ms": 0.0},
+    "test_zero_time_is_caught": {"step_ms": 0.0},
+    "test_zero_time_compared#compare#before": {"step_ms": 0.0},
+    "test_zero_time_compared#compare#after": {"step_ms": 0.0},
+    "test_time_went_back": {"step_ms": -1.0},
+    "test_clock_broke_later": {"step_ms": [10.0, 0.0]},
+    "test_huge_count": {"mem_mb": 1e300},
+    "test_negative_count": {"mem_mb": -1.0},
+    "test_many_findings": {"syncs": 10_000},
+}
+
+STOOD_STILL = "is not a time: 0.0: the clock stood still"
+
+GOOD = ("test_good", "test_surrogates", "test_long_name", "test_many_findings")
+
+FAILURES = {
+    "test_slow": "OVER BUDGET step_ms: 10.00 ms",
+    "test_zero_time": STOOD_STILL,
+    "test_zero_time_with_a_budget": STOOD_STILL,
+    "test_time_went_back": "is not a time: -1.0: the clock",
+    "test_clock_broke_later": STOOD_STILL,
+    "test_zero_time_is_caught": "budget never judged",
+    "test_zero_time_compared": "took 0 ms by the clock: it stood still",
+    "test_huge_count": "peak_allocated_bytes is about 2**1017",
+    "test_negative_count": "peak_allocated_bytes is -1048576",
+    "test_endless_ranks": "gpuperf.ranks(1000000000): each rank is a process",
+    "test_no_json": "left a result that is no JSON",
+    "test_null": "left a result of another shape",
+    "test_other_shape": "left a result of another shape",
+    "test_surrogates_in_an_error": "ValueError",
+}
+
+
+class Run:
+    """What a run of all of them came to."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *ON, "--junitxml=junit.xml", *options],
+            cwd=folder,
+            env={
+                **{name: value for name, value in os.environ.items() if name != "CI"},
+                "GPUPERF_SCRIPT": "script.json",
+                "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+                "PYTEST_PLUGINS": "pytest_gpuperf.plugin",
+                "PYTEST_ADDOPTS": "",
+                "GITLAB_CI": "true",
+            },
+            capture_output=True,
+            check=False,
+        )
+        self.folder = folder
+        self.code = done.returncode
+        self.output = done.stdout.decode(errors="replace")
+        self.results = json.loads((folder / ".gpuperf/results.json").read_text())
+        cases = ET.parse(folder / "junit.xml").getroot().iter("testcase")
+        self.failures = {
+            case.attrib["name"]: "".join(case.find("failure").itertext())
+            for case in cases
+            if case.find("failure") is not None
+        }
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("harm")
+    (folder / "test_it.py").write_text(TESTS, encoding="utf-8")
+    (folder / "script.json").write_text(json.dumps(SCRIPT), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Run:
+    return Run(folder, "--gpuperf-history=history")
+
+
+def test_the_run_ends_as_one_with_failures(run: Run) -> None:
+    assert run.code == pytest.ExitCode.TESTS_FAILED
+    assert "INTERNALERROR" not in run.output
+    assert run.results["exit_status"] == 1
+
+
+@pytest.mark.parametrize("test", GOOD)
+def test_a_good_test_keeps_its_pass_beside_them(run: Run, test: str) -> None:
+    assert run.results["tests"][f"test_it.py::{test}"]["outcome"] == "pass"
+
+
+@pytest.mark.parametrize(("test", "why"), FAILURES.items())
+def test_a_bad_one_fails_by_name_with_its_reason(run: Run, test: str, why: str) -> None:
+    assert why in run.failures[test]
+    assert run.results["tests"][f"test_it.py::{test}"]["ending"] in {"failed", "died"}
+
+
+def test_what_the_others_measured_can_be_accepted(run: Run) -> None:
+    pending = json.loads((run.folder / ".gpuperf/pending-scripted.json").read_text())
+
+    assert {"test_it.py::test_good", "test_it.py::test_slow"} <= pending["tests"].keys()
+    assert not [key for key in pending["tests"] if "zero_time" in key or "count" in key]
+
+
+@pytest.mark.parametrize("file", [".gpuperf/comment.md", ".gpuperf/samples.json"])
+def test_each_file_about_the_run_is_written(run: Run, file: str) -> None:
+    assert (run.folder / file).stat().st_size > 100
+
+
+def test_the_history_has_the_run(run: Run) -> None:
+    assert len(list((run.folder / "history").rglob("*.gz"))) == 1
+    assert "history lacks" not in run.output
+
+
+def test_a_refresh_stores_the_others_and_names_the_one_it_refused(
+    tmp_path: Path, folder: Path
+) -> None:
+    for name in ("test_it.py", "script.json"):
+        (tmp_path / name).write_text((folder / name).read_text())
+    chosen = "good or (zero_time and not compared and not caught)"
+
+    refresh = Run(tmp_path, "--gpuperf-update=missing", "-k", chosen)
+
+    stored = json.loads((tmp_path / "baselines/scripted.json").read_text())["tests"]
+    assert list(stored) == ["test_it.py::test_good"]
+    assert refresh.failures.keys() == {"test_zero_time", "test_zero_time_with_a_budget"}
+
+
+# The clocks of a measuring process
+
+
+def frozen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(time, name, lambda: 0)
+
+
+def frozen_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace the clocks where freezegun does: as attributes of every module."""
+    clocks = {id(getattr(time, name)) for name in CLOCKS}
+    for module in list(sys.modules.values()):
+        for name, value in list(vars(module).items()):
+            if id(value) in clocks:
+                monkeypatch.setattr(module, name, lambda: 0)
+
+
+CLOCKS = (
+    "perf_counter_ns",
+    "perf_counter",
+    "monotonic",
+    "monotonic_ns",
+    "time",
+    "time_ns",
+)
+
+
+@pytest.mark.parametrize("clock", [*CLOCKS, "process_time_ns"])
+def test_a_frozen_clock_of_a_test_is_not_the_one_it_is_measured_by(
+    monkeypatch: pytest.MonkeyPatch, clock: str
+) -> None:
+    device = CpuDevice()
+    before = device.now_ns(), device.process_ns()
+
+    frozen(monkeypatch, clock)
+
+    assert device.now_ns() > before[0]
+    assert device.process_ns() >= before[1]
+
+
+def test_nor_is_one_that_is_replaced_in_every_module(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    device = CpuDevice()
+    before = device.now_ns()
+
+    frozen_everywhere(monkeypatch)
+
+    assert device.now_ns() > before
+    assert timed_by_the_host(lambda: None)()[1] > 0
+
+
+# What a measuring process answers
+
+ENVIRONMENT = Environment(hardware=Hardware(kind=DeviceKind.SCRIPTED, name=""))
+
+
+def measured(ms: float = 10.0, exact: Mapping[str, int] | None = None) -> Measurement:
+    return Measurement(
+        test="t.py::test_a",
+        environment=ENVIRONMENT,
+        times={
+            "step_ms": Distribution(q10=ms, q25=ms, q50=ms, mean=ms, samples=20),
+        },
+        exact=exact or {},
+    )
+
+
+def answered(measurement: Measurement) -> list[Any]:
+    calls = (StepCall(measurement=measurement),)
+    return [encode(TestResult(test="t.py::test_a", ending=Ending.PASSED, calls=calls))]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(None, id="null"),
+        pytest.param(1, id="a number"),
+        pytest.param({}, id="an empty object"),
+        pytest.param({"error": "x"}, id="an object"),
+        pytest.param("text", id="a text"),
+        pytest.param([1], id="a list of numbers"),
+        pytest.param([{}], id="nothing about a test"),
+        pytest.param([{"test": "t", "ending": "flew"}], id="an unknown ending"),
+        pytest.param(
+            [{"test": "t", "ending": "passed", "x": 1}], id="an unknown field"
+        ),
+        pytest.param(
+            [{"test": "t", "ending": "passed", "calls": [{}]}], id="an empty call"
+        ),
+        pytest.param(
+            [{"test": "t", "ending": "passed", "seconds": 10**400}], id="10^400 seconds"
+        ),
+    ],
+)
+def test_an_answer_of_another_shape_is_a_death_of_its_tests_alone(answer: Any) -> None:
+    results = results_of(("t.py::test_a", "t.py::test_b"), answer)
+
+    if answer == {}:
+        assert results == []  # the gate says that no result came
+        return
+    assert [result.ending for result in results] == [Ending.DIED, Ending.DIED]
+    assert "left a result of another shape" in results[0].text
+
+
+def test_a_dead_process_is_told_as_it_was() -> None:
+    (result,) = results_of(
+        ("t.py::test_a",), RunError("was killed by signal 9", ErrorId.GP602)
+    )
+
+    assert (result.ending, result.text) == (
+        Ending.DIED,
+        "was killed by signal 9 [GP602]",
+    )
+
+
+@pytest.mark.parametrize(
+    ("measurement", "found"),
+    [
+        pytest.param(
+            measured(exact={"syncs": 10**400}), "syncs is about 2**1329", id="10^400"
+        ),
+        pytest.param(
+            measured(exact={"syncs": -1}), "syncs is -1", id="a negative count"
+        ),
+        pytest.param(measured(inf), "step_ms is inf", id="an infinite time"),
+        pytest.param(measured(nan), "step_ms is nan", id="a time that is no number"),
+    ],
+)
+def test_a_number_that_no_step_shows_fails_its_test(
+    measurement: Measurement, found: str
+) -> None:
+    (result,) = results_of(("t.py::test_a",), answered(measurement))
+
+    assert (result.ending, result.calls) == (Ending.FAILED, ())
+    assert result.text.startswith(f"{found}, which no step shows")
+
+
+def test_a_sound_answer_is_taken_as_it_is() -> None:
+    (result,) = results_of(("t.py::test_a",), answered(measured(exact={"syncs": 2})))
+
+    assert result.ending is Ending.PASSED
+    assert result.calls[0].measurement == measured(exact={"syncs": 2})
+
+
+@pytest.mark.parametrize("ms", [0.0, -0.0, -1.0, inf, -inf, nan])
+def test_a_time_that_is_none_is_known(ms: float) -> None:
+    found = unreal_time(measured(ms))
+
+    assert found is not None
+    assert found.startswith("step_ms is not a time: ")
+    assert unreal_time(measured(1e-9)) is None
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(RunSummary.of(measured(0.0)), id="no time"),
+        pytest.param(RunSummary.of(measured(nan)), id="no number"),
+        pytest.param(RunSummary.of(measured(1e300)), id="10^300 ms"),
+        pytest.param(RunSummary(exact={"syncs": -1}), id="a negative count"),
+        pytest.param(RunSummary(exact={"syncs": 10**400}), id="10^400"),
+    ],
+)
+def test_an_entry_that_cannot_be_read_back_is_known_before_it_is_written(
+    run: RunSummary,
+) -> None:
+    why = why_unstorable("t.py::test_a", Entry(runs=(run,)))
+
+    assert why is not None
+    assert why.startswith("tests.t.py::test_a.runs[0].")
+
+
+# An error of ours
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ZeroDivisionError("x"),
+        OverflowError("x"),
+        ValueError("x"),
+        KeyError("x"),
+        RecursionError("x"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_in_the_judge_fails_the_test_that_it_was_about(
+    error: Exception,
+) -> None:
+    def judge(_: object) -> TestVerdict:
+        raise error
+
+    confinement, call = Confinement(), StepCall(measurement=measured())
+    case = Case(
+        "t.py::test_a",
+        [TestResult(test="t.py::test_a", ending=Ending.PASSED, calls=(call,))],
+    )
+    other = Case(
+        "t.py::test_b", [TestResult(test="t.py::test_b", ending=Ending.PASSED)]
+    )
+
+    verdict = confinement.judged(judge, [call])
+    report = confinement.reported(case, lambda: passed(case))
+
+    assert [v.outcome for v in verdict.verdicts] == [Outcome.INCONCLUSIVE]
+    assert report.ending is Ending.FAILED
+    assert report.text.startswith("t.py::test_a could not be judged: ")
+    assert REPORT_IT in report.text
+    assert confinement.reported(other, lambda: passed(other)).ending is Ending.PASSED
+
+
+def test_an_error_in_a_report_fails_the_test_that_it_was_about() -> None:
+    case = Case("t.py::test_a", [TestResult(test="t.py::test_a", ending=Ending.PASSED)])
+
+    report = Confinement().reported(case, lambda: passed(case, 1 // 0))
+
+    assert report.ending is Ending.FAILED
+    assert report.text.startswith(
+        "t.py::test_a could not be reported: ZeroDivisionError"
+    )
+
+
+def test_what_the_user_can_mend_is_said_for_the_whole_run() -> None:
+    def judge(_: object) -> TestVerdict:
+        msg = "a wrong option"
+        raise UsageError(msg, ErrorId.GP101)
+
+    with pytest.raises(UsageError, match="GP101"):
+        Confinement().judged(judge, [StepCall(measurement=measured())])
+
+
+def passed(case: Case, _: object = None) -> Report:
+    return Report(test=case.test, ending=Ending.PASSED)
+
+
+# Ranks without end
+
+
+@pytest.mark.parametrize("count", [33, 1000, 10**9, 10**100])
+def test_more_ranks_than_the_cores_can_run_are_refused_before_any_is_forked(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    forks: list[object] = []
+    monkeypatch.setattr(in_ranks, "core_count", lambda: 2)
+    monkeypatch.setattr(in_ranks, "run_ranks", lambda *_, **__: forks.append(1))
+    request = RunRequest(
+        tests=("t.py::test_a",),
+        names=("t.py::test_a",),
+        device=DeviceKind.CPU,
+        directory="",
+        ranks=Ranks(count=count, timeout_s=60.0),
+    )
+
+    (answer,) = in_ranks.measure(encode(request))
+
+    assert forks == []
+    assert answer["ending"] == "failed"
+    assert answer["text"] == (
+        f"gpuperf.ranks({count}): each rank is a process, and this machine runs at most "
+        "32, 16 for each of its 2 cores; ask for fewer"
+    )

@@ -1,0 +1,596 @@
+"""Links, folders and files that somebody else has put where a run writes.
+
+Each attempt plants one and looks at what is behind it afterwards: nothing there is
+written, emptied or deleted, and the refusal is one sentence that names the place.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import stat
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import pytest
+from scripted_project import ScriptedProject
+
+from pytest_gpuperf.baselines.store import make_ignored
+from pytest_gpuperf.baselines.store import path_of
+from pytest_gpuperf.baselines.store import read
+from pytest_gpuperf.baselines.store import update
+from pytest_gpuperf.baselines.store import write_ignored
+from pytest_gpuperf.cli import main
+from pytest_gpuperf.errors import BaselineError
+from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.files import PlantedError
+from pytest_gpuperf.files import make_private
+from pytest_gpuperf.files import no_link
+from pytest_gpuperf.files import open_own
+from pytest_gpuperf.history.document import LONGEST_ROW
+from pytest_gpuperf.history.document import MOST_PACKED_BYTES
+from pytest_gpuperf.history.document import MOST_ROW_BYTES
+from pytest_gpuperf.history.document import UnreadableError
+from pytest_gpuperf.history.document import loads
+from pytest_gpuperf.history.index import HistoryIndex
+from pytest_gpuperf.history.place import Folder
+from pytest_gpuperf.measure.profile import write_trace
+from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import DeviceSlot
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.runner import pool as reservation
+from pytest_gpuperf.runner.evidence import forget_traces
+from pytest_gpuperf.runner.pool import turns_at
+from pytest_gpuperf.sharing import device_lock
+from pytest_gpuperf.sharing.device_lock import DeviceLock
+from pytest_gpuperf.sharing.device_lock import identity_of
+from pytest_gpuperf.sharing.device_lock import lock_folder
+from pytest_gpuperf.sharing.device_lock import passed_over
+
+
+CPU: Final = Hardware(kind=DeviceKind.CPU, name="AMD EPYC 2 cores")
+PRECIOUS: Final = "nobody may touch this"
+A: Final = "test_it.py::test_a"
+
+FILES: Final = (
+    "results.json",
+    "samples.json",
+    "comment.md",
+    "gl-code-quality-report.json",
+)
+
+
+def precious(folder: Path) -> Path:
+    """A folder elsewhere that has a file of each name that a run writes or removes."""
+    folder.mkdir(parents=True)
+    for name in (*FILES, "pending-scripted.json", "a.json.gz", "history-index.sqlite3"):
+        (folder / name).write_text(PRECIOUS, "utf-8")
+    (folder / "traces").mkdir()
+    (folder / "traces" / "b.json.gz").write_text(PRECIOUS, "utf-8")
+    return folder
+
+
+def is_untouched(folder: Path) -> bool:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return len(files) == len(FILES) + 4 and all(
+        path.read_text("utf-8") == PRECIOUS for path in files
+    )
+
+
+def of_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make everything that is there another user's."""
+    owner = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: owner + 1)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param((), id="a gate"),
+        pytest.param(("--gpuperf-update=missing",), id="a refresh"),
+        pytest.param(("--gpuperf-inline",), id="in a debugger"),
+        pytest.param(("--gpuperf-prune",), id="a prune"),
+    ],
+)
+def test_a_run_refuses_a_link_as_its_folder_and_touches_nothing_behind_it(
+    arguments: tuple[str, ...], project: ScriptedProject, tmp_path: Path
+) -> None:
+    elsewhere = precious(tmp_path / "elsewhere")
+    project.file("def test_a(gpuperf): gpuperf(int)\n")
+    (project.path / ".gpuperf").symlink_to(elsewhere)
+
+    result = project.run(*arguments)
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    (line,) = filter(None, result.errlines)
+    assert line == (
+        f"ERROR: {project.path}/.gpuperf: expected a folder of this project, found a "
+        f"link to {elsewhere}: remove it [GP526]"
+    )
+    assert is_untouched(elsewhere)
+
+
+def test_the_page_of_a_run_is_not_written_behind_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = precious(tmp_path / "elsewhere")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".gpuperf").symlink_to(elsewhere)
+
+    assert main(["report", "--results", str(elsewhere)]) == 4
+
+    assert "expected a folder of this project, found a link" in capsys.readouterr().err
+    assert is_untouched(elsewhere)
+
+
+def test_a_plain_run_does_not_mind_the_link(project: ScriptedProject) -> None:
+    project.file("def test_a(gpuperf): gpuperf(int)\n")
+    (project.path / ".gpuperf").symlink_to("nowhere")
+
+    result = project.pytester.runpytest_inprocess()
+
+    result.assert_outcomes(passed=1)
+
+
+def test_baselines_may_lie_behind_a_link(
+    project: ScriptedProject, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (project.path / "baselines").symlink_to(shared)
+    project.file("def test_a(gpuperf): gpuperf(int)\n")
+
+    project.refresh().assert_outcomes(passed=1)
+
+    assert list(project.entries()) == [A]
+    assert (shared / "scripted.json").is_file()
+
+
+@pytest.mark.parametrize("name", [*FILES, "pending-scripted.json"])
+def test_a_file_behind_a_link_in_the_folder_is_replaced_by_one_of_ours(
+    name: str, project: ScriptedProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITLAB_CI", "true")
+    target = tmp_path / "target"
+    target.write_text(PRECIOUS, "utf-8")
+    (project.path / ".gpuperf").mkdir()
+    (project.path / ".gpuperf" / name).symlink_to(target)
+    project.file("def test_a(gpuperf): gpuperf(int)\n")
+
+    project.run().assert_outcomes(passed=1, warnings=1)
+
+    assert target.read_text("utf-8") == PRECIOUS
+    written = project.path / ".gpuperf" / name
+    assert written.is_file()
+    assert not written.is_symlink()
+
+
+def test_a_link_as_the_folder_of_traces_is_removed_and_nothing_behind_it(
+    tmp_path: Path,
+) -> None:
+    elsewhere = precious(tmp_path / "elsewhere")
+    (tmp_path / ".gpuperf").mkdir()
+    (tmp_path / ".gpuperf" / "traces").symlink_to(elsewhere)
+
+    forget_traces(tmp_path / ".gpuperf")
+
+    assert is_untouched(elsewhere)
+    assert not (tmp_path / ".gpuperf" / "traces").is_symlink()
+
+
+def test_traces_of_an_earlier_run_are_still_removed(tmp_path: Path) -> None:
+    folder = tmp_path / ".gpuperf" / "traces"
+    folder.mkdir(parents=True)
+    (folder / "a.json.gz").touch()
+
+    forget_traces(tmp_path / ".gpuperf")
+
+    assert list(folder.iterdir()) == []
+
+
+def test_a_trace_is_not_written_through_a_link(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text(PRECIOUS, "utf-8")
+    path = tmp_path / "a.json.gz"
+    path.symlink_to(target)
+
+    write_trace(path, "t", [], str)
+
+    assert target.read_text("utf-8") == PRECIOUS
+    assert gzip.decompress(path.read_bytes()).startswith(b"{")
+
+
+def made_ignored(folder: Path) -> None:
+    make_ignored(folder)
+
+
+def written_ignored(folder: Path) -> None:
+    write_ignored(folder / "results.json", "new")
+
+
+def updated(folder: Path) -> None:
+    changes = {"a": Entry(runs=(RunSummary(exact={"syncs": 1}),))}
+    update(folder.parent / "baselines", CPU, changes, lock_folder=folder)
+
+
+def named_by_settings(folder: Path) -> None:
+    no_link(folder)
+
+
+@pytest.mark.parametrize(
+    "write", [made_ignored, written_ignored, updated, named_by_settings]
+)
+@pytest.mark.parametrize("target", ["elsewhere", "nowhere", ".gpuperf"])
+def test_whatever_writes_refuses_a_link_as_the_folder(
+    write: Callable[[Path], None], target: str, tmp_path: Path
+) -> None:
+    elsewhere = precious(tmp_path / "elsewhere")
+    folder = tmp_path / "project" / ".gpuperf"
+    folder.parent.mkdir()
+    folder.symlink_to(tmp_path / target if target != ".gpuperf" else ".gpuperf")
+
+    with pytest.raises((OSError, UsageError)) as refused:
+        write(folder)
+
+    assert "a link to " in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert is_untouched(elsewhere)
+    assert not (tmp_path / "nowhere").exists()
+    assert read(tmp_path / "project" / "baselines", CPU).entries == {}
+
+
+def test_a_folder_that_a_user_names_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "elsewhere")
+
+    write_ignored(tmp_path / "out" / "a.json", "new")
+
+    assert (tmp_path / "elsewhere" / "a.json").read_text("utf-8") == "new"
+
+
+def test_the_lock_of_a_refresh_is_not_opened_through_a_link(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text(PRECIOUS, "utf-8")
+    folder = tmp_path / ".gpuperf"
+    folder.mkdir()
+    (folder / f"{CPU.key}.lock").symlink_to(target)
+
+    with pytest.raises(BaselineError) as refused:
+        updated(folder)
+
+    assert f"it or its folder is a link to {target}: remove that" in str(refused.value)
+    assert target.read_text("utf-8") == PRECIOUS
+    assert not path_of(tmp_path / "baselines", CPU).exists()
+
+
+def test_the_commands_that_write_refuse_the_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CI", raising=False)
+    elsewhere = precious(tmp_path / "elsewhere")
+    updated(tmp_path / "locks")
+    pending = tmp_path / f"pending-{CPU.key}.json"
+    path_of(tmp_path / "baselines", CPU).rename(pending)
+    Path(".gpuperf").symlink_to(elsewhere)
+
+    assert main(["accept", str(pending)]) == 4
+
+    assert f"a link to {elsewhere}: remove that" in capsys.readouterr().err
+    assert is_untouched(elsewhere)
+    assert not path_of(tmp_path / "baselines", CPU).exists()
+
+
+@pytest.mark.parametrize("what", ["the folder", "the file"])
+def test_an_index_of_a_history_is_not_kept_behind_a_link(
+    what: str, tmp_path: Path
+) -> None:
+    elsewhere = precious(tmp_path / "elsewhere")
+    (tmp_path / "runs").mkdir()
+    folder = tmp_path / ".gpuperf"
+    path = folder / "history-index.sqlite3"
+    if what == "the folder":
+        folder.symlink_to(elsewhere)
+    else:
+        folder.mkdir()
+        path.symlink_to(elsewhere / path.name)
+
+    with closing(HistoryIndex(Folder(tmp_path / "runs"), "runs", path)) as index:
+        assert index.series() == ()
+
+    assert is_untouched(elsewhere)
+
+
+class TestLocks:
+    def test_a_link_as_the_folder_is_refused(self, tmp_path: Path) -> None:
+        elsewhere = precious(tmp_path / "elsewhere")
+        (tmp_path / "locks").symlink_to(elsewhere)
+
+        with pytest.raises(UsageError) as refused:
+            DeviceLock(tmp_path / "locks", "gpu-0")
+
+        assert str(refused.value) == (
+            f"{tmp_path}/locks: expected a folder of this user for locks, found a link to "
+            f"{elsewhere}: remove it, or point XDG_RUNTIME_DIR to a folder of yours [GP412]"
+        )
+        assert is_untouched(elsewhere)
+
+    def test_a_link_to_nowhere_as_the_folder_creates_nothing(
+        self, tmp_path: Path
+    ) -> None:
+        (tmp_path / "locks").symlink_to(tmp_path / "nowhere")
+
+        with pytest.raises(UsageError):
+            DeviceLock(tmp_path / "locks", "gpu-0")
+
+        assert not (tmp_path / "nowhere").exists()
+
+    @pytest.mark.parametrize("suffix", ["lock", "gate"])
+    @pytest.mark.parametrize("target", ["there", "nowhere"])
+    def test_a_lock_is_not_opened_through_a_link(
+        self, suffix: str, target: str, tmp_path: Path
+    ) -> None:
+        (tmp_path / "there").write_text(PRECIOUS, "utf-8")
+        folder = tmp_path / "locks"
+        folder.mkdir()
+        (folder / f"gpu-0.{suffix}").symlink_to(tmp_path / target)
+
+        with pytest.raises(UsageError) as refused:
+            DeviceLock(folder, "gpu-0")
+
+        assert str(refused.value) == (
+            f"{folder}/gpu-0.{suffix}: expected a file of this user to lock, found a link "
+            f"to {tmp_path}/{target}: remove it [GP412]"
+        )
+        assert (tmp_path / "there").read_text("utf-8") == PRECIOUS
+        assert not (tmp_path / "nowhere").exists()
+
+    @pytest.mark.parametrize("suffix", ["lock", "gate"])
+    def test_a_pipe_is_refused_and_not_waited_for(
+        self, suffix: str, tmp_path: Path
+    ) -> None:
+        os.mkfifo(tmp_path / f"gpu-0.{suffix}")
+
+        with pytest.raises(
+            UsageError, match=r"found no regular file: remove it.*GP412"
+        ):
+            DeviceLock(tmp_path, "gpu-0")
+
+    def test_a_second_name_of_somebodys_file_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "theirs").write_text(PRECIOUS, "utf-8")
+        os.link(tmp_path / "theirs", tmp_path / "gpu-0.lock")
+
+        with pytest.raises(
+            UsageError, match=r"found a file with a second name elsewhere.*GP412"
+        ):
+            DeviceLock(tmp_path, "gpu-0")
+
+    def test_a_file_of_another_user_is_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        of_another_user(monkeypatch)
+
+        with pytest.raises(PlantedError, match="one of user"):
+            open_own(tmp_path / "gpu-0.lock")
+
+    @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770, 0o755, 0o707])
+    def test_a_folder_that_others_may_use_becomes_private(
+        self, mode: int, tmp_path: Path
+    ) -> None:
+        folder = tmp_path / "locks"
+        folder.mkdir()
+        folder.chmod(mode)
+
+        DeviceLock(folder, "gpu-0").close()
+
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+    def test_files_are_for_this_user_alone(self, tmp_path: Path) -> None:
+        before = os.umask(0)
+        try:
+            DeviceLock(tmp_path / "locks", "gpu-0").close()
+        finally:
+            os.umask(before)
+
+        modes = {stat.S_IMODE(p.stat().st_mode) for p in (tmp_path / "locks").iterdir()}
+        assert modes == {0o600}
+        assert stat.S_IMODE((tmp_path / "locks").stat().st_mode) == 0o700
+
+    @pytest.mark.parametrize("what", ["the folder", "the file"])
+    def test_the_name_of_a_folder_is_not_read_through_a_link(
+        self, what: str, tmp_path: Path
+    ) -> None:
+        (tmp_path / "elsewhere").mkdir()
+        (tmp_path / "elsewhere" / "id").write_text(PRECIOUS, "utf-8")
+        folder = tmp_path / "locks"
+        if what == "the folder":
+            folder.symlink_to(tmp_path / "elsewhere")
+        else:
+            folder.mkdir()
+            (folder / "id").symlink_to(tmp_path / "elsewhere" / "id")
+
+        with pytest.raises(UsageError, match=r"found a link to .*: remove it.*GP412"):
+            identity_of(folder, "gpu-0")
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine whose folders of locks are all below one that is returned."""
+    for name in ("run", "tmp", "home"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setattr(reservation, "_SAID", set())
+    return tmp_path
+
+
+class TestAnotherPlace:
+    def test_the_first_place_is_used_where_nobody_has_taken_it(
+        self, places: Path
+    ) -> None:
+        assert lock_folder() == places / "run" / "gpuperf"
+        assert passed_over() == ()
+
+    def test_a_link_in_the_first_place_is_passed_over(self, places: Path) -> None:
+        (places / "run" / "gpuperf").symlink_to(places / "home")
+
+        assert lock_folder() == places / "tmp" / f"gpuperf-{os.getuid()}"
+
+    def test_links_in_both_places_leave_the_home(self, places: Path) -> None:
+        (places / "run" / "gpuperf").symlink_to(places / "home")
+        (places / "tmp" / f"gpuperf-{os.getuid()}").symlink_to("nowhere")
+
+        assert lock_folder() == places / "home" / ".cache" / "gpuperf-locks"
+        assert len(passed_over()) == 2
+
+    def test_links_everywhere_are_refused_by_whoever_locks(self, places: Path) -> None:
+        (places / "run" / "gpuperf").symlink_to("nowhere")
+        (places / "tmp" / f"gpuperf-{os.getuid()}").symlink_to("nowhere")
+        (places / "home" / ".cache").mkdir()
+        (places / "home" / ".cache" / "gpuperf-locks").symlink_to("nowhere")
+
+        with pytest.raises(
+            UsageError, match=r"found a link to nowhere: remove it.*GP412"
+        ):
+            DeviceLock(lock_folder(), "gpu-0")
+
+    def test_a_folder_of_another_user_is_passed_over(
+        self, places: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (places / "run" / "gpuperf").mkdir()
+        of_another_user(monkeypatch)
+
+        assert lock_folder() == places / "tmp" / f"gpuperf-{os.getuid()}"
+
+    def test_that_another_place_is_used_is_said_once(self, places: Path) -> None:
+        (places / "run" / "gpuperf").symlink_to(places / "home")
+        said: list[str] = []
+
+        for name in ("gpu-0", "gpu-1"):
+            slot = DeviceSlot(board=None, visible=None, lock=name)
+            turns_at(slot, 1.0, said.append).close()
+
+        other = places / "tmp" / f"gpuperf-{os.getuid()}"
+        (sentence,) = said
+        assert sentence == (
+            f"{places}/run/gpuperf: not used for locks, it is a link or another user's; "
+            f"{other} is used"
+        )
+        assert (other / "gpu-1.lock").is_file()
+
+    def test_two_runs_still_meet_in_the_other_place(self, places: Path) -> None:
+        (places / "run" / "gpuperf").symlink_to(places / "home")
+
+        with closing(DeviceLock(lock_folder(), "gpu-0")) as ours:
+            assert ours.try_exclusive()
+            with closing(DeviceLock(lock_folder(), "gpu-0")) as theirs:
+                assert not theirs.try_exclusive()
+
+    def test_there_may_be_no_home(
+        self, places: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def nobody() -> Path:
+            raise RuntimeError
+
+        monkeypatch.setattr(device_lock.Path, "home", nobody)
+
+        assert lock_folder() == places / "run" / "gpuperf"
+
+
+def test_a_private_folder_is_made_with_its_parents(tmp_path: Path) -> None:
+    make_private(tmp_path / "a" / "b")
+
+    assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700
+
+
+class TestBombs:
+    @pytest.mark.parametrize(
+        ("unit", "why"),
+        [
+            (b"0", f"it is larger than {MOST_ROW_BYTES} bytes when it is unpacked"),
+            (
+                b" " * 999 + b"\n",
+                f"it is larger than {MOST_ROW_BYTES} bytes when it is unpacked",
+            ),
+            (b"\n", f"it is larger than {MOST_ROW_BYTES} bytes when it is unpacked"),
+        ],
+        ids=["one line", "blank lines", "empty lines"],
+    )
+    def test_a_file_that_unpacks_to_too_much_is_refused(
+        self, unit: bytes, why: str
+    ) -> None:
+        bomb = gzip.compress(unit * (2 * MOST_ROW_BYTES // len(unit)), 1)
+        assert len(bomb) < MOST_ROW_BYTES // 50
+
+        with pytest.raises(UnreadableError) as refused:
+            loads(bomb)
+
+        assert str(refused.value) == f"{why} [GP523]"
+
+    def test_bombs_behind_each_other_are_counted_together(self) -> None:
+        bomb = gzip.compress(b"\n" * (MOST_ROW_BYTES // 4), 1) * 5
+
+        with pytest.raises(UnreadableError, match="GP523"):
+            loads(bomb)
+
+    def test_no_more_is_unpacked_than_may_be(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        taken: list[int] = []
+        whole = gzip.GzipFile.read
+
+        def read_some(file: gzip.GzipFile, size: int | None = -1) -> bytes:
+            piece = whole(file, size)
+            taken.append(len(piece))
+            return piece
+
+        monkeypatch.setattr(gzip.GzipFile, "read", read_some)
+        with pytest.raises(UnreadableError):
+            loads(gzip.compress(b"\n" * (3 * MOST_ROW_BYTES), 1))
+
+        assert sum(taken) <= MOST_ROW_BYTES + max(taken)
+        assert max(taken) <= 2**16
+
+    def test_a_line_without_an_end_is_refused(self) -> None:
+        with pytest.raises(UnreadableError) as refused:
+            loads(gzip.compress(b"[" * (2 * LONGEST_ROW)))
+
+        assert (
+            str(refused.value)
+            == f"it has a line longer than {LONGEST_ROW} bytes [GP523]"
+        )
+
+    def test_a_file_that_is_itself_too_large_is_not_read(self, tmp_path: Path) -> None:
+        path = tmp_path / "runs" / "a.jsonl.gz"
+        path.parent.mkdir()
+        with path.open("wb") as file:
+            file.truncate(8 * MOST_PACKED_BYTES)
+
+        ((name, why),) = Folder(path.parent).read(["a.jsonl.gz"])
+
+        assert (name, why) == (
+            *("a.jsonl.gz",),
+            f"it is larger than {MOST_PACKED_BYTES} bytes",
+        )
+
+    def test_it_is_left_out_of_a_history_by_its_size(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "runs" / "a.jsonl.gz"
+        path.parent.mkdir()
+        with path.open("wb") as file:
+            file.truncate(8 * MOST_PACKED_BYTES)
+        place = Folder(path.parent)
+        asked: list[str] = []
+        monkeypatch.setattr(place, "read", lambda names: (asked.extend(names), ())[1])
+
+        with closing(HistoryIndex(place, "runs", tmp_path / "index")) as index:
+            (left,) = index.left_out()
+
+        assert asked == []
+        assert left.why == f"it is larger than {MOST_PACKED_BYTES} bytes [GP523]"

@@ -1,0 +1,1055 @@
+"""Each command that is printed does what it says, typed where it is printed, or exits with 1.
+
+Every case brings a situation about, reads the command from what was printed there, types
+it, and looks for what it promised. ``INVENTORY`` names the case of each command that the
+package can print: a new one without a case is red.
+"""
+
+from __future__ import annotations
+
+import ast
+import html
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import pytest
+from desk import GITHUB
+from desk import ROOT
+from desk import Desk
+from desk import Typed
+
+from pytest_gpuperf.cli import COMMANDS
+from pytest_gpuperf.report.screen.failure import fitting_headline
+from pytest_gpuperf.runner.fork_server import ForkServer
+
+
+FILE: Final = "test_it.py"
+FAULTS: Final = {
+    "test_slower": {"step_ms": 12.0},
+    "test_waits": {"step_ms": 10.0, "syncs": 1},
+    "test_bigger": {"step_ms": 10.0, "mem_mb": 131.0},
+    "test_all_of_it": {"step_ms": 12.0, "syncs": 1, "mem_mb": 131.0},
+    "test_faster": {"step_ms": 8.0},
+    "test_new": {"step_ms": 10.0},
+}
+"""What each test of a red run shows; the baseline has 10 ms, no sync and 100 MiB of all
+but the last one."""
+
+
+MODULES: Final = [f"pytest_gpuperf.cli.{name.replace('-', '_')}" for name in COMMANDS]
+"""Imported once, and not in the process of each command that is typed."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    """Give each command a fresh process."""
+    modules = ("typed_commands", *MODULES)
+    with closing(ForkServer(modules, warm="typed_commands:warm")) as server:
+        server.wait_until_ready()
+        yield server
+
+
+@pytest.fixture
+def desk(server: ForkServer, tmp_path: Path) -> Desk:
+    """A project whose one test passes."""
+    made = Desk(tmp_path / "project", server)
+    made.write("pytest.ini", "[pytest]\n")
+    made.tests("test_a")
+    made.play({})
+    return made
+
+
+@pytest.fixture(scope="module")
+def red(
+    server: ForkServer, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Desk, Typed]:
+    """A project after a run in CI in which each of ``FAULTS`` failed, and what it said."""
+    desk = Desk(tmp_path_factory.mktemp("red") / "project", server)
+    desk.write("pytest.ini", "[pytest]\ngpuperf_fail_on_improvement = true\n")
+    desk.tests(*FAULTS)
+    desk.play({})
+    desk.store("--deselect", f"{FILE}::test_new")
+    desk.play(FAULTS)
+    said = desk.gate(**GITHUB, GITHUB_STEP_SUMMARY="summary.md")
+    assert f"{len(FAULTS)} failed" in said.output, said.text
+    assert desk.type("gpuperf report").status == 0
+    return desk, said
+
+
+def in_blocks(text: str) -> list[str]:
+    """Lines of the preformatted blocks of a page."""
+    blocks = re.findall(r"<pre[^>]*>(.*?)</pre>", text, re.DOTALL)
+    return [line for block in blocks for line in html.unescape(block).splitlines()]
+
+
+def of(test: str, lines: list[str]) -> str:
+    """The command among *lines* that stores *test*."""
+    found = [
+        line.strip().partition(" ")[2].strip() if line.startswith("  ") else line
+        for line in lines
+        if re.match(r"  (accept|record) |gpuperf accept", line)
+        and re.search(rf"::{test}\b", line)
+    ]
+    assert found, "\n".join(lines)
+    return found[0]
+
+
+def assert_green(desk: Desk, *tests: str) -> None:
+    """The gate of CI passes what was red."""
+    done = desk.gate(*tests, **GITHUB)
+    assert done.status == 0, done.text
+
+
+# What a red run prints: in the terminal, in the summary of its job, on its page.
+
+PLACES: Final = {
+    "the terminal": lambda _desk, said: said.output.splitlines(),
+    "the summary of the job": lambda desk, _said: in_blocks(desk.read("summary.md")),
+    "the page": lambda desk, _said: in_blocks(desk.read(".gpuperf/report.html")),
+}
+
+
+@pytest.mark.parametrize("test", FAULTS)
+@pytest.mark.parametrize("place", ["the terminal", "the page"])
+def test_what_a_red_run_says_to_accept_makes_the_gate_green(
+    place: str, test: str, red: tuple[Desk, Typed], tmp_path: Path
+) -> None:
+    desk = red[0].copy(tmp_path / "project")
+    command = of(test, PLACES[place](*red))
+
+    done = desk.type(command)
+
+    assert done.status == 0, done.text
+    assert_green(desk, f"{FILE}::{test}")
+
+
+@pytest.mark.parametrize("test", FAULTS)
+def test_the_summary_of_a_job_says_of_each_test_what_the_terminal_says(
+    test: str, red: tuple[Desk, Typed]
+) -> None:
+    commands = [
+        of(test, PLACES[place](*red))
+        for place in ("the terminal", "the summary of the job")
+    ]
+
+    assert commands[0] == commands[1]  # which another case types
+
+
+def test_what_the_summary_says_to_accept_of_many_makes_them_all_green(
+    red: tuple[Desk, Typed], tmp_path: Path
+) -> None:
+    desk = red[0].copy(tmp_path / "project")
+    [command] = [
+        c for c in in_blocks(desk.read("summary.md")) if c.startswith("gpuperf")
+    ]
+    assert "--only" not in command
+
+    assert desk.type(command).status == 0
+    assert_green(desk)
+
+
+@pytest.mark.parametrize("test", FAULTS)
+def test_what_the_comment_says_to_accept_of_one_stores_it_alone(
+    test: str, red: tuple[Desk, Typed], tmp_path: Path
+) -> None:
+    desk = red[0].copy(tmp_path / "project")
+    desk.gate("-k", test, **GITHUB)
+    before = desk.entries()
+    comment = in_blocks(desk.read(".gpuperf/comment.md"))
+    [command] = [line for line in comment if line.startswith("gpuperf ")]
+
+    done = desk.type(command)
+
+    assert done.status == 0, done.text
+    changed = {t for t, e in desk.entries().items() if e != before.get(t)}
+    assert changed == {f"{FILE}::{test}"}
+    assert_green(desk, f"{FILE}::{test}")
+
+
+@pytest.mark.parametrize("test", ["test_waits", "test_bigger"])
+def test_counts_that_are_accepted_leave_the_stored_times(
+    test: str, red: tuple[Desk, Typed], tmp_path: Path
+) -> None:
+    desk = red[0].copy(tmp_path / "project")
+    key = f"{FILE}::{test}"
+    times = [run["times"] for run in desk.entries()[key]["runs"]]
+
+    desk.type(f"gpuperf accept --accept-drift --only {key} .gpuperf")
+
+    assert [run["times"] for run in desk.entries()[key]["runs"]] == times
+    desk.play({test: {**FAULTS[test], "step_ms": 12.0}})
+    assert "REGRESSED step_ms" in desk.gate(key).output
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_no_line_of_the_short_summary_loses_a_unit(
+    columns: str, red: tuple[Desk, Typed]
+) -> None:
+    said = red[0].gate(COLUMNS=columns)
+
+    lines = said.output.partition("short test summary")[2].splitlines()
+    told = [line.partition(" - ")[2] for line in lines if line.startswith("FAILED")]
+    assert len(told) == len(FAULTS) - 1
+    assert not [line for line in told if line.endswith("...")]
+    assert all(re.search(r"(%|ms|B|limit \d+|a step|\(\+1\))\)?$", t) for t in told), (
+        told
+    )
+
+
+LONG: Final = (
+    "REGRESSED peak_allocated_bytes: 100.0 MiB -> 131.0 MiB (+31.0 %), limit 101.0 MiB"
+)
+
+
+@pytest.mark.parametrize(
+    ("room", "shown"),
+    [
+        (90, LONG),
+        (80, LONG.partition(", limit")[0]),
+        (55, "REGRESSED peak_allocated_bytes: 131.0 MiB (+31.0 %)"),
+        (40, "REGRESSED peak_allocated_bytes: +31.0 %"),
+        (33, "REGRESSED peak_allocated_bytes"),
+        (12, "REGRESSED"),
+    ],
+)
+def test_a_headline_is_cut_between_its_numbers(room: int, shown: str) -> None:
+    assert fitting_headline(LONG, room) == shown
+
+
+# Where baselines lie, and what tests are called.
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_command_names_the_folder_of_the_baselines(place: str, desk: Desk) -> None:
+    name = "perf/the stored/scripted.json"
+    desk.write("pytest.ini", "[pytest]\ngpuperf_baselines = perf/the stored\n")
+    desk.store()
+    desk.play({"test_a": {"syncs": 1}})
+    said = desk.gate(**GITHUB, GITHUB_STEP_SUMMARY="summary.md")
+    folder = name.rpartition("/")[0]
+    desk.type(f"gpuperf report --baselines '{folder}'")
+
+    assert desk.type(of("test_a", PLACES[place](desk, said))).status == 0
+    assert desk.entries(name)[f"{FILE}::test_a"]["runs"][0]["exact"]["syncs"] == 1
+    assert not (desk.folder / "baselines").exists()
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--gpuperf-baselines=elsewhere", "--override-ini=gpuperf_baselines=elsewhere"],
+)
+def test_a_command_repeats_where_this_command_line_keeps_its_baselines(
+    option: str, desk: Desk
+) -> None:
+    desk.store(option)
+    desk.play({"test_a": {"step_ms": 12.0}})
+    said = desk.gate(option)
+
+    assert desk.type(said.command("accept")).status == 0
+    assert desk.gate(option).status == 0
+    assert not (desk.folder / "baselines").exists()
+
+
+@pytest.mark.parametrize("place", ["the terminal", "the page"])
+def test_a_name_with_blanks_and_quotes_can_be_typed(place: str, desk: Desk) -> None:
+    desk.write(
+        FILE,
+        "import pytest\n@pytest.mark.parametrize('it', [\"a b's $HOME\", 'other'])\n"
+        "def test_a(gpuperf, it): gpuperf(int)\n",
+    )
+    desk.store()
+    desk.play({"*": {"step_ms": 10.0, "syncs": 1}})
+    said = desk.gate("-k", "HOME", **GITHUB, GITHUB_STEP_SUMMARY="summary.md")
+    desk.type("gpuperf report")
+
+    assert desk.type(of("test_a", PLACES[place](desk, said))).status == 0
+    stored = [e["runs"][0]["exact"]["syncs"] for e in desk.entries().values()]
+    assert sorted(stored) == [0, 1]
+
+
+@pytest.mark.parametrize("place", ["the terminal", "the page"])
+def test_one_of_two_calls_of_a_test_is_accepted(place: str, desk: Desk) -> None:
+    desk.write(FILE, "def test_a(gpuperf):\n  gpuperf(int)\n  gpuperf(int, name='b')\n")
+    desk.store()
+    desk.play({"test_a#b": {"syncs": 1}, "test_a": {"syncs": 1}})
+    said = desk.gate(**GITHUB, GITHUB_STEP_SUMMARY="summary.md")
+    desk.type("gpuperf report")
+
+    for command in [of("test_a", PLACES[place](desk, said))]:
+        assert desk.type(command).status == 0
+    if place != "the page":  # which has a command for each call
+        assert_green(desk)
+
+
+# What a failure does not offer.
+
+
+def noisy(desk: Desk) -> None:
+    desk.play({"test_a": {"step_ms": [10, 12, 9, 11.5, 10.2, 9.4, 12.2, 10.8]}})
+    desk.store()
+    desk.play({"test_a": {"step_ms": [11, 12.5, 9.5, 12, 10.6, 10, 12.9, 11.3]}})
+
+
+@pytest.mark.parametrize("options", [["--gpuperf-strict"], []], ids=["strict", "not"])
+def test_noise_is_offered_to_nobody(options: list[str], desk: Desk) -> None:
+    noisy(desk)
+    said = desk.gate(*options, **GITHUB, GITHUB_STEP_SUMMARY="summary.md")
+    desk.type("gpuperf report")
+
+    assert "INCONCLUSIVE step_ms" in said.output, said.text
+    assert ("  strict   what cannot be decided fails" in said.output) is bool(options)
+    told = said.output + desk.read("summary.md") + desk.read(".gpuperf/report.html")
+    assert not re.search(r"gpuperf accept|  (accept|record) |--gpuperf-update", told)
+
+
+def test_a_budget_is_not_offered_to_be_accepted(desk: Desk) -> None:
+    desk.write(
+        FILE,
+        "import pytest_gpuperf as g\n@g.budget(ms=5, on='scripted')\n"
+        "def test_a(gpuperf): gpuperf(int)\n",
+    )
+    said = desk.gate(**GITHUB, GITHUB_STEP_SUMMARY="summary.md")
+
+    assert said.status == 1
+    assert "a refresh does not move it" in said.output
+    assert "gpuperf accept" not in said.output + desk.read("summary.md")
+    assert "--gpuperf-update" not in said.output
+
+
+def test_a_metric_beyond_budget_and_baseline_has_one_number(desk: Desk) -> None:
+    desk.write(
+        FILE,
+        "import pytest_gpuperf as g\n@g.budget(ms=5, on='scripted')\n"
+        "def test_a(gpuperf): gpuperf(int)\n",
+    )
+    desk.play({"test_a": {"step_ms": 4.2}})
+    desk.store()
+    desk.play({"test_a": {"step_ms": [6.2, 6.21, 6.19, 6.205, 6.225, 6.2]}})
+    said = desk.gate()
+
+    found = re.findall(r"(?:OVER BUDGET|->).*?(6\.\d+) ms", said.output)
+    assert len(found) >= 2, said.text
+    assert len(set(found)) == 1, found
+    assert "0.0 % granted" not in said.text
+
+
+# Drift, and what was measured too seldom.
+
+
+@pytest.fixture
+def drifted(desk: Desk) -> tuple[Desk, Typed]:
+    """A project after a refresh that was refused."""
+    desk.store()
+    desk.play({"test_a": {"step_ms": 11.0}})
+    said = desk.gate("--gpuperf-update=all")
+    assert said.status == 1
+    return desk, said
+
+
+def test_what_a_refused_failure_says_to_accept_is_stored(
+    drifted: tuple[Desk, Typed],
+) -> None:
+    desk, said = drifted
+
+    assert desk.type(said.command("accept")).status == 0
+    assert_green(desk)
+
+
+def test_what_a_refused_refresh_says_at_its_end_stores_it(
+    drifted: tuple[Desk, Typed],
+) -> None:
+    desk, said = drifted
+    [line] = [t for t in said.output.splitlines() if "or accept it with: " in t]
+
+    assert desk.type(line.partition("or accept it with: ")[2]).status == 0
+    assert_green(desk)
+
+
+def test_what_a_refused_acceptance_says_is_accepted(
+    drifted: tuple[Desk, Typed],
+) -> None:
+    desk, _ = drifted
+    refused = desk.type("gpuperf accept .gpuperf")
+    assert refused.status == 1
+    [line] = [t for t in refused.output.splitlines() if t.startswith("    gpuperf")]
+
+    assert desk.type(line).status == 0
+    assert_green(desk)
+
+
+@pytest.mark.parametrize(
+    "only", [["--only", f"{FILE}::test_a"], []], ids=["named", "all"]
+)
+def test_what_was_measured_too_seldom_says_how_it_is_measured(
+    only: list[str], desk: Desk
+) -> None:
+    desk.store()
+    desk.play({"test_a": {"step_ms": 10.05}})
+    assert desk.gate().status == 0
+    refused = desk.type(" ".join(["gpuperf accept", *only, ".gpuperf"]))
+    assert refused.status == 1, refused.text
+    assert desk.entries()[f"{FILE}::test_a"]["anchor"]["step_ms"] == 10.0
+    [line] = [t for t in refused.output.splitlines() if t.startswith("    gpuperf")]
+
+    assert desk.type(line).status == 0
+    stored = desk.entries()[f"{FILE}::test_a"]["runs"]
+    assert {run["times"]["step_ms"]["q50"] for run in stored} == {10.05}
+
+
+def test_what_another_torch_moved_is_accepted_as_the_run_says(desk: Desk) -> None:
+    desk.play({"software": {"torch": "2.12.0"}})
+    desk.store()
+    desk.play({"software": {"torch": "2.13.0"}, "test_a": {"mem_mb": 150}})
+    said = desk.gate(**GITHUB, GITHUB_STEP_SUMMARY="summary.md")
+    assert said.status == 1
+    [line] = [t for t in said.output.splitlines() if "then accept with: " in t]
+    command = line.partition("then accept with: ")[2]
+    assert command in html.unescape(desk.read("summary.md"))
+
+    assert desk.type(command).status == 0
+    assert_green(desk)
+
+
+# The device of a refresh.
+
+
+CPU: Final = {"kind": "cpu", "name": "other"}
+
+
+def other_baseline(desk: Desk, hardware: dict[str, str], test: str = "test_a") -> None:
+    """Put the baseline of this device into a file of another one as well."""
+    document = json.loads(desk.read("baselines/scripted.json"))
+    [entry, *_] = document["tests"].values()
+    document["tests"] = {f"{FILE}::{test}": entry}
+    document["hardware"] = hardware
+    desk.write(f"baselines/{hardware['kind']}-other.json", json.dumps(document))
+
+
+@pytest.mark.parametrize("kind", ["all", "improved", "drifted"])
+def test_a_refresh_of_a_named_test_goes_to_the_device_of_its_baseline(
+    kind: str, desk: Desk
+) -> None:
+    desk.store()
+    desk.play({"test_a": {"step_ms": 9.0 if kind == "improved" else 10.1}})
+
+    done = desk.type(f"pytest --gpuperf --gpuperf-update={kind} {FILE}::test_a")
+
+    assert done.status == 0, done.text
+    assert "gpuperf: refreshing on scripted, which has the baseline" in done.output
+    assert [path.name for path in (desk.folder / "baselines").iterdir()] == [
+        "scripted.json"
+    ]
+    assert desk.entries()[f"{FILE}::test_a"]["runs"][0]["times"]["step_ms"]["q50"] < 11
+
+
+def test_gpuperf_refresh_goes_there_too(desk: Desk) -> None:
+    desk.store()
+    desk.play({"test_a": {"step_ms": 12.0}})
+
+    assert desk.type(f"gpuperf refresh --accept-drift {FILE}::test_a").status == 0
+    assert_green(desk)
+
+
+def test_a_device_with_baselines_of_other_tests_is_not_meant(desk: Desk) -> None:
+    desk.store()
+    other_baseline(desk, CPU, "test_other")
+
+    done = desk.type(f"pytest --gpuperf --gpuperf-update=all {FILE}::test_a")
+
+    assert "refreshing on scripted" in done.output
+
+
+def test_a_refresh_whose_test_has_baselines_on_several_devices_is_refused(
+    desk: Desk,
+) -> None:
+    """The device that pytest takes by itself is none of them."""
+    pytest.importorskip("torch")
+    desk.store()
+    other_baseline(desk, CPU)
+
+    done = desk.type(f"pytest --gpuperf --gpuperf-update=all {FILE}::test_a")
+
+    assert done.status == 4
+    assert "on cpu and scripted, and none on pretend; name one with" in done.words
+    [option] = re.findall(r"--gpuperf-device\b", done.errors)
+    again = f"pytest --gpuperf {option}=scripted --gpuperf-update=all {FILE}::test_a"
+    assert desk.type(again).status == 0
+
+
+def test_a_baseline_that_cannot_be_read_is_no_device(desk: Desk) -> None:
+    desk.store()
+    desk.write("baselines/cpu-other.json", "{")
+
+    done = desk.type(f"pytest --gpuperf --gpuperf-update=all {FILE}::test_a")
+
+    assert done.status == 0, done.text
+
+
+def test_the_merge_of_two_branches_says_how_both_are_measured(desk: Desk) -> None:
+    desk.store()
+    stored = desk.read("baselines/scripted.json")
+    for name, ms in {"theirs": "11.0", "ours": "12.0", "base": "10.0"}.items():
+        desk.write(f"{name}.json", stored.replace("10.0", ms))
+    shutil.copy(desk.folder / "ours.json", desk.folder / "baselines/scripted.json")
+    merged = desk.type(
+        "gpuperf merge-baselines base.json baselines/scripted.json theirs.json"
+    )
+    assert merged.status == 1
+    [line] = [t for t in merged.errors.splitlines() if t.startswith("    gpuperf")]
+
+    assert desk.type(line).status == 0
+    assert_green(desk)
+
+
+# What is said where nothing is there yet, or what is there is broken.
+
+
+@pytest.fixture
+def here(desk: Desk) -> Desk:
+    """A project that names its device, so that ``pytest --gpuperf`` is enough."""
+    desk.write("pytest.ini", "[pytest]\ngpuperf_device = scripted\n")
+    return desk
+
+
+def quoted(text: str) -> str:
+    """The one command that stands between backquotes."""
+    [command] = dict.fromkeys(re.findall(r"`([^`]+)`", text))
+    return command
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        ("gpuperf diff", 0),
+        ("gpuperf report", 4),
+        ("gpuperf export bmf", 4),
+        ("gpuperf show", 4),
+    ],
+)
+def test_a_command_that_finds_nothing_says_what_makes_it_find_something(
+    command: str, status: int, here: Desk
+) -> None:
+    missing = here.type(command)
+    assert missing.status == status, missing.text
+    typed = here.type(quoted(missing.text))
+    assert typed.status == 0, typed.text
+
+    found = here.type(command)
+
+    assert found.status == 0, found.text
+    assert quoted(missing.text) not in found.text
+
+
+def test_a_broken_baseline_is_recorded_anew_as_the_refusal_says(here: Desk) -> None:
+    here.store()
+    here.write("baselines/scripted.json", '{"schema": 1')
+    refused = here.type("pytest --gpuperf")
+    assert refused.status == 4
+    [option] = re.findall(r"delete it and record it again with (\S+)", refused.words)
+    (here.folder / "baselines/scripted.json").unlink()
+
+    assert here.type(f"pytest --gpuperf {option}").status == 0
+    assert_green(here)
+
+
+@pytest.mark.parametrize("command", ["accept", "diff"])
+def test_a_broken_pending_file_is_measured_again_as_the_refusal_says(
+    command: str, here: Desk
+) -> None:
+    here.write(".gpuperf/pending-scripted.json", "")
+    typed = f"gpuperf {command} .gpuperf/pending-scripted.json"
+    refused = here.type(typed)
+    assert refused.status == 4
+
+    assert here.type(quoted(refused.errors)).status == 0
+    assert here.type(typed).status == 0
+
+
+def test_what_a_look_says_to_accept_is_accepted(here: Desk) -> None:
+    here.store()
+    here.play({"test_a": {"syncs": 1}})
+    here.type("pytest --gpuperf")
+    before = here.read("baselines/scripted.json")
+    looked = here.type("gpuperf diff --accept-drift")
+
+    assert "nothing was written" in looked.output
+    assert here.read("baselines/scripted.json") == before
+    assert "would accept 1" in looked.words
+    assert here.type(f"{quoted(looked.output)} --accept-drift .gpuperf").status == 0
+    assert_green(here)
+
+
+def test_several_files_say_how_one_is_shown(here: Desk) -> None:
+    here.store()
+    other_baseline(here, CPU)
+    command = quoted(here.type("gpuperf show").output)
+
+    assert f"{FILE}::test_a" in (
+        here.type(command.replace("HARDWARE", "scripted")).output
+    )
+
+
+PASSING_ON: Final = frozenset({"refresh", "ab", "bisect", "audit", "memory"})
+"""Commands that pass on the arguments that they do not know."""
+
+
+@pytest.mark.parametrize("typed", ["shwo", "acept"])
+def test_what_was_meant_by_a_mistyped_command_is_one(typed: str, here: Desk) -> None:
+    refused = here.type(f"gpuperf {typed}")
+    assert refused.status == 4
+    meant, usage = re.findall(r"`([^`]+)`", refused.errors)
+
+    assert here.type(f"{meant} --help").status == 0
+    assert here.type(usage).status == 0
+
+
+@pytest.mark.parametrize("name", sorted(set(COMMANDS) - PASSING_ON))
+def test_a_refused_argument_names_the_help_that_lists_the_right_ones(
+    name: str, here: Desk
+) -> None:
+    refused = here.type(f"gpuperf {name} --nonsense a b c d e f g h")
+    assert refused.status == 4
+    [usage] = re.findall(r"see `([^`]+)`", refused.errors)
+
+    assert here.type(usage).output.startswith(f"usage: {usage.removesuffix(' --help')}")
+
+
+def test_the_doctor_says_how_baselines_are_recorded(desk: Desk) -> None:
+    pytest.importorskip("torch")
+    seen = desk.type("gpuperf doctor --device=pretend --runs=2")
+    [command] = re.findall(r"record with: (.+?) (?:noise|gpuperf:)", seen.words)
+    desk.write(
+        FILE,
+        "import torch\ndef test_a(gpuperf):\n"
+        "  a = torch.ones(8, device=gpuperf.device)\n  gpuperf(lambda: a.sum())\n",
+    )
+
+    assert desk.type(command).status == 0
+    assert "none in" not in desk.type("gpuperf doctor --device=pretend --runs=2").words
+
+
+# What an option would do.
+
+
+def test_entries_without_a_test_are_removed_by_the_option_named(here: Desk) -> None:
+    here.tests("test_a", "test_gone")
+    here.store()
+    here.tests("test_a")
+    said = here.type("pytest --gpuperf")
+    [option] = re.findall(r"test any more, (\S+) removes", said.words)
+
+    assert here.type(f"pytest --gpuperf {option}").status == 0
+    assert list(here.entries()) == [f"{FILE}::test_a"]
+
+
+def test_what_is_stored_and_was_not_measured_says_how_it_is_removed(here: Desk) -> None:
+    here.tests("test_a", "test_plain")
+    here.store()
+    here.write(
+        FILE,
+        here.read(FILE).replace(
+            "def test_plain(gpuperf): gpuperf", "def test_plain():"
+        ),
+    )
+    said = here.type("pytest --gpuperf --gpuperf-device=scripted")
+    [command] = re.findall(r"remove \w+ with: (.*?--gpuperf-device=\w+)", said.words)
+
+    assert here.type(command).status == 0
+    assert list(here.entries()) == [f"{FILE}::test_a"]
+    assert here.gate(CI="true").status == 0
+
+
+def test_a_step_that_ate_the_cap_is_measured_in_full_where_it_is_raised(
+    here: Desk,
+) -> None:
+    here.store()
+    here.play({"test_a": {"step_ms": 2000.0}})
+    short = here.gate("--gpuperf-seconds=1")
+    [option] = set(re.findall(r"too slow to measure within (\S+),", short.words))
+
+    enough = here.gate(f"{option}=600")
+
+    assert (short.status, enough.status) == (1, 1)
+    assert "too slow to measure" not in enough.words
+
+
+def test_a_cap_that_was_too_low_decides_where_it_is_raised(here: Desk) -> None:
+    here.store()
+    here.play({"test_a": {"step_ms": 10.25}})
+    said = here.type("pytest --gpuperf --gpuperf-seconds=0.001")
+    [option] = set(re.findall(r"raise (--gpuperf-seconds)", said.words))
+
+    again = here.type(f"pytest --gpuperf {option}=600")
+
+    assert f"raise {option}" not in again.words
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "pytest --gpuperf --gpuperf-update=all",
+        "pytest --gpuperf --gpuperf-prune",
+        "gpuperf accept .gpuperf",
+    ],
+)
+def test_ci_is_told_how_a_job_may_refresh(command: str, here: Desk) -> None:
+    here.store()
+    refused = here.type(command, CI="true")
+    assert refused.status == 4
+    [(name, value)] = re.findall(r"set (\w+)=(\d)", refused.words)
+
+    assert here.type(command, CI="true", **{name: value}).status == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--gpuperf-inline --gpuperf-update=all",
+        "--gpuperf-inline --gpuperf-prune",
+        "--gpuperf-ref=main --gpuperf-update=all",
+        "--gpuperf-prune -k test_a",
+        "-p xdist.plugin -n1 --gpuperf-inline",
+    ],
+)
+def test_an_option_that_is_to_be_left_out_was_the_reason(
+    options: str, here: Desk
+) -> None:
+    here.store()
+    refused = here.type(f"pytest --gpuperf {options}")
+    assert refused.status == 4, refused.text
+    named = re.findall(r"leave out (--gpuperf-[a-z]+)", refused.words)
+    given = options.split()
+    first = "leave it out" in refused.words or not named
+    taken = given[0] if first else named[0]
+    left = [option for option in given if not option.startswith(taken)]
+
+    assert here.type(" ".join(["pytest --gpuperf", *left])).status == 0
+
+
+def test_workers_that_are_no_place_for_a_debugger_are_switched_off(here: Desk) -> None:
+    here.store()
+    asked = "pytest --gpuperf -p xdist.plugin -n1 --gpuperf-inline"
+    [option] = re.findall(r"or add (-n0)", here.type(asked).words)
+
+    assert here.type(f"{asked} {option}").status == 0
+
+
+def test_an_empty_history_says_how_a_run_is_left_there(here: Desk) -> None:
+    (here.folder / "kept").mkdir()
+    empty = here.type("gpuperf history --history=kept")
+    assert empty.status == 4
+    [(command, option)] = re.findall(
+        r"(pytest --gpuperf) leaves one there with (\S+)", empty.words
+    )
+
+    assert here.type(f"{command} {option}=kept").status == 0
+    assert here.type("gpuperf history --history=kept").status == 0
+
+
+def test_a_history_that_nobody_named_is_named_by_the_option(here: Desk) -> None:
+    here.type("pytest --gpuperf --gpuperf-history=kept")
+    [option] = re.findall(
+        r"name its folder with (\S+?),", here.type("gpuperf history").words
+    )
+
+    assert here.type(f"gpuperf history {option}=kept").status == 0
+
+
+# Other code.
+
+
+@pytest.fixture
+def repository(here: Desk) -> Desk:
+    """The project under git, its baseline of the commit on main."""
+    desk = Desk(
+        here.folder,
+        here.server,
+        {
+            **{
+                f"GIT_{who}_{what}": "a"
+                for who in ("AUTHOR", "COMMITTER")
+                for what in ("NAME", "EMAIL")
+            },
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+        },
+    )
+    desk.write(".gitignore", "__pycache__\n.pytest_cache\n.gpuperf\n")
+    desk.store()
+    git(desk, "init", "--quiet", "--initial-branch=main")
+    commit(desk)
+    return desk
+
+
+def git(desk: Desk, *arguments: str) -> None:
+    author = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+    command = ["git", "-C", str(desk.folder), *author, *arguments]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def commit(desk: Desk) -> None:
+    git(desk, "add", "--all")
+    git(desk, "commit", "--quiet", "--message=more")
+
+
+@pytest.mark.parametrize(
+    "place", ["the terminal", "the summary of the job", "the page"]
+)
+def test_what_other_code_decided_is_compared_again(
+    place: str, repository: Desk
+) -> None:
+    repository.play({"test_a": {"step_ms": 11.0}})
+    said = repository.type(
+        "pytest --gpuperf --gpuperf-ref=main",
+        **GITHUB,
+        GITHUB_STEP_SUMMARY="summary.md",
+    )
+    repository.type("gpuperf report")
+    lines = PLACES[place](repository, said)
+    [command, *_] = [
+        line[line.index("gpuperf ab") :] for line in lines if "gpuperf ab" in line
+    ]
+
+    again = repository.type(command)
+
+    assert again.status == 1
+    assert "slower" in again.words
+
+
+def test_a_comparison_without_a_branch_says_how_a_commit_is_named(
+    repository: Desk,
+) -> None:
+    git(repository, "branch", "--quiet", "-m", "trunk")
+    refused = repository.type("gpuperf ab")
+    assert refused.status == 4, refused.text
+    command = quoted(refused.errors).replace("REF", "HEAD")
+
+    assert repository.type(command).status == 0
+
+
+def test_a_baseline_of_no_commit_says_how_one_is_named(repository: Desk) -> None:
+    entries = json.loads(repository.read("baselines/scripted.json"))
+    for entry in entries["tests"].values():
+        entry["anchor"]["step_ms"] = 9.99  # which no commit has
+    repository.write("baselines/scripted.json", json.dumps(entries))
+    repository.play({"test_a": {"step_ms": 11.0}})
+    said = repository.type("pytest --gpuperf --gpuperf-ref=baseline")
+    [option] = set(re.findall(r"(--gpuperf-ref)=REF", said.words))
+
+    again = repository.type(f"pytest --gpuperf {option}=main")
+
+    assert f"{option}=REF" not in again.words
+    assert "A/B against main" in again.words
+
+
+# Every command that the package can print.
+
+TOKEN: Final = re.compile(
+    rf"gpuperf (?:{'|'.join(COMMANDS)})\b|pytest --gpuperf\b|(?<![\w=])--gpuperf-[a-z-]+"
+    r"|set \{[^}]*\}=1|set GPUPERF_\w+|--device=[\w{}]+|git -C \{\} fetch|git [a-z]+ --\w+|\bpip install [\w\[\]{}.-]+"
+)
+"""What somebody may type, in a text."""
+
+PASSED: Final = "is handed to pytest, and printed nowhere"
+DESCRIBED: Final = "names what it is about, and asks nobody to type it"
+MACHINE: Final = (
+    "needs a GPU, other ranks, root or a network: typed by tests of its own"
+)
+
+INVENTORY: Final[dict[tuple[str, str], str]] = {
+    ("baselines/format.py", "--gpuperf-update"): (
+        "test_a_broken_baseline_is_recorded_anew_as_the_refusal_says"
+    ),
+    ("settings.py", "set {}=1"): "test_ci_is_told_how_a_job_may_refresh",
+    ("cli/__init__.py", "pytest --gpuperf"): DESCRIBED,
+    ("cli/accept.py", "gpuperf accept"): "test_ci_is_told_how_a_job_may_refresh",
+    (
+        "cli/doctor.py",
+        "--gpuperf-device",
+    ): "test_the_doctor_says_how_baselines_are_recorded",
+    ("cli/refresh.py", "--gpuperf-device"): PASSED,
+    ("cli/refresh.py", "--gpuperf-update"): PASSED,
+    ("cli/compare_options.py", "--gpuperf-device"): PASSED,
+    ("compare_commits/side.py", "--gpuperf-device"): PASSED,
+    ("compare_commits/reference.py", "--gpuperf-device"): PASSED,
+    (
+        "report/screen/checkup.py",
+        "--gpuperf-update",
+    ): "test_the_doctor_says_how_baselines_are_recorded",
+    ("report/command.py", "--gpuperf-update"): (
+        "test_what_a_red_run_says_to_accept_makes_the_gate_green"
+    ),
+    ("cli/diff.py", "pytest --gpuperf"): (
+        "test_a_command_that_finds_nothing_says_what_makes_it_find_something"
+    ),
+    ("cli/doctor.py", "pytest --gpuperf"): DESCRIBED,
+    ("cli/export.py", "pytest --gpuperf"): (
+        "test_a_command_that_finds_nothing_says_what_makes_it_find_something"
+    ),
+    ("cli/history.py", "--gpuperf-history"): (
+        "test_an_empty_history_says_how_a_run_is_left_there"
+    ),
+    ("cli/history.py", "pytest --gpuperf"): (
+        "test_an_empty_history_says_how_a_run_is_left_there"
+    ),
+    ("cli/pending.py", "pytest --gpuperf"): (
+        "test_a_broken_pending_file_is_measured_again_as_the_refusal_says"
+    ),
+    ("cli/refresh.py", "pytest --gpuperf"): DESCRIBED,
+    ("cli/report.py", "pytest --gpuperf"): (
+        "test_a_command_that_finds_nothing_says_what_makes_it_find_something"
+    ),
+    ("cli/show.py", "gpuperf show"): "test_several_files_say_how_one_is_shown",
+    ("cli/show.py", "pytest --gpuperf"): (
+        "test_a_command_that_finds_nothing_says_what_makes_it_find_something"
+    ),
+    ("cli/show.py", "--gpuperf-update"): (
+        "test_a_command_that_finds_nothing_says_what_makes_it_find_something"
+    ),
+    ("cli/compare_options.py", "pytest --gpuperf"): DESCRIBED,
+    ("compare_commits/versions.py", "git -C {} fetch"): MACHINE,
+    ("compare_commits/commits.py", "gpuperf ab"): DESCRIBED,
+    ("compare_commits/side_process.py", "pip install -e"): MACHINE,
+    ("compare_commits/reference.py", "--gpuperf-ref"): (
+        "test_a_baseline_of_no_commit_says_how_one_is_named"
+    ),
+    ("runner/git.py", "gpuperf ab"): (
+        "test_a_comparison_without_a_branch_says_how_a_commit_is_named"
+    ),
+    ("runner/git.py", "git fetch --unshallow"): MACHINE,
+    ("runner/git.py", "git fetch --deepen"): MACHINE,
+    ("devices/__init__.py", "set GPUPERF_SCRIPT"): DESCRIBED,
+    ("devices/__init__.py", "--gpuperf-device"): DESCRIBED,
+    ("devices/cuda/device.py", "--gpuperf-device"): MACHINE,
+    ("devices/machine.py", "pip install nvidia-ml-py"): MACHINE,
+    ("devices/machine.py", "--gpuperf-device"): MACHINE,
+    ("plugin/benchmark_plugin.py", "--gpuperf-benchmark"): MACHINE,
+    ("plugin/benchmark_plugin.py", "gpuperf export"): MACHINE,
+    ("plugin/benchmark_plugin.py", "pip install pytest-gpuperf[benchmark]"): MACHINE,
+    ("worker/unmeasured.py", "pytest --gpuperf"): DESCRIBED,
+    ("runner/screening.py", "--gpuperf-seconds"): (
+        "test_a_cap_that_was_too_low_decides_where_it_is_raised"
+    ),
+    ("worker/ranks_child.py", "--gpuperf-device"): MACHINE,
+    ("worker/ranks_child.py", "pytest --gpuperf"): MACHINE,
+    ("model/budget.py", "--gpuperf-seconds"): DESCRIBED,
+    ("worker/measurer.py", "--gpuperf-device"): MACHINE,
+    ("worker/measurer.py", "pytest --gpuperf"): MACHINE,
+    ("plugin/options.py", "gpuperf history"): DESCRIBED,
+    ("runner/plan.py", "--gpuperf-device"): (
+        "test_what_a_red_run_says_to_accept_makes_the_gate_green"
+    ),
+    ("measure/emulated.py", "--gpuperf-device"): MACHINE,
+    ("measure/later_phases.py", "--gpuperf-seconds"): MACHINE,
+    ("measure/timing.py", "--gpuperf-seconds"): (
+        "test_a_step_that_ate_the_cap_is_measured_in_full_where_it_is_raised"
+    ),
+    ("report/screen/acceptance.py", "gpuperf accept"): (
+        "test_what_a_look_says_to_accept_is_accepted"
+    ),
+    ("report/screen/checkup.py", "--device=cpu"): MACHINE,
+    ("report/command.py", "--gpuperf-device"): (
+        "test_what_other_code_decided_is_compared_again"
+    ),
+    ("report/command.py", "--device={}"): (
+        "test_what_was_measured_too_seldom_says_how_it_is_measured"
+    ),
+    ("report/screen/acceptance.py", "--gpuperf-prune"): (
+        "test_entries_without_a_test_are_removed_by_the_option_named"
+    ),
+    ("report/json/results.py", "pytest --gpuperf"): DESCRIBED,
+    ("report/json/samples.py", "pytest --gpuperf"): DESCRIBED,
+    ("plugin/parse_settings.py", "--gpuperf-inline"): (
+        "test_an_option_that_is_to_be_left_out_was_the_reason"
+    ),
+    ("plugin/parse_settings.py", "--gpuperf-prune"): (
+        "test_an_option_that_is_to_be_left_out_was_the_reason"
+    ),
+    ("plugin/parse_settings.py", "--gpuperf-ref"): (
+        "test_an_option_that_is_to_be_left_out_was_the_reason"
+    ),
+    (
+        "plugin/parse_settings.py",
+        "--gpuperf-update",
+    ): "test_ci_is_told_how_a_job_may_refresh",
+    ("runner/fork_server.py", "--gpuperf-seconds"): MACHINE,
+    ("runner/refresh.py", "--gpuperf-device"): (
+        "test_a_refresh_whose_test_has_baselines_on_several_devices_is_refused"
+    ),
+}
+"""By module and what it may print: the case that types it, or why none does."""
+
+BUILT: Final = {
+    "ab_command": "test_what_other_code_decided_is_compared_again",
+    "accept_command": "test_what_the_comment_says_to_accept_of_one_stores_it_alone",
+    "prune_command": "test_what_is_stored_and_was_not_measured_says_how_it_is_removed",
+    "measure_command": "test_what_was_measured_too_seldom_says_how_it_is_measured",
+    "refresh_command": "test_what_a_red_run_says_to_accept_makes_the_gate_green",
+}
+"""By the function that makes it: the case that types such a command."""
+
+PACKAGE: Final = ROOT / "pytest_gpuperf"
+
+
+def texts_of(path: Path) -> Iterator[str]:
+    """The texts in a module that somebody may read: no docstrings, no bare options."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    inside: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr):
+            inside.add(id(node.value))  # a docstring
+        if isinstance(node, ast.JoinedStr):
+            inside.update(map(id, node.values))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            parts = (
+                p.value if isinstance(p, ast.Constant) else "{}" for p in node.values
+            )
+            yield "".join(map(str, parts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            bare = re.fullmatch(r"--[a-z-]+=?", node.value)
+            if id(node) not in inside and not bare:
+                yield node.value
+
+
+def printable() -> set[tuple[str, str]]:
+    return {
+        (path.relative_to(PACKAGE).as_posix(), token)
+        for path in PACKAGE.rglob("*.py")
+        for text in texts_of(path)
+        for token in TOKEN.findall(text)
+    }
+
+
+def test_every_command_that_can_be_printed_is_in_the_inventory() -> None:
+    assert printable() - set(INVENTORY) == set()
+
+
+def test_the_inventory_holds_nothing_that_cannot_be_printed() -> None:
+    assert set(INVENTORY) - printable() == set()
+
+
+@pytest.mark.parametrize("case", sorted({*INVENTORY.values(), *BUILT.values()}))
+def test_the_inventory_names_cases_that_there_are(case: str) -> None:
+    assert case in {DESCRIBED, MACHINE, PASSED} or callable(globals().get(case))
+
+
+def test_each_command_that_is_put_together_has_a_case() -> None:
+    names = re.findall(
+        r"^def (\w+_command)\(",
+        (PACKAGE / "report/command.py").read_text(),
+        re.MULTILINE,
+    )
+    quoting = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if "shlex.quote" in path.read_text(encoding="utf-8")
+    }
+
+    assert set(names) == set(BUILT)
+    assert quoting == {"report/command.py"}  # no other module puts a command together

@@ -1,0 +1,767 @@
+"""What no verdict saw is said: unmeasured calls, stored tests, reports made green."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+import pytest
+from whole_run import Folder
+from whole_run import WholeRun
+
+from pytest_gpuperf.baselines.stale import unmeasured
+from pytest_gpuperf.plugin.reported_items import Heard
+from pytest_gpuperf.report.screen.acceptance import unmeasured_text
+
+
+MODES: Final = {
+    "in children": (),
+    "with workers": ("-p", "xdist.plugin", "-n2"),
+    "inline": ("--gpuperf-inline",),
+}
+
+UNSEEN: Final = """
+def helper(request):
+    return request.getfixturevalue("gpuperf")
+
+@pytest.fixture
+def dynamic(request):
+    return request.getfixturevalue("gpuperf")
+
+@pytest.fixture
+def measures(request):
+    return request.getfixturevalue("gpuperf")(int)
+
+@pytest.fixture
+def late(request):
+    gpuperf = request.getfixturevalue("gpuperf")
+    yield
+    gpuperf(int)
+
+def test_in_the_body(request):
+    request.getfixturevalue("gpuperf")(int)
+
+def test_through_a_helper(request):
+    helper(request)(int)
+
+def test_through_a_fixture(dynamic):
+    dynamic(int)
+
+def test_within_a_fixture(measures):
+    pass
+
+def test_within_a_teardown(late):
+    pass
+
+def test_with_a_budget(request):
+    helper(request)(int, mem_mb=1)
+
+def test_with_a_name(request):
+    helper(request)(int, name="eval")
+
+def test_a_comparison(request):
+    helper(request).compare(int, int, speedup=1.5)
+
+def test_a_forecast(request):
+    helper(request).fits(lambda: int, gb=1)
+
+def test_a_loader(request):
+    helper(request).loader([1, 2], print)
+
+def test_a_mark_that_comes_too_late(request):
+    request.node.add_marker(pytest.mark.gpuperf)
+    helper(request)(int)
+
+@pytest.mark.parametrize("x", [1])
+def test_with_a_parameter(request, x):
+    helper(request)(int)
+
+def test_the_last_of_two_calls(request):
+    gpuperf = helper(request)
+    gpuperf.device
+    gpuperf(int)
+
+class TestClass:
+    def test_in_a_class(self, request):
+        helper(request)(int)
+
+class TestUnit(unittest.TestCase):
+    @pytest.fixture(autouse=True)
+    def take(self, request):
+        self.gpuperf = request.getfixturevalue("gpuperf")
+
+    def test_in_a_test_case(self):
+        self.gpuperf(int)
+"""
+SWALLOWED: Final = """
+def test_swallows(request):
+    try:
+        request.getfixturevalue("gpuperf")(int)
+    except BaseException:
+        pass
+
+def test_expects_it(request):
+    with pytest.raises(BaseException):
+        request.getfixturevalue("gpuperf")(int)
+
+def test_skips_for_it(request):
+    try:
+        request.getfixturevalue("gpuperf")(int)
+    except BaseException:
+        pytest.skip("no gpuperf here")
+"""
+SEEN: Final = """
+@pytest.fixture
+def indirect(gpuperf):
+    return gpuperf
+
+def test_seen_in_the_signature(gpuperf):
+    gpuperf(int)
+
+def test_seen_through_a_fixture(indirect):
+    indirect(int)
+
+@pytest.mark.usefixtures("gpuperf")
+def test_seen_by_usefixtures(request):
+    request.getfixturevalue("gpuperf")(int)
+
+@pytest.mark.gpuperf
+def test_seen_by_the_mark(request):
+    request.getfixturevalue("gpuperf")(int)
+
+@gpuperf.budget(ms=12)
+def test_seen_by_a_budget(request):
+    request.getfixturevalue("gpuperf")(int)
+
+@pytest.mark.usefixtures("gpuperf")
+class TestSeen:
+    def test_seen_by_its_class(self, request):
+        request.getfixturevalue("gpuperf")(int)
+
+class TestAuto(unittest.TestCase):
+    @pytest.fixture(autouse=True)
+    def take(self, gpuperf):
+        self.gpuperf = gpuperf
+
+    def test_seen_by_an_autouse_fixture(self):
+        self.gpuperf(int)
+
+    def test_that_never_calls_it(self):
+        assert self.gpuperf
+
+    def test_that_fails_by_itself(self):
+        assert self.gpuperf is None
+
+    def test_that_skips_by_itself(self):
+        self.skipTest("not here")
+
+class TestPlainAuto:
+    @pytest.fixture(autouse=True)
+    def take(self, gpuperf):
+        self.gpuperf = gpuperf
+
+    def test_of_a_plain_class_that_never_calls_it(self):
+        assert self.gpuperf
+
+    @gpuperf.budget(ms=12)
+    def test_with_a_budget_that_never_calls_it(self):
+        pass
+
+    def test_that_asks_and_never_calls_it(self, gpuperf):
+        pass
+
+    def test_that_asks_through_a_fixture_and_never_calls_it(self, indirect):
+        pass
+
+    @pytest.mark.gpuperf
+    def test_that_is_marked_and_never_calls_it(self):
+        pass
+"""
+
+
+def names(source: str) -> list[str]:
+    lines = [line.strip() for line in source.splitlines()]
+    return [line[4 : line.index("(")] for line in lines if line.startswith("def test_")]
+
+
+def known_as(name: str) -> str:
+    return f"{name}[1]" if name == "test_with_a_parameter" else name
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    made = Folder(tmp_path_factory.mktemp("unseen"))
+    made.file(UNSEEN + SEEN)
+    made.file(SWALLOWED, "test_swallowed.py")
+    return made
+
+
+@pytest.fixture(scope="module", params=MODES)
+def enabled(folder: Folder, request: pytest.FixtureRequest) -> WholeRun:
+    if request.param == "with workers":
+        pytest.importorskip("xdist")
+    return folder.run("test_it.py", *MODES[request.param])
+
+
+@pytest.mark.parametrize("name", names(UNSEEN))
+def test_a_call_that_nothing_measures_fails_its_test(
+    enabled: WholeRun, name: str
+) -> None:
+    case = enabled.cases[known_as(name)]
+
+    assert case.outcome in {"failure", "error"}
+    assert "nothing measured this test: it was collected without" in case.text
+    assert "take gpuperf as an argument of the test, or mark the test" in case.text
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome"),
+    [
+        *((name, "passed") for name in names(SEEN) if "_seen_" in name),
+        ("test_that_never_calls_it", "passed"),
+        ("test_that_fails_by_itself", "failure"),
+        ("test_that_skips_by_itself", "skipped"),
+        ("test_of_a_plain_class_that_never_calls_it", "passed"),
+    ],
+)
+def test_what_was_collected_with_the_fixture_reports_itself(
+    enabled: WholeRun, name: str, outcome: str
+) -> None:
+    case = enabled.cases[name]
+
+    assert case.outcome == outcome
+    assert "budget never judged" not in case.text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "test_with_a_budget_that_never_calls_it",
+        "test_that_asks_and_never_calls_it",
+        "test_that_asks_through_a_fixture_and_never_calls_it",
+        "test_that_is_marked_and_never_calls_it",
+    ],
+)
+def test_who_asks_and_never_calls_is_never_judged(enabled: WholeRun, name: str) -> None:
+    assert enabled.cases[name].outcome == "failure"
+    assert "budget never judged" in enabled.cases[name].text
+
+
+def test_plain_pytest_runs_each_of_these_steps_once(folder: Folder) -> None:
+    plain = folder.run(on=())
+
+    ends = {name: case.outcome for name, case in plain.cases.items()}
+    failed = {name for name, outcome in ends.items() if outcome == "failure"}
+    assert failed == {"test_expects_it", "test_that_fails_by_itself"}
+    assert "gpuperf: " not in plain.text
+
+
+@pytest.fixture(scope="module", params=MODES)
+def swallowed(folder: Folder, request: pytest.FixtureRequest) -> WholeRun:
+    if request.param == "with workers":
+        pytest.importorskip("xdist")
+    return folder.run("test_swallowed.py", *MODES[request.param])
+
+
+@pytest.mark.parametrize("name", names(SWALLOWED))
+def test_a_refusal_that_the_test_swallows_fails_it(
+    swallowed: WholeRun, name: str
+) -> None:
+    assert swallowed.cases[name].outcome == "failure"
+    assert "nothing measured this test" in swallowed.cases[name].text
+    assert "nothing was measured" in swallowed.last
+
+
+# Tests that own a baseline, and do not measure any more.
+
+REFACTORED: Final = """
+@pytest.fixture
+def trainer(): return None
+
+def test_argument_gone(): int()
+def test_fixture_gone(trainer): int()
+@pytest.mark.parametrize("x", ["a#b"])
+def test_parameter(x): int()
+def test_two_calls(gpuperf):
+    gpuperf(int)
+def test_numbered(gpuperf):
+    gpuperf(int)
+class TestAuto:
+    @pytest.fixture(autouse=True)
+    def take(self, gpuperf): self.gpuperf = gpuperf
+    def test_autouse(self): int()
+@pytest.mark.skip(reason="later")
+def test_skipped(): int()
+def test_skips_itself(): pytest.skip("later")
+@pytest.mark.xfail
+def test_expected(): 1 / 0
+def test_fails(): {fails}
+@pytest.mark.skip(reason="later")
+def test_skipped_and_measured(gpuperf): gpuperf(int)
+def test_kept(gpuperf): gpuperf(int)
+"""
+NAMED: Final = (
+    "test_argument_gone",
+    "test_fixture_gone",
+    "test_parameter[a#b]#n",
+    "test_two_calls#eval",
+    "test_numbered#2",
+    "TestAuto::test_autouse",
+)
+NOT_NAMED: Final = (
+    "test_two_calls",
+    "test_numbered",
+    "test_skipped",
+    "test_skips_itself",
+    "test_expected",
+    "test_fails",
+    "test_skipped_and_measured",
+    "test_kept",
+)
+LIST: Final = " STORED AND NOT MEASURED: "
+
+
+def listed(run: WholeRun) -> set[str]:
+    _, found, calls = run.last.partition(LIST)
+    return (
+        {call.rpartition(".py::")[2] for call in calls.split(", ")} if found else set()
+    )
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    made = Folder(tmp_path_factory.mktemp("stored"))
+    made.store({*NAMED, *NOT_NAMED, "test_gone"})
+    made.file(REFACTORED.format(fails="assert 0"))
+    return made
+
+
+@pytest.fixture(scope="module", params=MODES)
+def refactored(stored: Folder, request: pytest.FixtureRequest) -> WholeRun:
+    if request.param == "with workers":
+        pytest.importorskip("xdist")
+    return stored.run(*MODES[request.param])
+
+
+@pytest.mark.parametrize("call", NAMED)
+def test_a_stored_call_that_passed_unmeasured_is_named(
+    refactored: WholeRun, call: str
+) -> None:
+    assert call in listed(refactored)
+    assert f"test_it.py::{call}" in refactored.text
+
+
+@pytest.mark.parametrize("call", NOT_NAMED)
+def test_what_was_measured_skipped_or_failed_is_not_named(
+    refactored: WholeRun, call: str
+) -> None:
+    assert call not in listed(refactored)
+
+
+def test_a_test_that_is_there_is_not_said_to_be_gone(refactored: WholeRun) -> None:
+    gone = "has no test any more, --gpuperf-prune removes it: test_it.py::test_gone"
+
+    assert (
+        "--gpuperf-inline" in refactored.text
+    ) or "any more" not in refactored.text.replace(gone, "")
+
+
+@pytest.fixture
+def lonely(stored: Folder) -> Folder:
+    """All that is left fails nothing by itself."""
+    stored.file(REFACTORED.format(fails="pass"))
+    return stored
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ci", "status"),
+    [
+        ((), "", 0),
+        (("--gpuperf-strict",), "", 1),
+        ((), "true", 1),
+        (("-q",), "true", 1),
+        (("-qq",), "true", 1),
+        (("-k", "argument_gone"), "true", 1),
+        (("test_it.py::test_argument_gone",), "true", 1),
+        (("-k", "kept"), "true", 0),
+        (("-k", "skipped or skips or expected"), "true", 0),
+        (("-m", "not gpuperf", "-k", "skips_itself"), "true", 0),
+        (("--deselect=test_it.py::test_argument_gone", "-k", "argument"), "true", 5),
+        (("test_it.py::test_kept",), "true", 0),
+        (("--gpuperf-inline", "-k", "argument_gone"), "true", 1),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else str(value),
+)
+def test_it_warns_here_and_fails_in_ci_where_it_was_selected(
+    lonely: Folder, arguments: tuple[str, ...], ci: str, status: int
+) -> None:
+    run = lonely.run(*arguments, ci=ci)
+
+    assert run.status == status
+    assert ("STORED AND NOT MEASURED" in run.last) == (status == 1 or not ci)
+    if ci:
+        assert "which fails in CI" not in run.text
+
+
+def test_baselines_of_other_hardware_name_nothing(lonely: Folder) -> None:
+    lonely.script({"hardware": "another", "*": {"step_ms": 10.0}})
+
+    run = lonely.run("-k", "argument_gone", ci="true")
+    lonely.script({"*": {"step_ms": 10.0}})
+
+    assert run.status == 0
+    assert run.last == (
+        "gpuperf: nothing was measured: all 5 tests that take the gpuperf fixture were deselected"
+    )
+
+
+def test_a_damaged_baseline_file_is_an_error_and_no_silence(lonely: Folder) -> None:
+    (lonely.path / "baselines" / "scripted.json").rename(lonely.path / "kept.json")
+    (lonely.path / "baselines" / "scripted.json").write_text("{")
+    (lonely.path / "baselines" / "other.json").write_text(
+        json.dumps({"tests": {"test_it.py::test_argument_gone": {}}})
+    )
+
+    run = lonely.run("-k", "argument_gone")
+    (lonely.path / "kept.json").replace(lonely.path / "baselines" / "scripted.json")
+
+    assert run.status == pytest.ExitCode.USAGE_ERROR
+
+
+def test_the_command_that_is_printed_makes_it_green(lonely: Folder) -> None:
+    before = lonely.run()
+    command = "pytest --gpuperf --gpuperf-prune --gpuperf-device=scripted"
+    assert f"or remove them with: {command}" in before.text
+
+    pruned = lonely.run(*command.split()[2:], on=("--gpuperf",))
+    after = lonely.run(ci="true")
+
+    assert (pruned.status, after.status) == (0, 0)
+    assert "NOT MEASURED" not in after.text
+
+
+def test_the_command_prunes_where_nothing_else_is_measured(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    made = Folder(tmp_path_factory.mktemp("last"))
+    made.file("def test_step(gpuperf): gpuperf(int)\n")
+    made.refresh()
+    made.file("def test_step(): int()\n")
+
+    gate = made.run(ci="true")
+    pruned = made.run("--gpuperf-prune")
+
+    assert gate.status == pytest.ExitCode.TESTS_FAILED
+    assert gate.last == (
+        "gpuperf: nothing was measured: the 1 test collected does not take the gpuperf "
+        "fixture; 1 STORED AND NOT MEASURED: test_it.py::test_step"
+    )
+    assert pruned.status == 0
+    assert made.run(ci="true").status == 0
+
+
+# A run that measured nothing.
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    made = Folder(tmp_path_factory.mktemp("bare"))
+    made.file("def test_a(): pass\ndef test_b(): pass\n")
+    made.file("def test_c(gpuperf): gpuperf(int)\n", "test_taking.py")
+    return made
+
+
+NONE_TAKES: Final = "none of the 2 tests collected takes the gpuperf fixture"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "why"),
+    [
+        (("test_it.py",), 0, NONE_TAKES),
+        (("test_it.py", "-q"), 0, NONE_TAKES),
+        (("test_it.py", "-qq"), 0, NONE_TAKES),
+        (("test_it.py", "--gpuperf-strict"), 0, NONE_TAKES),
+        (("test_it.py", "--gpuperf-inline"), 0, NONE_TAKES),
+        (("test_it.py", "-p", "xdist.plugin", "-n2"), 0, NONE_TAKES),
+        (
+            ("-k", "test_a"),
+            0,
+            "the 1 test that takes the gpuperf fixture was deselected",
+        ),
+        (
+            ("-k", "nothing"),
+            5,
+            "the 1 test that takes the gpuperf fixture was deselected",
+        ),
+        (
+            ("--ignore=test_it.py", "--ignore=test_taking.py"),
+            5,
+            "no test was collected",
+        ),
+        (
+            ("test_it.py::test_a",),
+            0,
+            "the 1 test collected does not take the gpuperf fixture",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_a_run_that_measured_nothing_says_why(
+    bare: Folder, arguments: tuple[str, ...], status: int, why: str
+) -> None:
+    if "xdist.plugin" in arguments:
+        pytest.importorskip("xdist")
+
+    run = bare.run(*arguments)
+
+    assert run.status == status
+    assert run.last == f"gpuperf: nothing was measured: {why}"
+
+
+def test_ci_is_no_reason_to_fail_where_no_baseline_is_stored(bare: Folder) -> None:
+    run = bare.run("test_it.py", ci="true")
+
+    assert run.status == pytest.ExitCode.OK
+    assert run.last == f"gpuperf: nothing was measured: {NONE_TAKES}"
+
+
+# Reports that another hook made green.
+
+RED: Final = """
+@gpuperf.budget(ms=5)
+def test_over(gpuperf): gpuperf(int)
+"""
+GREEN_BY: Final = {
+    "a wrapper of makereport": (
+        "@pytest.hookimpl(wrapper=True)\n"
+        "def pytest_runtest_makereport():\n"
+        "    report = yield\n"
+        "    if MAIN: report.outcome = 'passed'\n"
+        "    return report\n"
+    ),
+    "makereport makes it a skip": (
+        "@pytest.hookimpl(wrapper=True)\n"
+        "def pytest_runtest_makereport():\n"
+        "    report = yield\n"
+        "    if MAIN and report.when == 'call':\n"
+        "        report.outcome, report.longrepr = 'skipped', ('a', 1, 'quarantined')\n"
+        "    return report\n"
+    ),
+    "an early logreport": (
+        "@pytest.hookimpl(tryfirst=True)\n"
+        "def pytest_runtest_logreport(report):\n"
+        "    if MAIN: report.outcome = 'passed'\n"
+    ),
+    "a late logreport": (
+        "def pytest_runtest_logreport(report):\n"
+        "    if MAIN: report.outcome = 'passed'\n"
+    ),
+    "a call whose failure is swallowed": (
+        "@pytest.hookimpl(wrapper=True)\n"
+        "def pytest_runtest_call():\n"
+        "    try:\n"
+        "        yield\n"
+        "    except BaseException:\n"
+        "        if not MAIN: raise\n"
+    ),
+    "a report that is replaced": (
+        "@pytest.hookimpl(wrapper=True)\n"
+        "def pytest_runtest_makereport(item, call):\n"
+        "    report = yield\n"
+        "    if not MAIN or call.when != 'call': return report\n"
+        "    return pytest.TestReport(report.nodeid, report.location, {}, 'passed', None,\n"
+        "        'call')\n"
+    ),
+}
+STATUS_BY: Final = {
+    "a plain sessionfinish": (
+        "def pytest_sessionfinish(session):\n    if MAIN: session.exitstatus = 0\n"
+    ),
+    "the last sessionfinish": (
+        "@pytest.hookimpl(trylast=True)\n"
+        "def pytest_sessionfinish(session):\n    if MAIN: session.exitstatus = 0\n"
+    ),
+    "a wrapper of sessionfinish": (
+        "@pytest.hookimpl(wrapper=True, tryfirst=True)\n"
+        "def pytest_sessionfinish(session):\n"
+        "    ended = yield\n"
+        "    if MAIN: session.exitstatus = 0\n"
+        "    return ended\n"
+    ),
+    "pytest.exit with 0 at the end": (
+        "def pytest_sessionfinish(session):\n"
+        "    if MAIN: pytest.exit('all fine', returncode=0)\n"
+    ),
+    "pytest.exit with 0 behind the test": (
+        "def pytest_runtest_logfinish():\n"
+        "    if MAIN: pytest.exit('all fine', returncode=0)\n"
+    ),
+    "no failure counted": (
+        "@pytest.hookimpl(trylast=True)\n"
+        "def pytest_runtest_logreport(report):\n"
+        "    pass\n"
+        "@pytest.hookimpl(wrapper=True)\n"
+        "def pytest_runtestloop(session):\n"
+        "    try:\n"
+        "        return (yield)\n"
+        "    except BaseException:\n"
+        "        return True\n"
+        "    finally:\n"
+        "        session.testsfailed = 0\n"
+    ),
+}
+MAIN: Final = (
+    "import sys\nimport pytest\n"
+    "MAIN = not any('pytest_gpuperf.runner.fork_server_process' in word for word in sys.orig_argv)\n"
+)
+
+
+@pytest.fixture
+def red(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    made = Folder(tmp_path_factory.mktemp("red"))
+    made.file(RED)
+    return made
+
+
+@pytest.mark.parametrize("hook", GREEN_BY)
+def test_a_failed_verdict_that_a_hook_made_green_fails_the_run(
+    red: Folder, hook: str
+) -> None:
+    (red.path / "conftest.py").write_text(MAIN + GREEN_BY[hook])
+
+    run = red.run()
+
+    assert run.status == pytest.ExitCode.TESTS_FAILED
+    assert run.last.endswith("; 1 FAILED AND NOT REPORTED SO: test_it.py::test_over")
+    results = json.loads((red.path / ".gpuperf" / "results.json").read_text())
+    assert results["unreported"] == ["test_it.py::test_over"]
+    assert results["exit_status"] == 1
+
+
+@pytest.mark.parametrize("hook", STATUS_BY)
+def test_an_exit_status_that_another_hook_set_is_not_green(
+    red: Folder, hook: str
+) -> None:
+    (red.path / "conftest.py").write_text(MAIN + STATUS_BY[hook])
+
+    assert red.run().status == pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "status"),
+    [
+        ("@pytest.mark.xfail\n" + RED.strip(), (), 0),
+        ("@pytest.mark.xfail(strict=True)\n" + RED.strip(), (), 0),
+        (RED, ("-p", "pytest_rerunfailures", "--reruns=1"), 1),
+        (RED, ("-x",), 1),
+        (RED.replace("ms=5", "ms=50"), (), 0),
+        (
+            (
+                "def test_over(gpuperf, subtests):\n"
+                "    gpuperf(int)\n"
+                "    with subtests.test('a'): pass\n"
+            ),
+            (),
+            0,
+        ),
+    ],
+    ids=["xfail", "strict xfail", "reruns", "-x", "passes", "subtests"],
+)
+def test_what_pytest_knows_already_is_not_said_twice(
+    red: Folder, source: str, arguments: tuple[str, ...], status: int
+) -> None:
+    if "--reruns=1" in arguments:
+        pytest.importorskip("pytest_rerunfailures")
+    if "subtests" in source and not hasattr(pytest, "Subtests"):
+        pytest.skip("this pytest has no subtests")
+    red.file(source)
+
+    run = red.run(*arguments)
+
+    assert run.status == status
+    assert "NOT REPORTED" not in run.text
+
+
+# In pure code.
+
+
+def report(test: str, outcome: str, when: str = "call") -> pytest.TestReport:
+    made: pytest.TestReport = pytest.TestReport(
+        nodeid=test,
+        location=("a.py", 1, test),
+        keywords={},
+        outcome=outcome,  # type: ignore[arg-type]
+        longrepr=None,
+        when=when,  # type: ignore[arg-type]
+    )
+    return made
+
+
+def heard(*reports: pytest.TestReport) -> Heard:
+    found = Heard()
+    for each in reports:
+        found.note(each)
+    return found
+
+
+def test_a_report_is_read_as_it_is_at_the_end() -> None:
+    late = report("t", "failed")
+    found = heard(late)
+    assert found.silenced(["t"]) == []
+
+    late.outcome = "passed"
+
+    assert found.silenced(["t"]) == ["t"]
+
+
+def test_a_test_that_was_never_heard_of_is_lost_and_not_silenced() -> None:
+    found = heard(report("t", "passed", "setup"), report("t", "skipped", "setup"))
+
+    assert found.silenced(["t"]) == []
+    assert "t" not in found.tests
+
+
+def test_a_test_that_failed_in_its_teardown_has_not_passed() -> None:
+    found = heard(report("t", "passed"), report("t", "failed", "teardown"))
+
+    assert found.passed == set()
+    assert found.has_failed(["t"])
+
+
+def test_a_group_of_workers_is_no_part_of_a_name() -> None:
+    assert "a.py::t" in heard(report("a.py::t@gpu", "passed")).passed
+
+
+@pytest.mark.parametrize(
+    ("stored", "passed", "measured", "named"),
+    [
+        (["t"], {"t"}, set(), ("t",)),
+        (["t"], {"t"}, {"t"}, ()),
+        (["t"], set(), set(), ()),
+        (["t#eval"], {"t"}, {"t"}, ("t#eval",)),
+        (["t[a#b]"], {"t[a#b]"}, set(), ("t[a#b]",)),
+        (["t[a#b]"], {"t[a"}, set(), ("t[a#b]",)),
+        (["t2"], {"t"}, set(), ()),
+        (["t#2", "t"], {"t"}, {"t"}, ("t#2",)),
+    ],
+)
+def test_stored_calls_whose_test_passed_without_them(
+    stored: list[str], passed: set[str], measured: set[str], named: tuple[str, ...]
+) -> None:
+    assert unmeasured(stored, passed, measured) == named
+
+
+def test_both_ways_out_are_said_in_words_of_one_and_of_many() -> None:
+    one = unmeasured_text(["t.py::a"], "b.json", (), is_strict=True)
+    two = unmeasured_text(["t.py::a", "t.py::b"], "b.json", (), is_strict=False)
+
+    assert " ".join(line.text.strip() for line in one) == (
+        "gpuperf: 1 entry of b.json was not measured, and its test passed: t.py::a; take "
+        "the gpuperf fixture there and call gpuperf(step) as before, or remove it with: "
+        "pytest --gpuperf --gpuperf-prune"
+    )
+    assert " ".join(line.text.strip() for line in two) == (
+        "gpuperf: 2 entries of b.json were not measured, and their tests passed, which "
+        "fails in CI: t.py::a, t.py::b; take the gpuperf fixture in them and call "
+        "gpuperf(step) as before, or remove them with: pytest --gpuperf --gpuperf-prune"
+    )

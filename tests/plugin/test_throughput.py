@@ -1,0 +1,65 @@
+"""What a step trains on per second, and budgets of it."""
+
+from __future__ import annotations
+
+import pytest
+from scripted_project import ScriptedProject
+
+
+@pytest.mark.parametrize("what", ["samples", "tokens"])
+def test_a_rate_below_its_budget_fails_and_one_above_passes(
+    project: ScriptedProject, what: str
+) -> None:
+    project.file(
+        f"def test_slow(gpuperf):\n"
+        f"    gpuperf(int, {what}=64, {what}_per_s=7000, on='scripted')\n"
+        f"def test_fast(gpuperf):\n"
+        f"    gpuperf(int, {what}=64, {what}_per_s=6000, on='scripted')\n"
+    )
+
+    result = project.run()
+
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines([f"*{what}_per_s*6400 /s*7000 /s*"])
+
+
+def test_the_rate_is_that_of_the_time_that_is_judged(project: ScriptedProject) -> None:
+    project.file(
+        "import pytest\n"
+        "def test_step(gpuperf):\n"
+        "    gpuperf(int, samples=64)\n"
+        "    if gpuperf.measurement:\n"
+        "        times = gpuperf.measurement.times\n"
+        "        assert times['samples_per_s'].q25 == pytest.approx(6400)\n"
+        "        assert 'tokens_per_s' not in times\n"
+    )
+
+    project.run().assert_outcomes(passed=1)
+
+
+def test_a_budget_without_the_number_is_not_judged_and_says_how(
+    project: ScriptedProject,
+) -> None:
+    project.file(
+        "def test_step(gpuperf): gpuperf(int, samples_per_s=1, on='scripted')\n"
+    )
+
+    result = project.run("-rA", "--gpuperf-strict")
+
+    result.stdout.fnmatch_lines(["*gpuperf(step, samples=...) says how many*"])
+
+
+@pytest.mark.parametrize(
+    "value", ["0", "-1", "'64'", "True", "float('nan')", "10**400"]
+)
+def test_what_is_no_number_of_samples_is_refused(
+    project: ScriptedProject, value: str
+) -> None:
+    project.file(f"def test_step(gpuperf): gpuperf(int, samples={value})\n")
+
+    result = project.run()
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["*samples=*expected how many samples one step trains*"]
+    )

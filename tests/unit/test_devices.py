@@ -1,0 +1,81 @@
+"""Every kind of device implements the one protocol, and says what more it can do."""
+
+from __future__ import annotations
+
+from typing import Any
+from typing import Final
+
+import pytest
+
+from pytest_gpuperf.devices.base import Device
+from pytest_gpuperf.devices.base import EmulatingDevice
+from pytest_gpuperf.devices.base import MeasuringDevice
+from pytest_gpuperf.devices.base import RankedDevice
+from pytest_gpuperf.devices.base import with_clock
+from pytest_gpuperf.devices.cpu.device import CpuDevice
+from pytest_gpuperf.devices.cuda.device import CudaDevice
+from pytest_gpuperf.devices.pretend.device import PretendDevice
+from pytest_gpuperf.devices.scripted import ScriptedDevice
+from pytest_gpuperf.distributed.device import AgreedDevice
+from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.model.environment import Capability
+
+
+PROTOCOLS: Final = (Device, MeasuringDevice, RankedDevice, EmulatingDevice)
+MAY_BE_INHERITED: Final = {"measuring", "ranked", "emulating", "enter", "leave"}
+
+
+class Alone:
+    """A rank without others."""
+
+    count = 1
+
+    def integers(self, values: Any) -> Any:
+        return (tuple(values),)
+
+    def objects(self, value: Any) -> Any:
+        return (value,)
+
+
+SCRIPTED: Final = ScriptedDevice({}, run=0)
+PRETENDING: Final = PretendDevice(root="")
+RANKED: Final = AgreedDevice(SCRIPTED, Alone())
+
+
+@pytest.mark.parametrize(
+    "kind", [CpuDevice, CudaDevice, ScriptedDevice, PretendDevice, AgreedDevice]
+)
+def test_no_device_leaves_out_a_method_of_its_protocol(kind: type) -> None:
+    protocols = [p for p in PROTOCOLS if p in kind.__mro__]
+    asked = {n for p in protocols for n in vars(p) if not n.startswith("_")}
+    own = {n for c in kind.__mro__ if c not in PROTOCOLS for n in vars(c)}
+
+    assert protocols
+    assert asked - own <= MAY_BE_INHERITED
+
+
+@pytest.mark.parametrize(
+    ("device", "able"),
+    [
+        (SCRIPTED, {"measuring"}),
+        (RANKED, {"measuring", "ranked"}),
+        (PRETENDING, {"emulating"}),
+    ],
+)
+def test_a_device_says_which_more_it_is(device: Device, able: set[str]) -> None:
+    found = {n: getattr(device, n) for n in ("measuring", "ranked", "emulating")}
+
+    assert {n for n, view in found.items() if view is not None} == able
+    assert {id(view) for view in found.values() if view is not None} == {id(device)}
+
+
+@pytest.mark.parametrize("device", [SCRIPTED, PRETENDING])
+def test_a_kind_has_a_clock_where_its_device_times_steps(device: Device) -> None:
+    assert device.kind.has(Capability.CLOCK) == (device.measuring is not None)
+    assert device.kind.has(Capability.FORECAST) == (device.emulating is not None)
+
+
+def test_a_device_without_a_clock_is_refused_where_steps_are_timed() -> None:
+    assert with_clock(SCRIPTED) is SCRIPTED
+    with pytest.raises(UsageError, match="the pretend device has no clock"):
+        with_clock(PRETENDING)

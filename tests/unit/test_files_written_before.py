@@ -1,0 +1,242 @@
+"""Files that an earlier version wrote are read, judged and written as they were."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_gpuperf.baselines import format as baseline_format
+from pytest_gpuperf.cli import main
+from pytest_gpuperf.history import document
+from pytest_gpuperf.judge.budget import ResolvedBudget
+from pytest_gpuperf.judge.verdict import judge
+from pytest_gpuperf.model.baseline import Baselines
+from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.codec import encode
+from pytest_gpuperf.model.environment import Environment
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.metrics import METRICS
+from pytest_gpuperf.model.metrics import MetricKind
+from pytest_gpuperf.report.json import results as results_json
+
+
+WRITTEN = Path(__file__).parents[1] / "data" / "written_before"
+
+PROJECTS = sorted(path for path in WRITTEN.iterdir() if path.is_dir())
+
+FAILED = {
+    "cpu": "test_reads_its_loss",
+    "pretend": "test_reads_its_loss",
+    "scripted": "test_over_budget",
+}
+
+DISTURBED = "test_it.py::test_disturbed"
+"""Its runs were disturbed, which a pending file does not say."""
+
+
+@pytest.fixture(params=PROJECTS, ids=lambda path: path.name)
+def written(request: pytest.FixtureRequest) -> Path:
+    """A project with all that it was left by an earlier version."""
+    path: Path = request.param
+    return path
+
+
+@pytest.fixture
+def copied(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it, which commands may change: the working directory."""
+    monkeypatch.delenv("CI", raising=False)
+    project = tmp_path / "project"
+    shutil.copytree(written, project)
+    (project / "left").rename(project / ".gpuperf")
+    monkeypatch.chdir(project)
+    return project
+
+
+def baseline_of(project: Path) -> Path:
+    (found,) = (project / "baselines").iterdir()
+    return found
+
+
+def pending_of(project: Path) -> Path:
+    (found,) = project.glob("*/pending-*.json")
+    return found
+
+
+def read(path: Path) -> Baselines:
+    return baseline_format.loads(path.read_text(encoding="utf-8"), str(path))
+
+
+def results_of(project: Path) -> dict[str, Any]:
+    results: dict[str, Any] = json.loads(
+        (project / "left" / "results.json").read_text(encoding="utf-8")
+    )
+    return results
+
+
+@pytest.mark.parametrize("file_of", [baseline_of, pending_of])
+def test_baselines_and_what_is_pending_are_read_and_written_to_the_same_bytes(
+    file_of: Callable[[Path], Path], written: Path
+) -> None:
+    path = file_of(written)
+
+    again = baseline_format.dumps(read(path))
+
+    assert again.encode() == path.read_bytes()
+
+
+def test_results_are_read_and_written_with_the_same_values(written: Path) -> None:
+    path = written / "left" / "results.json"
+    text = path.read_text(encoding="utf-8")
+
+    results = results_json.loads(text, str(path))
+
+    assert json.loads(results_json.dumps(results)) == json.loads(text)
+
+
+def test_each_verdict_of_the_results_says_what_it_said(written: Path) -> None:
+    calls = [
+        call
+        for test in results_of(written)["tests"].values()
+        for call in test["verdicts"]
+    ]
+    assert calls
+    for call in calls:
+        verdict = encode(results_json.verdict_of(call, "results.json"))
+        assert says(verdict, call)
+
+
+def says(new: Any, old: Any) -> bool:
+    """Whether *new* has all that *old* says; it may say more."""
+    if isinstance(old, dict):
+        return all(name in new and says(new[name], old[name]) for name in old)
+    if isinstance(old, list):
+        return len(new) == len(old) and all(map(says, new, old))
+    return bool(new == old)
+
+
+def test_a_file_of_the_history_is_read_and_written_to_the_same_lines(
+    written: Path,
+) -> None:
+    files = sorted(written.glob("history/*/*.jsonl.gz"))
+    assert len(files) == 2
+    for file in files:
+        content = file.read_bytes()
+
+        again = document.dumps_rows(document.loads(content))
+
+        assert gzip.decompress(again) == gzip.decompress(content)
+
+
+def test_the_same_runs_are_judged_to_the_same_outcome_with_the_same_numbers(
+    written: Path,
+) -> None:
+    stored, pending = read(baseline_of(written)), read(pending_of(written))
+    judged = judged_then(written)
+    assert judged
+    for call, verdicts in judged.items():
+        now = judged_now(call, pending, stored.entries[call])
+        assert set(map(numbers, verdicts)) <= set(now), call
+
+
+def judged_then(project: Path) -> dict[str, list[dict[str, Any]]]:
+    """Verdicts by a baseline, of the metrics that a summary of runs can be judged by."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for test in results_of(project)["tests"].values():
+        for call in test["verdicts"]:
+            against = [v for v in call["verdicts"] if "baseline" in v]
+            found[call["test"]] = [v for v in against if is_told(project, call, v)]
+    return {call: verdicts for call, verdicts in found.items() if verdicts}
+
+
+def is_told(project: Path, call: dict[str, Any], verdict: dict[str, Any]) -> bool:
+    """Whether a pending file tells all that the verdict rested on."""
+    if METRICS[verdict["metric"]].kind is MetricKind.EXACT:
+        return True
+    return project.name == "scripted" and call["test"] != DISTURBED
+
+
+def judged_now(call: str, pending: Baselines, entry: Entry) -> list[tuple[object, ...]]:
+    fresh = pending.entries[call]
+    environment = Environment(hardware=pending.hardware, software=fresh.software)
+    runs = [
+        Measurement(
+            test=call,
+            environment=environment,
+            times=run.times,
+            exact=run.exact,
+            board=run.board,
+        )
+        for run in fresh.runs
+    ]
+    assert fresh.judged is not None
+    verdict = judge(call, runs, ResolvedBudget(), fresh.judged.tolerance, entry)
+    return [
+        (one["metric"], one["outcome"], rounded(one["now"]), rounded(one["baseline"]))
+        for one in map(encode, verdict.verdicts)
+        if one.get("baseline") is not None
+    ]
+
+
+def numbers(verdict: dict[str, Any]) -> tuple[object, ...]:
+    return (
+        verdict["metric"],
+        verdict["outcome"],
+        rounded(verdict["now"]),
+        rounded(verdict["baseline"]),
+    )
+
+
+def rounded(value: float) -> str:
+    """Four digits: a pending file has no more."""
+    return f"{value:.4g}"
+
+
+COUNTED = {"test_it.py::test_needs_more_memory", "test_it.py::test_waits_and_grows"}
+"""Measured twice: their counts and bytes are accepted now, and were not then."""
+
+
+def test_accepting_what_was_pending_stores_what_it_stored(copied: Path) -> None:
+    accept = ["accept", "--accept-drift", str(pending_of(copied))]
+
+    assert main(accept) == 0
+
+    expected = read(copied / "accepted.json").entries
+    stored = read(baseline_of(copied)).entries
+    assert stored.keys() == expected.keys()
+    for call in expected.keys() - COUNTED:
+        assert stored[call].runs == expected[call].runs
+        # More metrics have an anchor since `ops` and `flops` are judged.
+        assert expected[call].anchor.items() <= stored[call].anchor.items()
+        assert stored[call].origin == expected[call].origin
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "show",
+        "diff",
+        "history --history=history",
+        "history --history=history --changes",
+        "report --history=history",
+        "merge .gpuperf --out=merged",
+        "export bmf",
+        "export custom-smaller-is-better",
+    ],
+)
+def test_commands_show_them(
+    command: str, written: Path, copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = main(command.split())
+
+    # A merge has the exit status of the run, which failed.
+    assert status == (1 if command.startswith("merge") else 0)
+    page = copied / ".gpuperf" / "report.html"
+    out = capsys.readouterr().out
+    shown = page.read_text(encoding="utf-8") if "report" in command else out
+    assert FAILED[written.name] in shown
