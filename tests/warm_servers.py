@@ -62,7 +62,9 @@ class Zygote:
         start = _START.format(path=sys.path, fd=theirs.fileno(), heavy=heavy)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", start],
+                # Unbuffered, as `ForkServer` starts its server: what a child prints before
+                # it dies is read.
+                [sys.executable, "-u", "-c", start],
                 env=self._environment,
                 cwd="/",
                 pass_fds=(theirs.fileno(),),
