@@ -51,11 +51,15 @@ class Typed:
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """A folder with a project, and a server that runs what is typed there."""
+    """A folder with a project, and a server that runs what is typed there.
+
+    What is typed is typed in ``place``, from the folder on.
+    """
 
     folder: Path
     server: ForkServer
     environment: Mapping[str, str] = field(default_factory=dict)
+    place: str = "."
 
     def write(self, name: str, text: str) -> None:
         path = self.folder / name
@@ -93,11 +97,14 @@ class Desk:
         """Run *command* as a shell splits it."""
         request = {
             "command": shlex.split(command),
-            "folder": str(self.folder),
+            "folder": str(self.folder / self.place),
             "environment": {
                 **dict.fromkeys(("CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"), ""),
                 "COLUMNS": "80",
-                "GPUPERF_SCRIPT": "script.json",
+                # Relative: another checkout of the project has a script of its own.
+                "GPUPERF_SCRIPT": os.path.relpath(
+                    self.folder / "script.json", self.folder / self.place
+                ),
                 "PYTEST_ADDOPTS": "",
                 "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
                 "PYTEST_PLUGINS": "pytest_gpuperf.plugin",

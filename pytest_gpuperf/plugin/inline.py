@@ -111,7 +111,10 @@ class InlineSession:
         )
         self._config = config
         self._reporter = Reporter(
-            settings=settings, hardware=self._hardware, rootdir=config.rootpath
+            settings=settings,
+            hardware=self._hardware,
+            rootdir=config.rootpath,
+            directory=config.invocation_params.dir,
         )
         self._verdicts: list[TestVerdict] = []
         self._reports: dict[str, Report] = {}
@@ -222,7 +225,7 @@ class InlineSession:
             verdicts=tuple(self._verdicts),
             samples=self._samples,
             explained=self._settings.explain,
-            options=self._reporter.options,
+            invocation=self._reporter.invocation,
             note=self._reporter.note,
         )
 

@@ -442,7 +442,7 @@ class ResultsFile:
     def _notes(self, found: Assessment) -> Iterator[str]:
         moved = found.moved_with_the_environment
         if moved:
-            yield moved_line(moved, found.options).text
+            yield moved_line(moved, found.invocation).text
         if found.suite:
             yield suite_line(found.suite).text
         if found.skipped_files:

@@ -168,7 +168,7 @@ def unmeasured_lines(unseen: Unseen, assessment: Assessment) -> tuple[Line, ...]
     return unmeasured_text(
         unseen.unmeasured,
         assessment.baseline_file,
-        assessment.options,
+        assessment.invocation,
         is_strict=unseen.is_strict,
     )
 
@@ -201,9 +201,9 @@ def _wrong(assessment: Assessment) -> Sequence[TestVerdict]:
 def _whole_run_lines(assessment: Assessment) -> Iterator[Line]:
     moved = assessment.moved_with_the_environment
     if assessment.drifts:
-        yield drifted_line(assessment.drifted_tests, assessment.options)
+        yield drifted_line(assessment.drifted_tests, assessment.invocation)
     if moved:
-        yield moved_line(moved, assessment.options)
+        yield moved_line(moved, assessment.invocation)
     if assessment.suite:
         yield suite_line(assessment.suite)
     if assessment.skipped_files:

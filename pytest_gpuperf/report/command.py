@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from ..model.baseline import Refresh
 from ..model.environment import DeviceKind
+from ..model.environment import Hardware
 from ..model.verdict import Outcome
 from ..visible import visible_line
 
@@ -25,32 +29,61 @@ BASELINES: Final = "baselines"
 """The folder that a command takes if none is named."""
 
 
-def device_options(kind: DeviceKind) -> tuple[str, ...]:
-    """Return the options that make a command measure on the same device."""
-    return (f"--gpuperf-device={kind.value}",)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """Where pytest was started, and the ``options`` that a command must repeat.
+
+    Node ids name their file from ``root`` on; pytest reads what is typed from
+    ``folder`` on.
+    """
+
+    options: tuple[str, ...] = ()
+    root: Path = Path()
+    folder: Path = Path()
+
+    def typed(self, nodeid: str) -> str:
+        """Return *nodeid* as it is typed in the folder."""
+        if self.root == self.folder:
+            return nodeid
+        file, separator, rest = nodeid.partition("::")
+        place = Path(os.path.relpath(self.root / file, self.folder))
+        return f"{place.as_posix()}{separator}{rest}"
 
 
-def ab_command(reference: str, options: Sequence[str], test: str) -> str:
-    """Return what compares *test* with *reference* again; *options* are pytest's."""
-    return _line(("gpuperf", "ab", reference, "--", *options, test))
+DEFAULT_INVOCATION: Final = Invocation()
+"""``pytest`` in the root, without an option."""
+
+
+def at_root(hardware: Hardware | None) -> Invocation:
+    """Return how a command is typed in the root that measures on the same device."""
+    return Invocation(
+        options=(f"--gpuperf-device={hardware.kind.value}",) if hardware else ()
+    )
+
+
+def ab_command(reference: str, run: Invocation, test: str) -> str:
+    """Return what compares *test* with *reference* again."""
+    return _line(("gpuperf", "ab", reference, "--", *run.options, run.typed(test)))
 
 
 def refresh_command(
     kind: Refresh,
-    options: Sequence[str],
+    run: Invocation,
     tests: Sequence[str] = (),
     *,
     accept_drift: bool = False,
 ) -> str:
-    """Return what refreshes *tests*, or all; *options* are those it must repeat."""
+    """Return what refreshes *tests*, or all of *run*."""
     drift = ("--gpuperf-accept-drift",) if accept_drift else ()
     update = f"--gpuperf-update={kind.value}"
-    return _line(("pytest", "--gpuperf", update, *drift, *options, *tests))
+    return _line(
+        ("pytest", "--gpuperf", update, *drift, *run.options, *map(run.typed, tests))
+    )
 
 
-def prune_command(options: Sequence[str]) -> str:
+def prune_command(run: Invocation) -> str:
     """Return what removes baselines that no test asks for."""
-    return _line(("pytest", "--gpuperf", "--gpuperf-prune", *options))
+    return _line(("pytest", "--gpuperf", "--gpuperf-prune", *run.options))
 
 
 def accept_command(pending: str, baselines: str, tests: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 from typing import Final
 
@@ -31,6 +32,8 @@ from ..model.run import Report
 from ..model.verdict import SuiteAcuity
 from ..model.verdict import SuiteVerdict
 from ..model.verdict import TestVerdict
+from ..report.command import DEFAULT_INVOCATION
+from ..report.command import Invocation
 from ..report.screen.progress import interruption_lines
 from ..settings import Settings
 from .evidence import forget_traces
@@ -84,7 +87,7 @@ class Assessment:
     leftovers: Leftovers = field(default_factory=Leftovers)
     stored: tuple[str, ...] = ()
     skipped_files: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
+    invocation: Invocation = DEFAULT_INVOCATION
     explained: bool = False
     note: str = ""
     unmeasured: tuple[str, ...] = ()
@@ -169,6 +172,7 @@ class Assessor:
             settings=settings,
             hardware=self._environment.hardware,
             rootdir=project.rootdir,
+            directory=Path(project.directory),
         )
         if self._rounds.stored_device:
             announce(self._rounds.stored_device)
@@ -235,7 +239,7 @@ class Assessor:
         return self._assessment(reported, stopped=NOT_DECIDED_INTERRUPTED)
 
     def _announce_interruption(self, found: Interruption, refreshed: Refreshed) -> None:
-        rest = found.command(self._baselines.entries, self._reporter.options)
+        rest = found.command(self._baselines.entries, self._reporter.invocation)
         counted = found.counted(refreshed.failure)
         for line in interruption_lines(counted, self._reporter.baseline_file, rest):
             self._announce(line)
@@ -336,7 +340,7 @@ class Assessor:
             stored=tuple(self._baselines.entries.keys() - state.leftovers.removed),
             unmeasured=tuple(test for test in self._rounds.tests if test not in cases),
             stopped=stopped,
-            options=reporter.options,
+            invocation=reporter.invocation,
             explained=self._settings.explain,
             note=reporter.note,
         )

@@ -45,6 +45,7 @@ from ..model.environment import DeviceKind
 from ..model.environment import Hardware
 from ..model.run import TestResult
 from ..model.verdict import TestVerdict
+from ..report.command import Invocation
 from ..report.command import refresh_command
 from ..report.screen.progress import Interrupted
 from ..settings import Settings
@@ -298,14 +299,14 @@ class Interruption:
             failure=failure,
         )
 
-    def command(self, entries: Mapping[str, Entry], options: Sequence[str]) -> str:
+    def command(self, entries: Mapping[str, Entry], invocation: Invocation) -> str:
         """Return what refreshes the rest: by name where an old baseline hides it."""
         # "missing" selects what has no baseline. A lost test with an old one must be
         # named.
         is_missing = not any(test in entries for test in self.lost)
         if is_missing:
-            return refresh_command(Refresh.MISSING, options)
-        return refresh_command(Refresh.ALL, options, self.lost)
+            return refresh_command(Refresh.MISSING, invocation)
+        return refresh_command(Refresh.ALL, invocation, self.lost)
 
 
 def interruption_of(

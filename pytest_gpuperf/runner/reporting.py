@@ -11,6 +11,7 @@ from ..baselines.store import path_of
 from ..model.environment import Hardware
 from ..model.run import Report
 from ..model.verdict import TestVerdict
+from ..report.command import Invocation
 from ..report.screen.drift import drift_text
 from ..report.screen.failure import failure_text
 from ..settings import Settings
@@ -28,6 +29,7 @@ class Reporter:
     settings: Settings
     hardware: Hardware
     rootdir: Path
+    directory: Path
 
     @property
     def baseline_file(self) -> str:
@@ -36,9 +38,13 @@ class Reporter:
         return shown_path(path, self.rootdir)
 
     @property
-    def options(self) -> tuple[str, ...]:
-        """What a command repeats to measure what this run measured."""
-        return repeated_options(self.settings, self.hardware.kind)
+    def invocation(self) -> Invocation:
+        """How a command is typed that measures what this run measured."""
+        return Invocation(
+            options=repeated_options(self.settings, self.hardware.kind),
+            root=self.rootdir,
+            folder=self.directory,
+        )
 
     @property
     def note(self) -> str:
@@ -56,7 +62,7 @@ class Reporter:
             verdict,
             nodeid=nodeid,
             baseline_file=self.baseline_file,
-            options=self.options,
+            invocation=self.invocation,
             strict=self.settings.strict,
         )
 
@@ -69,5 +75,5 @@ class Reporter:
             drifts,
             nodeid=case.test,
             baseline_file=self.baseline_file,
-            options=self.options,
+            invocation=self.invocation,
         )

@@ -10,11 +10,13 @@ from __future__ import annotations
 import ast
 import html
 import json
+import os
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -254,6 +256,29 @@ def test_a_command_repeats_where_this_command_line_keeps_its_baselines(
     assert desk.type(said.command("accept")).status == 0
     assert desk.gate(option).status == 0
     assert not (desk.folder / "baselines").exists()
+
+
+@pytest.mark.parametrize("place", ["perf", "perf/deep", "other", ".."])
+@pytest.mark.parametrize("label", ["accept", "record"])
+def test_a_command_is_typed_in_the_folder_where_the_run_was_started(
+    label: str, place: str, desk: Desk
+) -> None:
+    desk.write("perf/deep/test_deep.py", "def test_a(gpuperf): gpuperf(int)\n")
+    desk.write("other/test_other.py", "def test_b(gpuperf): gpuperf(int)\n")
+    (desk.folder / FILE).unlink()
+    if label == "accept":
+        desk.store()
+    desk.play({"test_a": {"step_ms": 12.0}})
+    tests = os.path.relpath(desk.folder / "perf", desk.folder / place)
+    away = replace(desk, place=place)
+    said = away.gate(tests, **GITHUB)
+
+    done = away.type(said.command(label))
+
+    assert done.status == 0, done.text
+    assert list(desk.entries())[-1:] == ["perf/deep/test_deep.py::test_a"]
+    assert away.gate(tests, **GITHUB).status == 0
+    assert desk.gate("perf", **GITHUB).status == 0
 
 
 @pytest.mark.parametrize("place", ["the terminal", "the page"])
@@ -818,6 +843,21 @@ def test_what_other_code_decided_is_compared_again(
     again = repository.type(command)
 
     assert again.status == 1
+    assert "slower" in again.words
+
+
+def test_what_other_code_decided_is_compared_again_from_a_folder(
+    repository: Desk,
+) -> None:
+    repository.write("perf/README", "in both versions")
+    commit(repository)
+    repository.play({"test_a": {"step_ms": 11.0}})
+    away = replace(repository, place="perf")
+    said = away.type(f"pytest ../{FILE} --gpuperf --gpuperf-ref=main", **GITHUB)
+
+    again = away.type(said.command("again"))
+
+    assert again.status == 1, again.text
     assert "slower" in again.words
 
 

@@ -14,6 +14,7 @@ from pytest_gpuperf.model.ab import TimeChange
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.report.command import Invocation
 from pytest_gpuperf.report.json.results import from_json
 from pytest_gpuperf.report.json.results import to_json
 from pytest_gpuperf.report.screen.failure import failure_text
@@ -230,7 +231,7 @@ def test_a_failure_names_the_command_that_compares_again() -> None:
         judged,
         nodeid="t.py::a",
         baseline_file="baselines/cpu.json",
-        options=["--gpuperf-device=cpu"],
+        invocation=Invocation(options=("--gpuperf-device=cpu",)),
     )
 
     assert text.splitlines() == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pytest_gpuperf.model.baseline import Drift
 from pytest_gpuperf.model.baseline import Kept
+from pytest_gpuperf.report.command import Invocation
 from pytest_gpuperf.report.screen.drift import drift_lines
 from pytest_gpuperf.report.screen.drift import drift_text
 from pytest_gpuperf.report.screen.drift import drifted_line
@@ -35,7 +36,7 @@ def test_a_refused_refresh_says_from_where_to_where_and_how_to_insist() -> None:
         [SLOWER, ONE_MORE],
         nodeid="t.py::a",
         baseline_file="baselines/cuda.json",
-        options=["--gpuperf-device=cpu"],
+        invocation=Invocation(options=("--gpuperf-device=cpu",)),
     )
 
     assert text == (

@@ -9,6 +9,8 @@ from pytest_gpuperf.model.metrics import METRICS
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.report.command import DEFAULT_INVOCATION
+from pytest_gpuperf.report.command import Invocation
 from pytest_gpuperf.report.screen.failure import failure_text
 from pytest_gpuperf.report.screen.findings import finding_lines
 
@@ -78,7 +80,7 @@ def text_of(
     *verdicts: Verdict,
     nodeid: str = NODEID,
     source: str | None = None,
-    options: tuple[str, ...] = (),
+    invocation: Invocation = DEFAULT_INVOCATION,
     strict: bool = False,
     **explained: object,
 ) -> str:
@@ -88,7 +90,7 @@ def text_of(
         nodeid=nodeid,
         baseline_file=FILE,
         source=source,
-        options=options,
+        invocation=invocation,
         strict=strict,
     )
 
@@ -370,7 +372,9 @@ def test_a_node_id_with_brackets_and_spaces_is_quoted_for_the_shell_and_never_cu
 
     quoted = f"'tests/test_x.py::test_{'y' * 80}[a b-'\"'\"'c'\"'\"']'"
 
-    text = text_of(SLOWER, nodeid=nodeid, options=("--gpuperf-device=cpu",))
+    text = text_of(
+        SLOWER, nodeid=nodeid, invocation=Invocation(options=("--gpuperf-device=cpu",))
+    )
 
     assert text.splitlines()[-3:] == [
         "  call     tests/test_x.py::test_y",

@@ -15,8 +15,9 @@ from ...model.results import Results
 from ...model.verdict import TestVerdict
 from ...visible import visible
 from ..command import ACCEPTABLE
+from ..command import Invocation
 from ..command import accept_command
-from ..command import device_options
+from ..command import at_root
 from ..screen.failure import failure_text
 from .worst_findings import FAILING
 from .worst_findings import Remark
@@ -104,10 +105,9 @@ def run_markdown(
     """
     head = [f"### {title(results)}", "", *_counted(results), *_notes(results)]
     hardware = results.head.hardware
-    options = device_options(hardware.kind) if hardware else ()
     tail = [
         *_accept(found, pending, baseline_file),
-        *_details(found, baseline_file, options, strict=results.head.strict),
+        *_details(found, baseline_file, at_root(hardware), strict=results.head.strict),
     ]
     # At most half of the room: the table must have some however many failures are
     # explained.
@@ -168,7 +168,7 @@ def _row(remark: Remark) -> str:
 
 
 def _details(
-    found: Sequence[Remark], baseline_file: str, options: Sequence[str], *, strict: bool
+    found: Sequence[Remark], baseline_file: str, invocation: Invocation, *, strict: bool
 ) -> Iterator[str]:
     """Explain the worst failures, each as a block on one line of the list."""
     # Reversed twice: the worst remark of a test is the last one written and so the one
@@ -176,7 +176,7 @@ def _details(
     failing = {remark.test: remark for remark in reversed(found) if remark.fails}
     worst = islice(reversed(failing.items()), MOST_DETAILS)
     for test, remark in worst:
-        explained = _explained(remark, baseline_file, options, strict=strict)
+        explained = _explained(remark, baseline_file, invocation, strict=strict)
         lines = [line[:LONGEST_LIST] for line in explained]
         summary = f"<details><summary>{code(test)}</summary>"
         block = preformatted(lines[:MOST_DETAIL_LINES])
@@ -184,7 +184,7 @@ def _details(
 
 
 def _explained(
-    remark: Remark, baseline_file: str, options: Sequence[str], *, strict: bool
+    remark: Remark, baseline_file: str, invocation: Invocation, *, strict: bool
 ) -> Sequence[str]:
     if remark.call is None:
         return [remark.record.headline or remark.word]
@@ -193,7 +193,7 @@ def _explained(
         verdict,
         nodeid=remark.test,
         baseline_file=baseline_file,
-        options=options,
+        invocation=invocation,
         strict=strict,
     )
     return text.splitlines()

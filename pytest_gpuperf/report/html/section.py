@@ -17,7 +17,7 @@ from ...model.verdict import Verdict
 from ..command import ACCEPTABLE
 from ..command import ab_command
 from ..command import accept_command
-from ..command import device_options
+from ..command import at_root
 from ..numbers import metric_named
 from ..screen.comparison import comparison_texts
 from .contents import Contents
@@ -49,13 +49,11 @@ def commands(
 ) -> Iterator[Markup]:
     """Yield how to compare again, and how to accept what is *pending*."""
     hardware = contents.results.head.hardware
-    device = device_options(hardware.kind) if hardware else ()
     settled = [v.settlement for v in verdict.verdicts if v.settlement]
     commits = [s.commit for s in settled if s.time is not None]
     if commits:
-        yield _command(
-            "Compare again with the other code", ab_command(commits[0], device, test)
-        )
+        again = ab_command(commits[0], at_root(hardware), test)
+        yield _command("Compare again with the other code", again)
     outcomes = {v.outcome for v in verdict.verdicts}
     if Outcome.OVER_BUDGET in outcomes:
         yield tag(

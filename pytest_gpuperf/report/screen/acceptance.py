@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ...model.baseline import Drift
 from ...model.baseline import Leftovers
+from ..command import Invocation
 from ..command import prune_command
 from ..numbers import join_fitting
 from ..wrapping import wrapped
@@ -38,7 +39,7 @@ def leftover_lines(found: Leftovers, baseline_file: str) -> tuple[Line, ...]:
 
 
 def unmeasured_text(
-    calls: Sequence[str], baseline_file: str, options: Sequence[str], *, is_strict: bool
+    calls: Sequence[str], baseline_file: str, invocation: Invocation, *, is_strict: bool
 ) -> tuple[Line, ...]:
     """Name stored *calls* that their tests did not make, and passed, and both ways out."""
     one = len(calls) == 1
@@ -48,7 +49,7 @@ def unmeasured_text(
         else (f"{len(calls)} entries", "their tests", "were")
     )
     there, them = ("there", "it") if one else ("in them", "them")
-    command = prune_command(options)
+    command = prune_command(invocation)
     local = "" if is_strict else ", which fails in CI"
     text = (
         f"gpuperf: {entries} of {baseline_file} {has} not measured, and {its} passed"

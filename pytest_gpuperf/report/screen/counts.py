@@ -18,6 +18,7 @@ from ...model.results import Unseen
 from ...model.verdict import Outcome
 from ...model.verdict import SuiteVerdict
 from ...model.verdict import TestVerdict
+from ..command import Invocation
 from ..command import refresh_command
 from ..numbers import join_fitting
 from .summary import ROLES
@@ -172,10 +173,10 @@ def _ungated(metrics: Mapping[Outcome, int]) -> Iterable[str]:
 # Lines about the whole run, printed once.
 
 
-def moved_line(moved: Sequence[TestVerdict], options: Sequence[str]) -> Line:
+def moved_line(moved: Sequence[TestVerdict], invocation: Invocation) -> Line:
     """One verdict for the run: exact metrics moved together with torch's version."""
     then, now = next(v.changed["torch"] for v in moved if "torch" in v.changed)
-    command = refresh_command(Refresh.ALL, options, accept_drift=True)
+    command = refresh_command(Refresh.ALL, invocation, accept_drift=True)
     tests = "1 test" if len(moved) == 1 else f"{len(moved)} tests"
     return Line(
         text=(

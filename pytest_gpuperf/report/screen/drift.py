@@ -9,6 +9,8 @@ from typing import Final
 from ...model.baseline import Drift
 from ...model.baseline import Kept
 from ...model.baseline import Refresh
+from ..command import DEFAULT_INVOCATION
+from ..command import Invocation
 from ..command import refresh_command
 from ..numbers import each
 from ..numbers import format_apart
@@ -32,10 +34,10 @@ def drift_text(
     *,
     nodeid: str,
     baseline_file: str,
-    options: Sequence[str] = (),
+    invocation: Invocation = DEFAULT_INVOCATION,
 ) -> str:
     """Say why a refresh of one test was refused, and how to insist on it."""
-    command = refresh_command(Refresh.ALL, options, [nodeid], accept_drift=True)
+    command = refresh_command(Refresh.ALL, invocation, [nodeid], accept_drift=True)
     return "\n".join(
         (
             *chain.from_iterable(_refusal(drift, nodeid) for drift in drifts),
@@ -117,12 +119,12 @@ def _table(
     )
 
 
-def drifted_line(tests: Sequence[str], options: Sequence[str]) -> Line:
+def drifted_line(tests: Sequence[str], invocation: Invocation) -> Line:
     """Name the command that stores what drifted, once for the run."""
     one = len(tests) == 1
     subject = "1 test was" if one else f"{len(tests)} tests were"
     anchors = "its anchor" if one else "their anchors"
-    command = refresh_command(Refresh.ALL, options, tests, accept_drift=True)
+    command = refresh_command(Refresh.ALL, invocation, tests, accept_drift=True)
     return Line(
         text=(
             f"gpuperf: {subject} not refreshed, too far from {anchors}; look for the "

@@ -19,6 +19,8 @@ from ...model.verdict import TestVerdict
 from ...model.verdict import Verdict
 from ...visible import visible
 from ..command import ACCEPTABLE
+from ..command import DEFAULT_INVOCATION
+from ..command import Invocation
 from ..command import ab_command
 from ..command import refresh_command
 from ..numbers import each
@@ -94,14 +96,14 @@ def failure_text(  # noqa: PLR0913  keywords, each said once a failure
     nodeid: str,
     baseline_file: str,
     source: str | None = None,
-    options: Sequence[str] = (),
+    invocation: Invocation = DEFAULT_INVOCATION,
     strict: bool = False,
 ) -> str:
     """Say what failed, by how much, why, where, and how to accept it.
 
     A test without a failing metric was failed by a setting: then the metrics that could
     not be decided, or became better, are shown. ``source`` is the place of the test.
-    ``options`` are those of this run that the command to accept must repeat. The run
+    ``invocation`` is how this run was started, for the command to accept. The run
     was ``strict`` if undecided metrics fail.
     """
     failing = _failing(verdict)
@@ -116,10 +118,10 @@ def failure_text(  # noqa: PLR0913  keywords, each said once a failure
         *_file_lines("snapshot", verdict.snapshot, "pytorch.org/memory_viz"),
         *_also_lines([v for v in verdict.verdicts if v not in shown]),
         *_call_lines(verdict, nodeid),
-        *_again_lines(failing, nodeid, options),
+        *_again_lines(failing, nodeid, invocation),
         *_budget_lines(failing, source),
         *_strict_lines(failing, strict=strict),
-        *_accept_lines(failing, nodeid, baseline_file, options),
+        *_accept_lines(failing, nodeid, baseline_file, invocation),
     )
     # Causes get what is left: there may be any number of them, and the commands must
     # fit.
@@ -224,13 +226,13 @@ def _call_lines(verdict: TestVerdict, nodeid: str) -> tuple[str, ...]:
 
 
 def _again_lines(
-    failing: Sequence[Verdict], nodeid: str, options: Sequence[str]
+    failing: Sequence[Verdict], nodeid: str, invocation: Invocation
 ) -> tuple[str, ...]:
     """Name the command that compares with other code again, if that decided."""
     settled = [v.settlement for v in failing if v.settlement and v.settlement.time]
     if not settled:
         return ()
-    return uncut("again", ab_command(settled[0].commit, options, nodeid))
+    return uncut("again", ab_command(settled[0].commit, invocation, nodeid))
 
 
 def _budget_lines(failing: Sequence[Verdict], source: str | None) -> tuple[str, ...]:
@@ -257,7 +259,10 @@ def _unjudged_lines(failing: Sequence[Verdict]) -> tuple[str, ...]:
 
 
 def _accept_lines(
-    failing: Sequence[Verdict], nodeid: str, baseline_file: str, options: Sequence[str]
+    failing: Sequence[Verdict],
+    nodeid: str,
+    baseline_file: str,
+    invocation: Invocation,
 ) -> tuple[str, ...]:
     """Name the command that ends the failure, if storing the numbers can."""
     outcomes = {v.outcome for v in failing if not v.unjudged_budget} & ACCEPTABLE
@@ -267,7 +272,7 @@ def _accept_lines(
     # What regressed is often too far from its anchor as well, and a refresh would
     # refuse it.
     regressed = Outcome.REGRESSED in outcomes
-    command = refresh_command(kind, options, [nodeid], accept_drift=regressed)
+    command = refresh_command(kind, invocation, [nodeid], accept_drift=regressed)
     return (
         *_better_lines(outcomes),
         *uncut("baseline", baseline_file),
