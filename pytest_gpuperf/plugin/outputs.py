@@ -136,9 +136,10 @@ class HistoryKeeper:
         """Write before pytest begins its summary; nothing if nothing was measured."""
         found = self._run.assessment
         try:
-            rows = list(self._rows(found)) if found else []
+            now = self._now()
+            rows = list(self._rows(found, now)) if found else []
             if rows:
-                name = name_of(rows[0], self._token(4))
+                name = name_of(rows[0], now, self._token(4))
                 place_at(self._location).write(name, dumps_rows(rows))
                 self._kept = f"history: {name} in {shown(self._location)}"
         except GpuperfError as error:
@@ -156,14 +157,14 @@ class HistoryKeeper:
         elif self._kept and terminalreporter.config.get_verbosity() > 0:
             terminalreporter.write_line(visible_line(self._kept))
 
-    def _rows(self, found: Assessment) -> Iterator[CallRow]:
+    def _rows(self, found: Assessment, now: float) -> Iterator[CallRow]:
         origin = found.origin
         commit = origin.commit if origin else commit_of(self._root, os.environ)
         for verdict in found.verdicts:
             row = CallRow(
                 test=verdict.test.encode(errors="backslashreplace").decode(),
                 hardware=found.hardware.key,
-                recorded_at=moment_of(self._now()),
+                recorded_at=moment_of(now),
                 commit=commit,
                 dirty=origin.dirty if origin else None,
                 versions=found.software,
@@ -174,9 +175,14 @@ class HistoryKeeper:
                 yield row
 
 
-def name_of(row: CallRow, token: str) -> str:
-    """Return a unique name: hardware, time, commit and a random token."""
-    when = row.recorded_at.replace("-", "").replace(":", "")
+def name_of(row: CallRow, now: float, token: str) -> str:
+    """Return a unique name: hardware, time, commit and a random token.
+
+    *now* is in seconds since 1970. Its milliseconds order the runs of one second, as
+    rows name the second alone.
+    """
+    second = row.recorded_at.replace("-", "").replace(":", "").removesuffix("Z")
+    when = f"{second}.{int(now % 1 * 1000):03}Z"
     commit = "".join(filter(str.isalnum, row.commit or ""))[:SHORT_COMMIT] or "nocommit"
     return f"{row.hardware}/{when}-{commit}-{token}{PART_SUFFIX}"
 

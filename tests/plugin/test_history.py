@@ -7,15 +7,20 @@ import gzip
 import os
 import re
 import socket
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import pytest
 from scripted_project import ScriptedProject
 
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.cli.files import ask_project
+from pytest_gpuperf.history.document import dumps_rows
 from pytest_gpuperf.history.document import loads
+from pytest_gpuperf.history.index import HistoryIndex
+from pytest_gpuperf.history.place import Folder
 from pytest_gpuperf.model.history import CallRow
 from pytest_gpuperf.plugin.outputs import name_of
 
@@ -79,7 +84,7 @@ def test_the_name_of_a_file_says_when_and_what_was_measured(
     project.run(KEEP)
 
     name = files(project)[-1].name
-    assert re.fullmatch(r"\d{8}T\d{6}Z-1f2e3d4c5b6a-[0-9a-f]{8}\.jsonl\.gz", name)
+    assert re.fullmatch(r"\d{8}T\d{6}\.\d{3}Z-1f2e3d4c5b6a-[0-9a-f]{8}\.jsonl\.gz", name)
     assert {(row.commit, row.dirty) for row in kept(project)} == {
         ("1f2e3d4c5b6a79880000", None)
     }
@@ -262,14 +267,31 @@ def test_a_command_that_only_asks_is_no_refresh(
     assert ask_project().history == "s3://bucket/runs"
 
 
+HALF_PAST_NINE: Final = 1_772_357_400.0
+"""The begin of 2026-03-01T09:30:00Z, in seconds since 1970."""
+
+ROW: Final = CallRow(
+    test="t", hardware="cpu-x", recorded_at="2026-03-01T09:30:00Z", commit=None
+)
+
+
 def test_no_two_runs_name_their_files_alike() -> None:
-    row = CallRow(
-        test="t", hardware="cpu-x", recorded_at="2026-03-01T09:30:00Z", commit=None
+    assert name_of(ROW, HALF_PAST_NINE + 0.25, "0a1b2c3d") == (
+        "cpu-x/20260301T093000.250Z-nocommit-0a1b2c3d.jsonl.gz"
+    )
+    assert name_of(replace(ROW, commit="../../etc"), HALF_PAST_NINE, "1") == (
+        "cpu-x/20260301T093000.000Z-etc-1.jsonl.gz"
     )
 
-    assert name_of(row, "0a1b2c3d") == (
-        "cpu-x/20260301T093000Z-nocommit-0a1b2c3d.jsonl.gz"
-    )
-    assert name_of(replace(row, commit="../../etc"), "1") == (
-        "cpu-x/20260301T093000Z-etc-1.jsonl.gz"
-    )
+
+def test_runs_of_one_second_are_shown_in_their_order(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "runs")
+    for value, later, token in ((10.0, 0.1, "b"), (11.0, 0.9, "a"), (12.0, 0.95, "0")):
+        row = replace(ROW, metrics={"step_ms": value})
+        name = name_of(row, HALF_PAST_NINE + later, token)
+        folder.write(name, dumps_rows([row]))
+
+    with closing(HistoryIndex(folder, "runs", tmp_path / "index")) as index:
+        (series,) = index.series()
+
+        assert [point.value for point in index.points(series, 9)] == [10, 11, 12]
