@@ -31,6 +31,7 @@ from ..report.screen.drift import kept_title
 from ..report.screen.explanation import explanation_lines
 from ..report.screen.findings import allowed_lines
 from ..report.screen.precision import acuity_lines
+from ..report.screen.precision import is_poor
 from ..report.screen.summary import Line
 from ..report.screen.summary import LineRole
 from ..report.screen.summary import refresh_lines
@@ -155,10 +156,17 @@ def write_rest(reporter: Any, assessment: Assessment, unseen: Unseen) -> None:
         _write(reporter, _refresh_lines(assessment))
         _write(reporter, _untouched_lines(assessment, verbosity))
         _write(reporter, leftover_lines(assessment.leftovers, assessment.baseline_file))
-    if verbosity > QUIET_VERBOSITY and assessment.acuity:
-        _write(reporter, acuity_lines(assessment.acuity))
+        _write(reporter, _acuity_lines(assessment, verbosity))
     _write(reporter, _whole_run_lines(assessment))
     _write(reporter, unmeasured_lines(unseen, assessment))
+
+
+def _acuity_lines(assessment: Assessment, verbosity: int) -> tuple[Line, ...]:
+    """Say how far runs scatter; with ``-q`` only of a baseline that sees too little."""
+    acuity = assessment.acuity
+    if acuity is None or (verbosity == QUIET_VERBOSITY and not is_poor(acuity)):
+        return ()
+    return acuity_lines(acuity)
 
 
 def unmeasured_lines(unseen: Unseen, assessment: Assessment) -> tuple[Line, ...]:

@@ -84,7 +84,9 @@ def test_the_name_of_a_file_says_when_and_what_was_measured(
     project.run(KEEP)
 
     name = files(project)[-1].name
-    assert re.fullmatch(r"\d{8}T\d{6}\.\d{3}Z-1f2e3d4c5b6a-[0-9a-f]{8}\.jsonl\.gz", name)
+    assert re.fullmatch(
+        r"\d{8}T\d{6}\.\d{3}Z-1f2e3d4c5b6a-[0-9a-f]{8}\.jsonl\.gz", name
+    )
     assert {(row.commit, row.dirty) for row in kept(project)} == {
         ("1f2e3d4c5b6a79880000", None)
     }

@@ -92,6 +92,19 @@ def test_a_quiet_refresh_shows_the_new_values_and_a_silent_one_none(
     silent.stdout.fnmatch_lines(["gpuperf: 1 pass on scripted"])
 
 
+def test_a_quiet_refresh_warns_of_a_baseline_that_sees_too_little(
+    project: ScriptedProject,
+) -> None:
+    project.file("def test_step(gpuperf): gpuperf(int)\n")
+    project.script({"*": {"step_ms": [10, 31, 14, 22, 40, 12, 18, 27]}})
+
+    quiet = project.refresh("-q", which="all")
+    silent = project.refresh("-qq", which="all")
+
+    quiet.stdout.fnmatch_lines(["noise: runs scatter by 62 %; * a slowdown of 499 % *"])
+    silent.stdout.no_fnmatch_line("noise: *")
+
+
 @pytest.mark.parametrize("quiet", ["-q", "-qq"])
 def test_what_fails_the_run_as_a_whole_is_said_however_quiet(
     project: ScriptedProject, quiet: str

@@ -32,7 +32,7 @@ def acuity_lines(suite: SuiteAcuity) -> tuple[Line, ...]:
 
     Tests that scatter twice as much as the median are named, three at most.
     """
-    role = LineRole.WARN if _is_poor(suite) else LineRole.PLAIN
+    role = LineRole.WARN if is_poor(suite) else LineRole.PLAIN
     sentence = f"noise: {acuity_sentence(suite)}"
     return (
         *(Line(text=text, role=role) for text in wrapped(sentence)),
@@ -48,7 +48,7 @@ def acuity_sentence(suite: SuiteAcuity) -> str:
         of_test, median = "", ""
     scatter = f"runs {of_test}scatter by {percent(suite.scatter)}{median}"
     blamed = f"a slowdown of {percent(suite.smallest)} can be blamed"
-    if not _is_poor(suite):
+    if not is_poor(suite):
         return f"{scatter}, {blamed}"
     return (
         f"{scatter}; {_tolerance(suite)} {blamed}, {_passing(suite)}; {_advice(suite)}"
@@ -79,7 +79,8 @@ def _advice(suite: SuiteAcuity) -> str:
     )
 
 
-def _is_poor(suite: SuiteAcuity) -> bool:
+def is_poor(suite: SuiteAcuity) -> bool:
+    """Whether too many tests scatter so much that unchanged code would rarely pass."""
     return suite.decidable < ENOUGH * len(suite.tests)
 
 
