@@ -11,9 +11,9 @@ from typing import Final
 
 from ..errors import ErrorId
 from ..errors import UsageError
+from ..model.ab import AbResult
 from ..model.ab import CallChange
 from ..model.ab import CommitComparison
-from ..model.ab import TimeChange
 from ..model.ab import Uncompared
 from ..runner.git import Repository
 from ..runner.plan import groups_of
@@ -64,7 +64,7 @@ def engine_in_words(calls: Sequence[CallChange]) -> str:
     return f"{words}; {EXACT}"
 
 
-def _effort(times: Sequence[TimeChange]) -> str:
+def _effort(times: Sequence[AbResult]) -> str:
     steps = _span([f"{time.steps}" for time in sorted(times, key=lambda t: t.steps)])
     seconds = _span(
         [f"{time.seconds:.1f}" for time in sorted(times, key=lambda t: t.seconds)]

@@ -27,7 +27,7 @@ from ..judge.process_pairs import judge_together
 from ..judge.process_pairs import limits_together
 from ..judge.readings import Limits
 from ..measure.step import Subject
-from ..model.ab import StepComparison
+from ..model.ab import AbResult
 from ..model.codec import decode
 from ..model.codec import encode
 from ..model.measurement import Measurement
@@ -283,7 +283,7 @@ class TogetherRequest:
 class TogetherResult:
     """A comparison that took ``seconds``, or why there is none."""
 
-    comparison: StepComparison | None = None
+    comparison: AbResult | None = None
     refused: str = ""
     seconds: float = 0.0
 

@@ -32,7 +32,7 @@ from ..devices.torch_state import process_settings
 from ..errors import RunError
 from ..measure.forecast import FitQuestion
 from ..measure.step import Subject
-from ..model.ab import StepComparison
+from ..model.ab import AbResult
 from ..model.codec import decode
 from ..model.codec import encode
 from ..model.environment import DeviceKind
@@ -202,7 +202,7 @@ class Rendezvous:
             together(VERSION_NAMES, self._views.both, both, shared, self._beginning)
         )
 
-    def _timed(self, before: Subject, after: Subject) -> StepComparison:
+    def _timed(self, before: Subject, after: Subject) -> AbResult:
         request, device = self._request, self._device
         turn = [partial(self._views.turn, side.view) for side in self._sides]
         return compare_steps(

@@ -15,8 +15,8 @@ from ..judge.process_pairs import LEAST_PAIRS
 from ..judge.process_pairs import MOST_PAIRS
 from ..judge.process_pairs import Pair
 from ..judge.process_pairs import judge_call
+from ..model.ab import AbResult
 from ..model.ab import CallChange
-from ..model.ab import TimeChange
 from ..model.ab import Uncompared
 from ..model.budget import Tolerance
 from ..model.run import Ending
@@ -39,7 +39,7 @@ ENDING_WORDS: Final = {
 }
 
 
-TogetherTime = TimeChange | str
+TogetherTime = AbResult | str
 """The change of a call's time in one process with both sides, or why there is none."""
 
 
@@ -80,7 +80,7 @@ class Both:
             pairs,
             self.tolerance_of(call),
             last=last,
-            together=found if isinstance(found, TimeChange) else None,
+            together=found if isinstance(found, AbResult) else None,
         )
         return replace(change, apart=found) if isinstance(found, str) else change
 

@@ -39,8 +39,8 @@ from ..measure.step import nobody
 from ..measure.timing import TimedBlock
 from ..measure.timing import time_block
 from ..measure.warmup import warm_up
+from ..model.ab import AbResult
 from ..model.ab import Answer
-from ..model.ab import StepComparison
 
 
 # Label swaps by the ten thousand, in torch.
@@ -174,7 +174,7 @@ def compare_steps(  # noqa: PLR0913, each is a word of the question
     enter: tuple[Enter, Enter] = (nothing, nothing),
     block_ms: float = STEP_BLOCK_MS,
     follow: Follow = nobody,
-) -> StepComparison:
+) -> AbResult:
     """Run *before* and *after* in turns and say which is faster.
 
     The steps are prepared ones and share no state. *seconds* caps the cost on the
@@ -197,7 +197,7 @@ def compare_steps(  # noqa: PLR0913, each is a word of the question
         follow,
     )
     if not series.quads:
-        return _inconclusive(rule, series.cut or "")
+        return AbResult(answer=Answer.INCONCLUSIVE, why=series.cut or "")
     ruling = judge_quads(series.quads, rule, swaps, seed=seed, last=True)
     return _comparison(contest, series, ruling, rule)
 
@@ -333,36 +333,23 @@ def _logarithms(blocks: Sequence[TimedBlock]) -> Quad:
     return before, after, later, last
 
 
-def _inconclusive(rule: AbRule, why: str) -> StepComparison:
-    return StepComparison(
-        verdict=Answer.INCONCLUSIVE,
-        why=why,
-        tolerance=rule.tolerance,
-        detect=rule.detect,
-    )
-
-
 def _comparison(
     contest: _Contest, series: _Series, ruling: Ruling, rule: AbRule
-) -> StepComparison:
+) -> AbResult:
     why = in_words(ruling, rule)
     if series.cut and ruling.answer is Answer.INCONCLUSIVE:
         why = f"{series.cut}; {why}"
     before, after = quartiles(series.quads)
-    return StepComparison(
-        verdict=ruling.answer,
+    return AbResult(
+        answer=ruling.answer,
         why=why,
-        tolerance=rule.tolerance,
-        detect=rule.detect,
-        speedup=exp(-ruling.change),
-        # A change is a logarithm of after over before, a speedup the reverse: the
-        # bounds swap.
-        low=None if ruling.high is None else exp(-ruling.high),
-        high=None if ruling.low is None else exp(-ruling.low),
+        ratio=exp(ruling.change),
+        low=None if ruling.low is None else exp(ruling.low),
+        high=None if ruling.high is None else exp(ruling.high),
         before_ms=exp(before),
         after_ms=exp(after),
         p_value=ruling.decision.p_value,
-        smallest_slowdown=ruling.smallest,
+        smallest=ruling.smallest,
         quads=ruling.units,
         steps=4 * ruling.units * contest.steps,
     )

@@ -20,8 +20,8 @@ from ..measure.step import Follow
 from ..measure.step import Subject
 from ..measure.step import nobody
 from ..measure.time_share import TimeShare
+from ..model.ab import AbResult
 from ..model.ab import Sides
-from ..model.ab import StepComparison
 from ..model.measurement import Measurement
 from ..model.metrics import METRICS
 from ..model.metrics import PEAK_ALLOCATED
@@ -148,7 +148,7 @@ def compare_sides(
 
 def _measured(
     device: MeasuringDevice, question: Question, follow: Follow
-) -> tuple[StepComparison, Measurement, Measurement]:
+) -> tuple[AbResult, Measurement, Measurement]:
     """Time both sides in turns, then count what each does by itself."""
     sides = _prepared(device, question)
     deadline = Deadline.after(question.seconds, device.now_ns)
@@ -222,7 +222,7 @@ def _counted(
 
 
 def _compared(
-    time: StepComparison | None, before: Measurement, after: Measurement, trained: str
+    time: AbResult | None, before: Measurement, after: Measurement, trained: str
 ) -> ComparedSides:
     unmeasured = _unmeasured(before, after)
     sides = Sides(

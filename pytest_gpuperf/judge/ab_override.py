@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from ..model.ab import AbResult
 from ..model.ab import Answer
 from ..model.ab import Settlement
-from ..model.ab import TimeChange
 from ..model.metrics import STEP_MS
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
@@ -81,7 +81,7 @@ def _unsettled(verdict: Verdict, settlement: Settlement) -> Verdict:
 def _settled(
     verdict: Verdict,
     settlement: Settlement,
-    time: TimeChange,
+    time: AbResult,
     changed: Mapping[str, tuple[str, str]],
 ) -> Verdict:
     outcome = SETTLED_AS.get(time.answer, Outcome.INCONCLUSIVE)

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from math import log
 from typing import Final
 
+from ..model.ab import AbResult
 from ..model.ab import Sides
 from ..model.budget import Budget
 from ..model.environment import Capability
@@ -84,11 +85,8 @@ def judge_speedup(sides: Sides, least: float) -> Verdict:
     if time is None:
         outcome = Outcome.NOT_JUDGED
         because = sides.unmeasured.get(SPEEDUP.name, "the time was not measured")
-    elif time.speedup is None or time.low is None or time.high is None:
-        outcome, because = Outcome.INCONCLUSIVE, time.why
     else:
-        outcome = _outcome(time.low, time.high, least)
-        because = _sentence(outcome, time.speedup, (time.low, time.high), least)
+        outcome, because = _against(time, least)
     return Verdict(
         metric=SPEEDUP.name,
         outcome=outcome,
@@ -97,6 +95,14 @@ def judge_speedup(sides: Sides, least: float) -> Verdict:
         limit=least,
         unjudged_budget=time is not None and time.speedup is None,
     )
+
+
+def _against(time: AbResult, least: float) -> tuple[Outcome, str]:
+    low, high = time.least_speedup, time.most_speedup
+    if time.speedup is None or low is None or high is None:
+        return Outcome.INCONCLUSIVE, time.why
+    outcome = _outcome(low, high, least)
+    return outcome, _sentence(outcome, time.speedup, (low, high), least)
 
 
 def _outcome(low: float, high: float, least: float) -> Outcome:

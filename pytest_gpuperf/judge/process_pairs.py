@@ -24,11 +24,10 @@ from typing import Final
 
 from ..errors import ErrorId
 from ..errors import RunError
+from ..model.ab import AbResult
 from ..model.ab import Answer
 from ..model.ab import CallChange
 from ..model.ab import ExactChange
-from ..model.ab import StepComparison
-from ..model.ab import TimeChange
 from ..model.ab import Turn
 from ..model.budget import Tolerance
 from ..model.finding import stored_lines
@@ -191,7 +190,7 @@ def judge_call(
     tolerance: Tolerance,
     *,
     last: bool = False,
-    together: TimeChange | None = None,
+    together: AbResult | None = None,
 ) -> CallChange:
     """Judge one call by its *pairs*, at least one, oldest first.
 
@@ -227,27 +226,14 @@ def limits_together(pair: Pair, tolerance: Tolerance) -> Limits | None:
     return None if why else _limits(_step_ms(pair[0]), tolerance)
 
 
-def judge_together(comparison: StepComparison, seconds: float) -> TimeChange | None:
+def judge_together(comparison: AbResult, seconds: float) -> AbResult | None:
     """Return what a *comparison* in one process says, of which a run took *seconds*.
 
     ``None`` if it has no numbers.
     """
-    if comparison.speedup is None:
+    if comparison.ratio is None:
         return None
-    low, high = comparison.low, comparison.high
-    return TimeChange(
-        answer=comparison.verdict,
-        why=comparison.why,
-        ratio=1 / comparison.speedup,
-        low=None if high is None else 1 / high,
-        high=None if low is None else 1 / low,
-        smallest=comparison.smallest_slowdown,
-        before_ms=comparison.before_ms or 0.0,
-        after_ms=comparison.after_ms or 0.0,
-        pairs=0,
-        steps=comparison.steps,
-        seconds=seconds,
-    )
+    return replace(comparison, seconds=seconds)
 
 
 def _why_no_time(runs: Sequence[Measurement]) -> tuple[str, bool]:
@@ -261,9 +247,7 @@ def _why_no_time(runs: Sequence[Measurement]) -> tuple[str, bool]:
     return nonsense or "", nonsense is not None
 
 
-def _judge_time(
-    pairs: Sequence[Pair], tolerance: Tolerance, *, last: bool
-) -> TimeChange:
+def _judge_time(pairs: Sequence[Pair], tolerance: Tolerance, *, last: bool) -> AbResult:
     """Judge by the pairs that nothing disturbed; show all pairs if those are too few.
 
     A neighbour that doubles some times can make three pairs agree by luck. So on a busy
@@ -283,12 +267,12 @@ def _judge_time(
     )
 
 
-def _change(pairs: Sequence[Pair], tolerance: Tolerance, *, last: bool) -> TimeChange:
+def _change(pairs: Sequence[Pair], tolerance: Tolerance, *, last: bool) -> AbResult:
     times = [(_step_ms(before), _step_ms(after)) for before, after in pairs]
     before_ms = median(before for before, _ in times)
     rule = _rule(before_ms, tolerance)
     ruling = judge_pairs([log(b / a) for a, b in times], rule, last=last)
-    return TimeChange(
+    return AbResult(
         answer=ruling.answer,
         why=in_words(ruling, rule),
         ratio=exp(ruling.change),

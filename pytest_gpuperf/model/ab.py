@@ -1,4 +1,4 @@
-"""The comparison of two steps: their times, and the counts of each."""
+"""A/B: two steps, or two versions of a project, by their times and counts."""
 
 from __future__ import annotations
 
@@ -24,31 +24,50 @@ class Answer(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepComparison:
-    """The time of ``before`` against that of ``after``, interleaved in one process.
+class AbResult:
+    """The time of a step of ``after`` against that of ``before``: an answer and numbers.
 
-    ``speedup`` is the time of ``before`` divided by that of ``after``; ``low`` and
-    ``high`` bound it with 95 % confidence. ``before_ms`` and ``after_ms`` are lower
-    quartiles of the time of a step. A number is ``None`` if there is too little
-    evidence for it. ``p_value`` belongs to the hypothesis that the verdict rejects.
-    ``smallest_slowdown`` is the ratio that this much evidence would have shown nine
-    times in ten. ``quads`` and ``steps`` count what was timed and used, both sides
-    together.
+    ``ratio`` is the time of ``after`` divided by that of ``before``; ``low`` and
+    ``high`` bound it with 95 % confidence. ``smallest`` is the slowdown, 0.03 for 3 %,
+    that this much evidence would have shown nine times in ten. Times are the middle
+    ones of pairs of processes, or lower quartiles in one process. A number is ``None``
+    if there is too little evidence for it. ``p_value`` belongs to the hypothesis that
+    the answer rejects. The evidence are so many ``pairs`` of processes, or ``quads`` of
+    blocks in one process, both sides in turns, of so many ``steps``, in ``seconds``.
     """
 
-    verdict: Answer
+    answer: Answer
     why: str
-    tolerance: float
-    detect: float
-    speedup: float | None = None
+    ratio: float | None = None
     low: float | None = None
     high: float | None = None
+    smallest: float | None = None
     before_ms: float | None = None
     after_ms: float | None = None
     p_value: float | None = None
-    smallest_slowdown: float | None = None
+    pairs: int = 0
     quads: int = 0
     steps: int = 0
+    seconds: float = 0.0
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times as fast ``after`` is."""
+        return _inverse(self.ratio)
+
+    @property
+    def least_speedup(self) -> float | None:
+        """Lower end of the interval of the speedup."""
+        return _inverse(self.high)
+
+    @property
+    def most_speedup(self) -> float | None:
+        """Upper end of the interval of the speedup."""
+        return _inverse(self.low)
+
+
+def _inverse(ratio: float | None) -> float | None:
+    return None if ratio is None else 1 / ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +79,7 @@ class Sides:
     what agreed where the two were to do the same training, and is empty elsewhere.
     """
 
-    time: StepComparison | None = None
+    time: AbResult | None = None
     before: Mapping[str, int] = field(default_factory=dict)
     after: Mapping[str, int] = field(default_factory=dict)
     unmeasured: Mapping[str, str] = field(default_factory=dict)
@@ -76,30 +95,6 @@ class Turn(Enum):
     WORSE = "worse"
     BETTER = "better"
     VARIES = "varies"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeChange:
-    """The time of a step, ``after`` divided by ``before`` where it is a ratio.
-
-    ``low`` and ``high`` bound ``ratio`` with 95 % confidence, ``smallest`` is the
-    slowdown, 0.03 for 3 %, that this much evidence would have shown nine times in ten;
-    ``None`` if the evidence is too little to say. Times are the middle one of the
-    runs. ``pairs`` of processes were the evidence, or ``steps`` of both sides in turns
-    in one process, in ``seconds``.
-    """
-
-    answer: Answer
-    why: str
-    ratio: float
-    low: float | None
-    high: float | None
-    smallest: float | None
-    before_ms: float
-    after_ms: float
-    pairs: int
-    steps: int = 0
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +120,7 @@ class CallChange:
 
     test: str
     pairs: int
-    time: TimeChange | None = None
+    time: AbResult | None = None
     no_time: str = ""
     lost: bool = False
     exact: tuple[ExactChange, ...] = ()
@@ -197,5 +192,5 @@ class Settlement:
     commit: str = ""
     recorded: bool = False
     engine: str = ""
-    time: TimeChange | None = None
+    time: AbResult | None = None
     why: str = ""

@@ -10,8 +10,8 @@ from typing import NoReturn
 
 import pytest
 
+from ..model.ab import AbResult
 from ..model.ab import Sides
-from ..model.ab import StepComparison
 from ..report.screen.comparison import both_sides
 from ..report.screen.comparison import comparison_lines
 from ..report.screen.comparison import count_in_words
@@ -40,21 +40,21 @@ class TimeRatio:
     def low(self) -> float:
         """Lower end of the 95 % interval; 0 if too little was measured for one."""
         __tracebackhide__ = True
-        low = self._measured().low
+        low = self._measured().least_speedup
         return 0.0 if low is None else low
 
     @property
     def high(self) -> float:
         """Upper end of the 95 % interval; infinite where too little was measured."""
         __tracebackhide__ = True
-        high = self._measured().high
+        high = self._measured().most_speedup
         return inf if high is None else high
 
     @property
     def verdict(self) -> str:
         """What ``after`` is: ``slower``, ``faster``, ``same`` or ``inconclusive``."""
         __tracebackhide__ = True
-        return self._measured().verdict.value
+        return self._measured().answer.value
 
     @property
     def why(self) -> str:
@@ -65,7 +65,7 @@ class TimeRatio:
     def __repr__(self) -> str:
         return f"<{time_in_words(self.sides)}>"
 
-    def _measured(self) -> StepComparison:
+    def _measured(self) -> AbResult:
         __tracebackhide__ = True
         if self.sides.time is None:
             _skip("time", why_untimed(self.sides))

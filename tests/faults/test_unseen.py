@@ -11,6 +11,7 @@ from whole_run import WholeRun
 
 from pytest_gpuperf.baselines.stale import unmeasured
 from pytest_gpuperf.plugin.reported_items import Heard
+from pytest_gpuperf.report.command import DEFAULT_INVOCATION
 from pytest_gpuperf.report.screen.acceptance import unmeasured_text
 
 
@@ -752,8 +753,10 @@ def test_stored_calls_whose_test_passed_without_them(
 
 
 def test_both_ways_out_are_said_in_words_of_one_and_of_many() -> None:
-    one = unmeasured_text(["t.py::a"], "b.json", (), is_strict=True)
-    two = unmeasured_text(["t.py::a", "t.py::b"], "b.json", (), is_strict=False)
+    one = unmeasured_text(["t.py::a"], "b.json", DEFAULT_INVOCATION, is_strict=True)
+    two = unmeasured_text(
+        ["t.py::a", "t.py::b"], "b.json", DEFAULT_INVOCATION, is_strict=False
+    )
 
     assert " ".join(line.text.strip() for line in one) == (
         "gpuperf: 1 entry of b.json was not measured, and its test passed: t.py::a; take "

@@ -11,8 +11,8 @@ import pytest
 from pytest_gpuperf.compare_commits.pairs import Both
 from pytest_gpuperf.compare_commits.pairs import TogetherTime
 from pytest_gpuperf.compare_commits.pairs import run_pairs
+from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
-from pytest_gpuperf.model.ab import TimeChange
 from pytest_gpuperf.model.ab import Uncompared
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
@@ -195,7 +195,7 @@ def test_a_step_that_nobody_measured_is_listed() -> None:
     ]
 
 
-SLOWER = TimeChange(
+SLOWER = AbResult(
     answer=Answer.SLOWER,
     why="it is",
     ratio=1.1,

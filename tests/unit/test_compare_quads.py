@@ -19,8 +19,8 @@ from pytest_gpuperf.errors import StepError
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.measure.step import MOST_PREPARED
 from pytest_gpuperf.measure.step import Subject
+from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
-from pytest_gpuperf.model.ab import StepComparison
 
 
 pytest.importorskip("torch")
@@ -49,7 +49,7 @@ class Stage:
 
         return step
 
-    def compare(self, seconds: float = 60.0, seed: int = 0) -> StepComparison:
+    def compare(self, seconds: float = 60.0, seed: int = 0) -> AbResult:
         return compare_steps(
             self.device,
             self.before,
@@ -78,21 +78,19 @@ def noisily(step_ms: float, seed: int, sigma: float = 0.004) -> Callable[[], flo
 def test_a_step_that_is_five_percent_slower_is_slower_with_its_numbers() -> None:
     compared = Stage(noisily(10.0, 1), noisily(10.5, 2)).compare()
 
-    assert compared == StepComparison(
-        verdict=Answer.SLOWER,
+    assert compared == AbResult(
+        answer=Answer.SLOWER,
         why=(
             "after is slower by more than 1 %: time +4.7 %, 95 % interval +4.4 % to "
             "+5.1 %; label-swap test over 14 quads, p = 0.0001"
         ),
-        tolerance=0.01,
-        detect=0.03,
-        speedup=pytest.approx(1 / 1.047, abs=5e-4),
-        low=pytest.approx(1 / 1.051, abs=5e-4),
-        high=pytest.approx(1 / 1.044, abs=5e-4),
+        ratio=pytest.approx(1.047, abs=5e-4),
+        low=pytest.approx(1.044, abs=5e-4),
+        high=pytest.approx(1.051, abs=5e-4),
         before_ms=pytest.approx(9.97, abs=0.02),
         after_ms=pytest.approx(10.45, abs=0.02),
         p_value=2 * 2**-14,
-        smallest_slowdown=pytest.approx(0.02, abs=0.005),
+        smallest=pytest.approx(0.02, abs=0.005),
         quads=14,
         steps=56,
     )
@@ -101,15 +99,15 @@ def test_a_step_that_is_five_percent_slower_is_slower_with_its_numbers() -> None
 def test_the_speedup_is_the_time_before_divided_by_the_time_after() -> None:
     compared = Stage(noisily(30.0, 1), noisily(10.0, 2)).compare()
 
-    assert compared.verdict is Answer.FASTER
+    assert compared.answer is Answer.FASTER
     assert compared.speedup == pytest.approx(3.0, rel=0.01)
-    assert compared.low < compared.speedup < compared.high
+    assert compared.least_speedup < compared.speedup < compared.most_speedup
 
 
 def test_a_step_against_its_like_is_the_same() -> None:
     compared = Stage(noisily(10.0, 1), noisily(10.0, 2)).compare()
 
-    assert compared.verdict is Answer.SAME
+    assert compared.answer is Answer.SAME
     assert compared.why == (
         "a change of 3 % or more is ruled out: time -0.3 %, 95 % interval -0.6 % to "
         "+0.1 %; label-swap test over 14 quads"
@@ -144,7 +142,7 @@ def test_the_same_seed_plays_and_says_the_same() -> None:
     assert first == again
     assert stages[0].played == stages[1].played
     assert stages[0].played != stages[2].played
-    assert other.verdict is first.verdict
+    assert other.answer is first.answer
 
 
 def test_quads_stand_in_either_order_with_an_unmeasured_step_after_each_switch() -> (
@@ -154,7 +152,7 @@ def test_quads_stand_in_either_order_with_an_unmeasured_step_after_each_switch()
 
     compared = stage.compare()
 
-    assert compared.verdict is Answer.SLOWER
+    assert compared.answer is Answer.SLOWER
     assert compared.steps == 4 * compared.quads == 224
     played = [stage.quads[at : at + 7] for at in range(0, len(stage.quads), 7)]
     assert set(played) == {"aabbbaa", "bbaaabb"}
@@ -209,7 +207,7 @@ def test_unlike_sides_run_the_same_number_of_steps_too(
     """What differs on a busy machine may be the warm-up's luck and not the steps."""
     compared = Stage(noisily(before_ms, 1), noisily(after_ms, 2)).compare()
 
-    assert compared.verdict is Answer.SLOWER
+    assert compared.answer is Answer.SLOWER
     assert compared.steps == compared.quads * 4 * steps
     assert compared.speedup == pytest.approx(before_ms / after_ms, rel=0.01)
 
@@ -247,7 +245,7 @@ def test_a_disturbed_quad_is_repeated_whole() -> None:
 
     compared = stage.compare()
 
-    assert compared.verdict is Answer.SAME
+    assert compared.answer is Answer.SAME
     assert (compared.quads, len(stage.quads)) == (14, 15 * 7)
 
 
@@ -257,11 +255,9 @@ def test_a_machine_that_stays_disturbed_says_why_nothing_can_be_told() -> None:
 
     compared = stage.compare()
 
-    assert compared == StepComparison(
-        verdict=Answer.INCONCLUSIVE,
+    assert compared == AbResult(
+        answer=Answer.INCONCLUSIVE,
         why="the GPU is throttling",
-        tolerance=0.01,
-        detect=0.03,
     )
     assert len(stage.quads) == 7 * (MOST_REPEATS + 1)
 
@@ -284,14 +280,14 @@ def test_the_time_cap_ends_the_quads_and_those_there_are_get_a_last_look() -> No
 
     compared = stage.compare(seconds=193)
 
-    assert (compared.verdict, compared.quads) == (Answer.SAME, 22)
+    assert (compared.answer, compared.quads) == (Answer.SAME, 22)
     assert stage.device.now_ns() <= 193e9
 
 
 def test_a_cap_that_leaves_too_few_quads_says_so() -> None:
     compared = Stage(noisily(1000.0, 1), noisily(1500.0, 2)).compare(seconds=90)
 
-    assert compared.verdict is Answer.INCONCLUSIVE
+    assert compared.answer is Answer.INCONCLUSIVE
     assert compared.quads == 5
     assert compared.why == (
         "the time cap left room for 5 of at most 224 quads; neither at most 1 % nor "
@@ -304,7 +300,7 @@ def test_a_step_of_thirty_seconds_leaves_no_quad() -> None:
     compared = Stage(steadily(30_000.0), steadily(30_000.0)).compare()
 
     assert compared.why == "the time cap left room for no quad of blocks"
-    assert (compared.verdict, compared.speedup) == (Answer.INCONCLUSIVE, None)
+    assert (compared.answer, compared.speedup) == (Answer.INCONCLUSIVE, None)
 
 
 def test_a_step_that_takes_no_time_cannot_be_compared() -> None:
@@ -324,7 +320,7 @@ def test_a_clock_that_goes_backwards_once_costs_a_quad() -> None:
 
     compared = stage.compare()
 
-    assert (compared.verdict, compared.quads) == (Answer.SAME, 14)
+    assert (compared.answer, compared.quads) == (Answer.SAME, 14)
 
 
 def backwards_at(at: int, stage: Stage, subject: Subject) -> Callable[[], None]:
@@ -346,7 +342,7 @@ def test_drift_and_neighbours_of_both_sides_are_no_change() -> None:
 
     compared = Stage(beside, beside).compare()
 
-    assert compared.verdict is Answer.SAME
+    assert compared.answer is Answer.SAME
     assert drift[0] > 1.05
 
 

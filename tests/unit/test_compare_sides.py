@@ -99,7 +99,7 @@ def test_times_and_counts_of_both_sides_stand_beside_each_other() -> None:
     sides = compare().sides
 
     assert sides.time is not None
-    assert sides.time.verdict is Answer.FASTER
+    assert sides.time.answer is Answer.FASTER
     assert sides.time.speedup == pytest.approx(1.3)
     assert sides.before == {"peak_allocated_bytes": 90 * 2**20, "syncs": 2}
     assert sides.after == {"peak_allocated_bytes": 80 * 2**20, "syncs": 1}

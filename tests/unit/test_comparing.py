@@ -7,9 +7,9 @@ import pytest
 from pytest_gpuperf.judge.calls import demands_speedup
 from pytest_gpuperf.judge.calls import judge_calls
 from pytest_gpuperf.judge.calls import judge_comparison
+from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import Sides
-from pytest_gpuperf.model.ab import StepComparison
 from pytest_gpuperf.model.budget import Budget
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
@@ -21,14 +21,12 @@ from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 
 
-TIME = StepComparison(
-    verdict=Answer.FASTER,
+TIME = AbResult(
+    answer=Answer.FASTER,
     why="measured",
-    tolerance=0.01,
-    detect=0.03,
-    speedup=1.4,
-    low=1.35,
-    high=1.45,
+    ratio=1 / 1.4,
+    low=1 / 1.45,
+    high=1 / 1.35,
 )
 
 

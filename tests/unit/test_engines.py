@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pytest_gpuperf.compare_commits.commits import apart_in_words
 from pytest_gpuperf.compare_commits.commits import engine_in_words
+from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import CallChange
-from pytest_gpuperf.model.ab import TimeChange
 
 
 TIMES = (
@@ -23,7 +23,7 @@ PAIRS = (
 def call(
     test: str, *, steps: int = 0, seconds: float = 0.0, apart: str = ""
 ) -> CallChange:
-    time = TimeChange(
+    time = AbResult(
         answer=Answer.SAME,
         why="",
         ratio=1.0,

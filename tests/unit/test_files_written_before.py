@@ -16,6 +16,7 @@ from pytest_gpuperf.cli import main
 from pytest_gpuperf.history import document
 from pytest_gpuperf.judge.budget import ResolvedBudget
 from pytest_gpuperf.judge.verdict import judge
+from pytest_gpuperf.model.ab import Sides
 from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.codec import encode
@@ -107,8 +108,23 @@ def test_each_verdict_of_the_results_says_what_it_said(written: Path) -> None:
     ]
     assert calls
     for call in calls:
-        verdict = encode(results_json.verdict_of(call, "results.json"))
-        assert says(verdict, call)
+        verdict = results_json.verdict_of(call, "results.json")
+        time = (call.get("sides") or {}).pop("time", None)  # written in another way
+        assert says(encode(verdict), call)
+        assert time is None or says_the_same(verdict.sides, time)
+
+
+def says_the_same(sides: Sides | None, old: dict[str, Any]) -> bool:
+    """Whether the comparison of *sides* is the one that *old* gives as a speedup."""
+    assert sides is not None
+    new = sides.time
+    assert new is not None
+    assert new.answer.value == old["verdict"]
+    assert new.smallest == old["smallest_slowdown"]
+    for name in ("why", "before_ms", "after_ms", "p_value", "quads", "steps"):
+        assert getattr(new, name) == old[name]
+    bounds = (new.least_speedup, new.speedup, new.most_speedup)
+    return bounds == (old["low"], old["speedup"], old["high"])
 
 
 def says(new: Any, old: Any) -> bool:

@@ -27,11 +27,10 @@ from pages import told
 
 from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import Settlement
 from pytest_gpuperf.model.ab import Sides
-from pytest_gpuperf.model.ab import StepComparison
-from pytest_gpuperf.model.ab import TimeChange
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.finding import Location
@@ -297,7 +296,7 @@ def test_a_broken_budget_is_not_accepted() -> None:
 
 
 def test_what_other_code_decided_can_be_asked_again() -> None:
-    time = TimeChange(
+    time = AbResult(
         answer=Answer.SLOWER,
         why="",
         ratio=1.2,
@@ -318,14 +317,12 @@ def test_what_other_code_decided_can_be_asked_again() -> None:
 
 
 def test_a_comparison_shows_both_sides() -> None:
-    time = StepComparison(
-        verdict=Answer.FASTER,
+    time = AbResult(
+        answer=Answer.FASTER,
         why="enough",
-        tolerance=0.01,
-        detect=0.03,
-        speedup=1.3,
-        low=1.29,
-        high=1.31,
+        ratio=1 / 1.3,
+        low=1 / 1.31,
+        high=1 / 1.29,
         before_ms=13.0,
         after_ms=10.0,
     )

@@ -9,10 +9,10 @@ import pytest
 from pytest_gpuperf.judge.process_pairs import judge_call
 from pytest_gpuperf.judge.process_pairs import judge_together
 from pytest_gpuperf.judge.process_pairs import limits_together
+from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import CallChange
 from pytest_gpuperf.model.ab import ExactChange
-from pytest_gpuperf.model.ab import StepComparison
 from pytest_gpuperf.model.ab import Turn
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
@@ -253,17 +253,15 @@ def test_clean_pairs_decide_beside_disturbed_ones() -> None:
     assert (change.time.pairs, change.pairs) == (3, 4)
 
 
-TOGETHER = StepComparison(
-    verdict=Answer.SLOWER,
+TOGETHER = AbResult(
+    answer=Answer.SLOWER,
     why="it is",
-    tolerance=0.01,
-    detect=0.03,
-    speedup=0.8,
-    low=0.5,
-    high=None,
+    ratio=1.25,
+    low=None,
+    high=2.0,
     before_ms=8.0,
     after_ms=10.0,
-    smallest_slowdown=0.02,
+    smallest=0.02,
     steps=56,
 )
 
@@ -286,7 +284,7 @@ def test_a_comparison_in_one_process_is_the_time_and_pairs_are_for_the_rest() ->
 
 
 def test_a_comparison_without_numbers_is_none() -> None:
-    assert judge_together(replace(TOGETHER, speedup=None), 1.5) is None
+    assert judge_together(replace(TOGETHER, ratio=None), 1.5) is None
 
 
 def test_the_limits_of_one_process_count_a_floor_in_parts_of_the_time() -> None:

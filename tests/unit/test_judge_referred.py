@@ -8,9 +8,9 @@ import pytest
 
 from pytest_gpuperf.judge.ab_override import is_in_doubt
 from pytest_gpuperf.judge.ab_override import referred
+from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import Settlement
-from pytest_gpuperf.model.ab import TimeChange
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
@@ -49,7 +49,7 @@ def verdict_of(*verdicts: Verdict, torch: str = "") -> TestVerdict:
 
 
 def settlement(answer: Answer | None, *, recorded: bool = False) -> Settlement:
-    change = answer and TimeChange(
+    change = answer and AbResult(
         answer=answer,
         why="the numbers",
         ratio=1.1,

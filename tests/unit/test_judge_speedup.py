@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pytest_gpuperf.judge.budget import judge_speedup
+from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import Sides
-from pytest_gpuperf.model.ab import StepComparison
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import Verdict
 
@@ -16,14 +16,12 @@ def sides(
     speedup: float | None, low: float | None = None, high: float | None = None
 ) -> Sides:
     return Sides(
-        time=StepComparison(
-            verdict=Answer.FASTER,
+        time=AbResult(
+            answer=Answer.FASTER,
             why="the time cap left room for 2 of at most 224 quads",
-            tolerance=0.01,
-            detect=0.03,
-            speedup=speedup,
-            low=low,
-            high=high,
+            ratio=speedup and 1 / speedup,
+            low=high and 1 / high,
+            high=low and 1 / low,
         )
     )
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import CallChange
 from pytest_gpuperf.model.ab import CommitComparison
 from pytest_gpuperf.model.ab import ExactChange
-from pytest_gpuperf.model.ab import TimeChange
 from pytest_gpuperf.model.ab import Turn
 from pytest_gpuperf.model.ab import Uncompared
 from pytest_gpuperf.report.screen.commits import comparison_lines
 from pytest_gpuperf.report.screen.commits import markdown_lines
 
 
-def timed(answer: Answer, ratio: float, *, whole: bool = True) -> TimeChange:
-    return TimeChange(
+def timed(answer: Answer, ratio: float, *, whole: bool = True) -> AbResult:
+    return AbResult(
         answer=answer,
         why=f"because it is {answer.value}",
         ratio=ratio,

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import Sides
-from pytest_gpuperf.model.ab import StepComparison
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.verdict import Outcome
@@ -28,14 +28,12 @@ WHY = (
     "after is faster by more than 1 %: time -23.1 %, 95 % interval -24.0 % to -22.5 %; "
     "label-swap test over 14 quads, p = 0.0001"
 )
-TIME = StepComparison(
-    verdict=Answer.FASTER,
+TIME = AbResult(
+    answer=Answer.FASTER,
     why=WHY,
-    tolerance=0.01,
-    detect=0.03,
-    speedup=1.3,
-    low=1.29,
-    high=1.3158,
+    ratio=1 / 1.3,
+    low=1 / 1.3158,
+    high=1 / 1.29,
     before_ms=13.0,
     after_ms=10.0,
 )
@@ -88,8 +86,8 @@ def test_without_a_clock_the_reason_stands_in_place_of_the_time() -> None:
 
 
 def test_too_little_for_a_number_leaves_dashes() -> None:
-    untold = replace(TIME, speedup=None, low=None, high=None, before_ms=None)
-    sides = Sides(time=replace(untold, verdict=Answer.INCONCLUSIVE, why="no room"))
+    untold = replace(TIME, ratio=None, low=None, high=None, before_ms=None)
+    sides = Sides(time=replace(untold, answer=Answer.INCONCLUSIVE, why="no room"))
 
     assert comparison_lines(sides) == (
         "time     inconclusive, speedup - (95 %: -)",
@@ -140,7 +138,7 @@ def test_an_interval_that_nothing_bounds_has_no_ends() -> None:
         (SIDES, "copies.after", "copies was not measured: nothing is copied"),
         (SIDES, "copies.difference", "copies was not measured: nothing is copied"),
         (
-            Sides(time=replace(TIME, speedup=None, why="no room")),
+            Sides(time=replace(TIME, ratio=None, why="no room")),
             "time.speedup",
             "time was not measured: no room",
         ),
@@ -183,7 +181,7 @@ def test_comparisons_have_a_table_of_their_own_with_both_sides() -> None:
 
 
 def test_what_agreed_and_what_could_not_be_told_stand_below_the_row() -> None:
-    unsure = replace(TIME, verdict=Answer.INCONCLUSIVE, why="too noisy")
+    unsure = replace(TIME, answer=Answer.INCONCLUSIVE, why="too noisy")
 
     assert texts(verdict_of(replace(SIDES, time=unsure)))[2:] == [
         "    too noisy",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pytest_gpuperf.model.baseline import Drift
 from pytest_gpuperf.model.baseline import Kept
+from pytest_gpuperf.report.command import DEFAULT_INVOCATION
 from pytest_gpuperf.report.command import Invocation
 from pytest_gpuperf.report.screen.drift import drift_lines
 from pytest_gpuperf.report.screen.drift import drift_text
@@ -54,8 +55,10 @@ DRIFTED syncs: 0 -> 1 a step (+1) since its anchor, limit 0
 
 
 def test_the_command_of_a_run_names_every_refused_test_as_a_shell_reads_it() -> None:
-    one = drifted_line(["t.py::a"], [])
-    two = drifted_line(["t.py::a", "t.py::b[x y]"], ["--gpuperf-device=cpu"])
+    one = drifted_line(["t.py::a"], DEFAULT_INVOCATION)
+    two = drifted_line(
+        ["t.py::a", "t.py::b[x y]"], Invocation(options=("--gpuperf-device=cpu",))
+    )
 
     assert one == Line(
         text="gpuperf: 1 test was not refreshed, too far from its anchor; look for the "

@@ -19,6 +19,8 @@ from pytest_gpuperf.model.verdict import ShiftCause
 from pytest_gpuperf.model.verdict import SuiteVerdict
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.report.command import DEFAULT_INVOCATION
+from pytest_gpuperf.report.command import Invocation
 from pytest_gpuperf.report.screen.counts import counts_line
 from pytest_gpuperf.report.screen.counts import moved_line
 from pytest_gpuperf.report.screen.counts import suite_line
@@ -317,8 +319,8 @@ def test_nothing_to_refresh_makes_no_table() -> None:
 def test_metrics_that_moved_with_torch_are_one_line_for_the_run() -> None:
     moved = replace(PASS, changed={"torch": ("2.12.0", "2.13.0")})
 
-    one = moved_line([moved], ["--gpuperf-device=cpu"])
-    two = moved_line([moved, moved], [])
+    one = moved_line([moved], Invocation(options=("--gpuperf-device=cpu",)))
+    two = moved_line([moved, moved], DEFAULT_INVOCATION)
 
     assert one == Line(
         text="gpuperf: the environment changed: torch 2.12.0 -> 2.13.0 moved exact "

@@ -14,7 +14,7 @@ from pytest_gpuperf.compare_commits.pairs import TogetherTime
 from pytest_gpuperf.devices.scripted import ScriptedDevice
 from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import RunError
-from pytest_gpuperf.model.ab import TimeChange
+from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
@@ -30,7 +30,7 @@ from pytest_gpuperf.runner.relocation import Relocation
 from pytest_gpuperf.runner.screening import Case
 
 
-COMPARISON = {"verdict": "same", "why": "it is", "tolerance": 0.01, "detect": 0.03}
+COMPARISON = {"answer": "same", "why": "it is"}
 
 
 class Version:
@@ -76,12 +76,12 @@ def answered(**comparison: object) -> dict[str, object]:
 
 
 def test_a_comparison_is_the_time_of_the_call() -> None:
-    after = Version(answered(speedup=0.5, steps=56))
+    after = Version(answered(ratio=2.0, steps=56))
 
     found = told(Version(), after, both(10.0))
 
     (change,) = found.values()
-    assert isinstance(change, TimeChange)
+    assert isinstance(change, AbResult)
     assert (change.ratio, change.steps, change.seconds) == (2.0, 56, 2.0)
     (asked,) = after.asked
     assert (asked["call"], asked["tolerance"], asked["detect"]) == ("t", 0.01, 0.03)
@@ -93,7 +93,7 @@ def test_a_comparison_is_the_time_of_the_call() -> None:
 def test_what_the_pair_left_of_the_cap_is_spent_and_half_of_it_at_least(
     spent: float, left: float
 ) -> None:
-    after = Version(answered(speedup=1.0))
+    after = Version(answered(ratio=1.0))
 
     told(Version(), after, both(spent))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pytest_gpuperf.errors import RunError
+from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import Sides
-from pytest_gpuperf.model.ab import StepComparison
 from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
@@ -57,9 +57,7 @@ def test_a_verdict_comes_back_as_it_went() -> None:
 
 
 def test_a_comparison_comes_back_as_it_went() -> None:
-    time = StepComparison(
-        verdict=Answer.FASTER, why="faster", tolerance=0.01, detect=0.03, speedup=1.3
-    )
+    time = AbResult(answer=Answer.FASTER, why="faster", ratio=0.75)
     sides = Sides(time=time, before={"syncs": 2}, after={"syncs": 0}, training="same")
     verdict = TestVerdict(test="t", verdicts=(), sides=sides)
 

@@ -64,6 +64,9 @@ EXPECTED_RESULTS: Final = "expected the results.json of a run of pytest --gpuper
 _ENDINGS: Final = {ending.value: ending for ending in Ending}
 _OUTCOMES: Final = {outcome.value: outcome for outcome in Outcome}
 _NUMBERS: Final = ("now", "baseline", "limit")
+_KEPT_OF_A_SPEEDUP: Final = frozenset(
+    {"why", "before_ms", "after_ms", "p_value", "quads", "steps"}
+)
 _DERIVED: Final = {"schema", "counts", "tests"}
 
 
@@ -196,12 +199,37 @@ def _of(kind: type[T], value: Any) -> T:
 def verdict_of(call: Mapping[str, Any], source: str) -> TestVerdict:
     """Read one *call* of a record; raises ``UsageError`` if it has another shape."""
     try:
-        return decode(TestVerdict, call)
+        return decode(TestVerdict, _upgraded(call))
     except (TypeError, ValueError, KeyError) as error:
         _refuse(
             source,
             f"a verdict of {call.get('test')} has another shape, {error.args[0]}",
         )
+
+
+def _upgraded(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return *call* with the time of a comparison as it is written now.
+
+    It was written by its speedup, with the two limits of the judge, before steps and
+    commits had one kind of result.
+    """
+    sides = call.get("sides") or {}
+    time = sides.get("time")
+    if not isinstance(time, dict) or "speedup" not in time:
+        return call
+    kept = {name: value for name, value in time.items() if name in _KEPT_OF_A_SPEEDUP}
+    ratio = {
+        "answer": time["verdict"],
+        "ratio": _inverse(time["speedup"]),
+        "low": _inverse(time.get("high")),
+        "high": _inverse(time.get("low")),
+        "smallest": time.get("smallest_slowdown"),
+    }
+    return {**call, "sides": {**sides, "time": {**kept, **ratio}}}
+
+
+def _inverse(number: float | None) -> float | None:
+    return None if number is None else 1 / number
 
 
 def _refuse(source: str, found: str) -> NoReturn:

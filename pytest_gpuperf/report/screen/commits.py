@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Final
 
+from ...model.ab import AbResult
 from ...model.ab import Answer
 from ...model.ab import CallChange
 from ...model.ab import CommitComparison
 from ...model.ab import ExactChange
-from ...model.ab import TimeChange
 from ...model.ab import Turn
 from ...model.ab import Uncompared
 from ...model.metrics import STEP_MS
@@ -103,13 +103,15 @@ def _severity(call: CallChange) -> int:
     return marks.index(True) if True in marks else len(marks)
 
 
-def _time_row(time: TimeChange, test: str) -> tuple[str, ...]:
-    before, after = format_apart(STEP_MS, time.before_ms, time.after_ms)
-    interval = NO_VALUE
+def _time_row(time: AbResult, test: str) -> tuple[str, ...]:
+    before = after = change = interval = NO_VALUE
+    if time.before_ms is not None and time.after_ms is not None:
+        before, after = format_apart(STEP_MS, time.before_ms, time.after_ms)
+    if time.ratio is not None:
+        change = f"{_signed(time.ratio)} %"
     if time.low is not None and time.high is not None:
         interval = f"{_signed(time.low)} to {_signed(time.high)}"
     sees = NO_VALUE if time.smallest is None else f"{100 * time.smallest:.1f} %"
-    change = f"{_signed(time.ratio)} %"
     verdict = time.answer.value
     return (verdict, STEP_MS.name, before, after, change, interval, sees, test)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from ...model.ab import AbResult
 from ...model.ab import Sides
-from ...model.ab import StepComparison
 from ...model.metrics import LAUNCHES
 from ...model.metrics import OPS
 from ...model.metrics import PAGEABLE_COPIES
@@ -62,7 +62,7 @@ def time_in_words(sides: Sides) -> str:
     """Write ``faster, speedup 1.300x (95 %: 1.290x to 1.310x)``."""
     if sides.time is None:
         return f"not measured: {why_untimed(sides)}"
-    verdict = sides.time.verdict.value
+    verdict = sides.time.answer.value
     return f"{verdict}, speedup {speedup(sides.time)} (95 %: {interval(sides.time)})"
 
 
@@ -71,16 +71,17 @@ def why_untimed(sides: Sides) -> str:
     return sides.unmeasured.get(SPEEDUP.name, "")
 
 
-def speedup(time: StepComparison) -> str:
+def speedup(time: AbResult) -> str:
     """Write the ratio of both times, or a dash."""
     return "-" if time.speedup is None else format_value(SPEEDUP, time.speedup)
 
 
-def interval(time: StepComparison) -> str:
+def interval(time: AbResult) -> str:
     """Write ``1.290x to 1.310x``, with 95 % confidence, or a dash."""
-    if time.low is None or time.high is None:
+    low, high = time.least_speedup, time.most_speedup
+    if low is None or high is None:
         return "-"
-    return f"{format_value(SPEEDUP, time.low)} to {format_value(SPEEDUP, time.high)}"
+    return f"{format_value(SPEEDUP, low)} to {format_value(SPEEDUP, high)}"
 
 
 def count_in_words(sides: Sides, name: str) -> str:

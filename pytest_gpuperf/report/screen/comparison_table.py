@@ -85,7 +85,7 @@ def _both(sides: Sides, name: str) -> str:
 def _verdict(verdict: TestVerdict, sides: Sides) -> str:
     if verdict.outcome.fails:
         return verdict.outcome.value.upper()
-    return _UNKNOWN if sides.time is None else sides.time.verdict.value
+    return _UNKNOWN if sides.time is None else sides.time.answer.value
 
 
 def _role(verdict: TestVerdict) -> LineRole:
@@ -101,7 +101,7 @@ def _remarks(verdict: TestVerdict) -> Iterator[str]:
 def _said(sides: Sides, verdict: TestVerdict) -> Iterator[str]:
     if sides.time is None and not verdict.verdicts:
         yield f"time was not measured: {why_untimed(sides)}"
-    if sides.time is not None and sides.time.verdict is Answer.INCONCLUSIVE:
+    if sides.time is not None and sides.time.answer is Answer.INCONCLUSIVE:
         yield sides.time.why
     if sides.training:
         yield f"same training: {sides.training}"
