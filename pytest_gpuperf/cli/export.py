@@ -19,11 +19,11 @@ from ..errors import UsageError
 from ..model.environment import DeviceKind
 from ..model.results import RESULTS_NAME
 from ..model.results import Head
-from ..report.exchange import bencher as bmf_json
 from ..report.exchange import pytest_benchmark as pytest_benchmark_json
-from ..report.exchange import smaller_is_better as smaller_is_better_json
 from ..report.exchange.measured_calls import MeasuredCall
 from ..report.exchange.measured_calls import measured_calls
+from ..report.exchange.tracking_services import bencher_json
+from ..report.exchange.tracking_services import smaller_is_better_json
 from .files import read_results
 from .files import read_samples
 from .files import results_file
@@ -66,11 +66,11 @@ def _pytest_benchmark(measured: ExportedRun) -> str:
 
 
 def _smaller_is_better(measured: ExportedRun) -> str:
-    return smaller_is_better_json.dumps(measured.calls, measured.kind)
+    return smaller_is_better_json(measured.calls, measured.kind)
 
 
 def _bmf(measured: ExportedRun) -> str:
-    return bmf_json.dumps(measured.calls, measured.kind)
+    return bencher_json(measured.calls, measured.kind)
 
 
 FORMATS: Final[Mapping[str, Callable[[ExportedRun], str]]] = {

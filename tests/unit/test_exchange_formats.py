@@ -17,12 +17,12 @@ from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Samples
 from pytest_gpuperf.model.results import Head
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.report.exchange import bencher as bmf_json
 from pytest_gpuperf.report.exchange import pytest_benchmark as pytest_benchmark_json
-from pytest_gpuperf.report.exchange import smaller_is_better as smaller_is_better_json
 from pytest_gpuperf.report.exchange.measured_calls import MeasuredCall
 from pytest_gpuperf.report.exchange.measured_calls import measured_calls
 from pytest_gpuperf.report.exchange.pytest_benchmark import statistics_of
+from pytest_gpuperf.report.exchange.tracking_services import bencher_json
+from pytest_gpuperf.report.exchange.tracking_services import smaller_is_better_json
 
 
 TEST = "tests/test_a.py::TestStep::test_step[8-a::b]"
@@ -118,7 +118,7 @@ def test_the_spread_is_that_of_runs_and_holds_what_was_judged() -> None:
 
 
 def test_bencher_gets_a_measure_a_metric_and_nanoseconds_for_its_latency() -> None:
-    document = json.loads(bmf_json.dumps(calls(), DeviceKind.CUDA))
+    document = json.loads(bencher_json(calls(), DeviceKind.CUDA))
 
     assert document == {
         TEST: {
@@ -142,14 +142,14 @@ def test_names_that_bencher_would_refuse_are_cut_and_stay_apart() -> None:
         for key in keys
     ]
 
-    names = list(json.loads(bmf_json.dumps(made, DeviceKind.CUDA)))
+    names = list(json.loads(bencher_json(made, DeviceKind.CUDA)))
 
     assert [len(name) for name in names] == [1024, 1024]
     assert names[0] != names[1]
 
 
 def test_github_gets_a_row_a_metric_of_which_less_is_better() -> None:
-    text = smaller_is_better_json.dumps(calls(), DeviceKind.CUDA)
+    text = smaller_is_better_json(calls(), DeviceKind.CUDA)
 
     assert json.loads(text) == [
         {

@@ -1,14 +1,22 @@
-"""Bencher Metric Format: every metric of a call as a measure of one benchmark."""
+"""Formats of services that plot benchmarks over commits.
+
+Bencher Metric Format: every metric of a call is a measure of one benchmark.
+``customSmallerIsBetter`` of github-action-benchmark: a row a call and metric.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from collections.abc import Sequence
 from hashlib import sha256
+from typing import Any
 from typing import Final
 
 from ...model.environment import DeviceKind
 from ...model.metrics import STEP_MS
+from ...model.metrics import Direction
+from ..numbers import metric_named
 from ..numbers import rounded
 from .measured_calls import MeasuredCall
 
@@ -22,7 +30,7 @@ LONGEST_NAME: Final = 1024
 """Characters that Bencher takes of the name of a benchmark."""
 
 
-def dumps(calls: Sequence[MeasuredCall], kind: DeviceKind) -> str:
+def bencher_json(calls: Sequence[MeasuredCall], kind: DeviceKind) -> str:
     """Write what *calls* measured on a device of this *kind*."""
     document = {_name(call.key): _measures(call, kind) for call in calls if call.values}
     return json.dumps(document, indent=2) + "\n"
@@ -54,3 +62,30 @@ def _measure(call: MeasuredCall, metric: str, kind: DeviceKind) -> dict[str, flo
         measure["lower_value"] = rounded(spread[0] * scale)
         measure["upper_value"] = rounded(spread[1] * scale)
     return measure
+
+
+def smaller_is_better_json(calls: Sequence[MeasuredCall], kind: DeviceKind) -> str:
+    """Write what *calls* measured on a device of this *kind*, but for speedups."""
+    rows = [row for call in calls for row in _rows(call, kind)]
+    return json.dumps(rows, indent=2) + "\n"
+
+
+def _rows(call: MeasuredCall, kind: DeviceKind) -> Iterator[dict[str, Any]]:
+    for name, value in call.values.items():
+        metric = metric_named(name)
+        if metric.direction is Direction.LOWER:
+            yield {
+                "name": f"{call.key} {name}",
+                "unit": metric.unit.value,
+                "value": rounded(value),
+                **_range(call, name, kind),
+                "extra": call.outcome.value,
+            }
+
+
+def _range(call: MeasuredCall, metric: str, kind: DeviceKind) -> dict[str, str]:
+    spread = call.spread(metric, kind)
+    if spread is None:
+        return {}
+    low, high = spread
+    return {"range": f"{rounded(low)} to {rounded(high)}"}
