@@ -98,11 +98,8 @@ def of_one_side(
         exact[PEAK_REQUESTED.name] -= sum(block.requested_bytes for block in held)
     # Segments may contain blocks of both sides, so reserved bytes belong to neither.
     exact.pop(PEAK_RESERVED.name, None)
-    return replace(
-        measurement,
-        exact=exact,
-        unmeasured={**measurement.unmeasured, PEAK_RESERVED.name: SHARED_CACHE},
-    )
+    lacking = measurement.lacking({PEAK_RESERVED.name: SHARED_CACHE})
+    return replace(lacking, exact=exact)
 
 
 TIMED: Final = 0.7

@@ -239,10 +239,9 @@ def judge_together(comparison: AbResult, seconds: float) -> AbResult | None:
 def _why_no_time(runs: Sequence[Measurement]) -> tuple[str, bool]:
     """Say why some run has no usable time, and whether another could have had one."""
     for run in runs:
-        if STEP_MS.name in run.unmeasured:
-            return run.unmeasured[STEP_MS.name], False
-        if STEP_MS.name not in run.times:
-            return run.missed.get(STEP_MS.name, "no time was measured"), True
+        is_missed = STEP_MS.name not in run.unmeasured
+        if STEP_MS.name not in run.times or not is_missed:
+            return run.why_none(STEP_MS.name) or "no time was measured", is_missed
     nonsense = impossible(STEP_MS, runs)
     return nonsense or "", nonsense is not None
 

@@ -319,8 +319,7 @@ def diagnosed(measurement: Measurement, events: Sequence[TraceEvent]) -> Measure
     busy = find_busy(events)
     if busy is None:
         if kind.has(Capability.KERNELS):
-            unmeasured = {**measurement.unmeasured, BUSY.name: NO_KERNEL}
-            return replace(measurement, unmeasured=unmeasured)
+            return measurement.lacking({BUSY.name: NO_KERNEL})
         is_host = kind.has(Capability.HOST_WORK)
         on_host = diagnosis_on_host(events, measurement) if is_host else None
         return replace(measurement, diagnosis=on_host)

@@ -60,8 +60,7 @@ def with_loader_wait(
     name = LOADER_WAIT.name
     remarks = (*measurement.remarks, *_on_openings(batches, measurement))
     if not shares:
-        unmeasured = {**measurement.unmeasured, name: SINGLE}
-        return replace(measurement, unmeasured=unmeasured, remarks=remarks)
+        return replace(measurement.lacking({name: SINGLE}), remarks=remarks)
     return replace(
         measurement,
         times={**measurement.times, name: Distribution.of(shares)},

@@ -381,9 +381,8 @@ def _with_memory(
     if prediction is None:
         return _missed(measurement)
     return replace(
-        measurement,
+        measurement.lacking(prediction.unmeasured),
         exact={**measurement.exact, **prediction.exact},
-        unmeasured={**measurement.unmeasured, **prediction.unmeasured},
         findings=(*measurement.findings, *prediction.findings),
         remarks=(*measurement.remarks, *prediction.remarks),
     )
@@ -417,8 +416,8 @@ def _audited(
         reason = _why_unjudged(unjudged, device.root)
         return replace(measurement, unmeasured=dict.fromkeys(METRICS, reason))
     if any(taken.op == COMPILER for taken in device.as_eager):
-        unmeasured = {**measurement.unmeasured, **dict.fromkeys(_COMPILED, AS_EAGER)}
-        return replace(measurement, exact=_most(steps), unmeasured=unmeasured)
+        lacking = measurement.lacking(dict.fromkeys(_COMPILED, AS_EAGER))
+        return replace(lacking, exact=_most(steps))
     return replace(measurement, exact={**_most(steps), **NOTHING_COMPILED})
 
 

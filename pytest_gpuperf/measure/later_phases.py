@@ -107,9 +107,8 @@ class Later:
         memory = self.memory or Memory(exact={})
         findings = (*compilation.findings, *memory.findings)
         measurement = replace(
-            measurement,
+            measurement.lacking(compilation.unmeasured),
             exact={**measurement.exact, **memory.exact, **compilation.exact},
-            unmeasured={**measurement.unmeasured, **compilation.unmeasured},
             findings=(*measurement.findings, *findings),
             remarks=(*measurement.remarks, *remarks_on(memory.exact)),
         )
@@ -163,9 +162,8 @@ def _with_trace(
 
 def _with_traffic(measurement: Measurement, traffic: Traffic) -> Measurement:
     return replace(
-        measurement,
+        measurement.lacking(traffic.unmeasured),
         exact={**measurement.exact, **traffic.exact},
-        unmeasured={**measurement.unmeasured, **traffic.unmeasured},
         findings=(*measurement.findings, *traffic.findings),
     )
 
@@ -201,9 +199,10 @@ def cut_short(
     """
     timed = STEP_MS.name in measurement.times
     unseen = {SLOPE.name} if timed and SLOPE.name not in measurement.times else set()
-    missed = {
-        name: CUT_SHORT
-        for name in METRICS
-        if name in {*metrics, *unseen} and name not in measurement.unmeasured
-    }
-    return replace(measurement, missed={**missed, **measurement.missed})
+    return measurement.missing(
+        {
+            name: CUT_SHORT
+            for name in METRICS
+            if name in {*metrics, *unseen} and not measurement.why_none(name)
+        }
+    )

@@ -114,8 +114,7 @@ def _of_slow_step(
     )
     if subject.batches is None:
         return measurement
-    missed = {**measurement.missed, LOADER_WAIT.name: CUT_SHORT}
-    return replace(measurement, missed=missed)
+    return measurement.missing({LOADER_WAIT.name: CUT_SHORT})
 
 
 def _with_slow_step(measurement: Measurement, slow: SlowStep) -> Measurement:
@@ -174,8 +173,7 @@ def _with_counted(
     measurement: Measurement, counted: Mapping[str, float] | None
 ) -> Measurement:
     if counted is None:
-        missed = dict.fromkeys(COUNTED_NAMES, CUT_SHORT)
-        return replace(measurement, missed={**measurement.missed, **missed})
+        return measurement.missing(dict.fromkeys(COUNTED_NAMES, CUT_SHORT))
     times = {name: Distribution.of([value]) for name, value in counted.items()}
     return replace(measurement, times={**measurement.times, **times})
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
+from dataclasses import replace
 from operator import attrgetter
 from statistics import fmean
 from typing import Final
@@ -146,3 +147,15 @@ class Measurement:
     trace: str = ""
     by_rank: ByRank | None = None
     diagnosis: Diagnosis | None = None
+
+    def lacking(self, reasons: Mapping[str, str]) -> Measurement:
+        """Return it with the *reasons*, by metric, why the device has no number."""
+        return replace(self, unmeasured={**self.unmeasured, **reasons})
+
+    def missing(self, reasons: Mapping[str, str]) -> Measurement:
+        """Return it with the *reasons* why this run has no number, if another could."""
+        return replace(self, missed={**self.missed, **reasons})
+
+    def why_none(self, metric: str) -> str:
+        """Return why there is no number of *metric*; nothing if nobody said."""
+        return self.unmeasured.get(metric) or self.missed.get(metric, "")

@@ -527,8 +527,7 @@ def _with_rank_reasons(
     if measurement.by_rank is not None or not asked:
         return measurement
     why = "this test has no ranks to compare: mark it with gpuperf.ranks(n)"
-    unmeasured = {**measurement.unmeasured, **dict.fromkeys(asked, why)}
-    return replace(measurement, unmeasured=unmeasured)
+    return measurement.lacking(dict.fromkeys(asked, why))
 
 
 def _with_throughput(
@@ -541,7 +540,7 @@ def _with_throughput(
         for name, keyword in WORK.items()
         if name in asked and name not in subject.work
     }
-    measurement = replace(measurement, unmeasured={**measurement.unmeasured, **why})
+    measurement = measurement.lacking(why)
     if STEP_MS.name not in measurement.times:
         return measurement
     kind = measurement.environment.hardware.kind
@@ -564,8 +563,7 @@ def _with_loader_reason(
     why = (
         "gpuperf(step) fetches no batches: measure it with gpuperf.loader(loader, step)"
     )
-    unmeasured = {**measurement.unmeasured, LOADER_WAIT.name: why}
-    return replace(measurement, unmeasured=unmeasured)
+    return measurement.lacking({LOADER_WAIT.name: why})
 
 
 def _not_foreseen(budgets: Sequence[Budget]) -> dict[str, str]:
