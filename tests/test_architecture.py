@@ -6,6 +6,7 @@ The sources are parsed, not imported, so late imports inside functions count as 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -254,6 +255,38 @@ def test_pytest_rewrites_no_timed_code(module: str) -> None:
 @pytest.mark.parametrize("module", MODULES)
 def test_a_module_begins_by_saying_what_it_is(module: str) -> None:
     assert ast.get_docstring(ast.parse(MODULES[module]))
+
+
+ENTRY: Final = re.compile(r"^- ``([\w.]+)\.(\w+)``: ", re.MULTILINE)
+"""A line of a room's guide: a module of it, and a name in that."""
+
+ROOMS: Final = sorted(
+    str(path.parent.relative_to(SOURCES))
+    for path in SOURCES.glob("*/__init__.py")
+    if path.parent.name != "cli"  # its files are the commands
+)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_names_what_to_read_first(room: str) -> None:
+    guide = ast.get_docstring(ast.parse(MODULES[f"{room}.__init__"])) or ""
+    entries = ENTRY.findall(guide)
+
+    assert 2 <= len(entries) <= 8
+    for module, name in entries:
+        tree = ast.parse(MODULES[f"{room}.{module}"])
+        assert name in {found for node in tree.body for found in bound_by(node)}
+
+
+def bound_by(node: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement of a module binds."""
+    match node:
+        case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+            yield name
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            yield name
+        case ast.Assign(targets=targets):
+            yield from (found.id for found in targets if isinstance(found, ast.Name))
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -1,1 +1,10 @@
-"""Commit against commit: two versions of a project, measured in turns."""
+"""Commit against commit: two versions of a project, measured in turns.
+
+Begin with:
+
+- ``commits.compare_versions``: ``gpuperf ab``: pairs of runs until each test is decided
+- ``bisect.first_bad``: ``gpuperf bisect``
+- ``reference.GitReferee``: ``--gpuperf-ref``
+- ``versions.versions``: two commits as two checkouts
+- ``side.Selection``: what one side runs
+"""

@@ -1,4 +1,14 @@
-"""Devices: one protocol and its kinds, opened by name in the measuring process."""
+"""Devices: one protocol and its kinds, opened by name in the measuring process.
+
+Begin with:
+
+- ``base.Device``: what all kinds share; what has a clock is a ``MeasuringDevice``
+- ``cuda.device.CudaDevice``: a GPU
+- ``cpu.device.CpuDevice``: the host
+- ``pretend.device.PretendDevice``: the simulated GPU
+- ``scripted.ScriptedDevice``: the one of tests
+- ``slots.slots_of``: the GPUs that tests can be measured on side by side
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,10 @@
-"""One test on several ranks: their processes, what they agree on, what they showed."""
+"""One test on several ranks: their processes, what they agree on, what they showed.
+
+Begin with:
+
+- ``processes.run_ranks``: one process a rank, ended together
+- ``group.membership``: how a rank joins the others
+- ``measure.measure_ranked``: what a rank measures
+- ``measure.joined``: the ranks as one measurement
+- ``torchrun.launch_of``: ranks that ``torchrun`` started
+"""

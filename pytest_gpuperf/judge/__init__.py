@@ -1,1 +1,13 @@
-"""The judge: measurements, budgets and baselines in, verdicts out; no clock, no files."""
+"""The judge: measurements, budgets and baselines in, verdicts out; no clock, no files.
+
+Begin with:
+
+- ``calls.judge_calls``: the verdicts of a call of ``gpuperf(step)``
+- ``verdict.judge``: one metric against its budget and its baseline
+- ``baseline.judge_stored``: who is slower than the stored runs: REGRESSED,
+  INCONCLUSIVE or PASS
+- ``exact.judge_exact``: counts and bytes
+- ``time_budget.judge_time_budget``: a ceiling on a time
+- ``suite.settle_suite``: whether the machine became slower as a whole
+- ``sensitivity.smallest_blamed``: the smallest slowdown that can be blamed
+"""

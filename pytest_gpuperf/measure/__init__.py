@@ -1,1 +1,12 @@
-"""The phases of one measurement, each in its own file; ``phases`` runs them in order."""
+"""The phases of one measurement, each in its own file; ``phases`` runs them in order.
+
+Begin with:
+
+- ``phases.measure``: one call on a device with a clock: warm-up, rounds, memory,
+  profile
+- ``emulated.audit``: the same on the pretend GPU
+- ``syncs.find_syncs``: waits in a trace, and their lines
+- ``memory.measure_memory``: the peak, its growth, and who holds it
+- ``bottleneck.diagnosed``: what the step waits for
+- ``forecast.foresee``: ``gpuperf.fits``
+"""

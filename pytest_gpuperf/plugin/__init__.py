@@ -2,6 +2,15 @@
 
 Every pytest run imports it if the package is installed, so it imports the rest late.
 Commands import it before pytest does, which would warn of that: PYTEST_DONT_REWRITE.
+
+Begin with:
+
+- ``options.Option``: options and ini keys
+- ``collection.SelectionWatch``: which tests were collected
+- ``controller.GpuperfSession``: a run with ``--gpuperf``
+- ``reported_items.ReportedItem``: a measured test as pytest reports it
+- ``terminal.write_summary``: what the terminal shows
+- ``outputs.ResultsFile``: ``results.json`` and the rest of ``.gpuperf``
 """
 
 from __future__ import annotations

@@ -1,1 +1,12 @@
-"""Plan, measure, decide and store: the run of all tests, without pytest."""
+"""Plan, measure, decide and store: the run of all tests, without pytest.
+
+Begin with:
+
+- ``evaluation.Assessor``: a run in five stages: measure, judge, store, trace, report
+- ``rounds.Rounds``: which test is run again, and when
+- ``pool.Children``: processes that measure, one a device slot
+- ``fork_server.ForkServer``: how they start in milliseconds
+- ``refresh.BaselineWriter``: what is stored
+- ``git.Repository``: commits of the project
+- ``merge.merge``: several machines as one run
+"""

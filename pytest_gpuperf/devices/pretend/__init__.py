@@ -9,6 +9,14 @@ A tensor "on the GPU" is a ghost (``tensor``): Python sees ``cuda:0``, torch's c
 a wrapper on a device of its own, and inside is a real tensor on the CPU, so values and
 control flow are real. Every operation on ghosts passes ``dispatch``, where the table of
 ``sync_rules`` says whether it would make the host wait on CUDA.
+
+Begin with:
+
+- ``gpu.PretendGpu``: the simulated GPU of one process
+- ``dispatch.observe``: each operation on it
+- ``sync_rules.SyncRule``: which operation waits, with the evidence
+- ``allocator.CachingAllocator``: torch's allocator, predicted
+- ``audit_record.StepAudit``: what was found in a step
 """
 
 from __future__ import annotations
