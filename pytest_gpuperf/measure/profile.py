@@ -89,6 +89,9 @@ def _bare(text: str) -> str:
 #
 # The format is "Trace Event Format" of Chromium's catapult project, compressed by gzip.
 
+TRACE_FOLDER: Final = "traces"
+"""Folder of traces among the artefacts."""
+
 TRACE_SUFFIX: Final = ".json.gz"
 
 MOST_TRACE_EVENTS: Final = 200_000

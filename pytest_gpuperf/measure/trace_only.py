@@ -9,6 +9,7 @@ from ..devices.base import MeasuringDevice
 from ..model.measurement import Measurement
 from .phases import MeasuredStep
 from .profile import PROFILED_STEPS
+from .profile import TRACE_FOLDER
 from .profile import TRACE_SUFFIX
 from .profile import file_name
 from .profile import portable_from
@@ -28,7 +29,7 @@ def traced(  # noqa: PLR0913  what is traced, and where it is kept
     folder: Path,
     root: Path,
 ) -> MeasuredStep:
-    """Write a trace of *subject* into *folder*, with files named from *root* on.
+    """Write a trace of *subject* below *folder*, with files named from *root* on.
 
     The measurement contains only the trace's path, or nothing if *seconds* leave no
     time for it. Raises what ``measure`` raises.
@@ -41,7 +42,7 @@ def traced(  # noqa: PLR0913  what is traced, and where it is kept
     step_ms = warm_up(device, subject, deadline).step_ms
     measurement = Measurement(test=test, environment=device.environment())
     if deadline.leaves(step_ms * PROFILED_STEPS):
-        path = folder / f"{file_name(test)}{TRACE_SUFFIX}"
+        path = folder / TRACE_FOLDER / f"{file_name(test)}{TRACE_SUFFIX}"
         events = profile_steps(device, subject, step_ms, deadline)
         write_trace(path, test, events, portable_from(root))
         measurement = replace(measurement, trace=str(path))

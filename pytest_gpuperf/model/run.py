@@ -29,6 +29,18 @@ class Ending(Enum):
     DIED = "died"
 
 
+class RunMode(Enum):
+    """What a run does with each step.
+
+    ``RECORD_MEMORY`` measures it and records what the allocator did, ``TRACE`` does
+    nothing else than trace it.
+    """
+
+    MEASURE = "measure"
+    RECORD_MEMORY = "record memory"
+    TRACE = "trace"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
     """One run: the tests to measure in one fresh process.
@@ -37,9 +49,8 @@ class RunRequest:
     controlling process gave to options of conftest files and other plugins. ``root`` is
     pytest's rootdir, with the project below it. ``number`` counts this session's runs
     of these tests from 0. ``seconds`` caps what measuring one test may cost.
-    ``tolerance`` is the project's, for what a run judges by itself. ``recordings`` is a
-    folder for what the allocator did, if that is to be recorded; ``traces`` is one for
-    traces, if nothing else is to be recorded. ``visible`` is the GPU that it may see
+    ``tolerance`` is the project's, for what a run judges by itself. ``artefacts`` is
+    the folder for what its ``mode`` records. ``visible`` is the GPU that it may see
     (the pretend one has ``pretend_gib``), if it may not see all that this process does.
     ``ranks`` execute it together, those of ``launch`` where torchrun started them, and
     rank 0 has taken ``locks`` meanwhile; ``names`` are the tests' node ids, where
@@ -58,8 +69,8 @@ class RunRequest:
     tolerance: Tolerance = field(default_factory=Tolerance)
     number: int = 0
     script: str | None = None
-    recordings: str | None = None
-    traces: str | None = None
+    mode: RunMode = RunMode.MEASURE
+    artefacts: str = ""
     visible: str | None = None
     pretend_gib: float = PRETEND_GIB
     ranks: Ranks | None = None

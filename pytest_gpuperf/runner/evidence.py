@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import suppress
@@ -10,13 +11,14 @@ from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Final
-from typing import Protocol
 
 from ..errors import UsageError
+from ..measure.profile import TRACE_FOLDER
 from ..measure.profile import TRACE_SUFFIX
 from ..model.metrics import PEAK_ALLOCATED
 from ..model.metrics import PEAK_REQUESTED
 from ..model.metrics import PEAK_RESERVED
+from ..model.run import RunMode
 from ..model.run import TestResult
 from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict
@@ -34,25 +36,27 @@ PEAK_METRICS: Final = frozenset(
 )
 
 
-class MemoryRecording(Protocol):
-    """Measures groups once more and records what the allocator did."""
-
-    def __call__(
-        self, groups: Sequence[Group], number: int, *, recordings: Path
-    ) -> Sequence[TestResult]: ...
+RunIn = Callable[[Sequence[Group], int, RunMode], Sequence[TestResult]]
+"""Runs each group in a fresh process; the number counts its runs from 0."""
 
 
 def record_memory(
     groups: Sequence[Group],
-    run: MemoryRecording,
+    run: RunIn,
     cases: Mapping[str, Case],
     judge: Judge,
-    artefacts: Path,
 ) -> None:
     """Run what failed for its memory once more, and record what allocated it."""
-    recording = partial(run, recordings=artefacts)
-    for case in repeat(groups, recording, cases, partial(fails_for_memory, judge)):
+    for case in repeat(
+        groups, partial(_recording, run), cases, partial(fails_for_memory, judge)
+    ):
         forget_unrecorded(case)
+
+
+def _recording(
+    run: RunIn, groups: Sequence[Group], number: int
+) -> Sequence[TestResult]:
+    return run(groups, number, RunMode.RECORD_MEMORY)
 
 
 def forget_unrecorded(case: Case) -> None:
@@ -74,23 +78,14 @@ def fails_for_memory(judge: Judge, case: Case) -> bool:
 MOST_TRACES: Final = 5
 """The worst tests of a run are traced: if more fail, they usually share one cause."""
 
-FOLDER: Final = "traces"
 
 Verdicts = Mapping[str, Mapping[str, TestVerdict]]
 """Verdicts by test and call."""
 
 
-class Tracing(Protocol):
-    """Runs tests once more, each in a fresh process, only to trace them."""
-
-    def __call__(
-        self, groups: Sequence[Group], number: int, *, traces: Path
-    ) -> Sequence[TestResult]: ...
-
-
 def forget_traces(artefacts: Path) -> None:
     """Remove what an earlier run left, and a link in its place, but nothing behind it."""
-    folder = artefacts / FOLDER
+    folder = artefacts / TRACE_FOLDER
     if folder.is_symlink():
         folder.unlink()
     for path in folder.glob(f"*{TRACE_SUFFIX}"):
@@ -102,7 +97,7 @@ def with_traces(
     verdicts: Verdicts,
     plan: Sequence[Planned],
     cases: Mapping[str, Case],
-    run: Tracing,
+    run: RunIn,
     artefacts: Path,
 ) -> Verdicts:
     """Trace the tests that failed worst and name the files in their verdicts.
@@ -121,8 +116,8 @@ def with_traces(
     # The device did not come free in time: the verdicts are worth more than their
     # traces.
     with suppress(UsageError):
-        results = run(groups, number, traces=artefacts / FOLDER)
-    traces = _kept(results, verdicts, artefacts / FOLDER)
+        results = run(groups, number, RunMode.TRACE)
+    traces = _kept(results, verdicts, artefacts / TRACE_FOLDER)
     return {
         test: {key: replace(v, trace=traces.get(key, "")) for key, v in calls.items()}
         for test, calls in verdicts.items()

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from typing import Final
 from typing import Protocol
@@ -28,6 +27,7 @@ from ..model.environment import DeviceSlot
 from ..model.environment import Environment
 from ..model.ranks import Launch
 from ..model.ranks import Ranks
+from ..model.run import RunMode
 from ..model.run import RunRequest
 from ..model.run import TestResult
 from ..settings import Settings
@@ -375,32 +375,26 @@ class Children:
         slot_of = assigned(groups, self.slots, board_of)
         self._slot_of = {test: slot_of[group] for group in groups for test in group}
 
-    def run(  # noqa: PLR0913  what is run, and two folders for what is recorded
+    def run(  # noqa: PLR0913  what is run, and who hears of it
         self,
         kind: DeviceKind,
         plan: Mapping[str, Planned],
         groups: Sequence[Group],
         number: int,
         *,
-        recordings: Path | None = None,
-        traces: Path | None = None,
+        mode: RunMode = RunMode.MEASURE,
         arrived: Callable[[Sequence[TestResult]], None] = lambda _: None,
     ) -> Sequence[TestResult]:
         """Measure *groups*, each in a fresh process or one a rank; *plan* has the tests.
 
-        A device measures one group at a time. What the allocator did is recorded in the
-        folder *recordings*, if one is named; one for *traces* has steps only traced.
-        *arrived* gets the results of each group as soon as it has ended.
+        A device measures one group at a time. *arrived* gets the results of each group
+        as soon as it has ended.
         """
-        request = replace(
-            self._request(kind, number),
-            recordings=None if recordings is None else str(recordings),
-            traces=None if traces is None else str(traces),
-        )
+        request = replace(self._request(kind, number), mode=mode)
         jobs = [self._assigned(group, plan, request) for group in groups]
         self._progress.begin(
             groups,
-            number if traces is None else None,
+            None if mode is RunMode.TRACE else number,
             [job.slots for job in jobs],
         )
         watch = _Watch(self._progress, groups, arrived)
@@ -437,6 +431,7 @@ class Children:
             options=self._project.options,
             seconds=self._settings.seconds,
             tolerance=self._settings.tolerance,
+            artefacts=str(self._settings.artefacts),
             number=number,
             script=self._settings.script,
             pretend_gib=self._settings.pretend_gib,

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 from typing import Final
 
@@ -24,6 +23,7 @@ from ..model.environment import DeviceSlot
 from ..model.metrics import STEP_MS
 from ..model.run import Ending
 from ..model.run import Report
+from ..model.run import RunMode
 from ..model.run import StepCall
 from ..model.run import TestResult
 from ..model.verdict import Outcome
@@ -187,21 +187,18 @@ class Rounds:
         self,
         groups: Sequence[Group],
         number: int,
-        *,
-        recordings: Path | None = None,
-        traces: Path | None = None,
+        mode: RunMode = RunMode.MEASURE,
     ) -> Sequence[TestResult]:
-        """Measure *groups*; a run that fills a folder counts for no refresh."""
+        """Run *groups*; one that records or traces counts for no refresh."""
         self._storing.begin()
-        is_for_folder = recordings is not None or traces is not None
+        counts = mode is RunMode.MEASURE
         return self._children.run(
             self.environment.hardware.kind,
             self._plan,
             groups,
             number,
-            recordings=recordings,
-            traces=traces,
-            arrived=(lambda _: None) if is_for_folder else self._storing.arrived,
+            mode=mode,
+            arrived=self._storing.arrived if counts else (lambda _: None),
         )
 
     def cover(self, coverage: Mapping[str, Any]) -> None:
@@ -306,8 +303,7 @@ class Rounds:
         if self.environment.hardware.kind.has(Capability.ALLOCATOR):
             accepted = {test for test in self.wanted if cases[test].calls}
             rest = [group for group in groups if not accepted.intersection(group)]
-            judge, folder = self.bench.judge, self._settings.artefacts
-            record_memory(rest, self.run, cases, judge, folder)
+            record_memory(rest, self.run, cases, self.bench.judge)
 
     def _board_of(self, group: Group) -> str | None:
         """Return the GPU that a baseline of *group* was last recorded on."""

@@ -46,7 +46,6 @@ from .fixture import Measurer
 from .fixture import measurer_key
 from .items import asks
 from .items import recorded
-from .measurer import Artefacts
 from .measurer import Measuring
 
 
@@ -123,18 +122,13 @@ def measuring_for(
     return Measuring(
         watch(device),
         request.seconds,
-        Artefacts(
-            recordings=_folder(request.recordings), traces=_folder(request.traces)
-        ),
+        mode=request.mode,
+        artefacts=Path(request.artefacts),
         project=request.tolerance,
         stored=request.stored,
         arriving=arriving,
         follow=follow,
     )
-
-
-def _folder(named: str | None) -> Path | None:
-    return None if named is None else Path(named)
 
 
 def run_tests(

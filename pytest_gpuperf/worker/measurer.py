@@ -7,7 +7,6 @@ from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -22,7 +21,6 @@ import pytest
 from ..compare_steps.measure import Pair
 from ..devices.base import Device
 from ..devices.base import EmulatingDevice
-from ..devices.base import MeasuringDevice
 from ..devices.base import with_clock
 from ..errors import ErrorId
 from ..errors import StepError
@@ -60,6 +58,7 @@ from ..model.metrics import STEP_MS
 from ..model.metrics import TOKENS_PER_S
 from ..model.metrics import limited_by
 from ..model.run import ComparedCall
+from ..model.run import RunMode
 from ..model.run import StepCall
 from .compare_result import Compared
 from .fit_result import Prospect
@@ -151,30 +150,19 @@ def _refuse_name(call: str) -> NoReturn:
 # One call of ``gpuperf(step)``, measured as its device and its run ask.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Artefacts:
-    """What a run records beside its numbers: folders, ``None`` for what it does not.
-
-    ``recordings`` is for what the allocator did. A run with ``traces`` measures nothing:
-    it only traces.
-    """
-
-    recordings: Path | None = None
-    traces: Path | None = None
-
-
 def measured_call(  # noqa: PLR0913  a call, and what is to be known of it
     device: Device,
     subject: Subject,
     *,
     test: str,
     seconds: float,
-    artefacts: Artefacts,
+    mode: RunMode,
+    artefacts: Path,
     root: Path,
     asked: Collection[str] = (),
     follow: Follow = nobody,
 ) -> MeasuredStep:
-    """Measure *subject*, or trace it; raises what the phases of its device raise.
+    """Measure *subject* as *mode* asks, with files in *artefacts*; raises what the phases of its device raise.
 
     *asked* names the metrics that a budget or a baseline asks for.
     """
@@ -191,7 +179,7 @@ def measured_call(  # noqa: PLR0913  a call, and what is to be known of it
             device.ranked, subject, test=test, seconds=seconds, asked=asked
         )
     alone = with_clock(device)
-    if artefacts.traces is not None:
+    if mode is RunMode.TRACE:
         from ..measure.trace_only import traced
 
         return traced(
@@ -199,7 +187,7 @@ def measured_call(  # noqa: PLR0913  a call, and what is to be known of it
             subject,
             test=test,
             seconds=seconds,
-            folder=artefacts.traces,
+            folder=artefacts,
             root=root,
         )
     from ..measure.phases import measure
@@ -207,27 +195,12 @@ def measured_call(  # noqa: PLR0913  a call, and what is to be known of it
     found = measure(
         alone, subject, test=test, seconds=seconds, asked=asked, follow=follow
     )
-    return replace(
-        found,
-        measurement=_explained(
-            alone, subject, found.measurement, artefacts.recordings, root
-        ),
-    )
-
-
-def _explained(
-    device: MeasuringDevice,
-    subject: Subject,
-    measurement: Measurement,
-    recordings: Path | None,
-    root: Path,
-) -> Measurement:
-    """Add what a step did with memory, if this run records it."""
-    if recordings is None:
-        return measurement
+    if mode is RunMode.MEASURE:
+        return found
     from ..measure.memory import explained
 
-    return explained(device, subject, measurement, recordings, root=root)
+    measurement = explained(alone, subject, found.measurement, artefacts, root=root)
+    return replace(found, measurement=measurement)
 
 
 # Names of files from a project's root on, as node ids have them.
@@ -287,7 +260,7 @@ def _relative_path(root: Path, path: str) -> str:
     return Path(path).relative_to(root).as_posix()
 
 
-NO_ARTEFACTS: Final = Artefacts()
+NOWHERE: Final = Path()
 NO_KEYWORDS: Final[Mapping[str, Sequence[str]]] = {}
 
 
@@ -298,9 +271,10 @@ class Measuring:
         self,
         device: Device,
         seconds: float,
-        artefacts: Artefacts = NO_ARTEFACTS,
         *,
         project: Tolerance,
+        mode: RunMode = RunMode.MEASURE,
+        artefacts: Path = NOWHERE,
         stored: Mapping[str, Sequence[str]] = NO_KEYWORDS,
         arriving: Callable[[str], None] = lambda _: None,
         follow: Callable[[str, str], object] = lambda _, __: None,
@@ -314,6 +288,7 @@ class Measuring:
         self._device = device
         self._project = project
         self._seconds = seconds
+        self._mode = mode
         self._artefacts = artefacts
         self._calls: dict[str, list[StepCall]] = {}
         self._comparisons: dict[str, dict[str, ComparedCall]] = {}
@@ -349,6 +324,7 @@ class Measuring:
             subject,
             test=test,
             seconds=self._seconds,
+            mode=self._mode,
             artefacts=self._artefacts,
             root=item.config.rootpath,
             asked=self._asked(test, budgets),

@@ -13,6 +13,7 @@ from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.ranks import Ranks
 from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.run import RunMode
 from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.run import TestResult
 from pytest_gpuperf.model.verdict import Outcome
@@ -50,12 +51,12 @@ class Runs:
     """Traces what it is asked to and keeps the order."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[Sequence[Group], int, Path]] = []
+        self.asked: list[tuple[Sequence[Group], int, RunMode]] = []
 
     def __call__(
-        self, groups: Sequence[Group], number: int, *, traces: Path
+        self, groups: Sequence[Group], number: int, mode: RunMode
     ) -> Sequence[TestResult]:
-        self.asked.append((groups, number, traces))
+        self.asked.append((groups, number, mode))
         return [traced(test) for (test,) in groups]
 
 
@@ -81,7 +82,7 @@ def test_the_worst_failure_comes_first_and_a_pass_not_at_all() -> None:
         verdicts, [planned(test) for test in verdicts], cases_of(verdicts), runs, HERE
     )
 
-    assert runs.asked == [([("c",), ("d",), ("a",)], 2, HERE / "traces")]
+    assert runs.asked == [([("c",), ("d",), ("a",)], 2, RunMode.TRACE)]
     assert {test: calls[test].trace for test, calls in found.items()} == {
         "a": "a.json.gz",
         "ok": "",
@@ -106,7 +107,7 @@ def test_a_device_that_does_not_come_free_loses_no_verdict() -> None:
     verdicts = {"a": judged("a", 12.0, 10.0)}
 
     def refuse(
-        groups: Sequence[Group], number: int, *, traces: Path
+        groups: Sequence[Group], number: int, mode: RunMode
     ) -> Sequence[TestResult]:
         msg = "gpu-0 is in use"
         raise UsageError(msg, ErrorId.GP411)
