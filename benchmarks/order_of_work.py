@@ -19,7 +19,6 @@ from figures import Share
 from noise_profiles import Array
 
 from pytest_gpuperf.compare_steps.interleave import TorchSwaps
-from pytest_gpuperf.judge.baseline import judge_stored
 from pytest_gpuperf.judge.calls import judge_calls
 from pytest_gpuperf.judge.calls import settle_together
 from pytest_gpuperf.judge.calls import suite_context_of
@@ -28,6 +27,7 @@ from pytest_gpuperf.judge.interleaved import decide_quads
 from pytest_gpuperf.judge.interleaved import quad_rule
 from pytest_gpuperf.judge.process_pairs import judge_pairs
 from pytest_gpuperf.judge.process_pairs import pair_rule
+from pytest_gpuperf.judge.stored_times import judge_stored
 from pytest_gpuperf.judge.verdict import ALONE
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.baseline import Entry

@@ -81,7 +81,7 @@ def project(
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     # A busy machine must not put a line of progress among those that a test compares.
     for seconds in ("LINE_SECONDS", "VERBOSE_SECONDS"):
-        monkeypatch.setattr(f"pytest_gpuperf.plugin.controller.{seconds}", inf)
+        monkeypatch.setattr(f"pytest_gpuperf.plugin.session.{seconds}", inf)
     made = ScriptedProject(pytester)
     made.script({"*": {"step_ms": 10.0}})
     return made

@@ -25,6 +25,7 @@ from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.run import RunMode
 from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.run import TestResult
 from pytest_gpuperf.runner import rounds
@@ -102,8 +103,7 @@ class PlayedChildren:
         groups: Sequence[tuple[str, ...]],
         number: int,
         *,
-        recordings: Path | None = None,
-        traces: Path | None = None,
+        mode: RunMode = RunMode.MEASURE,
         arrived: Callable[[Sequence[TestResult]], None],
     ) -> Sequence[TestResult]:
         self._progress.begin(groups, number, [(0,)] * len(groups))

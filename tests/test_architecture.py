@@ -332,7 +332,7 @@ def test_a_name_means_one_thing_in_the_whole_package() -> None:
 
 NAMES_KINDS: Final = {
     "model.measurement": "which quantile of its times varies least was measured",
-    "plugin.controller": "the device that was asked for, where none was opened",
+    "plugin.session": "the device that was asked for, where none was opened",
     "plugin.inline": "the pretend GPU must be there before the settings are read",
     "report.exchange.pytest_benchmark": "the format names a CPU and a GPU apart",
     "report.html.page": "a GPU is named by its model alone",
@@ -447,7 +447,7 @@ def test_a_planted_kind_of_device_is_reported(line: str, kinds: list[str]) -> No
             "imports judge, which is not below model",
         ),
         (
-            "judge.baseline",
+            "judge.stored_times",
             "from ..report.numbers import show",
             "imports report, which is not below judge",
         ),
@@ -458,7 +458,7 @@ def test_a_planted_kind_of_device_is_reported(line: str, kinds: list[str]) -> No
         ),
         (
             "report.numbers",
-            "import pytest_gpuperf.plugin.controller",
+            "import pytest_gpuperf.plugin.session",
             "imports plugin, which is not below report",
         ),
         (
@@ -476,7 +476,7 @@ def test_a_planted_kind_of_device_is_reported(line: str, kinds: list[str]) -> No
             "from ..errors import UsageError",
             "stands in a room that has no level in this test",
         ),
-        ("judge.baseline", "import pytest", "imports pytest"),
+        ("judge.stored_times", "import pytest", "imports pytest"),
         ("runner.fork_server", "import torch.cuda", "imports torch"),
         ("devices.cuda.nvmlish", "import pynvml", "imports pynvml"),
         (
@@ -498,10 +498,10 @@ def test_a_planted_import_is_reported(module: str, line: str, complaint: str) ->
 @pytest.mark.parametrize(
     ("module", "line"),
     [
-        ("plugin.__init__", "from .controller import Session"),
-        ("judge.baseline", "from . import budget"),
-        ("judge.__init__", "from .baseline import judge_stored"),
-        ("judge.baseline", "from ..model import metrics"),
+        ("plugin.__init__", "from .session import Session"),
+        ("judge.stored_times", "from . import budget"),
+        ("judge.__init__", "from .stored_times import judge_stored"),
+        ("judge.stored_times", "from ..model import metrics"),
         ("devices.cuda.device", "import torch"),
         ("runner.fork_server_process", "from torch import nn"),
         ("devices.cuda.nvml", "import pynvml"),

@@ -29,9 +29,9 @@ from ..model.codec import encode
 from ..model.environment import Capability
 from ..model.environment import DeviceKind
 from ..model.run import RunRequest
-from ..plugin.controller import project_of
 from ..plugin.options import environment
 from ..plugin.options import settings_from
+from ..plugin.session import project_of
 from ..runner.plan import Planned
 from ..runner.plan import shown_path
 from ..runner.relocation import Relocation

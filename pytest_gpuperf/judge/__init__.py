@@ -4,7 +4,7 @@ Begin with:
 
 - ``calls.judge_calls``: the verdicts of a call of ``gpuperf(step)``
 - ``verdict.judge``: one metric against its budget and its baseline
-- ``baseline.judge_stored``: who is slower than the stored runs: REGRESSED,
+- ``stored_times.judge_stored``: who is slower than the stored runs: REGRESSED,
   INCONCLUSIVE or PASS
 - ``exact.judge_exact``: counts and bytes
 - ``time_budget.judge_time_budget``: a ceiling on a time

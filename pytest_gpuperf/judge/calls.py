@@ -25,8 +25,6 @@ from ..model.verdict import Outcome
 from ..model.verdict import SuiteVerdict
 from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict
-from .baseline import log_shift
-from .baseline import log_variance
 from .budget import ResolvedBudget
 from .budget import is_time
 from .budget import judge_speedup
@@ -36,6 +34,8 @@ from .context import SuiteContext
 from .context import sentinel_shifts
 from .statistics import Prior
 from .statistics import fit_prior
+from .stored_times import log_shift
+from .stored_times import log_variance
 from .suite import settle_suite
 from .suite import suite_shift
 from .suite import suite_verdict

@@ -22,10 +22,10 @@ from ..model.verdict import ShiftCause
 from ..model.verdict import SuiteVerdict
 from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict
-from .baseline import smallest_seen
 from .context import SENTINEL_NOISE
 from .statistics import FEWEST_TESTS
 from .statistics import ratio
+from .stored_times import smallest_seen
 
 
 MOST_SHARE: Final = 0.75

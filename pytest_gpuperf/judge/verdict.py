@@ -27,7 +27,6 @@ from ..model.metrics import MetricKind
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict
-from .baseline import judge_stored
 from .budget import ResolvedBudget
 from .budget import ceiling
 from .budget import judge_exact_budget
@@ -41,6 +40,7 @@ from .readings import impossible
 from .readings import readings
 from .readings import stored_values
 from .statistics import ratio
+from .stored_times import judge_stored
 from .time_budget import judge_floor
 from .time_budget import judge_time_budget
 from .wording import against

@@ -7,7 +7,7 @@ Begin with:
 
 - ``options.Option``: options and ini keys
 - ``collection.SelectionWatch``: which tests were collected
-- ``controller.GpuperfSession``: a run with ``--gpuperf``
+- ``session.GpuperfSession``: a run with ``--gpuperf``
 - ``reported_items.ReportedItem``: a measured test as pytest reports it
 - ``terminal.write_summary``: what the terminal shows
 - ``outputs.ResultsFile``: ``results.json`` and the rest of ``.gpuperf``
@@ -152,7 +152,7 @@ def _enabled_plugin(config: pytest.Config, settings: Settings) -> object:
         from .xdist import XdistController
 
         return XdistController(config, settings, referee)
-    from .controller import GpuperfSession
+    from .session import GpuperfSession
 
     if settings.launch is not None:
         from .torchrun import Leader

@@ -25,7 +25,7 @@ from ..report.exchange.pytest_benchmark import described
 from ..report.exchange.pytest_benchmark import options_of
 from ..report.exchange.pytest_benchmark import seconds_of
 from ..runner.evaluation import Assessment
-from .controller import announce
+from .session import announce
 
 
 SWITCHED_OFF: Final = ("benchmark_disable", "benchmark_skip")

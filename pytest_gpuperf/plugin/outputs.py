@@ -71,7 +71,7 @@ from ..runner.git import run_git
 from ..settings import Settings
 from ..visible import visible_line
 from .collection import SELECTION
-from .controller import announce
+from .session import announce
 from .terminal import unmeasured_lines
 
 

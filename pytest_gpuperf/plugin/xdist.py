@@ -33,9 +33,9 @@ from ..runner.reference_check import Referee
 from ..settings import Settings
 from ..worker.items import plan_of
 from .collection import SELECTION
-from .controller import GpuperfSession
-from .controller import replace_measured
 from .device_locks import use_beside_others
+from .session import GpuperfSession
+from .session import replace_measured
 
 
 FOLDER_KEY: Final = "gpuperf_folder"

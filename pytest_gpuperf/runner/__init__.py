@@ -6,7 +6,7 @@ Begin with:
 - ``rounds.Rounds``: which test is run again, and when
 - ``pool.Children``: processes that measure, one a device slot
 - ``fork_server.ForkServer``: how they start in milliseconds
-- ``refresh.BaselineWriter``: what is stored
+- ``baseline_writer.BaselineWriter``: what is stored
 - ``git.Repository``: commits of the project
 - ``merge.merge``: several machines as one run
 """

@@ -15,10 +15,10 @@ from ..report.command import Invocation
 from ..report.screen.drift import drift_text
 from ..report.screen.failure import failure_text
 from ..settings import Settings
+from .baseline_writer import Refreshed
 from .outcome import report_of
 from .plan import repeated_options
 from .plan import shown_path
-from .refresh import Refreshed
 from .screening import Case
 
 

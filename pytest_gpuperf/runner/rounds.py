@@ -30,6 +30,9 @@ from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict
 from ..settings import Settings
+from .baseline_writer import Storing
+from .baseline_writer import selected_of
+from .baseline_writer import stored_device_text
 from .evidence import record_memory
 from .outcome import failures_among
 from .outcome import refused
@@ -41,9 +44,6 @@ from .pool import Children
 from .progress import Progress
 from .reference_check import Referee
 from .reference_check import doubts_of
-from .refresh import Storing
-from .refresh import selected_of
-from .refresh import stored_device_text
 from .run_estimates import Outlook
 from .screening import Case
 from .screening import Group

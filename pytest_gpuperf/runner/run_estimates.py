@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from ..baselines.refresh import new_entry
 from ..baselines.store import read
-from ..judge.baseline import reference_of
 from ..judge.calls import WHOLE_PROJECT
 from ..judge.calls import merged
 from ..judge.calls import prior_of
@@ -28,6 +27,7 @@ from ..judge.sensitivity import acuity
 from ..judge.sensitivity import deciding_runs
 from ..judge.sensitivity import effort
 from ..judge.sensitivity import suite_acuity
+from ..judge.stored_times import reference_of
 from ..judge.verdict import floored
 from ..judge.verdict import noticed
 from ..judge.verdict import tolerated

@@ -260,7 +260,7 @@ def _relative_path(root: Path, path: str) -> str:
     return Path(path).relative_to(root).as_posix()
 
 
-NOWHERE: Final = Path()
+NO_FOLDER: Final = Path()
 NO_KEYWORDS: Final[Mapping[str, Sequence[str]]] = {}
 
 
@@ -274,7 +274,7 @@ class Measuring:
         *,
         project: Tolerance,
         mode: RunMode = RunMode.MEASURE,
-        artefacts: Path = NOWHERE,
+        artefacts: Path = NO_FOLDER,
         stored: Mapping[str, Sequence[str]] = NO_KEYWORDS,
         arriving: Callable[[str], None] = lambda _: None,
         follow: Callable[[str, str], object] = lambda _, __: None,

@@ -20,9 +20,9 @@ from pytest_gpuperf.baselines import store
 from pytest_gpuperf.model.baseline import Refresh
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.plugin.controller import Terminated
-from pytest_gpuperf.plugin.controller import ended_by_sigterm
-from pytest_gpuperf.plugin.controller import live_line
+from pytest_gpuperf.plugin.session import Terminated
+from pytest_gpuperf.plugin.session import ended_by_sigterm
+from pytest_gpuperf.plugin.session import live_line
 from pytest_gpuperf.plugin.terminal import LogLines
 
 
@@ -98,7 +98,7 @@ def test_each_test_is_stored_the_moment_it_has_all_its_runs(
         stored_at.append((len(play.done), sorted(json.loads(text)["tests"])))
 
     monkeypatch.setattr(store, "write", noting)
-    monkeypatch.setattr("pytest_gpuperf.runner.refresh.WRITING_SHARE", 0)
+    monkeypatch.setattr("pytest_gpuperf.runner.baseline_writer.WRITING_SHARE", 0)
 
     played.run(play, Refresh.MISSING)
 

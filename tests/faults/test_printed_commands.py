@@ -1018,7 +1018,7 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
         "--gpuperf-update",
     ): "test_ci_is_told_how_a_job_may_refresh",
     ("runner/fork_server.py", "--gpuperf-seconds"): MACHINE,
-    ("runner/refresh.py", "--gpuperf-device"): (
+    ("runner/baseline_writer.py", "--gpuperf-device"): (
         "test_a_refresh_whose_test_has_baselines_on_several_devices_is_refused"
     ),
 }

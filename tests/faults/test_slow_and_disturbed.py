@@ -8,10 +8,10 @@ from math import log
 import pytest
 from scripted_project import ScriptedProject
 
-from pytest_gpuperf.judge.baseline import judge_stored
 from pytest_gpuperf.judge.comparison import FAR
 from pytest_gpuperf.judge.context import SuiteContext
 from pytest_gpuperf.judge.readings import DISTURBANCE
+from pytest_gpuperf.judge.stored_times import judge_stored
 from pytest_gpuperf.judge.time_budget import judge_time_budget
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind

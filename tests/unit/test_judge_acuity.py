@@ -13,8 +13,6 @@ from hypothesis import assume
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.judge.baseline import judge_stored
-from pytest_gpuperf.judge.baseline import reference_of
 from pytest_gpuperf.judge.context import SuiteContext
 from pytest_gpuperf.judge.readings import Limits
 from pytest_gpuperf.judge.readings import StoredTimes
@@ -27,6 +25,8 @@ from pytest_gpuperf.judge.sensitivity import suite_acuity
 from pytest_gpuperf.judge.statistics import Prior
 from pytest_gpuperf.judge.statistics import Spread
 from pytest_gpuperf.judge.statistics import t_isf
+from pytest_gpuperf.judge.stored_times import judge_stored
+from pytest_gpuperf.judge.stored_times import reference_of
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment

@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.judge.baseline import judge_stored
-from pytest_gpuperf.judge.baseline import reference_of
 from pytest_gpuperf.judge.context import SuiteContext
 from pytest_gpuperf.judge.readings import Limits
 from pytest_gpuperf.judge.readings import StoredTimes
@@ -22,6 +20,8 @@ from pytest_gpuperf.judge.sensitivity import shown_by
 from pytest_gpuperf.judge.statistics import Prior
 from pytest_gpuperf.judge.statistics import Spread
 from pytest_gpuperf.judge.statistics import t_isf
+from pytest_gpuperf.judge.stored_times import judge_stored
+from pytest_gpuperf.judge.stored_times import reference_of
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment

@@ -17,14 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pytest_gpuperf.judge.baseline import judge_stored
-from pytest_gpuperf.judge.baseline import log_shift
-from pytest_gpuperf.judge.baseline import log_variance
 from pytest_gpuperf.judge.context import Discount
 from pytest_gpuperf.judge.context import Sentinels
 from pytest_gpuperf.judge.context import SuiteContext
 from pytest_gpuperf.judge.context import discounts
 from pytest_gpuperf.judge.statistics import Prior
+from pytest_gpuperf.judge.stored_times import judge_stored
+from pytest_gpuperf.judge.stored_times import log_shift
+from pytest_gpuperf.judge.stored_times import log_variance
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.codec import decode
 from pytest_gpuperf.model.codec import encode
