@@ -105,9 +105,7 @@ def leave_unknown_layouts(tensors: Iterable[Any]) -> None:
 
 _make_wrapper = torch.Tensor._make_wrapper_subclass  # noqa: SLF001, the documented way
 _set_data = torch._C.TensorBase.data.__set__  # noqa: SLF001
-_plain_getitem = torch._C.TensorBase.__getitem__  # noqa: SLF001
 _plain_setitem = torch._C.TensorBase.__setitem__  # noqa: SLF001
-_host_tensor = torch.tensor
 _host_number = torch.scalar_tensor
 
 NUMBERS: Final = (int, float, bool, complex)
@@ -245,17 +243,12 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
         self.inside.set_(source.real, *place)
         return refresh(self)
 
-    def __getitem__(self, index: Any) -> Any:
-        """Index; a list or an array is made a tensor and copied to the device first."""
-        __tracebackhide__ = True
-        return _plain_getitem(self, _index_on_device(index))
-
     def __setitem__(self, index: Any, value: Any) -> None:
         """Set; a number comes as a host tensor, as torch does it for CUDA."""
         __tracebackhide__ = True
         if isinstance(value, NUMBERS):
             value = _host_number(value, dtype=self.dtype)
-        _plain_setitem(self, _index_on_device(index), value)
+        _plain_setitem(self, index, value)
 
     def item(self) -> Any:
         """Read the one element, or guess it."""
@@ -365,15 +358,6 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
             rebuild = torch._utils._rebuild_parameter  # noqa: SLF001, in pickles for ever
             return rebuild, (self.detach(), self.requires_grad, OrderedDict())
         return self._reduce_ex_internal(protocol)
-
-
-def _index_on_device(index: Any) -> Any:
-    if isinstance(index, tuple):
-        return tuple(map(_index_on_device, index))
-    is_array = type(index).__module__ == "numpy" and index.ndim > 0
-    if isinstance(index, list) or is_array:
-        return _host_tensor(index).to(LAZY)
-    return index
 
 
 from . import dispatch as execution  # noqa: E402, which needs Ghost in its turn
