@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import numpy as np  # noqa: E402, after the skip
+from torch import nn  # noqa: E402
 
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
 from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
@@ -20,6 +22,57 @@ from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
 def gpu() -> Iterator[PretendGpu]:
     with pretend_gpu() as entered:
         yield entered
+
+
+# Tensors from outside of ``torch.inference_mode()``.
+
+VIEWS: dict[str, Callable[[Any], Any]] = {
+    "view": lambda x: x.view(16),
+    "index": lambda x: x[0],
+    "transpose": lambda x: x.transpose(0, 1),
+    "split": lambda x: x.split(2)[1],
+    "expand": lambda x: x[None].expand(3, 4, 4),
+    "as another dtype": lambda x: x.view(torch.int32),
+    "transposed in place": lambda x: x.t_(),
+    "lengthened in place": lambda x: x.unsqueeze_(0),
+    "written by its view": lambda x: x[0].add_(1),
+    "detached": lambda x: x.detach(),
+    "data": lambda x: x.data,
+    "new": lambda x: x + 1,
+}
+
+
+def in_inference_mode(device: str, change: Callable[[Any], Any]) -> tuple[Any, ...]:
+    outside = torch.arange(16.0).view(4, 4).clone().to(device)
+    with torch.inference_mode():
+        inside = change(outside)
+        return inside.is_inference(), inside.tolist()
+
+
+@pytest.mark.parametrize("change", VIEWS.values(), ids=VIEWS)
+def test_outside_tensors_are_viewed_in_inference_mode(
+    change: Callable[[Any], Any],
+) -> None:
+    assert in_inference_mode("cuda", change) == in_inference_mode("cpu", change)
+
+
+def test_outside_parameters_are_used_in_inference_mode() -> None:
+    layer = nn.Linear(4, 2).cuda()
+
+    with torch.inference_mode():
+        layer.weight.data = layer.weight.data * 0
+        result = layer(torch.ones(3, 4, device="cuda").view(3, 4)) - layer.bias
+
+    assert result.tolist() == [[0.0, 0.0]] * 3
+
+
+def test_views_of_inference_tensors_stay_such_outside_of_the_mode() -> None:
+    with torch.inference_mode():
+        made = torch.ones(4, 4, device="cuda")
+
+    assert made.view(16).is_inference()
+    with pytest.raises(RuntimeError, match="Inplace update to inference tensor"):
+        made.view(16).add_(1)
 
 
 # Indices that are no tensors.

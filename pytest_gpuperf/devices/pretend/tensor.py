@@ -115,6 +115,16 @@ def wrap(inner: Any) -> Ghost:
     """Ghost around *inner*, a tensor on the CPU without autograd history."""
     if PRETEND_MEMORY.live is not None:
         PRETEND_MEMORY.live.see(inner)
+    is_inference = inner.is_inference()
+    if is_inference is not torch.is_inference_mode_enabled():
+        # A view of a tensor from outside of the mode is none of the mode's, and torch
+        # gives it a version that it refuses to those of the mode.
+        with torch.inference_mode(is_inference):
+            return _wrapped(inner)
+    return _wrapped(inner)
+
+
+def _wrapped(inner: Any) -> Ghost:
     if inner.layout is not torch.strided or inner.is_nested:
         return _wrap_unusual(inner)
     INSIDES.made(inner.nbytes)
@@ -212,9 +222,14 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
 
     @data.setter
     def data(self, value: Any) -> None:
-        _set_data(self, value)
         # It shares the storage, and may later change its shape alone.
-        self.inside = value.inside.detach()
+        inside = value.inside.detach()
+        if value.is_inference() is not self.is_inference():
+            # torch takes both kinds on a GPU, but compares those of other devices.
+            with torch.inference_mode(self.is_inference()):
+                value = _wrapped(inside)
+        _set_data(self, value)
+        self.inside = inside
 
     def data_ptr(self) -> int:
         """Address inside."""
