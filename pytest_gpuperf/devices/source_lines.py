@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import os
 import sys
 from collections.abc import Iterable
@@ -12,6 +13,7 @@ from enum import auto
 from functools import cache
 from functools import lru_cache
 from pathlib import Path
+from types import CodeType
 from types import FrameType
 from typing import Final
 
@@ -63,11 +65,7 @@ def blamed(stack: Iterable[FrameType]) -> Location | None:
     """The innermost line outside torch, this package and the standard library."""
     for frame in stack:
         if _is_blamable(frame.f_code.co_filename):
-            return Location(
-                file=frame.f_code.co_filename,
-                line=frame.f_lineno,
-                function=frame.f_code.co_name,
-            )
+            return location_of(frame)
     return None
 
 
@@ -174,9 +172,7 @@ def lines_of_step(root: str) -> list[Location]:
         if found and file.startswith(OWN):
             break
         if room_of(file, root) is SourceOwner.PROJECT:
-            code = frame.f_code
-            line = Location(file=file, line=frame.f_lineno, function=code.co_name)
-            found[line] = None
+            found[location_of(frame)] = None
     return list(found)
 
 
@@ -236,7 +232,45 @@ def _is_optimizer(room: SourceOwner, users_between: bool) -> bool:  # noqa: FBT0
 
 
 def _location(frame: FrameType | None) -> Location | None:
-    if frame is None:
-        return None
+    return None if frame is None else location_of(frame)
+
+
+# The line in a condition of several lines.
+
+WHOLE_CONDITION: Final = frozenset(
+    code
+    for name, code in dis.opmap.items()
+    if name.startswith(("POP_JUMP", "JUMP_IF", "TO_BOOL", "UNARY_NOT"))
+)
+"""Instructions that ask an operand for its truth; Python gives some the line of the
+whole statement."""
+
+BESIDE_OPERAND: Final = frozenset(
+    dis.opmap[name]
+    for name in ("CACHE", "COPY", "DUP_TOP", "EXTENDED_ARG", "NOP", "TO_BOOL")
+    if name in dis.opmap
+)
+"""Instructions between an operand and the question for its truth."""
+
+INSTRUCTION_BYTES: Final = 2
+
+
+def location_of(frame: FrameType) -> Location:
+    """Return the line that *frame* is at; in a condition that of the operand asked."""
     code = frame.f_code
-    return Location(file=code.co_filename, line=frame.f_lineno, function=code.co_name)
+    line = _operand_line(code, frame.f_lasti) or frame.f_lineno
+    return Location(file=code.co_filename, line=line, function=code.co_name)
+
+
+# A loop comes by the same places again, and reading a code's bytes copies them.
+@lru_cache(maxsize=4096)
+def _operand_line(code: CodeType, place: int) -> int | None:
+    """Line of the operand that the instruction at *place* asks for its truth, if any."""
+    instructions = code.co_code
+    if place < 0 or instructions[place] not in WHOLE_CONDITION:
+        return None
+    place -= INSTRUCTION_BYTES
+    while place > 0 and instructions[place] in BESIDE_OPERAND:
+        place -= INSTRUCTION_BYTES
+    lines = (line for start, end, line in code.co_lines() if start <= place < end)
+    return next(lines, None)
