@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,9 @@ torch = pytest.importorskip("torch")
 
 import numpy as np  # noqa: E402, after the skip
 from torch import nn  # noqa: E402
+from torch.autograd.profiler import emit_nvtx  # noqa: E402
+from torch.profiler import ProfilerActivity  # noqa: E402
+from torch.profiler import profile  # noqa: E402
 
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
 from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
@@ -121,3 +125,53 @@ def test_an_empty_list_copies_nothing(gpu: PretendGpu) -> None:
     assert (empty.findings, empty.copies) == ((), ())
     assert [(f.op, f.count) for f in full.findings] == [("aten::_to_copy", 1)]
     assert full.totals.h2d_bytes == 16
+
+
+# Profilers of a GPU that is not there.
+
+ACTIVITIES: dict[str, Any] = {
+    "both": [ProfilerActivity.CPU, ProfilerActivity.CUDA],
+    "the GPU alone": [ProfilerActivity.CUDA],
+    "all there are": None,
+}
+
+
+@pytest.mark.parametrize("activities", ACTIVITIES.values(), ids=ACTIVITIES)
+def test_torchs_profiler_records_the_host_without_a_warning(
+    activities: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    weight = torch.ones(4, 4, device="cuda", requires_grad=True)
+
+    with profile(activities=activities) as profiler:
+        (weight @ weight).sum().backward()
+
+    names = {event.name for event in profiler.events()}
+    assert ("aten::mm" in names) is (activities != [ProfilerActivity.CUDA])
+    assert "not enabled" not in capfd.readouterr().err
+
+
+def test_the_older_profiler_of_torch_records_the_host_as_well(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    weight = torch.ones(4, 4, device="cuda")
+
+    with torch.autograd.profiler.profile(use_device="cuda") as profiler:
+        weight.sum()
+
+    assert any(event.name == "aten::sum" for event in profiler.function_events)
+    assert "not enabled" not in capfd.readouterr().err
+
+
+def test_marks_and_calls_for_other_profilers_do_nothing_but_wait(
+    gpu: PretendGpu, tmp_path: Path
+) -> None:
+    snapshot = tmp_path / "memory.pickle"
+    gpu.begin_step()
+
+    with emit_nvtx(), torch.cuda.profiler.profile():
+        torch.cuda.cudart().cudaProfilerStart()
+        torch.cuda.memory._record_memory_history()
+        torch.cuda.memory._dump_snapshot(str(snapshot))
+
+    assert gpu.end_step().totals.device_syncs == 2
+    assert snapshot.exists()

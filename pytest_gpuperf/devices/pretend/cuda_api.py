@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from collections import defaultdict
@@ -12,6 +13,7 @@ from typing import Any
 from typing import Final
 
 import torch
+from torch.autograd import profiler as autograd_profiler
 
 from ...errors import ErrorId
 from ...errors import StepError
@@ -149,6 +151,7 @@ ZEROS: Final = (
 )
 NOTHINGS: Final = (
     "_lazy_call",
+    "_record_memory_history",
     "init",
     "ipc_collect",
     "manual_seed",
@@ -196,6 +199,59 @@ NVTX: Final = SimpleNamespace(
     deviceRangeEnd=_nothing,
 )
 """Marks for a profiler that is not there."""
+
+CUDART: Final = SimpleNamespace(
+    cudaError=SimpleNamespace(success=0),
+    cudaProfilerStart=_nothing,
+    cudaProfilerStop=_nothing,
+)
+"""What ``torch.cuda.cudart()`` returns, for such a profiler as well."""
+
+# Profilers: they record the host alone, as there is no GPU to record.
+
+_activities = torch._C._autograd._supported_activities  # noqa: SLF001, asked by torch.profiler
+
+
+def activities() -> set[Any]:
+    """``torch.profiler.supported_activities``."""
+    return {*_activities(), autograd_profiler.ProfilerActivity.CUDA}
+
+
+def _recording_the_host(begin: Callable[..., None]) -> Callable[..., None]:
+    """Make a profiler of torch leave out the events of CUDA that no stream would take.
+
+    torch takes them where Kineto cannot record GPUs, and warns of each that failed.
+    """
+
+    @functools.wraps(begin)
+    def begun(profiler: Any, *args: Any, **options: Any) -> None:
+        begin(profiler, *args, **options)
+        states = autograd_profiler.ProfilerState
+        if getattr(profiler, "profiler_kind", None) is states.KINETO_GPU_FALLBACK:
+            profiler.profiler_kind = states.KINETO
+
+    return begun
+
+
+def _begin_marks(marks: Any) -> Any:
+    """Begin ``torch.autograd.profiler.emit_nvtx``, which waits."""
+    if marks.enabled:
+        torch.cuda.synchronize()
+    return marks
+
+
+def _end_marks(marks: Any, *_: object) -> None:
+    """End it, which waits again."""
+    _begin_marks(marks)
+
+
+def profiler_patches() -> Iterator[Patch]:
+    """What looks for a GPU to record."""
+    yield Patch(torch._C._autograd, "_supported_activities", activities)  # noqa: SLF001
+    begin = autograd_profiler.profile.__init__
+    yield Patch(autograd_profiler.profile, "__init__", _recording_the_host(begin))
+    yield Patch(autograd_profiler.emit_nvtx, "__enter__", _begin_marks)
+    yield Patch(autograd_profiler.emit_nvtx, "__exit__", _end_marks)
 
 
 def synchronize(device: Any = None) -> None:
@@ -269,6 +325,7 @@ def answers() -> dict[str, Any]:
         "device_count": _always(1),
         "_initialized": True,
         "_lazy_init": lazy_init,
+        "_cudart": CUDART,
         "synchronize": synchronize,
         "current_stream": current_stream,
         "default_stream": current_stream,
@@ -284,6 +341,7 @@ def answers() -> dict[str, Any]:
         "set_rng_state_all": set_rng_states,
         "memory_stats_as_nested_dict": _counts,
         "memory_snapshot": _always([]),
+        "_snapshot": lambda *_, **__: {"segments": [], "device_traces": [[]]},
         "list_gpu_processes": _always("the pretend GPU runs no processes"),
         "Stream": streams.Stream,
         "ExternalStream": streams.Stream,
@@ -306,6 +364,7 @@ def answers() -> dict[str, Any]:
 
 def query_patches() -> Iterator[Patch]:
     """``torch.cuda``, the modules below it, ``torch.accelerator`` and the backends."""
+    yield from profiler_patches()
     mine = answers()
     for module in (torch.cuda, *(getattr(torch.cuda, name) for name in MODULES)):
         for name, value in mine.items():
