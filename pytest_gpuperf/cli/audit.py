@@ -6,6 +6,7 @@ import argparse
 import atexit
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -82,6 +83,10 @@ def main() -> None:
         return
     # The functions registered by the program and its threads come first.
     atexit.register(_finish, program, pretence, request.report, os.getpid())
+    # One that is ignored, as a parent can ask for, stays so.
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        end = partial(_end, program, request.report, os.getpid())
+        signal.signal(signal.SIGTERM, end)
     run_tidily(loaded)
 
 
@@ -91,11 +96,28 @@ def _finish(
     """Leave the findings in *report*, unless this is a fork of the process."""
     # A fork, such as a DataLoader's worker, inherits the exit handlers.
     if os.getpid() == process:
-        from ..devices.pretend.tensor_values import INSIDES
-
-        notes = (INSIDES.switched,) if INSIDES.switched else ()
-        _write(report, Audited(audit=program.audit(), notes=notes))
+        _leave_findings(program, report)
         pretence.close()
+
+
+def _end(
+    program: ProgramAudit, report: str, process: int, number: int, _: object
+) -> None:
+    """Leave what was found so far, and end by the signal *number* all the same."""
+    # Another one would cut off the report: ``timeout`` sends two.
+    signal.signal(number, signal.SIG_IGN)
+    if os.getpid() == process:
+        name = signal.Signals(number).name
+        _leave_findings(program, report, f"{name} ended it: this is what it did before")
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def _leave_findings(program: ProgramAudit, report: str, *notes: str) -> None:
+    from ..devices.pretend.tensor_values import INSIDES
+
+    switched = (INSIDES.switched,) if INSIDES.switched else ()
+    _write(report, Audited(audit=program.audit(), notes=(*switched, *notes)))
 
 
 def _write(report: str, audited: Audited) -> None:

@@ -14,6 +14,7 @@ from importlib.machinery import ModuleSpec
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec
 from pathlib import Path
+from subprocess import Popen
 from types import CodeType
 from types import ModuleType
 from typing import Any
@@ -23,7 +24,7 @@ from ..errors import ErrorId
 from ..errors import UsageError
 
 
-# Ctrl-C while another process works.
+# Signals while another process works.
 
 SIGNALLED: Final = 128
 """Added by a shell to the number of the signal that ended a process."""
@@ -37,6 +38,16 @@ def interrupts_left_to_child() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def terminations_passed_on(child: Popen[bytes]) -> Iterator[None]:
+    """Pass SIGTERM on to *child*, which ends by it, and outlive that."""
+    before = signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def shell_code(returncode: int) -> int:

@@ -25,6 +25,7 @@ from .script import check_script
 from .script import interrupts_left_to_child
 from .script import run
 from .script import shell_code
+from .script import terminations_passed_on
 
 
 # The program that a command runs, as its command line names it.
@@ -149,12 +150,13 @@ def run_program(
         # Ctrl-C reaches both processes: the child ends as its own code decides, and its
         # exit code is passed on.
         with interrupts_left_to_child():
-            returncode = subprocess.run(  # noqa: S603, the user's own script, no shell
+            child = subprocess.Popen(  # noqa: S603, the user's own script, no shell
                 [sys.executable, "-c", start, str(OWN_PACKAGES), text],
                 stdout=output.value,
                 stderr=DEVNULL if output is Output.NOWHERE else None,
-                check=False,
-            ).returncode
+            )
+            with terminations_passed_on(child):
+                returncode = child.wait()
         # A file, not standard output: that belongs to the program.
         found = report.read_text(encoding="utf-8") if report.exists() else "null"
     return shell_code(returncode), json.loads(found)

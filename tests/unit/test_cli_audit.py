@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -316,9 +317,8 @@ def test_a_process_that_leaves_no_findings_is_no_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     write("train.py", "")
-    ended: subprocess.CompletedProcess[bytes]
-    ended = subprocess.CompletedProcess([], returncode)
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: ended)
+    ended = SimpleNamespace(wait=lambda: returncode)
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: ended)
 
     assert main(["audit", "train.py"]) == code
     assert capsys.readouterr() == (

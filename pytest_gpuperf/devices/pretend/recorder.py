@@ -107,9 +107,10 @@ class AuditRecorder:
 
     def audit(self) -> StepAudit:
         """Everything recorded, in the order of first occurrence."""
+        # Of copies: a program that a signal ends has threads that go on recording.
         findings = tuple(
             AuditFinding(kind=kind, op=op, reason=reason, site=site, count=count)
-            for (kind, op, reason, site), count in self._waits.items()
+            for (kind, op, reason, site), count in self._waits.copy().items()
         )
         copies = tuple(
             AuditCopy(
@@ -121,7 +122,7 @@ class AuditRecorder:
                 count=count,
                 total_bytes=self._bytes[key],
             )
-            for key, count in self._copies.items()
+            for key, count in self._copies.copy().items()
         )
         return StepAudit(
             findings=findings,
@@ -129,7 +130,7 @@ class AuditRecorder:
             totals=_totals(findings, copies, self.ops, self.flops),
             not_judged=_unjudged(self._not_judged),
             as_eager=_unjudged(self._as_eager),
-            work=tuple((*where, count) for where, count in self._work.items()),
+            work=tuple((*where, count) for where, count in self._work.copy().items()),
         )
 
     def _add(self, counter: Counter[Any], key: object, count: int) -> None:
@@ -148,7 +149,7 @@ class AuditRecorder:
 def _unjudged(counter: Counter[tuple[str, str, Site]]) -> tuple[Unjudged, ...]:
     return tuple(
         Unjudged(op=op, reason=reason, site=site, count=count)
-        for (op, reason, site), count in counter.items()
+        for (op, reason, site), count in counter.copy().items()
     )
 
 

@@ -1,0 +1,115 @@
+"""``gpuperf audit`` of a script that a signal ends prints what was found until then."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.cli import main
+
+
+pytest.importorskip("torch")
+
+ENDED = """\
+import os
+import signal
+import torch
+
+torch.ones((), device="cuda").item()
+os.kill({process}, signal.SIGTERM)
+while True:
+    signal.pause()
+"""
+FOUND = """\
+count  kind   phase      line, operation and reason
+    1  sync              train.py:5 in <module>
+                         aten::_local_scalar_dense: one element is read by the
+                         host
+note: SIGTERM ended it: this is what it did before
+copies: 0 (0 B) to the device, 0 (0 B) to the host
+gpuperf: 1 sync on 1 line, 0 maybe, 0 not judged
+"""
+TERMINATED = 143
+"""Exit status that a shell gives a process that SIGTERM ended."""
+
+
+def write(text: str) -> Path:
+    file = Path("train.py")
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+@pytest.fixture(autouse=True)
+def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "process", ["os.getpid()", "os.getppid()"], ids=["the script", "the command"]
+)
+def test_sigterm_prints_what_was_found_until_then(
+    process: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write(ENDED.format(process=process))
+
+    code = main(["audit", "train.py"])
+
+    assert (code, *capfd.readouterr()) == (TERMINATED, FOUND, "")
+
+
+def test_json_says_that_a_signal_ended_it(capfd: pytest.CaptureFixture[str]) -> None:
+    write(ENDED.format(process="os.getpid()"))
+
+    code = main(["audit", "train.py", "--json"])
+
+    document = json.loads(capfd.readouterr().out)
+    assert code == TERMINATED
+    assert document["totals"]["syncs"] == 1
+    assert document["notes"] == ["SIGTERM ended it: this is what it did before"]
+
+
+FORKED = """\
+import os
+import signal
+import torch
+
+torch.ones((), device="cuda").item()
+child = os.fork()
+if child == 0:
+    os.kill(os.getpid(), signal.SIGTERM)
+_, status = os.waitpid(child, 0)
+assert os.WTERMSIG(status) == signal.SIGTERM
+torch.ones((), device="cuda").item()
+"""
+
+
+def test_sigterm_of_a_fork_ends_the_fork_alone(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    write(FORKED)
+
+    assert main(["audit", "train.py"]) == 0
+    assert "gpuperf: 2 syncs on 2 lines" in capfd.readouterr().out
+
+
+OWN_HANDLER = """\
+import os
+import signal
+import sys
+import torch
+
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
+torch.ones((), device="cuda").item()
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+def test_a_script_that_handles_sigterm_ends_as_it_decides(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    write(OWN_HANDLER)
+
+    assert main(["audit", "train.py"]) == 3
+    assert "note:" not in capfd.readouterr().out
