@@ -22,8 +22,8 @@ from zlib import crc32
 import pytest
 
 from ..compare_steps.interleave import compare_steps
+from ..compare_steps.isolation import Pair
 from ..compare_steps.isolation import SharedState
-from ..compare_steps.measure import Pair
 from ..devices import open_device
 from ..devices.base import MeasuringDevice
 from ..devices.base import with_clock

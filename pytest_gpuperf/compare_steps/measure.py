@@ -30,47 +30,12 @@ from ..model.metrics import PEAK_RESERVED
 from ..model.metrics import SPEEDUP
 from ..model.metrics import limited_by
 from .interleave import compare_steps
-from .isolation import SharedState
+from .isolation import Pair
 from .isolation import addresses_of
+from .isolation import begin
 
 
 # The first steps of both sides: are these two that can be compared?
-
-TRAINING_TOLERANCE: Final = 0.01
-"""Default for the relative difference that passes: other kernels, another order of
-additions. A step that trains on other numbers differs by tens of percent."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
-    """Two steps.
-
-    ``training`` is the relative difference up to which both do the same training;
-    ``None`` does not ask.
-    """
-
-    before: Subject
-    after: Subject
-    training: float | None = None
-
-
-def begin(pair: Pair) -> str:
-    """Run each side once, or as often as it takes to see whether both train the same.
-
-    Returns what agreed. Raises ``StepError`` if a side changes what the other uses
-    or trains something else, and whatever a step raises.
-    """
-    shared = SharedState.of(pair.before, pair.after)
-    if pair.training is not None:
-        from .same_training import check_training
-
-        return check_training(pair.before, pair.after, shared, pair.training)
-    pair.before.run_once()
-    shared.refuse_change_by("before")
-    pair.after.run_once()
-    shared.refuse_change_by("after")
-    return ""
-
 
 # Memory of the other side while one is measured: the allocator counts both together.
 

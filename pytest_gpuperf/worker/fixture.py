@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -17,8 +18,8 @@ from unittest import SkipTest
 
 import pytest
 
-from ..compare_steps.measure import TRAINING_TOLERANCE
-from ..compare_steps.measure import Pair
+from ..compare_steps.isolation import TRAINING_TOLERANCE
+from ..compare_steps.isolation import Pair
 from ..devices.allow_sync import allow_sync
 from ..errors import ErrorId
 from ..errors import GpuperfError
@@ -27,11 +28,14 @@ from ..measure.forecast import FitQuestion
 from ..measure.forecast import fit_question
 from ..measure.step import Subject
 from ..measure.step import subject_of
+from ..model.budget import finite
+from ..model.budget import parse_budget
+from ..model.budget import shown
 from ..model.measurement import Measurement
+from ..model.metrics import SAMPLES_PER_S
+from ..model.metrics import TOKENS_PER_S
 from .compare_result import Compared
 from .fit_result import Prospect
-from .measurer import check_call
-from .measurer import work_of
 
 
 T = TypeVar("T")
@@ -282,3 +286,46 @@ def _without_ours(trace: TracebackType | None) -> TracebackType | None:
 
 
 measurer_key: Final[pytest.StashKey[Measurer]] = pytest.StashKey()
+
+
+# What a call is given.
+
+
+def check_call(call: str, name: object, budget: Mapping[str, object]) -> None:
+    """Raise ``UsageError`` for a *budget* that is none, or a *name* that names nothing.
+
+    *call* is how it begins.
+    """
+    parse_budget(budget)
+    if name is not None and (not isinstance(name, str) or not name.strip()):
+        msg = (
+            f"gpuperf{call}, name={shown(name)}): expected a text that tells this call "
+            'from others, such as "warm", or no name'
+        )
+        raise UsageError(msg, ErrorId.GP209)
+
+
+WORK: Final = {SAMPLES_PER_S.name: "samples", TOKENS_PER_S.name: "tokens"}
+"""The keyword of a call that says what a step trains on, by the metric of that per second."""
+
+
+def work_of(call: str, **given: object) -> dict[str, float]:
+    """Return what one step trains on, by the metric of that per second.
+
+    Raises ``UsageError`` for what is no number above 0. *call* is how the call begins.
+    """
+    return {
+        name: _count(call, keyword, given[keyword])
+        for name, keyword in WORK.items()
+        if given[keyword] is not None
+    }
+
+
+def _count(call: str, keyword: str, value: object) -> float:
+    if type(value) in {int, float} and 0 < finite(value) < inf:
+        return finite(value)
+    msg = (
+        f"gpuperf{call}, {keyword}={shown(value)}): expected how many {keyword} one step "
+        "trains on, a number above 0"
+    )
+    raise UsageError(msg, ErrorId.GP211)

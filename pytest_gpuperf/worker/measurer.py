@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 from typing import Final
@@ -18,13 +17,12 @@ from unittest import SkipTest
 
 import pytest
 
-from ..compare_steps.measure import Pair
+from ..compare_steps.isolation import Pair
 from ..devices.base import Device
 from ..devices.base import EmulatingDevice
 from ..devices.base import with_clock
 from ..errors import ErrorId
 from ..errors import StepError
-from ..errors import UsageError
 from ..judge.calls import asked_of
 from ..judge.calls import merged
 from ..judge.memory_fit import fit_of
@@ -40,9 +38,7 @@ from ..measure.step import Subject
 from ..measure.step import nobody
 from ..model.budget import Budget
 from ..model.budget import Tolerance
-from ..model.budget import finite
 from ..model.budget import parse_budget
-from ..model.budget import shown
 from ..model.finding import Diagnosis
 from ..model.finding import Location
 from ..model.forecast import Forecast
@@ -53,15 +49,14 @@ from ..model.metrics import LOADER_WAIT
 from ..model.metrics import PREDICTED_ALLOCATED
 from ..model.metrics import PREDICTED_RESERVED
 from ..model.metrics import RANKED
-from ..model.metrics import SAMPLES_PER_S
 from ..model.metrics import STEP_MS
-from ..model.metrics import TOKENS_PER_S
 from ..model.metrics import limited_by
 from ..model.run import ComparedCall
 from ..model.run import RunMode
 from ..model.run import StepCall
 from .compare_result import Compared
 from .fit_result import Prospect
+from .fixture import WORK
 
 
 if TYPE_CHECKING:
@@ -70,46 +65,6 @@ if TYPE_CHECKING:
 
 
 # The key of a call, which distinguishes the calls of one test in baselines and reports.
-
-
-def check_call(call: str, name: object, budget: Mapping[str, object]) -> None:
-    """Raise ``UsageError`` for a *budget* that is none, or a *name* that names nothing.
-
-    *call* is how it begins.
-    """
-    parse_budget(budget)
-    if name is not None and (not isinstance(name, str) or not name.strip()):
-        msg = (
-            f"gpuperf{call}, name={shown(name)}): expected a text that tells this call "
-            'from others, such as "warm", or no name'
-        )
-        raise UsageError(msg, ErrorId.GP209)
-
-
-WORK: Final = {SAMPLES_PER_S.name: "samples", TOKENS_PER_S.name: "tokens"}
-"""The keyword of a call that says what a step trains on, by the metric of that per second."""
-
-
-def work_of(call: str, **given: object) -> dict[str, float]:
-    """Return what one step trains on, by the metric of that per second.
-
-    Raises ``UsageError`` for what is no number above 0. *call* is how the call begins.
-    """
-    return {
-        name: _count(call, keyword, given[keyword])
-        for name, keyword in WORK.items()
-        if given[keyword] is not None
-    }
-
-
-def _count(call: str, keyword: str, value: object) -> float:
-    if type(value) in {int, float} and 0 < finite(value) < inf:
-        return finite(value)
-    msg = (
-        f"gpuperf{call}, {keyword}={shown(value)}): expected how many {keyword} one step "
-        "trains on, a number above 0"
-    )
-    raise UsageError(msg, ErrorId.GP211)
 
 
 def call_key(

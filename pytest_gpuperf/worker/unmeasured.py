@@ -11,8 +11,8 @@ from unittest import SkipTest
 
 import pytest
 
-from ..compare_steps.measure import Pair
-from ..compare_steps.measure import begin
+from ..compare_steps.isolation import Pair
+from ..compare_steps.isolation import begin
 from ..devices import torch_device_for_plain_runs
 from ..errors import ErrorId
 from ..errors import StepError

@@ -26,6 +26,14 @@ TO_COLLECT_BUDGETS = {
     "pytest_gpuperf.plugin.mark_checks",
 }
 
+TO_MEASURE = {
+    "pytest_gpuperf.compare_steps.measure",
+    "pytest_gpuperf.judge",
+    "pytest_gpuperf.measure.phases",
+    "pytest_gpuperf.runner",
+    "pytest_gpuperf.worker.measurer",
+}
+
 RECORDS_MODULES = """
 import json, sys
 def pytest_unconfigure(config):
@@ -77,7 +85,8 @@ def test_a_plain_run_of_a_step_without_torch_needs_none(bare: ScriptedProject) -
     result = bare.pytester.runpytest_subprocess()
 
     result.assert_outcomes(passed=1)
-    assert imported(bare).isdisjoint({*HEAVY, "pytest_gpuperf.runner.evaluation"})
+    assert imported(bare).isdisjoint(HEAVY)
+    assert {name for name in TO_MEASURE if name in imported(bare)} == set()
 
 
 def test_a_measured_run_touches_torch_in_its_children_only(

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from pytest_gpuperf.compare_steps.isolation import Pair
 from pytest_gpuperf.compare_steps.measure import ComparedSides
-from pytest_gpuperf.compare_steps.measure import Pair
 from pytest_gpuperf.compare_steps.measure import Question
 from pytest_gpuperf.compare_steps.measure import compare_sides
 from pytest_gpuperf.devices.base import AllocatedBlock

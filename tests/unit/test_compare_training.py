@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.compare_steps.measure import Pair
-from pytest_gpuperf.compare_steps.measure import begin
+from pytest_gpuperf.compare_steps.isolation import Pair
+from pytest_gpuperf.compare_steps.isolation import begin
 from pytest_gpuperf.errors import StepError
 from pytest_gpuperf.measure.step import Subject
 
