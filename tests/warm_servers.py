@@ -120,7 +120,7 @@ class ForkedServer:
         orders, self._orders = os.pipe()
         self._replies, replies = os.pipe()
         stderr = order["stderr"]
-        fds = [orders, replies, stderr, *([m] if (m := order["mouth"]) else [])]
+        fds = [orders, replies, stderr, *([m] if (m := order["progress"]) else [])]
         request = {**order, "env": dict(environment), "cwd": str(Path.cwd())}
         self._end = zygote.fork(request, fds)
         os.close(orders)
@@ -240,8 +240,8 @@ def _be_a_server(order: Mapping[str, Any], fds: Sequence[int]) -> NoReturn:
         sys.path[:] = order["search_path"]
         from pytest_gpuperf.runner.fork_server_process import main as serve
 
-        mouth = fds[4] if order["mouth"] else None
-        serve(order["preload"], None, order["relocation"], mouth, order["folder"])
+        progress = fds[4] if order["progress"] else None
+        serve(order["preload"], None, order["relocation"], progress, order["folder"])
         code = 0
     except BaseException:  # noqa: BLE001, its traceback is in the output
         traceback.print_exc()

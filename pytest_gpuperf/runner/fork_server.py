@@ -41,28 +41,28 @@ SELDOM_SECONDS: Final = 1.0
 """Least time between two optional messages: short steps send none, and the listener
 wakes up beside few of the timed rounds of others."""
 
-_mouths: list[int] = []
-_said_at: list[int] = []
+_progress_ends: list[int] = []
+_sent_at: list[int] = []
 
 
-class Ear:
-    """The read end of a pipe, for *hear*, and its write end, ``mouth``."""
+class ProgressPipe:
+    """The read end of a pipe, for *on_progress*, and its ``write_end``."""
 
-    def __init__(self, hear: Callable[..., None]) -> None:
-        self._hear = hear
-        self._end, self.mouth = os.pipe()
+    def __init__(self, on_progress: Callable[..., None]) -> None:
+        self._on_progress = on_progress
+        self._end, self.write_end = os.pipe()
         self._buffered = b""
 
     def fileno(self) -> int:
         """Return what ``select`` waits for."""
         return self._end
 
-    def listen(self) -> bool:
+    def read(self) -> bool:
         """Read what has arrived; return false if all writers have closed the pipe."""
         received = os.read(self._end, 65536)
         *lines, self._buffered = (self._buffered + received).split(b"\n")
         for line in lines:
-            self._hear(*json.loads(line))
+            self._on_progress(*json.loads(line))
         return bool(received)
 
     def close(self) -> None:
@@ -70,28 +70,28 @@ class Ear:
         os.close(self._end)
 
 
-def speak_into(mouth: int) -> None:
-    """Let this process and its forks write to *mouth*, but no other program."""
-    os.set_blocking(mouth, False)
-    os.set_inheritable(mouth, False)  # noqa: FBT003, it takes no keyword
-    _mouths[:] = [mouth]
+def send_progress_to(progress: int) -> None:
+    """Let this process and its forks write to *progress*, but no other program."""
+    os.set_blocking(progress, False)
+    os.set_inheritable(progress, False)  # noqa: FBT003, it takes no keyword
+    _progress_ends[:] = [progress]
 
 
-def say(*texts: str) -> None:
+def send_progress(*texts: str) -> None:
     """Send *texts* to the listener; it takes microseconds and never blocks."""
     line = json.dumps(texts).encode() + b"\n"
-    _said_at[:] = [HostClock.wall_ns()]
-    for mouth in _mouths if len(line) <= LONGEST_REQUEST else ():
+    _sent_at[:] = [HostClock.wall_ns()]
+    for progress in _progress_ends if len(line) <= LONGEST_REQUEST else ():
         # EAGAIN: the pipe is full. EPIPE: nobody reads any more. A lost progress
         # message is better than a step that is measured slower.
         with suppress(OSError):
-            os.write(mouth, line)
+            os.write(progress, line)
 
 
-def say_seldom(*texts: str) -> None:
+def send_progress_seldom(*texts: str) -> None:
     """Send *texts*, unless something was sent in the last ``SELDOM_SECONDS``."""
-    if not _said_at or HostClock.wall_ns() - _said_at[0] >= SELDOM_SECONDS * 1e9:
-        say(*texts)
+    if not _sent_at or HostClock.wall_ns() - _sent_at[0] >= SELDOM_SECONDS * 1e9:
+        send_progress(*texts)
 
 
 HEAVY_MODULES: Final = (
@@ -118,7 +118,7 @@ _BOOTSTRAP: Final = (
     "import json; order = json.loads(sys.argv[1]); "
     "sys.path[:] = order['search_path']; "
     "from pytest_gpuperf.runner.fork_server_process import main; "
-    "main(order['preload'], order['warm'], order['relocation'], order['mouth'], "
+    "main(order['preload'], order['warm'], order['relocation'], order['progress'], "
     "order['folder'])"
 )
 
@@ -186,19 +186,19 @@ class ForkServer:
         preload: Sequence[str],
         warm: str | None = None,
         relocation: Relocation | None = None,
-        hear: Callable[..., None] | None = None,
+        on_progress: Callable[..., None] | None = None,
     ) -> None:
-        """*hear* gets what children ``say``, during a call of ``run`` or ``ended``."""
-        self._ear = Ear(hear) if hear else None
+        """*on_progress* gets what children send, during a call of ``run`` or ``ended``."""
+        self._progress = ProgressPipe(on_progress) if on_progress else None
         self._folder = scratch_folder()
         self._jobs = 0
         self._running: dict[int, _Running] = {}
         self._buffered = b""
         self._is_ready = False
         self._process = self._launch(preload, warm, relocation)
-        if self._ear is not None:
+        if self._progress is not None:
             # While any process has a write end open the reader sees no end of file.
-            os.close(self._ear.mouth)  # the server's is its own
+            os.close(self._progress.write_end)  # the server's is its own
 
     @property
     def _stderr(self) -> Path:
@@ -212,7 +212,7 @@ class ForkServer:
             "preload": list(preload),
             "warm": warm,
             "relocation": encode(relocation),
-            "mouth": self._ear and self._ear.mouth,
+            "progress": self._progress and self._progress.write_end,
             "folder": self._folder.name,
         }
         environment = {
@@ -238,7 +238,7 @@ class ForkServer:
                 # alone must decide what is still stored before the children end.
                 start_new_session=True,
                 bufsize=0,
-                pass_fds=(self._ear.mouth,) if self._ear else (),
+                pass_fds=(self._progress.write_end,) if self._progress else (),
             )
 
     def wait_until_ready(self) -> None:
@@ -354,8 +354,8 @@ class ForkServer:
             ready = self._ready(max(until - time.monotonic(), 0))
             if not ready:
                 return None
-            if self._ear is not None and self._ear in ready:
-                self._listen(self._ear)
+            if self._progress is not None and self._progress in ready:
+                self._read_progress(self._progress)
             if self._process.stdout not in ready:
                 continue
             received = os.read(self._process.stdout.fileno(), 65536)
@@ -369,15 +369,18 @@ class ForkServer:
 
     def _ready(self, seconds: float) -> list[Any]:
         """Return the pipes that can be read, after at most *seconds*."""
-        places: list[Any] = [self._process.stdout, *([self._ear] if self._ear else [])]
+        places: list[Any] = [
+            self._process.stdout,
+            *([self._progress] if self._progress else []),
+        ]
         ready, _, _ = select.select(places, [], [], seconds)
         return ready
 
-    def _listen(self, ear: Ear) -> None:
-        if not ear.listen():
+    def _read_progress(self, pipe: ProgressPipe) -> None:
+        if not pipe.read():
             self._stop_listening()
 
     def _stop_listening(self) -> None:
-        if self._ear is not None:
-            self._ear.close()
-            self._ear = None
+        if self._progress is not None:
+            self._progress.close()
+            self._progress = None

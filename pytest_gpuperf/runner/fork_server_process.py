@@ -26,7 +26,7 @@ from typing import NoReturn
 
 from ..files import keep_below
 from ..model.codec import decode
-from .fork_server import speak_into
+from .fork_server import send_progress_to
 from .orphans import adopt_orphans
 from .orphans import end_orphans
 from .relocation import Relocation
@@ -43,17 +43,17 @@ def main(
     preload: list[str],
     warm: str | None,
     relocation: dict[str, str] | None = None,
-    mouth: int | None = None,
+    progress: int | None = None,
     folder: str | None = None,
 ) -> None:
     """Import *preload*, call *warm*, then serve until the input ends.
 
     With a *relocation* the project is imported from its root. The children write
-    progress to *mouth*. The client's *folder* is removed at the end, as the client may
+    progress to *progress*. The client's *folder* is removed at the end, as the client may
     be dead.
     """
-    if mouth is not None:
-        speak_into(mouth)
+    if progress is not None:
+        send_progress_to(progress)
     if folder is not None:
         keep_below(folder)
     replies = os.dup(1)

@@ -333,7 +333,7 @@ class Children:
         self._server = ForkServer(
             () if scripted else HEAVY_MODULES,
             warm="pytest_gpuperf.worker.child:warm_pytest",
-            hear=progress.arrived if progress.is_shown else None,
+            on_progress=progress.arrived if progress.is_shown else None,
         )
 
     def close(self) -> None:

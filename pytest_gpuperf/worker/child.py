@@ -40,8 +40,8 @@ from ..model.run import Stop
 from ..model.run import TestResult
 from ..report.secrets import masked
 from ..report.secrets import secrets_of
-from ..runner.fork_server import say
-from ..runner.fork_server import say_seldom
+from ..runner.fork_server import send_progress
+from ..runner.fork_server import send_progress_seldom
 from .fixture import Measurer
 from .fixture import measurer_key
 from .items import asks
@@ -83,7 +83,9 @@ def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Run pytest on the tests of one run and return a result a test."""
     request = decode(RunRequest, raw)
     enter(request)
-    measuring = measuring_for(request, arriving=say, follow=say_seldom)
+    measuring = measuring_for(
+        request, arriving=send_progress, follow=send_progress_seldom
+    )
     return [encode(result) for result in run_tests(request, measuring)]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 from typing import NoReturn
 
-from pytest_gpuperf.runner.fork_server import say
+from pytest_gpuperf.runner.fork_server import send_progress
 
 
 Request = Mapping[str, Any]
@@ -27,7 +27,7 @@ def echo(request: Request) -> Request:
 
 def talk(request: Request) -> bool:
     for text in request["texts"]:
-        say(text)
+        send_progress(text)
     return True
 
 

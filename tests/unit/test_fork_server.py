@@ -15,10 +15,10 @@ from witness import Witness
 
 from pytest_gpuperf.devices.host_clock import HostClock
 from pytest_gpuperf.errors import RunError
-from pytest_gpuperf.runner import fork_server as saying
-from pytest_gpuperf.runner.fork_server import Ear
+from pytest_gpuperf.runner import fork_server
 from pytest_gpuperf.runner.fork_server import ForkServer
 from pytest_gpuperf.runner.fork_server import Job
+from pytest_gpuperf.runner.fork_server import ProgressPipe
 from pytest_gpuperf.sharing.exit_report import EXIT_LAST_LINES
 from pytest_gpuperf.sharing.exit_report import FATAL_LINES
 
@@ -101,7 +101,7 @@ def test_what_a_job_prints_is_no_reply(server: ForkServer) -> None:
 
 def test_what_children_say_is_heard_while_they_work() -> None:
     heard: list[str] = []
-    server = ForkServer((), hear=heard.append)
+    server = ForkServer((), on_progress=heard.append)
     with closing(server):
         server.wait_until_ready()
         server.run(job("talk", texts=["first", "x" * 1000, "é\n"]), ENOUGH_SECONDS)
@@ -114,14 +114,14 @@ def test_what_children_say_is_heard_while_they_work() -> None:
 def test_who_says_more_than_fits_is_not_held_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(saying, "_mouths", [])
+    monkeypatch.setattr(fork_server, "_progress_ends", [])
     heard: list[str] = []
-    with closing(Ear(heard.append)) as ear:
-        saying.speak_into(ear.mouth)
+    with closing(ProgressPipe(heard.append)) as pipe:
+        fork_server.send_progress_to(pipe.write_end)
         for number in range(10_000):
-            saying.say(f"text {number}")
-        os.close(ear.mouth)
-        while ear.listen():
+            fork_server.send_progress(f"text {number}")
+        os.close(pipe.write_end)
+        while pipe.read():
             pass
 
     assert heard[:2] == ["text 0", "text 1"]
@@ -132,17 +132,17 @@ def test_what_may_be_left_unsaid_is_said_once_a_second(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = iter([round(s * 1e9) for s in (100.0, 100.9, 101.1, 101.1, 101.2)])
-    monkeypatch.setattr(saying, "_mouths", [])
-    monkeypatch.setattr(saying, "_said_at", [])
+    monkeypatch.setattr(fork_server, "_progress_ends", [])
+    monkeypatch.setattr(fork_server, "_sent_at", [])
     monkeypatch.setattr(HostClock, "wall_ns", lambda: next(now))
     heard: list[tuple[str, ...]] = []
-    with closing(Ear(lambda *texts: heard.append(texts))) as ear:
-        saying.speak_into(ear.mouth)
-        saying.say("t.py::a")
+    with closing(ProgressPipe(lambda *texts: heard.append(texts))) as pipe:
+        fork_server.send_progress_to(pipe.write_end)
+        fork_server.send_progress("t.py::a")
         for number in range(3):
-            saying.say_seldom("t.py::a", f"round {number}/20")
-        ear.listen()
-        os.close(ear.mouth)
+            fork_server.send_progress_seldom("t.py::a", f"round {number}/20")
+        pipe.read()
+        os.close(pipe.write_end)
 
     assert heard == [("t.py::a",), ("t.py::a", "round 1/20")]
 
