@@ -37,6 +37,7 @@ class ErrorId(Enum):
     GP111 = "No such module"
     GP112 = "No such root folder"
     GP113 = "No batch size to halve"
+    GP114 = "An option that needs --gpuperf"
 
     # Marks, budgets and calls of the fixture.
     GP201 = "An unknown keyword of a mark"

@@ -26,6 +26,7 @@ from ..devices.base import TimedFetch
 from ..devices.base import timed_by_the_host
 from ..errors import ErrorId
 from ..errors import StepError
+from ..model.budget import shown
 
 
 if TYPE_CHECKING:
@@ -243,10 +244,17 @@ def subject_of(step: object, setup: object = None) -> Subject:
     return Subject(step=step, setup=setup)  # type: ignore[arg-type]  # checked above
 
 
+def _described(value: object) -> str:
+    """Describe *value* in a line: no tensor by its numbers, and none as simulated."""
+    if hasattr(value, "data_ptr"):
+        return "a tensor"
+    return f"{shown(value)} of type {type(value).__name__}"
+
+
 def _refuse_uncallable(name: str, value: object) -> None:
     if not callable(value):
         msg = (
-            f"gpuperf({name}): expected a function, found {value!r} of type "
-            f"{type(value).__name__}; pass the function itself, without calling it"
+            f"gpuperf({name}): expected a function, found {_described(value)}; pass the "
+            "function itself, without calling it"
         )
         raise StepError(msg, ErrorId.GP215)

@@ -55,8 +55,19 @@ def pytest_configure(config: pytest.Config) -> None:
     for mark in marks.REGISTERED:
         config.addinivalue_line("markers", mark)
     config.pluginmanager.register(MarkInspector(), "gpuperf-marks")
+    _refuse_idle_option(config)
     if options.is_enabled(config):
         _enable(config)
+
+
+def _refuse_idle_option(config: pytest.Config) -> None:
+    flag = options.idle_option(config)
+    if flag is not None:
+        from ..errors import ErrorId
+        from ..errors import UsageError
+
+        msg = f"{flag} does nothing without --gpuperf: add it, or leave {flag} out"
+        raise pytest.UsageError(str(UsageError(msg, ErrorId.GP114)))
 
 
 def _enable(config: pytest.Config) -> None:

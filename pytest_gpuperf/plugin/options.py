@@ -253,6 +253,18 @@ def is_enabled(config: pytest.Config) -> bool:
     )
 
 
+NEED_MEASURING: Final = ("gpuperf_update", "gpuperf_accept_drift", "gpuperf_prune")
+"""What a command line asks of a run that measures; in a plain run it would do nothing."""
+
+
+def idle_option(config: pytest.Config) -> str | None:
+    """Return the flag that this command line gives in vain, without ``--gpuperf``."""
+    if is_asked(config, "gpuperf"):
+        return None
+    given = [name for name in NEED_MEASURING if getattr(config.option, name, None)]
+    return "--" + given[0].replace("_", "-") if given else None
+
+
 def early_value(config: pytest.Config, name: str) -> object:
     """Value of an option or its ini key before conftest files are loaded."""
     # `config.option` is filled only after conftest files have added their options.

@@ -14,6 +14,7 @@ from ..model.verdict import TestVerdict
 from ..report.command import Invocation
 from ..report.screen.drift import drift_text
 from ..report.screen.failure import failure_text
+from ..settings import MissingBaseline
 from ..settings import Settings
 from .baseline_writer import Refreshed
 from .outcome import report_of
@@ -64,6 +65,7 @@ class Reporter:
             baseline_file=self.baseline_file,
             invocation=self.invocation,
             strict=self.settings.strict,
+            baseline_needed=self.settings.missing_baseline is not MissingBaseline.WARN,
         )
 
     def refusal(self, case: Case, refreshed: Refreshed) -> str:

@@ -469,6 +469,13 @@ def test_a_step_that_cannot_take_its_setup_fails_its_test(
             ),
         ),
         (
+            "gpuperf(type('Tensor', (), {'data_ptr': 0, '__repr__': lambda _: '1\\n2'})())",
+            (
+                "gpuperf(step): expected a function, found a tensor; pass the function "
+                "itself, without calling it [GP215]"
+            ),
+        ),
+        (
             "gpuperf(int, setup='batch')",
             (
                 "gpuperf(setup): expected a function, found 'batch' of type str; pass the "

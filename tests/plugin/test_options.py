@@ -274,3 +274,29 @@ def test_a_wrong_value_is_a_usage_error_that_names_its_place(
 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert result.errlines == [f"ERROR: {sentence}", ""]
+
+
+@pytest.mark.parametrize(
+    "option", ["--gpuperf-update=all", "--gpuperf-update=odd", "--gpuperf-prune"]
+)
+@pytest.mark.parametrize("more", [[], ["--co"]])
+def test_an_option_that_changes_baselines_is_refused_where_nothing_is_measured(
+    option: str, more: list[str], pytester: pytest.Pytester
+) -> None:
+    pytester.makepyfile("def test_a(): pass")
+
+    result = pytester.runpytest_inprocess(option, *more)
+
+    flag = option.partition("=")[0]
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    why = f"{flag} does nothing without --gpuperf: add it, or leave {flag} out"
+    assert result.errlines == [f"ERROR: {why} [GP114]", ""]
+
+
+def test_the_ini_key_of_the_run_is_enough_for_them(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\ngpuperf = true\n")
+    pytester.makepyfile("def test_a(): pass")
+
+    result = pytester.runpytest_inprocess("--gpuperf-update=all", "--co")
+
+    assert result.ret == pytest.ExitCode.OK

@@ -112,6 +112,11 @@ def test_a_test_with_neither_budget_nor_baseline_warns_here_and_fails_in_ci(
     result = project.run(*arguments)
 
     result.assert_outcomes(**outcome)
+    why = "*missing  a missing baseline fails where CI is set, or*"
+    if "failed" in outcome:
+        result.stdout.fnmatch_lines([why])
+    else:
+        result.stdout.no_fnmatch_line(why)
 
 
 def test_every_metric_must_be_gated_where_the_project_says_so(

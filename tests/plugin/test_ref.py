@@ -120,7 +120,7 @@ class TestVerdicts:
                     "           +9.5 % to +10.5 %; t-test over 3 pairs of processes, p = "
                     "7e-05"
                 ),
-                "  changed  nothing recorded since the baseline",
+                "  changed  no version of software since the baseline",
                 "  also     peak_allocated_bytes 100.0 MiB (pass), syncs 0 (pass)",
                 f"  again    gpuperf ab main -- --gpuperf-device=scripted {TEST}",
                 "  baseline baselines/scripted.json",

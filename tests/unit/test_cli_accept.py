@@ -528,7 +528,8 @@ def test_diff_shows_what_accept_would_do(capsys: pytest.CaptureFixture[str]) -> 
         "10.00 ms  10.10 ms   +1.0 %  step_ms  moved",
         "       -  1.000 ms      new  step_ms  new",
         "gpuperf: nothing was written; `gpuperf accept` would accept 2; 1 NOT ACCEPTED,",
-        "    too far from the anchor: drifted",
+        "    too far from the anchor: drifted; with --accept-drift it would accept these",
+        "    as well",
     ]
     assert diff(capsys, "--only", "m*", "--accept-drift")[2:] == [
         "10.00 ms  10.10 ms  +1.0 %  step_ms  moved",

@@ -237,7 +237,7 @@ def test_a_failure_names_the_command_that_compares_again() -> None:
     assert text.splitlines() == [
         "REGRESSED step_ms: 11.00 ms -> 12.10 ms (+10.0 %)",
         f"  why      {SAID}",
-        "  changed  nothing recorded since the baseline",
+        "  changed  no version of software since the baseline",
         "  again    gpuperf ab main -- --gpuperf-device=cpu t.py::a",
         "  baseline baselines/cpu.json",
         (

@@ -59,7 +59,7 @@ def test_a_machine_that_sees_badly_gets_advice() -> None:
     assert texts(noisy) == [
         "noise: runs of a test scatter by 2.3 % (median of 40 tests); with tolerance 1 %",
         "    a slowdown of 6.1 % can be blamed, and 12 of 40 tests can pass;",
-        "    gpuperf_tolerance = ms=8% would let 38 of 40 be decided",
+        "    --gpuperf-tolerance=ms=8% would let 38 of 40 be decided",
     ]
     assert {line.role for line in acuity_lines(noisy)} == {LineRole.WARN}
 
@@ -67,7 +67,7 @@ def test_a_machine_that_sees_badly_gets_advice() -> None:
 def test_one_test_gets_advice_too() -> None:
     assert texts(suite(one("t", 0.03), advised=0.1, decidable_then=1)) == [
         "noise: runs scatter by 2.3 %; with tolerance 1 % a slowdown of 6.1 % can be",
-        "    blamed, and unchanged code would rarely pass; gpuperf_tolerance = ms=10%",
+        "    blamed, and unchanged code would rarely pass; --gpuperf-tolerance=ms=10%",
         "    would let it be decided",
     ]
 
@@ -78,8 +78,8 @@ def test_where_no_tolerance_helps_it_says_what_does() -> None:
     assert texts(suite(*tests))[:4] == [
         "noise: runs of a test scatter by 2.3 % (median of 2 tests); with their",
         "    tolerances a slowdown of 6.1 % can be blamed, and 0 of 2 tests can pass; no",
-        "    gpuperf_tolerance up to 50 % changes that: widen the marks of these tests,",
-        "    or find a quieter machine",
+        "    tolerance up to 50 % changes that: widen the marks of these tests, or find a",
+        "    quieter machine",
     ]
 
 

@@ -179,7 +179,7 @@ def test_an_unchanged_environment_is_said() -> None:
         """\
 REGRESSED step_ms: 10.00 ms -> 12.03 ms (+20.3 %), limit 10.26 ms
   why      all 5 fresh runs are slower than the 2nd slowest of 8 stored + 1 %
-  changed  nothing recorded since the baseline
+  changed  no version of software since the baseline
   baseline baselines/cuda-nvidia-h200.json
   accept   pytest --gpuperf --gpuperf-update=all --gpuperf-accept-drift tests/test_x.py::test_y"""
     )
@@ -229,7 +229,7 @@ INCONCLUSIVE step_ms: 10.00 ms -> 10.20 ms (+2.0 %), limit 10.40 ms
   why      only 4 stored runs; this machine could have seen +4.1 %
 NO BASELINE live_peak_bytes: 36.30 MiB
   why      nothing is stored for this test
-  changed  nothing recorded since the baseline
+  changed  no version of software since the baseline
   strict   what cannot be decided fails
   baseline baselines/cuda-nvidia-h200.json
   record   pytest --gpuperf --gpuperf-update=missing tests/test_x.py::test_y"""
@@ -238,7 +238,7 @@ NO BASELINE live_peak_bytes: 36.30 MiB
 
 def test_noise_is_not_offered_to_be_accepted() -> None:
     assert text_of(UNDECIDED).splitlines()[2:] == [
-        "  changed  nothing recorded since the baseline"
+        "  changed  no version of software since the baseline"
     ]
 
 

@@ -113,6 +113,8 @@ def acceptance_lines(found: Acceptance) -> tuple[str, ...]:
 def outlook_lines(found: Acceptance) -> tuple[str, ...]:
     """Count what would be accepted of what was only looked at."""
     parts = (f"`gpuperf accept` would accept {found.accepted}", *_parts(found))
+    if found.drifted:
+        parts = (*parts, "with --accept-drift it would accept these as well")
     return wrapped("; ".join(parts), first="gpuperf: nothing was written; ")
 
 

@@ -98,13 +98,15 @@ def failure_text(  # noqa: PLR0913  keywords, each said once a failure
     source: str | None = None,
     invocation: Invocation = DEFAULT_INVOCATION,
     strict: bool = False,
+    baseline_needed: bool = False,
 ) -> str:
     """Say what failed, by how much, why, where, and how to accept it.
 
     A test without a failing metric was failed by a setting: then the metrics that could
     not be decided, or became better, are shown. ``source`` is the place of the test.
     ``invocation`` is how this run was started, for the command to accept. The run
-    was ``strict`` if undecided metrics fail.
+    was ``strict`` if undecided metrics fail, and in one with a ``baseline_needed`` a
+    missing one does.
     """
     failing = _failing(verdict)
     shown = failing[:MOST_FAILING]
@@ -121,6 +123,7 @@ def failure_text(  # noqa: PLR0913  keywords, each said once a failure
         *_again_lines(failing, nodeid, invocation),
         *_budget_lines(failing, source),
         *_strict_lines(failing, strict=strict),
+        *_missing_lines(failing, needed=baseline_needed),
         *_accept_lines(failing, nodeid, baseline_file, invocation),
     )
     # Causes get what is left: there may be any number of them, and the commands must
@@ -183,7 +186,7 @@ def _changed_lines(verdict: TestVerdict) -> tuple[str, ...]:
         for name, (then, now) in sorted(verdict.changed.items())
     ]
     if not versions:
-        return labelled("changed", "nothing recorded since the baseline")
+        return labelled("changed", "no version of software since the baseline")
     return labelled("changed", join_fitting(versions, 2 * (TEXT_WIDTH - REASON_INDENT)))
 
 
@@ -286,6 +289,17 @@ def _strict_lines(failing: Sequence[Verdict], *, strict: bool) -> tuple[str, ...
         return ()
     undecided = Outcome.INCONCLUSIVE in outcomes
     return labelled("strict", "what cannot be decided fails" if undecided else "")
+
+
+def _missing_lines(failing: Sequence[Verdict], *, needed: bool) -> tuple[str, ...]:
+    """Say why a missing baseline fails here, and warns elsewhere."""
+    if not needed or any(v.outcome is not Outcome.NO_BASELINE for v in failing):
+        return ()
+    return labelled(
+        "missing",
+        "a missing baseline fails where CI is set, or gpuperf_missing_baseline says so: "
+        "record it outside of CI, and commit it",
+    )
 
 
 def _better_lines(outcomes: set[Outcome]) -> tuple[str, ...]:

@@ -69,12 +69,12 @@ def _passing(suite: SuiteAcuity) -> str:
 def _advice(suite: SuiteAcuity) -> str:
     if suite.advised is None:
         return (
-            "no gpuperf_tolerance up to 50 % changes that: widen the marks of these "
+            "no tolerance up to 50 % changes that: widen the marks of these "
             "tests, or find a quieter machine"
         )
     who = f"{suite.decidable_then} of {len(suite.tests)}"
     return (
-        f"gpuperf_tolerance = ms={100 * suite.advised:.0f}% would let "
+        f"--gpuperf-tolerance=ms={100 * suite.advised:.0f}% would let "
         f"{'it' if len(suite.tests) == 1 else who} be decided"
     )
 
