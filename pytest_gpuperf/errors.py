@@ -73,6 +73,7 @@ class ErrorId(Enum):
     GP307 = "An operation that cannot be predicted"
     GP308 = "Code that only a GPU can judge"
     GP309 = "Values that do not fit this machine"
+    GP310 = "A bug of the pretend GPU"
 
     # Devices, and what must not be active on them.
     GP401 = "No such device here"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import logging
 import os
@@ -10,6 +11,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +19,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402, after the skip
+from pytest_gpuperf.devices.pretend import dispatch  # noqa: E402, after the skip
+from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
+from pytest_gpuperf.devices.pretend.errors import own_failure  # noqa: E402
+from pytest_gpuperf.devices.pretend.op_plan import Flops  # noqa: E402
+from pytest_gpuperf.devices.pretend.op_plan import plan_of  # noqa: E402
 from pytest_gpuperf.devices.pretend.op_plan import schema_of  # noqa: E402
 from pytest_gpuperf.errors import ErrorId  # noqa: E402
 from pytest_gpuperf.errors import StepError  # noqa: E402
@@ -252,6 +258,64 @@ def test_an_operation_without_any_kernel_says_what_to_do() -> None:
         library._destroy()
 
     assert raised.value.error_id is ErrorId.GP308
+
+
+def broken(*_: object, **__: object) -> Any:
+    return multiply.no_such_name
+
+
+def of_addition(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The plan of an addition, which fails in *name*."""
+    plan = copy.copy(plan_of(torch.ops.aten.add.Tensor))
+    failing = {"rules": [SimpleNamespace(when=broken)], "flops": Flops(broken)}
+    monkeypatch.setattr(plan, name, failing.get(name, kernel))
+    monkeypatch.setattr(dispatch, "plan_of", lambda _: plan)
+
+
+def kernel(*_: object) -> Any:
+    return own_failure(None)
+
+
+@pytest.mark.parametrize("name", ["rules", "flops", "kernel"])
+def test_a_bug_of_ours_is_named_as_ours_and_the_program_goes_on(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pretend_gpu() as gpu:
+        one = torch.ones(2, device="cuda")
+        gpu.begin_step()
+        with monkeypatch.context() as patching:
+            of_addition(name, patching)
+            two = one + one
+        audit = gpu.end_step()
+        assert two.tolist() == [2.0, 2.0]
+
+    (unjudged,) = audit.not_judged
+    assert unjudged.op == "aten::add"
+    assert unjudged.reason.startswith(
+        "the pretend GPU failed here by a bug of its own, not of your code: please "
+        "report AttributeError at "
+    )
+
+
+def test_a_bug_of_ours_that_ends_the_program_is_named_as_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pretend_gpu():
+        one = torch.ones(2, device="cuda")
+        monkeypatch.setattr(dispatch, "wrap", broken)
+        with pytest.raises(StepError, match="aten::add: the pretend GPU") as raised:
+            one + one
+
+    assert raised.value.error_id is ErrorId.GP310
+
+
+def test_an_error_in_a_kernel_of_the_user_is_the_users_own() -> None:
+    @torch.library.custom_op("gpuperf_test::wrong", mutates_args=())
+    def wrong(x: torch.Tensor) -> torch.Tensor:
+        return x.no_such_name
+
+    with pretend_gpu(), pytest.raises(AttributeError, match="no_such_name"):
+        wrong(torch.ones(2, device="cuda"))
 
 
 def test_a_kernel_of_triton_launches_nothing_while_inside(

@@ -14,7 +14,10 @@ from ..autograd import current_node
 from .audit_record import CopyDirection
 from .backward_rules import BackwardWatch
 from .device_names import is_host
+from .errors import BUGS
 from .errors import NeedsGpuError
+from .errors import is_own_bug
+from .errors import own_failure
 from .guesses import GUESSED
 from .guesses import LEAVES
 from .guesses import leave_unjudged
@@ -25,7 +28,9 @@ from .kernels import mapped
 from .kernels import zeros
 from .memory import PRETEND_MEMORY
 from .mixed_devices import check_devices
+from .op_plan import Flops
 from .op_plan import OpPlan
+from .op_plan import kernel_of
 from .op_plan import plan_of
 from .op_plan import schema_of
 from .operation import MASKS
@@ -53,6 +58,16 @@ _backward = BackwardWatch()
 
 
 def observe(
+    plan: OpPlan, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Record it; a rule that fails leaves the operation unjudged and ends nothing."""
+    try:
+        _observe(plan, func, args, kwargs)
+    except Exception as error:  # noqa: BLE001, see above
+        WATCH.leave_unjudged(plan.op, own_failure(error))
+
+
+def _observe(
     plan: OpPlan, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
     # Checked for every operation, so the common case, a forward, costs one call into C.
@@ -234,13 +249,28 @@ def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     leaves = to_host or _is_host_target(plan, args)
     result = _run(plan, func, inner, inner_kwargs, to_host=leaves)
     if plan.flops is not None and WATCH.recorders:
-        WATCH.count_flops(plan.flops.of(inner, inner_kwargs, result))
+        _count_flops(plan, plan.flops, inner, inner_kwargs, result)
     # A wrapper cannot carry the flag, so the value inside is computed at once.
     if plan.flags:
         result = result.resolve_conj().resolve_neg()
     if to_host:
         return PINNED_MEMORY.pin(result) if kwargs.get("non_blocking") else result
     return _outside(plan, args, kwargs, inner, result)
+
+
+def _count_flops(
+    plan: OpPlan,
+    flops: Flops,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    result: Any,
+) -> None:
+    try:
+        count = flops.of(args, kwargs, result)
+    except Exception as error:  # noqa: BLE001, it ends nothing either
+        WATCH.leave_unjudged(plan.op, own_failure(error))
+    else:
+        WATCH.count_flops(count)
 
 
 def _is_host_target(plan: OpPlan, args: Sequence[Any]) -> bool:
@@ -311,6 +341,11 @@ def _run(
             return plan.kernel(*args, **kwargs)
         except NotImplementedError:
             return _run_without_kernel(plan, func, args, kwargs)
+        except BUGS as error:
+            if not is_own_bug(error, __file__):
+                raise
+            WATCH.leave_unjudged(plan.op, own_failure(error))
+            return kernel_of(func)(*args, **kwargs)
         except RuntimeError as error:
             if to_host or not INSIDES.give_up_after(error):
                 raise
@@ -343,7 +378,27 @@ def _outside(
     inner: list[Any],
     result: Any,
 ) -> Any:
-    """Wrap the results; an argument that was written to is returned as it came in."""
+    """Wrap the results; an argument that was written to is returned as it came in.
+
+    Raises ``StepError`` if that fails, as nobody can go on without them.
+    """
+    __tracebackhide__ = True
+    try:
+        return _wrapped(plan, args, kwargs, inner, result)
+    except (StepError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        msg = f"{plan.op}: {own_failure(error)}"
+        raise StepError(msg, ErrorId.GP310) from error
+
+
+def _wrapped(
+    plan: OpPlan,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    inner: list[Any],
+    result: Any,
+) -> Any:
     sources = plan.sources
     if sources is not None:
         return _written(plan, sources, args, kwargs, result)

@@ -6,8 +6,10 @@ import functools
 import traceback
 from collections.abc import Callable
 from collections.abc import Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Any
+from typing import Final
 from unittest import SkipTest
 
 from ...errors import StepError
@@ -70,6 +72,39 @@ def _without_own(traceback: TracebackType | None) -> TracebackType | None:
 
 def _is_own(traceback: TracebackType) -> bool:
     return traceback.tb_frame.f_code.co_filename.startswith(OWN)
+
+
+# Failures of the simulation itself, which must not pass for the user's.
+
+BUGS: Final = (AssertionError, AttributeError, KeyError, NameError, TypeError)
+"""What code that is wrong raises; torch's kernels raise other errors for wrong input."""
+
+
+def own_failure(error: Exception) -> str:
+    """Say that the simulation failed by *error*, and where."""
+    end = _end_of(error)
+    place = f" at {Path(_file_of(end)).name}:{end.tb_lineno}" if end else ""
+    return (
+        f"the pretend GPU failed here by a bug of its own, not of your code: please "
+        f"report {type(error).__name__}{place} ({error})"
+    )
+
+
+def is_own_bug(error: Exception, *besides: str) -> bool:
+    """Whether *error* was raised by a file of this package that is none of *besides*."""
+    end = _end_of(error)
+    return end is not None and _is_own(end) and _file_of(end) not in besides
+
+
+def _end_of(error: Exception) -> TracebackType | None:
+    end = error.__traceback__
+    while end is not None and end.tb_next is not None:
+        end = end.tb_next
+    return end
+
+
+def _file_of(traceback: TracebackType) -> str:
+    return traceback.tb_frame.f_code.co_filename
 
 
 class NeedsGpuError(StepError, SkipTest):
