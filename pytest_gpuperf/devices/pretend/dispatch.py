@@ -91,8 +91,16 @@ def _observe(
 
 def _apply(rules: Sequence[SyncRule], op: str, call: OpCall) -> None:
     for rule in rules:
-        if times := rule.when(call):
-            WATCH.wait(rule.kind, op, rule.reason, times * rule.count)
+        if times := rule.when(call) * rule.count:
+            WATCH.wait(rule.kind, op, rule.reason, times)
+            if rule.copied is not None:
+                _record_copies(op, times, rule.copied(call))
+
+
+def _record_copies(op: str, times: int, nbytes: int) -> None:
+    direction = CopyDirection.H2D
+    for _ in range(times):
+        WATCH.copy(op, direction, pinned=False, blocking=True, nbytes=nbytes)
 
 
 def _record_transfer(

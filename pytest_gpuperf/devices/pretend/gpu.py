@@ -36,6 +36,7 @@ from .factories import LIKE
 from .factories import creation_patches
 from .factories import generator_patches
 from .memory import PRETEND_MEMORY
+from .modules import ctc_loss
 from .modules import process_group_patches
 from .modules import recurrent_kernels
 from .modules import skipped_kernels
@@ -225,6 +226,7 @@ def _kernels() -> Iterator[None]:
         "AutocastCUDA": tuple(autocast_kernels()),
         "AutogradLazy": (
             ("scaled_dot_product_attention", attention),
+            ("ctc_loss.Tensor", ctc_loss),
             *recurrent_kernels(),
         ),
     }

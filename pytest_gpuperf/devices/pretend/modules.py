@@ -83,6 +83,30 @@ def _with_values(init: Callable[..., None]) -> Callable[..., None]:
     return made
 
 
+# ``ctc_loss`` of lengths in tensors, which CUDA reads and hands on as numbers.
+
+
+def ctc_loss(
+    log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *options: Any
+) -> Any:
+    """``aten::ctc_loss`` as torch runs it on CUDA without cuDNN's kernel.
+
+    It computes with the lengths on their own device where tensors are of a subclass, as
+    ghosts are.
+    """
+    lengths = [input_lengths, target_lengths]
+    if isinstance(input_lengths, torch.Tensor):
+        # Read twice: to choose between the kernels, and for the one that was chosen.
+        _, lengths = ([_numbers(each) for each in lengths] for _ in range(2))
+    by_numbers = torch.ops.aten.ctc_loss.IntList
+    return by_numbers.decompose(log_probs, targets, *lengths, *options)
+
+
+def _numbers(lengths: Any) -> list[int]:
+    numbers: list[int] = lengths.cpu().tolist()
+    return numbers
+
+
 # Kernels of triton, which only a GPU runs.
 
 LAUNCHERS: Final = {

@@ -18,6 +18,7 @@ from .attention import attention
 from .backward_rules import FORWARD_OPS
 from .memory import MATRIX_PRODUCTS
 from .mixed_devices import mixes_by_design
+from .modules import ctc_loss
 from .sync_rules import INDEXING
 from .sync_rules import LAYOUT_RULES
 from .sync_rules import SPARSE_RULES
@@ -108,7 +109,10 @@ FLAGGED: Final = frozenset({"_conj", "_neg_view"})
 
 FUSED: Final = {**fused_attention.FUSED_ATTENTION, **rms_norm.FUSED_RMS_NORM}
 
-COMPOSITES: Final = {"scaled_dot_product_attention": attention}
+COMPOSITES: Final = {
+    "ctc_loss": ctc_loss,
+    "scaled_dot_product_attention": attention,
+}
 """Composite operations that CUDA decomposes differently from the CPU."""
 
 HOST_OUTPUTS: Final = {"_pack_padded_sequence": 1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,48 @@ def on_device(call: OpCall) -> int:
 def not_empty(call: OpCall) -> int:
     """The tensor has elements; torch answers for an empty one without a kernel."""
     return int(call.is_any_on_device() and next(call.tensors()).numel() > 0)
+
+
+def filled(name: str) -> Condition:
+    """The argument *name* is a tensor on the device that has elements."""
+    return lambda call: int(call.on_device(name) and call[name].numel() > 0)
+
+
+def deviations_checked(call: OpCall) -> int:
+    """``normal`` of tensors: the check comes again where the result is made for it."""
+    if not call.on_device("std") or not call["std"].numel():
+        return 0
+    return 1 if call["out"] is not None else 2
+
+
+def single_oblong(call: OpCall) -> int:
+    """One matrix, of more rows than columns or fewer."""
+    if not call.is_any_on_device():
+        return 0
+    *batch, rows, columns = next(call.tensors()).shape
+    return int(rows != columns and rows * columns > 0 and math.prod(batch) == 1)
+
+
+def listed_lengths(call: OpCall) -> int:
+    """The lengths are numbers on the host, as torch's own wrapper hands them on."""
+    return int(call.is_any_on_device() and isinstance(call["input_lengths"], list))
+
+
+def host_numbers(call: OpCall) -> int:
+    """Once for each tensor on the host, beside one on the device."""
+    if not call.is_any_on_device():
+        return 0
+    return sum(map(call.is_host_tensor, call.tensors()))
+
+
+def number_bytes(call: OpCall) -> int:
+    """Bytes of the largest number on the host."""
+    return max(int(t.element_size()) for t in call.tensors() if call.is_host_tensor(t))
+
+
+def length_bytes(call: OpCall) -> int:
+    """Bytes of a list of lengths, which torch makes a tensor of int64."""
+    return len(call["input_lengths"]) * int(torch.int64.itemsize)
 
 
 def compares_elements(call: OpCall) -> int:

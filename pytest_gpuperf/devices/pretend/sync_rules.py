@@ -19,19 +19,26 @@ from .audit_record import AuditKind
 from .sync_conditions import Condition
 from .sync_conditions import along_sparse
 from .sync_conditions import compares_elements
+from .sync_conditions import deviations_checked
 from .sync_conditions import device_masks
+from .sync_conditions import filled
 from .sync_conditions import has_several
 from .sync_conditions import host_masks
 from .sync_conditions import host_number
+from .sync_conditions import host_numbers
 from .sync_conditions import host_positions
 from .sync_conditions import is_sparse
 from .sync_conditions import keeps_sparse
+from .sync_conditions import length_bytes
 from .sync_conditions import lengths_checked
+from .sync_conditions import listed_lengths
 from .sync_conditions import named
 from .sync_conditions import not_empty
+from .sync_conditions import number_bytes
 from .sync_conditions import number_of
 from .sync_conditions import on_device
 from .sync_conditions import range_unknown
+from .sync_conditions import single_oblong
 from .sync_conditions import size_unknown
 from .sync_conditions import test_set_is_large
 from .sync_conditions import uncoalesced
@@ -48,7 +55,8 @@ class SyncRule:
     """Each of ``ops`` waits ``count`` times as often as ``when`` says.
 
     It is true from torch ``since`` on and below ``until``, if that is given. ``source``
-    is where the claim comes from.
+    is where the claim comes from. ``copied`` says how many bytes each of them copies to
+    the device from pageable memory, if any.
     """
 
     ops: tuple[str, ...]
@@ -59,6 +67,7 @@ class SyncRule:
     kind: AuditKind = AuditKind.SYNC
     since: tuple[int, int] = (2, 6)
     until: tuple[int, int] | None = None
+    copied: Condition | None = None
 
 
 # Operations on sparse and nested tensors that make the host wait on CUDA.
@@ -69,8 +78,9 @@ LAYOUT_RULES: Final[tuple[SyncRule, ...]] = (
     SyncRule(
         ops=("_coalesce",),
         when=has_several,
-        reason="the number of elements of a sparse tensor is read",
-        source="SparseCUDATensor.cu, libtorch_cuda 2.13",
+        reason="thrust waits after each of its steps, and the number of elements is read",
+        count=5,
+        source="SparseCUDATensor.cu, counted in a run of torch 2.13 over stub CUDA",
     ),
     SyncRule(
         ops=("_to_sparse",),
@@ -204,12 +214,18 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
             "_unique",
             "_unique2",
             "unique_consecutive",
-            "unique_dim",
             "unique_dim_consecutive",
         ),
         when=not_empty,
         reason="the number of unique elements is read",
         source="UniqueCub.cu, Unique.cu, libtorch_cuda 2.13",
+    ),
+    SyncRule(
+        ops=("unique_dim",),
+        when=not_empty,
+        reason="thrust sorts and numbers the slices and waits, and their number is read",
+        count=3,
+        source="Unique.cu, counted in a run of torch 2.13 over stub CUDA",
     ),
     SyncRule(
         ops=("masked_scatter_backward",),
@@ -278,7 +294,7 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
     ),
     SyncRule(
         ops=("searchsorted",),
-        when=named("sorter"),
+        when=filled("sorter"),
         reason="both ends of the sorter are checked by the host",
         count=2,
         source="BucketizationUtils.h, libtorch_cuda 2.13",
@@ -306,7 +322,8 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
         ops=("nanmedian",),
         when=without_dim,
         reason="the number of NaN is read",
-        source="Sorting.cpp, libtorch_cuda 2.13",
+        source="Sorting.cpp before 2.13, which indexes on the device",
+        until=(2, 13),
     ),
     SyncRule(
         ops=("mode",),
@@ -317,7 +334,7 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
     ),
     SyncRule(
         ops=("normal",),
-        when=named("std"),
+        when=deviations_checked,
         reason="the deviations are checked for negative ones by the host",
         source="DistributionTemplates.h",
     ),
@@ -334,6 +351,21 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
         source="LossCTC.cpp",
     ),
     SyncRule(
+        ops=("_ctc_loss", "_ctc_loss_backward"),
+        when=listed_lengths,
+        reason="the lengths and where the targets begin are copied to the device",
+        count=3,
+        copied=length_bytes,
+        source="LossCTC.cu, counted in a run of torch 2.13 over stub CUDA",
+    ),
+    SyncRule(
+        ops=("where",),
+        when=host_numbers,
+        reason="a number from the host is copied to the device",
+        copied=number_bytes,
+        source="TensorCompare.cpp, where_self_out",
+    ),
+    SyncRule(
         ops=("tensor_split",),
         when=named("tensor_indices_or_sections"),
         reason="the places to split at are needed on the host",
@@ -347,21 +379,36 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
     ),
     SyncRule(
         ops=("_linalg_check_errors", "cholesky", "cholesky_inverse"),
-        when=on_device,
+        when=not_empty,
         reason="the error code is read (the variants named *_ex do not)",
         source="BatchLinearAlgebra.cpp, libtorch_cuda 2.13",
     ),
     SyncRule(
-        ops=("_linalg_eigh", "_linalg_svd", "linalg_pinv"),
+        ops=("_linalg_eigh",),
         when=on_device,
         reason="the error codes of the decomposition are read",
         source="BatchLinearAlgebra.cpp, libtorch_cuda 2.13",
     ),
     SyncRule(
+        ops=("_linalg_svd", "linalg_pinv"),
+        when=not_empty,
+        reason="whether the decomposition converged is read, and its error codes",
+        count=2,
+        source="BatchLinearAlgebraLib.cpp, counted in a run of torch 2.13 over stub CUDA",
+    ),
+    SyncRule(
         ops=("linalg_eig", "_linalg_eigvals"),
         when=on_device,
-        reason="runs on the host, with LAPACK",
-        source="BatchLinearAlgebra.cpp, libtorch_cuda 2.13",
+        reason="the result of the decomposition and its error codes are read",
+        count=2,
+        source="BatchLinearAlgebra.cpp, counted in a run of torch 2.13 over stub CUDA",
+    ),
+    SyncRule(
+        ops=("linalg_lu_factor_ex", "linalg_lu"),
+        when=single_oblong,
+        reason="one matrix that is not square is factored by MAGMA, which waits",
+        count=3,
+        source="BatchLinearAlgebra.cpp, counted in a run of torch 2.13 over stub CUDA",
     ),
     SyncRule(
         ops=(

@@ -1,0 +1,124 @@
+"""How often the host waits, as counted in torch 2.13 over stub CUDA or read there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+
+torch = pytest.importorskip("torch")
+
+from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402, after the skip
+from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
+
+
+SETTING = """
+import torch
+import torch.nn.functional as F
+
+x = torch.rand(3, 4, device="cuda")
+square = torch.rand(3, 3, device="cuda") + 3 * torch.eye(3, device="cuda")
+row = torch.rand(4, device="cuda")
+empty = torch.empty(0, 0, device="cuda")
+nothing = torch.empty(0, device="cuda")
+log_probs = torch.randn(5, 2, 4, device="cuda").log_softmax(2).requires_grad_()
+targets = torch.randint(1, 4, (2, 3), device="cuda")
+inputs_at, targets_at = torch.tensor([5, 5]), torch.tensor([3, 3])
+inputs_there, targets_there = inputs_at.cuda(), targets_at.cuda()
+loss = F.ctc_loss(log_probs, targets, (5, 5), (3, 3))
+places = torch.tensor([[0, 0, 1]]).cuda()
+sparse = torch.sparse_coo_tensor(places, torch.ones(3).cuda(), (3,))
+normal = torch.distributions.Normal(row, row + 1, validate_args=False)
+"""
+
+COUNTS: dict[str, tuple[int, int]] = {
+    "torch.linalg.svd(x)": (2, 0),
+    "torch.linalg.svdvals(x)": (2, 0),
+    "torch.linalg.pinv(x)": (2, 0),
+    "torch.linalg.matrix_rank(x)": (2, 0),
+    "torch.linalg.norm(x, 'nuc')": (2, 0),
+    "torch.svd_lowrank(x, 2)": (2, 0),
+    "torch.linalg.eigvals(square)": (2, 0),
+    "torch.linalg.lu_factor_ex(x)": (3, 0),
+    "torch.linalg.lu_factor_ex(square)": (0, 0),
+    "torch.linalg.lu_factor_ex(torch.stack([x, x]))": (0, 0),
+    "sparse.coalesce()": (5, 0),
+    "x.unique(dim=0)": (3, 0),
+    "x.unique()": (1, 0),
+    "normal.sample()": (2, 0),
+    "torch.normal(0.0, row)": (2, 0),
+    "torch.normal(0.0, row, out=row.clone())": (1, 0),
+    "torch.normal(0.0, nothing)": (0, 0),
+    "torch.cholesky(empty)": (0, 0),
+    "torch.cholesky_inverse(empty)": (0, 0),
+    "torch.svd(empty)": (0, 0),
+    "torch.pinverse(empty)": (0, 0),
+    "torch.searchsorted(nothing, nothing, sorter=nothing.long())": (0, 0),
+    "torch.searchsorted(row, row, sorter=row.argsort())": (2, 0),
+    "torch.where(x > 0, x, torch.tensor(0.0))": (1, 1),
+    "torch.where(x > 0, torch.tensor(1.0), torch.tensor(0.0))": (2, 2),
+    "torch.where(x > 0, x, 0.0)": (0, 0),
+    "x[torch.tensor([0, 1])]": (1, 1),
+    "F.ctc_loss(log_probs, targets, (5, 5), (3, 3))": (4, 4),
+    "F.ctc_loss(log_probs, targets, (5, 5), (3, 3), reduction='sum')": (3, 3),
+    "F.ctc_loss(log_probs, targets, inputs_at, targets_at)": (4, 4),
+    "F.ctc_loss(log_probs, targets, inputs_there, targets_there)": (8, 8),
+    "loss.backward()": (3, 3),
+}
+"""Waits, and how many of them copy from or to pageable memory."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def gpu() -> Iterator[PretendGpu]:
+    with pretend_gpu() as entered:
+        yield entered
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("snippet", COUNTS)
+def test_the_host_waits_as_often_as_counted(gpu: PretendGpu, snippet: str) -> None:
+    names: dict[str, Any] = {}
+    exec(SETTING, names)  # noqa: S102, our own text
+    gpu.begin_step()
+    exec(snippet, names)  # noqa: S102
+
+    audit = gpu.end_step()
+
+    found = (audit.totals.syncs, audit.totals.pageable_copies)
+    assert (found, audit.totals.maybe) == (COUNTS[snippet], 0)
+
+
+def test_copied_lengths_have_their_bytes(gpu: PretendGpu) -> None:
+    log_probs = torch.randn(5, 2, 4, device="cuda").log_softmax(2)
+    targets = torch.ones(2, 3, device="cuda", dtype=torch.long)
+    gpu.begin_step()
+
+    torch.nn.functional.ctc_loss(log_probs, targets, (5, 5), (3, 3), reduction="sum")
+
+    assert gpu.end_step().totals.h2d_bytes == 3 * 2 * 8
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_lengths_on_the_host_give_the_loss_of_the_host(mode: Any) -> None:
+    log_probs = torch.randn(5, 2, 4).log_softmax(2)
+    targets, lengths = torch.ones(2, 3, dtype=torch.long), torch.tensor([3, 2])
+    ctc_loss, inputs = torch.nn.functional.ctc_loss, torch.tensor([5, 4])
+    expected = ctc_loss(log_probs, targets, inputs, lengths)
+
+    with mode():
+        found = ctc_loss(log_probs.cuda(), targets.cuda(), inputs, lengths)
+
+    assert found.is_cuda
+    assert found.item() == pytest.approx(expected.item())
+
+
+@pytest.mark.skipif(torch.__version__ < "2.13", reason="it read a count before")
+def test_the_median_without_nan_is_found_on_the_device(gpu: PretendGpu) -> None:
+    row = torch.rand(4, device="cuda")
+    gpu.begin_step()
+
+    row.nanmedian()
+
+    assert gpu.end_step().findings == ()
