@@ -148,19 +148,20 @@ WAITS_BY_OP: Final[Mapping[str, int]] = {
     "aten::masked_scatter_backward": 1,
     "aten::_unique": 1,
     "aten::_unique2": 1,
-    "aten::unique_dim": 1,
+    "aten::unique_dim": 3,
     "aten::unique_consecutive": 1,
     "aten::unique_dim_consecutive": 1,
     "aten::bincount": 2,
     "aten::equal": 1,
     "aten::allclose": 1,
-    "aten::_coalesce": 1,
+    "aten::_coalesce": 5,
     "aten::_to_sparse": 1,
     "aten::_linalg_check_errors": 1,
     "aten::_linalg_eigh": 1,
-    "aten::_linalg_svd": 1,
-    "aten::linalg_eig": 1,
+    "aten::_linalg_svd": 2,
+    "aten::linalg_eig": 2,
     "aten::linalg_matrix_exp": 1,
+    "aten::linalg_pinv": 2,
     "aten::cholesky": 1,
     "aten::cholesky_inverse": 1,
     "aten::_fused_moving_avg_obs_fq_helper": 1,
@@ -278,14 +279,11 @@ def _waits_of_isin(args: Arguments, kwargs: Keywords) -> int:
     return 2 if is_large and not kwargs.get("assume_unique") else 0
 
 
-def _waits_of_nanmedian(args: Arguments, _: Keywords) -> int:
-    """The number of NaN is read where the median is taken over all elements."""
-    return int(len(args) == 1)
-
-
-def _waits_of_normal(args: Arguments, _: Keywords) -> int:
-    """A tensor of deviations is checked for negative ones."""
-    return int(len(args) > 1 and isinstance(args[1], torch.Tensor))
+def _waits_of_normal(args: Arguments, kwargs: Keywords) -> int:
+    """A tensor of deviations is checked for negative ones, again for a new result."""
+    if len(args) == 1 or not isinstance(args[1], torch.Tensor):
+        return 0
+    return 2 if kwargs.get("out") is None else 1
 
 
 def _waits_of_searchsorted(_: Arguments, kwargs: Keywords) -> int:
@@ -303,7 +301,6 @@ WAITS_BY_ARGUMENTS: Final[Mapping[str, Callable[[Arguments, Keywords], int]]] = 
     "aten::repeat_interleave": _waits_of_repeat,
     "aten::histc": _waits_of_histc,
     "aten::isin": _waits_of_isin,
-    "aten::nanmedian": _waits_of_nanmedian,
     "aten::normal": _waits_of_normal,
     "aten::searchsorted": _waits_of_searchsorted,
 }
