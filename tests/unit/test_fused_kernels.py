@@ -188,6 +188,39 @@ def test_attention_keeps_a_number_a_query_in_place_of_the_weights() -> None:
     assert after - before == output + log_sums + seed_and_offset
 
 
+@pytest.mark.parametrize("activate", [F.silu, F.mish])
+def test_the_backward_of_an_activation_is_one_kernel_and_takes_its_result_alone(
+    activate: Callable[..., Any],
+) -> None:
+    mebibyte = torch.randn(512, 512, device="cuda", requires_grad=True)
+
+    with pretend_gpu() as gpu, watching_memory(0):
+        result = activate(mebibyte)
+        gradient = torch.ones_like(result)
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        gpu.begin_step()
+        torch.autograd.grad(result, mebibyte, gradient)
+        peak = torch.cuda.max_memory_allocated()
+
+    assert gpu.so_far().totals.ops == 1
+    assert peak - before == 2**20
+
+
+@pytest.mark.parametrize("activate", [F.silu, F.mish])
+def test_an_activation_has_the_host_s_first_and_second_derivatives(
+    activate: Callable[..., Any],
+) -> None:
+    def derived(start: Any) -> list[Any]:
+        leaf = start.requires_grad_()
+        (first,) = torch.autograd.grad(activate(leaf).sum(), leaf, create_graph=True)
+        return [first, *torch.autograd.grad(first.sum(), leaf)]
+
+    host = torch.linspace(-2, 2, 9)
+
+    assert same(derived(host.clone()), derived(host.cuda()), 1e-5)
+
+
 @pytest.mark.parametrize("shape", [(8,), (6, 8)])
 @pytest.mark.parametrize("with_weight", [True, False])
 def test_rms_norm_is_the_fused_kernel_s(

@@ -296,6 +296,12 @@ def fused_kernels() -> Iterator[tuple[str, Callable[..., Any]]]:
     """
     if hasattr(torch.ops.aten, "_fused_rms_norm"):
         yield "_fused_rms_norm", rms_norm
+    for name in FUSED_BACKWARDS:
+        yield name, getattr(_aten, name).default
+
+
+FUSED_BACKWARDS: Final = ("mish_backward", "silu_backward")
+"""Operations with a kernel on the CPU and on CUDA, which torch composes elsewhere."""
 
 
 class Backend(Enum):

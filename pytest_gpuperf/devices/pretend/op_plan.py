@@ -219,8 +219,11 @@ def _is_view(schema: Any) -> bool:
 
 
 def _is_composite(func: Any) -> bool:
-    return bool(
-        torch._C._dispatch_has_kernel_for_dispatch_key(  # noqa: SLF001, decompose() asks it
-            func.name(), "CompositeImplicitAutograd"
+    return (
+        bool(
+            torch._C._dispatch_has_kernel_for_dispatch_key(  # noqa: SLF001, decompose() asks it
+                func.name(), "CompositeImplicitAutograd"
+            )
         )
+        and func.overloadpacket.__name__ not in fused_attention.FUSED_BACKWARDS
     )
