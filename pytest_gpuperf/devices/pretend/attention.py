@@ -120,7 +120,11 @@ def efficient_attention(*args: Any, scale: float | None = None) -> Any:
         _attend(weighing, (query, key, value), output=made[0], log_sum=log_sum)
         # As above, by this kernel's order of outputs.
         made[2].fill_(weighing.seed)
-    return made
+        return made
+    # Seed and offset are the host's, unless a graph is captured; see "Seed and Offset"
+    # in torch's attention.cu.
+    on_host = [torch.zeros((), dtype=torch.long) for _ in range(2)]
+    return (*made[:2], *on_host)
 
 
 def efficient_attention_backward(*args: Any, scale: float | None = None) -> Any:

@@ -417,9 +417,12 @@ def _wrapped(
             return args[0]
         return wrap(result)
     if isinstance(result, (list, tuple)):
-        wrapped = [wrap(r) if isinstance(r, torch.Tensor) else r for r in result]
-        if plan.host_output is not None:
-            wrapped[plan.host_output] = result[plan.host_output]
+        wrapped = [
+            wrap(part)
+            if isinstance(part, torch.Tensor) and place not in plan.host_outputs
+            else part
+            for place, part in enumerate(result)
+        ]
         return type(result)(wrapped) if type(result) in {list, tuple} else wrapped
     return result
 

@@ -115,8 +115,11 @@ COMPOSITES: Final = {
 }
 """Composite operations that CUDA decomposes differently from the CPU."""
 
-HOST_OUTPUTS: Final = {"_pack_padded_sequence": 1}
-"""Outputs that stay on the host, by position."""
+HOST_OUTPUTS: Final = {
+    "_pack_padded_sequence": (1,),
+    "_scaled_dot_product_efficient_attention": (2, 3),
+}
+"""Outputs that stay on the host, by position: lengths, and the state of a generator."""
 
 
 class OpPlan:
@@ -127,7 +130,7 @@ class OpPlan:
         "decompose",
         "flags",
         "flops",
-        "host_output",
+        "host_outputs",
         "indexes",
         "keeps_forward",
         "kernel",
@@ -168,7 +171,7 @@ class OpPlan:
         self.views = _is_view(schema)
         self.writes_only = _returns_nothing_new(self.sources)
         self.launches = not self.views and self.name not in ALLOCATIONS
-        self.host_output = HOST_OUTPUTS.get(self.name)
+        self.host_outputs = HOST_OUTPUTS.get(self.name, ())
         self.mixes = mixes_by_design(self.name)
         self.multiplies = self.name in MATRIX_PRODUCTS
 
