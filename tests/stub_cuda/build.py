@@ -1,0 +1,249 @@
+"""Build stub libraries of CUDA for the torch of this interpreter.
+
+    python tests/stub_cuda/build.py OUT
+
+Writes ``OUT/libs``, which is to stand in ``LD_LIBRARY_PATH`` when torch is imported.
+The public headers come from the packages that torch itself depends on; no library of
+NVIDIA is installed. Exit status: 0, or 3 with a sentence why it cannot be done here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from imports import RUNTIME
+from imports import Library
+from imports import wanted
+from stubs import stub_file
+from stubs import written
+
+
+SOURCES: Final = Path(__file__).parent / "src"
+
+OWN: Final = {
+    "libcudart": (
+        "calls",
+        "clock",
+        "copies",
+        "devices",
+        "effects",
+        "graphs",
+        "kernels",
+        "memory",
+        "streams",
+    ),
+    "libcuda": ("cuda",),
+    "libcupti": ("cupti",),
+    "libnvidia-ml": ("nvml",),
+    "libcublas": ("cublas",),
+    "libcublasLt": ("cublaslt",),
+    "libcudnn": ("cudnn", "cudnn_rnn"),
+    "libnvrtc": ("nvrtc",),
+    "libnccl": ("nccl",),
+}
+"""Sources of each library, beside its generated stubs; the others have those alone."""
+
+LOADED_ALONE: Final = ("libnvidia-ml",)
+"""Libraries that are not linked with the runtime."""
+
+COMPILER: Final = [
+    "gcc",
+    "-shared",
+    "-fPIC",
+    "-O2",
+    "-g1",
+    "-fvisibility=hidden",
+    "-Wall",
+    "-Wextra",
+    "-Wno-unused-parameter",
+    "-Wno-stringop-truncation",
+]
+
+HEADER_PACKAGES: Final = re.compile(
+    r"^Requires-Dist: (?:(cuda-toolkit)\[[^\]]*\]|(nvidia-cuda-(?:runtime|cupti)\S*?))"
+    r"\s*\(?==([\w.]+)",
+    re.MULTILINE,
+)
+CUDNN: Final = re.compile(r"nvidia-cudnn\S*?==(\d+)\.(\d+)\.(\d+)")
+CBID: Final = re.compile(r"CUPTI_RUNTIME_TRACE_CBID_(\w+?)(_v\d+)\s*=\s*(\d+)")
+
+
+class CannotBuildError(Exception):
+    """Says in one sentence why the stubs cannot be built here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Torch:
+    """An installed torch: its folder of libraries and what it says that it requires."""
+
+    libraries: Path
+    metadata: str
+
+    @classmethod
+    def of_this_interpreter(cls) -> Torch:
+        """Find torch without importing it: it may lack its libraries."""
+        spec = importlib.util.find_spec("torch")
+        if spec is None or spec.origin is None:
+            msg = "torch is not installed"
+            raise CannotBuildError(msg)
+        folder = Path(spec.origin).parent
+        if not (folder / "lib" / "libtorch_cuda.so").is_file():
+            msg = "the torch of this interpreter is no build for CUDA"
+            raise CannotBuildError(msg)
+        metadata = next(folder.parent.glob("torch-*.dist-info")) / "METADATA"
+        return cls(
+            libraries=folder / "lib", metadata=metadata.read_text(encoding="utf-8")
+        )
+
+    def header_packages(self) -> list[str]:
+        """Requirements that bring the headers of the runtime and of CUPTI."""
+        found = []
+        for toolkit, package, version in HEADER_PACKAGES.findall(self.metadata):
+            name = "cuda-toolkit[cudart,cupti,crt]" if toolkit else package
+            found.append(f"{name}=={version}")
+        return found
+
+    def cudnn(self) -> tuple[str, ...]:
+        found = CUDNN.search(self.metadata)
+        return found.groups() if found else ("9", "0", "0")
+
+
+def require_tools() -> None:
+    for tool in ("gcc", "nm", "readelf"):
+        if shutil.which(tool) is None:
+            msg = f"there is no {tool} on this machine"
+            raise CannotBuildError(msg)
+
+
+def fetch_headers(torch: Torch, out: Path) -> list[Path]:
+    """Install the packages with headers into a folder of their own."""
+    folder = out / "headers"
+    if not folder.is_dir():
+        pip = (sys.executable, "-m", "pip", "install", "--quiet", "--target")
+        done = subprocess.run(
+            [*pip, str(folder), *torch.header_packages()],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            shutil.rmtree(folder, ignore_errors=True)
+            msg = "the packages with CUDA's headers cannot be fetched"
+            raise CannotBuildError(msg)
+    return sorted({found.parent for found in folder.rglob("cu*.h") if is_top(found)})
+
+
+def is_top(header: Path) -> bool:
+    return header.name in {"cuda_runtime_api.h", "cupti.h"}
+
+
+def generate_headers(torch: Torch, include: list[Path], out: Path) -> None:
+    """Write CUPTI's numbers of functions, and the version of cuDNN."""
+    listing = next(p for folder in include for p in folder.glob("cupti_runtime_cbid.h"))
+    newest: dict[str, str] = {}
+    names: list[str] = []
+    for name, version, number in CBID.findall(listing.read_text(encoding="utf-8")):
+        names.append(f'  [{number}] = "{name}{version}",')
+        if not name.endswith(("_ptsz", "_ptds")):
+            newest[name] = number
+    (out / "cbid.h").write_text(
+        "".join(f"#define CBID_{name} {newest[name]}\n" for name in newest)
+    )
+    table = "\n".join(["static const char *const cbid_names[] = {", *names, "};", ""])
+    (out / "cbid_names.h").write_text(table)
+    parts = zip(("MAJOR", "MINOR", "PATCH"), torch.cudnn(), strict=True)
+    (out / "versions.h").write_text(
+        "".join(f"#define CUDNN_{part} {number}\n" for part, number in parts)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Build:
+    """Compiles libraries into *libs*, with generated files in *work*."""
+
+    libs: Path
+    work: Path
+    include: list[Path]
+    runtime: str
+
+    def sources(self, library: Library) -> list[Path]:
+        return [SOURCES / f"{name}.c" for name in OWN.get(library.base, ())]
+
+    def compile(self, library: Library) -> str:
+        """Write, compile and replace one library; say how much of it is written."""
+        own = self.sources(library)
+        has = written(own)
+        stubs = self.work / f"{library.base}.c"
+        missing = library.symbols - has
+        stubs.write_text(stub_file(library.base, missing), encoding="utf-8")
+        made = self.work / library.soname
+        command = [*COMPILER, "-o", str(made), *self.options(library)]
+        done = subprocess.run(
+            [*command, str(stubs), *map(str, own), *self.linked(library)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            msg = f"{library.soname} cannot be compiled:\n{done.stderr}"
+            raise CannotBuildError(msg)
+        # Whoever runs from the old library keeps it: the linker would write into it.
+        made.replace(self.libs / library.soname)
+        return f"{library.soname}: {len(has)} written, {len(missing)} generated"
+
+    def options(self, library: Library) -> Iterator[str]:
+        for folder in (*self.include, self.work, SOURCES):
+            yield f"-I{folder}"
+        yield f"-Wl,-soname,{library.soname}"
+        if library.node:
+            script = self.work / f"{library.base}.map"
+            script.write_text(f"{library.node} {{ global: *; }};\n", encoding="utf-8")
+            yield f"-Wl,--version-script,{script}"
+
+    def linked(self, library: Library) -> list[str]:
+        apart = library.base in (RUNTIME, *LOADED_ALONE)
+        with_runtime = [] if apart else [f"-L{self.libs}", f"-l:{self.runtime}"]
+        return [*with_runtime, "-ldl", "-lpthread", "-lrt"]
+
+
+def build(out: Path) -> list[str]:
+    """Build all libraries into ``out/libs``; return a line about each."""
+    require_tools()
+    torch = Torch.of_this_interpreter()
+    out.mkdir(parents=True, exist_ok=True)
+    include = fetch_headers(torch, out)
+    libs, work = out / "libs", out / "generated"
+    libs.mkdir(exist_ok=True)
+    work.mkdir(exist_ok=True)
+    generate_headers(torch, include, work)
+    runtime, *others = wanted(torch.libraries)
+    making = Build(libs=libs, work=work, include=include, runtime=runtime.soname)
+    lines = [making.compile(runtime)]  # the others are linked with it
+    with ThreadPoolExecutor() as pool:
+        return lines + list(pool.map(making.compile, others))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path, help="folder to write into")
+    options = parser.parse_args()
+    try:
+        print(*build(options.out.resolve()), sep="\n")  # noqa: T201, for who builds
+    except CannotBuildError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

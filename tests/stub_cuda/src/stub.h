@@ -1,0 +1,70 @@
+/* What the stub libraries share: settings, the clock, kernels, memory, records. */
+#ifndef STUB_H
+#define STUB_H
+#include <stddef.h>
+#include <stdint.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define MIB (1ull << 20)
+#define MOST_DEVICES 64
+
+/* One kind of GPU, with what torch, NVML and the clock ask of it. */
+struct stub_model {
+  const char *key, *name;
+  uint64_t bytes;
+  int major, minor, sms;
+  int mhz, most_mhz, milliwatts;
+  size_t shared_bytes, l2_bytes;
+  double bytes_a_ns, tflops;
+};
+
+enum stub_memory { STUB_UNKNOWN, STUB_HOST, STUB_DEVICE };
+enum stub_kind { STUB_API, STUB_KERNEL, STUB_COPY, STUB_FILL, STUB_SYNC, STUB_EVENT };
+
+/* What happened, for who records it (CUPTI). Times are those of stub_now. */
+struct stub_record {
+  enum stub_kind kind;
+  int cbid;         /* of the function, in CUPTI's numbers */
+  uint32_t of_call; /* correlation: the call that made it */
+  uint64_t start, end;
+  uint32_t thread, stream, device, event;
+  int result;
+  const char *name; /* of a kernel */
+  unsigned grid[3], block[3], shared;
+  uint64_t bytes;
+  int copy_kind, from, to; /* in CUPTI's numbers */
+  int sync_kind;           /* in CUPTI's numbers */
+};
+
+typedef void (*stub_listener)(const struct stub_record *);
+extern stub_listener stub_listening;
+
+uint64_t stub_now(void);
+void stub_unhandled(const char *function);
+
+/* Boards, after CUDA_VISIBLE_DEVICES. */
+int stub_device_count(void);
+int stub_board_of(int device);
+int stub_in_use(void);
+const struct stub_model *stub_model(void);
+uint64_t stub_total_bytes(void);
+uint64_t stub_used_bytes(int device);
+void stub_uuid(int board, unsigned char out[16]);
+
+/* Memory: lend and take back count bytes of the current device. */
+int stub_lend_bytes(int device, uint64_t bytes);
+void stub_return_bytes(int device, uint64_t bytes);
+void stub_note_range(void *start, size_t bytes, enum stub_memory kind);
+void stub_forget_range(const void *start);
+enum stub_memory stub_find(const void *address, void **start, size_t *bytes, int *device);
+int stub_current_device(void);
+
+/* Put a kernel of a library on a stream; matrix products are told by their size. */
+void stub_library_kernel(const char *name, void *stream, uint64_t ns);
+uint64_t stub_product_ns(double m, double n, double k, double share_of_peak);
+/* Copy as cudaMemcpyAsync does between device addresses, when the stream comes to it. */
+int stub_copying(void);
+/* Wait on a stream until the time *ns* of stub_now, as a kernel of that length would. */
+void stub_stream_until(void *stream, uint64_t ns);
+int stub_stream_is_capturing(void *stream);
+#endif
