@@ -105,4 +105,4 @@ def wanted(folder: Path) -> list[Library]:
         Library(soname=soname, node=nodes.get(soname), symbols=frozenset(names))
         for soname, names in symbols.items()
     ]
-    return sorted(found, key=lambda lib: (not lib.base == RUNTIME, lib.soname))
+    return sorted(found, key=lambda lib: (lib.base != RUNTIME, lib.soname))

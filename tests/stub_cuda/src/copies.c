@@ -64,7 +64,7 @@ static void copy(struct call own, void *to, const void *from, size_t bytes, cuda
                       .copy_kind = kind,
                       .from = source,
                       .to = target,
-                      .effect = {.kind = COPY_BYTES, .to = to, .from = from, .bytes = bytes}};
+                      .effect = {.kind = COPY_BYTES, .to = to, .from = from, .count = bytes}};
   int waits = (pageable || blocking) && !at->capturing;
   if (waits && pageable)
     wait_until(at->busy);
@@ -116,7 +116,7 @@ EXPORT cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
   struct node node = {.ns = OVERHEAD_NS + (uint64_t)((double)bytes / stub_model()->bytes_a_ns),
                       .bytes = bytes,
                       .to = ON_DEVICE,
-                      .effect = {.kind = SET_BYTES, .to = to, .bytes = bytes, .byte = byte}};
+                      .effect = {.kind = SET_BYTES, .to = to, .count = bytes, .byte = byte}};
   transfer(stream_of(stream), own.id, &node);
 }
 
@@ -128,7 +128,7 @@ EXPORT cudaError_t cudaMemset(void *to, int byte, size_t bytes)
     /* A function of the host runs at once, whatever the stream still has to do. */
     static void call_host(cudaStream_t stream, cudaHostFn_t function, void *data) {
   struct CUstream_st *at = stream_of(stream);
-  struct node node = {.host = function, .data = data};
+  struct node node = {.host = function, .data = data, .effect = {.kind = NOTHING}};
   if (at->capturing)
     add_node(at->capturing, &node);
   else

@@ -1,23 +1,77 @@
-/* libcudart, values: what a kernel writes, where its name says it and it is cheap.
+/* libcudart, values: what is read back is zero, or right where that is cheap.
  *
- * A kernel computes nothing here. Of a few the name and the first arguments say the
- * result: fills with one value, and comparisons with one. Their arguments are, for torch
- * 2.6 to 2.13, (number of elements, functor, addresses of the result and the input).
+ * Kernels compute nothing here. Of a few, their name and first arguments say the result:
+ * fills, comparisons, and sums of a whole tensor. These and small copies are written into
+ * device memory, and remembered until a kernel runs that may write anything. What is not
+ * remembered reads as zero, so that nothing stale is ever taken for a number of elements.
+ *
+ * The arguments are, for torch 2.6 to 2.13: (count, functor, addresses of the result and
+ * the inputs) of an elementwise kernel, and one ReduceOp of a reduction.
  */
 #include "runtime.h"
 
-static int copying = -1, truth = -1;
+#define MOST_BYTES 65536 /* more is not written: device memory takes no memory of the host */
+#define MOST_KNOWN 256
+
+static struct known {
+  const char *start;
+  size_t bytes;
+} known[MOST_KNOWN];
+static size_t known_count;
 
 EXPORT int stub_copying(void) {
+  static int copying = -1;
   if (copying < 0)
     copying = !option("GPUPERF_STUB_VALUES", "zero");
   return copying;
 }
 
 static int reads_true(void) {
+  static int truth = -1;
   if (truth < 0)
     truth = option("GPUPERF_STUB_TRUE", "1");
   return truth;
+}
+
+void forget_values(void) { known_count = 0; }
+
+static void forget_overlapping(const char *start, size_t bytes) {
+  for (size_t i = known_count; i-- > 0;)
+    if (start < known[i].start + known[i].bytes && known[i].start < start + bytes)
+      known[i] = known[--known_count];
+}
+
+static int is_known(const char *start, size_t bytes) {
+  for (size_t i = 0; i < known_count; i++)
+    if (start >= known[i].start && start + bytes <= known[i].start + known[i].bytes)
+      return 1;
+  return 0;
+}
+
+/* Write *bytes* of device memory and remember them; *from* NULL stands for unknown ones. */
+EXPORT void stub_write(void *to, const void *from, size_t bytes) {
+  LOCKED {
+    forget_overlapping(to, bytes);
+    if (from && stub_copying() && bytes <= MOST_BYTES) {
+      memmove(to, from, bytes);
+      if (known_count == MOST_KNOWN)
+        known[0] = known[--known_count];
+      known[known_count++] = (struct known){to, bytes};
+    }
+  }
+}
+
+/* Read device memory into *to*; return whether its values are known, and not just zero. */
+EXPORT int stub_read(void *to, const void *from, size_t bytes) {
+  int right;
+  LOCKED {
+    right = is_known(from, bytes);
+    if (right)
+      memmove(to, from, bytes);
+    else
+      memset(to, 0, bytes);
+  }
+  return right;
 }
 
 /* Bytes of a type, by its letters in a mangled name; 0 for one that is not known. */
@@ -25,136 +79,233 @@ static size_t width_of(const char *type) {
   static const struct {
     const char *letters;
     size_t bytes;
-  } types[] = {{"f", 4},
-               {"d", 8},
-               {"l", 8},
-               {"m", 8},
-               {"i", 4},
-               {"j", 4},
-               {"s", 2},
-               {"t", 2},
-               {"a", 1},
-               {"h", 1},
-               {"b", 1},
-               {"N3c104HalfE", 2},
-               {"N3c108BFloat16E", 2},
-               {"N3c107complexIfEE", 8},
-               {"N3c107complexIdEE", 16}};
+  } types[] = {{"f", 4}, {"d", 8}, {"l", 8}, {"i", 4},           {"s", 2},
+               {"a", 1}, {"h", 1}, {"b", 1}, {"N3c104HalfE", 2}, {"N3c108BFloat16E", 2}};
   for (size_t i = 0; i < sizeof types / sizeof *types; i++)
     if (!strncmp(type, types[i].letters, strlen(types[i].letters)))
       return types[i].bytes;
   return 0;
 }
 
-/* Whether a kernel goes over contiguous elements, so that its addresses are known. */
-static int is_flat(const char *name) {
-  return strstr(name, "vectorized_elementwise_kernel") ||
-         strstr(name, "unrolled_elementwise_kernel");
+/* What stands behind *before* in *name*; NULL if it does not stand there. */
+static const char *behind(const char *name, const char *before) {
+  const char *found = strstr(name, before);
+  return found ? found + strlen(before) : NULL;
 }
 
-static struct effect fill_of(const char *type, void **arguments) {
-  struct effect effect = {.kind = FILL_VALUES, .width = width_of(type)};
-  if (!effect.width || strstr(type, "WithCast"))
-    return (struct effect){0};
-  effect.bytes = (size_t)*(int *)arguments[0];
-  memcpy(effect.value, arguments[1], effect.width);
-  effect.to = *(void **)arguments[2];
+static struct effect elementwise(const char *type, void **arguments) {
+  struct effect effect = {.type = *type, .width = width_of(type)};
+  effect.count = (size_t)*(int *)arguments[0];
+  effect.to = ((void **)arguments[2])[0];
   return effect;
 }
 
-/* BUnaryFunctor<float, float, bool, CompareFunctor<float>>: the test, then the number. */
-static struct effect comparison_of(const char *type, void **arguments, int equality) {
-  struct effect effect = {.kind = COMPARE_VALUES, .width = width_of(type), .type = *type};
-  if (!strchr("fdli", *type))
-    return (struct effect){0};
+static struct effect fill_of(const char *type, void **arguments) {
+  struct effect effect = elementwise(type, arguments);
+  effect.kind = FILL_VALUES;
+  memcpy(effect.value, arguments[1], effect.width);
+  return effect;
+}
+
+/* A functor that compares begins with its test; a number to compare with may follow. */
+static struct effect comparison_of(const char *type, void **arguments, int equality, int pair) {
+  struct effect effect = elementwise(type, arguments);
   const char *functor = arguments[1];
-  effect.bytes = (size_t)*(int *)arguments[0];
-  effect.test = *(int *)functor + (equality ? 4 : 0);
-  memcpy(effect.value, functor + (effect.width == 8 ? 8 : 4), effect.width);
-  effect.to = ((void **)arguments[2])[0];
+  effect.kind = COMPARE_VALUES;
+  effect.test = *(const int *)functor + (equality ? EQUAL : GREATER_EQUAL);
   effect.from = ((void **)arguments[2])[1];
+  if (pair)
+    effect.other = ((void **)arguments[2])[2];
+  else
+    memcpy(effect.value, functor + (effect.width == 8 ? 8 : 4), effect.width);
+  return effect;
+}
+
+static struct effect effect_of_flat(const char *name, void **arguments) {
+  const char *type;
+  int equality = strstr(name, "CompareEqFunctor") != NULL;
+  if ((type = behind(name, "11FillFunctorI")))
+    return fill_of(type, arguments);
+  if ((type = behind(name, "compare_scalar_kernelI")))
+    return comparison_of(type, arguments, 0, 0);
+  if (equality &&
+      ((type = behind(name, "13AUnaryFunctorI")) || (type = behind(name, "13BUnaryFunctorI"))))
+    return comparison_of(type, arguments, 1, 0);
+  if (equality && (type = behind(name, "13BinaryFunctorI")))
+    return comparison_of(type, arguments, 1, 1);
+  return (struct effect){.kind = ANYTHING};
+}
+
+/* A ReduceOp is (functor, identity, configuration, two calculators of offsets, address of
+ * the input, address of the result). Where a torch lays it out otherwise, no address is
+ * found there, and nothing is computed.
+ */
+static struct effect effect_of_reduction(const char *name, const char *type, const char *op) {
+  struct effect effect = {.kind = REDUCE_VALUES, .type = *type, .width = width_of(type)};
+  const int *config = (const int *)(op + (effect.width == 1 ? 4 : 2 * effect.width));
+  void *const *addresses = (void *const *)(op + (effect.width == 8 ? 992 : 976));
+  effect.reduction = strstr(name, "sum_functor")       ? SUM
+                     : strstr(name, "MeanOps")         ? MEAN
+                     : strstr(name, "and_kernel_cuda") ? ALL
+                     : strstr(name, "or_kernel_cuda")  ? ANY
+                                                       : 0;
+  if (!effect.reduction || (size_t)config[0] != effect.width || config[2] != 1 ||
+      memory_kind(addresses[0]) != 3 || memory_kind(addresses[1]) != 3)
+    return (struct effect){.kind = ANYTHING};
+  effect.count = (size_t)config[1];
+  effect.from = addresses[0];
+  effect.to = addresses[1];
   return effect;
 }
 
 struct effect effect_of_kernel(const char *name, void **arguments) {
+  struct effect effect = {.kind = ANYTHING};
   const char *type;
-  if (!arguments || !stub_copying() || !is_flat(name))
-    return (struct effect){0};
-  if ((type = strstr(name, "11FillFunctorI")))
-    return fill_of(type + strlen("11FillFunctorI"), arguments);
-  if ((type = strstr(name, "13BUnaryFunctorI")) && !strstr(name, "WithCast")) {
-    type += strlen("13BUnaryFunctorI");
-    if (strstr(type, "14CompareFunctorI"))
-      return comparison_of(type, arguments, 0);
-    if (strstr(type, "16CompareEqFunctorI"))
-      return comparison_of(type, arguments, 1);
-  }
-  return (struct effect){0};
+  if (!arguments || !stub_copying() || strstr(name, "WithCast"))
+    return effect;
+  if (strstr(name, "vectorized_elementwise_kernel") ||
+      strstr(name, "unrolled_elementwise_kernel"))
+    effect = effect_of_flat(name, arguments);
+  else if (strstr(name, "reduce_kernel") && (type = behind(name, "8ReduceOpI")))
+    effect = effect_of_reduction(name, type, arguments[0]);
+  else if (strstr(name, "spin_kernel"))
+    effect.kind = NOTHING;
+  int computes = effect.kind == COMPARE_VALUES || effect.kind == REDUCE_VALUES;
+  if (effect.kind != ANYTHING && effect.kind != NOTHING &&
+      (!effect.width || effect.count * effect.width > MOST_BYTES ||
+       (computes && !strchr("fdlib", effect.type))))
+    return (struct effect){.kind = ANYTHING};
+  return effect;
 }
 
-static double number(const void *at, char type) {
+static double number(const char *values, size_t i, char type) {
   switch (type) {
   case 'f':
-    return *(const float *)at;
+    return ((const float *)values)[i];
   case 'd':
-    return *(const double *)at;
+    return ((const double *)values)[i];
   case 'i':
-    return *(const int *)at;
+    return ((const int *)values)[i];
+  case 'b':
+    return values[i] != 0;
   default:
-    return (double)*(const int64_t *)at;
+    return (double)((const int64_t *)values)[i];
   }
 }
 
-/* Tests in torch's order: GE, GT, LE, LT, then EQ, NE. */
-static char holds(double a, int test, double b) {
+static void set_number(char *value, double number, char type) {
+  switch (type) {
+  case 'f':
+    *(float *)value = (float)number;
+    break;
+  case 'd':
+    *(double *)value = number;
+    break;
+  case 'i':
+    *(int *)value = (int)number;
+    break;
+  case 'b':
+    *value = number != 0;
+    break;
+  default:
+    *(int64_t *)value = (int64_t)number;
+  }
+}
+
+static char passes(double a, enum test test, double b) {
   switch (test) {
-  case 0:
+  case GREATER_EQUAL:
     return a >= b;
-  case 1:
+  case GREATER:
     return a > b;
-  case 2:
+  case LESS_EQUAL:
     return a <= b;
-  case 3:
+  case LESS:
     return a < b;
-  case 4:
+  case EQUAL:
     return a == b;
   default:
     return a != b;
   }
 }
 
-static void compare(const struct effect *effect) {
-  double against = number(effect->value, effect->type);
-  const char *from = effect->from;
-  char *to = effect->to;
-  for (size_t i = 0; i < effect->bytes; i++)
-    to[i] = holds(number(from + i * effect->width, effect->type), effect->test, against);
+static void fill(const struct effect *e) {
+  char values[MOST_BYTES];
+  for (size_t i = 0; i < e->count; i++)
+    memcpy(values + i * e->width, e->value, e->width);
+  stub_write(e->to, values, e->count * e->width);
 }
 
-static void fill(const struct effect *effect) {
-  char *to = effect->to;
-  for (size_t i = 0; i < effect->bytes; i++)
-    memcpy(to + i * effect->width, effect->value, effect->width);
+static void compare(const struct effect *e) {
+  char values[MOST_BYTES], others[MOST_BYTES], results[MOST_BYTES];
+  stub_read(values, e->from, e->count * e->width);
+  if (e->other)
+    stub_read(others, e->other, e->count * e->width);
+  for (size_t i = 0; i < e->count; i++) {
+    double b = e->other ? number(others, i, e->type) : number(e->value, 0, e->type);
+    results[i] = passes(number(values, i, e->type), e->test, b);
+  }
+  stub_write(e->to, results, e->count);
+}
+
+static void reduce(const struct effect *e) {
+  char values[MOST_BYTES], result[8];
+  double sum = 0;
+  stub_read(values, e->from, e->count * e->width);
+  for (size_t i = 0; i < e->count; i++)
+    sum += number(values, i, e->type);
+  if (e->reduction == MEAN)
+    sum /= (double)e->count;
+  if (e->reduction == ALL)
+    sum = sum == (double)e->count;
+  set_number(result, sum, e->type);
+  stub_write(e->to, result, e->width);
 }
 
 /* One byte that is read back is a truth value of a kernel that computed nothing. */
-static void copy(const struct effect *effect) {
-  int read_back = memory_kind(effect->to) != 3 && memory_kind(effect->from) == 3;
-  if (stub_copying() || !read_back)
-    memmove(effect->to, effect->from, effect->bytes);
-  else
-    memset(effect->to, 0, effect->bytes);
-  if (read_back && effect->bytes == 1 && reads_true())
-    *(char *)effect->to = 1;
+static void copy(const struct effect *e) {
+  int from_device = memory_kind(e->from) == 3, to_device = memory_kind(e->to) == 3;
+  char values[MOST_BYTES];
+  if (!from_device && !to_device) {
+    memmove(e->to, e->from, e->count);
+  } else if (!from_device) {
+    stub_write(e->to, e->from, e->count);
+  } else if (to_device) {
+    int fits = e->count <= MOST_BYTES;
+    stub_write(e->to, fits && stub_read(values, e->from, e->count) ? values : NULL, e->count);
+  } else if (!stub_read(e->to, e->from, e->count) && e->count == 1 && reads_true()) {
+    *(char *)e->to = 1;
+  }
+}
+
+static void set(const struct effect *e) {
+  char values[MOST_BYTES];
+  if (e->count <= MOST_BYTES)
+    memset(values, e->byte, e->count);
+  stub_write(e->to, e->count <= MOST_BYTES ? values : NULL, e->count);
 }
 
 void take_effect(const struct effect *effect) {
-  if (effect->kind == COPY_BYTES && (stub_copying() || memory_kind(effect->to) != 3))
+  switch (effect->kind) {
+  case ANYTHING:
+    forget_values();
+    break;
+  case COPY_BYTES:
     copy(effect);
-  else if (effect->kind == SET_BYTES && stub_copying())
-    memset(effect->to, effect->byte, effect->bytes);
-  else if (effect->kind == FILL_VALUES)
+    break;
+  case SET_BYTES:
+    set(effect);
+    break;
+  case FILL_VALUES:
     fill(effect);
-  else if (effect->kind == COMPARE_VALUES)
+    break;
+  case COMPARE_VALUES:
     compare(effect);
+    break;
+  case REDUCE_VALUES:
+    reduce(effect);
+    break;
+  case NOTHING:
+    break;
+  }
 }

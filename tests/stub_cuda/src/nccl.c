@@ -1,8 +1,8 @@
 /* libnccl: ranks on one machine meet in shared memory, and each collective takes time.
  *
  * Data go through a window per rank, so that small tensors have their right values:
- * sums of floats and integers, copies of everything. A collective makes the host wait
- * until every rank has come to it, which NCCL does on the GPU.
+ * sums of floats and integers, copies of everything up to 64 KiB. A collective makes the host
+ * wait until every rank has come to it, which NCCL does on the GPU.
  */
 #define _GNU_SOURCE
 #include "stub.h"
@@ -16,8 +16,7 @@
 #include <unistd.h>
 
 #define MOST_RANKS 16
-#define WINDOW (1 * MIB)      /* bytes of each rank in the shared memory */
-#define MOST_BYTES (16 * MIB) /* of a collective whose values are moved */
+#define WINDOW 65536 /* bytes of each rank in the shared memory */
 #define KERNEL_NS 20000
 #define BYTES_A_NS 100.0
 #define PATIENCE_S 120
@@ -190,71 +189,52 @@ static void divide(void *into, size_t count, int type, int by) {
       ((double *)into)[i] /= by;
 }
 
-/* What a rank does with the windows of all, for one piece of the tensor. */
-struct piece {
+/* What a rank takes from the windows of all. */
+struct taking {
   const struct comm *comm;
   char *to;
-  size_t offset, count; /* numbers before the piece, and in it */
-  size_t total;         /* numbers that each rank sends */
+  size_t count, bytes;
   int type, reduction, root;
 };
-typedef void (*taker)(const struct piece *);
+typedef void (*taker)(const struct taking *);
 
-static void take_reduced(const struct piece *p) {
-  size_t width = bytes_of(p->type);
-  char *to = p->to + p->offset * width;
-  memcpy(to, p->comm->meeting->window[0], p->count * width);
-  for (int i = 1; i < p->comm->ranks; i++)
-    reduce(to, p->comm->meeting->window[i], p->count, p->type, p->reduction);
-  if (p->reduction == AVERAGE)
-    divide(to, p->count, p->type, p->comm->ranks);
+static void take_reduced(const struct taking *t) {
+  char result[WINDOW];
+  memcpy(result, t->comm->meeting->window[0], t->bytes);
+  for (int i = 1; i < t->comm->ranks; i++)
+    reduce(result, t->comm->meeting->window[i], t->count, t->type, t->reduction);
+  if (t->reduction == AVERAGE)
+    divide(result, t->count, t->type, t->comm->ranks);
+  stub_write(t->to, result, t->bytes);
 }
-static void take_all(const struct piece *p) {
-  size_t width = bytes_of(p->type);
-  for (int i = 0; i < p->comm->ranks; i++)
-    memcpy(p->to + ((size_t)i * p->total + p->offset) * width, p->comm->meeting->window[i],
-           p->count * width);
+static void take_all(const struct taking *t) {
+  for (int i = 0; i < t->comm->ranks; i++)
+    stub_write(t->to + (size_t)i * t->bytes, t->comm->meeting->window[i], t->bytes);
 }
-static void take_root(const struct piece *p) {
-  size_t width = bytes_of(p->type);
-  memcpy(p->to + p->offset * width, p->comm->meeting->window[p->root], p->count * width);
+static void take_root(const struct taking *t) {
+  stub_write(t->to, t->comm->meeting->window[t->root], t->bytes);
 }
-static void take_reduced_at_root(const struct piece *p) {
-  if (p->comm->rank == p->root)
-    take_reduced(p);
-}
-
-static int exchange(struct comm *comm, const char *from, struct piece p, taker take) {
-  size_t width = bytes_of(p.type), fits = WINDOW / width;
-  for (p.offset = 0; p.offset < p.total; p.offset += p.count) {
-    p.count = p.total - p.offset < fits ? p.total - p.offset : fits;
-    memcpy(comm->meeting->window[comm->rank], from + p.offset * width, p.count * width);
-    if (!meet(comm))
-      return 0;
-    take(&p);
-    if (!meet(comm))
-      return 0;
-  }
-  return 1;
+static void take_reduced_at_root(const struct taking *t) {
+  if (t->comm->rank == t->root)
+    take_reduced(t);
 }
 
 static int collective(const char *name, struct comm *comm, const void *from, void *to,
                       size_t count, int type, int reduction, int root, void *stream,
                       taker take) {
-  size_t bytes = count * bytes_of(type);
-  struct piece p = {.comm = comm,
-                    .to = to,
-                    .total = count,
-                    .type = type,
-                    .reduction = reduction,
-                    .root = root};
-  if (!stub_stream_is_capturing(stream)) {
-    int moves = stub_copying() && from && to && bytes <= MOST_BYTES;
-    if (!(moves ? exchange(comm, from, p, take) : meet(comm)))
-      return INTERNAL_ERROR;
-  }
-  stub_library_kernel(name, stream, KERNEL_NS + (uint64_t)((double)bytes / BYTES_A_NS));
-  return SUCCESS;
+  struct taking taking = {comm, to, count, count * bytes_of(type), type, reduction, root};
+  uint64_t ns = KERNEL_NS + (uint64_t)((double)taking.bytes / BYTES_A_NS);
+  int meets = !stub_stream_is_capturing(stream);
+  int moves = meets && stub_copying() && take && taking.bytes <= WINDOW;
+  if (moves)
+    stub_read(comm->meeting->window[comm->rank], from, taking.bytes);
+  if (meets && !meet(comm))
+    return INTERNAL_ERROR;
+  stub_library_kernel(name, stream, ns);
+  if (!moves)
+    return SUCCESS;
+  take(&taking);
+  return meet(comm) ? SUCCESS : INTERNAL_ERROR; /* before a window is written again */
 }
 
 EXPORT int ncclAllReduce(const void *from, void *to, size_t count, int type, int reduction,
@@ -284,9 +264,8 @@ EXPORT int ncclAllGather(const void *from, void *to, size_t count, int type, str
 /* Its values are not moved: each rank takes another part. */
 EXPORT int ncclReduceScatter(const void *from, void *to, size_t count, int type, int reduction,
                              struct comm *comm, void *stream) {
-  (void)from, (void)to;
-  return collective("ncclDevKernel_ReduceScatter_stub", comm, NULL, NULL, count, type,
-                    reduction, 0, stream, take_reduced);
+  return collective("ncclDevKernel_ReduceScatter_stub", comm, from, to, count, type, reduction,
+                    0, stream, NULL);
 }
 /* Between two ranks nobody is waited for, and nothing is moved. */
 static int between(const char *name, size_t count, int type, void *stream) {

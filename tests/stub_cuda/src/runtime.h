@@ -52,16 +52,27 @@ void charge(int cbid);
 int option(const char *name, const char *value);
 
 /* effects.c: what a kernel or a copy writes, where that is known. */
+enum test { GREATER_EQUAL, GREATER, LESS_EQUAL, LESS, EQUAL, NOT_EQUAL }; /* in torch's order */
+enum reduction { SUM = 1, MEAN, ALL, ANY };
 struct effect {
-  enum { NO_EFFECT, COPY_BYTES, SET_BYTES, FILL_VALUES, COMPARE_VALUES } kind;
+  enum {
+    ANYTHING,
+    NOTHING,
+    COPY_BYTES,
+    SET_BYTES,
+    FILL_VALUES,
+    COMPARE_VALUES,
+    REDUCE_VALUES
+  } kind;
   void *to;
-  const void *from;
-  size_t bytes; /* to write; of FILL_VALUES and COMPARE_VALUES the number of elements */
+  const void *from, *other;
+  size_t count; /* of bytes to copy or set, or of elements */
   size_t width; /* bytes of an element */
-  int byte;     /* of SET_BYTES */
-  int test;     /* of COMPARE_VALUES */
-  char type;    /* of COMPARE_VALUES, as mangled names write it */
+  char type;    /* of an element, as mangled names write it */
   char value[16];
+  int byte; /* of SET_BYTES */
+  enum test test;
+  enum reduction reduction;
 };
 struct effect effect_of_kernel(const char *name, void **arguments);
 void take_effect(const struct effect *);

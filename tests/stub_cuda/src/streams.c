@@ -211,14 +211,6 @@ EXPORT cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *event, cudaIpcEventHandle
   return cudaSuccess;
 }
 
-/* For NCCL: keep a stream busy until a time that all ranks know. */
-EXPORT void stub_stream_until(void *stream, uint64_t ns) {
-  LOCKED {
-    struct CUstream_st *own = stream_of(stream);
-    if (!own->capturing && ns > own->busy)
-      own->busy = ns;
-  }
-}
 EXPORT int stub_stream_is_capturing(void *stream) {
   int capturing;
   LOCKED { capturing = stream_of(stream)->capturing != NULL; }

@@ -62,9 +62,9 @@ int stub_current_device(void);
 /* Put a kernel of a library on a stream; matrix products are told by their size. */
 void stub_library_kernel(const char *name, void *stream, uint64_t ns);
 uint64_t stub_product_ns(double m, double n, double k, double share_of_peak);
-/* Copy as cudaMemcpyAsync does between device addresses, when the stream comes to it. */
+/* Values in device memory: written where they are known, else read as zero. */
 int stub_copying(void);
-/* Wait on a stream until the time *ns* of stub_now, as a kernel of that length would. */
-void stub_stream_until(void *stream, uint64_t ns);
+void stub_write(void *to, const void *from, size_t bytes);
+int stub_read(void *to, const void *from, size_t bytes);
 int stub_stream_is_capturing(void *stream);
 #endif
