@@ -45,6 +45,9 @@ class FakeTorch:
         self.__file__ = f"{library}/__init__.py"
         self.mode = 0
         self.modes: list[int | str] = []
+        self.warning = ""
+        """What it warns of when the mode is switched on."""
+
         self._C = SimpleNamespace()
         if callbacks:
             self._C._activate_gpu_trace = lambda: None
@@ -55,6 +58,8 @@ class FakeTorch:
     def _set(self, mode: int | str) -> None:
         self.mode = {"warn": 1}.get(str(mode), mode)  # type: ignore[assignment]
         self.modes.append(mode)
+        if self.mode and self.warning:
+            warnings.warn(self.warning, stacklevel=1)
 
     @property
     def wait(self) -> Callable[[], object]:
@@ -396,6 +401,30 @@ def test_other_warnings_go_their_usual_way() -> None:
 
     assert lines == []
     assert [str(w.message) for w in caught] == ["the data is old"]
+
+
+def test_what_torch_warns_of_its_own_mode_is_no_error() -> None:
+    """It warns of it once in a process, after the mode has changed."""
+    fake = FakeTorch(callbacks=False)
+    fake.warning = "Synchronization debug mode is a prototype feature and does not yet"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("error")
+        lines = marked(waits(fake), fake)
+
+    assert len(lines) == 1
+    assert caught == []
+    assert fake.mode == 0
+
+
+def test_a_mode_that_fails_to_be_switched_on_is_off_afterwards() -> None:
+    fake = FakeTorch(callbacks=False)
+    fake.warning = "another prototype"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="another prototype"):
+            marked(waits(fake), fake)
+
+    assert fake.mode == 0
 
 
 def test_a_step_that_raises_leaves_warnings_and_torch_as_they_were() -> None:

@@ -100,6 +100,8 @@ def called_back(
 # (``PyWarningHandler``, torch/csrc/Exceptions.h). They leave nothing behind.
 
 MESSAGE: Final = "called a synchronizing CUDA operation"
+ABOUT_THE_MODE: Final = "Synchronization debug mode is a prototype"
+"""What torch warns of once, when the mode is switched on."""
 
 
 @contextmanager
@@ -121,9 +123,10 @@ def warned(torch: Any, notify: Callable[[], None]) -> Iterator[None]:
 
         # By default Python shows a warning once per line, and each wait counts.
         warnings.filterwarnings("always", message=MESSAGE)
+        warnings.filterwarnings("ignore", message=ABOUT_THE_MODE)
         warnings.showwarning = hear
-        torch.cuda.set_sync_debug_mode("warn")
         try:
+            torch.cuda.set_sync_debug_mode("warn")
             yield
         finally:
             torch.cuda.set_sync_debug_mode(mode)

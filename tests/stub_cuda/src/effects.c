@@ -12,6 +12,7 @@
 
 #define MOST_BYTES 65536 /* more is not written: device memory takes no memory of the host */
 #define MOST_KNOWN 256
+#define REDUCE_TO_INPUT 972 /* bytes of a ReduceOp from its configuration to its input */
 
 static struct known {
   const char *start;
@@ -142,8 +143,9 @@ static struct effect effect_of_flat(const char *name, void **arguments) {
  */
 static struct effect effect_of_reduction(const char *name, const char *type, const char *op) {
   struct effect effect = {.kind = REDUCE_VALUES, .type = *type, .width = width_of(type)};
-  const int *config = (const int *)(op + (effect.width == 1 ? 4 : 2 * effect.width));
-  void *const *addresses = (void *const *)(op + (effect.width == 8 ? 992 : 976));
+  size_t at = effect.width == 1 ? 4 : 2 * effect.width;
+  const int *config = (const int *)(op + at);
+  void *const *addresses = (void *const *)(op + (at + REDUCE_TO_INPUT + 7) / 8 * 8);
   effect.reduction = strstr(name, "sum_functor")       ? SUM
                      : strstr(name, "MeanOps")         ? MEAN
                      : strstr(name, "and_kernel_cuda") ? ALL
