@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 from itertools import pairwise
@@ -33,6 +34,14 @@ MIB = 2**20
 @pytest.fixture
 def device() -> CudaDevice:
     return CudaDevice.open()
+
+
+@pytest.fixture
+def empty_allocator() -> None:
+    """Free what earlier tests left: cuBLAS keeps its workspaces, cycles their tensors."""
+    gc.collect()
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
 
 
 def gemm() -> Step:
@@ -210,10 +219,9 @@ def test_a_step_that_launches_nothing_is_believed(device: CudaDevice) -> None:
 
 
 def test_the_peak_of_a_known_allocation_is_read_within_rounding(
-    device: CudaDevice,
+    device: CudaDevice, empty_allocator: None
 ) -> None:
     size = 10_000_000
-    torch.cuda.empty_cache()
     base = torch.cuda.memory_allocated()
     base_requested = torch.cuda.memory_stats()["requested_bytes.all.current"]
 
@@ -290,7 +298,7 @@ def test_this_process_alone_is_no_disturbance_to_itself(device: CudaDevice) -> N
 
 
 def test_a_snapshot_of_a_step_names_the_line_that_holds_the_peak(
-    device: CudaDevice, tmp_path: Path
+    device: CudaDevice, empty_allocator: None, tmp_path: Path
 ) -> None:
     kept = torch.empty(3 * MIB, dtype=torch.uint8, device="cuda")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -48,10 +49,19 @@ def test_sides(gpuperf):
 """
 
 
-def on_cuda(pytester: pytest.Pytester) -> pytest.RunResult:
-    return pytester.runpytest_subprocess(
-        "-p", "pytest_gpuperf.plugin", "--gpuperf", "--gpuperf-device=cuda"
-    )
+@pytest.fixture
+def on_cuda(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], pytest.RunResult]:
+    """Run a test file with the plugin alone, whether the package is installed or not."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_PLUGINS", "pytest_gpuperf.plugin")
+
+    def run(source: str) -> pytest.RunResult:
+        pytester.makepyfile(source)
+        return pytester.runpytest_subprocess("--gpuperf", "--gpuperf-device=cuda")
+
+    return run
 
 
 def test_the_first_slot_is_the_gpu_that_is_measured_on() -> None:
@@ -80,15 +90,15 @@ def test_the_gpus_are_counted_without_cuda_as_cuda_counts_them() -> None:
     )
 
 
-def test_ranks_have_a_gpu_each_and_talk_by_nccl(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(RANKS.format(count=torch.cuda.device_count()))
+def test_ranks_have_a_gpu_each_and_talk_by_nccl(
+    on_cuda: Callable[[str], pytest.RunResult],
+) -> None:
+    ran = on_cuda(RANKS.format(count=torch.cuda.device_count()))
 
-    on_cuda(pytester).assert_outcomes(passed=1)
+    ran.assert_outcomes(passed=1)
 
 
 def test_a_side_of_a_comparison_needs_what_it_reaches_itself(
-    pytester: pytest.Pytester,
+    on_cuda: Callable[[str], pytest.RunResult],
 ) -> None:
-    pytester.makepyfile(SIDES)
-
-    on_cuda(pytester).assert_outcomes(passed=1)
+    on_cuda(SIDES).assert_outcomes(passed=1)
