@@ -37,9 +37,9 @@ class Rows(Dataset[torch.Tensor]):
         return torch.zeros(16)
 
 
-def products(count: int = 20) -> Step:
+def products(count: int = 20, side: int = 4096) -> Step:
     """Kernels of several hundred microseconds, which a host launches ahead."""
-    matrix = torch.rand(4096, 4096, device="cuda")
+    matrix = torch.rand(side, side, device="cuda")
     out = torch.empty_like(matrix)
 
     def step() -> None:
@@ -120,16 +120,17 @@ def test_the_planted_cause_comes_first(
 
 
 def test_taking_a_sync_away_wins_no_more_than_is_laid_to_it() -> None:
+    """The steps are short: one of 10 ms or more is timed alone, and never runs ahead."""
     device = CudaDevice.open()
-    compute = products()
+    compute = products(6, side=2048)
 
     def waiting() -> None:
-        time.sleep(0.01)
+        time.sleep(0.0005)
         compute()
         torch.cuda.current_stream().synchronize()
 
     def running() -> None:
-        time.sleep(0.01)
+        time.sleep(0.0005)
         compute()
 
     slow, fast = (
