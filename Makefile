@@ -14,7 +14,7 @@ torch = $(or $(shell ls $(CURDIR)/$(VENV)/wheels/torch-$(TORCH)*.whl 2>/dev/null
 
 TOX = TORCH_WHEEL="$(torch)" $(VENV)/bin/tox run $(if $(PYENV),--discover $(PYENV))
 
-.PHONY: check test matrix coverage demo clean
+.PHONY: check test matrix coverage cuda demo clean
 
 # Of a change, before it is committed: minutes.
 check: $(VENV)/bin/tox
@@ -31,6 +31,10 @@ matrix: $(VENV)/bin/tox
 # Before a release, and for who wonders: more than twice as long as `test`.
 coverage: $(VENV)/bin/tox
 	$(TOX) -e coverage
+
+# What needs a GPU, on real torch over stub libraries of CUDA: no GPU is used.
+cuda: $(VENV)/bin/tox
+	$(VENV)/bin/tox run -e cuda
 
 demo: $(VENV)/bin/gpuperf
 	$(VENV)/bin/python examples/demo.py

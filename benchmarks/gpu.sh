@@ -7,6 +7,7 @@
 #         is used from this checkout where it is not installed
 # OUT     where the results go (default: docs/evidence/<hardware key>)
 #
+# PART_SECONDS  the time-out of each part (default: none)
 # OPINFO  where it is set, torch's own operations are compared as well: long
 #
 # Exit status: 0 if every part passed, 1 if one failed, 4 without a GPU.
@@ -32,7 +33,7 @@ part() {
     local name=$1 rc
     shift
     echo "== $name: $*"
-    "$@" 2>&1 | sed "s|$PWD/||g" | tee "$OUT/$name.txt" | tail -n 5
+    timeout "${PART_SECONDS:-0}" "$@" 2>&1 | sed "s|$PWD/||g" | tee "$OUT/$name.txt" | tail -n 5
     rc=${PIPESTATUS[0]}
     echo "$name $rc" >>"$OUT/status.txt"
     [ "$rc" -eq 0 ] || status=1

@@ -1,0 +1,114 @@
+"""Run what needs CUDA on real torch over stub CUDA; `make cuda` is this.
+
+    python tests/stub_cuda/check.py OUT
+
+Installs the CUDA build of torch beside this interpreter where it can be had, builds the
+stubs into OUT and runs ``benchmarks/gpu.sh`` with them, each part with a time-out; its
+results are in ``OUT/results``. TORCH in the environment asks for another version than
+that of constraints.txt. Exit status: 1 if a part failed that must pass, else 0, also
+where the torch, a compiler or the headers cannot be had, with a sentence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from build import CannotBuildError
+from build import Torch
+from build import build
+
+
+ROOT: Final = Path(__file__).parents[2]
+
+PART_SECONDS: Final = 300
+MOST_MEMORY_KIB: Final = 8 * 2**20
+"""Data of one process: a size that a kernel did not compute must not take the machine."""
+
+MUST_PASS: Final = frozenset({"tests-gpu"})
+"""Parts of gpu.sh; the others are shown."""
+
+
+def wanted_torch() -> str:
+    """The version that the environment asks for, or else the one that is pinned."""
+    pinned = re.search(
+        r"^torch==(\S+)$", (ROOT / "constraints.txt").read_text("utf-8"), re.MULTILINE
+    )
+    return os.environ.get("TORCH") or (pinned[1] if pinned else "")
+
+
+def has_cuda_build(version: str) -> bool:
+    importlib.invalidate_caches()
+    try:
+        found = Torch.of_this_interpreter()
+    except CannotBuildError:
+        return False
+    return f"\nVersion: {version}\n" in found.metadata
+
+
+def install_torch(version: str) -> None:
+    """Install the build of PyPI, which is for CUDA, and none of CUDA's libraries.
+
+    ``===`` compares letters, so that no local version such as ``+cpu`` is taken.
+    """
+    if has_cuda_build(version):
+        return
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+    done = subprocess.run(
+        [*pip, "--force-reinstall", f"torch==={version}"], cwd=ROOT, check=False
+    )
+    if done.returncode or not has_cuda_build(version):
+        msg = f"the CUDA build of torch {version} cannot be fetched"
+        raise CannotBuildError(msg)
+
+
+def environment(out: Path) -> dict[str, str]:
+    results = out / "results"
+    return {
+        **os.environ,
+        "LD_LIBRARY_PATH": str(out / "libs"),
+        "OUT": str(results),
+        "PART_SECONDS": str(PART_SECONDS),
+        "PYTEST_ADDOPTS": "--numprocesses 1",  # a crash ends one test and not all
+        "PYTHON": sys.executable,
+    }
+
+
+def outcomes(results: Path) -> dict[str, int]:
+    """The exit status of each part, as gpu.sh wrote them."""
+    lines = (results / "status.txt").read_text(encoding="utf-8").splitlines()
+    return {name: int(status) for name, status in (line.split() for line in lines)}
+
+
+def run_parts(out: Path) -> int:
+    script = ROOT / "benchmarks" / "gpu.sh"
+    limited = f'ulimit -d {MOST_MEMORY_KIB} && exec bash "{script}"'
+    subprocess.run(["bash", "-c", limited], env=environment(out), check=False)
+    found = outcomes(out / "results")
+    print("run on real torch over stub CUDA:")  # noqa: T201, for who runs it
+    for name, status in found.items():
+        print(f"  {name}: {'passed' if not status else f'exit status {status}'}")  # noqa: T201
+    return int(any(found.get(name, 1) for name in MUST_PASS))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path, help="folder to write into")
+    out = parser.parse_args().out.resolve()
+    try:
+        install_torch(wanted_torch())
+        build(out)
+    except CannotBuildError as error:
+        print(f"not run on real torch over stub CUDA: {error}")  # noqa: T201
+        return 0
+    return run_parts(out)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
