@@ -1,18 +1,20 @@
-"""Where tests marked ``gpu`` and ``hardware`` are skipped, in one place.
+"""Where tests marked ``gpu``, ``hardware`` and ``stub`` are skipped, in one place.
 
 A test is marked ``hardware`` with the reason why stub libraries of CUDA cannot answer
-it (``tests/stub_cuda``).
+it (``tests/stub_cuda``), and ``stub`` if it asks about those libraries.
 """
 
 from __future__ import annotations
 
 import ctypes
 import warnings
+from functools import cache
 
 import pytest
 import torch
 
 
+@cache
 def is_on_stub() -> bool:
     """Whether the driver of this process is the one of ``tests/stub_cuda``."""
     try:
@@ -21,6 +23,7 @@ def is_on_stub() -> bool:
         return False
 
 
+@cache
 def has_gpu() -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a driver that is missing is no news here
@@ -28,13 +31,19 @@ def has_gpu() -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if not has_gpu():
-        skip = pytest.mark.skip(reason=f"torch {torch.__version__} sees no CUDA device")
-        for item in items:
-            if item.get_closest_marker("gpu"):
-                item.add_marker(skip)
-    elif is_on_stub():
-        for item in items:
-            for needed in item.iter_markers("hardware"):
-                why = f"needs a real GPU: {needed.args[0]}"
-                item.add_marker(pytest.mark.skip(reason=why))
+    for item in items:
+        why = why_skipped(item, has_gpu=has_gpu(), on_stub=is_on_stub())
+        if why:
+            item.add_marker(pytest.mark.skip(reason=why))
+
+
+def why_skipped(item: pytest.Item, *, has_gpu: bool, on_stub: bool) -> str:
+    """Return why a test cannot be run here; empty if it can."""
+    if not has_gpu and item.get_closest_marker("gpu"):
+        return f"torch {torch.__version__} sees no CUDA device"
+    if has_gpu and not on_stub and item.get_closest_marker("stub"):
+        return "asks about the stub libraries of CUDA"
+    needed = item.get_closest_marker("hardware")
+    if has_gpu and on_stub and needed:
+        return f"needs a real GPU: {needed.args[0]}"
+    return ""

@@ -1,0 +1,142 @@
+"""What the stub libraries of CUDA do for torch: these tests run on them alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from pytest_gpuperf.devices.cuda.device import CudaDevice
+
+
+pytestmark = [pytest.mark.gpu, pytest.mark.stub]
+
+
+def printed(program: str, **settings: str) -> str:
+    """What *program* prints in a process with these settings."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", f"import torch\n{program}"],
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def test_fills_comparisons_and_sums_read_back_right() -> None:
+    x = torch.full((5,), 3.0, device="cuda")
+
+    assert (x.sum().item(), x.mean().item()) == (15.0, 3.0)
+    assert bool((x < 10).all())
+    assert not bool((x == 4).any())
+    assert torch.ones(3, device="cuda").tolist() == [1.0, 1.0, 1.0]
+
+
+def test_small_copies_keep_their_values_on_the_way() -> None:
+    there = torch.tensor([1, 2, 3]).to("cuda")
+
+    assert there.clone().cpu().tolist() == [1, 2, 3]
+
+
+def test_what_no_stub_computes_reads_as_zero_and_not_as_what_lay_there() -> None:
+    x = torch.full((5,), 3.0, device="cuda")
+
+    assert x.exp().tolist() == [0.0] * 5
+    assert x.nonzero().shape == (0, 1)
+
+
+def test_a_limit_of_memory_gives_torch_s_own_error() -> None:
+    program = """
+try:
+    torch.empty(2**30, device='cuda')
+except torch.OutOfMemoryError as error:
+    print(error)
+"""
+
+    assert "GPU 0 has a total capacity of 2.00 GiB" in printed(
+        program, GPUPERF_STUB_MEMORY="2G"
+    )
+
+
+def test_a_machine_has_as_many_gpus_of_a_model_as_are_asked_for() -> None:
+    program = """
+print(torch.cuda.device_count(), torch.cuda.get_device_name(2))
+x = torch.zeros(2**20, device='cuda:2')
+print(torch.cuda.memory_allocated(0), torch.cuda.memory_allocated(2))
+"""
+    settings = {"GPUPERF_STUB_DEVICES": "3", "GPUPERF_STUB_MODEL": "a100"}
+
+    assert printed(program, **settings) == "3 NVIDIA A100-SXM4-40GB\n0 4194304\n"
+
+
+def test_a_replayed_graph_launches_what_was_captured() -> None:
+    x = torch.zeros(4, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        x.add_(1)
+        x.mul_(2)
+
+    trace = CudaDevice.open().profile(graph.replay, [()])
+
+    assert len([event for event in trace if event.get("cat") == "kernel"]) == 2
+    launches = [e for e in trace if e.get("name") == "cudaGraphLaunch"]
+    assert len(launches) == 1
+
+
+@pytest.mark.parametrize("layer", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_recurrent_layers_of_cudnn_find_their_weights(
+    layer: type[torch.nn.RNNBase],
+) -> None:
+    recurrent = layer(4, 8, num_layers=2, bidirectional=True, device="cuda")
+
+    output, _ = recurrent(torch.rand(3, 2, 4, device="cuda"))
+    output.sum().backward()
+
+    assert output.shape == (3, 2, 16)
+    assert all(p.grad is not None for p in recurrent.parameters())
+
+
+def test_the_virtual_clock_gives_the_same_times_again() -> None:
+    program = """
+a = torch.rand(1024, 1024, device='cuda')
+start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+start.record()
+for _ in range(10):
+    a @ a
+    a.sum().item()
+end.record()
+end.synchronize()
+print(start.elapsed_time(end))
+"""
+    first, second = (printed(program, GPUPERF_STUB_CLOCK="virtual") for _ in range(2))
+
+    assert float(first) > 0
+    assert first == second
+
+
+def test_expandable_segments_grow() -> None:
+    program = """
+x = [torch.empty(2**20, device='cuda') for _ in range(40)]
+print(torch.cuda.memory_reserved() // 2**20)
+"""
+    settings = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+
+    assert printed(program, **settings) == "160\n"
+
+
+def test_a_tensor_is_shared_with_another_process() -> None:
+    program = """
+import torch.multiprocessing as mp
+if __name__ == '__main__':
+    x = torch.ones(1000, device='cuda')
+    child = mp.get_context('spawn').Process(target=torch.Tensor.numel, args=(x,))
+    child.start()
+    child.join()
+    print(child.exitcode)
+"""
+
+    assert printed(program) == "0\n"
