@@ -1,4 +1,4 @@
-# `make check`, `test`, `demo`, `matrix` and `coverage` need python3 (3.10 or newer, with venv) and fetch the rest.
+# `make check`, `test`, `demo`, `matrix`, `coverage` and `cuda` need python3 (3.10 or newer, with venv) and fetch the rest.
 
 PYTHON ?= python3
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu

@@ -25,6 +25,7 @@ from typing import Final
 from build import CannotBuildError
 from build import Torch
 from build import build
+from build import require_tools
 
 
 ROOT: Final = Path(__file__).parents[2]
@@ -104,6 +105,7 @@ def main() -> int:
     parser.add_argument("out", type=Path, help="folder to write into")
     out = parser.parse_args().out.resolve()
     try:
+        require_tools()  # before half a gigabyte is fetched
         install_torch(wanted_torch())
         build(out)
     except CannotBuildError as error:

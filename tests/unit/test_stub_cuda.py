@@ -1,0 +1,118 @@
+"""The build of stub CUDA, as far as it needs neither CUDA's torch nor a compiler."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+RIG = Path(__file__).parents[1] / "stub_cuda"
+sys.path.insert(0, str(RIG))
+
+from build import OWN  # noqa: E402, found there
+from build import SOURCES  # noqa: E402
+from build import Torch  # noqa: E402
+from imports import home_of  # noqa: E402
+from stubs import stub  # noqa: E402
+from stubs import stub_file  # noqa: E402
+from stubs import written  # noqa: E402
+
+
+KNOWN = {"libcudart.so.13", "libcuda.so.1", "libnccl.so.2", "libcusparseLt.so.0"}
+
+
+def test_without_a_compiler_the_check_says_so_and_ends_well(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(RIG / "check.py"), str(tmp_path / "out")],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (
+        0,
+        "not run on real torch over stub CUDA: there is no gcc on this machine\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "home"),
+    [
+        ("cudaMalloc", "libcudart.so.13", "libcudart.so.13"),
+        ("ncclAllReduce", "", "libnccl.so.2"),
+        ("cusparseLtInit", "", "libcusparseLt.so.0"),
+        ("cuLaunchKernel", "", "libcuda.so.1"),
+    ],
+)
+def test_a_symbol_lies_in_the_library_of_its_version_or_family(
+    name: str, version: str, home: str
+) -> None:
+    assert home_of(name, version, KNOWN) == home
+
+
+@pytest.mark.parametrize(
+    ("metadata", "packages"),
+    [
+        (
+            "Requires-Dist: cuda-toolkit[cublas,cudart]==13.0.3; x",
+            ["cuda-toolkit[cudart,cupti,crt]==13.0.3"],
+        ),
+        (
+            (
+                "Requires-Dist: nvidia-cuda-runtime-cu12==12.6.77; x\n"
+                "Requires-Dist: nvidia-cuda-cupti-cu12==12.6.80; x"
+            ),
+            ["nvidia-cuda-runtime-cu12==12.6.77", "nvidia-cuda-cupti-cu12==12.6.80"],
+        ),
+    ],
+)
+def test_the_headers_are_those_of_the_packages_that_torch_requires(
+    metadata: str, packages: list[str]
+) -> None:
+    torch = Torch(libraries=Path(), metadata=metadata)
+
+    assert torch.header_packages() == packages
+
+
+def test_a_question_for_a_workspace_is_answered_by_its_stub() -> None:
+    assert "*(int *)a5 = 1024;" in stub("cusolverDnSpotrf_bufferSize")
+
+
+def test_a_stub_says_its_name_and_what_makes_something_makes_it() -> None:
+    assert 'stub_unhandled("cusparseCreate"); *out = calloc' in stub("cusparseCreate")
+    assert "stub_cublas" in stub("cublasSgemm_v2")
+
+
+def test_nvml_can_be_loaded_without_the_runtime() -> None:
+    assert "static void stub_unhandled" in stub_file("libnvidia-ml", ["nvmlX"])
+
+
+def test_each_source_belongs_to_one_library() -> None:
+    sources = [name for names in OWN.values() for name in names]
+
+    assert sorted(sources) == sorted(p.stem for p in SOURCES.glob("*.c"))
+
+
+def test_bodies_of_functions_are_found_also_where_macros_write_them() -> None:
+    found = written([SOURCES / "cudnn.c", SOURCES / "cudnn_rnn.c"])
+
+    assert {
+        "cudnnSetStream",
+        "cudnnRNNForward",
+        "cudnnCreateRNNDescriptor",
+        "cudnnDestroyTensorDescriptor",
+    } <= found
+
+
+def test_each_switch_stands_in_the_table_of_the_readme() -> None:
+    sources = "".join(p.read_text("utf-8") for p in SOURCES.glob("*.[ch]"))
+    readme = (RIG / "README.md").read_text("utf-8")
+
+    switches = set(re.findall(r'"(GPUPERF_STUB_\w+)"', sources))
+    assert switches
+    assert {name for name in switches if f"`{name}`" not in readme} == set()
