@@ -118,6 +118,28 @@ print(start.elapsed_time(end))
     assert first == second
 
 
+def test_the_host_s_clock_can_be_the_virtual_one() -> None:
+    program = """
+import time
+a = torch.rand(1024, 1024, device='cuda')
+torch.cuda.synchronize()
+start = time.perf_counter_ns()
+for _ in range(10):
+    a @ a
+torch.cuda.synchronize()
+time.sleep(0.01)
+print(time.perf_counter_ns() - start)
+"""
+    settings = {
+        "GPUPERF_STUB_CLOCK": "virtual",
+        "LD_PRELOAD": "libgpuperf_clock.so",
+    }
+    first, second = (printed(program, **settings) for _ in range(2))
+
+    assert int(first) > 10_000_000
+    assert first == second
+
+
 def test_expandable_segments_grow() -> None:
     program = """
 x = [torch.empty(2**20, device='cuda') for _ in range(40)]

@@ -216,6 +216,14 @@ class Build:
         return [*with_runtime, "-ldl", "-lpthread", "-lrt"]
 
 
+def compile_clock(libs: Path) -> str:
+    """Compile what makes the virtual clock that of a whole process."""
+    made = libs / "libgpuperf_clock.so"
+    source = SOURCES / "preload" / "process_clock.c"
+    subprocess.run([*COMPILER, "-o", str(made), str(source), "-ldl"], check=True)
+    return f"{made.name}: to be preloaded"
+
+
 def build(out: Path) -> list[str]:
     """Build all libraries into ``out/libs``; return a line about each."""
     require_tools()
@@ -230,7 +238,8 @@ def build(out: Path) -> list[str]:
     making = Build(libs=libs, work=work, include=include, runtime=runtime.soname)
     lines = [making.compile(runtime)]  # the others are linked with it
     with ThreadPoolExecutor() as pool:
-        return lines + list(pool.map(making.compile, others))
+        lines += pool.map(making.compile, others)
+    return [*lines, compile_clock(libs)]
 
 
 def main() -> int:
