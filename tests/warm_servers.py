@@ -19,6 +19,7 @@ import sys
 import traceback
 from collections.abc import Mapping
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO
@@ -145,7 +146,8 @@ class ForkedServer:
     def kill(self) -> None:
         """Kill the server, if it has not ended."""
         if self.returncode is None:
-            os.kill(self.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has, and nobody asked yet
+                os.kill(self.pid, signal.SIGKILL)
 
 
 _zygotes: dict[bool, Zygote] = {}

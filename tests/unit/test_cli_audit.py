@@ -376,11 +376,11 @@ def test_the_root_is_the_working_directory_or_the_folder_of_a_script_outside(
     (here / "outside").symlink_to(tmp_path / "outside")
     asked: list[str] = []
 
-    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[bytes]:
+    def start(command: list[str], **_: object) -> SimpleNamespace:
         asked.append(json.loads(command[-1])["root"])
-        return subprocess.CompletedProcess([], 0)
+        return SimpleNamespace(wait=lambda: 0)
 
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "Popen", start)
     main(["audit", *arguments])
 
     assert asked == [str((here / root).resolve())]
