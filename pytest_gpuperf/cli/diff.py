@@ -20,6 +20,7 @@ from ..report.screen.acceptance import outlook_lines
 from ..report.screen.summary import refresh_lines
 from ..visible import printed
 from .files import add_baselines_argument
+from .files import elsewhere
 from .pending import acceptance_of
 from .pending import add_choice_arguments
 from .pending import choice_of
@@ -58,8 +59,9 @@ def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
     paths = named or sorted(arguments.pending.glob("pending-*.json"))
     lines = list(_lines(arguments, paths))
     if not paths:
+        hint = elsewhere(arguments.pending)
         lines = [
-            f"nothing pending in {arguments.pending}: run `pytest --gpuperf` first"
+            f"nothing pending in {arguments.pending}: run `pytest --gpuperf` first{hint}"
         ]
     sys.stdout.write(printed(lines))
     return 0

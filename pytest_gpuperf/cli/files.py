@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterable
 from collections.abc import Iterator
 from contextlib import closing
@@ -63,6 +64,18 @@ def settings_by(server: JobServer) -> ProjectSettings:
         msg = f"pytest cannot read the settings of this project: {answer['error']}"
         raise QuotedError(msg, ErrorId.GP109)
     return decode(ProjectSettings, answer["settings"])
+
+
+# Folders that are not where a command was typed.
+
+
+def elsewhere(folder: Path) -> str:
+    """Say where above the working directory *folder* lies instead, if it does."""
+    for above in Path.cwd().parents if not folder.is_absolute() else ():
+        if (above / folder).is_dir():
+            there = os.path.relpath(above)
+            return f"; there is one in {there}, where pytest may have its rootdir: type it there"
+    return ""
 
 
 # Lines of a project's own source, as they are now.

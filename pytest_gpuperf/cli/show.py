@@ -27,6 +27,7 @@ from ..report.numbers import format_value
 from ..report.table import align
 from ..visible import printed
 from .files import add_baselines_argument
+from .files import elsewhere
 from .files import read_document
 
 
@@ -57,7 +58,7 @@ def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
         msg = (
             f"no baselines in {arguments.baselines}: record them with "
             "`pytest --gpuperf --gpuperf-update=missing`, or name their folder with "
-            "--baselines"
+            f"--baselines{elsewhere(arguments.baselines)}"
         )
         raise UsageError(msg, ErrorId.GP509)
     if arguments.hardware is not None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from math import inf
+from pathlib import Path
 from typing import Any
 from typing import Final
 
@@ -17,6 +19,7 @@ from ..model.run import Ending
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
 from ..report.screen.acceptance import leftover_lines
+from ..report.screen.acceptance import misplaced_lines
 from ..report.screen.acceptance import unmeasured_text
 from ..report.screen.comparison_table import compared_lines
 from ..report.screen.counts import counts_line
@@ -157,8 +160,19 @@ def write_rest(reporter: Any, assessment: Assessment, unseen: Unseen) -> None:
         _write(reporter, _untouched_lines(assessment, verbosity))
         _write(reporter, leftover_lines(assessment.leftovers, assessment.baseline_file))
         _write(reporter, _acuity_lines(assessment, verbosity))
+        _write(reporter, _misplaced_lines(assessment, reporter.config.rootpath))
     _write(reporter, _whole_run_lines(assessment))
     _write(reporter, unmeasured_lines(unseen, assessment))
+
+
+def _misplaced_lines(assessment: Assessment, root: Path) -> tuple[Line, ...]:
+    """Look for the baselines of this hardware above *root*, if there are none below."""
+    file = Path(assessment.baseline_file)
+    if assessment.stored or file.is_absolute() or (root / file).exists():
+        return ()
+    found = (above for above in root.parents if (above / file).is_file())
+    above = next(found, None)
+    return misplaced_lines(str(file), os.path.relpath(above, root)) if above else ()
 
 
 def _acuity_lines(assessment: Assessment, verbosity: int) -> tuple[Line, ...]:

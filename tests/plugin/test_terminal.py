@@ -105,6 +105,22 @@ def test_a_quiet_refresh_warns_of_a_baseline_that_sees_too_little(
     silent.stdout.no_fnmatch_line("noise: *")
 
 
+def test_a_run_below_the_folder_of_the_baselines_says_that_it_saw_none(
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.file("def test_step(gpuperf): gpuperf(int)\n")
+    project.refresh()
+    below = project.path / "tests"
+    below.mkdir()
+    (below / "test_below.py").write_text("def test_step(gpuperf): gpuperf(int)\n")
+    (below / "pytest.ini").write_text("[pytest]\n")
+    monkeypatch.chdir(below)
+
+    lost = project.run("-q").stdout.str().replace("\n   ", "")
+
+    assert "saw no baselines, and there is a baselines/scripted.json in ..:" in lost
+
+
 @pytest.mark.parametrize("quiet", ["-q", "-qq"])
 def test_what_fails_the_run_as_a_whole_is_said_however_quiet(
     project: ScriptedProject, quiet: str

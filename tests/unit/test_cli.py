@@ -353,7 +353,8 @@ baselines/cuda-nvidia-h200.json -> .gpuperf/pending-cuda-nvidia-h200.json
        -  2.000 ms      new  step_ms  test_new
 gpuperf: nothing was written; `gpuperf accept` would accept 1; 1 of them from
     fewer than 5 runs, too few to know how it varies: test_new; 1 kept, moved
-    less than the noise; 1 NOT ACCEPTED, too far from the anchor: test_a
+    less than the noise; 1 NOT ACCEPTED, too far from the anchor: test_a; with
+    --accept-drift it would accept these as well
 """
         )
 
@@ -473,6 +474,26 @@ def run_python(*arguments: str) -> str:
         text=True,
         env={**os.environ, "PYTHONPATH": str(root)},
     ).stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "folder"), [("show", "baselines"), ("diff", ".gpuperf")]
+)
+def test_a_command_that_finds_nothing_names_a_folder_above_it(
+    command: str,
+    folder: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / folder).mkdir()
+    (tmp_path / "tests").mkdir()
+    monkeypatch.chdir(tmp_path / "tests")
+
+    main([command])
+
+    said = capsys.readouterr()
+    assert "; there is one in .., where pytest" in said.out + said.err
 
 
 def test_the_package_runs_as_the_command() -> None:

@@ -60,6 +60,16 @@ def unmeasured_text(
     return tuple(Line(text=line, role=role) for line in wrapped(text))
 
 
+def misplaced_lines(baseline_file: str, above: str) -> tuple[Line, ...]:
+    """Say that the baselines of a run lie *above* its rootdir, where it saw none."""
+    return _warned(
+        f"gpuperf: this run saw no baselines, and there is a {baseline_file} in "
+        f"{above}: pytest took this folder for its rootdir, as no pytest.ini or "
+        f"pyproject.toml with a [tool.pytest] table is in {above}; run pytest there, or "
+        "add one"
+    )
+
+
 def _warned(text: str) -> tuple[Line, ...]:
     return tuple(Line(text=line, role=LineRole.WARN) for line in wrapped(text))
 
