@@ -194,6 +194,7 @@ def test_what_has_nothing_to_do_with_waiting_says_nothing_of_it() -> None:
     [
         (part(Bottleneck.GPU), "for the GPU, which computes in 96 % of the step"),
         (part(Bottleneck.LOADER), "for the loader, 96 % of the step"),
+        (part(Bottleneck.LOADER, 9.9), ""),
         (part(Bottleneck.HOST), ""),
         (part(Bottleneck.SYNCS, None), ""),
     ],

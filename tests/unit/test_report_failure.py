@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
@@ -183,6 +185,17 @@ REGRESSED step_ms: 10.00 ms -> 12.03 ms (+20.3 %), limit 10.26 ms
   baseline baselines/cuda-nvidia-h200.json
   accept   pytest --gpuperf --gpuperf-update=all --gpuperf-accept-drift tests/test_x.py::test_y"""
     )
+
+
+def test_a_graph_that_is_kept_comes_with_its_remedy() -> None:
+    kept = replace(SYNCS_OVER, metric="kept_graphs", outcome=Outcome.REGRESSED)
+
+    text = text_of(kept, SLOWER)
+
+    assert lines_labelled("try", text) == [
+        "  try      detach() what outlives the step, such as a loss that is kept: it"
+    ]
+    assert not lines_labelled("try", text_of(SLOWER))
 
 
 def test_software_that_came_or_went_is_absent_on_one_side() -> None:

@@ -48,6 +48,9 @@ NOT_BLOCKING: Final = "copy less (uint8), or the next batch on a stream of its o
 
 COUNTED_ONLY: Final = "how long, only a GPU can tell"
 
+LEAST_NAMED_PERCENT: Final = 10
+"""A smaller part of a step explains no failure of its time."""
+
 ALIKE: Final = 1.1
 """An isolated step that takes so many times as long overlaps with nothing."""
 
@@ -72,6 +75,8 @@ def in_a_line(diagnosis: Diagnosis) -> str:
     """Name what a step waits for most; nothing if nobody can tell how long."""
     first = diagnosis.first
     if first.percent is None or first.bottleneck is Bottleneck.HOST:
+        return ""
+    if first.percent < LEAST_NAMED_PERCENT:
         return ""
     if first.bottleneck is Bottleneck.GPU:
         return f"for the GPU, which computes in {_percent(first.percent)} of the step"

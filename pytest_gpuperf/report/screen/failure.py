@@ -11,6 +11,7 @@ from typing import Final
 from ...model.baseline import Refresh
 from ...model.finding import Bottleneck
 from ...model.metrics import BUSY
+from ...model.metrics import KEPT_GRAPHS
 from ...model.metrics import LOADER_WAIT
 from ...model.metrics import STEP_MS
 from ...model.metrics import Direction
@@ -75,6 +76,13 @@ def _shorter(text: str, found: re.Match[str]) -> Iterator[str]:
 
 WAITED_FOR: Final = frozenset({STEP_MS.name, BUSY.name, LOADER_WAIT.name})
 """Metrics that fail because the step waits."""
+
+REMEDIES: Final = {
+    LOADER_WAIT.name: TO_DO[Bottleneck.LOADER],
+    KEPT_GRAPHS.name: "detach() what outlives the step, such as a loss that is kept: it "
+    "keeps the graph of autograd behind it alive",
+}
+"""What ends the failure of a metric, whatever its line."""
 
 SCREEN_LINES: Final = 24
 MOST_FAILING: Final = 6
@@ -196,8 +204,8 @@ def _waiting_lines(verdict: TestVerdict, failing: Sequence[Verdict]) -> tuple[st
     lines: tuple[str, ...] = ()
     if verdict.diagnosis is not None and failed & WAITED_FOR:
         lines += labelled("waits", in_a_line(verdict.diagnosis))
-    if LOADER_WAIT.name in failed:
-        lines += labelled("try", TO_DO[Bottleneck.LOADER])
+    for name, remedy in REMEDIES.items():
+        lines += labelled("try", remedy if name in failed else "")
     return lines
 
 
