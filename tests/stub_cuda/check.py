@@ -30,7 +30,7 @@ from build import require_tools
 
 ROOT: Final = Path(__file__).parents[2]
 
-PART_SECONDS: Final = 300
+PART_SECONDS: Final = 240
 MOST_MEMORY: Final = 8 * 2**30
 """Bytes of data of one process: a size that a kernel did not compute must not take the machine."""
 
