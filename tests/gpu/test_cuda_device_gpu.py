@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -147,6 +149,47 @@ def test_callbacks_tell_of_waits_that_torch_does_not_warn_of() -> None:
 
     assert found.per_step == 2
     assert all(f.location and f.location.exact for f in found.findings)
+
+
+FREES_WHILE_RAISING = """
+import torch
+from pytest_gpuperf.devices.cuda.device import CudaDevice
+
+def step():
+    x = torch.ones(10, device="cuda")
+    try:
+        [x + 1, {}["no such key"]]
+    except KeyError:
+        x.sum().item()
+
+CudaDevice.open(disposable=%s).profile(step, [()])
+"""
+"""The sum is freed while the error looks for its handler."""
+
+
+@pytest.mark.parametrize(
+    "disposable",
+    [
+        pytest.param(
+            True,
+            marks=pytest.mark.xfail(
+                reason="torch enters Python at each free, also while an error is set, "
+                "which ends the process or makes a SystemError of the error",
+                strict=True,
+            ),
+        ),
+        False,
+    ],
+    ids=["callbacks", "warnings"],
+)
+def test_an_error_that_frees_a_tensor_reaches_its_handler(*, disposable: bool) -> None:
+    program = FREES_WHILE_RAISING % disposable
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
 
 
 def test_copies_of_known_sizes_are_counted(device: CudaDevice) -> None:

@@ -105,6 +105,11 @@ class Torch:
             libraries=folder / "lib", metadata=metadata.read_text(encoding="utf-8")
         )
 
+    @property
+    def version(self) -> str:
+        found = re.search(r"^Version: (\S+)$", self.metadata, re.MULTILINE)
+        return found[1] if found else ""
+
     def header_packages(self) -> list[str]:
         """Requirements that bring the headers of the runtime and of CUPTI."""
         found = []
@@ -127,7 +132,7 @@ def require_tools() -> None:
 
 def fetch_headers(torch: Torch, out: Path) -> list[Path]:
     """Install the packages with headers into a folder of their own."""
-    folder = out / "headers"
+    folder = out / f"headers-{torch.version}"
     if not folder.is_dir():
         pip = (sys.executable, "-m", "pip", "install", "--quiet", "--target")
         done = subprocess.run(

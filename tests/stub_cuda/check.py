@@ -49,10 +49,9 @@ def wanted_torch() -> str:
 def has_cuda_build(version: str) -> bool:
     importlib.invalidate_caches()
     try:
-        found = Torch.of_this_interpreter()
+        return Torch.of_this_interpreter().version == version
     except CannotBuildError:
         return False
-    return f"\nVersion: {version}\n" in found.metadata
 
 
 def install_torch(version: str) -> None:
