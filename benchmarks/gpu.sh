@@ -8,6 +8,7 @@
 # OUT     where the results go (default: docs/evidence/<hardware key>)
 #
 # PART_SECONDS  the time-out of each part (default: none)
+# EXAMPLES  which of the examples are run (default: examples)
 # OPINFO  where it is set, torch's own operations are compared as well: long
 #
 # Exit status: 0 if every part passed, 1 if one failed, 4 without a GPU.
@@ -42,7 +43,7 @@ part() {
 "$PYTHON" benchmarks/gpu_machine.py >"$OUT/machine.json" || status=1
 
 pytest=("$PYTHON" -m pytest -p no:cacheprovider -q -ra --color=no --durations=5)
-examples=(env -u CI "${pytest[@]}" examples --gpuperf --gpuperf-device=cuda "--gpuperf-baselines=$baselines")
+examples=(env -u CI "${pytest[@]}" "${EXAMPLES:-examples}" --gpuperf --gpuperf-device=cuda "--gpuperf-baselines=$baselines")
 
 part tests-gpu "${pytest[@]}" tests/gpu -m gpu
 

@@ -150,7 +150,7 @@ static uint64_t duration(const struct CUkern_st *kernel, dim3 grid, dim3 block,
   if (kernel->sleeps && arguments)
     return *(uint64_t *)arguments[0] * 1000 / (uint64_t)stub_model()->mhz;
   double threads = (double)grid.x * grid.y * grid.z * block.x * block.y * block.z;
-  return 2000 + (uint64_t)(threads * 16 / stub_model()->bytes_a_ns);
+  return 1000 + (uint64_t)(threads * 16 / stub_model()->bytes_a_ns);
 }
 
 static void launch(struct call own, const void *key, dim3 grid, dim3 block, void **arguments,
