@@ -32,7 +32,7 @@ ROOT: Final = Path(__file__).parents[2]
 
 PART_SECONDS: Final = 200
 EXAMPLES: Final = "examples/no_hidden_sync"
-"""All of them take an hour on two cores."""
+"""All of them take longer than a part may, on two cores."""
 
 MOST_MEMORY: Final = 8 * 2**30
 """Bytes of data of one process: a size that a kernel did not compute must not take the machine."""
