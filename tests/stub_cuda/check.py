@@ -37,7 +37,7 @@ EXAMPLES: Final = "examples/no_hidden_sync"
 MOST_MEMORY: Final = 8 * 2**30
 """Bytes of data of one process: a size that a kernel did not compute must not take the machine."""
 
-MUST_PASS: Final = frozenset({"tests-gpu"})
+MUST_PASS: Final = frozenset({"tests-gpu", "agreement-corpus"})
 """Parts of gpu.sh; the others are shown."""
 
 
