@@ -2,7 +2,7 @@
 
     python tests/stub_cuda/build.py OUT
 
-Writes ``OUT/libs``, which is to stand in ``LD_LIBRARY_PATH`` when torch is imported.
+Writes ``OUT/libs``, which belongs in ``LD_LIBRARY_PATH`` when torch is imported.
 The public headers come from the packages that torch itself depends on; no library of
 NVIDIA is installed. Exit status: 0, or 3 with a sentence why it cannot be done here.
 """

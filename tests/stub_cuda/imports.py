@@ -30,7 +30,7 @@ NEEDED: Final = re.compile(r"\(NEEDED\).*\[(lib(?:cu|nccl|nvrtc|nvshmem)[^\]]*)\
 
 DRIVER_NAMES: Final = rb"(?<=\0)cu[A-Z][a-z]+[A-Z]\w+(?=\0)"
 NVML_NAMES: Final = rb"(?<=\0)nvml[A-Z]\w+(?=\0)"
-"""torch looks these up by name, so they stand among its strings."""
+"""torch looks these up by name, so they are among its strings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

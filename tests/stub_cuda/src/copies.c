@@ -107,7 +107,7 @@ EXPORT cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
                        enum cudaMemcpyKind kind)
         API(cudaMemcpyToSymbol,
             {
-              /* What stands for the symbol on the host may be smaller than the symbol. */
+              /* The host's variable for the symbol may be smaller than the symbol. */
               (void)symbol, (void)from, (void)bytes, (void)offset, (void)kind;
             })
 

@@ -148,7 +148,7 @@ EXPORT int cudnnGetCTCLossWorkspaceSize_v8(void *handle, int algorithm, void *de
   return 0;
 }
 
-/* Functions whose first argument is the handle, and that compute. */
+/* Functions that compute and take the handle first. */
 #define COMPUTES(name)                                                                         \
   EXPORT int name(struct handle *handle) {                                                     \
     stub_library_kernel("stub_" #name, handle->stream, KERNEL_NS);                             \

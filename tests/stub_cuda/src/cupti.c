@@ -1,4 +1,4 @@
-/* libcupti: the activity API as Kineto uses it, told by the stub of the runtime. */
+/* libcupti: the activity API as Kineto uses it, fed by the stub of the runtime. */
 #define _GNU_SOURCE
 #include "cbid_names.h"
 #include "stub.h"
@@ -20,7 +20,7 @@ static unsigned char enabled[MOST_KINDS];
 /* The two clocks, read together when recording began. */
 static uint64_t own_start, client_start;
 
-/* A record that no buffer holds yet; *times* are to be put on the client's clock. */
+/* A record that is in no buffer yet; *times* are to be put on the client's clock. */
 struct pending {
   struct pending *next;
   size_t bytes;
@@ -67,11 +67,11 @@ static _Thread_local struct {
 static _Thread_local int depth;
 
 static void add_external(const struct stub_record *seen) {
-  unsigned told = 0; /* the innermost of each kind */
+  unsigned added = 0; /* the innermost of each kind */
   for (int i = depth; i-- > 0;) {
-    if (told & 1u << pushed[i].kind)
+    if (added & 1u << pushed[i].kind)
       continue;
-    told |= 1u << pushed[i].kind;
+    added |= 1u << pushed[i].kind;
     NEW(CUpti_ActivityExternalCorrelation, CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, external)
     external->externalKind = pushed[i].kind;
     external->externalId = pushed[i].id;

@@ -49,7 +49,7 @@ static int is_known(const char *start, size_t bytes) {
   return 0;
 }
 
-/* Write *bytes* of device memory and remember them; *from* NULL stands for unknown ones. */
+/* Write *bytes* of device memory and remember them; they are unknown where *from* is NULL. */
 EXPORT void stub_write(void *to, const void *from, size_t bytes) {
   LOCKED {
     forget_overlapping(to, bytes);
@@ -88,7 +88,7 @@ static size_t width_of(const char *type) {
   return 0;
 }
 
-/* What stands behind *before* in *name*; NULL if it does not stand there. */
+/* What follows *before* in *name*; NULL if that is not in it. */
 static const char *behind(const char *name, const char *before) {
   const char *found = strstr(name, before);
   return found ? found + strlen(before) : NULL;

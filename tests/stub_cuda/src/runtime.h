@@ -15,7 +15,7 @@
 #define LATENCY_NS 3000  /* between a launch and its start on an idle stream */
 #define OVERHEAD_NS 1500 /* of a copy or a fill */
 
-/* One lock for everything. A wait lets others in meanwhile. */
+/* One lock for everything. A wait leaves it meanwhile. */
 extern pthread_mutex_t stub_lock;
 void take_lock(void);
 void leave_lock(void);

@@ -60,7 +60,7 @@ void stub_forget_range(const void *start);
 enum stub_memory stub_find(const void *address, void **start, size_t *bytes, int *device);
 int stub_current_device(void);
 
-/* Put a kernel of a library on a stream; matrix products are told by their size. */
+/* Put a kernel of a library on a stream; a matrix product takes time by its size. */
 void stub_library_kernel(const char *name, void *stream, uint64_t ns);
 uint64_t stub_product_ns(double m, double n, double k, double share_of_peak);
 /* Values in device memory: written where they are known, else read as zero. */
