@@ -289,7 +289,7 @@ class CudaDevice(MeasuringDevice):
     ) -> Sequence[TraceEvent]:
         """Raise ``PreflightError`` if the profiler was blind to the GPU."""
         from ..profiler import record_trace
-        from .sync_lines import lines_marked
+        from .sync_markers import lines_marked
 
         marked = lines_marked(self.torch, disposable=self.disposable, root=self.root)
         trace = record_trace(step, batches, cuda=True, marked=marked)

@@ -22,10 +22,10 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from pytest_gpuperf.devices.allow_sync import location_in  # noqa: E402
 from pytest_gpuperf.devices.base import TraceEvent  # noqa: E402
-from pytest_gpuperf.devices.cuda import sync_lines  # noqa: E402
-from pytest_gpuperf.devices.cuda import sync_lines as sync_warnings  # noqa: E402
-from pytest_gpuperf.devices.cuda.sync_lines import lines_marked  # noqa: E402
-from pytest_gpuperf.devices.cuda.sync_lines import switch_of  # noqa: E402
+from pytest_gpuperf.devices.cuda import sync_markers  # noqa: E402
+from pytest_gpuperf.devices.cuda import sync_markers as sync_warnings  # noqa: E402
+from pytest_gpuperf.devices.cuda.sync_markers import lines_marked  # noqa: E402
+from pytest_gpuperf.devices.cuda.sync_markers import switch_of  # noqa: E402
 from pytest_gpuperf.devices.profiler import record_trace  # noqa: E402
 from pytest_gpuperf.measure.syncs import find_syncs  # noqa: E402
 from pytest_gpuperf.model.finding import Location  # noqa: E402
@@ -77,7 +77,7 @@ def waits(fake: FakeTorch) -> Callable[[], None]:
 @pytest.fixture
 def switch(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     switch = SimpleNamespace(value=False)
-    monkeypatch.setattr(sync_lines, "switch_of", lambda _: switch)
+    monkeypatch.setattr(sync_markers, "switch_of", lambda _: switch)
     return switch
 
 
@@ -232,7 +232,7 @@ def test_a_line_that_cannot_be_told_is_a_marker_without_one(
     def fail(_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(sync_lines, "blamed", fail)
+    monkeypatch.setattr(sync_markers, "blamed", fail)
 
     assert marked(REGISTRIES["Device"].fire_callbacks, FakeTorch(callbacks=True)) == [
         None
@@ -245,11 +245,11 @@ def test_a_marker_that_fails_ends_no_step(
     def fail(_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(sync_lines, "marker_of", fail)
+    monkeypatch.setattr(sync_markers, "marker_of", fail)
     ended: list[bool] = []
 
     def step() -> None:
-        sync_lines.LineMarker("gpuperf.sync|").mark()
+        sync_markers.LineMarker("gpuperf.sync|").mark()
         ended.append(True)
 
     assert marked(step, FakeTorch(callbacks=True)) == []
@@ -260,14 +260,14 @@ def test_a_wait_on_a_thread_of_autograd_is_that_of_the_backward_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Such a thread has no frames of its own; here one of the step stands for it."""
-    marker = sync_lines.LineMarker("gpuperf.sync|")
+    marker = sync_markers.LineMarker("gpuperf.sync|")
     asked: list[Location] = []
     found: list[Location | None] = []
-    monkeypatch.setattr(sync_lines, "frames", lambda: iter(()))
+    monkeypatch.setattr(sync_markers, "frames", lambda: iter(()))
 
     def wait(gradient: object) -> None:
         stacks = {marker._caller: backward_frame()}
-        monkeypatch.setattr(sync_lines.sys, "_current_frames", lambda: stacks)
+        monkeypatch.setattr(sync_markers.sys, "_current_frames", lambda: stacks)
         found.append(marker._lines()[0])
 
     x = torch.ones(2, requires_grad=True)
@@ -288,7 +288,7 @@ def backward_frame() -> Any:
 
 
 def test_a_wait_on_a_thread_of_python_is_not_blamed_on_a_backward_call() -> None:
-    marker = sync_lines.LineMarker("gpuperf.sync|")
+    marker = sync_markers.LineMarker("gpuperf.sync|")
     found: list[Location | None] = []
 
     def ask_elsewhere(gradient: object) -> None:

@@ -1,4 +1,4 @@
-"""The line of each wait for the GPU, marked in the trace."""
+"""Marks the line of each wait for the GPU in the trace, where ``measure.trace`` reads it."""
 
 from __future__ import annotations
 
