@@ -312,6 +312,21 @@ def test_one_of_two_calls_of_a_test_is_accepted(place: str, desk: Desk) -> None:
         assert_green(desk)
 
 
+def test_the_tolerance_that_a_noisy_refresh_advises_lets_the_gate_pass(
+    desk: Desk,
+) -> None:
+    desk.play({"test_a": {"step_ms": [2.0, 2.18, 2.04, 1.98, 2.2, 2.08, 2.02, 2.1]}})
+    said = desk.gate("--gpuperf-update=all")
+    [option] = re.findall(r"(--gpuperf-tolerance=\S+) would let it be", said.words)
+
+    followed = desk.gate("--gpuperf-update=all", option)
+    done = desk.gate("--gpuperf-strict", option)
+
+    assert "would rarely pass" in said.words
+    assert "would rarely pass" not in followed.words
+    assert done.status == 0, done.text
+
+
 # What a failure does not offer.
 
 
@@ -1018,6 +1033,9 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
         "--gpuperf-update",
     ): "test_ci_is_told_how_a_job_may_refresh",
     ("runner/fork_server.py", "--gpuperf-seconds"): MACHINE,
+    ("report/screen/precision.py", "--gpuperf-tolerance"): (
+        "test_the_tolerance_that_a_noisy_refresh_advises_lets_the_gate_pass"
+    ),
     ("runner/baseline_writer.py", "--gpuperf-device"): (
         "test_a_refresh_whose_test_has_baselines_on_several_devices_is_refused"
     ),
