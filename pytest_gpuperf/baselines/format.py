@@ -438,7 +438,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for at, key in enumerate(keys) if key in keys[:at])
-        msg = f'the key "{twice}" stands twice in one object'
+        msg = f'the key "{twice}" occurs twice in one object'
         raise ShapeError(msg)
     return found
 

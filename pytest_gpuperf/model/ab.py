@@ -53,20 +53,21 @@ class AbResult:
     @property
     def speedup(self) -> float | None:
         """How many times as fast ``after`` is."""
-        return _inverse(self.ratio)
+        return inverse(self.ratio)
 
     @property
     def least_speedup(self) -> float | None:
         """Lower end of the interval of the speedup."""
-        return _inverse(self.high)
+        return inverse(self.high)
 
     @property
     def most_speedup(self) -> float | None:
         """Upper end of the interval of the speedup."""
-        return _inverse(self.low)
+        return inverse(self.low)
 
 
-def _inverse(ratio: float | None) -> float | None:
+def inverse(ratio: float | None) -> float | None:
+    """Return the speedup of a ratio of times, or the reverse."""
     return None if ratio is None else 1 / ratio
 
 

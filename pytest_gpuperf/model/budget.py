@@ -125,7 +125,7 @@ def parse_project_tolerance(text: str) -> Tolerance:
     named = [name.strip() for name, _, _ in pairs]
     twice = [name for name in dict.fromkeys(named) if named.count(name) > 1]
     if twice:
-        msg = f"{twice[0]} stands there {named.count(twice[0])} times, expected it once"
+        msg = f"{twice[0]} occurs {named.count(twice[0])} times, expected it once"
         raise UsageError(msg, ErrorId.GP101)
     _refuse_unknown("tolerance", named, _TOLERATED)
     return parse_tolerance({n.strip(): value.strip() for n, _, value in pairs})

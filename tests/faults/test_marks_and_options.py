@@ -184,7 +184,7 @@ def test_what_may_name_hardware_is_not_doubted(pattern: str) -> None:
 
 
 OPTIONS = [
-    ("gpuperf_tolerance", "ms=5%,ms=7%", "ms stands there 2 times, expected it once"),
+    ("gpuperf_tolerance", "ms=5%,ms=7%", "ms occurs 2 times, expected it once"),
     ("gpuperf_tolerance", "speedup=5%", "does not know speedup"),
     ("gpuperf_tolerance", "MS=5%", "does not know MS"),
     ("gpuperf_tolerance", "mss=5%", "does not know mss (did you mean ms?)"),

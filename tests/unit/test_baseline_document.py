@@ -316,7 +316,7 @@ def refusal_of(text: str) -> str:
         (TEXT + "x", "the file is no JSON at line 33"),
         (
             TEXT.replace('"driver"', '"torch"'),
-            'the key "torch" stands twice in one object',
+            'the key "torch" occurs twice in one object',
         ),
     ],
 )

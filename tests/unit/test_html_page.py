@@ -291,7 +291,7 @@ def test_a_broken_budget_is_not_accepted() -> None:
 
     assert "gpuperf accept" not in found.text
     assert (
-        "|The budget stands in the test's mark or call; accepting does not move it.|"
+        "|The budget is set in the test's mark or call; accepting does not move it.|"
     ) in found.text
 
 

@@ -213,7 +213,7 @@ def test_a_missed_speedup_reads_as_what_was_asked_at_least() -> None:
         "OVER BUDGET speedup: 1.300x, budget at least 1.400x",
         "  why      too slow",
         "  call     a.py::t#compare",
-        "  budget   stands in the test's mark or call:",
+        "  budget   is set in the test's mark or call:",
         "           a refresh does not move it",
     ]
 

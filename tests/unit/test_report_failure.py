@@ -121,7 +121,7 @@ OVER BUDGET syncs: 1 a step, budget 0
   at       tests/test_x.py:12 in step:
            aten::_local_scalar_dense, 1 a step, 310 us
   also     live_peak_bytes 36.30 MiB (pass)
-  budget   stands in the test's mark or call (tests/test_x.py:9):
+  budget   is set in the test's mark or call (tests/test_x.py:9):
            a refresh does not move it
   baseline baselines/cuda-nvidia-h200.json
   accept   pytest --gpuperf --gpuperf-update=all --gpuperf-accept-drift tests/test_x.py::test_y"""
@@ -133,7 +133,7 @@ def test_a_budget_alone_offers_no_refresh_and_no_environment() -> None:
         """\
 OVER BUDGET syncs: 1 a step, budget 0
   why      1 against 0 in each of 5 runs
-  budget   stands in the test's mark or call:
+  budget   is set in the test's mark or call:
            a refresh does not move it"""
     )
 
@@ -461,6 +461,6 @@ def test_the_trace_and_the_snapshot_are_named_with_their_viewers() -> None:
         "           for the viewer at ui.perfetto.dev",
         "  snapshot .gpuperf/memory-a.pickle",
         "           for the viewer at pytorch.org/memory_viz",
-        "  budget   stands in the test's mark or call:",
+        "  budget   is set in the test's mark or call:",
         "           a refresh does not move it",
     ]

@@ -58,7 +58,7 @@ def commands(
     if Outcome.OVER_BUDGET in outcomes:
         yield tag(
             "p",
-            "The budget stands in the test's mark or call; accepting does not move it.",
+            "The budget is set in the test's mark or call; accepting does not move it.",
         )
     if hardware is not None and pending and outcomes & ACCEPTABLE:
         file = f"{contents.pending_folder}/pending-{hardware.key}.json"

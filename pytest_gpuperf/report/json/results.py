@@ -18,6 +18,7 @@ from typing import TypeVar
 from ...errors import ErrorId
 from ...errors import RunError
 from ...errors import UsageError
+from ...model.ab import inverse
 from ...model.codec import decode
 from ...model.codec import encode
 from ...model.results import Head
@@ -220,16 +221,12 @@ def _upgraded(call: Mapping[str, Any]) -> Mapping[str, Any]:
     kept = {name: value for name, value in time.items() if name in _KEPT_OF_A_SPEEDUP}
     ratio = {
         "answer": time["verdict"],
-        "ratio": _inverse(time["speedup"]),
-        "low": _inverse(time.get("high")),
-        "high": _inverse(time.get("low")),
+        "ratio": inverse(time["speedup"]),
+        "low": inverse(time.get("high")),
+        "high": inverse(time.get("low")),
         "smallest": time.get("smallest_slowdown"),
     }
     return {**call, "sides": {**sides, "time": {**kept, **ratio}}}
-
-
-def _inverse(number: float | None) -> float | None:
-    return None if number is None else 1 / number
 
 
 def _refuse(source: str, found: str) -> NoReturn:

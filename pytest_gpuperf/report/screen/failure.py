@@ -252,7 +252,7 @@ def _budget_lines(failing: Sequence[Verdict], source: str | None) -> tuple[str, 
         return lines
     place = f" ({source})" if source else ""
     return (
-        *uncut("budget", f"stands in the test's mark or call{place}:"),
+        *uncut("budget", f"is set in the test's mark or call{place}:"),
         *uncut("", "a refresh does not move it"),
         *lines,
     )
