@@ -187,3 +187,9 @@ def _refuse_other(status: os.stat_result) -> None:
     if status.st_uid != os.getuid():
         msg = f"one of user {status.st_uid}"
         raise PlantedError(msg)
+
+
+def found_above(folder: Path, name: Path) -> str | None:
+    """Return the way from *folder* to the nearest folder above it that has *name*."""
+    above = next((path for path in folder.parents if (path / name).exists()), None)
+    return None if above is None else os.path.relpath(above, folder)

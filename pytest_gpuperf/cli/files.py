@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterable
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,6 +18,7 @@ from ..errors import BaselineError
 from ..errors import ErrorId
 from ..errors import QuotedError
 from ..errors import UsageError
+from ..files import found_above
 from ..files import read_regular_text
 from ..model.baseline import Baselines
 from ..model.codec import decode
@@ -71,11 +71,12 @@ def settings_by(server: JobServer) -> ProjectSettings:
 
 def elsewhere(folder: Path) -> str:
     """Say where above the working directory *folder* lies instead, if it does."""
-    for above in Path.cwd().parents if not folder.is_absolute() else ():
-        if (above / folder).is_dir():
-            there = os.path.relpath(above)
-            return f"; there is one in {there}, where pytest may have its rootdir: type it there"
-    return ""
+    there = None if folder.is_absolute() else found_above(Path.cwd(), folder)
+    if there is None:
+        return ""
+    return (
+        f"; there is one in {there}, where pytest may have its rootdir: type it there"
+    )
 
 
 # Lines of a project's own source, as they are now.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -14,6 +13,7 @@ from typing import Any
 from typing import Final
 
 from ..baselines.refresh import BaselineChange
+from ..files import found_above
 from ..model.results import Unseen
 from ..model.run import Ending
 from ..model.verdict import Outcome
@@ -170,9 +170,8 @@ def _misplaced_lines(assessment: Assessment, root: Path) -> tuple[Line, ...]:
     file = Path(assessment.baseline_file)
     if assessment.stored or file.is_absolute() or (root / file).exists():
         return ()
-    found = (above for above in root.parents if (above / file).is_file())
-    above = next(found, None)
-    return misplaced_lines(str(file), os.path.relpath(above, root)) if above else ()
+    above = found_above(root, file)
+    return misplaced_lines(str(file), above) if above else ()
 
 
 def _acuity_lines(assessment: Assessment, verbosity: int) -> tuple[Line, ...]:
