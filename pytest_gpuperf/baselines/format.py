@@ -69,7 +69,7 @@ _HARDWARE: Final = frozenset({"kind", "name"})
 _ENTRY: Final = frozenset({"anchor", "software", "runs"})
 _ENTRY_TOO: Final = frozenset({"commit", "dirty", "judged", "lines"})
 _RUN: Final = frozenset({"times", "exact"})
-_RUN_TOO: Final = frozenset({"board"})
+_RUN_TOO: Final = frozenset({"board", "round_steps"})
 _BOARD: Final = frozenset({"gpu", "sm_mhz"})
 _DISTRIBUTION: Final = frozenset({"q10", "q25", "q50", "mean", "samples"})
 _NONE: Final[Names] = frozenset()
@@ -191,6 +191,9 @@ def _run(raw: Any, where: Place) -> RunSummary:
         board=_board(parts["board"], (where, "board"))
         if "board" in parts
         else _NO_BOARD,
+        round_steps=_positive(parts["round_steps"], (where, "round_steps"))
+        if "round_steps" in parts
+        else None,
     )
 
 
@@ -198,13 +201,13 @@ def _board(raw: Any, where: Place) -> Board:
     parts = _fields(raw, where, _NONE, _BOARD)
     return Board(
         gpu=_text(parts["gpu"], (where, "gpu")) if "gpu" in parts else None,
-        sm_mhz=_clock(parts["sm_mhz"], (where, "sm_mhz"))
+        sm_mhz=_positive(parts["sm_mhz"], (where, "sm_mhz"))
         if "sm_mhz" in parts
         else None,
     )
 
 
-def _clock(raw: Any, where: Place) -> int:
+def _positive(raw: Any, where: Place) -> int:
     if type(raw) is not int or raw <= 0:
         _refuse(where, "a whole number above 0", raw)
     return raw
@@ -481,8 +484,12 @@ def _raw_anchor(name: str, value: float) -> float:
 def _raw_run(run: RunSummary) -> dict[str, Any]:
     times = {name: _raw_distribution(d) for name, d in run.times.items()}
     board = {name: value for name, value in encode(run.board).items() if value}
-    raw = {"times": times, "exact": dict(run.exact)}
-    return {**raw, "board": board} if board else raw
+    return {
+        "times": times,
+        "exact": dict(run.exact),
+        **({"board": board} if board else {}),
+        **({} if run.round_steps is None else {"round_steps": run.round_steps}),
+    }
 
 
 def _raw_distribution(distribution: Distribution) -> dict[str, float]:

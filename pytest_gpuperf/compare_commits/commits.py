@@ -118,9 +118,10 @@ def compare_versions(
             *after.trees(repository, "after"),
         ]
         checkout = opened.enter_context(closing(Checkout(trees)))
+        round_steps: dict[str, int] = {}  # those of both sides
         sides = [
             opened.enter_context(
-                closing(Side(_place(repository, v, at), preload, announce))
+                closing(Side(_place(repository, v, at), preload, announce, round_steps))
             )
             for v, at in (
                 (before, Path(checkout.folder, "before")),

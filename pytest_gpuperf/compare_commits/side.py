@@ -119,11 +119,18 @@ class Side:
     """
 
     def __init__(
-        self, place: SidePlace, preload: Sequence[str], announce: Callable[[str], None]
+        self,
+        place: SidePlace,
+        preload: Sequence[str],
+        announce: Callable[[str], None],
+        round_steps: dict[str, int] | None = None,
     ) -> None:
+        """Both sides of a comparison share *round_steps*: by call, the steps per round
+        that the first run chose."""
         self.label = place.label
         self.relocation = place.relocation
         self.settings: dict[str, Mapping[str, str]] = {}
+        self._round_steps = {} if round_steps is None else round_steps
         self._place = place
         self._announce = announce
         self._collected: Collected | None = None
@@ -184,12 +191,19 @@ class Side:
         if "error" in answer:
             return [_died(test, answer["error"]) for test in group]
         self.settings.update(answer["settings"])
-        return [decode(TestResult, result) for result in answer["results"]]
+        results = [decode(TestResult, result) for result in answer["results"]]
+        for result in results:
+            for call, steps in result.round_steps.items():
+                self._round_steps.setdefault(call, steps)
+        return results
 
     def request(self, group: Group, number: int) -> RunRequest:
         """Return how *group* is measured, once the side has been collected."""
         assert self._collected is not None  # noqa: S101 - it was asked for first
-        return _request(self._collected, group, number)
+        return replace(
+            _request(self._collected, group, number),
+            round_steps=dict(self._round_steps),
+        )
 
     def ask(self, job: Job, seconds: float) -> Any:
         """Return what *job* answers in a fresh process, which has the device alone.

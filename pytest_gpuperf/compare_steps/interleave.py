@@ -7,11 +7,13 @@ import random
 from collections.abc import Callable
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import field
 from functools import lru_cache
 from math import ceil
 from math import exp
 from math import inf
 from math import log
+from statistics import median
 from typing import Any
 from typing import Final
 
@@ -36,11 +38,15 @@ from ..measure.step import Deadline
 from ..measure.step import Follow
 from ..measure.step import Subject
 from ..measure.step import nobody
+from ..measure.timing import LEAST_QUEUED_STEPS
 from ..measure.timing import TimedBlock
+from ..measure.timing import time_alone
 from ..measure.timing import time_block
+from ..measure.timing import without_fill
 from ..measure.warmup import warm_up
 from ..model.ab import AbResult
 from ..model.ab import Answer
+from ..model.environment import Capability
 
 
 # Label swaps by the ten thousand, in torch.
@@ -110,8 +116,17 @@ shows, and longer ones are disturbed more often."""
 MOST_BLOCK_MS: Final = 100.0
 """A block of more than one step on the slower side lasts no longer than this."""
 
+QUEUED_BLOCK_MS: Final = 100.0
+"""A block of a device that queues steps lasts at least this long, and has at least as
+many steps as a round. It is shorter than a round: a comparison needs 56 blocks, and what
+filling the queue takes is subtracted from each.
+"""
+
 UNMEASURED: Final = 3
 """Steps that a quad spends on switching sides."""
+
+BLAMING_QUADS: Final = QUAD_LOOKS[2]
+"""Quads after which even a slowdown without any noise has been blamed."""
 
 MOST_REPEATS: Final = 3
 """Disturbed quads in a row that are repeated before the comparison gives up."""
@@ -131,12 +146,16 @@ def nothing() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
-    """A step and what it took when warm."""
+    """A step and what it took when warm.
+
+    ``alone_ms`` grows at each turn, by what the first step took by itself.
+    """
 
     name: str
     subject: Subject
     step_ms: float
     enter: Enter
+    alone_ms: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +165,11 @@ class _Contest:
     device: MeasuringDevice
     sides: tuple[_Side, _Side]
     steps: int
+
+    @property
+    def queues(self) -> bool:
+        """Whether filling the queue is to be subtracted from a block."""
+        return self.steps > 1 and self.device.kind.has(Capability.QUEUES)
 
     @property
     def quad_ms(self) -> float:
@@ -219,7 +243,10 @@ def _warmed(
         )
     )
     sides = (before, after)
-    steps = _steps_a_block(sides, block_ms)
+    if device.kind.has(Capability.QUEUES):
+        steps = _queued_steps(sides, deadline)
+    else:
+        steps = _steps_a_block(sides, block_ms)
     return _Contest(device=device, sides=sides, steps=steps)
 
 
@@ -248,6 +275,23 @@ def _steps_a_block(sides: tuple[_Side, _Side], block_ms: float) -> int:
         steps = int(MOST_BLOCK_MS / slow_ms)
     before, after = (side.subject for side in sides)
     return before.most_steps(after.most_steps(max(1, steps)))
+
+
+def _queued_steps(sides: tuple[_Side, _Side], deadline: Deadline) -> int:
+    """Return the steps of a block in which the host runs ahead, on both sides alike.
+
+    They are fewer, down to two, where the *deadline* leaves no room for as many quads as
+    blame a slowdown: blocks of one step would call steps with and without a wait the same.
+    """
+    fast_ms, slow_ms = sorted(side.step_ms for side in sides)
+    steps = LEAST_QUEUED_STEPS
+    if fast_ms > 0:
+        steps = max(steps, ceil(QUEUED_BLOCK_MS / fast_ms))
+        left_ms = (deadline.at_ns - deadline.now_ns()) / 1e6
+        room = int((left_ms / BLAMING_QUADS / slow_ms - UNMEASURED) / 4)
+        steps = max(2, min(steps, room))
+    before, after = (side.subject for side in sides)
+    return before.most_steps(after.most_steps(steps))
 
 
 def _record(
@@ -308,8 +352,22 @@ def _time_quad(contest: _Contest, *, before_first: bool) -> tuple[TimedBlock, ..
 def _time_block(contest: _Contest, side: _Side, *, switched: bool) -> TimedBlock:
     if switched:
         side.enter()
+        _run_first(contest, side)
+    block = time_block(contest.device, side.subject, contest.steps)
+    if not contest.queues:
+        return block
+    # The median of all so far: one disturbed step must not make a block look fast.
+    fill_ms = median(side.alone_ms)
+    return block._replace(step_ms=without_fill(block.step_ms, fill_ms, contest.steps))
+
+
+def _run_first(contest: _Contest, side: _Side) -> None:
+    """Run a step that warms the side's caches, and time it if there is a queue."""
+    if contest.queues:
+        alone = time_alone(contest.device, side.subject)
+        side.alone_ms.append(alone.latency_ms)
+    else:
         side.subject.step(*side.subject.arguments())
-    return time_block(contest.device, side.subject, contest.steps)
 
 
 def _disturbance(blocks: Sequence[TimedBlock]) -> str | None:

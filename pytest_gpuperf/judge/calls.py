@@ -188,6 +188,12 @@ def counted(entries: Mapping[str, Entry]) -> dict[str, tuple[str, ...]]:
     }
 
 
+def stored_round_steps(entries: Mapping[str, Entry]) -> dict[str, int]:
+    """Return by call the steps per round of its newest stored run, if that says it."""
+    newest = {key: entry.runs[-1].round_steps for key, entry in entries.items()}
+    return {key: steps for key, steps in newest.items() if steps is not None}
+
+
 def asked_of(
     budgets: Sequence[Budget], hardware: Hardware, stored: Iterable[str]
 ) -> frozenset[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from dataclasses import replace
 from functools import cache
@@ -96,12 +97,21 @@ def guarded(
 ) -> Sequence[Measurement]:
     """Mark *runs* as dirty if their board or clock differs from the stored ones.
 
-    A run is dirty, too, if the *sentinels* show a machine that is much slower.
+    A run is dirty, too, if the *sentinels* show a machine that is much slower, or if it
+    was timed in rounds of another number of steps.
     """
     stored = [run.board for run in entry_runs]
+    rounds = {run.round_steps for run in entry_runs}
     slower = _slower(len(runs), sentinels)
     return [
-        _with_dirt(run, (*_reasons(run.board, stored), *reasons))
+        _with_dirt(
+            run,
+            (
+                *_reasons(run.board, stored),
+                *_other_rounds(run.round_steps, rounds),
+                *reasons,
+            ),
+        )
         for run, reasons in zip(runs, slower, strict=True)
     ]
 
@@ -133,6 +143,18 @@ def _reasons(board: Board, stored: Sequence[Board]) -> Iterator[str]:
         usual = median(clocks)
         if abs(board.sm_mhz / usual - 1) > CLOCK_RATIO:
             yield f"the SM clock was {board.sm_mhz} MHz, {usual:.0f} MHz with the baseline"
+
+
+def _other_rounds(steps: int | None, stored: AbstractSet[int | None]) -> Iterator[str]:
+    """Say that a round had other numbers of steps: what they share is another part."""
+    if steps is None or not stored or steps in stored:
+        return
+    known = sorted(number for number in stored if number is not None)
+    then = " or ".join(map(str, known)) if known else "an unknown number"
+    yield (
+        f"a round had {steps} steps, and {then} with the baseline: their times are not "
+        "comparable, refresh it"
+    )
 
 
 NOT_RECORDED: Final = "not recorded"

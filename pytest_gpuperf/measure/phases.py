@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
+from statistics import fmean
 from statistics import median
 from typing import Final
 
 from ..devices.base import MeasuringDevice
 from ..devices.machine import granted_cores
+from ..model.environment import Capability
 from ..model.measurement import Board
 from ..model.measurement import Distribution
 from ..model.measurement import Measurement
@@ -33,9 +37,6 @@ from .timing import FirstStep
 from .timing import SlowStep
 from .timing import Timing
 from .timing import count_per_step
-from .timing import doubts
-from .timing import moment_of
-from .timing import others_share
 from .timing import run_first_step
 from .timing import slope_of
 from .timing import time_rounds
@@ -156,6 +157,8 @@ def _phases(
         dirty=tuple(_dirt(timing, warmth.unsteady, others)),
         unwaited=_unwaited(timing),
         board=Board(gpu=device.fingerprint(), sm_mhz=device.clock_mhz()),
+        round_steps=timing.steps if device.kind.has(Capability.QUEUES) else None,
+        remarks=tuple(_remarks(device, timing)),
     )
     if subject.batches is not None:
         waits = [r.loader_wait_pct for r in timing.rounds]
@@ -212,6 +215,31 @@ def waits_for_itself(subject: Subject) -> bool:
     return subject.batches is not None or granted_cores() is None
 
 
+MISMATCH: Final = 0.05
+"""Share by which the GPU's events and the host's clock may differ."""
+
+
+def _remarks(device: MeasuringDevice, timing: Timing) -> Iterator[str]:
+    """Say where a round does not show what a training loop takes."""
+    if not device.kind.has(Capability.QUEUES):
+        return
+    if timing.steps == 1:
+        yield (
+            f"{STEP_MS.name} is that of single steps, in which a wait may cost nothing: "
+            "--gpuperf-seconds leaves no time for rounds of more"
+        )
+    spans = [r.span_ms for r in timing.rounds if r.span_ms is not None]
+    if not spans:
+        return
+    wall_ms, span_ms = median(r.step_ms for r in timing.rounds), median(spans)
+    if abs(wall_ms - span_ms) > MISMATCH * wall_ms:
+        yield (
+            f"{SPAN_MS.name} is {span_ms:.4g} ms and {STEP_MS.name} {wall_ms:.4g} ms: "
+            "other streams or devices work longer than the current stream, or one of "
+            "the clocks is wrong"
+        )
+
+
 def _unwaited(timing: Timing) -> dict[str, float]:
     """Return the median: a round may be disturbed between two looks at a clock."""
     return {STEP_MS.name: median(r.unwaited_ms for r in timing.rounds)}
@@ -237,3 +265,41 @@ def _dirt(timing: Timing, unsteady: str | None, others: float | None) -> list[st
         *timing.dirty,
         *doubts(shares, others),
     ]
+
+
+# Decides whether a run that waited for a core was disturbed by others or by itself.
+
+CONTENTION: Final = 0.05
+"""Share of a run's time without a core above which its times do not blame the code."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockReading:
+    """A time, and what other programs have computed by then, if that is known."""
+
+    now_ns: int
+    others_ns: int | None
+
+
+def moment_of(device: MeasuringDevice) -> ClockReading:
+    """Read both from *device*."""
+    return ClockReading(now_ns=device.now_ns(), others_ns=device.others_ns())
+
+
+def others_share(before: ClockReading, after: ClockReading) -> float | None:
+    """Return what others computed in between, as a share of one core."""
+    spent_ns = after.now_ns - before.now_ns
+    if before.others_ns is None or after.others_ns is None or spent_ns <= 0:
+        return None
+    return max(0, after.others_ns - before.others_ns) / spent_ns
+
+
+def doubts(shares: Sequence[float], others: float | None) -> Iterator[str]:
+    """Say if a run is doubtful: its rounds waited for a core for these *shares*.
+
+    It is not if no other program used a core. Then the run waited for processes of its
+    own, such as the workers of a loader, and would do so on any machine.
+    """
+    alone = others is not None and others <= CONTENTION
+    if shares and fmean(shares) > CONTENTION and not alone:
+        yield f"the process waited for a core over {CONTENTION:.0%} of the time"

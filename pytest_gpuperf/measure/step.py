@@ -171,12 +171,15 @@ class Subject:
 
     ``batches`` are those that the step fetches, if it is a loop over a loader.
     ``work`` is what one step trains on, by the metric of that per second.
+    ``round_steps`` are the steps per round of the runs that it will be compared with,
+    if they are known.
     """
 
     step: Step
     setup: Setup | None = None
     batches: Batches | None = None
     work: Mapping[str, float] = field(default_factory=dict)
+    round_steps: int | None = None
 
     def prepared(self, device: MeasuringDevice, test: str) -> Subject:
         """Return what *device* runs for *test*; its clock times the batches."""

@@ -15,7 +15,9 @@ from itertools import combinations
 from math import ceil
 from math import exp
 from math import log
+from math import log10
 from math import sqrt
+from operator import attrgetter
 from statistics import fmean
 from statistics import median
 from statistics import variance
@@ -24,7 +26,6 @@ from typing import NamedTuple
 
 from ..devices.base import Kernel
 from ..devices.base import MeasuringDevice
-from ..devices.base import Step
 from ..devices.preflight import no_garbage_collection
 from ..model.environment import Capability
 from ..model.environment import DeviceKind
@@ -34,72 +35,6 @@ from .step import Follow
 from .step import Subject
 from .step import nobody
 from .warmup import QUIET_RATIO
-
-
-# Decides whether a run that waited for a core was disturbed by others or by itself.
-
-CONTENTION: Final = 0.05
-"""Share of a run's time without a core above which its times do not blame the code."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClockReading:
-    """A time, and what other programs have computed by then, if that is known."""
-
-    now_ns: int
-    others_ns: int | None
-
-
-def moment_of(device: MeasuringDevice) -> ClockReading:
-    """Read both from *device*."""
-    return ClockReading(now_ns=device.now_ns(), others_ns=device.others_ns())
-
-
-def others_share(before: ClockReading, after: ClockReading) -> float | None:
-    """Return what others computed in between, as a share of one core."""
-    spent_ns = after.now_ns - before.now_ns
-    if before.others_ns is None or after.others_ns is None or spent_ns <= 0:
-        return None
-    return max(0, after.others_ns - before.others_ns) / spent_ns
-
-
-def doubts(shares: Sequence[float], others: float | None) -> Iterator[str]:
-    """Say if a run is doubtful: its rounds waited for a core for these *shares*.
-
-    It is not if no other program used a core. Then the run waited for processes of its
-    own, such as the workers of a loader, and would do so on any machine.
-    """
-    alone = others is not None and others <= CONTENTION
-    if shares and fmean(shares) > CONTENTION and not alone:
-        yield f"the process waited for a core over {CONTENTION:.0%} of the time"
-
-
-# A training step that belongs to nobody, to see how a machine's times scatter.
-
-
-def fixed_step(device: MeasuringDevice) -> Step:
-    """Return a step of a small classifier: about 1 ms on a core, and on a GPU.
-
-    A device that plays its times needs no work.
-    """
-    if device.kind is DeviceKind.SCRIPTED:
-        return lambda: None
-    import torch
-    from torch import nn
-
-    width, rows = (2048, 512) if device.kind.has(Capability.KERNELS) else (256, 64)
-    layers = (nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10))
-    model = nn.Sequential(*layers).to(device.torch_device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    rows_of_ones = torch.ones(rows, width, device=device.torch_device)
-    labels = torch.zeros(rows, dtype=torch.long, device=device.torch_device)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(rows_of_ones), labels).backward()
-        optimizer.step()
-
-    return step
 
 
 # Times of the fixed kernels that witness the machine.
@@ -169,7 +104,20 @@ ROUNDS: Final = 20
 LEAST_ROUNDS: Final = 5
 ROUND_MS: Final = 10.0
 LONG_STEP_MS: Final = 100.0
-"""Above it a run times ``LEAST_ROUNDS`` rounds of one step."""
+"""Above it a run times ``LEAST_ROUNDS`` rounds, where nothing is enqueued of one step."""
+
+QUEUED_ROUNDS: Final = 8
+QUEUED_ROUND_MS: Final = 300.0
+LEAST_QUEUED_STEPS: Final = 10
+"""Steps of a round where the host runs ahead of the device, and how long it lasts.
+
+Between two synchronisations the first step has to fill the queue, which the others do
+not: a wait inside a step costs nothing in a round of one step, and its full price in
+training. What the first step takes is therefore subtracted from a round as well.
+"""
+
+LONGEST_ROUND_MS: Final = 3000.0
+"""A round of as many steps as the baseline's lasts no longer, unless it has the least."""
 
 MOST_REPEATS: Final = 3
 """Disturbed rounds that are repeated before the run is called dirty."""
@@ -197,12 +145,57 @@ class Round:
     disturbance: str | None
     loader_wait_pct: float | None = None
 
+    def without_fill(self, alone: IsolatedStep, steps: int) -> Round:
+        """Return the round of *steps* steps less what filling the queue takes.
+
+        Of what is only a lower bound, the whole step *alone* is subtracted.
+        """
+        step_ms = without_fill(self.step_ms, alone.latency_ms, steps)
+        if step_ms == self.step_ms:
+            return self
+        span_ms = None
+        if self.span_ms is not None and alone.span_ms is not None:
+            span_ms = max(0.0, (self.span_ms * steps - alone.span_ms) / (steps - 1))
+        return replace(
+            self,
+            step_ms=step_ms,
+            unwaited_ms=max(
+                0.0, (self.unwaited_ms * steps - alone.latency_ms) / (steps - 1)
+            ),
+            span_ms=span_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsolatedStep:
+    """Milliseconds of one step between two synchronisations.
+
+    ``enqueue_ms`` is what the host alone needed, ``span_ms`` what lay between two
+    events around it.
+    """
+
+    latency_ms: float
+    enqueue_ms: float
+    unwaited_ms: float
+    span_ms: float | None = None
+
 
 class TimedBlock(NamedTuple):
     """One timed block of a comparison: what a step took, what disturbed it."""
 
     step_ms: float
     disturbance: str | None
+
+
+def without_fill(mean_ms: float, alone_ms: float, steps: int) -> float:
+    """Return the time per step of a training loop, which fills its queue once.
+
+    Between two synchronisations *steps* steps take ``fill + steps * step``, *mean_ms*
+    each, and one step alone takes ``fill + step``: the difference has no fill. Returns
+    *mean_ms* where that is no time.
+    """
+    rest_ms = mean_ms * steps - alone_ms
+    return rest_ms / (steps - 1) if steps > 1 and rest_ms > 0 else mean_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,9 +219,10 @@ def time_rounds(
     follow: Follow = nobody,
 ) -> Timing:
     """Time up to ``ROUNDS`` rounds of a step that takes about *step_ms*."""
+    plan = RoundPlan.of(device.kind, subject, step_ms, deadline)
     for _ in range(MOST_REDONE):
         before = device.settling()
-        timing = _time_phase(device, subject, step_ms, deadline, follow)
+        timing = _time_phase(device, subject, plan, deadline, follow)
         moved = tuple(_moved(timing, counters=device.settling() != before))
         if not moved or not deadline.leaves(step_ms):
             break
@@ -259,32 +253,108 @@ def drift_of(times_ms: Sequence[float]) -> float:
     return drift / fmean(first) if abs(drift) > noise else 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundPlan:
+    """How many rounds are wanted, and of how many steps.
+
+    If the device ``queues`` steps, a step by itself is timed before each round.
+    """
+
+    rounds: int
+    steps: int
+    step_ms: float
+    queues: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        kind: DeviceKind,
+        subject: Subject,
+        step_ms: float,
+        deadline: Deadline,
+    ) -> RoundPlan:
+        """Plan for a step that takes about *step_ms*."""
+        is_long = step_ms > LONG_STEP_MS
+        if not kind.has(Capability.QUEUES):
+            steps = ceil(ROUND_MS / step_ms) if step_ms > 0 else 1
+            return cls(
+                rounds=LEAST_ROUNDS if is_long else ROUNDS,
+                steps=subject.most_steps(max(subject.together, steps)),
+                step_ms=step_ms,
+            )
+        steps = _queued_steps(subject, step_ms, deadline)
+        return cls(
+            rounds=LEAST_ROUNDS if is_long else QUEUED_ROUNDS,
+            steps=steps,
+            step_ms=step_ms,
+            queues=steps > 1,
+        )
+
+    @property
+    def round_ms(self) -> float:
+        """About what a round takes."""
+        return self.step_ms * (self.steps + self.queues)
+
+
+def _queued_steps(subject: Subject, step_ms: float, deadline: Deadline) -> int:
+    """Return the steps of a round where the host runs ahead; 1 without time for more."""
+    least, known = max(LEAST_QUEUED_STEPS, subject.together), subject.round_steps
+    if step_ms <= 0:
+        return subject.most_steps(known or least)
+    steps = max(least, _two_digits(QUEUED_ROUND_MS / step_ms))
+    if known is not None and known * step_ms <= LONGEST_ROUND_MS:
+        steps = known
+    # Of the shortest run, with the step alone that comes before each round.
+    left_ms = (deadline.at_ns - deadline.now_ns()) / 1e6
+    room = int(left_ms / LEAST_ROUNDS / step_ms) - 1
+    return subject.most_steps(max(1, min(steps, room)))
+
+
+def _two_digits(number: float) -> int:
+    """Round up to two significant digits: the number is stored and read in diffs."""
+    unit = 10 ** max(0, int(log10(number)) - 1) if number > 1 else 1
+    return unit * ceil(number / unit)
+
+
 def _time_phase(
     device: MeasuringDevice,
     subject: Subject,
-    step_ms: float,
+    plan: RoundPlan,
     deadline: Deadline,
     follow: Follow,
 ) -> Timing:
-    steps = _steps_a_round(subject, step_ms)
-    wanted = LEAST_ROUNDS if step_ms > LONG_STEP_MS else ROUNDS
     clean: list[Round] = []
     disturbed: list[Round] = []
+    alone: list[IsolatedStep] = []
     with no_garbage_collection():
-        while len(clean) < wanted and len(disturbed) <= MOST_REPEATS:
+        while len(clean) < plan.rounds and len(disturbed) <= MOST_REPEATS:
             # At least one round is timed: a run without any could say nothing.
-            if (clean or disturbed) and not deadline.leaves(step_ms * steps):
+            if (clean or disturbed) and not deadline.leaves(plan.round_ms):
                 break
-            follow(f"round {len(clean) + 1}/{wanted}")
-            measured = time_round(device, subject, steps)
+            follow(f"round {len(clean) + 1}/{plan.rounds}")
+            # Right before the round, so that caches and clocks are those of the round.
+            if plan.queues:
+                alone.append(time_alone(device, subject))
+            measured = time_round(device, subject, plan.steps)
             (disturbed if measured.disturbance else clean).append(measured)
-    dirty = tuple(_dirt(clean, disturbed, wanted))
+    dirty = tuple(_dirt(clean, disturbed, plan.rounds))
     return Timing(
-        rounds=tuple(clean or disturbed),
+        rounds=_filled(clean or disturbed, alone, plan.steps),
         dirty=dirty,
-        steps=steps,
+        steps=plan.steps,
         disturbed=dirty[0] if len(disturbed) > MOST_REPEATS else None,
     )
+
+
+def _filled(
+    rounds: Sequence[Round], alone: Sequence[IsolatedStep], steps: int
+) -> tuple[Round, ...]:
+    """Subtract what filling the queue takes from *rounds*: nothing without a queue."""
+    if not alone:
+        return tuple(rounds)
+    # The median of all: one disturbed step alone must not make a round look fast.
+    middle = sorted(alone, key=attrgetter("latency_ms"))[len(alone) // 2]
+    return tuple(r.without_fill(middle, steps) for r in rounds)
 
 
 COUNTED_MS: Final = 1000.0
@@ -311,11 +381,6 @@ def count_per_step(
     device.synchronize()
     after = device.counters()
     return {name: (after[name] - seen) / steps for name, seen in before.items()}
-
-
-def _steps_a_round(subject: Subject, step_ms: float) -> int:
-    steps = ceil(ROUND_MS / step_ms) if step_ms > 0 else 1
-    return subject.most_steps(max(subject.together, steps))
 
 
 def _dirt(clean: list[Round], disturbed: list[Round], wanted: int) -> Iterator[str]:
@@ -416,28 +481,35 @@ def time_isolated_steps(
     device: MeasuringDevice, subject: Subject, step_ms: float, deadline: Deadline
 ) -> Latency:
     """Time up to ``LATENCY_STEPS`` isolated steps, at least one."""
-    times: list[tuple[float, float, float]] = []
+    times: list[IsolatedStep] = []
     while len(times) < LATENCY_STEPS and (not times or deadline.leaves(step_ms)):
-        times.append(_time_one(device, subject))
+        times.append(time_alone(device, subject))
     return Latency(
-        latency_ms=tuple(latency for latency, _, _ in times),
-        enqueue_ms=tuple(enqueue for _, enqueue, _ in times),
-        unwaited_ms=tuple(unwaited for _, _, unwaited in times),
+        latency_ms=tuple(one.latency_ms for one in times),
+        enqueue_ms=tuple(one.enqueue_ms for one in times),
+        unwaited_ms=tuple(one.unwaited_ms for one in times),
     )
 
 
-def _time_one(device: MeasuringDevice, subject: Subject) -> tuple[float, float, float]:
+def time_alone(device: MeasuringDevice, subject: Subject) -> IsolatedStep:
     arguments = subject.arguments()
     waiting_ns, process_ns = device.all_waiting_ns(), device.process_ns()
     device.synchronize()
+    start_event = device.record_event()
     start_ns = device.now_ns()
     subject.step(*arguments)
     enqueued_ns = device.now_ns()
+    end_event = device.record_event()
     device.synchronize()
     wall_ns = device.now_ns() - start_ns
     process_ns, waited_ns = device.process_ns() - process_ns, device.all_waiting_ns()
-    unwaited_ns = unwaited_ns_of(waiting_ns, waited_ns, wall_ns, process_ns)
-    return wall_ns / 1e6, (enqueued_ns - start_ns) / 1e6, unwaited_ns / 1e6
+    return IsolatedStep(
+        latency_ms=wall_ns / 1e6,
+        enqueue_ms=(enqueued_ns - start_ns) / 1e6,
+        unwaited_ms=unwaited_ns_of(waiting_ns, waited_ns, wall_ns, process_ns) / 1e6,
+        # Ranks have no events, and count the rounds by this question.
+        span_ms=None if end_event is None else device.span_ms(start_event, end_event),
+    )
 
 
 # A step that uses up its time cap: its time must still be known, at least roughly.

@@ -132,16 +132,23 @@ def full_runs(kind: DeviceKind) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """What is kept of one run: no raw samples."""
+    """What is kept of one run: no raw samples.
+
+    ``round_steps`` are those of its ``Measurement``.
+    """
 
     times: Mapping[str, Distribution] = field(default_factory=dict)
     exact: Mapping[str, int] = field(default_factory=dict)
     board: Board = field(default_factory=Board)
+    round_steps: int | None = None
 
     @classmethod
     def of(cls, measurement: Measurement) -> RunSummary:
         return cls(
-            times=measurement.times, exact=measurement.exact, board=measurement.board
+            times=measurement.times,
+            exact=measurement.exact,
+            board=measurement.board,
+            round_steps=measurement.round_steps,
         )
 
 

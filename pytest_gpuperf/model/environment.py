@@ -46,6 +46,8 @@ class Capability(Enum):
     """Steps run under torch.profiler, which writes a trace."""
     KERNELS = "kernels"
     """Steps run as kernels, which a trace shows apart from the host."""
+    QUEUES = "queues"
+    """A call enqueues work and returns: the host runs ahead of the device."""
     HOST_WORK = "host work"
     """Threads of this process do the work of a step, in its memory."""
     ALLOCATOR = "allocator"
@@ -74,7 +76,12 @@ _MEASURED: Final = frozenset({Capability.CLOCK, Capability.PROFILER, Capability.
 
 CAPABILITIES: Final[Mapping[DeviceKind, frozenset[Capability]]] = {
     DeviceKind.CUDA: _MEASURED
-    | {Capability.GPU_TIMES, Capability.KERNELS, Capability.ALLOCATOR},
+    | {
+        Capability.GPU_TIMES,
+        Capability.KERNELS,
+        Capability.QUEUES,
+        Capability.ALLOCATOR,
+    },
     DeviceKind.PRETEND: frozenset({Capability.FORECAST}),
     DeviceKind.CPU: _MEASURED | {Capability.HOST_WORK},
     # It plays the times and the memory of a GPU, and the trace of a host.

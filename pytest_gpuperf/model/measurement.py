@@ -123,8 +123,9 @@ class Measurement:
     have had. ``least`` has the count of the step with the least, where the steps of the
     run differ in a count that chance may move. ``dirty`` has reasons not to blame code
     for this run's times: contention, throttling, a step that never became steady;
-    ``unwaited`` is what is left of a time, in ms, without what threads waited for a core. ``remarks`` say
-    what else must be known to read the numbers. ``snapshot`` is the file that says what
+    ``unwaited`` is what is left of a time, in ms, without what threads waited for a core.
+    ``round_steps`` are the steps between two synchronisations, if the device queues
+    steps: times of other numbers of steps are not comparable. ``remarks`` say what else must be known to read the numbers. ``snapshot`` is the file that says what
     the allocator did, if that was recorded, ``trace`` the one of a traced step.
     ``by_rank`` is what the ranks showed that ran the step together, ``diagnosis`` what
     the step waits for.
@@ -142,6 +143,7 @@ class Measurement:
     dirty: tuple[str, ...] = ()
     unwaited: Mapping[str, float] = field(default_factory=dict)
     board: Board = field(default_factory=Board)
+    round_steps: int | None = None
     remarks: tuple[str, ...] = ()
     snapshot: str = ""
     trace: str = ""

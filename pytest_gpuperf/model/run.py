@@ -56,6 +56,7 @@ class RunRequest:
     rank 0 has taken ``locks`` meanwhile; ``names`` are the tests' node ids, where
     somebody must know them before they are collected. ``stored`` names by call the
     exact metrics that its baseline has: they are measured beyond the cap.
+    ``round_steps`` has by call the steps per round of the runs it is compared with.
     """
 
     tests: tuple[str, ...]
@@ -78,6 +79,7 @@ class RunRequest:
     locks: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     stored: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    round_steps: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +145,12 @@ class TestResult:
     asked: bool = True
     stop: Stop | None = None
     seconds: float = 0.0
+
+    @property
+    def round_steps(self) -> dict[str, int]:
+        """By call, the steps per round of its times, if the device queues steps."""
+        found = {c.measurement.test: c.measurement.round_steps for c in self.calls}
+        return {key: steps for key, steps in found.items() if steps is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from ..errors import GpuperfError
 from ..judge.calls import counted
 from ..judge.calls import judge_calls
 from ..judge.calls import prior_of
+from ..judge.calls import stored_round_steps
 from ..judge.context import SuiteContext
 from ..model.environment import PRETEND_GIB
 from ..model.environment import DeviceKind
@@ -126,6 +127,7 @@ class InlineSession:
             settings.seconds,
             project=settings.tolerance,
             stored=counted(self._baselines.entries),
+            round_steps=stored_round_steps(self._baselines.entries),
         )
         config.stash[measurer_key] = self._measuring
         config.stash[chosen_key] = self._chosen = set[str]()

@@ -11,6 +11,7 @@ from ..devices import open_device
 from ..devices.base import Device
 from ..devices.base import MeasuringDevice
 from ..devices.machine import circumstances_of
+from ..devices.sentinels import fixed_step
 from ..devices.slots import slots_of
 from ..errors import ErrorId
 from ..errors import GpuperfError
@@ -18,7 +19,6 @@ from ..errors import PreflightError
 from ..errors import UsageError
 from ..measure.phases import measure
 from ..measure.step import Subject
-from ..measure.timing import fixed_step
 from ..model.checkup import CheckupRequest
 from ..model.checkup import Examination
 from ..model.checkup import Trial

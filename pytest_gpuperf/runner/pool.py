@@ -307,6 +307,13 @@ class SideBySide:
             self._held.discard(slot)
 
 
+Known = TypeVar("Known")
+
+
+def _of_group(by_call: Mapping[str, Known], group: Group) -> dict[str, Known]:
+    return {key: v for key, v in by_call.items() if key.partition("#")[0] in group}
+
+
 IN_RANKS: Final = "pytest_gpuperf.worker.ranks_child:measure"
 """What measures ranks, and says why what is none cannot be measured."""
 
@@ -329,6 +336,7 @@ class Children:
         self._turns: tuple[Turns, ...] = ()
         self._slot_of: dict[str, int] = {}
         self._stored: Mapping[str, tuple[str, ...]] = {}
+        self._round_steps: dict[str, int] = {}
         scripted = settings.device is DeviceKind.SCRIPTED
         self._server = ForkServer(
             () if scripted else HEAVY_MODULES,
@@ -366,12 +374,15 @@ class Children:
         groups: Sequence[Group],
         board_of: Callable[[Group], str | None],
         stored: Mapping[str, tuple[str, ...]],
+        round_steps: Mapping[str, int],
     ) -> None:
         """Decide where each group is measured: *board_of* its baseline, if it has one.
 
-        *stored* names by call the exact metrics that its baseline has.
+        *stored* names by call the exact metrics that its baseline has, *round_steps* has
+        the steps per round of its runs. A call without any keeps those of its first run.
         """
         self._stored = stored
+        self._round_steps = dict(round_steps)
         slot_of = assigned(groups, self.slots, board_of)
         self._slot_of = {test: slot_of[group] for group in groups for test in group}
 
@@ -399,9 +410,13 @@ class Children:
         )
         watch = _Watch(self._progress, groups, arrived)
         SideBySide(self._server, self._turns, watch=watch).run(jobs)
-        return [
+        results = [
             result for index in range(len(groups)) for result in watch.results[index]
         ]
+        for result in results:
+            for call, steps in result.round_steps.items():
+                self._round_steps.setdefault(call, steps)
+        return results
 
     def cover(
         self,
@@ -442,8 +457,13 @@ class Children:
         self, group: Group, plan: Mapping[str, Planned], request: RunRequest
     ) -> SlotJob:
         tests = tuple(plan[test].argument for test in group)
-        stored = {k: v for k, v in self._stored.items() if k.partition("#")[0] in group}
-        request = replace(request, tests=tests, names=group, stored=stored)
+        request = replace(
+            request,
+            tests=tests,
+            names=group,
+            stored=_of_group(self._stored, group),
+            round_steps=_of_group(self._round_steps, group),
+        )
         asked = plan[group[0]].ranks
         if asked is not None:
             return self._on_all_slots(replace(request, ranks=asked))

@@ -16,6 +16,7 @@ from typing import Final
 from ..baselines.store import read
 from ..errors import GpuperfError
 from ..judge.calls import counted
+from ..judge.calls import stored_round_steps
 from ..model.baseline import Refresh
 from ..model.baseline import full_runs
 from ..model.environment import Capability
@@ -170,7 +171,10 @@ class Rounds:
         self._storing = Storing(store)
         groups = groups_of(plan, self._settings.isolation)
         entries = self.baselines.entries
-        self._children.assign(groups, self._board_of, counted(entries))
+        # A refresh of everything replaces what is stored, and so may choose anew.
+        is_anew = self._settings.update is Refresh.ALL
+        round_steps = {} if is_anew else stored_round_steps(entries)
+        self._children.assign(groups, self._board_of, counted(entries), round_steps)
         cases = self._screen(groups)
         if not self._is_stopped:
             self._settle(groups, cases)

@@ -128,6 +128,7 @@ def measuring_for(
         artefacts=Path(request.artefacts),
         project=request.tolerance,
         stored=request.stored,
+        round_steps=request.round_steps,
         arriving=arriving,
         follow=follow,
     )

@@ -217,6 +217,7 @@ def _relative_path(root: Path, path: str) -> str:
 
 NO_FOLDER: Final = Path()
 NO_KEYWORDS: Final[Mapping[str, Sequence[str]]] = {}
+NO_STEPS: Final[Mapping[str, int]] = {}
 
 
 class Measuring:
@@ -231,13 +232,16 @@ class Measuring:
         mode: RunMode = RunMode.MEASURE,
         artefacts: Path = NO_FOLDER,
         stored: Mapping[str, Sequence[str]] = NO_KEYWORDS,
+        round_steps: Mapping[str, int] = NO_STEPS,
         arriving: Callable[[str], None] = lambda _: None,
         follow: Callable[[str, str], object] = lambda _, __: None,
     ) -> None:
         """*arriving* is called with the key of each call before it is measured,
         *follow* with the key and what is being done. *stored* names by call the counts
-        and sizes that its baseline has."""
+        and sizes that its baseline has, *round_steps* has the steps per round of the
+        runs it is compared with."""
         self._stored = stored
+        self._round_steps = round_steps
         self._arriving = arriving
         self._follow = follow
         self._device = device
@@ -276,7 +280,7 @@ class Measuring:
         budgets = (parse_budget(budget), *budgets_of(item))
         measured = measured_call(
             self._device,
-            subject,
+            replace(subject, round_steps=self._round_steps.get(test)),
             test=test,
             seconds=self._seconds,
             mode=self._mode,

@@ -194,6 +194,30 @@ def test_a_board_that_cannot_be_is_refused(
         jsonschema.validate(raw, SCHEMA)
 
 
+def test_the_steps_of_a_round_are_written_where_they_are_known() -> None:
+    known = Baselines(
+        hardware=H200,
+        entries={"t": Entry(runs=(RunSummary(round_steps=300), RunSummary()))},
+    )
+
+    text = dumps(known)
+
+    assert '{"exact": {}, "round_steps": 300, "times": {}}' in text
+    assert '{"exact": {}, "times": {}}' in text
+    assert loads(text, "x.json") == known
+    jsonschema.validate(json.loads(text), SCHEMA)
+
+
+@pytest.mark.parametrize("steps", [0, -1, 1.5, True, "10"])
+def test_rounds_that_cannot_be_are_refused(steps: object) -> None:
+    entry = Entry(runs=(RunSummary(),))
+    raw = json.loads(dumps(Baselines(hardware=H200, entries={"t": entry})))
+    raw["tests"]["t"]["runs"][0]["round_steps"] = steps
+
+    with pytest.raises(BaselineError, match="round_steps: expected a whole number"):
+        loads(json.dumps(raw), "x.json")
+
+
 def test_no_test_makes_a_document_too() -> None:
     text = dumps(Baselines(hardware=H200))
 

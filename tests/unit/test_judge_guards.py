@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import log
 
 import pytest
@@ -109,3 +110,45 @@ def test_runs_that_their_sentinels_call_slower_have_one_reason() -> None:
 
     why = "its sentinels call this machine 27 to 50 % slower"
     assert [seen.dirty for seen in found] == [(why,), (why,), ()]
+
+
+@pytest.mark.parametrize(
+    ("steps", "stored", "dirty"),
+    [
+        pytest.param(300, (300, 300), (), id="as many"),
+        pytest.param(300, (15, 300), (), id="as many as in some of them"),
+        pytest.param(None, (None, None), (), id="a device that queues nothing"),
+        pytest.param(
+            15,
+            (300, 14),
+            (
+                (
+                    "a round had 15 steps, and 14 or 300 with the baseline: their times are "
+                    "not comparable, refresh it"
+                ),
+            ),
+            id="another number",
+        ),
+        pytest.param(
+            15,
+            (None,),
+            (
+                (
+                    "a round had 15 steps, and an unknown number with the baseline: their "
+                    "times are not comparable, refresh it"
+                ),
+            ),
+            id="a baseline that does not say it",
+        ),
+    ],
+)
+def test_a_run_is_dirty_where_its_rounds_have_other_numbers_of_steps(
+    steps: int | None, stored: tuple[int | None, ...], dirty: tuple[str, ...]
+) -> None:
+    (found,) = guarded(
+        [replace(run(Board()), round_steps=steps)],
+        [RunSummary(round_steps=known) for known in stored],
+        UNSEEN,
+    )
+
+    assert found.dirty == dirty
