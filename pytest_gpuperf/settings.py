@@ -50,6 +50,22 @@ ARTEFACTS: Final = ".gpuperf"
 RECORDED: Final = "baseline"
 """Of a reference: the commit at which each baseline was recorded."""
 
+AUTO: Final = "auto"
+"""The same, for what stored numbers cannot decide; the default."""
+
+NO_REFERENCE: Final = "none"
+
+
+class Referred(Enum):
+    """Which times a reference settles by A/B."""
+
+    NOT_PASSED = "not passed"
+    """Each that its baseline does not pass at the first run."""
+    UNDECIDED = "undecided"
+    """Those that all runs left undecided, or whose stored runs scatter too much."""
+    UNDECIDABLE = "undecidable"
+    """Those whose stored runs scatter too much to decide anything."""
+
 
 class MissingBaseline(Enum):
     """What happens if a gated metric has neither budget nor baseline."""
@@ -87,7 +103,7 @@ class Settings:
     ``tolerance`` applies to tests without a mark of their own. ``precision`` is the
     slowdown, a ratio, that is to be seen. ``benchmark`` asks to feed pytest-benchmark.
     ``reference`` names the commit that settles what a baseline does not pass, or is
-    ``RECORDED``. ``launch`` is which of torchrun's ranks this is. ``repeated`` are the
+    ``RECORDED``; ``referred`` says which times it settles. ``launch`` is which of torchrun's ranks this is. ``repeated`` are the
     options of this command line that a command to refresh or compare must repeat,
     ``stored_on`` the devices that have baselines of the tests that a refresh names
     without a device.
@@ -115,6 +131,7 @@ class Settings:
     tolerance: Tolerance = field(default_factory=Tolerance)
     precision: float | None = None
     reference: str | None = None
+    referred: Referred = Referred.NOT_PASSED
     script: str | None = None
     lock_seconds: float = 3600.0
     shared_use: SharedUse = SharedUse.TIMED

@@ -29,6 +29,7 @@ from ..runner.git import short
 from ..runner.plan import Project
 from ..runner.reference_check import Doubt
 from ..settings import RECORDED
+from ..settings import Referred
 from ..settings import Settings
 from ..worker.child import CHILD_OPTIONS
 from .commits import NothingComparedError
@@ -153,6 +154,7 @@ class ReferenceCommit:
     name: str
     words: str = ""
     recorded: bool = False
+    unasked: bool = False
 
 
 def settled(
@@ -169,9 +171,9 @@ def settled(
         reference=label,
         commit=short(against.name) if against.recorded else against.name,
         recorded=against.recorded,
+        unasked=against.unasked,
     )
-    tests = "1 test" if len(selection.tests) == 1 else f"{len(selection.tests)} tests"
-    announce(f"gpuperf: A/B against {label}, for {tests} that did not pass")
+    announce(f"gpuperf: A/B against {label}, for {_tests(selection, against)}")
     try:
         found = compare_versions(
             repository,
@@ -187,6 +189,14 @@ def settled(
         why = _in_a_line(str(error).removeprefix(f"{both[0].label}: "))
         return {d.call: replace(unsettled, why=why) for d in doubts}
     return {d.call: _answer(d, found, unsettled) for d in doubts}
+
+
+def _tests(selection: Selection, against: ReferenceCommit) -> str:
+    number = len(selection.tests)
+    tests = "1 test" if number == 1 else f"{number} tests"
+    if not against.unasked:
+        return f"{tests} that did not pass"
+    return f"{tests} with a time that stored runs cannot decide (--gpuperf-ref=none: no A/B)"
 
 
 def _in_a_line(text: str) -> str:
@@ -225,6 +235,8 @@ class GitReferee:
         Raises ``UsageError`` if there is no repository, or no such commit in it.
         """
         self._settings = settings
+        self._reference = settings.reference
+        self._is_asked = settings.referred is Referred.NOT_PASSED
         self._sides = tuple(sides)
         self._repository: Repository | None = None
         self._origin: Origin | None = None
@@ -234,7 +246,8 @@ class GitReferee:
         except UsageError as error:
             # Without a repository a run is still fine, as long as no reference was
             # asked for.
-            if settings.reference is not None:
+            self._reference = None
+            if settings.reference is not None and self._is_asked:
                 msg = f"--gpuperf-ref={settings.reference}: {error.text}"
                 raise UsageError(msg, error.error_id) from None
 
@@ -263,7 +276,7 @@ class GitReferee:
         announce: Callable[[str], None],
     ) -> Mapping[str, Settlement]:
         """Compare each test with its reference; nothing if none was named."""
-        repository, reference = self._repository, self._settings.reference
+        repository, reference = self._repository, self._reference
         if repository is None or reference is None:
             return {}
         found: dict[str, Settlement] = {}
@@ -291,8 +304,13 @@ class GitReferee:
         path = os.path.relpath(file, repository.top)
         found = recording_of(repository, path, doubt.call, doubt.entry)
         if not found.commit:
-            return Settlement(why=found.why)
-        return ReferenceCommit(name=found.commit, words=found.words, recorded=True)
+            return Settlement(why=found.why, unasked=not self._is_asked)
+        return ReferenceCommit(
+            name=found.commit,
+            words=found.words,
+            recorded=True,
+            unasked=not self._is_asked,
+        )
 
     def _selection(
         self, doubts: Sequence[Doubt], project: Project, kind: DeviceKind

@@ -36,6 +36,16 @@ def is_in_doubt(verdict: TestVerdict) -> bool:
     return any(map(_is_doubtful, verdict.verdicts))
 
 
+def is_undecided(verdict: TestVerdict) -> bool:
+    """Whether the baseline leaves the time undecided, and nothing else blames the test."""
+    if any(one.outcome.fails for one in verdict.verdicts):
+        return False
+    return any(
+        _is_of_baseline(one) and one.outcome is Outcome.INCONCLUSIVE
+        for one in verdict.verdicts
+    )
+
+
 def referred(verdict: TestVerdict, settlement: Settlement | None) -> TestVerdict:
     """Replace the verdict on the time by *settlement*, if there is one.
 
@@ -55,7 +65,9 @@ def referred(verdict: TestVerdict, settlement: Settlement | None) -> TestVerdict
     remarks = [
         f"{v.metric}: {v.because}"
         for v in decided
-        if v.settlement is not None and v.outcome is Outcome.PASS
+        if v.settlement is not None
+        and v.outcome is Outcome.PASS
+        and not v.settlement.unasked
     ]
     return replace(verdict, verdicts=decided, remarks=(*verdict.remarks, *remarks))
 
@@ -121,6 +133,8 @@ def _moral(
             "not the code, but the machine or its software changed since the baseline "
             "was recorded: refresh it if that is meant"
         )
+    if settlement.unasked:
+        return "its stored runs alone could not decide"
     if settlement.recorded:
         return (
             "the machine changed since the baseline was recorded, not the code: refresh "

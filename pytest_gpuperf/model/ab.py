@@ -185,13 +185,15 @@ class Settlement:
     """An A/B on this machine, from ``reference`` to the working tree.
 
     ``commit`` is what git understands; both are empty if no code was found to compare
-    with. ``recorded`` says that the baseline was measured on that code. Without a
-    ``time`` nothing was settled, and ``why`` says the reason.
+    with. ``recorded`` says that the baseline was measured on that code, ``unasked`` that
+    no option asked for it, as the baseline could not decide. Without a ``time`` nothing
+    was settled, and ``why`` says the reason.
     """
 
     reference: str = ""
     commit: str = ""
     recorded: bool = False
+    unasked: bool = False
     engine: str = ""
     time: AbResult | None = None
     why: str = ""

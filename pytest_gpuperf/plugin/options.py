@@ -157,8 +157,9 @@ OPTIONS: Final = (
     ),
     Option(
         name="gpuperf_ref",
-        help="commit that settles by A/B what the baseline does not pass, or `baseline` "
-        "for the one at which it was recorded",
+        help="commit that settles by A/B what the baseline does not pass, `baseline` "
+        "for the one at which it was recorded, or `none` (default: auto, that one for "
+        "times that stored numbers cannot decide)",
         metavar="REF",
     ),
     Option(

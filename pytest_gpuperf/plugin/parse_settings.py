@@ -26,8 +26,12 @@ from ..model.budget import parse_tolerance
 from ..model.environment import PRETEND_GIB
 from ..model.environment import DeviceKind
 from ..settings import ARTEFACTS
+from ..settings import AUTO
+from ..settings import NO_REFERENCE
+from ..settings import RECORDED
 from ..settings import Isolation
 from ..settings import MissingBaseline
+from ..settings import Referred
 from ..settings import Settings
 from ..settings import SharedUse
 from ..settings import UnjudgedBudget
@@ -130,7 +134,7 @@ def _precision(text: str) -> float:
 
 def _commit(text: str) -> str:
     if not text.strip() or text.startswith("-"):
-        msg = "expected a branch, a tag, a commit or `baseline`"
+        msg = "expected a branch, a tag, a commit, `baseline`, `auto` or `none`"
         raise ValueError(msg)
     return text
 
@@ -196,7 +200,7 @@ def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
         tolerance=project_tolerance(config),
         precision=value("gpuperf_precision", None),
         history=_located(value("gpuperf_history", None), config.rootpath),
-        reference=_reference(config, value),
+        **_reference(config, value, ci=ci),
         script=environ.get("GPUPERF_SCRIPT"),
         lock_seconds=value("gpuperf_lock_seconds", 3600.0),
         shared_use=value("gpuperf_lock", SharedUse.TIMED),
@@ -227,12 +231,19 @@ def _located(location: str | None, root: Path) -> str | None:
     return str(root / location)
 
 
-def _reference(config: pytest.Config, value: Callable[..., Any]) -> str | None:
+def _reference(
+    config: pytest.Config, value: Callable[..., Any], *, ci: bool
+) -> dict[str, Any]:
     """Return the reference of a gate; a refresh and an inline run have none."""
     others = [name for name in NO_GATE if value(name, None)]
     if not others:
-        reference: str | None = value("gpuperf_ref", None)
-        return reference
+        reference: str = value("gpuperf_ref", AUTO)
+        if reference == NO_REFERENCE:
+            return {}
+        if reference != AUTO:
+            return {"reference": reference}
+        referred = Referred.UNDECIDED if ci else Referred.UNDECIDABLE
+        return {"reference": RECORDED, "referred": referred}
     if config.getoption("gpuperf_ref", default=None) is not None:
         flag = "--" + others[0].replace("_", "-")
         msg = (
@@ -240,7 +251,7 @@ def _reference(config: pytest.Config, value: Callable[..., Any]) -> str | None:
             f"{flag}"
         )
         raise UsageError(msg, ErrorId.GP105)
-    return None
+    return {}
 
 
 def _refuse_inline_refresh(settings: Settings) -> None:

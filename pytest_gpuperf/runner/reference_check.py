@@ -9,15 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..judge.ab_override import is_in_doubt
 from ..model.ab import Settlement
 from ..model.baseline import Entry
 from ..model.baseline import Origin
 from ..model.environment import Hardware
+from ..model.run import StepCall
 from .plan import Planned
 from .plan import Project
 from .screening import Case
-from .screening import Judge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +48,13 @@ def doubts_of(
     plan: Iterable[Planned],
     cases: Mapping[str, Case],
     entries: Mapping[str, Entry],
-    judge: Judge,
+    is_doubtful: Callable[[str, Sequence[StepCall]], bool],
 ) -> list[Doubt]:
-    """Return every call with a time that fails its baseline, in the order of *plan*."""
+    """Return every call, by key and runs, that *is_doubtful*, in the order of *plan*."""
     return [
         Doubt(call=key, planned=planned, entry=entries.get(key))
         for planned in plan
+        if planned.test in cases
         for key, calls in cases[planned.test].calls.items()
-        if is_in_doubt(judge(calls))
+        if is_doubtful(key, calls)
     ]

@@ -15,6 +15,8 @@ from typing import Final
 
 from ..baselines.store import read
 from ..errors import GpuperfError
+from ..judge.ab_override import is_in_doubt
+from ..judge.ab_override import is_undecided
 from ..judge.calls import counted
 from ..judge.calls import stored_round_steps
 from ..model.baseline import Refresh
@@ -30,6 +32,7 @@ from ..model.run import TestResult
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict
+from ..settings import Referred
 from ..settings import Settings
 from .baseline_writer import Storing
 from .baseline_writer import selected_of
@@ -231,6 +234,7 @@ class Rounds:
             self._refer(found)
             if self._maxfail and self._settings.update is None:
                 self.outlook.confirm(batch, self.run, found, self.bench)
+                self._refer_undecided(found)
                 self.bench.decide(found)
             self._is_stopped = 0 < self._maxfail <= self._failures(cases)
             if self._is_stopped:
@@ -259,10 +263,42 @@ class Rounds:
         return failures_among(cases.values(), reports, may_fail)
 
     def _refer(self, cases: Mapping[str, Case]) -> None:
-        """Let other code settle the times that their baselines do not pass."""
-        plan = [planned for planned in self._plan.values() if planned.test in cases]
-        doubts = doubts_of(plan, cases, self.baselines.entries, self.bench.judge)
-        if self._referee and doubts:
+        """Let other code settle times that need no more runs for that."""
+        if self._settings.referred is Referred.NOT_PASSED:
+            self._settle_by_code(
+                cases, lambda _, calls: is_in_doubt(self.bench.judge(calls))
+            )
+        else:
+            blind = self.outlook.undecidable(cases.values())
+            self._settle_by_code(
+                cases,
+                lambda key, calls: (
+                    key in blind and is_undecided(self.bench.judge(calls))
+                ),
+            )
+
+    def _refer_undecided(self, cases: Mapping[str, Case]) -> None:
+        """Let other code settle the times that all runs have left undecided."""
+        if self._settings.referred is Referred.UNDECIDED:
+            self._settle_by_code(
+                cases,
+                lambda key, calls: (
+                    key not in self.bench.settlements
+                    and is_undecided(self.bench.judge_last(calls))
+                ),
+            )
+
+    def _settle_by_code(
+        self,
+        cases: Mapping[str, Case],
+        is_doubtful: Callable[[str, Sequence[StepCall]], bool],
+    ) -> None:
+        if self._referee is None or self._settings.reference is None:
+            return
+        doubts = doubts_of(
+            self._plan.values(), cases, self.baselines.entries, is_doubtful
+        )
+        if doubts:
             self.bench.settlements.update(
                 self._referee.settle(
                     doubts, self._project, self.environment.hardware, self._announce
@@ -289,6 +325,7 @@ class Rounds:
         if not is_confirmed:
             rest = [group for group in groups if not set(selected).issuperset(group)]
             self.outlook.confirm(rest, self.run, cases, self.bench)
+            self._refer_undecided(cases)
 
     def _complete(self, groups: Sequence[Group], cases: Mapping[str, Case]) -> None:
         """Store each test when it has as many undisturbed runs as are wanted."""

@@ -286,6 +286,19 @@ class Outlook:
             settings.precision,
         )
 
+    def undecidable(self, cases: Iterable[Case]) -> frozenset[str]:
+        """Name the calls of which stored runs scatter too much to decide anything."""
+        hardware, settings = self._stored.hardware, self._settings
+        found = acuity_of(
+            _tolerances(cases),
+            self._stored.entries,
+            hardware.kind,
+            settings.tolerance,
+            settings.precision,
+        )
+        tests = () if found is None else found.tests
+        return frozenset(one.test for one in tests if not one.decidable)
+
     def _announce_fresh(
         self, cases: Sequence[Case], suite_context: SuiteContext, judge: Judge
     ) -> None:

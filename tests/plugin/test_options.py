@@ -15,6 +15,7 @@ from pytest_gpuperf.plugin.options import OPTIONS
 from pytest_gpuperf.plugin.options import settings_from
 from pytest_gpuperf.settings import Isolation
 from pytest_gpuperf.settings import MissingBaseline
+from pytest_gpuperf.settings import Referred
 from pytest_gpuperf.settings import Settings
 from pytest_gpuperf.settings import SharedUse
 
@@ -94,7 +95,36 @@ def test_defaults(project: ScriptedProject) -> None:
         isolation=Isolation.TEST,
         baselines=project.path / "baselines",
         artefacts=project.path / ".gpuperf",
+        reference="baseline",
+        referred=Referred.UNDECIDABLE,
     )
+
+
+@pytest.mark.parametrize(
+    ("ci", "arguments", "reference", "referred"),
+    [
+        ("1", (), "baseline", Referred.UNDECIDED),
+        ("1", ("--gpuperf-ref=auto",), "baseline", Referred.UNDECIDED),
+        ("", ("--gpuperf-ref=auto",), "baseline", Referred.UNDECIDABLE),
+        ("1", ("--gpuperf-ref=baseline",), "baseline", Referred.NOT_PASSED),
+        ("", ("--gpuperf-ref=main",), "main", Referred.NOT_PASSED),
+        ("1", ("--gpuperf-ref=none",), None, Referred.NOT_PASSED),
+        ("", ("--gpuperf-update=all",), None, Referred.NOT_PASSED),
+        ("1", ("--gpuperf-inline",), None, Referred.NOT_PASSED),
+    ],
+)
+def test_other_code_settles_what_the_option_and_ci_say(
+    project: ScriptedProject,
+    ci: str,
+    arguments: tuple[str, ...],
+    reference: str | None,
+    referred: Referred,
+) -> None:
+    config = project.pytester.parseconfig(*arguments)
+
+    found = settings_from(config, {"CI": ci})
+
+    assert (found.reference, found.referred) == (reference, referred)
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -152,6 +182,7 @@ def test_every_setting_is_told_by_an_option_or_derived() -> None:
         "artefacts",
         "launch",
         "prune",
+        "referred",
         "repeated",
         "script",
         "stored_on",

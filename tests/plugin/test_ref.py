@@ -266,6 +266,126 @@ class TestUnsettled:
         ) in words(result)
 
 
+NOISY = (7.0, 8.0, 9.0, 9.5, 10.5, 11.0, 12.0, 13.0)
+"""Stored runs of about 10 ms that can decide nothing within 3 %."""
+
+
+class TestAuto:
+    """The default: stored numbers decide where they can, other code where they cannot."""
+
+    ASKED = "*A/B against {}, for 1 test with a time that stored runs cannot decide*"
+
+    @pytest.fixture
+    def noisy(self, project: RefProject) -> RefProject:
+        """A baseline that names its commit, and scatters; something is committed since."""
+        commit = project.git.git("rev-parse", "HEAD")
+        project.store(**{TEST: entry(*NOISY, origin=Origin(commit=commit))})
+        project.commit_again()
+        return project
+
+    @pytest.mark.parametrize("ci", ["", "1"], ids=["locally", "in CI"])
+    def test_a_baseline_that_scatters_leaves_it_to_the_code_it_is_of(
+        self, noisy: RefProject, monkeypatch: pytest.MonkeyPatch, ci: str
+    ) -> None:
+        monkeypatch.setenv("CI", ci)
+        noisy.git.script(step_ms=10.4)
+
+        result = noisy.run()
+
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines(
+            [
+                self.ASKED.format(f"{noisy.base}, where its baseline was recorded"),
+                "REGRESSED step_ms: 10.00 ms -> 10.40 ms (+4.0 %)",
+            ]
+        )
+
+    def test_what_the_code_did_not_move_passes_without_a_word_of_refreshing(
+        self, noisy: RefProject
+    ) -> None:
+        result = noisy.run()
+
+        result.assert_outcomes(passed=1)
+        result.stdout.fnmatch_lines(
+            [
+                self.ASKED.format(f"{noisy.base}, where its baseline was recorded"),
+                "gpuperf: 1 pass on scripted",
+            ]
+        )
+        assert "refresh it here" not in words(result)
+
+    def test_nobody_is_asked_about_what_a_count_has_blamed(
+        self, noisy: RefProject
+    ) -> None:
+        noisy.git.script(step_ms=10.4, syncs=1)
+
+        result = noisy.run()
+
+        result.assert_outcomes(failed=1)
+        result.stdout.no_fnmatch_line("*A/B against*")
+
+    def test_none_asks_nobody(self, noisy: RefProject) -> None:
+        result = noisy.run("--gpuperf-ref=none")
+
+        result.assert_outcomes(passed=1, warnings=1)
+        result.stdout.no_fnmatch_line("*A/B*")
+
+    @pytest.mark.parametrize(
+        ("ci", "outcomes"),
+        [
+            pytest.param("", {"passed": 1, "warnings": 1}, id="locally"),
+            pytest.param("1", {"failed": 1}, id="in CI"),
+        ],
+    )
+    def test_in_ci_other_code_decides_also_what_all_runs_left_open(
+        self,
+        project: RefProject,
+        monkeypatch: pytest.MonkeyPatch,
+        ci: str,
+        outcomes: dict[str, int],
+    ) -> None:
+        monkeypatch.setenv("CI", ci)
+        commit = project.git.git("rev-parse", "HEAD")
+        # Steady, and too few to blame anybody.
+        project.store(**{TEST: entry(*[10.0] * 4, origin=Origin(commit=commit))})
+        project.commit_again()
+        project.git.script(step_ms=10.4)
+
+        result = project.run()
+
+        result.assert_outcomes(**outcomes)
+
+    def test_a_project_without_git_is_judged_by_its_baseline(
+        self, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("CI", "1")
+        hardware = Hardware(kind=DeviceKind.SCRIPTED, name="")
+        text = dumps(Baselines(hardware=hardware, entries={TEST: entry(*NOISY)}))
+        pytester.mkdir("baselines")
+        pytester.path.joinpath("baselines/scripted.json").write_text(text, "utf-8")
+        pytester.makepyfile(test_it=STEP)
+        script = pytester.path / "script.json"
+        script.write_text('{"*": {"step_ms": 10.4}}', encoding="utf-8")
+        monkeypatch.setenv("GPUPERF_SCRIPT", str(script))
+
+        result = pytester.runpytest_inprocess(*ON)
+
+        result.assert_outcomes(passed=1, warnings=1)
+        result.stdout.no_fnmatch_line("*A/B*")
+
+    def test_a_baseline_whose_commit_is_not_here_says_so(
+        self, project: RefProject
+    ) -> None:
+        project.store(**{TEST: entry(*NOISY, origin=Origin(commit="f" * 40))})
+
+        result = project.run()
+
+        result.assert_outcomes(passed=1, warnings=1)
+        assert (
+            "not settled by A/B: its baseline was recorded at fffffff, which is not here"
+        ) in words(result)
+
+
 class TestRecorded:
     """``--gpuperf-ref=baseline``."""
 
@@ -354,8 +474,8 @@ class TestUsage:
         error = self.refused(project.run("--gpuperf-ref=--all"))
 
         assert error == (
-            "ERROR: --gpuperf-ref: found '--all', expected a branch, a tag, a commit or "
-            "`baseline` [GP101]"
+            "ERROR: --gpuperf-ref: found '--all', expected a branch, a tag, a commit, "
+            "`baseline`, `auto` or `none` [GP101]"
         )
 
     @pytest.mark.parametrize("ref", ["main", "baseline"])
