@@ -27,6 +27,7 @@ from ..report.screen.counts import moved_line
 from ..report.screen.counts import nothing_line
 from ..report.screen.counts import skipped_line
 from ..report.screen.counts import suite_line
+from ..report.screen.counts import undecided_lines
 from ..report.screen.drift import drift_lines
 from ..report.screen.drift import drifted_line
 from ..report.screen.drift import kept_lines
@@ -162,6 +163,15 @@ def write_rest(reporter: Any, assessment: Assessment, unseen: Unseen) -> None:
         _write(reporter, _acuity_lines(assessment, verbosity))
         _write(reporter, _misplaced_lines(assessment, reporter.config.rootpath))
     _write(reporter, _whole_run_lines(assessment))
+    if assessment.origin is not None:
+        _write(
+            reporter,
+            undecided_lines(
+                assessment.verdicts,
+                assessment.invocation,
+                is_strict=unseen.is_strict,
+            ),
+        )
     _write(reporter, unmeasured_lines(unseen, assessment))
 
 

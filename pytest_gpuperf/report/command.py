@@ -66,6 +66,14 @@ def ab_command(reference: str, run: Invocation, test: str) -> str:
     return _line(("gpuperf", "ab", reference, "--", *run.options, run.typed(test)))
 
 
+def referred_command(run: Invocation, tests: Sequence[str]) -> str:
+    """Return what lets the commits of the baselines decide the times of *tests*."""
+    nodes = map(run.typed, dict.fromkeys(map(_test_of, tests)))
+    return _line(
+        ("pytest", "--gpuperf", "--gpuperf-ref=baseline", *run.options, *nodes)
+    )
+
+
 def refresh_command(
     kind: Refresh,
     run: Invocation,

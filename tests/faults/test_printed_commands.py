@@ -887,6 +887,27 @@ def test_a_comparison_without_a_branch_says_how_a_commit_is_named(
     assert repository.type(command).status == 0
 
 
+def test_a_time_that_nobody_judged_is_decided_by_the_command_named(
+    repository: Desk,
+) -> None:
+    entries = json.loads(repository.read("baselines/scripted.json"))
+    for entry in entries["tests"].values():
+        del entry["runs"][4:]  # too few to blame
+    repository.write("baselines/scripted.json", json.dumps(entries))
+    commit(repository)
+    repository.play({"test_a": {"step_ms": 10.4}})
+    undecided = repository.type("pytest --gpuperf")
+    assert undecided.status == 0
+    assert "NOBODY JUDGED the time of 1 test" in undecided.words
+    [command] = re.findall(r"decide: (pytest --gpuperf .*)", undecided.text)
+
+    decided = repository.type(command)
+
+    assert decided.status == 1
+    assert "REGRESSED step_ms" in decided.words
+    assert "NOBODY JUDGED" not in decided.words
+
+
 def test_a_baseline_of_no_commit_says_how_one_is_named(repository: Desk) -> None:
     entries = json.loads(repository.read("baselines/scripted.json"))
     for entry in entries["tests"].values():
@@ -1008,6 +1029,10 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
         "test_what_a_look_says_to_accept_is_accepted"
     ),
     ("report/screen/checkup.py", "--device=cpu"): MACHINE,
+    ("report/command.py", "--gpuperf-ref"): (
+        "test_a_time_that_nobody_judged_is_decided_by_the_command_named"
+    ),
+    ("measure/phases.py", "--gpuperf-seconds"): MACHINE,
     ("report/command.py", "--gpuperf-device"): (
         "test_what_other_code_decided_is_compared_again"
     ),
@@ -1047,6 +1072,9 @@ BUILT: Final = {
     "accept_command": "test_what_the_comment_says_to_accept_of_one_stores_it_alone",
     "prune_command": "test_what_is_stored_and_was_not_measured_says_how_it_is_removed",
     "measure_command": "test_what_was_measured_too_seldom_says_how_it_is_measured",
+    "referred_command": (
+        "test_a_time_that_nobody_judged_is_decided_by_the_command_named"
+    ),
     "refresh_command": "test_what_a_red_run_says_to_accept_makes_the_gate_green",
 }
 """By the function that makes it: the case that types such a command."""

@@ -13,12 +13,14 @@ from typing import Final
 
 from ...model.baseline import Refresh
 from ...model.environment import Hardware
+from ...model.metrics import STEP_MS
 from ...model.results import NOTHING_SEEN
 from ...model.results import Unseen
 from ...model.verdict import Outcome
 from ...model.verdict import SuiteVerdict
 from ...model.verdict import TestVerdict
 from ..command import Invocation
+from ..command import referred_command
 from ..command import refresh_command
 from ..numbers import join_fitting
 from .summary import ROLES
@@ -185,6 +187,51 @@ def moved_line(moved: Sequence[TestVerdict], invocation: Invocation) -> Line:
         ),
         role=LineRole.BAD,
     )
+
+
+MOST_TYPED: Final = 3
+"""Tests that a printed command names; it measures more of them all alike."""
+
+
+def undecided_lines(
+    verdicts: Sequence[TestVerdict], invocation: Invocation, *, is_strict: bool
+) -> Iterator[Line]:
+    """Count the tests with a time that nobody judged, and say what would.
+
+    What an A/B left open is counted, too; it needs a quieter machine.
+    """
+    open_ones = {
+        test.test: verdict
+        for test in verdicts
+        for verdict in test.verdicts
+        if verdict.metric == STEP_MS.name
+        and verdict.outcome is Outcome.INCONCLUSIVE
+        and verdict.baseline is not None
+    }
+    asked = [t for t, v in open_ones.items() if v.settlement and v.settlement.time]
+    rest = [test for test in open_ones if test not in asked]
+    role = LineRole.BAD if is_strict else LineRole.WARN
+    if rest:
+        named = rest if len(rest) <= MOST_TYPED else ()
+        yield Line(
+            text=(
+                f"gpuperf: NOBODY JUDGED the time of {_tests(rest)}: let the code of "
+                f"the baseline decide: {referred_command(invocation, named)}"
+            ),
+            role=role,
+        )
+    if asked:
+        yield Line(
+            text=(
+                f"gpuperf: NOBODY JUDGED the time of {_tests(asked)}, not even by A/B: "
+                "this machine is too noisy for the tolerance"
+            ),
+            role=role,
+        )
+
+
+def _tests(tests: Sequence[str]) -> str:
+    return "1 test" if len(tests) == 1 else f"{len(tests)} tests"
 
 
 def skipped_line(files: Sequence[str]) -> Line:

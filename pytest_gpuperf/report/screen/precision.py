@@ -69,13 +69,15 @@ def _passing(suite: SuiteAcuity) -> str:
 def _advice(suite: SuiteAcuity) -> str:
     if suite.advised is None:
         return (
-            "no tolerance up to 50 % changes that: widen the marks of these "
-            "tests, or find a quieter machine"
+            "no tolerance up to 50 % changes that: baselines of this machine gate counts "
+            "and memory, and a gate decides these times by A/B with the commit of the "
+            "baseline, where git has it"
         )
     who = f"{suite.decidable_then} of {len(suite.tests)}"
     return (
         f"--gpuperf-tolerance=ms={100 * suite.advised:.0f}% would let "
-        f"{'it' if len(suite.tests) == 1 else who} be decided"
+        f"{'it' if len(suite.tests) == 1 else who} be decided; without it a gate lets "
+        "the commit of the baseline decide by A/B, where git has it"
     )
 
 
