@@ -92,6 +92,7 @@ def test_a_refresh_on_a_noisy_machine_names_the_tolerance_that_helps(
         "noise: runs of a test scatter by 2.1 % (median of 2 tests); with their",
         "    tolerances a slowdown of 9.9 % can be blamed, and 1 of 2 tests can pass;",
         "    --gpuperf-tolerance=ms=10% would let 2 of 2 be decided",
+        "    times that cannot are decided by A/B with the code of the baseline, in git",
     ]
     assert "with" not in " ".join(followed)
 

@@ -60,6 +60,7 @@ def test_a_machine_that_sees_badly_gets_advice() -> None:
         "noise: runs of a test scatter by 2.3 % (median of 40 tests); with tolerance 1 %",
         "    a slowdown of 6.1 % can be blamed, and 12 of 40 tests can pass;",
         "    --gpuperf-tolerance=ms=8% would let 38 of 40 be decided",
+        "    times that cannot are decided by A/B with the code of the baseline, in git",
     ]
     assert {line.role for line in acuity_lines(noisy)} == {LineRole.WARN}
 
@@ -69,17 +70,19 @@ def test_one_test_gets_advice_too() -> None:
         "noise: runs scatter by 2.3 %; with tolerance 1 % a slowdown of 6.1 % can be",
         "    blamed, and unchanged code would rarely pass; --gpuperf-tolerance=ms=10%",
         "    would let it be decided",
+        "    times that cannot are decided by A/B with the code of the baseline, in git",
     ]
 
 
 def test_where_no_tolerance_helps_it_says_what_does() -> None:
     tests = (one("t", 0.4, tolerance=0.05), one("u", 0.4))
 
-    assert texts(suite(*tests))[:4] == [
+    assert texts(suite(*tests))[:5] == [
         "noise: runs of a test scatter by 2.3 % (median of 2 tests); with their",
         "    tolerances a slowdown of 6.1 % can be blamed, and 0 of 2 tests can pass; no",
-        "    tolerance up to 50 % changes that: widen the marks of these tests, or find a",
-        "    quieter machine",
+        "    tolerance up to 50 % changes that: baselines of this machine gate counts and",
+        "    memory",
+        "    times that cannot are decided by A/B with the code of the baseline, in git",
     ]
 
 
@@ -91,7 +94,7 @@ def test_tests_that_scatter_twice_as_much_are_named_three_at_most() -> None:
         one("test_a.py::test_calm", 0.01),
     )
 
-    assert texts(suite(*tests, advised=0.5, decidable_then=4))[3:] == [
+    assert texts(suite(*tests, advised=0.5, decidable_then=4))[4:] == [
         "    40 %, 161 % can be blamed: test_a.py::test_wild",
         "    5.0 %, 21 % can be blamed: test_a.py::test_loud",
     ]

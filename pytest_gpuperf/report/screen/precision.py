@@ -27,6 +27,11 @@ ENOUGH: Final = 0.95
 """Share of decidable tests below which something must be said."""
 
 
+OTHERWISE: Final = (
+    "    times that cannot are decided by A/B with the code of the baseline, in git"
+)
+
+
 def acuity_lines(suite: SuiteAcuity) -> tuple[Line, ...]:
     """Say how far runs scatter and what can be blamed; give advice where it is needed.
 
@@ -36,6 +41,7 @@ def acuity_lines(suite: SuiteAcuity) -> tuple[Line, ...]:
     sentence = f"noise: {acuity_sentence(suite)}"
     return (
         *(Line(text=text, role=role) for text in wrapped(sentence)),
+        *([Line(text=OTHERWISE, role=role)] if is_poor(suite) else []),
         *(Line(text=_named(test), role=LineRole.PLAIN) for test in _loud(suite)),
     )
 
@@ -69,15 +75,13 @@ def _passing(suite: SuiteAcuity) -> str:
 def _advice(suite: SuiteAcuity) -> str:
     if suite.advised is None:
         return (
-            "no tolerance up to 50 % changes that: baselines of this machine gate counts "
-            "and memory, and a gate decides these times by A/B with the commit of the "
-            "baseline, where git has it"
+            "no tolerance up to 50 % changes that: baselines of this machine gate "
+            "counts and memory"
         )
     who = f"{suite.decidable_then} of {len(suite.tests)}"
     return (
         f"--gpuperf-tolerance=ms={100 * suite.advised:.0f}% would let "
-        f"{'it' if len(suite.tests) == 1 else who} be decided; without it a gate lets "
-        "the commit of the baseline decide by A/B, where git has it"
+        f"{'it' if len(suite.tests) == 1 else who} be decided"
     )
 
 
