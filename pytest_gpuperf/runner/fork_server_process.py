@@ -58,14 +58,32 @@ def main(
         keep_below(folder)
     replies = os.dup(1)
     os.dup2(2, 1)  # what libraries print must not look like a reply
-    # The imports take seconds, in which nobody reads the input and sees its end.
-    _when_parent_dies(signal.SIGKILL)
+    _when_client_dies_remove(folder)
     if relocation:
         relocate(decode(Relocation, relocation))
     _prepare(preload, warm)
     _when_parent_dies(NO_SIGNAL)  # the end of the input says it, and is obeyed in order
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     adopt_orphans()
-    _Server(replies).serve()
+    try:
+        _Server(replies).serve()
+    finally:
+        # Also where nobody reads any more that the server is ready.
+        _remove(folder)
+
+
+def _when_client_dies_remove(folder: str | None) -> None:
+    """End during the imports, which take seconds in which nobody reads the input."""
+
+    def end(*_: object) -> NoReturn:
+        _remove(folder)
+        os._exit(1)  # an exception could be caught by what is being imported
+
+    signal.signal(signal.SIGTERM, end)
+    _when_parent_dies(signal.SIGTERM)
+
+
+def _remove(folder: str | None) -> None:
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -184,6 +184,68 @@ def test_a_run_that_is_ended_by_a_signal_leaves_no_temporary_folder(
     assert _ours(folder) == []
 
 
+WAITING = """
+import os
+os.write(os.open({fifo!r}, os.O_WRONLY), b"!")
+os.read(os.pipe()[0], 1)
+"""
+
+CLIENT = """
+import sys
+from pytest_gpuperf.runner.fork_server import ForkServer
+sys.path.insert(0, sys.argv[1])
+ForkServer(("waiting",)).wait_until_ready()
+"""
+
+
+@linux
+def test_a_server_that_still_imports_when_its_client_is_killed_leaves_no_folder(
+    witness: Witness, tmp_path: Path
+) -> None:
+    (tmp_path / "waiting.py").write_text(WAITING.format(fifo=witness.fifo))
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+
+    with subprocess.Popen(
+        [sys.executable, "-c", CLIENT, str(tmp_path)],
+        env={**os.environ, "TMPDIR": str(folder)},
+    ) as client:
+        assert witness.has_heard()
+        assert _ours(folder)
+        client.kill()
+
+    assert witness.all_ended()
+    assert _ours(folder) == []
+
+
+def test_a_server_whose_client_died_before_it_could_know_leaves_no_folder(
+    tmp_path: Path,
+) -> None:
+    """Nobody reads that it is ready, and its input has ended."""
+    folder = tmp_path / "gpuperf-scratch"
+    folder.mkdir()
+    reader, writer = os.pipe()
+    os.close(reader)
+
+    subprocess.run(
+        [sys.executable, "-c", SERVER, str(folder)],
+        check=False,
+        stdin=subprocess.DEVNULL,
+        stdout=writer,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(writer)
+
+    assert not folder.exists()
+
+
+SERVER = """
+import sys
+from pytest_gpuperf.runner.fork_server_process import main
+main([], None, folder=sys.argv[1])
+"""
+
+
 def _pytest_in(folder: Path, **environment: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "pytest", *ON],

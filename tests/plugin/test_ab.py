@@ -506,11 +506,17 @@ class TestEndings:
     def test_nothing_is_left_of_a_checkout_whose_parent_is_killed(
         self, project: GitProject, witness: Witness, temporary: Path
     ) -> None:
+        """The filter writes on after the death, until it may end."""
         project.write(".gitattributes", "slow filter=slow\n")
         project.write("slow", "x\n")
         project.commit()
-        fifo = witness.fifo
-        project.git("config", "filter.slow.smudge", f"sh -c 'printf ! > {fifo}; cat'")
+        may_end = temporary.parent / "may end"
+        os.mkfifo(may_end)
+        project.git(
+            "config",
+            "filter.slow.smudge",
+            f"sh -c 'printf ! > {witness.fifo}; read x < \"{may_end}\"; cat'",
+        )
 
         with subprocess.Popen(
             [sys.executable, "-m", "pytest_gpuperf", "ab", SCRIPTED, "HEAD"],
@@ -518,6 +524,9 @@ class TestEndings:
         ) as process:
             assert witness.has_heard()
             process.kill()
+            process.wait(PATIENCE_SECONDS)
+            assert any(temporary.iterdir())
+            may_end.write_text("\n")
             process.communicate(timeout=PATIENCE_SECONDS)
 
         assert project.is_untouched
