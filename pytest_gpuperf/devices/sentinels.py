@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
+from contextlib import ExitStack
 from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from typing import Final
 
@@ -26,19 +31,23 @@ SENTINEL_LAUNCHES: Final = 500
 class Sizes:
     """Sizes at which a kernel takes 0.2 to 2 ms on a kind of device.
 
-    ``side`` is of the square matrices of a product, ``elements`` of 4 bytes are
-    copied ``copies`` times.
+    ``side`` is of the square matrices of a product, of numbers of type ``dtype``.
+    ``elements`` of 4 bytes are copied ``copies`` times.
     """
 
     side: int
     elements: int
     copies: int
+    dtype: str = "float32"
 
 
 ON_CPU: Final = Sizes(side=256, elements=2**20, copies=2)
 
-ON_CUDA: Final = Sizes(side=2048, elements=2**23, copies=8)
-"""The copied buffers exceed the second level cache of any GPU of today."""
+ON_CUDA: Final = Sizes(side=4096, elements=2**25, copies=4, dtype="bfloat16")
+"""Each of the two buffers, of 128 MiB, exceeds the second level cache of a B200 (126 MB).
+
+A product in float32 follows the user's choice of TF32, one in bfloat16 does not.
+"""
 
 
 @contextmanager
@@ -47,28 +56,29 @@ def torch_sentinels(
 ) -> Iterator[Mapping[str, Kernel]]:
     """Lend the kernels on *device*; nothing is drawn from torch's random generators.
 
-    A GPU's memory is handed back at the end: it must not count as the step's.
+    On a GPU no setting of the step's code changes what they launch, and their memory is
+    handed back at the end: it must not count as the step's.
     """
-    kernels = _kernels(torch, device, sizes)
-    try:
-        with torch.no_grad():
-            yield kernels
-    finally:
-        # The caller still has a reference to this dict, and its closures own the
-        # buffers. Freed, synchronised and emptied in this order, or the cache would
-        # keep them.
-        kernels.clear()
+    with ExitStack() as pinned:
         if device == "cuda":
-            torch.cuda.synchronize()
-            _forget_workspaces(torch)
-            torch.cuda.empty_cache()
+            stream = _own_stream(torch)
+            pinned.enter_context(_settings_pinned(torch))
+            pinned.enter_context(torch.cuda.stream(stream))
+            pinned.callback(_hand_back, torch, stream)
+        pinned.enter_context(torch.no_grad())
+        kernels = _kernels(torch, device, sizes)
+        # The caller still has a reference to this dict, and its closures own the
+        # buffers. It is emptied first, or the cache would keep them.
+        pinned.callback(kernels.clear)
+        yield kernels
 
 
 def _kernels(torch: Any, device: str, sizes: Sizes) -> dict[str, Kernel]:
-    def ones(*shape: int) -> Any:
-        return torch.ones(shape, dtype=torch.float32, device=device)
+    def ones(*shape: int, dtype: str = "float32") -> Any:
+        return torch.ones(shape, dtype=getattr(torch, dtype), device=device)
 
-    left, right, product = (ones(sizes.side, sizes.side) for _ in range(3))
+    side = sizes.side
+    left, right, product = (ones(side, side, dtype=sizes.dtype) for _ in range(3))
     source, target, tiny = ones(sizes.elements), ones(sizes.elements), ones(1)
 
     def copy() -> None:
@@ -86,13 +96,103 @@ def _kernels(torch: Any, device: str, sizes: Sizes) -> dict[str, Kernel]:
     }
 
 
-def _forget_workspaces(torch: Any) -> None:
-    """Free what cuBLAS keeps allocated, where torch can: it is not the step's."""
-    # cuBLAS allocates a workspace at the first product and keeps it: it would count in
-    # the peak of a step that needs none.
-    clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)  # noqa: SLF001  no public name
+# Settings of torch that the user's code may change, and that would change the kernels.
+#
+# Not the precision of float32: a product in bfloat16 does not follow it, and torch
+# cannot set an inherited one back to inherited.
+
+
+@contextmanager
+def _settings_pinned(torch: Any) -> Iterator[None]:
+    c = torch._C  # noqa: SLF001  most of these have no public name
+    with ExitStack() as pins:
+        # Modes such as ``set_default_device`` see each call, and may change it.
+        pins.enter_context(c.DisableTorchFunction())
+        pins.enter_context(c._DisableTorchDispatch())  # noqa: SLF001
+        pins.enter_context(torch.autocast("cuda", enabled=False))
+        pins.enter_context(_deterministic_off(torch))
+        pins.enter_context(_reduced_precision_on(torch))
+        yield
+
+
+@contextmanager
+def _deterministic_off(torch: Any) -> Iterator[None]:
+    """Allow any algorithm: torch refuses products otherwise, or writes memory twice."""
+    # ``use_deterministic_algorithms`` also sets inductor's switch, which stays alone.
+    choose = torch._C._set_deterministic_algorithms  # noqa: SLF001
+    chosen = torch.are_deterministic_algorithms_enabled()
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    choose(False, warn_only=False)  # noqa: FBT003
+    try:
+        yield
+    finally:
+        choose(chosen, warn_only=warns)
+
+
+@contextmanager
+def _reduced_precision_on(torch: Any) -> Iterator[None]:
+    """Let cuBLAS add up in bfloat16, as it does by default."""
+    choose = torch._C._set_cublas_allow_bf16_reduced_precision_reduction  # noqa: SLF001
+    chosen = torch._C._get_cublas_allow_bf16_reduced_precision_reduction()  # noqa: SLF001
+    # Before torch 2.10 one switch, since then a pair of them.
+    both = chosen if isinstance(chosen, tuple) else (chosen,)
+    choose(*(True for _ in both))
+    try:
+        yield
+    finally:
+        choose(*both)
+
+
+# The stream of the sentinels and what cuBLAS keeps for it.
+#
+# cuBLAS allocates a workspace at the first product of each stream and keeps it: it would
+# count in the peak of a step that needs none. The workspace of another stream must stay,
+# as a CUDA graph that the user captured on it replays with its address.
+
+CLEAR_WORKSPACES: Final = "_ZN2at4cuda30clearCublasWorkspacesForStreamEP11CUstream_st"
+"""The symbol of ``at::cuda::clearCublasWorkspacesForStream``, which Python lacks."""
+
+_streams: dict[int, Any] = {}
+
+
+def _own_stream(torch: Any) -> Any:
+    """Return a stream of the current GPU that nothing else in this process has.
+
+    ``torch.cuda.Stream`` hands out 32 in turns, so one of its streams may be the user's.
+    """
+    index = torch.cuda.current_device()
+    if index not in _streams:
+        handle = ctypes.c_void_p()
+        error = torch.cuda.cudart().cudaStreamCreate(ctypes.addressof(handle))
+        torch.cuda.check_error(error)
+        _streams[index] = torch.cuda.ExternalStream(handle.value)
+    return _streams[index]
+
+
+def _hand_back(torch: Any, stream: Any) -> None:
+    """Free what the kernels had allocated."""
+    torch.cuda.synchronize()
+    clear = _clear_workspaces(torch)
     if clear is not None:
-        clear()
+        clear(stream.cuda_stream)
+    # Safe beside the user's CUDA graphs: it frees blocks that no tensor owns, and none
+    # of the private pool of a graph that is alive.
+    torch.cuda.empty_cache()
+
+
+def _clear_workspaces(torch: Any) -> Callable[[int], None] | None:
+    """Return what frees the workspaces of a stream; ``None`` before torch 2.11.
+
+    They then stay, and count in every run alike: to free those of all streams is all
+    that such a torch can do.
+    """
+    library = Path(torch.__file__).parent / "lib" / "libtorch_cuda.so"
+    with suppress(OSError, AttributeError):
+        clear: Any = getattr(ctypes.CDLL(str(library)), CLEAR_WORKSPACES)
+        clear.argtypes, clear.restype = [ctypes.c_void_p], None
+        found: Callable[[int], None] = clear
+        return found
+    return None
 
 
 # A training step that belongs to nobody, to see how a machine's times scatter.

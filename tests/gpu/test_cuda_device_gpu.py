@@ -24,7 +24,9 @@ from pytest_gpuperf.measure.copies import find_traffic
 from pytest_gpuperf.measure.memory import held_at_peak
 from pytest_gpuperf.measure.memory import read_snapshot
 from pytest_gpuperf.measure.syncs import find_syncs
+from pytest_gpuperf.measure.timing import time_sentinels
 from pytest_gpuperf.model.finding import Phase
+from pytest_gpuperf.model.metrics import SENTINELS
 
 
 pytestmark = pytest.mark.gpu
@@ -404,3 +406,87 @@ def test_a_step_that_runs_out_of_memory_is_told_with_the_allocator_s_summary() -
 
     assert summary is not None
     assert "Allocated memory" in summary
+
+
+def captured(stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
+    """A product of the user's that replays with the workspace of its stream."""
+    a = torch.ones(64, 64, device="cuda", dtype=torch.bfloat16)
+    out = torch.empty_like(a)
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        torch.mm(a, a, out=out)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        torch.mm(a, a, out=out)
+    return graph
+
+
+@pytest.mark.usefixtures("empty_allocator")
+def test_sentinels_leave_no_memory_behind(device: CudaDevice) -> None:
+    kept = torch.ones(MIB, device="cuda")
+    before = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+
+    times = time_sentinels(device)
+
+    assert list(times) == [metric.name for metric in SENTINELS]
+    after = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+    assert after == before
+    assert kept.is_cuda
+
+
+@pytest.mark.usefixtures("empty_allocator")
+def test_sentinels_leave_the_workspace_of_a_captured_graph_alone(
+    device: CudaDevice,
+) -> None:
+    graph = captured(torch.cuda.Stream())
+    torch.cuda.synchronize()
+    workspaces = {block["address"] for block in large_blocks()}
+
+    time_sentinels(device)
+
+    assert workspaces
+    assert {block["address"] for block in large_blocks()} == workspaces
+    graph.replay()
+    torch.cuda.synchronize()
+
+
+def large_blocks() -> list[dict[str, int]]:
+    """What is in use and as large as a workspace of cuBLAS."""
+    return [
+        block
+        for segment in torch.cuda.memory_snapshot()
+        for block in segment["blocks"]
+        if block["state"] == "active_allocated" and block["size"] > 4 * MIB
+    ]
+
+
+def test_sentinels_launch_the_same_whatever_the_code_has_set(
+    device: CudaDevice,
+) -> None:
+    def launched() -> list[str]:
+        with device.sentinels() as kernels:
+
+            def step() -> None:
+                for kernel in kernels.values():
+                    kernel()
+
+            step()
+            trace = device.profile(step, [()])
+        return sorted(
+            e["name"] for e in trace if e.get("cat") in {"kernel", "gpu_memcpy"}
+        )
+
+    plain = launched()
+    torch.use_deterministic_algorithms(mode=True, warn_only=True)
+    torch.set_float32_matmul_precision("high")
+    torch.set_default_device("cpu")
+    try:
+        with torch.autocast("cuda", dtype=torch.float16):
+            changed = launched()
+    finally:
+        torch.set_default_device(None)
+        torch.set_float32_matmul_precision("highest")
+        torch.use_deterministic_algorithms(mode=False)
+
+    assert plain
+    assert changed == plain

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from collections.abc import Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from math import log
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from pytest_gpuperf.devices import sentinels
 from pytest_gpuperf.devices.base import Kernel
 from pytest_gpuperf.devices.scripted import ScriptedDevice
+from pytest_gpuperf.devices.sentinels import ON_CUDA
 from pytest_gpuperf.devices.sentinels import Sizes
 from pytest_gpuperf.devices.sentinels import torch_sentinels
 from pytest_gpuperf.judge.context import Sentinels
@@ -48,22 +53,69 @@ class Broken(ScriptedDevice):
 class FakeTorch:
     """torch on the CPU that takes itself for a GPU and logs how memory is freed."""
 
+    STREAM = 77
+
     def __init__(self, torch: Any) -> None:
         self.log: list[str] = []
-        self.made: list[Any] = []
         self._torch = torch
-        self.float32, self.mm, self.no_grad = torch.float32, torch.mm, torch.no_grad
+        self.__file__ = str(Path(__file__).parent / "no such torch" / "__init__.py")
         self.cuda = SimpleNamespace(
             synchronize=lambda: self.log.append("synchronize"),
             empty_cache=lambda: self.log.append("empty_cache"),
+            current_device=lambda: 0,
+            cudart=lambda: SimpleNamespace(cudaStreamCreate=self._stream),
+            check_error=lambda error: self.log.append(f"created {error}"),
+            ExternalStream=lambda handle: SimpleNamespace(cuda_stream=handle),
+            stream=self._on,
         )
-        self._C = SimpleNamespace(
-            _cuda_clearCublasWorkspaces=lambda: self.log.append("clear")
-        )
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._torch, name)
 
     def ones(self, shape: tuple[int, ...], *, dtype: Any, device: str) -> Any:
         assert device == "cuda"
         return self._torch.ones(shape, dtype=dtype)
+
+    def _stream(self, address: int) -> int:
+        ctypes.c_void_p.from_address(address).value = self.STREAM
+        return 0
+
+    @contextmanager
+    def _on(self, stream: Any) -> Iterator[None]:
+        self.log.append(f"on {stream.cuda_stream}")
+        yield
+        self.log.append(f"off {stream.cuda_stream}")
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
+    monkeypatch.setattr(sentinels, "_streams", {})
+    return FakeTorch(pytest.importorskip("torch"))
+
+
+@contextmanager
+def changed(torch: Any) -> Iterator[None]:
+    """Change all that a step's code may change about torch, and change it back."""
+    matmul, dtype = torch.backends.cuda.matmul, torch.get_default_dtype()
+    torch.use_deterministic_algorithms(mode=True, warn_only=True)
+    matmul.allow_bf16_reduced_precision_reduction = False
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("meta"), torch.autocast("cpu", dtype=torch.bfloat16):
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
+        matmul.allow_bf16_reduced_precision_reduction = True
+        torch.use_deterministic_algorithms(mode=False)
+
+
+def settings(torch: Any) -> tuple[object, ...]:
+    return (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
+        torch.get_default_device().type,
+    )
 
 
 def test_each_sentinel_is_timed_several_times() -> None:
@@ -103,14 +155,102 @@ def test_the_kernels_run_on_torch_and_draw_no_random_numbers() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_what_a_gpu_lent_is_handed_back() -> None:
-    fake = FakeTorch(pytest.importorskip("torch"))
-
+def test_what_a_gpu_lent_is_handed_back(fake: FakeTorch) -> None:
     with torch_sentinels(fake, "cuda", SMALL) as kernels:
-        assert fake.log == []
+        assert fake.log == ["created 0", "on 77"]
 
     assert kernels == {}
-    assert fake.log == ["synchronize", "clear", "empty_cache"]
+    assert fake.log[2:] == ["synchronize", "empty_cache", "off 77"]
+
+
+def test_the_stream_of_the_sentinels_is_made_once(fake: FakeTorch) -> None:
+    for _ in range(2):
+        with torch_sentinels(fake, "cuda", SMALL):
+            pass
+
+    assert fake.log.count("created 0") == 1
+    assert fake.log.count("on 77") == 2
+
+
+def test_only_the_workspaces_of_their_own_stream_are_freed(
+    fake: FakeTorch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freed: list[int] = []
+    monkeypatch.setattr(sentinels, "_clear_workspaces", lambda _: freed.append)
+
+    with torch_sentinels(fake, "cuda", SMALL):
+        pass
+
+    assert freed == [FakeTorch.STREAM]
+
+
+def test_a_torch_that_exports_no_such_function_frees_no_workspace() -> None:
+    torch = pytest.importorskip("torch")
+    if torch.version.cuda is not None:
+        pytest.skip("this torch is built with CUDA")
+
+    assert sentinels._clear_workspaces(torch) is None
+
+
+def test_a_gpu_multiplies_in_bfloat16_whatever_the_code_has_set(
+    fake: FakeTorch,
+) -> None:
+    torch = pytest.importorskip("torch")
+    wanted = (False, False, True, "cpu")
+
+    with (
+        changed(torch),
+        torch_sentinels(fake, "cuda", replace(SMALL, dtype="bfloat16")) as k,
+    ):
+        inside = settings(torch)
+        product = k["sentinel_gemm_ms"]()
+
+    assert inside == wanted
+    assert (product.dtype, product.device.type) == (torch.bfloat16, "cpu")
+    assert ON_CUDA.dtype == "bfloat16"
+
+
+def test_what_the_code_has_set_is_set_again_afterwards(fake: FakeTorch) -> None:
+    torch = pytest.importorskip("torch")
+    with changed(torch):
+        before = settings(torch)
+
+        with torch_sentinels(fake, "cuda", SMALL):
+            pass
+
+        assert settings(torch) == before == (True, True, False, "meta")
+
+
+def test_no_mode_of_the_code_sees_the_kernels(fake: FakeTorch) -> None:
+    pytest.importorskip("torch")
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    seen: list[object] = []
+
+    class Functions(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    class Operations(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    with Functions(), Operations(), torch_sentinels(fake, "cuda", SMALL) as kernels:
+        for kernel in kernels.values():
+            kernel()
+
+    assert seen == []
+
+
+def test_each_copied_buffer_exceeds_the_cache_of_a_b200() -> None:
+    assert 4 * ON_CUDA.elements > 126_000_000
 
 
 def times(*ms: float) -> dict[str, Distribution]:
@@ -133,7 +273,7 @@ def test_a_run_counts_with_the_mean_of_its_sentinels_if_it_has_all(
     ]
     stored = [RunSummary(times=times(*ms)) for ms in [(1, 1, 1), (), (1, 1)]]
 
-    sentinels = Sentinels.of(fresh, stored)
+    seen = Sentinels.of(fresh, stored)
 
-    assert sentinels.fresh == (pytest.approx(log(2 * factor)), None, None)
-    assert sentinels.stored == (pytest.approx(log(factor)),)
+    assert seen.fresh == (pytest.approx(log(2 * factor)), None, None)
+    assert seen.stored == (pytest.approx(log(factor)),)
