@@ -245,7 +245,8 @@ class ScriptedDevice(MeasuringDevice):
     ``::``) to what that test shows; ``*`` means all others, and
     ``test_step#compare#before`` one side of a comparison. A value is either one for all
     runs or a list with one per run; the last one is repeated: ``step_ms``, ``fetch_ms``
-    (of a loader's batch; none by default), ``sentinel_ms`` (of each; none by default),
+    (of a loader's batch; none by default), ``sentinel_ms`` (of each, or an object with
+    one by the metric's name; none by default),
     ``first_ms`` (the first step's), ``growth`` (factor per step, for one that never
     becomes steady), ``mem_mb``, ``peak`` (what is alive there: ``op``, ``phase``,
     ``at`` a line, ``mb`` by role, ``held`` by operation), ``syncs``, ``disturbance``,
@@ -409,13 +410,16 @@ class ScriptedDevice(MeasuringDevice):
 
     @contextmanager
     def sentinels(self) -> Iterator[Mapping[str, Kernel]]:
-        sentinel_ms = self._value("sentinel_ms", None)
-
-        def play() -> None:
-            self._clock_ns += round(float(sentinel_ms) * 1e6)
-
+        found = self._value("sentinel_ms", {})
         names = (SENTINEL_GEMM.name, SENTINEL_COPY.name, SENTINEL_LAUNCH.name)
-        yield {} if sentinel_ms is None else dict.fromkeys(names, play)
+        times = found if isinstance(found, Mapping) else dict.fromkeys(names, found)
+        yield {name: self._kernel(float(times[name])) for name in names if times}
+
+    def _kernel(self, ms: float) -> Kernel:
+        def play() -> None:
+            self._clock_ns += round(ms * 1e6)
+
+        return play
 
     def measure_memory(
         self,

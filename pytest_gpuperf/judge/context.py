@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum
+from math import inf
 from math import isfinite
 from math import log
 from math import log1p
@@ -14,6 +15,7 @@ from statistics import median
 from typing import Final
 
 from ..model.baseline import RunSummary
+from ..model.environment import Capability
 from ..model.environment import DeviceKind
 from ..model.measurement import Distribution
 from ..model.measurement import Measurement
@@ -24,9 +26,21 @@ from .statistics import Prior
 SENTINEL_NOISE: Final = 0.003
 """Smallest spread of a sentinel from run to run that is assumed, in log time."""
 
+NOTHING_STORED: Final = [0.0] * len(SENTINELS)
+"""Used as the typical sentinels where no stored run has any."""
 
 MOST_SHARED: Final = log1p(0.25)
 """Log of the largest slowdown that a shared shift excuses without a sentinel."""
+
+FAR_SLOWER: Final = log1p(0.05)
+"""Log of how much slower sentinels may be and still say what a machine does to a step.
+
+Up to that, what they show is taken off. Beyond it nobody knows: neighbours on a CPU that
+slowed sentinels by half slowed steps by a tenth to two thirds. A run on a CPU then counts
+as disturbed. On a GPU no more than this is taken off, for its clocks, throttling and
+neighbours are seen, and what else slows the sentinels by far may be the code: a setting
+of torch that they follow as well.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,25 +66,35 @@ class SuiteContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sentinels:
-    """Logarithms of the times of a fixed kernel that witnesses the machine.
+    """What the fixed kernels that witness the machine took, in log time.
 
-    ``fresh`` has one for each fresh run, or ``None``; ``stored`` those of the stored
-    runs that have one.
+    ``fresh`` has one number for each fresh run, or ``None``; ``stored`` those of the
+    stored runs that have one. ``most`` is the largest slowdown that they excuse.
     """
 
     fresh: tuple[float | None, ...] = ()
     stored: tuple[float, ...] = ()
+    most: float = inf
 
     @classmethod
     def of(
         cls, runs: Sequence[Measurement], entry_runs: Sequence[RunSummary]
     ) -> Sentinels:
-        """Take the mean over the sentinels of each run that has all of them."""
+        """Take each run that has all sentinels by the median of their changes.
+
+        So one of them that follows the code, and not the machine, moves nothing.
+        """
         kind = runs[-1].environment.hardware.kind
-        stored = (_pace(run.times, kind) for run in entry_runs)
+        found = (_witnesses(run.times, kind) for run in entry_runs)
+        stored = [witnesses for witnesses in found if witnesses is not None]
+        typical = [median(one) for one in zip(*stored, strict=True)] or NOTHING_STORED
         return cls(
-            fresh=tuple(_pace(run.times, kind) for run in runs),
-            stored=tuple(pace for pace in stored if pace is not None),
+            fresh=tuple(
+                None if seen is None else _pace(seen, typical)
+                for seen in (_witnesses(run.times, kind) for run in runs)
+            ),
+            stored=tuple(_pace(witnesses, typical) for witnesses in stored),
+            most=FAR_SLOWER if kind.has(Capability.GPU_TIMES) else inf,
         )
 
 
@@ -96,12 +120,13 @@ def discounts(
     ``ValueError`` if *sentinels* do not cover every run.
     """
     shared = min(suite_context.shift, MOST_SHARED)
+    most = inf if sentinels is None else sentinels.most
     shifts = [0.0] * runs if sentinels is None else sentinel_shifts(runs, sentinels)
     noise = SENTINEL_NOISE if sentinels is None else _noise(_finite(sentinels.stored))
     return tuple(
         Discount(
             # Not the sum: a slow machine shows in its sentinels and in all tests.
-            slower=max(0.0, shift - noise, shared),
+            slower=max(0.0, min(shift - noise, most), shared),
             # Without the cap of a slower one: here caution keeps a slowdown from
             # passing.
             faster=max(0.0, -shift - noise, -suite_context.shift),
@@ -125,14 +150,21 @@ def sentinel_shifts(runs: int, sentinels: Sentinels) -> list[float]:
     ]
 
 
-def _pace(times: Mapping[str, Distribution], kind: DeviceKind) -> float | None:
-    """Return the mean log time of a run's sentinels; low quantiles, as of steps."""
+def _witnesses(
+    times: Mapping[str, Distribution], kind: DeviceKind
+) -> list[float] | None:
+    """Return the log time of each of a run's sentinels; low quantiles, as of steps."""
     if SENTINELS[0].name not in times:
         return None  # as of most devices, and a suite has many runs
     found = [times[m.name].location(kind) for m in SENTINELS if m.name in times]
     if len(found) < len(SENTINELS) or min(found) <= 0:
         return None
-    return fsum(log(ms) for ms in found) / len(found)
+    return [log(ms) for ms in found]
+
+
+def _pace(witnesses: Sequence[float], typical: Sequence[float]) -> float:
+    """Return the median change of the *witnesses* against the *typical* ones."""
+    return median(now - then for now, then in zip(witnesses, typical, strict=True))
 
 
 def _noise(stored: Sequence[float]) -> float:

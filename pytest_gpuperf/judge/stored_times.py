@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import exp
 from math import inf
+from math import isclose
 from math import isfinite
 from math import log
 from typing import Final
@@ -36,6 +37,7 @@ from .comparison import Proof
 from .comparison import RunChange
 from .comparison import TimeComparison
 from .comparison import mean
+from .context import FAR_SLOWER
 from .context import Discount
 from .context import Sentinels
 from .context import SuiteContext
@@ -186,7 +188,9 @@ def _suite_shifted(case: TimeComparison) -> str:
 
 def _machine_shifted(case: TimeComparison) -> str:
     pace = "slower" if case.is_slowed else "faster"
-    sentinels = f"its sentinels say that this machine is {_granted(case)} {pace}"
+    is_cut = case.is_slowed and isclose(case.granted, FAR_SLOWER)
+    least = "at least " if is_cut else ""
+    sentinels = f"its sentinels say that this machine is {least}{_granted(case)} {pace}"
     return f"environment: {sentinels} than with the baseline, {_consequence(case)}"
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from dataclasses import replace
 from functools import cache
 from functools import lru_cache
-from math import log1p
 from statistics import median
 from typing import Final
 
@@ -32,6 +31,7 @@ from .budget import ResolvedBudget
 from .budget import ceiling
 from .budget import judge_exact_budget
 from .budget import judge_slope_budget
+from .context import FAR_SLOWER
 from .context import Sentinels
 from .context import SuiteContext
 from .context import discounts
@@ -76,13 +76,6 @@ def noticed(metric: Metric, tolerance: Tolerance) -> float:
 
 CLOCK_RATIO: Final = 0.015
 """Difference of the SM clock from the usual one that a time would show."""
-
-FAR_SLOWER: Final = log1p(0.05)
-"""Log of how much slower sentinels may be before the machine counts as disturbed.
-
-Up to that, what they show is taken off. Beyond it nobody knows what it does to a step:
-neighbours that slowed sentinels by half slowed steps by a tenth to two thirds.
-"""
 
 ELSEWHERE: Final = (
     "measured on another GPU of this model than the baseline, and two of them differ by "

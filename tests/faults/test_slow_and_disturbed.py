@@ -125,15 +125,29 @@ def test_ten_tests_that_slow_down_together_all_fail(project: ScriptedProject) ->
     project.run().assert_outcomes(failed=10)
 
 
-def test_a_machine_that_its_sentinels_call_as_slow_as_the_step_is_no_fault_of_the_code(
-    project: ScriptedProject,
+@pytest.mark.parametrize(
+    "sentinel_ms",
+    [
+        pytest.param(8.0, id="as slow as the step"),
+        pytest.param(
+            {
+                "sentinel_gemm_ms": 8.0,
+                "sentinel_copy_ms": 0.2,
+                "sentinel_launch_ms": 0.2,
+            },
+            id="one that follows a setting of the code",
+        ),
+    ],
+)
+def test_slow_sentinels_hide_no_slow_step_of_a_gpu(
+    project: ScriptedProject, sentinel_ms: object
 ) -> None:
     project.file("def test_step(gpuperf): gpuperf(int)\n")
     project.script({"*": {"step_ms": 10.0, "sentinel_ms": 0.2}})
     project.refresh("-q")
-    project.script({"*": {"step_ms": 400.0, "sentinel_ms": 8.0}})
+    project.script({"*": {"step_ms": 400.0, "sentinel_ms": sentinel_ms}})
 
-    project.run().assert_outcomes(passed=1, warnings=1)
+    project.run().assert_outcomes(failed=1)
 
 
 def test_a_step_that_grows_without_end_fails(project: ScriptedProject) -> None:

@@ -302,27 +302,22 @@ def test_one_slow_test_among_others_is_the_only_one_that_fails(
     assert "gpuperf: 1 failed (1 regressed), 7 pass on scripted" in result.outlines
 
 
-@pytest.mark.parametrize(
-    ("slower", "reason"),
-    [
-        (1.04, "*environment: its sentinels say that this machine*"),
-        (1.5, "*its sentinels call this machine 50 % slower*"),
-    ],
-)
 def test_a_machine_that_its_sentinels_call_slower_is_not_blamed_on_the_code(
-    project: ScriptedProject, slower: float, reason: str
+    project: ScriptedProject,
 ) -> None:
     project.file(STEP)
     project.script({"*": {"step_ms": 10.0, "sentinel_ms": 1.0}})
     project.refresh()
-    project.script({"*": {"step_ms": 10 * slower, "sentinel_ms": slower}})
+    project.script({"*": {"step_ms": 10.4, "sentinel_ms": 1.04}})
 
     together = project.run()
-    project.script({"*": {"step_ms": 10 * slower, "sentinel_ms": 1.0}})
+    project.script({"*": {"step_ms": 10.4, "sentinel_ms": 1.0}})
     still = project.run()
 
     together.assert_outcomes(passed=1, warnings=1)
-    together.stdout.fnmatch_lines([reason])
+    together.stdout.fnmatch_lines(
+        ["*environment: its sentinels say that this machine*"]
+    )
     still.assert_outcomes(failed=1)
 
 

@@ -7,6 +7,7 @@ from math import log
 
 import pytest
 
+from pytest_gpuperf.judge.context import FAR_SLOWER
 from pytest_gpuperf.judge.context import Sentinels
 from pytest_gpuperf.judge.verdict import guarded
 from pytest_gpuperf.model.baseline import RunSummary
@@ -100,6 +101,17 @@ def test_a_run_is_dirty_where_its_sentinels_call_the_machine_slower_by_far(
     (found,) = guarded([run(Board())], STORED, sentinels)
 
     assert found.dirty == dirty
+
+
+def test_a_gpu_that_its_sentinels_call_slower_by_far_excuses_no_more_than_a_little() -> (
+    None
+):
+    """It would show in clocks, throttling or neighbours; code can slow sentinels, too."""
+    sentinels = Sentinels(fresh=(log(1.72),), stored=(0.0, 0.0), most=FAR_SLOWER)
+
+    (found,) = guarded([run(Board())], STORED, sentinels)
+
+    assert found.dirty == ()
 
 
 def test_runs_that_their_sentinels_call_slower_have_one_reason() -> None:

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from pytest_gpuperf.judge.context import FAR_SLOWER
 from pytest_gpuperf.judge.context import Discount
 from pytest_gpuperf.judge.context import Sentinels
 from pytest_gpuperf.judge.context import SuiteContext
@@ -513,6 +514,22 @@ def test_a_disturbed_run_of_a_faster_machine_says_nothing() -> None:
     verdict = judged(STEADY, [timed(10.0, "hot")], sentinels=witnessed(-0.06))
 
     assert evidence_of(verdict).runs == 0
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "outcome"),
+    [(16.0, REGRESSED), (10.56, INCONCLUSIVE)],
+)
+def test_sentinels_that_are_slower_by_far_excuse_five_percent_on_a_gpu(
+    step_ms: float, outcome: Outcome
+) -> None:
+    slower = Sentinels(fresh=(log(1.723),) * 5, stored=(0.0,) * 8, most=FAR_SLOWER)
+
+    verdict = judged(STEADY, clean(*[step_ms] * 5), sentinels=slower)
+
+    assert verdict.outcome == outcome
+    said = "its sentinels say that this machine is at least 5.0 % slower"
+    assert (said in verdict.because) == (outcome is INCONCLUSIVE)
 
 
 def test_a_slow_machine_may_be_its_old_self_again_in_the_next_run() -> None:

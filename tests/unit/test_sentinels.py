@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from math import inf
 from math import log
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +21,11 @@ from pytest_gpuperf.devices.scripted import ScriptedDevice
 from pytest_gpuperf.devices.sentinels import ON_CUDA
 from pytest_gpuperf.devices.sentinels import Sizes
 from pytest_gpuperf.devices.sentinels import torch_sentinels
+from pytest_gpuperf.judge.context import SENTINEL_NOISE
+from pytest_gpuperf.judge.context import Discount
 from pytest_gpuperf.judge.context import Sentinels
+from pytest_gpuperf.judge.context import SuiteContext
+from pytest_gpuperf.judge.context import discounts
 from pytest_gpuperf.measure.phases import measure
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.measure.timing import REPEATS
@@ -123,6 +128,16 @@ def test_each_sentinel_is_timed_several_times() -> None:
     device.prepare(int, "step")
 
     assert time_sentinels(device) == dict.fromkeys(NAMES, (1.5,) * REPEATS)
+
+
+def test_a_script_may_play_each_sentinel_by_its_name() -> None:
+    script = dict(zip(NAMES, (1.0, 2.0, 3.0), strict=True))
+    device = ScriptedDevice({"step": {"sentinel_ms": script}}, run=0)
+    device.prepare(int, "step")
+
+    assert time_sentinels(device) == {
+        name: (ms,) * REPEATS for name, ms in script.items()
+    }
 
 
 def test_a_sentinel_that_cannot_run_fails_no_test() -> None:
@@ -260,20 +275,51 @@ def times(*ms: float) -> dict[str, Distribution]:
     }
 
 
-@pytest.mark.parametrize(
-    ("kind", "factor"), [(DeviceKind.CPU, 1), (DeviceKind.CUDA, 2)]
-)
-def test_a_run_counts_with_the_mean_of_its_sentinels_if_it_has_all(
-    kind: DeviceKind, factor: int
-) -> None:
+def measured(kind: DeviceKind, *ms: float) -> Measurement:
     environment = Environment(hardware=Hardware(kind=kind, name="x"))
-    fresh = [
-        Measurement(test="t", environment=environment, times=times(*ms))
-        for ms in [(1, 1, 8), (1, 1), (1, 1, 0)]
+    return Measurement(test="t", environment=environment, times=times(*ms))
+
+
+@pytest.mark.parametrize("kind", [DeviceKind.CPU, DeviceKind.CUDA])
+def test_a_run_counts_with_the_median_change_of_its_sentinels_if_it_has_all(
+    kind: DeviceKind,
+) -> None:
+    fresh = [measured(kind, *ms) for ms in [(2, 9, 40), (6, 9, 40), (2, 9), (2, 9, 0)]]
+    stored = [
+        RunSummary(times=times(*ms)) for ms in [(1, 9, 20), (), (1, 9), (1, 9, 20)]
     ]
-    stored = [RunSummary(times=times(*ms)) for ms in [(1, 1, 1), (), (1, 1)]]
 
     seen = Sentinels.of(fresh, stored)
 
-    assert seen.fresh == (pytest.approx(log(2 * factor)), None, None)
-    assert seen.stored == (pytest.approx(log(factor)),)
+    doubled = pytest.approx(log(2))
+    assert seen.fresh == (doubled, doubled, None, None)
+    assert seen.stored == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "most"),
+    [
+        (DeviceKind.CPU, inf),
+        (DeviceKind.CUDA, log(1.05)),
+        (DeviceKind.SCRIPTED, log(1.05)),
+    ],
+)
+def test_on_a_gpu_sentinels_excuse_five_percent_at_most(
+    kind: DeviceKind, most: float
+) -> None:
+    """Slower by 72 %: a product of three that takes five times as long, averaged."""
+    stored = [RunSummary(times=times(1, 1, 1))]
+    seen = Sentinels.of([measured(kind, 1.723, 1.723, 1.723)], stored)
+
+    (found,) = discounts(1, seen, SuiteContext())
+
+    assert seen.most == pytest.approx(most)
+    assert found.slower == pytest.approx(min(log(1.723) - SENTINEL_NOISE, most))
+
+
+def test_one_sentinel_that_follows_the_code_excuses_nothing() -> None:
+    """A product that no longer uses TF32, by the numbers of the kernels."""
+    stored = [RunSummary(times=times(0.07, 0.4, 2.0))]
+    seen = Sentinels.of([measured(DeviceKind.CUDA, 0.36, 0.4, 2.0)], stored)
+
+    assert discounts(1, seen, SuiteContext()) == (Discount(),)
