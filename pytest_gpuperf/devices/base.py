@@ -138,7 +138,10 @@ class Device(Protocol):
         """Raise ``PreflightError`` if no honest number can be read."""
 
     def disturbance(self) -> str | None:
-        """Say what disturbs the machine right now: throttling, another process."""
+        """Say what has disturbed the machine since the last call: throttling, another process.
+
+        What disturbs it now, at the first call.
+        """
 
     def now_ns(self) -> int:
         """Read the monotonic host clock."""
@@ -203,6 +206,10 @@ class MeasuringDevice(Device, Protocol):
         *run* is called only if there is something to report. Without it, all code of
         the process counts. ``None`` if the device cannot see compiled code.
         """
+
+    def remarks(self) -> Sequence[str]:
+        """Say what may have disturbed the machine, where nothing says whether it did."""
+        return ()
 
     def clock_mhz(self) -> int | None:
         """Read the processor's clock right now; ``None`` if it cannot be seen."""

@@ -201,6 +201,9 @@ class AgreedDevice(RankedDevice):
         everyone = enumerate(self.peers.objects(own))
         return next(f"rank {rank}: {why}" for rank, why in everyone if why is not None)
 
+    def remarks(self) -> Sequence[str]:
+        return self._device.remarks()
+
     def clock_mhz(self) -> int | None:
         return self._device.clock_mhz()
 

@@ -220,7 +220,8 @@ MISMATCH: Final = 0.05
 
 
 def _remarks(device: MeasuringDevice, timing: Timing) -> Iterator[str]:
-    """Say where a round does not show what a training loop takes."""
+    """Say where a round may not show what a training loop takes."""
+    yield from device.remarks()
     if not device.kind.has(Capability.QUEUES):
         return
     if timing.steps == 1:

@@ -326,6 +326,7 @@ def _time_phase(
     clean: list[Round] = []
     disturbed: list[Round] = []
     alone: list[IsolatedStep] = []
+    device.disturbance()  # what came before the first round is no fault of it
     with no_garbage_collection():
         while len(clean) < plan.rounds and len(disturbed) <= MOST_REPEATS:
             # At least one round is timed: a run without any could say nothing.
@@ -391,12 +392,14 @@ def _dirt(clean: list[Round], disturbed: list[Round], wanted: int) -> Iterator[s
 
 
 def time_round(device: MeasuringDevice, subject: Subject, steps: int) -> Round:
-    """Time *steps* steps. The loop does nothing but call the step."""
+    """Time *steps* steps. The loop does nothing but call the step.
+
+    What disturbed the machine since the last round, or the last look at it, counts.
+    """
     batch, step, batches = subject.batch(steps), subject.step, subject.batches
     fetched_before = batches and batches.fetched
     # Slow readings come before the first synchronisation, and the clock is read last
     # and first: nothing but the steps is between its two readings.
-    disturbed_before = device.disturbance()
     all_waiting_ns = device.all_waiting_ns()
     device.synchronize()
     start_event = device.record_event()
@@ -421,7 +424,7 @@ def time_round(device: MeasuringDevice, subject: Subject, steps: int) -> Round:
         unwaited_ms=unwaited_ns / steps / 1e6,
         span_ms=None if span_ms is None else span_ms / steps,
         waiting_share=waiting_share,
-        disturbance=disturbed_before or device.disturbance(),
+        disturbance=device.disturbance(),
         loader_wait_pct=(
             wait_pct(fetched_before, batches.fetched, wall_ns)
             if batches and fetched_before
@@ -563,6 +566,7 @@ def time_slow_step(
     """Time up to ``WARM_STEPS`` more steps before *patience* ends; else take the first."""
     before = device.settling()
     rounds: list[Round] = []
+    device.disturbance()  # what came before the first round is no fault of it
     with no_garbage_collection():
         while len(rounds) < WARM_STEPS and patience.leaves(first.ms):
             rounds.append(time_round(device, subject, 1))

@@ -162,3 +162,61 @@ if __name__ == '__main__':
 """
 
     assert printed(program) == "0\n"
+
+
+WATCHED = """
+import sys
+from pytest_gpuperf.devices.cuda.device import CudaDevice
+from pytest_gpuperf.measure.step import Subject
+from pytest_gpuperf.measure.timing import time_round
+device = CudaDevice.open()
+x = torch.ones(8, device="cuda")
+device.disturbance()
+print(time_round(device, Subject(step=x.zero_), 100).disturbance)
+print(*device.remarks())
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        pytest.param({}, "None", id="alone"),
+        pytest.param(
+            {"GPUPERF_STUB_THROTTLE": "0x40"},
+            "the GPU was throttled by hardware thermal slowdown",
+            id="a counter runs",
+        ),
+        pytest.param(
+            {"GPUPERF_STUB_THROTTLE": "0x80", "GPUPERF_STUB_NO_COUNTERS": "1"},
+            "the GPU was throttled by power brake",
+            id="no counters",
+        ),
+        pytest.param({"GPUPERF_STUB_NEIGHBOUR": "4000001"}, "None", id="a context"),
+        pytest.param(
+            {
+                "GPUPERF_STUB_NEIGHBOUR": "4000001",
+                "GPUPERF_STUB_NEIGHBOUR_PERCENT": "5",
+            },
+            "other processes computed on the GPU (pid 4000001)",
+            id="a process that computes",
+        ),
+        pytest.param(
+            {
+                "GPUPERF_STUB_NEIGHBOUR": str(os.getpid()),
+                "GPUPERF_STUB_NEIGHBOUR_PERCENT": "5",
+            },
+            "None",
+            id="the process that this one comes from",
+        ),
+        pytest.param(
+            {"GPUPERF_STUB_NEIGHBOUR": "4000001", "GPUPERF_STUB_NO_SAMPLES": "1"},
+            "None\nother processes have the GPU open (pid 4000001); the driver does not "
+            "say here whether they compute",
+            id="a context where nobody says who computes",
+        ),
+    ],
+)
+def test_a_round_is_disturbed_by_what_happened_in_it(
+    settings: dict[str, str], said: str
+) -> None:
+    assert printed(WATCHED, **settings).strip() == said

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -23,7 +25,9 @@ from pytest_gpuperf.devices.base import MemoryReading
 from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.devices.cuda.memory import IN_USE
 from pytest_gpuperf.devices.cuda.memory import out_of_memory_summary
+from pytest_gpuperf.devices.cuda.nvml import COUNTERS
 from pytest_gpuperf.devices.cuda.nvml import Nvml
+from pytest_gpuperf.devices.cuda.nvml import Utilisation
 from pytest_gpuperf.devices.host_clock import HostClock
 from pytest_gpuperf.devices.memory_picture import StorageRole
 from pytest_gpuperf.errors import PreflightError
@@ -96,6 +100,9 @@ class FakeCuda:
     def synchronize(self) -> None:
         self.calls.append("synchronize")
 
+    def _sleep(self, cycles: int) -> None:
+        self.calls.append(f"sleep {cycles}")
+
     def allocate(self, size: int) -> None:
         self.calls.append("step")
         self.allocated += size
@@ -139,8 +146,11 @@ class FakeNvml:
         processes: dict[int, int | None] | None = None,
     ) -> None:
         self._name = name
-        self._faults = faults
+        self.faults = faults
         self._processes = processes or {}
+        self.counted: dict[str, int] = {}
+        self.used: Utilisation | None = Utilisation()
+        self.asked_since: list[int] = []
 
     def name(self) -> str | None:
         return self._name
@@ -155,7 +165,14 @@ class FakeNvml:
         return 5_000
 
     def throttling(self) -> tuple[str, ...]:
-        return self._faults
+        return self.faults
+
+    def throttled_ns(self) -> dict[str, int]:
+        return self.counted
+
+    def utilisation(self, since_us: int) -> Utilisation | None:
+        self.asked_since.append(since_us)
+        return self.used
 
     def processes(self) -> dict[int, int | None]:
         return self._processes
@@ -555,16 +572,130 @@ def test_throttling_is_a_disturbance_with_its_reasons() -> None:
     )
 
 
-def test_other_processes_on_the_gpu_are_a_disturbance() -> None:
+def watched(nvml: FakeNvml, *now_s: float) -> tuple[CudaDevice, FakeCuda]:
+    """A device that is looked at, at so many seconds."""
+    cuda = FakeCuda()
+
+    class Watched(CudaDevice):
+        def now_ns(self) -> int:
+            return next(times)
+
+    times = iter([round(s * 1e9) for s in now_s])
+    return Watched(torch=fake_torch(cuda), nvml_of=lambda _: nvml), cuda  # type: ignore[arg-type, return-value]
+
+
+ALL_COUNTED = dict.fromkeys(COUNTERS.values(), 0)
+
+
+@pytest.mark.parametrize(
+    ("throttled_ms", "said"),
+    [
+        (0, None),
+        (9, None),
+        (11, "the GPU was throttled by hardware thermal slowdown"),
+    ],
+)
+def test_throttling_is_what_was_counted_since_the_last_look(
+    throttled_ms: int, said: str | None
+) -> None:
+    """One second goes by, of which a fault slowed the clocks for so many ms."""
+    nvml = FakeNvml()
+    nvml.counted = {**ALL_COUNTED, "hardware thermal slowdown": 5_000_000_000}
+    gpu, cuda = watched(nvml, 1.0, 2.0)
+    gpu.disturbance()
+    nvml.counted = {
+        **ALL_COUNTED,
+        "hardware thermal slowdown": 5_000_000_000 + throttled_ms * 1_000_000,
+    }
+    nvml.faults = ("power brake",)  # as an idle GPU may say at this very moment
+
+    assert gpu.disturbance() == said
+    assert cuda.calls == []
+
+
+def test_a_driver_that_counts_nothing_is_asked_with_the_gpu_at_work() -> None:
+    nvml = FakeNvml()
+    gpu, cuda = watched(nvml, 1.0, 2.0)
+    gpu.disturbance()
+    nvml.faults = ("power brake",)
+
+    assert gpu.disturbance() == "the GPU was throttled by power brake"
+    assert cuda.calls == ["sleep 2000000"]
+
+
+def test_other_processes_that_computed_are_a_disturbance() -> None:
     nvml = FakeNvml(processes={ME: 5, ME + 2: 5, ME + 1: None})
+    percent = {ME: 90, ME + 2: 3, ME + 1: 1}
+    nvml.used = Utilisation(newest_us=4, percent=percent)
 
     assert device(nvml=nvml).disturbance() == (
         f"other processes computed on the GPU (pid {ME + 1}, {ME + 2})"
     )
 
 
-def test_strangers_are_no_disturbance_where_we_are_not_seen_ourselves() -> None:
-    assert device(nvml=FakeNvml(processes={ME + 1: 5})).disturbance() is None
+@pytest.mark.parametrize("percent", [{}, {ME: 99}, {ME: 99, ME + 1: 0}])
+def test_a_process_that_only_has_a_context_disturbs_nothing(
+    percent: dict[int, int],
+) -> None:
+    nvml = FakeNvml(processes={ME: 5, ME + 1: 5})
+    nvml.used = Utilisation(newest_us=4, percent=percent)
+    gpu = device(nvml=nvml)
+
+    assert gpu.disturbance() is None
+    assert gpu.remarks() == ()
+
+
+def test_processes_that_this_one_comes_from_or_has_started_are_no_others() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE
+    ) as child:
+        family = {ME: 50, os.getppid(): 50, child.pid: 50}
+        nvml = FakeNvml(processes=dict.fromkeys(family, 5))
+        nvml.used = Utilisation(newest_us=4, percent=family)
+
+        assert device(nvml=nvml).disturbance() is None
+
+
+def test_only_newer_samples_are_asked_for_and_until_then_the_last_one_counts() -> None:
+    nvml = FakeNvml(processes={ME: 5, ME + 1: 5})
+    nvml.used = Utilisation(newest_us=4, percent={ME + 1: 50})
+    gpu = device(nvml=nvml)
+    busy = gpu.disturbance()
+
+    nvml.used = Utilisation()
+    still = gpu.disturbance()
+    nvml.used = Utilisation(newest_us=9, percent={ME: 50})
+    ended = gpu.disturbance()
+
+    assert busy == still == f"other processes computed on the GPU (pid {ME + 1})"
+    assert ended is None
+    assert nvml.asked_since == [0, 4, 4]
+
+
+def test_where_nobody_says_who_computes_contexts_are_a_remark() -> None:
+    nvml = FakeNvml(processes={ME: 5, ME + 2: 5, ME + 1: 5})
+    nvml.used = None
+    gpu = device(nvml=nvml)
+
+    assert gpu.disturbance() is None
+    (said,) = gpu.remarks()
+    assert said == (
+        f"other processes have the GPU open (pid {ME + 1}, {ME + 2}); the driver does "
+        "not say here whether they compute"
+    )
+    assert device().remarks() == ()
+
+
+@pytest.mark.parametrize("used", [None, Utilisation(newest_us=4, percent={ME + 1: 50})])
+def test_strangers_are_no_disturbance_where_we_are_not_seen_ourselves(
+    used: Utilisation | None,
+) -> None:
+    nvml = FakeNvml(processes={ME + 1: 5})
+    nvml.used = used
+    gpu = device(nvml=nvml)
+
+    assert gpu.disturbance() is None
+    assert gpu.remarks() == ()
 
 
 # Memory

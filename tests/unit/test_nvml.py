@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.devices.cuda.nvml import Nvml
+from pytest_gpuperf.devices.cuda.nvml import Utilisation
 from pytest_gpuperf.devices.cuda.nvml import machine_gpus
 from pytest_gpuperf.devices.cuda.nvml import open_nvml
 
@@ -209,6 +210,86 @@ def test_a_driver_too_old_for_the_list_is_asked_by_the_versioned_name() -> None:
 
 def test_processes_that_may_not_be_listed_are_none() -> None:
     assert nvml(nvmlDeviceGetComputeRunningProcesses=refuse).processes() == {}
+
+
+FIELDS = {
+    "NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN": 269,
+    "NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN": 270,
+    "NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN": 271,
+}
+
+
+def counting(ns: Mapping[int, int]) -> Callable[..., object]:
+    """Make the function that answers those fields that *ns* has."""
+    refused = 3
+
+    def function(_: bytes, identifiers: list[int]) -> list[object]:
+        return [
+            SimpleNamespace(
+                fieldId=one,
+                nvmlReturn=0 if one in ns else refused,
+                value=SimpleNamespace(ullVal=ns.get(one, 77)),
+            )
+            for one in identifiers
+        ]
+
+    return function
+
+
+def test_the_time_under_each_fault_is_counted_where_the_driver_counts_it() -> None:
+    gpu = nvml(**FIELDS, nvmlDeviceGetFieldValues=counting({269: 5, 271: 7}))
+
+    assert gpu.throttled_ns() == {"software thermal slowdown": 5, "power brake": 7}
+
+
+@pytest.mark.parametrize(
+    "functions",
+    [
+        {},
+        {**FIELDS, "nvmlDeviceGetFieldValues": refuse},
+        {"nvmlDeviceGetFieldValues": counting({})},
+    ],
+    ids=["no such function", "refused", "fields without a name"],
+)
+def test_a_driver_that_counts_no_fault_has_no_counters(
+    functions: dict[str, object],
+) -> None:
+    assert nvml(**functions).throttled_ns() == {}
+
+
+def sample(pid: int, at_us: int, percent: int) -> SimpleNamespace:
+    return SimpleNamespace(pid=pid, timeStamp=at_us, smUtil=percent)
+
+
+def test_utilisation_is_that_of_each_process_in_the_newest_samples() -> None:
+    second = 1_000_000
+    samples = [
+        sample(7, 9 * second, 40),
+        sample(8, 9 * second - 1, 0),
+        sample(9, 7 * second, 90),
+        sample(6, 5 * second, 50),
+        sample(0, 9 * second, 30),
+    ]
+    gpu = nvml(nvmlDeviceGetProcessUtilization=lambda *_: samples)
+
+    assert gpu.utilisation(6 * second) == Utilisation(
+        newest_us=9 * second, percent={7: 40, 8: 0}
+    )
+
+
+@pytest.mark.parametrize(("value", "is_known"), [(0, True), (6, True), (3, False)])
+def test_no_newer_sample_is_an_answer_and_a_refusal_is_none(
+    value: int, *, is_known: bool
+) -> None:
+    def fail(*_: object) -> object:
+        error = NVMLError()
+        error.value = value  # type: ignore[attr-defined]
+        raise error
+
+    gpu = nvml(nvmlDeviceGetProcessUtilization=fail)
+
+    assert gpu.utilisation(5) == (Utilisation() if is_known else None)
+    assert nvml().utilisation(5) is None
 
 
 def test_the_clock_is_that_of_the_board_now() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.devices.cpu.contention import others_ns
+from pytest_gpuperf.devices.cpu.contention import relatives
 
 
 TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0
@@ -49,6 +50,23 @@ def test_a_process_that_ends_meanwhile_is_left_out(proc: Path) -> None:
     (proc / "500000").mkdir()
 
     assert others_ns(proc) == (565 - 100) * TICK_NS
+
+
+def test_relatives_are_those_above_and_below_and_no_siblings(proc: Path) -> None:
+    me = os.getpid()
+    told(proc, 1, 0)
+    told(proc, 600_000, 1)
+    told(proc, me, 600_000)
+    told(proc, 600_001, me)
+    told(proc, 600_002, 600_001)
+    told(proc, 600_003, 600_000)
+
+    assert relatives(proc) >= {me, 600_000, 600_001, 600_002}
+    assert 600_003 not in relatives(proc)
+
+
+def test_without_a_list_of_processes_there_are_no_relatives(tmp_path: Path) -> None:
+    assert relatives(tmp_path / "none") == {os.getpid()}
 
 
 @pytest.mark.parametrize("text", [None, "", "cpu 1 2\n", "cpu a b c d e f g h\n"])

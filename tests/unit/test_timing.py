@@ -196,3 +196,14 @@ def test_a_round_that_is_repeated_keeps_its_number() -> None:
     time_rounds(device, subject(device), 150.0, deadline(device), told.append)
 
     assert told[:3] == ["round 1/5", "round 2/5", "round 2/5"]
+
+
+def test_between_two_rounds_the_machine_is_looked_at_once() -> None:
+    device = Clockwork(lambda _: 10.0)
+    looks: list[int] = []
+    device.troubles = looks.append  # type: ignore[assignment]
+
+    timing = time_rounds(device, subject(device), 10.0, deadline(device))
+
+    assert len(timing.rounds) == 20
+    assert looks == list(range(21))

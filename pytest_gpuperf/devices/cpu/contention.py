@@ -49,6 +49,25 @@ def _own_ticks(proc: Path) -> int:
     )
 
 
+def relatives(proc: Path = PROC) -> frozenset[int]:
+    """Return this process, those that it comes from, and those that come from it.
+
+    This process alone off Linux.
+    """
+    me = os.getpid()
+    with suppress(OSError, IndexError, ValueError):
+        parents = {pid: int(f[STATE_TO_PARENT]) for pid, f in _stats(proc)}
+        below = {pid for pid in parents if _descends(pid, parents)}
+        return frozenset({me, *_above(me, parents), *below})
+    return frozenset({me})
+
+
+def _above(pid: int, parents: Mapping[int, int]) -> Iterator[int]:
+    while pid in parents:
+        pid = parents[pid]
+        yield pid
+
+
 def _stats(proc: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield what proc(5) says of each process, from its state on."""
     for folder in proc.iterdir():

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from dataclasses import field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ from ..compile import compiled_code
 from ..compile import remember_compilations
 from ..cpu.contention import family_wait_ns
 from ..cpu.contention import others_ns
+from ..cpu.contention import relatives
 from ..cpu.contention import run_queue_wait_ns
 from ..host_clock import HostClock
 from ..memory_picture import Held
@@ -57,6 +59,7 @@ from .memory import read_memory
 from .memory import record_allocations
 from .memory import refuse_uncached_memory
 from .nvml import Nvml
+from .nvml import Watch
 from .nvml import open_nvml
 
 
@@ -106,6 +109,10 @@ def fingerprint_of(uuid: str) -> str:
     return sha256(uuid.encode()).hexdigest()[:FINGERPRINT]
 
 
+OCCUPYING_CYCLES: Final = 2_000_000
+"""Cycles of a GPU's clock, about a millisecond, that a reading under load takes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaDevice(MeasuringDevice):
     """The current CUDA device of this process, which may change with ``set_device``.
@@ -118,6 +125,7 @@ class CudaDevice(MeasuringDevice):
     nvml_of: Callable[[str], Nvml | None] = open_nvml
     disposable: bool = False
     root: str = ""
+    _watches: dict[str, Watch] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def open(cls, *, disposable: bool = False, root: str = "") -> CudaDevice:
@@ -221,13 +229,12 @@ class CudaDevice(MeasuringDevice):
         return compiled_code(run, self.root)
 
     def disturbance(self) -> str | None:
-        nvml = self._nvml()
-        if nvml is None:
-            return None
-        faults = nvml.throttling()
-        if faults:
-            return f"the GPU was throttled by {' and '.join(faults)}"
-        return _neighbours(nvml)
+        watch = self._watch()
+        return None if watch is None else watch.look(self.now_ns())
+
+    def remarks(self) -> Sequence[str]:
+        watch = self._watch()
+        return () if watch is None else watch.remarks()
 
     def clock_mhz(self) -> int | None:
         nvml = self._nvml()
@@ -299,6 +306,16 @@ class CudaDevice(MeasuringDevice):
     def _nvml(self) -> Nvml | None:
         return self.nvml_of(self._uuid())
 
+    def _watch(self) -> Watch | None:
+        nvml, uuid = self._nvml(), self._uuid()
+        if nvml is None:
+            return None
+        return self._watches.setdefault(uuid, Watch(nvml, relatives, self._occupy))
+
+    def _occupy(self) -> None:
+        """Give the GPU a millisecond of work that is not waited for."""
+        self.torch.cuda._sleep(OCCUPYING_CYCLES)  # noqa: SLF001  no public name
+
     def _uuid(self) -> str:
         index = self.torch.cuda.current_device()
         return str(self.torch.cuda.get_device_properties(index).uuid)
@@ -337,17 +354,3 @@ def _refuse_sync_debug(torch: Any) -> None:
         "synchronisation: call torch.cuda.set_sync_debug_mode(0) to measure"
     )
     raise PreflightError(msg, ErrorId.GP408)
-
-
-def _neighbours(nvml: Nvml) -> str | None:
-    """Other processes on the GPU, if this one is seen among them.
-
-    Where it is not, process ids are those of another namespace (a container), and one
-    of the strangers may be ourselves.
-    """
-    seen = set(nvml.processes())
-    others = sorted(seen - {os.getpid()})
-    if os.getpid() not in seen or not others:
-        return None
-    pids = ", ".join(map(str, others))
-    return f"other processes computed on the GPU (pid {pids})"

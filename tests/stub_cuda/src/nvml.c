@@ -3,6 +3,7 @@
 #include "models.h"
 #include <dlfcn.h>
 #include <stdio.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { SUCCESS, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7 };
@@ -99,9 +100,14 @@ EXPORT int nvmlDeviceGetMaxClockInfo(void *handle, int kind, unsigned *mhz) {
   (void)handle, (void)kind;
   return number(mhz, (unsigned)chosen_model()->most_mhz);
 }
+static int has_work(void) {
+  int (*is_busy)(int) = (int (*)(int))dlsym(RTLD_DEFAULT, "stub_is_busy");
+  return is_busy && is_busy(0);
+}
 EXPORT int nvmlDeviceGetClockInfo(void *handle, int kind, unsigned *mhz) {
+  unsigned at_work = setting("GPUPERF_STUB_MHZ", (unsigned)chosen_model()->mhz);
   (void)handle, (void)kind;
-  return number(mhz, setting("GPUPERF_STUB_MHZ", (unsigned)chosen_model()->mhz));
+  return number(mhz, has_work() ? at_work : setting("GPUPERF_STUB_IDLE_MHZ", at_work));
 }
 EXPORT int nvmlDeviceGetCurrentClocksEventReasons(void *handle, unsigned long long *reasons) {
   (void)handle;
@@ -113,7 +119,42 @@ EXPORT int nvmlDeviceGetCurrentClocksThrottleReasons(void *handle,
   return nvmlDeviceGetCurrentClocksEventReasons(handle, reasons);
 }
 
-/* Processes: this one, where it made a context. Others cannot be seen. */
+/* The counters of three of those reasons: each runs while its reason is set. */
+
+enum { SOFTWARE_HEAT = 269, HARDWARE_HEAT, POWER_BRAKE };
+
+static const struct {
+  unsigned field, reason;
+} counters[] = {{SOFTWARE_HEAT, 0x20}, {HARDWARE_HEAT, 0x40}, {POWER_BRAKE, 0x80}};
+
+struct field_value {
+  unsigned id, scope;
+  long long timestamp, latency;
+  int type, answer;
+  unsigned long long value;
+};
+
+static unsigned long long nanoseconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (unsigned long long)now.tv_sec * 1000000000ull + (unsigned long long)now.tv_nsec;
+}
+
+EXPORT int nvmlDeviceGetFieldValues(void *handle, int count, struct field_value *values) {
+  unsigned reasons = setting("GPUPERF_STUB_THROTTLE", 0);
+  (void)handle;
+  for (int i = 0; i < count; i++) {
+    values[i].answer = NOT_SUPPORTED;
+    for (size_t c = 0; c < sizeof counters / sizeof *counters; c++)
+      if (values[i].id == counters[c].field && !getenv("GPUPERF_STUB_NO_COUNTERS")) {
+        values[i].answer = SUCCESS;
+        values[i].value = reasons & counters[c].reason ? nanoseconds() : 0;
+      }
+  }
+  return SUCCESS;
+}
+
+/* Processes: this one, where it made a context, and a neighbour that settings name. */
 
 struct process {
   unsigned pid;
@@ -132,14 +173,17 @@ static uint64_t used_bytes(void) {
 EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count,
                                                    struct process *processes) {
   uint64_t used = used_bytes();
-  unsigned room = *count;
+  unsigned room = *count, neighbour = setting("GPUPERF_STUB_NEIGHBOUR", 0);
   (void)handle;
-  *count = used > 0;
-  if (!used)
+  *count = (used > 0) + (neighbour > 0);
+  if (!*count)
     return SUCCESS;
-  if (!processes || !room)
+  if (!processes || room < *count)
     return TOO_SMALL;
-  processes[0] = (struct process){(unsigned)getpid(), used, ~0u, ~0u};
+  if (used)
+    *processes++ = (struct process){(unsigned)getpid(), used, ~0u, ~0u};
+  if (neighbour)
+    *processes = (struct process){neighbour, MIB, ~0u, ~0u};
   return SUCCESS;
 }
 EXPORT int nvmlDeviceGetComputeRunningProcesses_v2(void *handle, unsigned *count,
@@ -149,6 +193,34 @@ EXPORT int nvmlDeviceGetComputeRunningProcesses_v2(void *handle, unsigned *count
 EXPORT int nvmlDeviceGetComputeRunningProcesses(void *handle, unsigned *count,
                                                 struct process *processes) {
   return nvmlDeviceGetComputeRunningProcesses_v3(handle, count, processes);
+}
+struct sample {
+  unsigned pid;
+  unsigned long long at_us;
+  unsigned multiprocessors, memory, encoder, decoder;
+};
+
+/* A sample is of this very moment, for who computes in it. */
+EXPORT int nvmlDeviceGetProcessUtilization(void *handle, struct sample *samples,
+                                           unsigned *count, unsigned long long since_us) {
+  unsigned long long now_us = nanoseconds() / 1000;
+  unsigned neighbour = setting("GPUPERF_STUB_NEIGHBOUR", 0);
+  unsigned percent = setting("GPUPERF_STUB_NEIGHBOUR_PERCENT", 0), room = *count;
+  (void)handle;
+  if (getenv("GPUPERF_STUB_NO_SAMPLES"))
+    return NOT_SUPPORTED;
+  if (now_us <= since_us)
+    return NOT_FOUND;
+  *count = (used_bytes() > 0) + (neighbour && percent);
+  if (!*count)
+    return NOT_FOUND;
+  if (!samples || room < *count)
+    return TOO_SMALL;
+  if (used_bytes() > 0)
+    *samples++ = (struct sample){(unsigned)getpid(), now_us, 100, 0, 0, 0};
+  if (neighbour && percent)
+    *samples = (struct sample){neighbour, now_us, percent, 0, 0, 0};
+  return SUCCESS;
 }
 EXPORT int nvmlDeviceGetMemoryInfo(void *handle, struct memory *memory) {
   (void)handle;

@@ -21,6 +21,13 @@ uint64_t busiest(int device) {
   return until;
 }
 
+/* Whether a device has work, for NVML. */
+EXPORT int stub_is_busy(int device) {
+  int busy = 0;
+  LOCKED { busy = !timeless() && busiest(device) > stub_now(); }
+  return busy;
+}
+
 /* Put *ns* of work on a stream; return when it starts. A full queue makes the host wait. */
 uint64_t enqueue(struct CUstream_st *stream, uint64_t ns) {
   if (timeless())
