@@ -77,6 +77,19 @@ def noticed(metric: Metric, tolerance: Tolerance) -> float:
 CLOCK_RATIO: Final = 0.015
 """Difference of the SM clock from the usual one that a time would show."""
 
+MOST_CLOCK_RATIO: Final = 0.1
+"""Difference that no scatter of the stored clocks explains: the clock is held down."""
+
+CLOCK_SIGMAS: Final = 3.0
+"""Multiple of their scatter by which a clock may differ from the stored ones.
+
+A GPU at its power limit moves its clock by some percent all the time, and its times are
+stored with that scatter.
+"""
+
+SIGMA_OF_DEVIATION: Final = 1.4826
+"""Standard deviation of normal values by their median absolute deviation."""
+
 ELSEWHERE: Final = (
     "measured on another GPU of this model than the baseline, and two of them differ by "
     "several percent"
@@ -134,8 +147,16 @@ def _reasons(board: Board, stored: Sequence[Board]) -> Iterator[str]:
     clocks = [then.sm_mhz for then in stored if then.sm_mhz]
     if board.sm_mhz and clocks:
         usual = median(clocks)
-        if abs(board.sm_mhz / usual - 1) > CLOCK_RATIO:
+        if abs(board.sm_mhz / usual - 1) > clock_ratio(clocks):
             yield f"the SM clock was {board.sm_mhz} MHz, {usual:.0f} MHz with the baseline"
+
+
+def clock_ratio(clocks: Sequence[int]) -> float:
+    """Return by which share a clock may differ from the stored *clocks*."""
+    usual = median(clocks)
+    deviation = median(abs(mhz - usual) for mhz in clocks)
+    scatter = CLOCK_SIGMAS * SIGMA_OF_DEVIATION * deviation / usual
+    return min(MOST_CLOCK_RATIO, max(CLOCK_RATIO, scatter))
 
 
 def _other_rounds(steps: int | None, stored: AbstractSet[int | None]) -> Iterator[str]:

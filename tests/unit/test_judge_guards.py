@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import log
+from random import Random
 
 import pytest
 
 from pytest_gpuperf.judge.context import FAR_SLOWER
 from pytest_gpuperf.judge.context import Sentinels
+from pytest_gpuperf.judge.context import SuiteContext
+from pytest_gpuperf.judge.stored_times import judge_stored
+from pytest_gpuperf.judge.verdict import clock_ratio
 from pytest_gpuperf.judge.verdict import guarded
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Board
+from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.metrics import STEP_MS
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import Verdict
 
 
 ELSEWHERE = (
@@ -24,7 +32,7 @@ ELSEWHERE = (
 )
 STORED = [
     RunSummary(board=Board(gpu="aa", sm_mhz=1980)),
-    RunSummary(board=Board(gpu="bb", sm_mhz=2000)),
+    RunSummary(board=Board(gpu="bb", sm_mhz=1980)),
     RunSummary(board=Board(gpu="aa", sm_mhz=1000)),
 ]
 
@@ -164,3 +172,75 @@ def test_a_run_is_dirty_where_its_rounds_have_other_numbers_of_steps(
     )
 
     assert found.dirty == dirty
+
+
+@pytest.mark.parametrize(
+    ("clocks", "allowed"),
+    [
+        pytest.param([1980] * 8, 0.015, id="locked"),
+        pytest.param([1980], 0.015, id="one"),
+        pytest.param([1965, 1980, 1980, 1995], 0.0169, id="steps of 15 MHz"),
+        pytest.param([1560, 1580, 1600, 1620, 1640], 0.0556, id="at its power limit"),
+        pytest.param([1000, 1500, 2000], 0.1, id="anything"),
+    ],
+)
+def test_a_clock_may_differ_by_the_scatter_of_the_stored_ones(
+    clocks: list[int], allowed: float
+) -> None:
+    assert clock_ratio(clocks) == pytest.approx(allowed, abs=1e-4)
+
+
+RUNS = 300
+"""Baselines and the runs judged by them, drawn anew each."""
+
+
+def judged(slower: float, capped: float, random: Random) -> tuple[Verdict, bool]:
+    """Judge runs until it is settled, *slower* by a factor, at a clock of *capped* times the usual.
+
+    The clock is that of a GPU at its power limit, 1600 MHz with a scatter of 40. Also
+    returns whether the clock was called another one in most of them.
+    """
+
+    def clock(share: float) -> Board:
+        return Board(gpu="aa", sm_mhz=round(share * random.gauss(1600, 40) / 15) * 15)
+
+    def times(factor: float) -> dict[str, Distribution]:
+        return {"step_ms": Distribution.of([10 * factor * random.gauss(1, 0.004)])}
+
+    stored = [RunSummary(times=times(1.0), board=clock(1.0)) for _ in range(8)]
+    fresh: list[Measurement] = []
+    while True:
+        fresh.append(replace(run(clock(capped)), times=times(slower)))
+        seen = guarded(fresh, stored, Sentinels(fresh=(None,) * len(fresh)))
+        verdict = judge_stored(
+            STEP_MS,
+            seen,
+            stored,
+            tolerance=0.01,
+            detect=0.03,
+            floor=0.0,
+            suite_context=SuiteContext(),
+        )
+        if verdict.settled:
+            return verdict, sum(bool(one.dirty) for one in seen) > len(seen) / 2
+
+
+def test_slow_code_on_a_gpu_whose_clock_scatters_is_judged() -> None:
+    random = Random(1)  # noqa: S311 - noise, no secret
+
+    found = [judged(1.15, 1.0, random) for _ in range(RUNS)]
+
+    blamed = sum(verdict.outcome is Outcome.REGRESSED for verdict, _ in found)
+    assert blamed >= 0.9 * RUNS
+
+
+def test_a_clock_that_is_held_down_is_recognised_by_a_gpu_whose_clock_scatters() -> (
+    None
+):
+    random = Random(1)  # noqa: S311 - noise, no secret
+
+    found = [judged(1 / 0.85, 0.85, random) for _ in range(RUNS)]
+
+    assert sum(is_other for _, is_other in found) >= 0.97 * RUNS
+    blamed = sum(verdict.outcome is Outcome.REGRESSED for verdict, _ in found)
+    assert blamed <= 0.01 * RUNS
