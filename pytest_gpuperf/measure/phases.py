@@ -43,6 +43,7 @@ from .timing import time_rounds
 from .timing import time_sentinels
 from .timing import time_slow_step
 from .warmup import Warmth
+from .warmup import clock_under_load
 from .warmup import warm_up
 
 
@@ -144,6 +145,7 @@ def _phases(
     start = moment_of(device)
     timed_until = share.timed(warmth.slowest_ms)
     timing = time_rounds(device, subject, warmth.step_ms, timed_until, follow)
+    sm_mhz = clock_under_load(device, subject, warmth.step_ms, timed_until)
     others = (
         others_share(start, moment_of(device)) if waits_for_itself(subject) else None
     )
@@ -156,7 +158,7 @@ def _phases(
         missed={SLOPE.name: timing.disturbed} if timing.disturbed else {},
         dirty=tuple(_dirt(timing, warmth.unsteady, others)),
         unwaited=_unwaited(timing),
-        board=Board(gpu=device.fingerprint(), sm_mhz=device.clock_mhz()),
+        board=Board(gpu=device.fingerprint(), sm_mhz=sm_mhz),
         round_steps=timing.steps if device.kind.has(Capability.QUEUES) else None,
         remarks=tuple(_remarks(device, timing)),
     )

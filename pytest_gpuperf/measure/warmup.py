@@ -1,13 +1,15 @@
-"""Warm-up: run until compiling, allocating and step times are all quiet."""
+"""Warm-up: run until compiling, allocating, step times and a GPU's clock are quiet."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil
 from statistics import median
 from typing import Final
 
 from ..devices.base import MeasuringDevice
+from ..model.environment import Capability
 from .step import Deadline
 from .step import Follow
 from .step import Subject
@@ -59,6 +61,9 @@ def warm_up(
 ) -> Warmth:
     """Run steps until two blocks in a row are alike and no counter changes.
 
+    Where steps are enqueued, they then run in queues for a while, and a block after it
+    must be like the last one before.
+
     Gives up after ``MOST_WARMUP_STEPS`` samples or at the *deadline*, and says so. The
     deadline may depend on the milliseconds that a step takes.
     """
@@ -68,6 +73,7 @@ def warm_up(
     group = max(group, subject.together)
     samples: list[float] = []
     counters = [device.settling()]
+    is_heated = False
     while len(samples) < MOST_WARMUP_STEPS:
         step_ms = max(samples[-WINDOW:], default=first_ms)
         if not until(step_ms).leaves(step_ms):
@@ -77,7 +83,11 @@ def warm_up(
         counters.append(device.settling())
         # The counters before, between and after the two blocks.
         if _is_quiet(samples) and len(set(counters[-3:])) == 1:
-            return Warmth(step_ms=median(samples[-WINDOW:]), steps=len(samples) * group)
+            warm_ms = median(samples[-WINDOW:])
+            enough = until(warm_ms).reserving(2 * WINDOW * group * warm_ms)
+            if is_heated or not _heat(device, subject, warm_ms, enough):
+                return Warmth(step_ms=warm_ms, steps=len(samples) * group)
+            is_heated = True
     return _given_up(samples, group, f"after {len(samples) * group} steps of warm-up")
 
 
@@ -146,3 +156,68 @@ def _allowed(before: list[float], last: list[float]) -> float:
     deviations = [abs(s - median(block)) for block in (before, last) for s in block]
     noise = 1.86 * median(deviations) / middle if middle > 0 else 0.0
     return max(QUIET_RATIO, noise)
+
+
+# Work that is enqueued with no wait in between, as in training: a GPU's clock, power and
+# heat settle under it, and not under steps that are waited for one by one.
+
+HEATING_MS: Final = 1000.0
+"""Time of such work before a GPU is timed."""
+
+QUEUE_MS: Final = 100.0
+"""Time of the steps between two looks at the clock of the host."""
+
+
+def _heat(
+    device: MeasuringDevice, subject: Subject, step_ms: float, deadline: Deadline
+) -> bool:
+    """Run queues of steps for ``HEATING_MS``; return whether there was any.
+
+    None where a step is done when it returns, and none beyond the *deadline*.
+    """
+    if not device.kind.has(Capability.QUEUES):
+        return False
+    left_ms = HEATING_MS
+    while left_ms > 0 and step_ms > 0:
+        steps = subject.most_steps(ceil(min(left_ms, QUEUE_MS) / step_ms))
+        if not deadline.leaves(steps * step_ms):
+            break
+        left_ms -= steps * _sample_ms(device, subject, steps)
+    return left_ms < HEATING_MS
+
+
+CLOCK_READINGS: Final = 5
+CLOCK_QUEUE_MS: Final = 20.0
+CLOCK_READING_MS: Final = 500.0
+"""Steps that are enqueued before the clock is read last this long, and all readings."""
+
+
+def clock_under_load(
+    device: MeasuringDevice, subject: Subject, step_ms: float, deadline: Deadline
+) -> int | None:
+    """Return the processor's clock while it works on *subject*, in MHz, if it is seen.
+
+    An idle GPU raises its clock at once, or lowers it. So steps are enqueued, the clock
+    is read, and only then they are waited for. The median of several readings counts.
+    """
+    if not device.kind.has(Capability.QUEUES):
+        return device.clock_mhz()
+    steps = subject.most_steps(ceil(CLOCK_QUEUE_MS / step_ms)) if step_ms > 0 else 1
+    # Not by what is read: all ranks must make the same number of steps.
+    count = int(CLOCK_READING_MS / (steps * step_ms)) if step_ms > 0 else CLOCK_READINGS
+    seen: list[int | None] = []
+    while len(seen) < max(1, min(CLOCK_READINGS, count)):
+        if not deadline.leaves(steps * step_ms):
+            break
+        seen.append(_clock_at_work(device, subject, steps))
+    known = [mhz for mhz in seen if mhz is not None]
+    return round(median(known)) if known else None
+
+
+def _clock_at_work(device: MeasuringDevice, subject: Subject, steps: int) -> int | None:
+    batch = subject.batch(steps)
+    for arguments in batch:
+        subject.step(*arguments)
+    mhz = device.clock_mhz()
+    device.synchronize()
+    return mhz

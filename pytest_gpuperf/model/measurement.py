@@ -105,8 +105,8 @@ def thinned(samples: Sequence[float]) -> tuple[float, ...]:
 class Board:
     """The very GPU that a run was measured on, as far as it can be seen.
 
-    ``gpu`` is a fingerprint that no two GPUs of a model share, ``sm_mhz`` the clock
-    right after the timed rounds.
+    ``gpu`` is a fingerprint that no two GPUs of a model share, ``sm_mhz`` its clock
+    while it worked on steps right after the timed rounds.
     """
 
     gpu: str | None = None

@@ -51,22 +51,17 @@ def examine(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def try_step(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Measure the fixed step as a test's step is, and read the clock behind it."""
+    """Measure the fixed step as a test's step is, with the clock it ran at."""
     request = decode(CheckupRequest, raw)
     try:
         device = _timing(_opened(request))
-        step = fixed_step(device)
-        subject = Subject(step=step)
-        measured = measure(device, subject, test=FIXED_STEP, seconds=request.seconds)
-        step()
-        device.synchronize()
-        # Right after a step, as an idle GPU lowers its clock.
-        clock_mhz = device.clock_mhz()
+        subject = Subject(step=fixed_step(device))
+        found = measure(device, subject, test=FIXED_STEP, seconds=request.seconds)
     except GpuperfError as error:
         return {"error": str(error)}
-    return {
-        "trial": encode(Trial(measurement=measured.measurement, clock_mhz=clock_mhz))
-    }
+    measurement = found.measurement
+    trial = Trial(measurement=measurement, clock_mhz=measurement.board.sm_mhz)
+    return {"trial": encode(trial)}
 
 
 def _opened(request: CheckupRequest) -> Device:
