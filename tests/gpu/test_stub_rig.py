@@ -220,3 +220,20 @@ def test_a_round_is_disturbed_by_what_happened_in_it(
     settings: dict[str, str], said: str
 ) -> None:
     assert printed(WATCHED, **settings).strip() == said
+
+
+CLOCKED = """
+from pytest_gpuperf.devices.cuda.device import CudaDevice
+from pytest_gpuperf.measure.step import Deadline, Subject
+from pytest_gpuperf.measure.warmup import clock_under_load
+device = CudaDevice.open()
+step = Subject(step=lambda: torch.cuda._sleep(40_000_000))
+device.synchronize()
+print(device.clock_mhz(), clock_under_load(device, step, 20.0, Deadline.after(60, device.now_ns)))
+"""
+
+
+def test_the_clock_that_counts_is_read_while_the_gpu_works() -> None:
+    said = printed(CLOCKED, GPUPERF_STUB_MHZ="1500", GPUPERF_STUB_IDLE_MHZ="345")
+
+    assert said.split() == ["345", "1500"]

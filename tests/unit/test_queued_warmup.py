@@ -8,10 +8,13 @@ from itertools import cycle
 
 import pytest
 from queueing_gpu import QueueingGpu
+from rank_threads import ThreadPeers
+from rank_threads import together
 from scripted_steps import Clockwork
 from scripted_steps import deadline
 from scripted_steps import subject
 
+from pytest_gpuperf.distributed.device import AgreedDevice
 from pytest_gpuperf.measure.phases import measure
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.measure.warmup import HEATING_MS
@@ -151,3 +154,16 @@ def test_a_device_without_queues_is_read_as_it_is(
 
     assert found == clock(device)
     assert device.steps == 0
+
+
+def test_ranks_that_read_different_clocks_queue_the_same_number_of_steps() -> None:
+    def act(rank: int, peers: ThreadPeers) -> tuple[int, int | None]:
+        own = Clocked(*([None] if rank else [AT_WORK]))
+        step = own.step(0.2, 5.0 + 7 * rank)
+        found = measure(AgreedDevice(own, peers), step, test="t", seconds=60.0)
+        return own.steps, found.measurement.board.sm_mhz
+
+    (first, seen), (second, unseen) = together(2, act)
+
+    assert first == second
+    assert (seen, unseen) == (AT_WORK, None)
