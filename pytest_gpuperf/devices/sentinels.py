@@ -52,14 +52,17 @@ A product in float32 follows the user's choice of TF32, one in bfloat16 does not
 
 @contextmanager
 def torch_sentinels(
-    torch: Any, device: str, sizes: Sizes
+    torch: Any, device: str, sizes: Sizes, threads: int | None = None
 ) -> Iterator[Mapping[str, Kernel]]:
     """Lend the kernels on *device*; nothing is drawn from torch's random generators.
 
-    On a GPU no setting of the step's code changes what they launch, and their memory is
-    handed back at the end: it must not count as the step's.
+    No setting of the step's code changes what they run; on the host they have so many
+    *threads*. A GPU's memory is handed back at the end: it must not count as the step's.
     """
     with ExitStack() as pinned:
+        pinned.enter_context(_modes_off(torch))
+        if threads is not None:
+            pinned.enter_context(_threads_set(torch, threads))
         if device == "cuda":
             stream = _own_stream(torch)
             pinned.enter_context(_settings_pinned(torch))
@@ -103,12 +106,26 @@ def _kernels(torch: Any, device: str, sizes: Sizes) -> dict[str, Kernel]:
 
 
 @contextmanager
+def _modes_off(torch: Any) -> Iterator[None]:
+    """Let no mode see the calls: ``set_default_device`` is one, and makes them slow."""
+    c = torch._C  # noqa: SLF001  there are no public names
+    with c.DisableTorchFunction(), c._DisableTorchDispatch():  # noqa: SLF001
+        yield
+
+
+@contextmanager
+def _threads_set(torch: Any, threads: int) -> Iterator[None]:
+    chosen = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(chosen)
+
+
+@contextmanager
 def _settings_pinned(torch: Any) -> Iterator[None]:
-    c = torch._C  # noqa: SLF001  most of these have no public name
     with ExitStack() as pins:
-        # Modes such as ``set_default_device`` see each call, and may change it.
-        pins.enter_context(c.DisableTorchFunction())
-        pins.enter_context(c._DisableTorchDispatch())  # noqa: SLF001
         pins.enter_context(torch.autocast("cuda", enabled=False))
         pins.enter_context(_deterministic_off(torch))
         pins.enter_context(_reduced_precision_on(torch))

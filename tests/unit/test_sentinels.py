@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from pytest_gpuperf.devices import open_device
 from pytest_gpuperf.devices import sentinels
 from pytest_gpuperf.devices.base import Kernel
 from pytest_gpuperf.devices.scripted import ScriptedDevice
@@ -236,8 +237,23 @@ def test_what_the_code_has_set_is_set_again_afterwards(fake: FakeTorch) -> None:
         assert settings(torch) == before == (True, True, False, "meta")
 
 
-def test_no_mode_of_the_code_sees_the_kernels(fake: FakeTorch) -> None:
-    pytest.importorskip("torch")
+def test_on_the_host_they_have_the_threads_of_the_device() -> None:
+    torch = pytest.importorskip("torch")
+    device = open_device(DeviceKind.CPU)
+    assert device.measuring is not None
+    torch.set_num_threads(3)
+    try:
+        with device.measuring.sentinels():
+            inside = torch.get_num_threads()
+
+        assert (inside, torch.get_num_threads()) == (1, 3)
+    finally:
+        torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_no_mode_of_the_code_sees_the_kernels(fake: FakeTorch, device: str) -> None:
+    real = pytest.importorskip("torch")
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -257,7 +273,12 @@ def test_no_mode_of_the_code_sees_the_kernels(fake: FakeTorch) -> None:
             seen.append(func)
             return func(*args, **(kwargs or {}))
 
-    with Functions(), Operations(), torch_sentinels(fake, "cuda", SMALL) as kernels:
+    torch_like = fake if device == "cuda" else real
+    with (
+        Functions(),
+        Operations(),
+        torch_sentinels(torch_like, device, SMALL) as kernels,
+    ):
         for kernel in kernels.values():
             kernel()
 

@@ -177,7 +177,7 @@ class CpuDevice(MeasuringDevice):
         from ..sentinels import ON_CPU
         from ..sentinels import torch_sentinels
 
-        return torch_sentinels(torch, "cpu", ON_CPU)
+        return torch_sentinels(torch, "cpu", ON_CPU, self._threads)
 
     def measure_memory(
         self,
