@@ -46,6 +46,9 @@ from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.baseline import FULL_RUNS
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Environment
+from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.metrics import SENTINELS
 from pytest_gpuperf.model.metrics import STEP_MS
 from pytest_gpuperf.model.run import Ending
@@ -109,6 +112,10 @@ class BusyMachine(ScriptedDevice):
         crowd = max(0.0, 1 - CORES / (burners + 1)) if burners else 0.0
         self._waiting = noise.uniform(0, crowd + 0.1) if burners else 0.0
         self._waited_ns = 0
+
+    def environment(self) -> Environment:
+        """Call it a CPU: the judge takes neighbours of a GPU from its driver."""
+        return Environment(hardware=Hardware(kind=DeviceKind.CPU, name="busy"))
 
     def prepare(self, step: Step, test: str) -> Step:  # noqa: ARG002
         def taking_time(*arguments: object) -> object:
