@@ -7,7 +7,6 @@
 #include "runtime.h"
 #include <dlfcn.h>
 #include <errno.h>
-#include <sys/syscall.h>
 #include <time.h>
 
 #define SPIN_NS 80000 /* a sleeping thread wakes up late by about that */
@@ -48,22 +47,25 @@ static uint64_t *virtual_ns(void) {
   return found;
 }
 
-/* Asked of the kernel: the library that is preloaded answers for clock_gettime. */
 static uint64_t real_ns(void) {
   struct timespec now;
-  if (clock_kind() == 2)
-    syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
-  else
-    clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(CLOCK_MONOTONIC, &now);
   return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
 }
 
 EXPORT uint64_t stub_now(void) { return clock_kind() == 2 ? *virtual_ns() : real_ns(); }
 
-/* A moment as a trace shows it: the profiler has a clock of its own, so on the virtual one
- * everything happens when it is recorded, and takes no time.
- */
-EXPORT uint64_t stub_in_trace(uint64_t ns) { return clock_kind() == 2 ? real_ns() : ns; }
+static void advance(uint64_t ns) {
+  __atomic_add_fetch(virtual_ns(), ns, __ATOMIC_SEQ_CST);
+}
+
+/* Others may read the clock meanwhile, and it never goes back. */
+static void advance_to(uint64_t ns) {
+  uint64_t now = *virtual_ns();
+  while (now < ns && !__atomic_compare_exchange_n(virtual_ns(), &now, ns, 0, __ATOMIC_SEQ_CST,
+                                                  __ATOMIC_SEQ_CST)) {
+  }
+}
 
 void charge(int cbid) {
   if (clock_kind() != 2)
@@ -73,20 +75,20 @@ void charge(int cbid) {
   case CBID_cudaLaunchKernelExC:
   case CBID_cudaLaunchCooperativeKernel:
   case CBID_cudaGraphLaunch:
-    *virtual_ns() += LAUNCH_NS;
+    advance(LAUNCH_NS);
     return;
   case CBID_cudaMemcpy:
   case CBID_cudaMemcpyAsync:
   case CBID_cudaMemsetAsync:
-    *virtual_ns() += COPY_NS;
+    advance(COPY_NS);
     return;
   case CBID_cudaMalloc:
   case CBID_cudaFree:
   case CBID_cudaHostAlloc:
-    *virtual_ns() += MALLOC_NS;
+    advance(MALLOC_NS);
     return;
   default:
-    *virtual_ns() += CALL_NS;
+    advance(CALL_NS);
   }
 }
 
@@ -108,7 +110,7 @@ void wait_until(uint64_t ns) {
   if (timeless() || ns <= stub_now())
     return;
   if (clock_kind() == 2) {
-    *virtual_ns() = ns;
+    advance_to(ns);
     return;
   }
   leave_lock();

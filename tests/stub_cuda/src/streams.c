@@ -91,7 +91,7 @@ void record_sync(struct call own, int kind, uint32_t stream, uint32_t event) {
                                .of_call = own.id,
                                .sync_kind = kind,
                                .start = own.start,
-                               .end = stub_in_trace(stub_now()),
+                               .end = stub_now(),
                                .stream = stream,
                                .event = event};
   listener(&record);
@@ -158,7 +158,7 @@ static void record_event(uint32_t of_call, cudaEvent_t event, cudaStream_t strea
                                  .stream = recording->id,
                                  .device = (uint32_t)recording->device,
                                  .event = event->id,
-                                 .start = stub_in_trace(event->at)};
+                                 .start = event->at};
     listener(&record);
   }
 }

@@ -21,7 +21,7 @@ struct stub_model {
 enum stub_memory { STUB_UNKNOWN, STUB_HOST, STUB_DEVICE };
 enum stub_kind { STUB_API, STUB_KERNEL, STUB_COPY, STUB_FILL, STUB_SYNC, STUB_EVENT };
 
-/* What happened, for who records it (CUPTI). Times are those of stub_in_trace. */
+/* What happened, for who records it (CUPTI). */
 struct stub_record {
   enum stub_kind kind;
   int cbid;         /* of the function, in CUPTI's numbers */
@@ -40,7 +40,6 @@ typedef void (*stub_listener)(const struct stub_record *);
 extern stub_listener stub_listening;
 
 uint64_t stub_now(void);
-uint64_t stub_in_trace(uint64_t ns);
 void stub_unhandled(const char *function);
 
 /* Boards, after CUDA_VISIBLE_DEVICES. */
