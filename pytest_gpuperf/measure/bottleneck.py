@@ -56,8 +56,8 @@ from .trace import transactions
 # While the host is blocked in a wait, it prepares nothing. Without the wait, all that
 # it does later would come earlier by as much. So the idle time after a wait is
 # attributed to that wait, up to the time that it took: no more could be gained without
-# it. The rest is attributed to what the host does in it: wait for the loader, else work
-# and launch.
+# it. What is left is attributed to waits for the loader in the same way, and the rest to
+# what the host does in it: work and launch.
 
 Blame = tuple[Bottleneck, Location | None]
 
@@ -75,10 +75,21 @@ class HostWait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loading:
-    """When the host waits for the loader, as ``joined``, and where that is."""
+    """When the host waits for the loader, in and before the window, and where."""
 
     intervals: Sequence[Interval] = ()
     location: Location | None = None
+
+    def waits(self) -> Iterator[HostWait]:
+        """Yield them as waits, of which nobody asks in what step they are."""
+        for start_us, end_us in self.intervals:
+            yield HostWait(
+                step=0,
+                start_us=start_us,
+                end_us=end_us,
+                length_us=end_us - start_us,
+                blame=(Bottleneck.LOADER, self.location),
+            )
 
 
 def gaps_between(occupied: Sequence[Interval], within: Interval) -> Iterator[Interval]:
@@ -117,25 +128,28 @@ def blamed_gaps(
     """
     lost: dict[Blame, float] = defaultdict(float)
     # Latest first, so that the next wait in time is popped from the end.
-    ordered = sorted(waits, key=lambda wait: wait.start_us, reverse=True)
+    debts = [*waits, *loading.waits()]
+    ordered = sorted(debts, key=lambda wait: wait.start_us, reverse=True)
     coming = [_Debt(wait, wait.length_us) for wait in ordered]
     owed: list[_Debt] = []
-    for gap in gaps:
-        start_us, end_us = gap
+    for start_us, end_us in gaps:
         while coming and coming[-1].wait.start_us <= start_us:
             owed.append(coming.pop())
         left = end_us - start_us
-        for debt, most_us in (*_behind(owed, left), *_inside(coming, end_us)):
+        found = (*_behind(owed, left), *_inside(coming, end_us))
+        for debt, most_us in sorted(found, key=_is_loaders):
             taken = debt.take(min(left, most_us))
             lost[debt.wait.blame] += taken
             left -= taken
         # A wait can be followed by several gaps; it is dropped once its time is used
         # up.
         owed = [debt for debt in owed if debt.left_us > 0]
-        loaded = min(left, end_us - start_us - uncovered([gap], loading.intervals))
-        lost[Bottleneck.LOADER, loading.location] += loaded
-        lost[Bottleneck.LAUNCHES, launched_at(end_us)] += left - loaded
+        lost[Bottleneck.LAUNCHES, launched_at(end_us)] += left
     return lost
+
+
+def _is_loaders(found: tuple[_Debt, float]) -> bool:
+    return found[0].wait.blame[0] is Bottleneck.LOADER
 
 
 def _behind(owed: Sequence[_Debt], gap_us: float) -> Iterator[tuple[_Debt, float]]:
@@ -248,7 +262,11 @@ def _loading(trace: Trace, events: Sequence[TraceEvent], window: Window) -> Load
     spans = list(loader_spans(events))
     known = (place for place in functions_around(trace, spans) if place is not None)
     return Loading(
-        intervals=window.clipped((span.start_us, span.end_us) for span in spans),
+        intervals=joined(
+            (span.start_us, span.end_us)
+            for span in spans
+            if window.start_us < span.end_us and span.start_us < window.end_us
+        ),
         location=next(known, None),
     )
 
@@ -290,7 +308,7 @@ def _blocked(
 ) -> Mapping[Bottleneck, float]:
     """Return the microseconds of *window* in which each part blocks the host."""
     blocked: dict[Bottleneck, float] = defaultdict(float)
-    blocked[Bottleneck.LOADER] = length_of(loading.intervals)
+    blocked[Bottleneck.LOADER] = length_of(window.clipped(loading.intervals))
     for wait in waits:
         inside_us = min(wait.end_us, window.end_us)
         inside_us -= max(wait.start_us, window.start_us)

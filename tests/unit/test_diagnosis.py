@@ -115,6 +115,20 @@ def test_no_more_is_laid_to_a_sync_than_could_be_won_without_it() -> None:
     assert won <= (syncs.percent or 0) / 100 < won + 0.03
 
 
+def test_a_loader_beside_which_the_gpu_works_is_to_blame_for_the_idle_time_behind_it() -> (
+    None
+):
+    """Without the loader, the host's own work would run beside the GPU."""
+    work: Schedule = [["work", 1000], ["launch", 4000]]
+    load = ["load", 12_000]
+
+    (loader, gpu) = diagnosis_of(find_spent(simulated(load, *work)), {}).parts
+
+    won = 100 * (1 - period_ms(*work) / period_ms(load, *work))
+    assert (loader.bottleneck, gpu.bottleneck) == (Bottleneck.LOADER, Bottleneck.GPU)
+    assert loader.percent == pytest.approx(won, abs=0.5)
+
+
 def test_a_copy_that_blocks_the_host_is_found_with_its_line() -> None:
     (copies, gpu) = diagnosis_of(
         find_spent(simulated(["copy", 6000], ["work", 10_000], ["launch", 46_000])), {}
