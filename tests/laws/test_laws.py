@@ -1,0 +1,87 @@
+"""On the virtual clock the truth is known: the plugin's CUDA path agrees within 1 %."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+from laws import CURES
+from laws import LAWS
+from laws import Law
+from virtual_gpu import loop_ms
+from virtual_gpu import steady_ms
+
+from pytest_gpuperf.devices.cuda.device import CudaDevice
+from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.model.finding import Bottleneck
+from pytest_gpuperf.model.measurement import Measurement
+
+
+pytestmark = [pytest.mark.gpu, pytest.mark.stub]
+
+BY_NAME = {law.name: law for law in LAWS}
+
+
+@cache
+def measured(name: str) -> Measurement:
+    """What the plugin makes of a law's step, once per process."""
+    subject = BY_NAME[name].make()
+    device = CudaDevice.open(disposable=True)
+    try:
+        return measure(device, subject, test="t", seconds=60).measurement
+    finally:
+        subject.close()
+
+
+def numbers(measurement: Measurement) -> dict[str, float]:
+    """Return them by the names that a law gives them."""
+    parts = measurement.diagnosis.parts if measurement.diagnosis else ()
+    return {
+        **measurement.exact,
+        **{name: times.q50 for name, times in measurement.times.items()},
+        **{f"share of {part.bottleneck.value}": part.percent or 0 for part in parts},
+    }
+
+
+def each_number() -> Iterator[object]:
+    for law in LAWS:
+        for name in law.truth:
+            reason = law.broken.get(name)
+            marks = [pytest.mark.xfail(reason=reason)] if reason else []
+            yield pytest.param(law, name, id=f"{law.name}-{name}", marks=marks)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+def test_the_rig_obeys_the_law(law: Law) -> None:
+    """It is about the rig and no code of the plugin: the truth is what a loop takes."""
+    subject = law.make()
+
+    assert steady_ms(subject.run_once) == pytest.approx(law.step_ms, rel=0.01)
+    assert loop_ms(subject.run_once, 1) == pytest.approx(law.latency_ms, rel=0.01)
+
+
+@pytest.mark.parametrize(("law", "name"), [*each_number()])
+def test_the_plugin_measures_the_truth(law: Law, name: str) -> None:
+    found = numbers(measured(law.name))
+
+    # Shares are of a step, so a hundredth of the step is what they may be off.
+    off = 1.0 if name.startswith("share") else 0.0
+    assert found.get(name, 0.0) == pytest.approx(law.truth[name], rel=0.01, abs=off)
+
+
+def each_cure() -> Iterator[object]:
+    for slow, (cause, fast) in CURES.items():
+        broken = BY_NAME[slow].broken | BY_NAME[fast].broken
+        marks = [pytest.mark.xfail(reason=reason) for reason in set(broken.values())]
+        yield pytest.param(slow, cause, fast, id=slow, marks=marks)
+
+
+@pytest.mark.parametrize(("slow", "cause", "fast"), [*each_cure()])
+def test_taking_a_cause_away_wins_what_is_attributed_to_it(
+    slow: str, cause: Bottleneck, fast: str
+) -> None:
+    before, after = (numbers(measured(name)) for name in (slow, fast))
+
+    won = 100 * (1 - after["step_ms"] / before["step_ms"])
+    assert won == pytest.approx(before[f"share of {cause.value}"], abs=1)

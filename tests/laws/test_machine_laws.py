@@ -1,0 +1,90 @@
+"""What the plugin says where the machine changes and the step does not."""
+
+from __future__ import annotations
+
+from itertools import count
+from math import log
+
+import pytest
+from virtual_gpu import MHZ
+from virtual_gpu import gpu_works
+from virtual_gpu import set_sm_mhz
+
+from pytest_gpuperf.devices.base import Step
+from pytest_gpuperf.devices.cuda.device import CudaDevice
+from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.step import Subject
+from pytest_gpuperf.model.measurement import Measurement
+
+
+pytestmark = [pytest.mark.gpu, pytest.mark.stub]
+
+STRANGER = 4_000_000
+"""Of no process: more than Linux counts to by default."""
+
+
+@pytest.fixture(autouse=True)
+def same_machine_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take back what a test sets."""
+    monkeypatch.setenv("GPUPERF_STUB_MHZ", str(MHZ))
+
+
+def measured(step: Step) -> Measurement:
+    device = CudaDevice.open(disposable=True)
+    return measure(device, Subject(step=step), test="t", seconds=60).measurement
+
+
+def steady() -> None:
+    gpu_works(20)
+
+
+def slowing(share: float) -> Step:
+    """Make a step whose kernel takes longer by *share* at each call."""
+    calls = count()
+
+    def step() -> None:
+        set_sm_mhz(MHZ / (1 + share) ** next(calls))
+        gpu_works(20)
+
+    return step
+
+
+def test_a_steady_machine_is_believed() -> None:
+    found = measured(steady)
+
+    assert found.dirty == ()
+    assert found.times["slope"].q50 == pytest.approx(1)
+    assert found.board is not None
+    assert found.board.sm_mhz == MHZ
+
+
+@pytest.mark.parametrize("share", [0.001, 0.003])
+def test_a_clock_that_sinks_shows_in_the_slope_and_is_named(share: float) -> None:
+    found = measured(slowing(share))
+
+    assert log(found.times["slope"].q50) == pytest.approx(100 * log(1 + share), 0.01)
+    assert any("drifted" in why or "steady" in why for why in found.dirty)
+
+
+def test_half_the_clock_doubles_the_step_and_the_sentinel_of_products() -> None:
+    full = measured(steady)
+    set_sm_mhz(MHZ / 2)
+    half = measured(steady)
+
+    ratio = {name: half.times[name].q50 / full.times[name].q50 for name in full.times}
+    assert ratio["step_ms"] == pytest.approx(2, rel=0.01)
+    assert ratio["sentinel_gemm_ms"] == pytest.approx(2, rel=0.05)
+    assert half.board is not None
+    assert half.board.sm_mhz == MHZ // 2
+
+
+def test_throttling_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUPERF_STUB_THROTTLE", "0x40")
+
+    assert "hardware thermal slowdown" in " ".join(measured(steady).dirty)
+
+
+def test_a_neighbour_that_computes_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUPERF_STUB_NEIGHBOUR", str(STRANGER))
+
+    assert str(STRANGER) in " ".join(measured(steady).dirty)
