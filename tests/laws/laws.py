@@ -107,16 +107,13 @@ def law(
     return register
 
 
-ROUNDS: Final = (
-    "rounds of few steps between two waits time a latency, not a steady step"
-)
 ONE_DEVICE: Final = "only the current device is waited for"
 
 
 # The host and the GPU, and which of the two is in front.
 
 
-@law(step_ms=20, latency_ms=28, busy_ms=20, broken={"step_ms": ROUNDS})
+@law(step_ms=20, latency_ms=28, busy_ms=20)
 def gpu_bound() -> Step:
     def step() -> None:
         h(8)
@@ -134,7 +131,7 @@ def host_bound() -> Step:
     return step
 
 
-@law(step_ms=20, latency_ms=21, busy_ms=20, launches=10, broken={"step_ms": ROUNDS})
+@law(step_ms=20, latency_ms=21, busy_ms=20, launches=10)
 def overlapped() -> Step:
     def step() -> None:
         for _ in range(10):
@@ -144,7 +141,7 @@ def overlapped() -> Step:
     return step
 
 
-@law(step_ms=20, latency_ms=28, busy_ms=20, broken={"step_ms": ROUNDS})
+@law(step_ms=20, latency_ms=28, busy_ms=20)
 def slow_first_call() -> Step:
     calls = iter([500])
 
@@ -213,7 +210,6 @@ def item_at_the_start() -> Step:
     busy_ms=20,
     launches=2,
     lost_ms={SYNCS: 4},
-    broken={"step_ms": ROUNDS},
 )
 def item_in_the_middle() -> Step:
     """The second half of the host's work runs beside the GPU, the first does not."""
@@ -229,7 +225,7 @@ def item_in_the_middle() -> Step:
     return step
 
 
-@law(step_ms=20, latency_ms=24, busy_ms=20, launches=2, broken={"step_ms": ROUNDS})
+@law(step_ms=20, latency_ms=24, busy_ms=20, launches=2)
 def two_halves() -> Step:
     def step() -> None:
         h(4)
@@ -279,7 +275,7 @@ def pageable_copy() -> Step:
     return step
 
 
-@law(step_ms=10, latency_ms=12, busy_ms=10, broken={"step_ms": ROUNDS})
+@law(step_ms=10, latency_ms=12, busy_ms=10)
 def copied_before() -> Step:
     def step() -> None:
         h(2)
@@ -291,7 +287,7 @@ def copied_before() -> Step:
 # Several streams and devices, and other threads.
 
 
-@law(step_ms=20, latency_ms=22, busy_ms=20, launches=2, broken={"step_ms": ROUNDS})
+@law(step_ms=20, latency_ms=22, busy_ms=20, launches=2)
 def side_stream_outlasts_the_main_one() -> Step:
     side = torch.cuda.Stream()
 
@@ -304,7 +300,7 @@ def side_stream_outlasts_the_main_one() -> Step:
     return step
 
 
-@law(step_ms=20, latency_ms=22, busy_ms=20, launches=2, broken={"step_ms": ROUNDS})
+@law(step_ms=20, latency_ms=22, busy_ms=20, launches=2)
 def two_devices() -> Step:
     def step() -> None:
         h(2)
@@ -367,7 +363,7 @@ def trained(function: type[Backward]) -> Step:
     return step
 
 
-@law(step_ms=20, latency_ms=24, busy_ms=20, launches=2, broken={"step_ms": ROUNDS})
+@law(step_ms=20, latency_ms=24, busy_ms=20, launches=2)
 def backward_in_autograd_s_thread() -> Step:
     return trained(Backward)
 
@@ -395,7 +391,7 @@ def kernels(count: int, ms: float) -> Step:
     return step
 
 
-@law(step_ms=20, latency_ms=22, busy_ms=20, broken={"step_ms": ROUNDS})
+@law(step_ms=20, latency_ms=22, busy_ms=20)
 def replayed_graph() -> Step:
     graph = captured(kernels(20, 1))
 
@@ -437,7 +433,7 @@ def on_batch(_batch: object) -> None:
     g(4)
 
 
-@law(step_ms=4, latency_ms=5, busy_ms=4, broken={"step_ms": ROUNDS})
+@law(step_ms=4, latency_ms=5, busy_ms=4)
 def loaded_before() -> Step:
     return lambda: on_batch(None)
 
@@ -447,7 +443,6 @@ def loaded_before() -> Step:
     latency_ms=17,
     busy_ms=4,
     lost_ms={LOADER: 9},
-    broken={"step_ms": ROUNDS},
 )
 def slow_data_loader() -> Subject:
     """Without the loader the other work of the host would run beside the GPU."""
@@ -459,7 +454,6 @@ def slow_data_loader() -> Subject:
     latency_ms=17,
     busy_ms=4,
     lost_ms={LOADER: 9},
-    broken={"step_ms": ROUNDS},
 )
 def slow_iterable() -> Subject:
     def batches() -> Iterator[int]:

@@ -3,8 +3,8 @@
     python tests/stub_cuda/check.py OUT
 
 Installs the CUDA build of torch beside this interpreter where it can be had, builds the
-stubs into OUT and runs ``benchmarks/gpu.sh`` with them, each part with a time-out; its
-results are in ``OUT/results``. TORCH in the environment asks for another version than
+stubs into OUT, runs ``benchmarks/gpu.sh`` with them, and ``tests/laws`` on the virtual
+clock, each part with a time-out; the results are in ``OUT/results``. TORCH in the environment asks for another version than
 that of constraints.txt. Exit status: 1 if a part failed that must pass, else 0, also
 where the torch, a compiler or the headers cannot be had, with a sentence.
 """
@@ -34,11 +34,14 @@ PART_SECONDS: Final = 200
 EXAMPLES: Final = "examples/no_hidden_sync"
 """All of them take longer than a part may, on two cores."""
 
+SHOWN_LINES: Final = 5
+
 MOST_MEMORY: Final = 8 * 2**30
 """Bytes of data of one process: a size that a kernel did not compute must not take the machine."""
 
-MUST_PASS: Final = frozenset({"tests-gpu", "agreement-corpus"})
-"""Parts of gpu.sh; the others are shown."""
+LAWS: Final = "laws"
+MUST_PASS: Final = frozenset({"tests-gpu", "agreement-corpus", LAWS})
+"""Parts of gpu.sh, and the laws; the others are shown."""
 
 
 def wanted_torch() -> str:
@@ -86,6 +89,32 @@ def environment(out: Path) -> dict[str, str]:
     }
 
 
+def virtual_clock(out: Path) -> dict[str, str]:
+    """Settings of a process whose clocks are all the virtual one."""
+    library = out / "libs" / "libgpuperf_clock.so"
+    return {"GPUPERF_STUB_CLOCK": "virtual", "LD_PRELOAD": str(library)}
+
+
+def run_laws(out: Path) -> int:
+    """Run them; keep and show what they print, and return their exit status."""
+    options = ["-p", "no:cacheprovider", "-q", "-ra", "--color=no"]
+    program = [sys.executable, "-m", "pytest", *options, "tests/laws"]
+    limit = [shutil.which("timeout") or "timeout", str(PART_SECONDS)]
+    settings = [f"{name}={value}" for name, value in virtual_clock(out).items()]
+    done = subprocess.run(
+        [*limit, shutil.which("env") or "env", *settings, *program],
+        cwd=ROOT,
+        env=environment(out),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    (out / "results" / f"{LAWS}.txt").write_text(done.stdout, encoding="utf-8")
+    print(f"== {LAWS}", *done.stdout.splitlines()[-SHOWN_LINES:], sep="\n")  # noqa: T201
+    return done.returncode
+
+
 def outcomes(results: Path) -> dict[str, int]:
     """The exit status of each part, as gpu.sh wrote them."""
     lines = (results / "status.txt").read_text(encoding="utf-8").splitlines()
@@ -96,7 +125,7 @@ def run_parts(out: Path) -> int:
     resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
     script = [shutil.which("bash") or "bash", str(ROOT / "benchmarks" / "gpu.sh")]
     subprocess.run(script, env=environment(out), check=False)
-    found = outcomes(out / "results")
+    found = outcomes(out / "results") | {LAWS: run_laws(out)}
     print("run on real torch over stub CUDA:")  # noqa: T201, for who runs it
     for name, status in found.items():
         print(f"  {name}: {'passed' if not status else f'exit status {status}'}")  # noqa: T201
