@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 
@@ -14,10 +13,6 @@ from pytest_gpuperf.devices.cuda.device import CudaDevice
 
 
 pytestmark = [pytest.mark.gpu, pytest.mark.stub]
-
-
-VIRTUAL = {"GPUPERF_STUB_CLOCK": "virtual", "LD_PRELOAD": "libgpuperf_clock.so"}
-"""Settings of a process whose clocks are all the virtual one."""
 
 
 def printed(program: str, **settings: str) -> str:
@@ -80,15 +75,14 @@ print(torch.cuda.memory_allocated(0), torch.cuda.memory_allocated(2))
 
 def test_a_text_makes_other_uuids_in_torch_and_in_nvml() -> None:
     program = """
-import os
 from pytest_gpuperf.devices.cuda.nvml import open_nvml
 uuid = str(torch.cuda.get_device_properties(0).uuid)
 assert open_nvml(uuid) is not None
 print(uuid)
 """
-    found = {printed(program, GPUPERF_STUB_UUID=text) for text in ("", "one", "other")}
+    own = str(torch.cuda.get_device_properties(0).uuid)
 
-    assert len(found) == 3
+    assert printed(program, GPUPERF_STUB_UUID="another").strip() != own
 
 
 def test_a_replayed_graph_launches_what_was_captured() -> None:
@@ -148,88 +142,14 @@ torch.cuda.synchronize()
 time.sleep(0.01)
 print(time.perf_counter_ns() - start)
 """
-    first, second = (printed(program, **VIRTUAL) for _ in range(2))
+    settings = {
+        "GPUPERF_STUB_CLOCK": "virtual",
+        "LD_PRELOAD": "libgpuperf_clock.so",
+    }
+    first, second = (printed(program, **settings) for _ in range(2))
 
     assert int(first) > 10_000_000
     assert first == second
-
-
-def test_a_trace_is_on_the_virtual_clock() -> None:
-    """8 ms of the host's work, then a wait for 20 ms of the GPU's, 1.755 GHz."""
-    program = """
-import ctypes
-from pytest_gpuperf.devices.cuda.device import CudaDevice
-clock = ctypes.CDLL('libgpuperf_clock.so')
-def step():
-    clock.gpuperf_stub_work(ctypes.c_uint64(8_000_000))
-    torch.cuda._sleep(20 * 1_755_000)
-    torch.cuda.current_stream().synchronize()
-names = ('gpuperf.step', 'cudaStreamSynchronize', 'spin_kernel')
-for event in CudaDevice.open().profile(step, [()]):
-    if event.get('ph') == 'X' and any(n in event['name'] for n in names):
-        if event['cat'] != 'gpu_user_annotation':
-            print(event['cat'], event['dur'])
-"""
-    first, second = (printed(program, **VIRTUAL) for _ in range(2))
-
-    took_us = {c: float(us) for c, us in map(str.split, first.splitlines())}
-    assert took_us["kernel"] == pytest.approx(20_000)
-    assert took_us["cuda_runtime"] == pytest.approx(20_000, abs=10)
-    assert took_us["user_annotation"] == pytest.approx(28_000, abs=20)
-    assert first == second
-
-
-def test_the_date_goes_on_with_the_virtual_clock() -> None:
-    program = """
-import time
-start, date = time.perf_counter_ns(), time.time_ns()
-torch.cuda._sleep(2 ** 31)
-torch.cuda.synchronize()
-print(time.time_ns() - date - (time.perf_counter_ns() - start))
-"""
-
-    assert abs(int(printed(program, **VIRTUAL))) < 1000
-
-
-def test_the_virtual_clock_leaves_faults_to_who_handles_them() -> None:
-    """It answers for instructions that are made a fault, and for no other fault."""
-    program = "import ctypes, faulthandler; faulthandler.enable(); ctypes.string_at(0)"
-
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, **VIRTUAL},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert done.returncode == -signal.SIGSEGV
-    assert "Fatal Python error: Segmentation fault" in done.stderr
-
-
-def test_programs_start_under_the_virtual_clock() -> None:
-    """Also without the library that answers for the processor's counter."""
-    program = """
-import os, subprocess
-without = {k: v for k, v in os.environ.items() if k != 'LD_PRELOAD'}
-print(subprocess.run(['true'], env=without).returncode, os.system('true'))
-"""
-
-    assert printed(program, **VIRTUAL) == "0 0\n"
-
-
-def test_kernels_take_time_by_the_sm_clock() -> None:
-    program = """
-import os, time
-for mhz in (1755, 877.5):
-    os.environ['GPUPERF_STUB_MHZ'] = str(mhz)
-    start = time.perf_counter_ns()
-    torch.cuda._sleep(20 * 1_755_000)
-    torch.cuda.synchronize()
-    print(round((time.perf_counter_ns() - start) / 1e6))
-"""
-
-    assert printed(program, **VIRTUAL) == "20\n40\n"
 
 
 def test_expandable_segments_grow() -> None:
