@@ -42,7 +42,7 @@ Answers = Iterator[tuple[str, Seen]]
 
 
 def on_cuda(cases: Iterator[Case]) -> Answers:
-    device = CudaDevice.open(disposable=True)
+    device = CudaDevice.open()
     return seen_on_cuda(cases, device.profile)
 
 

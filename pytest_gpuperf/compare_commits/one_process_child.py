@@ -298,7 +298,7 @@ def _device(request: TogetherRequest) -> MeasuringDevice:
     if run.device is DeviceKind.SCRIPTED:
         before, after = map(_script, (request.before, request.after))
         return ScriptedDevice.playing_both(before, after, request.call)
-    return with_clock(open_device(run.device, root=run.root, disposable=True))
+    return with_clock(open_device(run.device, root=run.root))
 
 
 def _script(guest: Guest) -> str:

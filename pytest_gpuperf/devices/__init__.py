@@ -20,20 +20,18 @@ from .base import Device
 from .pretend.device import PretendDevice
 
 
-def open_device(  # noqa: PLR0913, each is a word of what is opened
+def open_device(
     kind: DeviceKind,
     script: str | None = None,
     run: int = 0,
     root: str = "",
     *,
-    disposable: bool = False,
     pretend_gib: float = PRETEND_GIB,
 ) -> Device:
     """Open a device; torch is imported here and not before.
 
     *script* is the path of the scripted device's JSON, *run* the number of the run it
-    plays. Findings name lines of the project below *root*. A *disposable* process ends
-    with its measurements, so they may leave something behind. The pretend GPU has
+    plays. Findings name lines of the project below *root*. The pretend GPU has
     *pretend_gib* of memory. Raises ``UsageError`` if the machine has no such device.
     """
     if kind is DeviceKind.CUDA:
@@ -41,7 +39,7 @@ def open_device(  # noqa: PLR0913, each is a word of what is opened
         # imports torch in its turn.
         from .cuda.device import CudaDevice
 
-        return CudaDevice.open(disposable=disposable, root=root)
+        return CudaDevice.open(root=root)
     if kind is DeviceKind.PRETEND:
         return PretendDevice(root, pretend_gib)
     if kind is DeviceKind.CPU:

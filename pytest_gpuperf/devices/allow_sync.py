@@ -19,7 +19,6 @@ from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.finding import Location
 from .base import ALLOW_MARKER
-from .base import LATE_MARKER
 from .base import SYNC_MARKER
 
 
@@ -131,8 +130,8 @@ def innermost_in(marker: str) -> Location | None:
 
 
 def _parts(marker: str) -> list[str]:
-    # The two prefixes differ, so at most one of them is removed.
-    bare = marker.removeprefix(SYNC_MARKER).removeprefix(LATE_MARKER)
+    # A prefix ends with the first bar, and a file in the name has its bars encoded.
+    _, _, bare = marker.partition("|")
     return [unquote(part, errors="surrogateescape") for part in bare.split("|")]
 
 

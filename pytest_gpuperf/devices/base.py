@@ -72,7 +72,10 @@ SYNC_MARKER = "gpuperf.sync|"
 """Prefix of the ranges that carry a sync's ``file|line|function`` into a trace."""
 
 LATE_MARKER = "gpuperf.synced|"
-"""Prefix of such ranges that come after the call that waited, not before it."""
+"""Prefix of such ranges that come after the call that waited, not around it."""
+
+BACKWARD_MARKER = "gpuperf.backward|"
+"""Prefix of such ranges that come after the backward pass in which a call waited."""
 
 ALLOW_MARKER = "gpuperf.allow|"
 """Prefix of the ranges that carry an ``allow_sync``'s ``most|reason`` into a trace."""

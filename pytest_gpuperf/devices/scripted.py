@@ -139,7 +139,7 @@ class SimulatedGpu:
         start_us, self.host_us = self.host_us, self.host_us + length_us
         if line is not None:
             marker = f"{SYNC_MARKER}train.py|{LINES[line]}|step"
-            self._add("user_annotation", marker, start_us, start_us + 0.1)
+            self._add("user_annotation", marker, start_us, self.host_us)
         start_us += 0.2
         self._add("cuda_runtime", name, start_us, self.host_us, self._calls)
         return self._calls

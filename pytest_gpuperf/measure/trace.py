@@ -25,6 +25,7 @@ from typing import Final
 from ..devices.allow_sync import innermost_in
 from ..devices.allow_sync import location_in
 from ..devices.base import ALLOW_MARKER
+from ..devices.base import BACKWARD_MARKER
 from ..devices.base import LATE_MARKER
 from ..devices.base import STEP_RANGE
 from ..devices.base import SYNC_MARKER
@@ -82,6 +83,7 @@ class SpanKind(Enum):
     STEP = "step"
     MARKER = "marker"
     LATE_MARKER = "late marker"
+    BACKWARD_MARKER = "backward marker"
     ALLOWANCE = "allowance"
     OP = "op"
     CALL = "call"
@@ -92,6 +94,13 @@ SPAN_CATEGORIES: Final[Mapping[str, SpanKind]] = {
     "cpu_op": SpanKind.OP,
     "operator": SpanKind.OP,
     "python_function": SpanKind.FUNCTION,
+}
+
+PREFIXES: Final[Mapping[str, SpanKind]] = {
+    SYNC_MARKER: SpanKind.MARKER,
+    LATE_MARKER: SpanKind.LATE_MARKER,
+    BACKWARD_MARKER: SpanKind.BACKWARD_MARKER,
+    ALLOW_MARKER: SpanKind.ALLOWANCE,
 }
 
 CALLS: Final = re.compile(r"(?:[a-z0-9]+_)?(?:runtime|driver)")
@@ -144,6 +153,7 @@ class Trace:
     steps: tuple[Span, ...] = ()
     markers: tuple[Span, ...] = ()
     late_markers: tuple[Span, ...] = ()
+    backward_markers: tuple[Span, ...] = ()
     ops: tuple[Span, ...] = ()
     calls: tuple[Span, ...] = ()
     functions: tuple[Span, ...] = ()
@@ -175,6 +185,7 @@ def parse(events: Iterable[TraceEvent]) -> Trace:
         steps=tuple(sorted(spans[SpanKind.STEP], key=lambda s: s.start_us)),
         markers=tuple(spans[SpanKind.MARKER]),
         late_markers=tuple(spans[SpanKind.LATE_MARKER]),
+        backward_markers=tuple(spans[SpanKind.BACKWARD_MARKER]),
         ops=tuple(spans[SpanKind.OP]),
         calls=tuple(spans[SpanKind.CALL]),
         functions=tuple(spans[SpanKind.FUNCTION]),
@@ -187,12 +198,9 @@ def _kind(name: str, category: str) -> SpanKind | None:
     if category in ANNOTATIONS:
         if name == STEP_RANGE:
             return SpanKind.STEP
-        if name.startswith(SYNC_MARKER):
-            return SpanKind.MARKER
-        if name.startswith(LATE_MARKER):
-            return SpanKind.LATE_MARKER
-        if name.startswith(ALLOW_MARKER):
-            return SpanKind.ALLOWANCE
+        prefix, bar, _ = name.partition("|")
+        if prefix + bar in PREFIXES:
+            return PREFIXES[prefix + bar]
     kind = SPAN_CATEGORIES.get(category)
     if kind is None and CALLS.fullmatch(category):
         return SpanKind.CALL
@@ -307,28 +315,13 @@ def innermost(trace: Trace, spans: Sequence[Span]) -> list[Span | None]:
     return [ops[0] if ops else None for ops in enclosing(spans, trace.ops)]
 
 
-# The call in a trace that a marker refers to: the next one, or the last one.
+# The calls in a trace that a marker refers to.
 
 
-def markers_before(
-    trace: Trace, spans: Sequence[Span], ops: Sequence[Span | None]
-) -> dict[Span, str]:
-    """Name the marker of each of *spans*, in the operations *ops*, that has one.
-
-    A marker comes right before its call. So it belongs to the next call on its thread,
-    if both are in the same operation and step, and to no other.
-    """
-    around = dict(zip(trace.markers, innermost(trace, trace.markers), strict=True))
-    around |= dict(zip(spans, ops, strict=True))
-    marks = set(trace.markers)
-    found: dict[Span, str] = {}
-    for events in _spans_by_thread(trace, (*trace.markers, *spans)):
-        last: Span | None = None
-        for event in events:
-            if event not in marks and last in marks and around[last] is around[event]:
-                found[event] = last.name
-            last = event
-    return found
+def markers_around(trace: Trace, waits: Sequence[Span]) -> dict[Span, str]:
+    """Name the innermost marker around each of *waits* that has one."""
+    around = zip(waits, enclosing(waits, trace.markers), strict=True)
+    return {wait: markers[0].name for wait, markers in around if markers}
 
 
 def markers_behind(trace: Trace, waits: Sequence[Span]) -> dict[Span, str]:
@@ -352,6 +345,33 @@ def markers_behind(trace: Trace, waits: Sequence[Span]) -> dict[Span, str]:
                 open_waits = [event] if were_marked else [*open_waits, event]
             were_marked = event in marks
     return found
+
+
+NODE: Final = "autograd::engine::evaluate_function"
+"""How the names of the ranges begin in which autograd runs a node, on any thread."""
+
+
+def markers_after_backward(trace: Trace, waits: Sequence[Span]) -> dict[Span, str]:
+    """Name the marker of the backward pass of each of *waits* that is in one.
+
+    Torch keeps what the nodes of autograd warn of until their backward pass has ended.
+    So a wait in a node has the first such marker that follows in its step.
+    """
+    in_nodes = (
+        (wait, trace.step_at(wait.start_us))
+        for wait, ops in zip(waits, enclosing(waits, trace.ops), strict=True)
+        if any(op.name.startswith(NODE) for op in ops)
+    )
+    marks = sorted(trace.backward_markers, key=lambda mark: mark.start_us)
+    following = (
+        (wait, step, bisect_right(marks, wait.end_us, key=lambda mark: mark.start_us))
+        for wait, step in in_nodes
+    )
+    return {
+        wait: marks[index].name
+        for wait, step, index in following
+        if index < len(marks) and trace.step_at(marks[index].start_us) == step
+    }
 
 
 def _spans_by_thread(trace: Trace, spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
@@ -468,21 +488,26 @@ def calls_in(trace: Trace) -> list[TracedCall]:
         if (BLOCKING.fullmatch(call.name) or ASYNC_COPY.fullmatch(call.name))
         and trace.step_at(call.start_us) is not None
     ]
-    ops = innermost(trace, spans)
-    early = markers_before(trace, spans, ops)
-    late = markers_behind(trace, [s for s in spans if BLOCKING.fullmatch(s.name)])
+    ops, functions = innermost(trace, spans), functions_around(trace, spans)
+    markers = _markers_of(trace, spans)
     return [
         TracedCall(
             trace.step_at(span.start_us) or 0,
             span,
             op,
-            early.get(span) or late.get(span, ""),
+            markers.get(span, ""),
             function,
         )
-        for span, op, function in zip(
-            spans, ops, functions_around(trace, spans), strict=True
-        )
+        for span, op, function in zip(spans, ops, functions, strict=True)
     ]
+
+
+def _markers_of(trace: Trace, spans: Sequence[Span]) -> Mapping[Span, str]:
+    """Name the marker of each of *spans* that has one: the surest one of several."""
+    waits = [span for span in spans if BLOCKING.fullmatch(span.name)]
+    around = markers_around(trace, spans)
+    late = markers_behind(trace, [wait for wait in waits if wait not in around])
+    return {**markers_after_backward(trace, waits), **late, **around}
 
 
 def functions_around(trace: Trace, spans: Sequence[Span]) -> list[Location | None]:

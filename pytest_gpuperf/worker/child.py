@@ -117,7 +117,6 @@ def measuring_for(
         request.script,
         request.number,
         root=request.root,
-        disposable=True,
         pretend_gib=request.pretend_gib,
     )
     device.enter()

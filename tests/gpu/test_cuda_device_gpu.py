@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.cuda._gpu_trace as gpu_trace
 
 from pytest_gpuperf.devices.allow_sync import allow_sync
 from pytest_gpuperf.devices.base import Step
@@ -116,9 +115,7 @@ def test_a_planted_item_is_found_by_the_profile(device: CudaDevice) -> None:
     assert [finding.per_step for finding in found.findings] == [1]
 
 
-@pytest.mark.parametrize("disposable", [True, False], ids=["callbacks", "warnings"])
-def test_each_wait_has_the_line_that_makes_it(*, disposable: bool) -> None:
-    device = CudaDevice.open(disposable=disposable)
+def test_each_wait_has_the_line_that_makes_it(device: CudaDevice) -> None:
     loss = torch.zeros(3, device="cuda", requires_grad=True)
 
     def step() -> None:
@@ -137,20 +134,56 @@ def test_each_wait_has_the_line_that_makes_it(*, disposable: bool) -> None:
     assert all(f.location and f.location.exact for f in found.findings)
 
 
-def test_callbacks_tell_of_waits_that_torch_does_not_warn_of() -> None:
-    device = CudaDevice.open(disposable=True)
+def test_waits_that_torch_does_not_warn_of_have_their_lines(device: CudaDevice) -> None:
     event = torch.cuda.Event()
 
     def step() -> None:
         event.record()
         event.synchronize()
         torch.cuda.synchronize()
+        torch.accelerator.synchronize()
+        torch.cuda.Event().synchronize()
 
     step()
     found = find_syncs(device.profile(step, [()] * 3))
 
-    assert found.per_step == 2
+    top = step.__code__.co_firstlineno
+    lines = [f.location.line - top for f in found.findings if f.location]
+    assert found.per_step == 3, "an event that was never recorded is not waited for"
+    assert sorted(lines) == [2, 3, 4]
     assert all(f.location and f.location.exact for f in found.findings)
+
+
+def test_a_wait_in_autograd_s_thread_has_the_line_of_its_backward_pass(
+    device: CudaDevice,
+) -> None:
+    grid = torch.ones(4, 4, device="cuda", requires_grad=True)
+    rows = torch.tensor([True, False, True, False], device="cuda")
+
+    def step() -> None:
+        loss = grid[rows].sum()
+        loss.backward()
+        loss.item()
+
+    step()
+    found = find_syncs(device.profile(step, [()] * 3))
+
+    top = step.__code__.co_firstlineno
+    lines = [f.location.line - top for f in found.findings if f.location]
+    assert found.per_step == 3
+    assert sorted(lines) == [1, 2, 3]
+    assert all(f.location and f.location.exact for f in found.findings)
+
+
+def test_waits_that_python_asks_for_are_torch_s_own_again_after_the_profile(
+    device: CudaDevice,
+) -> None:
+    functions = (torch._C._cuda_synchronize, torch.cuda.Event.synchronize)
+
+    device.profile(lambda: torch.cuda.Event().synchronize(), [()])
+
+    assert functions == (torch._C._cuda_synchronize, torch.cuda.Event.synchronize)
+    assert torch.cuda.get_sync_debug_mode() == 0
 
 
 FREES_WHILE_RAISING = """
@@ -164,31 +197,17 @@ def step():
     except KeyError:
         x.sum().item()
 
-CudaDevice.open(disposable=%s).profile(step, [()])
+CudaDevice.open().profile(step, [()])
 """
 """The sum is freed while the error looks for its handler."""
 
 
-@pytest.mark.parametrize(
-    "disposable",
-    [
-        pytest.param(
-            True,
-            marks=pytest.mark.xfail(
-                reason="torch enters Python at each free, also while an error is set, "
-                "which ends the process or makes a SystemError of the error",
-                strict=True,
-            ),
-        ),
-        False,
-    ],
-    ids=["callbacks", "warnings"],
-)
-def test_an_error_that_frees_a_tensor_reaches_its_handler(*, disposable: bool) -> None:
-    program = FREES_WHILE_RAISING % disposable
-
+def test_an_error_that_frees_a_tensor_reaches_its_handler() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+        [sys.executable, "-c", FREES_WHILE_RAISING],
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     assert done.returncode == 0, done.stderr
@@ -234,19 +253,6 @@ def test_a_block_and_a_comment_allow_their_waits(device: CudaDevice) -> None:
         "it is printed",
         None,
     }
-
-
-def test_callbacks_are_silent_after_the_profile() -> None:
-    made: list[int] = []
-    gpu_trace.MemoryAllocationCallbacks.add_callback(made.append)
-
-    CudaDevice.open(disposable=True).profile(lambda: torch.ones(1, device="cuda"), [()])
-    during = len(made)
-    torch.ones(10_000_000, device="cuda")
-
-    gpu_trace.MemoryAllocationCallbacks.callback_list.remove(made.append)
-    assert during > 0
-    assert len(made) == during
 
 
 def test_a_step_without_a_sync_has_none_in_its_profile(device: CudaDevice) -> None:

@@ -190,9 +190,9 @@ def test_on_cuda_a_comment_allows_what_its_line_waits_for(tmp_path: Path) -> Non
     events = [
         event("user_annotation", "gpuperf.step", 0, 1000),
         event("python_function", f"{path}(1): step", 1, 900),
-        event("user_annotation", f"gpuperf.sync|{path}|2|step", 99, 0.5),
+        event("user_annotation", f"gpuperf.sync|{path}|2|step", 99, 32),
         event("cuda_runtime", "cudaStreamSynchronize", 100, 30),
-        event("user_annotation", f"gpuperf.sync|{path}|3|step", 199, 0.5),
+        event("user_annotation", f"gpuperf.sync|{path}|3|step", 199, 22),
         event("cuda_runtime", "cudaStreamSynchronize", 200, 20),
         event("cuda_runtime", "cudaStreamSynchronize", 300, 10),
     ]

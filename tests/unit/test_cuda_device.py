@@ -291,16 +291,12 @@ def test_a_device_opens_where_torch_sees_one() -> None:
     assert (opened.kind, opened.torch_device) == (DeviceKind.CUDA, "cuda")
 
 
-def test_a_device_knows_whose_lines_to_name_and_whether_its_process_goes_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_device_knows_whose_lines_to_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
 
-    measuring = open_device(DeviceKind.CUDA, root="/src", disposable=True)
-    inline = open_device(DeviceKind.CUDA, root="/src")
+    opened = open_device(DeviceKind.CUDA, root="/src")
 
-    assert measuring == CudaDevice(torch=torch, root="/src", disposable=True)
-    assert inline == CudaDevice(torch=torch, root="/src", disposable=False)
+    assert opened == CudaDevice(torch=torch, root="/src")
 
 
 # What it says of itself

@@ -17,42 +17,57 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import torch.cuda._gpu_trace as gpu_trace  # noqa: E402, after the skip
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402, after the skip
 
 from pytest_gpuperf.devices.allow_sync import location_in  # noqa: E402
 from pytest_gpuperf.devices.base import TraceEvent  # noqa: E402
 from pytest_gpuperf.devices.cuda import sync_markers  # noqa: E402
 from pytest_gpuperf.devices.cuda import sync_markers as sync_warnings  # noqa: E402
 from pytest_gpuperf.devices.cuda.sync_markers import lines_marked  # noqa: E402
-from pytest_gpuperf.devices.cuda.sync_markers import switch_of  # noqa: E402
 from pytest_gpuperf.devices.profiler import record_trace  # noqa: E402
 from pytest_gpuperf.measure.syncs import find_syncs  # noqa: E402
 from pytest_gpuperf.model.finding import Location  # noqa: E402
 
 
 WARNING = "called a synchronizing CUDA operation (Triggered internally at x.h:87.)"
-REGISTRIES = {
-    kind: getattr(gpu_trace, f"{kind}SynchronizationCallbacks")
-    for kind in ("Stream", "Device", "Event")
-}
+
+
+def of_torch(source: str, **names: object) -> Any:
+    """The function of *source*, as if it stood in torch's own files."""
+    exec(compile(source, torch.autograd.graph.__file__, "exec"), names)  # noqa: S102
+    return next(v for v in names.values() if isinstance(v, FunctionType))
+
+
+class FakeEvent:
+    """An event of CUDA, which torch waits for without a warning."""
+
+    def __init__(self, waits: list[str]) -> None:
+        self.waits = waits
+
+    def synchronize(self) -> None:
+        self.waits.append("event")
 
 
 class FakeTorch:
     """What of torch decides where lines come from, with a GPU that waits when told."""
 
-    def __init__(self, library: str = "/nowhere/torch", *, callbacks: bool) -> None:
-        self.__file__ = f"{library}/__init__.py"
+    def __init__(self) -> None:
         self.mode = 0
         self.modes: list[int | str] = []
         self.warning = ""
         """What it warns of when the mode is switched on."""
 
-        self._C = SimpleNamespace()
-        if callbacks:
-            self._C._activate_gpu_trace = lambda: None
+        self.waits: list[str] = []
+        """What Python code has asked to wait for."""
+
+        self._C = SimpleNamespace(_cuda_synchronize=lambda: self.waits.append("device"))
         self.cuda = SimpleNamespace(
-            get_sync_debug_mode=lambda: self.mode, set_sync_debug_mode=self._set
+            get_sync_debug_mode=lambda: self.mode,
+            set_sync_debug_mode=self._set,
+            Event=type("Event", (FakeEvent,), {}),
+            synchronize=of_torch(
+                "def synchronize(): return core._cuda_synchronize()", core=self._C
+            ),
         )
 
     def _set(self, mode: int | str) -> None:
@@ -74,16 +89,9 @@ def waits(fake: FakeTorch) -> Callable[[], None]:
     return step
 
 
-@pytest.fixture
-def switch(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    switch = SimpleNamespace(value=False)
-    monkeypatch.setattr(sync_markers, "switch_of", lambda _: switch)
-    return switch
-
-
-def marked(step: Callable[[], object], torch_like: object, **how: bool) -> list[Any]:
+def marked(step: Callable[[], object], torch_like: object) -> list[Any]:
     """The lines that a trace of *step* holds, in the order of time."""
-    context = lines_marked(torch_like, **{"disposable": True, **how})
+    context = lines_marked(torch_like)
     trace = record_trace(step, [()], cuda=False, marked=context)
     names = [event["name"] for event in trace if is_marker(event)]
     return [location_in(name) for name in names]
@@ -98,52 +106,93 @@ def here(back: int = 0) -> Location:
     )
 
 
-# Callbacks
+# Waits that Python code asks for
 
 
-@pytest.mark.parametrize("kind", REGISTRIES)
-def test_a_callback_marks_the_line_at_work(switch: object, kind: str) -> None:
+def test_a_wait_that_code_asks_for_is_inside_a_range_with_its_line() -> None:
+    fake = FakeTorch()
+    event = fake.cuda.Event(fake.waits)
     seen: list[Location] = []
 
     def step() -> None:
-        REGISTRIES[kind].fire_callbacks(*([7] if kind != "Device" else []))
+        fake.cuda.synchronize()
+        seen.append(here(back=1))
+        event.synchronize()
         seen.append(here(back=1))
 
-    assert marked(step, FakeTorch(callbacks=True)) == seen
+    assert marked(step, fake) == seen
+    assert fake.waits == ["device", "event"]
 
 
-def of_torch(source: str, **names: object) -> Any:
-    """The function of *source*, as if it stood in torch's own files."""
-    exec(compile(source, torch.autograd.graph.__file__, "exec"), names)  # noqa: S102
-    return next(v for v in names.values() if isinstance(v, FunctionType))
+def test_the_range_is_around_the_wait_and_not_before_it() -> None:
+    """An event that was never recorded is waited for by no call, which no other may be."""
+    fake = FakeTorch()
+    event = fake.cuda.Event(fake.waits)
+
+    def step() -> None:
+        event.synchronize()
+        torch.ones(1)
+
+    trace = record_trace(step, [()], cuda=False, marked=lines_marked(fake))
+    (op,) = (e for e in trace if e.get("name") == "aten::ones")
+    found = find_syncs([*trace, called_in(op)])
+
+    assert [finding.location for finding in found.findings] == [None]
+
+
+def test_what_code_asks_for_is_torch_s_own_again_behind_the_context() -> None:
+    fake = FakeTorch()
+    own = fake._C._cuda_synchronize, fake.cuda.Event.synchronize
+
+    with lines_marked(fake):
+        during = fake._C._cuda_synchronize, fake.cuda.Event.synchronize
+
+    assert not set(own) & set(during)
+    assert (fake._C._cuda_synchronize, fake.cuda.Event.synchronize) == own
+
+
+def test_a_step_that_raises_leaves_torch_as_it_was() -> None:
+    fake = FakeTorch()
+    own = fake._C._cuda_synchronize
+
+    def step() -> None:
+        msg = "the data ran out"
+        raise RuntimeError(msg)
+
+    with pytest.raises(RuntimeError, match="the data ran out"):
+        marked(step, fake)
+
+    assert fake._C._cuda_synchronize == own
+
+
+FAKE = FakeTorch()
 
 
 @pytest.fixture(scope="module")
 def wait() -> Callable[[Any], Any]:
-    """An operation in which torch tells of a wait, as ``item`` does on a GPU."""
-    source = "def wait(x):\n    tell(7)\n    return x.clone()"
+    """An operation in which code asks for a wait."""
+    source = "def wait(x):\n    ask()\n    return x.clone()"
     return torch.library.custom_op(  # type: ignore[no-any-return]
         "gpuperf_test::wait",
-        of_torch(source, tell=partial(REGISTRIES["Stream"].fire_callbacks)),
+        of_torch(source, ask=partial(FAKE.cuda.synchronize)),
         mutates_args=(),
         schema="(Tensor x) -> Tensor",
     )
 
 
 def test_waits_are_joined_with_their_lines_in_a_trace_of_torch_s(
-    switch: object, wait: Callable[[Any], Any]
+    wait: Callable[[Any], Any],
 ) -> None:
-    """Only the calls into CUDA are made up: one right after each marker."""
+    """Only the calls into CUDA are made up: one in each marker."""
     x = torch.ones(3)
 
     def step() -> None:
         wait(x)
-        REGISTRIES["Device"].fire_callbacks()
+        FAKE.cuda.synchronize()
         wait(wait(x))
 
     step()
-    context = lines_marked(FakeTorch(callbacks=True), disposable=True)
-    trace = record_trace(step, [(), ()], cuda=False, marked=context)
+    trace = record_trace(step, [(), ()], cuda=False, marked=lines_marked(FAKE))
     found = find_syncs([*trace, *map(called, filter(is_marker, trace))])
 
     top = step.__code__.co_firstlineno
@@ -160,21 +209,22 @@ def test_waits_are_joined_with_their_lines_in_a_trace_of_torch_s(
 
 
 def is_marker(event: TraceEvent) -> bool:
-    return str(event.get("name")).startswith(("gpuperf.sync|", "gpuperf.synced|"))
+    name = str(event.get("name"))
+    return name.startswith(("gpuperf.sync|", "gpuperf.synced|", "gpuperf.backward|"))
 
 
 def called(marker: TraceEvent) -> TraceEvent:
-    """A call into CUDA that begins as soon as the marker has ended."""
+    """A call into CUDA in the middle of a marker."""
     return {
         **marker,
         "cat": "cuda_runtime",
         "name": "cudaStreamSynchronize",
-        "ts": marker["ts"] + marker["dur"],
-        "dur": 0.01,
+        "ts": marker["ts"] + marker["dur"] / 2,
+        "dur": 0.0,
     }
 
 
-def test_a_marker_is_shown_to_no_dispatch_mode_of_the_step(switch: object) -> None:
+def test_a_marker_is_shown_to_no_dispatch_mode_of_the_step() -> None:
     shown: list[str] = []
 
     class Mode(TorchDispatchMode):  # type: ignore[misc]
@@ -186,61 +236,25 @@ def test_a_marker_is_shown_to_no_dispatch_mode_of_the_step(switch: object) -> No
 
     def step() -> None:
         with Mode():
-            REGISTRIES["Device"].fire_callbacks()
+            FAKE.cuda.synchronize()
 
-    assert len(marked(step, FakeTorch(callbacks=True))) == 1
+    assert len(marked(step, FAKE)) == 1
     assert shown == []
 
 
-def test_callbacks_are_made_inside_the_context_and_leave_nothing(
-    switch: SimpleNamespace,
-) -> None:
-    with lines_marked(FakeTorch(callbacks=True), disposable=True):
-        inside = switch.value, [len(r.callback_list) for r in REGISTRIES.values()]
-
-    assert inside == (True, [1, 1, 1])
-    assert switch.value is False
-    assert [r.callback_list for r in REGISTRIES.values()] == [[], [], []]
-
-
-def test_callbacks_that_somebody_else_switched_on_stay_on(
-    switch: SimpleNamespace,
-) -> None:
-    switch.value = True
-
-    with lines_marked(FakeTorch(callbacks=True), disposable=True):
-        pass
-
-    assert switch.value is True
-
-
-def test_a_step_that_raises_leaves_no_callback(switch: SimpleNamespace) -> None:
-    def step() -> None:
-        msg = "the data ran out"
-        raise RuntimeError(msg)
-
-    with pytest.raises(RuntimeError, match="the data ran out"):
-        marked(step, FakeTorch(callbacks=True))
-
-    assert switch.value is False
-    assert [r.callback_list for r in REGISTRIES.values()] == [[], [], []]
-
-
 def test_a_line_that_cannot_be_told_is_a_marker_without_one(
-    switch: object, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(_: object) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(sync_markers, "blamed", fail)
 
-    assert marked(REGISTRIES["Device"].fire_callbacks, FakeTorch(callbacks=True)) == [
-        None
-    ]
+    assert marked(FAKE.cuda.synchronize, FAKE) == [None]
 
 
 def test_a_marker_that_fails_ends_no_step(
-    switch: object, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(_: object) -> None:
         raise ZeroDivisionError
@@ -249,10 +263,10 @@ def test_a_marker_that_fails_ends_no_step(
     ended: list[bool] = []
 
     def step() -> None:
-        sync_markers.LineMarker("gpuperf.sync|").mark()
+        FAKE.cuda.synchronize()
         ended.append(True)
 
-    assert marked(step, FakeTorch(callbacks=True)) == []
+    assert marked(step, FAKE) == []
     assert ended == [True]
 
 
@@ -260,7 +274,7 @@ def test_a_wait_on_a_thread_of_autograd_is_that_of_the_backward_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Such a thread has no frames of its own; here one of the step stands for it."""
-    marker = sync_markers.LineMarker("gpuperf.sync|")
+    marker = sync_markers.LineMarker()
     asked: list[Location] = []
     found: list[Location | None] = []
     monkeypatch.setattr(sync_markers, "frames", lambda: iter(()))
@@ -288,7 +302,7 @@ def backward_frame() -> Any:
 
 
 def test_a_wait_on_a_thread_of_python_is_not_blamed_on_a_backward_call() -> None:
-    marker = sync_markers.LineMarker("gpuperf.sync|")
+    marker = sync_markers.LineMarker()
     found: list[Location | None] = []
 
     def ask_elsewhere(gradient: object) -> None:
@@ -303,17 +317,17 @@ def test_a_wait_on_a_thread_of_python_is_not_blamed_on_a_backward_call() -> None
 
 
 def test_the_project_s_line_is_named_and_inside_it_the_library_s(
-    switch: object, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     library = tmp_path / "library.py"
-    names: dict[str, Any] = {"tell": REGISTRIES["Device"].fire_callbacks}
+    names: dict[str, Any] = {"tell": FAKE.cuda.synchronize}
     exec(compile("def read(): tell()", str(library), "exec"), names)  # noqa: S102
     root = str(Path(__file__).parent)
 
     def step() -> None:
         names["read"]()
 
-    context = lines_marked(FakeTorch(callbacks=True), disposable=True, root=root)
+    context = lines_marked(FAKE, root=root)
     trace = record_trace(step, [()], cuda=False, marked=context)
     (finding,) = find_syncs([*trace, *map(called, filter(is_marker, trace))]).findings
 
@@ -326,7 +340,7 @@ def test_the_project_s_line_is_named_and_inside_it_the_library_s(
 
 
 def test_a_warning_marks_the_line_at_work() -> None:
-    fake = FakeTorch(callbacks=False)
+    fake = FakeTorch()
     seen: list[Location] = []
 
     def step() -> None:
@@ -345,7 +359,7 @@ def test_torch_warns_behind_the_operation_and_the_line_finds_its_wait(
     resized = "An output with one or more elements was resized"
     monkeypatch.setattr(sync_warnings, "MESSAGE", resized)
     x = torch.ones(3)
-    context = lines_marked(FakeTorch(callbacks=False), disposable=True)
+    context = lines_marked(FakeTorch())
 
     def step() -> None:
         torch.add(x, x, out=torch.ones(3))
@@ -363,28 +377,12 @@ def test_torch_warns_behind_the_operation_and_the_line_finds_its_wait(
 
 def called_in(operation: TraceEvent) -> TraceEvent:
     """A call into CUDA in the middle of an operation."""
-    middle = operation["ts"] + operation["dur"] / 2
-    return {**called(operation), "ts": middle}
-
-
-def test_a_process_that_goes_on_is_told_by_warnings() -> None:
-    """A debugger's process keeps no callback."""
-    fake = FakeTorch(callbacks=True)
-
-    assert len(marked(waits(fake), fake, disposable=False)) == 1
-    assert fake.modes == ["warn", 0]
-
-
-def test_callbacks_without_a_way_back_are_not_used() -> None:
-    fake = FakeTorch(callbacks=True)
-
-    assert len(marked(waits(fake), fake)) == 1
-    assert [r.callback_list for r in REGISTRIES.values()] == [[], [], []]
+    return {**called(operation), "tid": operation["tid"]}
 
 
 def test_a_warning_is_heard_inside_a_context_that_records_warnings() -> None:
     """As pytest's around each test."""
-    fake = FakeTorch(callbacks=False)
+    fake = FakeTorch()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         lines = marked(waits(fake), fake)
@@ -394,7 +392,7 @@ def test_a_warning_is_heard_inside_a_context_that_records_warnings() -> None:
 
 
 def test_other_warnings_go_their_usual_way() -> None:
-    fake = FakeTorch(callbacks=False)
+    fake = FakeTorch()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         lines = marked(lambda: warnings.warn("the data is old", stacklevel=1), fake)
@@ -405,7 +403,7 @@ def test_other_warnings_go_their_usual_way() -> None:
 
 def test_what_torch_warns_of_its_own_mode_is_no_error() -> None:
     """It warns of it once in a process, after the mode has changed."""
-    fake = FakeTorch(callbacks=False)
+    fake = FakeTorch()
     fake.warning = "Synchronization debug mode is a prototype feature and does not yet"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("error")
@@ -417,7 +415,7 @@ def test_what_torch_warns_of_its_own_mode_is_no_error() -> None:
 
 
 def test_a_mode_that_fails_to_be_switched_on_is_off_afterwards() -> None:
-    fake = FakeTorch(callbacks=False)
+    fake = FakeTorch()
     fake.warning = "another prototype"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -428,7 +426,7 @@ def test_a_mode_that_fails_to_be_switched_on_is_off_afterwards() -> None:
 
 
 def test_a_step_that_raises_leaves_warnings_and_torch_as_they_were() -> None:
-    fake = FakeTorch(callbacks=False)
+    fake = FakeTorch()
     before = warnings.showwarning, list(warnings.filters)
 
     def step() -> None:
@@ -442,34 +440,27 @@ def test_a_step_that_raises_leaves_warnings_and_torch_as_they_were() -> None:
     assert fake.mode == 0
 
 
-def test_warnings_that_autograd_kept_until_its_end_mark_nothing() -> None:
-    """Their waits are over, and lie on other threads."""
-    fake = FakeTorch(callbacks=False)
+def test_warnings_that_autograd_kept_until_its_end_name_the_backward_pass() -> None:
+    """Their waits are over, and lie in nodes of autograd, on whatever thread."""
+    fake = FakeTorch()
     replay = of_torch("def _engine_run_backward(fake): fake.wait()")
+    x = torch.ones(3, requires_grad=True)
 
-    assert marked(lambda: replay(fake), fake) == []
+    def step() -> None:
+        x.exp().sum().backward()
+        replay(fake)
 
+    trace = record_trace(step, [()], cuda=False, marked=lines_marked(fake))
+    nodes = [e for e in trace if "evaluate_function: Exp" in str(e.get("name"))]
+    ahead = [e for e in trace if e.get("name") == "aten::exp"]
+    found = find_syncs([*trace, *map(called_in, [*nodes, *ahead])])
 
-# The switch
-
-
-def test_the_switch_of_this_torch_silences_its_callbacks() -> None:
-    found = switch_of(torch)
-    if found is None:
-        pytest.skip("this torch exports no flag")
-    before = found.value
-
-    torch._C._activate_gpu_trace()
-    activated = found.value
-    found.value = False
-
-    assert before is False
-    assert activated is True
-    assert switch_of(torch).value is False  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("callbacks", [False, True])
-def test_a_torch_without_callbacks_or_without_the_flag_has_no_switch(
-    *, callbacks: bool
-) -> None:
-    assert switch_of(FakeTorch(callbacks=callbacks)) is None
+    line = Location(
+        file=__file__, line=step.__code__.co_firstlineno + 2, function="step"
+    )
+    lines = {finding.op: finding.location for finding in found.findings}
+    assert [event["name"].split("|")[0] for event in trace if is_marker(event)] == [
+        "gpuperf.backward"
+    ]
+    assert lines.pop("aten::exp") is None
+    assert list(lines.values()) == [line]

@@ -41,9 +41,9 @@ def finding(
     )
 
 
-def before(text: str, call_us: float, **where: int) -> dict[str, Any]:
-    """The empty marker that stands right before a call at *call_us*."""
-    return marker(text, call_us - 0.05, 0.01, **where)
+def around(text: str, call_us: float, **where: int) -> dict[str, Any]:
+    """The marker around a call at *call_us*."""
+    return marker(text, call_us - 0.05, 11.0, **where)
 
 
 def item(start_us: float, *, copy_us: float, wait_us: float) -> list[dict[str, Any]]:
@@ -292,7 +292,7 @@ def test_a_marker_names_the_exact_line() -> None:
         step(),
         function("train.py(8): step", 1, 900),
         *item(11, copy_us=10, wait_us=5),
-        before("/src/train.py|12|step", 11.6),
+        around("/src/train.py|12|step", 11.0),
     ]
 
     (found,) = find_syncs(events).findings
@@ -300,11 +300,11 @@ def test_a_marker_names_the_exact_line() -> None:
     assert found.location == Location(file="/src/train.py", line=12, function="step")
 
 
-def test_a_marker_between_a_copy_and_its_wait_names_the_line_of_both() -> None:
+def test_a_marker_around_the_wait_for_a_copy_names_the_line_of_both() -> None:
     events = [
         step(),
         *item(11, copy_us=10, wait_us=5),
-        before("train.py|12|step", 21.6),
+        around("train.py|12|step", 21.6),
     ]
 
     (found,) = find_syncs(events).findings
@@ -321,24 +321,24 @@ def lines(events: list[dict[str, Any]]) -> list[str]:
     return [str(f.location) for f in find_syncs(numbered).findings]
 
 
-def test_each_wait_has_the_marker_right_before_it() -> None:
+def test_each_wait_has_the_marker_around_it() -> None:
     events = [step()]
     for number, at in enumerate((100, 200, 300)):
         events += [
-            before(f"train.py|{number}|step", at),
+            around(f"train.py|{number}|step", at),
             call("cudaDeviceSynchronize", at),
         ]
 
     assert lines(events) == [f"train.py:{n} in step" for n in range(3)]
 
 
-def test_a_marker_is_used_once() -> None:
+def test_a_marker_is_for_the_waits_inside_it() -> None:
     """What torch does not tell of, a wait inside a library, has no line."""
     events = [
         step(),
         function("train.py(8): step", 1, 900),
         op("aten::unique_dim", 50, 200),
-        before("train.py|12|step", 100),
+        around("train.py|12|step", 100),
         call("cudaStreamSynchronize", 100),
         call("cudaStreamSynchronize", 130),
     ]
@@ -352,14 +352,11 @@ def test_a_marker_is_used_once() -> None:
 @pytest.mark.parametrize(
     "elsewhere",
     [
-        pytest.param([before("train.py|3|step", 100, thread=8)], id="another thread"),
-        pytest.param([before("train.py|3|step", 120)], id="after the wait"),
-        pytest.param(
-            [op("aten::nonzero", 90, 9), before("train.py|3|step", 98)],
-            id="another operation",
-        ),
-        pytest.param([before("train.py|3|step", -50), step(-90, 80)], id="a step ago"),
-        pytest.param([before("train.py", 100)], id="without a line"),
+        pytest.param([around("train.py|3|step", 100, thread=8)], id="another thread"),
+        pytest.param([around("train.py|3|step", 120)], id="after the wait"),
+        pytest.param([around("train.py|3|step", 80)], id="before the wait"),
+        pytest.param([around("train.py|3|step", -50), step(-90, 80)], id="a step ago"),
+        pytest.param([around("train.py", 100)], id="without a line"),
     ],
 )
 def test_a_marker_from_elsewhere_names_no_line(elsewhere: list[dict[str, Any]]) -> None:
@@ -426,7 +423,7 @@ def test_an_asynchronous_copy_takes_no_marker_of_a_wait() -> None:
     assert lines(events) == ["train.py:2 in step", "None"]
 
 
-def test_a_marker_behind_nothing_is_of_no_step_before() -> None:
+def test_a_marker_behind_nothing_is_of_no_step_around() -> None:
     events = [
         step(0, 90),
         call("cudaDeviceSynchronize", 10),
@@ -440,13 +437,63 @@ def test_a_marker_behind_nothing_is_of_no_step_before() -> None:
 def test_the_marker_of_a_thread_of_autograd_is_for_its_own_wait() -> None:
     events = [
         step(),
-        before("train.py|20|backward", 100, thread=8),
+        around("train.py|20|backward", 100, thread=8),
         call("cudaStreamSynchronize", 100, thread=8),
-        before("train.py|12|step", 99),
+        around("train.py|12|step", 99),
         call("cudaDeviceSynchronize", 101),
     ]
 
     assert lines(events) == ["train.py:20 in backward", "train.py:12 in step"]
+
+
+NODE = "autograd::engine::evaluate_function: IndexBackward0"
+
+
+def after_backward(text: str, start_us: float) -> dict[str, Any]:
+    """The empty marker behind a backward pass in which nodes have waited."""
+    return event("user_annotation", f"gpuperf.backward|{text}", start_us, 0.01)
+
+
+def test_a_wait_in_a_node_of_autograd_has_the_line_of_its_backward_pass() -> None:
+    """On whatever thread, and however many of them there are."""
+    events = [
+        step(),
+        op(NODE, 99, 20, thread=8),
+        call("cudaStreamSynchronize", 100, thread=8),
+        op(NODE, 119, 20),
+        call("cudaStreamSynchronize", 120),
+        after_backward("train.py|7|step", 200),
+        op(NODE, 299, 20, thread=8),
+        call("cudaStreamSynchronize", 300, thread=8),
+        after_backward("train.py|9|step", 400),
+    ]
+
+    assert lines(events) == ["train.py:7 in step", "train.py:9 in step"]
+
+
+def test_a_wait_that_is_in_no_node_or_has_a_marker_takes_none_of_a_backward() -> None:
+    events = [
+        step(),
+        call("cudaStreamSynchronize", 10),
+        op(NODE, 99, 20, thread=8),
+        around("train.py|20|backward", 100, thread=8),
+        call("cudaStreamSynchronize", 100, thread=8),
+        after_backward("train.py|7|step", 200),
+    ]
+
+    assert lines(events) == ["None", "train.py:20 in backward"]
+
+
+def test_a_wait_in_a_backward_pass_takes_no_marker_of_the_next_step() -> None:
+    events = [
+        step(0, 150),
+        op(NODE, 99, 20, thread=8),
+        call("cudaStreamSynchronize", 100, thread=8),
+        step(160, 150),
+        after_backward("train.py|7|step", 200),
+    ]
+
+    assert lines(events) == ["None"]
 
 
 def test_on_a_cpu_each_marker_is_a_sync_that_blocked_nothing() -> None:

@@ -166,7 +166,7 @@ def test_a_finding_says_what_is_copied_from_where_and_by_which_line() -> None:
     events = [
         step(),
         *copy(FROM_PAGEABLE, 100, 512, waited_for=True),
-        marker("train.py|12|step", 104, 0.5),
+        marker("train.py|12|step", 99, 20),
         function("train.py(8): step", 1, 900),
         *copy(TO_PINNED, 200, 256),
     ]

@@ -117,25 +117,24 @@ OCCUPYING_CYCLES: Final = 2_000_000
 class CudaDevice(MeasuringDevice):
     """The current CUDA device of this process, which may change with ``set_device``.
 
-    Opening it creates no CUDA context; the first step does. A *disposable* process
-    ends with its measurements. Findings name lines of the project below *root*.
+    Opening it creates no CUDA context; the first step does. Findings name lines of the
+    project below *root*.
     """
 
     torch: Any
     nvml_of: Callable[[str], Nvml | None] = open_nvml
-    disposable: bool = False
     root: str = ""
     _watches: dict[str, Watch] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def open(cls, *, disposable: bool = False, root: str = "") -> CudaDevice:
+    def open(cls, *, root: str = "") -> CudaDevice:
         """Import torch; raise ``UsageError`` if it sees no CUDA device."""
         import torch
 
-        return cls.of(torch, disposable=disposable, root=root)
+        return cls.of(torch, root=root)
 
     @classmethod
-    def of(cls, torch: Any, *, disposable: bool = False, root: str = "") -> CudaDevice:
+    def of(cls, torch: Any, *, root: str = "") -> CudaDevice:
         """Take *torch*; raise ``UsageError`` if it sees no CUDA device."""
         # torch warns of a broken driver and returns False. The warning is the only
         # place that says why, so it is caught for the message.
@@ -143,7 +142,7 @@ class CudaDevice(MeasuringDevice):
             warnings.simplefilter("always")
             available = torch.cuda.is_available()
         if available:
-            return cls(torch=torch, disposable=disposable, root=root)
+            return cls(torch=torch, root=root)
         msg = (
             f"--gpuperf-device=cuda was asked for, but torch {torch.__version__} sees "
             f"no CUDA device: {_why_no_cuda(torch, [str(w.message) for w in caught])}"
@@ -298,7 +297,7 @@ class CudaDevice(MeasuringDevice):
         from ..profiler import record_trace
         from .sync_markers import lines_marked
 
-        marked = lines_marked(self.torch, disposable=self.disposable, root=self.root)
+        marked = lines_marked(self.torch, root=self.root)
         trace = record_trace(step, batches, cuda=True, marked=marked)
         refuse_blind_trace(trace)
         return trace

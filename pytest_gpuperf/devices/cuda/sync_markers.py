@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import importlib
 import sys
 import threading
 import warnings
@@ -13,15 +11,16 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from contextlib import ExitStack
 from contextlib import contextmanager
+from contextlib import nullcontext
 from contextlib import suppress
-from pathlib import Path
+from functools import wraps
 from types import FrameType
 from typing import Any
 from typing import Final
-from typing import Protocol
 
 from ...model.finding import Location
 from ..allow_sync import marker_of
+from ..base import BACKWARD_MARKER
 from ..base import LATE_MARKER
 from ..base import SYNC_MARKER
 from ..source_lines import OWN
@@ -33,71 +32,55 @@ from ..source_lines import outwards
 from ..source_lines import torch_path
 
 
-# Torch's callbacks at each synchronisation, switched on and off again.
-#
-# C++ calls them right before ``cuda{Stream,Device,Event}Synchronize`` and before a copy
-# that is waited for, on the thread that waits. The API is private and has no way back:
-# ``torch._C._activate_gpu_trace`` works once per process, and from then on each
-# allocation, each free and each event enters Python as well. So the flag is cleared
-# that C++ asks before each of them (c10/core/impl/GPUTrace.h of torch 2.6 to 2.13).
+# Waits that Python code asks for and torch does not warn of, each inside a range.
 
-REGISTRIES: Final = tuple(
-    f"{kind}SynchronizationCallbacks" for kind in ("Stream", "Device", "Event")
+ASKED_WAITS: Final = (
+    ("torch._C", "_cuda_synchronize"),
+    ("torch._C", "_accelerator_synchronizeDevice"),
+    ("torch.cuda.Event", "synchronize"),
 )
-"""In ``torch.cuda._gpu_trace``."""
+"""Where each is found at the moment of the call; waits for a stream are warned of.
 
-FLAG: Final = "_ZN3c104impl8GPUTrace9haveStateE"
-"""The symbol of ``c10::impl::GPUTrace::haveState``, a ``bool``."""
-
-
-class Switch(Protocol):
-    """``value`` says whether callbacks are made."""
-
-    value: bool
-
-
-def switch_of(torch: Any) -> Switch | None:
-    """Return what silences the callbacks; ``None`` without callbacks or a way back."""
-    if not hasattr(torch._C, "_activate_gpu_trace"):  # noqa: SLF001, there is no public one
-        return None
-    library = Path(torch.__file__).parent / "lib" / "libc10.so"
-    # A static build has no such library, and another release may not export the symbol.
-    with suppress(OSError, ValueError):
-        return ctypes.c_bool.in_dll(ctypes.CDLL(str(library)), FLAG)
-    return None
+``torch.Event``, the event of no device in particular, is a type that cannot be changed.
+"""
 
 
 @contextmanager
-def called_back(
-    torch: Any, switch: Switch, notify: Callable[[], None]
-) -> Iterator[None]:
-    """Call *notify* right before each synchronisation, on whatever thread."""
-    trace = importlib.import_module("torch.cuda._gpu_trace")
-
-    def answer(*_handle: object) -> None:
-        notify()
-
+def asked_waits_marked(torch: Any, marker: LineMarker) -> Iterator[None]:
+    """Put each wait that Python code asks torch for inside a range with its line."""
     with ExitStack() as undo:
-        for name in REGISTRIES:
-            registry = getattr(trace, name)
-            registry.add_callback(answer)
-            undo.callback(registry.callback_list.remove, answer)
-        # Registered last, so undone first: the flag is off before the callbacks are
-        # removed, and no thread walks a list that shrinks.
-        undo.callback(setattr, switch, "value", switch.value)
-        # It works once per process; every later time only the flag switches callbacks
-        # on.
-        torch._C._activate_gpu_trace()  # noqa: SLF001
-        switch.value = True
+        for path, name in ASKED_WAITS:
+            owner = _found(torch, path)
+            wait = getattr(owner, name, None)
+            if wait is not None:
+                undo.callback(setattr, owner, name, wait)
+                setattr(owner, name, _inside_range(wait, marker))
         yield
+
+
+def _found(torch: Any, path: str) -> Any:
+    """Return what *path* names in *torch*; ``None`` if this torch lacks it."""
+    found = torch
+    for part in path.split(".")[1:]:
+        found = getattr(found, part, None)
+    return found
+
+
+def _inside_range(wait: Callable[..., object], marker: LineMarker) -> Any:
+    @wraps(wait)
+    def marked(*arguments: object, **named: object) -> object:
+        with marker.around(SYNC_MARKER):
+            return wait(*arguments, **named)
+
+    return marked
 
 
 # Torch's warnings at synchronisations, heard and not shown.
 #
 # They miss what waits outside of ``memcpy_and_sync`` and ``stream_synchronize``
-# (c10/cuda/CUDAFunctions.h), ``torch.cuda.synchronize`` and ``Event.synchronize`` among
-# it. They come after the wait: torch keeps them until the operation returns to Python
-# (``PyWarningHandler``, torch/csrc/Exceptions.h). They leave nothing behind.
+# (c10/cuda/CUDAFunctions.h). They come after the wait: torch keeps them until the
+# operation returns to Python (``PyWarningHandler``, torch/csrc/Exceptions.h), and those
+# of autograd's own nodes until the whole backward pass does.
 
 MESSAGE: Final = "called a synchronizing CUDA operation"
 ABOUT_THE_MODE: Final = "Synchronization debug mode is a prototype"
@@ -105,21 +88,22 @@ ABOUT_THE_MODE: Final = "Synchronization debug mode is a prototype"
 
 
 @contextmanager
-def warned(torch: Any, notify: Callable[[], None]) -> Iterator[None]:
+def warned(torch: Any, notify: Callable[[str], None]) -> Iterator[None]:
     """Call *notify* after each operation, once for each wait that torch warns of.
 
-    Entered around the step and not before: pytest and others have contexts of
-    their own for warnings. What else is warned of goes its usual way.
+    It is given the kind of marker that is due. Entered around the step and not before:
+    pytest and others have contexts of their own for warnings. What else is warned of
+    goes its usual way.
     """
     mode = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
         show = warnings.showwarning
 
         def hear(message: Warning | str, *where: Any, **more: Any) -> None:
-            if not str(message).startswith(MESSAGE):
+            if str(message).startswith(MESSAGE):
+                notify(BACKWARD_MARKER if _is_replayed() else LATE_MARKER)
+            else:
                 show(message, *where, **more)
-            elif not _is_replayed():
-                notify()
 
         # By default Python shows a warning once per line, and each wait counts.
         warnings.filterwarnings("always", message=MESSAGE)
@@ -133,7 +117,7 @@ def warned(torch: Any, notify: Callable[[], None]) -> Iterator[None]:
 
 
 def _is_replayed() -> bool:
-    """Whether the waits were other threads': autograd keeps what they warn of."""
+    """Whether the waits were those of autograd's nodes, on whatever thread."""
     inner = (f for f in frames() if not _only_warns(f.f_code.co_filename))
     return any(is_backward(frame) for frame in list(inner)[:1])
 
@@ -142,63 +126,60 @@ def _only_warns(file: str) -> bool:
     return file.startswith(OWN) or file.endswith("warnings.py")
 
 
-def lines_marked(
-    torch: Any, *, disposable: bool, root: str = ""
-) -> AbstractContextManager[object]:
+@contextmanager
+def lines_marked(torch: Any, root: str = "") -> Iterator[None]:
     """Mark each wait inside the context that torch reports, with the running line.
 
     The line is the innermost one of the project below *root*, and beside it the
     innermost one outside of torch if that is another.
 
-    Torch's callbacks report more waits than its warnings do. They come before the wait,
-    the warnings after the operation has returned. Callbacks are used if the process is
-    *disposable*, that is, ends with its measurements, and if they can be silenced again
-    for the times of the next call. Otherwise the warnings are used, which leave nothing
-    behind.
-
-    A callback's marker takes the host some microseconds right before a wait: it makes
-    the wait shorter, if anything. So lines and blocked times come from the same
-    profiled steps, and no wait of one pass has to be found again in another. The times
-    of a step come from earlier phases, in which nothing of this is there.
+    Torch's callbacks at waits (``torch.cuda._gpu_trace``) would report all of them. But
+    with them torch enters Python at each free as well, also while an error is looking
+    for its handler, which ends the process.
     """
-    switch = switch_of(torch) if disposable else None
-    if switch is None:
-        return warned(torch, LineMarker(LATE_MARKER, root).mark)
-    return called_back(torch, switch, LineMarker(SYNC_MARKER, root).mark)
+    marker = LineMarker(root)
+    with asked_waits_marked(torch, marker), warned(torch, marker.mark):
+        yield
 
 
 class LineMarker:
-    """Puts an empty range with the line at work into the trace of the running thread.
+    """Puts ranges with the line at work into the trace of the running thread.
 
-    Its name begins with *prefix*. It is made on the thread that runs the steps.
+    It is made on the thread that runs the steps.
     """
 
-    def __init__(self, prefix: str, root: str = "") -> None:
-        self._prefix = prefix
+    def __init__(self, root: str = "") -> None:
         self._root = root
         self._caller = threading.get_ident()
 
-    def mark(self) -> None:
-        """Put the marker into the trace. Never raise.
+    def mark(self, prefix: str) -> None:
+        """Put an empty range into the trace whose name begins with *prefix*."""
+        with self.around(prefix):
+            pass
+
+    def around(self, prefix: str) -> AbstractContextManager[object]:
+        """Return such a range, to be entered. Never raise.
 
         ``record_function`` is an operation, so a dispatch mode inside the step would
         see it, such as the one of selective checkpointing. ``_RecordFunctionFast`` is
         none.
         """
-        # Broad on purpose: this runs inside the user's step, from C++ or from a
-        # warning. A marker that is lost costs a line number, an error would end the
-        # step.
+        # Broad on purpose: this runs inside the user's step. A marker that is lost
+        # costs a line number, an error would end the step.
         with suppress(Exception):
             from torch._C._profiler import _RecordFunctionFast
 
-            with _RecordFunctionFast(self._name()):
-                pass
+            marked: AbstractContextManager[object] = _RecordFunctionFast(
+                self._name(prefix)
+            )
+            return marked
+        return nullcontext()
 
-    def _name(self) -> str:
+    def _name(self, prefix: str) -> str:
         # The wait itself must be counted even if its line cannot be found.
         with suppress(Exception):
-            return marker_of(*self._lines(), prefix=self._prefix)
-        return marker_of(None, prefix=self._prefix)
+            return marker_of(*self._lines(), prefix=prefix)
+        return marker_of(None, prefix=prefix)
 
     def _lines(self) -> tuple[Location | None, Location | None]:
         """Line of the project and, if that is another, the innermost one."""
