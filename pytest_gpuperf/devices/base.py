@@ -262,7 +262,21 @@ class MeasuringDevice(Device, Protocol):
     def profile(
         self, step: Step, batches: Sequence[Sequence[object]]
     ) -> Sequence[TraceEvent]:
-        """Run a step per batch under the profiler, each inside a ``STEP_RANGE``."""
+        """Run a step per batch under the profiler, each inside a ``STEP_RANGE``.
+
+        The trace names the lines of waits.
+        """
+
+    @property
+    def lines_take_time(self) -> bool:
+        """Whether naming lines makes the steps of a profile slower."""
+        return False
+
+    def plain_profile(
+        self, step: Step, batches: Sequence[Sequence[object]]
+    ) -> Sequence[TraceEvent]:
+        """Do what ``profile`` does, without lines where they take time."""
+        return self.profile(step, batches)
 
 
 def with_clock(device: Device) -> MeasuringDevice:

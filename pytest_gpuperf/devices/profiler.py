@@ -83,6 +83,7 @@ def record_trace(
     *,
     cuda: bool,
     marked: AbstractContextManager[object] | None = None,
+    stacks: bool = False,
 ) -> list[TraceEvent]:
     """Run *step* once per batch, back to back, each inside a ``STEP_RANGE``.
 
@@ -90,16 +91,20 @@ def record_trace(
 
     The profiler starts in a warm-up phase that runs one small operation of our own,
     so that the set-up of CUPTI falls outside every step and no session is empty.
-    Nothing waits for the device between the steps. On CUDA the trace names the
+    Nothing waits for the device between the steps. With *stacks* the trace names the
     functions on the Python stack, for waits that nothing marks; ``with_stack`` knows the
-    line of their ``def`` only, and is not needed on the CPU, where all are marked.
+    line of their ``def`` only, and makes each call of a function slower.
 
     Raises ``PreflightError`` if CUDA was to be recorded and was not, ``StepError``
     if a name in the step breaks the trace.
     """
     # The order matters: the level must be set before the session starts, and the hook
     # is put back after the session has ended, as ``with_stack`` clears it.
-    with _quiet_kineto(), _kept_profile_hook(), _session(cuda=cuda) as profiler:
+    with (
+        _quiet_kineto(),
+        _kept_profile_hook(),
+        _session(cuda=cuda, stacks=stacks) as profiler,
+    ):
         _warm_up(cuda=cuda)
         profiler.step()
         _wait(cuda=cuda)
@@ -111,7 +116,7 @@ def record_trace(
     return events
 
 
-def _session(*, cuda: bool) -> Any:
+def _session(*, cuda: bool, stacks: bool) -> Any:
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile
     from torch.profiler import schedule
@@ -122,7 +127,7 @@ def _session(*, cuda: bool) -> Any:
     return profile(
         activities=activities,
         schedule=schedule(wait=0, warmup=1, active=1, repeat=1),
-        with_stack=cuda and _stacks_are_safe(),
+        with_stack=stacks and _stacks_are_safe(),
     )
 
 

@@ -301,7 +301,19 @@ class AgreedDevice(RankedDevice):
     def profile(
         self, step: Step, batches: Sequence[Sequence[object]]
     ) -> Sequence[TraceEvent]:
-        self.trace = self._device.profile(step, batches)
+        trace = self._device.profile(step, batches)
+        if not self.lines_take_time:
+            self.trace = trace
+        return trace
+
+    @property
+    def lines_take_time(self) -> bool:
+        return self._device.lines_take_time
+
+    def plain_profile(
+        self, step: Step, batches: Sequence[Sequence[object]]
+    ) -> Sequence[TraceEvent]:
+        self.trace = self._device.plain_profile(step, batches)
         return self.trace
 
 

@@ -15,6 +15,8 @@ from ..devices.base import TraceEvent
 from ..devices.profiler import saw_device_work
 from ..model.environment import Capability
 from ..model.environment import DeviceKind
+from ..model.finding import FULL
+from ..model.finding import Bottleneck
 from ..model.measurement import Distribution
 from ..model.measurement import Measurement
 from ..model.measurement import thinned
@@ -26,6 +28,7 @@ from ..model.metrics import SPAN_MS
 from ..model.metrics import STEP_MS
 from ..model.metrics import SYNCS
 from .bottleneck import diagnosed
+from .bottleneck import find_spent
 from .compilation import Compilation
 from .compilation import find_compilation
 from .copies import Traffic
@@ -36,8 +39,11 @@ from .memory import MEMORY_STEPS
 from .memory import Memory
 from .memory import measure_memory
 from .memory import remarks_on
-from .profile import profile_steps
+from .profile import UNKNOWN_ALLOWANCES
+from .profile import Profiled
+from .profile import profile_with_lines
 from .step import Subject
+from .syncs import Syncs
 from .syncs import find_syncs
 from .time_share import COMPILED_NAMES
 from .time_share import LATENCY_NAMES
@@ -53,6 +59,9 @@ CUT_SHORT: Final = "the time cap was reached before this phase; raise --gpuperf-
 
 LEAST_COMPILED_STEPS: Final = 2
 """Steps that counts and sizes need at least: one for memory, one for the trace."""
+
+ON_THE_GPU: Final = frozenset({Bottleneck.GPU, Bottleneck.COMMUNICATION})
+"""What takes a step's time while the GPU works, wherever the line is."""
 
 EXACT_STEPS: Final = MEMORY_STEPS + 1
 """Steps for which the isolated ones leave time."""
@@ -83,8 +92,12 @@ def disturbing_phases(
         until = share.until(MEMORY_NAMES).reserving(others * step_ms)
         found.memory = measure_memory(device, subject, step_ms, until, share.cap)
     if has_room or share.may_overrun(TRACE, step_ms):
-        found.events = profile_steps(device, subject, step_ms, share.cap)
-        if device.kind.has(Capability.KERNELS) and not saw_device_work(found.events):
+        found.profiled = profile_with_lines(
+            device, subject, step_ms, (share.cap, share.until(TRACE)), needs_lines
+        )
+        if device.kind.has(Capability.KERNELS) and not saw_device_work(
+            found.profiled.events
+        ):
             return untouched(measurement)
     if has_room or share.may_overrun(COMPILED_NAMES, step_ms):
         until = share.until(COMPILED_NAMES)
@@ -98,7 +111,7 @@ class Later:
 
     latency: Latency | None = None
     memory: Memory | None = None
-    events: Sequence[TraceEvent] | None = None
+    profiled: Profiled | None = None
     compilation: Compilation | None = None
 
     def added_to(self, measurement: Measurement, kind: DeviceKind) -> Measurement:
@@ -113,7 +126,7 @@ class Later:
             remarks=(*measurement.remarks, *remarks_on(memory.exact)),
         )
         measurement = _with_latency(measurement, self.latency)
-        measurement = _with_trace(measurement, self.events, kind)
+        measurement = _with_trace(measurement, self.profiled, kind)
         return cut_short(measurement, self._left_out | memory.missed)
 
     @property
@@ -122,7 +135,7 @@ class Later:
         phases = (
             (self.latency, LATENCY_NAMES),
             (self.memory, MEMORY_NAMES),
-            (self.events, TRACE),
+            (self.profiled, TRACE),
             (self.compilation, COMPILED_NAMES),
         )
         return frozenset().union(*(names for found, names in phases if found is None))
@@ -143,21 +156,42 @@ def _with_latency(measurement: Measurement, latency: Latency | None) -> Measurem
     )
 
 
+def needs_lines(events: Sequence[TraceEvent]) -> bool:
+    """Whether anything in the trace of a profile asks for the line that causes it."""
+    if find_syncs(events).findings or find_traffic(events).findings:
+        return True
+    spent = find_spent(events)
+    idle_ms = sum(part.ms for part in spent if part.bottleneck not in ON_THE_GPU)
+    return idle_ms > (1 - FULL / 100) * sum(part.ms for part in spent)
+
+
 def _with_trace(
-    measurement: Measurement, events: Sequence[TraceEvent] | None, kind: DeviceKind
+    measurement: Measurement, profiled: Profiled | None, kind: DeviceKind
 ) -> Measurement:
-    if events is None:
+    if profiled is None:
         return measurement
-    syncs = find_syncs(events)
-    exact = {**measurement.exact, SYNCS.name: syncs.per_step}
-    findings = (*syncs.findings, *measurement.findings)
-    measurement = replace(measurement, exact=exact, findings=findings)
+    events = profiled.events
+    measurement = _with_syncs(measurement, find_syncs(events), profiled)
     if kind.has(Capability.KERNELS):
         launched = {**measurement.exact, **count_launches(events)}
         least = least_launches(events)
         measurement = replace(measurement, exact=launched, least=least)
         measurement = _with_traffic(measurement, find_traffic(events))
     return diagnosed(measurement, events)
+
+
+def _with_syncs(
+    measurement: Measurement, syncs: Syncs, profiled: Profiled
+) -> Measurement:
+    measurement = replace(
+        measurement,
+        findings=(*syncs.findings, *measurement.findings),
+        remarks=(*measurement.remarks, *filter(None, [profiled.remark])),
+    )
+    if profiled.may_be_allowed:
+        return measurement.missing({SYNCS.name: UNKNOWN_ALLOWANCES})
+    exact = {**measurement.exact, SYNCS.name: syncs.per_step}
+    return replace(measurement, exact=exact)
 
 
 def _with_traffic(measurement: Measurement, traffic: Traffic) -> Measurement:

@@ -7,11 +7,13 @@ import json
 import os
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
 from math import isfinite
@@ -19,10 +21,23 @@ from pathlib import Path
 from typing import Any
 from typing import Final
 
+from ..devices.allow_sync import location_in
+from ..devices.base import STEP_RANGE
+from ..devices.base import SYNC_MARKER
 from ..devices.base import MeasuringDevice
+from ..devices.base import Step
 from ..devices.base import TraceEvent
+from ..model.finding import Location
+from .dataloader import loader_spans
 from .step import Deadline
 from .step import Subject
+from .syncs import most_waits
+from .trace import Span
+from .trace import Trace
+from .trace import functions_around
+from .trace import innermost
+from .trace import markers_of
+from .trace import parse
 
 
 # The name of a file that keeps what was seen of a test.
@@ -167,25 +182,186 @@ A loader's own work in Python took 65 and 35 times as long, on a CPU.
 """
 
 
+Record = Callable[[Step, Sequence[Sequence[object]]], Sequence[TraceEvent]]
+"""Runs a step per batch under the profiler."""
+
+
 def profile_steps(
-    device: MeasuringDevice, subject: Subject, step_ms: float, deadline: Deadline
+    device: MeasuringDevice,
+    subject: Subject,
+    step_ms: float,
+    deadline: Deadline,
+    record: Record | None = None,
 ) -> Sequence[TraceEvent]:
     """Return the trace of three steps, or of one if three do not fit into the cap.
 
-    If three might not fit, one is tried first. Raises whatever the step raises.
+    If three might not fit, one is tried first. They are recorded by *record*, or else
+    with their lines. Raises whatever the step raises.
     """
+    record = record or device.profile
     if not deadline.leaves(SLOWED * step_ms * PROFILED_STEPS):
         start_ns = device.now_ns()
-        events = _profile(device, subject, steps=1)
+        events = _profile(record, subject, steps=1)
         took_ms = (device.now_ns() - start_ns) / 1e6
         if not deadline.leaves(took_ms * PROFILED_STEPS):
             return events
-    return _profile(device, subject, steps=PROFILED_STEPS)
+    return _profile(record, subject, steps=PROFILED_STEPS)
 
 
-def _profile(
-    device: MeasuringDevice, subject: Subject, *, steps: int
-) -> Sequence[TraceEvent]:
+def _profile(record: Record, subject: Subject, *, steps: int) -> Sequence[TraceEvent]:
     # Made before the profiler starts, or the user's ``setup`` would be in the trace.
     batches = [subject.arguments() for _ in range(steps)]
-    return device.profile(subject.step, batches)
+    return record(subject.step, batches)
+
+
+# Two profiles where lines take time: a plain one for numbers, another for lines.
+
+SLOWED_BY_LINES: Final = 3
+"""Factor by which naming lines may slow a profile down, and reading it."""
+
+NO_ROOM: Final = (
+    "the time cap left no room for a second profile, which names the lines of waits, "
+    "copies and launches; raise --gpuperf-seconds"
+)
+
+UNKNOWN_ALLOWANCES: Final = f"a comment on its line may allow a wait, and {NO_ROOM}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profiled:
+    """The events of profiled steps, and what must be known to read them.
+
+    Waits ``may_be_allowed`` by comments on their lines where those are not known.
+    """
+
+    events: Sequence[TraceEvent]
+    may_be_allowed: bool = False
+    remark: str = ""
+
+
+def profile_with_lines(
+    device: MeasuringDevice,
+    subject: Subject,
+    step_ms: float,
+    deadlines: tuple[Deadline, Deadline],
+    needs_lines: Callable[[Sequence[TraceEvent]], bool],
+) -> Profiled:
+    """Profile the step without what slows it down, then for its lines if it needs any.
+
+    The first of *deadlines* is that of the numbers, the second that of the lines. All
+    ranks take the same decisions, as each runs the step.
+    """
+    if not device.lines_take_time:
+        return Profiled(events=profile_steps(device, subject, step_ms, deadlines[0]))
+    start_ns = device.now_ns()
+    plain = profile_steps(device, subject, step_ms, deadlines[0], device.plain_profile)
+    took_ms = (device.now_ns() - start_ns) / 1e6
+    if not _any_rank(device, needs_lines(plain)):
+        return Profiled(events=plain)
+    steps = sum(event.get("name") == STEP_RANGE for event in plain)
+    for fewer in sorted({steps, 1}, reverse=True):
+        if deadlines[1].leaves(SLOWED_BY_LINES * took_ms * fewer / steps):
+            marked = _profile(device.profile, subject, steps=fewer)
+            return _joined(plain, marked)
+    waits = _any_rank(device, most_waits(plain) > 0)
+    return Profiled(events=plain, may_be_allowed=waits, remark=f"no lines: {NO_ROOM}")
+
+
+def _any_rank(device: MeasuringDevice, needed: bool) -> bool:  # noqa: FBT001, an answer
+    if device.ranked is None:
+        return needed
+    return any(flag for (flag,) in device.ranked.peers.integers((int(needed),)))
+
+
+def _joined(plain: Sequence[TraceEvent], marked: Sequence[TraceEvent]) -> Profiled:
+    counted, named = most_waits(plain), most_waits(marked)
+    remark = (
+        f"a step waits {counted} times in the profile that counts and {named} times in "
+        "the one that names lines: the former is right, and lines may be missing"
+    )
+    return Profiled(
+        events=with_lines(plain, marked), remark=remark if counted != named else ""
+    )
+
+
+# The lines of one trace for the same calls of another.
+
+Alike = tuple[str, str]
+"""The names of a call and of the operation that makes it."""
+
+Occurrences = Mapping[Alike, Mapping[int, Sequence[Span]]]
+"""Calls that are alike, by step and in the order of time."""
+
+
+def with_lines(
+    plain: Sequence[TraceEvent], marked: Sequence[TraceEvent]
+) -> list[TraceEvent]:
+    """Return *plain* with the markers and functions that *marked* has for its calls.
+
+    The first of the calls that are alike in a step is the first of those in the other
+    trace, and so on. A step that differs from its counterpart in their number takes
+    those of the step that is nearest to it in that.
+    """
+    trace = parse(marked)
+    known = occurrences(trace, marked)
+    spans = [s for steps in known.values() for found in steps.values() for s in found]
+    markers = markers_of(trace, sorted(spans, key=_start_of))
+    functions = dict(zip(spans, functions_around(trace, spans), strict=True))
+    return [
+        *plain,
+        *(
+            event
+            for alike, steps in occurrences(parse(plain), plain).items()
+            for step, calls in steps.items()
+            for call, twin in _pairs(calls, step, known.get(alike, {}))
+            for event in _named(call, markers.get(twin, ""), functions[twin])
+        ),
+    ]
+
+
+def occurrences(trace: Trace, events: Sequence[TraceEvent]) -> Occurrences:
+    """Group the calls inside the steps of *trace*, and the waits for a loader."""
+    spans = sorted([*trace.calls, *loader_spans(events)], key=_start_of)
+    found: dict[Alike, dict[int, list[Span]]] = defaultdict(lambda: defaultdict(list))
+    for span, op in zip(spans, innermost(trace, spans), strict=True):
+        step = trace.step_at(span.start_us)
+        if step is not None:
+            found[span.name, op.name if op else ""][step].append(span)
+    return found
+
+
+def _start_of(span: Span) -> float:
+    return span.start_us
+
+
+def _pairs(
+    calls: Sequence[Span], step: int, known: Mapping[int, Sequence[Span]]
+) -> Iterator[tuple[Span, Span]]:
+    def distance(other: int) -> tuple[int, int]:
+        return abs(len(known[other]) - len(calls)), abs(other - step)
+
+    if known:
+        yield from zip(calls, known[min(known, key=distance)], strict=False)
+
+
+def _named(call: Span, marker: str, function: Location | None) -> Iterator[TraceEvent]:
+    """Yield ranges around *call* as a trace with lines has them."""
+    if location_in(marker) is not None:
+        _, _, lines = marker.partition("|")
+        yield _around(call, "user_annotation", f"{SYNC_MARKER}{lines}")
+    if function is not None:
+        name = f"{function.file}({function.line}): {function.function}"
+        yield _around(call, "python_function", name)
+
+
+def _around(call: Span, category: str, name: str) -> TraceEvent:
+    process, thread = call.thread
+    return {
+        "ph": COMPLETE,
+        "cat": category,
+        "name": name,
+        "pid": process,
+        "tid": thread,
+        "ts": call.start_us,
+        "dur": call.end_us - call.start_us,
+    }

@@ -261,6 +261,11 @@ def find_syncs(events: Sequence[TraceEvent]) -> Syncs:
     )
 
 
+def most_waits(events: Sequence[TraceEvent]) -> int:
+    """Count the waits for a device in the step with most, allowed or not."""
+    return _most_in_a_step(device_waits(parse(events)))
+
+
 def _finding(cause: WaitCause, waits: Sequence[MeasuredWait], steps: int) -> Finding:
     return Finding(
         kind=FindingKind.SYNC,

@@ -489,7 +489,7 @@ def calls_in(trace: Trace) -> list[TracedCall]:
         and trace.step_at(call.start_us) is not None
     ]
     ops, functions = innermost(trace, spans), functions_around(trace, spans)
-    markers = _markers_of(trace, spans)
+    markers = markers_of(trace, spans)
     return [
         TracedCall(
             trace.step_at(span.start_us) or 0,
@@ -502,7 +502,7 @@ def calls_in(trace: Trace) -> list[TracedCall]:
     ]
 
 
-def _markers_of(trace: Trace, spans: Sequence[Span]) -> Mapping[Span, str]:
+def markers_of(trace: Trace, spans: Sequence[Span]) -> Mapping[Span, str]:
     """Name the marker of each of *spans* that has one: the surest one of several."""
     waits = [span for span in spans if BLOCKING.fullmatch(span.name)]
     around = markers_around(trace, spans)

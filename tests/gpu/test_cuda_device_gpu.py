@@ -22,6 +22,9 @@ from pytest_gpuperf.devices.memory_picture import StorageRole
 from pytest_gpuperf.measure.copies import find_traffic
 from pytest_gpuperf.measure.memory import held_at_peak
 from pytest_gpuperf.measure.memory import read_snapshot
+from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.profile import with_lines
+from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.measure.syncs import find_syncs
 from pytest_gpuperf.measure.timing import time_sentinels
 from pytest_gpuperf.model.finding import Phase
@@ -211,6 +214,50 @@ def test_an_error_that_frees_a_tensor_reaches_its_handler() -> None:
     )
 
     assert done.returncode == 0, done.stderr
+
+
+def test_a_plain_profile_counts_what_the_one_with_lines_names(
+    device: CudaDevice,
+) -> None:
+    grid = torch.ones(4, 4, device="cuda", requires_grad=True)
+    rows = torch.tensor([True, False, True, False], device="cuda")
+
+    def step() -> None:
+        grid[rows].sum().backward()
+        torch.cuda.synchronize()
+        grid.sum().item()
+
+    step()
+    plain, named = (
+        profile(step, [()] * 3) for profile in (device.plain_profile, device.profile)
+    )
+    joined = find_syncs(with_lines(plain, named))
+
+    top = step.__code__.co_firstlineno
+    lines = [f.location.line - top for f in joined.findings if f.location]
+    assert not [event for event in plain if event.get("cat") == "python_function"]
+    assert find_syncs(plain).per_step == find_syncs(named).per_step == 4
+    assert sorted(lines) == [1, 2, 3], "both of the first line are one finding"
+    assert all(f.location and f.location.exact for f in joined.findings)
+
+
+def test_a_measured_step_has_plain_numbers_and_exact_lines(
+    device: CudaDevice,
+) -> None:
+    compute = gemm()
+    total = torch.zeros((), device="cuda")
+
+    def step() -> None:
+        compute()
+        total.add_(1).item()
+
+    found = measure(device, Subject(step=step), test="t", seconds=60).measurement
+
+    (finding,) = (f for f in found.findings if "syncs" in f.metrics)
+    assert finding.location is not None
+    assert finding.location.line == step.__code__.co_firstlineno + 2
+    assert (found.exact["syncs"], found.remarks) == (1, ())
+    assert found.diagnosis is not None
 
 
 def test_copies_of_known_sizes_are_counted(device: CudaDevice) -> None:

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from contextlib import nullcontext
+from functools import partial
 from hashlib import sha256
 from itertools import repeat
 from pathlib import Path
@@ -855,10 +857,12 @@ def recording(trace: list[dict[str, str]]) -> Callable[..., list[dict[str, str]]
         batches: Sequence[Sequence[object]],
         *,
         cuda: bool,
-        marked: AbstractContextManager[object],
+        marked: AbstractContextManager[object] | None,
+        stacks: bool,
     ) -> list[dict[str, str]]:
         assert cuda
-        with marked:
+        assert stacks is (marked is not None)
+        with marked or nullcontext():
             for arguments in batches:
                 step(*arguments)
         return trace
@@ -890,14 +894,37 @@ def test_torch_tells_of_waits_inside_the_profile_and_not_after_it(
     assert cuda.sync_debug_mode == 0
 
 
+def test_a_plain_profile_has_neither_stacks_nor_torch_s_warnings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trace = [{"cat": "kernel", "name": "gemm"}]
+    monkeypatch.setattr(profiler, "record_trace", recording(trace))
+    cuda = FakeCuda()
+    modes: list[int] = []
+
+    found = device(cuda).plain_profile(
+        lambda: modes.append(cuda.sync_debug_mode), [(), ()]
+    )
+
+    assert (found, modes) == (trace, [0, 0])
+
+
 def test_a_trace_that_missed_the_kernels_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     trace = [{"cat": "cuda_runtime", "name": "cudaLaunchKernel"}]
     monkeypatch.setattr(profiler, "record_trace", recording(trace))
 
-    assert refusal_of(lambda: device().profile(lambda: None, [()])) == (
-        "profiling unavailable: the trace holds cudaLaunchKernel and no kernel, because "
-        "another client of CUPTI (nsys, ncu, DCGM) holds the GPU's profiler or a "
-        "driver bug lost its records; run without the other client"
-    )
+    cuda = device()
+    refused = {
+        refusal_of(partial(profile, lambda: None, [()]))
+        for profile in (cuda.profile, cuda.plain_profile)
+    }
+
+    assert refused == {
+        (
+            "profiling unavailable: the trace holds cudaLaunchKernel and no kernel, because "
+            "another client of CUPTI (nsys, ncu, DCGM) holds the GPU's profiler or a "
+            "driver bug lost its records; run without the other client"
+        )
+    }

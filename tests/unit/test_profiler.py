@@ -197,7 +197,7 @@ def test_stacks_are_recorded_where_that_does_not_crash(
     assert profiler._stacks_are_safe() is safe
 
 
-def test_cuda_is_recorded_with_stacks_and_the_cpu_without(
+def test_stacks_are_recorded_where_they_are_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[tuple[set[str], bool]] = []
@@ -206,7 +206,12 @@ def test_cuda_is_recorded_with_stacks_and_the_cpu_without(
         asked.append(({str(a).rpartition(".")[2] for a in activities}, with_stack))
 
     monkeypatch.setattr(torch.profiler, "profile", profile)
-    profiler._session(cuda=False)
-    profiler._session(cuda=True)
+    profiler._session(cuda=False, stacks=False)
+    profiler._session(cuda=True, stacks=False)
+    profiler._session(cuda=True, stacks=True)
 
-    assert asked == [({"CPU"}, False), ({"CPU", "CUDA"}, True)]
+    assert asked == [
+        ({"CPU"}, False),
+        ({"CPU", "CUDA"}, False),
+        ({"CPU", "CUDA"}, True),
+    ]

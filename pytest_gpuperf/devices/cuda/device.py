@@ -294,13 +294,19 @@ class CudaDevice(MeasuringDevice):
         self, step: Step, batches: Sequence[Sequence[object]]
     ) -> Sequence[TraceEvent]:
         """Raise ``PreflightError`` if the profiler was blind to the GPU."""
-        from ..profiler import record_trace
         from .sync_markers import lines_marked
 
-        marked = lines_marked(self.torch, root=self.root)
-        trace = record_trace(step, batches, cuda=True, marked=marked)
-        refuse_blind_trace(trace)
-        return trace
+        return _traced(step, batches, lines_marked(self.torch, root=self.root))
+
+    @property
+    def lines_take_time(self) -> bool:
+        return True
+
+    def plain_profile(
+        self, step: Step, batches: Sequence[Sequence[object]]
+    ) -> Sequence[TraceEvent]:
+        """Raise ``PreflightError`` if the profiler was blind to the GPU."""
+        return _traced(step, batches)
 
     def _nvml(self) -> Nvml | None:
         return self.nvml_of(self._uuid())
@@ -332,6 +338,20 @@ class CudaDevice(MeasuringDevice):
         """Memory of this process as the driver sees it; ``None`` if it does not say."""
         nvml = self._nvml()
         return None if nvml is None else nvml.processes().get(os.getpid())
+
+
+def _traced(
+    step: Step,
+    batches: Sequence[Sequence[object]],
+    marked: AbstractContextManager[object] | None = None,
+) -> Sequence[TraceEvent]:
+    """Record *step*; inside *marked*, if given, and with the functions of its lines."""
+    from ..profiler import record_trace
+
+    named = marked is not None
+    trace = record_trace(step, batches, cuda=True, marked=marked, stacks=named)
+    refuse_blind_trace(trace)
+    return trace
 
 
 def _why_no_cuda(torch: Any, warned: Sequence[str]) -> str:
