@@ -87,7 +87,9 @@ class MemoryReading:
 
     ``graphs`` counts the tensors alive before the step that keep an autograd graph.
     ``peak_moment`` is the number of the peak's moment, on a device that follows each
-    tensor. ``picture`` is what was alive there, if a picture was taken.
+    tensor. ``picture`` is what was alive there, if a picture was taken. ``graph_bytes``
+    are those of its peaks that CUDA graphs keep for their replays; ``None`` if torch
+    replayed none.
     """
 
     exact: Mapping[str, int]
@@ -95,6 +97,7 @@ class MemoryReading:
     graphs: int | None = None
     peak_moment: int | None = None
     picture: Picture | None = None
+    graph_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -258,8 +258,9 @@ class AgreedDevice(RankedDevice):
         # -1 means unknown: ranks exchange integers, and all of them the same number.
         end_bytes = -1 if reading.end_bytes is None else reading.end_bytes
         graphs = -1 if reading.graphs is None else reading.graphs
-        own = (*(reading.exact[n] for n in names), end_bytes, graphs)
-        *sizes, ends, kept = zip(*self.peers.integers(own), strict=True)
+        replayed = -1 if reading.graph_bytes is None else reading.graph_bytes
+        own = (*(reading.exact[n] for n in names), end_bytes, graphs, replayed)
+        *sizes, ends, kept, pools = zip(*self.peers.integers(own), strict=True)
         exact = dict(zip(names, sizes, strict=True))
         self._peaks += [
             by_rank for name, by_rank in exact.items() if name in PEAK_NAMES
@@ -268,6 +269,7 @@ class AgreedDevice(RankedDevice):
             exact={name: max(by_rank) for name, by_rank in exact.items()},
             end_bytes=None if min(ends) < 0 else sum(ends),
             graphs=None if min(kept) < 0 else sum(kept),
+            graph_bytes=max(pools) if max(pools) >= 0 else None,
         )
 
     def left_behind(

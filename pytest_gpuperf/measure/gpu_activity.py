@@ -155,6 +155,16 @@ def count_launches(events: Sequence[TraceEvent]) -> Mapping[str, int]:
     }
 
 
+GRAPH_LAUNCH: Final = re.compile(r"(?:cuda|cu|hip)GraphLaunch\w*")
+
+
+def replays_graphs(events: Sequence[TraceEvent]) -> bool:
+    """Whether a step launches a CUDA graph, by whatever means."""
+    trace = parse(events)
+    graphs = (call for call in trace.calls if GRAPH_LAUNCH.fullmatch(call.name))
+    return any(trace.step_at(graph.start_us) is not None for graph in graphs)
+
+
 def least_launches(events: Sequence[TraceEvent]) -> Mapping[str, int]:
     """Count the launches of the step with the least, if the steps differ in them."""
     trace = parse(events)

@@ -23,10 +23,12 @@ from ..model.measurement import thinned
 from ..model.metrics import ENQUEUE_MS
 from ..model.metrics import LATENCY_MS
 from ..model.metrics import METRICS
+from ..model.metrics import PEAK_ALLOCATED
 from ..model.metrics import SLOPE
 from ..model.metrics import SPAN_MS
 from ..model.metrics import STEP_MS
 from ..model.metrics import SYNCS
+from ..model.metrics import limited_by
 from .bottleneck import diagnosed
 from .bottleneck import find_spent
 from .compilation import Compilation
@@ -35,10 +37,10 @@ from .copies import Traffic
 from .copies import find_traffic
 from .gpu_activity import count_launches
 from .gpu_activity import least_launches
+from .gpu_activity import replays_graphs
 from .memory import MEMORY_STEPS
 from .memory import Memory
 from .memory import measure_memory
-from .memory import remarks_on
 from .profile import UNKNOWN_ALLOWANCES
 from .profile import Profiled
 from .profile import profile_with_lines
@@ -56,6 +58,13 @@ from .timing import time_isolated_steps
 
 
 CUT_SHORT: Final = "the time cap was reached before this phase; raise --gpuperf-seconds"
+
+PEAKS: Final = frozenset(m.name for m in limited_by(str(PEAK_ALLOCATED.budget)))
+
+UNSEEN_GRAPHS: Final = (
+    "a CUDA graph is replayed by other means than torch.cuda.CUDAGraph, "
+    "and what its replays use is in no peak"
+)
 
 LEAST_COMPILED_STEPS: Final = 2
 """Steps that counts and sizes need at least: one for memory, one for the trace."""
@@ -123,11 +132,21 @@ class Later:
             measurement.lacking(compilation.unmeasured),
             exact={**measurement.exact, **memory.exact, **compilation.exact},
             findings=(*measurement.findings, *findings),
-            remarks=(*measurement.remarks, *remarks_on(memory.exact)),
+            remarks=(*measurement.remarks, *memory.remarks),
         )
         measurement = _with_latency(measurement, self.latency)
         measurement = _with_trace(measurement, self.profiled, kind)
+        if self._graphs_are_unseen:
+            measurement = _without_peaks(measurement)
         return cut_short(measurement, self._left_out | memory.missed)
+
+    @property
+    def _graphs_are_unseen(self) -> bool:
+        """Whether graphs are replayed that the phase of memory did not see."""
+        seen = self.memory is not None and self.memory.graph_bytes is not None
+        return not seen and replays_graphs(
+            self.profiled.events if self.profiled else ()
+        )
 
     @property
     def _left_out(self) -> frozenset[str]:
@@ -154,6 +173,13 @@ def _with_latency(measurement: Measurement, latency: Latency | None) -> Measurem
         },
         samples={**measurement.samples, LATENCY_MS.name: samples},
     )
+
+
+def _without_peaks(measurement: Measurement) -> Measurement:
+    """Take out the peaks of a step whose graphs use memory that no peak counts."""
+    kept = {n: v for n, v in measurement.exact.items() if n not in PEAKS}
+    lost = {n: UNSEEN_GRAPHS for n in measurement.exact if n in PEAKS}
+    return replace(measurement, exact=kept).missing(lost)
 
 
 def needs_lines(events: Sequence[TraceEvent]) -> bool:

@@ -386,12 +386,22 @@ once is not what every step costs."""
 class Memory:
     """Bytes and counts by metric name, and what is alive at the peak, if that is known.
 
-    ``missed`` names what the device would have shown in more steps.
+    ``missed`` names what the device would have shown in more steps. ``graph_bytes`` are
+    those of its peaks that CUDA graphs keep; ``None`` if none was seen to be replayed.
     """
 
     exact: Mapping[str, int]
     findings: tuple[Finding, ...] = ()
     missed: frozenset[str] = frozenset()
+    graph_bytes: int | None = None
+
+    @property
+    def remarks(self) -> Iterator[str]:
+        """Say what should not be, and what else must be known to read the peaks."""
+        yield from remarks_on(self.exact)
+        if self.graph_bytes:
+            kept = _size(self.graph_bytes)
+            yield f"{kept} of the peak are kept by CUDA graphs for their replays"
 
 
 def measure_memory(
@@ -428,7 +438,13 @@ def measure_memory(
     if any(exact.get(name) for name in LEFT_BEHIND) and deadline.leaves(2 * step_ms):
         left = device.left_behind(subject.step, iter(subject.arguments, None))
         found.extend(findings_of_left(left, LEFT_BEHIND))
-    return Memory(exact=exact, findings=tuple(found), missed=_missed(readings))
+    replayed = [r.graph_bytes for r in readings if r.graph_bytes is not None]
+    return Memory(
+        exact=exact,
+        findings=tuple(found),
+        missed=_missed(readings),
+        graph_bytes=max(replayed, default=None),
+    )
 
 
 def _missed(readings: Sequence[MemoryReading]) -> frozenset[str]:

@@ -20,6 +20,7 @@ from pytest_gpuperf.devices.cuda.memory import out_of_memory_summary
 from pytest_gpuperf.devices.cuda.nvml import open_nvml
 from pytest_gpuperf.devices.memory_picture import StorageRole
 from pytest_gpuperf.measure.copies import find_traffic
+from pytest_gpuperf.measure.gpu_activity import replays_graphs
 from pytest_gpuperf.measure.memory import held_at_peak
 from pytest_gpuperf.measure.memory import read_snapshot
 from pytest_gpuperf.measure.phases import measure
@@ -45,6 +46,7 @@ def device() -> CudaDevice:
 @pytest.fixture
 def empty_allocator() -> None:
     """Free what earlier tests left: cuBLAS keeps its workspaces, cycles their tensors."""
+    torch.cuda.init()
     gc.collect()
     torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.empty_cache()
@@ -332,6 +334,46 @@ def test_the_peak_of_a_known_allocation_is_read_within_rounding(
     assert reading.exact["peak_reserved_bytes"] >= reading.exact["peak_allocated_bytes"]
     assert reading.exact["alloc_retries"] == 0
     assert reading.end_bytes == base
+
+
+def captured(step: Callable[[], object]) -> torch.cuda.CUDAGraph:
+    """A graph of *step*, captured once it has run."""
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph
+
+
+@pytest.mark.parametrize("how", ["asked each time", "kept from before"])
+def test_the_peak_of_a_captured_step_contains_its_scratch(
+    device: CudaDevice, empty_allocator: None, how: str
+) -> None:
+    total = torch.zeros((), device="cuda")
+
+    def scratch() -> None:
+        total.add_(torch.zeros(64 * MIB, dtype=torch.uint8, device="cuda")[0])
+
+    graph = captured(scratch)
+    base = torch.cuda.memory_allocated()
+    kept_before = graph.replay
+
+    def asking() -> None:
+        graph.replay()
+
+    step = kept_before if how == "kept from before" else asking
+    reading = device.measure_memory(step, ())
+    after = device.measure_memory(lambda: total.add_(1), ())
+
+    assert reading.graph_bytes is not None
+    assert 64 * MIB <= reading.graph_bytes <= 68 * MIB
+    assert reading.exact["peak_allocated_bytes"] == base + reading.graph_bytes
+    assert after.graph_bytes is None
+    assert replays_graphs(device.plain_profile(step, [()]))
+    assert not replays_graphs(device.plain_profile(lambda: total.add_(1), [()]))
 
 
 def test_a_planted_leak_grows_the_bytes_at_the_end_of_each_step(

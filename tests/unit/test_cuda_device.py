@@ -60,6 +60,26 @@ class FakeEvent:
         return end.at_ms - self.at_ms
 
 
+class FakeGraphOfC:
+    """What is of C++ in a captured graph."""
+
+    def __init__(self, pool: tuple[int, int]) -> None:
+        self._pool = pool
+
+    def replay(self) -> None:
+        """Launch it."""
+
+    def pool(self) -> tuple[int, int]:
+        return self._pool
+
+
+class FakeGraph(FakeGraphOfC):
+    """A captured graph, whose replays ask the allocator for nothing."""
+
+    def replay(self) -> None:
+        super().replay()
+
+
 class FakeCuda:
     """``torch.cuda`` with an allocator that counts and a log of what was called."""
 
@@ -73,6 +93,11 @@ class FakeCuda:
         self.peak = 0
         self.retries = 0
         self.segments = 0
+        self.snapshot: list[dict[str, object]] = []
+        self.CUDAGraph = FakeGraph
+
+    def memory_snapshot(self) -> list[dict[str, object]]:
+        return self.snapshot
 
     def is_available(self) -> bool:
         return True
@@ -773,6 +798,50 @@ def test_a_step_that_resets_the_peak_loses_none_of_it() -> None:
     assert cuda.peak == 150
     assert reading.exact["peak_allocated_bytes"] == 1000
     assert torch_like._C._cuda_resetPeakMemoryStats == own
+
+
+def segment(pool: tuple[int, int], total: int, used: int = 0, gpu: int = 0) -> Any:
+    return {
+        "device": gpu,
+        "segment_pool_id": pool,
+        "total_size": total,
+        "allocated_size": used,
+    }
+
+
+def test_what_a_replayed_graph_keeps_is_in_the_peaks_of_its_step() -> None:
+    cuda = FakeCuda()
+    cuda.allocate(1000)
+    cuda.snapshot = [
+        segment((0, 0), 8_000_000),
+        segment((7, 0), 5_000_000, used=400),
+        segment((7, 0), 3_000_000),
+        segment((7, 0), 1_000_000, gpu=1),
+        segment((9, 0), 2_000_000),
+    ]
+    kept_before = FakeGraph((7, 0)).replay
+
+    def step() -> None:
+        kept_before()
+        FakeGraph((7, 0)).replay()
+
+    reading = device(cuda).measure_memory(step, ())
+
+    assert reading.graph_bytes == 7_999_600
+    assert reading.exact["peak_allocated_bytes"] == 1000 + 7_999_600
+    assert reading.exact["peak_requested_bytes"] == 988 + 7_999_600
+    assert reading.exact["peak_reserved_bytes"] == 4096
+    assert not hasattr(FakeGraphOfC.replay, "__wrapped__")
+
+
+def test_a_pool_that_no_graph_of_the_step_uses_is_in_no_peak() -> None:
+    cuda = FakeCuda()
+    cuda.snapshot = [segment((7, 0), 5_000_000)]
+
+    reading = device(cuda).measure_memory(lambda: None, ())
+
+    assert reading.graph_bytes is None
+    assert reading.exact["peak_allocated_bytes"] == 0
 
 
 def test_a_step_that_raises_leaves_the_reset_of_torch_as_it_was() -> None:

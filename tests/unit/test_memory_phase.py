@@ -105,6 +105,47 @@ def test_segments_that_every_step_asks_for_are_counted() -> None:
     assert measured(ledger)["device_allocs"] == 2
 
 
+class Replaying(Clockwork):
+    """A step that replays CUDA graphs, or none."""
+
+    def __init__(self, *graph_bytes: int | None) -> None:
+        super().__init__(lambda _: 1000.0)
+        self._graph_bytes = graph_bytes
+
+    def measure_memory(
+        self,
+        step: Step,
+        arguments: Sequence[object],
+        last: MemoryReading | None = None,
+    ) -> MemoryReading:
+        step(*arguments)
+        return MemoryReading(
+            exact={}, end_bytes=None, graph_bytes=self._graph_bytes[self.steps - 1]
+        )
+
+
+@pytest.mark.parametrize(
+    ("read", "remarks"),
+    [
+        (
+            (None, 3 * MIB, MIB),
+            ["3 MiB of the peak are kept by CUDA graphs for their replays"],
+        ),
+        ((None, 0, None), []),
+        ((None, None, None), []),
+    ],
+)
+def test_what_graphs_keep_of_the_peak_is_said(
+    read: tuple[int | None, ...], remarks: list[str]
+) -> None:
+    device = Replaying(*read)
+
+    memory = measure_memory(device, subject(device), 1000.0, deadline(device))
+
+    assert list(memory.remarks) == remarks
+    assert memory.graph_bytes == max((n for n in read if n is not None), default=None)
+
+
 def test_a_leak_and_a_flush_are_remarked_upon_without_any_baseline() -> None:
     assert list(remarks_on({"growth_bytes": 3 * MIB // 2, "alloc_retries": 1})) == [
         "every step leaves 1.5 MiB allocated: is that a leak?",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from scripted_steps import Clockwork
 
+from pytest_gpuperf.devices.base import MemoryReading
 from pytest_gpuperf.devices.base import Step
 from pytest_gpuperf.devices.base import TraceEvent
 from pytest_gpuperf.devices.compile import CompiledCode
@@ -267,6 +269,48 @@ def test_a_gpu_s_launches_and_kernels_are_counted() -> None:
 
     exact = measured.measurement.exact
     assert (exact["launches"], exact["kernels"]) == (1, 1)
+
+
+class Replaying(Launching):
+    """Launches a CUDA graph in each step, which torch has seen or not."""
+
+    def __init__(self, seen_bytes: int | None) -> None:
+        super().__init__("kernel")
+        self._seen_bytes = seen_bytes
+
+    def measure_memory(
+        self,
+        step: Step,
+        arguments: Sequence[object],
+        last: MemoryReading | None = None,
+    ) -> MemoryReading:
+        reading = super().measure_memory(step, arguments, last)
+        return replace(reading, graph_bytes=self._seen_bytes)
+
+    def profile(
+        self, step: Step, batches: Sequence[Sequence[object]]
+    ) -> Sequence[TraceEvent]:
+        renamed = {"cudaLaunchKernel": "cudaGraphLaunch"}
+        return [
+            {**event, "name": renamed.get(event["name"], event["name"])}
+            for event in super().profile(step, batches)
+        ]
+
+
+def test_a_peak_is_unmeasured_where_graphs_are_replayed_that_torch_has_not_seen() -> (
+    None
+):
+    seen, unseen = (
+        measure(Replaying(size), Subject(step=int), test="step", seconds=60).measurement
+        for size in (0, None)
+    )
+
+    assert "peak_allocated_bytes" in seen.exact
+    assert "peak_allocated_bytes" not in unseen.exact
+    assert unseen.missed == {
+        "peak_allocated_bytes": "a CUDA graph is replayed by other means than "
+        "torch.cuda.CUDAGraph, and what its replays use is in no peak"
+    }
 
 
 class Compiling(ScriptedDevice):

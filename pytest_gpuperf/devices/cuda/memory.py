@@ -6,10 +6,12 @@ import gc
 import os
 import sys
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import Any
 from typing import Final
@@ -113,17 +115,66 @@ def read_memory(
     # only when the work of that stream is done.
     cuda.reset_peak_memory_stats()
     before = cuda.memory_stats()
-    with _peaks_before_resets(torch) as peaks:
+    with _peaks_before_resets(torch) as peaks, _replayed_pools(cuda) as pools:
         step(*arguments)
     cuda.synchronize()
     after = cuda.memory_stats()
+    graph_bytes = _idle_bytes(cuda, pools) if pools else None
     return MemoryReading(
-        exact=_largest([*peaks, _peaks_in(after)])
+        exact=_with_graphs(_largest([*peaks, _peaks_in(after)]), graph_bytes or 0)
         | _counted(before, after)
         | _of_driver(driver_bytes(), after),
         end_bytes=cuda.memory_allocated(),
         graphs=graphs,
+        graph_bytes=graph_bytes,
     )
+
+
+# Memory of CUDA graphs. What a step allocated while it was captured belongs to a pool
+# that no other tensor may use, and each replay uses it again without asking the
+# allocator. So it is in no peak of a replay, and all of the pool is counted.
+
+Pool = tuple[int, int]
+"""How torch names a pool of memory."""
+
+
+@contextmanager
+def _replayed_pools(cuda: Any) -> Iterator[set[Pool]]:
+    """Note the pool of each graph that is replayed inside the context."""
+    # The class of C++, as a step may have kept ``graph.replay`` from before.
+    graph = cuda.CUDAGraph.__base__
+    replay = graph.replay
+    pools: set[Pool] = set()
+
+    @wraps(replay)
+    def replay_and_note(self: Any) -> object:
+        result = replay(self)
+        pools.add(tuple(self.pool()))
+        return result
+
+    graph.replay = replay_and_note
+    try:
+        yield pools
+    finally:
+        graph.replay = replay
+
+
+def _idle_bytes(cuda: Any, pools: Collection[Pool]) -> int:
+    """Return what *pools* have on this GPU beyond the tensors that peaks count."""
+    here = cuda.current_device()
+    return sum(
+        int(segment["total_size"]) - int(segment["allocated_size"])
+        for segment in cuda.memory_snapshot()
+        if segment["device"] == here and tuple(segment["segment_pool_id"]) in pools
+    )
+
+
+def _with_graphs(peaks: Mapping[str, int], graph_bytes: int) -> dict[str, int]:
+    """Add the bytes of graphs to *peaks*; the reserved ones have them already."""
+    return {
+        name: peak + (0 if name == PEAK_RESERVED.name else graph_bytes)
+        for name, peak in peaks.items()
+    }
 
 
 def blocks_in_use(cuda: Any) -> dict[int, AllocatedBlock]:
