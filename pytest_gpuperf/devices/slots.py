@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 from typing import Final
 
@@ -17,6 +19,9 @@ from .scripted import ScriptedDevice
 
 VISIBLE_DEVICES: Final = "CUDA_VISIBLE_DEVICES"
 
+HIP_DEVICES: Final = "HIP_VISIBLE_DEVICES"
+"""On ROCm this one is obeyed where both are set."""
+
 MIG: Final = "MIG-"
 """A process sees one MIG instance, however many its list names."""
 
@@ -26,7 +31,7 @@ def slots_of(kind: DeviceKind, script: str | None) -> tuple[DeviceSlot, ...]:
     if kind is DeviceKind.CUDA:
         import torch
 
-        return cuda_slots(torch.cuda, os.environ.get(VISIBLE_DEVICES))
+        return cuda_slots(torch.cuda, obeyed(torch, os.environ))
     if kind is DeviceKind.CPU:
         return (DeviceSlot(lock="cpu"),)
     if kind is DeviceKind.SCRIPTED and script is not None:
@@ -56,8 +61,24 @@ def visible_gpu_count(visible: str | None) -> int:
 
 
 def entries_of(visible: str | None) -> list[str]:
-    """Name the GPUs that *visible*, the value of ``CUDA_VISIBLE_DEVICES``, lists."""
-    return [entry.strip() for entry in (visible or "").split(",") if entry.strip()]
+    """Name the GPUs that *visible*, the value of ``CUDA_VISIBLE_DEVICES``, lists.
+
+    As CUDA does, it stops at the first entry that can be none: ``-1``, or nothing.
+    """
+    entries = (entry.strip() for entry in (visible or "").split(","))
+    return list(takewhile(lambda entry: entry and not entry.startswith("-"), entries))
+
+
+def obeyed(torch: Any, environ: Mapping[str, str]) -> str | None:
+    """Return the list of GPUs that *torch* obeys, ``None`` if it sees all of them."""
+    visible = environ.get(VISIBLE_DEVICES)
+    return environ.get(HIP_DEVICES, visible) if torch.version.hip else visible
+
+
+def seeing(entry: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a process that is to see the GPU of *entry* alone."""
+    names = [VISIBLE_DEVICES, *([HIP_DEVICES] if HIP_DEVICES in environ else [])]
+    return dict.fromkeys(names, entry)
 
 
 def _like_the_first(cuda: Any, named: Sequence[str]) -> Iterator[DeviceSlot]:

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from typing import Final
+from typing import NoReturn
 
-from ..devices.slots import VISIBLE_DEVICES
 from ..devices.slots import entries_of
+from ..devices.slots import obeyed
+from ..devices.slots import seeing
 from ..errors import ErrorId
 from ..errors import RunError
 from ..model.ranks import Launch
@@ -59,10 +61,32 @@ def serve_rendezvous(count: int, timeout_s: float) -> tuple[Any, int]:
 
 
 def visible_gpus() -> int:
-    """Count the GPUs that ranks may have, without touching any of them."""
+    """Count the GPUs that ranks may have: none if torch cannot say.
+
+    A child of its own is asked. Without NVML, for an instance of a MIG board and on ROCm
+    torch asks the driver, and no rank could be forked from a process that did.
+    """
     import torch
 
-    return int(torch.cuda.device_count())
+    if torch.cuda.is_initialized():
+        return int(torch.cuda.device_count())
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _count_and_end(torch, writing)
+    os.close(writing)
+    with os.fdopen(reading) as answers:
+        answer = answers.read()
+    os.waitpid(child, 0)
+    return int(answer or 0)
+
+
+def _count_and_end(torch: Any, writing: int) -> NoReturn:
+    """Write the number of GPUs, and end this process without its exit handlers."""
+    try:
+        os.write(writing, str(int(torch.cuda.device_count())).encode())
+    finally:
+        os._exit(0)
 
 
 def gpus_of(count: int) -> tuple[str, ...]:
@@ -71,7 +95,9 @@ def gpus_of(count: int) -> tuple[str, ...]:
     They are the first of those that this process may see. Locks on them are taken in
     sorted order, so that no two processes wait for each other.
     """
-    named = entries_of(os.environ.get(VISIBLE_DEVICES))
+    import torch
+
+    named = entries_of(obeyed(torch, os.environ))
     return tuple(named or map(str, range(count)))[:count]
 
 
@@ -93,7 +119,8 @@ def variables_of(place: RankPlace, *, cuda: bool) -> Mapping[str, str]:
         **_interface(),
     }
     if cuda:
-        variables[VISIBLE_DEVICES] = gpus_of(place.count)[place.rank]
+        own = gpus_of(place.count)[place.rank]
+        variables.update(seeing(own, os.environ))
     return variables
 
 
@@ -134,7 +161,8 @@ def launched_variables(launch: Launch, *, cuda: bool) -> Mapping[str, str]:
     variables = dict(_interface()) if launch.machines == 1 else {}
     if cuda:
         variables["LOCAL_RANK"] = "0"
-        variables[VISIBLE_DEVICES] = gpus_of(launch.local_rank + 1)[launch.local_rank]
+        own = gpus_of(launch.local_rank + 1)[launch.local_rank]
+        variables.update(seeing(own, os.environ))
     return variables
 
 

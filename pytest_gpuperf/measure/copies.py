@@ -86,6 +86,13 @@ GPU: Final = ("", "")
 UNKNOWN_MEMORY: Final = (
     "the profiler does not tell pinned from pageable memory (it is so on ROCm)"
 )
+WITHIN_GPU: Final = "Memcpy DtoD"
+
+UNKNOWN_DIRECTION: Final = (
+    "the profiler names copies to pinned memory like those inside the GPU, of which "
+    "the step has some (it is so on ROCm)"
+)
+
 UNKNOWN_COPY_SIZE: Final = "the profiler does not tell how many bytes a copy carries"
 
 
@@ -139,7 +146,7 @@ def find_traffic(events: Sequence[TraceEvent]) -> Traffic:
         BLOCKING_COPIES.name: _most(n for n, kind in steps if kind.blocking),
         DEVICE_SYNCS.name: _most(_asked_waits(trace)),
     }
-    unmeasured = dict(_unreported(transfers))
+    unmeasured = {**dict(_unreported(transfers)), **dict(_misnamed(trace))}
     return Traffic(
         exact={name: most for name, most in counts.items() if name not in unmeasured},
         unmeasured=unmeasured,
@@ -243,6 +250,17 @@ def _unreported(transfers: Iterable[Transfer]) -> Iterator[tuple[str, str]]:
             yield PAGEABLE_COPIES.name, UNKNOWN_MEMORY
         if transfer.size_bytes is None:
             yield BYTES_METRICS[transfer.kind.direction], UNKNOWN_COPY_SIZE
+
+
+def _misnamed(trace: Trace) -> Iterator[tuple[str, str]]:
+    """Yield what copies to pinned memory may be missing from, as ROCm names them."""
+    starts = {c.correlation: c for c in trace.calls if c.name.startswith("hip")}
+    for copy in trace.copies:
+        call = starts.get(copy.correlation) if copy.correlation else None
+        if call is None or not copy.name.startswith(WITHIN_GPU):
+            continue
+        if trace.step_at(call.start_us) is not None:
+            yield D2H_BYTES.name, UNKNOWN_DIRECTION
 
 
 def _findings(transfers: Iterable[Transfer]) -> Iterator[Finding]:

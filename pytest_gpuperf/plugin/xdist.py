@@ -8,6 +8,7 @@ and lets the workers start. What crosses processes is JSON text.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from collections.abc import Generator
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from typing import Final
 import pytest
 
 from ..devices.slots import VISIBLE_DEVICES
+from ..devices.slots import seeing
 from ..devices.slots import visible_gpu_count
 from ..files import scratch_folder
 from ..model.codec import decode
@@ -93,9 +95,9 @@ class XdistController(GpuperfSession):
         self._slots, self._workers = self._opened.slots, len(specs)
         for number, spec in enumerate(specs):
             slot = self._slots[number % len(self._slots)]
-            if slot.visible is not None:
-                # A default: a user's `--tx` may name the devices of a worker.
-                spec.env.setdefault(VISIBLE_DEVICES, slot.visible)
+            # A user's `--tx` may name the devices of a worker.
+            if slot.visible is not None and VISIBLE_DEVICES not in spec.env:
+                spec.env.update(seeing(slot.visible, os.environ))
 
     def pytest_report_header(self, config: pytest.Config) -> str | None:
         return config.stash.get(auto_key, None)

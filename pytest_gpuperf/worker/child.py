@@ -23,7 +23,7 @@ from ..devices.base import Device
 from ..devices.cuda.memory import out_of_memory_summary
 from ..devices.host_clock import HostClock
 from ..devices.pretend.errors import NeedsGpuError
-from ..devices.slots import VISIBLE_DEVICES
+from ..devices.slots import seeing
 from ..devices.slots import slots_of
 from ..errors import ErrorId
 from ..errors import GpuperfError
@@ -92,9 +92,8 @@ def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
 def enter(request: RunRequest) -> None:
     """Set the environment, folder and path that the project's tests expect."""
     if request.visible is not None:
-        os.environ[VISIBLE_DEVICES] = (
-            request.visible
-        )  # CUDA reads it when it is first used
+        # CUDA reads them when it is first used.
+        os.environ.update(seeing(request.visible, os.environ))
     os.chdir(request.directory)
     sys.path[:] = request.search_path
     sys.argv = ["pytest", *request.tests]

@@ -102,3 +102,29 @@ def test_a_side_of_a_comparison_needs_what_it_reaches_itself(
     on_cuda: Callable[[str], pytest.RunResult],
 ) -> None:
     on_cuda(SIDES).assert_outcomes(passed=1)
+
+
+COUNTED_THEN_FORKED = """
+import os, torch
+from pytest_gpuperf.distributed.group import visible_gpus
+
+torch.cuda._device_count_nvml = lambda: -1
+seen = visible_gpus()
+child = os.fork()
+if child == 0:
+    torch.ones(1, device="cuda")
+    os._exit(40 + seen)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+"""As without NVML, or for an instance of a MIG board: torch asks the driver."""
+
+
+def test_ranks_can_be_forked_where_only_the_driver_counts_gpus() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTED_THEN_FORKED],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.stdout.strip() == str(40 + torch.cuda.device_count()), done.stderr

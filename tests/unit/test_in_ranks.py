@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from pytest_gpuperf.distributed.group import RankPlace
 from pytest_gpuperf.distributed.group import launched_variables
 from pytest_gpuperf.distributed.group import serve_rendezvous
 from pytest_gpuperf.distributed.group import variables_of
+from pytest_gpuperf.distributed.group import visible_gpus
 from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import RunError
 from pytest_gpuperf.judge.calls import judge_calls
@@ -111,6 +113,35 @@ def test_what_cannot_have_so_many_ranks_says_so(
     assert why_not(kind, Ranks(count=4)) == why
 
 
+def test_gpus_are_counted_in_a_child_since_the_question_may_start_cuda(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No rank could be forked from a process that has asked the driver."""
+    asked_in: list[int] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: asked_in.append(1) or 3)
+
+    assert visible_gpus() == 3
+    assert asked_in == []
+
+
+def test_gpus_are_counted_here_where_cuda_has_been_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.delattr(os, "fork")
+
+    assert visible_gpus() == 3
+
+
+def test_gpus_that_torch_cannot_count_are_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1 / 0)
+
+    assert visible_gpus() == 0
+
+
 LAUNCH = Launch(
     rank=0,
     count=2,
@@ -185,6 +216,19 @@ def test_a_rank_of_torchruns_needs_a_gpu_of_its_own(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
 
     assert why_no_gpu(kind, replace(LAUNCH, local_rank=local_rank)) == why
+
+
+def test_a_rank_on_rocm_has_its_gpu_by_the_variable_that_is_obeyed_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "4,6")
+
+    variables = variables_of(RankPlace(rank=1, count=2, port=29), cuda=True)
+
+    assert variables["HIP_VISIBLE_DEVICES"] == "6"
+    assert variables["CUDA_VISIBLE_DEVICES"] == "6"
 
 
 def test_a_rank_of_torchruns_keeps_its_variables_and_has_one_gpu(

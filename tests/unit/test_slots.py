@@ -10,6 +10,8 @@ import pytest
 
 from pytest_gpuperf.devices.cuda.device import fingerprint_of
 from pytest_gpuperf.devices.slots import cuda_slots
+from pytest_gpuperf.devices.slots import obeyed
+from pytest_gpuperf.devices.slots import seeing
 from pytest_gpuperf.devices.slots import slots_of
 from pytest_gpuperf.devices.slots import visible_gpu_count
 from pytest_gpuperf.model.environment import DeviceKind
@@ -77,7 +79,16 @@ def test_each_mig_instance_of_the_list_is_a_slot_though_one_is_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("visible", "count"), [(None, 4), ("", 0), ("2", 1), ("GPU-a, GPU-b", 2)]
+    ("visible", "count"),
+    [
+        (None, 4),
+        ("", 0),
+        ("2", 1),
+        ("GPU-a, GPU-b", 2),
+        ("-1", 0),
+        ("0,2,-1,3", 2),
+        ("0,,3", 1),
+    ],
 )
 def test_the_visible_gpus_are_counted_without_touching_cuda(
     monkeypatch: pytest.MonkeyPatch, visible: str | None, count: int
@@ -85,6 +96,34 @@ def test_the_visible_gpus_are_counted_without_touching_cuda(
     monkeypatch.setattr("pytest_gpuperf.devices.slots.gpu_count", lambda: 4)
 
     assert visible_gpu_count(visible) == count
+
+
+@pytest.mark.parametrize(
+    ("hip", "environ", "obeyed_list"),
+    [
+        (None, {}, None),
+        (None, {"CUDA_VISIBLE_DEVICES": "3"}, "3"),
+        (None, {"CUDA_VISIBLE_DEVICES": "3", "HIP_VISIBLE_DEVICES": "5"}, "3"),
+        (None, {"HIP_VISIBLE_DEVICES": "5"}, None),
+        ("7.0", {"CUDA_VISIBLE_DEVICES": "3"}, "3"),
+        ("7.0", {"CUDA_VISIBLE_DEVICES": "3", "HIP_VISIBLE_DEVICES": "5"}, "5"),
+        ("7.0", {"HIP_VISIBLE_DEVICES": ""}, ""),
+    ],
+)
+def test_on_rocm_its_own_list_of_gpus_is_obeyed_first(
+    hip: str | None, environ: dict[str, str], obeyed_list: str | None
+) -> None:
+    torch_like = SimpleNamespace(version=SimpleNamespace(hip=hip))
+
+    assert obeyed(torch_like, environ) == obeyed_list
+
+
+def test_a_process_that_sees_one_gpu_sees_it_by_every_variable_that_is_set() -> None:
+    assert seeing("2", {"CUDA_VISIBLE_DEVICES": "0,2"}) == {"CUDA_VISIBLE_DEVICES": "2"}
+    assert seeing("2", {"HIP_VISIBLE_DEVICES": "0,2"}) == {
+        "CUDA_VISIBLE_DEVICES": "2",
+        "HIP_VISIBLE_DEVICES": "2",
+    }
 
 
 def test_the_cores_are_one_slot_a_machine() -> None:

@@ -197,6 +197,26 @@ def test_a_finding_says_what_is_copied_from_where_and_by_which_line() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("started_by", "is_known"), [("hipMemcpyAsync", False), ("cudaMemcpyAsync", True)]
+)
+def test_bytes_to_the_host_are_unknown_where_rocm_names_copies_like_inside_the_gpu(
+    started_by: str, *, is_known: bool
+) -> None:
+    events = [
+        step(),
+        op("aten::copy_", 10, 80),
+        call(started_by, 11, 60, correlation=1),
+        copied("Memcpy DtoD (Device -> Device)", 1, 512),
+    ]
+
+    found = find_traffic(events)
+
+    assert ("d2h_bytes" in found.exact) is is_known
+    assert ("d2h_bytes" in found.unmeasured) is not is_known
+    assert found.exact["h2d_bytes"] == 0
+
+
 def test_rocm_does_not_tell_pinned_memory_nor_older_ones_sizes() -> None:
     events = [
         step(),
