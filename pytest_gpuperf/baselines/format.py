@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from math import inf
 from typing import Any
 from typing import Final
@@ -54,6 +55,8 @@ Names = frozenset[str]
 
 COMMIT_ID: Final = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
+OCCASION: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\dZ-[0-9a-f]{4}")
+
 LEAST_TIME: Final = 1e-9
 LONGEST_TIME: Final = 1e12
 """Milliseconds: a femtosecond and thirty years, between which any time lies, and any
@@ -69,7 +72,7 @@ _HARDWARE: Final = frozenset({"kind", "name"})
 _ENTRY: Final = frozenset({"anchor", "software", "runs"})
 _ENTRY_TOO: Final = frozenset({"commit", "dirty", "judged", "lines"})
 _RUN: Final = frozenset({"times", "exact"})
-_RUN_TOO: Final = frozenset({"board", "round_steps"})
+_RUN_TOO: Final = frozenset({"board", "occasion", "round_steps"})
 _BOARD: Final = frozenset({"gpu", "sm_mhz"})
 _DISTRIBUTION: Final = frozenset({"q10", "q25", "q50", "mean", "samples"})
 _NONE: Final[Names] = frozenset()
@@ -194,7 +197,25 @@ def _run(raw: Any, where: Place) -> RunSummary:
         round_steps=_positive(parts["round_steps"], (where, "round_steps"))
         if "round_steps" in parts
         else None,
+        occasion=_occasion(parts["occasion"], (where, "occasion"))
+        if "occasion" in parts
+        else "",
     )
+
+
+def _occasion(raw: Any, where: Place) -> str:
+    text = _text(raw, where)
+    if not OCCASION.fullmatch(text) or not _is_date(text):
+        _refuse(where, "an occasion such as 2026-01-31T09:30Z-4f2a", raw)
+    return text
+
+
+def _is_date(occasion: str) -> bool:
+    try:
+        datetime.fromisoformat(occasion.partition("Z")[0])
+    except ValueError:
+        return False
+    return True
 
 
 def _board(raw: Any, where: Place) -> Board:
@@ -489,6 +510,7 @@ def _raw_run(run: RunSummary) -> dict[str, Any]:
         "exact": dict(run.exact),
         **({"board": board} if board else {}),
         **({} if run.round_steps is None else {"round_steps": run.round_steps}),
+        **({"occasion": run.occasion} if run.occasion else {}),
     }
 
 

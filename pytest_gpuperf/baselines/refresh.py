@@ -93,16 +93,22 @@ def takes(
     )
 
 
-def new_entry(runs: Sequence[Measurement], origin: Origin | None = None) -> Entry:
+def new_entry(
+    runs: Sequence[Measurement], origin: Origin | None = None, occasion: str = ""
+) -> Entry:
     """Make the fresh *runs*, at least one, the entry of a test, with no anchor yet.
 
-    Disturbed runs are left out where enough others remain.
+    Disturbed runs are left out where enough others remain. All are of one *occasion*.
     """
     clean = [run for run in runs if not run.dirty]
     # With fewer than enough runs a baseline can blame nothing, so disturbed runs are
     # better than too few.
     taken = clean if len(clean) >= ENOUGH_RUNS else runs
-    kept = tuple(RunSummary.of(run) for run in taken[-MOST_RUNS:])
+    kept = tuple(
+        # Without times there is nothing that differs between occasions.
+        RunSummary.of(run, occasion if run.times else "")
+        for run in taken[-MOST_RUNS:]
+    )
     software = dict(runs[-1].environment.software)
     lines = stored_lines(runs[-1].findings)
     return Entry(runs=kept, software=software, origin=origin, lines=lines)

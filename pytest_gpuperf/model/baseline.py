@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
+from datetime import datetime
+from datetime import timedelta
+from datetime import timezone
 from enum import Enum
 from functools import lru_cache
 from itertools import combinations_with_replacement
@@ -134,22 +138,89 @@ def full_runs(kind: DeviceKind) -> int:
 class RunSummary:
     """What is kept of one run: no raw samples.
 
-    ``round_steps`` are those of its ``Measurement``.
+    ``round_steps`` are those of its ``Measurement``. ``occasion`` is the refresh or
+    gate that made it; empty if nobody recorded it.
     """
 
     times: Mapping[str, Distribution] = field(default_factory=dict)
     exact: Mapping[str, int] = field(default_factory=dict)
     board: Board = field(default_factory=Board)
     round_steps: int | None = None
+    occasion: str = ""
 
     @classmethod
-    def of(cls, measurement: Measurement) -> RunSummary:
+    def of(cls, measurement: Measurement, occasion: str = "") -> RunSummary:
         return cls(
             times=measurement.times,
             exact=measurement.exact,
             board=measurement.board,
             round_steps=measurement.round_steps,
+            occasion=occasion,
         )
+
+
+# Occasions: what a machine was like when a refresh or a gate measured on it.
+
+OCCASION_RUNS: Final = 5
+"""Runs that a further occasion adds to a baseline: as many as a gate blames with."""
+
+LEAST_GAP: Final = timedelta(minutes=30)
+"""Time between the beginnings of two occasions below which they count as one.
+
+Heat and clocks of a GPU settle within minutes; what lasts longer differs between days.
+"""
+
+_OCCASION_TIME: Final = "%Y-%m-%dT%H:%MZ"
+
+
+def occasion_id(begun: datetime, token: str) -> str:
+    """Name the occasion that has *begun*, in UTC; *token* tells it from others."""
+    return f"{begun.astimezone(timezone.utc):{_OCCASION_TIME}}-{token}"
+
+
+def by_occasion(runs: Sequence[RunSummary]) -> tuple[tuple[RunSummary, ...], ...]:
+    """Divide *runs* by their occasions; those that began soon after one belong to it.
+
+    Runs of which nobody recorded the occasion are one together.
+    """
+    occasions = _occasions(runs)
+    found: dict[str, list[RunSummary]] = {}
+    for run in runs:
+        found.setdefault(occasions[run.occasion], []).append(run)
+    return tuple(map(tuple, found.values()))
+
+
+def spread_over_occasions(
+    runs: Sequence[RunSummary], most: int
+) -> tuple[RunSummary, ...]:
+    """Return *most* of the *runs*: the oldest of the most crowded occasion go first.
+
+    So a new occasion does not push an old one out while any has two runs.
+    """
+    kept, occasions = list(runs), _occasions(runs)
+    while len(kept) > most:
+        counts = Counter(occasions[run.occasion] for run in kept)
+        crowded = max(counts.values())
+        kept.remove(
+            next(run for run in kept if counts[occasions[run.occasion]] == crowded)
+        )
+    return tuple(kept)
+
+
+def _occasions(runs: Sequence[RunSummary]) -> dict[str, str]:
+    """Map each recorded occasion to the first of those that count as one with it."""
+    found: dict[str, str] = {}
+    first = ""
+    for occasion in sorted({run.occasion for run in runs}):
+        if not (first and _begun(occasion) - _begun(first) < LEAST_GAP):
+            first = occasion
+        found[occasion] = first
+    return found
+
+
+@lru_cache(maxsize=1 << 12)
+def _begun(occasion: str) -> datetime:
+    return datetime.fromisoformat(occasion.partition("Z")[0] + "+00:00")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

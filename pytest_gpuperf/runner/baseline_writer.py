@@ -11,8 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
+from datetime import datetime
+from datetime import timezone
 from math import inf
 from pathlib import Path
+from secrets import token_hex
 from typing import Final
 
 from ..baselines.acceptance import Measured
@@ -41,6 +44,7 @@ from ..model.baseline import Kept
 from ..model.baseline import Origin
 from ..model.baseline import Refresh
 from ..model.baseline import full_runs
+from ..model.baseline import occasion_id
 from ..model.environment import DeviceKind
 from ..model.environment import Hardware
 from ..model.run import TestResult
@@ -174,7 +178,11 @@ class BaselineWriter:
         old: Baselines,
         announce: Callable[[str], None],
         origin: Origin | None = None,
+        begun: datetime | None = None,
     ) -> None:
+        """*begun* is when this run did; now, if it is not given."""
+        begun = begun or datetime.now(timezone.utc)
+        self._occasion = occasion_id(begun, token_hex(2))
         self._settings = settings
         self._old = old
         self._announce = announce
@@ -255,7 +263,7 @@ class BaselineWriter:
         for case in cases:
             for key, calls in case.calls.items():
                 runs = [call.measurement for call in calls]
-                new = new_entry(runs, self.origin)
+                new = new_entry(runs, self.origin, self._occasion)
                 why = why_unstorable(key, new)
                 if why is not None:
                     self._refuse(key, why)

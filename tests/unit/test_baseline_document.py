@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,30 @@ def test_the_board_of_a_run_is_written_where_it_is_known() -> None:
     assert '{"board": {"gpu": "2e"}, "exact": {}, "times": {}}' in text
     assert loads(text, "x.json") == known
     jsonschema.validate(json.loads(text), SCHEMA)
+
+
+def test_the_occasion_of_a_run_is_written_where_it_is_known() -> None:
+    runs = (replace(run_of(1.0), occasion="2026-01-31T09:30Z-4f2a"), run_of(2.0))
+    known = Baselines(hardware=H200, entries={"t": Entry(runs=runs)})
+
+    text = dumps(known)
+
+    assert (
+        text.count('"exact": {"syncs": 0}, "occasion": "2026-01-31T09:30Z-4f2a", ') == 1
+    )
+    assert loads(text, "x.json") == known
+    jsonschema.validate(json.loads(text), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["today", "2026-13-31T09:30Z-4f2a", "2026-01-31T09:30Z-4f2a\n", 7, ""]
+)
+def test_what_is_no_occasion_is_refused(wrong: object) -> None:
+    raw = json.loads(TEXT)
+    raw["tests"]["tests/test_b.py::test_b"]["runs"][0]["occasion"] = wrong
+
+    with pytest.raises(BaselineError, match=r"runs\[0\]\.occasion: expected a"):
+        loads(json.dumps(raw), "x.json")
 
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
+from datetime import timedelta
+from datetime import timezone
 
 import pytest
 
@@ -16,6 +19,9 @@ from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import Refresh
 from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.baseline import by_occasion
+from pytest_gpuperf.model.baseline import occasion_id
+from pytest_gpuperf.model.baseline import spread_over_occasions
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
@@ -277,3 +283,61 @@ def test_a_change_knows_the_anchor_that_its_drift_is_counted_from() -> None:
     ]
 
     assert found == [9.5, 9.0, None]
+
+
+# Occasions
+
+
+EARLY, SOON, LATE = (
+    occasion_id(datetime(2026, 1, 31, 9, minute, tzinfo=timezone.utc), token)
+    for minute, token in [(0, "aaaa"), (29, "bbbb"), (59, "cccc")]
+)
+
+
+def of_occasions(*occasions: str) -> list[RunSummary]:
+    return [RunSummary(exact={"syncs": n}, occasion=o) for n, o in enumerate(occasions)]
+
+
+def test_an_occasion_is_named_in_utc() -> None:
+    eastern = timezone(timedelta(hours=-5))
+
+    found = occasion_id(datetime(2026, 1, 31, 22, 5, tzinfo=eastern), "4f2a")
+
+    assert found == "2026-02-01T03:05Z-4f2a"
+
+
+def test_occasions_that_began_within_half_an_hour_count_as_one() -> None:
+    runs = of_occasions(EARLY, "", SOON, LATE, EARLY, "")
+
+    groups = [[run.exact["syncs"] for run in group] for group in by_occasion(runs)]
+
+    assert groups == [[0, 2, 4], [1, 5], [3]]
+
+
+def test_runs_of_which_no_occasion_is_known_are_of_one() -> None:
+    assert len(by_occasion(of_occasions("", "", ""))) == 1
+
+
+@pytest.mark.parametrize(
+    ("occasions", "most", "kept"),
+    [
+        ([EARLY] * 3 + [LATE], 4, [0, 1, 2, 3]),
+        ([EARLY] * 3 + [LATE], 2, [2, 3]),
+        ([""] * 4 + [EARLY] * 2 + [LATE], 4, [3, 4, 5, 6]),
+        (["", EARLY, LATE], 2, [1, 2]),
+    ],
+    ids=["all fit", "crowded", "two crowded", "the oldest where none is"],
+)
+def test_old_occasions_are_not_crowded_out(
+    occasions: list[str], most: int, kept: list[int]
+) -> None:
+    left = spread_over_occasions(of_occasions(*occasions), most)
+
+    assert [run.exact["syncs"] for run in left] == kept
+
+
+def test_the_runs_of_a_refresh_with_times_know_their_occasion() -> None:
+    timed = new_entry([measured(11.0, 1)], None, EARLY)
+    counted = new_entry([replace(measured(11.0, 1), times={})], None, EARLY)
+
+    assert [timed.runs[0].occasion, counted.runs[0].occasion] == [EARLY, ""]
