@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
+from datetime import datetime
+from datetime import timedelta
+from datetime import timezone
 from functools import partial
 from typing import Final
 
@@ -38,6 +41,7 @@ from targets import STORED
 from targets import against
 
 from pytest_gpuperf.judge.context import Sentinels
+from pytest_gpuperf.model.baseline import occasion_id
 from pytest_gpuperf.model.environment import DeviceKind
 
 
@@ -50,6 +54,8 @@ RUNS_BAR: Final = 1.4
 SLOWDOWNS: Final = (0.0, 0.02, 0.03, 0.05, 0.10, -0.05)
 POWER_AT: Final = 0.05
 SHOWN_TO_PEERS: Final = (0.0, POWER_AT)
+
+FIRST_DAY: Final = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 _SEEDS: Final = {LOCKED.name: 11, BOOST.name: 12, SHARED.name: 13}
 
@@ -68,10 +74,17 @@ class Blame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What became of one profile's tests, by slowdown, and by peer and slowdown."""
+    """What became of one profile's tests, by slowdown, and by peer and slowdown.
+
+    ``ours`` are judged by the spread from run to run alone, as on devices of which no
+    shift between occasions is assumed, ``on_cuda`` with each stored run of its own day.
+    """
 
     ours: dict[float, Tally] = field(
         default_factory=lambda: {slowdown: Tally() for slowdown in SLOWDOWNS}
+    )
+    on_cuda: dict[float, Tally] = field(
+        default_factory=lambda: {slowdown: Tally() for slowdown in SHOWN_TO_PEERS}
     )
     theirs: dict[tuple[Peer, float], Blame] = field(
         default_factory=lambda: {
@@ -116,8 +129,10 @@ def _judge_draw(draw: Draw, found: Found, *, slowdowns: Sequence[float]) -> None
     stored, fresh = distributions(draw.stored), distributions(draw.fresh)
     for test in range(tests):
         baseline = [
-            kept(times)
-            for times in stored[test * stored_runs : (test + 1) * stored_runs]
+            kept(times, occasion_id(FIRST_DAY + timedelta(days=day), "0000"))
+            for day, times in enumerate(
+                stored[test * stored_runs : (test + 1) * stored_runs]
+            )
         ]
         runs = fresh[test * fresh_runs : (test + 1) * fresh_runs]
         witness = partial(
@@ -126,10 +141,12 @@ def _judge_draw(draw: Draw, found: Found, *, slowdowns: Sequence[float]) -> None
             tuple(draw.fresh_sentinels[test].tolist()),
         )
         for slowdown in slowdowns:
-            slow = [
-                measured(slowed(times, slowdown), DeviceKind.CUDA) for times in runs
-            ]
-            found.ours[slowdown].add(*gate_one(baseline, slow, witness))
+            slow = [slowed(times, slowdown) for times in runs]
+            steady = [measured(times, DeviceKind.SCRIPTED) for times in slow]
+            found.ours[slowdown].add(*gate_one(baseline, steady, witness))
+            if slowdown in found.on_cuda:
+                shifting = [measured(times, DeviceKind.CUDA) for times in slow]
+                found.on_cuda[slowdown].add(*gate_one(baseline, shifting, witness))
 
 
 def _sentinels(
@@ -155,9 +172,18 @@ def _blame_table(found: Mapping[str, Found], effort: Effort) -> Table:
         )
         for name, of in found.items()
     ]
+    on_cuda = [
+        at_most(
+            f"{name}: gpuperf, days apart",
+            of.on_cuda[0.0].regressed,
+            FALSE_BAR,
+            hurried=effort.hurried,
+        )
+        for name, of in found.items()
+    ]
     return Table(
         title="Stored baseline, nothing changed: tests that fail",
-        figures=[*figures, *_peer_figures(found, 0.0)],
+        figures=[*figures, *on_cuda, *_peer_figures(found, 0.0)],
     )
 
 
@@ -173,9 +199,13 @@ def _power_table(found: Mapping[str, Found], effort: Effort) -> Table:
         else beside(f"{name}: gpuperf", of.ours[POWER_AT].regressed)
         for name, of in found.items()
     ]
+    on_cuda = [
+        beside(f"{name}: gpuperf, days apart", of.on_cuda[POWER_AT].regressed)
+        for name, of in found.items()
+    ]
     return Table(
         title="Stored baseline, 5 % slower: tests that fail",
-        figures=[*figures, *_peer_figures(found, POWER_AT)],
+        figures=[*figures, *on_cuda, *_peer_figures(found, POWER_AT)],
     )
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from datetime import timedelta
+from datetime import timezone
 from math import exp
 from math import sqrt
 from statistics import fmean
@@ -37,6 +40,7 @@ from targets import SUITES
 from targets import agrees
 
 from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import occasion_id
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.verdict import Outcome
@@ -49,6 +53,15 @@ FALSE_BAR: Final = 0.01
 
 STORED: Final = 8
 FRESH: Final = 8
+
+FIRST_DAY: Final = datetime(2026, 1, 1, tzinfo=timezone.utc)
+DAYS: Final = tuple(
+    occasion_id(FIRST_DAY + timedelta(days=day), "0000") for day in range(STORED)
+)
+"""Each stored run is of a day of its own."""
+
+JUDGED_ON: Final = {DeviceKind.SCRIPTED: "", DeviceKind.CUDA: ", days apart"}
+"""Devices of which no shift between occasions is assumed, and of which one is."""
 
 SEES: Final = (0.5, 1.2)
 """By how much of the machine's state a test is moved."""
@@ -117,10 +130,11 @@ def _unchanged_table(effort: Effort) -> Table:
         say(f"suites, {profile.name}")
         random = np.random.default_rng(seed)
         suites = [Suite.drawn(profile, random) for _ in range(effort.suites)]
-        judged = [_judge(suite, slow=0) for suite in suites]
-        failed = Share(count=sum(one.fails for one in judged), total=len(judged))
-        name = f"{profile.name}: gpuperf"
-        ours.append(at_most(name, failed, FALSE_BAR, hurried=effort.hurried))
+        for kind, how in JUDGED_ON.items():
+            judged = [_judge(suite, kind, slow=0) for suite in suites]
+            failed = Share(count=sum(one.fails for one in judged), total=len(judged))
+            name = f"{profile.name}: gpuperf{how}"
+            ours.append(at_most(name, failed, FALSE_BAR, hurried=effort.hurried))
         theirs += _peer_figures(profile, suites)
     return Table(
         title=f"Suites of {TESTS} tests, nothing changed: runs of the suite that fail",
@@ -154,18 +168,18 @@ def _smoke_test(suite: Suite) -> bool:
     return bool((slow >= SMOKE_SLOW).any())
 
 
-def _judge(suite: Suite, *, slow: int) -> Judged:
+def _judge(suite: Suite, kind: DeviceKind, *, slow: int) -> Judged:
     moved = suite.fresh.copy()
     moved[:slow] += np.log1p(SLOWDOWN)
     fresh = moved.tolist()
     entries = {
-        str(test): Entry(runs=tuple(kept(_constant(log)) for log in logs))
+        str(test): Entry(runs=tuple(map(kept, map(_constant, logs), DAYS)))
         for test, logs in enumerate(suite.stored.tolist())
     }
     found = gate_suite(
         entries,
         lambda test, number: measured(
-            _constant(fresh[int(test)][number]), DeviceKind.CUDA, test=test
+            _constant(fresh[int(test)][number]), kind, test=test
         ),
     )
     return Judged(
@@ -187,7 +201,7 @@ def _target_table(effort: Effort) -> Table:
             say(f"suites with {SLOW} slow tests, {profile.name}")
             random = np.random.default_rng(seed)
             judged = [
-                _judge(Suite.drawn(profile, random), slow=SLOW)
+                _judge(Suite.drawn(profile, random), DeviceKind.SCRIPTED, slow=SLOW)
                 for _ in range(effort.suites // 3)
             ]
             figures += _against(profile.name, judged)

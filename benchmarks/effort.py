@@ -14,8 +14,9 @@ class Effort:
     ``unchanged`` tests are drawn a profile; ``power`` of them are slowed by 5 % as
     well, ``slowed`` of them by all else, and ``peers`` are shown to the peers.
     ``recorded`` tests are drawn a workload, a fourth of them slowed; ``series`` of
-    quads and ``pairs`` a profile and slowdown, ``suites`` a profile. What is timed is
-    timed in so many ``attempts``.
+    quads and ``pairs`` a profile and slowdown, ``suites`` a profile, ``days`` tests a
+    shift and number of occasions, a twentieth of them slowed. What is timed is timed
+    in so many ``attempts``.
     """
 
     hurried: bool
@@ -27,6 +28,7 @@ class Effort:
     series: int
     pairs: int
     suites: int
+    days: int
     attempts: int
 
 
@@ -40,6 +42,7 @@ FULL: Final = Effort(
     series=200,
     pairs=20_000,
     suites=1000,
+    days=20_000,
     attempts=7,
 )
 
@@ -53,6 +56,7 @@ QUICK: Final = Effort(
     series=16,
     pairs=1000,
     suites=24,
+    days=1000,
     attempts=3,
 )
 

@@ -111,8 +111,8 @@ def slowed(times: Distribution, slowdown: float) -> Distribution:
     )
 
 
-def kept(times: Distribution) -> RunSummary:
-    return RunSummary(times={STEP_MS.name: times})
+def kept(times: Distribution, occasion: str = "") -> RunSummary:
+    return RunSummary(times={STEP_MS.name: times}, occasion=occasion)
 
 
 def measured(

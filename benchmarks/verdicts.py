@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import bars_compare
+import bars_days
 import bars_recorded
 import bars_speed
 import bars_stored
@@ -30,6 +31,7 @@ from figures import Table
 
 SECTIONS: Final[dict[str, Callable[[Effort], list[Table]]]] = {
     "stored": bars_stored.tables,
+    "days": bars_days.tables,
     "recorded": bars_recorded.tables,
     "quads": bars_compare.tables_of_quads,
     "pairs": bars_compare.tables_of_pairs,

@@ -34,7 +34,9 @@ from .context import SuiteContext
 from .context import sentinel_shifts
 from .statistics import Prior
 from .statistics import fit_prior
+from .statistics import pooled_shift
 from .stored_times import log_shift
+from .stored_times import log_shift_variance
 from .stored_times import log_variance
 from .suite import settle_suite
 from .suite import suite_shift
@@ -133,11 +135,12 @@ def suite_context_of(
     kinds = {run.environment.hardware.kind for run in first.values()}
     if not kinds:
         return ALONE
-    shifts = _shifts(first, entries)
+    kind, shifts = kinds.pop(), _shifts(first, entries)
     # A disturbed run moved for a reason that its neighbours need not share.
     clean = [shift for key, shift in shifts.items() if not first[key].dirty]
     return SuiteContext(
-        prior=prior_of(entries.values(), kinds.pop()),
+        prior=prior_of(entries.values(), kind),
+        occasions=occasions_prior_of(entries.values(), kind),
         shift=suite_shift(clean),
         tests=max(1, len(shifts)),
         precision=precision,
@@ -149,6 +152,12 @@ def prior_of(entries: Iterable[Entry], kind: DeviceKind) -> Prior | None:
     known = (log_variance(STEP_MS, entry.runs, kind) for entry in entries)
     found = [variance for variance in known if variance is not None]
     return fit_prior([variance for variance, _ in found], [nu for _, nu in found])
+
+
+def occasions_prior_of(entries: Iterable[Entry], kind: DeviceKind) -> Prior | None:
+    """Return what all tests say about how one shifts from one occasion to another."""
+    known = (log_shift_variance(STEP_MS, entry.runs, kind) for entry in entries)
+    return pooled_shift([variance for variance in known if variance is not None])
 
 
 def suite_of(

@@ -14,6 +14,7 @@ from math import log
 from typing import Final
 
 from ..model.baseline import ENOUGH_RUNS
+from ..model.baseline import OCCASION_RUNS
 from .context import Discount
 from .context import SuiteContext
 from .readings import Limits
@@ -24,11 +25,15 @@ from .sensitivity import completed
 from .sensitivity import deciding_runs
 from .sensitivity import smallest_blamed
 from .statistics import PASS_RISK
+from .statistics import SHIFT_RISK
 from .statistics import t_sf
 
 
 INTERVAL_RISK: Final = 0.025
 """Risk on each side of the reported interval: 95 % lie inside."""
+
+MOST_ASKED: Final = 10
+"""Occasions beyond which nobody is asked to record more: other code tells sooner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +124,48 @@ class TimeComparison:
         """The slowdown that is proven of each run, disturbed or not."""
         return [change.least for change in self.seen]
 
+    def may_be_shift(self, moved: float, runs: int) -> bool:
+        """Whether another occasion may explain that the mean of *runs* moved so far."""
+        shift = self.reference.shift
+        if shift is None:
+            return False
+        return shift.p(moved, self.reference.spread, runs) >= SHIFT_RISK
+
+    def p_shifted(self, excess: float, runs: int) -> float:
+        """Chance of an *excess* over the tolerance for which the occasion is to blame."""
+        shift = self.reference.shift
+        return 0.0 if shift is None else shift.p(excess, self.reference.spread, runs)
+
+    @property
+    def reach(self) -> float:
+        """How far, in log time, enough runs get that differ by their occasion alone."""
+        shift = self.reference.shift
+        runs = max(self.deciding, len(self.used))
+        return shift.reach(SHIFT_RISK, self.reference.spread, runs) if shift else 0.0
+
+    @property
+    def occasions(self) -> tuple[int, ...]:
+        """The stored runs of each occasion."""
+        return self.reference.shift.counts if self.reference.shift else ()
+
+    @property
+    def occasions_needed(self) -> int:
+        """How many more of them would tell a change like this from a shift; 0 if none."""
+        shift, moved = self.reference.shift, mean([c.proven for c in self.shown])
+        if shift is None:
+            return 0
+        spread, runs = self.reference.spread, max(self.deciding, len(self.used))
+        more = range(1, MOST_ASKED + 1 - len(shift.counts))
+        return next(
+            (
+                count
+                for count in more
+                if shift.after(count, OCCASION_RUNS).reach(SHIFT_RISK, spread, runs)
+                < moved
+            ),
+            0,
+        )
+
     def error(self, runs: int) -> float:
         """Return the standard error of the mean of *runs* fresh runs."""
         return self.reference.spread.error(runs, self.reference.runs)
@@ -126,8 +173,7 @@ class TimeComparison:
     @property
     def p_regressed(self) -> float:
         """Chance of runs so slow if the slowdown were the tolerance."""
-        excess = mean([c.proven for c in self.used]) - self.limits.ignored
-        return t_sf(excess / self.error(len(self.used)), self.reference.spread.nu)
+        return self._p_beyond([c.proven for c in self.used])
 
     @property
     def p_improved(self) -> float:
@@ -135,8 +181,13 @@ class TimeComparison:
         return self._p_faster(self.clean)
 
     def _p_faster(self, changes: Sequence[RunChange]) -> float:
-        excess = -mean([c.feared for c in changes]) - self.limits.ignored
-        return t_sf(excess / self.error(len(changes)), self.reference.spread.nu)
+        return self._p_beyond([-c.feared for c in changes])
+
+    def _p_beyond(self, moved: Sequence[float]) -> float:
+        """Chance of runs that moved so far if the change were the tolerance."""
+        excess, runs = mean(moved) - self.limits.ignored, len(moved)
+        scattered = t_sf(excess / self.error(runs), self.reference.spread.nu)
+        return max(scattered, self.p_shifted(excess, runs))
 
     @property
     def all_slow(self) -> bool:
@@ -220,14 +271,28 @@ class TimeComparison:
     @property
     def is_regressed(self) -> bool:
         """Whether both tests prove a slowdown."""
-        slow = self.is_decided and self.all_slow
-        return slow and self.p_regressed < self.suite_context.alpha
+        if not (self.is_decided and self.all_slow):
+            return False
+        moved = mean([change.proven for change in self.used])
+        shifted = self.may_be_shift(moved, len(self.used))
+        return not shifted and self.p_regressed < self.suite_context.alpha
+
+    @property
+    def is_shifted_only(self) -> bool:
+        """Whether another occasion alone keeps these runs from blame."""
+        if self.reference.shift is None:
+            return False
+        steady = replace(self.reference, shift=None)
+        return replace(self, reference=steady).is_regressed
 
     @property
     def is_improved(self) -> bool:
         """Whether both tests prove a speed-up."""
-        fast = self.is_decided and self.all_fast
-        return fast and self.p_improved < self.suite_context.alpha
+        if not (self.is_decided and self.all_fast):
+            return False
+        moved = -mean([change.feared for change in self.clean])
+        shifted = self.may_be_shift(moved, len(self.clean))
+        return not shifted and self.p_improved < self.suite_context.alpha
 
     @property
     def blame(self) -> float:
@@ -235,7 +300,7 @@ class TimeComparison:
         spread, stored = completed(self.reference)
         runs = max(self.deciding, len(self.used))
         proof = spread.quantile(self.suite_context.alpha) * spread.error(runs, stored)
-        return self.limits.ignored + max(proof, self.reference.slow)
+        return max(self.limits.ignored + max(proof, self.reference.slow), self.reach)
 
     @property
     def smallest(self) -> float:
@@ -244,7 +309,9 @@ class TimeComparison:
         beyond = smallest_blamed(
             spread, self.suite_context.risk, stored=stored, fresh=self.deciding
         )
-        return self.limits.ignored + beyond
+        shift, runs = self.reference.shift, self.deciding
+        seen = shift.smallest(self.reference.spread, runs) if shift else 0.0
+        return max(self.limits.ignored + beyond, seen)
 
 
 def _margin(reference: StoredTimes, runs: int) -> float:
@@ -287,8 +354,11 @@ class Proof:
     @property
     def is_bounded(self) -> bool:
         """Whether the t test and the rank test prove it of the bounds of enough runs."""
-        enough = 0 < self._runs <= len(self.case.seen)
-        return enough and self.p_bounded < self.case.suite_context.alpha
+        runs = len(self.case.seen)
+        if not 0 < self._runs <= runs:
+            return False
+        shifted = self.case.may_be_shift(mean(self.case.bounds), runs)
+        return not shifted and self.p_bounded < self.case.suite_context.alpha
 
     @property
     def is_coming(self) -> bool:
@@ -300,8 +370,9 @@ class Proof:
     def p_bounded(self) -> float:
         """Chance of bounds so high if the slowdown were the tolerance."""
         excess = mean(self.case.bounds) - self.case.limits.ignored
-        error = self.case.error(len(self.case.seen))
-        return t_sf(excess / error, self.case.reference.spread.nu)
+        error, runs = self.case.error(len(self.case.seen)), len(self.case.seen)
+        scattered = t_sf(excess / error, self.case.reference.spread.nu)
+        return max(scattered, self.case.p_shifted(excess, runs))
 
     @property
     def limit(self) -> float:
@@ -328,7 +399,8 @@ class Proof:
     def _looks_beyond(self) -> bool:
         """Whether every run is slower than the stored ones, and by more than ``detect``."""
         limits, slow = self.case.limits, self.case.reference.slow
-        return min(self.case.bounds) > max(slow + limits.ignored, limits.noticed)
+        least = max(slow + limits.ignored, limits.noticed, self.case.reach)
+        return min(self.case.bounds) > least
 
     @property
     def _has_enough_stored(self) -> bool:

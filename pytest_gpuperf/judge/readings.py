@@ -12,6 +12,7 @@ from typing import Final
 
 from ..model.baseline import FULL_RUNS
 from ..model.baseline import RunSummary
+from ..model.baseline import by_occasion
 from ..model.baseline import typical_time
 from ..model.environment import DeviceKind
 from ..model.measurement import Measurement
@@ -21,7 +22,9 @@ from ..model.metrics import METRICS
 from ..model.metrics import Metric
 from ..model.metrics import MetricKind
 from ..model.units import Unit
+from .statistics import ASSUMED_SHIFT
 from .statistics import Prior
+from .statistics import Shift
 from .statistics import Spread
 from .statistics import without_odd
 
@@ -35,7 +38,8 @@ class StoredTimes:
 
     ``typical`` is where they lie, in the time's unit; ``slow`` and ``fast`` are the
     second slowest and second fastest against it, the very slowest and fastest below
-    8 runs, unless that one is odd.
+    8 runs, unless that one is odd. ``shift`` is that between occasions; ``None`` on
+    devices of which none is assumed.
     """
 
     runs: int
@@ -43,6 +47,7 @@ class StoredTimes:
     slow: float
     fast: float
     spread: Spread
+    shift: Shift | None = None
 
     @classmethod
     def of(
@@ -62,6 +67,31 @@ class StoredTimes:
             fast=logs[place] if place or calm[0] == logs[0] else logs[1],
             spread=Spread.of(logs, prior) or Spread.assumed(kind),
         )
+
+
+def shift_of(
+    metric: Metric,
+    runs: Sequence[RunSummary],
+    kind: DeviceKind,
+    pooled: Prior | None = None,
+) -> Shift | None:
+    """Return what *metric* shifts by between occasions, as the stored *runs* show it."""
+    if kind not in ASSUMED_SHIFT:
+        return None
+    return Shift.of(occasions_of(metric, runs, kind), pooled, ASSUMED_SHIFT[kind])
+
+
+def occasions_of(
+    metric: Metric, runs: Sequence[RunSummary], kind: DeviceKind
+) -> list[list[float]]:
+    """Return the logs of *metric* by occasion, without odd runs; each positive."""
+    found = [
+        [log(value) for value in stored_values(metric, occasion, kind)]
+        for occasion in by_occasion(runs)
+    ]
+    calm = set(without_odd([value for logs in found for value in logs]))
+    kept = [[value for value in logs if value in calm] for logs in found]
+    return [logs for logs in kept if logs]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,10 +71,11 @@ def acuity(
     """Say what so many clean *fresh* runs of *test* show among the tests of *suite_context*."""
     spread, stored = completed(reference)
     smallest = smallest_blamed(spread, suite_context.risk, stored=stored, fresh=fresh)
+    shift = reference.shift.smallest(spread, fresh) if reference.shift else 0.0
     return Acuity(
         test=test,
         scatter=ratio(spread.sigma),
-        smallest=ratio(limits.ignored + smallest),
+        smallest=ratio(max(limits.ignored + smallest, shift)),
         tolerance=limits.tolerance,
         decidable=passes_calm(spread, limits, stored=stored, fresh=fresh),
     )

@@ -20,6 +20,7 @@ from math import log
 from math import log1p
 from math import pi
 from math import sqrt
+from statistics import NormalDist
 from statistics import fmean
 from statistics import median
 from statistics import variance
@@ -333,6 +334,138 @@ class Spread:
         expected = weight * fsum(honest) / runs
         variance = (1 - weight) * SHARED + (1 - SHARED) / coming
         return needed >= expected - _WORTH * self.sigma * sqrt(variance)
+
+
+# The shift of a time from one occasion to another, in log time.
+#
+# Heat, a driver, a neighbour in the rack: what is different today is in every run of
+# today. The variance of a difference between a new occasion and stored ones is a sum of
+# two components, between occasions and from run to run, and its degrees of freedom are
+# those of Satterthwaite (Biometrics Bulletin 2, 1946).
+
+ASSUMED_SHIFT: Final = {DeviceKind.CUDA: 0.007}
+"""Standard deviation between occasions that is assumed until it is known.
+
+Other kinds are judged by the spread from run to run alone, of which ``SHARED`` is taken
+to be that of the occasion.
+"""
+
+MOST_SHIFT: Final = 0.03
+"""Largest standard deviation between occasions that a machine is believed to have."""
+
+SHIFT_RISK: Final = 0.0005
+"""Risk to take another occasion for other code, where no code has changed."""
+
+MOST_POOLED_NU: Final = 6.0
+"""Degrees of freedom that the suite's shift is worth for one test, at most.
+
+At that, Student's quantile of half of ``SHIFT_RISK`` is twice the normal one: a test may
+shift by twice what the suite does on average.
+"""
+
+_NORMAL: Final = NormalDist()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shift:
+    """What a time shifts by from one occasion to another.
+
+    ``sigma`` is the standard deviation of the mean of an occasion's runs, known with
+    ``nu`` degrees of freedom; 0 if it is assumed. ``counts`` are the stored runs by
+    occasion.
+    """
+
+    sigma: float
+    nu: float
+    counts: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls, occasions: Sequence[Sequence[float]], pooled: Prior | None, assumed: float
+    ) -> Shift:
+        """Derive it from the logs of stored runs by occasion, and what the suite *pooled*."""
+        own, nu = shift_variance(occasions)
+        if pooled is not None and pooled.nu > 0:
+            together = (pooled.nu * pooled.sigma**2 + nu * own) / (pooled.nu + nu)
+            # Not the sum of both: tests that were measured together shift together.
+            own, nu = max(own, together), max(nu, pooled.nu)
+        # The assumption counts as much as one more occasion, and only upwards.
+        variance = max(own, (assumed**2 + nu * own) / (1 + nu))
+        counts = tuple(map(len, occasions))
+        return cls(sigma=sqrt(variance), nu=nu, counts=counts)
+
+    def p(self, moved: float, spread: Spread, fresh: int) -> float:
+        """Return the chance that the mean of *fresh* runs is so far from the stored ones.
+
+        It is small if the shifts that were seen do not explain it, or if no shift does
+        that a machine is believed to have. Either way has half of a risk.
+        """
+        error, nu = self._error(spread, fresh)
+        seen = t_sf(moved / error, nu) if nu else 1.0
+        believed = 1 - _NORMAL.cdf(moved / self._most(spread, fresh))
+        return min(1.0, 2 * min(seen, believed))
+
+    def reach(self, risk: float, spread: Spread, fresh: int) -> float:
+        """Return how far *fresh* runs get with a probability of *risk*."""
+        error, nu = self._error(spread, fresh)
+        seen = t_isf(risk / 2, nu) * error if nu else inf
+        return min(seen, _NORMAL.inv_cdf(1 - risk / 2) * self._most(spread, fresh))
+
+    def smallest(self, spread: Spread, fresh: int) -> float:
+        """Return the change that no shift explains with a probability of 90 %."""
+        error, _ = self._error(spread, fresh)
+        return self.reach(SHIFT_RISK, spread, fresh) + POWER_QUANTILE * error
+
+    def after(self, more: int, runs: int) -> Shift:
+        """Return what would be known after so many *more* occasions of *runs* each."""
+        nu = max(self.nu, len(self.counts) + more - 1)
+        counts = (*self.counts, *[runs] * more)
+        return Shift(sigma=self.sigma, nu=nu, counts=counts)
+
+    def _error(self, spread: Spread, fresh: int) -> tuple[float, float]:
+        """Return the standard error of *fresh* runs, and its degrees of freedom."""
+        shifted = self.sigma**2 * self._weight
+        # What runs scatter is in the means of the stored occasions already, except
+        # where those have more runs.
+        stored = self._weight * fmean(1 / count for count in self.counts)
+        rest = max(0.0, 1 / fresh + TYPICAL_COST / sum(self.counts) - stored)
+        scattered = spread.sigma**2 * rest
+        known = shifted**2 / self.nu if self.nu else inf
+        nu = (shifted + scattered) ** 2 / (known + scattered**2 / spread.nu)
+        return sqrt(shifted + scattered), nu
+
+    def _most(self, spread: Spread, fresh: int) -> float:
+        shifted = max(self.sigma, MOST_SHIFT) ** 2 * self._weight
+        scattered = 1 / fresh + TYPICAL_COST / sum(self.counts)
+        return sqrt(shifted + spread.sigma**2 * scattered)
+
+    @property
+    def _weight(self) -> float:
+        """Variance of a new occasion against the stored ones over that of one occasion."""
+        runs = sum(self.counts)
+        return 1 + fsum((count / runs) ** 2 for count in self.counts)
+
+
+def shift_variance(occasions: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Return the variance of the occasions' means, and its degrees of freedom."""
+    nu = len(occasions) - 1
+    return (scatter([fmean(logs) for logs in occasions]) / nu, nu) if nu else (0.0, 0)
+
+
+def pooled_shift(variances: Sequence[tuple[float, float]]) -> Prior | None:
+    """Return what the tests of a suite say together; ``None`` if all are of one occasion.
+
+    *variances* are those of the tests' occasions, with their degrees of freedom. Tests
+    that were measured together may shift together: the standard deviation of a sum is
+    that of its parts added up, at most, which leaves the degrees of freedom returned.
+    """
+    known = [(variance, nu) for variance, nu in variances if nu > 0]
+    if not known:
+        return None
+    freedom = fsum(nu for _, nu in known)
+    worth = freedom**2 / fsum(sqrt(nu) for _, nu in known) ** 2
+    sigma = sqrt(fsum(variance * nu for variance, nu in known) / freedom)
+    return Prior(sigma=sigma, nu=min(worth, MOST_POOLED_NU))
 
 
 def without_odd(logs: Sequence[float]) -> list[float]:

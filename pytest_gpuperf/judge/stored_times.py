@@ -12,7 +12,10 @@ neither passed nor blamed after five clean runs is INCONCLUSIVE.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
+from dataclasses import replace
 from math import exp
 from math import inf
 from math import isclose
@@ -48,11 +51,15 @@ from .readings import StoredTimes
 from .readings import despite
 from .readings import dirt
 from .readings import impossible
+from .readings import occasions_of
 from .readings import readings
+from .readings import shift_of
 from .readings import stored_values
+from .statistics import ASSUMED_SHIFT
 from .statistics import Prior
 from .statistics import ratio
 from .statistics import scatter
+from .statistics import shift_variance
 from .statistics import without_odd
 from .wording import change
 from .wording import figure
@@ -148,20 +155,22 @@ def _why_passed(metric: Metric, case: TimeComparison, evidence: Evidence) -> str
 
 
 def _why_undecided(metric: Metric, case: TimeComparison, evidence: Evidence) -> str:
-    rule = evidence.rule
-    if rule is DecidedBy.MORE_RUNS:
-        seen = len(case.seen)
-        return f"undecided after {seen} of at most {seen + case.remaining} runs"
-    if rule is DecidedBy.TOO_FEW_STORED:
-        stored = case.reference.runs
-        return f"too few stored runs ({stored}, {ENOUGH_RUNS} are needed to blame)"
-    if rule is DecidedBy.DIRTY:
-        return f"dirty: {dirt(change.reading for change in case.seen)}"
-    if rule is DecidedBy.SUITE_SHIFT:
-        return _suite_shifted(case)
-    if rule is DecidedBy.ENVIRONMENT:
-        return _machine_shifted(case)
-    return _noise(metric, case, evidence)
+    why = _UNDECIDED.get(evidence.rule)
+    return why(case, evidence) if why else _noise(metric, case, evidence)
+
+
+def _too_early(case: TimeComparison, _evidence: Evidence) -> str:
+    seen = len(case.seen)
+    return f"undecided after {seen} of at most {seen + case.remaining} runs"
+
+
+def _too_few_stored(case: TimeComparison, _evidence: Evidence) -> str:
+    stored = case.reference.runs
+    return f"too few stored runs ({stored}, {ENOUGH_RUNS} are needed to blame)"
+
+
+def _disturbed(case: TimeComparison, _evidence: Evidence) -> str:
+    return f"dirty: {dirt(change.reading for change in case.seen)}"
 
 
 def _noise(metric: Metric, case: TimeComparison, evidence: Evidence) -> str:
@@ -177,7 +186,20 @@ def _noise(metric: Metric, case: TimeComparison, evidence: Evidence) -> str:
     )
 
 
-def _suite_shifted(case: TimeComparison) -> str:
+def _perhaps_shifted(case: TimeComparison, evidence: Evidence) -> str:
+    """Say that another day may explain it, and what would tell."""
+    known, reach = len(case.occasions), f"{100 * ratio(case.reach):.1f} %"
+    of = "one occasion" if known == 1 else f"{known} occasions"
+    more = case.occasions_needed
+    later = f", `gpuperf refresh --occasions {more}` at that code for later runs"
+    return (
+        f"{_estimate(evidence)}, which may be the machine's: the stored runs are of "
+        f"{of}, and from one to another it may move by {reach}; --gpuperf-ref=baseline "
+        f"tells now{later if more else ''}"
+    )
+
+
+def _suite_shifted(case: TimeComparison, _evidence: Evidence) -> str:
     shift = ratio(case.suite_context.shift)
     tests = f"the tests of this run moved {_signed(shift)} together"
     if case.granted < case.suite_context.shift:
@@ -186,12 +208,22 @@ def _suite_shifted(case: TimeComparison) -> str:
     return f"suite-wide shift: {tests}, {_consequence(case)}"
 
 
-def _machine_shifted(case: TimeComparison) -> str:
+def _machine_shifted(case: TimeComparison, _evidence: Evidence) -> str:
     pace = "slower" if case.is_slowed else "faster"
     is_cut = case.is_slowed and isclose(case.granted, FAR_SLOWER)
     least = "at least " if is_cut else ""
     sentinels = f"its sentinels say that this machine is {least}{_granted(case)} {pace}"
     return f"environment: {sentinels} than with the baseline, {_consequence(case)}"
+
+
+_UNDECIDED: Final[Mapping[DecidedBy, Callable[[TimeComparison, Evidence], str]]] = {
+    DecidedBy.MORE_RUNS: _too_early,
+    DecidedBy.TOO_FEW_STORED: _too_few_stored,
+    DecidedBy.OCCASIONS: _perhaps_shifted,
+    DecidedBy.DIRTY: _disturbed,
+    DecidedBy.SUITE_SHIFT: _suite_shifted,
+    DecidedBy.ENVIRONMENT: _machine_shifted,
+}
 
 
 def _consequence(case: TimeComparison) -> str:
@@ -262,7 +294,10 @@ def judge_stored(  # noqa: PLR0913  keywords, each a number of its own
         return Verdict(
             metric=metric.name, outcome=Outcome.INCONCLUSIVE, because=nonsense
         )
-    reference = StoredTimes.of(stored, kind, suite_context.prior)
+    reference = replace(
+        StoredTimes.of(stored, kind, suite_context.prior),
+        shift=shift_of(metric, entry_runs, kind, suite_context.occasions),
+    )
     comparison = TimeComparison.of(
         reference,
         Limits.of(reference.typical, tolerance=tolerance, detect=detect, floor=floor),
@@ -302,6 +337,20 @@ def log_variance(
     return scatter(calm) / nu, float(nu)
 
 
+def log_shift_variance(
+    metric: Metric, entry_runs: Sequence[RunSummary], kind: DeviceKind
+) -> tuple[float, float] | None:
+    """Return the variance of the stored occasions in log time and its degrees of freedom.
+
+    ``None`` without any, on devices of which no shift is assumed, or where a stored run
+    cannot be.
+    """
+    stored = stored_values(metric, entry_runs, kind)
+    if kind not in ASSUMED_SHIFT or not stored or _impossible_stored(stored):
+        return None
+    return shift_variance(occasions_of(metric, entry_runs, kind))
+
+
 def reference_of(
     metric: Metric,
     entry_runs: Sequence[RunSummary],
@@ -312,7 +361,9 @@ def reference_of(
     stored = stored_values(metric, entry_runs, kind)
     if not stored or _impossible_stored(stored):
         return None
-    return StoredTimes.of(stored, kind, prior)
+    return replace(
+        StoredTimes.of(stored, kind, prior), shift=shift_of(metric, entry_runs, kind)
+    )
 
 
 def _impossible_stored(stored: Sequence[float]) -> str | None:
@@ -382,6 +433,8 @@ def _proof(case: TimeComparison) -> DecidedBy | None:
 def _doubt(case: TimeComparison) -> DecidedBy:
     if case.reference.runs < ENOUGH_RUNS:
         return DecidedBy.TOO_FEW_STORED
+    if case.is_shifted_only:
+        return DecidedBy.OCCASIONS
     if case.is_discounted_only:
         return DecidedBy.SUITE_SHIFT if case.is_suite_wide else DecidedBy.ENVIRONMENT
     return DecidedBy.NOISE if case.can_blame else DecidedBy.DIRTY

@@ -59,7 +59,7 @@ def stored(*ms: float) -> list[RunSummary]:
 
 def fresh(*ms: float, clean: bool = True) -> list[Measurement]:
     return [
-        order_of_work.measured(constant(one), DeviceKind.CUDA, clean=clean)
+        order_of_work.measured(constant(one), DeviceKind.SCRIPTED, clean=clean)
         for one in ms
     ]
 
@@ -260,7 +260,7 @@ def test_a_suite_blames_the_test_that_is_slow_and_passes_the_others_at_once() ->
 
     def run(test: str, number: int) -> Measurement:
         ms = 11.0 + number / 1000 if test == "3" else 10.0
-        return order_of_work.measured(constant(ms), DeviceKind.CUDA, test=test)
+        return order_of_work.measured(constant(ms), DeviceKind.SCRIPTED, test=test)
 
     found = order_of_work.gate_suite(entries, run)
 

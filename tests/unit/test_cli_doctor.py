@@ -236,7 +236,7 @@ disturbed  1 of 8 runs: other processes computed on the GPU (pid 7)
 clocks     1410 to 1980 MHz after 8 runs, of at most 1980 MHz: they move; hold
            them with nvidia-smi --lock-gpu-clocks=1410
 noise      a fixed step of 1.0 ms in 8 fresh processes: runs scatter by 0.2 %, a
-           slowdown of 1.9 % can be blamed
+           slowdown of 17 % can be blamed
 gpuperf: can measure on cuda-nvidia-h200
 """
     )

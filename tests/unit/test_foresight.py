@@ -20,7 +20,7 @@ from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.runner.run_estimates import acuity_of
 
 
-CUDA = DeviceKind.CUDA
+SCRIPTED = DeviceKind.SCRIPTED
 NORMAL = (-1.42, -0.85, -0.47, -0.15, 0.15, 0.47, 0.85, 1.42)
 """Eight runs, in standard deviations of about 0.9."""
 
@@ -45,7 +45,7 @@ def unmarked(entries: dict[str, Entry]) -> dict[str, tuple[Tolerance, ...]]:
 
 def test_what_is_foreseen_is_what_the_verdicts_then_tell() -> None:
     entries = suite(*[0.005] * 10, *[0.02] * 10)
-    environment = Environment(hardware=Hardware(kind=CUDA, name="x"))
+    environment = Environment(hardware=Hardware(kind=SCRIPTED, name="x"))
     first = {
         test: Measurement(test=test, environment=environment, times=took(10.0))
         for test in entries
@@ -58,7 +58,7 @@ def test_what_is_foreseen_is_what_the_verdicts_then_tell() -> None:
         for test, entry in entries.items()
     ]
 
-    found = acuity_of(unmarked(entries), entries, CUDA)
+    found = acuity_of(unmarked(entries), entries, SCRIPTED)
 
     assert found is not None
     assert {one.test: one.smallest for one in found.tests} == {
@@ -70,8 +70,8 @@ def test_what_is_foreseen_is_what_the_verdicts_then_tell() -> None:
 def test_a_test_is_judged_with_all_stored_ones_also_if_it_is_refreshed_alone() -> None:
     entries = suite(*[0.01] * 40)
 
-    alone = acuity_of({"t0": ()}, {"t0": entries["t0"]}, CUDA)
-    among = acuity_of({"t0": ()}, entries, CUDA)
+    alone = acuity_of({"t0": ()}, {"t0": entries["t0"]}, SCRIPTED)
+    among = acuity_of({"t0": ()}, entries, SCRIPTED)
 
     assert alone is not None
     assert among is not None
@@ -83,11 +83,11 @@ def test_a_test_is_judged_with_all_stored_ones_also_if_it_is_refreshed_alone() -
 def test_the_advice_is_true_of_a_project_that_follows_it() -> None:
     entries = suite(*[0.003] * 12, *[0.03] * 28)
 
-    now = acuity_of(unmarked(entries), entries, CUDA)
+    now = acuity_of(unmarked(entries), entries, SCRIPTED)
     assert now is not None
     assert now.advised is not None
     then = acuity_of(
-        unmarked(entries), entries, CUDA, Tolerance(ratios={"ms": now.advised})
+        unmarked(entries), entries, SCRIPTED, Tolerance(ratios={"ms": now.advised})
     )
 
     assert now.decidable < 38 <= now.decidable_then
@@ -99,14 +99,14 @@ def test_the_advice_is_true_of_a_project_that_follows_it() -> None:
 def test_a_project_that_names_detect_is_advised_a_tolerance_beyond_it() -> None:
     entries = suite(0.032)
 
-    free = acuity_of(unmarked(entries), entries, CUDA)
-    bound = acuity_of(unmarked(entries), entries, CUDA, Tolerance(detect=0.03))
+    free = acuity_of(unmarked(entries), entries, SCRIPTED)
+    bound = acuity_of(unmarked(entries), entries, SCRIPTED, Tolerance(detect=0.03))
 
     assert free is not None
     assert bound is not None
     assert (free.advised, bound.advised) == (0.08, 0.1)
-    assert acuity_of(unmarked(entries), entries, CUDA, Tolerance(detect=0.08)) == (
-        acuity_of({"t0": (Tolerance(detect=0.08),)}, entries, CUDA)
+    assert acuity_of(unmarked(entries), entries, SCRIPTED, Tolerance(detect=0.08)) == (
+        acuity_of({"t0": (Tolerance(detect=0.08),)}, entries, SCRIPTED)
     )
 
 
@@ -114,7 +114,7 @@ def test_what_marks_tolerate_is_not_moved_by_a_project() -> None:
     entries = suite(0.03)
     strict = Tolerance(ratios={"ms": 0.01})
 
-    found = acuity_of({"t0": (strict,)}, entries, CUDA)
+    found = acuity_of({"t0": (strict,)}, entries, SCRIPTED)
 
     assert found is not None
     assert (found.decidable, found.advised) == (0, None)
@@ -126,8 +126,8 @@ def test_tests_without_a_stored_time_are_left_out() -> None:
         "u": Entry(runs=(RunSummary(exact={"syncs": 0}),)),
     }
 
-    found = acuity_of({"t": (), "u": (), "gone": ()}, entries, CUDA)
+    found = acuity_of({"t": (), "u": (), "gone": ()}, entries, SCRIPTED)
 
     assert found is not None
     assert [one.test for one in found.tests] == ["t"]
-    assert acuity_of({"u": ()}, entries, CUDA) is None
+    assert acuity_of({"u": ()}, entries, SCRIPTED) is None

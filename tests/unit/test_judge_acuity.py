@@ -40,7 +40,7 @@ from pytest_gpuperf.model.verdict import SuiteAcuity
 from pytest_gpuperf.model.verdict import Verdict
 
 
-CUDA = DeviceKind.CUDA
+SCRIPTED = DeviceKind.SCRIPTED
 NINE_IN_TEN = 1.2816
 
 times = st.lists(st.floats(9.0, 11.0), min_size=5, max_size=20)
@@ -62,7 +62,7 @@ def stored(values: list[float]) -> tuple[RunSummary, ...]:
 
 
 def reference(values: list[float], suite_context: SuiteContext) -> StoredTimes:
-    found = reference_of(STEP_MS, stored(values), CUDA, suite_context.prior)
+    found = reference_of(STEP_MS, stored(values), SCRIPTED, suite_context.prior)
     assert found is not None
     return found
 
@@ -73,7 +73,7 @@ def judged(
     tolerance: float,
     suite_context: SuiteContext,
 ) -> Verdict:
-    environment = Environment(hardware=Hardware(kind=CUDA, name="x"))
+    environment = Environment(hardware=Hardware(kind=SCRIPTED, name="x"))
     return judge_stored(
         STEP_MS,
         [

@@ -33,7 +33,7 @@ from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import Verdict
 
 
-CUDA = DeviceKind.CUDA
+SCRIPTED = DeviceKind.SCRIPTED
 LIMITS = Limits(tolerance=0.01, detect=0.03, floored=False)
 NORMAL = (-1.42, -0.85, -0.47, -0.15, 0.15, 0.47, 0.85, 1.42)
 """Eight runs, in standard deviations of about 0.9."""
@@ -51,7 +51,7 @@ def stored(sigma: float, runs: int = 8) -> tuple[RunSummary, ...]:
 
 
 def reference(sigma: float, suite_context: SuiteContext, runs: int = 8) -> StoredTimes:
-    found = reference_of(STEP_MS, stored(sigma, runs), CUDA, suite_context.prior)
+    found = reference_of(STEP_MS, stored(sigma, runs), SCRIPTED, suite_context.prior)
     assert found is not None
     return found
 
@@ -67,7 +67,7 @@ def asking(
 def judged(
     fresh: list[float], suite_context: SuiteContext, *, dirty: int = 0
 ) -> Verdict:
-    environment = Environment(hardware=Hardware(kind=CUDA, name="x"))
+    environment = Environment(hardware=Hardware(kind=SCRIPTED, name="x"))
     runs = [
         Measurement(
             test="t",
@@ -188,7 +188,7 @@ def test_what_cannot_be_reached_has_a_floor_and_costs_nothing() -> None:
 
 
 def test_nothing_below_the_tolerance_can_be_asked_for() -> None:
-    still = StoredTimes.of([10.0] * 8, CUDA, None)
+    still = StoredTimes.of([10.0] * 8, SCRIPTED, None)
 
     assert effort(still, LIMITS, asking(0.01, SuiteContext()), STORED_RUNS).floor > 0.01
 

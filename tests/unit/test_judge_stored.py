@@ -61,7 +61,9 @@ def constant(ms: float) -> Distribution:
     return Distribution(q10=ms, q25=ms, q50=ms, mean=ms, samples=100)
 
 
-def timed(ms: float, *dirty: str, kind: DeviceKind = DeviceKind.CUDA) -> Measurement:
+def timed(
+    ms: float, *dirty: str, kind: DeviceKind = DeviceKind.SCRIPTED
+) -> Measurement:
     return Measurement(
         test="t",
         environment=Environment(hardware=Hardware(kind=kind, name="x")),
@@ -178,7 +180,11 @@ INCONCLUSIVE, REGRESSED = Outcome.INCONCLUSIVE, Outcome.REGRESSED
         ),
         pytest.param([10.0], clean(10.01), PASS, True, id="one stored run"),
         pytest.param(
-            [10.0], clean(10.1), INCONCLUSIVE, False, id="one stored run says little"
+            [10.0],
+            [timed(10.1, kind=DeviceKind.CUDA)],
+            INCONCLUSIVE,
+            False,
+            id="one stored run says little",
         ),
         pytest.param(
             [10.0],

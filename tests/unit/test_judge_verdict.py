@@ -286,8 +286,8 @@ def test_tolerance_and_detect_come_from_the_mark() -> None:
 
 
 def test_a_slower_step_is_settled_by_five_runs() -> None:
-    entry = stored(*[measured({"step_ms": 10.0})] * 5)
-    run = measured({"step_ms": 11.0})
+    entry = stored(*[measured({"step_ms": 10.0}, kind=DeviceKind.SCRIPTED)] * 5)
+    run = measured({"step_ms": 11.0}, kind=DeviceKind.SCRIPTED)
 
     first = judge("t", [run], NOTHING, DEFAULT, entry)
     last = judge("t", [run] * 5, NOTHING, DEFAULT, entry)

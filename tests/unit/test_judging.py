@@ -26,7 +26,7 @@ from pytest_gpuperf.model.verdict import ShiftCause
 from pytest_gpuperf.model.verdict import TestVerdict
 
 
-ENVIRONMENT = Environment(hardware=Hardware(kind=DeviceKind.CUDA, name="x"))
+ENVIRONMENT = Environment(hardware=Hardware(kind=DeviceKind.SCRIPTED, name="x"))
 BESIDE = [9.98, 9.99, 9.99, 10.0, 10.0, 10.01, 10.01, 10.02]
 """Stored runs of a test whose scatter is a tenth of what others show."""
 
@@ -68,7 +68,7 @@ def test_the_scatter_comes_from_every_entry_also_of_tests_that_were_not_selected
 
     assert suite_context.tests == 1
     assert suite_context.prior is not None
-    assert suite_context.prior == prior_of(entries.values(), DeviceKind.CUDA)
+    assert suite_context.prior == prior_of(entries.values(), DeviceKind.SCRIPTED)
     assert suite_context.prior.nu == 50
     assert 0.01 < suite_context.prior.sigma < 0.014
 

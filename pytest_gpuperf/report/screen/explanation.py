@@ -34,6 +34,7 @@ RULE_WORDS: Final = {
     DecidedBy.BUDGET: "the mean of the runs was held against the ceiling",
     DecidedBy.MORE_RUNS: "more runs could have decided, and were not made",
     DecidedBy.TOO_FEW_STORED: "the baseline has too few runs to blame anybody",
+    DecidedBy.OCCASIONS: "proven, unless the machine shifted since the baseline",
     DecidedBy.DIRTY: "too few runs were undisturbed",
     DecidedBy.SUITE_SHIFT: "without what all tests of this run share nothing is proven",
     DecidedBy.ENVIRONMENT: "without what the sentinels show nothing is proven",
