@@ -27,14 +27,18 @@ from ..model.baseline import Refresh
 from ..model.baseline import full_runs
 from ..model.metrics import METRICS
 from ..model.metrics import MetricKind
-from ..model.verdict import Outcome
 from .drift import Leeway
 from .drift import anchored
+from .drift import anchors_of
 from .drift import drifts
 from .drift import kept
+from .drift import strays
+from .refresh import CHANGED
 from .refresh import BaselineChange
 from .refresh import changes
+from .refresh import is_news
 from .refresh import takes
+from .refresh import with_evidence
 from .refresh import with_exact_of
 from .store import update
 
@@ -44,9 +48,6 @@ Measured = tuple[str, Entry, Leeway]
 
 NO_RUN_JUDGED: Final = Judged()
 """Used for an entry that no run has judged."""
-
-CHANGED: Final = frozenset({Outcome.REGRESSED, Outcome.IMPROVED})
-"""Outcomes of a metric that differs from its baseline."""
 
 BELOW: Final = ("[", "::", "#", "/")
 """What follows the name of a file, class or test in the key of an entry below it."""
@@ -58,6 +59,7 @@ class AcceptancePlan:
 
     ``thin`` are entries that would replace one of enough runs by one of too few. Of
     those in ``counted`` only counts and bytes are written, which two runs prove.
+    ``unfit`` are those whose runs are no evidence of the stored code.
     """
 
     entries: Mapping[str, Entry] = field(default_factory=dict)
@@ -65,6 +67,7 @@ class AcceptancePlan:
     drifts: tuple[Drift, ...] = ()
     thin: tuple[str, ...] = ()
     counted: tuple[str, ...] = ()
+    unfit: tuple[str, ...] = ()
 
     @property
     def drifted(self) -> tuple[str, ...]:
@@ -134,15 +137,36 @@ def planned(
     )
 
 
+def with_evidence_of(
+    old: Mapping[str, Entry], measured: Iterable[Measured], *, accept_drift: bool
+) -> AcceptancePlan:
+    """Add what was *measured* to the *old* baselines, where it is of the same code.
+
+    What has no baseline is recorded. No anchor moves.
+    """
+    known: list[Measured] = []
+    missing: list[Measured] = []
+    for one in measured:
+        (known if one[0] in old else missing).append(one)
+    first = planned(old, missing, accept_drift=accept_drift)
+    entries, refused, unfit = dict(first.entries), list(first.drifts), []
+    for key, new, leeway in known:
+        made = with_evidence(old[key], new)
+        if made is None:
+            unfit.append(key)
+        elif found := () if accept_drift else strays(key, old[key], made, leeway):
+            refused += found
+        else:
+            entries[key] = replace(made, anchor=anchors_of(old[key], leeway.kind))
+    return AcceptancePlan(entries=entries, drifts=tuple(refused), unfit=tuple(unfit))
+
+
 def _is_news(new: Entry) -> bool:
     """Whether the gate saw a change in it, so that noise does not explain it.
 
     If it were not stored, the next run would report it again.
     """
-    return any(
-        CHANGED & set(found)
-        for found in (new.judged or NO_RUN_JUDGED).outcomes.values()
-    )
+    return is_news((new.judged or NO_RUN_JUDGED).outcomes)
 
 
 def _with_stored_times(stored: Entry, new: Entry, leeway: Leeway) -> Entry | None:
@@ -180,6 +204,12 @@ def missed(plan: AcceptancePlan, pending: Baselines, choice: Choice) -> tuple[st
 
 def acceptance(pending: Baselines, old: Baselines, choice: Choice) -> AcceptancePlan:
     """Say what accepting the *choice* of *pending* would do to the *old* baselines."""
+    if Refresh.EVIDENCE in choice.kinds:
+        return with_evidence_of(
+            old.entries,
+            _measured(pending, old, choice),
+            accept_drift=choice.accept_drift,
+        )
     return planned(
         old.entries,
         _measured(pending, old, choice),

@@ -18,6 +18,7 @@ from ..judge.exact import bytes_beneath
 from ..judge.exact import margin
 from ..judge.readings import Limits
 from ..judge.readings import stored_values
+from ..judge.statistics import ASSUMED_SHIFT
 from ..judge.statistics import Prior
 from ..judge.statistics import Spread
 from ..judge.statistics import ratio
@@ -44,6 +45,9 @@ DRIFT_SIGMAS: Final = 2.0
 The standard error of 8 runs against 8 is 0.86 of one (``Spread.error``): where the
 scatter is known, unchanged code is taken for slower in 1 of 100 refreshes.
 """
+
+LIKELY_SHIFTS: Final = 2.8
+"""Assumed shifts by which two occasions differ with 95 % probability, at most: 2 √2."""
 
 QUIETER: Final = 0.5
 """Share of the stored scatter at which fresh runs are worth storing for it alone."""
@@ -117,6 +121,28 @@ def drifts(
         )
         for name, limit in limits.items()
         if after[name] > limit.value
+    )
+
+
+def strays(test: str, old: Entry, new: Entry, leeway: Leeway) -> tuple[Drift, ...]:
+    """Return what is too far above the anchor of *old* in *new*, or in its new runs alone.
+
+    Those may be as slow besides as another occasion makes them in all likelihood.
+    """
+    added = [run for run in new.runs if run not in old.runs]
+    found = drifts(test, old, new, leeway)
+    allowed = ratio(LIKELY_SHIFTS * ASSUMED_SHIFT.get(leeway.kind, 0.0))
+    alone = drifts(test, old, replace(new, runs=tuple(added)), leeway)
+    return found or tuple(
+        replace(
+            drift,
+            limit=drift.limit * (1 + allowed),
+            bound=f"{drift.bound} and {percent(round(allowed, 3))} for another occasion"
+            if allowed
+            else drift.bound,
+        )
+        for drift in alone
+        if drift.now > drift.limit * (1 + allowed)
     )
 
 

@@ -8,14 +8,17 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
+from typing import Final
 
 from ..model.baseline import ENOUGH_RUNS
 from ..model.baseline import MOST_RUNS
 from ..model.baseline import Baselines
 from ..model.baseline import Entry
+from ..model.baseline import Judged
 from ..model.baseline import Origin
 from ..model.baseline import Refresh
 from ..model.baseline import RunSummary
+from ..model.baseline import spread_over_occasions
 from ..model.baseline import typical_time
 from ..model.environment import DeviceKind
 from ..model.finding import stored_lines
@@ -26,6 +29,10 @@ from ..model.metrics import MetricKind
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
 from .format import rounded
+
+
+CHANGED: Final = frozenset({Outcome.REGRESSED, Outcome.IMPROVED})
+"""Outcomes of a metric that differs from its baseline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +60,10 @@ def selects(
         return False
     kind = runs[-1].environment.hardware.kind
     fresh = [RunSummary.of(run) for run in runs]
-    return takes(refresh, outcomes_of(verdict), entry, fresh, kind)
+    # Evidence cannot be added to nothing: that is recorded first.
+    kinds = (refresh, *([Refresh.MISSING] if refresh is Refresh.EVIDENCE else []))
+    outcomes = outcomes_of(verdict)
+    return any(takes(which, outcomes, entry, fresh, kind) for which in kinds)
 
 
 def outcomes_of(verdict: TestVerdict) -> dict[str, tuple[Outcome, ...]]:
@@ -83,14 +93,34 @@ def takes(
     if any(Outcome.REGRESSED in found for found in outcomes.values()):
         return False
     if refresh is Refresh.IMPROVED:
-        return any(Outcome.IMPROVED in found for found in outcomes.values())
+        return is_news(outcomes)
+    if entry is None:
+        return refresh is Refresh.MISSING
+    return _takes_beside(refresh, outcomes, entry, runs, kind)
+
+
+def _takes_beside(
+    refresh: Refresh,
+    outcomes: Mapping[str, Collection[Outcome]],
+    entry: Entry,
+    runs: Sequence[RunSummary],
+    kind: DeviceKind,
+) -> bool:
+    """Whether what did not regress is taken although there is an *entry*."""
     if refresh is Refresh.MISSING:
-        return entry is None or any(_is_missing(m, entry, runs) for m in _gated())
-    return entry is not None and any(
+        return any(_is_missing(metric, entry, runs) for metric in _gated())
+    if refresh is Refresh.EVIDENCE:
+        return any(run.times for run in runs) and not is_news(outcomes)
+    return any(
         _is_inside(outcomes.get(metric.name, ()))
         and _has_drifted(metric, entry, runs, kind)
         for metric in _gated()
     )
+
+
+def is_news(outcomes: Mapping[str, Collection[Outcome]]) -> bool:
+    """Whether a metric with one of these *outcomes* differs from its baseline."""
+    return any(CHANGED.intersection(found) for found in outcomes.values())
 
 
 def new_entry(
@@ -114,6 +144,12 @@ def new_entry(
     return Entry(runs=kept, software=software, origin=origin, lines=lines)
 
 
+def keeps_disturbed(runs: Sequence[Measurement]) -> bool:
+    """Whether ``new_entry`` keeps those of *runs* that something disturbed."""
+    dirty = sum(bool(run.dirty) for run in runs)
+    return dirty > 0 and len(runs) - dirty < ENOUGH_RUNS
+
+
 def with_exact_of(stored: Entry, fresh: Entry) -> Entry:
     """Give the *stored* runs the counts and bytes of the *fresh* ones, and keep their times.
 
@@ -125,6 +161,30 @@ def with_exact_of(stored: Entry, fresh: Entry) -> Entry:
         for number, run in enumerate(stored.runs)
     )
     return replace(stored, runs=runs)
+
+
+def with_evidence(stored: Entry, fresh: Entry) -> Entry | None:
+    """Add the times of *fresh* to the *stored* runs; ``None`` where they are no evidence.
+
+    They are of other code, of another torch, disturbed, or stored already. Counts and
+    bytes stay, and so does the anchor: the same code is measured once more.
+    """
+    judged = fresh.judged or Judged()
+    software = (stored.software.get("torch"), fresh.software.get("torch"))
+    if is_news(judged.outcomes) or judged.disturbed or len(set(software)) > 1:
+        return None
+    newest, known = stored.runs[-1], {run.occasion for run in stored.runs}
+    runs = [
+        replace(run, exact=newest.exact)
+        for run in fresh.runs
+        if run.times
+        and run.round_steps == newest.round_steps
+        and run.occasion not in known
+    ]
+    if not runs:
+        return None
+    spread = spread_over_occasions((*stored.runs, *runs), MOST_RUNS)
+    return replace(stored, runs=spread)
 
 
 def typical_values(entry: Entry, kind: DeviceKind) -> dict[str, float]:

@@ -51,6 +51,14 @@ def add_choice_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"accept what a refresh of this kind would: {PENDING_KINDS} (default: all)",
     )
     parser.add_argument(
+        "--evidence",
+        dest="kind",
+        action="store_const",
+        const=(Refresh.EVIDENCE,),
+        help="add the runs to those of the baselines, as another occasion of the same "
+        "code: no anchor moves, and nothing is replaced",
+    )
+    parser.add_argument(
         "--accept-drift",
         action="store_true",
         help="accept also what drifted from its anchor beyond detect",
@@ -126,8 +134,12 @@ def acceptance_of(
         drifted=plan.drifted,
         thin=plan.thin,
         missed=missed(plan, pending, choice),
-        weak=tuple(k for k, e in plan.entries.items() if len(e.runs) < enough),
+        weak=()
+        if Refresh.EVIDENCE in choice.kinds
+        else tuple(k for k, e in plan.entries.items() if len(e.runs) < enough),
         counted=plan.counted,
+        unfit=plan.unfit,
+        adds=Refresh.EVIDENCE in choice.kinds,
         enough=enough,
     )
 

@@ -5,16 +5,34 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from itertools import pairwise
+from itertools import repeat
+from math import inf
 from typing import Final
 
+from ..model.baseline import LEAST_GAP
 from ..model.baseline import Refresh
+from .script import EXIT_INTERRUPTED
 from .script import interrupts_left_to_child
 from .script import shell_code
 
 
 REST: Final = "[pytest arguments...]"
+
+GAP_MINUTES: Final = 60.0
+"""Time between occasions where none is given: heat and clocks have settled by then.
+
+Other days tell more: a driver or a neighbour changes from one to the next.
+"""
+
+SECONDS_OF_MINUTE: Final = 60.0
+
+LEAST_MINUTES: Final = LEAST_GAP.total_seconds() / SECONDS_OF_MINUTE
+
+GOES_ON: Final = frozenset({0, 1})
+"""Exit codes of pytest after which the next occasion is measured: tests may have failed."""
 
 REFRESH_KINDS: Final = ", ".join(kind.value for kind in Refresh)
 
@@ -34,6 +52,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="device to measure on: cuda, pretend or cpu (default: as pytest --gpuperf)",
     )
     parser.add_argument(
+        "--occasions",
+        type=_count,
+        metavar="N",
+        help="add the runs of so many occasions to the baselines, with a gap between "
+        "them, and record what is missing (default kind: evidence)",
+    )
+    parser.add_argument(
+        "--gap",
+        type=_minutes,
+        default=GAP_MINUTES,
+        metavar="MINUTES",
+        help=f"time from the end of an occasion to the next (default: {GAP_MINUTES:g})",
+    )
+    parser.add_argument(
         "--accept-drift",
         action="store_true",
         help="store also what drifted from its anchor beyond detect",
@@ -41,8 +73,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
-    """Run pytest and return its exit code, as a shell would give it."""
-    kind = arguments.kind or _usual_kind(rest)
+    """Run pytest, once an occasion, and return its exit code as a shell would give it.
+
+    What an occasion has stored stays, whatever becomes of the next.
+    """
+    if arguments.occasions is None:
+        return _measured(arguments, arguments.kind or _usual_kind(rest), rest)
+    kinds = repeat(Refresh.EVIDENCE, arguments.occasions - 1)
+    worst = 0
+    for number, kind in enumerate((arguments.kind or Refresh.EVIDENCE, *kinds), 1):
+        if number > 1 and not _is_over(number, arguments):
+            return EXIT_INTERRUPTED
+        code = _measured(arguments, kind, rest)
+        worst = max(worst, code)
+        if code not in GOES_ON:
+            break
+    return worst
+
+
+def _is_over(number: int, arguments: argparse.Namespace) -> bool:
+    """Wait till occasion *number* begins; return false if Ctrl-C ends that."""
+    done = f"gpuperf: {number - 1} of {arguments.occasions} occasions are over"
+    sys.stdout.write(
+        f"{done}, the next begins in {arguments.gap:g} minutes; Ctrl-C keeps what is "
+        "stored\n"
+    )
+    sys.stdout.flush()
+    try:
+        time.sleep(SECONDS_OF_MINUTE * arguments.gap)
+    except KeyboardInterrupt:
+        sys.stdout.write(f"{done}; the same command adds more, also on another day\n")
+        return False
+    return True
+
+
+def _measured(arguments: argparse.Namespace, kind: Refresh, rest: Sequence[str]) -> int:
     device = [f"--gpuperf-device={arguments.device}"] if arguments.device else []
     drift = ["--gpuperf-accept-drift"] if arguments.accept_drift else []
     with interrupts_left_to_child():
@@ -65,6 +130,27 @@ def _kind(text: str) -> Refresh:
     except ValueError:
         msg = f"expected one of {REFRESH_KINDS}, found {text!r}"
         raise argparse.ArgumentTypeError(msg) from None
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        msg = f"expected a whole number from 1 up, found {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return int(text)
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = -1.0
+    if not LEAST_MINUTES <= minutes < inf:
+        msg = (
+            f"expected {LEAST_MINUTES:g} minutes or more, as occasions that are closer "
+            f"count as one; found {text!r}"
+        )
+        raise argparse.ArgumentTypeError(msg)
+    return minutes
 
 
 def _usual_kind(rest: Sequence[str]) -> Refresh:

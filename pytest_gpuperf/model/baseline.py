@@ -55,12 +55,16 @@ class Leftovers:
 
 
 class Refresh(Enum):
-    """Which tests' baselines a refresh replaces."""
+    """Which tests' baselines a refresh replaces.
+
+    ``EVIDENCE`` replaces none: it adds the runs of another occasion to what is stored.
+    """
 
     MISSING = "missing"
     IMPROVED = "improved"
     DRIFTED = "drifted"
     ALL = "all"
+    EVIDENCE = "evidence"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +131,12 @@ ENOUGH_RUNS: Final = 5
 
 MOST_RUNS: Final = 20
 """Stored runs kept, the newest."""
+
+
+def recorded_runs(refresh: Refresh | None, kind: DeviceKind, *, stored: bool) -> int:
+    """Runs that a *refresh* makes of a test of which something is *stored* or nothing."""
+    adds = refresh is Refresh.EVIDENCE and stored
+    return min(OCCASION_RUNS, full_runs(kind)) if adds else full_runs(kind)
 
 
 def full_runs(kind: DeviceKind) -> int:
@@ -233,10 +243,14 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """The outcomes of an entry in the run that measured it, and its tolerance."""
+    """The outcomes of an entry in the run that measured it, and its tolerance.
+
+    ``disturbed`` says that it has runs which something else disturbed.
+    """
 
     outcomes: Mapping[str, tuple[Outcome, ...]] = field(default_factory=dict)
     tolerance: Tolerance = field(default_factory=Tolerance)
+    disturbed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,7 +67,8 @@ OPTIONS: Final = (
     ),
     Option(
         name="gpuperf_update",
-        help="refresh baselines: missing, improved, drifted or all",
+        help="refresh baselines: missing, improved, drifted or all; or evidence, which "
+        "adds the runs of another occasion to them",
         metavar="WHICH",
     ),
     Option(

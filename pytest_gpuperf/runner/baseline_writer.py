@@ -21,10 +21,12 @@ from typing import Final
 from ..baselines.acceptance import Measured
 from ..baselines.acceptance import planned
 from ..baselines.acceptance import stored_changes
+from ..baselines.acceptance import with_evidence_of
 from ..baselines.drift import Leeway
 from ..baselines.drift import anchored
 from ..baselines.format import why_unstorable
 from ..baselines.refresh import BaselineChange
+from ..baselines.refresh import keeps_disturbed
 from ..baselines.refresh import new_entry
 from ..baselines.refresh import outcomes_of
 from ..baselines.refresh import selects
@@ -224,7 +226,8 @@ class BaselineWriter:
         What the *verdicts* call another value than the stored one has moved. Raises
         ``BaselineError`` if that alone was to be done and cannot be written.
         """
-        plan = planned(
+        adds = self._settings.update is Refresh.EVIDENCE
+        plan = (with_evidence_of if adds else planned)(
             self._old.entries,
             self._measured(cases, verdicts),
             accept_drift=self._settings.accept_drift,
@@ -251,7 +254,9 @@ class BaselineWriter:
             where = f"; what was measured is in {pending}" if pending else ""
             failure = BaselineError(f"{error.text}{where}", error.error_id)
             return replace(refreshed, failure=str(failure))
-        accepted = dict.fromkeys(plan.entries, ACCEPTED)
+        # What is only added to is judged as ever, by what was stored before.
+        recorded = plan.entries.keys() - (self._old.entries if adds else {})
+        accepted = dict.fromkeys(recorded, ACCEPTED)
         return replace(refreshed, changes=stored, taken={**refreshed.taken, **accepted})
 
     def _measured(
@@ -278,6 +283,7 @@ class BaselineWriter:
                 said = Judged(
                     outcomes=outcomes_of(verdicts[case.test][key]),
                     tolerance=leeway.tolerance,
+                    disturbed=keeps_disturbed(runs),
                 )
                 yield key, replace(new, judged=said), leeway
 
@@ -296,6 +302,7 @@ class Interruption:
     thin: Sequence[Case]
     lost: Sequence[str]
     enough: int
+    update: Refresh | None = None
 
     def counted(self, failure: str) -> Interrupted:
         """Count them, for people."""
@@ -311,6 +318,8 @@ class Interruption:
         """Return what refreshes the rest: by name where an old baseline hides it."""
         # "missing" selects what has no baseline. A lost test with an old one must be
         # named.
+        if self.update is Refresh.EVIDENCE:
+            return refresh_command(self.update, invocation)
         is_missing = not any(test in entries for test in self.lost)
         if is_missing:
             return refresh_command(Refresh.MISSING, invocation)
@@ -318,9 +327,12 @@ class Interruption:
 
 
 def interruption_of(
-    cases: Mapping[str, Case], wanted: Mapping[str, int], kind: DeviceKind
+    cases: Mapping[str, Case],
+    wanted: Mapping[str, int],
+    kind: DeviceKind,
+    update: Refresh | None,
 ) -> Interruption:
-    """Divide the *wanted* tests by the runs that they have."""
+    """Divide the tests that an *update* *wanted* by the runs that they have."""
     enough = min(ENOUGH_RUNS, full_runs(kind))
     known = {test: cases[test] for test in wanted if test in cases}
     whole = {t for t, case in known.items() if has_all_runs(case, wanted[t])}
@@ -330,6 +342,7 @@ def interruption_of(
         thin=[known[test] for test in sorted(thin)],
         lost=[test for test in wanted if test not in whole | thin],
         enough=enough,
+        update=update,
     )
 
 

@@ -224,7 +224,7 @@ class Assessor:
     def _interrupted(self) -> Assessment:
         """Store what has enough runs, and report the verdicts that are final."""
         cases, wanted = self._rounds.so_far(), self._rounds.wanted
-        found = interruption_of(cases, wanted, self._kind)
+        found = interruption_of(cases, wanted, self._kind, self._settings.update)
         refreshed = self._stored_early([*found.complete, *found.thin])
         if self._settings.update is not None:
             self._announce_interruption(found, refreshed)

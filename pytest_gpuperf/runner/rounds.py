@@ -20,7 +20,7 @@ from ..judge.ab_override import is_undecided
 from ..judge.calls import counted
 from ..judge.calls import stored_round_steps
 from ..model.baseline import Refresh
-from ..model.baseline import full_runs
+from ..model.baseline import recorded_runs
 from ..model.environment import Capability
 from ..model.environment import DeviceSlot
 from ..model.metrics import STEP_MS
@@ -313,7 +313,7 @@ class Rounds:
         entries, judge = self.baselines.entries, self.bench.judge
         selected = sorted(selected_of(self._settings.update, cases, entries, judge))
         chosen = [cases[test] for test in selected]
-        self.wanted = dict.fromkeys(selected, full_runs(self.environment.hardware.kind))
+        self.wanted = {test: self._recorded_runs(cases[test]) for test in selected}
         left = partial(self._seconds_for, groups)
         self.outlook.announce_refresh(self.wanted, left)
         self._complete(groups, cases)
@@ -326,6 +326,12 @@ class Rounds:
             rest = [group for group in groups if not set(selected).issuperset(group)]
             self.outlook.confirm(rest, self.run, cases, self.bench)
             self._refer_undecided(cases)
+
+    def _recorded_runs(self, case: Case) -> int:
+        """Return the runs that the refresh of this test makes."""
+        stored = all(call in self.baselines.entries for call in case.calls)
+        kind = self.environment.hardware.kind
+        return recorded_runs(self._settings.update, kind, stored=stored)
 
     def _complete(self, groups: Sequence[Group], cases: Mapping[str, Case]) -> None:
         """Store each test when it has as many undisturbed runs as are wanted."""

@@ -247,7 +247,7 @@ class Outlook:
     ) -> None:
         """Say what it will cost to record tests that have been run once."""
         if wanted:
-            runs = full_runs(self._stored.hardware.kind)
+            runs = " to ".join(map(str, sorted({*wanted.values()})))
             tests = "1 test" if len(wanted) == 1 else f"{len(wanted)} tests"
             self._announce(
                 f"gpuperf: refreshing {tests}, {runs} runs each, "
@@ -259,7 +259,7 @@ class Outlook:
     ) -> dict[str, int]:
         """Return the runs that each baseline needs; eight have been made."""
         precision = self._settings.precision
-        if precision is None:
+        if precision is None or self._settings.update is Refresh.EVIDENCE:
             return {}
         efforts = self._stored_efforts(cases, precision)
         stored = {key: effort.stored for key, effort in efforts.items()}

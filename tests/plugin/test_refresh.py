@@ -477,3 +477,33 @@ def test_ci_refuses_to_move_its_own_baseline_unless_it_is_meant_to(
         "",
     ]
     assert not project.baseline.exists()
+
+
+def test_evidence_adds_the_runs_of_another_occasion(project: ScriptedProject) -> None:
+    project.file("def test_a(gpuperf):\n    gpuperf(lambda: None)\n")
+    project.script({"*": {"step_ms": 10.0}})
+    project.refresh(which="evidence").assert_outcomes(passed=1)
+    (before,) = project.entries().values()
+    project.script({"*": {"step_ms": 10.1}})
+
+    result = project.refresh(which="evidence")
+
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["gpuperf: refreshing 1 test, 5 runs each, *"])
+    (after,) = project.entries().values()
+    assert after["anchor"] == before["anchor"]
+    assert after["runs"][:8] == before["runs"]
+    assert [run["times"]["step_ms"]["q25"] for run in after["runs"][8:]] == [10.1] * 5
+    assert len({run["occasion"] for run in after["runs"]}) == 2
+
+
+def test_a_slower_test_is_no_evidence_and_fails(project: ScriptedProject) -> None:
+    project.file("def test_a(gpuperf):\n    gpuperf(lambda: None)\n")
+    project.script({"*": {"step_ms": 10.0}})
+    project.refresh()
+    before = project.baseline.read_text()
+    project.script({"*": {"step_ms": 11.0}})
+
+    project.refresh(which="evidence").assert_outcomes(failed=1)
+
+    assert project.baseline.read_text() == before

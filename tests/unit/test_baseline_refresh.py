@@ -9,19 +9,24 @@ from datetime import timezone
 
 import pytest
 
+from pytest_gpuperf.baselines.acceptance import with_evidence_of
+from pytest_gpuperf.baselines.drift import Leeway
 from pytest_gpuperf.baselines.refresh import BaselineChange
 from pytest_gpuperf.baselines.refresh import changes
 from pytest_gpuperf.baselines.refresh import new_entry
 from pytest_gpuperf.baselines.refresh import selects
 from pytest_gpuperf.baselines.refresh import typical_values
+from pytest_gpuperf.baselines.refresh import with_evidence
 from pytest_gpuperf.model.baseline import MOST_RUNS
 from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import Judged
 from pytest_gpuperf.model.baseline import Refresh
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.baseline import by_occasion
 from pytest_gpuperf.model.baseline import occasion_id
 from pytest_gpuperf.model.baseline import spread_over_occasions
+from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
@@ -77,7 +82,8 @@ ENTRY = stored(measured(10.0, 0), measured(10.2, 0), measured(9.8, 0))
 
 
 def selected(verdict: TestVerdict, entry: Entry | None, *runs: Measurement) -> set[str]:
-    return {kind.value for kind in Refresh if selects(kind, verdict, entry, runs)}
+    replacing = [kind for kind in Refresh if kind is not Refresh.EVIDENCE]
+    return {kind.value for kind in replacing if selects(kind, verdict, entry, runs)}
 
 
 @pytest.mark.parametrize(
@@ -341,3 +347,111 @@ def test_the_runs_of_a_refresh_with_times_know_their_occasion() -> None:
     counted = new_entry([replace(measured(11.0, 1), times={})], None, EARLY)
 
     assert [timed.runs[0].occasion, counted.runs[0].occasion] == [EARLY, ""]
+
+
+# Evidence
+
+
+def occasion_entry(*ms: float, occasion: str = LATE, **judged_as: object) -> Entry:
+    runs = tuple(
+        replace(RunSummary.of(measured(one, 0)), occasion=occasion) for one in ms
+    )
+    return Entry(
+        runs=runs,
+        software={"torch": "2.13.0"},
+        judged=Judged(**judged_as),  # type: ignore[arg-type]
+    )
+
+
+STORED = replace(
+    occasion_entry(*[10.0] * 8, occasion=EARLY),
+    anchor={"step_ms": 9.9, "syncs": 0.0},
+    judged=None,
+)
+
+
+def test_evidence_adds_runs_and_leaves_all_else() -> None:
+    fresh = occasion_entry(10.1, 10.2)
+
+    made = with_evidence(STORED, fresh)
+
+    assert made == replace(STORED, runs=(*STORED.runs, *fresh.runs))
+
+
+def test_evidence_keeps_as_many_runs_as_are_stored_of_every_occasion() -> None:
+    made = STORED
+    for day in range(1, 13):
+        occasion = f"2026-02-{day:02}T09:00Z-0000"
+        found = with_evidence(made, occasion_entry(*[10.1] * 5, occasion=occasion))
+        assert found is not None
+        made = found
+
+    assert len(made.runs) == MOST_RUNS
+    assert sorted(map(len, by_occasion(made.runs))) == [1] * 6 + [2] * 7
+
+
+def test_evidence_does_not_change_a_count() -> None:
+    fresh = occasion_entry(10.1)
+    counted = replace(fresh, runs=(replace(fresh.runs[0], exact={"syncs": 7}),))
+
+    made = with_evidence(STORED, counted)
+
+    assert made is not None
+    assert typical_values(made, DeviceKind.CUDA)["syncs"] == 0
+
+
+@pytest.mark.parametrize(
+    "fresh",
+    [
+        occasion_entry(10.1, outcomes={"step_ms": (Outcome.REGRESSED,)}),
+        occasion_entry(10.1, outcomes={"step_ms": (Outcome.IMPROVED,)}),
+        occasion_entry(10.1, disturbed=True),
+        occasion_entry(10.1, occasion=EARLY),
+        replace(occasion_entry(10.1), software={"torch": "2.14.0"}),
+        replace(occasion_entry(), runs=(RunSummary(exact={"syncs": 0}),)),
+        replace(
+            occasion_entry(),
+            runs=(replace(occasion_entry(10.1).runs[0], round_steps=7),),
+        ),
+    ],
+    ids=[
+        "regressed",
+        "improved",
+        "disturbed",
+        "stored already",
+        "another torch",
+        "no times",
+        "rounds of other numbers of steps",
+    ],
+)
+def test_what_is_not_of_the_stored_code_is_no_evidence(fresh: Entry) -> None:
+    assert with_evidence(STORED, fresh) is None
+
+
+@pytest.mark.parametrize(
+    ("ms", "is_added"), [(9.0, True), (10.2, True), (10.38, True), (10.45, False)]
+)
+def test_evidence_that_strays_far_from_the_anchor_is_refused(
+    ms: float, *, is_added: bool
+) -> None:
+    """3 % and what two occasions differ by, 2 %, above 9.9 ms."""
+    fresh = occasion_entry(*[ms] * 5)
+    measured_ones = [("t", fresh, Leeway(kind=DeviceKind.CUDA, tolerance=Tolerance()))]
+
+    plan = with_evidence_of({"t": STORED}, measured_ones, accept_drift=False)
+    insisted = with_evidence_of({"t": STORED}, measured_ones, accept_drift=True)
+
+    assert [drift.metric for drift in plan.drifts] == ([] if is_added else ["step_ms"])
+    assert (plan.entries.keys() == {"t"}) is is_added
+    assert insisted.entries["t"].anchor == STORED.anchor
+
+
+def test_a_gate_selects_as_evidence_what_did_not_change() -> None:
+    outcomes = [Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.REGRESSED, Outcome.IMPROVED]
+
+    found = [
+        selects(Refresh.EVIDENCE, judged(step_ms=outcome), STORED, [measured(10.0, 0)])
+        for outcome in outcomes
+    ]
+
+    assert found == [True, True, False, False]

@@ -133,6 +133,73 @@ class TestRefresh:
 
         assert started == [[sys.executable, "-m", "pytest", "--gpuperf", *passed]]
 
+    def test_measures_once_an_occasion_with_a_gap_between_them(
+        self,
+        started: list[list[str]],
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        slept: list[float] = []
+        monkeypatch.setattr("pytest_gpuperf.cli.refresh.time.sleep", slept.append)
+
+        code = main(["refresh", "--occasions", "3", "--gap=90", "t.py"])
+
+        measured = [sys.executable, "-m", "pytest", "--gpuperf"]
+        assert code == 1
+        assert started == [[*measured, "--gpuperf-update=evidence", "t.py"]] * 3
+        assert slept == [5400.0] * 2
+        assert capsys.readouterr().out.splitlines() == [
+            f"gpuperf: {number} of 3 occasions are over, the next begins in 90 minutes; "
+            "Ctrl-C keeps what is stored"
+            for number in (1, 2)
+        ]
+
+    def test_replaces_in_the_first_occasion_alone(
+        self, started: list[list[str]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("pytest_gpuperf.cli.refresh.time.sleep", lambda _: None)
+
+        main(["refresh", "--kind=all", "--occasions=2"])
+
+        assert [command[-1] for command in started] == [
+            "--gpuperf-update=all",
+            "--gpuperf-update=evidence",
+        ]
+
+    def test_what_is_stored_stays_where_ctrl_c_ends_the_gap(
+        self,
+        started: list[list[str]],
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        def interrupt(_: float) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("pytest_gpuperf.cli.refresh.time.sleep", interrupt)
+
+        assert main(["refresh", "--occasions=3"]) == 130
+        assert len(started) == 1
+        assert capsys.readouterr().out.splitlines()[-1] == (
+            "gpuperf: 1 of 3 occasions are over; the same command adds more, also on "
+            "another day"
+        )
+
+    def test_no_occasion_follows_a_run_that_broke_off(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ended = subprocess.CompletedProcess("", 2)
+        monkeypatch.setattr(subprocess, "run", lambda *_, **__: ended)
+
+        assert main(["refresh", "--occasions=3"]) == 2
+
+    @pytest.mark.parametrize(
+        "given", [["--occasions=0"], ["--occasions=x"], ["--gap=29"], ["--gap=inf"]]
+    )
+    def test_refuses_what_is_no_number_of_occasions_or_minutes(
+        self, given: list[str]
+    ) -> None:
+        assert main(["refresh", *given]) == 4
+
     def test_refuses_a_kind_that_does_not_exist(
         self, started: list[list[str]], capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -141,7 +208,7 @@ class TestRefresh:
         assert code == 4
         assert started == []
         assert capsys.readouterr().err == (
-            "gpuperf: argument --kind: expected one of missing, improved, drifted, all, "
+            "gpuperf: argument --kind: expected one of missing, improved, drifted, all, evidence, "
             "found 'some'; see `gpuperf refresh --help` [GP102]\n"
         )
 
@@ -181,7 +248,7 @@ class TestRefresh:
             "usage: gpuperf refresh [options] [pytest arguments...]"
         )
         assert (
-            "baselines to replace: missing, improved, drifted, all "
+            "baselines to replace: missing, improved, drifted, all, evidence "
             "(default: all where node ids are named, else missing)"
         ) in text
 

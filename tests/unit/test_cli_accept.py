@@ -507,7 +507,7 @@ def test_a_folder_without_any_is_refused(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_an_unknown_kind_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert refusal(capsys, str(PENDING), "--kind=missing,some") == (
-        "gpuperf: argument --kind: expected some of missing, improved, drifted, all, "
+        "gpuperf: argument --kind: expected some of missing, improved, drifted, all, evidence, "
         "found 'missing,some'; see `gpuperf accept --help` [GP102]\n"
     )
 

@@ -81,6 +81,8 @@ class Acceptance:
     ``same`` are as they were, in what is exact. ``drifted`` are too far from their anchors; ``thin`` would replace an entry of
     ``enough`` runs by one of fewer, ``missed`` are those of them that were to be
     accepted; ``weak`` are accepted and have fewer; of ``counted`` only counts and bytes are.
+    ``adds`` says that runs are only added, and ``unfit`` are those that are none of the
+    stored code, or disturbed.
     """
 
     accepted: int
@@ -91,6 +93,8 @@ class Acceptance:
     missed: tuple[str, ...] = ()
     weak: tuple[str, ...] = ()
     counted: tuple[str, ...] = ()
+    unfit: tuple[str, ...] = ()
+    adds: bool = False
     enough: int
 
 
@@ -116,7 +120,8 @@ def missed_lines(found: Acceptance, command: str) -> Iterator[str]:
 
 def acceptance_lines(found: Acceptance) -> tuple[str, ...]:
     """Count what is and what is not accepted, and name the latter."""
-    parts = (f"{found.accepted} accepted", *_parts(found))
+    accepted = "added to, as another occasion" if found.adds else "accepted"
+    parts = (f"{found.accepted} {accepted}", *_parts(found))
     return wrapped("; ".join(parts), first="gpuperf: ")
 
 
@@ -140,5 +145,9 @@ def _parts(found: Acceptance) -> Iterator[str]:
         yield f"{found.kept} kept, moved less than the noise"
     yield from named(found.drifted, "NOT ACCEPTED, too far from the anchor")
     yield from named(found.missed, f"NOT ACCEPTED, only measured in {few}")
+    yield from named(
+        found.unfit,
+        "not added to: changed, disturbed, of another torch, or stored already",
+    )
     left = [test for test in found.thin if test not in found.missed]
     yield from named(left, f"kept, only measured in {few}")
