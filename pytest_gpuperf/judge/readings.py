@@ -23,8 +23,8 @@ from ..model.metrics import Metric
 from ..model.metrics import MetricKind
 from ..model.units import Unit
 from .statistics import ASSUMED_SHIFT
+from .statistics import OccasionShift
 from .statistics import Prior
-from .statistics import Shift
 from .statistics import Spread
 from .statistics import without_odd
 
@@ -47,7 +47,7 @@ class StoredTimes:
     slow: float
     fast: float
     spread: Spread
-    shift: Shift | None = None
+    shift: OccasionShift | None = None
 
     @classmethod
     def of(
@@ -74,11 +74,13 @@ def shift_of(
     runs: Sequence[RunSummary],
     kind: DeviceKind,
     pooled: Prior | None = None,
-) -> Shift | None:
+) -> OccasionShift | None:
     """Return what *metric* shifts by between occasions, as the stored *runs* show it."""
     if kind not in ASSUMED_SHIFT:
         return None
-    return Shift.of(occasions_of(metric, runs, kind), pooled, ASSUMED_SHIFT[kind])
+    return OccasionShift.of(
+        occasions_of(metric, runs, kind), pooled, ASSUMED_SHIFT[kind]
+    )
 
 
 def occasions_of(
@@ -89,6 +91,8 @@ def occasions_of(
         [log(value) for value in stored_values(metric, occasion, kind)]
         for occasion in by_occasion(runs)
     ]
+    if len(found) == 1:
+        return found
     calm = set(without_odd([value for logs in found for value in logs]))
     kept = [[value for value in logs if value in calm] for logs in found]
     return [logs for logs in kept if logs]

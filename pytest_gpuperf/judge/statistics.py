@@ -367,7 +367,7 @@ _NORMAL: Final = NormalDist()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shift:
+class OccasionShift:
     """What a time shifts by from one occasion to another.
 
     ``sigma`` is the standard deviation of the mean of an occasion's runs, known with
@@ -382,7 +382,7 @@ class Shift:
     @classmethod
     def of(
         cls, occasions: Sequence[Sequence[float]], pooled: Prior | None, assumed: float
-    ) -> Shift:
+    ) -> OccasionShift:
         """Derive it from the logs of stored runs by occasion, and what the suite *pooled*."""
         own, nu = shift_variance(occasions)
         if pooled is not None and pooled.nu > 0:
@@ -409,25 +409,26 @@ class Shift:
         """Return how far *fresh* runs get with a probability of *risk*."""
         error, nu = self._error(spread, fresh)
         seen = t_isf(risk / 2, nu) * error if nu else inf
-        return min(seen, _NORMAL.inv_cdf(1 - risk / 2) * self._most(spread, fresh))
+        return min(seen, _normal(risk / 2) * self._most(spread, fresh))
 
     def smallest(self, spread: Spread, fresh: int) -> float:
         """Return the change that no shift explains with a probability of 90 %."""
         error, _ = self._error(spread, fresh)
         return self.reach(SHIFT_RISK, spread, fresh) + POWER_QUANTILE * error
 
-    def after(self, more: int, runs: int) -> Shift:
+    def after(self, more: int, runs: int) -> OccasionShift:
         """Return what would be known after so many *more* occasions of *runs* each."""
         nu = max(self.nu, len(self.counts) + more - 1)
         counts = (*self.counts, *[runs] * more)
-        return Shift(sigma=self.sigma, nu=nu, counts=counts)
+        return OccasionShift(sigma=self.sigma, nu=nu, counts=counts)
 
     def _error(self, spread: Spread, fresh: int) -> tuple[float, float]:
         """Return the standard error of *fresh* runs, and its degrees of freedom."""
-        shifted = self.sigma**2 * self._weight
+        weight = _weight(self.counts)
+        shifted = self.sigma**2 * weight
         # What runs scatter is in the means of the stored occasions already, except
         # where those have more runs.
-        stored = self._weight * fmean(1 / count for count in self.counts)
+        stored = weight * _within(self.counts)
         rest = max(0.0, 1 / fresh + TYPICAL_COST / sum(self.counts) - stored)
         scattered = spread.sigma**2 * rest
         known = shifted**2 / self.nu if self.nu else inf
@@ -435,15 +436,27 @@ class Shift:
         return sqrt(shifted + scattered), nu
 
     def _most(self, spread: Spread, fresh: int) -> float:
-        shifted = max(self.sigma, MOST_SHIFT) ** 2 * self._weight
+        shifted = max(self.sigma, MOST_SHIFT) ** 2 * _weight(self.counts)
         scattered = 1 / fresh + TYPICAL_COST / sum(self.counts)
         return sqrt(shifted + spread.sigma**2 * scattered)
 
-    @property
-    def _weight(self) -> float:
-        """Variance of a new occasion against the stored ones over that of one occasion."""
-        runs = sum(self.counts)
-        return 1 + fsum((count / runs) ** 2 for count in self.counts)
+
+@lru_cache(maxsize=1024)
+def _normal(risk: float) -> float:
+    return _NORMAL.inv_cdf(1 - risk)
+
+
+@lru_cache(maxsize=1024)
+def _weight(counts: tuple[int, ...]) -> float:
+    """Variance of a new occasion against stored ones over that of one occasion."""
+    runs = sum(counts)
+    return 1 + fsum((count / runs) ** 2 for count in counts)
+
+
+@lru_cache(maxsize=1024)
+def _within(counts: tuple[int, ...]) -> float:
+    """Share of the variance from run to run that the mean of an occasion has."""
+    return fmean(1 / count for count in counts)
 
 
 def shift_variance(occasions: Sequence[Sequence[float]]) -> tuple[float, float]:

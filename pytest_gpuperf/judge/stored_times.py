@@ -342,11 +342,13 @@ def log_shift_variance(
 ) -> tuple[float, float] | None:
     """Return the variance of the stored occasions in log time and its degrees of freedom.
 
-    ``None`` without any, on devices of which no shift is assumed, or where a stored run
-    cannot be.
+    ``None`` without any or of one alone, on devices of which no shift is assumed, or
+    where a stored run cannot be.
     """
+    if kind not in ASSUMED_SHIFT or len({run.occasion for run in entry_runs}) == 1:
+        return None
     stored = stored_values(metric, entry_runs, kind)
-    if kind not in ASSUMED_SHIFT or not stored or _impossible_stored(stored):
+    if not stored or _impossible_stored(stored):
         return None
     return shift_variance(occasions_of(metric, entry_runs, kind))
 

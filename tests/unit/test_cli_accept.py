@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -536,3 +537,36 @@ def test_diff_shows_what_accept_would_do(capsys: pytest.CaptureFixture[str]) -> 
         "gpuperf: nothing was written; `gpuperf accept` would accept 1",
     ]
     assert times() == {"drifted": (10.0, 8), "moved": (10.0, 8)}
+
+
+def of_occasion(found: Entry, day: int) -> Entry:
+    named = f"2026-01-{day:02}T09:00Z-0000"
+    runs = tuple(replace(run, occasion=named) for run in found.runs)
+    return replace(found, runs=runs)
+
+
+def test_evidence_is_added_and_nothing_is_replaced(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before = entry(10.0, anchor={"step_ms": 9.9})
+    save(BASELINES, passed=before, slower=before, stored=of_occasion(before, 2))
+    passed, slower = (
+        entry(10.1, 1, outcome=o) for o in (Outcome.PASS, Outcome.REGRESSED)
+    )
+    save(
+        PENDING,
+        passed=of_occasion(passed, 2),
+        slower=of_occasion(slower, 2),
+        stored=of_occasion(passed, 2),
+        new=of_occasion(passed, 2),
+    )
+
+    assert accept(capsys, "--evidence") == (
+        """\
+gpuperf: 1 added to, as another occasion; 1 not added to: changed, disturbed, of
+    another torch, or stored already: stored
+"""
+    )
+    assert times() == {"passed": (10.0, 9), "slower": (10.0, 8), "stored": (10.0, 8)}
+    assert stored()["passed"].runs[-1].occasion == "2026-01-02T09:00Z-0000"
+    assert stored()["passed"].anchor == {"step_ms": 9.9}

@@ -18,8 +18,8 @@ from pytest_gpuperf.judge.statistics import ASSUMED_SHIFT
 from pytest_gpuperf.judge.statistics import MOST_POOLED_NU
 from pytest_gpuperf.judge.statistics import MOST_SHIFT
 from pytest_gpuperf.judge.statistics import SHIFT_RISK
+from pytest_gpuperf.judge.statistics import OccasionShift
 from pytest_gpuperf.judge.statistics import Prior
-from pytest_gpuperf.judge.statistics import Shift
 from pytest_gpuperf.judge.statistics import Spread
 from pytest_gpuperf.judge.statistics import pooled_shift
 from pytest_gpuperf.judge.stored_times import judge_stored
@@ -193,7 +193,7 @@ def test_more_stored_occasions_see_smaller_slowdowns() -> None:
 
 
 def test_the_degrees_of_freedom_are_those_of_satterthwaite() -> None:
-    shift = Shift.of([[0.01], [-0.01], [0.0]], None, 0.0)
+    shift = OccasionShift.of([[0.01], [-0.01], [0.0]], None, 0.0)
     wide = Spread(sigma=0.03, nu=5.0)
     between, within = 0.01**2 * 4 / 3, 0.03**2 * (1 + 1.08 / 3 - 4 / 3)
     nu = (between + within) ** 2 / (between**2 / 2 + within**2 / 5)
@@ -213,7 +213,7 @@ def _believed(spread: Spread, fresh: int) -> float:
 
 def test_what_reaches_the_risk_has_that_chance() -> None:
     for occasions in ([[0.0] * 8], [[0.0, 0.01], [0.02]], [[0.01], [0.0]] * 4):
-        shift = Shift.of(occasions, None, ASSUMED_SHIFT[CUDA])
+        shift = OccasionShift.of(occasions, None, ASSUMED_SHIFT[CUDA])
 
         reached = shift.reach(SHIFT_RISK, SMALL, 5)
 
@@ -221,7 +221,9 @@ def test_what_reaches_the_risk_has_that_chance() -> None:
 
 
 def test_the_assumption_fades_as_occasions_are_stored() -> None:
-    still = [Shift.of([[0.0]] * days, None, 0.007).sigma for days in (1, 2, 3, 10)]
+    still = [
+        OccasionShift.of([[0.0]] * days, None, 0.007).sigma for days in (1, 2, 3, 10)
+    ]
 
     assert still == pytest.approx(
         [0.007, 0.007 / sqrt(2), 0.007 / sqrt(3), 0.00221], 1e-2
@@ -229,7 +231,7 @@ def test_the_assumption_fades_as_occasions_are_stored() -> None:
 
 
 def test_the_assumption_never_takes_off_what_was_seen() -> None:
-    seen = Shift.of([[0.03], [-0.03]], None, 0.007)
+    seen = OccasionShift.of([[0.03], [-0.03]], None, 0.007)
 
     assert seen.sigma == pytest.approx(0.03 * sqrt(2))
 
@@ -287,7 +289,7 @@ def test_a_test_of_one_occasion_is_judged_by_those_of_the_others() -> None:
 
 
 def test_a_test_that_shifts_more_than_its_suite_is_judged_by_itself() -> None:
-    own = Shift.of([[0.03], [-0.03], [0.0]], Prior(sigma=0.001, nu=6.0), 0.007)
+    own = OccasionShift.of([[0.03], [-0.03], [0.0]], Prior(sigma=0.001, nu=6.0), 0.007)
 
     assert own.sigma == pytest.approx(0.03)
 
@@ -310,7 +312,7 @@ def test_unchanged_code_is_not_blamed_for_its_day(occasions: int, sd: float) -> 
 
 
 def test_a_risk_is_shared_by_both_ways_to_prove_it() -> None:
-    shift = Shift(sigma=0.01, nu=4.0, counts=(4,) * 5)
+    shift = OccasionShift(sigma=0.01, nu=4.0, counts=(4,) * 5)
 
     assert shift.p(-1.0, SMALL, 5) == 1.0
     assert shift.p(inf, SMALL, 5) == 0.0
