@@ -19,6 +19,7 @@ from effort import say
 from figures import Figure
 from figures import Table
 from figures import at_most
+from figures import beside
 from figures import changed
 from figures import percent
 from noise_profiles import Array
@@ -56,6 +57,9 @@ SEED: Final = 71
 
 FIRST_DAY: Final = datetime(2026, 1, 1, 9, 0, tzinfo=timezone.utc)
 
+SHARE_SLOWED: Final = 20
+"""One in so many tests is slowed as well, and judged without regard to its day."""
+
 Ends = Mapping[tuple[int, float, float], Tally]
 """What became of the tests, by stored occasions, shift and slowdown."""
 
@@ -85,7 +89,12 @@ class Days:
             occasions=names,
         )
 
-    def judged(self, tests: int, slowdown: float = 0.0) -> Tally:
+    def judged(
+        self,
+        tests: int,
+        slowdown: float = 0.0,
+        kind: DeviceKind = DeviceKind.CUDA,
+    ) -> Tally:
         """Take so many *tests* through the gate, slowed by so much."""
         tally = Tally()
         slow = self.fresh[:tests] + np.log1p(slowdown)
@@ -94,7 +103,7 @@ class Days:
                 kept(_constant(log), occasion)
                 for log, occasion in zip(stored, self.occasions, strict=True)
             ]
-            runs = [measured(_constant(log), DeviceKind.CUDA) for log in fresh]
+            runs = [measured(_constant(log), kind) for log in fresh]
             tally.add(*gate_one(baseline, runs))
         return tally
 
@@ -117,15 +126,21 @@ def _constant(log: float) -> Distribution:
 
 def tables(effort: Effort) -> list[Table]:
     random = np.random.default_rng(SEED)
-    ends = {}
+    ends, blind = {}, {}
+    few = effort.days // SHARE_SLOWED
     for occasions, shift in product(OCCASIONS, SHIFTS):
         say(f"days, {_named(occasions, shift)}")
         days = Days.drawn(occasions, effort.days, shift, random)
         ends[occasions, shift, 0.0] = days.judged(effort.days)
         for slowdown in SLOWDOWNS:
-            few = days.judged(effort.days // 20, slowdown)
-            ends[occasions, shift, slowdown] = few
-    return [_blame_table(ends, effort), _verdict_table(ends), _power_table(ends)]
+            ends[occasions, shift, slowdown] = days.judged(few, slowdown)
+        blind[occasions, shift] = days.judged(few, kind=DeviceKind.SCRIPTED)
+    return [
+        _blame_table(ends, effort),
+        _blind_table(blind),
+        _verdict_table(ends),
+        _power_table(ends),
+    ]
 
 
 def _blame_table(ends: Ends, effort: Effort) -> Table:
@@ -139,6 +154,17 @@ def _blame_table(ends: Ends, effort: Effort) -> Table:
                 hurried=effort.hurried,
             )
             for occasions, shift in product(OCCASIONS, SHIFTS)
+        ],
+    )
+
+
+def _blind_table(blind: Mapping[tuple[int, float], Tally]) -> Table:
+    return Table(
+        title="Days that differ, nothing changed: tests that fail by the spread from "
+        "run to run alone, as on devices of which no shift is assumed",
+        figures=[
+            beside(_named(occasions, shift), tally.regressed)
+            for (occasions, shift), tally in blind.items()
         ],
     )
 

@@ -29,6 +29,7 @@ from recorded_noise import WORKLOADS
 from recorded_noise import Choice
 from recorded_noise import Processes
 from recorded_noise import choose
+from recorded_noise import choose_in_a_row
 from recorded_noise import processes
 
 from pytest_gpuperf.model.environment import DeviceKind
@@ -87,6 +88,8 @@ PEERS_SEE: Final = (0.0, 0.05)
 
 AT_ONCE: Final = 1000
 
+IN_A_ROW_SEED: Final = 29
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
@@ -107,7 +110,11 @@ def tables(effort: Effort) -> list[Table]:
     for seed, setting in enumerate(SETTINGS, start=21):
         say(f"recorded, {setting.name}")
         found[setting] = _judge_setting(setting, effort, seed)
-    return [_blame_table(found, effort), _power_table(found, effort)]
+    return [
+        _blame_table(found, effort),
+        _power_table(found, effort),
+        _in_a_row_table(effort),
+    ]
 
 
 def _judge_setting(setting: Setting, effort: Effort, seed: int) -> Found:
@@ -133,6 +140,22 @@ def _judge_setting(setting: Setting, effort: Effort, seed: int) -> Found:
                 blamed.setdefault((peer, slowdown), []).append(share)
     theirs = {key: _together(shares) for key, shares in blamed.items()}
     return Found(ours=ours, theirs=theirs)
+
+
+def _in_a_row_table(effort: Effort) -> Table:
+    """Judge a refresh at one time by a gate at another, as days differ."""
+    random = np.random.default_rng(IN_A_ROW_SEED)
+    figures = []
+    for workload in WORKLOADS:
+        source = processes(workload, quiet=False)
+        choice = choose_in_a_row(source, effort.recorded // 4, random, fresh=MOST_FRESH)
+        ends = _gated(CONSECUTIVE, source, choice, 0.0)
+        figures.append(beside(workload, ends.regressed))
+    return Table(
+        title="Recorded noise, a refresh in a row and a gate at another time, nothing "
+        "changed: tests that fail",
+        figures=figures,
+    )
 
 
 def _gated(

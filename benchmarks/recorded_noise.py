@@ -101,6 +101,24 @@ def choose(  # noqa: PLR0913  how a baseline and a gate come about
     return Choice(stored=chosen[:, :stored], fresh=chosen[:, stored:])
 
 
+def choose_in_a_row(
+    source: Processes, tests: int, random: Generator, *, stored: int = 8, fresh: int = 8
+) -> Choice:
+    """Choose undisturbed processes that follow one another, and others that do.
+
+    So a refresh and a gate of *tests* come about, each at a time of its own.
+    """
+    allowed, chosen = np.flatnonzero(source.clean), []
+    while len(chosen) < tests:
+        start = random.integers(0, len(allowed) - stored + 1)
+        then = allowed[start : start + stored]
+        now = (random.integers(0, len(source)) + np.arange(fresh)) % len(source)
+        if not np.intersect1d(then, now).size:
+            chosen.append(np.concatenate([then, now]))
+    rows = np.array(chosen)
+    return Choice(stored=rows[:, :stored], fresh=rows[:, stored:])
+
+
 def quiet_quads() -> list[Array]:
     """Return series of quads in log time, by quad and block, of identical steps."""
     return [

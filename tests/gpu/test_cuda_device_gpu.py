@@ -336,7 +336,7 @@ def test_the_peak_of_a_known_allocation_is_read_within_rounding(
     assert reading.end_bytes == base
 
 
-def captured(step: Callable[[], object]) -> torch.cuda.CUDAGraph:
+def graph_of(step: Callable[[], object]) -> torch.cuda.CUDAGraph:
     """A graph of *step*, captured once it has run."""
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
@@ -357,7 +357,7 @@ def test_the_peak_of_a_captured_step_contains_its_scratch(
     def scratch() -> None:
         total.add_(torch.zeros(64 * MIB, dtype=torch.uint8, device="cuda")[0])
 
-    graph = captured(scratch)
+    graph = graph_of(scratch)
     base = torch.cuda.memory_allocated()
     kept_before = graph.replay
 

@@ -251,6 +251,28 @@ def two_items() -> Step:
     return step
 
 
+@law(
+    step_ms=14,
+    latency_ms=14,
+    busy_ms=5,
+    launches=2,
+    lost_ms={SYNCS: 1, LAUNCHES: 8},
+)
+def short_item_before_two_gaps() -> Step:
+    """The wait of 1 ms is to blame for as much, once."""
+    loss = scalar()
+
+    def step() -> None:
+        g(4)
+        h(3)
+        loss.item()
+        h(2)
+        g(1)
+        h(8)
+
+    return step
+
+
 COPY_BYTES: Final = 2**26
 COPY_MS: Final = COPY_BYTES / 8e6
 """Of pageable memory, at 8 bytes a nanosecond."""

@@ -27,7 +27,7 @@ BY_NAME = {law.name: law for law in LAWS}
 def measured(name: str) -> Measurement:
     """What the plugin makes of a law's step, once per process."""
     subject = BY_NAME[name].make()
-    device = CudaDevice.open(disposable=True)
+    device = CudaDevice.open()
     try:
         return measure(device, subject, test="t", seconds=60).measurement
     finally:

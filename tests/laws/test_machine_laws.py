@@ -6,12 +6,14 @@ from itertools import count
 from math import log
 
 import pytest
+from virtual_gpu import LAUNCH_MS
 from virtual_gpu import MHZ
 from virtual_gpu import gpu_works
 from virtual_gpu import set_sm_mhz
 
 from pytest_gpuperf.devices.base import Step
 from pytest_gpuperf.devices.cuda.device import CudaDevice
+from pytest_gpuperf.devices.sentinels import SENTINEL_LAUNCHES
 from pytest_gpuperf.measure.phases import measure
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.measurement import Measurement
@@ -30,7 +32,7 @@ def same_machine_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def measured(step: Step) -> Measurement:
-    device = CudaDevice.open(disposable=True)
+    device = CudaDevice.open()
     return measure(device, Subject(step=step), test="t", seconds=60).measurement
 
 
@@ -61,6 +63,9 @@ def test_a_steady_machine_is_believed() -> None:
     assert found.times["slope"].q50 == pytest.approx(1)
     assert found.board is not None
     assert found.board.sm_mhz == MHZ
+    assert found.environment.software["power limit"] == "700 W"
+    launches_ms = SENTINEL_LAUNCHES * LAUNCH_MS
+    assert found.times["sentinel_launch_ms"].q50 == pytest.approx(launches_ms, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -103,5 +108,6 @@ def test_throttling_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_neighbour_that_computes_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUPERF_STUB_NEIGHBOUR", str(STRANGER))
+    monkeypatch.setenv("GPUPERF_STUB_NEIGHBOUR_PERCENT", "50")
 
     assert str(STRANGER) in " ".join(measured(steady).dirty)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
+from datetime import timezone
 from math import log
 from random import Random
 
@@ -15,6 +17,7 @@ from pytest_gpuperf.judge.stored_times import judge_stored
 from pytest_gpuperf.judge.verdict import clock_ratio
 from pytest_gpuperf.judge.verdict import guarded
 from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.baseline import occasion_id
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
@@ -194,6 +197,11 @@ RUNS = 300
 """Baselines and the runs judged by them, drawn anew each."""
 
 
+DAYS = [
+    occasion_id(datetime(2026, 1, day, tzinfo=timezone.utc), "a") for day in range(1, 5)
+]
+
+
 def judged(slower: float, capped: float, random: Random) -> tuple[Verdict, bool]:
     """Judge runs until it is settled, *slower* by a factor, at a clock of *capped* times the usual.
 
@@ -207,7 +215,11 @@ def judged(slower: float, capped: float, random: Random) -> tuple[Verdict, bool]
     def times(factor: float) -> dict[str, Distribution]:
         return {"step_ms": Distribution.of([10 * factor * random.gauss(1, 0.004)])}
 
-    stored = [RunSummary(times=times(1.0), board=clock(1.0)) for _ in range(8)]
+    stored = [
+        RunSummary(times=times(1.0), board=clock(1.0), occasion=day)
+        for day in DAYS
+        for _ in range(2)
+    ]
     fresh: list[Measurement] = []
     while True:
         fresh.append(replace(run(clock(capped)), times=times(slower)))

@@ -223,7 +223,7 @@ def test_where_the_profiles_differ_the_plain_one_counts_and_it_is_said(
 def test_lines_have_one_step_where_three_have_no_room() -> None:
     device = TwoProfiles(plain=1, slowed=100)
 
-    found = measured(device, seconds=9)
+    found = measured(device, seconds=11)
 
     assert device.profiles[-1] == ("marked", 1)
     assert found.exact["syncs"] == 1
