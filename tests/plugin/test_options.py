@@ -219,7 +219,7 @@ def test_measuring_is_switched_on_by_the_option_or_the_ini_key(
             "gpuperf_update = some",
             (
                 "ini key gpuperf_update: found 'some', expected one of missing, improved, "
-                "drifted, all [GP101]"
+                "drifted, all, evidence [GP101]"
             ),
         ),
         (
