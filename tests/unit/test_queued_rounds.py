@@ -164,6 +164,7 @@ def test_what_outlasts_the_current_stream_is_remarked() -> None:
     ("host", "gpu"), [(8.0, 20.0), (0.3, 0.8)], ids=["long steps", "short steps"]
 )
 def test_a_comparison_sees_the_price_of_a_wait(host: float, gpu: float) -> None:
+    pytest.importorskip("torch")
     device = QueueingGpu()
 
     found = compare_steps(
@@ -181,6 +182,7 @@ def test_a_comparison_sees_the_price_of_a_wait(host: float, gpu: float) -> None:
 
 
 def test_a_comparison_does_not_blame_work_that_nothing_waits_for() -> None:
+    pytest.importorskip("torch")
     device = QueueingGpu()
 
     found = compare_steps(
@@ -197,6 +199,7 @@ def test_a_comparison_does_not_blame_work_that_nothing_waits_for() -> None:
 
 
 def test_a_comparison_of_long_steps_makes_do_with_shorter_blocks() -> None:
+    pytest.importorskip("torch")
     device = QueueingGpu()
 
     found = compare_steps(
@@ -214,6 +217,7 @@ def test_a_comparison_of_long_steps_makes_do_with_shorter_blocks() -> None:
 
 
 def test_a_comparison_of_single_steps_is_no_comparison() -> None:
+    pytest.importorskip("torch")
     device = QueueingGpu()
 
     found = compare_steps(
