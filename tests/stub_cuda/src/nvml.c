@@ -104,9 +104,12 @@ static int has_work(void) {
   int (*is_busy)(int) = (int (*)(int))dlsym(RTLD_DEFAULT, "stub_is_busy");
   return is_busy && is_busy(0);
 }
+enum { MEMORY_CLOCK = 2, MEMORY_MHZ = 2619 };
 EXPORT int nvmlDeviceGetClockInfo(void *handle, int kind, unsigned *mhz) {
   unsigned at_work = setting("GPUPERF_STUB_MHZ", (unsigned)chosen_model()->mhz);
-  (void)handle, (void)kind;
+  (void)handle;
+  if (kind == MEMORY_CLOCK)
+    return number(mhz, MEMORY_MHZ);
   return number(mhz, has_work() ? at_work : setting("GPUPERF_STUB_IDLE_MHZ", at_work));
 }
 EXPORT int nvmlDeviceGetCurrentClocksEventReasons(void *handle, unsigned long long *reasons) {
