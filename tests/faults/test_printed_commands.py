@@ -1033,6 +1033,9 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
         "test_a_time_that_nobody_judged_is_decided_by_the_command_named"
     ),
     ("measure/phases.py", "--gpuperf-seconds"): MACHINE,
+    ("measure/profile.py", "--gpuperf-seconds"): MACHINE,
+    ("judge/stored_times.py", "--gpuperf-ref"): MACHINE,
+    ("judge/stored_times.py", "gpuperf refresh"): MACHINE,
     ("report/command.py", "--gpuperf-device"): (
         "test_what_other_code_decided_is_compared_again"
     ),
