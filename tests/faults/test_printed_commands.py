@@ -923,6 +923,21 @@ def test_a_baseline_of_no_commit_says_how_one_is_named(repository: Desk) -> None
     assert "A/B against main" in again.words
 
 
+def test_an_occasion_that_a_reason_asks_for_is_added_to_the_baseline(
+    here: Desk,
+) -> None:
+    """Its reason is of a GPU, where stored days differ; the command is for any device."""
+    here.store()
+    [before] = here.entries().values()
+
+    assert here.type("gpuperf refresh --occasions 1").status == 0
+
+    [after] = here.entries().values()
+    assert after["runs"][: len(before["runs"])] == before["runs"]
+    assert len(after["runs"]) == len(before["runs"]) + 5
+    assert after["anchor"] == before["anchor"]
+
+
 # Every command that the package can print.
 
 TOKEN: Final = re.compile(
@@ -943,6 +958,12 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
     ),
     ("settings.py", "set {}=1"): "test_ci_is_told_how_a_job_may_refresh",
     ("cli/__init__.py", "pytest --gpuperf"): DESCRIBED,
+    ("judge/stored_times.py", "gpuperf refresh"): (
+        "test_an_occasion_that_a_reason_asks_for_is_added_to_the_baseline"
+    ),
+    ("judge/stored_times.py", "--gpuperf-ref"): (
+        "test_a_time_that_nobody_judged_is_decided_by_the_command_named"
+    ),
     ("cli/accept.py", "gpuperf accept"): "test_ci_is_told_how_a_job_may_refresh",
     (
         "cli/doctor.py",
