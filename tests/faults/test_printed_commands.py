@@ -1055,8 +1055,6 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
     ),
     ("measure/phases.py", "--gpuperf-seconds"): MACHINE,
     ("measure/profile.py", "--gpuperf-seconds"): MACHINE,
-    ("judge/stored_times.py", "--gpuperf-ref"): MACHINE,
-    ("judge/stored_times.py", "gpuperf refresh"): MACHINE,
     ("report/command.py", "--gpuperf-device"): (
         "test_what_other_code_decided_is_compared_again"
     ),

@@ -30,7 +30,7 @@ from build import require_tools
 
 ROOT: Final = Path(__file__).parents[2]
 
-PART_SECONDS: Final = 300
+PART_SECONDS: Final = 600
 EXAMPLES: Final = "examples/no_hidden_sync"
 """All of them take longer than a part may, on two cores."""
 
