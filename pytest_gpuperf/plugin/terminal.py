@@ -21,7 +21,7 @@ from ..model.verdict import TestVerdict
 from ..report.screen.acceptance import leftover_lines
 from ..report.screen.acceptance import misplaced_lines
 from ..report.screen.acceptance import unmeasured_text
-from ..report.screen.comparison_table import compared_lines
+from ..report.screen.comparison import compared_lines
 from ..report.screen.counts import counts_line
 from ..report.screen.counts import moved_line
 from ..report.screen.counts import nothing_line

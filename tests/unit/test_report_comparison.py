@@ -14,8 +14,8 @@ from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.report.screen.comparison import compared_lines
 from pytest_gpuperf.report.screen.comparison import comparison_lines
-from pytest_gpuperf.report.screen.comparison_table import compared_lines
 from pytest_gpuperf.report.screen.counts import counts_line
 from pytest_gpuperf.report.screen.explanation import explanation_lines
 from pytest_gpuperf.report.screen.failure import failure_text

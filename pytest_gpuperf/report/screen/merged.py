@@ -17,7 +17,7 @@ from ...model.run import Ending
 from ...model.verdict import Outcome
 from ...model.verdict import worst_of
 from ..json.results import verdict_of
-from .comparison_table import compared_lines
+from .comparison import compared_lines
 from .counts import OutcomeCounts
 from .counts import counted
 from .counts import named
