@@ -31,6 +31,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="gpuperf-tests-")
 """Runs inside tests wait for each other's devices, and for nobody else's."""
 
+os.environ["COLUMNS"] = "80"
+"""Texts are as wide as the terminal; those of tests do not depend on the developer's."""
+
 for service in (
     *("GITHUB_ACTIONS", "GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE"),
     *("GITLAB_CI", "CI_PROJECT_DIR"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import json
+import linecache
 import os
 import signal
 import sys
@@ -22,6 +23,7 @@ from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.codec import decode
 from ..model.codec import encode
+from ..report.command import audit_command
 from ..report.json.audit import audit_document
 from ..report.screen.audit import audit_lines
 from ..visible import printed
@@ -154,7 +156,9 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     if audited is None or audited.audit is None:
         sys.stderr.write(f"gpuperf: {unfinished(program, code)}\n")
         return code or AUDIT_FAILED
-    sys.stdout.write(_text(audited.audit, audited.notes, as_json=arguments.json))
+    sys.stdout.write(
+        _text(audited.audit, audited.notes, program, as_json=arguments.json)
+    )
     objection = _objection(audited.audit, arguments.max_syncs)
     if objection is not None:
         sys.stderr.write(f"gpuperf: {objection}\n")
@@ -182,10 +186,21 @@ def _audited(
     return code, audited
 
 
-def _text(audit: StepAudit, notes: Sequence[str], *, as_json: bool) -> str:
+def _text(
+    audit: StepAudit, notes: Sequence[str], program: Program, *, as_json: bool
+) -> str:
     if as_json:
         return json.dumps(audit_document(audit, notes), indent=2) + "\n"
-    return printed(audit_lines(audit, notes, Path.cwd()))
+    command = audit_command(
+        audit.totals.syncs,
+        program.name,
+        program.arguments,
+        is_module=program.is_module,
+    )
+    lines = audit_lines(
+        audit, notes, Path.cwd(), line_of=linecache.getline, command=command
+    )
+    return printed(lines)
 
 
 def _objection(audit: StepAudit, most: int | None) -> str | None:

@@ -114,7 +114,7 @@ def in_words(ruling: Ruling, rule: AbRule) -> str:
     match ruling.answer:
         case Answer.SLOWER | Answer.FASTER:
             said = f"after is {ruling.answer.value} by more than {tolerance}"
-            end = f", p = {ruling.decision.p_value:.1g}"
+            end = ""
         case Answer.SAME:
             said, end = f"a change of {detect} or more is ruled out", ""
         case _:

@@ -93,7 +93,7 @@ def grounds(
 def smallest_seen(evidence: Evidence) -> str:
     """Say how small a slowdown would have been noticed."""
     return (
-        "the smallest slowdown this machine could have seen is "
+        "this machine can only detect slowdowns above "
         f"{100 * evidence.smallest_detectable:.1f} %"
     )
 
@@ -102,9 +102,8 @@ def _why_regressed(metric: Metric, case: TimeComparison, evidence: Evidence) -> 
     beyond = _tolerated(metric, case)
     granted = _taken_off(case)
     return (
-        f"{_estimate(evidence)}, more than {beyond} slower at "
-        f"{_chance(evidence.p_regressed)}{granted}; each of {evidence.runs} runs is "
-        f"more than {beyond} slower than {_edge(metric, case, slow=True)}"
+        f"each of {evidence.runs} runs is more than {beyond} slower than "
+        f"{_edge(metric, case, slow=True)}; {_range(evidence)}{granted}"
     )
 
 
@@ -121,7 +120,7 @@ def _why_bounded(metric: Metric, case: TimeComparison, evidence: Evidence) -> st
     return (
         f"{times(1 + evidence.estimate)} the stored time; each of {evidence.runs} runs "
         f"is more than {beyond} slower than {_edge(metric, case, slow=True)}"
-        f"{_despite(case)}, p = {evidence.p_regressed:.1g}"
+        f"{_despite(case)}"
     )
 
 
@@ -133,15 +132,14 @@ def _despite(case: TimeComparison) -> str:
 
 
 def _taken_off(case: TimeComparison) -> str:
-    return f", {_granted(case)} granted to the machine" if _is_granted(case) else ""
+    return f", of which {_granted(case)} is the machine's" if _is_granted(case) else ""
 
 
 def _why_improved(metric: Metric, case: TimeComparison, evidence: Evidence) -> str:
     beyond = _tolerated(metric, case)
     return (
-        f"{_estimate(evidence)}, more than {beyond} faster at "
-        f"{_chance(evidence.p_improved)}; each of {evidence.runs} runs is "
-        f"more than {beyond} faster than {_edge(metric, case, slow=False)}"
+        f"each of {evidence.runs} runs is more than {beyond} faster than "
+        f"{_edge(metric, case, slow=False)}; {_range(evidence)}"
     )
 
 
@@ -166,23 +164,23 @@ def _too_early(case: TimeComparison, _evidence: Evidence) -> str:
 
 def _too_few_stored(case: TimeComparison, _evidence: Evidence) -> str:
     stored = case.reference.runs
-    return f"too few stored runs ({stored}, {ENOUGH_RUNS} are needed to blame)"
+    return f"only {stored} stored runs, and {ENOUGH_RUNS} are needed to blame a test"
 
 
 def _disturbed(case: TimeComparison, _evidence: Evidence) -> str:
-    return f"dirty: {dirt(change.reading for change in case.seen)}"
+    return f"disturbed: {dirt(change.reading for change in case.seen)}"
 
 
 def _noise(metric: Metric, case: TimeComparison, evidence: Evidence) -> str:
     if case.is_decided and case.p_regressed < case.suite_context.alpha:
         return (
-            f"noise: {_estimate(evidence)}, but not each of {evidence.runs} runs is "
-            f"more than {_tolerated(metric, case)} slower than "
+            f"too noisy to tell: {_range(evidence)}, but not each of {evidence.runs} "
+            f"runs is more than {_tolerated(metric, case)} slower than "
             f"{_edge(metric, case, slow=True)}"
         )
     return (
-        f"noise too large: any change between {_signed(evidence.low)} and "
-        f"{_signed(evidence.high)} would explain these runs"
+        "too noisy to tell: the real change is between "
+        f"{_signed(evidence.low)} and {_signed(evidence.high)}"
     )
 
 
@@ -193,9 +191,9 @@ def _perhaps_shifted(case: TimeComparison, evidence: Evidence) -> str:
     more = case.occasions_needed
     later = f", `gpuperf refresh --occasions {more}` at that code for later runs"
     return (
-        f"{_estimate(evidence)}, which may be the machine's: the stored runs are of "
+        f"{_range(evidence)}, which may be the machine's: the stored runs are of "
         f"{of}, and from one to another it may move by {reach}; --gpuperf-ref=baseline "
-        f"tells now{later if more else ''}"
+        f"compares now{later if more else ''}"
     )
 
 
@@ -241,13 +239,8 @@ def _granted(case: TimeComparison) -> str:
     return f"{100 * ratio(case.granted):.1f} %"
 
 
-def _estimate(evidence: Evidence) -> str:
-    interval = f"{_signed(evidence.low)} to {_signed(evidence.high)}"
-    return f"{_signed(evidence.estimate)} (95 %: {interval})"
-
-
-def _chance(p: float | None) -> str:
-    return f"p = {p:.1g}"
+def _range(evidence: Evidence) -> str:
+    return f"95 % range {_signed(evidence.low)} to {_signed(evidence.high)}"
 
 
 def _signed(change_ratio: float) -> str:

@@ -88,8 +88,8 @@ def settle_suite(
     )
 
 
-Rejected = tuple[frozenset[str], float, int]
-"""What Holm's method rejects, the level at which it stopped, and among how many."""
+Rejected = tuple[frozenset[str], int]
+"""What Holm's method rejects, and among how many."""
 
 
 def _rejected(
@@ -103,8 +103,7 @@ def _rejected(
         # the outcome.
         if verdict.evidence is not None and verdict.baseline is not None
     }
-    rejected = holm(family, alpha)
-    return rejected, _level(len(family), len(rejected), alpha), len(family)
+    return holm(family, alpha), len(family)
 
 
 def _p(evidence: Evidence, outcome: Outcome) -> float:
@@ -124,12 +123,12 @@ def _settled(
 ) -> Verdict:
     if verdict.evidence is None or verdict.outcome not in levels:
         return verdict
-    rejected, level, tests = levels[verdict.outcome]
+    rejected, tests = levels[verdict.outcome]
     if name in rejected:
         return verdict
     evidence = replace(verdict.evidence, rule=DecidedBy.HOLM)
     blamed = verdict.outcome is Outcome.REGRESSED
-    because = _not_among(verdict.outcome, evidence, level, tests)
+    because = _not_among(verdict.outcome, evidence, tests)
     return replace(
         verdict,
         outcome=Outcome.INCONCLUSIVE if blamed else Outcome.PASS,
@@ -138,11 +137,11 @@ def _settled(
     )
 
 
-def _not_among(outcome: Outcome, evidence: Evidence, level: float, tests: int) -> str:
+def _not_among(outcome: Outcome, evidence: Evidence, tests: int) -> str:
     pace = "slower" if outcome is Outcome.REGRESSED else "faster"
     return (
-        f"{100 * evidence.estimate:+.1f} % at p = {_p(evidence, outcome):.1g}: among "
-        f"{tests} tests judged together it takes p <= {level:.2g} to call one {pace}"
+        f"{100 * evidence.estimate:+.1f} % would be {pace} for one test alone; among "
+        f"{tests} tests that are judged together chance explains it"
     )
 
 

@@ -265,14 +265,14 @@ def _verdict(case: _BudgetCase) -> Verdict:
         return verdict(outcome=Outcome.PASS, because=compared)
     if excess.is_over(case.alpha):
         because = (
-            f"{compared}, over in each of {len(excess.runs)} runs and proven at "
-            f"p = {excess.p_over:.1g}"
+            f"{compared}, over in each of {len(excess.runs)} runs, and more than their "
+            "scatter explains"
         )
         return verdict(outcome=Outcome.OVER_BUDGET, because=because)
     if case.bound.is_over(case.alpha):
         because = (
             f"{compared}, over in each of {len(case.bound.runs)} runs"
-            f"{despite(case.seen)}, p = {case.bound.p_over:.1g}"
+            f"{despite(case.seen)}"
         )
         return verdict(outcome=Outcome.OVER_BUDGET, because=because)
     is_open = case.is_proving or excess.may_decide(remaining_runs(case.seen))
@@ -289,11 +289,11 @@ def _doubt(case: _BudgetCase, *, is_open: bool) -> str:
     margin = f"cannot tell +-{_margin(case)}"
     seen, remaining = len(case.seen), remaining_runs(case.seen)
     if is_open:
-        why = margin if case.excess.runs else f"but dirty: {dirt(case.seen)},"
+        why = margin if case.excess.runs else f"but disturbed: {dirt(case.seen)},"
         return f" so far, {why} after {seen} of at most {seen + remaining} runs"
     clean = sum(not reading.dirty for reading in case.seen)
     if clean < MAX_RUNS and not remaining:
-        return f", but dirty: {dirt(case.seen)}"
+        return f", but disturbed: {dirt(case.seen)}"
     return f", {margin}"
 
 
@@ -355,8 +355,8 @@ def judge_floor(
         return verdict(outcome=Outcome.PASS, because=compared, now=now)
     if missing.is_over(alpha):
         because = (
-            f"{compared}, below in each of {len(missing.runs)} runs and proven at "
-            f"p = {missing.p_over:.1g}"
+            f"{compared}, below in each of {len(missing.runs)} runs, and more than their "
+            "scatter explains"
         )
         return verdict(outcome=Outcome.OVER_BUDGET, because=because, now=now)
     is_open = missing.may_decide(remaining_runs(seen))
@@ -370,7 +370,7 @@ def judge_floor(
 
 def _why_unproven(missing: Excess, seen: Sequence[Reading], *, is_open: bool) -> str:
     if not missing.runs:
-        why = f", but dirty: {dirt(seen)}"
+        why = f", but disturbed: {dirt(seen)}"
     else:
         why = f", cannot tell +-{100 * ratio(missing.margin):.1f} %"
     if not is_open:

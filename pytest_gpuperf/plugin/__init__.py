@@ -72,6 +72,7 @@ def _refuse_idle_option(config: pytest.Config) -> None:
 
 def _enable(config: pytest.Config) -> None:
     from ..worker.fixture import measurer_key
+    from .reported_items import PaintsFailures
 
     # The ini key `gpuperf` is set in a measuring process too. It must not measure
     # again.
@@ -85,6 +86,7 @@ def _enable(config: pytest.Config) -> None:
         # Registered before the file of results: the later one of two outermost wrappers
         # is the outer one, so the file has the exit status that the run has set.
         config.pluginmanager.register(plugin, "gpuperf-run")
+        config.pluginmanager.register(PaintsFailures(), "gpuperf-colours")
         _record(config, settings, plugin)
     except GpuperfError as error:
         raise pytest.UsageError(str(error)) from None

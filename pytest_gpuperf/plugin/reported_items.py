@@ -6,6 +6,7 @@ A hook may change a report long after it was made, so the reports themselves are
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Callable
 from collections.abc import Collection
@@ -23,7 +24,7 @@ from ..marks import RANKS_MARK
 from ..model.run import Ending
 from ..model.run import Report
 from ..report.exchange.measured_calls import properties_of
-from ..report.screen.failure import fitting_headline
+from ..report.headline import fitting_headline
 from ..report.secrets import masked
 from ..report.secrets import secrets_of
 from ..visible import visible_text
@@ -174,6 +175,80 @@ def shorten_headlines(reports: Iterable[Any], columns: int) -> None:
         if crash is not None and PROPERTY in dict(report.user_properties):
             room = columns - len(f"FAILED {report.nodeid} - ")
             crash.message = fitting_headline(crash.message, room)
+
+
+# A failure in colour, as pytest has it: only on a terminal, and not with NO_COLOR.
+
+_FORMS: Final = tuple(
+    map(
+        re.compile,
+        (
+            r"(?P<bad>[A-Z][A-Z ]+[A-Z](?: \w+)*)(?P<rest>(?::.*)?)",
+            r"(?P<mark>  --> )(?P<place>.*)",
+            r"(?P<gutter> *\d* \| )(?P<space> *)(?P<caret>\^+)(?P<rest>.*)",
+            r"(?P<gutter> *\d* \| )(?P<source>.*)",
+            r"  (?P<label>[a-z]+\??)(?P<rest> +.*)",
+        ),
+    )
+)
+"""What a line of ``failure_text`` is, and its parts."""
+
+_COLOURS: Final[Mapping[str, Mapping[str, bool]]] = {
+    "bad": {"red": True, "bold": True},
+    "mark": {"blue": True, "bold": True},
+    "place": {"bold": True},
+    "gutter": {"blue": True},
+    "caret": {"red": True, "bold": True},
+    "label": {"cyan": True},
+}
+
+
+class PaintedFailure:
+    """A failure whose text is coloured on a terminal; elsewhere it is *plain*."""
+
+    def __init__(self, plain: Any) -> None:
+        self._plain = plain
+        self.reprcrash = plain.reprcrash
+
+    def __str__(self) -> str:
+        return str(self._plain)
+
+    def toterminal(self, writer: Any) -> None:
+        """Write it line by line; *writer* knows whether there are colours."""
+        for line in str(self._plain).splitlines():
+            for text, markup in painted(line):
+                writer.write(text, **markup)
+            writer.line()
+
+
+def painted(line: str) -> Iterator[tuple[str, Mapping[str, bool]]]:
+    """Yield the parts of a *line* of a failure with the colour of each."""
+    found = next(filter(None, (form.fullmatch(line) for form in _FORMS)), None)
+    if found is None:
+        yield line, {}
+        return
+    end = 0
+    for name, text in found.groupdict().items():
+        start = found.start(name)
+        # What no group has, such as the indent of a label.
+        yield line[end:start], {}
+        yield text, _COLOURS.get(name, {})
+        end = found.end(name)
+
+
+class PaintsFailures:
+    """Colours the failures of measured tests just before pytest writes them."""
+
+    # Outside of pytest's own wrapper, which writes the failures before its yield.
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_terminal_summary(
+        self, terminalreporter: Any
+    ) -> Generator[None, None, None]:
+        for report in terminalreporter.stats.get("failed", ()):
+            ours = PROPERTY in dict(report.user_properties)
+            if ours and getattr(report.longrepr, "reprcrash", None) is not None:
+                report.longrepr = PaintedFailure(report.longrepr)
+        return (yield)
 
 
 def _headline(report: Report) -> str:

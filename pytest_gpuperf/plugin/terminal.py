@@ -23,6 +23,7 @@ from ..report.screen.acceptance import misplaced_lines
 from ..report.screen.acceptance import unmeasured_text
 from ..report.screen.comparison import compared_lines
 from ..report.screen.counts import counts_line
+from ..report.screen.counts import evidence_line
 from ..report.screen.counts import moved_line
 from ..report.screen.counts import nothing_line
 from ..report.screen.counts import skipped_line
@@ -162,6 +163,8 @@ def write_rest(reporter: Any, assessment: Assessment, unseen: Unseen) -> None:
         _write(reporter, leftover_lines(assessment.leftovers, assessment.baseline_file))
         _write(reporter, _acuity_lines(assessment, verbosity))
         _write(reporter, _misplaced_lines(assessment, reporter.config.rootpath))
+    if verbosity > QUIET_VERBOSITY:
+        _write(reporter, evidence_line(assessment.verdicts))
     _write(reporter, _whole_run_lines(assessment))
     if assessment.origin is not None:
         _write(
@@ -207,7 +210,7 @@ def unmeasured_lines(unseen: Unseen, assessment: Assessment) -> tuple[Line, ...]
 def _write_table(reporter: Any, assessment: Assessment, verbosity: int) -> None:
     """Write a row a test, and with ``-v`` what was allowed."""
     shown = assessment.verdicts if verbosity > QUIET_VERBOSITY else _wrong(assessment)
-    lines = [*summary_lines(shown), *compared_lines(shown)]
+    lines = [*summary_lines(shown, failures_above=True), *compared_lines(shown)]
     if lines or verbosity > QUIET_VERBOSITY:
         reporter.write_sep("=", "gpuperf")
     _write(reporter, lines)

@@ -20,6 +20,9 @@ from ..visible import visible_line
 _UNSEEN: Final = re.compile(r"[^\x20-\x7e]|#")
 
 
+_DEVICE: Final = "--gpuperf-device="
+
+
 ACCEPTABLE: Final = frozenset(
     {Outcome.REGRESSED, Outcome.NO_BASELINE, Outcome.IMPROVED}
 )
@@ -82,10 +85,17 @@ def refresh_command(
     accept_drift: bool = False,
 ) -> str:
     """Return what refreshes *tests*, or all of *run*."""
-    drift = ("--gpuperf-accept-drift",) if accept_drift else ()
-    update = f"--gpuperf-update={kind.value}"
+    # With tests that are named, a refresh takes all of them unless it is told a kind.
+    kinds = () if tests and kind is Refresh.ALL else (f"--kind={kind.value}",)
+    drift = ("--accept-drift",) if accept_drift else ()
+    options = (
+        option.replace(_DEVICE, "--device=", 1)
+        if option.startswith(_DEVICE)
+        else option
+        for option in run.options
+    )
     return _line(
-        ("pytest", "--gpuperf", update, *drift, *run.options, *map(run.typed, tests))
+        ("gpuperf", "refresh", *kinds, *drift, *options, *map(run.typed, tests))
     )
 
 
@@ -112,6 +122,15 @@ def measure_command(tests: Sequence[str], kind: DeviceKind) -> str:
     nodes = dict.fromkeys(map(_test_of, tests))
     device = f"--device={kind.value}"
     return _line(("gpuperf", "refresh", "--accept-drift", device, *nodes))
+
+
+def audit_command(
+    waits: int, program: str, arguments: Sequence[str], *, is_module: bool
+) -> str:
+    """Return what exits with 1 where *program* waits more than *waits* times."""
+    module = ("-m",) if is_module else ()
+    own = ("--", *arguments) if arguments else ()
+    return _line(("gpuperf", "audit", f"--max-syncs={waits}", *module, program, *own))
 
 
 def _test_of(call: str) -> str:

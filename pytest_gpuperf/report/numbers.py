@@ -39,8 +39,8 @@ def metric_named(name: str) -> Metric:
 
 
 def each(metric: Metric) -> str:
-    """Return `` a step`` for a count per step, as all are but those of compiling."""
-    return " a step" if metric.unit is Unit.COUNT and metric not in COMPILED else ""
+    """Return `` per step`` for a count, as all are per step but those of compiling."""
+    return " per step" if metric.unit is Unit.COUNT and metric not in COMPILED else ""
 
 
 def rounded(value: float) -> float:

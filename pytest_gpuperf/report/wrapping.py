@@ -1,17 +1,31 @@
-"""Sentences in 80 columns, words and hyphens whole."""
+"""Sentences as wide as the terminal, words and hyphens whole."""
 
 from __future__ import annotations
 
 import re
+import shutil
 import textwrap
 from typing import Final
 
 from ..visible import visible
 
 
-TEXT_WIDTH: Final = 80
-_BEFORE_UNIT: Final = re.compile(r"(?<=\d) (?=%|MHz\b|min\b|ms\b|s\b)")
+USUAL_WIDTH: Final = 80
+"""Columns where there is no terminal, as in the log of a CI."""
+
+LEAST_WIDTH, MOST_WIDTH = 60, 120
+"""Nobody reads sentences well that are longer."""
+
+_BEFORE_UNIT: Final = re.compile(
+    r"(?<=\d) (?=%|MHz\b|min\b|ms\b|us\b|s\b|[KMG]iB\b|B\b)"
+)
 _TIED: Final = "\N{NO-BREAK SPACE}"
+
+
+def text_width() -> int:
+    """Return how many columns a text may take: those of the terminal, or of COLUMNS."""
+    columns = shutil.get_terminal_size((USUAL_WIDTH, 0)).columns
+    return min(max(columns, LEAST_WIDTH), MOST_WIDTH)
 
 
 def wrapped(text: str, *, first: str = "", rest: str = "    ") -> tuple[str, ...]:
@@ -30,7 +44,7 @@ def _broken(text: str, first: str, rest: str) -> tuple[str, ...]:
     return tuple(
         textwrap.wrap(
             text,
-            width=TEXT_WIDTH,
+            width=text_width(),
             initial_indent=first,
             subsequent_indent=rest,
             # Node ids and commands are copied from the terminal, so they stay whole.
@@ -55,8 +69,3 @@ def labelled(label: str, text: str) -> tuple[str, ...]:
 def uncut(label: str, text: str) -> tuple[str, ...]:
     """Put *text* beside its label as it is, to be copied."""
     return (f"  {label}".ljust(REASON_INDENT) + visible(text),)
-
-
-def headline(text: str) -> tuple[str, ...]:
-    """Put *text* on one line, however long: others take the first line for all of it."""
-    return (text,)

@@ -15,6 +15,7 @@ from ..model.run import Ending
 from ..model.run import Report
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
+from ..report.headline import open_headline
 from ..report.json.results import to_json
 from ..report.secrets import shown_verdict
 from ..settings import MissingBaseline
@@ -66,7 +67,7 @@ def report_of(
         test=case.test,
         ending=ending,
         text=text,
-        warning=_warning(judged, explain) if ending is Ending.PASSED else "",
+        warning=_warning(judged) if ending is Ending.PASSED else "",
         sections=last.sections,
         properties=last.properties,
         verdicts=_for_others(judged),
@@ -102,7 +103,7 @@ def _ended_otherwise(
     ending, why = _ending(judged, lenient, explain)
     if last.ending in {Ending.FAILED, Ending.DIED}:
         return replace(report, text="\n\n".join(filter(None, (last.text, why))))
-    warning = "" if why else _warning(judged, explain)
+    warning = "" if why else _warning(judged)
     text, warning = (
         "\n\n".join((said, _otherwise(case))) if said else "" for said in (why, warning)
     )
@@ -199,19 +200,19 @@ def _nothing_judged(outcomes: set[Outcome]) -> bool:
     return outcomes <= {Outcome.NO_BASELINE, Outcome.NOT_JUDGED}
 
 
-def _warning(verdicts: Sequence[TestVerdict], explain: Explain) -> str:
-    """Say what a passed test leaves open: nothing decided, or nothing to decide by."""
+def _warning(verdicts: Sequence[TestVerdict]) -> str:
+    """Say in a line what a passed test leaves open: nothing decided, or nothing to decide by."""
     for verdict in verdicts:
         outcomes = {v.outcome for v in verdict.verdicts}
         if _is_shown(verdict):
             outcomes.discard(Outcome.NOT_JUDGED)
-        open_ones = {v.outcome for v in verdict.verdicts if v.not_stored}
+        not_stored = any(v.not_stored for v in verdict.verdicts)
         if (
             Outcome.INCONCLUSIVE in outcomes
-            or open_ones
+            or not_stored
             or (outcomes and _nothing_judged(outcomes))
         ):
-            return explain(verdict)
+            return open_headline(verdict)
     return ""
 
 

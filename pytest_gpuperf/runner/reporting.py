@@ -62,7 +62,6 @@ class Reporter:
         return failure_text(
             verdict,
             nodeid=nodeid,
-            baseline_file=self.baseline_file,
             invocation=self.invocation,
             strict=self.settings.strict,
             baseline_needed=self.settings.missing_baseline is not MissingBaseline.WARN,
@@ -76,6 +75,5 @@ class Reporter:
         return drift_text(
             drifts,
             nodeid=case.test,
-            baseline_file=self.baseline_file,
             invocation=self.invocation,
         )

@@ -359,8 +359,8 @@ def test_budgets_of_a_slow_step_are_judged_beyond_the_cap(
 
     result.assert_outcomes(failed=1)
     told = result.stdout.str()
-    assert "OVER BUDGET syncs: 2 a step, budget 0" in told
-    assert "OVER BUDGET peak_allocated_bytes: 100.0 MiB" in told
+    assert "OVER LIMIT syncs: 2 per step, limit 0" in told
+    assert "OVER LIMIT mem_mb: 100.0 MiB" in told
 
 
 def test_a_baseline_of_counts_judges_a_step_that_became_as_long_as_the_cap(
@@ -373,7 +373,7 @@ def test_a_baseline_of_counts_judges_a_step_that_became_as_long_as_the_cap(
     result = project.run()
 
     result.assert_outcomes(failed=1)
-    assert "REGRESSED syncs: 0 -> 3 a step" in result.stdout.str()
+    assert "NEW WAITS: 3 per step, was 0" in result.stdout.str()
 
 
 @pytest.mark.parametrize("ci", ["", "1"])
@@ -390,8 +390,8 @@ def test_a_time_that_its_baseline_lacks_is_named_by_a_warning_and_the_last_line(
     result.assert_outcomes(passed=1, warnings=1)
     result.stdout.fnmatch_lines(
         [
-            "*NO BASELINE step_ms*",
-            "gpuperf: 1 pass on *not in a test's baseline: step_ms",
+            "*NO BASELINE: step time*",
+            "gpuperf: 1 passed on *not in a test's baseline: step_ms",
         ]
     )
     project.run("--gpuperf-missing-baseline=every-metric").assert_outcomes(failed=1)

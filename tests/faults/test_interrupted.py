@@ -161,8 +161,7 @@ def test_the_rest_of_a_refresh_of_all_is_named_where_an_old_baseline_hides_it(
     played.run(Play(ms=faster, interrupted_at=(B, 4)), Refresh.ALL)
 
     assert played.said[-1] == (
-        "  go on    pytest --gpuperf --gpuperf-update=all --gpuperf-device=scripted "
-        "t.py::b t.py::c"
+        "  go on    gpuperf refresh --device=scripted t.py::b t.py::c"
     )
 
 
@@ -433,7 +432,7 @@ def test_a_refresh_that_is_killed_keeps_what_was_complete(
             [
                 "gpuperf: interrupted: 2 tests are stored in *",
                 "refreshed baselines/scripted.json:",
-                "gpuperf: 2 pass on scripted*",
+                "gpuperf: 2 passed on scripted*",
             ]
         )
     (killed.path / "runs.txt").write_text("." * 8)

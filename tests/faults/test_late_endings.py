@@ -165,7 +165,7 @@ def test_a_late_skip_hides_no_regression(slow: WholeRun, name: str) -> None:
 
     assert case.outcome == "failure"
     now = "13.00" if in_its_third_run(name) else "400.0"
-    assert f"REGRESSED step_ms: 10.00 ms -> {now} ms" in case.text
+    assert f"SLOWER: {now} ms per step, was 10.00 ms" in case.text
     assert "hides no verdict: the data set is gone" in case.text
 
 
@@ -198,7 +198,7 @@ def test_one_measured_run_among_skipped_ones_is_no_silent_skip(
 
     case = run.cases["test_is_skipped_in_each_run_but_the_first"]
     assert case.outcome == ("failure" if strict else "passed")
-    assert "INCONCLUSIVE step_ms" in run.text
+    assert "UNDECIDED step time" in run.text
     assert "runs, which hides no verdict: the data set is gone" in run.text
 
 
@@ -207,7 +207,7 @@ def test_what_fails_in_its_second_run_says_both(slow: WholeRun, name: str) -> No
     case = slow.cases[name]
 
     assert case.outcome == "failure"
-    assert "OVER BUDGET peak_allocated_bytes" in case.text
+    assert "OVER LIMIT mem_mb" in case.text
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_what_fails_in_its_second_run_says_both(slow: WholeRun, name: str) -> No
 def test_its_own_failure_comes_first(slow: WholeRun, name: str, words: str) -> None:
     text = slow.cases[name].text
 
-    assert text.index(words) < text.index("OVER BUDGET")
+    assert text.index(words) < text.index("OVER LIMIT")
 
 
 @pytest.mark.parametrize("name", names(EXPECTED))
@@ -233,7 +233,7 @@ def test_what_its_author_expects_is_forgiven(slow: WholeRun, name: str) -> None:
 @pytest.mark.parametrize("name", names(OVER))
 def test_a_late_skip_hides_no_budget(folder: Folder, over: WholeRun, name: str) -> None:
     assert over.cases[name].outcome == "failure"
-    assert "OVER BUDGET" in over.cases[name].text
+    assert "OVER LIMIT" in over.cases[name].text
     assert "the data set is gone" in over.cases[name].text
 
 
@@ -252,7 +252,7 @@ def test_a_late_skip_hides_no_budget_inline(folder: Folder, slow: WholeRun) -> N
     (folder.path / "test_inline.py").unlink()
 
     assert run.cases["test_inline"].outcome == "failure"
-    assert "OVER BUDGET" in run.cases["test_inline"].text
+    assert "OVER LIMIT" in run.cases["test_inline"].text
 
 
 # What ends pytest.
@@ -315,7 +315,7 @@ def test_a_teardown_that_ends_pytest_hides_no_failed_verdict(
 
     assert run.status == (status or pytest.ExitCode.TESTS_FAILED)
     assert run.cases["test_ends"].outcome == "failure"
-    assert "OVER BUDGET step_ms" in run.cases["test_ends"].text
+    assert "OVER LIMIT ms" in run.cases["test_ends"].text
     assert f"test_it.py::test_ends: {words}" in run.text
 
 

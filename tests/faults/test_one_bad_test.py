@@ -108,7 +108,7 @@ STOOD_STILL = "is not a time: 0.0: the clock stood still"
 GOOD = ("test_good", "test_surrogates", "test_long_name", "test_many_findings")
 
 FAILURES = {
-    "test_slow": "OVER BUDGET step_ms: 10.00 ms",
+    "test_slow": "OVER LIMIT ms: 10.00 ms",
     "test_zero_time": STOOD_STILL,
     "test_zero_time_with_a_budget": STOOD_STILL,
     "test_time_went_back": "is not a time: -1.0: the clock",

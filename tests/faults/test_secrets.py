@@ -212,7 +212,7 @@ def test_what_stands_behind_a_word_that_says_so_is_masked(
 @pytest.mark.parametrize(
     "text",
     [
-        "tests/test_a.py::test_step[8-a::b] REGRESSED step_ms: 10.00 ms -> 12.00 ms",
+        "tests/test_a.py::test_step[8-a::b] SLOWER: 12.00 ms per step, was 10.00 ms",
         "1f2e3d4c5b6a79880123456789abcdef01234567",
         "assert password == 'expected'",
         "Unexpected token: 'x' at basic block 3",

@@ -114,7 +114,7 @@ def test_a_budget_fails_on_a_disturbed_machine_where_the_machine_explains_too_li
     result = project.run(f"--gpuperf-seconds={seconds}", TOGETHER)
 
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*OVER BUDGET step_ms*"])
+    result.stdout.fnmatch_lines(["*OVER LIMIT ms*"])
 
 
 def test_ten_tests_that_slow_down_together_all_fail(project: ScriptedProject) -> None:

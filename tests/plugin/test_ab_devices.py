@@ -47,10 +47,8 @@ def test_a_sync_of_a_real_step_is_found_at_its_line(
         ["worse", "syncs", "0", "1", "+1", "-", "-", "test_it.py::test_step"]
     ]
     assert len(lines_with("step_ms", shown)) == 1
-    assert (
-        "  at       test_it.py:8 in step: new: aten::_local_scalar_dense, 1 a step"
-        in (shown.splitlines())
-    )
+    assert "  --> test_it.py:8 in step" in shown.splitlines()
+    assert "^^^^^^^ new: the CPU waits here for the GPU" in shown
     assert project.is_untouched
 
 
@@ -64,13 +62,15 @@ def test_without_a_clock_two_pairs_compare_what_is_exact(
     assert shown.err == (
         "gpuperf: pair 1 of at most 8: 1 test\ngpuperf: pair 2 of at most 8: 1 test\n"
     )
-    assert shown.out.splitlines()[-8:] == [
+    assert shown.out.splitlines()[-10:] == [
         "engine: pairs of fresh processes, for what is exact alone: the pretend device",
         "    has no clock; 2 pairs a test",
         "verdict  metric  before  after  change  95 %  sees  test",
         "worse    syncs        0      1      +1     -     -  test_it.py::test_step",
         "test_it.py::test_step: waits now",
-        "  at       test_it.py:8 in step: new: aten::_local_scalar_dense, 1 a step",
-        "           one element is read by the host",
+        "  --> test_it.py:8 in step",
+        "    8 | return torch.ones(1, device=gpuperf.device).sum().item()",
+        "      |                                              ^^^^^^^",
+        "      | new: one element is read by the host",
         "gpuperf: 1 worse",
     ]

@@ -75,7 +75,7 @@ engine: times by both versions in turns in one process, whose luck they share;
 verdict  metric     before     after  change          95 %   sees  test
 slower   step_ms  10.00 ms  10.50 ms  +5.0 %  +5.0 to +5.0  1.0 %  test_it.py::test_step
 test_it.py::test_step: after is slower by more than 1 %: time +5.0 %, 95 %
-    interval +5.0 % to +5.0 %; label-swap test over 112 quads, p = 0.0001
+    interval +5.0 % to +5.0 %; label-swap test over 112 quads
 gpuperf: 1 worse
 """
     )

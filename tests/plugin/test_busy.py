@@ -43,9 +43,12 @@ def test_a_gpu_that_waits_for_the_host_fails_and_names_the_line(
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "OVER BUDGET busy_pct: 71.40 %, budget at least 85.00 %",
-            "  why      71.4 % against 85 %, below in each of 2 runs and proven at p = *",
+            "BELOW LIMIT busy_pct: 71.40 %, limit at least 85.00 %",
+            "  --> train.py:21 in step: aten::_local_scalar_dense (cudaStreamSynchronize), 1",
+            "           per step, *",
+            "  fix      *",
             "  waits    for syncs at train.py:21 in step, 29 % of the step",
+            "  sure?    71.4 % against 85 %, below in each of 2 runs, and more than their",
         ],
         consecutive=True,
     )

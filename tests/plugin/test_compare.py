@@ -201,8 +201,8 @@ class TestStep:
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(
         [
-            "OVER BUDGET speedup: 1.300x, budget at least 1.400x",
-            "  why      after is 1.3 times as fast as before (95 %: 1.3 to 1.3), less*",
+            "BELOW LIMIT speedup: 1.300x, limit at least 1.400x",
+            "  sure?    after is 1.3 times as fast as before (95 %: 1.3 to 1.3), less*",
         ]
     )
     case, other = ET.parse(project.path / "junit.xml").iter("testcase")
@@ -228,7 +228,7 @@ def test_read(gpuperf): gpuperf.compare(int, float)
     result = project.run()
 
     result.assert_outcomes(passed=1, failed=1)
-    assert "OVER BUDGET syncs: 1 a step, budget 0" in result.outlines
+    assert "OVER LIMIT syncs: 1 per step, limit 0" in result.outlines
     assert "  call     test_it.py::test_read#compare" in result.outlines
 
 
@@ -316,7 +316,7 @@ def test_met(gpuperf): gpuperf.compare(int, float)
     result = project.run("--gpuperf-inline")
 
     result.assert_outcomes(passed=2, warnings=1)
-    assert "gpuperf: 1 inconclusive, 1 pass on scripted" in result.outlines
+    assert "gpuperf: 1 undecided, 1 passed on scripted" in result.outlines
     result.stdout.fnmatch_lines(["*inline, time is only screened*"])
 
 
@@ -331,7 +331,7 @@ def test_workers_report_what_the_controller_compared(
     result = project.run("-n1")
 
     result.assert_outcomes(failed=1)
-    assert "OVER BUDGET speedup: 1.300x, budget at least 1.400x" in result.outlines
+    assert "BELOW LIMIT speedup: 1.300x, limit at least 1.400x" in result.outlines
 
 
 SHARED = """

@@ -61,11 +61,12 @@ def test_a_break_fails_with_its_line_and_a_recompilation_with_its_reason(
     result.assert_outcomes(passed=2, failed=2)
     result.stdout.fnmatch_lines(
         [
-            "OVER BUDGET graph_breaks: 1, budget 0",
-            "  at       test_it.py:* in reads: graph break",
-            "OVER BUDGET recompiles: 1, budget 0",
-            "  at       test_it.py:* in whole: compiled again, once",
-            "           tensor 'x' size mismatch at index 0. expected 3, actual 4",
+            "OVER LIMIT graph_breaks: 1, limit 0",
+            "  --> test_it.py:* in reads",
+            "*graph break: *",
+            "OVER LIMIT recompiles: 1, limit 0",
+            "  --> test_it.py:* in whole",
+            "*compiled again, once: tensor 'x' size mismatch at index 0. expected*",
         ]
     )
 

@@ -60,9 +60,11 @@ def test_a_sync_is_found_at_its_line_and_memory_is_judged(
     result.assert_outcomes(passed=1, failed=2)
     result.stdout.fnmatch_lines(
         [
-            "OVER BUDGET syncs: 1 a step, budget 0",
-            f"  at       test_it.py:{line} in <lambda>: *_local_scalar_dense, 1 a step",
-            "OVER BUDGET live_peak_bytes: *, budget *",
+            "OVER LIMIT syncs: 1 per step, limit 0",
+            f"  --> test_it.py:{line} in <lambda>",
+            "*.item()*",
+            "      | the CPU waits here for the GPU",
+            "OVER LIMIT mem_mb: *, limit *",
             "not judged: step_ms budget of 1 test, ms=1e-06 binds on cuda only, *",
         ]
     )
@@ -105,22 +107,21 @@ def test_a_verdict_says_what_the_peak_is_for_and_which_lines_hold_it(
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(
         [
-            "OVER BUDGET live_peak_bytes: 5.250 MiB, budget 4.000 MiB",
-            "  why      5.25 MiB against 4 MiB in each of 2 runs",
-            f"  peak     test_it.py:{backward} in step: aten::mul, backward, 5.250 MiB",
-            "           temporaries 3.0 MiB, activations 1.0 MiB, inputs 1.0 MiB, parameters",
-            "           0.2 MiB",
-            f"  holds    test_it.py:{backward} in step: aten::mul, backward, 2.000 MiB in 2 blocks",
-            f"  holds    test_it.py:{forward} in step: aten::tanh, forward, 1.000 MiB in 1 block",
-            f"  holds    test_it.py:{backward} in step: aten::pow, backward, 1.000 MiB in 1 block",
-        ],
-        consecutive=True,
+            "OVER LIMIT mem_mb: 5.250 MiB, limit 4.000 MiB",
+            f"  --> test_it.py:{backward} in step",
+            "*most memory is in use here: aten::mul, backward, 5.250 MiB: *",
+            f"  --> test_it.py:{backward} in step",
+            "*in use at the peak: aten::mul, backward, 2.000 MiB in 2 blocks",
+            f"  --> test_it.py:{forward} in step",
+            "*in use at the peak: aten::tanh, forward, 1.000 MiB in 1 block",
+            "  sure?    5.25 MiB against 4 MiB in each of 2 runs",
+        ]
     )
     result.stdout.fnmatch_lines(
         [
             "test_it.py::test_small",
             "    live_peak_bytes PASS: *",
-            f"    peak     test_it.py:{backward} in step: aten::mul, backward, 5.250 MiB",
+            f"    --> test_it.py:{backward} in step",
         ]
     )
     assert max(map(len, told(result))) <= 80
@@ -129,7 +130,7 @@ def test_a_verdict_says_what_the_peak_is_for_and_which_lines_hold_it(
 def told(result: pytest.RunResult) -> list[str]:
     """Lines of the failure, from its headline to its budget."""
     lines = result.outlines
-    first = next(i for i, text in enumerate(lines) if text.startswith("OVER BUDGET"))
+    first = next(i for i, text in enumerate(lines) if text.startswith("OVER LIMIT"))
     last = next(i for i, text in enumerate(lines) if text.startswith("  budget"))
     return lines[first:last]
 
@@ -156,9 +157,9 @@ def test_what_every_step_leaves_behind_is_a_leak(project: ScriptedProject) -> No
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(
         [
-            "OVER BUDGET growth_bytes: 1.000 MiB, budget 0 B",
-            "  keeps    test_it.py:*",
-            "    *every step leaves 1 MiB allocated: is*",
+            "OVER LIMIT growth_mb: 1.000 MiB per step, limit 0 B",
+            "  --> test_it.py:*",
+            "*1.000 MiB in 1 block left by each step*",
         ]
     )
 

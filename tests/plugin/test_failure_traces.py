@@ -49,9 +49,8 @@ def test_a_failure_names_its_trace_and_a_pass_has_none(
     (trace,) = traces(project)
     result.stdout.fnmatch_lines(
         [
-            "OVER BUDGET step_ms: 10.00 ms, budget 5.000 ms",
-            f"  trace    .gpuperf/traces/{trace.name}",
-            "           for the viewer at ui.perfetto.dev",
+            "OVER LIMIT ms: 10.00 ms per step, limit 5.000 ms",
+            f"*ui.perfetto.dev: .gpuperf/traces/{trace.name}*",
         ],
         consecutive=False,
     )
@@ -155,5 +154,5 @@ def test_slow(gpuperf):
     runs = len((project.path / "runs.txt").read_text())
 
     first.assert_outcomes(failed=1)
-    first.stdout.fnmatch_lines(["OVER BUDGET step_ms: 10.00 ms, budget 5.000 ms"])
+    first.stdout.fnmatch_lines(["OVER LIMIT ms: 10.00 ms per step, limit 5.000 ms"])
     assert len(traces(project)) == (1 if runs <= 3 else 0)

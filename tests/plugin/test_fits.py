@@ -79,8 +79,8 @@ def test_a_step_fits_or_does_not_or_is_too_close_to_tell(
     result.stdout.fnmatch_lines(
         [
             "*assert <does not fit in 0.9 GiB: * MiB allocated>*",
-            "OVER BUDGET predicted_peak_allocated_bytes: *, budget 10.00 MiB",
-            "  peak     test_it.py:*",
+            "OVER LIMIT mem_mb: *, limit 10.00 MiB",
+            "*most memory is in use here*",
             (
                 "gpuperf.fits(make_step): expected a function that returns a step, found one "
                 "that returns int; return the step, without calling it [GP216]"

@@ -26,7 +26,7 @@ def test_plain(): pass
     result = project.run("--gpuperf-inline")
 
     result.assert_outcomes(passed=2)
-    assert "gpuperf: 1 pass on scripted; 1 metric not gated" in result.outlines
+    assert "gpuperf: 1 passed on scripted; 1 metric without baseline" in result.outlines
 
 
 def test_exact_metrics_fail_and_time_stays_open(project: ScriptedProject) -> None:
@@ -45,11 +45,11 @@ def test_own(gpuperf): assert 0
     result = project.run("--gpuperf-inline")
 
     result.assert_outcomes(failed=3, passed=1, warnings=1)
-    assert "OVER BUDGET syncs: 3 a step, budget 0" in result.outlines
+    assert "OVER LIMIT syncs: 3 per step, limit 0" in result.outlines
     result.stdout.fnmatch_lines(["*runs; inline, time is only screened*"])
     assert (
-        "gpuperf: 1 failed (1 over budget), 1 inconclusive on scripted; without a "
-        "verdict: 2 failed; 4 metrics not gated"
+        "gpuperf: 1 failed (1 over limit), 1 undecided on scripted; without a "
+        "verdict: 2 failed; 4 metrics without baseline"
     ) in result.outlines
 
 
@@ -62,4 +62,4 @@ def test_a_slowdown_is_screened_against_the_baseline(project: ScriptedProject) -
     result = project.run("--gpuperf-inline")
 
     result.assert_outcomes(passed=1, warnings=1)
-    assert "gpuperf: 1 inconclusive on scripted" in result.outlines
+    assert "gpuperf: 1 undecided on scripted" in result.outlines

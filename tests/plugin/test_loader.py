@@ -30,11 +30,11 @@ def test_a_loop_that_waits_too_long_fails_and_says_for_how_long(
     result = project.run()
 
     result.assert_outcomes(passed=2, failed=1, warnings=1)
-    assert "OVER BUDGET loader_wait_pct: 50.00 %, budget 35.00 %" in result.outlines
+    assert "OVER LIMIT loader_wait_pct: 50.00 %, limit 35.00 %" in result.outlines
     result.stdout.fnmatch_lines(
         [
-            "  why      50 % against 35 %, over in each of 2 runs and proven at p = *",
-            "20.00 ms * OVER BUDGET  test_it.py::test_starved",
+            "  sure?    50 % against 35 %, over in each of 2 runs, and more than their*",
+            "20.00 ms * OVER LIMIT loader_wait_pct  test_it.py::test_starved",
         ]
     )
 

@@ -50,12 +50,11 @@ def test_a_step_that_takes_too_much_is_recorded_and_its_lines_are_named(
     result.assert_outcomes(failed=2)
     result.stdout.fnmatch_lines(
         [
-            "OVER BUDGET peak_allocated_bytes: 200.0 MiB, budget 100.0 MiB",
-            "  why      *in each of 3 runs",
-            "  holds    model.py:7 in f: 150.0 MiB in 1 block",
-            "  holds    memory from before the step: 50.00 MiB in 1 block",
-            "  snapshot .gpuperf/memory-test_it.py-test_large-a-step-14e86d84.pickle",
-            "           for the viewer at pytorch.org/memory_viz",
+            "OVER LIMIT mem_mb: 200.0 MiB, limit 100.0 MiB",
+            "  --> model.py:7 in f: in use at the peak: 150.0 MiB in 1 block",
+            "  --> memory from before the step: in use at the peak: 50.00 MiB in 1 block",
+            "  sure?    *in each of 3 runs",
+            "*for pytorch.org/memory_viz: .gpuperf/memory-test_it.py-test_large-a-step-*",
         ],
     )
     saved = (
@@ -100,9 +99,8 @@ def test_a_regression_says_what_was_seen_at_the_peak(project: ScriptedProject) -
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "REGRESSED peak_allocated_bytes: 80.00 MiB -> 90.00 MiB (+12.5 %), limit *",
-            "  peak     model.py:7 in f: aten::mm, backward, 90.01 MiB",
-            "           activations 90.0 MiB, parameters 10.2 KiB",
-            "  holds    model.py:7 in f: aten::mm, backward, 60.00 MiB in 1 block",
+            "MORE MEMORY: 90.00 MiB, was 80.00 MiB (+12.5 %), allowed *",
+            "  --> model.py:7 in f: most memory is in use here: aten::mm, backward, *",
+            "  --> model.py:7 in f: in use at the peak: aten::mm, backward, 60.00 MiB in 1",
         ]
     )

@@ -203,7 +203,7 @@ def test_measuring_is_switched_on_by_the_option_or_the_ini_key(
     )
 
     result.assert_outcomes(failed=1)
-    assert "OVER BUDGET step_ms: 10.00 ms, budget 5.000 ms" in result.outlines
+    assert "OVER LIMIT ms: 10.00 ms per step, limit 5.000 ms" in result.outlines
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_a_step_too_large_for_the_gpu_fails_with_what_the_allocator_would_hold(
             "*___ test_built_too_large ___*",
             "E *torch.OutOfMemoryError: CUDA out of memory. *",
             "*___ test_retried ___*",
-            "OVER BUDGET predicted_alloc_retries: 1 a step, budget 0",
+            "OVER LIMIT alloc_retries: 1 per step, limit 0",
         ]
     )
     told = " ".join(line.strip() for line in result.outlines)

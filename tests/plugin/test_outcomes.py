@@ -15,7 +15,7 @@ def test_a_step_within_its_budgets_passes(project: ScriptedProject) -> None:
     result = project.run()
 
     result.assert_outcomes(passed=1)
-    assert result.outlines[-2] == "gpuperf: 1 pass on scripted"
+    assert result.outlines[-2] == "gpuperf: 1 passed on scripted"
 
 
 def test_a_step_over_its_budget_fails_with_the_numbers_and_the_line(
@@ -29,9 +29,9 @@ def test_a_step_over_its_budget_fails_with_the_numbers_and_the_line(
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "OVER BUDGET step_ms: 10.00 ms, budget 9.000 ms",
-            "OVER BUDGET syncs: 2 a step, budget 1",
-            "*train.py:12 in step: aten::_local_scalar_dense, 1 a step*",
+            "OVER LIMIT ms: 10.00 ms per step, limit 9.000 ms",
+            "OVER LIMIT syncs: 2 per step, limit 1",
+            "*train.py:12 in step: aten::_local_scalar_dense, 1 per step*",
         ]
     )
 
@@ -48,11 +48,8 @@ def test_a_slowdown_against_the_baseline_fails_and_names_the_refresh_command(
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "REGRESSED step_ms: 10.00 ms -> 12.00 ms (+20.0 %), limit 10.15 ms",
-            (
-                "*pytest --gpuperf --gpuperf-update=all --gpuperf-accept-drift "
-                "--gpuperf-device=scripted test_it.py::test_step"
-            ),
+            "SLOWER: 12.00 ms per step, was 10.00 ms (+20.0 %), allowed 10.15 ms",
+            "*gpuperf refresh --accept-drift --device=scripted test_it.py::test_step",
         ]
     )
 
@@ -86,7 +83,7 @@ def test_a_planted_sync_fails_against_the_baseline(project: ScriptedProject) -> 
     result = project.run()
 
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["REGRESSED syncs: 0 -> 1 a step (+1), limit 0*"])
+    result.stdout.fnmatch_lines(["NEW WAIT: 1 per step, was 0 (+1), allowed 0*"])
 
 
 @pytest.mark.parametrize(
@@ -112,7 +109,7 @@ def test_a_test_with_neither_budget_nor_baseline_warns_here_and_fails_in_ci(
     result = project.run(*arguments)
 
     result.assert_outcomes(**outcome)
-    why = "*missing  a missing baseline fails where CI is set, or*"
+    why = "*why      a missing baseline fails where CI is set, or*"
     if "failed" in outcome:
         result.stdout.fnmatch_lines([why])
     else:
@@ -138,7 +135,9 @@ def test_metrics_without_budget_or_baseline_are_named_as_not_gated(
 
     result = project.run()
 
-    assert result.outlines[-2] == ("gpuperf: 1 pass on scripted; 2 metrics not gated")
+    assert result.outlines[-2] == (
+        "gpuperf: 1 passed on scripted; 2 metrics without baseline"
+    )
 
 
 def test_an_undecided_test_passes_with_a_warning_and_fails_when_strict(
@@ -152,7 +151,7 @@ def test_an_undecided_test_passes_with_a_warning_and_fails_when_strict(
     strict = project.run("--gpuperf-strict")
 
     lenient.assert_outcomes(passed=1, warnings=1)
-    assert lenient.outlines[-2] == "gpuperf: 1 inconclusive on scripted"
+    assert lenient.outlines[-2] == "gpuperf: 1 undecided on scripted"
     lenient.stdout.fnmatch_lines(["*the GPU is throttling*"])
     strict.assert_outcomes(failed=1)
 
@@ -176,7 +175,7 @@ def test_a_budget_that_binds_elsewhere_is_not_judged_and_skips_with_the_reason(
     result = project.run("-rs")
 
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["gpuperf: 1 pass on scripted; 3 metrics not judged"])
+    result.stdout.fnmatch_lines(["gpuperf: 1 passed on scripted; 3 metrics not judged"])
 
 
 def test_a_test_that_never_calls_gpuperf_fails(project: ScriptedProject) -> None:
@@ -210,12 +209,12 @@ def test_step(gpuperf):
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "OVER BUDGET step_ms: 10.00 ms, budget 9.000 ms",
-            "OVER BUDGET step_ms: 10.00 ms, budget 8.000 ms",
+            "OVER LIMIT ms: 10.00 ms per step, limit 9.000 ms",
+            "OVER LIMIT ms: 10.00 ms per step, limit 8.000 ms",
         ]
     )
     assert (
-        "gpuperf: 2 failed (2 over budget), 1 pass on scripted; 6 metrics not gated"
+        "gpuperf: 2 failed (2 over limit), 1 passed on scripted; 6 metrics without baseline"
     ) in result.outlines
 
 
@@ -247,8 +246,8 @@ def test_a_torch_upgrade_that_moves_exact_metrics_is_one_verdict_for_the_run(
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert (
         "gpuperf: the environment changed: torch 2.12.0 -> 2.13.0 moved exact metrics "
-        "of 2 tests; check them, then accept with: pytest --gpuperf "
-        "--gpuperf-update=all --gpuperf-accept-drift --gpuperf-device=scripted"
+        "of 2 tests; check them, then accept with: gpuperf refresh "
+        "--kind=all --accept-drift --device=scripted"
     ) in result.outlines
 
 
@@ -265,7 +264,7 @@ def test_the_last_line_counts_tests_that_gave_nothing_to_judge(
 
     result.assert_outcomes(failed=1, skipped=1, passed=1)
     assert (
-        "gpuperf: 1 pass on scripted; without a verdict: 1 failed, 1 skipped"
+        "gpuperf: 1 passed on scripted; without a verdict: 1 failed, 1 skipped"
     ) in result.outlines
 
 
@@ -286,7 +285,7 @@ def test_a_slowdown_that_all_tests_share_is_one_verdict_and_no_failure(
         "gpuperf: all 8 tests +6.0 %, no sentinel was measured: the machine, or a "
         "common cause in code or a dependency"
     ) in result.outlines
-    assert result.outlines[-2] == "gpuperf: 8 inconclusive on scripted"
+    assert result.outlines[-2] == "gpuperf: 8 undecided on scripted"
 
 
 def test_one_slow_test_among_others_is_the_only_one_that_fails(
@@ -299,7 +298,7 @@ def test_one_slow_test_among_others_is_the_only_one_that_fails(
     result = project.run()
 
     result.assert_outcomes(passed=7, failed=1)
-    assert "gpuperf: 1 failed (1 regressed), 7 pass on scripted" in result.outlines
+    assert "gpuperf: 1 failed (1 worse), 7 passed on scripted" in result.outlines
 
 
 def test_a_machine_that_its_sentinels_call_slower_is_not_blamed_on_the_code(
@@ -353,9 +352,8 @@ def test_an_improvement_fails_where_that_is_asked_for(
     asked.assert_outcomes(failed=1)
     asked.stdout.fnmatch_lines(
         [
-            "IMPROVED *: *",
-            "  strict   what became better fails: accept it, so that it cannot be lost again",
-            "*pytest --gpuperf --gpuperf-update=improved --gpuperf-device=scripted test_it*",
+            "  strict   an improvement fails by gpuperf_fail_on_improvement: *",
+            "*gpuperf refresh --kind=improved --device=scripted test_it*",
         ]
     )
 
@@ -399,4 +397,4 @@ def test_a_slowdown_on_another_gpu_than_the_baselines_is_undecided_and_says_so(
         "measured on another GPU of this model than the baseline, and two of them differ "
         "by several percent, the SM clock was 1410 MHz, 1980 MHz with the baseline"
     ) in said
-    assert "INCONCLUSIVE step_ms: 10.00 ms -> 11.00 ms" in said
+    assert "UNDECIDED step time: 11.00 ms per step, was 10.00 ms" in said

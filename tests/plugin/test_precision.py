@@ -89,8 +89,8 @@ def test_a_gate_makes_as_many_runs_as_the_precision_takes_and_says_so_before(
     ]
     assert "each of 8 runs is" in words(more)
     assert (
-        "  accept   pytest --gpuperf --gpuperf-update=all --gpuperf-accept-drift "
-        f"--gpuperf-device=scripted --gpuperf-precision=2.462% {TEST}"
+        "  accept   gpuperf refresh --accept-drift --device=scripted "
+        f"--gpuperf-precision=2.462% {TEST}"
     ) in more.outlines
 
 

@@ -161,16 +161,16 @@ def test_syncs_and_copies_are_named_with_line_and_reason(
     result.assert_outcomes(passed=1, failed=2, skipped=1)
     result.stdout.fnmatch_lines(
         [
-            "OVER BUDGET syncs: 1 a step, budget 0",
-            "  why      1 against 0 in each of 2 runs",
-            f"  at       test_it.py:{item} in <lambda>: aten::_local_scalar_dense, 1 a step",
-            "           one element is read by the host",
-            "OVER BUDGET pageable_copies: 1 a step, budget 0",
-            "OVER BUDGET h2d_bytes: 8.000 KiB, budget 0 B",
-            f"  at       test_it.py:{feed} in step: aten::_to_copy, 1 a step, 8.000 KiB",
-            "           from pageable memory to the device",
+            "OVER LIMIT syncs: 1 per step, limit 0",
+            f"  --> test_it.py:{item} in <lambda>",
+            "*^^^^^^^ one element is read by the host",
+            "  sure?    1 against 0 in each of 2 runs",
+            "OVER LIMIT pageable_copies: 1 per step, limit 0",
+            "OVER LIMIT h2d_mb: 8.000 KiB per step, limit 0 B",
+            f"  --> test_it.py:{feed} in step",
+            "*from pageable memory to the device, 8.000 KiB*",
             "not judged: step_ms of 1 test, ms=12 binds on cuda only, the pretend device has",
-            "gpuperf: 2 failed (2 over budget), 1 pass, 1 not judged on pretend-cuda; *",
+            "gpuperf: 2 failed (2 over limit), 1 passed, 1 not judged on pretend-cuda; *",
         ],
     )
 
@@ -188,11 +188,12 @@ def test_memory_is_predicted_and_a_failure_says_what_it_is_for(
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(
         [
-            "OVER BUDGET predicted_peak_allocated_bytes: 16.00 MiB, budget 12.00 MiB",
-            "  why      16 MiB against 12 MiB in each of 2 runs",
-            f"  peak     test_it.py:{backward} in step: aten::mul, backward, 16.00 MiB",
-            "           temporaries 8.0 MiB, activations 4.0 MiB, parameters 4.0 MiB",
-            f"  holds    test_it.py:{forward} in step: aten::tanh, forward, 4.000 MiB in 1 block",
+            "OVER LIMIT mem_mb: 16.00 MiB, limit 12.00 MiB",
+            f"  --> test_it.py:{backward} in step",
+            "*most memory is in use here: aten::mul, backward, 16.00 MiB: temporaries*",
+            f"  --> test_it.py:{forward} in step",
+            "*in use at the peak: aten::tanh, forward, 4.000 MiB in 1 block",
+            "  sure?    16 MiB against 12 MiB in each of 2 runs",
             "test_it.py::test_near",
             "    predicted_peak_allocated_bytes INCONCLUSIVE: 16 MiB against 16.5 MiB, and",
             "        the prediction may be off by 5 %",
@@ -234,7 +235,7 @@ def test_a_refresh_takes_two_runs_and_a_new_sync_then_regresses(
     }
     assert [run["times"] for run in entry["runs"]] == [{}, {}]
     gated.assert_outcomes(failed=1)
-    assert "REGRESSED syncs: 0 -> 1 a step (+1), limit 0" in gated.outlines
+    assert "NEW WAIT: 1 per step, was 0 (+1), allowed 0" in gated.outlines
 
 
 def test_allowed_syncs_are_listed_and_not_counted(project: ScriptedProject) -> None:
@@ -255,11 +256,11 @@ def test_allowed_syncs_are_listed_and_not_counted(project: ScriptedProject) -> N
     where = "allowed in test_it.py::test_allowed: test_it.py"
     op = "aten::_local_scalar_dense"
     assert [line for line in result.outlines if line.startswith("allowed in")] == [
-        f"{where}:{block} in read_twice: {op}, 1 a step: it is logged",
-        f"{where}:{comment} in read_twice: {op}, 1 a step: the caller stops on it",
+        f"{where}:{block} in read_twice: {op}, 1 per step: it is logged",
+        f"{where}:{comment} in read_twice: {op}, 1 per step: the caller stops on it",
         (
             f"{where.replace('allowed:', 'exceeded:')}:{exceeded} in read: {op}, "
-            "2 a step: it is logged"
+            "2 per step: it is logged"
         ),
     ]
     assert (
@@ -267,7 +268,7 @@ def test_allowed_syncs_are_listed_and_not_counted(project: ScriptedProject) -> N
         'reason, so it allows nothing; write one behind it, such as "# gpuperf: '
         'allow-sync the loss is logged" [GP213]'
     ) in result.outlines
-    assert "OVER BUDGET syncs: 1 a step, budget 0" in result.outlines
+    assert "OVER LIMIT syncs: 1 per step, limit 0" in result.outlines
 
 
 def test_what_only_a_gpu_can_judge_is_named_and_the_run_goes_on(
@@ -283,9 +284,9 @@ def test_what_only_a_gpu_can_judge_is_named_and_the_run_goes_on(
     result.stdout.fnmatch_lines(
         [
             "E       ValueError: own",
-            "    not gated: predicted_peak_allocated_bytes, predicted_growth_bytes,",
-            "    kept_graphs, pageable_copies, h2d_bytes, d2h_bytes, ops, flops;",
-            "    torch.compile: judged as eager code",
+            "    no baseline: peak memory, memory growth, kept graphs, unpinned copies, bytes",
+            "    to the GPU, bytes to the CPU, operations, flops; torch.compile: judged as",
+            "    eager code",
             (
                 f"SKIPPED * only a GPU can judge plugin_test::op (test_it.py:{op}): there is "
                 "no CPU kernel to run in its place"
@@ -313,8 +314,8 @@ def test_a_machine_without_cuda_pretends_and_says_so(
 
     result.assert_outcomes(passed=1)
     assert (
-        "gpuperf: 1 pass on pretend-cuda (no CUDA device here: memory is predicted, no "
-        "times); 8 metrics not gated"
+        "gpuperf: 1 passed on pretend-cuda (no CUDA device here: memory is predicted, no "
+        "times); 8 metrics without baseline"
     ) in result.outlines
 
 
@@ -348,7 +349,10 @@ def test_names_taken_out_of_torch_by_modules_of_a_conftest_are_of_the_device(
     result = project.pytester.runpytest_inprocess(*ON)
 
     result.assert_outcomes(passed=1)
-    assert "gpuperf: 1 pass on pretend-cuda; 8 metrics not gated" in result.outlines
+    assert (
+        "gpuperf: 1 passed on pretend-cuda; 8 metrics without baseline"
+        in result.outlines
+    )
 
 
 def test_inline_the_session_pretends_before_a_conftest_is_imported_and_ends_it(
@@ -371,5 +375,5 @@ def test_inline_the_session_pretends_before_a_conftest_is_imported_and_ends_it(
 
     result.assert_outcomes(failed=1)
     assert "gpu in the conftest: True" in result.outlines
-    assert "OVER BUDGET syncs: 1 a step, budget 0" in result.outlines
+    assert "OVER LIMIT syncs: 1 per step, limit 0" in result.outlines
     assert result.outlines[-1] == "at exit: False"

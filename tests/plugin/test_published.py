@@ -49,8 +49,8 @@ def test_a_red_run_tells_the_page_of_its_pull_request(
     assert "\n".join([*lines[1:], ""]) == comment(project)
     folder = project.path.name
     assert (
-        f"::error file={folder}/test_it.py,line=3,title=gpuperf%3A OVER BUDGET "
-        f"step_ms::OVER BUDGET step_ms: 10.00 ms, budget 5.000 ms%0A{A}"
+        f"::error file={folder}/test_it.py,line=3,title=gpuperf%3A OVER LIMIT "
+        f"ms::OVER LIMIT ms: 10.00 ms per step, limit 5.000 ms%0A{A}"
     ) in result.outlines
     assert (github / "output").read_text("utf-8").splitlines() == [
         *("regressed=0", "over_budget=1", "inconclusive=0", "no_baseline=1"),
@@ -99,8 +99,8 @@ def test_the_annotation_of_a_sync_stands_at_its_line(
     result = project.run("-k", "test_a")
 
     assert (
-        f"::error file={project.path.name}/train.py,line=12,title=gpuperf%3A OVER BUDGET "
-        f"syncs::OVER BUDGET syncs: 1 a step, budget 0%0A{A}"
+        f"::error file={project.path.name}/train.py,line=12,title=gpuperf%3A OVER LIMIT "
+        f"syncs::OVER LIMIT syncs: 1 per step, limit 0%0A{A}"
     ) in result.outlines
 
 
@@ -202,7 +202,7 @@ def test_gitlab_gets_its_report_and_an_empty_one_when_all_is_well(
     (issue,) = json.loads(path.read_text("utf-8"))
     assert issue["location"] == {"path": "test_it.py", "lines": {"begin": 3}}
     assert issue["description"] == (
-        f"OVER BUDGET step_ms: 10.00 ms, budget 5.000 ms in {A}"
+        f"OVER LIMIT ms: 10.00 ms per step, limit 5.000 ms in {A}"
     )
 
     project.file("def test_plain(): pass\n")
@@ -226,7 +226,7 @@ def test_hostile_names_stay_text(project: ScriptedProject, github: Path) -> None
     project.run().assert_outcomes(failed=6)
 
     text = (github / "summary").read_text("utf-8")
-    assert text.count("\n| **OVER BUDGET** | ") == 6
+    assert text.count("\n| **OVER LIMIT ms** | ") == 6
     assert "<img" not in text
     assert "a&#124;b" in text
     assert "two&#92;nlines" in text

@@ -54,7 +54,10 @@ def test_k_measures_only_what_it_selects(project: ScriptedProject) -> None:
     result = project.run("-k", "ok", "-v")
 
     result.assert_outcomes(passed=1, deselected=2)
-    assert result.outlines[-2] == "gpuperf: 1 pass on scripted; 2 metrics not gated"
+    assert (
+        result.outlines[-2]
+        == "gpuperf: 1 passed on scripted; 2 metrics without baseline"
+    )
 
 
 def test_a_node_id_with_odd_parameters_is_found(project: ScriptedProject) -> None:
@@ -159,7 +162,7 @@ SUMMED_UP: Final = [
     "FAILED test_it.py::test_own - assert 1 == 2",
     "FAILED test_it.py::test_fixture - KeyError: 'fixture'",
     "FAILED test_it.py::test_died - the measuring process exited with 7: it printed nothing [GP602]",
-    "FAILED test_it.py::test_over - OVER BUDGET syncs: 2 a step, budget 0",
+    "FAILED test_it.py::test_over - OVER LIMIT syncs: 2 per step, limit 0",
 ]
 
 
@@ -262,7 +265,7 @@ def test_junit_shows_the_test_that_regressed_and_the_verdicts(
     assert set(cases) == {"test_slow", "test_ok", "test_plain"}
     failure = cases["test_slow"].find("failure")
     assert failure is not None
-    assert "OVER BUDGET step_ms: 10.00 ms, budget 5.000 ms" in str(failure.text)
+    assert "OVER LIMIT ms: 10.00 ms per step, limit 5.000 ms" in str(failure.text)
     assert cases["test_ok"].find("failure") is None
     properties = {
         p.get("name"): p.get("value") for p in cases["test_ok"].iter("property")
@@ -287,8 +290,8 @@ def test_with_workers_the_controller_measures_and_every_verdict_arrives(
     result.assert_outcomes(failed=1, passed=2)
     result.stdout.fnmatch_lines(
         [
-            "*OVER BUDGET step_ms: 10.00 ms, budget 5.000 ms*",
-            "gpuperf: 1 failed (1 over budget), 1 pass on scripted; 4 metrics not gated",
+            "*OVER LIMIT ms: 10.00 ms per step, limit 5.000 ms*",
+            "gpuperf: 1 failed (1 over limit), 1 passed on scripted; 4 metrics without baseline",
         ]
     )
 

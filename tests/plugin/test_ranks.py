@@ -98,8 +98,8 @@ def test_ranks_measure_together_and_a_failure_says_where_each_of_them_was(
     result.assert_outcomes(passed=1, failed=3)
     result.stdout.fnmatch_lines(
         [
-            "OVER BUDGET rank_peak_bytes: * KiB, budget 1.024 KiB",
-            "OVER BUDGET collectives: 6 a step, budget 5",
+            "OVER LIMIT rank_mem_mb: * KiB, limit 1.024 KiB",
+            "OVER LIMIT collectives: 6 per step, limit 5",
             "rank 1 of 2 failed first:",
             f"test_it.py:{line['boom']}: ValueError",
             "rank 0 *",

@@ -161,10 +161,7 @@ def creep(project: ScriptedProject, *arguments: str) -> list[pytest.RunResult]:
     return results
 
 
-ACCEPT = (
-    "pytest --gpuperf --gpuperf-update=all --gpuperf-accept-drift "
-    "--gpuperf-device=scripted test_it.py::test_step"
-)
+ACCEPT = "gpuperf refresh --accept-drift --device=scripted test_it.py::test_step"
 
 
 def test_small_changes_are_followed_until_they_add_up_to_a_slowdown(
@@ -184,15 +181,14 @@ def test_small_changes_are_followed_until_they_add_up_to_a_slowdown(
     refused.stdout.fnmatch_lines(
         [
             (
-                "DRIFTED step_ms: 10.00 ms -> 10.36 ms (+3.6 %) since its anchor, "
-                "limit 10.30 ms"
+                "DRIFTED step time: 10.36 ms, was 10.00 ms (+3.6 %) when last accepted, "
+                "allowed 10.30 ms"
             ),
             (
                 "  why      more than a refresh stores unasked (detect 3 %): the "
                 "baseline is left"
             ),
             "           as it was",
-            "  baseline baselines/scripted.json",
             f"  accept   {ACCEPT}",
             "not refreshed in baselines/scripted.json, too far from the anchor:",
             "  anchor       now   drift     allowed  metric   test",
@@ -201,7 +197,7 @@ def test_small_changes_are_followed_until_they_add_up_to_a_slowdown(
                 "gpuperf: 1 test was not refreshed, too far from its anchor; look for "
                 f"the cause, or accept it with: {ACCEPT}"
             ),
-            "gpuperf: 2 pass on scripted; 1 NOT REFRESHED",
+            "gpuperf: 2 passed on scripted; 1 NOT REFRESHED",
         ],
         consecutive=False,
     )
@@ -257,7 +253,7 @@ def test_a_gain_takes_the_anchor_along_so_that_it_cannot_be_lost_again(
     result.assert_outcomes(failed=1)
     assert project.entries()[TEST]["anchor"]["step_ms"] == 9.0
     assert (
-        "DRIFTED step_ms: 9.000 ms -> 9.500 ms (+5.6 %) since its anchor, limit "
+        "DRIFTED step time: 9.500 ms, was 9.000 ms (+5.6 %) when last accepted, allowed "
         "9.270 ms"
     ) in result.outlines
 
@@ -274,11 +270,11 @@ def test_a_sync_more_is_refused_and_shown_above_what_failed(
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "DRIFTED syncs: 0 -> 1 a step (+1) since its anchor, limit 0",
+            "DRIFTED waits: 1 per step, was 0 (+1) when last accepted, allowed 0",
             "  why      more than a refresh stores unasked (tolerance 0 %): *",
             f"  accept   {ACCEPT}",
-            "REGRESSED syncs: 0 -> 1 a step (+1), limit 0",
-            "  at       train.py:12 in step: new: aten::_local_scalar_dense, 1 a step",
+            "NEW WAIT: 1 per step, was 0 (+1), allowed 0",
+            "  --> train.py:12 in step: new: aten::_local_scalar_dense, 1 per step",
         ]
     )
 
@@ -327,7 +323,7 @@ def test_workers_hear_of_drift_too(project: ScriptedProject) -> None:
     )
 
     result.assert_outcomes(failed=1)
-    assert "gpuperf: 1 failed (1 regressed) on scripted; 1 NOT REFRESHED" in (
+    assert "gpuperf: 1 failed (1 worse) on scripted; 1 NOT REFRESHED" in (
         result.outlines
     )
     assert runs_ms(project) == [10.0] * 8
@@ -355,7 +351,7 @@ def test_what_moved_less_than_its_own_noise_is_kept_and_said_to_be(
         "9.999 ms  10.05 ms  +0.5 %  1.3 %  step_ms  test_it.py::test_other",
         "9.999 ms  10.05 ms  +0.5 %  1.3 %  step_ms  test_it.py::test_step",
     ]
-    assert "gpuperf: 2 pass on scripted" in result.outlines
+    assert "gpuperf: 2 passed on scripted" in result.outlines
 
 
 def test_a_kept_test_is_still_judged_by_its_budget(project: ScriptedProject) -> None:
@@ -366,7 +362,7 @@ def test_a_kept_test_is_still_judged_by_its_budget(project: ScriptedProject) -> 
     result = project.refresh(which="all")
 
     result.assert_outcomes(failed=1)
-    assert "OVER BUDGET step_ms: 10.00 ms, budget 5.000 ms" in result.outlines
+    assert "OVER LIMIT ms: 10.00 ms per step, limit 5.000 ms" in result.outlines
     assert (
         "10.00 ms  10.00 ms   0.0 %  0.2 %  step_ms  test_it.py::test_step"
         in result.outlines
@@ -449,7 +445,7 @@ def test_hardware_has_its_own_file_and_is_never_compared_with_another(
     result = project.run()
 
     result.assert_outcomes(passed=1, warnings=1)
-    assert "gpuperf: 1 no baseline on scripted-gpu-b; 3 metrics not gated" in (
+    assert "gpuperf: 1 no baseline on scripted-gpu-b; 3 metrics without baseline" in (
         result.outlines
     )
 

@@ -266,12 +266,12 @@ def test_two_shards_are_merged_into_one_table_and_one_exit_code(
     assert status == 1
     assert lines[:3] == [
         "pending: .gpuperf/pending-scripted.json",
-        "step now  baseline   change  syncs     memory  outcome    test",
-        f"12.00 ms  10.00 ms  +20.0 %      0  100.0 MiB  REGRESSED  {B}",
+        "step now  baseline   change  syncs     memory  outcome  test",
+        f"12.00 ms  10.00 ms  +20.0 %      0  100.0 MiB  SLOWER   {B}",
     ]
     assert lines[-2:] == [
-        f"10.00 ms  10.00 ms    0.0 %      0  100.0 MiB  pass       {A}",
-        "gpuperf: 1 failed (1 regressed), 1 pass on scripted; 2 shards",
+        f"10.00 ms  10.00 ms    0.0 %      0  100.0 MiB  passed   {A}",
+        "gpuperf: 1 failed (1 worse), 1 passed on scripted; 2 shards",
     ]
     joined = json.loads((project.path / ".gpuperf/pending-scripted.json").read_text())
     assert sorted(joined["tests"]) == [A, B]
@@ -292,5 +292,5 @@ def test_a_shard_that_is_absent_leaves_tests_that_no_shard_ran(
 
     assert status == 1
     assert capsys.readouterr().out.splitlines()[-1] == (
-        f"gpuperf: 1 pass on scripted; 1 RUN BY NO SHARD: {B}; 1 shard"
+        f"gpuperf: 1 passed on scripted; 1 RUN BY NO SHARD: {B}; 1 shard"
     )

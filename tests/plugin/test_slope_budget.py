@@ -37,13 +37,13 @@ def test_a_step_that_grows_fails_and_a_disturbed_one_is_not_blamed(
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(
         [
-            "OVER BUDGET slope: 1.105x, budget 1.050x",
-            "  why      1.105x against 1.05x, over in each of 2 runs and proven at p =*",
+            "OVER LIMIT slope_pct: 1.105x, limit 1.050x",
+            "  sure?    1.105x against 1.05x, over in each of 2 runs, and more than their*",
         ]
     )
     result.stdout.fnmatch_lines(
         [
-            "*INCONCLUSIVE slope*",
-            "*why      slope_pct=5 was not judged: throttled by heat",
+            "*UNDECIDED slope*",
+            "*slope: slope_pct=5 was not judged: throttled by heat; *",
         ]
     )

@@ -13,6 +13,8 @@ import pytest
 from scripted_project import ON
 from scripted_project import ScriptedProject
 
+from pytest_gpuperf.plugin.reported_items import painted
+
 
 RED: Final = "\x1b[31m"
 
@@ -22,7 +24,7 @@ def test_ok(gpuperf): gpuperf(int)
 @gpuperf.budget(ms=12)
 def test_disturbed(gpuperf): gpuperf(int)
 """
-COUNTS = "gpuperf: 1 failed (1 regressed), 1 inconclusive, 1 pass on scripted"
+COUNTS = "gpuperf: 1 failed (1 worse), 1 undecided, 1 passed on scripted"
 
 
 @pytest.fixture
@@ -69,7 +71,7 @@ def test_q_shows_only_what_went_wrong(three: ScriptedProject) -> None:
 def test_q_has_no_section_where_nothing_went_wrong(three: ScriptedProject) -> None:
     result = three.run("-q", "-k", "ok")
 
-    assert ours(result) == ["gpuperf: 1 pass on scripted"]
+    assert ours(result) == ["gpuperf: 1 passed on scripted"]
 
 
 def test_qq_leaves_the_line_that_counts(three: ScriptedProject) -> None:
@@ -89,7 +91,7 @@ def test_a_quiet_refresh_shows_the_new_values_and_a_silent_one_none(
     )
     quiet.stdout.no_fnmatch_line("noise: *")
     assert [line for line in silent.outlines if "test_it.py::" in line] == []
-    silent.stdout.fnmatch_lines(["gpuperf: 1 pass on scripted"])
+    silent.stdout.fnmatch_lines(["gpuperf: 1 passed on scripted"])
 
 
 def test_a_quiet_refresh_warns_of_a_baseline_that_sees_too_little(
@@ -263,7 +265,7 @@ def test_progress_is_live_on_a_terminal_and_leaves_nothing(
 
     assert LIVE in written
     assert [line for line in screen_of(written) if "measuring" in line] == []
-    assert screen_of(written)[-3].startswith("gpuperf: 1 pass on scripted")
+    assert screen_of(written)[-3].startswith("gpuperf: 1 passed on scripted")
 
 
 @pytest.mark.parametrize(
@@ -301,3 +303,46 @@ def test_workers_leave_progress_to_their_controller(seen: ScriptedProject) -> No
 
     assert written.count(LIVE) == 1
     assert [line for line in screen_of(written) if "measuring" in line] == []
+
+
+OVER = "@gpuperf.budget(syncs=1)\ndef test_step(gpuperf): gpuperf(int)\n"
+
+
+def test_a_failure_is_coloured_where_pytest_is(project: ScriptedProject) -> None:
+    project.script({"*": {"syncs": 2}})
+    project.file(OVER)
+
+    coloured = project.run("--color=yes").stdout.str()
+    plain = project.run("--color=no").stdout.str()
+
+    headline = "OVER LIMIT syncs"
+    assert f"{RED}\x1b[1m{headline}\x1b[0m: 2 per step, limit 1" in coloured
+    assert "\x1b[1mtrain.py:12 in step" in coloured
+    assert f"{headline}: 2 per step, limit 1" in plain
+    assert "\x1b[" not in plain
+
+
+def test_workers_leave_the_colours_to_the_process_with_the_terminal(
+    project: ScriptedProject,
+) -> None:
+    project.script({"*": {"syncs": 2}})
+    project.file(OVER)
+
+    result = project.run("--color=yes", "-p", "xdist", "-n1")
+
+    assert f"{RED}\x1b[1mOVER LIMIT syncs\x1b[0m" in result.stdout.str()
+
+
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        ("SLOWER: 2 ms", ["SLOWER", ": 2 ms"]),
+        ("  --> a.py:3 in f", ["  --> ", "a.py:3 in f"]),
+        ("    3 | x.item()", ["    3 | ", "x.item()"]),
+        ("      |  ^^^^^ why", ["      | ", " ", "^^^^^", " why"]),
+        ("  sure?    all", ["  ", "sure?", "    all"]),
+        ("E   ValueError: 3", ["E   ValueError: 3"]),
+    ],
+)
+def test_each_part_of_a_failure_has_its_colour(line: str, parts: list[str]) -> None:
+    assert [text for text, _ in painted(line) if text] == parts

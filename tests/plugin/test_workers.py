@@ -21,7 +21,7 @@ def test_plain(): pass
 SLOW, OK = "test_it.py::test_slow", "test_it.py::test_ok"
 
 ONE_FAILED = (
-    "gpuperf: 1 failed (1 over budget), 1 pass on scripted; 4 metrics not gated"
+    "gpuperf: 1 failed (1 over limit), 1 passed on scripted; 4 metrics without baseline"
 )
 
 WORKERS = ("-p", "xdist.plugin", "-n2")
@@ -95,7 +95,9 @@ def test_a_crash_fails_its_own_test_and_loses_no_verdict(
     result = with_workers.run(*WORKERS)
 
     result.assert_outcomes(failed=1, passed=3)
-    assert "gpuperf: 2 pass on scripted; 4 metrics not gated" in result.outlines
+    assert (
+        "gpuperf: 2 passed on scripted; 4 metrics without baseline" in result.outlines
+    )
 
 
 DIES_MEANWHILE = """
@@ -121,7 +123,7 @@ def test_a_worker_that_dies_while_the_controller_measures_is_replaced(
 
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(
-        ["*node down: Not properly terminated", "gpuperf: 1 failed (1 over budget), *"]
+        ["*node down: Not properly terminated", "gpuperf: 1 failed (1 over limit), *"]
     )
     assert results(with_workers)["unreported"] == []
 
@@ -217,11 +219,11 @@ DROPS = """:
                 "@pytest.hookimpl(tryfirst=True)\n"
                 f"def pytest_runtestloop(session){DROPS}"
             ),
-            f"gpuperf: 1 pass on scripted; 2 metrics not gated; 1 WITHOUT A RESULT: {OK}",
+            f"gpuperf: 1 passed on scripted; 2 metrics without baseline; 1 WITHOUT A RESULT: {OK}",
         ),
         (
             "def pytest_runtestloop(session): return MAIN or None",
-            f"gpuperf: 1 pass on scripted; 2 metrics not gated; 1 WITHOUT A RESULT: {OK}",
+            f"gpuperf: 1 passed on scripted; 2 metrics without baseline; 1 WITHOUT A RESULT: {OK}",
         ),
         (
             LATE_PLUGIN,
@@ -232,7 +234,7 @@ DROPS = """:
                 "def pytest_runtest_setup(item):\n"
                 "    if item.name == 'test_plain': pytest.exit('done', returncode=0)"
             ),
-            f"gpuperf: 1 pass on scripted; 2 metrics not gated; 1 WITHOUT A RESULT: {OK}",
+            f"gpuperf: 1 passed on scripted; 2 metrics without baseline; 1 WITHOUT A RESULT: {OK}",
         ),
     ],
     ids=["drops when collected", "drops in the loop", "no loop", "own loop", "exit 0"],
@@ -351,7 +353,7 @@ def test_a_group_of_tests_is_no_part_of_their_names(
     with_workers.file(GROUPED)
     grouped = (*WORKERS, "--dist=loadgroup")
     names = {"test_it.py::test_step", "test_it.py::test_odd[a@b]"}
-    counted = "gpuperf: 2 pass on scripted"
+    counted = "gpuperf: 2 passed on scripted"
 
     with_workers.refresh(*grouped).assert_outcomes(passed=2)
     alone, together = with_workers.run(), with_workers.run(*grouped)

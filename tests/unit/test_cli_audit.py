@@ -23,18 +23,8 @@ from pytest_gpuperf.errors import UsageError
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 WAITS = re.compile(r"# waits: (?P<count>\d+) (?P<op>\S+)(?: (?P<phase>\w+))?$")
 
-ROWS = """\
-count  kind   phase      line, operation and reason
-"""
-READS = """\
-    1  sync              train.py:{line} in <module>
-                         aten::_local_scalar_dense: one element is read by the
-                         host
-"""
-ONE = """\
-copies: 0 (0 B) to the device, 0 (0 B) to the host
-gpuperf: 1 sync on 1 line, 0 maybe, 0 not judged
-"""
+NONE_COPIED = "copies: 0 (0 B) to the GPU, 0 (0 B) to the CPU"
+ONE = "gpuperf: 1 wait on 1 line; 0 maybe, 0 not judged"
 
 
 @pytest.fixture(autouse=True)
@@ -185,7 +175,10 @@ def test_a_failure_is_the_scripts_own_and_findings_are_printed_all_the_same(
     output, errors = capfd.readouterr()
     in_thread, _, own = errors.partition("joined\n")
     assert code == 1
-    assert output == f"total 4.0\na farewell\n{ROWS}{READS.format(line=8)}{ONE}"
+    first, second, place, *_, last = output.splitlines()
+    assert (first, second) == ("total 4.0", "a farewell")
+    assert place == "  --> train.py:8 in <module>"
+    assert last == ONE
     assert in_thread.startswith("Exception in thread loader:\nTraceback (")
     assert without_marks(in_thread)[-3:] == [
         f'  File "{file}", line 10, in multiply',
@@ -297,7 +290,9 @@ def test_ctrl_c_ends_the_script_and_not_the_report(
 
     output, errors = capfd.readouterr()
     assert code == 130
-    assert output == ROWS + READS.format(line=5) + ONE
+    place, *_, copies, _, _, last = output.splitlines()
+    assert place == "  --> train.py:5 in <module>"
+    assert (copies, last) == (NONE_COPIED, ONE)
     assert errors.splitlines() == [
         "Traceback (most recent call last):",
         f'  File "{file}", line 8, in <module>',
@@ -543,13 +538,15 @@ def test_a_script_too_large_for_the_host_is_told_to_run_without_values(
     main(["audit", "train.py", "--json"])
     document = json.loads(capfd.readouterr().out)
 
-    assert shown.splitlines()[-4:] == [
+    assert shown.splitlines()[-6:] == [
         "note: values on the pretend GPU need more than the 1024 MiB of memory that this",
         "      host has left: from there on it runs without values",
-        "copies: 0 (0 B) to the device, 0 (0 B) to the host",
-        "gpuperf: 1 sync on 1 line, 0 maybe, 1 not judged",
+        NONE_COPIED,
+        "next: gpuperf audit --max-syncs=1 train.py",
+        "      exits with 1 when a wait is added",
+        "gpuperf: 1 wait on 1 line; 0 maybe, 1 not judged",
     ]
-    assert "train.py:6 in <module>\n" in shown.partition("not judged, only")[2]
+    assert "train.py:6 in <module>: " in shown.partition("not judged, only")[2]
     (note,) = document["notes"]
     assert note == (
         "values on the pretend GPU need more than the 1024 MiB of memory that this host "
@@ -583,9 +580,13 @@ def test_what_each_step_does_stands_before_what_was_done_once(
     assert main(["audit", "train.py"]) == 0
 
     lines = capfd.readouterr().out.splitlines()
-    rows = [line.split()[:-2] for line in lines if "train.py:" in line]
-    assert rows == [
-        ["2", "sync", "train.py:12"],
-        ["3", "sync", "start", "train.py:4"],
-        ["2", "sync", "start", "train.py:5"],
+    places = [line for line in lines if "train.py:" in line or line.endswith(":")]
+    assert places == [
+        "  --> train.py:12 in <module>",
+        "once, before the first step was over:",
+        "  --> train.py:4 in <module>",
+        "  --> train.py:5 in <module>",
     ]
+    assert lines[-1] == (
+        "gpuperf: 1 wait per step on 1 line, 2 steps; 5 waits once; 0 maybe, 0 not judged"
+    )

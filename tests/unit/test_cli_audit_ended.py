@@ -23,13 +23,15 @@ while True:
     signal.pause()
 """
 FOUND = """\
-count  kind   phase      line, operation and reason
-    1  sync              train.py:5 in <module>
-                         aten::_local_scalar_dense: one element is read by the
-                         host
+  --> train.py:5 in <module>
+    5 | torch.ones((), device="cuda").item()
+      |                              ^^^^^^^ once: one element is read by the host
+  fix      add it up on the GPU (total += loss.detach()), read it every N steps
 note: SIGTERM ended it: this is what it did before
-copies: 0 (0 B) to the device, 0 (0 B) to the host
-gpuperf: 1 sync on 1 line, 0 maybe, 0 not judged
+copies: 0 (0 B) to the GPU, 0 (0 B) to the CPU
+next: gpuperf audit --max-syncs=1 train.py
+      exits with 1 when a wait is added
+gpuperf: 1 wait on 1 line; 0 maybe, 0 not judged
 """
 TERMINATED = 143
 """Exit status that a shell gives a process that SIGTERM ended."""
@@ -91,7 +93,7 @@ def test_sigterm_of_a_fork_ends_the_fork_alone(
     write(FORKED)
 
     assert main(["audit", "train.py"]) == 0
-    assert "gpuperf: 2 syncs on 2 lines" in capfd.readouterr().out
+    assert "gpuperf: 2 waits on 2 lines" in capfd.readouterr().out
 
 
 OWN_HANDLER = """\

@@ -85,15 +85,15 @@ def test_a_script_is_ended_after_some_steps_and_its_peak_is_explained(
     assert out[:2] == ["step 0", "step 1"]
     assert out[2].startswith("gpuperf: ")
     assert " MiB allocated at the peak of 3 steps, " in out[2]
-    (peak,) = [line for line in out if line.startswith("  peak ")]
-    assert "train.py:" in peak
+    (peak,) = [line for line in out if "most memory is in use here" in line]
+    assert peak.startswith("  --> train.py:")
     text = " ".join(" ".join(out).split())
     assert "optimizer state 16.0 MiB" in text
     assert "parameters 8.0 MiB" in text
     assert (
-        "holds train.py:14 in forward: aten::relu, forward, 32.00 MiB in 4 blocks"
-        in text
-    )
+        "--> train.py:14 in forward: in use at the peak: aten::relu, forward, 32.00 MiB "
+        "in 4 blocks"
+    ) in text
     assert out[-1] == "gpuperf: fits in 2 GiB"
 
 

@@ -76,9 +76,9 @@ def test_folders_and_files_are_joined(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out == (
         "pending: .gpuperf/pending-cuda-nvidia-h200.json\n"
         "step now  baseline  change  syncs  memory  outcome  test\n"
-        "       -         -       -      1       -  pass     a\n"
-        "       -         -       -      1       -  pass     b\n"
-        "gpuperf: 2 pass on cuda-nvidia-h200; 2 shards\n"
+        "       -         -       -      1       -  passed   a\n"
+        "       -         -       -      1       -  passed   b\n"
+        "gpuperf: 2 passed on cuda-nvidia-h200; 2 shards\n"
     )
 
 

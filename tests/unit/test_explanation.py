@@ -83,11 +83,11 @@ def test_what_could_not_be_decided_keeps_the_reason_of_the_judge() -> None:
     open_verdict = replace(
         SLOWER,
         outcome=Outcome.INCONCLUSIVE,
-        because="dirty: hot",
+        because="disturbed: hot",
         evidence=replace(EVIDENCE, rule=DecidedBy.DIRTY),
     )
 
-    assert explained(open_verdict)[-1].endswith("change 2.1 %; dirty: hot")
+    assert " ".join(explained(open_verdict)).endswith("disturbed:         hot")
 
 
 def test_an_exact_metric_is_explained_by_its_reason() -> None:
@@ -126,6 +126,6 @@ def test_the_peak_of_memory_stands_below_the_verdicts() -> None:
     assert [line.text for line in lines] == [
         "t",
         "    predicted_peak_allocated_bytes PASS: so it is",
-        "    peak     train.py:12 in step: aten::add, optimizer, 1.000 MiB",
-        "             parameters 1.0 MiB",
+        "    --> train.py:12 in step: most memory is in use here: aten::add, optimizer,",
+        "             1.000 MiB: parameters 1.0 MiB",
     ]

@@ -30,21 +30,22 @@ def marked(found: Results, folder: str = "") -> tuple[str, ...]:
 def test_the_line_that_waits_is_marked_and_else_that_of_the_test() -> None:
     assert marked(MIXED) == (
         (
-            "::error file=train.py,line=3,title=gpuperf%3A REGRESSED syncs::REGRESSED "
-            "syncs: 1 -> 2 a step (+1)%0At.py::waits"
+            "::error file=train.py,line=3,title=gpuperf%3A MORE WAITS::MORE WAITS: "
+            "2 per step, was 1 (+1)%0Athe CPU waits here for the GPU, 500 us; fix: keep "
+            "the value on the GPU, and read it every N steps%0At.py::waits"
         ),
         (
-            "::error file=test_it.py,line=3,title=gpuperf%3A REGRESSED step_ms::REGRESSED "
-            "step_ms: 10.00 ms -> 12.00 ms (+20.0 %25)%0At.py::slow"
+            "::error file=test_it.py,line=3,title=gpuperf%3A SLOWER::SLOWER: "
+            "12.00 ms per step, was 10.00 ms (+20.0 %25)%0At.py::slow"
         ),
         (
-            "::error file=test_it.py,line=3,title=gpuperf%3A OVER BUDGET step_ms::OVER "
-            "BUDGET step_ms: 12.00 ms, budget 5.000 ms%0At.py::over"
+            "::error file=test_it.py,line=3,title=gpuperf%3A OVER LIMIT ms::OVER "
+            "LIMIT ms: 12.00 ms per step, limit 5.000 ms%0At.py::over"
         ),
         "::error file=t.py,line=9,title=gpuperf%3A FAILED::ValueError: 3%0At.py::raises",
         (
-            "::warning file=test_it.py,line=3,title=gpuperf%3A inconclusive "
-            "step_ms::inconclusive step_ms: 10.00 ms -> 11.00 ms (+10.0 %25)"
+            "::warning file=test_it.py,line=3,title=gpuperf%3A undecided::"
+            "UNDECIDED step time: 11.00 ms per step, was 10.00 ms (+10.0 %25)"
             "%0At.py::unclear"
         ),
     )
@@ -119,7 +120,7 @@ def test_gitlab_gets_an_issue_for_each_metric_that_is_worse() -> None:
         ("gpuperf/inconclusive", "info"),
     ]
     assert issues[0] == {
-        "description": "REGRESSED syncs: 1 -> 2 a step (+1) in t.py::waits",
+        "description": "MORE WAITS: 2 per step, was 1 (+1) in t.py::waits",
         "check_name": "gpuperf/regressed",
         "fingerprint": "PRINT",
         "severity": "major",

@@ -225,7 +225,7 @@ def test_a_finding_has_its_line_of_source() -> None:
 
     assert (
         "|Where the host waits|train.py:3 in step|: aten::item (cudaStreamSynchronize), "
-        "1 a step, 500 us|loss.item() # < 1|one element is read by the host|"
+        "1 per step, 500 us|loss.item() # < 1|one element is read by the host|"
     ) in found.text
 
 

@@ -137,10 +137,10 @@ def test_where_no_shift_is_assumed_one_occasion_is_enough(kind: DeviceKind) -> N
             on_days(0.0),
             1.10,
             (
-                "+10.0 % (95 %: +9.4 % to +10.6 %), which may be the machine's: the stored "
+                "95 % range +9.4 % to +10.6 %, which may be the machine's: the stored "
                 "runs are of one occasion, and from one to another it may move by 15.9 %; "
-                "--gpuperf-ref=baseline tells now, `gpuperf refresh --occasions 4` at that "
-                "code for later runs; the smallest slowdown this machine could have seen is "
+                "--gpuperf-ref=baseline compares now, `gpuperf refresh --occasions 4` at that "
+                "code for later runs; this machine can only detect slowdowns above "
                 "17.4 %"
             ),
         ),
@@ -148,10 +148,10 @@ def test_where_no_shift_is_assumed_one_occasion_is_enough(kind: DeviceKind) -> N
             on_days(0.0, 0.02, -0.02),
             1.05,
             (
-                "+5.0 % (95 %: +1.9 % to +8.2 %), which may be the machine's: the stored "
+                "95 % range +1.9 % to +8.2 %, which may be the machine's: the stored "
                 "runs are of 3 occasions, and from one to another it may move by 13.3 %; "
-                "--gpuperf-ref=baseline tells now; the smallest slowdown this machine "
-                "could have seen is 16.7 %"
+                "--gpuperf-ref=baseline compares now; this machine can only detect "
+                "slowdowns above 16.7 %"
             ),
         ),
     ],

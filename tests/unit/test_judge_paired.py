@@ -86,7 +86,7 @@ def test_a_slowdown_of_five_percent_is_called_after_fourteen_quads() -> None:
     assert ruling.low < log1p(0.05) < ruling.high
     assert in_words(ruling, RULE) == (
         "after is slower by more than 1 %: time +4.9 %, 95 % interval +4.7 % to "
-        "+5.1 %; label-swap test over 14 quads, p = 6e-05"
+        "+5.1 %; label-swap test over 14 quads"
     )
 
 
@@ -96,7 +96,7 @@ def test_a_speedup_is_called_the_same_way() -> None:
     assert ruling.decision == Decision(answer=Answer.FASTER, p_value=2 * 2**-14)
     assert in_words(ruling, RULE) == (
         "after is faster by more than 1 %: time -5.1 %, 95 % interval -5.3 % to "
-        "-4.9 %; label-swap test over 14 quads, p = 0.0001"
+        "-4.9 %; label-swap test over 14 quads"
     )
 
 
@@ -165,7 +165,7 @@ def test_the_last_look_ends_it() -> None:
             Answer.SLOWER,
             (
                 "after is slower by more than 1 %: time +50.0 %, 95 % interval +49.7 % to "
-                "+50.3 %; label-swap test over 13 quads, p = 0.0001"
+                "+50.3 %; label-swap test over 13 quads"
             ),
         ),
     ],

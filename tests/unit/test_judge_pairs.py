@@ -35,7 +35,7 @@ def test_three_pairs_that_agree_on_five_percent_are_enough() -> None:
     assert ruling.decision.p_value == pytest.approx(3.27e-4, rel=0.01)
     assert in_words(ruling, RULE) == (
         "after is slower by more than 1 %: time +5.0 %, 95 % interval +4.6 % to "
-        "+5.5 %; t-test over 3 pairs of processes, p = 0.0003"
+        "+5.5 %; t-test over 3 pairs of processes"
     )
 
 
@@ -89,7 +89,7 @@ def test_the_looks_are_after_three_five_and_eight_pairs() -> None:
             Answer.SLOWER,
             (
                 "after is slower by more than 1 %: time +64.9 %, 95 % interval "
-                "+62.8 % to +67.0 %; t-test over 2 pairs of processes, p = 0.0006"
+                "+62.8 % to +67.0 %; t-test over 2 pairs of processes"
             ),
         ),
         (

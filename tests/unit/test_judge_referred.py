@@ -230,18 +230,12 @@ def test_a_failure_names_the_command_that_compares_again() -> None:
     text = failure_text(
         judged,
         nodeid="t.py::a",
-        baseline_file="baselines/cpu.json",
         invocation=Invocation(options=("--gpuperf-device=cpu",)),
     )
 
     assert text.splitlines() == [
-        "REGRESSED step_ms: 11.00 ms -> 12.10 ms (+10.0 %)",
-        f"  why      {SAID}",
-        "  changed  no version of software since the baseline",
+        "SLOWER: 12.10 ms per step, was 11.00 ms (+10.0 %)",
+        f"  sure?    {SAID}",
         "  again    gpuperf ab main -- --gpuperf-device=cpu t.py::a",
-        "  baseline baselines/cpu.json",
-        (
-            "  accept   pytest --gpuperf --gpuperf-update=all --gpuperf-accept-drift "
-            "--gpuperf-device=cpu t.py::a"
-        ),
+        "  accept   gpuperf refresh --accept-drift --device=cpu t.py::a",
     ]

@@ -53,7 +53,7 @@ def waited(percent: float, *dirty: str) -> Measurement:
         (
             [waited(52.0), waited(54.0)],
             OVER,
-            "53.01 % against 35 %, over in each of 2 runs and proven at p = 1e-07",
+            "53.01 % against 35 %, over in each of 2 runs, and more than their scatter explains",
             True,
         ),
         (
@@ -65,7 +65,7 @@ def waited(percent: float, *dirty: str) -> Measurement:
         (
             [waited(52.0, "busy")],
             INCONCLUSIVE,
-            "52 % against 35 % so far, but dirty: busy, after 1 of at most 6 runs",
+            "52 % against 35 % so far, but disturbed: busy, after 1 of at most 6 runs",
             False,
         ),
         ([waited(-0.1)], INCONCLUSIVE, "not a share: -0.1", True),

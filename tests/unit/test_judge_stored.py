@@ -304,7 +304,7 @@ def test_the_rules(
     assert (verdict.outcome, verdict.settled) == (outcome, settled)
 
 
-SEEN = "; the smallest slowdown this machine could have seen is "
+SEEN = "; this machine can only detect slowdowns above "
 SECOND = "the second slowest of 8 stored runs, 10.02 ms"
 
 
@@ -322,8 +322,8 @@ SECOND = "the second slowest of 8 stored runs, 10.02 ms"
             clean(10.3, 10.4, 10.3, 10.5, 10.3),
             DecidedBy.T_AND_RANK,
             (
-                "+3.6 % (95 %: +3.1 % to +4.1 %), more than 1 % slower at p = 3e-06; each "
-                f"of 5 runs is more than 1 % slower than {SECOND}"
+                f"each of 5 runs is more than 1 % slower than {SECOND}; 95 % range +3.1 % "
+                "to +4.1 %"
             ),
         ),
         (
@@ -331,8 +331,8 @@ SECOND = "the second slowest of 8 stored runs, 10.02 ms"
             clean(*[10.4] * 5),
             DecidedBy.T_AND_RANK,
             (
-                "+4.1 % (95 %: +3.6 % to +4.6 %), more than 1 % slower at p = 4e-05; each "
-                "of 5 runs is more than 1 % slower than the slowest of 5 stored runs, 10 ms"
+                "each of 5 runs is more than 1 % slower than the slowest of 5 stored runs, "
+                "10 ms; 95 % range +3.6 % to +4.6 %"
             ),
         ),
         (
@@ -340,9 +340,8 @@ SECOND = "the second slowest of 8 stored runs, 10.02 ms"
             [*clean(*[9.7] * 5), timed(10.0, "hot")],
             DecidedBy.T_AND_RANK,
             (
-                "-3.0 % (95 %: -3.5 % to -2.5 %), more than 1 % faster at p = 1e-05; each "
-                "of 5 runs is more than 1 % faster than the second fastest of 8 stored "
-                "runs, 9.98 ms"
+                "each of 5 runs is more than 1 % faster than the second fastest of 8 stored "
+                "runs, 9.98 ms; 95 % range -3.5 % to -2.5 %"
             ),
         ),
         (
@@ -361,20 +360,20 @@ SECOND = "the second slowest of 8 stored runs, 10.02 ms"
             STEADY[:3],
             clean(11),
             DecidedBy.TOO_FEW_STORED,
-            f"too few stored runs (3, 5 are needed to blame){SEEN}1.9 %",
+            f"only 3 stored runs, and 5 are needed to blame a test{SEEN}1.9 %",
         ),
         (
             STEADY,
             [*[timed(12, "hot", "shared")] * 4, *clean(11, 11, 11, 11)],
             DecidedBy.DIRTY,
-            f"dirty: hot, shared{SEEN}1.9 %",
+            f"disturbed: hot, shared{SEEN}1.9 %",
         ),
         (
             STEADY,
             clean(10.3, 10.4, 10.1, 10.5, 10.3),
             DecidedBy.NOISE,
             (
-                "noise: +3.2 % (95 %: +2.7 % to +3.7 %), but not each of 5 runs is more "
+                "too noisy to tell: 95 % range +2.7 % to +3.7 %, but not each of 5 runs is more "
                 f"than 1 % slower than {SECOND}{SEEN}1.9 %"
             ),
         ),
@@ -383,8 +382,8 @@ SECOND = "the second slowest of 8 stored runs, 10.02 ms"
             clean(11, 11, 11, 11, 11),
             DecidedBy.NOISE,
             (
-                "noise too large: any change between -22.1 % and +55.3 % would explain "
-                f"these runs{SEEN}88.6 %"
+                "too noisy to tell: the real change is between -22.1 % and +55.3 %"
+                f"{SEEN}88.6 %"
             ),
         ),
     ],
@@ -428,9 +427,8 @@ HIDDEN = "behind which a slowdown could hide"
             clean(*[11.5] * 5),
             REGRESSED,
             (
-                "+15.0 % (95 %: +14.4 % to +15.6 %), more than 1 % slower at p = 2e-09, "
-                "6.0 % granted to the machine; each of 5 runs is more than 1 % slower than "
-                f"{SECOND}"
+                f"each of 5 runs is more than 1 % slower than {SECOND}; 95 % range +14.4 % "
+                "to +15.6 %, of which 6.0 % is the machine's"
             ),
         ),
         (
@@ -484,8 +482,8 @@ def test_what_all_tests_share_is_not_blamed_on_one(
             clean(*[10.6] * 5),
             REGRESSED,
             (
-                "+6.0 % (95 %: +5.5 % to +6.5 %), more than 1 % slower at p = 4e-08; each "
-                f"of 5 runs is more than 1 % slower than {SECOND}"
+                f"each of 5 runs is more than 1 % slower than {SECOND}; 95 % range +5.5 % "
+                "to +6.5 %"
             ),
         ),
         (SIX_PERCENT, clean(10.0), PASS, "10 ms, baseline 10 ms, +0.0 %"),
@@ -636,9 +634,8 @@ def test_a_change_must_exceed_the_floor_as_well() -> None:
 
     assert below.because == "10.6 ms, baseline 10 ms, +6.0 %"
     assert above.because == (
-        "+16.0 % (95 %: +15.4 % to +16.6 %), more than 1 ms (the floor) slower at "
-        "p = 2e-08; each of 5 runs is more than 1 ms (the floor) slower than "
-        f"{SECOND}"
+        f"each of 5 runs is more than 1 ms (the floor) slower than {SECOND}; 95 % range "
+        "+15.4 % to +16.6 %"
     )
     assert evidence_of(above).tolerance == 0.1
     assert evidence_of(above).detect == pytest.approx(0.12)
@@ -655,8 +652,8 @@ def test_a_tolerance_of_0_blames_what_is_proven_slower() -> None:
     same = judged(STEADY, clean(10.0), tolerance=0.0, detect=0.02)
 
     assert slower.because == (
-        "+1.0 % (95 %: +0.5 % to +1.5 %), more than 0 % slower at p = 0.001; each of "
-        f"5 runs is more than 0 % slower than {SECOND}"
+        f"each of 5 runs is more than 0 % slower than {SECOND}; 95 % range +0.5 % to "
+        "+1.5 %"
     )
     assert same.outcome is PASS
 

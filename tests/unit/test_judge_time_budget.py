@@ -90,7 +90,7 @@ def judged(runs: list[Measurement], stored: Sequence[float] = ()) -> Verdict:
             clean(13, 13),
             OVER,
             True,
-            "13 ms against 12 ms, over in each of 2 runs and proven at p = 2e-06",
+            "13 ms against 12 ms, over in each of 2 runs, and more than their scatter explains",
         ),
         (
             clean(12.35, 12.35),
@@ -102,7 +102,7 @@ def judged(runs: list[Measurement], stored: Sequence[float] = ()) -> Verdict:
             clean(12.35, 12.35, 12.35),
             OVER,
             True,
-            "12.35 ms against 12 ms, over in each of 3 runs and proven at p = 0.003",
+            "12.35 ms against 12 ms, over in each of 3 runs, and more than their scatter explains",
         ),
         (
             clean(*[12.33] * 4),
@@ -114,7 +114,7 @@ def judged(runs: list[Measurement], stored: Sequence[float] = ()) -> Verdict:
             clean(*[12.33] * 5),
             OVER,
             True,
-            "12.33 ms against 12 ms, over in each of 5 runs and proven at p = 0.003",
+            "12.33 ms against 12 ms, over in each of 5 runs, and more than their scatter explains",
         ),
         (
             clean(*[12.05] * 5),
@@ -126,7 +126,7 @@ def judged(runs: list[Measurement], stored: Sequence[float] = ()) -> Verdict:
             clean(13, 13, 11, 11, 11),
             OVER,
             True,
-            "13 ms against 12 ms, over in each of 2 runs and proven at p = 2e-06",
+            "13 ms against 12 ms, over in each of 2 runs, and more than their scatter explains",
         ),
         (clean(11, 14, 14), PASS, True, "11 ms against 12 ms"),
         (
@@ -147,19 +147,19 @@ def judged(runs: list[Measurement], stored: Sequence[float] = ()) -> Verdict:
             [timed(15, "hot")],
             INCONCLUSIVE,
             False,
-            "15 ms against 12 ms so far, but dirty: hot, after 1 of at most 6 runs",
+            "15 ms against 12 ms so far, but disturbed: hot, after 1 of at most 6 runs",
         ),
         (
             [timed(15, "hot"), *clean(13, 13)],
             OVER,
             True,
-            "13 ms against 12 ms, over in each of 2 runs and proven at p = 2e-06",
+            "13 ms against 12 ms, over in each of 2 runs, and more than their scatter explains",
         ),
         (
             [timed(11.9, "hot"), *clean(13, 13)],
             OVER,
             True,
-            "13 ms against 12 ms, over in each of 2 runs and proven at p = 2e-06",
+            "13 ms against 12 ms, over in each of 2 runs, and more than their scatter explains",
         ),
         (
             [*clean(12.1), timed(11, "hot"), *clean(12.4, 12.4)],
@@ -171,13 +171,13 @@ def judged(runs: list[Measurement], stored: Sequence[float] = ()) -> Verdict:
             [timed(15, "hot")] * 7 + [timed(13, "shared")],
             INCONCLUSIVE,
             True,
-            "14.73 ms against 12 ms, but dirty: hot, shared",
+            "14.73 ms against 12 ms, but disturbed: hot, shared",
         ),
         (
             [timed(15, "hot")] * 7 + clean(13),
             INCONCLUSIVE,
             True,
-            "13 ms against 12 ms, but dirty: hot",
+            "13 ms against 12 ms, but disturbed: hot",
         ),
         (
             clean(12.0, nan),

@@ -30,7 +30,7 @@ from pytest_gpuperf.model.verdict import Verdict
 
 NOTHING = ResolvedBudget()
 DEFAULT = Tolerance()
-SEEN = "; the smallest slowdown this machine could have seen is 1.9 %"
+SEEN = "; this machine can only detect slowdowns above 1.9 %"
 
 GOOD_TO_BAD = [
     Outcome.IMPROVED,

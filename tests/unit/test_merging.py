@@ -103,11 +103,11 @@ def test_two_shards_are_one_table_and_one_line() -> None:
 
     assert merged.exit_status == 1
     assert merged_lines(merged) == (
-        "step now  baseline   change  syncs  memory  outcome    test",
-        "12.00 ms  10.00 ms  +20.0 %      -       -  REGRESSED  a",
-        "    step_ms: for a reason",
-        "10.00 ms  10.00 ms    0.0 %      -       -  pass       b",
-        "gpuperf: 1 failed (1 regressed), 1 pass on cuda-nvidia-h200; 2 shards",
+        "step now  baseline   change  syncs  memory  outcome  test",
+        "12.00 ms  10.00 ms  +20.0 %      -       -  SLOWER   a",
+        "    step time: for a reason",
+        "10.00 ms  10.00 ms    0.0 %      -       -  passed   b",
+        "gpuperf: 1 failed (1 worse), 1 passed on cuda-nvidia-h200; 2 shards",
     )
 
 
@@ -119,12 +119,12 @@ def test_two_kinds_of_hardware_have_a_table_each() -> None:
     assert lines == (
         "cuda-nvidia-h200:",
         "step now  baseline  change  syncs  memory  outcome  test",
-        "10.00 ms  10.00 ms   0.0 %      -       -  pass     a",
+        "10.00 ms  10.00 ms   0.0 %      -       -  passed   a",
         "cpu-amd-epyc-2-cores:",
         "step now  baseline  change  syncs  memory  outcome  test",
-        "10.00 ms  10.00 ms   0.0 %      -       -  pass     a",
-        "10.00 ms  10.00 ms   0.0 %      -       -  pass     b",
-        "gpuperf: 1 pass on cuda-nvidia-h200; 2 pass on cpu-amd-epyc-2-cores; 2 shards",
+        "10.00 ms  10.00 ms   0.0 %      -       -  passed   a",
+        "10.00 ms  10.00 ms   0.0 %      -       -  passed   b",
+        "gpuperf: 1 passed on cuda-nvidia-h200; 2 passed on cpu-amd-epyc-2-cores; 2 shards",
     )
 
 
@@ -142,8 +142,8 @@ def test_the_line_counts_what_a_single_run_would() -> None:
 
     assert "failed b: assert 0" in merged_lines(merged)
     assert last_line(merged) == (
-        "gpuperf: 1 pass, 1 not judged, 1 compared on cuda-nvidia-h200; "
-        "without a verdict: 1 failed, 1 skipped; 1 metric not gated; 1 shard"
+        "gpuperf: 1 passed, 1 not judged, 1 compared on cuda-nvidia-h200; "
+        "without a verdict: 1 failed, 1 skipped; 1 metric without baseline; 1 shard"
     )
 
 
@@ -152,7 +152,7 @@ def test_a_test_that_no_shard_ran_fails_the_whole_and_is_named() -> None:
 
     assert (merged.exit_status, merged.missing) == (1, ("b",))
     assert last_line(merged) == (
-        "gpuperf: 1 pass on cuda-nvidia-h200; 1 RUN BY NO SHARD: b; 1 shard"
+        "gpuperf: 1 passed on cuda-nvidia-h200; 1 RUN BY NO SHARD: b; 1 shard"
     )
 
 
@@ -188,7 +188,7 @@ def test_a_shard_that_failed_beside_its_tests_fails_the_whole(
     assert merged.exit_status == 1
     assert merged_lines(merged)[-2:] == (
         f"objection: 2.json: {why}",
-        "gpuperf: 2 pass on cuda-nvidia-h200; 1 OBJECTION; 2 shards",
+        "gpuperf: 2 passed on cuda-nvidia-h200; 1 OBJECTION; 2 shards",
     )
 
 
@@ -197,7 +197,7 @@ def test_a_lost_test_is_named() -> None:
 
     assert merged.exit_status == 1
     assert last_line(merged) == (
-        "gpuperf: 2 pass on cuda-nvidia-h200; 1 WITHOUT A RESULT: b; 2 shards"
+        "gpuperf: 2 passed on cuda-nvidia-h200; 1 WITHOUT A RESULT: b; 2 shards"
     )
 
 
@@ -234,7 +234,7 @@ def test_what_is_said_once_is_said_once() -> None:
 
     assert merged_lines(merge(shards))[-2:] == (
         "gpuperf: all tests are slower",
-        "gpuperf: 2 pass on cuda-nvidia-h200; 2 shards",
+        "gpuperf: 2 passed on cuda-nvidia-h200; 2 shards",
     )
 
 
@@ -347,7 +347,7 @@ def test_a_table_ends_where_nobody_reads_on() -> None:
         merge([shard("1.json", found, collected=tests, exit_status=1)])
     )
 
-    assert lines[1].endswith("REGRESSED  worst")
+    assert lines[1].endswith("SLOWER   worst")
     assert lines[-3].endswith(f"t{MOST_ROWS - 2}")
     assert lines[-2] == "and 6 more, none of them worse"
 

@@ -40,7 +40,7 @@ class Scenario:
     """
 
     costs: Sequence[float]
-    disturbed: float = 0.0
+    dirty: float = 0.0
     first: float = 1.0
     later: float = 1.0
     start: float = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from pytest_gpuperf.devices.pretend.audit_record import AuditCopy
@@ -113,32 +114,61 @@ def audit(
 def test_findings_come_most_frequent_first_and_the_unsure_last() -> None:
     found = audit(ITEM, PERHAPS, INSIDE, NOWHERE, not_judged=(LEFT,))
 
-    assert "\n".join(audit_lines(found, (), HERE)) == (
+    lines = {f"{HERE}/train.py": "losses.append(loss.cpu())"}
+
+    assert "\n".join(
+        audit_lines(found, (), HERE, line_of=lambda file, _: lines.get(file, ""))
+    ) == (
         """\
-count  kind   phase      line, operation and reason
-   12  copy   backward   train.py:12 in train
-                         inside models/masks.py:307 in is_full
-                         backward of loss.py:3 in loss
-                         aten::copy_: a non_blocking copy to pageable memory
-                         returns when it is done
-    2  sync              train.py:12 in train
-                         aten::_local_scalar_dense: one element is read by the
-                         host
-    1  sync   data       line unknown
-                         aten::nonzero: the size of the result depends on
-                         values: their count is read
-  100  maybe  optimizer  models/masks.py:307 in is_full
-                         aten::mode: slices of more than 2048 elements are
-                         sorted with waits
+  --> train.py:12 in train
+   12 | losses.append(loss.cpu())
+      |                   ^^^^^
+      | 12 times in the backward: a non_blocking copy to pageable memory returns
+      | when it is done
+  inside   models/masks.py:307 in is_full
+  of       loss.py:3 in loss
+  fix      keep it on the GPU with detach(), copy it to the CPU every N steps
+  --> train.py:12 in train
+   12 | losses.append(loss.cpu())
+      |                   ^^^^^ 2 times: one element is read by the host
+  fix      keep it on the GPU with detach(), copy it to the CPU every N steps
+  --> line unknown: aten::nonzero, once in the data: the size of the result
+           depends on values: their count is read
+  fix      keep the value on the GPU, and read it every N steps
+perhaps, only a GPU can tell:
+  --> models/masks.py:307 in is_full: aten::mode, 100 times in the optimizer:
+           slices of more than 2048 elements are sorted with waits
+  fix      keep the value on the GPU, and read it every N steps
 not judged, only a GPU can tell:
-    6                    train.py:12 in train
-                         inside models/masks.py:307 in is_full
-                         aten::histc: there is no CPU kernel to run in its place
+  --> train.py:12 in train: aten::histc, 6 times: there is no CPU kernel to run in
+           its place
+  inside   models/masks.py:307 in is_full
 compiled on a GPU, judged as eager code:
-    1                    train.py:12 in train
-                         torch.compile: judged as eager code
-copies: 4 (5.000 MiB) to the device, 1 (12 B) to the host
-gpuperf: 15 syncs on 2 lines, 100 maybe, 6 not judged"""
+  --> train.py:12 in train: torch.compile, once: judged as eager code
+copies: 4 (5.000 MiB) to the GPU, 1 (12 B) to the CPU
+gpuperf: 15 waits on 2 lines; 100 maybe, 6 not judged"""
+    )
+
+
+def test_a_loop_of_several_steps_counts_per_step_and_apart_what_it_did_once() -> None:
+    begun = replace(ITEM, count=8, once=True, reason="a blocking copy")
+    loop = replace(audit(replace(ITEM, count=9), begun), steps=6)
+
+    lines = audit_lines(loop, (), HERE, command="gpuperf audit train.py")
+
+    assert lines == (
+        "  --> train.py:12 in train: aten::_local_scalar_dense, 1.5 per step: one element",
+        "           is read by the host",
+        "  fix      keep the value on the GPU, and read it every N steps",
+        "once, before the first step was over:",
+        "  --> train.py:12 in train: aten::_local_scalar_dense, 8 times: a blocking copy",
+        "copies: 4 (5.000 MiB) to the GPU, 1 (12 B) to the CPU",
+        "next: gpuperf audit train.py",
+        "      exits with 1 when a wait is added",
+        (
+            "gpuperf: 1.5 waits per step on 1 line, 6 steps; 8 waits once; 0 maybe, 0 not "
+            "judged"
+        ),
     )
 
 
@@ -146,8 +176,8 @@ def test_a_clean_script_has_no_table() -> None:
     lines = audit_lines(audit(), (), HERE)
 
     assert lines == (
-        "copies: 0 (5.000 MiB) to the device, 0 (12 B) to the host",
-        "gpuperf: 0 syncs, 0 maybe, 0 not judged",
+        "copies: 0 (5.000 MiB) to the GPU, 0 (12 B) to the CPU",
+        "gpuperf: 0 waits; 0 maybe, 0 not judged",
     )
 
 
@@ -170,9 +200,9 @@ def test_a_script_that_never_touched_the_gpu_does_not_look_clean() -> None:
 
 
 def test_a_file_from_elsewhere_keeps_its_path() -> None:
-    first = audit_lines(audit(ITEM), (), Path("/home/me/proj"))[1]
+    first = audit_lines(audit(ITEM), (), Path("/home/me/proj"))[0]
 
-    assert first == "    2  sync              /home/me/project/train.py:12 in train"
+    assert first.startswith("  --> /home/me/project/train.py:12 in train: ")
 
 
 def test_the_document_holds_what_was_found() -> None:

@@ -78,8 +78,8 @@ same          step_ms                10.00 ms   10.00 ms   +0.0 %    -1.0 to +1.
 worse         peak_allocated_bytes  100.0 MiB  110.0 MiB  +10.0 %               -      -  t.py::more
 changed       ops                          10          9       -1               -      -  t.py::more
 varies        syncs                         0          1       +1               -      -  t.py::more
-inconclusive  step_ms                10.00 ms   10.20 ms   +2.0 %               -      -  t.py::unclear
-inconclusive  step_ms                       -          -        -               -      -  t.py::lost
+undecided     step_ms                10.00 ms   10.20 ms   +2.0 %               -      -  t.py::unclear
+undecided     step_ms                       -          -        -               -      -  t.py::lost
 faster        step_ms                10.00 ms   8.000 ms  -20.0 %  -21.0 to -19.0  2.4 %  t.py::fast
 same          step_ms                10.00 ms   9.996 ms   +0.0 %    -1.0 to +1.0  2.4 %  t.py::same
 broken        -                             -          -        -               -      -  t.py::broken
@@ -92,8 +92,7 @@ t.py::broken: failed after: no
     more of it
 t.py::old: before only
 note: something to know
-gpuperf: 1 worse, 1 broken after, 1 better, 1 same, 2 inconclusive, 1 not
-    compared""".splitlines()
+gpuperf: 1 worse, 1 broken after, 1 better, 1 same, 2 undecided, 1 not compared""".splitlines()
     )
 
 

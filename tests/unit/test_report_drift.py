@@ -36,21 +36,19 @@ def test_a_refused_refresh_says_from_where_to_where_and_how_to_insist() -> None:
     text = drift_text(
         [SLOWER, ONE_MORE],
         nodeid="t.py::a",
-        baseline_file="baselines/cuda.json",
         invocation=Invocation(options=("--gpuperf-device=cpu",)),
     )
 
     assert text == (
         """\
-DRIFTED step_ms: 10.00 ms -> 10.40 ms (+4.0 %) since its anchor, limit 10.30 ms
+DRIFTED step time: 10.40 ms, was 10.00 ms (+4.0 %) when last accepted, allowed 10.30 ms
   why      more than a refresh stores unasked (detect 3 %): the baseline is left
            as it was
-DRIFTED syncs: 0 -> 1 a step (+1) since its anchor, limit 0
+DRIFTED waits: 1 per step, was 0 (+1) when last accepted, allowed 0
   why      more than a refresh stores unasked (tolerance 0 %): the baseline is
            left as it was
   call     t.py::a#eval
-  baseline baselines/cuda.json
-  accept   pytest --gpuperf --gpuperf-update=all --gpuperf-accept-drift --gpuperf-device=cpu t.py::a"""
+  accept   gpuperf refresh --accept-drift --device=cpu t.py::a"""
     )
 
 
@@ -62,14 +60,13 @@ def test_the_command_of_a_run_names_every_refused_test_as_a_shell_reads_it() -> 
 
     assert one == Line(
         text="gpuperf: 1 test was not refreshed, too far from its anchor; look for the "
-        "cause, or accept it with: pytest --gpuperf --gpuperf-update=all "
-        "--gpuperf-accept-drift t.py::a",
+        "cause, or accept it with: gpuperf refresh --accept-drift t.py::a",
         role=LineRole.BAD,
     )
     assert two == Line(
         text="gpuperf: 2 tests were not refreshed, too far from their anchors; look for "
-        "the cause, or accept it with: pytest --gpuperf --gpuperf-update=all "
-        "--gpuperf-accept-drift --gpuperf-device=cpu t.py::a 't.py::b[x y]'",
+        "the cause, or accept it with: gpuperf refresh --accept-drift "
+        "--device=cpu t.py::a 't.py::b[x y]'",
         role=LineRole.BAD,
     )
 

@@ -61,17 +61,20 @@ HELD = replace(
 
 def test_a_sync_has_its_reason_below_it_and_what_may_wait_stands_apart() -> None:
     assert finding_lines([MAYBE, FEED, ITEM], {"syncs"}, room=9) == (
-        "  at       train.py:12 in step: aten::item, 1 a step",
-        "           one element is read by the host",
-        "  maybe    train.py:12 in step: aten::item, 1 a step",
-        "           it is staged and may block",
+        "  --> train.py:12 in step: aten::item, 1 per step: one element is read by the",
+        "           host",
+        "  fix      keep the value on the GPU, and read it every N steps",
+        "  --> train.py:12 in step: may wait: aten::item, 1 per step: it is staged and",
+        "           may block",
+        "  fix      keep the value on the GPU, and read it every N steps",
     )
 
 
 def test_a_copy_is_named_for_the_bytes_it_carries() -> None:
     assert finding_lines([ITEM, MAYBE, FEED], {"h2d_bytes"}, room=9) == (
-        "  at       train.py:12 in step: aten::copy_, 1 a step, 8.000 KiB",
-        "           from pageable memory to the device",
+        "  --> train.py:12 in step: aten::copy_, 1 per step, 8.000 KiB: from pageable",
+        "           memory to the device",
+        "  fix      use DataLoader(pin_memory=True) and .to(device, non_blocking=True)",
     )
 
 
@@ -80,8 +83,9 @@ def test_syncs_explain_what_nothing_else_does_but_allowed_ones_do_not() -> None:
 
     assert finding_lines([allowed, FEED], {"step_ms"}, room=9) == ()
     assert finding_lines([allowed, FEED, ITEM], {"step_ms"}, room=9) == (
-        "  at       train.py:12 in step: aten::item, 1 a step",
-        "           one element is read by the host",
+        "  --> train.py:12 in step: aten::item, 1 per step: one element is read by the",
+        "           host",
+        "  fix      keep the value on the GPU, and read it every N steps",
     )
 
 
@@ -93,9 +97,10 @@ def test_a_backward_names_its_forward_and_an_installed_file_its_package() -> Non
     finding = replace(ITEM, phase=Phase.BACKWARD, forward=forward, innermost=inner)
 
     assert finding_lines([finding], {"syncs"}, room=9) == (
-        "  at       train.py:12 in step: aten::item, backward of model.py:7, 1 a step",
+        "  --> train.py:12 in step: aten::item, backward of model.py:7, 1 per step: one",
+        "           element is read by the host",
         "           inside timm/loss.py:3 in forward",
-        "           one element is read by the host",
+        "  fix      keep the value on the GPU, and read it every N steps",
     )
 
 
@@ -103,8 +108,9 @@ def test_where_there_is_no_room_the_others_are_counted() -> None:
     others = [replace(ITEM, per_step=n) for n in (1, 2, 3)]
 
     assert finding_lines(others, {"syncs"}, room=3) == (
-        "  at       train.py:12 in step: aten::item, 3 a step",
-        "           one element is read by the host",
+        "  --> train.py:12 in step: aten::item, 3 per step: one element is read by the",
+        "           host",
+        "  fix      keep the value on the GPU, and read it every N steps",
         "           and 2 more",
     )
 
@@ -127,15 +133,16 @@ def test_what_is_allowed_is_listed_with_its_reason() -> None:
 
     (line,) = allowed_lines([verdict])
     assert line == (
-        "allowed in t.py::t: train.py:12 in step: aten::item, 1 a step: "
+        "allowed in t.py::t: train.py:12 in step: aten::item, 1 per step: "
         "the loss is logged"
     )
 
 
 PEAK_LINES = (
-    "  peak     train.py:12 in step: aten::add, forward, 4.000 MiB",
-    "           activations 3.0 MiB, parameters 1.0 MiB",
-    "  holds    train.py:7 in step: aten::tanh, backward, 3.000 MiB in 2 blocks",
+    "  --> train.py:12 in step: most memory is in use here: aten::add, forward,",
+    "           4.000 MiB: activations 3.0 MiB, parameters 1.0 MiB",
+    "  --> train.py:7 in step: in use at the peak: aten::tanh, backward, 3.000 MiB in",
+    "           2 blocks",
 )
 
 
@@ -144,10 +151,11 @@ def test_memory_is_explained_by_its_peak_and_then_by_what_holds_most() -> None:
     failing = {"predicted_peak_allocated_bytes"}
 
     assert finding_lines([HELD, ITEM, PEAK], failing, room=9) == PEAK_LINES
-    assert finding_lines([HELD, more, PEAK], failing, room=4) == (
+    assert finding_lines([HELD, more, PEAK], failing, room=6) == (
         *PEAK_LINES[:2],
-        "  holds    train.py:12 in step: aten::tanh, backward, 5.000 MiB in 1 block",
-        PEAK_LINES[2],
+        "  --> train.py:12 in step: in use at the peak: aten::tanh, backward, 5.000 MiB",
+        "           in 1 block",
+        *PEAK_LINES[2:],
     )
     assert finding_lines([HELD, more, PEAK], failing, room=3) == (
         *PEAK_LINES[:2],
@@ -162,7 +170,7 @@ def test_the_peak_is_told_beside_any_verdict_and_nothing_where_there_is_none() -
 
 def test_a_peak_of_an_unknown_phase_names_none() -> None:
     assert peak_lines([replace(PEAK, phase=None, reason="")]) == (
-        "  peak     train.py:12 in step: aten::add, 4.000 MiB",
+        "  --> train.py:12 in step: most memory is in use here: aten::add, 4.000 MiB",
     )
 
 
@@ -172,9 +180,9 @@ def test_what_has_no_line_says_when_it_was() -> None:
     lost = replace(HELD, op=None, location=None, held_bytes=2**20)
 
     assert peak_lines([lost, old, begins]) == (
-        "  peak     when the step begins: 4.000 MiB",
-        "  holds    memory from before the step: 3.000 MiB in 2 blocks",
-        "  holds    line unknown: backward, 1.000 MiB in 2 blocks",
+        "  --> when the step begins: most memory is in use here: 4.000 MiB",
+        "  --> memory from before the step: in use at the peak: 3.000 MiB in 2 blocks",
+        "  --> line unknown: in use at the peak: backward, 1.000 MiB in 2 blocks",
     )
 
 
@@ -195,14 +203,65 @@ def test_a_graph_break_and_a_recompilation_say_where_and_why() -> None:
         reason="tensor 'x' size mismatch at index 0. expected 3, actual 4",
     )
     failing = {"graph_breaks", "recompiles"}
+    once = replace(again, per_step=1)
 
-    lines = finding_lines([broken, again, replace(again, per_step=1)], failing, room=9)
+    lines = finding_lines([broken, again, once], failing, room=20)
 
     assert lines == (
-        "  at       train.py:12 in step: compiled again, 3 times",
-        "           tensor 'x' size mismatch at index 0. expected 3, actual 4",
-        "  at       train.py:12 in step: graph break",
-        "           a branch that the value of a tensor decides",
-        "  at       train.py:12 in step: compiled again, once",
-        "           tensor 'x' size mismatch at index 0. expected 3, actual 4",
+        "  --> train.py:12 in step: compiled again, 3 times: tensor 'x' size mismatch at",
+        "           index 0. expected 3, actual 4",
+        "  fix      keep shapes constant (drop_last=True, padding), or",
+        "           torch.compile(dynamic=True)",
+        "  --> train.py:12 in step: graph break: a branch that the value of a tensor",
+        "           decides",
+        "  fix      move this line out of the compiled function;",
+        "           torch._dynamo.explain(step)() names the reason",
+        "  --> train.py:12 in step: compiled again, once: tensor 'x' size mismatch at",
+        "           index 0. expected 3, actual 4",
     )
+
+
+def test_the_cause_is_marked_in_its_line_of_source_with_what_to_do_about_it() -> None:
+    shown = replace(ITEM, source="loss = total.item()", blocked_ms=1.61, stored=0)
+
+    assert finding_lines([shown], {"syncs"}, room=9) == (
+        "  --> train.py:12 in step",
+        "   12 | loss = total.item()",
+        "      |             ^^^^^^^ new: one element is read by the host, 1.61 ms",
+        "  fix      add it up on the GPU (total += loss.detach()), read it every N steps",
+    )
+
+
+def test_all_of_a_line_is_marked_if_the_cause_is_unclear_or_there_twice() -> None:
+    twice = replace(ITEM, source="a.item() + b.item()", reason="", per_step=2)
+
+    assert finding_lines([twice], {"syncs"}, room=9)[1:3] == (
+        "   12 | a.item() + b.item()",
+        "      | ^^^^^^^^^^^^^^^^^^^ the CPU waits here for the GPU, 2 per step",
+    )
+
+
+def test_a_long_line_is_cut_in_front_so_that_its_cause_is_seen() -> None:
+    long = replace(ITEM, source=f"x = call({'a, ' * 50}loss.item())", reason="")
+
+    _, source, mark, text, _ = finding_lines([long], {"syncs"}, room=9)
+    start = mark.index("^")
+    assert source[start : start + mark.count("^")] == ".item()"
+    assert max(len(source), len(mark)) <= 80
+    assert text == "      | the CPU waits here for the GPU"
+
+
+def test_a_line_of_source_cannot_move_the_cursor() -> None:
+    hostile = replace(ITEM, source="x.item()\x1b[2J", reason="")
+
+    assert "\x1b" not in "".join(finding_lines([hostile], {"syncs"}, room=9))
+
+
+def test_what_each_step_leaves_behind_names_what_may_keep_it() -> None:
+    left = replace(HELD, kind=FindingKind.LEFT, source="losses.append(loss)")
+
+    *_, mark, fix = finding_lines([left], set(left.metrics), room=9)
+    assert mark.startswith(
+        "      |       ^^^^^^^^ aten::tanh, 3.000 MiB in 2 blocks left"
+    )
+    assert fix.startswith("  fix      drop what keeps it")

@@ -64,9 +64,10 @@ def test_the_peak_comes_first_then_what_holds_it_then_what_lowers_it_most() -> N
         == """\
 gpuperf: 1000.0 MiB allocated at the peak of 4 steps, 1024.0 MiB reserved,
            predicted without a GPU
-  peak     train.py:12 in forward: aten::mul, forward, 1000 MiB
-           activations 800.0 MiB
-  holds    train.py:9 in forward: aten::mul, forward, 700.0 MiB in 3 blocks
+  --> train.py:12 in forward: most memory is in use here: aten::mul, forward,
+           1000 MiB: activations 800.0 MiB
+  --> train.py:9 in forward: in use at the peak: aten::mul, forward, 700.0 MiB
+           in 3 blocks
   savings     400.0 MiB  -60.0%  checkpointing of the repeated blocks
               900.0 MiB  -10.0%  foreach=False in the optimizer
   no help    zero_grad(set_to_none=True) before the forward; fused=True in the

@@ -122,21 +122,20 @@ def test_the_table_stands_worst_first_with_whole_names_last() -> None:
 
     assert text_of(lines) == (
         """\
-step now  baseline   change  syncs     memory  outcome       test
-12.03 ms  10.00 ms  +20.3 %      1  1.000 GiB  REGRESSED     tests/test_x.py::test_slower[a long parameter that is never cut]
-    step_ms: all 5 runs are slower
-       -         -        -      1          -  OVER BUDGET   tests/test_x.py::test_over
-    syncs: 1 against 0; not gated: alloc_retries
-31.80 us  31.20 us   +1.9 %      -          -  inconclusive  tests/test_x.py::test_noisy
-    step_ms: only 4 stored runs, REGRESSED needs 5; this machine could have seen
-    +4.1 %
-12.10 ms         -        -      0          -  no baseline   tests/test_x.py::test_new
-    not gated: step_ms, syncs
-8.000 ms  10.00 ms  -20.0 %      -          -  improved      tests/test_x.py::test_faster
-    step_ms: all 5 runs are faster
-10.00 ms  10.02 ms   -0.2 %      0  36.30 MiB  pass          tests/test_x.py::test_pass
-       -         -        -      -          -  not judged    tests/test_x.py::test_elsewhere
-       -         -        -      -          -  not judged    tests/test_x.py::test_bare
+step now  baseline   change  syncs     memory  outcome           test
+12.03 ms  10.00 ms  +20.3 %      1  1.000 GiB  SLOWER            tests/test_x.py::test_slower[a long parameter that is never cut]
+    step time: all 5 runs are slower
+       -         -        -      1          -  OVER LIMIT syncs  tests/test_x.py::test_over
+    waits: 1 against 0; no baseline: alloc_retries
+31.80 us  31.20 us   +1.9 %      -          -  undecided         tests/test_x.py::test_noisy
+    step time: only 4 stored runs, REGRESSED needs 5; this machine could have
+    seen +4.1 %
+12.10 ms         -        -      0          -  no baseline       tests/test_x.py::test_new
+8.000 ms  10.00 ms  -20.0 %      -          -  improved          tests/test_x.py::test_faster
+    step time: all 5 runs are faster
+10.00 ms  10.02 ms   -0.2 %      0  36.30 MiB  passed            tests/test_x.py::test_pass
+       -         -        -      -          -  not judged        tests/test_x.py::test_elsewhere
+       -         -        -      -          -  not judged        tests/test_x.py::test_bare
 not judged: step_ms budget of 1 test, ms=12 binds on cuda only
 not judged: latency_ms of 2 tests, latency_ms=15 binds on cuda only, this is cpu
     AMD EPYC 2 cores; name it with on=
@@ -189,9 +188,9 @@ def test_the_last_line_counts_every_outcome() -> None:
     verdicts = (PASS, PASS, NOT_JUDGED, IMPROVED, NEW, INCONCLUSIVE, OVER, REGRESSED)
 
     assert counts_line(verdicts, HARDWARE) == Line(
-        text="gpuperf: 2 failed (1 regressed, 1 over budget), 1 inconclusive, "
-        "1 no baseline, 1 improved, 2 pass, 1 not judged on cpu-amd-epyc-2-cores; "
-        "3 metrics not gated, 3 metrics not judged",
+        text="gpuperf: 2 failed (1 worse, 1 over limit), 1 undecided, "
+        "1 no baseline, 1 improved, 2 passed, 1 not judged on cpu-amd-epyc-2-cores; "
+        "3 metrics without baseline, 3 metrics not judged",
         role=LineRole.BAD,
     )
 
@@ -200,11 +199,11 @@ def test_the_last_line_counts_every_outcome() -> None:
     ("verdicts", "text", "role"),
     [
         ((IMPROVED,), f"gpuperf: 1 improved {ON}", LineRole.GOOD),
-        ((INCONCLUSIVE,), f"gpuperf: 1 inconclusive {ON}", LineRole.WARN),
-        ((PASS,), f"gpuperf: 1 pass {ON}; 1 metric not judged", LineRole.GOOD),
+        ((INCONCLUSIVE,), f"gpuperf: 1 undecided {ON}", LineRole.WARN),
+        ((PASS,), f"gpuperf: 1 passed {ON}; 1 metric not judged", LineRole.GOOD),
         (
             (OVER,),
-            f"gpuperf: 1 failed (1 over budget) {ON}; 1 metric not gated",
+            f"gpuperf: 1 failed (1 over limit) {ON}; 1 metric without baseline",
             LineRole.BAD,
         ),
         ((UNMEASURED,), f"gpuperf: 1 not judged {ON}", LineRole.PLAIN),
@@ -324,8 +323,8 @@ def test_metrics_that_moved_with_torch_are_one_line_for_the_run() -> None:
 
     assert one == Line(
         text="gpuperf: the environment changed: torch 2.12.0 -> 2.13.0 moved exact "
-        "metrics of 1 test; check them, then accept with: pytest --gpuperf "
-        "--gpuperf-update=all --gpuperf-accept-drift --gpuperf-device=cpu",
+        "metrics of 1 test; check them, then accept with: gpuperf refresh "
+        "--kind=all --accept-drift --device=cpu",
         role=LineRole.BAD,
     )
     assert "metrics of 2 tests; " in two.text

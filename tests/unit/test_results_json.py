@@ -85,7 +85,7 @@ RESULTS = Results(
         "t.py::test_a": Record(
             ending=Ending.FAILED,
             outcome=Outcome.REGRESSED,
-            headline="REGRESSED step_ms",
+            headline="SLOWER",
             verdicts=(encode_briefly(VERDICT),),
         ),
         "t.py::test_b": Record(
@@ -110,7 +110,7 @@ TEXT = """\
   "notes": ["gpuperf: all tests are slower"],
   "counts": {"regressed": 1, "skipped": 1},
   "tests": {
-    "t.py::test_a": {"ending": "failed", "outcome": "regressed", "headline": "REGRESSED step_ms", "verdicts": [{"test": "t.py::test_a", "verdicts": [{"metric": "step_ms", "outcome": "regressed", "because": "slower", "now": 12.0346, "baseline": 10}], "findings": [{"kind": "sync", "op": "aten::item", "api": null, "per_step": 1, "blocked_ms": 0.5, "location": {"file": "train.py", "line": 3, "function": "step"}}], "runs": 5}]},
+    "t.py::test_a": {"ending": "failed", "outcome": "regressed", "headline": "SLOWER", "verdicts": [{"test": "t.py::test_a", "verdicts": [{"metric": "step_ms", "outcome": "regressed", "because": "slower", "now": 12.0346, "baseline": 10}], "findings": [{"kind": "sync", "op": "aten::item", "api": null, "per_step": 1, "blocked_ms": 0.5, "location": {"file": "train.py", "line": 3, "function": "step"}}], "runs": 5}]},
     "t.py::test_b": {"ending": "skipped", "headline": "no GPU", "where": "t.py:12"}
   }
 }

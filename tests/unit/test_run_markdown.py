@@ -43,24 +43,24 @@ def test_a_run_is_a_title_its_counts_and_a_table_with_the_worst_first() -> None:
         "### gpuperf: 4 of 8 tests failed on cuda-nvidia-h200",
         "",
         (
-            "1 pass, 2 regressed, 1 failed, 1 over budget, 1 inconclusive, 1 no baseline, "
+            "1 passed, 2 worse, 1 failed, 1 over limit, 1 undecided, 1 no baseline, "
             "1 skipped"
         ),
         "",
         "| outcome | metric | against | now | change | test |",
         "| :-- | :-- | --: | --: | --: | :-- |",
-        "| **REGRESSED** | <code>syncs</code> | 1 | 2 | +1 | <code>t.py::waits</code> |",
+        "| **MORE WAITS** | <code>syncs</code> | 1 | 2 | +1 | <code>t.py::waits</code> |",
         (
-            "| **REGRESSED** | <code>step_ms</code> | 10.00 ms | 12.00 ms | +20.0 % | "
+            "| **SLOWER** | <code>step_ms</code> | 10.00 ms | 12.00 ms | +20.0 % | "
             "<code>t.py::slow</code> |"
         ),
         (
-            "| **OVER BUDGET** | <code>step_ms</code> | 5.000 ms | 12.00 ms | +140.0 % | "
+            "| **OVER LIMIT ms** | <code>step_ms</code> | 5.000 ms | 12.00 ms | +140.0 % | "
             "<code>t.py::over</code> |"
         ),
         "| **FAILED** |  | - | - | - | <code>t.py::raises</code> |",
         (
-            "| inconclusive | <code>step_ms</code> | 10.00 ms | 11.00 ms | +10.0 % | "
+            "| undecided | <code>step_ms</code> | 10.00 ms | 11.00 ms | +10.0 % | "
             "<code>t.py::unclear</code> |"
         ),
         (
@@ -68,7 +68,7 @@ def test_a_run_is_a_title_its_counts_and_a_table_with_the_worst_first() -> None:
             "<code>t.py::new</code> |"
         ),
         (
-            "| pass | <code>step_ms</code> | 10.00 ms | 10.00 ms | 0.0 % | "
+            "| passed | <code>step_ms</code> | 10.00 ms | 10.00 ms | 0.0 % | "
             "<code>t.py::passes</code> |"
         ),
         "| skipped |  | - | - | - | <code>t.py::skipped</code> |",
@@ -81,8 +81,8 @@ def test_failures_are_explained_below_with_the_line_that_waits() -> None:
     assert text.count("<details>") == 4
     assert "<details><summary><code>t.py::raises</code></summary>" in text
     assert "<pre>ValueError: 3</pre>" in text
-    assert "<pre>REGRESSED syncs: 1 -&gt; 2 a step (+1)\n" in text
-    assert "  at       train.py:3 in step: aten::item, 1 a step, 500 us" in text
+    assert "<pre>MORE WAITS: 2 per step, was 1 (+1)\n" in text
+    assert "  --&gt; train.py:3 in step: aten::item" in text
 
 
 def test_the_command_that_accepts_names_what_a_baseline_would_settle() -> None:
@@ -139,10 +139,11 @@ def test_what_a_budget_could_not_decide_stands_against_the_budget() -> None:
     doubted = time(Outcome.INCONCLUSIVE, 12.0, None, limit=10.0)
     found = results(a=record("a", doubted))
 
-    line = "| inconclusive | <code>step_ms</code> | 10.00 ms | 12.00 ms | +20.0 % |"
+    line = "| undecided | <code>step_ms</code> | 10.00 ms | 12.00 ms | +20.0 % |"
     assert line in markdown(found)
     assert (
-        sentence(remarks(found)[0]) == "inconclusive step_ms: 12.00 ms, budget 10.00 ms"
+        sentence(remarks(found)[0])
+        == "UNDECIDED step time: 12.00 ms per step, limit 10.00 ms"
     )
 
 
@@ -158,7 +159,7 @@ def many(number: int) -> Results:
 def test_what_does_not_fit_is_left_out_from_the_end_and_counted(room: int) -> None:
     text = markdown(many(2_000), room, pending=".gpuperf/pending.json")
 
-    rows = re.findall(r"^\| \*\*REGRESSED", text, re.MULTILINE)
+    rows = re.findall(r"^\| \*\*SLOWER", text, re.MULTILINE)
     assert len(text.encode()) <= room
     assert f"\n{2_000 - len(rows)} more left out, none of them worse: see" in text
     assert "test_1999[" in text.splitlines()[6].replace("&#91;", "[")

@@ -114,7 +114,7 @@ def test_a_step_that_grows_in_every_run_is_over_though_it_drifts() -> None:
 
     assert verdict.outcome is Outcome.OVER_BUDGET
     assert verdict.because.startswith(
-        "1.41x against 1.05x, over in each of 2 runs and proven at p = "
+        "1.41x against 1.05x, over in each of 2 runs, and more than their scatter"
     )
 
 

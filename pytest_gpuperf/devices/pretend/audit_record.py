@@ -103,7 +103,8 @@ class StepAudit:
 
     ``as_eager`` lists what was judged as eager code although a GPU would run it
     compiled. ``work`` says, if that was asked for, how many operations a line
-    ran, or the code that it called.
+    ran, or the code that it called. ``steps`` counts those of a program with its own
+    loop; 0 if nobody counted them.
     """
 
     findings: tuple[AuditFinding, ...]
@@ -112,6 +113,7 @@ class StepAudit:
     not_judged: tuple[Unjudged, ...]
     as_eager: tuple[Unjudged, ...]
     work: tuple[tuple[Location, bool, int], ...] = ()
+    steps: int = 0
 
     @property
     def touched_gpu(self) -> bool:

@@ -38,4 +38,4 @@ class ProgramAudit:
             replace(f, once=begun.get(replace(f, count=0)) == f.count)
             for f in audit.findings
         )
-        return replace(audit, findings=findings)
+        return replace(audit, findings=findings, steps=self._steps)

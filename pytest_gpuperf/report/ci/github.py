@@ -12,6 +12,7 @@ from ...model.verdict import Outcome
 from ...visible import visible_line
 from .worst_findings import FAILING
 from .worst_findings import Remark
+from .worst_findings import advice
 from .worst_findings import place
 from .worst_findings import sentence
 
@@ -42,10 +43,9 @@ def _is_marked(remark: Remark) -> bool:
 def _annotation(remark: Remark, is_ours: Callable[[str], bool], folder: str) -> str:
     file, line = place(remark, is_ours)
     level = "error" if remark.fails else "warning"
-    title = f"gpuperf: {remark.word} {remark.metric}".rstrip()
-    message = f"{visible_line(sentence(remark))}\n{visible_line(remark.test)}"[
-        :LONGEST_ANNOTATION
-    ]
+    title = f"gpuperf: {remark.word}"
+    lines = (sentence(remark), advice(remark), remark.test)
+    message = "\n".join(map(visible_line, filter(None, lines)))[:LONGEST_ANNOTATION]
     # GitHub reads a path from the repository's root on, not from pytest's rootdir.
     where = f"file={_property(folder + file)},line={line}," if file else ""
     return f"::{level} {where}title={_property(title)}::{_content(message)}"

@@ -18,11 +18,19 @@ from ..command import ACCEPTABLE
 from ..command import Invocation
 from ..command import accept_command
 from ..command import at_root
+from ..headline import PEOPLE
+from ..screen.counts import FAILED
 from ..screen.failure import failure_text
 from .worst_findings import FAILING
 from .worst_findings import Remark
 from .worst_findings import cells
 
+
+COUNTED: Final = {
+    **{outcome.value: word for outcome, word in PEOPLE.items()},
+    **{outcome.value: word for outcome, word in FAILED.items()},
+}
+"""What people call the outcomes of tests, by their names in files."""
 
 # Markdown from untrusted text: names of tests, messages of errors.
 
@@ -107,7 +115,7 @@ def run_markdown(
     hardware = results.head.hardware
     tail = [
         *_accept(found, pending, baseline_file),
-        *_details(found, baseline_file, at_root(hardware), strict=results.head.strict),
+        *_details(found, at_root(hardware), strict=results.head.strict),
     ]
     # At most half of the room: the table must have some however many failures are
     # explained.
@@ -132,7 +140,9 @@ def title(results: Results) -> str:
 
 
 def _counted(results: Results) -> Iterator[str]:
-    counts = ", ".join(f"{number} {word}" for word, number in results.counts.items())
+    counts = ", ".join(
+        f"{number} {COUNTED.get(word, word)}" for word, number in results.counts.items()
+    )
     if counts:
         yield counts
         yield ""
@@ -168,7 +178,7 @@ def _row(remark: Remark) -> str:
 
 
 def _details(
-    found: Sequence[Remark], baseline_file: str, invocation: Invocation, *, strict: bool
+    found: Sequence[Remark], invocation: Invocation, *, strict: bool
 ) -> Iterator[str]:
     """Explain the worst failures, each as a block on one line of the list."""
     # Reversed twice: the worst remark of a test is the last one written and so the one
@@ -176,7 +186,7 @@ def _details(
     failing = {remark.test: remark for remark in reversed(found) if remark.fails}
     worst = islice(reversed(failing.items()), MOST_DETAILS)
     for test, remark in worst:
-        explained = _explained(remark, baseline_file, invocation, strict=strict)
+        explained = _explained(remark, invocation, strict=strict)
         lines = [line[:LONGEST_LIST] for line in explained]
         summary = f"<details><summary>{code(test)}</summary>"
         block = preformatted(lines[:MOST_DETAIL_LINES])
@@ -184,7 +194,7 @@ def _details(
 
 
 def _explained(
-    remark: Remark, baseline_file: str, invocation: Invocation, *, strict: bool
+    remark: Remark, invocation: Invocation, *, strict: bool
 ) -> Sequence[str]:
     if remark.call is None:
         return [remark.record.headline or remark.word]
@@ -192,7 +202,6 @@ def _explained(
     text = failure_text(
         verdict,
         nodeid=remark.test,
-        baseline_file=baseline_file,
         invocation=invocation,
         strict=strict,
     )

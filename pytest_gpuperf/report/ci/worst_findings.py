@@ -10,17 +10,24 @@ from typing import Any
 from typing import Final
 from typing import NamedTuple
 
+from ...model.codec import decode
 from ...model.results import Record
 from ...model.results import Results
 from ...model.run import Ending
 from ...model.verdict import Outcome
+from ...model.verdict import TestVerdict
+from ...model.verdict import Verdict
 from ...model.verdict import worst_of
-from ..numbers import each
-from ..numbers import excess_alike
+from ..headline import PEOPLE
+from ..headline import headline_of
+from ..headline import what_happened
 from ..numbers import format_apart
 from ..numbers import format_change
 from ..numbers import format_value
 from ..numbers import metric_named
+from ..remedies import remedy_of
+from ..screen.findings import badness
+from ..screen.findings import explained
 
 
 FAILING: Final = frozenset({Ending.FAILED, Ending.DIED})
@@ -51,9 +58,12 @@ class Remark(NamedTuple):
 
     @property
     def word(self) -> str:
-        """The outcome, or how the test ended, in capitals if that is a failure."""
-        shown = self.outcome if self.is_telling else None
-        word = shown.value if shown else self.record.ending.value
+        """What happened, in capitals if that is a failure, or how the test ended."""
+        outcome = self.outcome if self.is_telling else None
+        if outcome and outcome.fails and self.verdict is not None:
+            return what_happened(decode(Verdict, self.verdict))
+        ended = self.record.ending.value
+        word = PEOPLE.get(outcome, ended) if outcome else ended
         return word.upper() if self.fails else word
 
     @property
@@ -143,19 +153,27 @@ def cells(remark: Remark) -> tuple[str, str, str]:
 
 
 def sentence(remark: Remark) -> str:
-    """Say it in one line: ``REGRESSED step_ms: 10.00 ms -> 12.00 ms (+20.0 %)``."""
+    """Say it in one line: ``SLOWER: 12.00 ms per step, was 10.00 ms (+20.0 %)``."""
     if remark.verdict is None or remark.now is None or not remark.is_telling:
         return remark.record.headline or remark.word
-    before, now, change = cells(remark)
-    metric = metric_named(remark.metric)
-    per_step = each(metric)
-    subject = f"{remark.word} {remark.metric}: "
-    if remark.before is None:
-        return f"{subject}{now}{per_step}"
-    if remark.is_budgeted:
-        excess = excess_alike(metric, remark.now, remark.before)
-        return f"{subject}{now}{per_step}, budget {before}{excess}"
-    return f"{subject}{before} -> {now}{per_step} ({change})"
+    return headline_of(decode(Verdict, remark.verdict), is_short=True)
+
+
+def advice(remark: Remark) -> str:
+    """Say what happens on the line that is to blame, and what to do about it."""
+    if remark.call is None:
+        return ""
+    named = [
+        finding
+        for finding in decode(TestVerdict, remark.call).findings
+        if remark.metric in finding.metrics and finding.location
+    ]
+    if not named:
+        return ""
+    worst = min(named, key=badness)
+    remedy = remedy_of(worst)
+    fix = f"; fix: {remedy.do}" if remedy else ""
+    return f"{explained(worst)}{fix}"
 
 
 def place(remark: Remark, is_ours: Callable[[str], bool]) -> tuple[str, int]:

@@ -9,6 +9,7 @@ from ...model.finding import FULL
 from ...model.finding import Bottleneck
 from ...model.finding import Diagnosis
 from ...model.finding import Part
+from ..remedies import BOTTLENECK_REMEDIES
 from .findings import short
 
 
@@ -30,17 +31,6 @@ WHY: Final = {
     Bottleneck.COMMUNICATION: "a collective runs and nothing computes",
     Bottleneck.GPU: "kernels compute",
     Bottleneck.HOST: "all the rest",
-}
-
-TO_DO: Final = {
-    Bottleneck.LOADER: "let workers load ahead (num_workers, prefetch_factor)",
-    Bottleneck.COPIES: "pin the batches (pin_memory=True) and copy them with "
-    "non_blocking=True",
-    Bottleneck.SYNCS: "leave the value on the device, and read it once in many steps",
-    Bottleneck.LAUNCHES: "try larger batches, torch.compile, CUDA graphs, a fused "
-    "optimizer",
-    Bottleneck.COMMUNICATION: "let it overlap with the backward (DDP's buckets, "
-    "FSDP's prefetching)",
 }
 
 NOT_BLOCKING: Final = "copy less (uint8), or the next batch on a stream of its own"
@@ -117,8 +107,8 @@ def _to_do(part: Part) -> Iterator[str]:
         yield NOT_BLOCKING
     elif part.bottleneck is Bottleneck.GPU and (part.percent or 0.0) >= FULL:
         yield "only faster kernels, or fewer, make the step faster"
-    elif part.bottleneck in TO_DO:
-        yield TO_DO[part.bottleneck]
+    elif part.bottleneck in BOTTLENECK_REMEDIES:
+        yield BOTTLENECK_REMEDIES[part.bottleneck]
 
 
 def _percent(value: float) -> str:

@@ -18,7 +18,7 @@ from ...model.metrics import STEP_MS
 from ...model.verdict import SuiteAcuity
 from ..numbers import format_value
 from ..numbers import join_fitting
-from ..wrapping import TEXT_WIDTH
+from ..wrapping import text_width
 from ..wrapping import wrapped
 from .precision import acuity_sentence
 
@@ -122,7 +122,7 @@ def _thin(tests: Sequence[str]) -> tuple[str, ...]:
     if not tests:
         return ()
     count = "1 has" if len(tests) == 1 else f"{len(tests)} have"
-    named = join_fitting(tests, TEXT_WIDTH - CHECKUP_INDENT)
+    named = join_fitting(tests, text_width() - CHECKUP_INDENT)
     return (
         *_labelled("", f"{count} fewer than {ENOUGH_RUNS} runs, and can blame nobody:"),
         *_labelled("", named),

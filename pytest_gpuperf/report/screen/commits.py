@@ -16,6 +16,7 @@ from ...model.ab import Turn
 from ...model.ab import Uncompared
 from ...model.metrics import STEP_MS
 from ...model.metrics import SYNCS
+from ..headline import answer_word
 from ..numbers import format_apart
 from ..numbers import format_change
 from ..numbers import metric_named
@@ -87,7 +88,7 @@ def _rows(comparison: CommitComparison) -> Iterator[tuple[str, ...]]:
         if call.time is not None:
             yield _time_row(call.time, call.test)
         elif call.lost:
-            yield ("inconclusive", STEP_MS.name, *[NO_VALUE] * 5, call.test)
+            yield ("undecided", STEP_MS.name, *[NO_VALUE] * 5, call.test)
         elif not call.exact:
             yield ("same", "exact", *[NO_VALUE] * 5, call.test)
         for change in call.exact:
@@ -112,7 +113,7 @@ def _time_row(time: AbResult, test: str) -> tuple[str, ...]:
     if time.low is not None and time.high is not None:
         interval = f"{_signed(time.low)} to {_signed(time.high)}"
     sees = NO_VALUE if time.smallest is None else f"{100 * time.smallest:.1f} %"
-    verdict = time.answer.value
+    verdict = answer_word(time.answer)
     return (verdict, STEP_MS.name, before, after, change, interval, sees, test)
 
 
@@ -172,7 +173,7 @@ def _sum(comparison: CommitComparison) -> str:
         "broken after": broken,
         "better": better,
         "same": same,
-        "inconclusive": undecided,
+        "undecided": undecided,
         "not compared": len(comparison.uncompared) - broken,
     }
     shown = ", ".join(f"{number} {name}" for name, number in counts.items() if number)

@@ -19,6 +19,7 @@ from ...model.metrics import SYNCS
 from ...model.metrics import Metric
 from ...model.metrics import limited_by
 from ...model.verdict import TestVerdict
+from ..headline import answer_word
 from ..numbers import format_apart
 from ..numbers import format_change
 from ..numbers import format_value
@@ -29,6 +30,7 @@ from .summary import ROLES
 from .summary import SUMMARY_INDENT
 from .summary import Line
 from .summary import LineRole
+from .summary import in_a_word
 from .summary import remark
 from .summary import unjudged_lines
 from .summary import worst_first
@@ -74,7 +76,7 @@ def time_in_words(sides: Sides) -> str:
     """Write ``faster, speedup 1.300x (95 %: 1.290x to 1.310x)``."""
     if sides.time is None:
         return f"not measured: {why_untimed(sides)}"
-    verdict = sides.time.answer.value
+    verdict = answer_word(sides.time.answer)
     return f"{verdict}, speedup {speedup(sides.time)} (95 %: {interval(sides.time)})"
 
 
@@ -185,8 +187,8 @@ def _both(sides: Sides, name: str) -> str:
 
 def _verdict(verdict: TestVerdict, sides: Sides) -> str:
     if verdict.outcome.fails:
-        return verdict.outcome.value.upper()
-    return _UNKNOWN if sides.time is None else sides.time.answer.value
+        return in_a_word(verdict)
+    return _UNKNOWN if sides.time is None else answer_word(sides.time.answer)
 
 
 def _role(verdict: TestVerdict) -> LineRole:

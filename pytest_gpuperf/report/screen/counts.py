@@ -22,6 +22,7 @@ from ...model.verdict import TestVerdict
 from ..command import Invocation
 from ..command import referred_command
 from ..command import refresh_command
+from ..headline import PEOPLE
 from ..numbers import join_fitting
 from .summary import ROLES
 from .summary import WORST_FIRST_OUTCOMES
@@ -30,8 +31,11 @@ from .summary import LineRole
 
 
 MOST_NAMES: Final = 400
+FAILED: Final = {Outcome.REGRESSED: "worse", Outcome.OVER_BUDGET: "over limit"}
+"""Why a test failed, than its baseline or its budget."""
+
 UNJUDGED_WORDS: Final = {
-    Outcome.NO_BASELINE: "not gated",
+    Outcome.NO_BASELINE: "without baseline",
     Outcome.NOT_JUDGED: "not judged",
 }
 
@@ -148,12 +152,12 @@ def _outcomes(calls: Mapping[Outcome, int]) -> Iterator[str]:
     failed = {o: n for o, n in calls.items() if o.fails and n}
     if failed:
         kinds = ", ".join(
-            f"{failed[o]} {o.value}" for o in WORST_FIRST_OUTCOMES if o in failed
+            f"{failed[o]} {FAILED[o]}" for o in WORST_FIRST_OUTCOMES if o in failed
         )
         yield f"{sum(failed.values())} failed ({kinds})"
     for outcome in WORST_FIRST_OUTCOMES:
         if calls.get(outcome) and not outcome.fails:
-            yield f"{calls[outcome]} {outcome.value}"
+            yield f"{calls[outcome]} {PEOPLE[outcome]}"
 
 
 def _without_verdict(endings: Mapping[str, int]) -> Iterator[str]:
@@ -188,6 +192,9 @@ def moved_line(moved: Sequence[TestVerdict], invocation: Invocation) -> Line:
         role=LineRole.BAD,
     )
 
+
+MOST_FILES: Final = 80
+"""Characters of file names on a line that says where more is."""
 
 MOST_TYPED: Final = 3
 """Tests that a printed command names; it measures more of them all alike."""
@@ -232,6 +239,24 @@ def undecided_lines(
 
 def _tests(tests: Sequence[str]) -> str:
     return "1 test" if len(tests) == 1 else f"{len(tests)} tests"
+
+
+def evidence_line(verdicts: Sequence[TestVerdict]) -> Iterator[Line]:
+    """Say where more about the failures is: a page, traces, snapshots of memory."""
+    failed = [v for v in verdicts if v.outcome.fails]
+    if not failed:
+        return
+    files = {
+        "ui.perfetto.dev": [v.trace for v in failed if v.trace],
+        "pytorch.org/memory_viz": [v.snapshot for v in failed if v.snapshot],
+    }
+    shown = [
+        f"for {viewer}: {join_fitting(names, MOST_FILES)}"
+        for viewer, names in files.items()
+        if names
+    ]
+    text = "; ".join(("gpuperf: why, as a page: gpuperf report", *shown))
+    yield Line(text=text, role=LineRole.PLAIN)
 
 
 def skipped_line(files: Sequence[str]) -> Line:

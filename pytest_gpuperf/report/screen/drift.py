@@ -12,12 +12,12 @@ from ...model.baseline import Refresh
 from ..command import DEFAULT_INVOCATION
 from ..command import Invocation
 from ..command import refresh_command
+from ..headline import title
 from ..numbers import each
 from ..numbers import format_apart
 from ..numbers import format_change
 from ..numbers import metric_named
 from ..table import align
-from ..wrapping import headline
 from ..wrapping import labelled
 from ..wrapping import uncut
 from .summary import Line
@@ -33,7 +33,6 @@ def drift_text(
     drifts: Sequence[Drift],
     *,
     nodeid: str,
-    baseline_file: str,
     invocation: Invocation = DEFAULT_INVOCATION,
 ) -> str:
     """Say why a refresh of one test was refused, and how to insist on it."""
@@ -41,7 +40,6 @@ def drift_text(
     return "\n".join(
         (
             *chain.from_iterable(_refusal(drift, nodeid) for drift in drifts),
-            *uncut("baseline", baseline_file),
             *uncut("accept", command),
         )
     )
@@ -50,13 +48,11 @@ def drift_text(
 def _refusal(drift: Drift, nodeid: str) -> tuple[str, ...]:
     metric = metric_named(drift.metric)
     anchor, now, limit = format_apart(metric, drift.anchor, drift.now, drift.limit)
-    per_step = each(metric)
     change = format_change(metric, drift.anchor, drift.now)
+    now, was = f"{now}{each(metric)}", f"{anchor} ({change})"
+    what = f"DRIFTED {title(drift.metric)}"
     return (
-        *headline(
-            f"DRIFTED {drift.metric}: {anchor} -> {now}{per_step} ({change}) since its "
-            f"anchor, limit {limit}"
-        ),
+        f"{what}: {now}, was {was} when last accepted, allowed {limit}",
         *labelled(
             "why",
             f"more than a refresh stores unasked ({drift.bound}): the baseline is left "

@@ -6,7 +6,6 @@ from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Final
 
 from ...model.finding import CALLED
@@ -20,12 +19,16 @@ from ...model.metrics import STEP_MS
 from ...model.metrics import SYNCS
 from ...model.metrics import MetricKind
 from ...model.verdict import TestVerdict
+from ...visible import visible
 from ..numbers import format_value
 from ..numbers import join_fitting
 from ..numbers import metric_named
+from ..remedies import remedy_of
+from ..remedies import spot_of
 from ..wrapping import REASON_INDENT
-from ..wrapping import TEXT_WIDTH
 from ..wrapping import labelled
+from ..wrapping import text_width
+from ..wrapping import wrapped
 
 
 MOST_FINDINGS: Final = 8
@@ -33,12 +36,25 @@ MOST_MAYBES: Final = 2
 MOST_PEAK_LINES: Final = 12
 MOST_PLACES: Final = 60
 
-LABELS: Final = {
-    FindingKind.LEFT: "keeps",
-    FindingKind.MAYBE: "maybe",
-    FindingKind.MEMORY: "holds",
-    FindingKind.PEAK: "peak",
+ARROW: Final = "  --> "
+RULE: Final = " | "
+GUTTER: Final = 5
+"""Columns of a line's number."""
+
+KINDS: Final = {
+    FindingKind.MAYBE: "may wait: ",
+    FindingKind.MEMORY: "in use at the peak: ",
+    FindingKind.PEAK: "most memory is in use here: ",
 }
+"""What a cause is, if it is none of waits, copies and operations."""
+
+EVENTS: Final = {
+    FindingKind.SYNC: "the CPU waits here for the GPU",
+    FindingKind.COPY: "the CPU waits here until the copy is done",
+    FindingKind.MAYBE: "the CPU may wait here for the GPU",
+    FindingKind.TRANSFER: "a copy between CPU and GPU",
+}
+"""What happens, if no reason is known."""
 
 OUTSIDE_THE_STEP: Final = {
     FindingKind.MEMORY: "memory from before the step",
@@ -135,26 +151,71 @@ def _is_worth_a_line(finding: Finding) -> bool:
 def _shown(worst: Sequence[Finding], shown: int) -> tuple[str, ...]:
     left = worst[shown:]
     older = "older" if not any(map(_is_worth_a_line, left)) else "more"
+    tried: list[str] = []
+    places: list[Location | None] = []
+    lines: list[str] = []
+    for finding in worst[:shown]:
+        lines += _lines(finding, tried=tried, places=places)
+        remedy = remedy_of(finding)
+        tried += [remedy.do] if remedy else []
+        places.append(finding.location)
     return (
-        *chain.from_iterable(_lines(finding) for finding in worst[:shown]),
+        *lines,
         *labelled("", f"and {len(left)} {older}" if left else ""),
     )
 
 
-def _lines(finding: Finding) -> Iterator[str]:
-    label = LABELS.get(finding.kind, "at")
+def _lines(
+    finding: Finding,
+    *,
+    tried: Collection[str] = (),
+    places: Sequence[Location | None] = (),
+) -> Iterator[str]:
+    """Show the place, its line of source with the cause marked, and what to do about it.
+
+    *tried* are the remedies, *places* the lines that were shown above it.
+    """
     place = place_of(finding)
-    text = cause(finding)
-    start = f"  {label}".ljust(REASON_INDENT)
-    line = f"{start}{place}: {text}"
-    if len(line) <= TEXT_WIDTH:
-        yield line
+    if finding.source and places[-1:] == [finding.location]:
+        gutter = f"{' ' * GUTTER}{RULE}"
+        yield from wrapped(explained(finding), first=gutter, rest=gutter)
+    elif finding.source and finding.location and finding.location not in places:
+        yield f"{ARROW}{place}"
+        yield from source_lines(finding, explained(finding))
     else:
-        yield f"{start}{place}:"
-        yield " " * REASON_INDENT + text
+        reason = f": {finding.reason}" if finding.reason else ""
+        text = f"{place}: {KINDS.get(finding.kind, '')}{cause(finding)}{reason}"
+        yield from wrapped(text, first=ARROW, rest=" " * REASON_INDENT)
     if finding.innermost:
         yield f"{' ' * REASON_INDENT}inside {short(finding.innermost)}"
-    yield from labelled("", finding.reason)
+    remedy = remedy_of(finding)
+    if remedy is not None and remedy.do not in tried:
+        yield from labelled("fix", remedy.do)
+
+
+def source_lines(finding: Finding, text: str) -> Iterator[str]:
+    """Show the line of *finding* under its number, *text* under what it is about."""
+    number = str(finding.location.line if finding.location else "").rjust(GUTTER)
+    room = text_width() - GUTTER - len(RULE)
+    source, start, length = _shown_source(finding, room)
+    yield f"{number}{RULE}{source}"
+    mark = f"{' ' * GUTTER}{RULE}{' ' * start}{'^' * length}"
+    if len(f"{mark} {text}") <= text_width():
+        yield f"{mark} {text}"
+        return
+    yield mark
+    gutter = f"{' ' * GUTTER}{RULE}"
+    yield from wrapped(text, first=gutter, rest=gutter)
+
+
+def _shown_source(finding: Finding, room: int) -> tuple[str, int, int]:
+    """Return the line, cut to *room* columns, and where and how long its cause is."""
+    source = finding.source
+    start, length = spot_of(remedy_of(finding), source)
+    # A cut in front keeps the cause in sight.
+    cut = max(0, min(start, start + length + 1 - room)) if len(source) > room else 0
+    shown = visible(source[cut:][:room])
+    return shown, start - cut, max(1, min(length, len(shown) - (start - cut)))
 
 
 def place_of(finding: Finding) -> str:
@@ -174,6 +235,20 @@ def short(location: Location | None) -> Location | None:
     return replace(location, file=location.file.rpartition(PACKAGES_FOLDER)[2])
 
 
+def explained(finding: Finding) -> str:
+    """Say what happens on a line that is shown: not which operation, but why."""
+    if finding.kind not in EVENTS:
+        kind = KINDS.get(finding.kind, "")
+        return ": ".join(filter(None, (f"{kind}{cause(finding)}", finding.reason)))
+    new = "new: " if finding.is_new else ""
+    may = KINDS.get(finding.kind, "") if finding.reason else ""
+    parts = [f"{new}{may}{finding.reason or EVENTS[finding.kind]}"]
+    if finding.per_step > 1 or finding.has_risen:
+        before = f" ({finding.stored} before)" if finding.has_risen else ""
+        parts.append(f"{finding.per_step} per step{before}")
+    return ", ".join(filter(None, (*parts, _phase(finding), *_amounts(finding))))
+
+
 def cause(finding: Finding) -> str:
     """Name what it is, how often and how large, and whether it is new."""
     if finding.is_new:
@@ -185,7 +260,7 @@ def cause(finding: Finding) -> str:
 def _cause(finding: Finding) -> str:
     if finding.kind is FindingKind.WORK:
         of_calls = " in what it calls" if finding.op == CALLED else ""
-        return f"{_operations(finding.per_step)} a step{of_calls}"
+        return f"{_operations(finding.per_step)} per step{of_calls}"
     if finding.kind is FindingKind.LEFT:
         return f"{finding.op}, {_held(finding)} left by each step"
     if finding.kind is FindingKind.BREAK:
@@ -198,12 +273,15 @@ def _cause(finding: Finding) -> str:
     named = finding.op or finding.api or finding.kind.value
     if finding.op and finding.api:
         named = f"{finding.op} ({finding.api})"
-    parts = [named, _phase(finding), f"{finding.per_step} a step"]
-    if finding.blocked_ms:
-        parts.append(format_value(STEP_MS, finding.blocked_ms, digits=3))
-    if finding.moved_bytes:
-        parts.append(format_value(H2D_BYTES, finding.moved_bytes))
+    parts = (named, _phase(finding), f"{finding.per_step} per step", *_amounts(finding))
     return ", ".join(filter(None, parts))
+
+
+def _amounts(finding: Finding) -> Iterator[str]:
+    if finding.blocked_ms:
+        yield format_value(STEP_MS, finding.blocked_ms, digits=3)
+    if finding.moved_bytes:
+        yield format_value(H2D_BYTES, finding.moved_bytes)
 
 
 def _operations(count: int) -> str:

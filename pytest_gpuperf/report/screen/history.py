@@ -18,7 +18,7 @@ from ..numbers import format_value
 from ..numbers import metric_named
 from ..table import align
 from ..table import sparkline
-from ..wrapping import TEXT_WIDTH
+from ..wrapping import text_width
 from ..wrapping import wrapped
 
 
@@ -67,7 +67,7 @@ def course_lines(course: Course, marks: str) -> tuple[str, ...]:
     return (
         series.test,
         f"{series.metric} on {series.hardware}, {len(points)} of {_runs(course.count)}",
-        f"{span}  {sparkline(values, TEXT_WIDTH - len(span) - 2, marks)}",
+        f"{span}  {sparkline(values, text_width() - len(span) - 2, marks)}",
         *align(rows, left=frozenset({0, 1})),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..wrapping import TEXT_WIDTH
+from ..wrapping import text_width
 from ..wrapping import wrapped
 from .precision import duration
 
@@ -45,7 +45,7 @@ def progress_text(standing: Standing) -> str:
     )
     counts = ", ".join(filter(None, parts))
     whole = ", ".join(filter(None, (counts, standing.part)))
-    return _with_name(whole if len(whole) < TEXT_WIDTH else counts, standing.test)
+    return _with_name(whole if len(whole) < text_width() else counts, standing.test)
 
 
 def _run(standing: Standing) -> str:
@@ -63,7 +63,7 @@ def _with_name(start: str, test: str) -> str:
     """Add the node id, else the test's name, else nothing: no name is ever cut."""
     names = (test, test.rpartition("::")[2])
     lines = (f"{start}: {name}" for name in names)
-    return next((line for line in lines if len(line) < TEXT_WIDTH), start)
+    return next((line for line in lines if len(line) < text_width()), start)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,9 @@ from ...model.metrics import limited_by
 from ...model.verdict import Outcome
 from ...model.verdict import TestVerdict
 from ...model.verdict import Verdict
+from ..headline import PEOPLE
+from ..headline import title
+from ..headline import what_happened
 from ..numbers import format_apart
 from ..numbers import format_change
 from ..numbers import format_value
@@ -75,11 +78,14 @@ class Line:
     role: LineRole
 
 
-def summary_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
+def summary_lines(
+    verdicts: Sequence[TestVerdict], *, failures_above: bool = False
+) -> tuple[Line, ...]:
     """One row a test, worst first: its step time, syncs and memory, its whole name last.
 
-    Below it, what else there is to say of a test that did not simply pass, and at the
-    end what was not judged at all. Comparisons have a table of their own.
+    Below it, what else there is to say of a test that did not simply pass, but for
+    ``failures_above``, and at the end what was not judged at all. Comparisons have a
+    table of their own.
     """
     ordered = worst_first([verdict for verdict in verdicts if verdict.sides is None])
     if not ordered:
@@ -89,7 +95,10 @@ def summary_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
     lines = [Line(text=header, role=LineRole.HEADER)]
     for verdict, row in zip(ordered, rows, strict=True):
         lines.append(Line(text=row, role=ROLES[verdict.outcome]))
-        lines += [Line(text=text, role=LineRole.PLAIN) for text in remark(verdict)]
+        lines += [
+            Line(text=text, role=LineRole.PLAIN)
+            for text in remark(verdict, failures_above=failures_above)
+        ]
     lines += [Line(text=text, role=LineRole.PLAIN) for text in unjudged_lines(ordered)]
     return tuple(lines)
 
@@ -103,16 +112,23 @@ def worst_first(verdicts: Sequence[TestVerdict]) -> list[TestVerdict]:
 
 def _cells(verdict: TestVerdict) -> tuple[str, ...]:
     baseline, now = _numbers(verdict, STEP_MS)
-    outcome = verdict.outcome
     return (
         _cell(STEP_MS, now),
         _cell(STEP_MS, baseline),
         _change(STEP_MS, baseline, now),
         _cell(SYNCS, _numbers(verdict, SYNCS)[1]),
         _cell(PEAK_ALLOCATED, _peak_bytes(verdict)),
-        outcome.value.upper() if outcome.fails else outcome.value,
+        in_a_word(verdict),
         verdict.test,
     )
+
+
+def in_a_word(verdict: TestVerdict) -> str:
+    """Name what failed, as the headline does, or the outcome."""
+    outcome = verdict.outcome
+    if not outcome.fails:
+        return PEOPLE[outcome]
+    return what_happened(next(v for v in verdict.verdicts if v.outcome is outcome))
 
 
 def _numbers(verdict: TestVerdict, metric: Metric) -> tuple[float | None, float | None]:
@@ -141,18 +157,23 @@ def _change(metric: Metric, old: float | None, new: float | None) -> str:
     return "-" if old is None or new is None else format_change(metric, old, new)
 
 
-def remark(verdict: TestVerdict) -> tuple[str, ...]:
+def remark(verdict: TestVerdict, *, failures_above: bool = False) -> tuple[str, ...]:
     """Give the reason of the worst outcome, and name the metrics without a gate.
 
     They are followed by what else must be known to read the numbers.
     """
     explained = [
-        f"{v.metric}: {v.because}"
+        f"{title(v.metric)}: {v.because}"
         for v in verdict.verdicts
-        if v.outcome is verdict.outcome and v.outcome in EXPLAINED_OUTCOMES
+        if v.outcome is verdict.outcome
+        and (v.outcome in EXPLAINED_OUTCOMES or v.settlement is not None)
+        if not (failures_above and v.outcome.fails)
     ]
     ungated = _metrics(verdict, Outcome.NO_BASELINE)
-    named = [f"not gated: {', '.join(ungated)}"] if ungated else []
+    # Where nothing is stored the outcome says so already.
+    if verdict.outcome is Outcome.NO_BASELINE:
+        ungated = []
+    named = [f"no baseline: {', '.join(map(title, ungated))}"] if ungated else []
     maybe = maybe_remark(verdict.findings)
     said = (*explained[:1], *named, *verdict.remarks, maybe)
     return broken(

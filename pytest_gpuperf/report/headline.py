@@ -1,0 +1,245 @@
+"""What happened to a metric, on one line that is never broken."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from ..model.ab import Answer
+from ..model.metrics import COLLECTIVE_BYTES
+from ..model.metrics import COLLECTIVES
+from ..model.metrics import D2H_BYTES
+from ..model.metrics import FLOPS
+from ..model.metrics import GROWTH
+from ..model.metrics import H2D_BYTES
+from ..model.metrics import KEPT_GRAPHS
+from ..model.metrics import LATENCY_MS
+from ..model.metrics import LAUNCHES
+from ..model.metrics import LIVE_PEAK
+from ..model.metrics import OPS
+from ..model.metrics import PAGEABLE_COPIES
+from ..model.metrics import PEAK_ALLOCATED
+from ..model.metrics import PREDICTED_ALLOCATED
+from ..model.metrics import PREDICTED_GROWTH
+from ..model.metrics import STEP_MS
+from ..model.metrics import SYNCS
+from ..model.metrics import Direction
+from ..model.verdict import Outcome
+from ..model.verdict import TestVerdict
+from ..model.verdict import Verdict
+from .numbers import each
+from .numbers import excess_alike
+from .numbers import format_apart
+from .numbers import format_change
+from .numbers import format_value
+from .numbers import metric_named
+
+
+TITLES: Final = {
+    STEP_MS.name: "step time",
+    LATENCY_MS.name: "latency",
+    PEAK_ALLOCATED.name: "peak memory",
+    LIVE_PEAK.name: "peak memory",
+    PREDICTED_ALLOCATED.name: "peak memory",
+    GROWTH.name: "memory growth",
+    PREDICTED_GROWTH.name: "memory growth",
+    KEPT_GRAPHS.name: "kept graphs",
+    SYNCS.name: "waits",
+    PAGEABLE_COPIES.name: "unpinned copies",
+    H2D_BYTES.name: "bytes to the GPU",
+    D2H_BYTES.name: "bytes to the CPU",
+    OPS.name: "operations",
+    LAUNCHES.name: "kernel launches",
+}
+"""What people call a metric; the others go by their names."""
+
+WORSE: Final = {
+    STEP_MS.name: "SLOWER",
+    PEAK_ALLOCATED.name: "MORE MEMORY",
+    LIVE_PEAK.name: "MORE MEMORY",
+    PREDICTED_ALLOCATED.name: "MORE MEMORY",
+    GROWTH.name: "MEMORY GROWS",
+    PREDICTED_GROWTH.name: "MEMORY GROWS",
+    KEPT_GRAPHS.name: "GRAPH KEPT",
+    SYNCS.name: "MORE WAITS",
+    PAGEABLE_COPIES.name: "MORE UNPINNED COPIES",
+    H2D_BYTES.name: "MORE COPIED TO THE GPU",
+    D2H_BYTES.name: "MORE COPIED TO THE CPU",
+    OPS.name: "MORE OPERATIONS",
+    FLOPS.name: "MORE COMPUTATION",
+    LAUNCHES.name: "MORE LAUNCHES",
+    COLLECTIVES.name: "MORE COLLECTIVES",
+    COLLECTIVE_BYTES.name: "MORE SENT BETWEEN RANKS",
+}
+"""What became worse than the baseline."""
+
+NEW: Final = {SYNCS.name: "NEW WAIT", PAGEABLE_COPIES.name: "NEW UNPINNED COPY"}
+"""What the baseline had none of."""
+
+BETTER: Final = {
+    STEP_MS.name: "FASTER",
+    PEAK_ALLOCATED.name: "LESS MEMORY",
+    LIVE_PEAK.name: "LESS MEMORY",
+    PREDICTED_ALLOCATED.name: "LESS MEMORY",
+    SYNCS.name: "FEWER WAITS",
+}
+
+PER_STEP: Final = frozenset(
+    {STEP_MS.name, GROWTH.name, PREDICTED_GROWTH.name, H2D_BYTES.name, D2H_BYTES.name}
+)
+"""Amounts of each step, beside the counts."""
+
+PEOPLE: Final = {
+    Outcome.INCONCLUSIVE: "undecided",
+    Outcome.NO_BASELINE: "no baseline",
+    Outcome.IMPROVED: "improved",
+    Outcome.PASS: "passed",
+    Outcome.NOT_JUDGED: "not judged",
+}
+"""What people call an outcome; those that fail go by what happened."""
+
+
+def answer_word(answer: Answer) -> str:
+    """Return what people call the result of an A/B."""
+    undecided = answer is Answer.INCONCLUSIVE
+    return PEOPLE[Outcome.INCONCLUSIVE] if undecided else answer.value
+
+
+def title(metric: str) -> str:
+    """Return what people call the metric of that name."""
+    return TITLES.get(metric, metric)
+
+
+def what_happened(verdict: Verdict) -> str:
+    """Name it in capitals: ``SLOWER``, ``NEW WAIT``, ``OVER LIMIT mem_mb``."""
+    outcome, name = verdict.outcome, verdict.metric
+    if outcome is Outcome.REGRESSED:
+        if verdict.baseline == 0 and name in NEW:
+            return NEW[name] if verdict.now == 1 else f"{NEW[name]}S"
+        return WORSE.get(name, f"WORSE {name}")
+    if outcome is Outcome.OVER_BUDGET:
+        metric = metric_named(name)
+        side = "BELOW" if metric.direction is Direction.HIGHER else "OVER"
+        return f"{side} LIMIT {metric.budget or name}"
+    if outcome is Outcome.IMPROVED and name in BETTER:
+        return BETTER[name]
+    return f"{PEOPLE[outcome].upper()} {title(name)}"
+
+
+def headline_of(
+    verdict: Verdict, limit: float | None = None, *, is_short: bool = False
+) -> str:
+    """Write ``SLOWER: 12.03 ms per step, was 10.00 ms (+20.3 %), allowed 10.26 ms``.
+
+    *limit* is that of a budget on the same metric that was missed as well. A short one
+    leaves out what the baseline allows.
+    """
+    what = what_happened(verdict)
+    if verdict.now is None:
+        return what
+    by_baseline = verdict.baseline is not None and not _is_over(verdict)
+    shown = replace(verdict, limit=None) if is_short and by_baseline else verdict
+    return f"{what}: {_numbers(shown, limit)}"
+
+
+def _is_over(verdict: Verdict) -> bool:
+    return verdict.outcome is Outcome.OVER_BUDGET
+
+
+def _numbers(verdict: Verdict, limit: float | None) -> str:
+    metric, now, before = metric_named(verdict.metric), verdict.now, verdict.baseline
+    assert now is not None  # noqa: S101 - its only caller asks
+    over = _is_over(verdict)
+    if over or before is None:
+        before, limit = None, verdict.limit
+    bounds = [value for value in (before, limit, verdict.limit) if value is not None]
+    known = (now, *bounds)
+    text = dict(zip(known, format_apart(metric, *known), strict=True))
+    per_step = " per step" if metric.name in PER_STEP else each(metric)
+    parts = [f"{text[now]}{per_step}"]
+    if before is not None:
+        change = format_change(metric, before, now)
+        parts.append(f", was {text[before]} ({change})")
+    if limit is not None:
+        at_least = "at least " if metric.direction is Direction.HIGHER else ""
+        parts.append(f", limit {at_least}{text[limit]}")
+        parts.append(excess_alike(metric, now, limit) if over else "")
+    elif verdict.limit is not None and before is not None:
+        parts.append(f", allowed {text[verdict.limit]}")
+    return "".join(parts)
+
+
+def merged_headlines(failing: Sequence[Verdict]) -> Iterator[tuple[Verdict, str]]:
+    """Yield the headlines of *failing*, one a metric.
+
+    A metric that became worse and is over its limit as well is one with two limits.
+    """
+    limits = {v.metric: v.limit for v in failing if v.outcome is Outcome.OVER_BUDGET}
+    worse = {v.metric for v in failing if v.outcome is Outcome.REGRESSED}
+    for verdict in failing:
+        if verdict.outcome is Outcome.OVER_BUDGET and verdict.metric in worse:
+            continue
+        regressed = verdict.outcome is Outcome.REGRESSED
+        yield (
+            verdict,
+            headline_of(verdict, limits.get(verdict.metric) if regressed else None),
+        )
+
+
+def open_headline(verdict: TestVerdict) -> str:
+    """Say in a line what is undecided, or what has no baseline, of a test that passed."""
+    undecided = [
+        headline_of(v)
+        for v in verdict.verdicts
+        if v.outcome is Outcome.INCONCLUSIVE or v.unjudged_budget
+    ]
+    if undecided:
+        return "; ".join(undecided)
+    found = [v for v in verdict.verdicts if v.outcome is Outcome.NO_BASELINE]
+    return no_baseline_headline(found)
+
+
+def no_baseline_headline(found: Sequence[Verdict]) -> str:
+    """Write ``NO BASELINE: step time 12.03 ms, waits 0``."""
+    values = [
+        f"{title(v.metric)} {format_value(metric_named(v.metric), v.now)}"
+        for v in found
+        if v.now is not None
+    ]
+    return f"NO BASELINE: {', '.join(values)}" if values else "NO BASELINE"
+
+
+# The one line of a failure that pytest has room for behind the name of its test.
+
+_HEADLINE: Final = re.compile(
+    r"(?P<what>[A-Z][A-Z ]+[A-Z]\b(?: \w+(?: \w+)*)?): (?P<now>.+?)"
+    r"(?:, was (?P<before>.+?) \((?P<change>[^()]+)\)(?: when last accepted)?)?"
+    r"(?P<limit>, (?:limit|allowed) .+)?"
+)
+"""The first line of ``failure_text`` and ``drift_text``."""
+
+
+def fitting_headline(text: str, room: int) -> str:
+    """Return as much of the headline *text* as fits whole into *room* characters.
+
+    No number is cut and none loses its unit. Other texts are returned as they are.
+    """
+    found = _HEADLINE.fullmatch(text)
+    if found is None:
+        return text
+    return next((short for short in _shorter(text, found) if len(short) <= room), text)
+
+
+def _shorter(text: str, found: re.Match[str]) -> Iterator[str]:
+    what, change = found["what"], found["change"]
+    yield text
+    # From the longest to the shortest: the first one that fits is taken.
+    yield text.removesuffix(found["limit"] or "")
+    if change:
+        yield f"{what}: {found['now']} ({change})"
+        yield f"{what}: {change}"
+    yield f"{what}: {found['now']}"
+    yield what

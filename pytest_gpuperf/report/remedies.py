@@ -1,0 +1,202 @@
+"""What to do about a cause, and which part of its line it is: one table for all reports."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ..model.finding import Bottleneck
+from ..model.finding import Finding
+from ..model.finding import FindingKind
+from ..model.metrics import KEPT_GRAPHS
+from ..model.metrics import LOADER_WAIT
+from ..model.metrics import PAGEABLE_COPIES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """What to ``do`` about causes of ``ops`` if their line of source contains ``spot``.
+
+    Both are regular expressions, of the whole name of an operation and of a part of the
+    line. ``do`` begins with a verb. ``cause`` names it in the table of the documents.
+    """
+
+    cause: str
+    ops: str
+    spot: str
+    do: str
+
+
+_READS: Final = r"aten::(?:_local_scalar_dense|item|is_nonzero|_to_copy|to|copy_|cpu|equal|allclose)"
+
+SYNC_REMEDIES: Final = (
+    Remedy(
+        cause="`torch.cuda.synchronize()`",
+        ops=r".*",
+        spot=r"\.synchronize\(",
+        do="take torch.cuda.synchronize() out of the step; gpuperf waits where it measures",
+    ),
+    Remedy(
+        cause="`torch.cuda.empty_cache()`",
+        ops=r".*",
+        spot=r"\.empty_cache\(\)",
+        do="take torch.cuda.empty_cache() out of the step: the allocator reuses what is "
+        "free",
+    ),
+    Remedy(
+        cause="a printed or logged tensor",
+        ops=_READS,
+        spot=r"\bprint\(|\blog(?:ger|ging)?\.\w+\(|\bf['\"]",
+        do="log every N steps only, and loss.detach() till then",
+    ),
+    Remedy(
+        cause="`.item()`, `float(loss)`, `int(count)`",
+        ops=_READS,
+        spot=r"\.item\(\)|\b(?:float|int)\(",
+        do="add it up on the GPU (total += loss.detach()), read it every N steps",
+    ),
+    Remedy(
+        cause="`.cpu()`, `.tolist()`, `.numpy()`",
+        ops=r".*",
+        spot=r"\.(?:cpu|tolist|numpy)\(",
+        do="keep it on the GPU with detach(), copy it to the CPU every N steps",
+    ),
+    Remedy(
+        cause="`.to(device)` of a batch in ordinary memory",
+        ops=r"aten::(?:_to_copy|to|copy_)",
+        spot=r"\.(?:to|cuda)\(|\.copy_\(",
+        do="use DataLoader(pin_memory=True) and .to(device, non_blocking=True)",
+    ),
+    Remedy(
+        cause="a tensor that is made from a list or a number",
+        ops=r"aten::(?:_to_copy|to|copy_|lift_fresh)|.*",
+        spot=r"\btorch\.(?:tensor|as_tensor|from_numpy)\(",
+        do="make it once before the loop, or with torch.full(..., device=device)",
+    ),
+    Remedy(
+        cause="`if`, `while`, `assert` on a tensor",
+        ops=_READS,
+        spot=r"\b(?:if|elif|while|assert|and|or|not)\b|\bbool\(|\.any\(\)|\.all\(\)",
+        do="choose on the GPU with torch.where, or check every N steps",
+    ),
+    Remedy(
+        cause="a boolean mask as index, `nonzero()`, `masked_select()`",
+        ops=r"aten::(?:nonzero\w*|masked_select|index|index_put_?|argwhere|where)",
+        spot=r"\[[^\[\]]*\]|\.(?:nonzero|masked_select|argwhere|where)\(",
+        do="multiply by the mask or use torch.where: a size that depends on values must "
+        "be read",
+    ),
+    Remedy(
+        cause="`repeat_interleave` by a tensor",
+        ops=r"aten::repeat_interleave",
+        spot=r"repeat_interleave\(",
+        do="pass output_size=, so that no sum has to be read",
+    ),
+    Remedy(
+        cause="`unique()`",
+        ops=r"aten::_?unique\w*",
+        spot=r"\.unique\w*\(",
+        do="count with torch.bincount(minlength=) or scatter_add, which have a fixed size",
+    ),
+    Remedy(
+        cause="a check of `torch.distributions`",
+        ops=r"aten::(?:normal\w*|multinomial|_local_scalar_dense|is_nonzero)",
+        spot=r"distributions\.|\.sample\(|\.rsample\(|Normal\(|Categorical\(",
+        do="pass validate_args=False to the distribution",
+    ),
+    Remedy(
+        cause="`torch.linalg` and its error codes",
+        ops=r"aten::(?:linalg_|_linalg_|cholesky|lu|svd|eig).*",
+        spot=r"linalg\.\w+\(|\.(?:cholesky|inverse|svd)\(",
+        do="use the variant that ends in _ex and check its info every N steps, if there "
+        "is one",
+    ),
+    Remedy(
+        cause="any other wait",
+        ops=r".*",
+        spot=r"",
+        do="keep the value on the GPU, and read it every N steps",
+    ),
+)
+"""What to do about waits and copies: the first that fits."""
+
+COPY_REMEDY: Final = Remedy(
+    cause="a copy from ordinary memory",
+    ops=r".*",
+    spot=r"\.(?:to|cuda)\(|\.copy_\(|\btorch\.(?:tensor|as_tensor)\(",
+    do="use DataLoader(pin_memory=True) and .to(device, non_blocking=True)",
+)
+
+KIND_REMEDIES: Final[Mapping[FindingKind, Remedy]] = {
+    FindingKind.TRANSFER: COPY_REMEDY,
+    FindingKind.BREAK: Remedy(
+        cause="a graph break of `torch.compile`",
+        ops=r".*",
+        spot=r"\bprint\(|\.item\(\)|\.tolist\(",
+        do="move this line out of the compiled function; torch._dynamo.explain(step)() "
+        "names the reason",
+    ),
+    FindingKind.RECOMPILE: Remedy(
+        cause="a function that is compiled again",
+        ops=r".*",
+        spot=r"",
+        do="keep shapes constant (drop_last=True, padding), or torch.compile(dynamic=True)",
+    ),
+    FindingKind.LEFT: Remedy(
+        cause="memory that each step leaves behind",
+        ops=r".*",
+        spot=r"\.append\(",
+        do="drop what keeps it: a list, a cache, or a loss without detach()",
+    ),
+}
+
+BOTTLENECK_REMEDIES: Final[Mapping[Bottleneck, str]] = {
+    Bottleneck.LOADER: "let workers load ahead (num_workers, prefetch_factor)",
+    Bottleneck.COPIES: "pin the batches (pin_memory=True) and copy them with "
+    "non_blocking=True",
+    Bottleneck.SYNCS: "leave the value on the GPU, and read it every N steps",
+    Bottleneck.LAUNCHES: "try larger batches, torch.compile, CUDA graphs, a fused "
+    "optimizer",
+    Bottleneck.COMMUNICATION: "let it overlap with the backward (DDP's buckets, "
+    "FSDP's prefetching)",
+}
+"""What makes a step faster that waits for this most."""
+
+METRIC_REMEDIES: Final[Mapping[str, str]] = {
+    KEPT_GRAPHS.name: "detach() what outlives the step, such as a loss that is kept: it "
+    "keeps the graph of autograd behind it alive",
+    LOADER_WAIT.name: BOTTLENECK_REMEDIES[Bottleneck.LOADER],
+}
+"""What ends the failure of a metric, whatever its line."""
+
+_WAITS: Final = frozenset({FindingKind.SYNC, FindingKind.COPY, FindingKind.MAYBE})
+
+
+def remedy_of(finding: Finding) -> Remedy | None:
+    """Return what to do about the cause; ``None`` if its kind alone says too little."""
+    if finding.kind in _WAITS:
+        return wait_remedy(finding.op or "", finding.source)
+    if finding.kind is FindingKind.TRANSFER and (
+        PAGEABLE_COPIES.name not in finding.metrics
+    ):
+        return None
+    return KIND_REMEDIES.get(finding.kind)
+
+
+def wait_remedy(op: str, source: str) -> Remedy:
+    """Return what to do about a wait of the operation *op* on the line *source*."""
+    return next(
+        remedy
+        for remedy in SYNC_REMEDIES
+        if re.fullmatch(remedy.ops, op) and re.search(remedy.spot, source)
+    )
+
+
+def spot_of(remedy: Remedy | None, source: str) -> tuple[int, int]:
+    """Return where the cause begins in *source*, and its length: all of it if in doubt."""
+    found = list(re.finditer(remedy.spot, source)) if remedy and remedy.spot else []
+    if len(found) != 1:
+        return 0, len(source)
+    return found[0].start(), found[0].end() - found[0].start()
