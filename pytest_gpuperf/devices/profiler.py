@@ -24,6 +24,7 @@ from .allow_sync import marker_allowing
 from .base import STEP_RANGE
 from .base import Step
 from .base import TraceEvent
+from .torch_state import wait_for_gpus
 
 
 # Checks that a profiler's trace recorded the GPU's work.
@@ -107,9 +108,12 @@ def record_trace(
     ):
         _warm_up(cuda=cuda)
         profiler.step()
+        # No step is to wait for earlier work.
         _wait(cuda=cuda)
         with marked or nullcontext():
             _run(step, batches)
+        # torch itself waits for the current GPU alone, and CUPTI reports what is done.
+        _wait(cuda=cuda)
     events = _exported(profiler)
     if cuda:
         _check_recorded(events)
@@ -145,11 +149,11 @@ def _warm_up(*, cuda: bool) -> None:
 
 
 def _wait(*, cuda: bool) -> None:
-    """Wait, so that no step waits for earlier work; it also proves that CUPTI works."""
+    """Wait for all work; the call in the trace also proves that CUPTI works."""
     import torch
 
     if cuda:
-        torch.cuda.synchronize()
+        wait_for_gpus(torch)
 
 
 def _run(step: Step, batches: Sequence[Sequence[object]]) -> None:

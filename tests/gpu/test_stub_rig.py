@@ -73,6 +73,23 @@ print(torch.cuda.memory_allocated(0), torch.cuda.memory_allocated(2))
     assert printed(program, **settings) == "3 NVIDIA A100-SXM4-40GB\n0 4194304\n"
 
 
+def test_to_wait_for_all_gpus_makes_no_context_on_an_unused_one() -> None:
+    program = """
+from pytest_gpuperf.devices.cuda.device import CudaDevice
+torch.cuda.set_device(1)
+device = CudaDevice.open()
+for index in (1, 2):
+    torch.ones(1, device=f'cuda:{index}')
+    device.synchronize()
+    print([torch._C._cuda_hasPrimaryContext(i) for i in (1, 2, 3)])
+"""
+
+    assert printed(program, GPUPERF_STUB_DEVICES="4").splitlines() == [
+        "[True, False, False]",
+        "[True, True, False]",
+    ]
+
+
 def test_a_text_makes_other_uuids_in_torch_and_in_nvml() -> None:
     program = """
 from pytest_gpuperf.devices.cuda.nvml import open_nvml

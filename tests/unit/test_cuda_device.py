@@ -87,6 +87,7 @@ class FakeCuda:
         self.calls: list[str] = []
         self.clock_ms = 0.0
         self.device = 0
+        self.contexts = {0}
         self.backend = "native"
         self.sync_debug_mode = 0
         self.allocated = 0
@@ -124,8 +125,14 @@ class FakeCuda:
         assert enable_timing
         return FakeEvent(self)
 
-    def synchronize(self) -> None:
-        self.calls.append("synchronize")
+    def device_count(self) -> int:
+        return len(UUIDS)
+
+    def has_context(self, index: int) -> bool:
+        return index in self.contexts
+
+    def synchronize(self, index: int | None = None) -> None:
+        self.calls.append("synchronize" if index is None else f"synchronize {index}")
 
     def _sleep(self, cycles: int) -> None:
         self.calls.append(f"sleep {cycles}")
@@ -221,7 +228,8 @@ def fake_torch(cuda: FakeCuda | None = None, **changes: Any) -> SimpleNamespace:
         "are_deterministic_algorithms_enabled": lambda: False,
     }
     members["_C"] = SimpleNamespace(
-        _cuda_resetPeakMemoryStats=members["cuda"].forget_peak
+        _cuda_resetPeakMemoryStats=members["cuda"].forget_peak,
+        _cuda_hasPrimaryContext=members["cuda"].has_context,
     )
     return SimpleNamespace(**{**members, **changes})
 
@@ -504,6 +512,18 @@ def test_to_synchronise_is_to_wait_for_the_whole_device() -> None:
     device(cuda).synchronize()
 
     assert cuda.calls == ["synchronize"]
+
+
+def test_to_synchronise_is_to_wait_for_each_gpu_that_the_process_has_used() -> None:
+    cuda = FakeCuda()
+    cuda.contexts = {0, 1}
+
+    device(cuda).synchronize()
+    cuda.device = 1
+    device(cuda).synchronize()
+
+    assert cuda.calls[:2] == ["synchronize", "synchronize 1"]
+    assert cuda.calls[2:] == ["synchronize", "synchronize 0"]
 
 
 def test_a_span_is_the_time_between_two_events() -> None:

@@ -153,14 +153,15 @@ def pretend_cuda(
     return install
 
 
-def test_on_cuda_the_device_is_waited_for_before_the_steps_and_not_between(
+def test_on_cuda_the_device_is_waited_for_before_the_steps_and_after_them_and_not_between(
     pretend_cuda: Callable[[list[dict[str, str]]], FakeSession],
 ) -> None:
     session = pretend_cuda([{"cat": "cuda_runtime", "name": "cudaDeviceSynchronize"}])
 
     record_trace(lambda: session.log.append("step"), [(), ()], cuda=True)
 
-    assert session.log == ["enter", "warm up", "active", "wait", "step", "step", "exit"]
+    steps = ["wait", "step", "step", "wait"]
+    assert session.log == ["enter", "warm up", "active", *steps, "exit"]
 
 
 def test_a_trace_without_any_cuda_call_is_refused(

@@ -53,6 +53,7 @@ from ..preflight import software
 from ..profiler import refuse_blind_trace
 from ..sentinels import ON_CUDA
 from ..sentinels import torch_sentinels
+from ..torch_state import wait_for_gpus
 from .memory import allocator_counters
 from .memory import blocks_in_use
 from .memory import read_memory
@@ -117,7 +118,7 @@ OCCUPYING_CYCLES: Final = 2_000_000
 class CudaDevice(MeasuringDevice):
     """The current CUDA device of this process, which may change with ``set_device``.
 
-    Opening it creates no CUDA context; the first step does. Findings name lines of the
+    Work of a step on other GPUs is waited for; memory is read of the current one. Opening it creates no CUDA context; the first step does. Findings name lines of the
     project below *root*.
     """
 
@@ -193,7 +194,7 @@ class CudaDevice(MeasuringDevice):
         return timed_by_the_host(fetch)
 
     def synchronize(self) -> None:
-        self.torch.cuda.synchronize()
+        wait_for_gpus(self.torch)
 
     def now_ns(self) -> int:
         return HostClock.wall_ns()

@@ -29,6 +29,7 @@ from ...model.metrics import PEAK_RESERVED
 from ..base import AllocatedBlock
 from ..base import MemoryReading
 from ..base import Step
+from ..torch_state import wait_for_gpus
 
 
 RESERVED_NOW: Final = "reserved_bytes.all.current"
@@ -110,14 +111,14 @@ def read_memory(
     # After the collection: a cycle of the step before would count, and would be freed
     # at a random moment of this one.
     graphs = graphs_alive()
-    cuda.synchronize()
+    wait_for_gpus(torch)
     # After the synchronisation: a block that another stream still uses is given back
     # only when the work of that stream is done.
     cuda.reset_peak_memory_stats()
     before = cuda.memory_stats()
     with _peaks_before_resets(torch) as peaks, _replayed_pools(cuda) as pools:
         step(*arguments)
-    cuda.synchronize()
+    wait_for_gpus(torch)
     after = cuda.memory_stats()
     graph_bytes = _idle_bytes(cuda, pools) if pools else None
     return MemoryReading(
@@ -246,13 +247,13 @@ def record_allocations(
     """
     memory = torch.cuda.memory
     gc.collect()
-    torch.cuda.synchronize()
+    wait_for_gpus(torch)
     memory._record_memory_history(  # noqa: SLF001, there is no public one
         "all", context="alloc", stacks="python", max_entries=MOST_ALLOCATOR_EVENTS
     )
     try:
         step(*arguments)
-        torch.cuda.synchronize()
+        wait_for_gpus(torch)
         path.parent.mkdir(parents=True, exist_ok=True)
         memory._dump_snapshot(str(path))  # noqa: SLF001, there is no public one
     finally:

@@ -6,7 +6,7 @@
 
 EXPORT stub_listener stub_listening;
 _Thread_local int current_device;
-int context_made;
+int context_made, contexts[MOST_DEVICES];
 static _Thread_local cudaError_t last_error;
 static uint32_t calls_made;
 
@@ -71,7 +71,7 @@ static uint32_t thread_id(void) {
 }
 
 struct call begin_call(int cbid, const char *name) {
-  context_made = 1;
+  context_made = contexts[current_device] = 1;
   counter_of(handled, name)->calls++;
   struct call own = {cbid, ++calls_made, stub_now()};
   charge(cbid);

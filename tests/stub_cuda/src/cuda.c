@@ -55,10 +55,9 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute,
   return (CUresult)cudaDeviceGetAttribute(value, (enum cudaDeviceAttr)attribute, device);
 }
 EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active) {
-  (void)device;
   if (flags)
     *flags = 0;
-  *active = stub_in_use();
+  *active = stub_has_context(device);
   return CUDA_SUCCESS;
 }
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *made, CUdevice device) {

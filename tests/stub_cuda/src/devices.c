@@ -52,6 +52,7 @@ EXPORT int stub_board_of(int device) {
   return device >= 0 && device < stub_device_count() ? visible[device] : -1;
 }
 EXPORT int stub_in_use(void) { return context_made; }
+EXPORT int stub_has_context(int device) { return stub_board_of(device) >= 0 && contexts[device]; }
 EXPORT int stub_current_device(void) { return current_device; }
 EXPORT const struct stub_model *stub_model(void) { return chosen_model(); }
 EXPORT void stub_uuid(int board, unsigned char out[16]) { uuid_of(board, out); }
@@ -59,7 +60,7 @@ EXPORT uint64_t stub_total_bytes(void) {
   return bytes_in(getenv("GPUPERF_STUB_MEMORY"), chosen_model()->bytes);
 }
 EXPORT uint64_t stub_used_bytes(int device) {
-  return context_made ? CONTEXT_BYTES + lent[device] : 0;
+  return contexts[device] ? CONTEXT_BYTES + lent[device] : 0;
 }
 EXPORT int stub_lend_bytes(int device, uint64_t bytes) {
   int enough;
@@ -86,7 +87,7 @@ EXPORT cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= stub_device_count())
     return failed(cudaErrorInvalidDevice);
   current_device = device;
-  context_made = 1;
+  context_made = contexts[device] = 1;
   return cudaSuccess;
 }
 EXPORT cudaError_t cudaDriverGetVersion(int *version) {

@@ -31,7 +31,7 @@ struct call begin_call(int cbid, const char *name);
 cudaError_t end_call(struct call, cudaError_t);
 cudaError_t failed(cudaError_t);
 extern _Thread_local int current_device;
-extern int context_made;
+extern int context_made, contexts[MOST_DEVICES]; /* any; of each device */
 
 /* Body of a function that CUPTI records: `own` is the call, `err` its result. */
 #define API(name, ...)                                                                         \

@@ -46,6 +46,7 @@ void stub_unhandled(const char *function);
 int stub_device_count(void);
 int stub_board_of(int device);
 int stub_in_use(void);
+int stub_has_context(int device);
 const struct stub_model *stub_model(void);
 uint64_t stub_total_bytes(void);
 uint64_t stub_used_bytes(int device);
