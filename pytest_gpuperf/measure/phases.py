@@ -254,7 +254,7 @@ def _slope(warmth: Warmth, timing: Timing) -> dict[str, Distribution]:
     if timing.disturbed:
         return {}
     if warmth.unsteady is None:
-        slope = slope_of([r.step_ms for r in timing.rounds], timing.steps)
+        slope = timing.slope()
     else:
         late = warmth.samples[len(warmth.samples) // 2 :]
         slope = slope_of(late, warmth.group)

@@ -202,13 +202,26 @@ def without_fill(mean_ms: float, alone_ms: float, steps: int) -> float:
 class Timing:
     """The clean rounds of a run and why its times may be blamed on the machine.
 
-    Each has ``steps`` steps. ``disturbed`` says what was wrong with the machine.
+    Each has ``steps`` steps, if ``queued`` after a step alone. ``disturbed`` says what
+    was wrong with the machine.
     """
 
     rounds: tuple[Round, ...]
     dirty: tuple[str, ...] = field(default=())
     steps: int = 1
     disturbed: str | None = None
+    queued: bool = False
+
+    def slope(self) -> float | None:
+        """Return by which factor a step's time changes over ``SLOPE_STEPS`` steps."""
+        times_ms = [r.step_ms for r in self.rounds]
+        if not self.queued:
+            return slope_of(times_ms, self.steps)
+        # One and the same step alone was subtracted from all rounds, early and late. A
+        # step of the middle is put back, so that only what fills the queue is left out.
+        rest, step_ms = self.steps - 1, median(times_ms)
+        whole_ms = [(ms * rest + step_ms) / self.steps for ms in times_ms]
+        return slope_of(whole_ms, self.steps + 1)
 
 
 def time_rounds(
@@ -344,6 +357,7 @@ def _time_phase(
         dirty=dirty,
         steps=plan.steps,
         disturbed=dirty[0] if len(disturbed) > MOST_REPEATS else None,
+        queued=plan.queues,
     )
 
 
