@@ -8,6 +8,7 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
+from dataclasses import dataclass
 from dataclasses import replace
 from statistics import median
 from typing import Final
@@ -40,8 +41,36 @@ LONG_OPENING: Final = 2.0
 """Steps that the first batch of an epoch may take before that is reported."""
 
 
-def wait_pct(before: Fetched, after: Fetched, wall_ns: int) -> float | None:
-    """Return the percentage of *wall_ns* in which the host was in ``next``.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderWait:
+    """Time of a loop that the host was in ``next`` for so many *batches*.
+
+    The openings of epochs, with their first batches, are in neither.
+    """
+
+    batches: int
+    waited_ms: float
+    loop_ms: float
+
+    @property
+    def percent(self) -> float:
+        return 100 * self.waited_ms / self.loop_ms
+
+    def without_fill(self, alone_ms: float, steps: int) -> LoaderWait:
+        """Leave out the end of a round of *steps*, in which the GPU works on.
+
+        One step alone, between two synchronisations, takes *alone_ms*.
+        """
+        # As if the first batch of each epoch had been like the others.
+        first_ms = (steps - self.batches) * self.waited_ms / self.batches
+        step_ms = (self.loop_ms + first_ms - alone_ms) / (steps - 1)
+        fill_ms = max(0.0, alone_ms - step_ms)
+        left_ms = max(self.waited_ms, self.loop_ms - fill_ms)
+        return replace(self, loop_ms=left_ms) if left_ms > 0 else self
+
+
+def loader_wait(before: Fetched, after: Fetched, wall_ns: int) -> LoaderWait | None:
+    """Return how long of *wall_ns* the host was in ``next``.
 
     Opening an epoch is left out of both. ``None`` if nothing else is left.
     """
@@ -50,7 +79,12 @@ def wait_pct(before: Fetched, after: Fetched, wall_ns: int) -> float | None:
     loop_ns = wall_ns - (after.opening_ns - before.opening_ns)
     if after.batches == before.batches or loop_ns <= 0:
         return None
-    return 100 * (after.waited_ns - before.waited_ns) / loop_ns
+    waited_ns = after.waited_ns - before.waited_ns
+    return LoaderWait(
+        batches=after.batches - before.batches,
+        waited_ms=waited_ns / 1e6,
+        loop_ms=loop_ns / 1e6,
+    )
 
 
 def with_loader_wait(

@@ -163,8 +163,8 @@ def _phases(
         remarks=tuple(_remarks(device, timing)),
     )
     if subject.batches is not None:
-        waits = [r.loader_wait_pct for r in timing.rounds]
-        shares = [wait for wait in waits if wait is not None]
+        waits = [r.loader_wait for r in timing.rounds]
+        shares = [wait.percent for wait in waits if wait is not None]
         measurement = with_loader_wait(measurement, subject.batches, shares)
     if share.asks_for(COUNTED_NAMES):
         until = share.until(COUNTED_NAMES)

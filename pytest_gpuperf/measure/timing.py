@@ -29,7 +29,8 @@ from ..devices.base import MeasuringDevice
 from ..devices.preflight import no_garbage_collection
 from ..model.environment import Capability
 from ..model.environment import DeviceKind
-from .dataloader import wait_pct
+from .dataloader import LoaderWait
+from .dataloader import loader_wait
 from .step import Deadline
 from .step import Follow
 from .step import Subject
@@ -143,7 +144,7 @@ class Round:
     span_ms: float | None
     waiting_share: float | None
     disturbance: str | None
-    loader_wait_pct: float | None = None
+    loader_wait: LoaderWait | None = None
 
     def without_fill(self, alone: IsolatedStep, steps: int) -> Round:
         """Return the round of *steps* steps less what filling the queue takes.
@@ -153,7 +154,7 @@ class Round:
         step_ms = without_fill(self.step_ms, alone.latency_ms, steps)
         if step_ms == self.step_ms:
             return self
-        span_ms = None
+        span_ms, waited = None, self.loader_wait
         if self.span_ms is not None and alone.span_ms is not None:
             span_ms = max(0.0, (self.span_ms * steps - alone.span_ms) / (steps - 1))
         return replace(
@@ -163,6 +164,7 @@ class Round:
                 0.0, (self.unwaited_ms * steps - alone.latency_ms) / (steps - 1)
             ),
             span_ms=span_ms,
+            loader_wait=waited and waited.without_fill(alone.latency_ms, steps),
         )
 
 
@@ -439,8 +441,8 @@ def time_round(device: MeasuringDevice, subject: Subject, steps: int) -> Round:
         span_ms=None if span_ms is None else span_ms / steps,
         waiting_share=waiting_share,
         disturbance=device.disturbance(),
-        loader_wait_pct=(
-            wait_pct(fetched_before, batches.fetched, wall_ns)
+        loader_wait=(
+            loader_wait(fetched_before, batches.fetched, wall_ns)
             if batches and fetched_before
             else None
         ),

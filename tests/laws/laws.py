@@ -39,7 +39,9 @@ class Law:
 
     ``step_ms`` is what each further step adds to a long loop, ``latency_ms`` an
     isolated step, ``lost_ms`` what of a step would be won without each cause.
-    ``broken`` says of a number why the plugin does not measure it yet.
+    ``blocked_ms`` is how long the host waits for the GPU in each step, ``loader_ms`` how
+    long for its loader. ``broken`` says of a number why the plugin does not measure it
+    yet.
     """
 
     name: str
@@ -48,6 +50,8 @@ class Law:
     latency_ms: float
     busy_ms: float
     launches: int = 1
+    blocked_ms: float | None
+    loader_ms: float | None
     lost_ms: Mapping[Bottleneck, float]
     broken: Mapping[str, str]
 
@@ -59,11 +63,19 @@ class Law:
             "latency_ms": self.latency_ms,
             "busy_pct": 100 * self.busy_ms / self.step_ms,
             "launches": self.launches,
+            **({} if self.blocked_ms is None else {"blocked_ms": self.blocked_ms}),
+            **self._of_loader,
             **{
                 f"share of {part.value}": 100 * ms / self.step_ms
                 for part, ms in (*self.lost_ms.items(), (GPU, self._gpu_ms))
             },
         }
+
+    @property
+    def _of_loader(self) -> Mapping[str, float]:
+        if self.loader_ms is None:
+            return {}
+        return {"loader_wait_pct": 100 * self.loader_ms / self.step_ms}
 
     @property
     def _gpu_ms(self) -> float:
@@ -80,6 +92,8 @@ def law(
     latency_ms: float,
     busy_ms: float,
     launches: int = 1,
+    blocked_ms: float | None = None,
+    loader_ms: float | None = None,
     lost_ms: Mapping[Bottleneck, float] | None = None,
     broken: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[[], Step | Subject]], Callable[[], Step | Subject]]:
@@ -98,6 +112,8 @@ def law(
                 latency_ms=latency_ms,
                 busy_ms=busy_ms,
                 launches=launches,
+                blocked_ms=blocked_ms,
+                loader_ms=loader_ms,
                 lost_ms=lost_ms or {},
                 broken=broken or {},
             )
@@ -170,6 +186,12 @@ def launch_bound_as_a_graph() -> Step:
     return captured(launch_bound()).replay
 
 
+@law(step_ms=28, latency_ms=28, busy_ms=20, blocked_ms=20, lost_ms={SYNCS: 8})
+def arguments_that_the_gpu_makes() -> Subject:
+    """Its work for the arguments is done before the steps are timed or profiled."""
+    return Subject(step=item_at_the_end(), setup=lambda: g(30))
+
+
 # Waits for the GPU.
 
 
@@ -177,7 +199,7 @@ def scalar() -> torch.Tensor:
     return torch.zeros((), device="cuda")
 
 
-@law(step_ms=28, latency_ms=28, busy_ms=20, lost_ms={SYNCS: 8})
+@law(step_ms=28, latency_ms=28, busy_ms=20, blocked_ms=20, lost_ms={SYNCS: 8})
 def item_at_the_end() -> Step:
     loss = scalar()
 
@@ -233,7 +255,14 @@ def two_halves() -> Step:
     return step
 
 
-@law(step_ms=28, latency_ms=28, busy_ms=20, launches=2, lost_ms={SYNCS: 8})
+@law(
+    step_ms=28,
+    latency_ms=28,
+    busy_ms=20,
+    launches=2,
+    blocked_ms=20,
+    lost_ms={SYNCS: 8},
+)
 def two_items() -> Step:
     loss = scalar()
 
@@ -253,6 +282,7 @@ def two_items() -> Step:
     latency_ms=14,
     busy_ms=5,
     launches=2,
+    blocked_ms=1,
     lost_ms={SYNCS: 1, LAUNCHES: 8},
 )
 def short_item_before_two_gaps() -> Step:
@@ -381,7 +411,14 @@ def backward_in_autograd_s_thread() -> Step:
     return trained(Backward)
 
 
-@law(step_ms=24, latency_ms=24, busy_ms=20, launches=2, lost_ms={SYNCS: 4})
+@law(
+    step_ms=24,
+    latency_ms=24,
+    busy_ms=20,
+    launches=2,
+    blocked_ms=16,
+    lost_ms={SYNCS: 4},
+)
 def wait_in_autograd_s_thread() -> Step:
     return trained(WaitingBackward)
 
@@ -415,7 +452,7 @@ def replayed_graph() -> Step:
     return step
 
 
-@law(step_ms=22, latency_ms=22, busy_ms=20, lost_ms={SYNCS: 2})
+@law(step_ms=22, latency_ms=22, busy_ms=20, blocked_ms=20, lost_ms={SYNCS: 2})
 def replayed_graph_with_an_item() -> Step:
     graph, loss = captured(kernels(20, 1)), scalar()
 
@@ -455,6 +492,7 @@ def loaded_before() -> Step:
     step_ms=13,
     latency_ms=17,
     busy_ms=4,
+    loader_ms=12,
     lost_ms={LOADER: 9},
 )
 def slow_data_loader() -> Subject:
@@ -466,6 +504,7 @@ def slow_data_loader() -> Subject:
     step_ms=13,
     latency_ms=17,
     busy_ms=4,
+    loader_ms=12,
     lost_ms={LOADER: 9},
 )
 def slow_iterable() -> Subject:
@@ -474,6 +513,15 @@ def slow_iterable() -> Subject:
         return (rows[row] for row in range(len(rows)))
 
     return loop_over(batches(), on_batch)
+
+
+class ShortEpochs:
+    """Epochs of 30 batches, each of which takes 12 ms, and 500 ms to begin."""
+
+    def __iter__(self) -> Iterator[int]:
+        h(500)
+        rows = Rows()
+        return (rows[row] for row in range(30))
 
 
 CURES: Final[Mapping[str, tuple[Bottleneck, str]]] = {

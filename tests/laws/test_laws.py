@@ -9,12 +9,17 @@ import pytest
 from laws import CURES
 from laws import LAWS
 from laws import Law
+from laws import ShortEpochs
+from laws import on_batch
 from virtual_gpu import loop_ms
 from virtual_gpu import steady_ms
 
 from pytest_gpuperf.devices.cuda.device import CudaDevice
+from pytest_gpuperf.measure.dataloader import loop_over
 from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.finding import Bottleneck
+from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.measurement import Measurement
 
 
@@ -26,7 +31,10 @@ BY_NAME = {law.name: law for law in LAWS}
 @cache
 def measured(name: str) -> Measurement:
     """What the plugin makes of a law's step, once per process."""
-    subject = BY_NAME[name].make()
+    return measured_subject(BY_NAME[name].make())
+
+
+def measured_subject(subject: Subject) -> Measurement:
     device = CudaDevice.open()
     try:
         return measure(device, subject, test="t", seconds=60).measurement
@@ -37,8 +45,10 @@ def measured(name: str) -> Measurement:
 def numbers(measurement: Measurement) -> dict[str, float]:
     """Return them by the names that a law gives them."""
     parts = measurement.diagnosis.parts if measurement.diagnosis else ()
+    syncs = [f for f in measurement.findings if f.kind is FindingKind.SYNC]
     return {
         **measurement.exact,
+        "blocked_ms": sum(f.blocked_ms or 0 for f in syncs),
         **{name: times.q50 for name, times in measurement.times.items()},
         **{f"share of {part.bottleneck.value}": part.percent or 0 for part in parts},
     }
@@ -55,10 +65,10 @@ def each_number() -> Iterator[object]:
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
 def test_the_rig_obeys_the_law(law: Law) -> None:
     """It is about the rig and no code of the plugin: the truth is what a loop takes."""
-    subject = law.make()
+    step = law.make().step
 
-    assert steady_ms(subject.run_once) == pytest.approx(law.step_ms, rel=0.01)
-    assert loop_ms(subject.run_once, 1) == pytest.approx(law.latency_ms, rel=0.01)
+    assert steady_ms(step) == pytest.approx(law.step_ms, rel=0.01)
+    assert loop_ms(step, 1) == pytest.approx(law.latency_ms, rel=0.01)
 
 
 @pytest.mark.parametrize(("law", "name"), [*each_number()])
@@ -85,3 +95,16 @@ def test_taking_a_cause_away_wins_what_is_attributed_to_it(
 
     won = 100 * (1 - after["step_ms"] / before["step_ms"])
     assert won == pytest.approx(before[f"share of {cause.value}"], abs=1)
+
+
+def test_a_round_lasts_three_tenths_of_a_second() -> None:
+    """By the time of a step that the warm-up waited for, 28 ms, and of nothing else."""
+    for name in ("gpu bound", "arguments that the gpu makes"):
+        assert measured(name).round_steps == 11
+
+
+def test_the_beginning_of_an_epoch_is_no_wait_for_a_batch() -> None:
+    found = measured_subject(loop_over(ShortEpochs(), on_batch))
+
+    assert found.times["loader_wait_pct"].q50 == pytest.approx(100 * 12 / 13, rel=0.01)
+    assert any("the first batch of an epoch takes 512 ms" in r for r in found.remarks)

@@ -15,8 +15,9 @@ from pytest_gpuperf.devices.scripted import ScriptedDevice
 from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import StepError
 from pytest_gpuperf.measure.dataloader import SINGLE
+from pytest_gpuperf.measure.dataloader import LoaderWait
+from pytest_gpuperf.measure.dataloader import loader_wait
 from pytest_gpuperf.measure.dataloader import loop_over
-from pytest_gpuperf.measure.dataloader import wait_pct
 from pytest_gpuperf.measure.dataloader import with_loader_wait
 from pytest_gpuperf.measure.phases import measure
 from pytest_gpuperf.measure.step import MOST_TOGETHER
@@ -231,7 +232,26 @@ def test_what_takes_a_batch_or_does_not_say_is_accepted(
 def test_the_share_is_that_of_the_time_beside_the_opening_of_epochs(
     before: Fetched, after: Fetched, wall_ms: int, share: float | None
 ) -> None:
-    assert wait_pct(before, after, wall_ms * MS) == share
+    found = loader_wait(before, after, wall_ms * MS)
+
+    assert (found and found.percent) == share
+
+
+@pytest.mark.parametrize(
+    ("wait", "share"),
+    [
+        (LoaderWait(batches=10, waited_ms=60, loop_ms=110), 60.0),
+        (LoaderWait(batches=9, waited_ms=54, loop_ms=104), 57.4468),
+        (LoaderWait(batches=10, waited_ms=105, loop_ms=110), 100.0),
+        (LoaderWait(batches=10, waited_ms=0, loop_ms=110), 0.0),
+    ],
+    ids=["an epoch", "over its end", "longer than the rest", "not at all"],
+)
+def test_the_share_leaves_out_how_long_the_gpu_works_at_the_end_of_a_round(
+    wait: LoaderWait, share: float
+) -> None:
+    """Ten steps of 10 ms, of which one alone takes 20."""
+    assert wait.without_fill(20, 10).percent == pytest.approx(share, rel=1e-4)
 
 
 def measured_loop(loader: Iterable[object], seconds: float = 60) -> Measurement:

@@ -10,12 +10,14 @@
 
 #define MOST_KINDS 512
 #define MOST_PUSHED 256
+#define FIRST_KERNEL_NS 5000000 /* of the host, for the first kernel that is recorded */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static CUpti_BuffersCallbackRequestFunc request;
 static CUpti_BuffersCallbackCompleteFunc complete;
 static CUpti_TimestampCallbackFunc client_clock;
 static unsigned char enabled[MOST_KINDS];
+static int seen_kernel; /* since recording began */
 
 /* The two clocks, read together when recording began. */
 static uint64_t own_start, client_start;
@@ -152,6 +154,8 @@ static uint8_t *early;
 static size_t early_bytes;
 
 static void listen(const struct stub_record *seen) {
+  if (seen->kind == STUB_KERNEL && !seen_kernel++)
+    stub_host_works(FIRST_KERNEL_NS);
   pthread_mutex_lock(&lock);
   if (!early && request) {
     size_t most = 0;
@@ -172,6 +176,7 @@ static void enable(CUpti_ActivityKind kind, unsigned char on) {
   for (size_t i = 0; i < MOST_KINDS; i++)
     any |= enabled[i];
   if (any && !stub_listening) {
+    seen_kernel = 0;
     own_start = stub_now();
     client_start = client_now();
   }
@@ -210,13 +215,25 @@ static uint64_t converted(uint64_t ns, uint64_t own_end, uint64_t client_end) {
   return client_start + (uint64_t)(int64_t)(((double)ns - (double)own_start) * rate);
 }
 
-static struct pending *taken(void) {
+/* What is done by *now*; the GPU still works on the rest. */
+static struct pending *taken(uint64_t now) {
+  struct pending *done = NULL, **end = &done;
   pthread_mutex_lock(&lock);
-  struct pending *all = first;
-  first = NULL;
-  last = &first;
+  for (struct pending **next = &first; *next;) {
+    struct pending *own = *next;
+    if (own->times[1] && *own->times[1] > now) {
+      next = &own->next;
+      continue;
+    }
+    *next = own->next;
+    own->next = NULL;
+    *end = own;
+    end = &own->next;
+  }
+  for (last = &first; *last;)
+    last = &(*last)->next;
   pthread_mutex_unlock(&lock);
-  return all;
+  return done;
 }
 
 /* Fill one buffer and hand it over; return what is left. */
@@ -247,7 +264,7 @@ EXPORT CUptiResult cuptiActivityFlushAll(uint32_t flag) {
   if (!request || !complete)
     return CUPTI_SUCCESS;
   uint64_t own_end = stub_now(), client_end = client_now();
-  for (struct pending *next = taken(); next;)
+  for (struct pending *next = taken(own_end); next;)
     next = hand_over(next, own_end, client_end);
   return CUPTI_SUCCESS;
 }

@@ -45,6 +45,7 @@ void stub_unhandled(const char *function);
 /* Boards, after CUDA_VISIBLE_DEVICES. */
 int stub_device_count(void);
 int stub_board_of(int device);
+void stub_host_works(uint64_t ns); /* on the virtual clock */
 int stub_in_use(void);
 int stub_has_context(int device);
 const struct stub_model *stub_model(void);
