@@ -18,6 +18,7 @@ from pytest_gpuperf.devices.base import STEP_RANGE
 from pytest_gpuperf.devices.base import Step
 from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.devices.cuda.memory import out_of_memory_summary
+from pytest_gpuperf.devices.cuda.memory import read_memory
 from pytest_gpuperf.devices.cuda.nvml import open_nvml
 from pytest_gpuperf.devices.memory_picture import StorageRole
 from pytest_gpuperf.measure.copies import find_traffic
@@ -335,6 +336,27 @@ def test_the_peak_of_a_known_allocation_is_read_within_rounding(
     assert reading.exact["peak_reserved_bytes"] >= reading.exact["peak_allocated_bytes"]
     assert reading.exact["alloc_retries"] == 0
     assert reading.end_bytes == base
+
+
+def test_memory_is_read_once_all_streams_have_done_the_step(
+    device: CudaDevice,
+) -> None:
+    """What it frees in the order of a stream is the driver's again by then."""
+    side = torch.cuda.Stream()
+    was_done: list[bool] = []
+
+    def step() -> None:
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(cycles(100))
+
+    read_memory(torch, lambda: was_done.append(side.query()), step, ())
+
+    assert was_done == [True]
+
+
+def cycles(ms: float) -> int:
+    """About so many milliseconds of a GPU's clock."""
+    return round(ms * 1_500_000)
 
 
 def graph_of(step: Callable[[], object]) -> torch.cuda.CUDAGraph:

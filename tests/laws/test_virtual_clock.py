@@ -42,6 +42,21 @@ def test_a_trace_shows_the_times_of_the_virtual_clock() -> None:
     assert durations == pytest.approx([28_000, 20_000, 20_000], abs=20)
 
 
+def test_a_trace_shows_what_each_gpu_did_to_its_end() -> None:
+    """CUPTI reports what is done: the profiler waits for all, and not for one."""
+
+    def step() -> None:
+        gpu_works(1)
+        with torch.cuda.device(1):
+            gpu_works(20)
+
+    step()
+    trace = CudaDevice.open().plain_profile(step, [()] * 3)
+
+    kernels = [event["args"] for event in trace if event.get("cat") == "kernel"]
+    assert [kernel["device"] for kernel in kernels].count(1) == 3
+
+
 def test_the_date_goes_on_with_the_other_clocks() -> None:
     date, start = time.time_ns(), time.perf_counter_ns()
 

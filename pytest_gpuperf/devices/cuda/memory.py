@@ -118,6 +118,7 @@ def read_memory(
     before = cuda.memory_stats()
     with _peaks_before_resets(torch) as peaks, _replayed_pools(cuda) as pools:
         step(*arguments)
+    # What the step frees in the order of a stream is the driver's again once it is done.
     wait_for_gpus(torch)
     after = cuda.memory_stats()
     graph_bytes = _idle_bytes(cuda, pools) if pools else None
