@@ -7,11 +7,18 @@ it (``tests/stub_cuda``), and ``stub`` if it asks about those libraries.
 from __future__ import annotations
 
 import ctypes
+import os
 import warnings
 from functools import cache
+from pathlib import Path
+from typing import Final
 
 import pytest
 import torch
+
+
+CLOCK: Final = "libgpuperf_clock.so"
+"""The library of ``tests/stub_cuda`` that makes one virtual clock of all of a process."""
 
 
 @cache
@@ -35,6 +42,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         why = why_skipped(item, has_gpu=has_gpu(), on_stub=is_on_stub())
         if why:
             item.add_marker(pytest.mark.skip(reason=why))
+
+
+@pytest.fixture
+def on_virtual_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let processes of a test on the stubs take what the table of costs says.
+
+    That is seconds less for each, and their times do not depend on who else computes. On
+    a GPU nothing changes.
+    """
+    if not is_on_stub():
+        return
+    (library,) = (
+        Path(folder) / CLOCK
+        for folder in os.environ["LD_LIBRARY_PATH"].split(os.pathsep)
+        if (Path(folder) / CLOCK).exists()
+    )
+    monkeypatch.setenv("GPUPERF_STUB_CLOCK", "virtual")
+    monkeypatch.setenv("LD_PRELOAD", str(library))
 
 
 def why_skipped(item: pytest.Item, *, has_gpu: bool, on_stub: bool) -> str:

@@ -11,12 +11,17 @@ import pytest
 pytestmark = pytest.mark.gpu
 
 SUITE = """
+from pathlib import Path
 import torch
 
 def test_step(gpuperf):
-    left = torch.ones(512, 512, device="cuda")
-    gpuperf(lambda: left @ left)
+    runs = Path(__file__).with_name("runs")
+    with runs.open("a") as file:
+        file.write("x")
+    cycles = 2_000_000 + 500_000 * (runs.stat().st_size % 2)
+    gpuperf(lambda: torch.cuda._sleep(cycles))
 """
+"""A step of one to two milliseconds, by turns: each run alone would choose other rounds."""
 
 
 @pytest.fixture
@@ -45,6 +50,7 @@ def measured_rounds(project: Path) -> set[int]:
     return {run["round_steps"] for run in entry["runs"]}
 
 
+@pytest.mark.usefixtures("on_virtual_clock")
 def test_all_runs_of_a_refresh_have_the_same_rounds_and_a_gate_repeats_them(
     pytester: pytest.Pytester, project: Path
 ) -> None:

@@ -98,6 +98,7 @@ def test_ranks_have_a_gpu_each_and_talk_by_nccl(
     ran.assert_outcomes(passed=1)
 
 
+@pytest.mark.usefixtures("on_virtual_clock")
 def test_a_side_of_a_comparison_needs_what_it_reaches_itself(
     on_cuda: Callable[[str], pytest.RunResult],
 ) -> None:
