@@ -8,6 +8,8 @@
 # OUT     where the results go (default: docs/evidence/<hardware key>)
 #
 # PART_SECONDS  the time-out of each part (default: none)
+# CLOCK  settings of the environment for pytest, such as those of the stub rig's virtual
+#        clock (default: none)
 # EXAMPLES  which of the examples are run (default: examples)
 # OPINFO  where it is set, torch's own operations are compared as well: long
 #
@@ -42,7 +44,8 @@ part() {
 
 "$PYTHON" benchmarks/gpu_machine.py >"$OUT/machine.json" || status=1
 
-pytest=("$PYTHON" -m pytest -p no:cacheprovider -q -ra --color=no --durations=5)
+# Inside of the time-out, which must not follow another clock.
+pytest=(env ${CLOCK:-} "$PYTHON" -m pytest -p no:cacheprovider -q -ra --color=no --durations=5)
 examples=(env -u CI "${pytest[@]}" "${EXAMPLES:-examples}" --gpuperf --gpuperf-device=cuda "--gpuperf-baselines=$baselines")
 
 part tests-gpu "${pytest[@]}" tests/gpu -m gpu
