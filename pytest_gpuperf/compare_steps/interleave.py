@@ -303,19 +303,19 @@ def _record(
 ) -> _Series:
     quads: list[Quad] = []
     disturbed = 0
+    contest.device.disturbance()  # what came before the first quad is no fault of it
     with no_garbage_collection():
         while not quads or answer(quads) is Answer.MORE:
             if not deadline.leaves(contest.quad_ms):
                 return _Series(quads=quads, cut=_out_of_time(len(quads)))
             follow(f"quad {len(quads) + 1}")
-            trouble = contest.device.disturbance()
             blocks = _time_quad(contest, before_first=order.random() < _EVEN)
             # Between quads, at the same place for both sides; the automatic collection
             # is off.
             gc.collect(YOUNG)
             # Before the logarithms: a clock that stood still gives a time of 0.
             unreal = _unreal_time(contest, blocks)
-            trouble = trouble or _disturbance(blocks) or unreal
+            trouble = _disturbance(blocks) or unreal
             disturbed = disturbed + 1 if trouble else 0
             if trouble is None:
                 quads.append(_logarithms(blocks))

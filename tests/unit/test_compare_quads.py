@@ -249,6 +249,26 @@ def test_a_disturbed_quad_is_repeated_whole() -> None:
     assert (compared.quads, len(stage.quads)) == (14, 15 * 7)
 
 
+def test_the_machine_is_looked_at_once_a_block() -> None:
+    """A look costs what NVML takes, and what a quad begins with is in its first block."""
+    stage = Stage(noisily(10.0, 1), noisily(10.0, 2))
+    looks: list[int] = []
+    stage.device.troubles = looks.append
+
+    compared = stage.compare()
+
+    assert len(looks) == 1 + 4 * compared.quads
+
+
+def test_what_disturbed_the_machine_before_the_first_quad_is_no_fault_of_it() -> None:
+    stage = Stage(noisily(10.0, 1), noisily(10.0, 2))
+    stage.device.troubles = lambda steps: "hot" if steps == 2 * WARM_STEPS else None
+
+    compared = stage.compare()
+
+    assert (compared.quads, len(stage.quads)) == (14, 14 * 7)
+
+
 def test_a_machine_that_stays_disturbed_says_why_nothing_can_be_told() -> None:
     stage = Stage(noisily(10.0, 1), noisily(10.0, 2))
     stage.device.troubles = lambda _: "the GPU is throttling"
