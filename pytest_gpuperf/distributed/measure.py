@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
+from itertools import chain
 from statistics import median
 
 from ..devices.base import RankedDevice
 from ..measure.gpu_activity import Communication
 from ..measure.gpu_activity import find_communication
+from ..measure.later_phases import PEAKS
 from ..measure.phases import MeasuredStep
 from ..measure.phases import measure
 from ..measure.step import Subject
@@ -56,10 +58,11 @@ def joined(
     first = next((m for m in measurements if not m.times), measurements[0])
     if not first.times:
         return first
+    unseen = _unseen_peaks(measurements)
     busiest = max((share.collectives for share in shares), key=_calls)
     by_rank = ByRank(
         step_ms=tuple(_step_ms(rounds_ns, first.times[STEP_MS.name].q50)),
-        peak_bytes=tuple(peak_bytes),
+        peak_bytes=() if unseen else tuple(peak_bytes),
         collectives=busiest,
         **_communication(shares),
     )
@@ -67,7 +70,7 @@ def joined(
         first,
         times={**first.times, **_times(by_rank), **_largest(measurements)},
         exact=_exact(measurements, by_rank, missed=_is_cut_short(first)),
-        missed=_missed(first),
+        missed=_missed(first) | unseen,
         findings=max(measurements, key=_syncs).findings,
         dirty=tuple(_merged_remarks([m.dirty for m in measurements])),
         remarks=(
@@ -143,6 +146,16 @@ def _missed(first: Measurement) -> dict[str, str]:
         later = (RANK_PEAK, COLLECTIVES, COLLECTIVE_BYTES)
         missed |= {metric.name: reason for metric in later}
     return missed
+
+
+def _unseen_peaks(measurements: Sequence[Measurement]) -> dict[str, str]:
+    """Say why no peak is known: one rank without makes the largest unknown."""
+    missed = [
+        {n: why for n, why in m.missed.items() if n in PEAKS} for m in measurements
+    ]
+    why = next(_merged_remarks([tuple(own.values()) for own in missed]), None)
+    names = (*chain(*missed), RANK_PEAK.name)
+    return dict.fromkeys(names, why) if why else {}
 
 
 def _is_cut_short(measurement: Measurement) -> bool:

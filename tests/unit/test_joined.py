@@ -124,6 +124,21 @@ def test_what_a_rank_alone_has_to_say_names_it() -> None:
     assert found.remarks[0] == "rank 0: it leaks"
 
 
+def test_where_a_rank_replays_graphs_that_no_peak_counts_no_peak_is_known() -> None:
+    peaks = replace(MEASURED, exact={"syncs": 0, "peak_allocated_bytes": 2**20})
+    unseen = "what its replays use is in no peak"
+    graphs = replace(peaks, exact={"syncs": 0}, missed={"peak_allocated_bytes": unseen})
+
+    found = joined(shares(peaks, graphs), ROUNDS, (2**20, 2**20))
+
+    assert found.missed == dict.fromkeys(
+        ("peak_allocated_bytes", "rank_peak_bytes"), f"rank 1: {unseen}"
+    )
+    assert not found.missed.keys() & found.exact.keys()
+    assert found.by_rank is not None
+    assert found.by_rank.peak_bytes == ()
+
+
 def test_a_rank_that_never_touched_its_gpu_speaks_for_all() -> None:
     untouched = replace(MEASURED, times={}, exact={}, unmeasured={"syncs": "untouched"})
 
