@@ -151,7 +151,7 @@ def _reduced_precision_on(torch: Any) -> Iterator[None]:
     """Let cuBLAS add up in bfloat16, as it does by default."""
     choose = torch._C._set_cublas_allow_bf16_reduced_precision_reduction  # noqa: SLF001
     chosen = torch._C._get_cublas_allow_bf16_reduced_precision_reduction()  # noqa: SLF001
-    # Before torch 2.10 one switch, since then a pair of them.
+    # One switch, or in later releases of torch a pair of them.
     both = chosen if isinstance(chosen, tuple) else (chosen,)
     choose(*(True for _ in both))
     try:
@@ -198,7 +198,7 @@ def _hand_back(torch: Any, stream: Any) -> None:
 
 
 def _clear_workspaces(torch: Any) -> Callable[[int], None] | None:
-    """Return what frees the workspaces of a stream; ``None`` before torch 2.11.
+    """Return what frees the workspaces of a stream; ``None`` if this torch has no such.
 
     They then stay, and count in every run alike: to free those of all streams is all
     that such a torch can do.
