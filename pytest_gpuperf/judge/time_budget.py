@@ -335,7 +335,8 @@ def judge_floor(
     """Judge a share or a rate by its fresh *runs*, oldest first, against *least*.
 
     At least one of *runs* has measured it. Runs are taken to scatter as times do on
-    such a device: by 1 % on a GPU.
+    such a device, by 1 % on a GPU: a rate is work by the time of a step, and how busy a
+    GPU is the time of its kernels by that, which no profiler makes longer.
     """
     seen = readings(metric, runs)
     verdict = partial(Verdict, metric=metric.name, limit=least)

@@ -341,12 +341,30 @@ def diagnosed(measurement: Measurement, events: Sequence[TraceEvent]) -> Measure
         is_host = kind.has(Capability.HOST_WORK)
         on_host = diagnosis_on_host(events, measurement) if is_host else None
         return replace(measurement, diagnosis=on_host)
-    diagnosis = diagnosis_of(find_spent(events), measurement.times)
+    spent = find_spent(events)
+    slowed = _slowed(spent, measurement.times.get(STEP_MS.name))
+    percent, copying = (
+        min(100.0, share * slowed) for share in (busy.percent, busy.copying_percent)
+    )
     return replace(
         measurement,
-        times={**measurement.times, BUSY.name: Distribution.of([busy.percent])},
-        diagnosis=replace(diagnosis, copying_percent=busy.copying_percent),
+        times={**measurement.times, BUSY.name: Distribution.of([percent])},
+        diagnosis=replace(
+            diagnosis_of(spent, measurement.times), copying_percent=copying
+        ),
     )
+
+
+def _slowed(spent: Sequence[Spent], step_ms: Distribution | None) -> float:
+    """Return by which factor the profiler makes a step longer, 1 without launches.
+
+    CUPTI takes its time for each launch, so a launch-bound step would look idler.
+    """
+    profiled_ms, plain_ms = (
+        sum(part.ms for part in parts)
+        for parts in (spent, _without_profiler(spent, step_ms))
+    )
+    return profiled_ms / plain_ms if plain_ms > 0 else 1.0
 
 
 def diagnosis_of(

@@ -276,6 +276,26 @@ def test_a_measurement_on_cuda_gets_the_metric_and_the_diagnosis() -> None:
     assert after.diagnosis.first.bottleneck is Bottleneck.LAUNCHES
 
 
+def test_a_gpu_is_as_busy_as_in_a_step_that_no_profiler_makes_longer() -> None:
+    events = simulated(["work", 500], ["launch", 4, 1000])
+    profiled_ms = sum(part.ms for part in find_spent(events))
+
+    busy = [
+        diagnosed(
+            measured(
+                DeviceKind.CUDA,
+                times={"step_ms": Distribution.of([timed * profiled_ms])},
+            ),
+            events,
+        )
+        .times["busy_pct"]
+        .q50
+        for timed in (1.2, 1.0, 0.9, 0.1)
+    ]
+
+    assert busy == pytest.approx([47.06, 47.06, 47.06 / 0.9, 100.0], abs=0.01)
+
+
 def test_a_trace_on_cuda_without_a_kernel_says_why_there_is_no_number() -> None:
     after = diagnosed(measured(DeviceKind.CUDA), [step(0, 9)])
 

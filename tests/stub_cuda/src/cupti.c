@@ -11,6 +11,7 @@
 #define MOST_KINDS 512
 #define MOST_PUSHED 256
 #define FIRST_KERNEL_NS 5000000 /* of the host, for the first kernel that is recorded */
+#define KERNEL_NS 2000          /* for each other one */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static CUpti_BuffersCallbackRequestFunc request;
@@ -154,8 +155,8 @@ static uint8_t *early;
 static size_t early_bytes;
 
 static void listen(const struct stub_record *seen) {
-  if (seen->kind == STUB_KERNEL && !seen_kernel++)
-    stub_host_works(FIRST_KERNEL_NS);
+  if (seen->kind == STUB_KERNEL)
+    stub_host_works(seen_kernel++ ? KERNEL_NS : FIRST_KERNEL_NS);
   pthread_mutex_lock(&lock);
   if (!early && request) {
     size_t most = 0;
