@@ -1,0 +1,314 @@
+"""Compare the memory that the pretend GPU predicts with what torch's own allocator says.
+
+    python benchmarks/agreement_bytes.py [--only TEXT] [--out FOLDER] [--explain]
+
+Each program of ``byte_programs.py`` makes three steps, once on the pretend GPU and once on
+the real one, each in a process of its own with a time-out. The peaks of the third step
+are compared: bytes allocated, reserved and requested. With ``--explain`` the
+allocations of that step that are not the same are printed. Exit status: 0 where all
+programs are within the bars, 1 where one is not, 4 without a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from typing import Final
+
+import torch
+from byte_programs import PROGRAMS
+
+from pytest_gpuperf.devices.cuda.device import CudaDevice
+from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.errors import UsageError
+
+
+STEPS: Final = 3
+SECONDS: Final = 120
+"""The time-out of one program on one side."""
+
+SLOW_IMPORTS: Final = ("pytest_gpuperf.devices.pretend.gpu", "torch._dynamo")
+"""What every program would import anew; none of it starts CUDA."""
+
+MIB: Final = 2**20
+ALLOCATED_SHARE: Final = 0.005
+RESERVED_SHARE: Final = 0.005
+RESERVED_FLOOR: Final = 2 * MIB
+
+CAUSES: Final[Mapping[str, str]] = {}
+"""Why a program differs, by its name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peaks:
+    """The most that the third step had at once, or why that is not known.
+
+    ``unjudged`` says what the prediction itself calls unknown. ``taken`` are the sizes of
+    the step's allocations, each with what asked for it.
+    """
+
+    allocated_bytes: int = 0
+    reserved_bytes: int = 0
+    requested_bytes: int = 0
+    unjudged: str = ""
+    failure: str = ""
+    taken: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByteRow:
+    """One program, predicted and run."""
+
+    program: str
+    predicted: Peaks
+    measured: Peaks
+
+    @property
+    def failure(self) -> str:
+        """Why there is nothing to compare; empty if there is."""
+        return self.predicted.failure or self.measured.failure
+
+    @property
+    def differences(self) -> tuple[int, int, int]:
+        """Predicted less measured: allocated, reserved, requested."""
+        p, m = self.predicted, self.measured
+        return (
+            p.allocated_bytes - m.allocated_bytes,
+            p.reserved_bytes - m.reserved_bytes,
+            p.requested_bytes - m.requested_bytes,
+        )
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all three are the same to the byte."""
+        return not self.failure and not any(self.differences)
+
+    @property
+    def is_within_bars(self) -> bool:
+        """Whether the prediction is as good as it must be."""
+        if self.failure:
+            return False
+        allocated, reserved, _ = self.differences
+        allowed = ALLOCATED_SHARE * self.measured.allocated_bytes
+        floor = RESERVED_FLOOR + RESERVED_SHARE * self.measured.reserved_bytes
+        return abs(allocated) <= allowed and abs(reserved) <= floor
+
+
+def on_pretend(prepare: Callable[[], Callable[[], None]]) -> Peaks:
+    from pytest_gpuperf.devices.pretend.memory_watch import watching_memory
+
+    with pretend_gpu(values=False), watching_memory(from_now=True) as audit:
+        step = prepare()
+        for _ in range(STEPS):
+            audit.step(step)
+        last = audit.memories()[-1]
+        events = audit.events[last.first : last.last]
+        unjudged = "; ".join(f"{op}: {why}" for op, why in audit.live.unjudged)
+    return Peaks(
+        allocated_bytes=last.allocated_bytes,
+        reserved_bytes=last.reserved_bytes,
+        requested_bytes=last.requested_bytes,
+        unjudged=unjudged,
+        taken=tuple((e.nbytes, e.op) for e in events if e.is_birth),
+    )
+
+
+def on_cuda(prepare: Callable[[], Callable[[], None]]) -> Peaks:
+    step = prepare()
+    for _ in range(STEPS - 1):
+        step()
+        gc.collect()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    with history() as taken:
+        step()
+        gc.collect()
+    read = torch.cuda.memory_stats()
+    return Peaks(
+        allocated_bytes=read["allocated_bytes.all.peak"],
+        reserved_bytes=read["reserved_bytes.all.peak"],
+        requested_bytes=read["requested_bytes.all.peak"],
+        taken=tuple(taken),
+    )
+
+
+@contextmanager
+def history() -> Iterator[list[tuple[int, str]]]:
+    """Keep the allocations inside, each with the innermost lines that asked for it."""
+    taken: list[tuple[int, str]] = []
+    record = torch.cuda.memory._record_memory_history  # noqa: SLF001, torch's own tutorial
+    record(stacks="python", max_entries=10**6)
+    yield taken
+    traces = torch.cuda.memory._snapshot()["device_traces"]  # noqa: SLF001
+    record(enabled=None)
+    for event in (e for trace in traces for e in trace if e["action"] == "alloc"):
+        places = [f"{Path(f['filename']).name}:{f['line']}" for f in event["frames"]]
+        taken.append((event["size"], " < ".join(places[:3])))
+
+
+SIDES: Final = {"pretend": on_pretend, "cuda": on_cuda}
+
+
+def answered(side: str, program: str, answer: Path) -> None:
+    """Write what *side* says of *program*, in a process that was forked for it."""
+    signal.alarm(SECONDS)  # nothing catches it, so it ends what hangs
+    random.seed(0)
+    gc.collect()
+    gc.disable()
+    try:
+        peaks = SIDES[side](PROGRAMS[program])
+    except Exception as error:  # noqa: BLE001, one program's failure is its row
+        traceback.print_exc()
+        peaks = Peaks(failure=f"{type(error).__name__}: {error}".splitlines()[0])
+    answer.write_text(json.dumps(asdict(peaks)), encoding="utf-8")
+
+
+def answer_all(side: str, only: str, folder: Path) -> None:
+    """Ask about each program in a fork of this process, which has imported torch."""
+    for name in SLOW_IMPORTS:
+        importlib.import_module(name)
+    for number, program in enumerate(chosen(only)):
+        child = os.fork()
+        if not child:
+            answered(side, program, folder / f"{number}.json")
+            sys.stdout.flush()
+            os._exit(0)
+        os.waitpid(child, 0)
+
+
+def chosen(only: str) -> list[str]:
+    return [program for program in PROGRAMS if only in program]
+
+
+def asked(only: str) -> dict[str, list[Peaks]]:
+    """Ask both sides at once, each in a process of its own that forks."""
+    with TemporaryDirectory() as folder:
+        asking = []
+        for side in SIDES:
+            Path(folder, side).mkdir()
+            command = ("--side", side, "--write", str(Path(folder, side)))
+            program = [sys.executable, "-W", "ignore", __file__, "--only", only]
+            asking.append(subprocess.Popen([*program, *command]))
+        for process in asking:
+            process.wait()
+        return {side: list(read_all(Path(folder, side), only)) for side in SIDES}
+
+
+def read_all(folder: Path, only: str) -> Iterator[Peaks]:
+    for number, _ in enumerate(chosen(only)):
+        answer = folder / f"{number}.json"
+        if not answer.exists():
+            yield Peaks(failure=f"no answer in {SECONDS} s, or the process ended")
+            continue
+        read = json.loads(answer.read_text(encoding="utf-8"))
+        taken = tuple((size, place) for size, place in read.pop("taken"))
+        yield Peaks(taken=taken, **read)
+
+
+def compared(only: str = "", out: Path | None = None) -> list[ByteRow]:
+    """Ask both sides, and write ``agreement-bytes.md`` into *out*."""
+    answers = asked(only)
+    rows = [
+        ByteRow(program=program, predicted=predicted, measured=measured)
+        for program, predicted, measured in zip(
+            chosen(only), answers["pretend"], answers["cuda"], strict=True
+        )
+    ]
+    if out is not None:
+        page = "\n".join(as_markdown(rows))
+        (out / "agreement-bytes.md").write_text(page + "\n", encoding="utf-8")
+    return rows
+
+
+def as_markdown(rows: Sequence[ByteRow]) -> Iterator[str]:
+    exact = sum(row.is_exact for row in rows)
+    within = sum(row.is_within_bars for row in rows)
+    yield f"{len(rows)} programs: {within} within the bars, {exact} exact to the byte."
+    yield ""
+    yield (
+        "| program | allocated: predicted | torch's | difference "
+        "| reserved: predicted | torch's | difference "
+        "| requested: predicted | torch's | difference | why |"
+    )
+    yield "|---|" + "---:|" * 9 + "---|"
+    for row in rows:
+        yield line_of(row)
+
+
+def line_of(row: ByteRow) -> str:
+    why = CAUSES.get(row.program, "")
+    if row.failure:
+        return f"| {row.program} |" + " |" * 9 + f" {row.failure} |"
+    names = ("allocated_bytes", "reserved_bytes", "requested_bytes")
+    cells = [row.program]
+    for name, difference in zip(names, row.differences, strict=True):
+        cells += [
+            f"{getattr(row.predicted, name):,}",
+            f"{getattr(row.measured, name):,}",
+            f"{difference:+,}" if difference else "0",
+        ]
+    if row.predicted.unjudged:
+        why = f"{why} (called unknown: {row.predicted.unjudged})".strip()
+    return "| " + " | ".join([*cells, why]) + " |"
+
+
+def explanation(row: ByteRow) -> Iterator[str]:
+    """The allocations of the step that one side made and the other did not."""
+    ours, theirs = row.predicted.taken, row.measured.taken
+    yield f"-- {row.program}: {len(ours)} allocations predicted, {len(theirs)} made"
+    sizes: Any = [[size for size, _ in taken] for taken in (ours, theirs)]
+    matcher = SequenceMatcher(None, *sizes, autojunk=False)
+    for kind, a, b, c, d in matcher.get_opcodes():
+        if kind == "equal":
+            continue
+        if a:
+            yield f"   after {ours[a - 1]}"
+        yield from (f"   predicted {each}" for each in ours[a:b])
+        yield from (f"   made {each}" for each in theirs[c:d])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="programs whose name has this text")
+    parser.add_argument("--out", type=Path, help="folder of the table")
+    parser.add_argument("--explain", action="store_true", help="show allocations")
+    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
+    parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.side:
+        answer_all(options.side, options.only, options.write)
+        return 0
+    try:
+        CudaDevice.open()
+    except UsageError as error:
+        print(error, file=sys.stderr)
+        return 4
+    rows = compared(options.only, options.out)
+    print(*as_markdown(rows), sep="\n")
+    if options.explain:
+        for row in rows:
+            print(*explanation(row), sep="\n")
+    return int(not all(row.is_within_bars for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
