@@ -151,6 +151,7 @@ WAITS: Final[dict[str, tuple[str, ...]]] = {
         "torch.linalg.matrix_rank(grid)",
         "torch.linalg.pinv(grid)",
         "torch.linalg.eigvals(square)",
+        "torch.linalg.lstsq(grid, grid)",
     ),
     "optimizers and scaling": (
         "nn.utils.clip_grad_norm_(net.parameters(), 1.0, error_if_nonfinite=True)",
@@ -265,6 +266,7 @@ RUNS_ON: Final[dict[str, tuple[str, ...]]] = {
         "torch.linalg.inv_ex(square)",
         "torch.linalg.cholesky_ex(square)",
         "torch.linalg.det(square)",
+        "row.mode()",
     ),
     "explicit waits and queries": (
         "(stream.wait_stream(torch.cuda.current_stream()), event.record(), event.query())",
@@ -284,7 +286,6 @@ RUNS_ON: Final[dict[str, tuple[str, ...]]] = {
 MAY_WAIT: Final[dict[str, tuple[str, ...]]] = {
     "host tensors": ("on_host.to('cuda', non_blocking=True)",),
     "explicit waits and queries": ("torch.cuda.empty_cache()",),
-    "linear algebra": ("torch.linalg.lstsq(grid, grid)",),
-    "sizes that depend on values": ("row.mode()",),
+    "sizes that depend on values": ("torch.rand(3000, device='cuda').mode()",),
 }
 """Sizes, a library or the allocator decide."""

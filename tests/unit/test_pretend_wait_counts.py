@@ -30,29 +30,64 @@ inputs_there, targets_there = inputs_at.cuda(), targets_at.cuda()
 loss = F.ctc_loss(log_probs, targets, (5, 5), (3, 3))
 places = torch.tensor([[0, 0, 1]]).cuda()
 sparse = torch.sparse_coo_tensor(places, torch.ones(3).cuda(), (3,))
+eigen = torch.linalg.eig(square.clone().requires_grad_())
 normal = torch.distributions.Normal(row, row + 1, validate_args=False)
 """
 
 COUNTS: dict[str, tuple[int, int]] = {
-    "torch.linalg.svd(x)": (2, 0),
-    "torch.linalg.svdvals(x)": (2, 0),
-    "torch.linalg.pinv(x)": (2, 0),
-    "torch.linalg.matrix_rank(x)": (2, 0),
-    "torch.linalg.norm(x, 'nuc')": (2, 0),
-    "torch.svd_lowrank(x, 2)": (2, 0),
+    "torch.linalg.svd(x)": (2, 1),
+    "torch.linalg.svd(x, driver='gesvd')": (1, 0),
+    "torch.linalg.svdvals(x)": (2, 1),
+    "torch.linalg.pinv(x)": (2, 1),
+    "torch.linalg.pinv(square, hermitian=True)": (1, 0),
+    "torch.linalg.matrix_rank(x)": (2, 1),
+    "torch.linalg.norm(x, 'nuc')": (2, 1),
+    "torch.svd_lowrank(x, 2)": (2, 1),
     "torch.linalg.eigvals(square)": (2, 0),
+    "torch.linalg.eigvals(empty)": (2, 0),
+    "torch.linalg.eigvals(square.clone().requires_grad_())": (3, 0),
+    "torch.linalg.eig(square)": (3, 0),
+    "torch.linalg.eig(empty)": (3, 0),
+    "eigen.eigenvectors.abs().sum().backward(retain_graph=True)": (2, 0),
+    "eigen.eigenvalues.abs().sum().backward(retain_graph=True)": (1, 0),
+    "torch.linalg.eigvalsh(square)": (1, 0),
+    "torch.linalg.eigvalsh(empty)": (0, 0),
+    "torch.linalg.inv(square)": (1, 0),
+    "torch.linalg.inv(torch.empty(0, 3, 3, device='cuda'))": (1, 0),
     "torch.linalg.lu_factor_ex(x)": (3, 0),
     "torch.linalg.lu_factor_ex(square)": (0, 0),
-    "torch.linalg.lu_factor_ex(torch.stack([x, x]))": (0, 0),
+    "torch.linalg.lu_factor_ex(torch.stack([x, x]))": (3, 0),
+    "torch.linalg.lu_factor_ex(square.expand(99, 3, 3))": (0, 0),
+    "torch.linalg.lu_factor_ex(torch.rand(16, 40, 40, device='cuda'))": (0, 0),
+    "torch.linalg.lu_factor_ex(torch.rand(17, 40, 40, device='cuda'))": (3, 0),
+    "torch.linalg.lu_factor_ex(torch.rand(17, 30, 30, device='cuda'))": (2, 0),
+    "torch.linalg.lu_factor_ex(torch.rand(2, 150, 150, device='cuda'))": (3, 0),
+    "torch.linalg.solve_ex(square, square)": (0, 0),
+    "torch.linalg.ldl_factor_ex(square)": (0, 0),
+    "torch.linalg.ldl_solve(*torch.linalg.ldl_factor_ex(square)[:2], square)": (1, 0),
+    "torch.linalg.lstsq(square, square)": (1, 0),
+    "torch.linalg.matrix_exp(square)": (2, 2),
+    "torch.linalg.matrix_exp(square[:1, :1])": (0, 0),
+    "torch.bincount(places[0])": (2, 1),
+    "torch.bincount(places[0].byte())": (1, 0),
+    "torch.bincount(nothing.long())": (0, 0),
+    "row.mode()": (0, 0),
     "sparse.coalesce()": (5, 0),
-    "x.unique(dim=0)": (3, 0),
     "x.unique()": (1, 0),
+    "x.unique(dim=0)": (3, 0),
+    "x.unique(dim=0, return_counts=True)": (4, 0),
+    "x.unique(dim=0, return_inverse=True)": (6, 0),
+    "x.unique(dim=0, return_inverse=True, return_counts=True)": (7, 0),
+    "x.unique_consecutive()": (1, 0),
+    "x.unique_consecutive(dim=0)": (2, 0),
+    "x.unique_consecutive(dim=0, return_inverse=True)": (5, 0),
     "normal.sample()": (2, 0),
     "torch.normal(0.0, row)": (2, 0),
     "torch.normal(0.0, row, out=row.clone())": (1, 0),
     "torch.normal(0.0, nothing)": (0, 0),
     "torch.cholesky(empty)": (0, 0),
     "torch.cholesky_inverse(empty)": (0, 0),
+    "torch.cholesky_inverse(square)": (0, 0),
     "torch.svd(empty)": (0, 0),
     "torch.pinverse(empty)": (0, 0),
     "torch.searchsorted(nothing, nothing, sorter=nothing.long())": (0, 0),
@@ -61,9 +96,9 @@ COUNTS: dict[str, tuple[int, int]] = {
     "torch.where(x > 0, torch.tensor(1.0), torch.tensor(0.0))": (2, 2),
     "torch.where(x > 0, x, 0.0)": (0, 0),
     "x[torch.tensor([0, 1])]": (1, 1),
-    "F.ctc_loss(log_probs, targets, (5, 5), (3, 3))": (4, 4),
-    "F.ctc_loss(log_probs, targets, (5, 5), (3, 3), reduction='sum')": (3, 3),
-    "F.ctc_loss(log_probs, targets, inputs_at, targets_at)": (4, 4),
+    "F.ctc_loss(log_probs, targets, (5, 5), (3, 3))": (5, 5),
+    "F.ctc_loss(log_probs, targets, (5, 5), (3, 3), reduction='sum')": (4, 4),
+    "F.ctc_loss(log_probs, targets, inputs_at, targets_at)": (6, 6),
     "F.ctc_loss(log_probs, targets, inputs_there, targets_there)": (8, 8),
     "loss.backward()": (3, 3),
 }
@@ -98,6 +133,32 @@ def test_copied_lengths_have_their_bytes(gpu: PretendGpu) -> None:
     torch.nn.functional.ctc_loss(log_probs, targets, (5, 5), (3, 3), reduction="sum")
 
     assert gpu.end_step().totals.h2d_bytes == 3 * 2 * 8
+
+
+BYTES: dict[str, tuple[int, int]] = {
+    "x.to('cpu', torch.float64)": (0, 12 * 4),
+    "x.to('cpu', torch.float64, non_blocking=True)": (0, 12 * 8),
+    "x.to('cpu', torch.float16)": (0, 12 * 4),
+    "inputs_at.to('cuda', torch.int32)": (2 * 4, 0),
+    "inputs_at.to('cuda', torch.int32, non_blocking=True)": (2 * 8, 0),
+    "x[0].copy_(torch.ones(4, dtype=torch.float64))": (4 * 4, 0),
+    "torch.linalg.svd(torch.stack([x, x]))": (0, 2 * 4),
+    "torch.bincount(places[0])": (0, 8),
+    "torch.linalg.matrix_exp(square)": (8, 4),
+}
+"""Bytes to the device, and to the host."""
+
+
+@pytest.mark.parametrize("snippet", BYTES)
+def test_bytes_are_those_that_cross_the_bus(gpu: PretendGpu, snippet: str) -> None:
+    names: dict[str, Any] = {}
+    exec(SETTING, names)  # noqa: S102, our own text
+    gpu.begin_step()
+    exec(snippet, names)  # noqa: S102
+
+    totals = gpu.end_step().totals
+
+    assert (totals.h2d_bytes, totals.d2h_bytes) == BYTES[snippet]
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])

@@ -18,11 +18,15 @@ from .recorder import WATCH
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackwardRule:
-    """The node waits once in ``op`` if ``when`` is true of it."""
+    """The node waits once in ``op`` if ``when`` is true of it.
+
+    It does so at its first operation, or at the first that is named ``at``.
+    """
 
     op: str
     reason: str
     when: Callable[[Any], bool]
+    at: str = ""
 
 
 def _reduces_elements(node: Any) -> bool:
@@ -61,6 +65,13 @@ BACKWARD_RULES: Final[Mapping[str, BackwardRule]] = {
         reason="the gradient of masked_fill's value is picked by a mask, whose count is read",
         when=_value_needs_grad,
     ),
+    "LinalgEigBackward0": BackwardRule(
+        op="aten::allclose",
+        reason="the backward of eig() checks the gradient of the eigenvectors",
+        when=lambda _: True,
+        # Without such a gradient it takes no diagonal.
+        at="diagonal",
+    ),
 }
 
 FORWARD_OPS: Final = frozenset(
@@ -73,20 +84,22 @@ class BackwardWatch:
     """Sees each node of a backward pass once, by the operations it dispatches."""
 
     def __init__(self) -> None:
-        self._last: int | None = None
+        self._seen: int | None = None
 
-    def look(self) -> None:
-        """Record the waits of the node at work, if it is another than last time."""
+    def look(self, op: str) -> None:
+        """Record the waits of the node at work, which runs *op*, once a node."""
         node = current_node()
         if node is None:
-            self._last = None
+            self._seen = None
             return
         # A node dispatches several operations; its number tells it from the next node
         # of the same name.
         number = node._sequence_nr()  # noqa: SLF001, its only name
-        if number == self._last:
+        if number == self._seen:
             return
-        self._last = number
         rule = BACKWARD_RULES.get(node.name())
+        if rule is not None and rule.at not in {"", op}:
+            return
+        self._seen = number
         if rule is not None and rule.when(node):
             WATCH.sync(rule.op, rule.reason)

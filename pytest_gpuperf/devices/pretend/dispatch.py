@@ -72,7 +72,7 @@ def _observe(
 ) -> None:
     # Checked for every operation, so the common case, a forward, costs one call into C.
     if current_node() is not None:
-        _backward.look()
+        _backward.look(plan.name)
     if plan.launches:
         WATCH.launch()
     if plan.transfers:
@@ -94,11 +94,12 @@ def _apply(rules: Sequence[SyncRule], op: str, call: OpCall) -> None:
         if times := rule.when(call) * rule.count:
             WATCH.wait(rule.kind, op, rule.reason, times)
             if rule.copied is not None:
-                _record_copies(op, times, rule.copied(call))
+                _record_copies(op, CopyDirection.H2D, times, rule.copied(call))
+            if rule.read_back is not None:
+                _record_copies(op, CopyDirection.D2H, times, rule.read_back(call))
 
 
-def _record_copies(op: str, times: int, nbytes: int) -> None:
-    direction = CopyDirection.H2D
+def _record_copies(op: str, direction: CopyDirection, times: int, nbytes: int) -> None:
     for _ in range(times):
         WATCH.copy(op, direction, pinned=False, blocking=True, nbytes=nbytes)
 
@@ -125,13 +126,27 @@ def _record_transfer(
     if to_device and not _is_one_block(source, target):
         pinned = False
     direction = CopyDirection.H2D if to_device else CopyDirection.D2H
+    moved_as = _dtype_on_the_way(source, target, kwargs, non_blocking=non_blocking)
     record_copy(
         "aten::_to_copy" if MOVED.source is source else plan.op,
         direction,
         pinned=pinned,
         non_blocking=bool(non_blocking),
-        nbytes=source.numel() * source.element_size(),
+        nbytes=source.numel() * moved_as.itemsize,
     )
+
+
+def _dtype_on_the_way(
+    source: Any, target: Any, kwargs: Mapping[str, Any], *, non_blocking: bool
+) -> Any:
+    """Return the dtype in which the elements cross the bus.
+
+    A blocking copy converts them on the host and another one on the device, to save
+    memory there; see ``copy_kernel_cuda`` in torch's Copy.cu.
+    """
+    wanted = kwargs.get("dtype") if target is None else target.dtype
+    converts_first = bool(non_blocking) is is_ghost(source)
+    return wanted if wanted is not None and converts_first else source.dtype
 
 
 def _is_one_block(source: Any, target: Any) -> bool:

@@ -37,6 +37,8 @@ from .factories import creation_patches
 from .factories import generator_patches
 from .memory import PRETEND_MEMORY
 from .modules import ctc_loss
+from .modules import ctc_loss_by_numbers
+from .modules import eigvals
 from .modules import process_group_patches
 from .modules import recurrent_kernels
 from .modules import skipped_kernels
@@ -227,6 +229,8 @@ def _kernels() -> Iterator[None]:
         "AutogradLazy": (
             ("scaled_dot_product_attention", attention),
             ("ctc_loss.Tensor", ctc_loss),
+            ("ctc_loss.IntList", ctc_loss_by_numbers),
+            ("linalg_eigvals", eigvals),
             *recurrent_kernels(),
         ),
     }

@@ -13,6 +13,21 @@ from typing import Final
 import torch
 
 
+def svd(
+    matrices: Any,
+    full_matrices: bool = False,  # noqa: FBT001, FBT002, as torch has it
+    compute_uv: bool = True,  # noqa: FBT001, FBT002
+    *,
+    driver: str | None = None,
+) -> Any:
+    """``_linalg_svd``, for which only CUDA lets its caller choose cuSOLVER's function."""
+    del driver
+    return torch.ops.aten._linalg_svd(matrices, full_matrices, compute_uv)  # noqa: SLF001
+
+
+HOST_KERNELS: Final[Mapping[str, Callable[..., Any]]] = {"_linalg_svd": svd}
+"""What runs on the host in place of an operation's own kernel, which refuses arguments."""
+
 HALVES: Final = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 INTEGERS: Final = dict.fromkeys(
     (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64), torch.float64

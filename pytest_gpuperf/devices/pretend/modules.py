@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import ExitStack
 from contextlib import contextmanager
 from typing import Any
@@ -83,7 +84,10 @@ def _with_values(init: Callable[..., None]) -> Callable[..., None]:
     return made
 
 
-# ``ctc_loss`` of lengths in tensors, which CUDA reads and hands on as numbers.
+# ``ctc_loss``, which on CUDA reads the lengths, and from 2.13 on the targets.
+
+READS_TARGETS: Final = torch.__version__ >= (2, 13)
+"""Whether it asks for MIOpen's kernel, also without MIOpen, which wants them on the host."""
 
 
 def ctc_loss(
@@ -96,15 +100,40 @@ def ctc_loss(
     """
     lengths = [input_lengths, target_lengths]
     if isinstance(input_lengths, torch.Tensor):
-        # Read twice: to choose between the kernels, and for the one that was chosen.
-        _, lengths = ([_numbers(each) for each in lengths] for _ in range(2))
-    by_numbers = torch.ops.aten.ctc_loss.IntList
-    return by_numbers.decompose(log_probs, targets, *lengths, *options)
+        _choose_a_kernel(targets, lengths)
+        lengths = [_numbers(each) for each in lengths]
+    return ctc_loss_by_numbers(log_probs, targets, *lengths, *options)
+
+
+def ctc_loss_by_numbers(log_probs: Any, targets: Any, *more: Any) -> Any:
+    """The same of lengths in lists."""
+    if READS_TARGETS:
+        targets.cpu()
+    return torch.ops.aten.ctc_loss.IntList.decompose(log_probs, targets, *more)
+
+
+def _choose_a_kernel(targets: Any, lengths: Sequence[Any]) -> None:
+    """Read what torch reads to choose, besides what the chosen one reads."""
+    if READS_TARGETS:
+        targets.cpu()
+    else:
+        for each in lengths:
+            _numbers(each)
 
 
 def _numbers(lengths: Any) -> list[int]:
     numbers: list[int] = lengths.cpu().tolist()
     return numbers
+
+
+def eigvals(matrices: Any) -> Any:
+    """``linalg.eigvals`` without eigenvectors where no gradient asks for them.
+
+    Torch's own computes them for every tensor of a subclass.
+    """
+    if torch.is_grad_enabled() and matrices.requires_grad:
+        return torch.linalg.eig(matrices)[0]
+    return torch.ops.aten._linalg_eigvals(matrices)  # noqa: SLF001
 
 
 # Kernels of triton, which only a GPU runs.

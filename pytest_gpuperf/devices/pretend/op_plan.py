@@ -16,9 +16,11 @@ from . import attention as fused_attention
 from . import attention as rms_norm
 from .attention import attention
 from .backward_rules import FORWARD_OPS
+from .kernels import HOST_KERNELS
 from .memory import MATRIX_PRODUCTS
 from .mixed_devices import mixes_by_design
 from .modules import ctc_loss
+from .modules import eigvals
 from .sync_rules import INDEXING
 from .sync_rules import LAYOUT_RULES
 from .sync_rules import SPARSE_RULES
@@ -107,10 +109,15 @@ RESHAPING: Final = frozenset({"resize_", "resize_as_", "set_", "swap_"})
 FLAGGED: Final = frozenset({"_conj", "_neg_view"})
 """Views that only flag what is to be computed; a ghost cannot carry the flag."""
 
-FUSED: Final = {**fused_attention.FUSED_ATTENTION, **rms_norm.FUSED_RMS_NORM}
+FUSED: Final = {
+    **fused_attention.FUSED_ATTENTION,
+    **rms_norm.FUSED_RMS_NORM,
+    **HOST_KERNELS,
+}
 
 COMPOSITES: Final = {
     "ctc_loss": ctc_loss,
+    "linalg_eigvals": eigvals,
     "scaled_dot_product_attention": attention,
 }
 """Composite operations that CUDA decomposes differently from the CPU."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from typing import Any
+from typing import Final
 
 import torch
 
@@ -12,6 +13,9 @@ from .operation import OpCall
 
 
 Condition = Callable[[OpCall], int]
+
+MOST_IN_A_SLICE: Final = 2048
+"""Elements along the dimension of ``mode`` for which it has a kernel (TensorModeKernel.cu)."""
 
 
 def on_device(call: OpCall) -> int:
@@ -36,12 +40,83 @@ def deviations_checked(call: OpCall) -> int:
     return 1 if call["out"] is not None else 2
 
 
-def single_oblong(call: OpCall) -> int:
-    """One matrix, of more rows than columns or fewer."""
-    if not call.is_any_on_device():
+def of_elements(call: OpCall) -> int:
+    """``unique`` of all elements, not along a dimension."""
+    return not_empty(call) if call["dim"] is None else 0
+
+
+def of_slices(call: OpCall) -> int:
+    """``unique`` along a dimension: twice, and more for each result that is asked for."""
+    if call["dim"] is None or not not_empty(call):
         return 0
-    *batch, rows, columns = next(call.tensors()).shape
-    return int(rows != columns and rows * columns > 0 and math.prod(batch) == 1)
+    sorts = call["sorted"] is not None
+    inverse, counts = bool(call["return_inverse"]), bool(call["return_counts"])
+    return 2 + sorts + 3 * inverse + counts
+
+
+def signed(call: OpCall) -> int:
+    """The elements may be negative."""
+    return int(not_empty(call) and next(call.tensors()).dtype is not torch.uint8)
+
+
+def element_bytes(call: OpCall) -> int:
+    """Bytes of one element, or of its absolute value."""
+    tensor = next(call.tensors())
+    return int(tensor.element_size()) // (2 if tensor.is_complex() else 1)
+
+
+def long_slices(call: OpCall) -> int:
+    """Slices that torch's own kernel for ``mode`` does not take."""
+    tensor = call["self"]
+    length = tensor.shape[call["dim"]] if tensor.dim() else 1
+    return int(call.on_device("self") and length > MOST_IN_A_SLICE)
+
+
+def judges_convergence(call: OpCall) -> int:
+    """A decomposition by cuSOLVER's ``gesvdj`` and its kin, not by ``gesvd``."""
+    is_other = call["driver"] == "gesvd" or call["hermitian"]
+    return 0 if is_other else not_empty(call)
+
+
+def code_bytes(call: OpCall) -> int:
+    """Bytes of an error code for each matrix."""
+    return 4 * _batch(next(call.tensors()))
+
+
+def factored_by_magma(call: OpCall) -> int:
+    """The heuristic of ``lu_factor`` in torch's BatchLinearAlgebra.cpp, and its waits."""
+    if not not_empty(call):
+        return 0
+    matrices = next(call.tensors())
+    (rows, columns), batch = matrices.shape[-2:], _batch(matrices)
+    if rows != columns:
+        return 3
+    is_small = rows <= 16 or (rows <= 128 and batch <= 16)  # noqa: PLR2004, torch's own
+    if batch == 1 or is_small:
+        return 0
+    return 2 if rows <= 32 else 3  # noqa: PLR2004, MAGMA's own
+
+
+def one_matrix(call: OpCall) -> int:
+    """A single matrix of several elements."""
+    matrices = next(call.tensors())
+    return int(_batch(matrices) == 1 and matrices.numel() > 1 and not_empty(call))
+
+
+def several_matrices(call: OpCall) -> int:
+    """More than one matrix, of several elements each."""
+    matrices = next(call.tensors())
+    return int(_batch(matrices) > 1 and matrices.shape[-1] > 1 and not_empty(call))
+
+
+def place_bytes(call: OpCall) -> int:
+    """Bytes of one index."""
+    del call
+    return int(torch.int64.itemsize)
+
+
+def _batch(matrices: Any) -> int:
+    return math.prod(matrices.shape[:-2])
 
 
 def listed_lengths(call: OpCall) -> int:

@@ -18,9 +18,12 @@ import torch
 from .audit_record import AuditKind
 from .sync_conditions import Condition
 from .sync_conditions import along_sparse
+from .sync_conditions import code_bytes
 from .sync_conditions import compares_elements
 from .sync_conditions import deviations_checked
 from .sync_conditions import device_masks
+from .sync_conditions import element_bytes
+from .sync_conditions import factored_by_magma
 from .sync_conditions import filled
 from .sync_conditions import has_several
 from .sync_conditions import host_masks
@@ -28,17 +31,24 @@ from .sync_conditions import host_number
 from .sync_conditions import host_numbers
 from .sync_conditions import host_positions
 from .sync_conditions import is_sparse
+from .sync_conditions import judges_convergence
 from .sync_conditions import keeps_sparse
 from .sync_conditions import length_bytes
 from .sync_conditions import lengths_checked
 from .sync_conditions import listed_lengths
+from .sync_conditions import long_slices
 from .sync_conditions import named
 from .sync_conditions import not_empty
 from .sync_conditions import number_bytes
 from .sync_conditions import number_of
+from .sync_conditions import of_elements
+from .sync_conditions import of_slices
 from .sync_conditions import on_device
+from .sync_conditions import one_matrix
+from .sync_conditions import place_bytes
 from .sync_conditions import range_unknown
-from .sync_conditions import single_oblong
+from .sync_conditions import several_matrices
+from .sync_conditions import signed
 from .sync_conditions import size_unknown
 from .sync_conditions import test_set_is_large
 from .sync_conditions import uncoalesced
@@ -56,7 +66,7 @@ class SyncRule:
 
     It is true from torch ``since`` on and below ``until``, if that is given. ``source``
     is where the claim comes from. ``copied`` says how many bytes each of them copies to
-    the device from pageable memory, if any.
+    the device from pageable memory, if any, and ``read_back`` how many to such memory.
     """
 
     ops: tuple[str, ...]
@@ -68,6 +78,7 @@ class SyncRule:
     since: tuple[int, int] = (2, 6)
     until: tuple[int, int] | None = None
     copied: Condition | None = None
+    read_back: Condition | None = None
 
 
 # Operations on sparse and nested tensors that make the host wait on CUDA.
@@ -210,21 +221,15 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
         source="Nonzero.cu, libtorch_cuda 2.13",
     ),
     SyncRule(
-        ops=(
-            "_unique",
-            "_unique2",
-            "unique_consecutive",
-            "unique_dim_consecutive",
-        ),
-        when=not_empty,
+        ops=("_unique", "_unique2", "unique_consecutive"),
+        when=of_elements,
         reason="the number of unique elements is read",
-        source="UniqueCub.cu, Unique.cu, libtorch_cuda 2.13",
+        source="UniqueCub.cu, libtorch_cuda 2.13",
     ),
     SyncRule(
-        ops=("unique_dim",),
-        when=not_empty,
-        reason="thrust sorts and numbers the slices and waits, and their number is read",
-        count=3,
+        ops=("unique_dim", "unique_dim_consecutive", "unique_consecutive"),
+        when=of_slices,
+        reason="thrust compares and numbers the slices and waits, and their number is read",
         source="Unique.cu, counted in a run of torch 2.13 over stub CUDA",
     ),
     SyncRule(
@@ -273,10 +278,16 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
     ),
     SyncRule(
         ops=("bincount",),
-        when=on_device,
-        reason="the least and the greatest element are read",
-        count=2,
+        when=not_empty,
+        reason="the greatest element is read",
         source="SummaryOps.cu, libtorch_cuda 2.13",
+    ),
+    SyncRule(
+        ops=("bincount",),
+        when=signed,
+        reason="the least element is copied to the host",
+        read_back=element_bytes,
+        source="SummaryOps.cu, counted in a run of torch 2.13 over stub CUDA",
     ),
     SyncRule(
         ops=("histc",),
@@ -327,7 +338,7 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
     ),
     SyncRule(
         ops=("mode",),
-        when=on_device,
+        when=long_slices,
         reason="slices of more than 2048 elements are sorted with waits",
         kind=AuditKind.MAYBE,
         source="TensorModeKernel.cu",
@@ -378,53 +389,78 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
         source="PackedSequence.cpp",
     ),
     SyncRule(
-        ops=("_linalg_check_errors", "cholesky", "cholesky_inverse"),
+        ops=("_linalg_check_errors",),
+        when=on_device,
+        reason="the error code is read (the variants named *_ex do not)",
+        source="BatchLinearAlgebra.cpp, libtorch_cuda 2.13; that of no matrix as well",
+    ),
+    SyncRule(
+        ops=("cholesky",),
         when=not_empty,
         reason="the error code is read (the variants named *_ex do not)",
         source="BatchLinearAlgebra.cpp, libtorch_cuda 2.13",
     ),
     SyncRule(
-        ops=("_linalg_eigh",),
-        when=on_device,
+        ops=("_linalg_eigh", "_linalg_svd", "linalg_pinv"),
+        when=not_empty,
         reason="the error codes of the decomposition are read",
         source="BatchLinearAlgebra.cpp, libtorch_cuda 2.13",
     ),
     SyncRule(
         ops=("_linalg_svd", "linalg_pinv"),
-        when=not_empty,
-        reason="whether the decomposition converged is read, and its error codes",
-        count=2,
+        when=judges_convergence,
+        reason="whether the decomposition converged is copied to the host",
+        read_back=code_bytes,
         source="BatchLinearAlgebraLib.cpp, counted in a run of torch 2.13 over stub CUDA",
+    ),
+    SyncRule(
+        ops=("linalg_eig",),
+        when=on_device,
+        reason="whether the eigenvalues are real is read",
+        source="BatchLinearAlgebra.cpp, counted in a run of torch 2.13 over stub CUDA",
     ),
     SyncRule(
         ops=("linalg_eig", "_linalg_eigvals"),
         when=on_device,
-        reason="the result of the decomposition and its error codes are read",
+        reason="whether the input is finite is read, and the error codes",
         count=2,
         source="BatchLinearAlgebra.cpp, counted in a run of torch 2.13 over stub CUDA",
     ),
     SyncRule(
         ops=("linalg_lu_factor_ex", "linalg_lu"),
-        when=single_oblong,
-        reason="one matrix that is not square is factored by MAGMA, which waits",
-        count=3,
+        when=factored_by_magma,
+        reason="matrices that are large, many or not square are factored by MAGMA, which waits",
         source="BatchLinearAlgebra.cpp, counted in a run of torch 2.13 over stub CUDA",
     ),
     SyncRule(
-        ops=(
-            "linalg_lstsq",
-            "linalg_ldl_factor_ex",
-            "linalg_ldl_solve",
-            "linalg_lu_solve",
-        ),
-        when=on_device,
-        reason="the library behind it may read pivots or error codes",
-        kind=AuditKind.MAYBE,
-        source="BatchLinearAlgebraLib.cpp",
+        ops=("linalg_ldl_solve",),
+        when=not_empty,
+        reason="cuSOLVER is waited for",
+        source="BatchLinearAlgebraLib.cpp, counted in a run of torch 2.13 over stub CUDA",
+    ),
+    SyncRule(
+        ops=("linalg_lstsq",),
+        when=not_empty,
+        reason="the error codes are read",
+        source="BatchLinearAlgebra.cpp, counted in a run of torch 2.13 over stub CUDA",
     ),
     SyncRule(
         ops=("linalg_matrix_exp",),
-        when=on_device,
+        when=one_matrix,
+        reason="the norm decides about the degree: it is copied to the host",
+        read_back=element_bytes,
+        source="LinearAlgebra.cpp, counted in a run of torch 2.13 over stub CUDA",
+    ),
+    SyncRule(
+        ops=("linalg_matrix_exp",),
+        when=one_matrix,
+        reason="the place of the matrix is copied to the device",
+        copied=place_bytes,
+        source="LinearAlgebra.cpp, counted in a run of torch 2.13 over stub CUDA",
+    ),
+    SyncRule(
+        ops=("linalg_matrix_exp",),
+        when=several_matrices,
         reason="matrices are sorted by norm with nonzero(), an interval a time",
         count=6,
         source="LinearAlgebra.cpp, counted in a run",
