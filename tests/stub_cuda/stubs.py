@@ -20,27 +20,35 @@ UNNOTED: Final = "static void stub_unhandled(const char *name) { (void)name; }\n
 
 PRODUCTS: Final = "int stub_cublas(const char *, void *, int, int, int);\n"
 
-WORKSPACES: Final = (
-    (r"Dn[SDCZ](potrf|getrf|geqrf)_bufferSize", (5,), "int"),
-    (r"Dn[SDCZ](orgqr|ungqr)_bufferSize", (7,), "int"),
-    (r"Dn[SDCZ](ormqr|unmqr)_bufferSize", (11,), "int"),
-    (r"Dn[SDCZ](syev|heev)(d|j|jBatched)_bufferSize", (7,), "int"),
-    (r"Dn[SDCZ]gesvd_bufferSize", (3,), "int"),
-    (r"Dn[SDCZ]gesvdj_bufferSize", (12,), "int"),
-    (r"Dn[SDCZ]gesvdjBatched_bufferSize", (11,), "int"),
-    (r"Dn[SDCZ]gesvdaStridedBatched_bufferSize", (16,), "int"),
-    (r"Dn[SDCZ]sytrf_bufferSize", (4,), "int"),
-    (r"DnXpotrf_bufferSize", (8, 9), "size_t"),
-    (r"DnXgeqrf_bufferSize", (10, 11), "size_t"),
-    (r"DnXsyev(d|Batched)_bufferSize", (11, 12), "size_t"),
-    (r"DnXsytrs_bufferSize", (9, 10), "size_t"),
-    (r"DnXgeev_bufferSize", (17, 18), "size_t"),
+ANSWERS: Final = (
+    (r"cusolverDn[SDCZ](potrf|getrf|geqrf)_bufferSize", (5,), "int", 1024),
+    (r"cusolverDn[SDCZ](orgqr|ungqr)_bufferSize", (7,), "int", 1024),
+    (r"cusolverDn[SDCZ](ormqr|unmqr)_bufferSize", (11,), "int", 1024),
+    (r"cusolverDn[SDCZ](syev|heev)(d|j|jBatched)_bufferSize", (7,), "int", 1024),
+    (r"cusolverDn[SDCZ]gesvd_bufferSize", (3,), "int", 1024),
+    (r"cusolverDn[SDCZ]gesvdj_bufferSize", (12,), "int", 1024),
+    (r"cusolverDn[SDCZ]gesvdjBatched_bufferSize", (11,), "int", 1024),
+    (r"cusolverDn[SDCZ]gesvdaStridedBatched_bufferSize", (16,), "int", 1024),
+    (r"cusolverDn[SDCZ]sytrf_bufferSize", (4,), "int", 1024),
+    (r"cusolverDnXpotrf_bufferSize", (8, 9), "size_t", 1024),
+    (r"cusolverDnXgeqrf_bufferSize", (10, 11), "size_t", 1024),
+    (r"cusolverDnXsyev(d|Batched)_bufferSize", (11, 12), "size_t", 1024),
+    (r"cusolverDnXsytrs_bufferSize", (11, 12), "size_t", 1024),
+    (r"cusolverDnXgeev_bufferSize", (17, 18), "size_t", 1024),
+    (r"cufftXtMakePlanMany", (12,), "size_t", 1024),
+    (r"cusparseSpMV_bufferSize", (9,), "size_t", 1024),
+    (r"cusparse(SpMM|SDDMM)_bufferSize", (10,), "size_t", 1024),
+    (r"cusparseSpSV_bufferSize", (9,), "size_t", 1024),
+    (r"cusparseSpSM_bufferSize", (10,), "size_t", 1024),
+    (r"cusparseSpGEMM_(workEstimation|compute)", (11,), "size_t", 1024),
+    (r"cublas[SDCZ]geqrfBatched", (6,), "int", 0),
+    (r"cublas[SDCZ]gelsBatched", (9,), "int", 0),
 )
-"""cuSOLVER's questions for a workspace: which arguments take the answer, and their type."""
+"""Functions that answer through their arguments: which take the answer, its type, and it.
 
-WORKSPACE: Final = 1024
-"""A guess, in elements or bytes. An answer that nobody wrote would be asked of torch's
-allocator, and end in an absurd error about memory."""
+A workspace is a guess, in elements or bytes. An answer that nobody wrote would be asked of
+torch's allocator, and end in an absurd error about memory.
+"""
 
 TEXT: Final = re.compile(r"(String|ErrorName)$")
 MAKES: Final = re.compile(r"(Create|_create)")
@@ -48,20 +56,20 @@ MAKES_NOT: Final = ("cudaGraph", "cudnnBackend", "cuda", "cuMem", "cuGreen", "nc
 PLAIN_CUBLAS: Final = re.compile(r"cublas(?!Lt|Set|Get|Create|Destroy)")
 
 
-def asks_for_workspace(name: str) -> str | None:
-    for pattern, places, kind in WORKSPACES:
-        if re.fullmatch(f"cusolver{pattern}", name):
+def answering(name: str) -> str | None:
+    for pattern, places, kind, answer in ANSWERS:
+        if re.fullmatch(pattern, name):
             arguments = ", ".join(f"size_t a{i}" for i in range(20))
-            answers = " ".join(f"*({kind} *)a{i} = {WORKSPACE};" for i in places)
+            answers = " ".join(f"*({kind} *)a{i} = {answer};" for i in places)
             return f"EXPORT int {name}({arguments}) {{ {answers} return 0; }}"
     return None
 
 
 def stub(name: str) -> str:
     """C code of a function that is noted and answers success."""
-    workspace = asks_for_workspace(name)
-    if workspace:
-        return workspace
+    answers = answering(name)
+    if answers:
+        return answers
     if PLAIN_CUBLAS.match(name):
         return (
             f"EXPORT int {name}(void *h, int a, int b, int m, int n, int k) "
