@@ -1,4 +1,4 @@
-# `make check`, `test`, `demo`, `matrix`, `coverage` and `cuda` need python3 (3.10 or newer, with venv) and fetch the rest.
+# `make check`, `test`, `demo`, `matrix`, `coverage`, `cuda` and `agreement` need python3 (3.10 or newer, with venv) and fetch the rest.
 
 PYTHON ?= python3
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
@@ -7,14 +7,14 @@ VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 GPU := $(shell command -v nvidia-smi)
 PYENV := $(wildcard $(or $(PYENV_ROOT),$(HOME)/.pyenv)/versions/3.1[0-9]*/bin/python3)
-TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
+PINNED := $(shell sed -n 's/^torch==//p' constraints.txt)
 
 # What to install for torch: the wheel that was fetched, or the name.
-torch = $(or $(shell ls $(CURDIR)/$(VENV)/wheels/torch-$(TORCH)*.whl 2>/dev/null),torch)
+torch = $(or $(shell ls $(CURDIR)/$(VENV)/wheels/torch-$(PINNED)*.whl 2>/dev/null),torch)
 
 TOX = TORCH_WHEEL="$(torch)" $(VENV)/bin/tox run $(if $(PYENV),--discover $(PYENV))
 
-.PHONY: check test matrix coverage cuda demo clean
+.PHONY: check test matrix coverage cuda agreement demo clean
 
 # Of a change, before it is committed: minutes.
 check: $(VENV)/bin/tox
@@ -32,9 +32,14 @@ matrix: $(VENV)/bin/tox
 coverage: $(VENV)/bin/tox
 	$(TOX) -e coverage
 
-# What needs a GPU, on real torch over stub libraries of CUDA: no GPU is used.
+# What needs a GPU, on real torch over stub libraries of CUDA: no GPU is used. TORCH asks
+# for another version than the pinned one, here and below.
 cuda: $(VENV)/bin/tox
 	$(VENV)/bin/tox run -e cuda
+
+# All operations of torch: the simulated GPU beside the same. Writes to docs/evidence.
+agreement: $(VENV)/bin/tox
+	$(VENV)/bin/tox run -e agreement
 
 demo: $(VENV)/bin/gpuperf
 	$(VENV)/bin/python examples/demo.py
@@ -58,9 +63,9 @@ $(VENV)/wheels: constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	mkdir -p $@
 ifeq ($(GPU)$(shell uname -s),Linux)
-	$(PIP) index versions torch 2>/dev/null | grep -qF '$(TORCH)+cpu' \
+	$(PIP) index versions torch 2>/dev/null | grep -qF '$(PINNED)+cpu' \
 	|| $(PIP) download --no-deps --retries 1 --timeout 10 --dest $@ \
-	   --index-url $(TORCH_CPU_INDEX) 'torch==$(TORCH)+cpu' 2>/dev/null \
-	|| echo 'no CPU build of torch $(TORCH) to be had: taking the default build'
+	   --index-url $(TORCH_CPU_INDEX) 'torch==$(PINNED)+cpu' 2>/dev/null \
+	|| echo 'no CPU build of torch $(PINNED) to be had: taking the default build'
 endif
 	touch $@

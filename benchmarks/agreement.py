@@ -1,12 +1,10 @@
 """Run the same code on the pretend GPU and on the real one, and print what differs.
 
     python benchmarks/agreement.py corpus [--out FOLDER]
-    python benchmarks/agreement.py opinfo [--out FOLDER]
 
-``corpus`` asks about the snippets of ``tests/unit/pretend_corpus.py``, ``opinfo`` about
-the operations that torch tests itself with (long; it needs torch's own requirements for
-that, such as expecttest). Each side has a process of its own, because one of them
-patches torch. Exit status: 0 where no case differs, 1 where one does, 4 without a GPU.
+``corpus`` asks about the snippets of ``tests/unit/pretend_corpus.py``; about torch's own
+operations, ``agreement_operations.py`` asks. Each side has a process of its own, because
+one of them patches torch. Exit status: 0 where no case differs, 1 where one does, 4 without a GPU.
 """
 
 from __future__ import annotations

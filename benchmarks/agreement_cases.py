@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 from typing import Any
@@ -32,11 +31,6 @@ import pretend_corpus
 if TYPE_CHECKING:
     from pytest_gpuperf.devices.pretend.gpu import PretendGpu
 
-
-MOST_SAMPLES: Final = 8
-"""Of an operation's sample inputs, enough to meet its branches in minutes."""
-
-DTYPES: Final = ("float32", "int64", "bool", "complex64")
 
 Batches = Sequence[Sequence[object]]
 Profile = Callable[[Step, Batches], Sequence[TraceEvent]]
@@ -66,35 +60,8 @@ def in_setting(snippet: str) -> tuple[Step, Batches]:
     return lambda: exec(code, names), [()]  # noqa: S102
 
 
-def opinfo() -> Iterator[Case]:
-    """The operations that torch tests itself with, on its own sample inputs."""
-    from torch.testing._internal.common_methods_invocations import op_db
-
-    for op in op_db:
-        dtypes = {
-            str(d) for d in op.supported_dtypes("cuda") & op.supported_dtypes("cpu")
-        }
-        chosen = next((d for d in DTYPES if f"torch.{d}" in dtypes), None)
-        if chosen is not None:
-            name = f"{op.name}.{op.variant_test_name}".rstrip(".")
-            yield Case(
-                name=f"{name} {chosen}",
-                prepare=lambda op=op, dtype=chosen: _samples(op, dtype),
-            )
-
-
-def _samples(op: Any, dtype: str) -> tuple[Step, Batches]:
-    import torch
-
-    torch.manual_seed(0)
-    found = op.sample_inputs("cuda", getattr(torch, dtype), requires_grad=False)
-    samples = list(islice(found, MOST_SAMPLES))
-    return lambda s: op(s.input, *s.args, **s.kwargs), [(s,) for s in samples]
-
-
 CASES: Final[dict[str, Callable[[], Iterator[Case]]]] = {
     "corpus": corpus,
-    "opinfo": opinfo,
 }
 
 

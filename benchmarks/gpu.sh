@@ -52,7 +52,7 @@ part tests-gpu "${pytest[@]}" tests/gpu -m gpu
 
 # What the pretend GPU says of the same code, and what this one does.
 part agreement-corpus "$PYTHON" benchmarks/agreement.py corpus --out "$OUT"
-[ -z "${OPINFO:-}" ] || part agreement-opinfo "$PYTHON" benchmarks/agreement.py opinfo --out "$OUT"
+[ -z "${OPINFO:-}" ] || part agreement-operations "$PYTHON" benchmarks/agreement_operations.py --out "$OUT/agreement-operations.md"
 
 # Budgets alone, then a recorded baseline, then the unchanged code against it.
 part examples-budgets "${examples[@]}" --gpuperf-claims

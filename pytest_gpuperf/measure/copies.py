@@ -138,7 +138,7 @@ def find_traffic(events: Sequence[TraceEvent]) -> Traffic:
     GPU makes it after the step.
     """
     trace = parse(events)
-    transfers = list(_transfers(trace))
+    transfers = list(transfers_of(trace))
     steps = [(t.step, t.kind) for t in transfers]
     counts = {
         **_bytes(transfers),
@@ -154,7 +154,7 @@ def find_traffic(events: Sequence[TraceEvent]) -> Traffic:
     )
 
 
-def _transfers(trace: Trace) -> Iterator[Transfer]:
+def transfers_of(trace: Trace) -> Iterator[Transfer]:
     copies = [copy for copy in trace.copies if COPY_NAME.fullmatch(copy.name)]
     by_correlation = {c.correlation: c for c in trace.calls if c.correlation}
     starts = [

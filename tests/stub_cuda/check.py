@@ -1,12 +1,15 @@
 """Run what needs CUDA on real torch over stub CUDA; `make cuda` is this.
 
     python tests/stub_cuda/check.py OUT
+    python tests/stub_cuda/check.py --agreement OUT
 
 Installs the CUDA build of torch beside this interpreter where it can be had, builds the
 stubs into OUT, and runs ``tests/laws`` and ``benchmarks/gpu.sh`` with them, each part with
 a time-out and all tests on the virtual clock, which a busy machine does not disturb; the
-results are in ``OUT/results``. TORCH in the environment asks for another version than that
-of constraints.txt. Exit status: 1 if a part failed that must pass, else 0, also where the
+results are in ``OUT/results``. With ``--agreement``, which is `make agreement`, it asks the
+simulated GPU and torch about each operation of torch instead, and writes the answer to
+``docs/evidence``. TORCH in the environment asks for another version than that of
+constraints.txt. Exit status: 1 if a part failed that must pass, else 0, also where the
 torch, a compiler or the headers cannot be had, with a sentence.
 """
 
@@ -44,17 +47,24 @@ SHOWN_LINES: Final = 5
 MOST_MEMORY: Final = 8 * 2**30
 """Bytes of data of one process: a size that a kernel did not compute must not take the machine."""
 
+EVIDENCE: Final = ROOT / "docs" / "evidence"
+OPERATIONS: Final = "benchmarks/agreement_operations.py"
+
 LAWS: Final = "laws"
 MUST_PASS: Final = frozenset({"tests-gpu", "agreement-corpus", LAWS})
 """Parts of gpu.sh, and the laws; the others are shown."""
 
 
-def wanted_torch() -> str:
-    """The version that the environment asks for, or else the one that is pinned."""
+def pinned_torch() -> str:
     pinned = re.search(
         r"^torch==(\S+)$", (ROOT / "constraints.txt").read_text("utf-8"), re.MULTILINE
     )
-    return os.environ.get("TORCH") or (pinned[1] if pinned else "")
+    return pinned[1] if pinned else ""
+
+
+def wanted_torch() -> str:
+    """The version that the environment asks for, or else the one that is pinned."""
+    return os.environ.get("TORCH") or pinned_torch()
 
 
 def has_cuda_build(version: str) -> bool:
@@ -144,10 +154,34 @@ def run_parts(out: Path) -> int:
     return int(any(found.get(name, 1) for name in MUST_PASS))
 
 
+def agreement_file() -> Path:
+    """The table of this torch: the one of the pinned torch has no version in its name."""
+    wanted = wanted_torch()
+    named = "operations" if wanted == pinned_torch() else f"torch-{wanted}"
+    return EVIDENCE / f"agreement-{named}.md"
+
+
+def compare_operations(out: Path) -> int:
+    """Ask both about each operation; no kernel need take time for that."""
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
+    answers = out / "agreement.json"
+    files = ["--out", str(agreement_file()), "--answers", str(answers)]
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", OPERATIONS, *files],
+        cwd=ROOT,
+        env=environment(out) | {"GPUPERF_STUB_CLOCK": "off"},
+        check=False,
+    ).returncode
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path, help="folder to write into")
-    out = parser.parse_args().out.resolve()
+    parser.add_argument(
+        "--agreement", action="store_true", help="compare operations, and nothing else"
+    )
+    options = parser.parse_args()
+    out = options.out.resolve()
     try:
         require_tools()  # before half a gigabyte is fetched
         install_torch(wanted_torch())
@@ -155,7 +189,7 @@ def main() -> int:
     except CannotBuildError as error:
         print(f"not run on real torch over stub CUDA: {error}")  # noqa: T201
         return 0
-    return run_parts(out)
+    return compare_operations(out) if options.agreement else run_parts(out)
 
 
 if __name__ == "__main__":
