@@ -1,6 +1,7 @@
 """Operations in which the simulated GPU and CUDA are known to differ, and why.
 
-The comparison ends red for one that is not here, and for one that has become equal.
+The comparison ends red for one that is not here, and for one that has become equal. Read
+with torch 2.13 over stub CUDA; the files are those of torch's source.
 """
 
 from __future__ import annotations
@@ -9,8 +10,35 @@ from collections.abc import Mapping
 from typing import Final
 
 
-DIFFERENCES: Final[Mapping[str, str]] = {}
+DIFFERENCES: Final[Mapping[str, str]] = {
+    "_chunk_cat": "addresses and sizes of the tensors are packed on the host into pinned "
+    "memory and copied without a wait (`_chunk_cat_cuda` in TensorShape.cu): only bytes differ",
+}
 """By operation: what in torch's source makes the difference."""
 
-UNJUDGED: Final[Mapping[str, str]] = {}
+_JITERATOR: Final = "NVRTC compiles its kernel from C++; nothing on the host runs that"
+_NOT_ON_CUDA: Final = "CUDA has no kernel for it"
+_BY_ITS_NAME: Final = (
+    "called by the name of the kernel, which nothing on the host runs in its place; "
+    "`scaled_dot_product_attention`, which calls it, is judged"
+)
+_FLOAT8: Final = "takes 8 bits alone, in which no samples are made on the host"
+
+UNJUDGED: Final[Mapping[str, str]] = {
+    "histogram": _NOT_ON_CUDA,
+    "histogramdd": _NOT_ON_CUDA,
+    "istft": "it raises where the window that it sums up is zero, and kernels of the stub "
+    "compute nothing (SpectralOps.cpp)",
+    "jiterator_2inputs_2outputs": _JITERATOR,
+    "jiterator_4inputs_with_extra_args": _JITERATOR,
+    "jiterator_binary": _JITERATOR,
+    "jiterator_binary_return_by_ref": _JITERATOR,
+    "jiterator_unary": _JITERATOR,
+    "sparse.mm.reduce": _NOT_ON_CUDA,
+    "sparse.sampled_addmm": "compressed layouts are not judged by the simulated GPU",
+    "torch._scaled_mm": _FLOAT8,
+    "torch._scaled_mm_v2": _FLOAT8,
+    "torch.ops.aten._efficient_attention_forward": _BY_ITS_NAME,
+    "torch.ops.aten._flash_attention_forward": _BY_ITS_NAME,
+}
 """By operation: why one side, or both, cannot be asked."""
