@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
+from itertools import pairwise
 from math import inf
 from typing import Final
 
@@ -23,6 +24,9 @@ from ..model.finding import Finding
 from ..model.finding import FindingKind
 from ..model.finding import Location
 from ..model.finding import Part
+from ..model.finding import StepTimeline
+from ..model.finding import Stretches
+from ..model.finding import Wait
 from ..model.measurement import Distribution
 from ..model.measurement import Measurement
 from ..model.metrics import BUSY
@@ -42,6 +46,7 @@ from .gpu_activity import joined
 from .gpu_activity import length_of
 from .gpu_activity import uncovered
 from .gpu_activity import window_of
+from .gpu_activity import windows_of
 from .gpu_activity import work_in
 from .trace import TO_PAGEABLE
 from .trace import Trace
@@ -324,6 +329,70 @@ def _worst(lost: Mapping[Blame, float], part: Bottleneck) -> Location | None:
     return max(known, key=lambda one: one[0])[1] if known else None
 
 
+# One step as two lanes: what the CPU waits for, and what the GPU runs.
+
+MOST_STRETCHES: Final = 50
+"""Stretches of one kind that are kept of a step: more cannot be told apart."""
+
+
+def find_timeline(events: Sequence[TraceEvent]) -> StepTimeline | None:
+    """Return the profiled step of median length; ``None`` if none is whole."""
+    trace, work = parse(events), list(work_in(events))
+    windows = sorted(windows_of(trace, work), key=lambda window: window.length_us)
+    if not windows:
+        return None
+    step = windows[len(windows) // 2]
+    waits = [*_waits(trace, step), *_loading(trace, events, step).waits()]
+    longest = sorted(_waits_in(step, waits), key=lambda w: w.start_us - w.end_us)
+    return StepTimeline(
+        length_us=max(1, round(step.length_us)),
+        waits=tuple(sorted(longest[:MOST_STRETCHES], key=lambda w: w.start_us)),
+        kernels=_stretches(step, step.of(work, WorkKind.KERNEL, WorkKind.FILL)),
+        collectives=_stretches(step, step.of(work, WorkKind.COLLECTIVE)),
+        copies=_stretches(step, step.of(work, WorkKind.COPY)),
+    )
+
+
+def _waits_in(step: Window, waits: Iterable[HostWait]) -> Iterator[Wait]:
+    for wait in waits:
+        for start_us, end_us in _rounded(step, step.clipped([_blocked_in(wait)])):
+            part, place = wait.blame
+            yield Wait(
+                start_us=start_us, end_us=end_us, bottleneck=part, location=place
+            )
+
+
+def _blocked_in(wait: HostWait) -> Interval:
+    """Return when a wait blocks the CPU: at its end, if a copy was queued before it."""
+    return max(wait.start_us, wait.end_us - wait.length_us), wait.end_us
+
+
+def _stretches(step: Window, intervals: Sequence[Interval]) -> Stretches:
+    """Join neighbours, the nearest first, until there are few enough to be drawn."""
+    while len(intervals) > MOST_STRETCHES:
+        intervals = _in_pairs(intervals, len(intervals) - MOST_STRETCHES)
+    return tuple(_rounded(step, intervals))
+
+
+def _in_pairs(intervals: Sequence[Interval], most: int) -> Sequence[Interval]:
+    """Join at most so many pairs; no three, or gaps of one length were one stretch."""
+    gaps = [after[0] - before[1] for before, after in pairwise(intervals)]
+    chosen: set[int] = set()
+    for index in sorted(range(len(gaps)), key=gaps.__getitem__):
+        if len(chosen) < most and not {index - 1, index + 1} & chosen:
+            chosen.add(index)
+    return [
+        (start, intervals[index + 1][1] if index in chosen else end)
+        for index, (start, end) in enumerate(intervals)
+        if index - 1 not in chosen
+    ]
+
+
+def _rounded(step: Window, intervals: Iterable[Interval]) -> Iterator[tuple[int, int]]:
+    for start_us, end_us in intervals:
+        yield round(start_us - step.start_us), round(end_us - step.start_us)
+
+
 LEAST_CAUSE_SHARE: Final = 0.5
 """Percent of a step below which a part is not worth a word."""
 
@@ -350,7 +419,9 @@ def diagnosed(measurement: Measurement, events: Sequence[TraceEvent]) -> Measure
         measurement,
         times={**measurement.times, BUSY.name: Distribution.of([percent])},
         diagnosis=replace(
-            diagnosis_of(spent, measurement.times), copying_percent=copying
+            diagnosis_of(spent, measurement.times),
+            copying_percent=copying,
+            timeline=find_timeline(events),
         ),
     )
 

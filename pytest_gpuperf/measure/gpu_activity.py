@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 from typing import Final
 
 from ..devices.base import STEP_RANGE
@@ -297,6 +298,17 @@ def window_of(trace: Trace, work: Sequence[Work]) -> Window | None:
     if start_us >= end_us:
         return None
     return Window(start_us=start_us, end_us=end_us, steps=len(trace.steps))
+
+
+def windows_of(trace: Trace, work: Iterable[Work]) -> list[Window]:
+    """Return the time of each whole step, between the ends of two on the GPU."""
+    ends = _ends_by_step(trace, (w for w in work if w.kind in KERNEL_KINDS))
+    in_order = [ends[step] for step in sorted(ends)]
+    return [
+        Window(start_us=start, end_us=end, steps=1)
+        for start, end in pairwise(in_order)
+        if start < end
+    ]
 
 
 def _ends_by_step(trace: Trace, kernels: Iterable[Work]) -> Mapping[int, float]:

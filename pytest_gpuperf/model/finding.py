@@ -149,18 +149,50 @@ class Part:
     location: Location | None = None
 
 
+Stretches = tuple[tuple[int, int], ...]
+"""Starts and ends in microseconds of a step, in order of time; none overlap."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """A stretch in which the CPU waits, in microseconds of a step, for what and where."""
+
+    start_us: int
+    end_us: int
+    bottleneck: Bottleneck
+    location: Location | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimeline:
+    """One profiled step, from the end of the one before it on the GPU to its own end.
+
+    ``waits`` block the CPU; in the rest of the step it works. The GPU runs ``kernels``
+    that compute, ``collectives`` and ``copies``. Neighbours are joined where there are
+    too many to be drawn.
+    """
+
+    length_us: int
+    waits: tuple[Wait, ...] = ()
+    kernels: Stretches = ()
+    collectives: Stretches = ()
+    copies: Stretches = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
     """The parts of a step, what to look at first in front.
 
     The percentages add up to 100 where all are known. ``copying_percent`` is the share
     in which a copy runs on the GPU, beside kernels or not; ``isolated`` is the time of
-    an isolated, synchronised step divided by that of one among others.
+    an isolated, synchronised step divided by that of one among others. ``timeline`` is
+    what CPU and GPU did in one step.
     """
 
     parts: tuple[Part, ...]
     copying_percent: float | None = None
     isolated: float | None = None
+    timeline: StepTimeline | None = None
 
     @property
     def first(self) -> Part:

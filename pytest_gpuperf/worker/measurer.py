@@ -5,6 +5,8 @@ from __future__ import annotations
 import linecache
 from collections.abc import Callable
 from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
@@ -41,6 +43,7 @@ from ..model.budget import Tolerance
 from ..model.budget import parse_budget
 from ..model.finding import Diagnosis
 from ..model.finding import Location
+from ..model.finding import Wait
 from ..model.forecast import Forecast
 from ..model.measurement import Distribution
 from ..model.measurement import Measurement
@@ -194,7 +197,19 @@ def _diagnosis(root: Path, diagnosis: Diagnosis | None) -> Diagnosis | None:
         replace(part, location=_relative(root, part.location))
         for part in diagnosis.parts
     )
-    return replace(diagnosis, parts=tuple(parts))
+    timeline = diagnosis.timeline
+    return replace(
+        diagnosis,
+        parts=tuple(parts),
+        timeline=replace(timeline, waits=tuple(_waits(root, timeline.waits)))
+        if timeline
+        else None,
+    )
+
+
+def _waits(root: Path, waits: Iterable[Wait]) -> Iterator[Wait]:
+    for wait in waits:
+        yield replace(wait, location=_relative(root, wait.location))
 
 
 def _source(location: Location | None) -> str:

@@ -15,11 +15,13 @@ from trace_events import function
 from trace_events import step
 
 from pytest_gpuperf.devices.scripted import SimulatedGpu
+from pytest_gpuperf.measure.bottleneck import MOST_STRETCHES
 from pytest_gpuperf.measure.bottleneck import Spent
 from pytest_gpuperf.measure.bottleneck import diagnosed
 from pytest_gpuperf.measure.bottleneck import diagnosis_of
 from pytest_gpuperf.measure.bottleneck import diagnosis_of_counts
 from pytest_gpuperf.measure.bottleneck import find_spent
+from pytest_gpuperf.measure.bottleneck import find_timeline
 from pytest_gpuperf.measure.gpu_activity import Busy
 from pytest_gpuperf.measure.gpu_activity import find_busy
 from pytest_gpuperf.model.environment import DeviceKind
@@ -31,6 +33,8 @@ from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.finding import Part
+from pytest_gpuperf.model.finding import StepTimeline
+from pytest_gpuperf.model.finding import Wait
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.worker.measurer import below
@@ -296,6 +300,32 @@ def test_a_gpu_is_as_busy_as_in_a_step_that_no_profiler_makes_longer() -> None:
     assert busy == pytest.approx([47.06, 47.06, 47.06 / 0.9, 100.0], abs=0.01)
 
 
+def test_a_step_is_two_lanes_with_the_waits_of_the_cpu() -> None:
+    found = find_timeline(simulated(["work", 8000], ["launch", 500, 40], ["item"]))
+
+    assert found is not None
+    assert found.length_us == 28_011
+    assert found.kernels == ((8011, 28_011),)
+    assert found.copies == ((0, 1),)
+    *_, wait = found.waits
+    assert (wait.end_us, wait.bottleneck) == (28_011, Bottleneck.SYNCS)
+    assert wait.end_us - wait.start_us == 19_688
+    assert str(wait.location) == ITEM
+
+
+def test_of_many_kernels_the_nearest_are_joined_and_no_gap_becomes_work() -> None:
+    found = find_timeline(simulated(*[["work", 500], ["launch", 100]] * 90))
+
+    assert found is not None
+    assert len(found.kernels) == MOST_STRETCHES
+    busy_us = sum(end - start for start, end in found.kernels)
+    assert busy_us < 0.7 * found.length_us
+
+
+def test_one_step_alone_is_no_whole_one() -> None:
+    assert find_timeline(simulated(["launch", 500, 4], steps=1)) is None
+
+
 def test_a_trace_on_cuda_without_a_kernel_says_why_there_is_no_number() -> None:
     after = diagnosed(measured(DeviceKind.CUDA), [step(0, 9)])
 
@@ -403,11 +433,16 @@ def test_a_wait_for_a_copy_to_the_device_is_that_copy_s() -> None:
 def test_the_lines_of_a_diagnosis_are_named_from_the_project_on(tmp_path: Path) -> None:
     inside = Location(file=str(tmp_path / "a" / "b.py"), line=3, function="step")
     parts = (Part(bottleneck=Bottleneck.SYNCS, per_step=1, location=inside),)
-    measurement = measured(DeviceKind.PRETEND, diagnosis=Diagnosis(parts=parts))
+    wait = Wait(start_us=1, end_us=2, bottleneck=Bottleneck.SYNCS, location=inside)
+    timeline = StepTimeline(length_us=9, waits=(wait,))
+    diagnosis = Diagnosis(parts=parts, timeline=timeline)
+    measurement = measured(DeviceKind.PRETEND, diagnosis=diagnosis)
 
     named = below(tmp_path, measurement).diagnosis
 
     assert named is not None
+    assert named.timeline is not None
+    assert str(named.timeline.waits[0].location) == "a/b.py:3 in step"
     assert str(named.first.location) == "a/b.py:3 in step"
 
 
