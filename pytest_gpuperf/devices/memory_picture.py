@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import field
 from enum import Enum
+from itertools import groupby
+from typing import Final
+from typing import NamedTuple
 
+from ..model.finding import MemoryCourse
 from ..model.finding import Phase
 from .source_lines import Site
 
@@ -63,13 +70,15 @@ class Picture:
     """The peak of a step: where, and what is alive.
 
     ``held`` lists what was taken in this step, the largest first. Without a ``site``
-    the peak is at the step's start, before its first operation.
+    the peak is at the step's start, before its first operation. ``course`` is the
+    memory over the whole step.
     """
 
     op: str
     site: Site | None
     by_role: Mapping[StorageRole, int]
     held: tuple[Held, ...]
+    course: MemoryCourse | None = field(default=None, compare=False)
 
 
 def held_by_place(births: Iterable[tuple[int, str, Site]]) -> tuple[Held, ...]:
@@ -105,3 +114,96 @@ def picture_of(alive: Collection[Alive], op: str, site: Site | None) -> Picture:
         for (op, site), total in nbytes.most_common()
     )
     return Picture(op=op, site=site, by_role=by_role, held=held)
+
+
+# Memory over a step, by purpose.
+
+OTHER: Final = "other"
+"""Inputs, temporaries and workspaces together."""
+
+PURPOSES: Final = (
+    StorageRole.PARAMETERS.value,
+    StorageRole.OPTIMIZER_STATE.value,
+    StorageRole.GRADIENTS.value,
+    StorageRole.ACTIVATIONS.value,
+    OTHER,
+)
+"""What is told apart, what changes least first."""
+
+MOST_MOMENTS: Final = 120
+
+KIB: Final = 2**10
+
+
+class Change(NamedTuple):
+    """The size of a storage from some moment on, 0 if it is released.
+
+    ``phase`` is that of the operation which took it; ``None`` if nobody knows.
+    """
+
+    number: int
+    nbytes: int
+    role: StorageRole
+    phase: Phase | None = None
+
+
+def course_of(before: Iterable[Change], changes: Iterable[Change]) -> MemoryCourse:
+    """Follow *changes* in a step, from what was there *before* it."""
+    alive: dict[int, tuple[int, int]] = {}
+    now = [0] * len(PURPOSES)
+    for change in before:
+        _apply(change, alive, now)
+    sizes, phases = [tuple(now)], [""]
+    for change in changes:
+        _apply(change, alive, now)
+        sizes.append(tuple(now))
+        phases.append(_phase(change.phase, phases[-1]))
+    return _thinned(sizes, phases)
+
+
+def _apply(change: Change, alive: dict[int, tuple[int, int]], now: list[int]) -> None:
+    purpose, nbytes = alive.pop(change.number, (0, 0))
+    now[purpose] -= nbytes
+    if change.nbytes:
+        purpose = _purpose(change.role)
+        alive[change.number] = purpose, change.nbytes
+        now[purpose] += change.nbytes
+
+
+def _purpose(role: StorageRole) -> int:
+    return PURPOSES.index(role.value if role.value in PURPOSES else OTHER)
+
+
+def _phase(phase: Phase | None, before: str) -> str:
+    """Name the phase; what is only released, or prepared, belongs to the one before."""
+    return before if phase is None or phase is Phase.DATA else phase.value
+
+
+def _thinned(sizes: Sequence[tuple[int, ...]], phases: Sequence[str]) -> MemoryCourse:
+    """Keep the largest of neighbouring moments, so that no peak is lost."""
+    width = -(-len(sizes) // MOST_MOMENTS)
+    groups = [
+        range(at, min(at + width, len(sizes))) for at in range(0, len(sizes), width)
+    ]
+    kept = [max(group, key=lambda moment: sum(sizes[moment])) for group in groups]
+    totals = [sum(sizes[moment]) for moment in kept]
+    rows = zip(*(sizes[moment] for moment in kept), strict=True)
+    return MemoryCourse(
+        purposes=PURPOSES,
+        kib=tuple(_row(row) for row in rows),
+        phases=tuple(_begins([phases[moment] for moment in kept])),
+        peak=totals.index(max(totals)),
+    )
+
+
+def _row(nbytes: Sequence[int]) -> tuple[int, ...]:
+    kib = tuple(-(-size // KIB) for size in nbytes)
+    return kib[:1] if len(set(kib)) == 1 else kib
+
+
+def _begins(phases: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Yield each phase with its first moment, as long as there is one."""
+    numbered = groupby(enumerate(phases), key=lambda place: place[1])
+    for phase, places in numbered:
+        if phase:
+            yield phase, next(places)[0]

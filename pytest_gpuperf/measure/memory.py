@@ -99,6 +99,7 @@ def peak_of_picture(picture: Picture, metrics: tuple[str, ...]) -> Finding:
         reason=reason,
         held_bytes=sum(picture.by_role.values()),
         held_for=tuple((role.value, nbytes) for role, nbytes in roles),
+        course=picture.course,
         **(where_of(picture.site) if picture.site is not None else {}),
     )
 

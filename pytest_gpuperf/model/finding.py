@@ -64,6 +64,21 @@ class Location:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryCourse:
+    """Memory over one step by purpose, at moments in which it was taken or released.
+
+    ``kib`` has a row for each of ``purposes``: its size at each moment, or one number if
+    it never changes. ``phases`` has the parts of the step, each with the number of the
+    moment at which it begins; ``peak`` is that of the moment with most.
+    """
+
+    purposes: tuple[str, ...]
+    kib: tuple[tuple[int, ...], ...]
+    phases: tuple[tuple[str, int], ...] = ()
+    peak: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """A cause seen ``per_step`` times a step, which blocked the host ``blocked_ms`` of it.
 
@@ -73,7 +88,7 @@ class Finding:
     the host waits or would, ``allowed`` why its author lets it: then it counts in
     nothing. ``moved_bytes`` is what its copies carry in a step, ``held_bytes`` the
     device memory it keeps at the peak, or for good, in ``per_step`` blocks. A peak says
-    what for in ``held_for``: bytes by purpose. ``source`` is the text of its line,
+    what for in ``held_for``: bytes by purpose, and how it came to it in ``course``. ``source`` is the text of its line,
     ``stored`` how often a step did it there when the baseline was recorded, if that is
     known.
     """
@@ -93,6 +108,7 @@ class Finding:
     moved_bytes: int = 0
     held_bytes: int = 0
     held_for: tuple[tuple[str, int], ...] = ()
+    course: MemoryCourse | None = None
     source: str = ""
     stored: int | None = None
 

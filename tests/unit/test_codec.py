@@ -164,6 +164,7 @@ def test_a_value_is_written_field_by_field_with_enums_as_their_values() -> None:
         "moved_bytes": 0,
         "held_bytes": 0,
         "held_for": [],
+        "course": None,
         "source": "",
         "stored": None,
     }

@@ -25,9 +25,12 @@ from pytest_gpuperf.devices.cpu.live_memory import PeakLookout  # noqa: E402
 from pytest_gpuperf.devices.cpu.live_memory import Scope  # noqa: E402
 from pytest_gpuperf.devices.cpu.live_memory import picture_of_steps  # noqa: E402
 from pytest_gpuperf.devices.cpu.live_memory import read_live_bytes  # noqa: E402
+from pytest_gpuperf.devices.memory_picture import MOST_MOMENTS  # noqa: E402
+from pytest_gpuperf.devices.memory_picture import Change  # noqa: E402
 from pytest_gpuperf.devices.memory_picture import Held  # noqa: E402
 from pytest_gpuperf.devices.memory_picture import Picture  # noqa: E402
 from pytest_gpuperf.devices.memory_picture import StorageRole  # noqa: E402
+from pytest_gpuperf.devices.memory_picture import course_of  # noqa: E402
 from pytest_gpuperf.devices.source_lines import Site  # noqa: E402
 from pytest_gpuperf.model.finding import Location  # noqa: E402
 from pytest_gpuperf.model.finding import Phase  # noqa: E402
@@ -229,6 +232,45 @@ def test_tensors_that_refuse_to_be_asked_are_passed_by() -> None:
 
     assert picture.by_role == {StorageRole.ACTIVATIONS: 4000}
     del guarded
+
+
+def test_memory_over_a_step_is_followed_by_purpose_with_its_phases() -> None:
+    model = torch.nn.Linear(64, 64, bias=False)
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(torch.ones(256, 64)).square().sum().backward()
+        optimizer.step()
+
+    picture = looked_at(step)
+    assert picture.course is not None
+    course = dict(zip(picture.course.purposes, picture.course.kib, strict=True))
+
+    weights, rows = 64 * 64 * 4 // 1024, 256 * 64 * 4 // 1024
+    assert course["parameters"] == (weights,)
+    assert (course["gradients"][0], min(course["gradients"])) == (weights, 0)
+    assert course["gradients"][-1] == weights
+    assert 3 * rows <= max(course["activations"]) <= 3 * rows + 1
+    phases = [phase for phase, _ in picture.course.phases]
+    assert phases == ["forward", "backward", "optimizer"]
+    peak = picture.course.peak
+    at_peak = sum(row[peak] if len(row) > 1 else row[0] for row in course.values())
+    assert abs(at_peak - sum(picture.by_role.values()) / 1024) <= len(course)
+
+
+def test_a_long_step_keeps_its_peak_among_few_moments() -> None:
+    changes = [
+        Change(n, 2**20 if n == 777 else 2**10, StorageRole.ACTIVATIONS, Phase.FORWARD)
+        for n in range(1000)
+    ]
+
+    course = course_of((), changes)
+
+    activations = course.kib[course.purposes.index("activations")]
+    assert len(activations) <= MOST_MOMENTS
+    assert activations[-1] == 999 + 1024
+    assert course.phases == (("forward", 0),)
 
 
 def test_a_step_unlike_the_last_one_is_not_explained() -> None:

@@ -77,6 +77,18 @@ def test_a_peak_in_backward_is_sorted_by_what_it_is_for() -> None:
     assert StorageRole.GRADIENTS not in picture.by_role
 
 
+def test_memory_over_a_step_is_followed_by_purpose() -> None:
+    course = looked_at(training(1024)).course
+
+    assert course is not None
+    sizes = dict(zip(course.purposes, course.kib, strict=True))
+    assert sizes["parameters"] == (WEIGHTS // KIB,)
+    assert (sizes["gradients"][0], sizes["gradients"][-1]) == (WEIGHTS // KIB,) * 2
+    assert min(sizes["gradients"]) == 0
+    assert sizes["activations"][course.peak] == 1024 + 1
+    assert [phase for phase, _ in course.phases] == ["forward", "backward"]
+
+
 def test_a_peak_in_the_optimizer_holds_gradients() -> None:
     model = nn.Linear(256, 256, bias=False).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), foreach=True)

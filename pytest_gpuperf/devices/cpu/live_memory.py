@@ -27,6 +27,7 @@ from typing import TypeVar
 
 import torch
 
+from ...model.finding import MemoryCourse
 from ...model.finding import Phase
 from ...model.metrics import LIVE_PEAK
 from ..autograd import current_node
@@ -41,9 +42,11 @@ from ..memory_owners import owned_tensors
 from ..memory_owners import roles_of
 from ..memory_owners import storages_of
 from ..memory_picture import Alive
+from ..memory_picture import Change
 from ..memory_picture import Held
 from ..memory_picture import Picture
 from ..memory_picture import StorageRole
+from ..memory_picture import course_of
 from ..memory_picture import held_by_place
 from ..memory_picture import picture_of
 from ..memory_picture import role_by_birth
@@ -344,6 +347,62 @@ class _Event:
     site: Site
 
 
+class _CourseRecord:
+    """Records sizes of storages over a step; addresses are used again, numbers are not."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}
+        self._sizes: dict[int, int] = {}
+        self._roles: dict[int, StorageRole] = {}
+        self._before: list[Change] = []
+        self._changes: list[Change] = []
+        self._count = 0
+
+    def was_there(self, key: int, nbytes: int, role: StorageRole | None) -> None:
+        """Count what was alive from the step's start on."""
+        number = self._number(key)
+        self._sizes[number] = nbytes
+        found = role or StorageRole.INPUTS
+        self._before.append(Change(number, nbytes, found))
+
+    def has(self, key: int, nbytes: int, birth: _Event | None) -> None:
+        """Let a storage have this size from now on."""
+        number = self._number(key)
+        if self._sizes.get(number) == nbytes:
+            return
+        self._sizes[number] = nbytes
+        site = birth.site if birth else None
+        phase = site.phase if site else None
+        self._changes.append(Change(number, nbytes, role_by_birth(site), phase))
+
+    def gone(self, key: int) -> None:
+        """Release a storage."""
+        number = self._numbers.pop(key, None)
+        if number is not None:
+            self._changes.append(Change(number, 0, StorageRole.INPUTS))
+
+    def claim(self, roles: Mapping[int, StorageRole]) -> None:
+        """Let the storages alive have these *roles*, if none was claimed before."""
+        for key, role in roles.items():
+            if key in self._numbers:
+                self._roles.setdefault(self._numbers[key], role)
+
+    def course(self) -> MemoryCourse:
+        """Follow the step."""
+        return course_of(
+            *(
+                [c._replace(role=self._roles.get(c.number, c.role)) for c in changes]
+                for changes in (self._before, self._changes)
+            )
+        )
+
+    def _number(self, key: int) -> int:
+        if key not in self._numbers:
+            self._count += 1
+            self._numbers[key] = self._count
+        return self._numbers[key]
+
+
 class PeakLookout(LiveBytes):
     """Counts bytes, and records what is alive at the moment of the *expected* peak."""
 
@@ -354,11 +413,13 @@ class PeakLookout(LiveBytes):
         self._op = ""
         self._is_result = False
         self._births: dict[int, _Event] = {}
+        self._course = _CourseRecord()
         self._peak: _Event | None = None
         self._alive: list[Alive] = []
         self._idle: dict[int, Alive] = {}
         # Last: from here on storages may die, and ``_gone`` needs the fields above.
         super().__init__(scope.device)
+        self._claimed_before = self._roles()
         if not expected:
             self._look()
 
@@ -367,9 +428,16 @@ class PeakLookout(LiveBytes):
         alive = [*self._alive, *(self._idle.values() if self._scope.is_whole else ())]
         if self.peak_moment != self._expected or not alive:
             return None
-        if self._peak is None:
-            return picture_of(alive, "", None)
-        return picture_of(alive, self._peak.op, self._peak.site)
+        op, site = (self._peak.op, self._peak.site) if self._peak else ("", None)
+        idle = self._unused if self._scope.is_whole else {}
+        for key, size in idle.items():
+            self._course.was_there(key, size, self._claimed_before.get(key))
+        return replace(picture_of(alive, op, site), course=self._course.course())
+
+    def forget(self) -> None:
+        """Ask once more what belongs to whom: gradients and state are made in the step."""
+        self._course.claim(self._roles())
+        super().forget()
 
     def __torch_dispatch__(
         self,
@@ -394,8 +462,8 @@ class PeakLookout(LiveBytes):
 
     def _look(self) -> None:
         """Record what is alive, and what turns out to be if the step uses it later."""
-        with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001, nobody is to see this
-            roles = roles_of(self._claims())
+        roles = self._roles()
+        self._course.claim(roles)
         self._alive = [
             _alive(size, roles.get(key), self._births.get(key))
             for key, size in self._used.items()
@@ -404,6 +472,10 @@ class PeakLookout(LiveBytes):
             key: _alive(size, roles.get(key), None)
             for key, size in self._unused.items()
         }
+
+    def _roles(self) -> Mapping[int, StorageRole]:
+        with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001, nobody is to see this
+            return roles_of(self._claims())
 
     def _claims(self) -> Iterator[tuple[int, StorageRole]]:
         """Yield the keys of storages and the roles their owners give them now."""
@@ -430,12 +502,22 @@ class PeakLookout(LiveBytes):
         waiting = sys._current_frames().get(self._thread)  # noqa: SLF001
         return site_of_caller(self._scope.root, in_backward=in_backward, caller=waiting)
 
+    def _count_storage(self, storage: Any) -> None:
+        super()._count_storage(storage)
+        key = key_of(storage)
+        self._course.has(key, self._used[key], self._births.get(key))
+
     def _use(self, key: int) -> None:
         self._claim(key)
+        self._course.was_there(key, self._unused[key], self._claimed_before.get(key))
         super()._use(key)
 
     def _gone(self, key: int, reference: object) -> None:
         self._claim(key)
+        if key in self._unused:
+            size, role = self._unused[key], self._claimed_before.get(key)
+            self._course.was_there(key, size, role)
+        self._course.gone(key)
         self._births.pop(key, None)
         super()._gone(key, reference)
 

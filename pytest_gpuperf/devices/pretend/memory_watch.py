@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from typing import Final
@@ -16,14 +17,17 @@ from typing import TypeVar
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from ...model.finding import MemoryCourse
 from ..autograd import current_node
 from ..autograd import graphs_alive
 from ..memory_owners import owned_tensors
 from ..memory_owners import roles_of
 from ..memory_picture import Alive
+from ..memory_picture import Change
 from ..memory_picture import Held
 from ..memory_picture import Picture
 from ..memory_picture import StorageRole
+from ..memory_picture import course_of
 from ..memory_picture import held_by_place
 from ..memory_picture import picture_of
 from ..memory_picture import role_by_birth
@@ -53,10 +57,12 @@ class Lookout:
 
     def __init__(self, live: LiveMemory, root: str, last: StepMemory) -> None:
         self._live = live
+        self._first = len(live.events)
         self._expected = (
-            None if last.peak is None else len(live.events) + last.peak - last.first
+            None if last.peak is None else self._first + last.peak - last.first
         )
         self._roles: Mapping[int, StorageRole] = {}
+        self._claimed = dict(self._claims())
         live.on_birth = self._look
         live.site = partial(site_here, root)
 
@@ -72,7 +78,20 @@ class Lookout:
         events = self._live.events
         births = alive_at(events, peak)
         alive = [self._alive(number, birth) for number, birth in births.items()]
-        return picture_of(alive, events[peak].op, events[peak].site)
+        return replace(
+            picture_of(alive, events[peak].op, events[peak].site), course=self._course()
+        )
+
+    def _course(self) -> MemoryCourse:
+        """Follow the step; owners claim what they have before, at its peak and after."""
+        # The peak last: what was an activation there may belong to an owner later.
+        claimed = {**self._claimed, **self._claims(), **self._roles}
+        events = self._live.events
+        before = alive_at(events, self._first - 1) if self._first else {}
+        return course_of(
+            (_change(birth, claimed) for birth in before.values()),
+            (_change(e, claimed) for e in events[self._first :] if not e.empties_cache),
+        )
 
     def _alive(self, number: int, birth: MemoryEvent) -> Alive:
         return Alive(
@@ -84,10 +103,13 @@ class Lookout:
 
     def _look(self, index: int) -> None:
         if index == self._expected:
-            # The owners' tensors may be of a user's subclass, which must not see these
-            # reads.
-            with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001, nobody is to see this
-                self._roles = roles_of(_claims(self._live))
+            self._roles = self._claims()
+
+    def _claims(self) -> Mapping[int, StorageRole]:
+        # The owners' tensors may be of a user's subclass, which must not see these
+        # reads.
+        with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001, nobody is to see this
+            return roles_of(_claims(self._live))
 
 
 def site_here(root: str) -> Site:
@@ -101,6 +123,15 @@ def _claims(live: LiveMemory) -> Iterator[tuple[int, StorageRole]]:
         number = live.number_of(tensor.inside) if type(tensor) is Ghost else None
         if number is not None:
             yield number, role
+
+
+def _change(event: MemoryEvent, claimed: Mapping[int, StorageRole]) -> Change:
+    return Change(
+        number=event.number,
+        nbytes=rounded(event.nbytes) if event.is_birth else 0,
+        role=claimed.get(event.number) or _role_of(event),
+        phase=event.site.phase if event.site else None,
+    )
 
 
 def _role_of(birth: MemoryEvent) -> StorageRole:
