@@ -13,10 +13,16 @@ from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.codec import encode_briefly
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.finding import Bottleneck
+from pytest_gpuperf.model.finding import Diagnosis
 from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.model.finding import MemoryCourse
+from pytest_gpuperf.model.finding import Part
 from pytest_gpuperf.model.finding import Phase
+from pytest_gpuperf.model.finding import StepTimeline
+from pytest_gpuperf.model.finding import Wait
 from pytest_gpuperf.model.history import Point
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.results import Head
@@ -184,11 +190,61 @@ def points(count: int, *, step_ms: float = 10.0, seed: int = 0) -> tuple[Point, 
     )
 
 
+COURSE: Final = MemoryCourse(
+    purposes=(
+        "parameters",
+        "optimizer state",
+        "gradients",
+        "activations",
+        "other",
+    ),
+    kib=(
+        (30 * 1024,),
+        (20 * 1024,),
+        tuple(max(0, min(n - 40, 40)) * 256 for n in range(100)),
+        tuple(max(0, min(n, 40, 80 - n)) * 1024 for n in range(100)),
+        tuple(2048 + n % 7 * 256 for n in range(100)),
+    ),
+    phases=(("forward", 1), ("backward", 41), ("optimizer", 82)),
+    peak=41,
+)
+
+DIAGNOSIS: Final = Diagnosis(
+    parts=(
+        Part(
+            bottleneck=Bottleneck.SYNCS,
+            percent=35.0,
+            blocked_percent=60.0,
+            per_step=1,
+            location=ITEM.location,
+        ),
+        Part(bottleneck=Bottleneck.LAUNCHES, percent=8.0),
+        Part(bottleneck=Bottleneck.GPU, percent=57.0),
+    ),
+    timeline=StepTimeline(
+        length_us=18_000,
+        waits=(
+            Wait(
+                start_us=2000,
+                end_us=14_000,
+                bottleneck=Bottleneck.SYNCS,
+                location=ITEM.location,
+            ),
+        ),
+        kernels=((0, 13_900), (15_000, 18_000)),
+        copies=((13_900, 14_000),),
+    ),
+)
+
+
 def told() -> Contents:
     """A run of two tests with everything that can be known of one."""
+    bad = replace(
+        BAD, findings=(ITEM, replace(PEAK, course=COURSE)), diagnosis=DIAGNOSIS
+    )
     rounds = {"step_ms": [11.9 + 0.01 * n for n in range(20)]}
     return contents(
-        BAD,
+        bad,
         GOOD,
         stored={BAD.test: entry(*(9.9 + 0.02 * n for n in range(8)))},
         pending={BAD.test: entry(*(11.9 + 0.05 * n for n in range(5)))},
@@ -199,7 +255,11 @@ def told() -> Contents:
                 "syncs": tuple(replace(p, value=1.0) for p in points(40)),
             }
         },
-        lines={("train.py", 3): "loss.item()"},
+        lines={
+            ("train.py", 2): "    loss = model(batch)",
+            ("train.py", 3): "    total += loss.item()",
+            ("train.py", 4): "    return total",
+        },
     )
 
 

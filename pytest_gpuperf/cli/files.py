@@ -101,7 +101,7 @@ def source_lines(
 def _lines(root: Path, file: str, wanted: set[int]) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(_source_text(root, file).split("\n"), start=1):
         if number in wanted and line.strip():
-            yield number, line.strip()
+            yield number, line.rstrip()
 
 
 def _source_text(root: Path, file: str) -> str:

@@ -24,11 +24,11 @@ from ..model.environment import Hardware
 from ..model.history import Point
 from ..model.results import RESULTS_NAME
 from ..model.results import SAMPLES_FILE
+from ..report.html.contents import MOST_POINTS
 from ..report.html.contents import Contents
 from ..report.html.contents import History
 from ..report.html.contents import locations_of
 from ..report.html.contents import sections_of
-from ..report.html.history import MOST_POINTS
 from ..report.html.page import page_text
 from ..report.screen.history import left_out_lines
 from ..settings import ARTEFACTS

@@ -103,7 +103,7 @@ def test_what_is_stored_and_pending_stands_beside_the_run() -> None:
 
     text = page("--baselines=perf")
 
-    assert "step_ms: 8 stored runs, 5 fresh runs" in text
+    assert "step time of each run: baseline (8 runs) / this run (5)" in text
     assert "gpuperf accept --accept-drift --only tests/test_train.py::test_step" in text
 
 
@@ -112,7 +112,7 @@ def test_what_was_sampled_is_drawn() -> None:
     run = {"step_ms": (11.0, 12.0, 13.0)}
     Path(".gpuperf/samples.json").write_text(samples_text({BAD.test: [run]}), "utf-8")
 
-    assert "step_ms: 1 fresh run" in page()
+    assert "step time of each run: this run (1)" in page()
 
 
 def test_the_history_of_this_hardware_is_drawn(
@@ -126,7 +126,7 @@ def test_the_history_of_this_hardware_is_drawn(
 
     text = page("--history=runs")
 
-    assert "step_ms of 3 runs" in text
+    assert "step time in the last 3 runs" in text
     assert "from 10.00 ms to 12.00 ms, last 12.00 ms" in text
     assert capsys.readouterr().err.startswith("left out: notes.txt: ")
 
@@ -157,7 +157,9 @@ def test_a_finding_shows_its_line_as_it_stands_now() -> None:
     Path("train.py").write_text("def step():\n    pass\n    loss.item()\n", "utf-8")
     leave(BAD)
 
-    assert "<pre>loss.item()</pre>" in page()
+    assert (
+        '<span>2  pass\n</span><span class="here">3  loss<mark>.item()</mark>\n'
+    ) in page()
 
 
 def test_without_a_run_there_is_no_page(capsys: pytest.CaptureFixture[str]) -> None:
@@ -229,7 +231,7 @@ def test_lines_are_read_as_python_counts_them(tmp_path: Path) -> None:
 
     found = source_lines(tmp_path, [at("train.py", n) for n in (2, 3, 99)])
 
-    assert found == {("train.py", 3): "loss.item()"}
+    assert found == {("train.py", 3): "    loss.item()"}
 
 
 def test_no_file_outside_of_the_project_is_read(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from math import inf
 from math import nan
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,12 @@ from pages import points
 
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.finding import Bottleneck
+from pytest_gpuperf.model.finding import Diagnosis
+from pytest_gpuperf.model.finding import MemoryCourse
+from pytest_gpuperf.model.finding import Part
+from pytest_gpuperf.model.finding import StepTimeline
+from pytest_gpuperf.model.finding import Wait
 from pytest_gpuperf.model.history import Point
 from pytest_gpuperf.model.metrics import SPEEDUP
 from pytest_gpuperf.model.metrics import STEP_MS
@@ -30,11 +37,14 @@ from pytest_gpuperf.report.html.history import history_figure
 from pytest_gpuperf.report.html.history import moment_of
 from pytest_gpuperf.report.html.history import newest
 from pytest_gpuperf.report.html.history import spark
-from pytest_gpuperf.report.html.memory import memory_figures
+from pytest_gpuperf.report.html.one_step import lanes_figure
+from pytest_gpuperf.report.html.one_step import memory_figures
+from pytest_gpuperf.report.html.one_step import time_figure
 from pytest_gpuperf.report.html.pictures import Ink
 from pytest_gpuperf.report.html.pictures import Scale
 from pytest_gpuperf.report.html.pictures import line_in_words
 from pytest_gpuperf.report.html.pictures import lines_of
+from pytest_gpuperf.report.html.pictures import ticks_of
 from pytest_gpuperf.report.html.samples import Runs
 from pytest_gpuperf.report.html.samples import Strip
 from pytest_gpuperf.report.html.samples import interval_of
@@ -154,13 +164,13 @@ class TestSamples:
         text = str(samples_figure(runs(strip(12.0), base=10.0, limit=10.1)))
 
         assert attribute("aria-label", text) == (
-            "stored runs from 10.00 ms to 11.00 ms, fresh runs from 12.00 ms to 12.00 ms"
+            "baseline from 10.00 ms to 11.00 ms, this run from 12.00 ms to 12.00 ms"
         )
 
     def test_a_limit_that_is_far_off_is_told_in_words_alone(self) -> None:
         text = str(samples_figure(runs(strip(12.0), budget=100.0)))
 
-        assert "budget 100.0 ms (outside of the picture)" in text
+        assert "limit 100.0 ms (outside of the picture)" in text
         assert '<path class="budget"' not in text
 
     def test_without_runs_there_is_no_picture(self) -> None:
@@ -181,7 +191,7 @@ class TestLines:
 
     def test_the_floor_of_a_speedup_is_at_least_that(self) -> None:
         assert line_in_words(SPEEDUP, Ink.BUDGET, 1.3, shown=True) == (
-            "budget at least 1.300x"
+            "limit at least 1.300x"
         )
 
 
@@ -224,13 +234,13 @@ class TestHistory:
         made = replace(curve(1.0, 1.0), metric=SYNCS)
 
         assert drawn(made) == (
-            '<p class="aside">syncs of 2 runs, 1 of them failed: always 1</p>'
+            '<p class="aside">waits in the last 2 runs, 1 of them failed: always 1</p>'
         )
 
     def test_failed_runs_are_marked_and_counted(self) -> None:
         text = drawn(curve(10.0, 10.0, 12.0))
 
-        assert "step_ms of 3 runs, 1 of them failed" in text
+        assert "step time in the last 3 runs, 1 of them failed" in text
         assert '<path class="failed" d="M2 -990V-1210H2V-990"/>' in text
 
     def test_its_numbers_stand_below_it_and_its_lines_if_nothing_told_them(
@@ -264,23 +274,148 @@ class TestHistory:
             "2026-03-01T09:30:00Z; expected a number, remove that run from it [GP524]"
         )
 
-    def test_a_spark_is_as_high_as_its_numbers_and_nothing_where_they_are_one(
-        self,
-    ) -> None:
-        assert '<path d="M0 20l1-10 1-10"/>' in spark(curve(1.0, 2.0, 3.0).points)
-        assert '<path d="M0 2l1-2 1 1"/>' in spark(curve(99.0, 100.0, 99.5).points)
-        assert spark(curve(2.0, 2.0).points) == ""
-        assert spark(()) == ""
+    def test_a_spike_does_not_flatten_the_other_runs(self) -> None:
+        calm = [10.0 + 0.1 * (n % 3) for n in range(40)]
+        spiky = curve(*calm[:20], 55.0, *calm[20:])
+
+        assert spiky.scale.high < 11.0
+        assert "(1 outside of the picture), last 10.00 ms" in drawn(spiky)
+
+    def test_the_last_run_is_never_outside_of_the_picture(self) -> None:
+        assert curve(*[10.0] * 40, 55.0).scale.shows(55.0)
+
+    def test_a_wobble_does_not_fill_the_picture(self) -> None:
+        scale = curve(10.0, 10.01, 10.0, 10.01).scale
+
+        assert (scale.high - scale.low) / 10.0 == pytest.approx(0.04, rel=0.1)
+
+    def test_a_change_of_level_is_marked_with_its_commit(self) -> None:
+        text = drawn(curve(*[10.0, 10.01] * 10, *[10.5, 10.51] * 10))
+
+        assert '<path class="change" d="M19.5 ' in text
+        assert "</i>+5.0 % since 0000000014<" in text
+
+    def test_commits_stand_below_and_round_values_beside_it(self) -> None:
+        text = drawn(curve(*[10.0, 10.4] * 10))
+
+        assert re.findall(r'<svg class="x".*?</svg>', text)[0].count("<text") == 4
+        assert ">10.2 ms</text>" in text
+
+    def test_counts_have_whole_ticks(self) -> None:
+        text = drawn(replace(curve(0.0, 1.0), metric=SYNCS))
+
+        assert re.findall(
+            r">([\d.]+)</text>", text.partition('class="history"')[0]
+        ) == [
+            "0",
+            "1",
+        ]
+
+    def test_the_runs_of_the_baseline_are_a_band(self) -> None:
+        text = drawn(replace(curve(10.0, 12.0), band=(9.9, 10.1)))
+
+        assert '<path class="band" d="M0 -1010H1V-990H0z"/>' in text
+
+
+class TestSpark:
+    def test_all_have_one_scale_around_their_baseline(self) -> None:
+        lines = {Ink.BASELINE: 10.0, Ink.LIMIT: 10.1}
+
+        small = spark(curve(10.0, 10.1).points, lines)
+        large = spark(curve(10.0, 11.0, 99.0).points, lines)
+
+        assert '<path d="M0 10l1-1"/>' in small
+        assert '<path d="M0 10l1-10 1 0"/>' in large
+        assert '<rect y="9.0" width="1" height="2.0"/>' in small
+
+    def test_without_a_baseline_the_median_is_the_middle(self) -> None:
+        assert '<path d="M0 10l1 0 1-10"/>' in spark(curve(5.0, 5.0, 9.0).points, {})
+
+    def test_what_was_nothing_and_is_something_is_at_the_edge(self) -> None:
+        assert 'd="M0 10l1-10"' in spark(curve(0.0, 1.0).points, {Ink.BASELINE: 0.0})
+
+    def test_nothing_is_drawn_where_nothing_moved(self) -> None:
+        assert spark(curve(2.0, 2.0).points, {}) == ""
+        assert spark((), {}) == ""
+
+
+class TestTicks:
+    @given(
+        st.floats(min_value=1e-4, max_value=1e6), st.floats(min_value=1e-3, max_value=9)
+    )
+    def test_they_are_few_round_apart_and_inside(self, low: float, span: float) -> None:
+        scale = Scale(low, low * (1 + span))
+
+        ticks = ticks_of(STEP_MS, scale)
+
+        assert 2 <= len(ticks) <= 5
+        assert len({text for _, text in ticks}) == len(ticks)
+        assert all(
+            scale.low <= v * (1 + 1e-6) and v <= scale.high * 1.000001 for v, _ in ticks
+        )
+
+
+class TestOneStep:
+    TIMELINE = StepTimeline(
+        length_us=20_000,
+        waits=(
+            Wait(
+                start_us=5000,
+                end_us=15_000,
+                bottleneck=Bottleneck.SYNCS,
+                location=ITEM.location,
+            ),
+        ),
+        kernels=((2000, 12_000),),
+    )
+
+    def test_it_is_two_lanes_with_the_waiting_line_named(self) -> None:
+        (text,) = lanes_figure(self.TIMELINE)
+
+        assert re.findall(
+            r'<rect class="b-(\w+)" x="([\d.]+)%"[^>]* width="([\d.]+)%', text
+        ) == [
+            ("syncs", "25", "50"),
+            ("gpu", "10", "50"),
+        ]
+        assert ">10.0 ms wait at train.py:3</text>" in text
+        assert "kernels on the GPU, 10.0 ms" in attribute("aria-label", text)
+
+    def test_no_timeline_no_lanes(self) -> None:
+        assert list(lanes_figure(None)) == []
+        assert list(lanes_figure(replace(self.TIMELINE, length_us=0))) == []
+
+    def test_where_the_time_goes_is_a_stacked_bar(self) -> None:
+        parts = (
+            Part(bottleneck=Bottleneck.SYNCS, percent=25.0),
+            Part(bottleneck=Bottleneck.GPU, percent=75.0),
+        )
+
+        (text,) = time_figure(Diagnosis(parts=parts))
+
+        assert re.findall(
+            r'rect class="(b-\w+)" x="([\d.]+)%" width="([\d.]+)%', text
+        ) == [
+            ("b-syncs", "0", "25"),
+            ("b-gpu", "25", "75"),
+        ]
+        assert "</i>the GPU 75 %<" in text
+
+    def test_a_device_without_a_clock_has_no_bar(self) -> None:
+        counted = Diagnosis(parts=(Part(bottleneck=Bottleneck.SYNCS, per_step=1),))
+
+        assert list(time_figure(counted)) == []
+        assert list(time_figure(None)) == []
 
 
 class TestMemory:
     def test_each_purpose_is_a_bar_as_wide_as_its_share(self) -> None:
         (text,) = memory_figures([ITEM, PEAK])
 
-        assert re.findall(r'class="(p\d)" x="([\d.]+)" width="([\d.]+)"', text) == [
-            ("p0", "0.0", "598.0"),
-            ("p1", "600.0", "298.0"),
-            ("p2", "900.0", "98.0"),
+        assert re.findall(r'class="(p\d)" x="([\d.]+)%" width="([\d.]+)%', text) == [
+            ("p2", "0", "60"),
+            ("p0", "60", "30"),
+            ("p1", "90", "10"),
         ]
         assert re.findall(r"</i>([^<]*)", text) == [
             "activations 60.00 MiB (60 %)",
@@ -301,4 +436,41 @@ class TestMemory:
 
         (text,) = memory_figures([peak])
 
-        assert 'class="p1" x="1000.0" width="1.0"' in text
+        assert 'class="p5" x="100%" width="0.2%"' in text
+
+    COURSE = MemoryCourse(
+        purposes=("parameters", "activations"),
+        kib=((1024,), (0, 1024, 3072, 0)),
+        phases=(("forward", 0), ("backward", 3)),
+        peak=2,
+    )
+
+    def test_memory_over_a_step_is_stacked_areas_with_its_peak(self) -> None:
+        text, _ = memory_figures([replace(PEAK, course=self.COURSE)])
+
+        areas = re.findall(r'class="area (p\d)" d="([^"]*)"', text)
+        assert [name for name, _ in areas] == ["p2", "p0"]
+        assert areas[0][1].count("h1") == 4
+        assert '<path class="peak" d="M2.5 0V1000"/>' in text
+        assert "</i>peak 4.000 MiB in forward<" in text
+        assert ">backward</text>" in text
+        assert ">2 MiB</text>" in text
+
+    @pytest.mark.parametrize(
+        "odd",
+        [
+            {"kib": ()},
+            {"kib": ((), ())},
+            {"kib": ((1, 2, 3), (4, 5))},
+            {"peak": 99},
+            {"peak": -1},
+            {"purposes": ()},
+            {"phases": (("forward", 77),)},
+        ],
+    )
+    def test_a_course_that_nobody_wrote_so_breaks_nothing(
+        self, odd: dict[str, Any]
+    ) -> None:
+        course = replace(self.COURSE, **odd)
+
+        assert list(memory_figures([replace(PEAK, course=course)]))

@@ -208,7 +208,7 @@ def test_a_page_lists_the_same_and_a_name_cannot_become_markup() -> None:
 
     (title, listed) = diagnosis_list(Diagnosis(parts=(odd, GPU)))
 
-    assert title == "<h3>Where the time of a step goes</h3>"
+    assert title == "<h2>Where the time of a step goes</h2>"
     assert listed.startswith(
         '<ol class="findings diagnosis"><li><b>29 %</b> syncs at train.py:21 in '
         "&lt;b&gt;: a host"

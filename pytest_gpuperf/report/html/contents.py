@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
+from dataclasses import replace
 from math import inf
 from math import isfinite
 from typing import Final
@@ -15,6 +16,7 @@ from ...model.baseline import Entry
 from ...model.environment import DeviceKind
 from ...model.finding import Location
 from ...model.history import Point
+from ...model.metrics import STEP_MS
 from ...model.metrics import Direction
 from ...model.results import Record
 from ...model.results import Results
@@ -22,6 +24,7 @@ from ...model.run import Ending
 from ...model.verdict import Outcome
 from ...model.verdict import TestVerdict
 from ...model.verdict import Verdict
+from ..headline import PEOPLE
 from ..json.checked_object import refuse
 from ..json.results import EXPECTED_RESULTS
 from ..json.results import verdict_of
@@ -37,15 +40,25 @@ Samples = Mapping[str, Sequence[Mapping[str, Sequence[float]]]]
 SourceLines = Mapping[tuple[str, int], str]
 """By file and line."""
 
+MOST_POINTS: Final = 200
+"""Points that are drawn of a metric, the newest."""
+
+LEAST_DRAWN: Final = 40
+
+POINTS_OF_ALL: Final = 20_000
+"""Points of one metric that all tests of a page show together."""
+
+PASSING: Final = frozenset({Outcome.IMPROVED, Outcome.PASS, Outcome.NOT_JUDGED})
+
 FAILED_ENDINGS: Final = frozenset({Ending.FAILED, Ending.DIED})
 
 WORST_FIRST_ENDINGS: Final = (
     *(Ending.DIED.value, Ending.FAILED.value),
-    *(outcome.value for outcome in Outcome if outcome is not Outcome.NOT_JUDGED),
+    *(PEOPLE[o] for o in (Outcome.INCONCLUSIVE, Outcome.NO_BASELINE, Outcome.IMPROVED)),
     *(Ending.XFAILED.value, Ending.PASSED.value),
-    *(Outcome.NOT_JUDGED.value, Ending.SKIPPED.value),
+    *(PEOPLE[Outcome.NOT_JUDGED], Ending.SKIPPED.value),
 )
-"""Words that a section can be counted as."""
+"""Words that a section can be counted as; people call all that fails the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +73,10 @@ class Section:
     @property
     def word(self) -> str:
         """What it is counted as."""
-        return self.verdict.outcome.value if self.verdict else self.record.ending.value
+        ending = self.record.ending
+        if self.verdict is None or ending is Ending.DIED:
+            return ending.value
+        return Ending.FAILED.value if self.failed else PEOPLE[self.verdict.outcome]
 
     @property
     def failed(self) -> bool:
@@ -72,6 +88,25 @@ class Section:
             outcome is self.record.outcome and self.record.ending in FAILED_ENDINGS
         )
         return outcome.fails or is_worst
+
+    @property
+    def failing(self) -> Sequence[Verdict]:
+        """What failed it, or was undecided, the worst first; nothing if all passed."""
+        if self.verdict is None or self.verdict.outcome in PASSING:
+            return ()
+        judged = self.verdict.verdicts
+        found = [v for v in judged if v.outcome.fails or v.unjudged_budget]
+        worst = found or [v for v in judged if v.outcome is self.verdict.outcome]
+        return sorted(worst, key=lambda v: -_beyond(v))
+
+    @property
+    def metric(self) -> str:
+        """The metric that it is about: one that failed, else the time of a step."""
+        if self.failing:
+            return self.failing[0].metric
+        judged = self.verdict.verdicts if self.verdict else ()
+        known = [v.metric for v in judged if v.now is not None]
+        return next(iter(known), "") if STEP_MS.name not in known else STEP_MS.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +133,12 @@ class Contents:
         hardware = self.results.head.hardware
         return hardware.kind if hardware else DeviceKind.CPU
 
+    @property
+    def most_points(self) -> int:
+        """Points of each history that are drawn: fewer of each where there are many."""
+        fitting = POINTS_OF_ALL // max(1, len(self.sections))
+        return min(MOST_POINTS, max(LEAST_DRAWN, fitting))
+
 
 def sections_of(results: Results, source: str) -> list[Section]:
     """Sort what came of a run: failures, the worst outcome, the largest excess first.
@@ -112,12 +153,18 @@ def sections_of(results: Results, source: str) -> list[Section]:
     return sorted(sections, key=_place)
 
 
+AROUND: Final = 1
+"""Lines of source that are shown on either side of one."""
+
+
 def locations_of(sections: Sequence[Section]) -> Iterator[Location]:
-    """Yield where their findings are."""
+    """Yield where their findings are, and the lines around."""
     for section in sections:
         for finding in section.verdict.findings if section.verdict else ():
-            if finding.location is not None:
-                yield finding.location
+            at = finding.location
+            if at is not None:
+                for line in range(at.line - AROUND, at.line + AROUND + 1):
+                    yield replace(at, line=line)
 
 
 def _sections(test: str, record: Record, source: str) -> Iterator[Section]:
@@ -141,10 +188,12 @@ def _refuse_infinite(verdict: TestVerdict, source: str) -> None:
             refuse(source, found, EXPECTED_RESULTS)
 
 
-def _place(section: Section) -> tuple[bool, int, float]:
+def _place(section: Section) -> tuple[bool, int, int, float]:
+    outcome = section.verdict.outcome if section.verdict else Outcome.REGRESSED
     return (
         not section.failed,
         WORST_FIRST_ENDINGS.index(section.word),
+        list(Outcome).index(outcome),
         -_excess(section),
     )
 

@@ -10,27 +10,39 @@ from itertools import pairwise
 from math import floor
 from math import isfinite
 from math import log10
+from statistics import median
 from typing import Final
 
 from ...errors import ErrorId
 from ...errors import UsageError
+from ...judge.changepoints import shifts
 from ...model.baseline import Entry
 from ...model.history import Point
+from ...model.history import Shift
+from ...model.metrics import STEP_MS
 from ...model.metrics import Metric
+from ...model.metrics import MetricKind
 from ...model.verdict import Outcome
 from ...model.verdict import TestVerdict
+from ..headline import title
 from ..numbers import SIGNIFICANT_DIGITS
 from ..numbers import format_apart
+from ..numbers import format_change
 from ..numbers import format_value
 from ..numbers import unit_of
+from .contents import MOST_POINTS
 from .markup import Markup
 from .markup import tag
 from .pictures import Ink
 from .pictures import Scale
+from .pictures import chart
 from .pictures import figure
 from .pictures import legend
+from .pictures import level
 from .pictures import line_in_words
 from .pictures import picture
+from .pictures import ticks_of
+from .pictures import upright
 
 
 # A metric in run after run: a line, or a sentence if it never changed.
@@ -38,18 +50,38 @@ from .pictures import picture
 # A line is drawn in whole numbers, each a value to four significant digits: the script
 # of the page reads them back to name the run under the pointer.
 
-MOST_POINTS: Final = 200
-"""Points that are drawn of a metric, the newest."""
-
 LEAST_POWER: Final = -15
 """Ten to it is still a number that can be divided by."""
 
 SPARK_POINTS: Final = 25
 SPARK_STEPS: Final = 20
-SPARK_SPAN: Final = 0.1
-"""Change, as a ratio, below which a spark is not as high as it could be: it is noise."""
+SPARK_REACH: Final = 0.1
+"""Change, as a ratio, at the upper edge of every spark: all have one scale."""
 
-HISTORY_HEIGHT: Final = 90
+SPARK_BAND: Final = 0.01
+"""Change, as a ratio, that a spark shows as none if nobody says what is allowed."""
+
+HISTORY_HEIGHT: Final = 140
+
+LEAST_SPAN: Final = 0.04
+"""Change, as a ratio, that fills a picture: a smaller one is drawn smaller."""
+
+OUTLIERS: Final = 20
+"""One run in so many may be outside of the picture, at either edge."""
+
+LEAST_TRIMMED: Final = 8
+"""Runs from which on one may be an outlier."""
+
+MOST_CHANGES: Final = 4
+"""Changes of level that are marked, the newest."""
+
+UNGATED_CHANGE: Final = {MetricKind.NOISY: STEP_MS.tolerance, MetricKind.EXACT: 0.0}
+"""Changes, as ratios, that are not worth a mark where no tolerance says so."""
+
+COMMIT_TICKS: Final = 3
+"""Steps between the commits that are named below a picture."""
+
+COMMIT_TICK_CHARS: Final = 7
 
 DATE: Final = 10
 """Characters of a time that say the day."""
@@ -65,19 +97,55 @@ Moment = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """A metric's points, oldest first, and the lines it is compared with."""
+    """A metric's points, oldest first, and the lines it is compared with.
+
+    ``band`` is where the stored runs lie.
+    """
 
     metric: Metric
     points: Sequence[Point]
     lines: Mapping[Ink, float]
+    band: tuple[float, float] | None = None
 
     @property
     def values(self) -> list[float]:
         """Its values, in the metric's unit."""
         return [point.value for point in self.points]
 
+    @property
+    def scale(self) -> Scale:
+        """Show the last run and all but a few others, so that no spike flattens them."""
+        values = self.values
+        ordered = sorted(values)
+        few = len(values) // OUTLIERS or (len(values) >= LEAST_TRIMMED)
+        low = min(ordered[few], values[-1])
+        high = max(ordered[-1 - few], values[-1])
+        reach = max(high - low, LEAST_SPAN * abs(high))
+        shown = [v for v in values if low - reach <= v <= high + reach]
+        scale = Scale.around([*shown, *(self.band or ())], self.lines.values())
+        middle, span = (scale.low + scale.high) / 2, scale.high - scale.low
+        if span >= LEAST_SPAN * abs(middle):
+            return scale
+        half = LEAST_SPAN * abs(middle) / 2
+        return Scale(middle - half, middle + half)
 
-def newest(points: Sequence[Point], test: str, metric: str) -> Sequence[Point]:
+    @property
+    def changes(self) -> Sequence[Shift]:
+        """Where its level changed, the newest last."""
+        metric = self.metric
+        least = metric.tolerance if metric.gated else UNGATED_CHANGE[metric.kind]
+        found = shifts(
+            self.values,
+            exact=metric.kind is MetricKind.EXACT,
+            least=least,
+            floor=metric.floor,
+        )
+        return found[-MOST_CHANGES:]
+
+
+def newest(
+    points: Sequence[Point], test: str, metric: str, most: int = MOST_POINTS
+) -> Sequence[Point]:
     """Return the *points* to draw; raise ``UsageError`` if one is no number."""
     for point in points:
         if not isfinite(point.value):
@@ -86,7 +154,7 @@ def newest(points: Sequence[Point], test: str, metric: str) -> Sequence[Point]:
                 f"{point.recorded_at}; expected a number, remove that run from it"
             )
             raise UsageError(msg, ErrorId.GP524)
-    return points[-MOST_POINTS:]
+    return points[-most:]
 
 
 def moment_of(point: Point) -> Moment:
@@ -105,11 +173,12 @@ def history_figure(
     if len(set(values)) == 1:
         always = f"{_title(curve)}: always {_shown(curve, values[0])}"
         return tag("p", always, class_="aside")
+    scale, changes = curve.scale, curve.changes
     grid = _Grid.of(curve.metric, max(map(abs, values)))
-    scale = Scale.around(values, curve.lines.values())
+    ticks = ticks_of(curve.metric, scale)
     numbers = [moments[moment_of(point)] for point in curve.points]
     svg = picture(
-        *_drawn(curve, grid, scale),
+        *_drawn(curve, grid, scale, changes, [value for value, _ in ticks]),
         box=grid.box(len(values) - 1, scale),
         height=HISTORY_HEIGHT,
         class_="history",
@@ -117,29 +186,65 @@ def history_figure(
         data_power=grid.power,
         data_runs=",".join(f"{first}-{last}" for first, last in _ranges(numbers)),
     )
-    days = tag("p", *(tag("span", day) for day in _days(curve)), class_="axis")
+    axis = upright(ticks, scale, HISTORY_HEIGHT)
     return figure(
-        _title(curve), svg, days, legend(_entries(curve, scale, explained=explained))
+        _title(curve),
+        chart(axis, svg, level(_commits(curve))),
+        legend(_entries(curve, scale, changes, explained=explained)),
     )
 
 
-def spark(points: Sequence[Point]) -> Markup:
-    """Draw the course of a metric as small as a word, to look over many tests."""
+def _commits(curve: Curve) -> Iterator[tuple[float, str]]:
+    """Yield a few commits with their places, or days where nobody knows the commit."""
+    last = len(curve.points) - 1
+    for index in sorted(
+        {round(last * n / COMMIT_TICKS) for n in range(COMMIT_TICKS + 1)}
+    ):
+        point = curve.points[index]
+        yield (
+            index / last,
+            (point.commit or point.recorded_at)[
+                : COMMIT_TICK_CHARS if point.commit else DATE
+            ],
+        )
+
+
+def spark(points: Sequence[Point], lines: Mapping[Ink, float]) -> Markup:
+    """Draw the course of a metric as small as a word, as changes from its baseline.
+
+    All have one scale: the edges are 10 % less and more. Without a baseline the middle
+    is the median.
+    """
     values = [point.value for point in points[-SPARK_POINTS:]]
-    low, high = min(values, default=0.0), max(values, default=0.0)
-    if low == high:
+    if not values:
         return Markup()
-    # Otherwise a change of 0.1 % would look like one of 50 %.
-    span = max(high - low, SPARK_SPAN * abs(high))
-    steps = [round(SPARK_STEPS * (high - value) / span) for value in values]
+    usual = lines.get(Ink.BASELINE, median(values))
+    if all(value == usual for value in values):
+        return Markup()
+    allowed = lines.get(Ink.LIMIT, usual)
+    tolerated = abs(allowed / usual - 1) if usual else 0.0
+    half = round(SPARK_STEPS / 2 * min(1.0, (tolerated or SPARK_BAND) / SPARK_REACH), 1)
+    heights = [_spark_height(value, usual) for value in values]
     return tag(
         "svg",
-        tag("path", d=_line(steps)),
-        viewBox=f"0 0 {len(steps) - 1} {SPARK_STEPS}",
+        tag(
+            "rect",
+            y=SPARK_STEPS / 2 - half,
+            width=max(1, len(heights) - 1),
+            height=2 * half,
+        ),
+        tag("path", d=_line(heights)),
+        viewBox=f"0 0 {max(1, len(heights) - 1)} {SPARK_STEPS}",
         preserveAspectRatio="none",
         class_="spark",
         aria_hidden="true",
     )
+
+
+def _spark_height(value: float, usual: float) -> int:
+    change = value / usual - 1 if usual else float(value > 0)
+    inside = min(max(change / SPARK_REACH, -1.0), 1.0)
+    return round(SPARK_STEPS / 2 * (1 - inside))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,17 +269,32 @@ class _Grid:
         return f"0 {-high} {width} {max(1, high - low)}"
 
 
-def _drawn(curve: Curve, grid: _Grid, scale: Scale) -> Iterator[Markup]:
+def _drawn(
+    curve: Curve,
+    grid: _Grid,
+    scale: Scale,
+    changes: Sequence[Shift],
+    ticks: Sequence[float],
+) -> Iterator[Markup]:
     """Yield paths with negated values: in an SVG, coordinates grow downwards."""
     last = len(curve.points) - 1
+    low, high = grid.at(scale.low), grid.at(scale.high)
+    yield tag(
+        "path", class_="grid", d="".join(f"M0 {-grid.at(t)}H{last}" for t in ticks)
+    )
+    if curve.band is not None:
+        top, bottom = (-grid.at(value) for value in reversed(curve.band))
+        yield tag("path", class_="band", d=f"M0 {top}H{last}V{bottom}H0z")
     failing = [n for n, point in enumerate(curve.points) if point.outcome in _FAILING]
     if failing:
-        low, high = grid.at(scale.low), grid.at(scale.high)
         bars = (f"M{a} {-low}V{-high}H{b}V{-low}" for a, b in _ranges(failing))
         yield tag("path", class_="failed", d="".join(bars))
     for ink, value in curve.lines.items():
         if scale.shows(value):
             yield tag("path", class_=ink.value, d=f"M0 {-grid.at(value)}H{last}")
+    if changes:
+        marks = (f"M{change.at - 0.5} {-low}V{-high}" for change in changes)
+        yield tag("path", class_=Ink.CHANGE.value, d="".join(marks))
     yield tag("path", class_="line", d=_line([-grid.at(v) for v in curve.values]))
 
 
@@ -199,21 +319,34 @@ def _ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
 def _title(curve: Curve) -> str:
     failed = sum(point.outcome in _FAILING for point in curve.points)
     failures = f", {failed} of them failed" if failed else ""
-    return f"{curve.metric.name} of {len(curve.points)} runs{failures}"
-
-
-def _days(curve: Curve) -> tuple[str, str]:
-    return curve.points[0].recorded_at[:DATE], curve.points[-1].recorded_at[:DATE]
+    name = title(curve.metric.name)
+    return f"{name} in the last {len(curve.points)} runs{failures}"
 
 
 def _entries(
-    curve: Curve, scale: Scale, *, explained: bool
+    curve: Curve, scale: Scale, changes: Sequence[Shift], *, explained: bool
 ) -> Iterator[tuple[Ink, str]]:
     low, high = format_apart(curve.metric, min(curve.values), max(curve.values))
-    yield Ink.LINE, f"from {low} to {high}, last {_shown(curve, curve.values[-1])}"
+    outside = sum(not scale.shows(value) for value in curve.values)
+    beyond = f" ({outside} outside of the picture)" if outside else ""
+    yield (
+        Ink.LINE,
+        f"from {low} to {high}{beyond}, last {_shown(curve, curve.values[-1])}",
+    )
+    if curve.band is not None:
+        yield Ink.BAND, "between the runs of the baseline"
+    for change in changes:
+        yield Ink.CHANGE, _change(curve, change)
     for ink, value in () if explained else curve.lines.items():
         shown = scale.shows(value)
         yield ink, line_in_words(curve.metric, ink, value, shown=shown)
+
+
+def _change(curve: Curve, change: Shift) -> str:
+    """Name the commit at which the level changed, and by how much."""
+    point = curve.points[change.at]
+    commit = (point.commit or point.recorded_at[:DATE])[:COMMIT_CHARS]
+    return f"{format_change(curve.metric, change.before, change.after)} since {commit}"
 
 
 def _shown(curve: Curve, value: float) -> str:
@@ -229,7 +362,7 @@ def environment_table(verdict: TestVerdict, stored: Entry | None) -> Iterator[Ma
     if all(v.baseline is None for v in verdict.verdicts):
         return
     if verdict.changed:
-        yield tag("h3", "Environment")
+        yield tag("h2", "Environment")
         yield _table(verdict.changed)
     else:
         yield tag("p", "Nothing recorded has changed since the baseline.")

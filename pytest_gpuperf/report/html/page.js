@@ -7,16 +7,47 @@
   const shown = document.getElementById("shown");
   if (!words) return;
 
+  // What the tests open to that are not written out: unpacked once somebody asks.
+
+  const lazy = tests.filter((test) => "lazy" in test.dataset);
+  let unpacking = null;
+
+  async function unpack() {
+    const text = document.getElementById("bodies").textContent;
+    const bytes = Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return JSON.parse(await new Response(stream).text());
+  }
+
+  async function packed() {
+    unpacking ??= unpack();
+    const all = await unpacking;
+    return new Map(lazy.map((test, i) => [test, all[i]]));
+  }
+
+  async function fill(test) {
+    if (!("lazy" in test.dataset)) return;
+    const [body] = (await packed()).get(test);
+    test.lastElementChild.innerHTML = body;
+    delete test.dataset.lazy;
+  }
+
   // Which tests are shown: all words are in a test, and its outcome is one of the chosen.
 
   const texts = new Map();
 
   function textOf(test) {
     if (!texts.has(test)) {
-      const parts = [...test.querySelectorAll(".name, .badge, .findings, .headline")];
+      const parts = [...test.querySelectorAll(".name, .badge, .place, .findings, .headline")];
       texts.set(test, parts.map((part) => part.textContent).join(" ").toLowerCase());
     }
     return texts.get(test);
+  }
+
+  async function readPacked() {
+    for (const [test, [, words]] of await packed()) {
+      texts.set(test, `${textOf(test)} ${words.toLowerCase()}`);
+    }
   }
 
   const isChosen = (chip) => chip.getAttribute("aria-pressed") === "true";
@@ -52,10 +83,15 @@
       chip.setAttribute("aria-pressed", String(chosen.includes(chip.dataset.word)));
     }
     if (show() === 1) tests.find((test) => !test.hidden).open = true;
+    if (words.value && lazy.length && !unpacking) readPacked().then(read);
   }
 
   words.hidden = open.hidden = false;
-  words.addEventListener("input", () => { show(); write(); });
+  words.addEventListener("input", () => {
+    show();
+    write();
+    if (lazy.length && !unpacking) readPacked().then(show);
+  });
   for (const chip of chips) {
     chip.disabled = false;
     chip.addEventListener("click", () => {
@@ -68,6 +104,11 @@
     const visible = tests.filter((test) => !test.hidden);
     const closing = visible.every((test) => test.open);
     for (const test of visible) test.open = !closing;
+  });
+  addEventListener("beforeprint", () => {
+    for (const test of tests) {
+      if (!test.hidden && test.querySelector(".badge.failed, .badge.died")) test.open = true;
+    }
   });
   addEventListener("hashchange", read);
   if (location.hash.length > 1) read();
@@ -95,7 +136,7 @@
     svg.append(cursor);
     const told = document.createElement("output");
     told.setAttribute("aria-live", "polite");
-    svg.after(told);
+    svg.closest(".chart").after(told);
     return { heights, runs, cursor, told, at: heights.length };
   }
 
@@ -114,18 +155,23 @@
     curve.told.textContent = `${valueOf(svg, curve.heights[curve.at])}, ${moment}`;
   }
 
-  document.addEventListener("toggle", (event) => {
+  document.addEventListener("toggle", async (event) => {
+    if (event.target.matches(".test") && event.target.open) await fill(event.target);
     for (const svg of event.target.querySelectorAll("svg.history")) {
-      const title = svg.parentNode.firstElementChild.textContent;
+      const title = svg.closest("figure").firstElementChild.textContent;
       svg.removeAttribute("aria-hidden");
       svg.setAttribute("role", "img");
       svg.setAttribute("aria-label", `${title}: arrow keys name its runs`);
       svg.setAttribute("tabindex", "0");
     }
   }, true);
+  let pointed = "";
   document.addEventListener("pointermove", (event) => {
     const svg = event.target.closest?.("svg.history");
-    if (!svg) return;
+    const place = `${event.clientX},${event.clientY}`;
+    // A page that scrolls under a still pointer chooses no other run.
+    if (!svg || place === pointed) return;
+    pointed = place;
     const box = svg.getBoundingClientRect();
     const last = curveOf(svg).heights.length - 1;
     tell(svg, Math.round(((event.clientX - box.left) / box.width) * last));

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from itertools import accumulate
+from itertools import zip_longest
 from typing import Final
+from zlib import compress
 
 from ...model.environment import DeviceKind
 from ...model.environment import Hardware
@@ -18,12 +23,15 @@ from ...model.results import Head
 from ..numbers import metric_named
 from .contents import WORST_FIRST_ENDINGS
 from .contents import Contents
+from .contents import Section
+from .findings import words_of
 from .history import COMMIT_CHARS
 from .history import Moment
 from .history import moment_of
 from .markup import Markup
 from .markup import tag
 from .row import header
+from .section import body_of
 from .section import points_of
 from .section import section_of
 
@@ -65,18 +73,41 @@ def _hash(text: str) -> str:
 
 PICTURES: Final = (
     (
-        "runs of a time",
+        "each run",
         (
-            "a row for all stored runs, one for each fresh run, one for the interval. A bold "
-            "tick is where a run lies, thin ones are its timed rounds; where those were not "
-            "kept, a bar reaches from the first decile to the median"
+            "a row for all runs of the baseline, one for each of this run, one for the "
+            "95 % range of the change. A bold tick is where a run lies, thin ones are its "
+            "timed rounds; where those were not kept, a bar reaches from the first decile "
+            "to the median"
         ),
     ),
     (
-        "history",
+        "the last runs",
         (
-            "a point a run, the newest at the right; runs that failed are shaded. The "
-            "pointer, or the arrow keys, name a run"
+            "a point a run, the newest at the right, with commits below; runs that failed "
+            "are shaded, a vertical line marks a change of level. A few runs far off may "
+            "be outside of the picture. The pointer, or the arrow keys, name a run"
+        ),
+    ),
+    (
+        "one profiled step",
+        (
+            "from the end of the step before it on the GPU to its own end. Where the CPU "
+            "waits, it prepares no work for the GPU"
+        ),
+    ),
+    (
+        "memory over one step",
+        (
+            "from the left to the right each time that memory is taken or released, not "
+            "in time"
+        ),
+    ),
+    (
+        "trend",
+        (
+            "the last 25 runs, from 10 % less than the baseline to 10 % more, the same "
+            "for all tests; grey is what is allowed"
         ),
     ),
 )
@@ -109,11 +140,14 @@ def page_text(contents: Contents) -> str:
     """
     numbered = _numbered(contents)
     head, title = contents.results.head, _title(contents)
+    bodies = [body_of(section, contents, numbered) for section in contents.sections]
+    inline = _inline(bodies)
     body = tag(
         "body",
         tag("header", tag("h1", title), *_facts(head), *_objections(contents)),
-        *_list(contents, numbered),
+        *_list(contents, bodies[:inline]),
         tag("footer", *_guide(contents), f"pytest-gpuperf {head.version}"),
+        *_packed(contents.sections[inline:], bodies[inline:]),
         # At the end: it works on the elements before it.
         tag("script", asset(SCRIPT)),
         # Once for the page: the histories of thousands of tests name the same runs by
@@ -122,6 +156,36 @@ def page_text(contents: Contents) -> str:
     )
     page = tag("html", _head(title), body, lang="en")
     return f"<!doctype html>\n{page}\n"
+
+
+# What tests open to: written out for the worst, compressed for all others.
+
+MOST_INLINE_CHARS: Final = 200_000
+
+OPEN_TESTS: Final = 3
+"""Failing tests that are open from the start."""
+
+
+def _inline(bodies: Sequence[Markup]) -> int:
+    """Return how many *bodies*, the worst first, are there without the script."""
+    lengths = accumulate(map(len, bodies))
+    return sum(length <= MOST_INLINE_CHARS for length in lengths)
+
+
+def _packed(sections: Sequence[Section], bodies: Sequence[Markup]) -> Iterator[Markup]:
+    """Yield *bodies* as one compressed block, each with the words it is found by."""
+    if not bodies:
+        return
+    packed = [
+        [body, words_of(section)]
+        for section, body in zip(sections, bodies, strict=True)
+    ]
+    text = json.dumps(packed, ensure_ascii=False, separators=(",", ":"))
+    # Together, as they are alike; deflate is what browsers can read by themselves.
+    block = b64encode(compress(text.encode(), 9)).decode()
+    yield tag("script", Markup(block), type="application/zlib", id="bodies")
+    count = f"{len(bodies)} more tests" if len(bodies) > 1 else "1 more test"
+    yield tag("noscript", tag("p", f"Without scripts {count} cannot be opened."))
 
 
 def _head(title: str) -> Markup:
@@ -195,7 +259,7 @@ def _objections(contents: Contents) -> Iterator[Markup]:
         yield tag("details", tag("summary", count), tag("ul", *items), class_="bad")
 
 
-def _list(contents: Contents, numbered: Mapping[Moment, int]) -> Iterator[Markup]:
+def _list(contents: Contents, bodies: Sequence[Markup]) -> Iterator[Markup]:
     sections = contents.sections
     if not sections:
         yield tag("main", tag("p", "There is nothing to show."))
@@ -203,7 +267,10 @@ def _list(contents: Contents, numbered: Mapping[Moment, int]) -> Iterator[Markup
     counts = Counter(section.word for section in sections)
     chips = (_chip(word, counts[word]) for word in WORST_FIRST_ENDINGS if counts[word])
     yield tag("div", *chips, *_tools(), class_="tools", role="search")
-    shown = (section_of(section, contents, numbered) for section in sections)
+    shown = (
+        section_of(section, contents, body, is_open=section.failed and n < OPEN_TESTS)
+        for n, (section, body) in enumerate(zip_longest(sections, bodies))
+    )
     yield tag("main", header(), *shown)
 
 

@@ -6,13 +6,19 @@ from collections.abc import Iterable
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import accumulate
+from math import ceil
+from math import floor
+from math import log10
 from typing import Final
 
 from ...model.metrics import Direction
 from ...model.metrics import Metric
+from ...model.units import Unit
 from ...model.verdict import Outcome
 from ...model.verdict import Verdict
 from ..numbers import format_value
+from ..numbers import unit_of
 from .markup import Markup
 from .markup import tag
 
@@ -28,6 +34,9 @@ class Ink(Enum):
     BUDGET = "budget"
     INTERVAL = "interval"
     LINE = "line"
+    BAND = "band"
+    CHANGE = "change"
+    PEAK = "peak"
 
 
 def lines_of(judged: Sequence[Verdict]) -> dict[Ink, float]:
@@ -45,11 +54,18 @@ def lines_of(judged: Sequence[Verdict]) -> dict[Ink, float]:
 
 def line_in_words(metric: Metric, ink: Ink, value: float, *, shown: bool) -> str:
     """Write ``baseline 10.00 ms``, and whether it is too far off to be seen."""
-    name = "baseline" if ink is Ink.BASELINE else ink.value
+    name = LINE_NAMES.get(ink, ink.value)
     higher_is_better = metric.direction is Direction.HIGHER
     bound = "at least " if higher_is_better and ink is not Ink.BASELINE else ""
     beyond = "" if shown else " (outside of the picture)"
     return f"{name} {bound}{format_value(metric, value)}{beyond}"
+
+
+LINE_NAMES: Final = {
+    Ink.BASELINE: "baseline",
+    Ink.LIMIT: "allowed",
+    Ink.BUDGET: "limit",
+}
 
 
 def legend(entries: Iterable[tuple[Ink, str]]) -> Markup:
@@ -90,6 +106,112 @@ def figure(title: str, *content: Markup) -> Markup:
     return tag("figure", tag("figcaption", title), *content)
 
 
+# Axes: their texts are elements of their own, as a stretched picture would stretch them.
+
+MOST_TICKS: Final = 4
+"""Steps between the ticks of an axis, at most."""
+
+NICE_STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
+
+AXIS_HEIGHT: Final = 18
+
+
+def ticks_of(metric: Metric, scale: Scale) -> list[tuple[float, str]]:
+    """Return round values on *scale*, written in one unit."""
+    symbol, size = unit_of(metric, max(abs(scale.low), abs(scale.high)))
+    low, high = scale.low / size, scale.high / size
+    least = (high - low) / MOST_TICKS
+    # Between the smallest floats there is no room for a step.
+    if not least > SMALLEST_STEP:
+        return []
+    power = 10.0 ** floor(log10(least))
+    step = power * next(nice for nice in NICE_STEPS if nice * power >= least)
+    if metric.unit is Unit.COUNT:
+        step = max(1.0, step)
+    digits = max(0, -floor(log10(step) + TINY))
+    digits += (
+        not (step * 10**digits + TINY).is_integer()
+        and round(step * 10**digits, 6) % 1 > 0
+    )
+    first = ceil(low / step - TINY)
+    return [
+        (step * n * size, f"{step * n:.{digits}f} {symbol}".strip())
+        for n in range(first, floor(high / step + TINY) + 1)
+    ]
+
+
+SMALLEST_STEP: Final = 1e-290
+
+TINY: Final = 1e-9
+"""What rounding may add to a tick."""
+
+
+def upright(ticks: Sequence[tuple[float, str]], scale: Scale, height: int) -> Markup:
+    """Return the texts of an axis at the left of a picture of this *height*."""
+    texts = (
+        tag("text", text, x="100%", y=round(height * (1 - scale.share(value)), 1))
+        for value, text in ticks
+    )
+    return tag("svg", *texts, class_="y", height=height, aria_hidden="true")
+
+
+def level(ticks: Iterable[tuple[float, str]]) -> Markup:
+    """Return the texts of an axis below a picture: each at a share of its width."""
+    texts = (
+        tag(
+            "text",
+            text,
+            x=percent(share),
+            y=AXIS_HEIGHT - 5,
+            class_=_side(share),
+        )
+        for share, text in ticks
+    )
+    return tag("svg", *texts, class_="x", height=AXIS_HEIGHT, aria_hidden="true")
+
+
+def percent(share: float) -> str:
+    """Write *share* as a place in a picture."""
+    return f"{100 * share:.2f}".rstrip("0").rstrip(".") + "%"
+
+
+EDGE: Final = 0.12
+"""Share of a picture's width beside an edge, where a text would be cut in half."""
+
+
+def _side(share: float) -> str | None:
+    if share < EDGE:
+        return None
+    return "end" if share > 1 - EDGE else "mid"
+
+
+def chart(axis: Markup, drawn: Markup, *below: Markup) -> Markup:
+    """Put the *axis* at the left of what is *drawn*."""
+    return tag("div", axis, drawn, *below, class_="chart")
+
+
+def bar(parts: Sequence[tuple[str, float]], total: float) -> Markup:
+    """Return a bar of *parts*, each a class and a size."""
+    starts = accumulate((size for _, size in parts), initial=0.0)
+    rects = (
+        tag(
+            "rect",
+            class_=name,
+            x=percent(start / total),
+            width=percent(max(THINNEST_SHARE, size / total)),
+            height=BAR_HEIGHT,
+        )
+        for (name, size), start in zip(parts, starts, strict=False)
+    )
+    return tag("svg", *rects, class_="bar", height=BAR_HEIGHT, aria_hidden="true")
+
+
+BAR_HEIGHT: Final = 22
+
+THINNEST_SHARE: Final = 0.002
+"""Width of the thinnest part, so that it can be seen."""
+
+
 PICTURE_WIDTH: Final = 1000
 """Units across a picture, which is as wide on paper as there is room."""
 
@@ -123,4 +245,8 @@ class Scale:
     def at(self, value: float) -> int:
         """Return the place of *value* from the left, at an edge if it is beyond."""
         inside = min(max(value, self.low), self.high)
-        return round(PICTURE_WIDTH * ((inside - self.low) / (self.high - self.low)))
+        return round(PICTURE_WIDTH * self.share(inside))
+
+    def share(self, value: float) -> float:
+        """Return how far *value* is from the lower edge to the upper one."""
+        return (value - self.low) / (self.high - self.low)

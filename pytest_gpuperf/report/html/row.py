@@ -14,9 +14,14 @@ from ...model.metrics import SYNCS
 from ...model.metrics import Direction
 from ...model.metrics import Metric
 from ...model.metrics import limited_by
+from ...model.run import Ending
 from ...model.verdict import Outcome
 from ...model.verdict import TestVerdict
 from ...model.verdict import Verdict
+from ..headline import PEOPLE
+from ..headline import merged_headlines
+from ..headline import title
+from ..headline import what_happened
 from ..numbers import format_apart
 from ..numbers import format_change
 from ..numbers import format_value
@@ -25,15 +30,28 @@ from ..screen.comparison import arrow
 from ..screen.comparison import speedup
 from ..screen.explanation import decided_by
 from .contents import Section
+from .contents import SourceLines
+from .findings import Place
+from .findings import places_of
 from .history import spark
 from .markup import Markup
 from .markup import joined
 from .markup import tag
+from .pictures import Ink
+from .pictures import lines_of
 
 
-# The verdicts of one call as a table, a row each, its reason below it.
+# The verdicts of one call as a table, a row a metric, the reasons below it.
 
-METRICS_HEADER: Final = ("metric", "now", "baseline", "limit", "change", "outcome")
+METRICS_HEADER: Final = (
+    "metric",
+    "now",
+    "baseline",
+    "change",
+    "allowed",
+    "limit",
+    "outcome",
+)
 
 UNKNOWN_CELL: Final = "-"
 
@@ -42,11 +60,15 @@ def verdict_table(verdicts: Sequence[Verdict]) -> Iterator[Markup]:
     """Yield a table of what was judged, the worst first, and a sentence for what was not."""
     order = list(Outcome)
     ordered = sorted(verdicts, key=lambda verdict: order.index(verdict.outcome))
-    judged = [v for v in ordered if v.outcome is not Outcome.NOT_JUDGED]
+    judged: dict[str, list[Verdict]] = {}
+    for verdict in ordered:
+        if verdict.outcome is not Outcome.NOT_JUDGED:
+            judged.setdefault(verdict.metric, []).append(verdict)
     if judged:
         head = tag("tr", *(tag("th", name) for name in METRICS_HEADER))
-        rows = [row for verdict in judged for row in _rows(verdict)]
-        yield tag("table", tag("thead", head), tag("tbody", *rows), class_="verdicts")
+        rows = [row for name, found in judged.items() for row in _rows(name, found)]
+        table = tag("table", tag("thead", head), tag("tbody", *rows), class_="verdicts")
+        yield table
     yield from _unjudged([v for v in verdicts if v.outcome is Outcome.NOT_JUDGED])
 
 
@@ -55,19 +77,38 @@ def outcome_badge(word: str) -> Markup:
     return tag("b", word, class_=f"badge {word.replace(' ', '-')}")
 
 
-def _rows(verdict: Verdict) -> Iterator[Markup]:
-    metric = metric_named(verdict.metric)
-    now, baseline, limit = _texts(metric, verdict)
-    cells = (now, baseline, limit, _change(metric, verdict))
+def word_of(verdict: Verdict) -> str:
+    """Return what people call the outcome of *verdict*, and what happened if it failed."""
+    if not verdict.outcome.fails:
+        return PEOPLE[verdict.outcome]
+    return what_happened(verdict).lower()
+
+
+def _rows(name: str, found: Sequence[Verdict]) -> Iterator[Markup]:
+    """Yield one row for all verdicts on a metric: by its baseline and by its budget."""
+    metric = metric_named(name)
+    badges = [
+        tag("b", word_of(v), class_=f"badge {_colour(v.outcome)}") for v in found[:1]
+    ]
     yield tag(
         "tr",
-        tag("th", verdict.metric),
-        *(tag("td", cell) for cell in cells),
-        tag("td", outcome_badge(verdict.outcome.value)),
+        tag("th", title(name), *_own_name(name)),
+        *(tag("td", cell) for cell in _texts(metric, found)),
+        tag("td", *badges),
     )
-    why = [tag("p", reason) for reason in _reasons(verdict) if reason]
-    if why:
+    reasons = dict.fromkeys(reason for v in found for reason in _reasons(v) if reason)
+    if reasons:
+        why = (tag("p", reason) for reason in reasons)
         yield tag("tr", tag("td", *why, colspan=len(METRICS_HEADER)), class_="why")
+
+
+def _own_name(name: str) -> Iterator[Markup]:
+    if title(name) != name:
+        yield tag("small", name)
+
+
+def _colour(outcome: Outcome) -> str:
+    return (Ending.FAILED.value if outcome.fails else PEOPLE[outcome]).replace(" ", "-")
 
 
 def _reasons(verdict: Verdict) -> tuple[str, ...]:
@@ -77,32 +118,40 @@ def _reasons(verdict: Verdict) -> tuple[str, ...]:
     return (rule,) if said else (verdict.because, rule)
 
 
-def _texts(metric: Metric, verdict: Verdict) -> list[str]:
+def _texts(metric: Metric, found: Sequence[Verdict]) -> list[str]:
     """Write the numbers with as many digits as tell them apart."""
-    values = (verdict.now, verdict.baseline, verdict.limit)
+    lines = lines_of(found)
+    now = next((v.now for v in found if v.now is not None), None)
+    values = (now, *map(lines.get, (Ink.BASELINE, Ink.LIMIT, Ink.BUDGET)))
     known = [value for value in values if value is not None]
     text = dict(zip(known, format_apart(metric, *known), strict=True))
-    now, baseline, limit = (UNKNOWN_CELL if v is None else text[v] for v in values)
-    at_least = metric.direction is Direction.HIGHER and verdict.limit is not None
-    return [now, baseline, f"at least {limit}" if at_least else limit]
-
-
-def _change(metric: Metric, verdict: Verdict) -> str:
-    if verdict.baseline is None or verdict.now is None:
-        return UNKNOWN_CELL
-    return format_change(metric, verdict.baseline, verdict.now)
+    texts = [UNKNOWN_CELL if v is None else text[v] for v in values]
+    if metric.direction is Direction.HIGHER:
+        texts[2:] = [t if t == UNKNOWN_CELL else f"at least {t}" for t in texts[2:]]
+    change = UNKNOWN_CELL
+    if values[0] is not None and values[1] is not None:
+        change = format_change(metric, values[1], values[0])
+    return [*texts[:2], change, *texts[2:]]
 
 
 def _unjudged(verdicts: Sequence[Verdict]) -> Iterator[Markup]:
     """Name what was not judged, together where the reason is the same."""
     alike: dict[str, list[str]] = {}
     for verdict in verdicts:
-        alike.setdefault(verdict.because, []).append(verdict.metric)
+        alike.setdefault(verdict.because, []).append(title(verdict.metric))
     for because, metrics in alike.items():
         yield tag("p", f"not judged: {', '.join(metrics)}; {because}", class_="aside")
 
 
-COLUMNS: Final = ("outcome", "test", "step", "change", "memory", "syncs", "history")
+COLUMNS: Final = (
+    "outcome",
+    "test",
+    "time per step",
+    "change",
+    "peak memory",
+    "waits",
+    "trend \N{PLUS-MINUS SIGN}10 %",
+)
 
 MEMORY_METRICS: Final = limited_by(str(PEAK_ALLOCATED.budget))
 
@@ -115,37 +164,56 @@ def header() -> Markup:
     return tag("div", *(tag("span", name) for name in COLUMNS), class_="columns")
 
 
-def row(section: Section, points: Sequence[Point]) -> Markup:
-    """Return the line of *section*; *points* are the history of its step time."""
-    reason = _reason(section)
-    name = [tag("code", section.key), *([tag("small", reason)] if reason else [])]
+def row(section: Section, points: Sequence[Point], lines: SourceLines) -> Markup:
+    """Return the line of *section*; *points* are the history of the metric it is about."""
+    name = [tag("code", section.key), *_said(section, lines)]
     return tag(
         "summary",
         tag("span", _badges(section)),
         tag("span", *name, class_="name"),
         *(tag("span", number) for number in _numbers(section)),
-        tag("span", spark(points)),
+        tag("span", spark(points, lines_of(_judged(section)))),
     )
 
 
+def _judged(section: Section) -> list[Verdict]:
+    """Return the verdicts on the metric that *section* is about."""
+    verdicts = section.verdict.verdicts if section.verdict else ()
+    return [v for v in verdicts if v.metric == section.metric]
+
+
 def _badges(section: Section) -> Markup:
-    """Say that a test failed, where its outcome alone does not."""
+    """Say that a test failed, and what its outcome is if that did not fail it."""
     badges = [outcome_badge(section.word)]
-    says_so = section.verdict is None or section.verdict.outcome.fails
-    if section.failed and not says_so:
-        badges.append(outcome_badge(section.record.ending.value))
+    if section.failed and section.verdict and not section.verdict.outcome.fails:
+        badges.append(outcome_badge(PEOPLE[section.verdict.outcome]))
     return joined(badges)
 
 
-def _reason(section: Section) -> str:
-    """Say in a line why the test did not simply pass."""
-    if section.verdict is None:
-        return section.record.headline
-    outcome = section.verdict.outcome
-    worst = [v for v in section.verdict.verdicts if v.outcome is outcome]
-    if worst and outcome not in SILENT:
-        return f"{worst[0].metric}: {worst[0].because}"
-    return section.record.headline if section.failed else ""
+def _said(section: Section, lines: SourceLines) -> Iterator[Markup]:
+    """Say what happened to a test that did not simply pass, and name the line."""
+    verdict = section.verdict
+    if verdict is None or (section.failed and not section.failing):
+        if section.record.headline:
+            yield tag("small", section.record.headline)
+        return
+    if not section.failing or verdict.outcome in SILENT:
+        return
+    heads = [text for _, text in merged_headlines(section.failing)]
+    yield tag("small", "; ".join(heads[:MOST_HEADS]), class_="head")
+    if not verdict.outcome.fails:
+        yield tag("small", section.failing[0].because)
+    for place in places_of(section, lines)[:1]:
+        yield tag("small", tag("b", _place(place)), f" {place.source}", class_="line")
+
+
+def _place(place: Place) -> str:
+    at = place.location
+    return f"{at.file}:{at.line}" if at else place.name
+
+
+MOST_HEADS: Final = 2
+"""Metrics that are named in the line of a test."""
 
 
 def _numbers(section: Section) -> tuple[str, str, str, str]:

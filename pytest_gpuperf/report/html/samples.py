@@ -17,6 +17,7 @@ from ...model.measurement import Distribution
 from ...model.measurement import location
 from ...model.metrics import Metric
 from ...model.verdict import Verdict
+from ..headline import title
 from ..numbers import format_apart
 from ..numbers import metric_named
 from .markup import Markup
@@ -26,8 +27,10 @@ from .pictures import Ink
 from .pictures import Scale
 from .pictures import figure
 from .pictures import legend
+from .pictures import level
 from .pictures import line_in_words
 from .pictures import picture
+from .pictures import ticks_of
 
 
 # The runs of one time, each with its samples or its summary.
@@ -129,6 +132,7 @@ def samples_figure(runs: Runs) -> Markup:
     names, paths = zip(*_rows(runs, scale), strict=True)
     height = ROW * len(names)
     svg = picture(
+        *_band(runs, scale, height),
         *_lines(runs, scale, height),
         *_together(chain.from_iterable(paths)),
         box=f"0 0 {PICTURE_WIDTH} {height}",
@@ -136,11 +140,10 @@ def samples_figure(runs: Runs) -> Markup:
         label=_label(runs),
     )
     rows = tag("pre", "\n".join(names), aria_hidden="true")
-    edges = format_apart(runs.metric, scale.low, scale.high)
-    axis = tag("p", *(tag("span", edge) for edge in edges), class_="axis")
+    ticks = [(scale.share(v), text) for v, text in ticks_of(runs.metric, scale)]
     return figure(
-        f"{runs.metric.name}: {_counted(runs)}",
-        tag("div", rows, svg, axis, class_="strips"),
+        f"{title(runs.metric.name)} of each run: {_counted(runs)}",
+        tag("div", rows, svg, level(ticks), class_="chart strips"),
         legend(_entries(runs, scale)),
         _beyond(runs, scale),
     )
@@ -185,6 +188,14 @@ def _lines(runs: Runs, scale: Scale, height: int) -> Iterator[Markup]:
             yield tag("path", class_=ink.value, d=f"M{scale.at(value)} 0v{height}")
 
 
+def _band(runs: Runs, scale: Scale, height: int) -> Iterator[Markup]:
+    """Yield the range of the stored runs, behind all rows."""
+    places = [scale.at(strip.location) for strip in runs.stored]
+    if len(set(places)) > 1:
+        shape = f"M{min(places)} 0V{height}H{max(places)}V0z"
+        yield tag("path", class_=Ink.BAND.value, d=shape)
+
+
 def _ticks(places: Iterable[int], top: int, length: int) -> str:
     """Draw a vertical tick at each of *places*, once where several are the same."""
     # Thousands of samples fall on a few hundred places; each is drawn once.
@@ -222,19 +233,18 @@ def _beyond(runs: Runs, scale: Scale) -> Markup:
 def _label(runs: Runs) -> str:
     """Describe what only the picture shows, for screen readers."""
     ranges = []
-    for name, strips in (("stored", runs.stored), ("fresh", runs.fresh)):
+    for name, strips in (("baseline", runs.stored), ("this run", runs.fresh)):
         if strips:
             places = [strip.location for strip in strips]
             low, high = format_apart(runs.metric, min(places), max(places))
-            ranges.append(f"{name} runs from {low} to {high}")
+            ranges.append(f"{name} from {low} to {high}")
     return ", ".join(ranges)
 
 
 def _counted(runs: Runs) -> str:
-    counts = {"stored": len(runs.stored), "fresh": len(runs.fresh)}
-    parts = [
-        f"{count} {name} run{'' if count == 1 else 's'}"
-        for name, count in counts.items()
-        if count
-    ]
-    return ", ".join(parts)
+    """Write ``baseline (8 runs) / this run (5)``."""
+    stored, fresh = len(runs.stored), len(runs.fresh)
+    plural = "" if stored == 1 else "s"
+    parts = [f"baseline ({stored} run{plural})"] if stored else []
+    parts += [f"this run ({fresh})"] if fresh else []
+    return " / ".join(parts)

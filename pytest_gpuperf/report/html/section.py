@@ -9,8 +9,9 @@ from typing import Final
 
 from ...model.ab import Sides
 from ...model.history import Point
-from ...model.metrics import STEP_MS
+from ...model.metrics import Metric
 from ...model.metrics import MetricKind
+from ...model.units import Unit
 from ...model.verdict import Outcome
 from ...model.verdict import TestVerdict
 from ...model.verdict import Verdict
@@ -22,16 +23,22 @@ from ..numbers import metric_named
 from ..screen.comparison import comparison_texts
 from .contents import Contents
 from .contents import Section
+from .findings import MOST_PLACES_SHOWN
+from .findings import answer
 from .findings import diagnosis_list
 from .findings import findings_list
+from .findings import places_of
 from .history import Curve
 from .history import Moment
 from .history import environment_table
 from .history import history_figure
 from .history import newest
 from .markup import Markup
+from .markup import joined
 from .markup import tag
-from .memory import memory_figures
+from .one_step import lanes_figure
+from .one_step import memory_figures
+from .one_step import time_figure
 from .pictures import lines_of
 from .row import row
 from .row import verdict_table
@@ -53,21 +60,26 @@ def commands(
     commits = [s.commit for s in settled if s.time is not None]
     if commits:
         again = ab_command(commits[0], at_root(hardware), test)
-        yield _command("Compare again with the other code", again)
+        yield _command("Again", "compare with the other code once more:", again)
     outcomes = {v.outcome for v in verdict.verdicts}
     if Outcome.OVER_BUDGET in outcomes:
         yield tag(
-            "p",
-            "The budget is set in the test's mark or call; accepting does not move it.",
+            "div",
+            tag("h2", "Limit"),
+            tag(
+                "p", "it is set in the test; storing a new baseline does not change it"
+            ),
+            class_="said",
         )
     if hardware is not None and pending and outcomes & ACCEPTABLE:
         file = f"{contents.pending_folder}/pending-{hardware.key}.json"
         command = accept_command(file, contents.baselines_folder, [verdict.test])
-        yield _command("Accept these numbers as the baseline", command)
+        yield _command("Accept", "if it is meant, store these numbers:", command)
 
 
-def _command(title: str, command: str) -> Markup:
-    return tag("div", tag("h3", title), tag("pre", command, class_="command"))
+def _command(title: str, why: str, command: str) -> Markup:
+    typed = tag("pre", command, class_="command")
+    return tag("div", tag("h2", title), tag("p", why), typed, class_="said")
 
 
 LEAST_POINTS: Final = 2
@@ -75,19 +87,28 @@ LEAST_POINTS: Final = 2
 
 
 def section_of(
-    section: Section, contents: Contents, moments: Mapping[Moment, int]
+    section: Section, contents: Contents, body: Markup | None, *, is_open: bool
 ) -> Markup:
-    """Return the element of *section*: closed, found by its word."""
-    points = contents.history.get(section.key, {}).get(STEP_MS.name, ())
-    verdict = section.verdict
-    details = _verdict(section, verdict, contents, moments) if verdict else ()
+    """Return the element of *section*, found by its word; without a *body* it is empty."""
+    points = contents.history.get(section.key, {}).get(section.metric, ())
     return tag(
         "details",
-        row(section, points),
-        tag("div", *_headline(section), *details, class_="body"),
+        row(section, points, contents.lines),
+        tag("div", body or Markup(), class_="body"),
         class_="test",
         data_word=section.word,
+        data_lazy="" if body is None else None,
+        open="" if is_open else None,
     )
+
+
+def body_of(
+    section: Section, contents: Contents, moments: Mapping[Moment, int]
+) -> Markup:
+    """Return what a line opens to."""
+    verdict = section.verdict
+    details = _verdict(section, verdict, contents, moments) if verdict else ()
+    return joined((*_headline(section), *details))
 
 
 def _headline(section: Section) -> Iterator[Markup]:
@@ -108,22 +129,63 @@ def _verdict(
     contents: Contents,
     moments: Mapping[Moment, int],
 ) -> Iterator[Markup]:
+    """Yield the answer, the pictures that belong to it, and all numbers, closed."""
+    pending = section.key in contents.pending
+    typed = list(commands(verdict, section.test, contents, pending=pending))
+    yield from answer(section, contents.lines, *typed)
+    leading, others = _parted(section, verdict)
+    yield from _step_figures(verdict, metric_named(section.metric))
+    yield from _pictures(leading, verdict, contents, moments)
+    numbers = _numbers(section, verdict, contents, moments, others)
+    if not section.failing:
+        yield from (*numbers, *typed)
+        return
+    summary = tag("summary", "Numbers: every metric, every cause, what changed")
+    yield tag("details", summary, *numbers, class_="numbers")
+
+
+def _step_figures(verdict: TestVerdict, about: Metric) -> Iterator[Markup]:
+    """Yield the pictures of one step, that of what failed first."""
+    diagnosis = verdict.diagnosis
+    memory = memory_figures(verdict.findings)
+    time = (
+        *time_figure(diagnosis),
+        *lanes_figure(diagnosis.timeline if diagnosis else None),
+    )
+    yield from (*memory, *time) if about.unit is Unit.BYTES else (*time, *memory)
+
+
+def _parted(section: Section, verdict: TestVerdict) -> tuple[list[str], list[str]]:
+    """Divide the metrics with numbers into those it is about, and the others."""
+    names = list(_by_metric(verdict.verdicts))
+    about = {v.metric for v in section.failing} or {section.metric}
+    leading = [name for name in names if name in about]
+    leading.sort(key=lambda name: name != section.metric)
+    return leading, [name for name in names if name not in about]
+
+
+def _numbers(
+    section: Section,
+    verdict: TestVerdict,
+    contents: Contents,
+    moments: Mapping[Moment, int],
+    others: Sequence[str],
+) -> Iterator[Markup]:
     yield from verdict_table(verdict.verdicts)
     yield from (tag("p", remark) for remark in verdict.remarks)
     yield from _comparison(verdict.sides)
-    yield from _pictures(verdict, contents, moments)
+    yield from _pictures(others, verdict, contents, moments)
     yield from diagnosis_list(verdict.diagnosis)
-    yield from memory_figures(verdict.findings)
-    yield from findings_list(verdict.findings, contents.lines)
+    places = places_of(section, contents.lines)[:MOST_PLACES_SHOWN]
+    shown = [place.name for place in places]
+    yield from findings_list(
+        verdict.findings, contents.lines, shown if section.failing else ()
+    )
     if verdict.snapshot:
         yield tag("p", "What the allocator did: ", tag("code", verdict.snapshot))
+    if verdict.trace:
+        yield tag("p", "A trace of a few steps: ", tag("code", verdict.trace))
     yield from environment_table(verdict, contents.stored.get(section.key))
-    yield from commands(
-        verdict,
-        section.test,
-        contents,
-        pending=section.key in contents.pending,
-    )
 
 
 def _comparison(sides: Sides | None) -> Iterator[Markup]:
@@ -136,19 +198,32 @@ def _comparison(sides: Sides | None) -> Iterator[Markup]:
 
 
 def _pictures(
-    verdict: TestVerdict, contents: Contents, moments: Mapping[Moment, int]
+    names: Sequence[str],
+    verdict: TestVerdict,
+    contents: Contents,
+    moments: Mapping[Moment, int],
 ) -> Iterator[Markup]:
-    for name, judged in _by_metric(verdict.verdicts).items():
+    by_metric = _by_metric(verdict.verdicts)
+    for name in names:
+        judged = by_metric[name]
         samples = _samples(name, judged, contents, verdict.test)
-        yield samples
         points = contents.history.get(verdict.test, {}).get(name, ())
         if len(points) >= LEAST_POINTS:
             curve = Curve(
                 metric=metric_named(name),
-                points=newest(points, verdict.test, name),
+                points=newest(points, verdict.test, name, contents.most_points),
                 lines=lines_of(judged),
+                band=_band(name, contents, verdict.test),
             )
             yield history_figure(curve, moments, explained=bool(samples))
+        yield samples
+
+
+def _band(name: str, contents: Contents, key: str) -> tuple[float, float] | None:
+    """Return where the stored runs of a time lie; a count is the same in each."""
+    stored = strips_of(name, contents.stored.get(key), (), contents.kind)
+    places = [strip.location for strip in stored]
+    return (min(places), max(places)) if len(set(places)) > 1 else None
 
 
 def _by_metric(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:
@@ -185,4 +260,4 @@ def points_of(section: Section, contents: Contents) -> Iterator[Point]:
     for name in _by_metric(section.verdict.verdicts if section.verdict else ()):
         points = by_metric.get(name, ())
         if len(points) >= LEAST_POINTS:
-            yield from newest(points, section.key, name)
+            yield from newest(points, section.key, name, contents.most_points)

@@ -1,0 +1,344 @@
+"""One step as pictures: where its time goes, what CPU and GPU do, and its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Final
+
+from ...model.finding import Bottleneck
+from ...model.finding import Diagnosis
+from ...model.finding import Finding
+from ...model.finding import FindingKind
+from ...model.finding import MemoryCourse
+from ...model.finding import StepTimeline
+from ...model.finding import Stretches
+from ...model.finding import Wait
+from ...model.metrics import PEAK_ALLOCATED
+from ...model.metrics import STEP_MS
+from ..numbers import format_value
+from ..screen.bottleneck import BOTTLENECK_NAMES
+from ..screen.findings import short
+from .markup import Markup
+from .markup import tag
+from .pictures import PICTURE_WIDTH
+from .pictures import Ink
+from .pictures import Scale
+from .pictures import bar
+from .pictures import chart
+from .pictures import figure
+from .pictures import legend
+from .pictures import level
+from .pictures import percent
+from .pictures import picture
+from .pictures import ticks_of
+from .pictures import upright
+
+
+# Where the time of a step goes: one bar.
+
+
+def time_figure(diagnosis: Diagnosis | None) -> Iterator[Markup]:
+    """Draw a stacked bar of what a step is spent on, if a clock could tell."""
+    parts = [
+        (p, p.percent) for p in (diagnosis.parts if diagnosis else ()) if p.percent
+    ]
+    if not parts:
+        return
+    total = sum(share for _, share in parts)
+    svg = bar([(_colour(part.bottleneck), share) for part, share in parts], total)
+    entries = (
+        (_colour(p.bottleneck), f"{BOTTLENECK_NAMES[p.bottleneck]} {share:.0f} %")
+        for p, share in parts
+    )
+    yield figure("Where the time of a step goes", svg, _legend(entries))
+
+
+def _colour(bottleneck: Bottleneck) -> str:
+    """Return the class of what a step is spent on, the same in all pictures."""
+    return f"b-{bottleneck.value}"
+
+
+def _legend(entries: Iterator[tuple[str, str]]) -> Markup:
+    items = (
+        tag("li", tag("i", class_=f"part {colour}"), text) for colour, text in entries
+    )
+    return tag("ul", *items, class_="legend")
+
+
+# What the CPU and the GPU do in one step: two lanes.
+
+LANE_HEIGHT: Final = 26
+LABEL_HEIGHT: Final = 20
+LANES_HEIGHT: Final = LABEL_HEIGHT + 2 * LANE_HEIGHT + 6
+
+WORKING: Final = "working"
+"""Colour of a CPU that does not wait."""
+
+MOST_WAITS_NAMED: Final = 3
+
+GPU_LANE: Final = (
+    (Bottleneck.GPU, "kernels"),
+    (Bottleneck.COMMUNICATION, "collectives"),
+    (Bottleneck.COPIES, "copies"),
+)
+
+
+def lanes_figure(timeline: StepTimeline | None) -> Iterator[Markup]:
+    """Draw one step as two lanes, the longest wait named above them."""
+    if timeline is None or timeline.length_us <= 0:
+        return
+    names = tag(
+        "svg",
+        tag("text", "CPU", x="100%", y=LABEL_HEIGHT + LANE_HEIGHT // 2),
+        tag("text", "GPU", x="100%", y=LABEL_HEIGHT + 6 + LANE_HEIGHT * 3 // 2),
+        class_="y",
+        height=LANES_HEIGHT,
+        aria_hidden="true",
+    )
+    svg = tag(
+        "svg",
+        *_cpu_lane(timeline),
+        *_gpu_lane(timeline),
+        *_longest(timeline),
+        class_="lanes",
+        height=LANES_HEIGHT,
+        role="img",
+        aria_label=_described(timeline),
+    )
+    scale = Scale(0.0, timeline.length_us / 1e3)
+    ticks = ((scale.share(ms), text) for ms, text in ticks_of(STEP_MS, scale))
+    yield figure(
+        f"One profiled step, {_ms(timeline.length_us)}",
+        chart(names, svg, level(ticks)),
+        _legend(_lane_entries(timeline)),
+    )
+
+
+def _cpu_lane(timeline: StepTimeline) -> Iterator[Markup]:
+    whole = ((0, timeline.length_us),)
+    yield from _stretches(WORKING, whole, timeline, LABEL_HEIGHT)
+    for wait in timeline.waits:
+        stretch = ((wait.start_us, wait.end_us),)
+        colour = _colour(wait.bottleneck)
+        yield from _stretches(colour, stretch, timeline, LABEL_HEIGHT)
+
+
+def _gpu_lane(timeline: StepTimeline) -> Iterator[Markup]:
+    top = LABEL_HEIGHT + LANE_HEIGHT + 6
+    yield from _stretches("idle", ((0, timeline.length_us),), timeline, top)
+    # Kernels last: what runs beside a kernel hides no time.
+    for part, name in reversed(GPU_LANE):
+        yield from _stretches(_colour(part), getattr(timeline, name), timeline, top)
+
+
+def _stretches(
+    colour: str, stretches: Stretches, timeline: StepTimeline, top: int
+) -> Iterator[Markup]:
+    for start_us, end_us in stretches:
+        yield tag(
+            "rect",
+            class_=colour,
+            x=percent(start_us / timeline.length_us),
+            y=top,
+            width=percent(max(1, end_us - start_us) / timeline.length_us),
+            height=LANE_HEIGHT,
+        )
+
+
+def _longest(timeline: StepTimeline) -> Iterator[Markup]:
+    """Name the line of the longest wait above it, with a rule down to the GPU."""
+    wait = max(timeline.waits, key=_length, default=None)
+    if wait is None:
+        return
+    middle = (wait.start_us + wait.end_us) / 2 / timeline.length_us
+    side = "end" if middle > 0.5 else None  # noqa: PLR2004  half of the picture
+    at = wait.end_us if middle > 0.5 else wait.start_us  # noqa: PLR2004  likewise
+    place = percent(at / timeline.length_us)
+    text = f"{_ms(_length(wait))} wait at {_line(wait)}"
+    yield tag("text", text, x=place, y=LABEL_HEIGHT - 6, class_=side)
+
+
+def _line(wait: Wait) -> str:
+    at = short(wait.location)
+    return f"{at.file}:{at.line}" if at else BOTTLENECK_NAMES[wait.bottleneck]
+
+
+def _length(wait: Wait) -> int:
+    return wait.end_us - wait.start_us
+
+
+def _ms(length_us: float) -> str:
+    return format_value(STEP_MS, length_us / 1e3, digits=3)
+
+
+def _lane_entries(timeline: StepTimeline) -> Iterator[tuple[str, str]]:
+    yield WORKING, "the CPU works"
+    lost: dict[tuple[Bottleneck, str], int] = {}
+    for wait in timeline.waits:
+        key = wait.bottleneck, _line(wait)
+        lost[key] = lost.get(key, 0) + _length(wait)
+    longest = sorted(lost.items(), key=lambda item: -item[1])[:MOST_WAITS_NAMED]
+    for (bottleneck, place), length_us in longest:
+        yield _colour(bottleneck), f"the CPU waits at {place}, {_ms(length_us)}"
+    for part, name in GPU_LANE:
+        stretches: Stretches = getattr(timeline, name)
+        if stretches:
+            total_us = sum(end - start for start, end in stretches)
+            yield _colour(part), f"{name} on the GPU, {_ms(total_us)}"
+
+
+def _described(timeline: StepTimeline) -> str:
+    return "; ".join(text for _, text in _lane_entries(timeline))
+
+
+# Memory: over the step as an area for each purpose, and at its peak as a bar.
+
+COURSE_HEIGHT: Final = 170
+
+KIB: Final = 2**10
+
+
+def memory_figures(findings: Sequence[Finding]) -> Iterator[Markup]:
+    """Draw memory over the step, and at its peak, where that is known."""
+    for finding in findings:
+        if finding.kind is FindingKind.PEAK:
+            if finding.course is not None and _moments(finding.course) > 1:
+                yield _course_figure(finding.course)
+            if any(n for _, n in finding.held_for):
+                yield _peak_figure(finding)
+
+
+def _peak_figure(peak: Finding) -> Markup:
+    parts = sorted(peak.held_for, key=lambda part: -part[1])
+    total = sum(nbytes for _, nbytes in parts)
+    svg = bar([(_purpose(name), nbytes) for name, nbytes in parts], total)
+    entries = (
+        (_purpose(name), f"{name} {_size(nbytes)} ({_share(nbytes, total)})")
+        for name, nbytes in parts
+    )
+    return figure(f"memory at the peak, {_size(total)}", svg, _legend(entries))
+
+
+PURPOSE_COLOURS: Final = {
+    "parameters": "p0",
+    "optimizer state": "p3",
+    "gradients": "p1",
+    "activations": "p2",
+    "inputs": "p5",
+    "temporaries": "p4",
+    "cuBLAS workspaces": "p6",
+}
+"""The same purpose has the same colour in every picture."""
+
+
+def _purpose(name: str) -> str:
+    return PURPOSE_COLOURS.get(name, "p7")
+
+
+def _moments(course: MemoryCourse) -> int:
+    return max((len(row) for row in course.kib), default=0)
+
+
+def _rows(course: MemoryCourse) -> list[list[int]]:
+    """Return the sizes of each purpose at each moment, those that never change as well."""
+    count = _moments(course)
+    return [
+        list(row) if len(row) == count else [*row, 0][:1] * count for row in course.kib
+    ]
+
+
+def _course_figure(course: MemoryCourse) -> Markup:
+    rows = _rows(course)
+    tops = list(
+        accumulate(
+            rows, lambda below, row: [a + b for a, b in zip(below, row, strict=True)]
+        )
+    )
+    most = max(*tops[-1], 1)
+    scale = Scale(0.0, most * KIB * 1.05)
+    ticks = ticks_of(PEAK_ALLOCATED, scale)
+    count = len(rows[0])
+    heights = [[_height(kib * KIB, scale) for kib in top] for top in tops]
+    svg = picture(
+        *_areas(course, heights),
+        tag(
+            "path",
+            class_="grid",
+            d="".join(f"M0 {_height(v, scale)}H{count}" for v, _ in ticks),
+        ),
+        *_marks(course, count),
+        box=f"0 0 {count} {PICTURE_WIDTH}",
+        height=COURSE_HEIGHT,
+        class_="course",
+    )
+    peak = max(tops[-1]) * KIB
+    entries = (
+        (_purpose(name), f"{name}, up to {_size(max(row) * KIB)}")
+        for name, row in zip(course.purposes, rows, strict=False)
+        if any(row)
+    )
+    return figure(
+        "memory over one step",
+        chart(
+            upright(ticks, scale, COURSE_HEIGHT),
+            svg,
+            level(_phases(course, count)),
+        ),
+        _legend(entries),
+        legend([(Ink.PEAK, _peak_in_words(course, peak))]),
+    )
+
+
+def _height(nbytes: float, scale: Scale) -> int:
+    return round(PICTURE_WIDTH * (1 - scale.share(nbytes)))
+
+
+def _areas(course: MemoryCourse, heights: Sequence[Sequence[int]]) -> Iterator[Markup]:
+    """Yield the areas, the highest first: each covers the lower part of the one before."""
+    for name, row in reversed(list(zip(course.purposes, heights, strict=False))):
+        steps = "".join(f"V{height}h1" for height in row)
+        shape = f"M0 {PICTURE_WIDTH}{steps}V{PICTURE_WIDTH}z"
+        yield tag("path", class_=f"area {_purpose(name)}", d=shape)
+
+
+def _peak(course: MemoryCourse, count: int) -> int:
+    return min(max(course.peak, 0), count - 1)
+
+
+def _marks(course: MemoryCourse, count: int) -> Iterator[Markup]:
+    """Yield a line at the peak, and one where a phase begins."""
+    begins = "".join(
+        f"M{moment} 0V{PICTURE_WIDTH}" for _, moment in course.phases if moment
+    )
+    if begins:
+        yield tag("path", class_="change", d=begins)
+    at = _peak(course, count) + 0.5
+    yield tag("path", class_="peak", d=f"M{at} 0V{PICTURE_WIDTH}")
+
+
+def _phases(course: MemoryCourse, count: int) -> Iterator[tuple[float, str]]:
+    """Yield the names of the phases, each in the middle of it, where there is room."""
+    ends = [*(moment for _, moment in course.phases[1:]), count]
+    for (phase, start), end in zip(course.phases, ends, strict=False):
+        if end - start >= LABEL_ROOM * count:
+            yield (start + end) / 2 / count, phase
+
+
+LABEL_ROOM: Final = 0.17
+"""Share of a picture's width that a label needs."""
+
+
+def _peak_in_words(course: MemoryCourse, nbytes: float) -> str:
+    at = _peak(course, _moments(course))
+    phase = [phase for phase, start in course.phases if start <= at][-1:]
+    return f"peak {_size(nbytes)}{f' in {phase[0]}' if phase else ''}"
+
+
+def _size(nbytes: float) -> str:
+    return format_value(PEAK_ALLOCATED, nbytes)
+
+
+def _share(nbytes: int, total: int) -> str:
+    return f"{100 * nbytes / total:.0f} %"
