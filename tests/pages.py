@@ -10,6 +10,7 @@ from typing import Final
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import Origin
 from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.baseline import StepSummary
 from pytest_gpuperf.model.codec import encode_briefly
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
@@ -170,6 +171,10 @@ def entry(*step_ms: float) -> Entry:
             for ms in step_ms
         ),
         software={"torch": "2.6.0"},
+        step=StepSummary(
+            spent_pct={"gpu": 92, "launches": 8},
+            peak_bytes={"activations": 40 * MIB, "parameters": 30 * MIB},
+        ),
         origin=Origin(commit="4d2a" * 10, dirty=True),
     )
 

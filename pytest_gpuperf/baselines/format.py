@@ -26,6 +26,7 @@ from ..model.baseline import Entry
 from ..model.baseline import Judged
 from ..model.baseline import Origin
 from ..model.baseline import RunSummary
+from ..model.baseline import StepSummary
 from ..model.codec import decode
 from ..model.codec import encode
 from ..model.codec import encode_briefly
@@ -70,7 +71,8 @@ _LONGEST = 40  # characters of a wrong value that are quoted
 _DOCUMENT: Final = frozenset({"schema", "hardware", "tests"})
 _HARDWARE: Final = frozenset({"kind", "name"})
 _ENTRY: Final = frozenset({"anchor", "software", "runs"})
-_ENTRY_TOO: Final = frozenset({"commit", "dirty", "judged", "lines"})
+_ENTRY_TOO: Final = frozenset({"commit", "dirty", "judged", "lines", "step"})
+_STEP: Final = frozenset({"spent_pct", "peak_bytes"})
 _RUN: Final = frozenset({"times", "exact"})
 _RUN_TOO: Final = frozenset({"board", "occasion", "round_steps"})
 _BOARD: Final = frozenset({"gpu", "sm_mhz"})
@@ -133,6 +135,14 @@ def _entry(raw: Any, where: Place) -> Entry:
         if "judged" in parts
         else None,
         lines=_lines(parts["lines"], (where, "lines")) if "lines" in parts else None,
+        step=_step(parts["step"], (where, "step")) if "step" in parts else None,
+    )
+
+
+def _step(raw: Any, where: Place) -> StepSummary:
+    parts = _fields(raw, where, _NONE, _STEP)
+    return StepSummary(
+        **{name: _map(found, (where, name), _count) for name, found in parts.items()}
     )
 
 
@@ -480,6 +490,7 @@ def _raw_entry(entry: Entry) -> dict[str, Any]:
         **_raw_judged(entry.judged),
         **({} if entry.lines is None else {"lines": encode(entry.lines)}),
         "software": dict(entry.software),
+        **({} if entry.step is None else {"step": encode_briefly(entry.step)}),
         "runs": [_raw_run(run) for run in entry.runs],
     }
 

@@ -18,6 +18,7 @@ from ..model.baseline import Judged
 from ..model.baseline import Origin
 from ..model.baseline import Refresh
 from ..model.baseline import RunSummary
+from ..model.baseline import StepSummary
 from ..model.baseline import spread_over_occasions
 from ..model.baseline import typical_time
 from ..model.environment import DeviceKind
@@ -141,7 +142,13 @@ def new_entry(
     )
     software = dict(runs[-1].environment.software)
     lines = stored_lines(runs[-1].findings)
-    return Entry(runs=kept, software=software, origin=origin, lines=lines)
+    return Entry(
+        runs=kept,
+        software=software,
+        origin=origin,
+        lines=lines,
+        step=StepSummary.of(runs[-1]),
+    )
 
 
 def keeps_disturbed(runs: Sequence[Measurement]) -> bool:

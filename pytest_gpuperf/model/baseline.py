@@ -236,6 +236,30 @@ def _begun(occasion: str) -> datetime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepSummary:
+    """What a step was spent on, in percent, and its memory at the peak by purpose.
+
+    Nothing is judged by it: a report shows how both have changed since.
+    """
+
+    spent_pct: Mapping[str, int] = field(default_factory=dict)
+    peak_bytes: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, measurement: Measurement) -> StepSummary | None:
+        """Sum up *measurement*; ``None`` if it says neither."""
+        parts = measurement.diagnosis.parts if measurement.diagnosis else ()
+        spent = {
+            part.bottleneck.value: round(part.percent)
+            for part in parts
+            if part.percent is not None
+        }
+        held = (dict(found.held_for) for found in measurement.findings)
+        peak = next(filter(None, held), {})
+        return cls(spent_pct=spent, peak_bytes=peak) if spent or peak else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
     """The commit that code was measured at; ``dirty`` where it was changed since."""
 
@@ -261,7 +285,7 @@ class Entry:
 
     ``origin`` is ``None`` if nobody recorded it, or no version control was there.
     Only a pending entry has ``judged``. ``lines`` did something in its newest
-    run; ``None`` if that was not recorded yet.
+    run; ``None`` if that was not recorded yet. ``step`` sums up a step of that run.
     """
 
     runs: tuple[RunSummary, ...]
@@ -270,6 +294,7 @@ class Entry:
     origin: Origin | None = None
     judged: Judged | None = None
     lines: tuple[StoredLine, ...] | None = None
+    step: StepSummary | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

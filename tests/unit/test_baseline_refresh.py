@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import datetime
 from datetime import timedelta
@@ -11,18 +12,22 @@ import pytest
 
 from pytest_gpuperf.baselines.acceptance import with_evidence_of
 from pytest_gpuperf.baselines.drift import Leeway
+from pytest_gpuperf.baselines.format import dumps
+from pytest_gpuperf.baselines.format import loads
 from pytest_gpuperf.baselines.refresh import BaselineChange
 from pytest_gpuperf.baselines.refresh import changes
 from pytest_gpuperf.baselines.refresh import new_entry
 from pytest_gpuperf.baselines.refresh import selects
 from pytest_gpuperf.baselines.refresh import typical_values
 from pytest_gpuperf.baselines.refresh import with_evidence
+from pytest_gpuperf.errors import BaselineError
 from pytest_gpuperf.model.baseline import MOST_RUNS
 from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import Judged
 from pytest_gpuperf.model.baseline import Refresh
 from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.baseline import StepSummary
 from pytest_gpuperf.model.baseline import by_occasion
 from pytest_gpuperf.model.baseline import occasion_id
 from pytest_gpuperf.model.baseline import spread_over_occasions
@@ -30,6 +35,11 @@ from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.finding import Bottleneck
+from pytest_gpuperf.model.finding import Diagnosis
+from pytest_gpuperf.model.finding import Finding
+from pytest_gpuperf.model.finding import FindingKind
+from pytest_gpuperf.model.finding import Part
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.verdict import Outcome
@@ -198,6 +208,42 @@ def test_on_cpu_the_first_decile_drifts() -> None:
     )
 
     assert selected(judged(step_ms=Outcome.PASS), entry, fresh) == {"all"}
+
+
+def test_an_entry_sums_up_what_a_step_was_spent_on_and_its_memory() -> None:
+    peak = Finding(
+        kind=FindingKind.PEAK,
+        op="aten::mm",
+        api=None,
+        per_step=1,
+        blocked_ms=0.0,
+        held_for=(("activations", 60), ("parameters", 30)),
+    )
+    parts = (
+        Part(bottleneck=Bottleneck.SYNCS, percent=33.4),
+        Part(bottleneck=Bottleneck.GPU, percent=66.6),
+    )
+    told = replace(measured(10.0), findings=(peak,), diagnosis=Diagnosis(parts=parts))
+
+    entry = new_entry([measured(10.0), told])
+    text = dumps(Baselines(hardware=H200, entries={"t": entry}))
+
+    assert entry.step == StepSummary(
+        spent_pct={"syncs": 33, "gpu": 67},
+        peak_bytes={"activations": 60, "parameters": 30},
+    )
+    assert loads(text, "it").entries["t"].step == entry.step
+    assert new_entry([measured(10.0)]).step is None
+
+
+@pytest.mark.parametrize("step", [[], {"spent": {}}, {"spent_pct": {"gpu": -1}}])
+def test_a_summary_of_another_shape_is_refused_by_place(step: object) -> None:
+    text = dumps(Baselines(hardware=H200, entries={"t": new_entry([measured(10.0)])}))
+    raw = json.loads(text)
+    raw["tests"]["t"]["step"] = step
+
+    with pytest.raises(BaselineError, match=r"tests\.t\.step"):
+        loads(json.dumps(raw), "it")
 
 
 def test_a_test_that_was_not_measured_is_never_taken() -> None:

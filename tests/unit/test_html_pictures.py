@@ -37,6 +37,7 @@ from pytest_gpuperf.report.html.history import history_figure
 from pytest_gpuperf.report.html.history import moment_of
 from pytest_gpuperf.report.html.history import newest
 from pytest_gpuperf.report.html.history import spark
+from pytest_gpuperf.report.html.one_step import Stored
 from pytest_gpuperf.report.html.one_step import lanes_figure
 from pytest_gpuperf.report.html.one_step import memory_figures
 from pytest_gpuperf.report.html.one_step import time_figure
@@ -400,6 +401,35 @@ class TestOneStep:
             ("b-gpu", "25", "75"),
         ]
         assert "</i>the GPU 75 %<" in text
+
+    def test_the_time_of_the_baseline_is_a_bar_above_in_the_same_unit(self) -> None:
+        parts = (
+            Part(bottleneck=Bottleneck.SYNCS, percent=50.0),
+            Part(bottleneck=Bottleneck.GPU, percent=50.0),
+        )
+        stored = Stored(spent_pct={"gpu": 100}, step_ms=10.0)
+
+        (text,) = time_figure(Diagnosis(parts=parts), 20.0, stored)
+
+        assert re.findall(
+            r'rect class="(b-\w+)" x="([\d.]+)%".*?width="([\d.]+)%', text
+        ) == [
+            ("b-gpu", "0", "50"),
+            ("b-syncs", "0", "50"),
+            ("b-gpu", "50", "50"),
+        ]
+        assert "</i>syncs 50 %, 10.0 ms, was 0 ms<" in text
+        assert "</i>the GPU 50 %, 10.0 ms, was 10.0 ms<" in text
+
+    def test_memory_at_the_peak_is_below_that_of_the_baseline(self) -> None:
+        stored = Stored(peak_bytes={"activations": 40 * MIB, "parameters": 30 * MIB})
+
+        (text,) = memory_figures([PEAK], stored)
+
+        assert re.findall(r">(baseline|now)</text>", text) == ["baseline", "now"]
+        assert "</i>activations 60.00 MiB (60 %), was 40.00 MiB<" in text
+        assert "</i>parameters 30.00 MiB (30 %)<" in text
+        assert "</i>gradients 10.00 MiB (10 %), was 0 B<" in text
 
     def test_a_device_without_a_clock_has_no_bar(self) -> None:
         counted = Diagnosis(parts=(Part(bottleneck=Bottleneck.SYNCS, per_step=1),))

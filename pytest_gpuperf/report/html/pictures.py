@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -190,22 +192,44 @@ def chart(axis: Markup, drawn: Markup, *below: Markup) -> Markup:
     return tag("div", axis, drawn, *below, class_="chart")
 
 
-def bar(parts: Sequence[tuple[str, float]], total: float) -> Markup:
-    """Return a bar of *parts*, each a class and a size."""
-    starts = accumulate((size for _, size in parts), initial=0.0)
-    rects = (
-        tag(
-            "rect",
-            class_=name,
-            x=percent(start / total),
-            width=percent(max(THINNEST_SHARE, size / total)),
-            height=BAR_HEIGHT,
-        )
-        for (name, size), start in zip(parts, starts, strict=False)
+def bars(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Markup:
+    """Return a bar for each of *rows*, by name: its parts, each a class and a size."""
+    total = max(sum(size for _, size in parts) for parts in rows.values()) or 1.0
+    height = BAR_PITCH * len(rows) - BAR_GAP
+    tops = [BAR_PITCH * number for number in range(len(rows))]
+    names = (
+        tag("text", name, x="100%", y=top + BAR_HEIGHT // 2)
+        for name, top in zip(rows, tops, strict=True)
     )
-    return tag("svg", *rects, class_="bar", height=BAR_HEIGHT, aria_hidden="true")
+    rects = (
+        rect
+        for parts, top in zip(rows.values(), tops, strict=True)
+        for rect in _parts(parts, total, top)
+    )
+    return chart(
+        tag("svg", *names, class_="y", height=height, aria_hidden="true"),
+        tag("svg", *rects, class_="bar", height=height, aria_hidden="true"),
+    )
 
 
+def _parts(
+    parts: Sequence[tuple[str, float]], total: float, top: int
+) -> Iterator[Markup]:
+    starts = accumulate((size for _, size in parts), initial=0.0)
+    for (name, size), start in zip(parts, starts, strict=False):
+        if size:
+            yield tag(
+                "rect",
+                class_=name,
+                x=percent(start / total),
+                y=top or None,
+                width=percent(max(THINNEST_SHARE, size / total)),
+                height=BAR_HEIGHT,
+            )
+
+
+BAR_GAP: Final = 4
+BAR_PITCH: Final = 26
 BAR_HEIGHT: Final = 22
 
 THINNEST_SHARE: Final = 0.002

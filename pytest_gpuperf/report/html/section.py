@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...model.ab import Sides
+from ...model.baseline import Entry
+from ...model.baseline import StepSummary
 from ...model.history import Point
+from ...model.metrics import STEP_MS
 from ...model.metrics import Metric
 from ...model.metrics import MetricKind
 from ...model.units import Unit
@@ -36,6 +39,7 @@ from .history import newest
 from .markup import Markup
 from .markup import joined
 from .markup import tag
+from .one_step import Stored
 from .one_step import lanes_figure
 from .one_step import memory_figures
 from .one_step import time_figure
@@ -134,7 +138,8 @@ def _verdict(
     typed = list(commands(verdict, section.test, contents, pending=pending))
     yield from answer(section, contents.lines, *typed)
     leading, others = _parted(section, verdict)
-    yield from _step_figures(verdict, metric_named(section.metric))
+    entry = contents.stored.get(section.key)
+    yield from _step_figures(verdict, metric_named(section.metric), entry)
     yield from _pictures(leading, verdict, contents, moments)
     numbers = _numbers(section, verdict, contents, moments, others)
     if not section.failing:
@@ -144,12 +149,23 @@ def _verdict(
     yield tag("details", summary, *numbers, class_="numbers")
 
 
-def _step_figures(verdict: TestVerdict, about: Metric) -> Iterator[Markup]:
+def _step_figures(
+    verdict: TestVerdict, about: Metric, entry: Entry | None
+) -> Iterator[Markup]:
     """Yield the pictures of one step, that of what failed first."""
     diagnosis = verdict.diagnosis
-    memory = memory_figures(verdict.findings)
+    timed = [
+        v for v in verdict.verdicts if v.metric == STEP_MS.name and v.now is not None
+    ]
+    now = next((v.now for v in timed), None)
+    before = next((v.baseline for v in timed if v.baseline is not None), None)
+    step = entry.step if entry and entry.step else StepSummary()
+    stored = Stored(
+        spent_pct=step.spent_pct, step_ms=before, peak_bytes=step.peak_bytes
+    )
+    memory = memory_figures(verdict.findings, stored)
     time = (
-        *time_figure(diagnosis),
+        *time_figure(diagnosis, now, stored),
         *lanes_figure(diagnosis.timeline if diagnosis else None),
     )
     yield from (*memory, *time) if about.unit is Unit.BYTES else (*time, *memory)
