@@ -14,6 +14,8 @@ from zlib import decompress
 
 import pytest
 from pages import BAD
+from pages import COURSE
+from pages import DIAGNOSIS
 from pages import GOOD
 from pages import HEAD
 from pages import HOSTILE
@@ -167,10 +169,12 @@ def test_failures_come_first_then_the_worst_outcomes_then_the_largest_excess() -
 
 
 def test_a_thousand_tests_with_their_history_are_one_megabyte() -> None:
+    peak = replace(PEAK, course=COURSE)
+    full = replace(GOOD, findings=(ITEM, peak), diagnosis=DIAGNOSIS)
     calls = [
         replace(call, test=f"tests/test_train.py::test_step[{n}]")
         for n in range(1000)
-        for call in [BAD if n < 20 else GOOD]
+        for call in [BAD if n < 20 else full]
     ]
     rounds = {"step_ms": [9.9 + 0.01 * math.sin(n * n) for n in range(20)]}
     text = page_text(

@@ -45,6 +45,13 @@ MOST_POINTS: Final = 200
 
 LEAST_DRAWN: Final = 40
 
+SPARK_POINTS: Final = 25
+LEAST_SPARK: Final = 15
+"""Points of the course that is as small as a word; fewer in a page of many tests."""
+
+MOST_IN_FULL: Final = 300
+"""Tests of which all are shown with every picture."""
+
 POINTS_OF_ALL: Final = 20_000
 """Points of one metric that all tests of a page show together."""
 
@@ -138,6 +145,16 @@ class Contents:
         """Points of each history that are drawn: fewer of each where there are many."""
         fitting = POINTS_OF_ALL // max(1, len(self.sections))
         return min(MOST_POINTS, max(LEAST_DRAWN, fitting))
+
+    @property
+    def spark_points(self) -> int:
+        """Points of the course beside each test."""
+        return LEAST_SPARK if self.is_large else SPARK_POINTS
+
+    @property
+    def is_large(self) -> bool:
+        """Whether there are so many tests that those that passed are shown in brief."""
+        return len(self.sections) > MOST_IN_FULL
 
 
 def sections_of(results: Results, source: str) -> list[Section]:

@@ -31,6 +31,7 @@ from ..numbers import format_change
 from ..numbers import format_value
 from ..numbers import unit_of
 from .contents import MOST_POINTS
+from .contents import SPARK_POINTS
 from .markup import Markup
 from .markup import tag
 from .pictures import Ink
@@ -53,7 +54,6 @@ from .pictures import upright
 LEAST_POWER: Final = -15
 """Ten to it is still a number that can be divided by."""
 
-SPARK_POINTS: Final = 25
 SPARK_STEPS: Final = 20
 SPARK_REACH: Final = 0.1
 """Change, as a ratio, at the upper edge of every spark: all have one scale."""
@@ -209,13 +209,15 @@ def _commits(curve: Curve) -> Iterator[tuple[float, str]]:
         )
 
 
-def spark(points: Sequence[Point], lines: Mapping[Ink, float]) -> Markup:
+def spark(
+    points: Sequence[Point], lines: Mapping[Ink, float], most: int = SPARK_POINTS
+) -> Markup:
     """Draw the course of a metric as small as a word, as changes from its baseline.
 
     All have one scale: the edges are 10 % less and more. Without a baseline the middle
     is the median.
     """
-    values = [point.value for point in points[-SPARK_POINTS:]]
+    values = [point.value for point in points[-most:]]
     if not values:
         return Markup()
     usual = lines.get(Ink.BASELINE, median(values))
@@ -229,9 +231,9 @@ def spark(points: Sequence[Point], lines: Mapping[Ink, float]) -> Markup:
         "svg",
         tag(
             "rect",
-            y=SPARK_STEPS / 2 - half,
+            y=f"{SPARK_STEPS / 2 - half:g}",
             width=max(1, len(heights) - 1),
-            height=2 * half,
+            height=f"{2 * half:g}",
         ),
         tag("path", d=_line(heights)),
         viewBox=f"0 0 {max(1, len(heights) - 1)} {SPARK_STEPS}",

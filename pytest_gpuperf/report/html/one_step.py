@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 from itertools import accumulate
+from itertools import groupby
 from typing import Final
 
 from ...model.finding import Bottleneck
@@ -375,7 +376,9 @@ def _height(nbytes: float, scale: Scale) -> int:
 def _areas(course: MemoryCourse, heights: Sequence[Sequence[int]]) -> Iterator[Markup]:
     """Yield the areas, the highest first: each covers the lower part of the one before."""
     for name, row in reversed(list(zip(course.purposes, heights, strict=False))):
-        steps = "".join(f"V{height}h1" for height in row)
+        steps = "".join(
+            f"V{height}h{len(list(alike))}" for height, alike in groupby(row)
+        )
         shape = f"M0 {PICTURE_WIDTH}{steps}V{PICTURE_WIDTH}z"
         yield tag("path", class_=f"area {_purpose(name)}", d=shape)
 

@@ -29,6 +29,7 @@ from ..numbers import metric_named
 from ..screen.comparison import arrow
 from ..screen.comparison import speedup
 from ..screen.explanation import decided_by
+from .contents import SPARK_POINTS
 from .contents import Section
 from .contents import SourceLines
 from .findings import Place
@@ -164,15 +165,23 @@ def header() -> Markup:
     return tag("div", *(tag("span", name) for name in COLUMNS), class_="columns")
 
 
-def row(section: Section, points: Sequence[Point], lines: SourceLines) -> Markup:
-    """Return the line of *section*; *points* are the history of the metric it is about."""
+def row(
+    section: Section,
+    points: Sequence[Point],
+    lines: SourceLines,
+    most: int = SPARK_POINTS,
+) -> Markup:
+    """Return the line of *section*; *points* are the history of the metric it is about.
+
+    At most so many of them are drawn, the newest.
+    """
     name = [tag("code", section.key), *_said(section, lines)]
     return tag(
         "summary",
         tag("span", _badges(section)),
         tag("span", *name, class_="name"),
         *(tag("span", number) for number in _numbers(section)),
-        tag("span", spark(points, lines_of(_judged(section)))),
+        tag("span", spark(points, lines_of(_judged(section)), most)),
     )
 
 

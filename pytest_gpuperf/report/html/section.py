@@ -24,6 +24,7 @@ from ..command import accept_command
 from ..command import at_root
 from ..numbers import metric_named
 from ..screen.comparison import comparison_texts
+from .contents import PASSING
 from .contents import Contents
 from .contents import Section
 from .findings import MOST_PLACES_SHOWN
@@ -97,7 +98,7 @@ def section_of(
     points = contents.history.get(section.key, {}).get(section.metric, ())
     return tag(
         "details",
-        row(section, points, contents.lines),
+        row(section, points, contents.lines, contents.spark_points),
         tag("div", body or Markup(), class_="body"),
         class_="test",
         data_word=section.word,
@@ -138,6 +139,9 @@ def _verdict(
     typed = list(commands(verdict, section.test, contents, pending=pending))
     yield from answer(section, contents.lines, *typed)
     leading, others = _parted(section, verdict)
+    if contents.is_large and not section.failing:
+        # The table has their numbers: what passed needs no picture of each of them.
+        others = []
     entry = contents.stored.get(section.key)
     yield from _step_figures(verdict, metric_named(section.metric), entry)
     yield from _pictures(leading, verdict, contents, moments)
@@ -258,7 +262,8 @@ def _samples(
     metric = metric_named(name)
     if metric.kind is MetricKind.EXACT:
         return Markup()
-    samples = contents.samples.get(key, ())
+    passed = all(v.outcome in PASSING for v in judged)
+    samples = () if contents.is_large and passed else contents.samples.get(key, ())
     return samples_figure(
         Runs(
             metric=metric,
