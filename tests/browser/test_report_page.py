@@ -242,7 +242,7 @@ def test_the_answer_is_seen_without_a_click(
     browser.resize(width, 900)
     browser.open(full)
 
-    assert seen(browser, ".what b") == ["OVER LIMIT syncs", "SLOWER"]
+    assert seen(browser, ".what b") == ["SLOWER", "OVER LIMIT syncs"]
     assert seen(browser, ".source .here") == ["3  total += loss.item()\n"]
     assert seen(browser, ".said h2") == ["Why", "Fix", "Limit", "Accept"]
     assert seen(browser, ".said .command")[0].startswith("gpuperf accept ")

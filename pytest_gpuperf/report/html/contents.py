@@ -25,6 +25,7 @@ from ...model.verdict import Outcome
 from ...model.verdict import TestVerdict
 from ...model.verdict import Verdict
 from ..headline import PEOPLE
+from ..headline import TITLES
 from ..json.checked_object import refuse
 from ..json.results import EXPECTED_RESULTS
 from ..json.results import verdict_of
@@ -98,13 +99,16 @@ class Section:
 
     @property
     def failing(self) -> Sequence[Verdict]:
-        """What failed it, or was undecided, the worst first; nothing if all passed."""
+        """What failed it, or was undecided; nothing if all passed.
+
+        Times, memory and waits come first: what else grew is mostly why they did.
+        """
         if self.verdict is None or self.verdict.outcome in PASSING:
             return ()
         judged = self.verdict.verdicts
         found = [v for v in judged if v.outcome.fails or v.unjudged_budget]
         worst = found or [v for v in judged if v.outcome is self.verdict.outcome]
-        return sorted(worst, key=lambda v: -_beyond(v))
+        return sorted(worst, key=lambda v: (_familiarity(v.metric), -_beyond(v)))
 
     @property
     def metric(self) -> str:
@@ -213,6 +217,12 @@ def _place(section: Section) -> tuple[bool, int, int, float]:
         list(Outcome).index(outcome),
         -_excess(section),
     )
+
+
+def _familiarity(metric: str) -> int:
+    """Return the place of a metric among those that people have a name for."""
+    known = list(TITLES)
+    return known.index(metric) if metric in known else len(known)
 
 
 def _excess(section: Section) -> float:

@@ -113,7 +113,11 @@ def answer(section: Section, lines: SourceLines, *accept: Markup) -> Iterator[Ma
     yield from (_where(place, lines) for place in places[:MOST_PLACES_SHOWN])
     left = len(places) - MOST_PLACES_SHOWN
     if left > 0:
-        yield tag("p", f"and {left} more places, in the numbers below", class_="aside")
+        yield tag(
+            "p",
+            f"and {left} more place{'' if left == 1 else 's'}, in the numbers below",
+            class_="aside",
+        )
     why = [_why(verdict, many=len(heads) > 1) for verdict, _ in heads]
     diagnosis = section.verdict.diagnosis if section.verdict else None
     yield from _listed("Why", [text for text in why if text])

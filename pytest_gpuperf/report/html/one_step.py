@@ -406,7 +406,7 @@ def _phases(course: MemoryCourse, count: int) -> Iterator[tuple[float, str]]:
             yield (start + end) / 2 / count, phase
 
 
-LABEL_ROOM: Final = 0.17
+LABEL_ROOM: Final = 0.14
 """Share of a picture's width that a label needs."""
 
 
