@@ -382,6 +382,13 @@ class TestOneStep:
         assert ">10.0 ms wait at train.py:3</text>" in text
         assert "kernels on the GPU, 10.0 ms" in attribute("aria-label", text)
 
+    def test_a_wait_of_a_moment_can_be_seen(self) -> None:
+        brief = replace(self.TIMELINE.waits[0], end_us=5001)
+
+        (text,) = lanes_figure(replace(self.TIMELINE, waits=(brief,)))
+
+        assert '<rect class="b-syncs" x="25%" y="20" width="0.2%"' in text
+
     def test_no_timeline_no_lanes(self) -> None:
         assert list(lanes_figure(None)) == []
         assert list(lanes_figure(replace(self.TIMELINE, length_us=0))) == []

@@ -27,6 +27,7 @@ from ..screen.findings import short
 from .markup import Markup
 from .markup import tag
 from .pictures import PICTURE_WIDTH
+from .pictures import THINNEST_SHARE
 from .pictures import Ink
 from .pictures import Scale
 from .pictures import bars
@@ -200,7 +201,9 @@ def _stretches(
             class_=colour,
             x=percent(start_us / timeline.length_us),
             y=top,
-            width=percent(max(1, end_us - start_us) / timeline.length_us),
+            width=percent(
+                max(THINNEST_SHARE, (end_us - start_us) / timeline.length_us)
+            ),
             height=LANE_HEIGHT,
         )
 
