@@ -190,7 +190,7 @@ def wait_remedy(op: str, source: str) -> Remedy:
     return next(
         remedy
         for remedy in SYNC_REMEDIES
-        if re.fullmatch(remedy.ops, op) and re.search(remedy.spot, source)
+        if re.fullmatch(remedy.ops, op, re.DOTALL) and re.search(remedy.spot, source)
     )
 
 
