@@ -285,6 +285,25 @@ def test_a_print_opens_what_failed_with_its_reasons(
     browser.call("Emulation.setEmulatedMedia", media="")
 
 
+def test_a_print_has_what_was_compressed_of_all_that_failed(
+    browser: Chromium, tmp_path: Path
+) -> None:
+    path = tmp_path / "report.html"
+    failing = [replace(BAD, test=f"t.py::t[{n}]") for n in range(60)]
+    path.write_text(page_text(contents(*failing)), "utf-8")
+    browser.open(path)
+    browser.value(
+        "new Promise((done) => { const look = () => "
+        "document.querySelector('[data-lazy]') ? setTimeout(look, 10) : done();"
+        "look(); })"
+    )
+
+    browser.call("Page.printToPDF")
+
+    assert 'data-lazy=""' in path.read_text("utf-8")
+    assert len(seen(browser, ".what")) == 2 * len(failing)
+
+
 def test_what_is_compressed_opens_and_is_found(
     browser: Chromium, tmp_path: Path
 ) -> None:
@@ -294,7 +313,7 @@ def test_what_is_compressed_opens_and_is_found(
     last = replace(GOOD, test="t.py::last", findings=(other,))
     path.write_text(page_text(contents(*many, last)), "utf-8")
     browser.open(path)
-    lazy = browser.value("document.querySelectorAll('[data-lazy]').length")
+    lazy = path.read_text("utf-8").count('data-lazy=""')
     browser.value(f"{SHOWN}.at(-1).open = true")
 
     opened = browser.value(

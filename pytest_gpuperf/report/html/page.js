@@ -105,10 +105,16 @@
     const closing = visible.every((test) => test.open);
     for (const test of visible) test.open = !closing;
   });
+
+  // A print has the reasons of all that failed. It waits for nothing, so they are unpacked
+  // before anybody prints.
+
+  const failed = tests.filter((test) => test.querySelector(".badge.failed, .badge.died"));
   addEventListener("beforeprint", () => {
-    for (const test of tests) {
-      if (!test.hidden && test.querySelector(".badge.failed, .badge.died")) test.open = true;
-    }
+    for (const test of failed) test.open ||= !test.hidden;
+  });
+  (window.requestIdleCallback || setTimeout)(async () => {
+    for (const test of failed) await fill(test);
   });
   addEventListener("hashchange", read);
   if (location.hash.length > 1) read();
