@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -68,11 +69,12 @@ Ends = Mapping[tuple[int, float, float], Tally]
 class Days:
     """Logs of run times of many tests in which nothing changed, by test and run.
 
-    Each stored run is of the one of the ``occasions`` that stands at its place.
+    ``scatter`` is the standard deviation from run to run of each test. Each stored run is of the one of the ``occasions`` that stands at its place.
     """
 
     stored: Array
     fresh: Array
+    scatter: Array
     occasions: tuple[str, ...]
 
     @classmethod
@@ -86,6 +88,7 @@ class Days:
         return cls(
             stored=days + scatter * random.normal(0, 1, days.shape),
             fresh=today + scatter * random.normal(0, 1, (tests, FRESH)),
+            scatter=scatter[:, 0],
             occasions=names,
         )
 
@@ -97,15 +100,25 @@ class Days:
     ) -> Tally:
         """Take so many *tests* through the gate, slowed by so much."""
         tally = Tally()
+        for end, runs in self._ends(tests, slowdown, kind):
+            tally.add(end, runs)
+        return tally
+
+    def outcomes(self, slowdown: float) -> list[Outcome]:
+        """Take all tests through the gate, slowed by so much."""
+        ends = self._ends(len(self.fresh), slowdown, DeviceKind.CUDA)
+        return [outcome for outcome, _ in ends]
+
+    def _ends(
+        self, tests: int, slowdown: float, kind: DeviceKind
+    ) -> Iterator[tuple[Outcome, int]]:
         slow = self.fresh[:tests] + np.log1p(slowdown)
         for stored, fresh in zip(self.stored.tolist(), slow.tolist(), strict=False):
             baseline = [
                 kept(_constant(log), occasion)
                 for log, occasion in zip(stored, self.occasions, strict=True)
             ]
-            runs = [measured(_constant(log), kind) for log in fresh]
-            tally.add(*gate_one(baseline, runs))
-        return tally
+            yield gate_one(baseline, [measured(_constant(log), kind) for log in fresh])
 
 
 def occasions_of(occasions: int) -> tuple[str, ...]:
@@ -129,7 +142,7 @@ def tables(effort: Effort) -> list[Table]:
     ends, blind = {}, {}
     few = effort.days // SHARE_SLOWED
     for occasions, shift in product(OCCASIONS, SHIFTS):
-        say(f"days, {_named(occasions, shift)}")
+        say(f"days, {named(occasions, shift)}")
         days = Days.drawn(occasions, effort.days, shift, random)
         ends[occasions, shift, 0.0] = days.judged(effort.days)
         for slowdown in SLOWDOWNS:
@@ -148,7 +161,7 @@ def _blame_table(ends: Ends, effort: Effort) -> Table:
         title="Days that differ, nothing changed: tests that fail",
         figures=[
             at_most(
-                _named(occasions, shift),
+                named(occasions, shift),
                 ends[occasions, shift, 0.0].regressed,
                 FALSE_BAR,
                 hurried=effort.hurried,
@@ -163,7 +176,7 @@ def _blind_table(blind: Mapping[tuple[int, float], Tally]) -> Table:
         title="Days that differ, nothing changed: tests that fail by the spread from "
         "run to run alone, as on devices of which no shift is assumed",
         figures=[
-            beside(_named(occasions, shift), tally.regressed)
+            beside(named(occasions, shift), tally.regressed)
             for (occasions, shift), tally in blind.items()
         ],
     )
@@ -175,7 +188,7 @@ def _verdict_table(ends: Ends) -> Table:
         "runs a test",
         figures=[
             Figure(
-                name=_named(occasions, shift),
+                name=named(occasions, shift),
                 measured=_verdicts(ends[occasions, shift, 0.0]),
             )
             for occasions, shift in product(OCCASIONS, SHIFTS)
@@ -195,7 +208,7 @@ def _power_table(ends: Ends) -> Table:
         title=f"Days that differ, slower by {at}: % that fail / pass in silence",
         figures=[
             Figure(
-                name=_named(occasions, shift),
+                name=named(occasions, shift),
                 measured="   ".join(
                     _caught(ends[occasions, shift, slowdown]) for slowdown in SLOWDOWNS
                 ),
@@ -210,6 +223,6 @@ def _caught(tally: Tally) -> str:
     return f"{100 * tally.regressed.value:5.1f} /{100 * passed:5.1f}"
 
 
-def _named(occasions: int, shift: float) -> str:
+def named(occasions: int, shift: float) -> str:
     of = "1 occasion" if occasions == 1 else f"{occasions} occasions"
     return f"{of}, shifts of {percent(shift)}"

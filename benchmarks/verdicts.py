@@ -17,6 +17,7 @@ from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Final
 
+import bars_auto
 import bars_compare
 import bars_days
 import bars_recorded
@@ -32,6 +33,7 @@ from figures import Table
 SECTIONS: Final[dict[str, Callable[[Effort], list[Table]]]] = {
     "stored": bars_stored.tables,
     "days": bars_days.tables,
+    "auto": bars_auto.tables,
     "recorded": bars_recorded.tables,
     "quads": bars_compare.tables_of_quads,
     "pairs": bars_compare.tables_of_pairs,

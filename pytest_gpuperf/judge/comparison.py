@@ -5,6 +5,7 @@ Times are compared by their logarithms: a slowdown of d adds ln(1 + d).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
@@ -26,6 +27,7 @@ from .sensitivity import deciding_runs
 from .sensitivity import smallest_blamed
 from .statistics import PASS_RISK
 from .statistics import SHIFT_RISK
+from .statistics import OccasionShift
 from .statistics import t_sf
 
 
@@ -151,20 +153,27 @@ class TimeComparison:
     @property
     def occasions_needed(self) -> int:
         """How many more of them would tell a change like this from a shift; 0 if none."""
-        shift, moved = self.reference.shift, mean([c.proven for c in self.shown])
+        moved = mean([c.proven for c in self.shown])
+        spread, runs = self.reference.spread, max(self.deciding, len(self.used))
+        return self._occasions_till(
+            lambda shift: shift.reach(SHIFT_RISK, spread, runs) < moved
+        )
+
+    @property
+    def occasions_to_pass(self) -> int:
+        """How many more of them would let a time like the stored ones pass; 0 if none."""
+        spread, allowed = self.reference.spread, self.limits.noticed
+        return self._occasions_till(
+            lambda shift: shift.margin(PASS_RISK, spread, 1) < allowed
+        )
+
+    def _occasions_till(self, is_enough: Callable[[OccasionShift], bool]) -> int:
+        shift = self.reference.shift
         if shift is None:
             return 0
-        spread, runs = self.reference.spread, max(self.deciding, len(self.used))
         more = range(1, MOST_ASKED + 1 - len(shift.counts))
-        return next(
-            (
-                count
-                for count in more
-                if shift.after(count, OCCASION_RUNS).reach(SHIFT_RISK, spread, runs)
-                < moved
-            ),
-            0,
-        )
+        found = (n for n in more if is_enough(shift.after(n, OCCASION_RUNS)))
+        return next(found, 0)
 
     def error(self, runs: int) -> float:
         """Return the standard error of the mean of *runs* fresh runs."""
@@ -205,11 +214,23 @@ class TimeComparison:
 
     @property
     def passes(self) -> bool:
-        """Whether a slowdown of ``detect`` is ruled out."""
-        if not self.used:
-            return False
-        feared = mean([change.feared for change in self.used])
-        return feared + _margin(self.reference, len(self.used)) < self.limits.noticed
+        """Whether a slowdown of ``detect`` is ruled out, whatever the day."""
+        return self.passes_now and self.hidden_by_shift < self.limits.noticed
+
+    @property
+    def passes_now(self) -> bool:
+        """Whether a slowdown of ``detect`` is ruled out if today is as the stored days."""
+        margin = _margin(self.reference, max(1, len(self.used)))
+        return bool(self.used) and self._feared + margin < self.limits.noticed
+
+    @property
+    def hidden_by_shift(self) -> float:
+        """The slowdown, in log time, that a shift between occasions may have hidden."""
+        return self._feared + _hidden(self.reference, len(self.used))
+
+    @property
+    def _feared(self) -> float:
+        return mean([change.feared for change in self.used])
 
     @property
     def may_pass(self) -> bool:
@@ -220,7 +241,9 @@ class TimeComparison:
         coming = self.remaining
         if not self.used or not coming:
             return coming > 0
-        bound = self.limits.noticed - _margin(self.reference, len(self.used) + coming)
+        reference, runs = self.reference, len(self.used) + coming
+        margin = max(_margin(reference, runs), _hidden(reference, runs))
+        bound = self.limits.noticed - margin
         feared = [change.feared for change in self.used]
         proven = [change.proven for change in self.used]
         return self.reference.spread.promises(bound, feared, coming, proven)
@@ -266,7 +289,7 @@ class TimeComparison:
         )
         # Judged again without any discount: the verdict names the discount as its
         # reason only if it alone made the difference.
-        return bare.passes or bare.is_regressed or bare.may_regress
+        return bare.passes_now or bare.is_regressed or bare.may_regress
 
     @property
     def is_regressed(self) -> bool:
@@ -317,6 +340,13 @@ class TimeComparison:
 def _margin(reference: StoredTimes, runs: int) -> float:
     spread = reference.spread
     return spread.quantile(PASS_RISK) * spread.error(runs, reference.runs)
+
+
+def _hidden(reference: StoredTimes, runs: int) -> float:
+    """What a shift may hide; nothing where none is assumed or no time has passed."""
+    if reference.shift is None or reference.is_now:
+        return -inf
+    return reference.shift.margin(PASS_RISK, reference.spread, runs)
 
 
 def _without_discount(change: RunChange) -> RunChange:

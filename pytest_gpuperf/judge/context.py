@@ -50,11 +50,13 @@ class SuiteContext:
     ``shift`` is the median change of the suite's first runs, in log time. ``alpha``
     is the risk of blaming unchanged code; ``tests`` are judged together at it.
     ``precision`` is the slowdown, a ratio, that somebody asks to see. ``occasions`` is
-    what the suite shifts by from one to another.
+    what the suite shifts by from one to another, ``now`` the occasion of the fresh runs;
+    empty if nobody knows.
     """
 
     prior: Prior | None = None
     occasions: Prior | None = None
+    now: str = ""
     shift: float = 0.0
     alpha: float = 0.01
     tests: int = 1

@@ -39,7 +39,8 @@ class StoredTimes:
     ``typical`` is where they lie, in the time's unit; ``slow`` and ``fast`` are the
     second slowest and second fastest against it, the very slowest and fastest below
     8 runs, unless that one is odd. ``shift`` is that between occasions; ``None`` on
-    devices of which none is assumed.
+    devices of which none is assumed. ``is_now`` says that all stored runs are of the
+    fresh ones' occasion: then no shift lies between.
     """
 
     runs: int
@@ -48,6 +49,7 @@ class StoredTimes:
     fast: float
     spread: Spread
     shift: OccasionShift | None = None
+    is_now: bool = False
 
     @classmethod
     def of(

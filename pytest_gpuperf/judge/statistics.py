@@ -411,6 +411,13 @@ class OccasionShift:
         seen = t_isf(risk / 2, nu) * error if nu else inf
         return min(seen, _normal(risk / 2) * self._most(spread, fresh))
 
+    def margin(self, risk: float, spread: Spread, fresh: int) -> float:
+        """Return what a shift may hide of *fresh* runs, but for a probability of *risk*.
+
+        Other than to blame, it takes one way only, so that has all of the risk.
+        """
+        return self.reach(2 * risk, spread, fresh)
+
     def smallest(self, spread: Spread, fresh: int) -> float:
         """Return the change that no shift explains with a probability of 90 %."""
         error, _ = self._error(spread, fresh)

@@ -26,6 +26,7 @@ from typing import Final
 from ..model.baseline import ENOUGH_RUNS
 from ..model.baseline import FULL_RUNS
 from ..model.baseline import RunSummary
+from ..model.baseline import is_of_one_occasion
 from ..model.baseline import typical_time
 from ..model.environment import DeviceKind
 from ..model.measurement import Measurement
@@ -186,15 +187,34 @@ def _noise(metric: Metric, case: TimeComparison, evidence: Evidence) -> str:
 
 def _perhaps_shifted(case: TimeComparison, evidence: Evidence) -> str:
     """Say that another day may explain it, and what would tell."""
-    known, reach = len(case.occasions), f"{100 * ratio(case.reach):.1f} %"
-    of = "one occasion" if known == 1 else f"{known} occasions"
-    more = case.occasions_needed
-    later = f", `gpuperf refresh --occasions {more}` at that code for later runs"
+    if case.passes_now:
+        return _perhaps_hidden(case, evidence)
+    reach = f"{100 * ratio(case.reach):.1f} %"
     return (
         f"{_range(evidence)}, which may be the machine's: the stored runs are of "
-        f"{of}, and from one to another it may move by {reach}; --gpuperf-ref=baseline "
-        f"compares now{later if more else ''}"
+        f"{_occasions(case)}, and from one to another it may move by {reach}; "
+        f"{_what_tells(case.occasions_needed)}"
     )
+
+
+def _perhaps_hidden(case: TimeComparison, evidence: Evidence) -> str:
+    """Say that a faster day may hide a slowdown, and what would tell."""
+    hidden = f"{100 * ratio(case.hidden_by_shift):.1f} %"
+    return (
+        f"{_range(evidence)}, not slower than {_detected(case)} if this machine is as "
+        f"fast today: the stored runs are of {_occasions(case)}, and a slowdown of "
+        f"{hidden} may hide behind another; {_what_tells(case.occasions_to_pass)}"
+    )
+
+
+def _occasions(case: TimeComparison) -> str:
+    known = len(case.occasions)
+    return "one occasion" if known == 1 else f"{known} occasions"
+
+
+def _what_tells(more: int) -> str:
+    later = f", `gpuperf refresh --occasions {more}` at that code for later runs"
+    return f"--gpuperf-ref=baseline compares now{later if more else ''}"
 
 
 def _suite_shifted(case: TimeComparison, _evidence: Evidence) -> str:
@@ -254,6 +274,10 @@ def _tolerated(metric: Metric, case: TimeComparison) -> str:
     return f"{figure(metric, tolerance * case.reference.typical)} (the floor)"
 
 
+def _detected(case: TimeComparison) -> str:
+    return percent(case.limits.detect)
+
+
 def _edge(metric: Metric, case: TimeComparison, *, slow: bool) -> str:
     """Name the stored run that the rank test compares with."""
     reference = case.reference
@@ -290,6 +314,7 @@ def judge_stored(  # noqa: PLR0913  keywords, each a number of its own
     reference = replace(
         StoredTimes.of(stored, kind, suite_context.prior),
         shift=shift_of(metric, entry_runs, kind, suite_context.occasions),
+        is_now=is_of_one_occasion(entry_runs, suite_context.now),
     )
     comparison = TimeComparison.of(
         reference,
@@ -428,7 +453,7 @@ def _proof(case: TimeComparison) -> DecidedBy | None:
 def _doubt(case: TimeComparison) -> DecidedBy:
     if case.reference.runs < ENOUGH_RUNS:
         return DecidedBy.TOO_FEW_STORED
-    if case.is_shifted_only:
+    if case.is_shifted_only or case.passes_now:
         return DecidedBy.OCCASIONS
     if case.is_discounted_only:
         return DecidedBy.SUITE_SHIFT if case.is_suite_wide else DecidedBy.ENVIRONMENT

@@ -180,11 +180,17 @@ LEAST_GAP: Final = timedelta(minutes=30)
 Heat and clocks of a GPU settle within minutes; what lasts longer differs between days.
 """
 
+NOT_STORED: Final = "0000"
+"""In place of what tells a stored occasion from others of the same minute."""
+
 _OCCASION_TIME: Final = "%Y-%m-%dT%H:%MZ"
 
 
-def occasion_id(begun: datetime, token: str) -> str:
-    """Name the occasion that has *begun*, in UTC; *token* tells it from others."""
+def occasion_id(begun: datetime, token: str = NOT_STORED) -> str:
+    """Name the occasion that has *begun*, in UTC.
+
+    *token* tells one that is stored from others of the same minute.
+    """
     return f"{begun.astimezone(timezone.utc):{_OCCASION_TIME}}-{token}"
 
 
@@ -200,6 +206,15 @@ def by_occasion(runs: Sequence[RunSummary]) -> tuple[tuple[RunSummary, ...], ...
     for run in runs:
         found.setdefault(occasions[run.occasion], []).append(run)
     return tuple(map(tuple, found.values()))
+
+
+def is_of_one_occasion(runs: Sequence[RunSummary], now: str) -> bool:
+    """Whether all of *runs* are of the occasion that is *now*; not if nobody knows."""
+    occasions = {run.occasion for run in runs}
+    if not now or "" in occasions or not occasions:
+        return False
+    since = [_begun(now) - _begun(occasion) for occasion in occasions]
+    return all(timedelta(0) <= gap < LEAST_GAP for gap in since)
 
 
 def spread_over_occasions(

@@ -9,6 +9,8 @@ import os
 from collections.abc import Generator
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
+from datetime import timezone
 from typing import Any
 from typing import Final
 from unittest import SkipTest
@@ -24,9 +26,11 @@ from ..devices.pretend.errors import NeedsGpuError
 from ..errors import GpuperfError
 from ..judge.calls import counted
 from ..judge.calls import judge_calls
+from ..judge.calls import occasions_prior_of
 from ..judge.calls import prior_of
 from ..judge.calls import stored_round_steps
 from ..judge.context import SuiteContext
+from ..model.baseline import occasion_id
 from ..model.environment import PRETEND_GIB
 from ..model.environment import DeviceKind
 from ..model.measurement import Samples
@@ -107,8 +111,11 @@ class InlineSession:
         except GpuperfError as error:
             raise pytest.UsageError(str(error)) from None
         self._settings = settings
+        entries, kind = self._baselines.entries.values(), self._hardware.kind
         self._suite_context = SuiteContext(
-            prior=prior_of(self._baselines.entries.values(), self._hardware.kind)
+            prior=prior_of(entries, kind),
+            occasions=occasions_prior_of(entries, kind),
+            now=occasion_id(datetime.now(timezone.utc)),
         )
         self._config = config
         self._reporter = Reporter(

@@ -9,6 +9,8 @@ import traceback
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+from datetime import datetime
+from datetime import timezone
 from functools import partial
 from typing import Any
 from typing import Final
@@ -20,6 +22,7 @@ from ..judge.ab_override import is_undecided
 from ..judge.calls import counted
 from ..judge.calls import stored_round_steps
 from ..model.baseline import Refresh
+from ..model.baseline import occasion_id
 from ..model.baseline import recorded_runs
 from ..model.environment import Capability
 from ..model.environment import DeviceSlot
@@ -147,7 +150,12 @@ class Rounds:
             raise
         self.outlook = Outlook(settings, self.baselines, announce)
         self.confinement = Confinement()
-        self.bench = Bench(self.baselines.entries, settings, self.confinement.judged)
+        self.bench = Bench(
+            self.baselines.entries,
+            settings,
+            self.confinement.judged,
+            occasion_id(datetime.now(timezone.utc)),
+        )
 
     @property
     def slots(self) -> tuple[DeviceSlot, ...]:

@@ -44,11 +44,16 @@ class Bench:
         confined: Callable[
             [Judge, Sequence[StepCall]], TestVerdict
         ] = lambda judge, calls: judge(calls),
+        occasion: str = "",
     ) -> None:
-        """*confined* asks a judge about calls, and answers where that fails."""
+        """*confined* asks a judge about calls, and answers where that fails.
+
+        *occasion* is the present one; empty if nobody knows.
+        """
         self._entries = entries
         self._settings = settings
         self._confined = confined
+        self._occasion = occasion
         self._decided: dict[str, SuiteContext] = {}
         self.suite_context = ALONE
         self.settlements: dict[str, Settlement] = {}
@@ -58,7 +63,9 @@ class Bench:
         """Derive the suite context from *cases*; at least *tests* share the risk."""
         precision = self._settings.precision
         found = suite_context_of(first_runs(cases), self._entries, precision)
-        self.suite_context = replace(found, tests=max(found.tests, tests))
+        self.suite_context = replace(
+            found, tests=max(found.tests, tests), now=self._occasion
+        )
 
     def decide(self, cases: Mapping[str, Case]) -> None:
         """Fix the suite context for *cases*, which are not measured again."""

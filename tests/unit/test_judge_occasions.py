@@ -189,6 +189,96 @@ def test_more_stored_occasions_see_smaller_slowdowns() -> None:
     assert [seen[0], seen[-1]] == pytest.approx([0.174, 0.0177], abs=0.001)
 
 
+# What passes
+
+
+@pytest.mark.parametrize(
+    ("stored", "ratio", "outcome"),
+    [
+        pytest.param(on_days(0.0), 1.0, Outcome.INCONCLUSIVE, id="one day"),
+        pytest.param(on_days(0.0), 0.93, Outcome.PASS, id="far faster than one day"),
+        pytest.param(on_days(0.0, 0.001), 1.0, Outcome.INCONCLUSIVE, id="two days"),
+        pytest.param(on_days(*STILL), 1.0, Outcome.PASS, id="five still days"),
+    ],
+)
+def test_a_pass_needs_more_than_a_day_that_may_hide_a_slowdown(
+    stored: list[RunSummary], ratio: float, outcome: Outcome
+) -> None:
+    verdict = judged(stored, runs(ratio, 1))
+
+    assert verdict.outcome is outcome
+    if outcome is Outcome.INCONCLUSIVE:
+        assert rule_of(verdict) is DecidedBy.OCCASIONS
+        assert verdict.settled  # more runs of today cannot tell
+
+
+@pytest.mark.parametrize("kind", [DeviceKind.CPU, DeviceKind.SCRIPTED])
+def test_where_no_shift_is_assumed_one_occasion_is_enough_to_pass(
+    kind: DeviceKind,
+) -> None:
+    assert judged(on_days(0.0), runs(1.0, 1, kind)).outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize(
+    ("now", "outcome"),
+    [
+        ("2026-01-01T09:00Z-0000", Outcome.PASS),
+        ("2026-01-01T09:29Z-0000", Outcome.PASS),
+        ("2026-01-01T09:30Z-0000", Outcome.INCONCLUSIVE),
+        ("2026-01-01T08:59Z-0000", Outcome.INCONCLUSIVE),
+        ("", Outcome.INCONCLUSIVE),
+    ],
+)
+def test_runs_of_the_stored_occasion_pass_by_their_scatter_alone(
+    now: str, outcome: Outcome
+) -> None:
+    suite_context = SuiteContext(now=now)
+
+    assert judged(on_days(0.0), runs(1.0, 1), suite_context).outcome is outcome
+
+
+def test_runs_of_an_unknown_occasion_are_never_those_of_now() -> None:
+    stored, now = on_days(0.0, named=False), SuiteContext(now="2026-01-01T09:00Z-0000")
+
+    assert judged(stored, runs(1.0, 1), now).outcome is Outcome.INCONCLUSIVE
+
+
+def test_a_slower_time_is_not_blamed_because_it_is_still_the_stored_occasion() -> None:
+    now = SuiteContext(now="2026-01-01T09:00Z-0000")
+
+    assert judged(on_days(0.0), runs(1.06), now).outcome is Outcome.INCONCLUSIVE
+
+
+def test_what_a_faster_day_may_hide_says_so_and_what_would_tell() -> None:
+    assert judged(on_days(0.0), runs(1.001, 1)).because == (
+        "+0.1 % (95 %: -0.5 % to +0.7 %), not slower than 3 % if this machine is as fast "
+        "today: the stored runs are of one occasion, and a slowdown of 7.3 % may hide "
+        "behind another; --gpuperf-ref=baseline tells now, `gpuperf refresh --occasions "
+        "2` at that code for later runs; the smallest slowdown this machine could have "
+        "seen is 17.4 %"
+    )
+
+
+def test_the_occasions_that_are_asked_for_let_it_pass() -> None:
+    assert judged(on_days(0.0, 0.0, 0.0), runs(1.001, 1)).outcome is Outcome.PASS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sd", [0.005, 0.01, 0.02, 0.03])
+@pytest.mark.parametrize("occasions", [1, 2, 3, 5])
+def test_five_percent_hardly_ever_pass_because_of_the_day(
+    occasions: int, sd: float
+) -> None:
+    random = np.random.default_rng([occasions, int(1000 * sd)])
+    passed = 0
+    for _ in range(300):
+        stored = on_days(*random.normal(0, sd, occasions).tolist())
+        shifted = 1.05 * float(np.exp(random.normal(0, sd)))
+        passed += judged(stored, runs(shifted, 1)).outcome is Outcome.PASS
+
+    assert passed <= 0.05 * 300
+
+
 # The formulas
 
 

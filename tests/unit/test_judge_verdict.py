@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.judge.budget import ResolvedBudget
+from pytest_gpuperf.judge.context import SuiteContext
 from pytest_gpuperf.judge.verdict import judge
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import RunSummary
@@ -45,6 +46,10 @@ def even(ms: float) -> Distribution:
     return Distribution(q10=ms, q25=ms, q50=ms, mean=ms, samples=100)
 
 
+OCCASION = "2026-01-01T09:00Z-0000"
+STILL_NOW = SuiteContext(now=OCCASION)
+
+
 def measured(
     times: Mapping[str, float] | None = None,
     exact: Mapping[str, int] | None = None,
@@ -67,7 +72,8 @@ def measured(
 
 def stored(*runs: Measurement, torch: str = "2.13.0") -> Entry:
     return Entry(
-        runs=tuple(RunSummary.of(run) for run in runs), software={"torch": torch}
+        runs=tuple(RunSummary.of(run, OCCASION) for run in runs),
+        software={"torch": torch},
     )
 
 
@@ -77,7 +83,7 @@ def verdicts(
     tolerance: Tolerance = DEFAULT,
     entry: Entry | None = None,
 ) -> list[tuple[str, Outcome, str]]:
-    found = judge("t", runs, budget, tolerance, entry).verdicts
+    found = judge("t", runs, budget, tolerance, entry, STILL_NOW).verdicts
     return [(v.metric, v.outcome, v.because) for v in found]
 
 
@@ -268,7 +274,12 @@ def test_tolerance_and_detect_come_from_the_mark() -> None:
 
     strict = judge("t", [run], NOTHING, DEFAULT, entry)
     wide = judge(
-        "t", [run], NOTHING, Tolerance(ratios={"ms": 0.06, "syncs": 0.1}), entry
+        "t",
+        [run],
+        NOTHING,
+        Tolerance(ratios={"ms": 0.06, "syncs": 0.1}),
+        entry,
+        STILL_NOW,
     )
     alert = judge(
         "t", [run], NOTHING, Tolerance(ratios={"ms": 0.04}, detect=0.045), entry
