@@ -45,10 +45,7 @@ SEED: Final = 73
 QUADS: Final = 56
 """Blocks in turns that there is time for; a comparison may take four times as many."""
 
-SHARE_UNCHANGED: Final = 4
-"""One in so many of the tests that ``bars_days`` draws: each may cost a comparison."""
-
-_SHARES: Final = {0.0: SHARE_UNCHANGED, **dict.fromkeys(SLOWDOWNS, SHARE_SLOWED)}
+_SHARES: Final = {0.0: 1, **dict.fromkeys(SLOWDOWNS, SHARE_SLOWED)}
 
 Comparison = Callable[[float], Answer]
 """Compares two versions of a test by the scatter of its runs."""

@@ -134,6 +134,8 @@ MOST_REPEATS: Final = 3
 YOUNG: Final = 1
 """Generations 0 and 1: the cycles that a quad leaves would fill memory in the end."""
 
+WITHOUT_WAITS: Final = "waits for a core are left out"
+
 _EVEN: Final = 0.5
 
 Enter = Callable[[], None]
@@ -180,10 +182,53 @@ class _Contest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Series:
-    """Clean quads, and why there are no more of them if the judge wanted more."""
+    """Clean quads, and why there are no more of them if the judge wanted more.
+
+    ``is_alone`` says that they are of what steps took of their core.
+    """
 
     quads: Sequence[Quad]
     cut: str | None = None
+    is_alone: bool = False
+
+
+MOST_WAITING: Final = 0.05
+"""Share of blocks that may wait by themselves where the others are taken by their work.
+
+A quartile of either side is then still one of a block that did not.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """The clean quads so far, by the clock on the wall and by the work on a core."""
+
+    by_wall: list[Quad] = field(default_factory=list)
+    by_work: list[Quad] = field(default_factory=list)
+    waiting: list[int] = field(default_factory=list)
+
+    def add(self, blocks: Sequence[TimedBlock]) -> None:
+        before, after, later, last = (log(block.step_ms) for block in blocks)
+        self.by_wall.append((before, after, later, last))
+        before, after, later, last = (log(b.alone_ms or b.step_ms) for b in blocks)
+        self.by_work.append((before, after, later, last))
+        self.waiting.append(sum(block.alone_ms is None for block in blocks))
+
+    @property
+    def are_alone(self) -> bool:
+        """Whether nothing but work takes the time of these steps.
+
+        Both sides count together: which is which must not decide what is compared.
+        """
+        return sum(self.waiting) <= MOST_WAITING * 4 * len(self.waiting)
+
+    @property
+    def quads(self) -> Sequence[Quad]:
+        """What is compared: waiting for a core on a busy machine is no step's work."""
+        return self.by_work if self.are_alone else self.by_wall
+
+    def series(self, cut: str | None = None) -> _Series:
+        return _Series(quads=self.quads, cut=cut, is_alone=self.are_alone)
 
 
 def compare_steps(  # noqa: PLR0913, each is a word of the question
@@ -301,14 +346,14 @@ def _record(
     answer: Callable[[Sequence[Quad]], Answer],
     follow: Follow,
 ) -> _Series:
-    quads: list[Quad] = []
+    found = _Blocks()
     disturbed = 0
     contest.device.disturbance()  # what came before the first quad is no fault of it
     with no_garbage_collection():
-        while not quads or answer(quads) is Answer.MORE:
+        while not found.quads or answer(found.quads) is Answer.MORE:
             if not deadline.leaves(contest.quad_ms):
-                return _Series(quads=quads, cut=_out_of_time(len(quads)))
-            follow(f"quad {len(quads) + 1}")
+                return found.series(_out_of_time(len(found.quads)))
+            follow(f"quad {len(found.quads) + 1}")
             blocks = _time_quad(contest, before_first=order.random() < _EVEN)
             # Between quads, at the same place for both sides; the automatic collection
             # is off.
@@ -318,12 +363,12 @@ def _record(
             trouble = _disturbance(blocks) or unreal
             disturbed = disturbed + 1 if trouble else 0
             if trouble is None:
-                quads.append(_logarithms(blocks))
+                found.add(blocks)
             elif disturbed > MOST_REPEATS and unreal is not None:
                 raise StepError(unreal, ErrorId.GP303)
             elif disturbed > MOST_REPEATS:
-                return _Series(quads=quads, cut=trouble)
-    return _Series(quads=quads)
+                return found.series(trouble)
+    return found.series()
 
 
 def _out_of_time(quads: int) -> str:
@@ -386,15 +431,12 @@ def _unreal_time(contest: _Contest, blocks: Sequence[TimedBlock]) -> str | None:
     return None
 
 
-def _logarithms(blocks: Sequence[TimedBlock]) -> Quad:
-    before, after, later, last = (log(block.step_ms) for block in blocks)
-    return before, after, later, last
-
-
 def _comparison(
     contest: _Contest, series: _Series, ruling: Ruling, rule: AbRule
 ) -> AbResult:
     why = in_words(ruling, rule)
+    if series.is_alone:
+        why = f"{why}; {WITHOUT_WAITS}"
     if series.cut and ruling.answer is Answer.INCONCLUSIVE:
         why = f"{series.cut}; {why}"
     before, after = quartiles(series.quads)

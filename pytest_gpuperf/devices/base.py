@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from typing import Any
+from typing import Final
 from typing import Protocol
 from typing import TypeVar
 
@@ -56,11 +57,35 @@ def timed_by_the_host(fetch: Fetch) -> TimedFetch:
     return timed
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadWork:
+    """CPU time of a thread and of its process, and how often it waited by itself."""
+
+    thread_ns: int
+    process_ns: int
+    waits: int
+
+    def alone_ns(self, since: ThreadWork) -> int | None:
+        """Return the thread's time *since* then, if nothing but its work took time.
+
+        Then it is what a clock on the wall shows on a machine that nobody else uses.
+        ``None`` where the thread waited, or another one of the process worked.
+        """
+        thread_ns = self.thread_ns - since.thread_ns
+        others_ns = self.process_ns - since.process_ns - thread_ns
+        if self.waits != since.waits or others_ns > OTHERS_SHARE * thread_ns:
+            return None
+        return thread_ns if thread_ns > 0 else None
+
+
+OTHERS_SHARE: Final = 0.01
+"""Share of a thread's time up to which other threads of the process count as still."""
+
 Step = Callable[..., object]
 """A training step; positional arguments come from the user's ``setup``."""
 
 Kernel = Callable[[], object]
-"""Work of a fixed size, enqueued and not waited for."""
+"""ThreadWork of a fixed size, enqueued and not waited for."""
 
 TraceEvent = Mapping[str, Any]
 """One entry of ``traceEvents`` in a Chrome trace written by torch.profiler."""
@@ -187,6 +212,9 @@ class MeasuringDevice(Device, Protocol):
 
     def process_ns(self) -> int:
         """CPU time of this process, all threads."""
+
+    def work(self) -> ThreadWork | None:
+        """What this thread did so far; ``None`` if its time is not that of the steps."""
 
     def waiting_ns(self) -> int | None:
         """Time this thread was runnable and had no core; ``None`` if unknown."""

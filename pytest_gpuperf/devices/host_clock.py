@@ -20,3 +20,6 @@ class HostClock:
 
     process_ns: ClassVar[Callable[[], int]] = staticmethod(time.process_time_ns)
     """CPU time of this process, all threads."""
+
+    thread_ns: ClassVar[Callable[[], int]] = staticmethod(time.thread_time_ns)
+    """CPU time of this thread."""

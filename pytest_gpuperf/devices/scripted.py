@@ -35,6 +35,7 @@ from .base import Kernel
 from .base import MeasuringDevice
 from .base import MemoryReading
 from .base import Step
+from .base import ThreadWork
 from .base import TimedFetch
 from .base import TraceEvent
 from .compile import CompiledCode
@@ -368,6 +369,10 @@ class ScriptedDevice(MeasuringDevice):
 
     def process_ns(self) -> int:
         return self._clock_ns
+
+    def work(self) -> ThreadWork | None:
+        """Return ``None``: a script has no thread."""
+        return None
 
     def waiting_ns(self) -> int:
         return round(self._clock_ns * float(self._value("waiting", 0.0)))

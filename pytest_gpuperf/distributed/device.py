@@ -30,6 +30,7 @@ from ..devices.base import MemoryReading
 from ..devices.base import Peers
 from ..devices.base import RankedDevice
 from ..devices.base import Step
+from ..devices.base import ThreadWork
 from ..devices.base import TimedFetch
 from ..devices.base import TraceEvent
 from ..devices.compile import CompiledCode
@@ -161,6 +162,10 @@ class AgreedDevice(RankedDevice):
 
     def process_ns(self) -> int:
         return self._device.process_ns() - self._agreeing_process_ns
+
+    def work(self) -> ThreadWork | None:
+        """Return ``None``: a rank waits for the others, too."""
+        return None
 
     def waiting_ns(self) -> int | None:
         return self._device.waiting_ns()

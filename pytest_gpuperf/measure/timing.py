@@ -183,10 +183,14 @@ class IsolatedStep:
 
 
 class TimedBlock(NamedTuple):
-    """One timed block of a comparison: what a step took, what disturbed it."""
+    """One timed block of a comparison: what a step took, what disturbed it.
+
+    ``alone_ms`` is what it took of its core, if it did nothing but work on it.
+    """
 
     step_ms: float
     disturbance: str | None
+    alone_ms: float | None = None
 
 
 def without_fill(mean_ms: float, alone_ms: float, steps: int) -> float:
@@ -456,12 +460,17 @@ def time_block(device: MeasuringDevice, subject: Subject, steps: int) -> TimedBl
     """
     batch, step = subject.batch(steps), subject.step
     device.synchronize()
+    before = device.work()
     start_ns = device.now_ns()
     for arguments in batch:
         step(*arguments)
     device.synchronize()
     step_ms = (device.now_ns() - start_ns) / steps / 1e6
-    return TimedBlock(step_ms, device.disturbance())
+    after = device.work()
+    alone_ns = after.alone_ns(before) if before and after else None
+    return TimedBlock(
+        step_ms, device.disturbance(), alone_ns and alone_ns / steps / 1e6
+    )
 
 
 def unwaited_ns_of(

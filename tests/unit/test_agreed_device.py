@@ -131,6 +131,9 @@ class Slow(Clockwork):
     def __init__(self) -> None:
         super().__init__(lambda _: 10.0)
 
+    def work(self) -> None:
+        return None
+
     def process_ns(self) -> int:
         self._clock_ns += 1_000_000
         return self._clock_ns

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Iterator
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Final
+
+from ..base import ThreadWork
+from ..host_clock import HostClock
 
 
 # CPU time of other programs: neither this process nor its children.
@@ -104,6 +110,43 @@ def run_queue_wait_ns(source: Path = SCHEDSTAT) -> int | None:
             return int(file.read().split()[1])
     except (OSError, IndexError, ValueError):
         return None
+
+
+CHILDREN: Final = Path("/proc/thread-self/children")
+
+A_NAP_SECONDS: Final = 1e-4
+
+
+def work_so_far(children: Path = CHILDREN) -> ThreadWork | None:
+    """Return what this thread did so far; ``None`` where that says not what it takes.
+
+    So beside children, which may take its core, and on kernels that count no waits.
+    """
+    try:
+        with children.open("rb", buffering=0) as file:
+            is_alone = not file.read(1)
+    except OSError:
+        return None
+    if not (is_alone and counts_waits()):
+        return None
+    return ThreadWork(
+        thread_ns=HostClock.thread_ns(),
+        process_ns=HostClock.process_ns(),
+        waits=_waits_so_far(),
+    )
+
+
+@lru_cache(maxsize=1)
+def counts_waits() -> bool:
+    """Whether this kernel counts how often a thread lets its core go by itself."""
+    before, never_free = _waits_so_far(), Lock()
+    never_free.acquire()
+    never_free.acquire(timeout=A_NAP_SECONDS)
+    return _waits_so_far() > before
+
+
+def _waits_so_far() -> int:
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
 def family_wait_ns(proc: Path = PROC) -> int | None:

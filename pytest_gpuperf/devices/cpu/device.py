@@ -33,6 +33,7 @@ from ..base import Kernel
 from ..base import MeasuringDevice
 from ..base import MemoryReading
 from ..base import Step
+from ..base import ThreadWork
 from ..base import TimedFetch
 from ..base import TraceEvent
 from ..base import timed_by_the_host
@@ -45,6 +46,7 @@ from ..memory_picture import Picture
 from .contention import family_wait_ns
 from .contention import others_ns
 from .contention import run_queue_wait_ns
+from .contention import work_so_far
 
 
 CPUINFO: Final = Path("/proc/cpuinfo")
@@ -123,6 +125,10 @@ class CpuDevice(MeasuringDevice):
     def process_ns(self) -> int:
         """CPU time of this process, all threads."""
         return HostClock.process_ns()
+
+    def work(self) -> ThreadWork | None:
+        """What this thread did so far; ``None`` off Linux."""
+        return work_so_far()
 
     def waiting_ns(self) -> int | None:
         """Time this thread was runnable and had no core; ``None`` off Linux."""
