@@ -59,7 +59,7 @@ class RunChange:
     @property
     def feared(self) -> float:
         """The slowdown that a machine which looks faster may hide."""
-        return self.moved + self.discount.faster
+        return self.moved + self.discount.faster + self.discount.unseen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

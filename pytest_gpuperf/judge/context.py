@@ -43,6 +43,13 @@ of torch that they follow as well.
 """
 
 
+LEAST_SEEN: Final = 0.3
+"""Share of what a machine moves a step by that its sentinels see, at least.
+
+It is assumed: a step that waits for memory follows a clock less than one that computes.
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteContext:
     """What the suite says about each of its tests.
@@ -106,17 +113,25 @@ class Sentinels:
 class Discount:
     """What a machine seems to have moved in one run, in log time, both at least 0.
 
-    ``slower`` is taken off before code is blamed, ``faster`` added before it passes.
+    ``slower`` is taken off before code is blamed, ``faster`` added before it passes, and
+    so is ``unseen``, which a machine that is clearly faster may be beyond that.
     """
 
     slower: float = 0.0
     faster: float = 0.0
+    unseen: float = 0.0
 
 
 def discounts(
-    runs: int, sentinels: Sentinels | None, suite_context: SuiteContext
+    runs: int,
+    sentinels: Sentinels | None,
+    suite_context: SuiteContext,
+    noticed: float = inf,
 ) -> tuple[Discount, ...]:
     """Return the discount of each of so many *runs*.
+
+    *noticed* is the slowdown, in log time, that must not pass: a machine that is faster
+    by more hides it, however little of that its sentinels see.
 
     Sentinels witness, they never normalise: a machine that looks slower takes
     evidence from blame, one that looks faster from a pass. What slows all tests alike
@@ -134,9 +149,14 @@ def discounts(
             # Without the cap of a slower one: here caution keeps a slowdown from
             # passing.
             faster=max(0.0, -shift - noise, -suite_context.shift),
+            unseen=_unseen(-shift - noise, noticed),
         )
         for shift in shifts
     )
+
+
+def _unseen(faster: float, noticed: float) -> float:
+    return faster * (1 / LEAST_SEEN - 1) if faster > noticed else 0.0
 
 
 def sentinel_shifts(runs: int, sentinels: Sentinels) -> list[float]:

@@ -316,11 +316,12 @@ def judge_stored(  # noqa: PLR0913  keywords, each a number of its own
         shift=shift_of(metric, entry_runs, kind, suite_context.occasions),
         is_now=is_of_one_occasion(entry_runs, suite_context.now),
     )
+    limits = Limits.of(
+        reference.typical, tolerance=tolerance, detect=detect, floor=floor
+    )
+    found = discounts(len(runs), sentinels, suite_context, limits.noticed)
     comparison = TimeComparison.of(
-        reference,
-        Limits.of(reference.typical, tolerance=tolerance, detect=detect, floor=floor),
-        suite_context,
-        _changes(metric, runs, reference, suite_context, sentinels),
+        reference, limits, suite_context, _changes(metric, runs, reference, found)
     )
     outcome, rule = _ruling(comparison)
     return _verdict(metric, comparison, outcome, rule)
@@ -397,13 +398,11 @@ def _changes(
     metric: Metric,
     runs: Sequence[Measurement],
     reference: StoredTimes,
-    suite_context: SuiteContext,
-    sentinels: Sentinels | None,
+    found: Sequence[Discount],
 ) -> tuple[RunChange, ...]:
-    found = zip(runs, discounts(len(runs), sentinels, suite_context), strict=True)
     return tuple(
         _change(reading, reference, discount)
-        for run, discount in found
+        for run, discount in zip(runs, found, strict=True)
         for reading in readings(metric, [run])
     )
 

@@ -514,6 +514,43 @@ def test_one_run_of_a_faster_machine_keeps_an_improvement_from_being_told() -> N
     assert (honest.outcome, doubted.outcome) == (IMPROVED, PASS)
 
 
+@pytest.mark.parametrize(
+    ("seen", "step_ms", "outcome"),
+    [
+        pytest.param(0.02, 9.8, PASS, id="a little faster: what is seen is added"),
+        pytest.param(0.02, 10.15, INCONCLUSIVE, id="a little faster, hides a little"),
+        pytest.param(0.05, 9.5, INCONCLUSIVE, id="clearly: more may be unseen"),
+        pytest.param(0.05, 9.7, INCONCLUSIVE, id="clearly: no improvement either"),
+        pytest.param(0.05, 8.5, PASS, id="as fast as all that may be unseen"),
+        pytest.param(0.05, 7.5, IMPROVED, id="faster than that"),
+    ],
+)
+def test_a_clearly_faster_machine_may_hide_more_than_its_sentinels_see(
+    seen: float, step_ms: float, outcome: Outcome
+) -> None:
+    fresh = clean(*[step_ms] * 5)
+
+    verdict = judged(STEADY, fresh, sentinels=witnessed(*[-seen] * 5))
+
+    assert verdict.outcome is outcome
+
+
+def test_a_time_that_passes_thanks_to_a_faster_machine_names_it() -> None:
+    verdict = judged(STEADY, clean(*[9.9] * 5), sentinels=witnessed(*[-0.05] * 5))
+
+    assert verdict.outcome is INCONCLUSIVE
+    assert verdict.because.startswith(
+        "environment: its sentinels say that this machine is 4.8 % faster than with the "
+        "baseline, behind which a slowdown could hide"
+    )
+
+
+def test_a_suite_that_is_faster_hides_no_more_than_it_moved() -> None:
+    context = SuiteContext(shift=-0.06)
+
+    assert judged(STEADY, clean(9.4), suite_context=context).outcome is PASS
+
+
 def test_a_disturbed_run_of_a_faster_machine_says_nothing() -> None:
     verdict = judged(STEADY, [timed(10.0, "hot")], sentinels=witnessed(-0.06))
 
