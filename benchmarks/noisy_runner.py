@@ -1,12 +1,15 @@
 """Does a gate decide on a shared runner, and does it blame nobody wrongly there?
 
     python benchmarks/noisy_runner.py run [--tests 40] [--burners 0 1 2 4] [--out FILE]
+    python benchmarks/noisy_runner.py simulate [--tests 40] [--burners 0 1 2 4] [--out FILE]
     python benchmarks/noisy_runner.py show [FILE]
 
 Records the baselines of a suite of CPU steps in a git repository, beside as many
 processes that compute as the gate will have. Commits a change that slows nothing, then
 ones that slow each step by 10, 25 and 50 %, and gates each commit as CI does, with the
-defaults. A file that is there is continued. Exits with 1 unless 50, 90 and 99 % of the
+defaults. A file that is there is continued. ``simulate`` takes as many tests a cell, ten
+times as many unchanged ones, through the same phases, gate, judge and A/B on a virtual
+clock, whose machine is that of ``silent_green.py``. Exits with 1 unless 50, 90 and 99 % of the
 slower steps are blamed, no unchanged one is, and at most 5 % stay undecided.
 """
 
@@ -15,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -22,11 +26,35 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Final
 
 from burners import burning
 from continued import load
+from silent_green import CORES
+from silent_green import JITTER
+from silent_green import BusyMachine
+from silent_green import result
+
+from pytest_gpuperf.compare_commits.one_process_child import VERSION_BLOCK_MS
+from pytest_gpuperf.compare_steps.interleave import compare_steps
+from pytest_gpuperf.devices.base import ThreadWork
+from pytest_gpuperf.judge.ab_override import SETTLED_AS
+from pytest_gpuperf.judge.calls import judge_calls
+from pytest_gpuperf.judge.verdict import DETECT_ABOVE_TOLERANCE
+from pytest_gpuperf.measure.step import Subject
+from pytest_gpuperf.model import metrics
+from pytest_gpuperf.model.baseline import FULL_RUNS
+from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.run import TestResult
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.runner.screening import Group
+from pytest_gpuperf.runner.screening import confirm
+from pytest_gpuperf.runner.screening import screen
+from pytest_gpuperf.runner.screening import settled
 
 
 RESULTS: Final = Path(__file__).parent / "results" / "noisy_runner.jsonl"
@@ -66,6 +94,105 @@ class Row:
     ending: str
     outcome: str
     seconds_per_test: float
+
+
+# The same on a virtual clock.
+
+STEP_MS: Final = 1.0
+CPU_TOLERANCE: Final = metrics.STEP_MS.tolerance
+SECONDS: Final = 60
+"""Time cap of a test, as the defaults have it."""
+
+UNCHANGED_TESTS: Final = 10
+"""Unchanged tests a cell, over the slower ones."""
+
+JOSTLE: Final = 0.04
+"""Spread of log CPU time from block to block beside others, as it was measured here."""
+
+
+class SharedMachine(BusyMachine):
+    """Both versions of a step in turns, beside burners that take its core."""
+
+    def __init__(self, burners: int, noise: random.Random) -> None:
+        super().__init__(STEP_MS, burners, noise)
+        self._luck, self._crowd = noise, burners
+        self._worked_ns = 0
+
+    def step_of(self, work_ms: float) -> Subject:
+        """Return a step that works so long, and waits for its core as it comes."""
+
+        def step() -> None:
+            jostle = JOSTLE if self._crowd else JITTER
+            worked_ns = work_ms * self._luck.lognormvariate(0, jostle) * 1e6
+            crowd = max(0.0, 1 - CORES / (self._crowd + 1)) if self._crowd else 0.0
+            share = self._luck.uniform(0, crowd + 0.1)
+            waited_ns = worked_ns * share / (1 - share)
+            self._clock_ns += round(worked_ns + waited_ns)
+            self._worked_ns += round(worked_ns)
+
+        return Subject(step=step)
+
+    def work(self) -> ThreadWork:
+        """The thread does nothing but work, and is alone in its process."""
+        own_ns = self._worked_ns
+        return ThreadWork(thread_ns=own_ns, process_ns=own_ns, waits=0)
+
+
+def simulate(tests: int, burners: Sequence[int], path: Path) -> None:
+    noise = random.Random(5)  # noqa: S311  noise, no secret
+    path.parent.mkdir(exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        for count, factor in product(burners, FACTORS):
+            times = tests * (UNCHANGED_TESTS if factor == 1 else 1)
+            rows = [_simulated(count, factor, noise) for _ in range(times)]
+            file.writelines(json.dumps(asdict(row)) + "\n" for row in rows)
+            show(rows)
+
+
+def _simulated(burners: int, factor: float, noise: random.Random) -> Row:
+    outcome, device_ns = _gated(burners, factor, noise), 0
+    if outcome is Outcome.INCONCLUSIVE:
+        device = SharedMachine(burners, noise)
+        found = compare_steps(
+            device,
+            device.step_of(STEP_MS),
+            device.step_of(STEP_MS * factor),
+            seconds=SECONDS,
+            tolerance=CPU_TOLERANCE,
+            detect=CPU_TOLERANCE + DETECT_ABOVE_TOLERANCE,
+            seed=noise.randrange(1 << 30),
+            block_ms=VERSION_BLOCK_MS,
+        )
+        outcome = SETTLED_AS.get(found.answer, Outcome.INCONCLUSIVE)
+        device_ns = device.now_ns()
+    return Row(
+        burners=burners,
+        factor=factor,
+        test="simulated",
+        ending="failed" if outcome.fails else "passed",
+        outcome=outcome.value,
+        seconds_per_test=device_ns / 1e9,
+    )
+
+
+def _gated(burners: int, factor: float, noise: random.Random) -> Outcome:
+    stored = [result(STEP_MS, burners, SECONDS, noise) for _ in range(FULL_RUNS)]
+    entry = Entry(runs=tuple(RunSummary.of(r.calls[0].measurement) for r in stored))
+
+    def measured(groups: Sequence[Group], number: int) -> list[TestResult]:  # noqa: ARG001
+        return [result(STEP_MS * factor, burners, SECONDS, noise) for _ in groups]
+
+    judge = partial(judge_calls, entry=entry)
+    cases = screen([("t",)], measured)
+    confirm([("t",)], measured, cases, judge, seconds=SECONDS)
+    verdict = settled(judge(cases["t"].calls["t"]))
+    (outcome,) = [
+        v.outcome for v in verdict.verdicts if v.metric == metrics.STEP_MS.name
+    ]
+    return outcome
+
+
+# Real steps.
 
 
 class Project:
@@ -176,7 +303,7 @@ def _meets(factor: float, group: Sequence[Row]) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("command", choices=("run", "show"))
+    parser.add_argument("command", choices=("run", "simulate", "show"))
     parser.add_argument("file", nargs="?", type=Path, default=RESULTS)
     parser.add_argument("--tests", type=int, default=40)
     parser.add_argument("--burners", type=int, nargs="+", default=[0, 1, 2, 4])
@@ -184,7 +311,9 @@ def main() -> int:
     asked = parser.parse_args()
     if asked.command == "run":
         run(asked.tests, asked.burners, asked.out)
-    path = asked.out if asked.command == "run" else asked.file
+    if asked.command == "simulate":
+        simulate(asked.tests, asked.burners, asked.out)
+    path = asked.file if asked.command == "show" else asked.out
     return 0 if show(load(path, Row)) else 1
 
 

@@ -158,11 +158,11 @@ def simulate(draws: int) -> list[Row]:
 def _simulated(
     noise: random.Random, step_ms: float, factor: float, burners: int, seconds: int
 ) -> Row:
-    calm = [_result(step_ms, 0, 60, noise) for _ in range(FULL_RUNS)]
+    calm = [result(step_ms, 0, 60, noise) for _ in range(FULL_RUNS)]
     entry = Entry(runs=tuple(RunSummary.of(r.calls[0].measurement) for r in calm))
 
     def run(groups: Sequence[Group], number: int) -> list[TestResult]:  # noqa: ARG001
-        return [_result(step_ms * factor, burners, seconds, noise) for _ in groups]
+        return [result(step_ms * factor, burners, seconds, noise) for _ in groups]
 
     judge = partial(judge_calls, entry=entry)
     groups = [("t",)]
@@ -180,7 +180,7 @@ def _simulated(
     )
 
 
-def _result(
+def result(
     work_ms: float, burners: int, seconds: int, noise: random.Random
 ) -> TestResult:
     device = BusyMachine(work_ms, burners, noise)
