@@ -22,7 +22,7 @@ from typing import Final
 from ..devices.pretend import pretend_gpu
 from ..errors import ErrorId
 from ..errors import UsageError
-from ..judge.memory_fit import fit_of
+from ..judge.budget import fit_of
 from ..model.codec import decode
 from ..model.codec import encode
 from ..model.forecast import Fit

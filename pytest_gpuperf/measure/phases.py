@@ -14,6 +14,7 @@ from typing import Final
 
 from ..devices.base import MeasuringDevice
 from ..devices.machine import granted_cores
+from ..devices.preflight import no_garbage_collection
 from ..model.environment import Capability
 from ..model.measurement import Board
 from ..model.measurement import Distribution
@@ -33,15 +34,14 @@ from .step import Subject
 from .step import nobody
 from .time_share import COUNTED_NAMES
 from .time_share import TimeShare
-from .timing import FirstStep
-from .timing import SlowStep
+from .timing import Round
 from .timing import Timing
 from .timing import count_per_step
-from .timing import run_first_step
 from .timing import slope_of
+from .timing import time_round
 from .timing import time_rounds
 from .timing import time_sentinels
-from .timing import time_slow_step
+from .timing import unwaited_ns_of
 from .warmup import Warmth
 from .warmup import clock_under_load
 from .warmup import warm_up
@@ -306,3 +306,69 @@ def doubts(shares: Sequence[float], others: float | None) -> Iterator[str]:
     alone = others is not None and others <= CONTENTION
     if shares and fmean(shares) > CONTENTION and not alone:
         yield f"the process waited for a core over {CONTENTION:.0%} of the time"
+
+
+# A step that uses up its time cap: its time must still be known, at least roughly.
+
+WARM_STEPS: Final = 2
+"""Steps that are timed after the first, which may have compiled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstStep:
+    """The first step: ms, ms without waits for a core, counters before, and result."""
+
+    ms: float
+    unwaited_ms: float
+    counters: tuple[int, ...]
+    result: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowStep:
+    """The few steps of a run that had time for no more, ms each.
+
+    ``unwaited_ms`` is their median without waiting for a core. It is ``None`` if they
+    still compiled or allocated, as the step may then be quicker than they show.
+    """
+
+    steps_ms: tuple[float, ...]
+    unwaited_ms: float | None
+    dirty: str
+
+
+def run_first_step(device: MeasuringDevice, subject: Subject) -> FirstStep:
+    """Run a step and time it; raise ``StepError`` if it was only started."""
+    counters, waiting_ns = device.settling(), device.all_waiting_ns()
+    process_ns, start_ns = device.process_ns(), device.now_ns()
+    result = subject.run_once()
+    device.synchronize()
+    wall_ns, process_ns = device.now_ns() - start_ns, device.process_ns() - process_ns
+    waited_ns = device.all_waiting_ns()
+    return FirstStep(
+        ms=wall_ns / 1e6,
+        unwaited_ms=unwaited_ns_of(waiting_ns, waited_ns, wall_ns, process_ns) / 1e6,
+        counters=counters,
+        result=result,
+    )
+
+
+def time_slow_step(
+    device: MeasuringDevice, subject: Subject, first: FirstStep, patience: Deadline
+) -> SlowStep:
+    """Time up to ``WARM_STEPS`` more steps before *patience* ends; else take the first."""
+    before = device.settling()
+    rounds: list[Round] = []
+    device.disturbance()  # what came before the first round is no fault of it
+    with no_garbage_collection():
+        while len(rounds) < WARM_STEPS and patience.leaves(first.ms):
+            rounds.append(time_round(device, subject, 1))
+    after, count = device.settling(), 1 + len(rounds)
+    left = "1 step, cold" if count == 1 else f"{count} steps"
+    unwaited = [r.unwaited_ms for r in rounds] or [first.unwaited_ms]
+    is_warm = after == (before if rounds else first.counters)
+    return SlowStep(
+        steps_ms=tuple(r.step_ms for r in rounds) or (first.ms,),
+        unwaited_ms=median(unwaited) if is_warm else None,
+        dirty=f"too slow to measure within --gpuperf-seconds, which left room for {left}",
+    )

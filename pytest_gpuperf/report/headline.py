@@ -56,7 +56,7 @@ TITLES: Final = {
 }
 """What people call a metric; the others go by their names."""
 
-WORSE: Final = {
+WORSE_WORDS: Final = {
     STEP_MS.name: "SLOWER",
     PEAK_ALLOCATED.name: "MORE MEMORY",
     LIVE_PEAK.name: "MORE MEMORY",
@@ -76,10 +76,10 @@ WORSE: Final = {
 }
 """What became worse than the baseline."""
 
-NEW: Final = {SYNCS.name: "NEW WAIT", PAGEABLE_COPIES.name: "NEW UNPINNED COPY"}
+NEW_WORDS: Final = {SYNCS.name: "NEW WAIT", PAGEABLE_COPIES.name: "NEW UNPINNED COPY"}
 """What the baseline had none of."""
 
-BETTER: Final = {
+BETTER_WORDS: Final = {
     STEP_MS.name: "FASTER",
     PEAK_ALLOCATED.name: "LESS MEMORY",
     LIVE_PEAK.name: "LESS MEMORY",
@@ -117,15 +117,15 @@ def what_happened(verdict: Verdict) -> str:
     """Name it in capitals: ``SLOWER``, ``NEW WAIT``, ``OVER LIMIT mem_mb``."""
     outcome, name = verdict.outcome, verdict.metric
     if outcome is Outcome.REGRESSED:
-        if verdict.baseline == 0 and name in NEW:
-            return NEW[name] if verdict.now == 1 else f"{NEW[name]}S"
-        return WORSE.get(name, f"WORSE {name}")
+        if verdict.baseline == 0 and name in NEW_WORDS:
+            return NEW_WORDS[name] if verdict.now == 1 else f"{NEW_WORDS[name]}S"
+        return WORSE_WORDS.get(name, f"WORSE {name}")
     if outcome is Outcome.OVER_BUDGET:
         metric = metric_named(name)
         side = "BELOW" if metric.direction is Direction.HIGHER else "OVER"
         return f"{side} LIMIT {metric.budget or name}"
-    if outcome is Outcome.IMPROVED and name in BETTER:
-        return BETTER[name]
+    if outcome is Outcome.IMPROVED and name in BETTER_WORDS:
+        return BETTER_WORDS[name]
     return f"{PEOPLE[outcome].upper()} {title(name)}"
 
 

@@ -25,9 +25,9 @@ from ..devices.base import EmulatingDevice
 from ..devices.base import with_clock
 from ..errors import ErrorId
 from ..errors import StepError
+from ..judge.budget import fit_of
 from ..judge.calls import asked_of
 from ..judge.calls import merged
-from ..judge.memory_fit import fit_of
 from ..judge.readings import unreal_time
 from ..judge.verdict import noticed
 from ..judge.verdict import tolerated

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.judge.memory_fit import CONTEXT_BYTES
-from pytest_gpuperf.judge.memory_fit import fit_of
+from pytest_gpuperf.judge.budget import CONTEXT_BYTES
+from pytest_gpuperf.judge.budget import fit_of
 from pytest_gpuperf.model.forecast import Fit
 from pytest_gpuperf.model.forecast import Forecast
 

@@ -33,7 +33,7 @@ from .findings import ARROW
 from .findings import source_lines
 
 
-KINDS: Final = {
+AS_FINDINGS: Final = {
     AuditKind.SYNC: FindingKind.SYNC,
     AuditKind.COPY: FindingKind.COPY,
     AuditKind.MAYBE: FindingKind.MAYBE,
@@ -86,7 +86,7 @@ def _finding(found: AuditFinding, here: Path, line_of: LineOf) -> Finding:
     place = found.site.location or found.site.innermost
     shown = _relative(place, here)
     return Finding(
-        kind=KINDS[found.kind],
+        kind=AS_FINDINGS[found.kind],
         op=found.op,
         api=None,
         per_step=1,
