@@ -27,7 +27,7 @@ from desk import Desk
 from desk import Typed
 
 from pytest_gpuperf.cli import COMMANDS
-from pytest_gpuperf.report.screen.failure import fitting_headline
+from pytest_gpuperf.report.headline import fitting_headline
 from pytest_gpuperf.runner.fork_server import ForkServer
 
 
@@ -95,7 +95,7 @@ def of(test: str, lines: list[str]) -> str:
     found = [
         line.strip().partition(" ")[2].strip() if line.startswith("  ") else line
         for line in lines
-        if re.match(r"  (accept|record) |gpuperf accept", line)
+        if re.match(r"  (accept|store) |gpuperf refresh|gpuperf accept", line)
         and re.search(rf"::{test}\b", line)
     ]
     assert found, "\n".join(lines)
@@ -199,9 +199,10 @@ def test_no_line_of_the_short_summary_loses_a_unit(
     told = [line.partition(" - ")[2] for line in lines if line.startswith("FAILED")]
     assert len(told) == len(FAULTS) - 1
     assert not [line for line in told if line.endswith("...")]
-    assert all(re.search(r"(%|ms|B|limit \d+|a step|\(\+1\))\)?$", t) for t in told), (
-        told
-    )
+    assert all(
+        re.search(r"(%|ms|B|(?:limit|allowed|was) \d+|per step|\(\+1\))\)?$", t)
+        for t in told
+    ), told
 
 
 LONG: Final = "MORE MEMORY: 131.0 MiB, was 100.0 MiB (+31.0 %), allowed 101.0 MiB"
@@ -211,15 +212,47 @@ LONG: Final = "MORE MEMORY: 131.0 MiB, was 100.0 MiB (+31.0 %), allowed 101.0 Mi
     ("room", "shown"),
     [
         (90, LONG),
-        (80, LONG.partition(", limit")[0]),
-        (55, "MORE MEMORY: 131.0 MiB (+31.0 %)"),
-        (40, "MORE MEMORY: +31.0 %"),
-        (33, "MORE MEMORY"),
-        (12, "REGRESSED"),
+        (80, LONG),
+        (60, LONG.partition(", allowed")[0]),
+        (40, "MORE MEMORY: 131.0 MiB (+31.0 %)"),
+        (25, "MORE MEMORY: +31.0 %"),
+        (21, "MORE MEMORY: +31.0 %"),
+        (12, "MORE MEMORY"),
     ],
 )
 def test_a_headline_is_cut_between_its_numbers(room: int, shown: str) -> None:
     assert fitting_headline(LONG, room) == shown
+
+
+def test_a_red_run_says_how_its_page_is_made(red: tuple[Desk, Typed]) -> None:
+    desk, said = red
+    (desk.folder / ".gpuperf/report.html").unlink()
+    [command] = re.findall(r"as a page: (gpuperf report)\b", said.output)
+
+    assert desk.type(command).status == 0
+    assert "test_waits" in desk.read(".gpuperf/report.html")
+
+
+WAITING: Final = """
+import sys
+import torch
+for _ in range(int(sys.argv[1])):
+    torch.ones((), device="cuda").item()
+"""
+
+
+def test_an_audit_says_how_one_wait_more_fails(desk: Desk) -> None:
+    pytest.importorskip("torch")
+    desk.write("train it.py", WAITING)
+    said = desk.type("gpuperf audit 'train it.py' -- 2")
+    [command] = re.findall(r"^next: (.+)$", said.output, re.MULTILINE)
+
+    same = desk.type(command)
+    desk.write("train it.py", f"{WAITING}torch.ones((), device='cuda').item()\n")
+    more = desk.type(command)
+
+    assert (said.status, same.status, more.status) == (0, 0, 1), more.text
+    assert "3 syncs are more than --max-syncs=2" in more.text
 
 
 # Where baselines lie, and what tests are called.
@@ -257,7 +290,7 @@ def test_a_command_repeats_where_this_command_line_keeps_its_baselines(
 
 
 @pytest.mark.parametrize("place", ["perf", "perf/deep", "other", ".."])
-@pytest.mark.parametrize("label", ["accept", "record"])
+@pytest.mark.parametrize("label", ["accept", "store"])
 def test_a_command_is_typed_in_the_folder_where_the_run_was_started(
     label: str, place: str, desk: Desk
 ) -> None:
@@ -341,9 +374,13 @@ def test_noise_is_offered_to_nobody(options: list[str], desk: Desk) -> None:
     desk.type("gpuperf report")
 
     assert "UNDECIDED step time" in said.output, said.text
-    assert ("  strict   what cannot be decided fails" in said.output) is bool(options)
+    assert ("  strict   fails because --gpuperf-strict is on" in said.output) is bool(
+        options
+    )
     told = said.output + desk.read("summary.md") + desk.read(".gpuperf/report.html")
-    assert not re.search(r"gpuperf accept|  (accept|record) |--gpuperf-update", told)
+    assert not re.search(
+        r"gpuperf accept|  (accept|store) |gpuperf refresh|--gpuperf-update", told
+    )
 
 
 def test_a_budget_is_not_offered_to_be_accepted(desk: Desk) -> None:
@@ -355,7 +392,7 @@ def test_a_budget_is_not_offered_to_be_accepted(desk: Desk) -> None:
     said = desk.gate(**GITHUB, GITHUB_STEP_SUMMARY="summary.md")
 
     assert said.status == 1
-    assert "a refresh does not move it" in said.output
+    assert "storing a baseline" in said.output
     assert "gpuperf accept" not in said.output + desk.read("summary.md")
     assert "--gpuperf-update" not in said.output
 
@@ -976,9 +1013,10 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
         "report/screen/checkup.py",
         "--gpuperf-update",
     ): "test_the_doctor_says_how_baselines_are_recorded",
-    ("report/command.py", "--gpuperf-update"): (
-        "test_what_a_red_run_says_to_accept_makes_the_gate_green"
+    ("report/screen/counts.py", "gpuperf report"): (
+        "test_a_red_run_says_how_its_page_is_made"
     ),
+    ("report/screen/failure.py", "--gpuperf-strict"): DESCRIBED,
     ("cli/diff.py", "pytest --gpuperf"): (
         "test_a_command_that_finds_nothing_says_what_makes_it_find_something"
     ),
@@ -1041,9 +1079,6 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
     ),
     ("measure/emulated.py", "--gpuperf-device"): MACHINE,
     ("measure/later_phases.py", "--gpuperf-seconds"): MACHINE,
-    ("measure/timing.py", "--gpuperf-seconds"): (
-        "test_a_step_that_ate_the_cap_is_measured_in_full_where_it_is_raised"
-    ),
     ("report/screen/acceptance.py", "gpuperf accept"): (
         "test_what_a_look_says_to_accept_is_accepted"
     ),
@@ -1088,6 +1123,7 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
 """By module and what it may print: the case that types it, or why none does."""
 
 BUILT: Final = {
+    "audit_command": "test_an_audit_says_how_one_wait_more_fails",
     "ab_command": "test_what_other_code_decided_is_compared_again",
     "accept_command": "test_what_the_comment_says_to_accept_of_one_stores_it_alone",
     "prune_command": "test_what_is_stored_and_was_not_measured_says_how_it_is_removed",

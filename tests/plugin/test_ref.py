@@ -137,7 +137,7 @@ class TestVerdicts:
         assert f"{ENGINE}: {SAME}; {STALE}" in words(result)
         result.stdout.fnmatch_lines(
             [
-                f"11.00 ms  10.00 ms  +10.0 %      0  100.0 MiB  pass     {TEST}",
+                f"11.00 ms  10.00 ms  +10.0 %      0  100.0 MiB  passed   {TEST}",
                 "gpuperf: 1 passed on scripted",
             ]
         )
