@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -19,3 +24,23 @@ def test_the_circumstances_of_a_gpu_are_told() -> None:
     assert found["driver"].found.endswith(f"; torch has {torch.version.cuda}")
     assert " MHz" in found["clock"].found
     assert {"cores", "workers", "governor", "load", "tools"} <= found.keys()
+
+
+@pytest.mark.usefixtures("on_virtual_clock")
+def test_the_doctor_measures_a_step_in_a_fresh_process(tmp_path: Path) -> None:
+    package = Path(__file__).parents[2]
+    search = os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "pytest_gpuperf", "doctor", "--device=cuda"]
+
+    done = subprocess.run(
+        [*command, "--runs=2", "--seconds=4"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": search},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "busy_pct" in done.stdout
+    assert "gpuperf: can measure on cuda-" in done.stdout
