@@ -22,7 +22,6 @@ _BY_ITS_NAME: Final = (
     "called by the name of the kernel, which nothing on the host runs in its place; "
     "`scaled_dot_product_attention`, which calls it, is judged"
 )
-_FLOAT8: Final = "takes 8 bits alone, in which no samples are made on the host"
 
 UNJUDGED: Final[Mapping[str, str]] = {
     "histogram": _NOT_ON_CUDA,
@@ -36,8 +35,6 @@ UNJUDGED: Final[Mapping[str, str]] = {
     "jiterator_unary": _JITERATOR,
     "sparse.mm.reduce": _NOT_ON_CUDA,
     "sparse.sampled_addmm": "compressed layouts are not judged by the simulated GPU",
-    "torch._scaled_mm": _FLOAT8,
-    "torch._scaled_mm_v2": _FLOAT8,
     "torch.ops.aten._efficient_attention_forward": _BY_ITS_NAME,
     "torch.ops.aten._flash_attention_forward": _BY_ITS_NAME,
 }

@@ -144,6 +144,7 @@ def as_markdown(
     ]
     for standing, heading, causes in sections:
         found = [row for row in rows if row.standing is standing]
+        found.sort(key=lambda row: row.name)
         if found:
             lines += ["", f"## {heading}", "", "| operation | what | cause |"]
             lines += ["|---|---|---|"]
@@ -152,8 +153,8 @@ def as_markdown(
 
 
 HEAD: Final = """\
-Run on real torch over stub CUDA, by `make agreement`: no GPU. Each operation of torch's
-OpInfo database ran on up to twelve of its samples, spread evenly, forward and backward.
+Run on real torch over stub CUDA, by `benchmarks/agreement_operations.py`, which
+`make agreement` runs: no GPU. Each operation of torch's OpInfo database ran on up to twelve of its samples, spread evenly, forward and backward.
 An operation agrees where in each sample that both sides ran the waits of the line that runs
 it, those of the line that differentiates it, its pageable copies and the bytes that tensors
 are copied in each direction are the same."""

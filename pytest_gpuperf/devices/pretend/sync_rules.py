@@ -407,6 +407,13 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
         source="BatchLinearAlgebra.cpp, libtorch_cuda 2.13",
     ),
     SyncRule(
+        ops=("linalg_matrix_sqrth",),
+        when=not_empty,
+        reason="the error codes of the decomposition inside are read",
+        source="counted in a run of torch 2.14 over stub CUDA",
+        since=(2, 14),
+    ),
+    SyncRule(
         ops=("_linalg_svd", "linalg_pinv"),
         when=judges_convergence,
         reason="whether the decomposition converged is copied to the host",
