@@ -6,12 +6,14 @@ Each program of ``byte_programs.py`` makes three steps, once on the pretend GPU 
 the real one, each in a process of its own with a time-out. The peaks of the third step
 are compared: bytes allocated, reserved and requested. With ``--explain`` the
 allocations of that step that are not the same are printed. Exit status: 0 where all
-programs are within the bars, 1 where one is not, 4 without a GPU.
+programs are within the bars whose prediction does not call itself unknown, 1 where one
+is not or too few are exact, 4 without a GPU.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import importlib
 import json
@@ -53,8 +55,22 @@ MIB: Final = 2**20
 ALLOCATED_SHARE: Final = 0.005
 RESERVED_SHARE: Final = 0.005
 RESERVED_FLOOR: Final = 2 * MIB
+LEAST_EXACT: Final = 25
+"""Programs whose three numbers must be the same to the byte, of all of them."""
 
-CAUSES: Final[Mapping[str, str]] = {}
+CAUSES: Final[Mapping[str, str]] = {
+    "Speech, conv1d, SGD": (
+        "the same is asked for, and one segment of 2 MiB more reserved; the cause is open"
+    ),
+    "DLRM, sparse gradients, SGD": (
+        "sparse gradients of embedding bags have temporaries without a rule"
+    ),
+    "nn.Transformer, Adam loop": "whether the mask is causal is read, and guessed here",
+    "nn.Transformer, bf16": "whether the mask is causal is read, and guessed here",
+    "LSTM of cuDNN": "cuDNN's layer has no rule",
+    "LSTM without cuDNN": "torch's own layer on CUDA has no rule",
+    "GRU without cuDNN": "torch's own layer on CUDA has no rule",
+}
 """Why a program differs, by its name."""
 
 
@@ -101,6 +117,11 @@ class ByteRow:
     def is_exact(self) -> bool:
         """Whether all three are the same to the byte."""
         return not self.failure and not any(self.differences)
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the bars are kept, or the prediction says that it is none."""
+        return self.is_within_bars or bool(self.predicted.unjudged)
 
     @property
     def is_within_bars(self) -> bool:
@@ -234,9 +255,51 @@ def compared(only: str = "", out: Path | None = None) -> list[ByteRow]:
         )
     ]
     if out is not None:
-        page = "\n".join(as_markdown(rows))
+        page = "\n".join(as_page(rows, machine()))
         (out / "agreement-bytes.md").write_text(page + "\n", encoding="utf-8")
     return rows
+
+
+def machine() -> str:
+    """What the numbers were read on, in a sentence or two."""
+    environment = CudaDevice.open().environment()
+    torch_version = environment.software["torch"]
+    where = "Run on real torch over stub CUDA" if is_stub() else "Run on a GPU"
+    return f"{where}: torch {torch_version}, {environment.hardware.name}."
+
+
+def is_stub() -> bool:
+    """Whether the driver is that of ``tests/stub_cuda``."""
+    return hasattr(ctypes.CDLL("libcuda.so.1"), "gpuperf_stub")
+
+
+def is_agreement(rows: Sequence[ByteRow]) -> bool:
+    """Whether all bars are kept; the number of exact ones is that of all programs."""
+    exact = sum(row.is_exact for row in rows)
+    return all(row.is_good for row in rows) and (
+        len(rows) < len(PROGRAMS) or exact >= LEAST_EXACT
+    )
+
+
+def as_page(rows: Sequence[ByteRow], machine: str) -> Iterator[str]:
+    yield "# Agreement on bytes"
+    yield ""
+    yield (
+        "Peaks of the third training step of programs that are written for this "
+        "(`benchmarks/byte_programs.py`): what the pretend GPU predicts beside what torch's "
+        f"own allocator says. {machine}"
+    )
+    yield ""
+    yield "    python benchmarks/agreement_bytes.py --out docs/evidence"
+    yield ""
+    yield (
+        "The bars: allocated within 0.5 %, reserved within 2 MiB + 0.5 %, in all programs "
+        f"but those whose prediction calls itself unknown; exact in {LEAST_EXACT} at "
+        "least. Workspaces of cuDNN's convolutions are 0 over stub libraries, and are in no "
+        "prediction."
+    )
+    yield ""
+    yield from as_markdown(rows)
 
 
 def as_markdown(rows: Sequence[ByteRow]) -> Iterator[str]:
@@ -307,7 +370,7 @@ def main() -> int:
     if options.explain:
         for row in rows:
             print(*explanation(row), sep="\n")
-    return int(not all(row.is_within_bars for row in rows))
+    return int(not is_agreement(rows))
 
 
 if __name__ == "__main__":

@@ -52,6 +52,7 @@ part tests-gpu "${pytest[@]}" tests/gpu -m gpu
 
 # What the pretend GPU says of the same code, and what this one does.
 part agreement-corpus "$PYTHON" benchmarks/agreement.py corpus --out "$OUT"
+part agreement-bytes "$PYTHON" benchmarks/agreement_bytes.py --out "$OUT"
 [ -z "${OPINFO:-}" ] || part agreement-operations "$PYTHON" benchmarks/agreement_operations.py --out "$OUT/agreement-operations.md"
 
 # Budgets alone, then a recorded baseline, then the unchanged code against it.

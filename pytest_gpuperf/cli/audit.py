@@ -41,7 +41,7 @@ from .script_process import unfinished
 
 
 if TYPE_CHECKING:
-    from ..devices.pretend.program_audit import ProgramAudit
+    from ..devices.pretend.gpu import ProgramAudit
 
 
 # The process that ``gpuperf audit`` starts: it becomes the script's.
@@ -75,7 +75,7 @@ def main() -> None:
     request: AuditRequest = decode(AuditRequest, json.loads(sys.argv[1]))
     pretence = ExitStack()
     gpu = pretence.enter_context(pretend_gpu(request.root))
-    from ..devices.pretend.program_audit import ProgramAudit
+    from ..devices.pretend.gpu import ProgramAudit
 
     program = ProgramAudit(gpu)
     try:

@@ -13,6 +13,7 @@ import torch
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
+import agreement_bytes
 from agreement import compared
 from agreement_table import Row
 from agreement_table import Standing
@@ -68,3 +69,12 @@ def test_each_operation_of_torch_differs_as_is_known() -> None:
     done = asked_about_operations("1/1")
 
     assert (done.stdout.strip(), done.returncode) == ("", 0)
+
+
+@pytest.mark.stub
+def test_the_memory_of_a_step_is_predicted_to_the_byte() -> None:
+    """One program that takes a second; gpu.sh compares all of them."""
+    rows = agreement_bytes.compared("MLP, SGD")
+
+    print(*agreement_bytes.as_markdown(rows), sep="\n")  # noqa: T201, for who reads it
+    assert [row.is_exact for row in rows] == [True]

@@ -51,7 +51,7 @@ EVIDENCE: Final = ROOT / "docs" / "evidence"
 OPERATIONS: Final = "benchmarks/agreement_operations.py"
 
 LAWS: Final = "laws"
-MUST_PASS: Final = frozenset({"tests-gpu", "agreement-corpus", LAWS})
+MUST_PASS: Final = frozenset({"tests-gpu", "agreement-corpus", "agreement-bytes", LAWS})
 """Parts of gpu.sh, and the laws; the others are shown."""
 
 

@@ -91,8 +91,8 @@ def test_a_script_is_ended_after_some_steps_and_its_peak_is_explained(
     assert "optimizer state 16.0 MiB" in text
     assert "parameters 8.0 MiB" in text
     assert (
-        "--> train.py:14 in forward: in use at the peak: aten::relu, forward, 32.00 MiB "
-        "in 4 blocks"
+        "--> train.py:14 in forward: in use at the peak: aten::relu, forward, 24.00 MiB "
+        "in 3 blocks"
     ) in text
     assert out[-1] == "gpuperf: fits in 2 GiB"
 

@@ -1,7 +1,8 @@
 """What a small GPT's step needs, against totals another mechanism has given.
 
-The live peaks and the counts of allocations were worked out before with torch's fake
-tensors on a device of their own, which see the same storages by another way.
+The live peaks were worked out before with torch's fake tensors on a device of their own,
+which see the same storages by another way. So were the counts of allocations, less those
+that CUDA does not make since it sums gradients in place.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa:
 KIB, MIB = 2**10, 2**20
 
 PREDICTED = {
-    "fp32": (Savings(), 117.0, 673, "nll_loss_forward"),
+    "fp32": (Savings(), 117.0, 649, "nll_loss_forward"),
     "checkpointing": (
         Savings(micro_batches=2, checkpointing=True),
         51.682,
-        1606,
+        1558,
         "_foreach_sqrt",
     ),
     "fused attention": (
@@ -44,7 +45,7 @@ PREDICTED = {
         565,
         "nll_loss_forward",
     ),
-    "autocast": (Savings(autocast=True), 104.607, 871, "addmm"),
+    "autocast": (Savings(autocast=True), 104.607, 847, "addmm"),
     "both": (Savings(fused_attention=True, autocast=True), 96.785, 751, "addmm"),
 }
 

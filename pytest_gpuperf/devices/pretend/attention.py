@@ -17,6 +17,10 @@ import torch
 
 from .kernels import HALVES
 from .kernels import zeros
+from .operation import OpCall
+from .temporaries import Rule
+from .temporaries import Temporaries
+from .temporaries import nbytes_of
 
 
 # Results of CUDA's fused attention kernels, computed on the host.
@@ -68,10 +72,13 @@ class Weighing:
 
 def flash_attention(*args: Any, scale: float | None = None) -> Any:
     """What ``aten::_scaled_dot_product_flash_attention`` gives, on the host."""
+    dropout_p, is_causal, _ = _completed(args[3:], 0.0, False, False)  # noqa: FBT003, torch's
     made = _made(_flash, args, {"scale": scale})
+    if not dropout_p:
+        # Without dropout cuDNN's kernel runs, whose state is two numbers.
+        made = (*made[:6], *(made[7].new_zeros(()) for _ in range(2)), *made[8:])
     query, key, value = args[:3]
     if not query.is_meta:
-        dropout_p, is_causal, _ = _completed(args[3:], 0.0, False, False)  # noqa: FBT003, torch's
         weighing = Weighing(
             bias=None,
             is_causal=is_causal,
@@ -423,3 +430,82 @@ def _bias(mask: Any, query: Any, key: Any) -> Any:
         mask = torch.nn.functional.pad(mask, (0, -columns % MASK_ALIGNMENT))
         mask = mask[..., :columns]
     return mask.expand(*query.shape[:3], key.size(2))
+
+
+# Memory that the fused kernels take for themselves.
+
+HALF_BLOCK: Final = 64
+BLOCK: Final = 128
+LOCK_BYTES: Final = 16
+
+
+def _align(number: int, to: int) -> int:
+    return -(-number // to) * to
+
+
+def _accumulator(query: Any, key: Any, value: Any) -> int:
+    """Bytes of ``_efficient_attention_backward`` for parts of gradients.
+
+    ``workspace_size`` of kernel_backward.h, with the tiles that are compiled for
+    capability 8.0 and later.
+    """
+    batch, heads, tokens, width = query.shape
+    is_half = query.dtype in HALVES
+    widest = max(width, value.size(-1))
+    tall = HALF_BLOCK if widest <= HALF_BLOCK else BLOCK
+    broad = BLOCK if is_half and widest > HALF_BLOCK else HALF_BLOCK
+    tiles = -(-tokens // tall) * -(-width // broad)
+    found = tiles * (tall * broad * 4 + LOCK_BYTES)
+    if is_half and widest > BLOCK:
+        # The gradients of keys and values do not fit into registers.
+        keys = _align(key.size(2), BLOCK)
+        found += keys * (_align(width, BLOCK) + _align(value.size(-1), BLOCK)) * 4
+    return int(batch * heads * found)
+
+
+def _by_cudnn(query: Any) -> Sequence[int]:
+    """What cuDNN's front end plans for: gradients of the queries in float32, and sums."""
+    batch, heads, tokens, width = query.shape
+    return [batch * heads * tokens * (width + 1) * 4]
+
+
+def _efficient_backward_memory(call: OpCall) -> Temporaries:
+    query, key, value = call["query"], call["key"], call["value"]
+    if query.dtype in HALVES and not call["dropout_p"]:
+        return Temporaries(phases=[_by_cudnn(query)])
+    delta = query.size(0) * query.size(1) * query.size(2) * 4
+    workspace = _accumulator(query, key, value)
+    grad = call["grad_out_"]
+    # The kernel wants it in the order of batch, token, head and feature.
+    before = [] if grad.transpose(1, 2).is_contiguous() else [nbytes_of(grad)]
+    phases = [[delta, workspace]]
+    if query.dtype not in HALVES:
+        # Products of gradient and output, and their sums before they are turned.
+        phases.insert(0, [nbytes_of(call["out"]), delta])
+    return Temporaries(before=before, phases=phases)
+
+
+def _flash_backward_memory(call: OpCall) -> Temporaries:
+    query, key, value = call["query"], call["key"], call["value"]
+    if not call["dropout_p"]:
+        return Temporaries(phases=[_by_cudnn(query)])
+    batch, heads, tokens, width = query.shape
+    rows = batch * heads * _align(tokens, BLOCK)
+    broad = _align(width, 32 if width <= BLOCK else 64)
+    sizes = [nbytes_of(key), nbytes_of(value), rows * 4, rows * broad * 4]
+    return Temporaries(phases=[sizes])
+
+
+def _safe_softmax(call: OpCall) -> Temporaries:
+    """Which scores are hidden, and which rows see nothing (attention.cpp)."""
+    tensor = call["self"]
+    rows = tensor.numel() // max(tensor.size(call["dim"]), 1)
+    return Temporaries(phases=[[tensor.numel(), rows, 4]])
+
+
+ATTENTION_MEMORY: Final[Mapping[str, Rule]] = {
+    "_safe_softmax": _safe_softmax,
+    "_scaled_dot_product_efficient_attention_backward": _efficient_backward_memory,
+    "_scaled_dot_product_flash_attention_backward": _flash_backward_memory,
+}
+"""Which of these operations takes what."""

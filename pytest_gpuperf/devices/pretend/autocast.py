@@ -209,7 +209,11 @@ def _to_float32_unless_dtype_given(
     dtypes = (*args, *kwargs.values())
     if any(isinstance(value, torch.dtype) for value in dtypes):
         return args, kwargs
-    return _cast_all(args, kwargs, torch.float32)
+    if not _is_castable(args[0]):
+        return args, kwargs
+    # The dtype is passed on and not applied: kernels cast as they go.
+    given = args[:-1] if args[-1] is None else args
+    return given, {**kwargs, "dtype": torch.float32}
 
 
 def _to_widest(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -220,8 +224,10 @@ def _to_widest(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 
 def _cast_all(args: Sequence[Any], kwargs: Mapping[str, Any], dtype: Any) -> Any:
-    cast = [_cast(value, dtype) for value in args]
-    return cast, {name: _cast(value, dtype) for name, value in kwargs.items()}
+    # From the last to the first, as compilers evaluate the arguments of a call in C++.
+    by_name = {n: _cast(value, dtype) for n, value in [*kwargs.items()][::-1]}
+    cast = [_cast(value, dtype) for value in reversed(args)]
+    return cast[::-1], {name: by_name[name] for name in kwargs}
 
 
 def _cast(value: Any, dtype: Any) -> Any:

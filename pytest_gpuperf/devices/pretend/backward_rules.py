@@ -6,13 +6,20 @@ path that a CUDA tensor takes. Source of all: FunctionsManual.cpp of torch 2.13.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from typing import Final
+from typing import NamedTuple
+
+import torch
+from torch.autograd import graph
 
 from ..autograd import current_node
+from .memory import PRETEND_MEMORY
 from .recorder import WATCH
 
 
@@ -103,3 +110,119 @@ class BackwardWatch:
         self._seen = number
         if rule is not None and rule.when(node):
             WATCH.sync(rule.op, rule.reason)
+
+
+# What backward writes in place on CUDA, and out of place for tensors of a subclass.
+#
+# torch asks ``isTensorSubclassLike`` in all these places, which a ghost is.
+
+ENGINE: Final = graph._engine_run_backward.__code__  # noqa: SLF001, whose frame calls C++
+
+SELECTED: Final = frozenset(
+    {
+        "KthvalueBackward0",
+        "MaxBackward0",
+        "MedianBackward1",
+        "MinBackward0",
+        "ModeBackward0",
+        "NanmedianBackward1",
+        "SortBackward0",
+        "SortBackward1",
+        "TopkBackward0",
+    }
+)
+"""Nodes whose gradients go to where the values came from."""
+
+FRESH_TARGETS: Final[Mapping[str, frozenset[str]]] = {
+    "index_add": frozenset({"IndexSelectBackward0"}),
+    "index_put": frozenset({"IndexBackward0"}),
+    "scatter": SELECTED,
+    "scatter_add": frozenset({"CummaxBackward0", "CumminBackward0", "GatherBackward0"}),
+}
+"""Nodes that begin with zeros and write to them, by the operation that does."""
+
+SUM: Final = "add"
+"""What adds up the gradients of a tensor that was used more than once."""
+
+
+class Owners(NamedTuple):
+    """How often a ghost is referred to by Python, by C++, and its storage by both."""
+
+    python: int
+    core: int
+    storage: int
+
+
+def is_in_place(func: Any, name: str, args: Sequence[Any]) -> bool:
+    """Whether CUDA's backward would write the result of *func* into its first argument.
+
+    It is asked by the function that torch's dispatcher has called.
+    """
+    node = current_node()
+    if node is None or torch.is_grad_enabled():
+        return False
+    # A formula in Python, or a hook, may go on using what it adds.
+    if sys._getframe(3).f_code is not ENGINE:  # noqa: SLF001, through ``execute`` and dispatch
+        return False
+    if name != SUM:
+        return node.name() in FRESH_TARGETS[name]
+    live = PRETEND_MEMORY.live
+    # What the node itself has made, its formula adds up, and not the engine.
+    return (
+        func is _sum
+        and live is not None
+        and live.is_from_before(node, args[0].inside)
+        and _is_alone(args)
+    )
+
+
+def _is_alone(args: Sequence[Any]) -> bool:
+    """``can_accumulate_inplace`` of input_buffer.cpp."""
+    first, second = args[:2]
+    return bool(
+        first.shape == second.shape
+        and first.inside.dtype is second.inside.dtype
+        and first.inside.layout is second.inside.layout is torch.strided
+        and ENGINE_ALONE.owns(_owners(first))
+    )
+
+
+_sum = torch.ops.aten.add.Tensor
+
+
+class EngineAlone:
+    """Knows how often a gradient is referred to that only autograd's engine has.
+
+    The numbers are those of this version of torch and of Python, so they are counted
+    once, on a sum that nobody else can have a part of.
+    """
+
+    def __init__(self) -> None:
+        self._counted: list[Owners] = []
+
+    def count(self) -> None:
+        """Count, if that has not been done in this process."""
+        if self._counted:
+            return
+        with torch.enable_grad():
+            leaf = torch.ones((), device="cuda", requires_grad=True)
+            inner = leaf * 2
+            (inner.sin() + inner.cos()).backward()
+
+    def owns(self, owners: Owners) -> bool:
+        """Whether *owners* are those of a gradient that only the engine has."""
+        if not self._counted:
+            self._counted.append(owners)
+        return owners == self._counted[0]
+
+
+ENGINE_ALONE: Final = EngineAlone()
+
+
+def _owners(ghost: Any) -> Owners:
+    storage = ghost.inside.untyped_storage()
+    return Owners(
+        python=sys.getrefcount(ghost),
+        core=ghost._use_count(),  # noqa: SLF001
+        storage=torch._C._storage_Use_Count(storage._cdata),  # noqa: SLF001
+    )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,6 +15,7 @@ from ...errors import StepError
 from ..autograd import current_node
 from .audit_record import CopyDirection
 from .backward_rules import BackwardWatch
+from .backward_rules import is_in_place
 from .device_names import is_host
 from .errors import BUGS
 from .errors import NeedsGpuError
@@ -27,6 +30,7 @@ from .kernels import in_another_dtype
 from .kernels import mapped
 from .kernels import zeros
 from .memory import PRETEND_MEMORY
+from .memory import LiveMemory
 from .mixed_devices import check_devices
 from .op_plan import Flops
 from .op_plan import OpPlan
@@ -38,6 +42,8 @@ from .operation import OpCall
 from .recorder import WATCH
 from .sync_rules import INDEXING
 from .sync_rules import SyncRule
+from .temporaries import NO_TEMPORARIES
+from .temporaries import Temporaries
 from .tensor import SHOWN
 from .tensor import Ghost
 from .tensor import is_ghost
@@ -256,6 +262,9 @@ def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     # operation apart before it comes here.
     if plan.composite and torch.is_inference_mode_enabled():
         return plan.decompose(*args, **kwargs)
+    live = PRETEND_MEMORY.live
+    if live is not None and plan.in_place and is_in_place(func, plan.name, args):
+        return execute(plan.in_place, args, kwargs)
     inner, hosts = _unwrap_all(args)
     kwargs, inner_kwargs = _unwrap_kwargs(plan, kwargs, hosts)
     to_host = is_host(kwargs.get("device"))
@@ -263,12 +272,30 @@ def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         check_devices(plan.name, func, args, kwargs)
     if WATCH.recorders:
         observe(plan, func, args, kwargs)
-    if PRETEND_MEMORY.live is not None:
-        PRETEND_MEMORY.live.begin(plan.op, multiplies=plan.multiplies)
+    if live is not None:
+        live.begin(plan.op, multiplies=plan.multiplies)
     if plan.multiplies:
         # Before the operation: the allocation may be larger than the host's memory, and
         # Linux would kill the process instead of refusing it.
         INSIDES.expect_product(inner)
+    outer, inside = (args, kwargs), (inner, inner_kwargs)
+    if live is None or plan.temporaries is None:
+        return _performed(plan, func, outer, inside, to_host=to_host)
+    with _taking(live, _temporaries(plan, func, *inside)):
+        return _performed(plan, func, outer, inside, to_host=to_host)
+
+
+def _performed(
+    plan: OpPlan,
+    func: Any,
+    outer: tuple[Sequence[Any], Mapping[str, Any]],
+    inside: tuple[list[Any], dict[str, Any]],
+    *,
+    to_host: bool,
+) -> Any:
+    """Run it on the arguments *inside*, those of *outer* without their ghosts."""
+    __tracebackhide__ = True
+    (args, kwargs), (inner, inner_kwargs) = outer, inside
     leaves = to_host or _is_host_target(plan, args)
     result = _run(plan, func, inner, inner_kwargs, to_host=leaves)
     if plan.flops is not None and WATCH.recorders:
@@ -279,6 +306,29 @@ def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if to_host:
         return PINNED_MEMORY.pin(result) if kwargs.get("non_blocking") else result
     return _outside(plan, args, kwargs, inner, result)
+
+
+def _temporaries(
+    plan: OpPlan, func: Any, inner: list[Any], kwargs: dict[str, Any]
+) -> Temporaries:
+    """What its kernel takes; a rule that fails leaves the memory unjudged."""
+    assert plan.temporaries is not None  # noqa: S101, the caller looked
+    try:
+        return plan.temporaries(OpCall(schema_of(func), inner, kwargs, is_ghost))
+    except Exception as error:  # noqa: BLE001, it ends nothing
+        WATCH.leave_unjudged(plan.op, own_failure(error))
+        return NO_TEMPORARIES
+
+
+@contextmanager
+def _taking(live: LiveMemory, needed: Temporaries) -> Iterator[None]:
+    taken = live.take(needed.before)
+    try:
+        yield
+        for sizes in needed.phases:
+            live.give_back(live.take(sizes))
+    finally:
+        live.give_back(taken)
 
 
 def _count_flops(
@@ -432,6 +482,8 @@ def _wrapped(
             return args[0]
         return wrap(result)
     if isinstance(result, (list, tuple)):
+        for place in plan.birth_order:
+            _see(result[place])
         wrapped = [
             wrap(part)
             if isinstance(part, torch.Tensor) and place not in plan.host_outputs
@@ -440,6 +492,11 @@ def _wrapped(
         ]
         return type(result)(wrapped) if type(result) in {list, tuple} else wrapped
     return result
+
+
+def _see(tensor: Any) -> None:
+    if PRETEND_MEMORY.live is not None and tensor is not None:
+        PRETEND_MEMORY.live.see(tensor)
 
 
 def _written(

@@ -9,19 +9,23 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
+from collections.abc import Mapping
 from contextlib import ExitStack
 from contextlib import contextmanager
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils import _device
 
 from ..dispatch import eager
 from ..source_lines import torch_path
 from .attention import attention
 from .attention import fused_kernels
+from .audit_record import AuditFinding
 from .audit_record import StepAudit
 from .autocast import autocast_kernels
 from .autocast import autocast_patches
@@ -36,9 +40,7 @@ from .factories import LIKE
 from .factories import creation_patches
 from .factories import generator_patches
 from .memory import PRETEND_MEMORY
-from .modules import ctc_loss
-from .modules import ctc_loss_by_numbers
-from .modules import eigvals
+from .modules import COMPOSED_FOR_CUDA
 from .modules import process_group_patches
 from .modules import recurrent_kernels
 from .modules import skipped_kernels
@@ -127,6 +129,38 @@ class PretendGpu:
         self._recorder.clear()
         self._recorder.locates_work = locate_work
         return audit
+
+
+# The audit of a program with its own loop: a step ends with the optimizer's step.
+
+
+class ProgramAudit:
+    """Separates what a program does in every step from what it does once at its start.
+
+    A program of a single step does not show the difference.
+    """
+
+    def __init__(self, gpu: PretendGpu) -> None:
+        self._gpu = gpu
+        self._steps = 0
+        self._begun: Mapping[AuditFinding, int] = {}
+        register_optimizer_step_post_hook(self._end)
+
+    def _end(self, *_: object) -> None:
+        self._steps += 1
+        if self._steps == 1:
+            found = self._gpu.so_far().findings
+            self._begun = {replace(f, count=0): f.count for f in found}
+
+    def audit(self) -> StepAudit:
+        """Return all findings; those not seen again after the first step are ``once``."""
+        audit = self._gpu.end_step()
+        begun = self._begun if self._steps > 1 else {}
+        findings = tuple(
+            replace(f, once=begun.get(replace(f, count=0)) == f.count)
+            for f in audit.findings
+        )
+        return replace(audit, findings=findings, steps=self._steps)
 
 
 class _Pretence:
@@ -228,9 +262,7 @@ def _kernels() -> Iterator[None]:
         "AutocastCUDA": tuple(autocast_kernels()),
         "AutogradLazy": (
             ("scaled_dot_product_attention", attention),
-            ("ctc_loss.Tensor", ctc_loss),
-            ("ctc_loss.IntList", ctc_loss_by_numbers),
-            ("linalg_eigvals", eigvals),
+            *COMPOSED_FOR_CUDA.items(),
             *recurrent_kernels(),
         ),
     }

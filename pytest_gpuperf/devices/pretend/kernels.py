@@ -11,6 +11,7 @@ from typing import Any
 from typing import Final
 
 import torch
+from torch._prims_common import suggest_memory_format
 
 
 def svd(
@@ -129,3 +130,138 @@ def _changed(change: Callable[[Any], Any], value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(mapped(change, value))
     return value
+
+
+# Convolutions: cuDNN's results lie as the image or the weight does.
+
+LAST_FORMATS: Final = {4: torch.channels_last, 5: torch.channels_last_3d}
+"""Memory formats whose channels move fastest, by the number of dimensions."""
+
+
+def is_last(tensor: Any) -> bool:
+    """Whether the channels of *tensor* move fastest."""
+    wanted = LAST_FORMATS.get(tensor.dim())
+    return wanted is not None and suggest_memory_format(tensor) is wanted
+
+
+def format_of(tensor: Any, weight: Any) -> Any:
+    """Memory format of a convolution's tensors (ConvUtils.h)."""
+    if is_last(tensor) or is_last(weight):
+        return LAST_FORMATS[tensor.dim()]
+    return torch.contiguous_format
+
+
+_convolution = torch.ops.aten.convolution.default
+
+
+def convolution(tensor: Any, weight: Any, *options: Any) -> Any:
+    """What ``aten::convolution`` gives, in the memory format that CUDA gives it in."""
+    found = _convolution(tensor, weight, *options)
+    return found.contiguous(memory_format=format_of(tensor, weight))
+
+
+# Cells of recurrent layers, which CUDA computes by one kernel each (RNN.cu).
+
+
+def lstm_cell(
+    gates: Any, of_state: Any, memory: Any, bias: Any = None, state_bias: Any = None
+) -> tuple[Any, Any, Any]:
+    """What ``aten::_thnn_fused_lstm_cell`` gives; it keeps the gates for backward."""
+    both = _sum_of(gates, of_state, bias, state_bias)
+    entry, forget, cell, exit_ = both.chunk(4, 1)
+    opened = [entry.sigmoid(), forget.sigmoid(), cell.tanh(), exit_.sigmoid()]
+    kept = opened[1] * memory + opened[0] * opened[2]
+    return opened[3] * kept.tanh(), kept, torch.cat(opened, 1)
+
+
+def lstm_cell_backward(  # noqa: PLR0913, PLR0917, torch's
+    grad: Any,
+    grad_memory: Any,
+    memory: Any,
+    kept: Any,
+    workspace: Any,
+    has_bias: bool,  # noqa: FBT001
+) -> tuple[Any, Any, Any]:
+    """What ``aten::_thnn_fused_lstm_cell_backward_impl`` gives."""
+    entry, forget, cell, exit_ = workspace.chunk(4, 1)
+    reached = kept.tanh()
+    grad = torch.zeros_like(kept) if grad is None else grad
+    of_kept = grad * exit_ * (1 - reached * reached)
+    of_kept = of_kept if grad_memory is None else of_kept + grad_memory
+    of_gates = torch.cat(
+        [
+            of_kept * cell * entry * (1 - entry),
+            of_kept * memory * forget * (1 - forget),
+            of_kept * entry * (1 - cell * cell),
+            grad * reached * exit_ * (1 - exit_),
+        ],
+        1,
+    )
+    of_bias = of_gates.sum(0) if has_bias else of_gates.new_empty(0)
+    return of_gates, of_kept * forget, of_bias
+
+
+def gru_cell(
+    gates: Any, of_state: Any, state: Any, bias: Any = None, state_bias: Any = None
+) -> tuple[Any, Any]:
+    """What ``aten::_thnn_fused_gru_cell`` gives; it keeps five parts for backward."""
+    reset, update, new = _sum_of(gates, bias).chunk(3, 1)
+    by_state = _sum_of(of_state, state_bias).chunk(3, 1)
+    reset, update = (reset + by_state[0]).sigmoid(), (update + by_state[1]).sigmoid()
+    new = (new + reset * by_state[2]).tanh()
+    kept = torch.cat([reset, update, new, state, by_state[2]], 1)
+    return new + update * (state - new), kept
+
+
+def gru_cell_backward(
+    grad: Any,
+    workspace: Any,
+    has_bias: bool,  # noqa: FBT001
+) -> tuple[Any, ...]:
+    """What ``aten::_thnn_fused_gru_cell_backward`` gives."""
+    reset, update, new, state, by_state = workspace.chunk(5, 1)
+    of_new = grad * (1 - update) * (1 - new * new)
+    of_update = grad * (state - new) * update * (1 - update)
+    of_reset = of_new * by_state * reset * (1 - reset)
+    of_gates = torch.cat([of_reset, of_update, of_new], 1)
+    of_state = torch.cat([of_reset, of_update, of_new * reset], 1)
+    sums = [g.sum(0) if has_bias else None for g in (of_gates, of_state)]
+    return of_gates, of_state, grad * update, *sums
+
+
+def _sum_of(*parts: Any) -> Any:
+    given = [part for part in parts if part is not None]
+    return sum(given[1:], start=given[0])
+
+
+FUSED_LAYERS: Final[Mapping[str, Callable[..., Any]]] = {
+    "convolution": convolution,
+    "_thnn_fused_gru_cell": gru_cell,
+    "_thnn_fused_gru_cell_backward": gru_cell_backward,
+    "_thnn_fused_lstm_cell": lstm_cell,
+    "_thnn_fused_lstm_cell_backward_impl": lstm_cell_backward,
+}
+"""What to run on the host in place of a kernel that only CUDA has."""
+
+
+# Losses whose result lies in memory for all elements, of which it is one.
+
+
+def _in_memory_of_all(loss: Any) -> Callable[..., Any]:
+    """Wrap *loss*, whose output has the inputs' size until it is reduced (Loss.cpp)."""
+
+    def kernel(tensor: Any, target: Any, reduction: int = 1, *rest: Any) -> Any:
+        found = loss(tensor, target, reduction, *rest)
+        elements = torch.broadcast_shapes(tensor.shape, target.shape).numel()
+        if reduction == 0 or not elements:
+            return found
+        return found.new_empty(elements)[:1].view(()).copy_(found)
+
+    return kernel
+
+
+FUSED_LOSSES: Final[Mapping[str, Callable[..., Any]]] = {
+    name: _in_memory_of_all(getattr(torch.ops.aten, name).default)
+    for name in ("mse_loss", "smooth_l1_loss")
+}
+"""What to run on the host so that the result's storage is that of CUDA."""

@@ -2,7 +2,7 @@
 
 Without a watch it costs one look at ``PRETEND_MEMORY.live`` per operation. Storages are
 followed by weak references: views, tied weights and ``set_`` share one. What a kernel
-takes and gives back inside one operation is not seen.
+takes and gives back inside one operation comes from ``temporaries``.
 """
 
 from __future__ import annotations
@@ -140,6 +140,7 @@ def _size(nbytes: int) -> str:
 
 MATRIX_PRODUCTS: Final = frozenset(
     {
+        "_euclidean_dist",
         "_addmm_activation",
         "_int_mm",
         "_scaled_mm",
@@ -213,6 +214,8 @@ class LiveMemory:
         self._workspaces: set[bool] = set()
         self._storages: dict[int, tuple[int, int, Any]] = {}
         self._numbers = 0
+        self._node: tuple[str, int] | None = None
+        self._number_before_node = 0
 
     @property
     def workspace_bytes(self) -> int:
@@ -244,18 +247,44 @@ class LiveMemory:
             reference = weakref.ref(storage, partial(self._gone, key))
             self._storages[key] = (self._born(nbytes), nbytes, reference)
 
+    def is_from_before(self, node: Any, tensor: Any) -> bool:
+        """Whether the storage behind *tensor* is older than the run of *node*.
+
+        *node* is autograd's that runs now.
+        """
+        self._follow(node)
+        number = self.number_of(tensor)
+        return number is not None and number <= self._number_before_node
+
+    def _follow(self, node: Any) -> None:
+        # Not the node itself, which would keep its graph alive.
+        name = None if node is None else (node.name(), node._sequence_nr())  # noqa: SLF001
+        if name != self._node:
+            self._node, self._number_before_node = name, self._numbers
+
     def begin(self, op: str, *, multiplies: bool) -> None:
         """Let *op* be what runs; a matrix product needs the workspace of its thread.
 
         Backward has a thread of its own.
         """
         self.op = op
+        node = current_node()
+        self._follow(node)
         if multiplies:
-            in_backward = current_node() is not None
+            in_backward = node is not None
             if in_backward not in self._workspaces:
                 self._workspaces.add(in_backward)
                 if self._workspace_bytes:
                     self._born(self._workspace_bytes, workspace=True)
+
+    def take(self, sizes: Sequence[int]) -> Sequence[tuple[int, int]]:
+        """Take what a kernel needs for itself; ``give_back`` wants the answer."""
+        return [(self._born(nbytes), nbytes) for nbytes in sizes if nbytes]
+
+    def give_back(self, taken: Sequence[tuple[int, int]]) -> None:
+        """Take back what ``take`` gave."""
+        for number, nbytes in taken:
+            self._died(number, nbytes)
 
     def number_of(self, tensor: Any) -> int | None:
         """Return the number of the storage behind *tensor*, the inside of a ghost."""

@@ -35,6 +35,7 @@ from ..preflight import no_garbage_collection
 from ..source_lines import Site
 from ..source_lines import site_of_caller
 from .allocator import rounded
+from .backward_rules import ENGINE_ALONE
 from .memory import PRETEND_MEMORY
 from .memory import LiveMemory
 from .memory import MemoryEvent
@@ -246,6 +247,8 @@ def watching_memory(
     """
     room = PRETEND_MEMORY.room if limited else None
     live = LiveMemory(workspace_bytes=workspace_bytes, room=room)
+    with unrecorded(), watched(LiveMemory(), None):
+        ENGINE_ALONE.count()
     with no_garbage_collection(), watched(live, None if from_now else Ghost):
         WATCH.unjudged_listeners.append(live.leave_unjudged)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import ExitStack
 from contextlib import contextmanager
@@ -134,6 +135,70 @@ def eigvals(matrices: Any) -> Any:
     if torch.is_grad_enabled() and matrices.requires_grad:
         return torch.linalg.eig(matrices)[0]
     return torch.ops.aten._linalg_eigvals(matrices)  # noqa: SLF001
+
+
+# Composite operations that torch composes otherwise for a CUDA tensor than for a ghost.
+
+_aten = torch.ops.aten
+
+FLAT_DIM: Final = 2
+
+
+def linear(tensor: Any, weight: Any, bias: Any = None) -> Any:
+    """``aten::linear``, which adds the bias in place (Linear.cpp)."""
+    __tracebackhide__ = True
+    if bias is None or tensor.dim() == FLAT_DIM or tensor.is_contiguous():
+        return _aten.linear.default.decompose(tensor, weight, bias)
+    return torch.matmul(tensor, weight.t()).add_(bias)
+
+
+def lstm_cell(
+    tensor: Any, state: Any, weight: Any, weight_of_state: Any, *biases: Any
+) -> Any:
+    """``aten::lstm_cell`` by one kernel after two products (RNN.cpp)."""
+    __tracebackhide__ = True
+    gates = torch.matmul(tensor, weight.t())
+    of_state = torch.matmul(state[0], weight_of_state.t())
+    fused = _aten._thnn_fused_lstm_cell.default  # noqa: SLF001, what CUDA calls
+    return fused(gates, of_state, state[1], *biases)[:2]
+
+
+def gru_cell(
+    tensor: Any, state: Any, weight: Any, weight_of_state: Any, *biases: Any
+) -> Any:
+    """``aten::gru_cell`` by one kernel after two products (RNN.cpp)."""
+    __tracebackhide__ = True
+    gates = torch.matmul(tensor, weight.t())
+    of_state = torch.matmul(state, weight_of_state.t())
+    fused = _aten._thnn_fused_gru_cell.default  # noqa: SLF001, what CUDA calls
+    return fused(gates, of_state, state, *biases)[0]
+
+
+def _softmax_of_halves(name: str) -> Callable[..., Any]:
+    """Softmax of float16 in float32, which one kernel does (SoftMax.cpp)."""
+    overload = getattr(_aten, name).int
+    fused = getattr(_aten, f"_{name}").default
+
+    def kernel(tensor: Any, dim: int, dtype: Any = None) -> Any:
+        __tracebackhide__ = True
+        if tensor.dtype is torch.float16 and dtype is torch.float32:
+            return fused(tensor, dim, True)  # noqa: FBT003, half_to_float
+        return overload.decompose(tensor, dim, dtype)
+
+    return kernel
+
+
+COMPOSED_FOR_CUDA: Final[Mapping[str, Callable[..., Any]]] = {
+    "ctc_loss.IntList": ctc_loss_by_numbers,
+    "ctc_loss.Tensor": ctc_loss,
+    "gru_cell": gru_cell,
+    "linalg_eigvals": eigvals,
+    "linear": linear,
+    "log_softmax.int": _softmax_of_halves("log_softmax"),
+    "lstm_cell": lstm_cell,
+    "softmax.int": _softmax_of_halves("softmax"),
+}
+"""Kernels for the ghosts' device, by overload."""
 
 
 # Kernels of triton, which only a GPU runs.

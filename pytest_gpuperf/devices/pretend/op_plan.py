@@ -16,17 +16,21 @@ from . import attention as fused_attention
 from . import attention as rms_norm
 from .attention import attention
 from .backward_rules import FORWARD_OPS
+from .backward_rules import FRESH_TARGETS
+from .backward_rules import SUM
+from .kernels import FUSED_LAYERS
+from .kernels import FUSED_LOSSES
 from .kernels import HOST_KERNELS
 from .memory import MATRIX_PRODUCTS
 from .mixed_devices import mixes_by_design
-from .modules import ctc_loss
-from .modules import eigvals
+from .modules import COMPOSED_FOR_CUDA
 from .sync_rules import INDEXING
 from .sync_rules import LAYOUT_RULES
 from .sync_rules import SPARSE_RULES
 from .sync_rules import SYNC_RULES
 from .sync_rules import SyncRule
 from .sync_rules import rules_by_op
+from .temporaries import RULES
 
 
 # Floating point operations of a step, by torch's own formulas.
@@ -113,11 +117,12 @@ FUSED: Final = {
     **fused_attention.FUSED_ATTENTION,
     **rms_norm.FUSED_RMS_NORM,
     **HOST_KERNELS,
+    **FUSED_LAYERS,
+    **FUSED_LOSSES,
 }
 
 COMPOSITES: Final = {
-    "ctc_loss": ctc_loss,
-    "linalg_eigvals": eigvals,
+    **{name.partition(".")[0]: kernel for name, kernel in COMPOSED_FOR_CUDA.items()},
     "scaled_dot_product_attention": attention,
 }
 """Composite operations that CUDA decomposes differently from the CPU."""
@@ -129,15 +134,26 @@ HOST_OUTPUTS: Final = {
 """Outputs that stay on the host, by position: lengths, and the state of a generator."""
 
 
+TEMPORARIES: Final = {**RULES, **fused_attention.ATTENTION_MEMORY}
+
+BIRTH_ORDER: Final = {
+    "_scaled_dot_product_flash_attention": (0, 1, 6, 7),
+    "native_dropout": (1, 0),
+}
+"""Outputs in the order in which CUDA's kernel makes them, if it is another."""
+
+
 class OpPlan:
     """What is known of an operation before its arguments are known."""
 
     __slots__ = (
+        "birth_order",
         "composite",
         "decompose",
         "flags",
         "flops",
         "host_outputs",
+        "in_place",
         "indexes",
         "keeps_forward",
         "kernel",
@@ -150,6 +166,7 @@ class OpPlan:
         "rules",
         "sources",
         "sparse_rules",
+        "temporaries",
         "transfers",
         "views",
         "writes_only",
@@ -181,6 +198,17 @@ class OpPlan:
         self.host_outputs = HOST_OUTPUTS.get(self.name, ())
         self.mixes = mixes_by_design(self.name)
         self.multiplies = self.name in MATRIX_PRODUCTS
+        self.birth_order = BIRTH_ORDER.get(self.name, ())
+        self.in_place = _in_place(func, self.name)
+        self.temporaries = TEMPORARIES.get(self.name)
+
+
+def _in_place(func: Any, name: str) -> Any:
+    """Return the overload that writes, of operations that backward asks it of."""
+    if name != SUM and name not in FRESH_TARGETS:
+        return None
+    packet = getattr(torch.ops.aten, f"{name}_")
+    return getattr(packet, func._overloadname, None)  # noqa: SLF001
 
 
 @cache
