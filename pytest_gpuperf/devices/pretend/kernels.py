@@ -234,7 +234,32 @@ def _sum_of(*parts: Any) -> Any:
     return sum(given[1:], start=given[0])
 
 
+# Softmax of halves in float32, which the CPU's kernels refuse.
+
+
+def _softmax_of_halves(softmax: Any) -> Callable[..., Any]:
+    def kernel(tensor: Any, dim: int, half_to_float: bool) -> Any:  # noqa: FBT001
+        return softmax(tensor.float() if half_to_float else tensor, dim, False)  # noqa: FBT003
+
+    return kernel
+
+
+def _softmax_backward_of_halves(backward: Any) -> Callable[..., Any]:
+    def kernel(grad: Any, output: Any, dim: int, dtype: Any) -> Any:
+        return backward(grad, output, dim, grad.dtype).to(dtype)
+
+    return kernel
+
+
 FUSED_LAYERS: Final[Mapping[str, Callable[..., Any]]] = {
+    **{
+        name: _softmax_of_halves(getattr(torch.ops.aten, name).default)
+        for name in ("_log_softmax", "_softmax")
+    },
+    **{
+        name: _softmax_backward_of_halves(getattr(torch.ops.aten, name).default)
+        for name in ("_log_softmax_backward_data", "_softmax_backward_data")
+    },
     "convolution": convolution,
     "_thnn_fused_gru_cell": gru_cell,
     "_thnn_fused_gru_cell_backward": gru_cell_backward,
