@@ -40,6 +40,8 @@ from pytest_gpuperf.model.units import Unit
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.plugin.options import OPTIONS
 from pytest_gpuperf.plugin.options import Option
+from pytest_gpuperf.report.remedies import KIND_REMEDIES
+from pytest_gpuperf.report.remedies import SYNC_REMEDIES
 from pytest_gpuperf.worker.compare_result import Compared
 from pytest_gpuperf.worker.compare_result import Difference
 from pytest_gpuperf.worker.compare_result import TimeRatio
@@ -304,3 +306,15 @@ def test_each_error_id_is_raised_and_no_other() -> None:
     )
 
     assert sorted(set(used)) == [error_id.name for error_id in ErrorId]
+
+
+def test_the_table_of_remedies_is_what_is_advised() -> None:
+    table = text(REFERENCE).partition("### Remedies")[2].partition("## ")[0]
+    rows = [
+        tuple(cell.strip() for cell in line.strip("|").split(" | "))
+        for line in table.splitlines()
+        if line.startswith("| ")
+    ]
+
+    wanted = dict.fromkeys((*SYNC_REMEDIES, *KIND_REMEDIES.values()))
+    assert rows[1:] == [(remedy.cause, remedy.do) for remedy in wanted]
