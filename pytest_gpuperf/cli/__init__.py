@@ -26,23 +26,35 @@ USAGE_ERROR: Final = 4
 """Exit code of pytest for the same."""
 
 
-COMMANDS: Final[dict[str, str]] = {
-    "refresh": "measure tests and store the numbers as their baselines",
-    "show": "show the stored baselines",
-    "diff": "compare what pytest --gpuperf measured last with the stored baselines",
-    "accept": "store what a run measured, as in CI, as the baselines",
-    "merge-baselines": "merge two branches' baselines, as git's merge driver",
-    "history": "show what tests measured in run after run, and where that changed",
-    "merge": "join the results of several machines into one verdict",
-    "report": "write what the last run came to as a page of HTML",
-    "export": "write what was measured last in the format of another program",
-    "ab": "compare this version of the project with another, on this machine",
-    "bisect": "find the commit that made a test worse",
-    "doctor": "say what can be measured on this machine, and how well",
-    "audit": "find the syncs of a script, on a pretend GPU",
-    "memory": "predict the peak memory of a script, and what would lower it",
+GROUPS: Final[dict[str, dict[str, str]]] = {
+    "Look": {
+        "audit": "find the lines of a script that wait for a GPU; none is needed",
+        "memory": "predict the peak memory of a script, and what would lower it",
+        "report": "write what the last run came to as a page of HTML",
+        "doctor": "say what can be measured on this machine, and how well",
+    },
+    "Compare": {
+        "ab": "compare this version of the project with another, by turns",
+        "bisect": "find the commit that made a test worse",
+    },
+    "Baselines": {
+        "refresh": "measure tests and store the numbers as their baselines",
+        "diff": "compare what was measured last with the stored baselines",
+        "accept": "store what a run measured, as in CI, as the baselines",
+        "show": "show the stored baselines",
+        "merge-baselines": "merge two branches' baselines, as git's merge driver",
+    },
+    "CI and history": {
+        "merge": "join the results of several machines into one verdict",
+        "export": "write what was measured last in the format of another program",
+        "history": "show what tests measured in run after run, and what changed",
+    },
 }
 """What each command does, in a line of the help; its module has its name."""
+
+COMMANDS: Final = {
+    name: does for group in GROUPS.values() for name, does in group.items()
+}
 
 
 class Command(Protocol):
@@ -137,14 +149,18 @@ def _parser(typed: str) -> Parser:
     """Return the parser of all commands, with the arguments of the one that was *typed*."""
     parser = Parser(
         prog="gpuperf",
-        description="Baselines of pytest --gpuperf: refresh, show, compare. Runs as a page. "
-        "One commit against another. What a machine can see. Audits of scripts.",
+        usage="%(prog)s [-h] [--version] COMMAND ...",
+        description="Find what makes PyTorch training slow, and keep it out.",
+        epilog=_listed(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument(
         "--version", action="version", version=f"pytest-gpuperf {own_version()}"
     )
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS
+    )
     for name, summary in COMMANDS.items():
         subparser = commands.add_parser(
             name, help=summary, description=summary, allow_abbrev=False
@@ -153,6 +169,16 @@ def _parser(typed: str) -> Parser:
         if name == typed:
             _declare(_command(name), subparser)
     return parser
+
+
+def _listed() -> str:
+    """List the commands by what they are for."""
+    return "\n\n".join(
+        "\n".join(
+            (f"{title}:", *(f"  {name:<16} {does}" for name, does in group.items()))
+        )
+        for title, group in GROUPS.items()
+    )
 
 
 def _declare(command: Command, parser: argparse.ArgumentParser) -> None:

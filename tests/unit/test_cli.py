@@ -17,6 +17,7 @@ from pytest_gpuperf.baselines.format import dumps
 from pytest_gpuperf.baselines.store import path_of
 from pytest_gpuperf.baselines.store import pending_path
 from pytest_gpuperf.cli import COMMANDS
+from pytest_gpuperf.cli import GROUPS
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.baseline import Entry
@@ -500,6 +501,19 @@ def test_an_argument_that_no_command_knows_is_refused(
     assert capsys.readouterr().err == (
         "gpuperf: unrecognized arguments: --base; see `gpuperf diff --help` [GP102]\n"
     )
+
+
+def test_the_help_lists_each_command_once_by_what_it_is_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    main([])
+
+    shown = capsys.readouterr().out
+    listed = [line.split()[0] for line in shown.splitlines() if line.startswith("  ")]
+    assert [name for name in listed if not name.startswith("-")] == list(COMMANDS)
+    titles = [f"{title}:" for title in GROUPS]
+    assert [line for line in shown.splitlines() if line in titles] == titles
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_alone_it_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
