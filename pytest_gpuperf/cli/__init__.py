@@ -159,7 +159,11 @@ def _parser(typed: str) -> Parser:
         "--version", action="version", version=f"pytest-gpuperf {own_version()}"
     )
     commands = parser.add_subparsers(
-        dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS
+        dest="command",
+        metavar="COMMAND",
+        required=True,
+        help=argparse.SUPPRESS,
+        prog=parser.prog,
     )
     for name, summary in COMMANDS.items():
         subparser = commands.add_parser(

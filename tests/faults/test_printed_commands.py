@@ -992,7 +992,6 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
         "test_a_broken_baseline_is_recorded_anew_as_the_refusal_says"
     ),
     ("settings.py", "set {}=1"): "test_ci_is_told_how_a_job_may_refresh",
-    ("cli/__init__.py", "pytest --gpuperf"): DESCRIBED,
     ("judge/stored_times.py", "gpuperf refresh"): (
         "test_an_occasion_that_a_reason_asks_for_is_added_to_the_baseline"
     ),
