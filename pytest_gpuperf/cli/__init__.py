@@ -34,7 +34,7 @@ GROUPS: Final[dict[str, dict[str, str]]] = {
         "doctor": "say what can be measured on this machine, and how well",
     },
     "Compare": {
-        "ab": "compare this version of the project with another, by turns",
+        "ab": "compare this version of the project with another one",
         "bisect": "find the commit that made a test worse",
     },
     "Baselines": {

@@ -217,12 +217,16 @@ def scripted_picture(peak: Mapping[str, Any]) -> Picture:
     )
 
 
-def step_events(syncs: int, start_us: float) -> Iterator[TraceEvent]:
-    """Yield what a profiler would have seen of a step that waits so often."""
+def step_events(syncs: int, start_us: float, place: str) -> Iterator[TraceEvent]:
+    """Yield what a profiler would have seen of a step that waits so often.
+
+    Its first wait is at *place*: file, line and function; each other one a line below.
+    """
+    file, line, function = place.split(":")
     yield _event("user_annotation", STEP_RANGE, start_us, 1000.0)
     for index in range(syncs):
         at_us = start_us + 1 + 10 * index
-        marker = f"{SYNC_MARKER}train.py|{12 + index}|step"
+        marker = f"{SYNC_MARKER}{file}|{int(line) + index}|{function}"
         yield _event("user_annotation", marker, at_us, 5.0)
         yield _event("cpu_op", "aten::_local_scalar_dense", at_us + 1, 3.0)
 
@@ -482,5 +486,7 @@ class ScriptedDevice(MeasuringDevice):
         for arguments in batches:
             start_us = self._clock_ns / 1e3
             step(*arguments)
-            events.extend(step_events(int(self._value("syncs", 0)), start_us))
+            syncs = int(self._value("syncs", 0))
+            place = str(self._value("waits_at", "train.py:12:step"))
+            events.extend(step_events(syncs, start_us, place))
         return events
