@@ -69,8 +69,8 @@ def test_without_a_clock_two_pairs_compare_what_is_exact(
         "worse    syncs        0      1      +1     -     -  test_it.py::test_step",
         "test_it.py::test_step: waits now",
         "  --> test_it.py:8 in step",
-        "    8 | return torch.ones(1, device=gpuperf.device).sum().item()",
-        "      |                                              ^^^^^^^",
-        "      | new: one element is read by the host",
+        "    8 | return total.item()",
+        "      |             ^^^^^^^ new: one element is read by the host",
+        "  fix      add it up on the GPU (total += loss.detach()), read it every N steps",
         "gpuperf: 1 worse",
     ]

@@ -110,7 +110,6 @@ def test_a_verdict_says_what_the_peak_is_for_and_which_lines_hold_it(
             "OVER LIMIT mem_mb: 5.250 MiB, limit 4.000 MiB",
             f"  --> test_it.py:{backward} in step",
             "*most memory is in use here: aten::mul, backward, 5.250 MiB: *",
-            f"  --> test_it.py:{backward} in step",
             "*in use at the peak: aten::mul, backward, 2.000 MiB in 2 blocks",
             f"  --> test_it.py:{forward} in step",
             "*in use at the peak: aten::tanh, forward, 1.000 MiB in 1 block",
@@ -131,7 +130,7 @@ def told(result: pytest.RunResult) -> list[str]:
     """Lines of the failure, from its headline to its budget."""
     lines = result.outlines
     first = next(i for i, text in enumerate(lines) if text.startswith("OVER LIMIT"))
-    last = next(i for i, text in enumerate(lines) if text.startswith("  budget"))
+    last = next(i for i, text in enumerate(lines) if text.startswith("  limit"))
     return lines[first:last]
 
 

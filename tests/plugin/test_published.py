@@ -100,7 +100,8 @@ def test_the_annotation_of_a_sync_stands_at_its_line(
 
     assert (
         f"::error file={project.path.name}/train.py,line=12,title=gpuperf%3A OVER LIMIT "
-        f"syncs::OVER LIMIT syncs: 1 per step, limit 0%0A{A}"
+        "syncs::OVER LIMIT syncs: 1 per step, limit 0%0Athe CPU waits here for the GPU; fix: "
+        f"keep the value on the GPU, and read it every N steps%0A{A}"
     ) in result.outlines
 
 
@@ -115,7 +116,7 @@ def test_a_failure_that_was_expected_is_no_failure_there_either(
     assert "::error" not in result.stdout.str()
     lines = (github / "summary").read_text("utf-8").splitlines()
     assert lines[0] == "### gpuperf: none of 2 tests failed on scripted"
-    assert any(line.startswith("| over budget | ") for line in lines)
+    assert any(line.startswith("| OVER LIMIT ms | ") for line in lines)
     assert "failed=0\n" in (github / "output").read_text("utf-8")
 
 

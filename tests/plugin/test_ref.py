@@ -227,7 +227,7 @@ class TestUnsettled:
             "test_it.py: ImportError while importing test module "
         ) in said
         assert (
-            " ... ModuleNotFoundError: No module named 'nowhere' [GP708] again "
+            " ... ModuleNotFoundError: No module named 'nowhere' [GP708] accept "
         ) in said
 
     def test_a_file_that_is_new(self, project: RefProject) -> None:

@@ -164,6 +164,13 @@ def creep(project: ScriptedProject, *arguments: str) -> list[pytest.RunResult]:
 ACCEPT = "gpuperf refresh --accept-drift --device=scripted test_it.py::test_step"
 
 
+ACCEPTING = (
+    *("--gpuperf", "--gpuperf-update=all", "--gpuperf-accept-drift"),
+    *("--gpuperf-device=scripted", "test_it.py::test_step"),
+)
+"""What that command hands to pytest."""
+
+
 def test_small_changes_are_followed_until_they_add_up_to_a_slowdown(
     project: ScriptedProject,
 ) -> None:
@@ -225,7 +232,7 @@ def test_the_command_line_that_is_told_accepts_the_drift(
 ) -> None:
     creep(project)
 
-    result = project.pytester.runpytest_inprocess(*ACCEPT.split()[1:])
+    result = project.pytester.runpytest_inprocess(*ACCEPTING)
 
     result.assert_outcomes(passed=1)
     assert runs_ms(project) == [10.36] * 8

@@ -251,11 +251,11 @@ def test_a_slower_time_is_not_blamed_because_it_is_still_the_stored_occasion() -
 
 def test_what_a_faster_day_may_hide_says_so_and_what_would_tell() -> None:
     assert judged(on_days(0.0), runs(1.001, 1)).because == (
-        "+0.1 % (95 %: -0.5 % to +0.7 %), not slower than 3 % if this machine is as fast "
+        "95 % range -0.5 % to +0.7 %, not slower than 3 % if this machine is as fast "
         "today: the stored runs are of one occasion, and a slowdown of 7.3 % may hide "
-        "behind another; --gpuperf-ref=baseline tells now, `gpuperf refresh --occasions "
-        "2` at that code for later runs; the smallest slowdown this machine could have "
-        "seen is 17.4 %"
+        "behind another; --gpuperf-ref=baseline compares now, `gpuperf refresh "
+        "--occasions 2` at that code for later runs; this machine can only detect "
+        "slowdowns above 17.4 %"
     )
 
 

@@ -56,18 +56,18 @@ SCENARIOS = {
     "1 test, quiet": Scenario(costs=(5.0,)),
     "1 test of a second whose process takes 2": Scenario(costs=(1.0,), start=2.0),
     "tests of 0.2 to 60 s, quiet": Scenario(costs=UNLIKE),
-    "40 tests, a tenth disturbed": Scenario(costs=ALIKE * 5, disturbed=0.1),
-    "8 tests, a tenth disturbed": Scenario(costs=ALIKE, disturbed=0.1),
-    "8 tests, a third disturbed": Scenario(costs=ALIKE, disturbed=0.33),
-    "8 tests, half disturbed": Scenario(costs=ALIKE, disturbed=0.5),
-    "8 tests, all disturbed": Scenario(costs=ALIKE, disturbed=1.0),
-    "tests of 0.2 to 60 s, a third disturbed": Scenario(costs=UNLIKE, disturbed=0.33),
-    "3 tests, a quarter disturbed": Scenario(costs=(3.0, 5.0, 7.0), disturbed=0.25),
+    "40 tests, a tenth disturbed": Scenario(costs=ALIKE * 5, dirty=0.1),
+    "8 tests, a tenth disturbed": Scenario(costs=ALIKE, dirty=0.1),
+    "8 tests, a third disturbed": Scenario(costs=ALIKE, dirty=0.33),
+    "8 tests, half disturbed": Scenario(costs=ALIKE, dirty=0.5),
+    "8 tests, all disturbed": Scenario(costs=ALIKE, dirty=1.0),
+    "tests of 0.2 to 60 s, a third disturbed": Scenario(costs=UNLIKE, dirty=0.33),
+    "3 tests, a quarter disturbed": Scenario(costs=(3.0, 5.0, 7.0), dirty=0.25),
     "first runs a fifth dearer": Scenario(costs=ALIKE, first=1.2),
     "later runs a fifth dearer": Scenario(costs=ALIKE, later=1.2),
     "costs that scatter by 40 %": Scenario(costs=ALIKE, scatter=0.4),
     "4 devices side by side": Scenario(costs=ALIKE * 3, slots=4),
-    "2 devices, tests unlike": Scenario(costs=UNLIKE, slots=2, disturbed=0.2),
+    "2 devices, tests unlike": Scenario(costs=UNLIKE, slots=2, dirty=0.2),
 }
 
 
@@ -105,7 +105,7 @@ class Simulated:
         return cost * factor * self._noise.lognormvariate(0, plan.scatter)
 
     def _result(self, test: str) -> TestResult:
-        dirty = self._noise.random() < self._scenario.disturbed
+        dirty = self._noise.random() < self._scenario.dirty
         measured = Measurement(
             test=test, environment=ENVIRONMENT, dirty=("hot",) if dirty else ()
         )

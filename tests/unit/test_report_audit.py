@@ -140,8 +140,8 @@ perhaps, only a GPU can tell:
            slices of more than 2048 elements are sorted with waits
   fix      keep the value on the GPU, and read it every N steps
 not judged, only a GPU can tell:
-  --> train.py:12 in train: aten::histc, 6 times: there is no CPU kernel to run in
-           its place
+  --> train.py:12 in train: aten::histc, 6 times: there is no CPU kernel to run
+           in its place
   inside   models/masks.py:307 in is_full
 compiled on a GPU, judged as eager code:
   --> train.py:12 in train: torch.compile, once: judged as eager code

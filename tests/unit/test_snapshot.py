@@ -194,7 +194,9 @@ class Memory:
 
 def torch_with(memory: Memory) -> SimpleNamespace:
     cuda = SimpleNamespace(
-        memory=memory, synchronize=lambda: memory.calls.append("synchronize")
+        memory=memory,
+        synchronize=lambda: memory.calls.append("synchronize"),
+        device_count=lambda: 0,  # none beside the current one
     )
     return SimpleNamespace(cuda=cuda)
 

@@ -255,7 +255,7 @@ def evidence_line(verdicts: Sequence[TestVerdict]) -> Iterator[Line]:
         for viewer, names in files.items()
         if names
     ]
-    text = "; ".join(("gpuperf: why, as a page: gpuperf report", *shown))
+    text = "; ".join(("why, as a page: gpuperf report", *shown))
     yield Line(text=text, role=LineRole.PLAIN)
 
 

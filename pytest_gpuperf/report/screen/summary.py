@@ -164,7 +164,8 @@ def remark(verdict: TestVerdict, *, failures_above: bool = False) -> tuple[str, 
     """
     explained = [
         f"{title(v.metric)}: {v.because}"
-        for v in verdict.verdicts
+        # A limit that somebody asked for comes before what a baseline would have said.
+        for v in sorted(verdict.verdicts, key=lambda v: not v.unjudged_budget)
         if v.outcome is verdict.outcome
         and (v.outcome in EXPLAINED_OUTCOMES or v.settlement is not None)
         if not (failures_above and v.outcome.fails)
