@@ -77,7 +77,7 @@ def test_what_is_stored_is_said_at_the_interruption(
     played.run(Play(interrupted_at=(B, number)), Refresh.MISSING)
 
     said = [line for line in played.said if "refreshing" not in line]
-    command = "pytest --gpuperf --gpuperf-update=missing --gpuperf-device=scripted"
+    command = "gpuperf refresh --kind=missing --device=scripted"
     go_on = [f"  go on    {command}"] if LOST in SAID[number] else []
     assert said[len(said) - len(go_on) :] == go_on
     sentence = " ".join(map(str.strip, said[: len(said) - len(go_on)]))
@@ -503,7 +503,9 @@ def test_x_and_an_ordinary_failure_raise_no_alarm_about_what_was_measured(
 
     result.assert_outcomes(failed=1)
     assert "WITHOUT A RESULT" not in result.stdout.str()
-    result.stdout.fnmatch_lines(["gpuperf: 1 no baseline on scripted; *not gated"])
+    result.stdout.fnmatch_lines(
+        ["gpuperf: 1 no baseline on scripted; *without baseline"]
+    )
 
 
 # Progress without a terminal.
