@@ -26,6 +26,6 @@ def test_in_place_operations_write_where_they_read(gpuperf):
 def test_a_view_takes_no_memory(gpuperf):
     x = torch.randn(1024, 1024, device=gpuperf.device)
 
-    result = gpuperf.compare(lambda: x.t().contiguous().sum(0), lambda: x.t().sum(0))
+    result = gpuperf.compare(lambda: x.t().contiguous().relu(), lambda: x.t().relu())
 
     assert result.memory.difference == -x.nbytes

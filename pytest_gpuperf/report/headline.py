@@ -175,18 +175,20 @@ def _numbers(verdict: Verdict, limit: float | None) -> str:
 def merged_headlines(failing: Sequence[Verdict]) -> Iterator[tuple[Verdict, str]]:
     """Yield the headlines of *failing*, one a metric.
 
-    A metric that became worse and is over its limit as well is one with two limits.
+    A metric that became worse and is over its limit as well is one with two limits. What
+    a mark and a call both ask for is said once.
     """
+    said: set[str] = set()
     limits = {v.metric: v.limit for v in failing if v.outcome is Outcome.OVER_BUDGET}
     worse = {v.metric for v in failing if v.outcome is Outcome.REGRESSED}
     for verdict in failing:
         if verdict.outcome is Outcome.OVER_BUDGET and verdict.metric in worse:
             continue
         regressed = verdict.outcome is Outcome.REGRESSED
-        yield (
-            verdict,
-            headline_of(verdict, limits.get(verdict.metric) if regressed else None),
-        )
+        text = headline_of(verdict, limits.get(verdict.metric) if regressed else None)
+        if text not in said:
+            said.add(text)
+            yield verdict, text
 
 
 def open_headline(verdict: TestVerdict) -> str:

@@ -28,7 +28,7 @@ CLEAN_TEST = "test_clean.py"
 
 EDITS = {**REGRESSIONS, **HARMLESS}
 
-PLACE = re.compile(r"^  (?:at|keeps|peak|holds) +(\S+\.py):(\d+) ")
+PLACE = re.compile(r"^  --> (\S+\.py):(\d+) ")
 
 BY_COUNTING = {name: edit for name, edit in REGRESSIONS.items() if edit.metric}
 
