@@ -28,7 +28,7 @@ USAGE_ERROR: Final = 4
 
 GROUPS: Final[dict[str, dict[str, str]]] = {
     "Look": {
-        "audit": "find the lines of a script that wait for a GPU; none is needed",
+        "audit": "find the lines of a script that wait for a GPU; needs none",
         "memory": "predict the peak memory of a script, and what would lower it",
         "report": "write what the last run came to as a page of HTML",
         "doctor": "say what can be measured on this machine, and how well",

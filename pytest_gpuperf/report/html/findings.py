@@ -208,7 +208,7 @@ def _row(number: str, line: str, place: Place | None) -> Markup:
 MOST_PAGE_FINDINGS: Final = 12
 """Findings of a group that are listed."""
 
-GROUPS: Final[Mapping[str, tuple[FindingKind, ...]]] = {
+FINDING_GROUPS: Final[Mapping[str, tuple[FindingKind, ...]]] = {
     "Where the CPU waits": (FindingKind.SYNC, FindingKind.COPY),
     "Where it may wait, only a GPU can tell": (FindingKind.MAYBE,),
     "What goes between CPU and GPU": (FindingKind.TRANSFER,),
@@ -245,7 +245,7 @@ def findings_list(
     The source of places that were *shown* above is not printed again.
     """
     printed = set(shown)
-    for name, kinds in GROUPS.items():
+    for name, kinds in FINDING_GROUPS.items():
         group = sorted((f for f in findings if f.kind in kinds), key=badness)
         if group:
             items = [_item(f, lines, printed) for f in group[:MOST_PAGE_FINDINGS]]
