@@ -17,6 +17,8 @@ from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
 
 
+pytest.importorskip("torch")
+
 BEGUN = ThreadWork(thread_ns=100, process_ns=1000, waits=3)
 
 
