@@ -11,6 +11,7 @@
 # CLOCK  settings of the environment for pytest, such as those of the stub rig's virtual
 #        clock (default: none)
 # EXAMPLES  which of the examples are run (default: examples)
+# NO_EXAMPLES  where it is set, the examples are left out
 # OPINFO  where it is set, torch's own operations are compared as well: long
 #
 # Exit status: 0 if every part passed, 1 if one failed, 4 without a GPU.
@@ -56,9 +57,11 @@ part agreement-bytes "$PYTHON" benchmarks/agreement_bytes.py --out "$OUT"
 [ -z "${OPINFO:-}" ] || part agreement-operations "$PYTHON" benchmarks/agreement_operations.py --out "$OUT/agreement-operations.md"
 
 # Budgets alone, then a recorded baseline, then the unchanged code against it.
-part examples-budgets "${examples[@]}" --gpuperf-claims
-part examples-refresh "${examples[@]}" --gpuperf-update=all
-part examples-unchanged "${examples[@]}"
+if [ -z "${NO_EXAMPLES:-}" ]; then
+    part examples-budgets "${examples[@]}" --gpuperf-claims
+    part examples-refresh "${examples[@]}" --gpuperf-update=all
+    part examples-unchanged "${examples[@]}"
+fi
 
 cat "$OUT/status.txt"
 exit "$status"
