@@ -70,10 +70,9 @@ Their share of time is CPU time beside the clean step, in 21 and 120 turns in on
 TEST: Final = "test_training.py"
 NODE: Final = f"{TEST}::test_step"
 
-VERDICT: Final = re.compile(
-    r"^(?:REGRESSED|OVER BUDGET) (\w+): .*?\(([^)]*)\)", re.MULTILINE
-)
-PLACE: Final = re.compile(r"^  (?:at|keeps|peak|holds) +(\S+\.py):(\d+)", re.MULTILINE)
+CHANGE: Final = re.compile(r"^[A-Z][A-Z ]+: .*?, was .*?\(([^)]*)\)", re.MULTILINE)
+PLACE: Final = re.compile(r"^  --> (\S+\.py):(\d+)", re.MULTILINE)
+FAILING: Final = frozenset({"regressed", "over budget"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,14 +172,15 @@ def once(folder: Path, fault: str) -> Row:
     ended = project.gate()
     seconds = round(time.monotonic() - begun, 1)
     judged = project.judged()
-    failed = VERDICT.search(ended.stdout)
-    place = PLACE.search(ended.stdout) if failed else None
+    metric = failed_first(judged)
+    change = CHANGE.search(ended.stdout)
+    place = PLACE.search(ended.stdout) if metric else None
     return Row(
         fault=fault,
         code=ended.returncode,
         outcome=str(judged["outcome"]),
-        metric=failed[1] if failed else "",
-        change=failed[2] if failed else "",
+        metric=metric,
+        change=change[1] if change and metric else "",
         at=f"{place[1]}:{place[2]}" if place else "",
         line=project.text_of(place[1], int(place[2])) if place else "",
         time=said_of_time(judged),
@@ -188,9 +188,19 @@ def once(folder: Path, fault: str) -> Row:
     )
 
 
+def failed_first(judged: dict[str, Any]) -> str:
+    return next(
+        (v["metric"] for v in verdicts_of(judged) if v["outcome"] in FAILING), ""
+    )
+
+
 def said_of_time(judged: dict[str, Any]) -> str:
-    verdicts = [v for call in judged["verdicts"] for v in call["verdicts"]]
-    return next((v["because"] for v in verdicts if v["metric"] == "step_ms"), "")
+    said = (v["because"] for v in verdicts_of(judged) if v["metric"] == "step_ms")
+    return next(said, "")
+
+
+def verdicts_of(judged: dict[str, Any]) -> list[dict[str, Any]]:
+    return [v for call in judged["verdicts"] for v in call["verdicts"]]
 
 
 def run(faults: Sequence[str], minutes: float, path: Path) -> None:
