@@ -56,7 +56,7 @@ ALLOCATED_SHARE: Final = 0.005
 RESERVED_SHARE: Final = 0.005
 RESERVED_FLOOR: Final = 2 * MIB
 LEAST_EXACT: Final = 25
-"""Programs whose three numbers must be the same to the byte, of all of them."""
+"""Programs that must have the same three numbers to the byte, of all of them."""
 
 CAUSES: Final[Mapping[str, str]] = {
     "Speech, conv1d, SGD": (
@@ -351,7 +351,9 @@ def explanation(row: ByteRow) -> Iterator[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="programs whose name has this text")
+    parser.add_argument(
+        "--only", default="", help="programs with this text in their name"
+    )
     parser.add_argument("--out", type=Path, help="folder of the table")
     parser.add_argument("--explain", action="store_true", help="show allocations")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)

@@ -92,7 +92,7 @@ def has_gpu() -> bool:
 
 
 def compared(only: str = "", part: str = "1/1", jobs: int = 0) -> list[Row]:
-    """Ask both sides about the operations whose name matches *only*, in their order."""
+    """Ask both sides about the operations with a name that matches *only*, in their order."""
     first, every = map(int, part.split("/"))
     names = [name for name in operations() if re.search(only, name)][first - 1 :: every]
     for module in PRELOADED:
@@ -119,7 +119,9 @@ def write(rows: Sequence[Row], out: Path | None, answers: Path | None) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="operations whose name matches it")
+    parser.add_argument(
+        "--only", default="", help="operations with a name that matches it"
+    )
     parser.add_argument("--part", default="1/1", help="each M-th, from the N-th on")
     parser.add_argument("--jobs", type=int, default=0, help="processes at a time")
     parser.add_argument("--out", type=Path, help="file of the table")

@@ -428,7 +428,7 @@ class Radiance(nn.Module):
 
 
 class Clip(nn.Module):
-    """Two encoders whose outputs are compared with each other."""
+    """Two encoders with outputs that are compared with each other."""
 
     def __init__(self, width: int = 128) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A call whose result a pipe can carry."""
+    """A call with a result that a pipe can carry."""
 
     name: str
     function: Callable[..., Any]

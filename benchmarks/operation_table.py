@@ -99,13 +99,13 @@ def _named(pair: Pair) -> Iterator[str]:
             yield f"{name}: {ours}, in fact {real}"
 
 
-# What stands in the table, and what should stand there.
+# What the table has, and what it should have.
 
 
 def news(
     rows: Sequence[Row], differences: Mapping[str, str], unjudged: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield a line for each operation that stands otherwise than is known."""
+    """Yield a line for each operation that differs from what is known."""
     for row in rows:
         known = Standing.AGREE
         if row.name in differences:

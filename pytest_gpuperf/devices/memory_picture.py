@@ -128,7 +128,7 @@ PURPOSES: Final = (
     StorageRole.ACTIVATIONS.value,
     OTHER,
 )
-"""What is told apart, what changes least first."""
+"""What is kept apart, what changes least first."""
 
 MOST_MOMENTS: Final = 120
 

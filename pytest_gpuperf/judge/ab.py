@@ -113,8 +113,7 @@ def in_words(ruling: Ruling, rule: AbRule) -> str:
     tolerance, detect = percent(rule.tolerance), percent(rule.detect)
     match ruling.answer:
         case Answer.SLOWER | Answer.FASTER:
-            said = f"after is {ruling.answer.value} by more than {tolerance}"
-            end = ""
+            said, end = f"after is {ruling.answer.value} by more than {tolerance}", ""
         case Answer.SAME:
             said, end = f"a change of {detect} or more is ruled out", ""
         case _:

@@ -332,7 +332,7 @@ def _worst(lost: Mapping[Blame, float], part: Bottleneck) -> Location | None:
 # One step as two lanes: what the CPU waits for, and what the GPU runs.
 
 MOST_STRETCHES: Final = 50
-"""Stretches of one kind that are kept of a step: more cannot be told apart."""
+"""Stretches of one kind that are kept of a step: more cannot be seen apart."""
 
 
 def find_timeline(events: Sequence[TraceEvent]) -> StepTimeline | None:

@@ -204,7 +204,7 @@ _COLOURS: Final[Mapping[str, Mapping[str, bool]]] = {
 
 
 class PaintedFailure:
-    """A failure whose text is coloured on a terminal; elsewhere it is *plain*."""
+    """A failure in colours on a terminal; elsewhere its text is *plain*."""
 
     def __init__(self, plain: Any) -> None:
         self._plain = plain

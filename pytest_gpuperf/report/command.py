@@ -85,7 +85,7 @@ def refresh_command(
     accept_drift: bool = False,
 ) -> str:
     """Return what refreshes *tests*, or all of *run*."""
-    # With tests that are named, a refresh takes all of them unless it is told a kind.
+    # With tests that are named, a refresh takes all of them unless a kind is named.
     kinds = () if tests and kind is Refresh.ALL else (f"--kind={kind.value}",)
     drift = ("--accept-drift",) if accept_drift else ()
     options = (

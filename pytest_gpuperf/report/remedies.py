@@ -24,9 +24,9 @@ class Remedy:
     """
 
     cause: str
-    ops: str
-    spot: str
     do: str
+    ops: str = r".*"
+    spot: str = r""
 
 
 _READS: Final = r"aten::(?:_local_scalar_dense|item|is_nonzero|_to_copy|to|copy_|cpu|equal|allclose)"
@@ -34,13 +34,11 @@ _READS: Final = r"aten::(?:_local_scalar_dense|item|is_nonzero|_to_copy|to|copy_
 SYNC_REMEDIES: Final = (
     Remedy(
         cause="`torch.cuda.synchronize()`",
-        ops=r".*",
         spot=r"\.synchronize\(",
         do="take torch.cuda.synchronize() out of the step; gpuperf waits where it measures",
     ),
     Remedy(
         cause="`torch.cuda.empty_cache()`",
-        ops=r".*",
         spot=r"\.empty_cache\(\)",
         do="take torch.cuda.empty_cache() out of the step: the allocator reuses what is "
         "free",
@@ -59,7 +57,6 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         cause="`.cpu()`, `.tolist()`, `.numpy()`",
-        ops=r".*",
         spot=r"\.(?:cpu|tolist|numpy)\(",
         do="keep it on the GPU with detach(), copy it to the CPU every N steps",
     ),
@@ -71,7 +68,6 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         cause="a tensor that is made from a list or a number",
-        ops=r"aten::(?:_to_copy|to|copy_|lift_fresh)|.*",
         spot=r"\btorch\.(?:tensor|as_tensor|from_numpy)\(",
         do="make it once before the loop, or with torch.full(..., device=device)",
     ),
@@ -115,8 +111,6 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         cause="any other wait",
-        ops=r".*",
-        spot=r"",
         do="keep the value on the GPU, and read it every N steps",
     ),
 )
@@ -124,7 +118,6 @@ SYNC_REMEDIES: Final = (
 
 COPY_REMEDY: Final = Remedy(
     cause="a copy from ordinary memory",
-    ops=r".*",
     spot=r"\.(?:to|cuda)\(|\.copy_\(|\btorch\.(?:tensor|as_tensor)\(",
     do="use DataLoader(pin_memory=True) and .to(device, non_blocking=True)",
 )
@@ -133,20 +126,16 @@ KIND_REMEDIES: Final[Mapping[FindingKind, Remedy]] = {
     FindingKind.TRANSFER: COPY_REMEDY,
     FindingKind.BREAK: Remedy(
         cause="a graph break of `torch.compile`",
-        ops=r".*",
         spot=r"\bprint\(|\.item\(\)|\.tolist\(",
         do="move this line out of the compiled function; torch._dynamo.explain(step)() "
         "names the reason",
     ),
     FindingKind.RECOMPILE: Remedy(
         cause="a function that is compiled again",
-        ops=r".*",
-        spot=r"",
         do="keep shapes constant (drop_last=True, padding), or torch.compile(dynamic=True)",
     ),
     FindingKind.LEFT: Remedy(
         cause="memory that each step leaves behind",
-        ops=r".*",
         spot=r"\.append\(",
         do="drop what keeps it: a list, a cache, or a loss without detach()",
     ),
@@ -177,7 +166,7 @@ _WAITS: Final = frozenset({FindingKind.SYNC, FindingKind.COPY, FindingKind.MAYBE
 def remedy_of(finding: Finding) -> Remedy | None:
     """Return what to do about the cause; ``None`` if its kind alone says too little."""
     if finding.kind in _WAITS:
-        return wait_remedy(finding.op or "", finding.source)
+        return _wait_remedy(finding.op or "", finding.source)
     if finding.kind is FindingKind.TRANSFER and (
         PAGEABLE_COPIES.name not in finding.metrics
     ):
@@ -185,7 +174,7 @@ def remedy_of(finding: Finding) -> Remedy | None:
     return KIND_REMEDIES.get(finding.kind)
 
 
-def wait_remedy(op: str, source: str) -> Remedy:
+def _wait_remedy(op: str, source: str) -> Remedy:
     """Return what to do about a wait of the operation *op* on the line *source*."""
     return next(
         remedy

@@ -75,7 +75,7 @@ def flash_attention(*args: Any, scale: float | None = None) -> Any:
     dropout_p, is_causal, _ = _completed(args[3:], 0.0, False, False)  # noqa: FBT003, torch's
     made = _made(_flash, args, {"scale": scale})
     if not dropout_p:
-        # Without dropout cuDNN's kernel runs, whose state is two numbers.
+        # Without dropout cuDNN's kernel runs; its state is two numbers.
         made = (*made[:6], *(made[7].new_zeros(()) for _ in range(2)), *made[8:])
     query, key, value = args[:3]
     if not query.is_meta:

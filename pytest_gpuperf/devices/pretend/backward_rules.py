@@ -116,7 +116,7 @@ class BackwardWatch:
 #
 # torch asks ``isTensorSubclassLike`` in all these places, which a ghost is.
 
-ENGINE: Final = graph._engine_run_backward.__code__  # noqa: SLF001, whose frame calls C++
+ENGINE: Final = graph._engine_run_backward.__code__  # noqa: SLF001, its frame calls C++
 
 SELECTED: Final = frozenset(
     {
@@ -131,7 +131,7 @@ SELECTED: Final = frozenset(
         "TopkBackward0",
     }
 )
-"""Nodes whose gradients go to where the values came from."""
+"""Nodes with gradients that go to where the values came from."""
 
 FRESH_TARGETS: Final[Mapping[str, frozenset[str]]] = {
     "index_add": frozenset({"IndexSelectBackward0"}),

@@ -135,7 +135,7 @@ def _changed(change: Callable[[Any], Any], value: Any) -> Any:
 # Convolutions: cuDNN's results lie as the image or the weight does.
 
 LAST_FORMATS: Final = {4: torch.channels_last, 5: torch.channels_last_3d}
-"""Memory formats whose channels move fastest, by the number of dimensions."""
+"""Memory formats with channels that move fastest, by the number of dimensions."""
 
 
 def is_last(tensor: Any) -> bool:
@@ -269,11 +269,11 @@ FUSED_LAYERS: Final[Mapping[str, Callable[..., Any]]] = {
 """What to run on the host in place of a kernel that only CUDA has."""
 
 
-# Losses whose result lies in memory for all elements, of which it is one.
+# Losses with a result that lies in memory for all elements, of which it is one.
 
 
 def _in_memory_of_all(loss: Any) -> Callable[..., Any]:
-    """Wrap *loss*, whose output has the inputs' size until it is reduced (Loss.cpp)."""
+    """Wrap *loss*, of which the output has the inputs' size until it is reduced (Loss.cpp)."""
 
     def kernel(tensor: Any, target: Any, reduction: int = 1, *rest: Any) -> Any:
         found = loss(tensor, target, reduction, *rest)

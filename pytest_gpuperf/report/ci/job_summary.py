@@ -18,19 +18,12 @@ from ..command import ACCEPTABLE
 from ..command import Invocation
 from ..command import accept_command
 from ..command import at_root
-from ..headline import PEOPLE
-from ..screen.counts import FAILED
+from ..screen.counts import COUNTED_WORDS
 from ..screen.failure import failure_text
 from .worst_findings import FAILING
 from .worst_findings import Remark
 from .worst_findings import cells
 
-
-COUNTED: Final = {
-    **{outcome.value: word for outcome, word in PEOPLE.items()},
-    **{outcome.value: word for outcome, word in FAILED.items()},
-}
-"""What people call the outcomes of tests, by their names in files."""
 
 # Markdown from untrusted text: names of tests, messages of errors.
 
@@ -140,8 +133,9 @@ def title(results: Results) -> str:
 
 
 def _counted(results: Results) -> Iterator[str]:
+    words = {outcome.value: word for outcome, word in COUNTED_WORDS.items()}
     counts = ", ".join(
-        f"{number} {COUNTED.get(word, word)}" for word, number in results.counts.items()
+        f"{number} {words.get(name, name)}" for name, number in results.counts.items()
     )
     if counts:
         yield counts

@@ -15,23 +15,19 @@ from ...model.finding import Diagnosis
 from ...model.finding import Finding
 from ...model.finding import FindingKind
 from ...model.finding import Location
-from ...model.metrics import BUSY
-from ...model.metrics import LOADER_WAIT
-from ...model.metrics import STEP_MS
-from ...model.metrics import SYNCS
-from ...model.metrics import MetricKind
 from ...model.verdict import Verdict
 from ..headline import merged_headlines
 from ..headline import title
-from ..numbers import metric_named
 from ..remedies import BOTTLENECK_REMEDIES
 from ..remedies import METRIC_REMEDIES
 from ..remedies import remedy_of
 from ..remedies import spot_of
+from ..screen.bottleneck import WAITED_FOR
 from ..screen.bottleneck import heading
 from ..screen.bottleneck import sentences
 from ..screen.findings import badness
 from ..screen.findings import cause
+from ..screen.findings import causes_of
 from ..screen.findings import explained
 from ..screen.findings import place_of
 from ..screen.findings import short
@@ -47,9 +43,6 @@ from .markup import tag
 # The places that make a test fail, each with what happens there.
 
 MOST_PLACES_SHOWN: Final = 3
-
-WAITED_TIMES: Final = frozenset({STEP_MS.name, BUSY.name, LOADER_WAIT.name})
-"""Metrics that fail because the step waits for something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,24 +63,14 @@ def places_of(section: Section, lines: SourceLines) -> list[Place]:
     """Return where what failed has its causes, the worst first."""
     findings = section.verdict.findings if section.verdict else ()
     found: dict[str, list[Finding]] = {}
-    for finding in sorted(_named(findings, section.failing), key=badness):
+    failing = {verdict.metric for verdict in section.failing}
+    for finding in sorted(causes_of(findings, failing), key=badness):
         known = replace(finding, source=line_of(finding, lines))
         found.setdefault(place_of(finding), []).append(known)
     return [
         Place(name=name, location=group[0].location, causes=tuple(group))
         for name, group in found.items()
     ]
-
-
-def _named(findings: Sequence[Finding], failing: Sequence[Verdict]) -> list[Finding]:
-    metrics = {verdict.metric for verdict in failing}
-    named = [f for f in findings if metrics.intersection(f.metrics)]
-    noisy = any(metric_named(m).kind is MetricKind.NOISY for m in metrics)
-    if named or not noisy:
-        return named
-    # Nothing counts in a time, but a wait that is new is a likely reason for it.
-    waits = [f for f in findings if SYNCS.name in f.metrics]
-    return [f for f in waits if f.stored is None or f.is_new or f.has_risen]
 
 
 def line_of(finding: Finding, lines: SourceLines) -> str:
@@ -144,7 +127,7 @@ def _fixes(
     fixes = [remedy.do for remedy in remedies if remedy is not None]
     metrics = {verdict.metric for verdict in failing}
     fixes += [fix for metric, fix in METRIC_REMEDIES.items() if metric in metrics]
-    if not fixes and diagnosis is not None and metrics & WAITED_TIMES:
+    if not fixes and diagnosis is not None and metrics & WAITED_FOR:
         first = BOTTLENECK_REMEDIES.get(diagnosis.first.bottleneck)
         fixes += [first] if first else []
     return list(dict.fromkeys(fixes))

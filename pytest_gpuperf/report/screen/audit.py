@@ -24,13 +24,14 @@ from ...model.finding import Location
 from ...model.finding import Phase
 from ...model.metrics import PEAK_ALLOCATED
 from ..numbers import format_value
-from ..remedies import wait_remedy
+from ..remedies import remedy_of
 from ..wrapping import REASON_INDENT
 from ..wrapping import broken
 from ..wrapping import labelled
 from ..wrapping import wrapped
 from .findings import ARROW
 from .findings import source_lines
+from .findings import times
 
 
 AS_FINDINGS: Final = {
@@ -92,7 +93,6 @@ def _finding(found: AuditFinding, here: Path, line_of: LineOf) -> Finding:
         per_step=1,
         blocked_ms=0.0,
         location=shown,
-        innermost=_relative(found.site.innermost, here),
         reason=found.reason,
         source=line_of(place.file, place.line).strip() if place else "",
     )
@@ -121,9 +121,10 @@ def _block(
             f"{place}: {found.op}, {text}", first=ARROW, rest=" " * REASON_INDENT
         )
     yield from _inside(found.site, here)
-    remedy = wait_remedy(found.op, shown.source)
+    remedy = remedy_of(shown)
     # What happens once costs nothing worth changing.
-    yield from labelled("fix", "" if found.once else remedy.do)
+    if remedy is not None and not found.once:
+        yield from labelled("fix", remedy.do)
 
 
 def _inside(site: Site, here: Path) -> Iterator[str]:
@@ -140,12 +141,8 @@ def _often(found: AuditFinding, steps: int) -> str:
     phase = found.site.phase
     part = "" if phase is Phase.FORWARD else f" in the {phase.value}"
     if found.once or steps <= 1:
-        return f"{_times(found.count)}{part}"
+        return f"{times(found.count)}{part}"
     return f"{found.count / steps:.3g} per step{part}"
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
 
 
 def _relative(place: Location | None, here: Path) -> Location | None:
@@ -166,7 +163,7 @@ def _listed(title: str, unjudged: Iterable[Unjudged], here: Path) -> Iterator[st
             yield title
         place = item.site.location or item.site.innermost
         yield from wrapped(
-            f"{_where(place, here)}: {item.op}, {_times(item.count)}: {item.reason}",
+            f"{_where(place, here)}: {item.op}, {times(item.count)}: {item.reason}",
             first=ARROW,
             rest=" " * REASON_INDENT,
         )

@@ -9,9 +9,15 @@ from ...model.finding import FULL
 from ...model.finding import Bottleneck
 from ...model.finding import Diagnosis
 from ...model.finding import Part
+from ...model.metrics import BUSY
+from ...model.metrics import LOADER_WAIT
+from ...model.metrics import STEP_MS
 from ..remedies import BOTTLENECK_REMEDIES
 from .findings import short
 
+
+WAITED_FOR: Final = frozenset({STEP_MS.name, BUSY.name, LOADER_WAIT.name})
+"""Metrics that fail because the step waits."""
 
 BOTTLENECK_NAMES: Final = {
     Bottleneck.LOADER: "the loader",

@@ -31,8 +31,12 @@ from .summary import LineRole
 
 
 MOST_NAMES: Final = 400
-FAILED: Final = {Outcome.REGRESSED: "worse", Outcome.OVER_BUDGET: "over limit"}
-"""Why a test failed, than its baseline or its budget."""
+COUNTED_WORDS: Final = {
+    Outcome.REGRESSED: "worse",
+    Outcome.OVER_BUDGET: "over limit",
+    **PEOPLE,
+}
+"""What people call the tests of an outcome; those that fail have a word for each reason."""
 
 UNJUDGED_WORDS: Final = {
     Outcome.NO_BASELINE: "without baseline",
@@ -152,12 +156,14 @@ def _outcomes(calls: Mapping[Outcome, int]) -> Iterator[str]:
     failed = {o: n for o, n in calls.items() if o.fails and n}
     if failed:
         kinds = ", ".join(
-            f"{failed[o]} {FAILED[o]}" for o in WORST_FIRST_OUTCOMES if o in failed
+            f"{failed[o]} {COUNTED_WORDS[o]}"
+            for o in WORST_FIRST_OUTCOMES
+            if o in failed
         )
         yield f"{sum(failed.values())} failed ({kinds})"
     for outcome in WORST_FIRST_OUTCOMES:
         if calls.get(outcome) and not outcome.fails:
-            yield f"{calls[outcome]} {PEOPLE[outcome]}"
+            yield f"{calls[outcome]} {COUNTED_WORDS[outcome]}"
 
 
 def _without_verdict(endings: Mapping[str, int]) -> Iterator[str]:

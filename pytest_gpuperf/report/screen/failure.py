@@ -7,9 +7,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...model.baseline import Refresh
-from ...model.metrics import BUSY
-from ...model.metrics import LOADER_WAIT
-from ...model.metrics import STEP_MS
 from ...model.verdict import Outcome
 from ...model.verdict import TestVerdict
 from ...model.verdict import Verdict
@@ -28,12 +25,10 @@ from ..wrapping import REASON_INDENT
 from ..wrapping import labelled
 from ..wrapping import text_width
 from ..wrapping import uncut
+from .bottleneck import WAITED_FOR
 from .bottleneck import in_a_line
 from .findings import finding_lines
 
-
-WAITED_FOR: Final = frozenset({STEP_MS.name, BUSY.name, LOADER_WAIT.name})
-"""Metrics that fail because the step waits."""
 
 SCREEN_LINES: Final = 24
 MOST_FAILING: Final = 6
@@ -142,7 +137,7 @@ def _left_lines(
 
 
 def _changed_lines(verdict: TestVerdict) -> tuple[str, ...]:
-    """Name the software whose version is another than that of the baseline."""
+    """Name the software that has another version than for the baseline."""
     versions = [
         f"{name} {then or 'absent'} -> {now or 'absent'}"
         for name, (then, now) in sorted(verdict.changed.items())

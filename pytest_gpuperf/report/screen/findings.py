@@ -41,6 +41,9 @@ RULE: Final = " | "
 GUTTER: Final = 5
 """Columns of a line's number."""
 
+EMPTY_GUTTER: Final = f"{' ' * GUTTER}{RULE}"
+"""In front of what is said below a line of source."""
+
 KINDS: Final = {
     FindingKind.MAYBE: "may wait: ",
     FindingKind.MEMORY: "in use at the peak: ",
@@ -75,16 +78,24 @@ def finding_lines(
     If nothing is known to cause a time, syncs are named, but for those that the baseline
     has as well. What may wait comes apart, if syncs failed.
     """
-    named = [f for f in findings if set(f.metrics).intersection(failing)]
-    # No finding counts in a time, but a new sync is a likely reason for a slower step.
-    if not named and any(metric_named(m).kind is MetricKind.NOISY for m in failing):
-        syncs = [f for f in findings if SYNCS.name in f.metrics]
-        named = [f for f in syncs if _is_worth_a_line(f)]
-    lines = _fitting(_once(named), room, MOST_FINDINGS)
+    lines = _fitting(_once(causes_of(findings, failing)), room, MOST_FINDINGS)
     if SYNCS.name not in failing:
         return lines
     maybes = [f for f in findings if f.kind is FindingKind.MAYBE]
     return (*lines, *_fitting(maybes, room - len(lines), MOST_MAYBES))
+
+
+def causes_of(
+    findings: Sequence[Finding], failing: Collection[str]
+) -> Sequence[Finding]:
+    """Return what counts in the *failing* metrics, or what may explain a time."""
+    named = [f for f in findings if set(f.metrics).intersection(failing)]
+    noisy = any(metric_named(m).kind is MetricKind.NOISY for m in failing)
+    if named or not noisy:
+        return named
+    # No finding counts in a time, but a new sync is a likely reason for a slower step.
+    syncs = [f for f in findings if SYNCS.name in f.metrics]
+    return [f for f in syncs if _is_worth_a_line(f)]
 
 
 def _once(findings: Sequence[Finding]) -> list[Finding]:
@@ -151,13 +162,11 @@ def _is_worth_a_line(finding: Finding) -> bool:
 def _shown(worst: Sequence[Finding], shown: int) -> tuple[str, ...]:
     left = worst[shown:]
     older = "older" if not any(map(_is_worth_a_line, left)) else "more"
-    tried: list[str] = []
+    tried: set[str] = set()
     places: list[Location | None] = []
     lines: list[str] = []
     for finding in worst[:shown]:
         lines += _lines(finding, tried=tried, places=places)
-        remedy = remedy_of(finding)
-        tried += [remedy.do] if remedy else []
         places.append(finding.location)
     return (
         *lines,
@@ -168,17 +177,17 @@ def _shown(worst: Sequence[Finding], shown: int) -> tuple[str, ...]:
 def _lines(
     finding: Finding,
     *,
-    tried: Collection[str] = (),
-    places: Sequence[Location | None] = (),
+    tried: set[str],
+    places: Sequence[Location | None],
 ) -> Iterator[str]:
     """Show the place, its line of source with the cause marked, and what to do about it.
 
-    *tried* are the remedies, *places* the lines that were shown above it.
+    *tried* are the remedies that were shown above it, to which this adds its own, and
+    *places* the lines.
     """
     place = place_of(finding)
     if finding.source and places[-1:] == [finding.location]:
-        gutter = f"{' ' * GUTTER}{RULE}"
-        yield from wrapped(explained(finding), first=gutter, rest=gutter)
+        yield from wrapped(explained(finding), first=EMPTY_GUTTER, rest=EMPTY_GUTTER)
     elif finding.source and finding.location and finding.location not in places:
         yield f"{ARROW}{place}"
         yield from source_lines(finding, explained(finding))
@@ -190,6 +199,7 @@ def _lines(
         yield f"{' ' * REASON_INDENT}inside {short(finding.innermost)}"
     remedy = remedy_of(finding)
     if remedy is not None and remedy.do not in tried:
+        tried.add(remedy.do)
         yield from labelled("fix", remedy.do)
 
 
@@ -199,13 +209,12 @@ def source_lines(finding: Finding, text: str) -> Iterator[str]:
     room = text_width() - GUTTER - len(RULE)
     source, start, length = _shown_source(finding, room)
     yield f"{number}{RULE}{source}"
-    mark = f"{' ' * GUTTER}{RULE}{' ' * start}{'^' * length}"
+    mark = f"{EMPTY_GUTTER}{' ' * start}{'^' * length}"
     if len(f"{mark} {text}") <= text_width():
         yield f"{mark} {text}"
         return
     yield mark
-    gutter = f"{' ' * GUTTER}{RULE}"
-    yield from wrapped(text, first=gutter, rest=gutter)
+    yield from wrapped(text, first=EMPTY_GUTTER, rest=EMPTY_GUTTER)
 
 
 def _shown_source(finding: Finding, room: int) -> tuple[str, int, int]:
@@ -266,7 +275,7 @@ def _cause(finding: Finding) -> str:
     if finding.kind is FindingKind.BREAK:
         return "graph break"
     if finding.kind is FindingKind.RECOMPILE:
-        return f"compiled again, {_times(finding.per_step)}"
+        return f"compiled again, {times(finding.per_step)}"
     if finding.held_bytes:
         phase = finding.phase.value if finding.phase else ""
         return ", ".join(filter(None, (finding.op, phase, _held(finding))))
@@ -288,7 +297,8 @@ def _operations(count: int) -> str:
     return "1 operation" if count == 1 else f"{count} operations"
 
 
-def _times(count: int) -> str:
+def times(count: int) -> str:
+    """Write ``once``, ``2 times``."""
     return "once" if count == 1 else f"{count} times"
 
 
