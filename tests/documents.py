@@ -106,9 +106,16 @@ def edited(text: str, diff: str) -> str:
     return text.replace(before, after)
 
 
-def rows_of(document: str, header: str) -> Iterator[str]:
-    """Rows of the table under *header*."""
-    lines = (ROOT / document).read_text(encoding="utf-8").splitlines()
+def text_of(place: str) -> str:
+    """The text of a page, or of all pages in a folder."""
+    path = ROOT / place
+    pages = sorted(path.rglob("*.md")) if path.is_dir() else [path]
+    return "\n".join(page.read_text(encoding="utf-8") for page in pages)
+
+
+def rows_of(place: str, header: str) -> Iterator[str]:
+    """Rows of the table under *header*, in a page or in a folder of pages."""
+    lines = text_of(place).splitlines()
     start = lines.index(header) + 2
     for line in lines[start:]:
         if not line.startswith("|"):

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import pytest
 from documents import ROOT
 from documents import rows_of
+from documents import text_of
 
 import pytest_gpuperf
 from pytest_gpuperf import Gpuperf
@@ -47,7 +48,7 @@ from pytest_gpuperf.worker.compare_result import Difference
 from pytest_gpuperf.worker.compare_result import TimeRatio
 
 
-REFERENCE = "docs/reference.md"
+REFERENCE = "docs/reference"
 ERRORS = "docs/errors.md"
 OWN_UNITS = {
     RANK_SKEW: "percent that the slowest rank may take longer than the fastest",
@@ -55,10 +56,6 @@ OWN_UNITS = {
     GRAPH_BREAKS: "lines of the code",
     RECOMPILES: "compilations until the step is warm",
 }
-
-
-def text(name: str) -> str:
-    return (ROOT / name).read_text(encoding="utf-8")
 
 
 def row(*cells: str) -> str:
@@ -190,33 +187,27 @@ def properties(kind: type) -> list[str]:
 
 @pytest.mark.parametrize("kind", Refresh)
 def test_every_kind_of_refresh_is_shown(kind: Refresh) -> None:
-    assert f"--gpuperf-update={kind.value}" in text("docs/how-to.md")
+    assert f"--gpuperf-update={kind.value}" in text_of(
+        "docs/guides/accept-a-baseline.md"
+    )
 
 
 def test_the_marks_are_named() -> None:
     marks = f"as `{BUDGET_MARK}`, `{TOLERANCE_MARK}` and `{RANKS_MARK}`"
-    assert marks in text(REFERENCE)
-
-
-def test_the_how_to_lists_all_of_its_sections() -> None:
-    lines = text("docs/how-to.md").splitlines()
-    headings = [line.removeprefix("## ") for line in lines if line.startswith("## ")]
-    links = [
-        f"- [{h}](#{h.lower().replace(',', '').replace(' ', '-')})" for h in headings
-    ]
-
-    assert [line for line in lines if line.startswith("- [")][: len(links)] == links
+    assert marks in text_of(REFERENCE)
 
 
 def test_the_numbers_of_runs_are_those_of_the_code() -> None:
     assert (FULL_RUNS, ENOUGH_RUNS, MOST_RUNS) == (8, 5, 20)
-    assert "newest 20 runs are kept" in text(REFERENCE)
-    assert "A refresh stores eight runs." in text("docs/explanation.md")
-    assert "With fewer than five stored runs" in text("docs/explanation.md")
+    assert "newest 20 runs are kept" in text_of(REFERENCE)
+    assert "A refresh stores eight runs." in text_of("docs/internals")
+    assert "With fewer than five stored runs" in text_of("docs/internals")
 
 
 def test_the_scripted_device_is_for_this_project_alone() -> None:
-    assert ScriptedDevice.kind.value not in text("README.md").replace("<!-- script", "")
+    assert ScriptedDevice.kind.value not in text_of("README.md").replace(
+        "<!-- script", ""
+    )
 
 
 def test_the_readme_says_which_budgets_a_cpu_cannot_judge() -> None:
@@ -237,16 +228,18 @@ def test_the_readme_says_which_budgets_a_cpu_cannot_judge() -> None:
         "flops",
         "busy_pct",
     ]
-    assert row("`busy_pct` (a floor)", "yes", "no", "no") in text("README.md")
-    assert row("`launches` of kernels", "yes", "by operations", "no") in text(
+    assert row("`busy_pct` (a floor)", "yes", "no", "no") in text_of("README.md")
+    assert row("`launches` of kernels", "yes", "by operations", "no") in text_of(
         "README.md"
     )
-    assert row("`flops`", "no", "yes", "no") in text("README.md")
-    assert row("`reserved_mb`", "yes", "predicted", "no") in text("README.md")
-    assert row("`growth_mb` (a leak)", "yes", "predicted", "yes") in text("README.md")
-    assert row("`alloc_retries`", "yes", "predicted", "no") in text("README.md")
-    assert row("`device_allocs`", "yes", "no", "no") in text("README.md")
-    assert row("`pageable_copies`, `h2d_mb`, `d2h_mb`", "yes", "yes", "no") in text(
+    assert row("`flops`", "no", "yes", "no") in text_of("README.md")
+    assert row("`reserved_mb`", "yes", "predicted", "no") in text_of("README.md")
+    assert row("`growth_mb` (a leak)", "yes", "predicted", "yes") in text_of(
+        "README.md"
+    )
+    assert row("`alloc_retries`", "yes", "predicted", "no") in text_of("README.md")
+    assert row("`device_allocs`", "yes", "no", "no") in text_of("README.md")
+    assert row("`pageable_copies`, `h2d_mb`, `d2h_mb`", "yes", "yes", "no") in text_of(
         "README.md"
     )
 
@@ -280,19 +273,19 @@ def test_the_readme_says_where_time_budgets_hold() -> None:
 
     assert not CpuDevice.kind.has(Capability.GPU_TIMES)
     only = 'only where the budget says `on="cpu"`'
-    assert row(keywords, "yes", "no", only) in text("README.md")
-    assert row("`speedup`", "yes", "no", "yes") in text("README.md")
+    assert row(keywords, "yes", "no", only) in text_of("README.md")
+    assert row("`speedup`", "yes", "no", "yes") in text_of("README.md")
 
 
 def test_each_error_id_has_one_heading_whose_anchor_is_the_id() -> None:
-    headings = re.findall(r"^### (.*)$", text(ERRORS), re.MULTILINE)
+    headings = re.findall(r"^### (.*)$", text_of(ERRORS), re.MULTILINE)
 
     assert headings == [error_id.name for error_id in ErrorId]
 
 
 @pytest.mark.parametrize("error_id", ErrorId, ids=lambda e: e.name)
 def test_an_error_id_is_explained_below_its_title(error_id: ErrorId) -> None:
-    _, _, section = text(ERRORS).partition(f"### {error_id.name}\n\n")
+    _, _, section = text_of(ERRORS).partition(f"### {error_id.name}\n\n")
     title, _, explained = section.partition("\n#")[0].partition(".** ")
 
     assert title == f"**{error_id.value}"
@@ -309,7 +302,7 @@ def test_each_error_id_is_raised_and_no_other() -> None:
 
 
 def test_the_table_of_remedies_is_what_is_advised() -> None:
-    table = text(REFERENCE).partition("### Remedies")[2].partition("## ")[0]
+    table = text_of("docs/reference/remedies.md")
     rows = [
         tuple(cell.strip() for cell in line.strip("|").split(" | "))
         for line in table.splitlines()

@@ -2,7 +2,7 @@
 
 Both read their loss in every step. The first one's "pinned" run changed three things at
 once and took 19.92 s in place of 42.71 s; the second one was shown to a profiler. Follow
-docs/find-the-bug.md to find their faults by yourself.
+docs/guides/find-the-bug.md to find their faults by yourself.
 """
 
 from __future__ import annotations

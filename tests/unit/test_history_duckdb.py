@@ -1,19 +1,19 @@
-"""DuckDB reads the files of a history: the query of the how-to, on a few of them."""
+"""DuckDB reads the files of a history: the query of the guide, on a few of them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from documents import ROOT
 from documents import blocks_of
+from documents import text_of
 from history_rows import H200
 from history_rows import STEP
 from history_rows import keep
 from history_rows import row
 
 
-def test_the_query_of_the_how_to_names_the_slowest_tests(
+def test_the_query_of_the_guide_names_the_slowest_tests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     duckdb = pytest.importorskip("duckdb")
@@ -26,7 +26,7 @@ def test_the_query_of_the_how_to_names_the_slowest_tests(
             row(number, test="t.py::test_counts", metrics={"syncs": 1}, commit=None),
             row(number, test="t.py::test_fast", metrics={"step_ms": 1.0}),
         )
-    text = (ROOT / "docs" / "how-to.md").read_text(encoding="utf-8")
+    text = text_of("docs/guides/history.md")
     (query,) = [b.text for b in blocks_of(text) if b.name == "history_query.py"]
     names: dict[str, object] = {}
 
