@@ -1,4 +1,4 @@
-# `make check`, `test`, `demo`, `matrix`, `coverage`, `cuda` and `agreement` need python3 (3.10 or newer, with venv) and fetch the rest.
+# `make check`, `test`, `demo`, `docs`, `matrix`, `coverage`, `cuda` and `agreement` need python3 (3.10 or newer, with venv) and fetch the rest.
 
 PYTHON ?= python3
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
@@ -14,7 +14,7 @@ torch = $(or $(shell ls $(CURDIR)/$(VENV)/wheels/torch-$(PINNED)*.whl 2>/dev/nul
 
 TOX = TORCH_WHEEL="$(torch)" $(VENV)/bin/tox run $(if $(PYENV),--discover $(PYENV))
 
-.PHONY: check test matrix coverage cuda agreement demo clean
+.PHONY: check test matrix docs coverage cuda agreement demo clean
 
 # Of a change, before it is committed: minutes.
 check: $(VENV)/bin/tox
@@ -26,7 +26,11 @@ test: $(VENV)/bin/tox
 
 # What takes longest and seldom fails alone: other interpreters, whole runs.
 matrix: $(VENV)/bin/tox
-	$(TOX) -e core-py310,core-py312,core-py313,whole
+	$(TOX) -e core-py310,core-py312,core-py313,docs,whole
+
+# The pages of docs as a site that opens from a disk: site/README.html is its first page.
+docs: $(VENV)/bin/tox
+	$(VENV)/bin/tox run -e docs
 
 # Before a release, and for who wonders: more than twice as long as `test`.
 coverage: $(VENV)/bin/tox
@@ -45,7 +49,7 @@ demo: $(VENV)/bin/gpuperf
 	$(VENV)/bin/python examples/demo.py
 
 clean:
-	rm -rf $(VENV) .tox
+	rm -rf $(VENV) .tox site
 
 $(VENV)/bin/tox: $(VENV)/wheels
 	$(PIP) install --quiet --constraint constraints.txt tox

@@ -157,7 +157,7 @@ def test_a_workflow_that_is_copied_is_no_risk(name: str) -> None:
 
 
 def test_there_are_workflows_to_look_at() -> None:
-    assert len(DOCUMENTED) == len(WORKFLOWS) + 4
+    assert len(DOCUMENTED) >= len(WORKFLOWS) + 4
     assert "uses: actions/upload-artifact@" + PINNED["actions/upload-artifact"] in (
         FOLDER / "action.yml"
     ).read_text("utf-8")
