@@ -1,0 +1,161 @@
+"""Finds turns of phrase that readers stumble over, in the documents and in the help.
+
+    python tools/prose.py            # all places
+    python tools/prose.py README.md  # some files
+
+Prints file, line, the words and why; exits with 1 if there are any. A plain pattern finds
+some innocent sentence one day: rewrite it, or let ``ALLOWED`` say why it stays.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+from typing import NamedTuple
+
+
+ROOT: Final = Path(__file__).parents[1]
+
+PLACES: Final = {
+    "README.md": 11,
+    "docs/README.md": 0,
+    "docs/start": 0,
+    "docs/guides": 0,
+    "docs/ci": 15,
+    "docs/why": 0,
+    "docs/compare": 0,
+    "docs/errors.md": 36,
+    "docs/reference": 225,
+    "docs/internals": 117,
+    "pytest_gpuperf/cli": 6,
+    "pytest_gpuperf/plugin/options.py": 8,
+}
+"""Files and folders, and how much may still be found there: a number only becomes smaller.
+
+Of Markdown the text is read, of Python the texts of the help.
+"""
+
+PATTERNS: Final = {
+    r"(?:\d|\b(?:counts?|milliseconds|millijoules|MiB)) an?"
+    r" (?:step|run|second|test|rank|kind|call|row)\b": '"per step", not "a step"',
+    r"\b(?:an?|one) (?:row|line|file|page|rank|GPU|worker|pytest|process|server|folder|one"
+    r"|baseline|number|sample|object|measure|all-reduce|batch) an? (?:isolated |visible )?"
+    r"(?:step|run|rank|kind|call|row|test|metric|bucket|slot|GPU|clone|machine|device)\b": (
+        '"one file per kind", not "one a kind"'
+    ),
+    r"(?<![Tt]here\s)\b(?:is|are|was|were) no (?!longer\b|more\b|less\b|fewer\b)\w+": (
+        '"is not": "no" is no adjective here'
+    ),
+    r"\b(?:stands?|stood)\b(?! (?:for|by|out|in for)\b)": '"is", "is written"',
+    r"\b(?:lies?|lay|lain)\b(?! out\b)": '"is"',
+    r"\bsettl(?:e|es|ed|ing)\b": '"decides", "compares"; of clocks "becomes steady"',
+    r"\blaid to\b": '"counted as", "caused by"',
+    r"\bof (?:it|which)\b": "name the thing",
+    r"\b(?:is|are|was|were|be) told\b(?! apart)|\btold (?:by|about|from|when|with)\b": (
+        'say who says what: "the message says"'
+    ),
+    r"\b(?:holds|held)\b": '"keeps", "contains", "applies"',
+    r"(?:(?<=[.;:!]\s)|(?<=\n\n)|(?<=-\s))Where\b(?! (?:to|do|does|is|are|did)\b[^.]*\?)": (
+        '"if": "where" is for places'
+    ),
+    r"\bwhere (?:there|it (?:is|has|can|does)|none|nothing|no|they|nobody|somebody|CI)\b": (
+        '"if": "where" is for places'
+    ),
+    r"\bthat (?:is|are) (?:meant|wanted|asked|named|given|stored|there|alike)\b": (
+        'an adjective: "an intended change", "the stored time"'
+    ),
+    r"\bhosts?\b(?!ed)": '"CPU"',
+    r"\bpretend (?:device|GPU)\b": '"simulated GPU"',
+    r"\b(?:nobody|somebody)\b": '"no one", "someone", or name them',
+    r"\b(?:lets?|letting) go\b": '"frees", "releases"',
+    r"\bas ever\b|\ball the same\b|\bsay(?:s|ing)? so\b|\bbut for\b|\band the like\b": (
+        "a phrase that can go"
+    ),
+    r"\bneeds? no such\b|\bsuch things\b|\bnone of (?:it|them)\b": "name the thing",
+    r"\bis to be (?!able)\w+|\bare to be (?!able)\w+": '"must be", or who does it',
+}
+"""What to look for, spaces standing for any gap, and what to write in its place."""
+
+ALLOWED: Final[dict[tuple[str, str], str]] = {}
+"""Words that stay, by file and text, and why."""
+
+ELSEWHERE: Final = re.compile(
+    r"^```.*?^```$|<!--.*?-->|`[^`\n]*(?:\n[^`\n]+)?`|\]\([^)]*\)|^ {4}[^\n]*$",
+    re.MULTILINE | re.DOTALL,
+)
+"""What is code, comment or address in Markdown."""
+
+
+class Finding(NamedTuple):
+    """Words at a line, and why they should go."""
+
+    line: int
+    words: str
+    why: str
+
+
+def findings(text: str) -> list[Finding]:
+    """What the patterns find in plain *text*, in its order."""
+    return sorted(
+        Finding(text.count("\n", 0, found.start()) + 1, " ".join(found[0].split()), why)
+        for pattern, why in PATTERNS.items()
+        for found in re.finditer(pattern.replace(" ", r"\s+"), text)
+    )
+
+
+def prose_of(markdown: str) -> str:
+    """The text of *markdown*, with code and addresses blanked at their places."""
+    return ELSEWHERE.sub(lambda code: re.sub(r"[^\n]", "#", code[0]), markdown)
+
+
+def help_of(source: str) -> str:
+    """Texts of the help in *source*, each at its line."""
+    lines = [""] * (source.count("\n") + 2)
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.keyword) and node.arg in {"help", "description"}:
+            for part in ast.walk(node.value):
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    lines[part.lineno - 1] += " " + " ".join(part.value.split())
+    return "\n".join(lines)
+
+
+def files_of(place: str) -> list[Path]:
+    """The file, or those in the folder that are read."""
+    path = ROOT / place
+    if path.is_file():
+        return [path]
+    return sorted([*path.rglob("*.md"), *path.rglob("*.py")])
+
+
+def found_in(place: str) -> list[str]:
+    """A line for each thing to rewrite in a file or folder."""
+    lines = []
+    for path in files_of(place):
+        name = str(path.relative_to(ROOT))
+        text = path.read_text(encoding="utf-8")
+        read = prose_of(text) if path.suffix == ".md" else help_of(text)
+        lines += [
+            f"{name}:{found.line}: {found.words!r}: {found.why}"
+            for found in findings(read)
+            if (name, found.words) not in ALLOWED
+        ]
+    return lines
+
+
+def main(places: Mapping[str, int]) -> int:
+    """Print what is found in each place with more than it may have; return 1 if any has."""
+    failed = False
+    for place, most in places.items():
+        lines = found_in(place)
+        if len(lines) > most:
+            failed = True
+            print(*lines, f"{place}: {len(lines)} to rewrite, at most {most}", sep="\n")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(dict.fromkeys(sys.argv[1:], 0) or PLACES))
