@@ -116,7 +116,7 @@ def keyword_row(keyword: str) -> str:
             "| metric | unit | kind | budget | tolerance | meaning |",
             [metric_row(metric) for metric in METRICS.values()],
         ),
-        ("| keyword | unit | holds on |", [keyword_row(k) for k in BUDGET_KEYWORDS]),
+        ("| keyword | unit | applies to |", [keyword_row(k) for k in BUDGET_KEYWORDS]),
         (
             "| command | meaning |",
             [row(f"`gpuperf {n}`", summary) for n, summary in COMMANDS.items()],

@@ -64,7 +64,7 @@ class _Form(NamedTuple):
 _FORMS: Final = {
     Unit.MS: _Form(
         noun="time",
-        in_words="milliseconds a step",
+        in_words="milliseconds per step",
         suffix=" ms",
         scales=(
             UnitScale("s", 1e3, 10.0),
@@ -83,17 +83,17 @@ _FORMS: Final = {
             UnitScale("KiB", 2**10, 1.0),
         ),
     ),
-    Unit.COUNT: _Form(noun="count", in_words="count a step"),
+    Unit.COUNT: _Form(noun="count", in_words="count per step"),
     Unit.MILLIJOULE: _Form(
         noun="energy",
-        in_words="millijoules a step",
+        in_words="millijoules per step",
         suffix=" mJ",
         scales=(UnitScale("J", 1e3, 10.0), UnitScale("mJ", 1.0, 0.0)),
         is_tolerable=False,
     ),
     Unit.PER_SECOND: _Form(
         noun="rate",
-        in_words="a second, at least",
+        in_words="per second, at least",
         suffix=" /s",
         is_tolerable=False,
     ),

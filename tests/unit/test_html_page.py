@@ -633,7 +633,7 @@ def test_it_says_how_to_read_it_and_what_its_metrics_are() -> None:
     found = page(BAD)
 
     assert "|How to read this page|each run|" in found.text
-    assert "|syncs|times a step makes the host wait for the device|" in found.text
+    assert "|syncs|times a step makes the CPU wait for the GPU|" in found.text
 
 
 def test_a_metric_of_another_version_has_no_explanation() -> None:
