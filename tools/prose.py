@@ -28,9 +28,9 @@ PLACES: Final = {
     "docs/ci": 15,
     "docs/why": 0,
     "docs/compare": 0,
-    "docs/errors.md": 36,
-    "docs/reference": 225,
-    "docs/internals": 117,
+    "docs/errors.md": 0,
+    "docs/reference": 8,
+    "docs/internals": 113,
     "pytest_gpuperf/cli": 6,
     "pytest_gpuperf/plugin/options.py": 8,
 }
