@@ -1,4 +1,4 @@
-"""Finds turns of phrase that readers stumble over, in the documents and in the help.
+"""Finds turns of phrase that readers stumble over, in the documents and the messages.
 
     python tools/prose.py            # all places
     python tools/prose.py README.md  # some files
@@ -31,12 +31,11 @@ PLACES: Final = {
     "docs/errors.md": 0,
     "docs/reference": 8,
     "docs/internals": 0,
-    "pytest_gpuperf/cli": 6,
-    "pytest_gpuperf/plugin/options.py": 8,
+    "pytest_gpuperf": 121,
 }
 """Files and folders, and how much may still be found there: a number only becomes smaller.
 
-Of Markdown the text is read, of Python the texts of the help.
+Of Markdown the text is read, of Python what is printed: messages and help.
 """
 
 PATTERNS: Final = {
@@ -112,14 +111,17 @@ def prose_of(markdown: str) -> str:
     return ELSEWHERE.sub(lambda code: re.sub(r"[^\n]", "#", code[0]), markdown)
 
 
-def help_of(source: str) -> str:
-    """Texts of the help in *source*, each at its line."""
+def sentences_of(source: str) -> str:
+    """Texts in *source* of three words and more, without docstrings, at their lines."""
     lines = [""] * (source.count("\n") + 2)
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.keyword) and node.arg in {"help", "description"}:
-            for part in ast.walk(node.value):
-                if isinstance(part, ast.Constant) and isinstance(part.value, str):
-                    lines[part.lineno - 1] += " " + " ".join(part.value.split())
+    tree = ast.parse(source)
+    documented = {
+        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)
+    }
+    for node in ast.walk(tree):
+        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if is_text and id(node) not in documented and node.value.strip().count(" ") > 1:
+            lines[node.lineno - 1] += ". " + " ".join(node.value.split())
     return "\n".join(lines)
 
 
@@ -137,7 +139,7 @@ def found_in(place: str) -> list[str]:
     for path in files_of(place):
         name = str(path.relative_to(ROOT))
         text = path.read_text(encoding="utf-8")
-        read = prose_of(text) if path.suffix == ".md" else help_of(text)
+        read = prose_of(text) if path.suffix == ".md" else sentences_of(text)
         lines += [
             f"{name}:{found.line}: {found.words!r}: {found.why}"
             for found in findings(read)
