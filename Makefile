@@ -28,7 +28,7 @@ test: $(VENV)/bin/tox
 matrix: $(VENV)/bin/tox
 	$(TOX) -e core-py310,core-py312,core-py313,docs,whole
 
-# The pages of docs as a site that opens from a disk: site/README.html is its first page.
+# The pages of docs as a site that opens from a disk: site/index.html is its first page.
 docs: $(VENV)/bin/tox
 	$(VENV)/bin/tox run -e docs
 
