@@ -17,15 +17,15 @@ TOX = TORCH_WHEEL="$(torch)" $(VENV)/bin/tox run $(if $(PYENV),--discover $(PYEN
 .PHONY: check test matrix docs coverage cuda agreement demo clean
 
 # Of a change, before it is committed: minutes.
-check: $(VENV)/bin/tox
+check: $(VENV)/wheels $(VENV)/bin/tox
 	$(TOX) -e lint,types,core
 
-test: $(VENV)/bin/tox
+test: $(VENV)/wheels $(VENV)/bin/tox
 	$(TOX) -e lint,types,tests
 	$(if $(GPU),$(VENV)/bin/tox run -e gpu)
 
 # What takes longest and seldom fails alone: other interpreters, whole runs.
-matrix: $(VENV)/bin/tox
+matrix: $(VENV)/wheels $(VENV)/bin/tox
 	$(TOX) -e core-py310,core-py312,core-py313,docs,whole
 
 # The pages of docs as a site that opens from a disk: site/index.html is its first page.
@@ -33,7 +33,7 @@ docs: $(VENV)/bin/tox
 	$(VENV)/bin/tox run -e docs
 
 # Before a release, and for who wonders: more than twice as long as `test`.
-coverage: $(VENV)/bin/tox
+coverage: $(VENV)/wheels $(VENV)/bin/tox
 	$(TOX) -e coverage
 
 # What needs a GPU, on real torch over stub libraries of CUDA: no GPU is used. TORCH asks
@@ -51,7 +51,10 @@ demo: $(VENV)/bin/gpuperf
 clean:
 	rm -rf $(VENV) .tox site
 
-$(VENV)/bin/tox: $(VENV)/wheels
+$(VENV)/pyvenv.cfg:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/bin/tox: constraints.txt | $(VENV)/pyvenv.cfg
 	$(PIP) install --quiet --constraint constraints.txt tox
 	touch $@
 
@@ -63,8 +66,7 @@ $(VENV)/bin/gpuperf: $(VENV)/wheels pyproject.toml
 # The CUDA build of torch is many times larger than the CPU build, and useless without
 # a driver. The CPU build is fetched where pip would not find one by itself, once for
 # all environments; an index that does not answer at once is left alone.
-$(VENV)/wheels: constraints.txt
-	$(PYTHON) -m venv $(VENV)
+$(VENV)/wheels: constraints.txt | $(VENV)/pyvenv.cfg
 	mkdir -p $@
 ifeq ($(GPU)$(shell uname -s),Linux)
 	$(PIP) index versions torch 2>/dev/null | grep -qF '$(PINNED)+cpu' \
