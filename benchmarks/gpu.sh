@@ -47,7 +47,7 @@ part() {
 
 # Inside of the time-out, which must not follow another clock.
 pytest=(env ${CLOCK:-} "$PYTHON" -m pytest -p no:cacheprovider -q -ra --color=no --durations=5)
-examples=(env -u CI "${pytest[@]}" "${EXAMPLES:-examples}" --gpuperf --gpuperf-device=cuda "--gpuperf-baselines=$baselines")
+examples=(env -u CI "${pytest[@]}" "${EXAMPLES:-examples}" --gpuperf --gpuperf-device=cuda "--override-ini=gpuperf_baselines=$baselines")
 
 part tests-gpu "${pytest[@]}" tests/gpu -m gpu
 

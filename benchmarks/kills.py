@@ -133,7 +133,11 @@ class Project:
             "TMPDIR": str(self.temporary),
             "XDG_RUNTIME_DIR": str(self.folder),
         }
-        options = ("--gpuperf", "--gpuperf-device=scripted", "--gpuperf-lock=all")
+        options = (
+            "--gpuperf",
+            "--gpuperf-device=scripted",
+            "--override-ini=gpuperf_lock=all",
+        )
         with (self.folder / "output.txt").open("wb") as output:
             return subprocess.Popen(
                 [sys.executable, "-m", "pytest", "-q", "-n2", *options, *arguments],
@@ -220,7 +224,7 @@ def once(project: Project, number: int, seconds: float) -> Row:
     mark = f"{os.getpid()}-{number}"
     begun = time.monotonic()
     isolation = ("test", "module")[number // 2 % 2]
-    process = project.start(mark, f"--gpuperf-isolation={isolation}")
+    process = project.start(mark, f"--override-ini=gpuperf_isolation={isolation}")
     killed, at = [], []
     for moment in sorted(moments):
         with suppress(subprocess.TimeoutExpired):

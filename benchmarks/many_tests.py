@@ -173,7 +173,9 @@ def overhead(folder: Path) -> None:
     line("  CPU time of pytest's process", f"{plain.main:.1f} s")
     line("  its peak memory", f"{plain.mib:.0f} MiB")
     for isolation in ("module", "test"):
-        found = pytest(folder, "--gpuperf", f"--gpuperf-isolation={isolation}")
+        found = pytest(
+            folder, "--gpuperf", f"--override-ini=gpuperf_isolation={isolation}"
+        )
         line(
             f"{MEASURED} measured, isolation {isolation}: wall time",
             f"{found.wall:.1f} s",

@@ -100,7 +100,11 @@ class Project:
             "XDG_RUNTIME_DIR": str(self.folder.parent),
         }
         environment.pop("CI", None)
-        options = ("--gpuperf", "--gpuperf-device=scripted", "--gpuperf-lock=all")
+        options = (
+            "--gpuperf",
+            "--gpuperf-device=scripted",
+            "--override-ini=gpuperf_lock=all",
+        )
         return subprocess.Popen(
             [sys.executable, "-m", "pytest", "-q", *options, *arguments],
             cwd=self.folder,

@@ -91,7 +91,7 @@ def real_gpu(gpu):
 def clock(gpuperf):
     """Name the device where times can be judged, the CPU too."""
     if is_pretended(gpuperf.device):
-        pytest.skip("the pretend device has no clock")
+        pytest.skip("the simulated GPU has no clock")
     return gpuperf.device
 
 

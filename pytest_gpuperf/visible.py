@@ -7,6 +7,7 @@ letters, look like another line, or form a command to the service that reads the
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from collections.abc import Iterable
 from typing import Any
 from typing import Final
@@ -94,11 +95,14 @@ class VisibleStream:
     """Passes on what is written to *stream*, all of it visible, lines as they are.
 
     The last safeguard for everything that a command prints: no caller has to think of
-    it.
+    it. Whole lines pass through *paint* last, whose own codes are not made visible.
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(
+        self, stream: TextIO, paint: Callable[[str], str] | None = None
+    ) -> None:
         self._stream = stream
+        self._paint = paint
         self._begun = ""
 
     def write(self, text: str) -> int:
@@ -107,6 +111,8 @@ class VisibleStream:
         # line, so each part is judged together with what the line began with.
         shown = visible_text(self._begun + text)[len(self._begun) :]
         line = (self._begun + text).rpartition("\n")[2]
+        if self._paint and not self._begun and not line:
+            shown = self._paint(shown)
         # Blanks are kept: GitHub skips them before a command.
         self._begun = _MIDDLE if line.strip(" \t") else line
         self._stream.write(shown)

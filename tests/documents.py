@@ -14,7 +14,7 @@ DOCUMENTS: Final = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 
 BLOCK: Final = re.compile(
     r"^```(?P<kind>\w+)(?: (?P<name>\S+))?\n(?P<text>.*?)^```$"
-    r"|^<!-- script (?P<script>.*?) -->$",
+    r"|^<!-- (?P<hidden>script|device|file) (?P<value>.*?) -->$",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -22,7 +22,7 @@ SHAPES: Final = (
     (r"[=_-]{3,}", "---"),  # pytest's rules are as wide as the terminal
     (r"\S*?\w+\.py:\d+ in \w+", "LINE"),
     (r"live_peak_bytes|peak_allocated_bytes", "MEMORY"),
-    (r"\b(?:cpu|scripted)\b", "DEVICE"),
+    (r"\b(?:cpu|CPU|scripted)\b", "DEVICE"),
     (r"\bp = \d[\d.]*(?:e-\d+)?", "p = #"),
     (r"[-+]?\d[\d.]* ?(?:ns|us|ms|s|B|KiB|MiB|GiB|%)(?!\w)", "#"),
 )
@@ -31,7 +31,10 @@ SHAPES: Final = (
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block, or the script of the device for the blocks that follow."""
+    """A fenced block, or a comment for the blocks that follow.
+
+    A comment is the script of the device, the device, or a file and what it is a copy of.
+    """
 
     line: int
     kind: str
@@ -56,9 +59,9 @@ def blocks_of(text: str) -> list[Block]:
     return [
         Block(
             line=text.count("\n", 0, found.start()) + 1,
-            kind="script" if found["script"] else found["kind"],
+            kind=found["hidden"] or found["kind"],
             name=found["name"] or "",
-            text=found["script"] or found["text"],
+            text=found["value"] or found["text"],
         )
         for found in BLOCK.finditer(text)
     ]

@@ -99,7 +99,7 @@ ITEM: Final = Finding(
     per_step=1,
     blocked_ms=0.5,
     location=Location(file="train.py", line=3, function="step"),
-    reason="one element is read by the host",
+    reason="the CPU reads one element",
     phase=Phase.FORWARD,
 )
 PEAK: Final = Finding(

@@ -3,8 +3,8 @@
 ``python`` blocks are written to the file they name and run, if its name is one of tests;
 ``diff`` blocks edit it; ``console`` blocks and the ``run`` lines of workflows are run,
 and what they show is compared in shape to what is printed on the scripted device. A
-comment ``script`` before a block says what that device plays. The folder is a repository
-that git has just begun.
+comment ``script`` before a block says what that device plays, ``device`` takes another one,
+and ``file`` puts a copy of a file there. The folder is a repository that git has just begun.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class Reader:
 
     def follow(self, block: Block) -> None:
         match block.kind:
-            case "script":
-                self._play(block.text)
+            case "script" | "device" | "file":
+                self._heed(block)
             case "python":
                 self._write(block)
                 if block.name.startswith("test_"):
@@ -98,6 +98,15 @@ class Reader:
                 self._environment["CI"] = ""
             case _:
                 pytest.fail(f"nobody knows how to follow a block of {block.kind}")
+
+    def _heed(self, comment: Block) -> None:
+        if comment.kind == "script":
+            self._play(comment.text)
+        elif comment.kind == "device":
+            self._environment["PYTEST_ADDOPTS"] = f"--gpuperf-device={comment.text}"
+        else:
+            name, copied = comment.text.split()
+            (self._folder / name).write_text((ROOT / copied).read_text())
 
     def _play(self, script: str) -> None:
         text = json.dumps(json.loads(script) | MACHINE)
@@ -156,11 +165,20 @@ def exists(program: str, arguments: list[str]) -> bool:
             return (ROOT / script).is_file()
         case "make", [target]:
             return f"\n{target}: " in (ROOT / "Makefile").read_text()
-        case "pip", ["install", project]:
-            return f'\nname = "{project}"\n' in (ROOT / "pyproject.toml").read_text()
+        case "pip", ["install", *_, package]:
+            return is_this_package(package)
         case "torchrun", _:
             return is_for_torchrun(arguments)
     return False
+
+
+def is_this_package(package: str) -> bool:
+    """Whether *package* is this project by its name, its folder or its wheel."""
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    name = re.findall(r'^name = "(.+)"$', project, re.MULTILINE)[0]
+    version = re.findall(r'^version = "(.+)"$', project, re.MULTILINE)[0]
+    wheel = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
+    return package.rpartition("/")[2] in {name, wheel}
 
 
 def is_for_torchrun(arguments: list[str]) -> bool:
@@ -205,7 +223,8 @@ def test_no_fence_escapes_the_reader(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
 
     fences = [line for line in text.splitlines() if line.lstrip().startswith("```")]
-    blocks = [block for block in blocks_of(text) if block.kind != "script"]
+    hidden = {"script", "device", "file"}
+    blocks = [block for block in blocks_of(text) if block.kind not in hidden]
 
     assert len(fences) == 2 * len(blocks)
 
@@ -228,6 +247,7 @@ def test_each_program_that_is_not_run_is_one_that_a_document_names() -> None:
         ("bash", ["benchmarks/nothing.sh"]),
         ("make", ["coffee"]),
         ("pip", ["install", "pytest-gpuperv"]),
+        ("pip", ["install", "wheels/pytest_gpuperf-0.0.9-py3-none-any.whl"]),
         ("rm", ["-rf", "baselines"]),
         ("torchrun", ["--nodes=2", "-m", "pytest", "--gpuperf"]),
         ("torchrun", ["--nnodes=2", "-m", "pytest"]),
@@ -240,13 +260,13 @@ def test_what_does_not_exist_is_noticed(program: str, arguments: list[str]) -> N
 @pytest.mark.parametrize(
     "shown",
     [
-        "syncs 1 a step\ngpuperf: 1 failed on cpu-amd-epyc-2-cores, 2.5 ms\n",
-        "...\ngpuperf: 1 failed on cpu-amd-epyc-2-cores, 31.2 us\n",
+        "syncs 1 a step\ngpuperf: 1 failed on CPU AMD EPYC 2 cores, 2.5 ms\n",
+        "...\ngpuperf: 1 failed on CPU AMD EPYC 2 cores, 31.2 us\n",
         "...\nsyncs 1 a step\n...\n",
     ],
 )
 def test_other_numbers_with_a_unit_and_gaps_have_the_same_shape(shown: str) -> None:
-    output = "syncs 1 a step\ngpuperf: 1 failed on scripted-amd-epyc-2-cores, 12 ms\n"
+    output = "syncs 1 a step\ngpuperf: 1 failed on scripted AMD EPYC 2 cores, 12 ms\n"
 
     assert has_shape(output, shown)
 
@@ -256,13 +276,13 @@ def test_other_numbers_with_a_unit_and_gaps_have_the_same_shape(shown: str) -> N
     [
         "syncs 1 a step\n",
         "syncs 2 a step\n...\n",
-        "...\ngpuperf: 1 passed on cpu-amd-epyc-2-cores, 12 ms\n",
-        "...\ngpuperf: 1 failed on cpu-amd-epyc-2-cores\n",
-        "gpuperf: 1 failed on cpu-amd-epyc-2-cores, 12 ms\n...\nsyncs 1 a step\n",
+        "...\ngpuperf: 1 passed on CPU AMD EPYC 2 cores, 12 ms\n",
+        "...\ngpuperf: 1 failed on CPU AMD EPYC 2 cores\n",
+        "gpuperf: 1 failed on CPU AMD EPYC 2 cores, 12 ms\n...\nsyncs 1 a step\n",
     ],
 )
 def test_other_words_counts_or_lines_have_another_shape(shown: str) -> None:
-    output = "syncs 1 a step\ngpuperf: 1 failed on scripted-amd-epyc-2-cores, 12 ms\n"
+    output = "syncs 1 a step\ngpuperf: 1 failed on scripted AMD EPYC 2 cores, 12 ms\n"
 
     assert not has_shape(output, shown)
 

@@ -71,6 +71,10 @@ def option_row(option: Option) -> str:
     return row(f"`{option.flag}{value}`", f"`{option.name}`", option.help)
 
 
+def key_row(option: Option) -> str:
+    return row(f"`{option.name}`", option.metavar or "true or false", option.help)
+
+
 def metric_row(metric: Metric) -> str:
     return row(
         f"`{metric.name}`",
@@ -111,7 +115,14 @@ def keyword_row(keyword: str) -> str:
 @pytest.mark.parametrize(
     ("header", "wanted"),
     [
-        ("| option | ini key | meaning |", [option_row(o) for o in OPTIONS]),
+        (
+            "| option | ini key | meaning |",
+            [option_row(option) for option in OPTIONS if option.on_command_line],
+        ),
+        (
+            "| ini key | value | meaning |",
+            [key_row(option) for option in OPTIONS if not option.on_command_line],
+        ),
         (
             "| metric | unit | kind | budget | tolerance | meaning |",
             [metric_row(metric) for metric in METRICS.values()],
@@ -122,7 +133,7 @@ def keyword_row(keyword: str) -> str:
             [row(f"`gpuperf {n}`", summary) for n, summary in COMMANDS.items()],
         ),
     ],
-    ids=["options", "metrics", "keywords", "commands"],
+    ids=["options", "ini keys", "metrics", "keywords", "commands"],
 )
 def test_a_table_is_what_the_code_says(header: str, wanted: list[str]) -> None:
     assert list(rows_of(REFERENCE, header)) == wanted
@@ -205,12 +216,12 @@ def test_the_numbers_of_runs_are_those_of_the_code() -> None:
 
 
 def test_the_scripted_device_is_for_this_project_alone() -> None:
-    assert ScriptedDevice.kind.value not in text_of("README.md").replace(
-        "<!-- script", ""
-    )
+    assert ScriptedDevice.kind.value not in text_of(
+        "docs/reference/devices.md"
+    ).replace("<!-- script", "")
 
 
-def test_the_readme_says_which_budgets_a_cpu_cannot_judge() -> None:
+def test_the_page_of_devices_says_which_budgets_a_cpu_cannot_judge() -> None:
     unmeasurable = [
         keyword
         for keyword in BUDGET_KEYWORDS
@@ -228,17 +239,25 @@ def test_the_readme_says_which_budgets_a_cpu_cannot_judge() -> None:
         "flops",
         "busy_pct",
     ]
-    assert row("`busy_pct` (a floor)", "yes", "no", "no") in text_of("README.md")
-    assert row("`launches` of kernels", "yes", "by operations", "no") in text_of(
-        "README.md"
+    assert row("`busy_pct` (a floor)", "yes", "no", "no") in text_of(
+        "docs/reference/devices.md"
     )
-    assert row("`flops`", "no", "yes", "no") in text_of("README.md")
-    assert row("`reserved_mb`", "yes", "predicted", "no") in text_of("README.md")
+    assert row("`launches` of kernels", "yes", "by operations", "no") in text_of(
+        "docs/reference/devices.md"
+    )
+    assert row("`flops`", "no", "yes", "no") in text_of("docs/reference/devices.md")
+    assert row("`reserved_mb`", "yes", "predicted", "no") in text_of(
+        "docs/reference/devices.md"
+    )
     assert row("`growth_mb` (a leak)", "yes", "predicted", "yes") in text_of(
         "README.md"
     )
-    assert row("`alloc_retries`", "yes", "predicted", "no") in text_of("README.md")
-    assert row("`device_allocs`", "yes", "no", "no") in text_of("README.md")
+    assert row("`alloc_retries`", "yes", "predicted", "no") in text_of(
+        "docs/reference/devices.md"
+    )
+    assert row("`device_allocs`", "yes", "no", "no") in text_of(
+        "docs/reference/devices.md"
+    )
     assert row("`pageable_copies`, `h2d_mb`, `d2h_mb`", "yes", "yes", "no") in text_of(
         "README.md"
     )
@@ -267,14 +286,14 @@ def test_the_readme_says_what_the_pretend_device_judges() -> None:
     ]
 
 
-def test_the_readme_says_where_time_budgets_hold() -> None:
+def test_the_page_of_devices_says_where_time_budgets_apply() -> None:
     timed = [k for k in BUDGET_KEYWORDS if limited_by(k)[0].unit is Unit.MS]
     keywords = ", ".join(f"`{keyword}`" for keyword in timed)
 
     assert not CpuDevice.kind.has(Capability.GPU_TIMES)
     only = 'only where the budget says `on="cpu"`'
-    assert row(keywords, "yes", "no", only) in text_of("README.md")
-    assert row("`speedup`", "yes", "no", "yes") in text_of("README.md")
+    assert row(keywords, "yes", "no", only) in text_of("docs/reference/devices.md")
+    assert row("`speedup`", "yes", "no", "yes") in text_of("docs/reference/devices.md")
 
 
 def test_each_error_id_has_one_heading_whose_anchor_is_the_id() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr
@@ -19,6 +20,8 @@ from ..devices.preflight import own_version
 from ..errors import ErrorId
 from ..errors import GpuperfError
 from ..errors import UsageError
+from ..report.wrapping import coloured
+from ..report.wrapping import shows_colours
 from ..visible import VisibleStream
 
 
@@ -109,8 +112,9 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _seen(stream: TextIO) -> TextIO:
-    """Return *stream* with control characters of names and files made visible."""
-    return cast("TextIO", VisibleStream(stream))
+    """Return *stream* with control characters made visible, and in colours if it has them."""
+    paint = coloured if shows_colours(stream, os.environ) else None
+    return cast("TextIO", VisibleStream(stream, paint))
 
 
 def _print_anything() -> None:

@@ -131,7 +131,7 @@ def _compiled(name: str, view: View, beginning: Beginning) -> str | None:
     if not compiled and not loaded:
         return None
     which = compiled[0] if compiled else loaded[0]
-    return f"{name} has compiled code of its own, {which}, of which a process holds one"
+    return f"{name} has compiled code of its own, {which}, and a process can load only one version of it"
 
 
 def _is_compiled(module: ModuleType | None) -> bool:
@@ -145,7 +145,7 @@ def _entangled(name: str, view: View) -> str | None:
         # package both versions would find the last one.
         package = own.rpartition(".")[0]
         if package and package not in view.modules and package in sys.modules:
-            return f"{own} of {name} stands inside of {package}, which both share"
+            return f"{own} of {name} is inside of {package}, which both share"
     return None
 
 
@@ -153,7 +153,7 @@ def _registered(name: str, view: View) -> str | None:
     found = operations_from(view.files)
     if not found:
         return None
-    return f"{name} registers the operation {found[0]}, of which a process has one"
+    return f"{name} registers the operation {found[0]}, and a process can register it only once"
 
 
 def _in_context(name: str, beginning: Beginning) -> str | None:
@@ -161,7 +161,7 @@ def _in_context(name: str, beginning: Beginning) -> str | None:
     for context, state in now.items():
         if beginning.contexts.get(context, state) != state:
             return (
-                f"{name} calls gpuperf(step) inside of {context}, where the other version "
+                f"{name} calls gpuperf(step) inside {context}, where the other version "
                 "would be set up as well"
             )
     return None
@@ -224,7 +224,7 @@ def _left_behind(shared: Mapping[str, ModuleType], beginning: Beginning) -> str 
             continue
         for attribute in sorted(vars(module).keys() - known):
             if _is_state(attribute, vars(module)[attribute]):
-                return f"{place}.{attribute} was put there, where both find it"
+                return f"{place}.{attribute} was set there, so both versions see it"
     return None
 
 

@@ -153,7 +153,7 @@ def _working_tree(repository: Repository) -> Version:
     state = ", uncommitted changes" if changes.anything else ""
     label = f"working tree ({short(head)}{state})"
     notes = tuple(
-        f"submodule {path} is dirty: the working tree is measured as it stands, with "
+        f"submodule {path} is dirty: the working tree is measured as it is, with "
         "what is changed in there"
         for path in changes.submodules
     )

@@ -313,7 +313,7 @@ class MeasuringDevice(Device, Protocol):
 def with_clock(device: Device) -> MeasuringDevice:
     """Return *device* as one that times steps; raise ``UsageError`` if it does not."""
     if device.measuring is None:
-        msg = f"the {device.kind.value} device has no clock"
+        msg = f"the device {device.kind.value} has no clock"
         raise UsageError(msg, ErrorId.GP413)
     return device.measuring
 

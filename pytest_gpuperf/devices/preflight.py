@@ -70,7 +70,7 @@ def _refuse_launch_blocking() -> None:
     if value in {"", "0"}:
         return
     msg = (
-        f"{LAUNCH_BLOCKING}={value} makes the host wait for every kernel, so its times "
+        f"{LAUNCH_BLOCKING}={value} makes the CPU wait for every kernel, so its times "
         "are not those of training: unset it to measure"
     )
     raise PreflightError(msg, ErrorId.GP404)

@@ -62,7 +62,7 @@ def refuse_blind_trace(trace: Sequence[TraceEvent]) -> None:
         return
     msg = (
         f"profiling unavailable: the trace holds {lost[0]} and no kernel, because "
-        "another client of CUPTI (nsys, ncu, DCGM) holds the GPU's profiler or a "
+        "another client of CUPTI (nsys, ncu, DCGM) uses the GPU's profiler or a "
         "driver bug lost its records; run without the other client"
     )
     raise PreflightError(msg, ErrorId.GP410)

@@ -86,7 +86,7 @@ def _unsettled(verdict: Verdict, settlement: Settlement) -> Verdict:
     if not _is_doubtful(verdict):
         return verdict
     against = f" against {settlement.reference}" if settlement.reference else ""
-    because = f"{verdict.because}; not settled by A/B{against}: {settlement.why}"
+    because = f"{verdict.because}; not decided by A/B{against}: {settlement.why}"
     return replace(verdict, because=because, settlement=settlement)
 
 

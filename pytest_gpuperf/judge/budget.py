@@ -210,7 +210,7 @@ def _why_unbound(keyword: str, layer: Budget, hardware: Hardware) -> str:
     if layer.on is not None:
         return f"{written} is meant for {', '.join(layer.on)}, this is {here}"
     if not hardware.kind.has(Capability.CLOCK):
-        return f"{written} binds on cuda only, the pretend device has no clock"
+        return f"{written} binds on cuda only, the simulated GPU has no clock"
     if keyword == BUSY.budget:
         return f"{written} binds on cuda only, this is {here}, which has no kernels"
     return f"{written} binds on cuda only, this is {here}; name it with on="

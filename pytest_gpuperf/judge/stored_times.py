@@ -391,7 +391,7 @@ def _impossible_stored(stored: Sequence[float]) -> str | None:
     wrong = [value for value in stored if not (isfinite(value) and value > 0)]
     if not wrong:
         return None
-    return f"the baseline holds what is not a time: {wrong[0]}; refresh it"
+    return f"a stored time is not a positive number: {wrong[0]}; refresh it"
 
 
 def _changes(

@@ -312,7 +312,7 @@ def _unpredictable(*, several_streams: bool) -> Mapping[str, str]:
 AUDITED_STEPS: Final = 3
 
 AS_EAGER: Final = (
-    "the pretend device runs compiled code as eager code: add --gpuperf-device=cpu"
+    "the simulated GPU runs compiled code as eager code: add --gpuperf-device=cpu"
 )
 
 COMPILER: Final = "torch.compile"

@@ -29,7 +29,7 @@ from .trace import parse
 
 # The share of a step's communication that no computation hides, from a trace.
 #
-# Communication is exposed while a collective runs and nothing computes. A rank that
+# Communication is exposed while a collective runs while nothing computes. A rank that
 # waits for a slower peer does so inside of a collective, so its wait is counted as
 # well. Kernels are distinguished by name, as in the overlap of communication and
 # computation of Meta's Holistic Trace Analysis: a kernel with nccl in its name

@@ -244,7 +244,7 @@ def find_syncs(events: Sequence[TraceEvent]) -> Syncs:
     if not trace.steps:
         msg = (
             f"the profiler's trace of {len(events)} events holds no {STEP_RANGE} range, "
-            "expected one a step: start and stop no other profiler inside the step"
+            "expected one per step: start and stop no other profiler inside the step"
         )
         raise RunError(msg, ErrorId.GP305)
     seen = device_waits(trace) if trace.calls else marked_waits(trace)

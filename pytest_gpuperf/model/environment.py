@@ -90,6 +90,15 @@ CAPABILITIES: Final[Mapping[DeviceKind, frozenset[Capability]]] = {
 """The capabilities of each kind of device."""
 
 
+DEVICE_WORDS: Final[Mapping[DeviceKind, str]] = {
+    DeviceKind.CUDA: "{name}",
+    DeviceKind.PRETEND: "simulated GPU",
+    DeviceKind.CPU: "CPU {name}",
+    DeviceKind.SCRIPTED: "scripted {name}",
+}
+"""What people read in place of a kind of device and the model's name."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
     """The hardware a baseline belongs to: a kind and the model's name."""
@@ -103,6 +112,11 @@ class Hardware:
         # Part of a file name that is committed: no blanks, and no difference in case.
         slug = re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
         return f"{self.kind.value}-{slug}" if slug else self.kind.value
+
+    @property
+    def in_words(self) -> str:
+        """What a person calls it: ``NVIDIA H200``, ``simulated GPU``, ``CPU AMD EPYC``."""
+        return DEVICE_WORDS[self.kind].format(name=self.name).strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""``--gpuperf-benchmark``: our numbers in a running pytest-benchmark session.
+"""``gpuperf_benchmark``: our numbers in a running pytest-benchmark session.
 
 pytest-benchmark shows, saves, draws and compares them as its own. That works under
 pytest-xdist too, as the controlling process has all the numbers.
@@ -48,9 +48,9 @@ def refuse_to_feed_nobody(config: pytest.Config) -> None:
     """Raise ``UsageError`` if pytest-benchmark is not active."""
     if not hasattr(config.option, "benchmark_storage"):
         msg = (
-            "--gpuperf-benchmark: pytest-benchmark is not active; install it with "
+            "ini key gpuperf_benchmark: pytest-benchmark is not active; install it with "
             "`pip install pytest-gpuperf[benchmark]`, do not disable it with "
-            "`-p no:benchmark`, or leave the option out"
+            "`-p no:benchmark`, or leave the key out"
         )
         raise UsageError(msg, ErrorId.GP108)
 

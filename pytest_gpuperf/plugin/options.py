@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from typing import Final
+from typing import Literal
 
 import pytest
 
@@ -36,18 +37,28 @@ def ini_value(config: pytest.Config, name: str) -> object:
 
 
 class Option:
-    """An option and the ini key of the same name; ``--gpuperf-x`` is ``gpuperf_x``.
+    """An ini key, and where ``on_command_line`` the option of the same name.
 
-    One without ``metavar`` is a flag. A plain class: a dataclass or a named tuple would
+    ``--gpuperf-x`` is ``gpuperf_x``; one without ``metavar`` is a flag. What a project sets
+    once is an ini key only, so that `pytest --help` lists what a person types; a command
+    line sets it with pytest's ``-o``. A plain class: a dataclass or a named tuple would
     be half of what this module costs every pytest run.
     """
 
-    __slots__ = ("help", "metavar", "name")
+    __slots__ = ("help", "metavar", "name", "on_command_line")
 
-    def __init__(self, *, name: str, help: str, metavar: str | None = None) -> None:  # noqa: A002, argparse's word
+    def __init__(
+        self,
+        *,
+        name: str,
+        help: str,  # noqa: A002, argparse's word
+        metavar: str | None = None,
+        on_command_line: bool = True,
+    ) -> None:
         self.name = name
         self.help = help
         self.metavar = metavar
+        self.on_command_line = on_command_line
 
     @property
     def flag(self) -> str:
@@ -57,143 +68,158 @@ class Option:
 OPTIONS: Final = (
     Option(
         name="gpuperf",
-        help="measure the tests that take the gpuperf fixture and judge them "
-        "against their budgets and baselines",
+        help="measure the tests that take the gpuperf fixture, and fail those that got "
+        "worse or exceed a budget",
     ),
     Option(
         name="gpuperf_device",
-        help="device to measure on: cuda, pretend or cpu (default: cuda, or pretend where there is none)",
+        help="cuda, pretend (simulated GPU) or cpu (default: cuda, or pretend without a "
+        "GPU)",
         metavar="KIND",
     ),
     Option(
         name="gpuperf_update",
-        help="refresh baselines: missing, improved, drifted or all; or evidence, which "
-        "adds the runs of another occasion to them",
+        help="store baselines: missing, improved, drifted or all; evidence adds the runs "
+        "of another occasion to them",
         metavar="WHICH",
     ),
     Option(
         name="gpuperf_accept_drift",
-        help="let a refresh store what drifted from its anchor beyond detect, and move "
-        "the anchor there",
+        help="with --gpuperf-update: also store numbers that got worse",
     ),
     Option(
-        name="gpuperf_prune",
-        help="remove the baselines of tests that are gone, where all tests are selected",
-    ),
-    Option(
-        name="gpuperf_seconds",
-        help="most seconds that measuring one test may cost (default: 60)",
-        metavar="SECONDS",
-    ),
-    Option(
-        name="gpuperf_lock",
-        help="who holds a device's lock: timed tests alone, or all, so that ordinary "
-        "tests of this run wait while another run times (default: timed)",
-        metavar="WHO",
-    ),
-    Option(
-        name="gpuperf_lock_seconds",
-        help="most seconds to wait for a device that another run measures on "
-        "(default: 3600)",
-        metavar="SECONDS",
-    ),
-    Option(
-        name="gpuperf_pretend_gb",
-        help="memory of the pretend GPU in GiB (default: 80)",
-        metavar="SIZE",
-    ),
-    Option(
-        name="gpuperf_inline",
-        help="measure in this process, for a debugger: exact metrics are judged, "
-        "time is only screened",
-    ),
-    Option(name="gpuperf_strict", help="fail tests whose verdict is inconclusive"),
-    Option(
-        name="gpuperf_fail_on_improvement",
-        help="fail tests that became better, so that their baselines are refreshed",
+        name="gpuperf_ref",
+        help="commit whose code is measured again here to compare with: a commit, "
+        "baseline (where the baseline was recorded) or none (default: auto, for times "
+        "that stored numbers cannot decide)",
+        metavar="REF",
     ),
     Option(
         name="gpuperf_explain",
-        help="say of each verdict which rule decided, with its numbers",
+        help="print the rule behind each result, with its numbers",
     ),
+    Option(name="gpuperf_strict", help="fail tests whose result is undecided"),
     Option(
-        name="gpuperf_missing_baseline",
-        help="what a missing baseline does: warn, fail or every-metric "
-        "(default: warn, and fail where CI is set)",
-        metavar="WHAT",
-    ),
-    Option(
-        name="gpuperf_isolation",
-        help="what shares a fresh process: test or module (default: test)",
-        metavar="WHAT",
+        name="gpuperf_seconds",
+        help="time limit for measuring one test, in seconds (default: 60)",
+        metavar="SECONDS",
     ),
     Option(
         name="gpuperf_tolerance",
-        help="changes against the baseline to ignore where no mark names one, by "
-        "budget keyword: ms=5% and 0.1 ms, mem_mb=1%",
+        help="changes to ignore, by budget keyword: ms=5% and 0.1 ms, mem_mb=1%",
         metavar="CHANGES",
     ),
     Option(
-        name="gpuperf_detect",
-        help="slowdown that never passes in silence where no mark names one "
-        "(default: the tolerance plus 2 %)",
-        metavar="PERCENT",
+        name="gpuperf_history",
+        help="folder or fsspec URL to keep the numbers of each run in, for `gpuperf "
+        "history`",
+        metavar="FOLDER_OR_URL",
     ),
     Option(
-        name="gpuperf_precision",
-        help="smallest slowdown that is to be seen: a refresh stores up to 20 runs for "
-        "it, a gate makes up to 20 (default: what 8 and 5 show)",
-        metavar="PERCENT",
+        name="gpuperf_prune",
+        help="remove the baselines of tests that no longer exist, if all tests are "
+        "selected",
+    ),
+    Option(
+        name="gpuperf_inline",
+        help="measure in this process, for a debugger: counts and sizes are judged, "
+        "time only roughly",
     ),
     Option(
         name="gpuperf_baselines",
         help="folder of the baselines, from the rootdir (default: baselines)",
         metavar="FOLDER",
+        on_command_line=False,
     ),
     Option(
-        name="gpuperf_history",
-        help="folder, from the rootdir, or URL of fsspec that each run leaves a file "
-        "with its numbers in, for `gpuperf history`",
-        metavar="FOLDER_OR_URL",
+        name="gpuperf_missing_baseline",
+        help="what a missing baseline does: warn, fail or every-metric "
+        "(default: warn, and fail if CI is set)",
+        metavar="WHAT",
+        on_command_line=False,
     ),
     Option(
-        name="gpuperf_ref",
-        help="commit that settles by A/B what the baseline does not pass, `baseline` "
-        "for the one at which it was recorded, or `none` (default: auto, that one for "
-        "times that stored numbers cannot decide)",
-        metavar="REF",
+        name="gpuperf_fail_on_improvement",
+        help="fail tests that became better, so that their baselines are updated",
+        on_command_line=False,
+    ),
+    Option(
+        name="gpuperf_detect",
+        help="largest slowdown that may pass unnoticed, for tests without a mark "
+        "(default: the tolerance plus 2 %)",
+        metavar="PERCENT",
+        on_command_line=False,
+    ),
+    Option(
+        name="gpuperf_precision",
+        help="smallest slowdown to detect: up to 20 runs are stored and made for it "
+        "(default: what 8 stored and 5 new runs show)",
+        metavar="PERCENT",
+        on_command_line=False,
+    ),
+    Option(
+        name="gpuperf_isolation",
+        help="what shares a fresh process: test or module (default: test)",
+        metavar="WHAT",
+        on_command_line=False,
+    ),
+    Option(
+        name="gpuperf_lock",
+        help="which tests lock the device: timed, or all, so that ordinary tests of "
+        "this run wait while another run measures time (default: timed)",
+        metavar="WHICH",
+        on_command_line=False,
+    ),
+    Option(
+        name="gpuperf_lock_seconds",
+        help="longest wait for a device that another run measures on, in seconds "
+        "(default: 3600)",
+        metavar="SECONDS",
+        on_command_line=False,
+    ),
+    Option(
+        name="gpuperf_pretend_gb",
+        help="memory of the simulated GPU in GiB (default: 80)",
+        metavar="SIZE",
+        on_command_line=False,
     ),
     Option(
         name="gpuperf_benchmark",
-        help="hand what was measured to pytest-benchmark, so that it shows, saves and "
+        help="pass what was measured to pytest-benchmark, which shows, saves and "
         "compares it, and name the GPU in its machine info",
+        on_command_line=False,
     ),
 )
 
 
 def register(parser: pytest.Parser) -> None:
-    """Declare every option and its ini key."""
+    """Declare every option and every ini key."""
     group = parser.getgroup("gpuperf", "GPU performance")
     for option in OPTIONS:
-        shown = option.help.replace("%", "%%")  # argparse formats it
-        if option.metavar is None:
-            group.addoption(
-                option.flag,
-                dest=option.name,
-                action="store_true",
-                default=None,
-                help=shown,
-            )
-            parser.addini(option.name, option.help, type="bool", default=None)
-        else:
-            group.addoption(
-                option.flag,
-                dest=option.name,
-                default=None,
-                metavar=option.metavar,
-                help=shown,
-            )
-            parser.addini(option.name, option.help, default=None)
+        kind: Literal["bool"] | None = "bool" if option.metavar is None else None
+        parser.addini(option.name, option.help, type=kind, default=None)
+        if option.on_command_line:
+            _add_option(group, option)
+
+
+def _add_option(group: pytest.OptionGroup, option: Option) -> None:
+    shown = option.help.replace("%", "%%")  # argparse formats it
+    if option.metavar is None:
+        group.addoption(
+            option.flag,
+            dest=option.name,
+            action="store_true",
+            default=None,
+            help=shown,
+        )
+    else:
+        group.addoption(
+            option.flag,
+            dest=option.name,
+            default=None,
+            metavar=option.metavar,
+            help=shown,
+        )
 
 
 SIDES_SHARE: Final = (
@@ -202,19 +228,12 @@ SIDES_SHARE: Final = (
     "gpuperf_seconds",
     "gpuperf_tolerance",
 )
-"""Options that a comparison of two versions must repeat, as it reads ini keys itself."""
+"""What a comparison of two versions must repeat, as it reads ini files itself."""
 
 
 def repeated_on_sides(config: pytest.Config) -> tuple[str, ...]:
-    """Return what this command line says that both sides of a comparison must know."""
-    given = {
-        option.flag: getattr(config.option, option.name, None)
-        for option in OPTIONS
-        if option.name in SIDES_SHARE
-    }
-    return tuple(
-        f"{flag}={value}" for flag, value in given.items() if value is not None
-    )
+    """Return what this command line sets that both sides of a comparison must know."""
+    return _given(config, SIDES_SHARE)
 
 
 COMMANDS_REPEAT: Final = (
@@ -225,20 +244,25 @@ COMMANDS_REPEAT: Final = (
     "gpuperf_precision",
     "gpuperf_baselines",
 )
-"""Options without which a refresh would store something else, or elsewhere."""
+"""Settings without which a refresh would store something else, or elsewhere."""
 
 
 def repeated_in_commands(config: pytest.Config) -> tuple[str, ...]:
-    """Return what this command line says that the commands it prints must repeat."""
-    given = {
+    """Return what this command line sets that the commands it prints must repeat."""
+    return _given(config, COMMANDS_REPEAT)
+
+
+def _given(config: pytest.Config, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the arguments of this command line, ``-o`` among them, that set *names*."""
+    overridden = getattr(config.option, "override_ini", None) or ()
+    values = {
         option.flag: getattr(config.option, option.name, None)
         for option in OPTIONS
-        if option.name in COMMANDS_REPEAT
+        if option.name in names
     }
-    overridden = getattr(config.option, "override_ini", None) or ()
     return (
-        *(f"--override-ini={o}" for o in overridden if o.startswith("gpuperf_")),
-        *(f"{flag}={value}" for flag, value in given.items() if value is not None),
+        *(f"--override-ini={o}" for o in overridden if o.partition("=")[0] in names),
+        *(f"{flag}={value}" for flag, value in values.items() if value is not None),
     )
 
 

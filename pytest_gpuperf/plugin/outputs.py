@@ -325,7 +325,7 @@ def _append(path: Path, text: str) -> Iterator[str]:
 
 def _unwritable(path: Path, error: OSError) -> str:
     cause = (error.strerror or str(error)).lower()
-    return f"gpuperf: {path}: cannot be written, {cause}; the verdicts stand without it"
+    return f"gpuperf: {path}: cannot be written, {cause}; the results are not affected"
 
 
 class ReportingPlugin(Protocol):

@@ -246,10 +246,7 @@ def _reference(
         return {"reference": RECORDED, "referred": referred}
     if config.getoption("gpuperf_ref", default=None) is not None:
         flag = "--" + others[0].replace("_", "-")
-        msg = (
-            "--gpuperf-ref settles what a gate does not pass: leave it out, or leave out "
-            f"{flag}"
-        )
+        msg = f"--gpuperf-ref and {flag} cannot be used together: leave one of them out"
         raise UsageError(msg, ErrorId.GP105)
     return {}
 

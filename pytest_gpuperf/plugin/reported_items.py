@@ -6,7 +6,6 @@ A hook may change a report long after it was made, so the reports themselves are
 from __future__ import annotations
 
 import os
-import re
 import warnings
 from collections.abc import Callable
 from collections.abc import Collection
@@ -27,6 +26,7 @@ from ..report.exchange.measured_calls import properties_of
 from ..report.headline import fitting_headline
 from ..report.secrets import masked
 from ..report.secrets import secrets_of
+from ..report.wrapping import painted
 from ..visible import visible_text
 from ..worker.items import PROPERTY
 
@@ -177,34 +177,8 @@ def shorten_headlines(reports: Iterable[Any], columns: int) -> None:
             crash.message = fitting_headline(crash.message, room)
 
 
-# A failure in colour, as pytest has it: only on a terminal, and not with NO_COLOR.
-
-_FORMS: Final = tuple(
-    map(
-        re.compile,
-        (
-            r"(?P<bad>[A-Z][A-Z ]+[A-Z](?: \w+)*)(?P<rest>(?::.*)?)",
-            r"(?P<mark>  --> )(?P<place>.*)",
-            r"(?P<gutter> *\d* \| )(?P<space> *)(?P<caret>\^+)(?P<rest>.*)",
-            r"(?P<gutter> *\d* \| )(?P<source>.*)",
-            r"  (?P<label>[a-z]+\??)(?P<rest> +.*)",
-        ),
-    )
-)
-"""What a line of ``failure_text`` is, and its parts."""
-
-_COLOURS: Final[Mapping[str, Mapping[str, bool]]] = {
-    "bad": {"red": True, "bold": True},
-    "mark": {"blue": True, "bold": True},
-    "place": {"bold": True},
-    "gutter": {"blue": True},
-    "caret": {"red": True, "bold": True},
-    "label": {"cyan": True},
-}
-
-
 class PaintedFailure:
-    """A failure in colours on a terminal; elsewhere its text is *plain*."""
+    """A failure in colours, as pytest has them; elsewhere its text is *plain*."""
 
     def __init__(self, plain: Any) -> None:
         self._plain = plain
@@ -219,21 +193,6 @@ class PaintedFailure:
             for text, markup in painted(line):
                 writer.write(text, **markup)
             writer.line()
-
-
-def painted(line: str) -> Iterator[tuple[str, Mapping[str, bool]]]:
-    """Yield the parts of a *line* of a failure with the colour of each."""
-    found = next(filter(None, (form.fullmatch(line) for form in _FORMS)), None)
-    if found is None:
-        yield line, {}
-        return
-    end = 0
-    for name, text in found.groupdict().items():
-        start = found.start(name)
-        # What no group has, such as the indent of a label.
-        yield line[end:start], {}
-        yield text, _COLOURS.get(name, {})
-        end = found.end(name)
 
 
 class PaintsFailures:

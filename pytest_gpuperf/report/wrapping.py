@@ -1,11 +1,14 @@
-"""Sentences as wide as the terminal, words and hyphens whole."""
+"""Lines on a terminal: as wide as it is, words and hyphens whole, in its colours."""
 
 from __future__ import annotations
 
 import re
 import shutil
 import textwrap
+from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Final
+from typing import TextIO
 
 from ..visible import visible
 
@@ -69,3 +72,76 @@ def labelled(label: str, text: str) -> tuple[str, ...]:
 def uncut(label: str, text: str) -> tuple[str, ...]:
     """Put *text* beside its label as it is, to be copied."""
     return (f"  {label}".ljust(REASON_INDENT) + visible(text),)
+
+
+# Colours of a failure, an audit and a prediction: what a line is shows in its form.
+
+_LINE_FORMS: Final = tuple(
+    map(
+        re.compile,
+        (
+            r"(?P<bad>[A-Z][A-Z ]+[A-Z](?: \w+)*)(?P<rest>(?::.*)?)",
+            r"(?P<mark>  --> )(?P<place>.*)",
+            r"(?P<gutter> *\d* \| )(?P<space> *)(?P<caret>\^+)(?P<rest>.*)",
+            r"(?P<gutter> *\d* \| )(?P<source>.*)",
+            (
+                rf"  (?=[a-z? ]{{{REASON_INDENT - 3}}} \S)(?P<label>[a-z]+(?: [a-z]+)?\??)"
+                r"(?P<rest> +.*)"
+            ),
+        ),
+    )
+)
+"""What a line is, and its parts."""
+
+_COLOURS: Final[Mapping[str, Mapping[str, bool]]] = {
+    "bad": {"red": True, "bold": True},
+    "mark": {"blue": True, "bold": True},
+    "place": {"bold": True},
+    "gutter": {"blue": True},
+    "caret": {"red": True, "bold": True},
+    "label": {"cyan": True},
+}
+
+_ANSI: Final = {"bold": "1", "red": "31", "blue": "34", "cyan": "36"}
+"""The codes of ECMA-48, SGR."""
+
+
+def painted(line: str) -> Iterator[tuple[str, Mapping[str, bool]]]:
+    """Yield the parts of a *line* with the colour of each, by the names of pytest."""
+    found = next(filter(None, (form.fullmatch(line) for form in _LINE_FORMS)), None)
+    if found is None:
+        yield line, {}
+        return
+    end = 0
+    for name, text in found.groupdict().items():
+        start = found.start(name)
+        # What no group has, such as the indent of a label.
+        yield line[end:start], {}
+        yield text, _COLOURS.get(name, {})
+        end = found.end(name)
+
+
+def coloured(text: str) -> str:
+    """Return *text* with the codes that colour its lines on a terminal."""
+    return "".join(map(_ansi_line, text.splitlines(keepends=True)))
+
+
+def shows_colours(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    """Whether *stream* is a terminal with colours; see no-color.org, force-color.org."""
+    if environ.get("NO_COLOR"):
+        return False
+    if environ.get("FORCE_COLOR"):
+        return True
+    return stream.isatty() and environ.get("TERM") != "dumb"
+
+
+def _ansi_line(line: str) -> str:
+    text = line.rstrip("\n")
+    return "".join(map(_ansi, painted(text))) + line[len(text) :]
+
+
+def _ansi(part: tuple[str, Mapping[str, bool]]) -> str:
+    text, markup = part
+    if not (text and markup):
+        return text
+    return f"\x1b[{';'.join(_ANSI[name] for name in markup)}m{text}\x1b[0m"

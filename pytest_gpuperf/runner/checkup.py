@@ -29,7 +29,7 @@ from ..model.codec import encode
 FIXED_STEP: Final = "the fixed step"
 """Used as the name of the test."""
 
-NO_SENSITIVITY: Final = "the pretend device has no clock, so there is no step to try"
+NO_SENSITIVITY: Final = "the simulated GPU has no clock, so there is no step to try"
 
 
 def examine(raw: Mapping[str, Any]) -> dict[str, Any]:

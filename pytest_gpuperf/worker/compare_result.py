@@ -134,7 +134,7 @@ class Compared:
 
     @property
     def copies(self) -> Difference:
-        """Copies between the device and pageable host memory."""
+        """Copies between the device and ordinary (pageable) CPU memory."""
         return Difference(self.sides, "copies")
 
     @property

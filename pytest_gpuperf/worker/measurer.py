@@ -355,8 +355,7 @@ class Measuring:
         device = self._device.emulating
         if device is None:
             msg = (
-                "memory is predicted on the pretend device: add "
-                "--gpuperf-device=pretend"
+                "memory is predicted on the simulated GPU: add --gpuperf-device=pretend"
             )
             raise SkipTest(msg)
         from ..measure.forecast import foresee

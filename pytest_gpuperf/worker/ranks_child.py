@@ -61,7 +61,7 @@ def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
         return [encode(_not_judged(request, name, why)) for name in request.names]
     ranks = request.ranks
     if ranks is None or ranks.timeout_s is None or len(request.names) != 1:
-        msg = "ranks execute one test, in a time that is told"
+        msg = "ranks execute one test, in a time that is known"
         raise RunError(msg, ErrorId.GP613)
     if request.launch is None:
         refusal = _too_many(ranks.count)
@@ -78,7 +78,7 @@ def follow(raw: Mapping[str, Any]) -> None:
     request, run = decode(RunRequest, raw["request"]), int(raw["run"])
     launch, ranks = request.launch, request.ranks
     if launch is None or ranks is None or ranks.timeout_s is None:
-        msg = "torchrun's ranks execute one test, in a time that is told"
+        msg = "torchrun's ranks execute one test, in a time that is known"
         raise RunError(msg, ErrorId.GP613)
     watchers = RankWatchers(launch)
     why = why_no_gpu(request.device, launch)
@@ -104,14 +104,14 @@ def why_not(
         return None
     if not kind.has(Capability.RANKS):
         return (
-            f"gpuperf.ranks({ranks.count}) is measured on cuda and cpu: the pretend "
-            "device has no peers, add --gpuperf-device=cpu"
+            f"gpuperf.ranks({ranks.count}) is measured on cuda and cpu: the "
+            "simulated GPU has no peers, add --gpuperf-device=cpu"
         )
     if kind is DeviceKind.CUDA and launch is None:
         seen = visible_gpus()
         if seen < ranks.count:
             return (
-                f"gpuperf.ranks({ranks.count}) needs {ranks.count} GPUs, one a rank, "
+                f"gpuperf.ranks({ranks.count}) needs {ranks.count} GPUs, one per rank, "
                 f"and {seen} can be seen here"
             )
     return None
@@ -154,7 +154,7 @@ def why_no_gpu(kind: DeviceKind, launch: Launch) -> str:
     if kind is not DeviceKind.CUDA or visible_gpus() > launch.local_rank:
         return ""
     return (
-        f"LOCAL_RANK={launch.local_rank} needs a GPU of its own, and {visible_gpus()} "
+        f"LOCAL_RANK={launch.local_rank} needs its own GPU, and {visible_gpus()} "
         "can be seen there"
     )
 

@@ -394,4 +394,6 @@ def test_a_time_that_its_baseline_lacks_is_named_by_a_warning_and_the_last_line(
             "gpuperf: 1 passed on *not in a test's baseline: step_ms",
         ]
     )
-    project.run("--gpuperf-missing-baseline=every-metric").assert_outcomes(failed=1)
+    project.run("--override-ini=gpuperf_missing_baseline=every-metric").assert_outcomes(
+        failed=1
+    )

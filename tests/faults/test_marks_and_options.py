@@ -253,7 +253,7 @@ def test_an_ini_key_that_is_neither_true_nor_false_is_named_with_its_file(
 @pytest.mark.parametrize(
     ("ini", "arguments", "mark"),
     [
-        ("gpuperf_tolerance = ms=50%\n", ["--gpuperf-detect=1%"], ""),
+        ("gpuperf_tolerance = ms=50%\n", ["--override-ini=gpuperf_detect=1%"], ""),
         ("gpuperf_detect = 1%\n", ["--gpuperf-tolerance=ms=50%"], ""),
         ("gpuperf_detect = 8%\n", [], '@gpuperf.tolerance(ms="50%")\n'),
         ("", [], '@gpuperf.tolerance(ms="50%", detect="1%")\n'),

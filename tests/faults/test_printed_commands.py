@@ -275,7 +275,7 @@ def test_a_command_names_the_folder_of_the_baselines(place: str, desk: Desk) -> 
 
 @pytest.mark.parametrize(
     "option",
-    ["--gpuperf-baselines=elsewhere", "--override-ini=gpuperf_baselines=elsewhere"],
+    ["-ogpuperf_baselines=elsewhere", "--override-ini=gpuperf_baselines=elsewhere"],
 )
 def test_a_command_repeats_where_this_command_line_keeps_its_baselines(
     option: str, desk: Desk

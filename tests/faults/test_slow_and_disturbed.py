@@ -30,7 +30,7 @@ EIGHT = [9.97, 9.98, 9.99, 10.0, 10.0, 10.01, 10.02, 10.03]
 
 CAPS = ("0.1", "1", "15", "60")
 SLOWER = (2.0, 5.0, 39.0, 100.0, 1000.0, 4000.0)
-TOGETHER = "--gpuperf-isolation=module"
+TOGETHER = "--override-ini=gpuperf_isolation=module"
 """All tests of a run share a process: the script's clock is no worse for it."""
 
 DISTURBED = (

@@ -166,7 +166,7 @@ def test_a_selected_test_passes_from_another_working_folder(
     run = measured(on_pretend.folder, "pretend", file, "-k", "unchanged", cwd=tmp_path)
 
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "gpuperf: 1 passed on pretend-cuda" in run.stdout
+    assert "gpuperf: 1 passed on simulated GPU" in run.stdout
 
 
 @pytest.mark.parametrize("name", ON_CPU)

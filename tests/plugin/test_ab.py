@@ -66,7 +66,7 @@ def test_a_device_that_another_run_measures_on_is_waited_for(
 
     with closing(DeviceLock(lock_folder(), "gpu-ab")) as lock:
         assert lock.try_exclusive()
-        code = ab("HEAD", "--", "--gpuperf-lock-seconds=0.1")
+        code = ab("HEAD", "--", "--override-ini=gpuperf_lock_seconds=0.1")
 
     assert code == 4
     assert (

@@ -194,7 +194,7 @@ sys.setrecursionlimit(2000 if is_new else 1500)
             DIES,
             r"the measuring process was killed by signal 9: it printed nothing \[GP602\]",
         ),
-        (LEAVES, r"builtins\.gpuperf_test_mark was put there, where both find it"),
+        (LEAVES, r"builtins\.gpuperf_test_mark was set there, so both versions see it"),
         (PATCHES, r"(before|after) replaces math\.gcd, which both use"),
         (
             SETS,

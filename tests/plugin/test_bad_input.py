@@ -260,7 +260,7 @@ def test_a_missing_baselines_folder_is_no_error_and_a_refresh_creates_it(
     project: ScriptedProject,
 ) -> None:
     project.file(STEP)
-    folder = ("--gpuperf-baselines=not/there/yet",)
+    folder = ("--override-ini=gpuperf_baselines=not/there/yet",)
 
     gated = project.run(*folder)
     refreshed = project.refresh(*folder)
@@ -658,7 +658,7 @@ def test_cuda_launch_blocking_is_refused_by_each_test(
 
     result.assert_outcomes(failed=1, passed=1)
     assert (
-        "CUDA_LAUNCH_BLOCKING=1 makes the host wait for every kernel, so its times are "
+        "CUDA_LAUNCH_BLOCKING=1 makes the CPU wait for every kernel, so its times are "
         "not those of training: unset it to measure [GP404]"
     ) in result.outlines
 

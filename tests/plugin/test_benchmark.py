@@ -1,4 +1,4 @@
-"""With ``--gpuperf-benchmark`` pytest-benchmark shows, saves and compares our numbers."""
+"""With ``gpuperf_benchmark`` pytest-benchmark shows, saves and compares our numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytest.importorskip("pytest_benchmark.stats")
 cpuinfo = pytest.importorskip("cpuinfo")
 
 ACTIVE = ("-p", "pytest_benchmark.plugin")
-FEED = (*ACTIVE, "--gpuperf-benchmark")
+FEED = (*ACTIVE, "--override-ini=gpuperf_benchmark=true")
 WORKERS = ("-p", "xdist.plugin", "-n2")
 
 STEPS = """
@@ -179,14 +179,14 @@ def test_what_was_measured_inline_is_handed_over_as_well(
 def test_without_pytest_benchmark_the_option_is_an_error(
     steps: ScriptedProject,
 ) -> None:
-    result = steps.run("--gpuperf-benchmark")
+    result = steps.run("--override-ini=gpuperf_benchmark=true")
 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert result.errlines == [
         (
-            "ERROR: --gpuperf-benchmark: pytest-benchmark is not active; install it with "
+            "ERROR: ini key gpuperf_benchmark: pytest-benchmark is not active; install it with "
             "`pip install pytest-gpuperf[benchmark]`, do not disable it with `-p "
-            "no:benchmark`, or leave the option out [GP108]"
+            "no:benchmark`, or leave the key out [GP108]"
         ),
         "",
     ]
@@ -220,7 +220,7 @@ def test_its_machine_info_names_the_gpu_where_that_is_asked(
 
     steps.pytester.runpytest_inprocess(
         *ACTIVE,
-        *(["--gpuperf-benchmark"] if asked else []),
+        *(["--override-ini=gpuperf_benchmark=true"] if asked else []),
         "--benchmark-json=out.json",
     )
 

@@ -407,7 +407,7 @@ def test_wrong(gpuperf):
         (
             "pretend",
             {"passed": 1, "failed": 1, "skipped": 1},
-            "SKIPPED*time was not measured: the pretend device has no clock",
+            "SKIPPED*time was not measured: the simulated GPU has no clock",
         ),
     ],
 )
@@ -477,10 +477,10 @@ def test_without_a_clock_counts_are_compared_and_times_skip(
     result.stdout.fnmatch_lines(
         [
             "*1 -> 0*test_it.py::test_exact#compare",
-            "    time was not measured: the pretend device has no clock",
-            "not judged: speedup of 2 tests, the pretend device has no clock",
-            "SKIPPED*speedup: the pretend device has no clock",
-            "SKIPPED*time was not measured: the pretend device has no clock",
+            "    time was not measured: the simulated GPU has no clock",
+            "not judged: speedup of 2 tests, the simulated GPU has no clock",
+            "SKIPPED*speedup: the simulated GPU has no clock",
+            "SKIPPED*time was not measured: the simulated GPU has no clock",
         ]
     )
 
@@ -507,7 +507,7 @@ def test_strict(gpuperf):
     )
     ini = "gpuperf_tolerance = ms=50%\ngpuperf_detect = 60%\n"
     project.pytester.makeini("[pytest]\n" + (ini if place == "ini" else ""))
-    options = ["--gpuperf-tolerance=ms=50%", "--gpuperf-detect=60%"]
+    options = ["--gpuperf-tolerance=ms=50%", "--override-ini=gpuperf_detect=60%"]
 
     result = project.run(
         *([] if place == "ini" else options),

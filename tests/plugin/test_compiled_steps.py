@@ -81,7 +81,7 @@ def test_on_the_pretend_device_compiled_code_is_not_judged_and_eager_code_is(
     )
 
     result.assert_outcomes(passed=4)
-    reason = "the pretend device runs compiled code as eager code"
+    reason = "the simulated GPU runs compiled code as eager code"
     assert f"not judged: graph_breaks of 3 tests, {reason}" in " ".join(
         line.strip() for line in result.outlines
     )

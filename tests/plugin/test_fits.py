@@ -108,7 +108,7 @@ def test_without_the_pretend_device_the_question_is_skipped_with_the_reason(
     scripted.stdout.fnmatch_lines(
         [
             (
-                "SKIPPED * memory is predicted on the pretend device: add "
+                "SKIPPED * memory is predicted on the simulated GPU: add "
                 "--gpuperf-device=pretend"
             )
         ]

@@ -64,7 +64,7 @@ def test_nearer(gpuperf): gpuperf(int)
 """
     )
 
-    result = project.run("-rfp", "--gpuperf-missing-baseline=warn")
+    result = project.run("-rfp", "--override-ini=gpuperf_missing_baseline=warn")
 
     result.assert_outcomes(failed=1, passed=3, warnings=1)
     result.stdout.fnmatch_lines(["FAILED test_it.py::test_inherited*"])

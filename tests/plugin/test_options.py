@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -58,30 +59,59 @@ def settings(pytester: pytest.Pytester, *arguments: str) -> Settings:
 
 
 def test_the_command_line_is_frozen() -> None:
-    assert [option.flag for option in OPTIONS] == [
+    assert [option.flag for option in OPTIONS if option.on_command_line] == [
         "--gpuperf",
         "--gpuperf-device",
         "--gpuperf-update",
         "--gpuperf-accept-drift",
-        "--gpuperf-prune",
-        "--gpuperf-seconds",
-        "--gpuperf-lock",
-        "--gpuperf-lock-seconds",
-        "--gpuperf-pretend-gb",
-        "--gpuperf-inline",
-        "--gpuperf-strict",
-        "--gpuperf-fail-on-improvement",
-        "--gpuperf-explain",
-        "--gpuperf-missing-baseline",
-        "--gpuperf-isolation",
-        "--gpuperf-tolerance",
-        "--gpuperf-detect",
-        "--gpuperf-precision",
-        "--gpuperf-baselines",
-        "--gpuperf-history",
         "--gpuperf-ref",
-        "--gpuperf-benchmark",
+        "--gpuperf-explain",
+        "--gpuperf-strict",
+        "--gpuperf-seconds",
+        "--gpuperf-tolerance",
+        "--gpuperf-history",
+        "--gpuperf-prune",
+        "--gpuperf-inline",
     ]
+
+
+def test_what_a_project_sets_once_is_an_ini_key_only() -> None:
+    assert [option.name for option in OPTIONS if not option.on_command_line] == [
+        "gpuperf_baselines",
+        "gpuperf_missing_baseline",
+        "gpuperf_fail_on_improvement",
+        "gpuperf_detect",
+        "gpuperf_precision",
+        "gpuperf_isolation",
+        "gpuperf_lock",
+        "gpuperf_lock_seconds",
+        "gpuperf_pretend_gb",
+        "gpuperf_benchmark",
+    ]
+
+
+def test_the_help_of_pytest_lists_twelve_options_in_fewer_than_forty_lines(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    shown = pytester.runpytest_inprocess("--help").stdout.str()
+    group = shown.partition("GPU performance:\n")[2].partition("\n\n")[0]
+
+    assert re.findall(r"^  (--gpuperf\S*)", group, re.MULTILINE) == [
+        option.flag + (f"={option.metavar}" if option.metavar else "")
+        for option in OPTIONS
+        if option.on_command_line
+    ]
+    assert len(group.splitlines()) < 40
+
+
+def on_command_line(name: str, value: str | None = None) -> str:
+    """The argument that sets *name*, by its option or else with pytest's ``-o``."""
+    (option,) = (option for option in OPTIONS if option.name == name)
+    if option.on_command_line:
+        return option.flag if value is None else f"{option.flag}={value}"
+    return f"--override-ini={name}={'true' if value is None else value}"
 
 
 def test_defaults(project: ScriptedProject) -> None:
@@ -134,7 +164,7 @@ def test_a_value_comes_from_the_option_or_the_ini_key(
 ) -> None:
     text, value, field = VALUES[name]
     project.pytester.makeini(f"[pytest]\n{name} = {text}\n" if place == "ini" else "")
-    option = f"--{name.replace('_', '-')}={text}"
+    option = on_command_line(name, text)
 
     found = settings(project.pytester, *([option] if place == "option" else []))
 
@@ -147,7 +177,7 @@ def test_a_flag_comes_from_the_option_or_the_ini_key(
     project: ScriptedProject, name: str, place: str
 ) -> None:
     project.pytester.makeini(f"[pytest]\n{name} = true\n" if place == "ini" else "")
-    option = f"--{name.replace('_', '-')}"
+    option = on_command_line(name)
 
     found = settings(project.pytester, *([option] if place == "option" else []))
 
@@ -162,7 +192,8 @@ def test_the_folder_comes_from_the_option_or_the_ini_key(
     project.pytester.makeini(ini)
 
     found = settings(
-        project.pytester, *(["--gpuperf-baselines=perf"] if place == "option" else [])
+        project.pytester,
+        *(["--override-ini=gpuperf_baselines=perf"] if place == "option" else []),
     )
 
     assert found.baselines == project.path / Path("perf")
@@ -174,10 +205,10 @@ def test_the_option_wins_over_the_ini_key(project: ScriptedProject) -> None:
     assert settings(project.pytester, "--gpuperf-seconds=9").seconds == 9.0
 
 
-def test_every_setting_is_told_by_an_option_or_derived() -> None:
-    told = {field for _, _, field in VALUES.values()} | set(FLAGS.values())
+def test_every_setting_comes_from_an_option_or_is_derived() -> None:
+    set_by_options = {field for _, _, field in VALUES.values()} | set(FLAGS.values())
 
-    assert {f.name for f in fields(Settings)} - told == {
+    assert {f.name for f in fields(Settings)} - set_by_options == {
         "baselines",
         "artefacts",
         "launch",
@@ -259,19 +290,19 @@ def test_measuring_is_switched_on_by_the_option_or_the_ini_key(
             ),
         ),
         (
-            ["--gpuperf-detect=five percent"],
+            ["--override-ini=gpuperf_detect=five percent"],
             "",
             (
-                "--gpuperf-detect: found 'five percent', expected a percentage of at "
+                "ini key gpuperf_detect: found 'five percent', expected a percentage of at "
                 "least 0 and at most 1000, such as 8% [GP101]"
             ),
         ),
         *(
             (
-                [f"--gpuperf-precision={text}"],
+                [f"--override-ini=gpuperf_precision={text}"],
                 "",
                 (
-                    f"--gpuperf-precision: found '{text}', expected a percentage above "
+                    f"ini key gpuperf_precision: found '{text}', expected a percentage above "
                     "0 and below 100, such as 2% [GP101]"
                 ),
             )

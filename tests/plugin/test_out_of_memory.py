@@ -61,7 +61,7 @@ def test_a_step_too_large_for_the_gpu_fails_with_what_the_allocator_would_hold(
     project.file(TOO_LARGE)
 
     result = project.pytester.runpytest_inprocess(
-        *ON, f"--gpuperf-isolation={isolation}"
+        *ON, f"--override-ini=gpuperf_isolation={isolation}"
     )
 
     result.assert_outcomes(passed=3, failed=3)
@@ -97,7 +97,7 @@ def test_a_step_for_a_larger_gpu_fits_on_one(
     project.file(TOO_LARGE)
 
     result = project.pytester.runpytest_subprocess(
-        *ON, *inline, "--gpuperf-pretend-gb=141", "-k", "built"
+        *ON, *inline, "--override-ini=gpuperf_pretend_gb=141", "-k", "built"
     )
 
     result.assert_outcomes(passed=1, deselected=5)
@@ -108,10 +108,12 @@ def test_the_memory_of_the_pretend_gpu_is_a_positive_number(
 ) -> None:
     project.file(TOO_LARGE)
 
-    result = project.pytester.runpytest_inprocess(*ON, "--gpuperf-pretend-gb=big")
+    result = project.pytester.runpytest_inprocess(
+        *ON, "--override-ini=gpuperf_pretend_gb=big"
+    )
 
     line = (
-        "ERROR: --gpuperf-pretend-gb: found 'big', expected a positive number of GiB, "
+        "ERROR: ini key gpuperf_pretend_gb: found 'big', expected a positive number of GiB, "
         "such as 141 [[]GP101]"
     )
     result.stderr.fnmatch_lines([line])
@@ -155,7 +157,7 @@ def test_a_step_too_large_for_the_host_says_so_before_it_swaps(
     result.assert_outcomes(passed=1, skipped=1, failed=1)
     told = " ".join(line.strip() for line in result.outlines)
     assert (
-        "values on the pretend GPU need more than the 1024 MiB of memory that this host "
+        "values on the simulated GPU need more than the 1024 MiB of memory that this host "
         "has left: from there on it runs without values"
     ) in told
     assert (
@@ -163,6 +165,6 @@ def test_a_step_too_large_for_the_host_says_so_before_it_swaps(
         "what was read is a guess, which decides what runs"
     ) in told
     assert (
-        "values on the pretend GPU need more than the 1024 MiB of memory that this host "
+        "values on the simulated GPU need more than the 1024 MiB of memory that this host "
         "has left: leave out values=True, or run it on less [GP309]"
     ) in told

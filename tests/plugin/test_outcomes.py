@@ -91,8 +91,12 @@ def test_a_planted_sync_fails_against_the_baseline(project: ScriptedProject) -> 
     [
         ((), "", {"passed": 1, "warnings": 1}),
         ((), "true", {"failed": 1}),
-        (("--gpuperf-missing-baseline=warn",), "true", {"passed": 1, "warnings": 1}),
-        (("--gpuperf-missing-baseline=fail",), "", {"failed": 1}),
+        (
+            ("--override-ini=gpuperf_missing_baseline=warn",),
+            "true",
+            {"passed": 1, "warnings": 1},
+        ),
+        (("--override-ini=gpuperf_missing_baseline=fail",), "", {"failed": 1}),
         (("-o", "gpuperf_missing_baseline=fail"), "", {"failed": 1}),
     ],
 )
@@ -109,7 +113,7 @@ def test_a_test_with_neither_budget_nor_baseline_warns_here_and_fails_in_ci(
     result = project.run(*arguments)
 
     result.assert_outcomes(**outcome)
-    why = "*why      a missing baseline fails where CI is set, or*"
+    why = "*why      a missing baseline fails if CI is set, or*"
     if "failed" in outcome:
         result.stdout.fnmatch_lines([why])
     else:
@@ -121,8 +125,8 @@ def test_every_metric_must_be_gated_where_the_project_says_so(
 ) -> None:
     project.file("@gpuperf.budget(ms=12)\n" + STEP)
 
-    lenient = project.run("--gpuperf-missing-baseline=fail")
-    strict = project.run("--gpuperf-missing-baseline=every-metric")
+    lenient = project.run("--override-ini=gpuperf_missing_baseline=fail")
+    strict = project.run("--override-ini=gpuperf_missing_baseline=every-metric")
 
     lenient.assert_outcomes(passed=1)
     strict.assert_outcomes(failed=1)
@@ -346,7 +350,7 @@ def test_an_improvement_fails_where_that_is_asked_for(
     project.script({"*": better})
 
     lenient = project.run("--gpuperf-strict")
-    asked = project.run("--gpuperf-fail-on-improvement")
+    asked = project.run("--override-ini=gpuperf_fail_on_improvement=true")
 
     lenient.assert_outcomes(passed=1)
     asked.assert_outcomes(failed=1)
@@ -370,10 +374,10 @@ def test_every_verdict_is_explained_where_that_is_asked_for(
     silent.stdout.no_fnmatch_line("*upper 95 % bound*")
     start = explained.outlines.index("test_it.py::test_step")
     assert explained.outlines[start + 1 : start + 9] == [
-        "    step_ms PASS: the mean of the runs was held against the ceiling; -50.0 % (95",
+        "    step_ms PASS: the mean of the runs was compared with the limit; -50.0 % (95",
         "        %: -50.2 % to -49.8 %), 1 fresh run, 8 stored, p = 1 of an excess by",
         "        chance, smallest detectable change 0.8 %",
-        "    step_ms PASS: the upper 95 % bound of the slowdown lies below detect; +0.0 %",
+        "    step_ms PASS: the upper 95 % bound of the slowdown is below detect; +0.0 %",
         "        (95 %: -0.5 % to +0.5 %), tolerance 1.0 %, detect 3.0 %, 1 fresh run, 8",
         "        stored, smallest detectable change 1.7 %",
         "    peak_allocated_bytes PASS: 100 MiB against 100 MiB stored",

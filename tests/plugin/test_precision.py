@@ -40,7 +40,7 @@ def test_a_refresh_stores_more_runs_where_eight_show_too_little(
     project.file(STEP)
 
     usual = project.refresh(which="all")
-    more = project.refresh("--gpuperf-precision=2.4%", which="all")
+    more = project.refresh("--override-ini=gpuperf_precision=2.4%", which="all")
 
     assert "noise: runs scatter by 0.4 %, a slowdown of 2.5 % can be blamed" in (
         usual.outlines
@@ -60,7 +60,7 @@ def test_a_refresh_says_which_floor_cannot_be_passed_and_stores_no_more(
     project.script({"*": {"step_ms": CALM}})
     project.file(STEP)
 
-    result = project.refresh("--gpuperf-precision=1.5%")
+    result = project.refresh("--override-ini=gpuperf_precision=1.5%")
 
     assert said(result) == [
         "gpuperf: precision 1.5 %: 1 test cannot reach it on this machine, its floor is",
@@ -78,7 +78,7 @@ def test_a_gate_makes_as_many_runs_as_the_precision_takes_and_says_so_before(
     project.script({"*": {"step_ms": 10.6}})
 
     usual = project.run()
-    more = project.run("--gpuperf-precision=2.462%")
+    more = project.run("--override-ini=gpuperf_precision=2.462%")
 
     usual.assert_outcomes(failed=1)
     assert "each of 5 runs is" in words(usual)
@@ -90,7 +90,7 @@ def test_a_gate_makes_as_many_runs_as_the_precision_takes_and_says_so_before(
     assert "each of 8 runs is" in words(more)
     assert (
         "  accept   gpuperf refresh --accept-drift --device=scripted "
-        f"--gpuperf-precision=2.462% {TEST}"
+        f"--override-ini=gpuperf_precision=2.462% {TEST}"
     ) in more.outlines
 
 
@@ -101,7 +101,7 @@ def test_a_test_that_passes_at_once_costs_nothing_more(
     project.file(STEP)
     project.refresh()
 
-    result = project.run("--gpuperf-precision=2.462%")
+    result = project.run("--override-ini=gpuperf_precision=2.462%")
 
     result.assert_outcomes(passed=1)
     assert said(result) == ["gpuperf: precision 2.46 %: no test needs another run"]
@@ -121,7 +121,7 @@ def test_what_has_no_time_for_the_runs_of_a_precision_is_judged_by_the_usual_one
         lambda case, judge, seconds: len(case.results) < 6,
     )
 
-    result = project.run("--gpuperf-precision=2.462%")
+    result = project.run("--override-ini=gpuperf_precision=2.462%")
 
     result.assert_outcomes(failed=1)
     assert "each of 6 runs is" in words(result)

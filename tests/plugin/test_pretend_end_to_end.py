@@ -163,14 +163,14 @@ def test_syncs_and_copies_are_named_with_line_and_reason(
         [
             "OVER LIMIT syncs: 1 per step, limit 0",
             f"  --> test_it.py:{item} in <lambda>",
-            "*^^^^^^^ one element is read by the host",
+            "*^^^^^^^ the CPU reads one element",
             "  sure?    1 against 0 in each of 2 runs",
             "OVER LIMIT pageable_copies: 1 per step, limit 0",
             "OVER LIMIT h2d_mb: 8.000 KiB per step, limit 0 B",
             f"  --> test_it.py:{feed} in step",
             "*from pageable memory to the device, 8.000 KiB*",
             "not judged: step_ms of 1 test, ms=12 binds on cuda only, the pretend device has",
-            "gpuperf: 2 failed (2 over limit), 1 passed, 1 not judged on pretend-cuda; *",
+            "gpuperf: 2 failed (2 over limit), 1 passed, 1 not judged on simulated GPU; *",
         ],
     )
 
@@ -199,7 +199,7 @@ def test_memory_is_predicted_and_a_failure_says_what_it_is_for(
             "        the prediction may be off by 5 %",
             "test_it.py::test_layer",
             "    predicted_peak_allocated_bytes NOT JUDGED: only a GPU can judge aten::gru:",
-            "        cuDNN keeps memory of its own for it, which only a GPU can tell",
+            "        cuDNN keeps memory of its own for it, which only a GPU can show",
         ]
     )
 
@@ -314,7 +314,7 @@ def test_a_machine_without_cuda_pretends_and_says_so(
 
     result.assert_outcomes(passed=1)
     assert (
-        "gpuperf: 1 passed on pretend-cuda (no CUDA device here: memory is predicted, no "
+        "gpuperf: 1 passed on simulated GPU (no CUDA device here: memory is predicted, no "
         "times); 8 metrics without baseline"
     ) in result.outlines
 
@@ -350,7 +350,7 @@ def test_names_taken_out_of_torch_by_modules_of_a_conftest_are_of_the_device(
 
     result.assert_outcomes(passed=1)
     assert (
-        "gpuperf: 1 passed on pretend-cuda; 8 metrics without baseline"
+        "gpuperf: 1 passed on simulated GPU; 8 metrics without baseline"
         in result.outlines
     )
 

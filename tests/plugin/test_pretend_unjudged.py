@@ -125,7 +125,7 @@ def reasons(project: ScriptedProject, source: str, *, skipped: int) -> list[str]
     project.file(SETTING + source + CLEAN)
     result = project.pytester.runpytest_inprocess(*ON)
     result.assert_outcomes(passed=1, skipped=skipped)
-    counted = f"gpuperf: 1 passed, {skipped} not judged on pretend-cuda; 8 metrics without baseline"
+    counted = f"gpuperf: 1 passed, {skipped} not judged on simulated GPU; 8 metrics without baseline"
     assert counted in result.outlines
     lines = [line for line in result.outlines if line.startswith("SKIPPED")]
     told = [line[line.index("only a GPU") :] for line in lines]
@@ -209,10 +209,10 @@ def test_own(gpuperf):
 @pytest.mark.parametrize(
     ("inline", "counts"),
     [
-        ((), "1 passed, 2 not judged on pretend-cuda; without a verdict: 1 skipped;"),
+        ((), "1 passed, 2 not judged on simulated GPU; without a verdict: 1 skipped;"),
         (
             ("--gpuperf-inline",),
-            "1 passed, 1 not judged on pretend-cuda; without a verdict: 1 skipped;",
+            "1 passed, 1 not judged on simulated GPU; without a verdict: 1 skipped;",
         ),
     ],
     ids=["child", "inline"],

@@ -170,7 +170,7 @@ def test_pages_that_cannot_be_written_change_no_exit_code(
         ),
         (
             f"gpuperf: {github}/absent/output: cannot be written, no such file or "
-            "directory; the verdicts stand without it"
+            "directory; the results are not affected"
         ),
     ]
 

@@ -503,8 +503,8 @@ class TestUsage:
         error = self.refused(project.run("--gpuperf-ref=main", other))
 
         assert error == (
-            "ERROR: --gpuperf-ref settles what a gate does not pass: leave it out, or "
-            f"leave out {other.partition('=')[0]} [GP105]"
+            f"ERROR: --gpuperf-ref and {other.partition('=')[0]} cannot be used together: "
+            "leave one of them out [GP105]"
         )
 
     def test_the_ini_key_yields_to_a_refresh(self, project: RefProject) -> None:

@@ -239,7 +239,7 @@ def test_the_command_line_that_is_told_accepts_the_drift(
 
 
 def test_the_author_says_how_far_a_test_may_drift(project: ScriptedProject) -> None:
-    results = creep(project, "--gpuperf-detect=4%")
+    results = creep(project, "--override-ini=gpuperf_detect=4%")
 
     assert [result.ret for result in results] == [pytest.ExitCode.OK] * 4
     assert runs_ms(project) == [10.36] * 8
@@ -436,7 +436,9 @@ def test_the_baselines_folder_is_an_option_from_the_rootdir(
 ) -> None:
     project.file(STEP)
 
-    project.refresh("--gpuperf-baselines=perf/accepted").assert_outcomes(passed=1)
+    project.refresh("--override-ini=gpuperf_baselines=perf/accepted").assert_outcomes(
+        passed=1
+    )
 
     assert (project.path / "perf" / "accepted" / "scripted.json").exists()
 
@@ -452,7 +454,7 @@ def test_hardware_has_its_own_file_and_is_never_compared_with_another(
     result = project.run()
 
     result.assert_outcomes(passed=1, warnings=1)
-    assert "gpuperf: 1 no baseline on scripted-gpu-b; 3 metrics without baseline" in (
+    assert "gpuperf: 1 no baseline on scripted GPU B; 3 metrics without baseline" in (
         result.outlines
     )
 

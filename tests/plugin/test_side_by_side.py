@@ -61,7 +61,7 @@ def test_a_device_that_another_run_measures_on_is_waited_for_and_named(
 ) -> None:
     with closing(DeviceLock(lock_folder(), "gpu-b")) as lock:
         assert lock.try_exclusive()
-        result = assigned.run("--gpuperf-lock-seconds=1.2")
+        result = assigned.run("--override-ini=gpuperf_lock_seconds=1.2")
 
     result.stdout.fnmatch_lines(["waiting for gpu-b, in use by *"])
     result.stderr.fnmatch_lines(
@@ -167,7 +167,10 @@ def test_ordinary_tests_wait_for_another_runs_timing_if_asked(
     )
 
     result = project.pytester.runpytest_subprocess(
-        *workers, *ON, f"--gpuperf-lock={who}", "--gpuperf-lock-seconds=0.1"
+        *workers,
+        *ON,
+        f"--override-ini=gpuperf_lock={who}",
+        "--override-ini=gpuperf_lock_seconds=0.1",
     )
 
     result.assert_outcomes(**outcomes)
@@ -179,10 +182,10 @@ def test_ordinary_tests_wait_for_another_runs_timing_if_asked(
 def test_the_longest_wait_is_a_positive_number(
     assigned: ScriptedProject, value: str
 ) -> None:
-    result = assigned.run(f"--gpuperf-lock-seconds={value}")
+    result = assigned.run(f"--override-ini=gpuperf_lock_seconds={value}")
 
     line = (
-        f"ERROR: --gpuperf-lock-seconds: found '{value}', expected a positive number "
+        f"ERROR: ini key gpuperf_lock_seconds: found '{value}', expected a positive number "
         "of seconds [[]GP101]"
     )
     result.stderr.fnmatch_lines([line])

@@ -13,7 +13,7 @@ import pytest
 from scripted_project import ON
 from scripted_project import ScriptedProject
 
-from pytest_gpuperf.plugin.reported_items import painted
+from pytest_gpuperf.report.wrapping import painted
 
 
 RED: Final = "\x1b[31m"
@@ -146,7 +146,7 @@ def test_a_setting_that_fails_a_test_puts_it_among_what_went_wrong(
     )
 
     lenient = project.run("-q")
-    strict = project.run("-q", "--gpuperf-missing-baseline=fail")
+    strict = project.run("-q", "--override-ini=gpuperf_missing_baseline=fail")
 
     assert ours(lenient)[:-1] == []
     assert [line.split("::")[-1] for line in ours(strict) if "::" in line] == [

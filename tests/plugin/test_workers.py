@@ -464,7 +464,7 @@ def test_forked_tests_report_what_was_measured(
     if run(*forked, "-k", "plain").ret:
         pytest.skip("this pytest-forked does not work with this pytest")
 
-    result = run(*forked, f"--gpuperf-lock={who}", *ON)
+    result = run(*forked, f"--override-ini=gpuperf_lock={who}", *ON)
 
     result.assert_outcomes(failed=2, passed=2)
     assert ONE_FAILED in result.outlines

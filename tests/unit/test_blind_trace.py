@@ -28,7 +28,7 @@ def test_a_launch_without_any_work_on_the_gpu_is_refused(
 
     assert str(refusal.value) == (
         f"profiling unavailable: the trace holds {call} and no kernel, because "
-        "another client of CUPTI (nsys, ncu, DCGM) holds the GPU's profiler or a "
+        "another client of CUPTI (nsys, ncu, DCGM) uses the GPU's profiler or a "
         "driver bug lost its records; run without the other client [GP410]"
     )
 

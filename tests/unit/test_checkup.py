@@ -66,7 +66,7 @@ def test_a_refusal_of_the_preflight_is_told(
     found = examine(request(tmp_path, {}, kind="cpu"))["examination"]
 
     assert found["refusal"] == (
-        "CUDA_LAUNCH_BLOCKING=1 makes the host wait for every kernel, so its times "
+        "CUDA_LAUNCH_BLOCKING=1 makes the CPU wait for every kernel, so its times "
         "are not those of training: unset it to measure [GP404]"
     )
 

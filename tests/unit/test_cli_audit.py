@@ -538,8 +538,8 @@ def test_a_script_too_large_for_the_host_is_told_to_run_without_values(
     document = json.loads(capfd.readouterr().out)
 
     assert shown.splitlines()[-6:] == [
-        "note: values on the pretend GPU need more than the 1024 MiB of memory that this",
-        "      host has left: from there on it runs without values",
+        "note: values on the simulated GPU need more than the 1024 MiB of memory that",
+        "      this machine has left: from there on it runs without values",
         NONE_COPIED,
         "next: gpuperf audit --max-syncs=1 train.py",
         "      exits with 1 when a wait is added",
@@ -548,7 +548,7 @@ def test_a_script_too_large_for_the_host_is_told_to_run_without_values(
     assert "train.py:6 in <module>: " in shown.partition("not judged, only")[2]
     (note,) = document["notes"]
     assert note == (
-        "values on the pretend GPU need more than the 1024 MiB of memory that this host "
+        "values on the simulated GPU need more than the 1024 MiB of memory that this machine "
         "has left: from there on it runs without values"
     )
 

@@ -174,7 +174,7 @@ baselines  none in baselines/scripted-a-b.json, record with: pytest --gpuperf
 measured   step_ms, process_ms, slope, latency_ms, peak_allocated_bytes, syncs
 noise      a fixed step of 1.0 ms in 8 fresh processes: runs scatter by 0.3 %, a
            slowdown of 2.0 % can be blamed
-gpuperf: can measure on scripted-a-b
+gpuperf: can measure on scripted A B
 """
     )
 
@@ -203,7 +203,7 @@ def test_a_machine_that_sees_badly_and_its_baselines(
         "           with tolerance 1 % a slowdown of 16 % can be blamed, and unchanged",
         "           code would rarely pass; --gpuperf-tolerance=ms=10% would let it be",
         "           decided",
-        "gpuperf: can measure on scripted-a-b",
+        "gpuperf: can measure on scripted A B",
     ]
 
 
@@ -237,7 +237,7 @@ clocks     1410 to 1980 MHz after 8 runs, of at most 1980 MHz: they move; hold
            them with nvidia-smi --lock-gpu-clocks=1410
 noise      a fixed step of 1.0 ms in 8 fresh processes: runs scatter by 0.2 %, a
            slowdown of 17 % can be blamed
-gpuperf: can measure on cuda-nvidia-h200
+gpuperf: can measure on NVIDIA H200
 """
     )
 
@@ -258,7 +258,7 @@ def test_a_gpu_whose_clocks_are_held(
 def test_where_no_honest_number_can_be_read_nothing_is_tried_and_the_code_is_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    why = "CUDA_LAUNCH_BLOCKING=1 makes the host wait for every kernel: unset it"
+    why = "CUDA_LAUNCH_BLOCKING=1 makes the CPU wait for every kernel: unset it"
     found = examined(refusal=why, disturbance="the GPU was throttled by power brake")
     serve(monkeypatch, Server({"examine": [found], "try_step": []}))
 
@@ -269,7 +269,7 @@ def test_where_no_honest_number_can_be_read_nothing_is_tried_and_the_code_is_1(
         "disturbed  the GPU was throttled by power brake",
         "baselines  none in baselines/cuda-nvidia-h200.json, record with: pytest",
         "           --gpuperf --gpuperf-update=missing",
-        "gpuperf: cannot measure on cuda-nvidia-h200: CUDA_LAUNCH_BLOCKING=1 makes the",
+        "gpuperf: cannot measure on NVIDIA H200: CUDA_LAUNCH_BLOCKING=1 makes the",
         "    host wait for every kernel: unset it",
     ]
 
@@ -289,7 +289,7 @@ def test_a_step_that_cannot_be_measured_is_a_code_of_1(
     assert capsys.readouterr().out.splitlines()[5:] == [
         "measured   step_ms, peak_allocated_bytes, syncs",
         "noise      unknown: it takes 2 runs with a time, found 1",
-        "gpuperf: cannot measure on cuda-nvidia-h200: the profiler saw no kernel [GP410]",
+        "gpuperf: cannot measure on NVIDIA H200: the profiler saw no kernel [GP410]",
     ]
 
 
@@ -345,7 +345,7 @@ baselines  none in baselines/pretend-cuda.json, record with: pytest --gpuperf
            --gpuperf-update=missing
 noise      none: counts and predicted sizes are exact, and there are no times;
            those of this machine's cores are measured with --device=cpu
-gpuperf: can measure on pretend-cuda
+gpuperf: can measure on simulated GPU
 """
     )
 

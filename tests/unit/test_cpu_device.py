@@ -73,7 +73,7 @@ def test_what_needs_a_cuda_allocator_or_copies_is_not_measured(
     device: CpuDevice,
 ) -> None:
     reason = "the cpu device has no CUDA allocator"
-    unseen = "the cpu device sees no copies between host and device"
+    unseen = "the cpu device sees no copies between CPU and GPU"
 
     assert device.unmeasurable == {
         "peak_allocated_bytes": reason,
@@ -107,7 +107,7 @@ def test_a_state_in_which_nothing_can_be_read_is_refused(
     with pytest.raises(PreflightError) as refused:
         device.preflight()
 
-    assert str(refused.value).startswith("CUDA_LAUNCH_BLOCKING=1 makes the host wait")
+    assert str(refused.value).startswith("CUDA_LAUNCH_BLOCKING=1 makes the CPU wait")
 
 
 def test_there_is_no_queue_no_event_and_no_disturbance(device: CpuDevice) -> None:

@@ -340,8 +340,8 @@ def test_a_device_knows_whose_lines_to_name(monkeypatch: pytest.MonkeyPatch) -> 
 def test_only_other_devices_metrics_are_unmeasurable_with_nvml() -> None:
     assert device(nvml=FakeNvml()).unmeasurable == {
         "live_peak_bytes": "measured on the cpu device only",
-        "ops": "counted on the pretend device only",
-        "flops": "counted on the pretend device only",
+        "ops": "counted on the simulated GPU only",
+        "flops": "counted on the simulated GPU only",
     }
 
 
@@ -351,8 +351,8 @@ def test_without_nvml_the_driver_s_memory_is_unmeasurable() -> None:
         "live_peak_bytes": "measured on the cpu device only",
         "driver_bytes": unknown,
         "non_torch_bytes": unknown,
-        "ops": "counted on the pretend device only",
-        "flops": "counted on the pretend device only",
+        "ops": "counted on the simulated GPU only",
+        "flops": "counted on the simulated GPU only",
     }
 
 
@@ -1013,7 +1013,7 @@ def test_a_trace_that_missed_the_kernels_is_refused(
     assert refused == {
         (
             "profiling unavailable: the trace holds cudaLaunchKernel and no kernel, because "
-            "another client of CUPTI (nsys, ncu, DCGM) holds the GPU's profiler or a "
+            "another client of CUPTI (nsys, ncu, DCGM) uses the GPU's profiler or a "
             "driver bug lost its records; run without the other client"
         )
     }

@@ -80,5 +80,5 @@ def test_a_kind_has_a_clock_where_its_device_times_steps(device: Device) -> None
 
 def test_a_device_without_a_clock_is_refused_where_steps_are_timed() -> None:
     assert with_clock(SCRIPTED) is SCRIPTED
-    with pytest.raises(UsageError, match="the pretend device has no clock"):
+    with pytest.raises(UsageError, match="the device pretend has no clock"):
         with_clock(PRETENDING)

@@ -73,7 +73,7 @@ def test_a_budget_has_no_tolerance_and_what_is_not_known_is_left_out() -> None:
     budget = replace(SLOWER, outcome=Outcome.PASS, baseline=None, evidence=evidence)
 
     assert explained(budget) == [
-        "    step_ms PASS: the mean of the runs was held against the ceiling; +6.0 % (95",
+        "    step_ms PASS: the mean of the runs was compared with the limit; +6.0 % (95",
         "        %: +5.0 % to +7.0 %), 1 fresh run, 8 stored, the machine looks 1.0 %",
         "        faster, smallest detectable change 2.1 %",
     ]

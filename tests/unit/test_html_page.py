@@ -123,8 +123,8 @@ def test_a_green_run_says_so() -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "shown"),
     [
-        (DeviceKind.PRETEND, "CUDA", "pretend CUDA"),
-        (DeviceKind.CPU, "AMD EPYC 2 cores", "cpu AMD EPYC 2 cores"),
+        (DeviceKind.PRETEND, "CUDA", "simulated GPU"),
+        (DeviceKind.CPU, "AMD EPYC 2 cores", "CPU AMD EPYC 2 cores"),
         (DeviceKind.SCRIPTED, "", "scripted"),
     ],
 )
@@ -263,7 +263,7 @@ def test_a_failure_says_what_where_why_and_what_to_do_in_this_order() -> None:
         for part in (
             "|SLOWER|: 12.00 ms per step, was 10.00 ms (+20.0 %), allowed 10.10 ms|",
             "|train.py:3 in step|",
-            "|one element is read by the host, 500 us|",
+            "|the CPU reads one element, 500 us|",
             "|Why|20.0 % slower than the baseline",
             "|Fix|add it up on the GPU",
             "|Accept|if it is meant, store these numbers:|gpuperf accept ",
@@ -355,7 +355,7 @@ def test_a_finding_of_a_test_that_passed_has_its_line_of_source() -> None:
 
     assert (
         "|Where the CPU waits|train.py:3 in step|: aten::item (cudaStreamSynchronize), "
-        "1 per step, 500 us|loss.item() # < 1|one element is read by the host|"
+        "1 per step, 500 us|loss.item() # < 1|the CPU reads one element|"
     ) in found.text
 
 
@@ -633,7 +633,7 @@ def test_it_says_how_to_read_it_and_what_its_metrics_are() -> None:
     found = page(BAD)
 
     assert "|How to read this page|each run|" in found.text
-    assert "|syncs|times a step makes the CPU wait for the GPU|" in found.text
+    assert "|syncs|times per step that the CPU waits for the GPU|" in found.text
 
 
 def test_a_metric_of_another_version_has_no_explanation() -> None:

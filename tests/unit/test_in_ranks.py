@@ -93,13 +93,13 @@ def test_ranks_meet_at_a_port_that_nobody_else_has() -> None:
         (
             DeviceKind.CUDA,
             3,
-            "gpuperf.ranks(4) needs 4 GPUs, one a rank, and 3 can be seen here",
+            "gpuperf.ranks(4) needs 4 GPUs, one per rank, and 3 can be seen here",
         ),
         (
             DeviceKind.PRETEND,
             0,
             (
-                "gpuperf.ranks(4) is measured on cuda and cpu: the pretend device has no "
+                "gpuperf.ranks(4) is measured on cuda and cpu: the simulated GPU has no "
                 "peers, add --gpuperf-device=cpu"
             ),
         ),
@@ -206,7 +206,7 @@ def test_tests_that_ask_for_no_ranks_are_not_judged_where_torchrun_started_some(
         (
             DeviceKind.CUDA,
             2,
-            "LOCAL_RANK=2 needs a GPU of its own, and 2 can be seen there",
+            "LOCAL_RANK=2 needs its own GPU, and 2 can be seen there",
         ),
     ],
 )

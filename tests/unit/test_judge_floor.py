@@ -133,7 +133,7 @@ def test_it_binds_where_kernels_run() -> None:
         "kernels"
     }
     assert resolve(layers, pretend).unbound == {
-        "busy_pct": "busy_pct=85 binds on cuda only, the pretend device has no clock"
+        "busy_pct": "busy_pct=85 binds on cuda only, the simulated GPU has no clock"
     }
 
 

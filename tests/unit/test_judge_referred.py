@@ -177,7 +177,7 @@ def test_without_an_answer_the_baseline_decides_and_the_reason_is_said() -> None
 
     assert [v.because for v in judged.verdicts] == [
         "stored",
-        "stored; not settled by A/B against main (abc1234): it is new since then",
+        "stored; not decided by A/B against main (abc1234): it is new since then",
         "more",
     ]
     assert [v.outcome for v in judged.verdicts] == [

@@ -635,7 +635,7 @@ def test_a_baseline_that_holds_no_time_asks_for_a_refresh(wrong: float) -> None:
     assert judged([10.0, wrong], clean(10.0)) == Verdict(
         metric="step_ms",
         outcome=INCONCLUSIVE,
-        because=f"the baseline holds what is not a time: {wrong}; refresh it",
+        because=f"a stored time is not a positive number: {wrong}; refresh it",
     )
 
 

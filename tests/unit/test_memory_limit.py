@@ -178,7 +178,7 @@ def test_more_than_there_is_runs_out_of_memory_as_on_a_gpu() -> None:
         "CUDA out of memory. Tried to allocate 40.00 GiB. GPU 0 has a total capacity of "
         "80.00 GiB of which 30.00 GiB is free. Of the allocated memory 50.00 GiB is "
         "allocated by PyTorch, and 0 bytes is reserved by PyTorch but unallocated. This "
-        "is a prediction of gpuperf for its pretend GPU: no GPU ran out."
+        "is gpuperf's prediction for its simulated GPU: no real GPU ran out."
     )
     assert memory.allocated_bytes == 56 * GIB
     assert memory.retries == 1

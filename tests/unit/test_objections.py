@@ -78,7 +78,7 @@ class TestAlone:
         own = view(tmp_path, "before", **{"pkg": module("pkg"), "pkg.fast": fast})
 
         assert alone("before", own, beginning) == (
-            "before has compiled code of its own, pkg.fast, of which a process holds one"
+            "before has compiled code of its own, pkg.fast, and a process can load only one version of it"
         )
 
     def test_a_module_inside_of_one_that_both_share(
@@ -88,7 +88,7 @@ class TestAlone:
         own = view(tmp_path, "after", **{inside: module(inside)})
 
         assert alone("after", own, beginning) == (
-            f"{inside} of after stands inside of {SHARED}, which both share"
+            f"{inside} of after is inside of {SHARED}, which both share"
         )
 
     def test_an_operation_of_torch(self, tmp_path: Path, beginning: Beginning) -> None:
@@ -102,7 +102,7 @@ class TestAlone:
         own = view(tmp_path, "before", ops=module("ops", file))
 
         assert alone("before", own, beginning) == (
-            "before registers the operation gpuperf_test::alone, of which a process has one"
+            "before registers the operation gpuperf_test::alone, and a process can register it only once"
         )
 
     @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ class TestAlone:
             found = alone("before", own, beginning)
 
         assert found == (
-            f"before calls gpuperf(step) inside of {called}, where the other version "
+            f"before calls gpuperf(step) inside {called}, where the other version "
             "would be set up as well"
         )
 
@@ -217,7 +217,7 @@ class TestTogether:
         vars(shared)["registry"] = []
 
         assert self.said(both, beginning) == (
-            f"{SHARED}.registry was put there, where both find it"
+            f"{SHARED}.registry was set there, so both versions see it"
         )
 
     def test_a_step_that_uses_code_of_the_other(

@@ -109,7 +109,7 @@ def test_a_finding_says_what_where_and_why(device: PretendDevice) -> None:
         per_step=1,
         blocked_ms=0.0,
         location=finding.location,
-        reason="one element is read by the host",
+        reason="the CPU reads one element",
         phase=Phase.FORWARD,
     )
     assert finding.location is not None

@@ -53,7 +53,7 @@ def test_a_sync_is_named_with_its_line_and_counted(gpu: PretendGpu) -> None:
 
     assert finding.kind is AuditKind.SYNC
     assert finding.op == "aten::_local_scalar_dense"
-    assert finding.reason == "one element is read by the host"
+    assert finding.reason == "the CPU reads one element"
     assert finding.count == 3
     assert finding.site.phase is Phase.FORWARD
     assert str(finding.site.location) == line(step, 2)

@@ -292,7 +292,7 @@ def test_a_bug_of_ours_is_named_as_ours_and_the_program_goes_on(
     (unjudged,) = audit.not_judged
     assert unjudged.op == "aten::add"
     assert unjudged.reason.startswith(
-        "the pretend GPU failed here by a bug of its own, not of your code: please "
+        "the simulated GPU failed here by a bug of its own, not of your code: please "
         "report AttributeError at "
     )
 
@@ -303,7 +303,7 @@ def test_a_bug_of_ours_that_ends_the_program_is_named_as_ours(
     with pretend_gpu():
         one = torch.ones(2, device="cuda")
         monkeypatch.setattr(dispatch, "wrap", broken)
-        with pytest.raises(StepError, match="aten::add: the pretend GPU") as raised:
+        with pytest.raises(StepError, match="aten::add: the simulated GPU") as raised:
             one + one
 
     assert raised.value.error_id is ErrorId.GP310

@@ -33,7 +33,7 @@ LOSS = at("/home/me/project/loss.py", 3, "loss")
 ITEM = AuditFinding(
     kind=AuditKind.SYNC,
     op="aten::_local_scalar_dense",
-    reason="one element is read by the host",
+    reason="the CPU reads one element",
     site=Site(location=TRAIN, innermost=TRAIN, phase=Phase.FORWARD),
     count=2,
 )
@@ -130,16 +130,16 @@ def test_findings_come_most_frequent_first_and_the_unsure_last() -> None:
   fix      keep it on the GPU with detach(), copy it to the CPU every N steps
   --> train.py:12 in train
    12 | losses.append(loss.cpu())
-      |                   ^^^^^ 2 times: one element is read by the host
+      |                   ^^^^^ 2 times: the CPU reads one element
   fix      keep it on the GPU with detach(), copy it to the CPU every N steps
   --> line unknown: aten::nonzero, once in the data: the size of the result
            depends on values: their count is read
   fix      keep the value on the GPU, and read it every N steps
-perhaps, only a GPU can tell:
+perhaps (only a GPU can show):
   --> models/masks.py:307 in is_full: aten::mode, 100 times in the optimizer:
            slices of more than 2048 elements are sorted with waits
   fix      keep the value on the GPU, and read it every N steps
-not judged, only a GPU can tell:
+not judged (only a GPU can show):
   --> train.py:12 in train: aten::histc, 6 times: there is no CPU kernel to run
            in its place
   inside   models/masks.py:307 in is_full
@@ -157,8 +157,8 @@ def test_a_loop_of_several_steps_counts_per_step_and_apart_what_it_did_once() ->
     lines = audit_lines(loop, (), HERE, command="gpuperf audit train.py")
 
     assert lines == (
-        "  --> train.py:12 in train: aten::_local_scalar_dense, 1.5 per step: one element",
-        "           is read by the host",
+        "  --> train.py:12 in train: aten::_local_scalar_dense, 1.5 per step: the CPU",
+        "           reads one element",
         "  fix      keep the value on the GPU, and read it every N steps",
         "once, before the first step was over:",
         "  --> train.py:12 in train: aten::_local_scalar_dense, 8 times: a blocking copy",
@@ -183,13 +183,13 @@ def test_a_clean_script_has_no_table() -> None:
 
 def test_what_else_must_be_known_stands_above_the_totals() -> None:
     note = (
-        "values on the pretend GPU need more than the 1024 MiB of memory that this host "
+        "values on the simulated GPU need more than the 1024 MiB of memory that this machine "
         "has left: from there on it runs without values"
     )
 
     assert audit_lines(audit(), (note,), HERE)[:2] == (
-        "note: values on the pretend GPU need more than the 1024 MiB of memory that this",
-        "      host has left: from there on it runs without values",
+        "note: values on the simulated GPU need more than the 1024 MiB of memory that",
+        "      this machine has left: from there on it runs without values",
     )
 
 

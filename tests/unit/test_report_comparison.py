@@ -196,10 +196,10 @@ def test_the_last_line_counts_comparisons_that_nobody_judged() -> None:
     alone = counts_line([verdict_of(SIDES)], CPU)
 
     assert (line.text, line.role) == (
-        "gpuperf: 1 passed, 1 compared on cpu-x",
+        "gpuperf: 1 passed, 1 compared on CPU x",
         LineRole.GOOD,
     )
-    assert (alone.text, alone.role) == ("gpuperf: 1 compared on cpu-x", LineRole.PLAIN)
+    assert (alone.text, alone.role) == ("gpuperf: 1 compared on CPU x", LineRole.PLAIN)
 
 
 def test_a_missed_speedup_reads_as_what_was_asked_at_least() -> None:
@@ -229,7 +229,7 @@ def test_on_a_gpu_the_launches_are_told_as_operations() -> None:
     sides = Sides(
         before={"launches": 9, "kernels": 12},
         after={"launches": 4, "kernels": 6},
-        unmeasured={"ops": "counted on the pretend device only"},
+        unmeasured={"ops": "counted on the simulated GPU only"},
     )
 
     assert Compared(sides).ops.difference == -5

@@ -48,10 +48,10 @@ def explained(diagnosis: Diagnosis) -> list[str]:
 def test_the_parts_stand_in_a_column_with_their_lines_and_what_to_do() -> None:
     assert explained(WAITING) == [
         "    where the time of a step goes:",
-        "      29 %  syncs at train.py:21 in step: a host that waits for the GPU prepares",
-        "            nothing for it; the host is blocked for 57 %, also by kernels queued",
-        "            before, and no more than 29 % can be won; leave the value on the",
-        "            GPU, and read it every N steps",
+        "      29 %  syncs at train.py:21 in step: while the CPU waits for the GPU, it",
+        "            prepares no work for it; the CPU is blocked for 57 %, partly by",
+        "            kernels queued before; removing the wait saves at most 29 %; leave",
+        "            the value on the GPU, and read it every N steps",
         "      71 %  the GPU: kernels compute",
     ]
 
@@ -76,7 +76,7 @@ def part(bottleneck: Bottleneck, percent: float | None = 96.0, **fields: int) ->
             Diagnosis(parts=(part(Bottleneck.LAUNCHES, 53.0), GPU), isolated=1.01),
             [
                 "    where the time of a step goes:",
-                "      53 %  launches: the GPU is through before the host has launched more; an",
+                "      53 %  launches: the GPU finishes before the CPU has launched more; an",
                 "            isolated step takes 1.01 times as long; try larger batches,",
                 "            torch.compile, CUDA graphs, a fused optimizer",
                 "      71 %  the GPU: kernels compute",
@@ -86,7 +86,7 @@ def part(bottleneck: Bottleneck, percent: float | None = 96.0, **fields: int) ->
             Diagnosis(parts=(part(Bottleneck.LAUNCHES, 53.0),), isolated=1.4),
             [
                 "    where the time of a step goes:",
-                "      53 %  launches: the GPU is through before the host has launched more; try",
+                "      53 %  launches: the GPU finishes before the CPU has launched more; try",
                 "            larger batches, torch.compile, CUDA graphs, a fused optimizer",
             ],
         ),
@@ -94,7 +94,7 @@ def part(bottleneck: Bottleneck, percent: float | None = 96.0, **fields: int) ->
             Diagnosis(parts=(part(Bottleneck.COPIES, 12.0),)),
             [
                 "    where the time of a step goes:",
-                "      12 %  copies: no kernel runs until a copy is done; copy less (uint8), or",
+                "      12 %  copies: no kernel runs until the copy is done; copy less (uint8), or",
                 "            the next batch on a stream of its own",
             ],
         ),
@@ -102,7 +102,7 @@ def part(bottleneck: Bottleneck, percent: float | None = 96.0, **fields: int) ->
             Diagnosis(parts=(part(Bottleneck.COPIES, 12.0, per_step=2),)),
             [
                 "    where the time of a step goes:",
-                "      12 %  copies: no kernel runs until a copy is done; pin the batches",
+                "      12 %  copies: no kernel runs until the copy is done; pin the batches",
                 "            (pin_memory=True) and copy them with non_blocking=True",
             ],
         ),
@@ -116,19 +116,19 @@ def part(bottleneck: Bottleneck, percent: float | None = 96.0, **fields: int) ->
             ),
             [
                 "    where the time of a step goes:",
-                "           61 %  the loader: the step waits for its next batch; let workers load",
-                "                 ahead (num_workers, prefetch_factor)",
-                "      12 a step  syncs at train.py:21 in step: a host that waits for the GPU",
-                "                 prepares nothing for it; how long, only a GPU can tell; leave",
-                "                 the value on the GPU, and read it every N steps",
-                "           39 %  the host: all the rest",
+                "             61 %  the loader: the step waits for its next batch; let workers",
+                "                   load ahead (num_workers, prefetch_factor)",
+                "      12 per step  syncs at train.py:21 in step: while the CPU waits for the",
+                "                   GPU, it prepares no work for it; how long: only a GPU can",
+                "                   show; leave the value on the GPU, and read it every N steps",
+                "             39 %  the CPU: all the rest",
             ],
         ),
         (
             Diagnosis(parts=(part(Bottleneck.COMMUNICATION, 40.0),)),
             [
                 "    where the time of a step goes:",
-                "      40 %  communication: a collective runs and nothing computes; let it",
+                "      40 %  communication: a collective runs while nothing computes; let it",
                 "            overlap with the backward (DDP's buckets, FSDP's prefetching)",
             ],
         ),
@@ -145,9 +145,9 @@ def test_without_a_clock_the_heading_claims_no_time() -> None:
 
     assert explained(Diagnosis(parts=(counted,))) == [
         "    what a GPU would wait for:",
-        "      2 a step  copies at train.py:21 in step: no kernel runs until a copy is",
-        "                done; how long, only a GPU can tell; pin the batches",
-        "                (pin_memory=True) and copy them with non_blocking=True",
+        "      2 per step  copies at train.py:21 in step: no kernel runs until the copy",
+        "                  is done; how long: only a GPU can show; pin the batches",
+        "                  (pin_memory=True) and copy them with non_blocking=True",
     ]
 
 
@@ -211,7 +211,7 @@ def test_a_page_lists_the_same_and_a_name_cannot_become_markup() -> None:
     assert title == "<h2>Where the time of a step goes</h2>"
     assert listed.startswith(
         '<ol class="findings diagnosis"><li><b>29 %</b> syncs at train.py:21 in '
-        "&lt;b&gt;: a host"
+        "&lt;b&gt;: while the"
     )
     assert listed.endswith("<li><b>71 %</b> the GPU: kernels compute</ol>")
     assert list(diagnosis_list(None)) == []

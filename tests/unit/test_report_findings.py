@@ -23,7 +23,7 @@ ITEM = Finding(
     per_step=1,
     blocked_ms=0.0,
     location=LINE,
-    reason="one element is read by the host",
+    reason="the CPU reads one element",
     phase=Phase.FORWARD,
 )
 MAYBE = replace(
@@ -61,8 +61,7 @@ HELD = replace(
 
 def test_a_sync_has_its_reason_below_it_and_what_may_wait_stands_apart() -> None:
     assert finding_lines([MAYBE, FEED, ITEM], {"syncs"}, room=9) == (
-        "  --> train.py:12 in step: aten::item, 1 per step: one element is read by the",
-        "           host",
+        "  --> train.py:12 in step: aten::item, 1 per step: the CPU reads one element",
         "  fix      keep the value on the GPU, and read it every N steps",
         "  --> train.py:12 in step: may wait: aten::item, 1 per step: it is staged and",
         "           may block",
@@ -83,8 +82,7 @@ def test_syncs_explain_what_nothing_else_does_but_allowed_ones_do_not() -> None:
 
     assert finding_lines([allowed, FEED], {"step_ms"}, room=9) == ()
     assert finding_lines([allowed, FEED, ITEM], {"step_ms"}, room=9) == (
-        "  --> train.py:12 in step: aten::item, 1 per step: one element is read by the",
-        "           host",
+        "  --> train.py:12 in step: aten::item, 1 per step: the CPU reads one element",
         "  fix      keep the value on the GPU, and read it every N steps",
     )
 
@@ -97,8 +95,8 @@ def test_a_backward_names_its_forward_and_an_installed_file_its_package() -> Non
     finding = replace(ITEM, phase=Phase.BACKWARD, forward=forward, innermost=inner)
 
     assert finding_lines([finding], {"syncs"}, room=9) == (
-        "  --> train.py:12 in step: aten::item, backward of model.py:7, 1 per step: one",
-        "           element is read by the host",
+        "  --> train.py:12 in step: aten::item, backward of model.py:7, 1 per step: the",
+        "           CPU reads one element",
         "           inside timm/loss.py:3 in forward",
         "  fix      keep the value on the GPU, and read it every N steps",
     )
@@ -108,8 +106,7 @@ def test_where_there_is_no_room_the_others_are_counted() -> None:
     others = [replace(ITEM, per_step=n) for n in (1, 2, 3)]
 
     assert finding_lines(others, {"syncs"}, room=3) == (
-        "  --> train.py:12 in step: aten::item, 3 per step: one element is read by the",
-        "           host",
+        "  --> train.py:12 in step: aten::item, 3 per step: the CPU reads one element",
         "  fix      keep the value on the GPU, and read it every N steps",
         "           and 2 more",
     )
@@ -227,7 +224,7 @@ def test_the_cause_is_marked_in_its_line_of_source_with_what_to_do_about_it() ->
     assert finding_lines([shown], {"syncs"}, room=9) == (
         "  --> train.py:12 in step",
         "   12 | loss = total.item()",
-        "      |             ^^^^^^^ new: one element is read by the host, 1.61 ms",
+        "      |             ^^^^^^^ new: the CPU reads one element, 1.61 ms",
         "  fix      add it up on the GPU (total += loss.detach()), read it every N steps",
     )
 

@@ -32,7 +32,7 @@ from pytest_gpuperf.report.table import Row
 
 
 HARDWARE = Hardware(kind=DeviceKind.CPU, name="AMD EPYC 2 cores")
-ON = "on cpu-amd-epyc-2-cores"
+ON = "on CPU AMD EPYC 2 cores"
 
 
 def verdict(
@@ -189,7 +189,7 @@ def test_the_last_line_counts_every_outcome() -> None:
 
     assert counts_line(verdicts, HARDWARE) == Line(
         text="gpuperf: 2 failed (1 worse, 1 over limit), 1 undecided, "
-        "1 no baseline, 1 improved, 2 passed, 1 not judged on cpu-amd-epyc-2-cores; "
+        "1 no baseline, 1 improved, 2 passed, 1 not judged on CPU AMD EPYC 2 cores; "
         "3 metrics without baseline, 3 metrics not judged",
         role=LineRole.BAD,
     )

@@ -267,8 +267,8 @@ def test_values_are_given_up_before_they_would_not_fit(
             tied = weight.view(16)
 
         assert INSIDES.switched == (
-            "values on the pretend GPU need more than the 1000 MiB of memory that this "
-            "host has left: from there on it runs without values"
+            "values on the simulated GPU need more than the 1000 MiB of memory that this "
+            "machine has left: from there on it runs without values"
         )
         assert gpu.end_step().not_judged == ()
         assert huge.inside.is_meta
@@ -304,8 +304,8 @@ def test_values_are_given_up_before_a_product_would_not_fit(
         assert product.inside.is_meta
         assert product.shape == (2**14, 2**14)
         assert INSIDES.switched == (
-            "values on the pretend GPU need more than the 1000 MiB of memory that this "
-            "host has left: from there on it runs without values"
+            "values on the simulated GPU need more than the 1000 MiB of memory that this "
+            "machine has left: from there on it runs without values"
         )
 
 

@@ -53,7 +53,7 @@ CPUINFO: Final = Path("/proc/cpuinfo")
 
 SYSCTL: Final = "/usr/sbin/sysctl"
 
-NO_COPIES: Final = "the cpu device sees no copies between host and device"
+NO_COPIES: Final = "the cpu device sees no copies between CPU and GPU"
 
 NO_LAUNCHES: Final = "the cpu device launches no kernels"
 

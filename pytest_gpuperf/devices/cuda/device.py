@@ -164,7 +164,7 @@ class CudaDevice(MeasuringDevice):
         reasons = {
             LIVE_PEAK.name: "measured on the cpu device only",
             **dict.fromkeys(
-                (OPS.name, FLOPS.name), "counted on the pretend device only"
+                (OPS.name, FLOPS.name), "counted on the simulated GPU only"
             ),
         }
         if self._nvml() is None:

@@ -179,7 +179,7 @@ def lazy_init() -> None:
     if torch_path(sys._getframe(1)) is not None:  # noqa: SLF001
         return
     msg = (
-        "a function of torch that was kept from before the pretend GPU was entered "
+        "a function of torch that was saved before the simulated GPU was entered "
         'asked for device="cuda": call it by its name in torch, or enter earlier'
     )
     raise StepError(msg, ErrorId.GP306)
@@ -342,7 +342,7 @@ def answers() -> dict[str, Any]:
         "memory_stats_as_nested_dict": _counts,
         "memory_snapshot": _always([]),
         "_snapshot": lambda *_, **__: {"segments": [], "device_traces": [[]]},
-        "list_gpu_processes": _always("the pretend GPU runs no processes"),
+        "list_gpu_processes": _always("the simulated GPU runs no processes"),
         "Stream": streams.Stream,
         "ExternalStream": streams.Stream,
         "Event": streams.Event,

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from .gpu import PretendGpu
     from .memory_watch import MemoryAudit
 
-PRETEND_HAS_NO_CLOCK: Final = "the pretend device has no clock"
+PRETEND_HAS_NO_CLOCK: Final = "the simulated GPU has no clock"
 PRETEND_MEASURES_NO_MEMORY: Final = (
-    "the pretend device predicts memory and measures none"
+    "the simulated GPU predicts memory and does not measure it"
 )
 
 SCRIPTED: Final = frozenset(

@@ -215,7 +215,7 @@ def _run_kernel(plan: OpPlan, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if plan.writes_only:
             return None
     msg = (
-        f"{plan.op} has no meta kernel, so the pretend GPU cannot go on after it where "
+        f"{plan.op} has no meta kernel, so the simulated GPU cannot go on after it where "
         "values do not fit: register one with torch.library, or run this step on a GPU"
     )
     raise StepError(msg, ErrorId.GP307)

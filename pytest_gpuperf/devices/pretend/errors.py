@@ -85,7 +85,7 @@ def own_failure(error: Exception) -> str:
     end = _end_of(error)
     place = f" at {Path(_file_of(end)).name}:{end.tb_lineno}" if end else ""
     return (
-        f"the pretend GPU failed here by a bug of its own, not of your code: please "
+        f"the simulated GPU failed here by a bug of its own, not of your code: please "
         f"report {type(error).__name__}{place} ({error})"
     )
 

@@ -122,7 +122,7 @@ class DeviceMemory:
             f"{_size(room.total_bytes - reserved)} is free. {allowed}Of the allocated "
             f"memory {_size(allocated)} is allocated by PyTorch, and "
             f"{_size(reserved - allocated)} is reserved by PyTorch but unallocated. "
-            "This is a prediction of gpuperf for its pretend GPU: no GPU ran out."
+            "This is gpuperf's prediction for its simulated GPU: no real GPU ran out."
         )
         error: Exception = torch.OutOfMemoryError(msg)
         setattr(error, FORESEEN, torch.cuda.memory_summary(abbreviated=True))

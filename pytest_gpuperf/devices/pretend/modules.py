@@ -290,7 +290,7 @@ def _marking(new: Callable[..., Any]) -> Callable[..., Any]:
 
 RNN_NAMES: Final = ("gru", "lstm", "rnn_relu", "rnn_tanh")
 
-REASON: Final = "cuDNN keeps memory of its own for it, which only a GPU can tell"
+REASON: Final = "cuDNN keeps memory of its own for it, which only a GPU can show"
 
 
 def recurrent_kernels() -> Iterator[tuple[str, Callable[..., Any]]]:

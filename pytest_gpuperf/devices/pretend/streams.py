@@ -113,7 +113,7 @@ class Event:
 
     def ipc_handle(self) -> bytes:
         """Refuse: other processes do not share the pretence."""
-        msg = "CUDA IPC between processes is not part of the pretend GPU"
+        msg = "CUDA IPC between processes is not part of the simulated GPU"
         raise RuntimeError(msg)
 
 

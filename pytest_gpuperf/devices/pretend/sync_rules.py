@@ -137,7 +137,7 @@ LAYOUT_RULES: Final[tuple[SyncRule, ...]] = (
     SyncRule(
         ops=("_cslt_sparse_mm", "_cslt_sparse_mm_search"),
         when=number_of("alpha"),
-        reason="the factor is a device tensor, read with item()",
+        reason="the factor is a GPU tensor, read with item()",
         source="cuSPARSELtOps.cpp, libtorch_cuda 2.13",
     ),
     SyncRule(
@@ -147,7 +147,7 @@ LAYOUT_RULES: Final[tuple[SyncRule, ...]] = (
             "_nested_from_padded_tensor",
         ),
         when=on_device,
-        reason="the sizes of nested tensors live on the host",
+        reason="the sizes of nested tensors are kept on the CPU",
         source="libtorch_cuda 2.13",
     ),
     SyncRule(
@@ -191,7 +191,7 @@ SPARSE_RULES: Final[tuple[SyncRule, ...]] = (
     SyncRule(
         ops=("add", "add_", "_to_dense"),
         when=unflattened,
-        reason="a factor for each dimension is copied to the device to flatten indices",
+        reason="a factor for each dimension is copied to the GPU to flatten indices",
         source="SparseTensorUtils.cpp, flatten_indices",
     ),
 )
@@ -211,7 +211,7 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
     SyncRule(
         ops=("_local_scalar_dense",),
         when=on_device,
-        reason="one element is read by the host",
+        reason="the CPU reads one element",
         source="CUDAScalar.cu, libtorch_cuda 2.13",
     ),
     SyncRule(
@@ -247,26 +247,26 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
     SyncRule(
         ops=INDEXING,
         when=host_positions,
-        reason="an index tensor on the host is copied to the device",
+        reason="an index tensor on the CPU is copied to the GPU",
         source="IndexingUtils.h, test_sync_warning",
     ),
     SyncRule(
         ops=INDEXING,
         when=host_masks,
-        reason="a mask on the host is copied to the device",
+        reason="a mask on the CPU is copied to the GPU",
         source="pull request 156384, which ended it",
         until=(2, 9),
     ),
     SyncRule(
         ops=INDEXING,
         when=host_number,
-        reason="a number from the host is copied to the device to be put there",
+        reason="a number from the CPU is copied to the GPU to be put there",
         source="_index_put_impl_, libtorch_cuda 2.13; pull request 186486",
     ),
     SyncRule(
         ops=("masked_fill", "masked_fill_", "index_fill", "index_fill_"),
         when=named("value"),
-        reason="the value is a device tensor, read with item()",
+        reason="the value is a GPU tensor, read with item()",
         source="masked_fill__cuda, libtorch_cuda 2.13",
     ),
     SyncRule(
@@ -285,7 +285,7 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
     SyncRule(
         ops=("bincount",),
         when=signed,
-        reason="the least element is copied to the host",
+        reason="the smallest element is copied to the CPU",
         read_back=element_bytes,
         source="SummaryOps.cu, counted in a run of torch 2.13 over stub CUDA",
     ),
@@ -306,14 +306,14 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
     SyncRule(
         ops=("searchsorted",),
         when=filled("sorter"),
-        reason="both ends of the sorter are checked by the host",
+        reason="the CPU checks both ends of the sorter",
         count=2,
         source="BucketizationUtils.h, libtorch_cuda 2.13",
     ),
     SyncRule(
         ops=("segment_reduce",),
         when=lengths_checked,
-        reason="the lengths are checked by the host",
+        reason="the CPU checks the lengths",
         count=2,
         source="SegmentReduce.cpp, libtorch_cuda 2.13",
     ),
@@ -346,25 +346,25 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
     SyncRule(
         ops=("normal",),
         when=deviations_checked,
-        reason="the deviations are checked for negative ones by the host",
+        reason="the CPU checks the deviations for negative ones",
         source="DistributionTemplates.h",
     ),
     SyncRule(
         ops=("linspace", "logspace"),
         when=named("start", "end"),
-        reason="an end of the range is read from the device",
+        reason="an end of the range is read from the GPU",
         source="RangeFactories.cpp, libtorch_cuda 2.13",
     ),
     SyncRule(
         ops=("_ctc_loss", "_use_cudnn_ctc_loss", "ctc_loss"),
         when=named("input_lengths", "target_lengths"),
-        reason="lengths on the device are copied to the host",
+        reason="lengths on the GPU are copied to the CPU",
         source="LossCTC.cpp",
     ),
     SyncRule(
         ops=("_ctc_loss", "_ctc_loss_backward"),
         when=listed_lengths,
-        reason="the lengths and where the targets begin are copied to the device",
+        reason="the lengths and where the targets begin are copied to the GPU",
         count=3,
         copied=length_bytes,
         source="LossCTC.cu, counted in a run of torch 2.13 over stub CUDA",
@@ -372,20 +372,20 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
     SyncRule(
         ops=("where",),
         when=host_numbers,
-        reason="a number from the host is copied to the device",
+        reason="a number from the CPU is copied to the GPU",
         copied=number_bytes,
         source="TensorCompare.cpp, where_self_out",
     ),
     SyncRule(
         ops=("tensor_split",),
         when=named("tensor_indices_or_sections"),
-        reason="the places to split at are needed on the host",
+        reason="the places to split at are needed on the CPU",
         source="TensorShape.cpp",
     ),
     SyncRule(
         ops=("_pack_padded_sequence",),
         when=named("lengths"),
-        reason="the lengths are needed on the host",
+        reason="the lengths are needed on the CPU",
         source="PackedSequence.cpp",
     ),
     SyncRule(
@@ -416,7 +416,7 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
     SyncRule(
         ops=("_linalg_svd", "linalg_pinv"),
         when=judges_convergence,
-        reason="whether the decomposition converged is copied to the host",
+        reason="whether the decomposition converged is copied to the CPU",
         read_back=code_bytes,
         source="BatchLinearAlgebraLib.cpp, counted in a run of torch 2.13 over stub CUDA",
     ),
@@ -454,14 +454,14 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
     SyncRule(
         ops=("linalg_matrix_exp",),
         when=one_matrix,
-        reason="the norm decides about the degree: it is copied to the host",
+        reason="the norm decides the degree, so it is copied to the CPU",
         read_back=element_bytes,
         source="LinearAlgebra.cpp, counted in a run of torch 2.13 over stub CUDA",
     ),
     SyncRule(
         ops=("linalg_matrix_exp",),
         when=one_matrix,
-        reason="the place of the matrix is copied to the device",
+        reason="the place of the matrix is copied to the GPU",
         copied=place_bytes,
         source="LinearAlgebra.cpp, counted in a run of torch 2.13 over stub CUDA",
     ),
@@ -486,7 +486,7 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
     SyncRule(
         ops=("quantize_per_channel",),
         when=named("zero_points"),
-        reason="the zero points are checked by the host",
+        reason="the CPU checks the zero points",
         source="check_zero_points_cuda, libtorch_cuda 2.13",
     ),
     SyncRule(
@@ -498,7 +498,7 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
     SyncRule(
         ops=("_grouped_mm",),
         when=named("offs"),
-        reason="GPUs without a grouped kernel loop over offsets read by the host",
+        reason="GPUs without a grouped kernel loop over offsets that the CPU reads",
         kind=AuditKind.MAYBE,
         source="_grouped_mm_fallback, libtorch_cuda 2.13",
     ),

@@ -233,8 +233,8 @@ class Insides:
 
     def _give_up(self, left: int) -> None:
         shortage = (
-            f"values on the pretend GPU need more than the {left // MIB} MiB of memory "
-            "that this host has left"
+            f"values on the simulated GPU need more than the {left // MIB} MiB of memory "
+            "that this machine has left"
         )
         if not self._may_switch:
             msg = f"{shortage}: leave out values=True, or run it on less"

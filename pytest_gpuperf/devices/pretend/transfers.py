@@ -33,11 +33,12 @@ TRANSFER_WAITS: Final[
     Mapping[tuple[CopyDirection, bool, bool], TransferWait | None]
 ] = {
     (H2D, False, False): TransferWait(
-        kind=AuditKind.SYNC, reason="a blocking copy to the device from pageable memory"
+        kind=AuditKind.SYNC,
+        reason="a blocking copy to the GPU from ordinary (pageable) memory",
     ),
     (H2D, True, False): TransferWait(
         kind=AuditKind.SYNC,
-        reason="a copy to the device from pinned memory, but not non_blocking",
+        reason="a copy to the GPU from pinned memory, but not non_blocking",
     ),
     (H2D, False, True): TransferWait(
         kind=AuditKind.MAYBE,
@@ -45,7 +46,7 @@ TRANSFER_WAITS: Final[
     ),
     (H2D, True, True): None,
     (D2H, False, False): TransferWait(
-        kind=AuditKind.SYNC, reason="a blocking copy to the host"
+        kind=AuditKind.SYNC, reason="a blocking copy to the CPU"
     ),
     (D2H, True, False): TransferWait(
         kind=AuditKind.SYNC, reason="a copy to pinned memory, but not non_blocking"

@@ -193,7 +193,7 @@ MOST_PAGE_FINDINGS: Final = 12
 
 FINDING_GROUPS: Final[Mapping[str, tuple[FindingKind, ...]]] = {
     "Where the CPU waits": (FindingKind.SYNC, FindingKind.COPY),
-    "Where it may wait, only a GPU can tell": (FindingKind.MAYBE,),
+    "Where it may wait: only a GPU can show": (FindingKind.MAYBE,),
     "What goes between CPU and GPU": (FindingKind.TRANSFER,),
     "What torch.compile does with the code": (
         FindingKind.BREAK,

@@ -17,8 +17,6 @@ from itertools import zip_longest
 from typing import Final
 from zlib import compress
 
-from ...model.environment import DeviceKind
-from ...model.environment import Hardware
 from ...model.results import Head
 from ..numbers import metric_named
 from .contents import WORST_FIRST_ENDINGS
@@ -217,17 +215,10 @@ def _title(contents: Contents) -> str:
     tests = contents.results.tests
     failed = len({section.test for section in contents.sections if section.failed})
     hardware = contents.results.head.hardware
-    where = f" on {_named(hardware)}" if hardware else ""
+    where = f" on {hardware.in_words}" if hardware else ""
     counted = f"{len(tests)} test{'' if len(tests) == 1 else 's'}"
     came_to = f"{failed} of {counted} failed" if failed else f"{counted}, none failed"
     return f"gpuperf: {came_to if tests else 'no test was measured'}{where}"
-
-
-def _named(hardware: Hardware) -> str:
-    """Name a GPU by itself, other devices by their kind as well."""
-    if hardware.kind is DeviceKind.CUDA:
-        return hardware.name
-    return f"{hardware.kind.value} {hardware.name}".strip()
 
 
 def _facts(head: Head) -> Iterator[Markup]:

@@ -67,8 +67,8 @@ def audit_lines(
     return (
         *_blocks("", repeats, here, audit.steps),
         *_blocks("once, before the first step was over:", once, here, 0),
-        *_blocks("perhaps, only a GPU can tell:", maybe, here, audit.steps),
-        *_listed("not judged, only a GPU can tell:", audit.not_judged, here),
+        *_blocks("perhaps (only a GPU can show):", maybe, here, audit.steps),
+        *_listed("not judged (only a GPU can show):", audit.not_judged, here),
         *_listed("compiled on a GPU, judged as eager code:", audit.as_eager, here),
         *(
             line

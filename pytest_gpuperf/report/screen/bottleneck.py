@@ -26,15 +26,15 @@ BOTTLENECK_NAMES: Final = {
     Bottleneck.LAUNCHES: "launches",
     Bottleneck.COMMUNICATION: "communication",
     Bottleneck.GPU: "the GPU",
-    Bottleneck.HOST: "the host",
+    Bottleneck.HOST: "the CPU",
 }
 
 WHY: Final = {
     Bottleneck.LOADER: "the step waits for its next batch",
-    Bottleneck.COPIES: "no kernel runs until a copy is done",
-    Bottleneck.SYNCS: "a host that waits for the GPU prepares nothing for it",
-    Bottleneck.LAUNCHES: "the GPU is through before the host has launched more",
-    Bottleneck.COMMUNICATION: "a collective runs and nothing computes",
+    Bottleneck.COPIES: "no kernel runs until the copy is done",
+    Bottleneck.SYNCS: "while the CPU waits for the GPU, it prepares no work for it",
+    Bottleneck.LAUNCHES: "the GPU finishes before the CPU has launched more",
+    Bottleneck.COMMUNICATION: "a collective runs while nothing computes",
     Bottleneck.GPU: "kernels compute",
     Bottleneck.HOST: "all the rest",
 }
@@ -42,7 +42,7 @@ WHY: Final = {
 NOT_BLOCKING: Final = "copy less (uint8), or the next batch on a stream of its own"
 """What is left to do about copies that the host does not wait for."""
 
-COUNTED_ONLY: Final = "how long, only a GPU can tell"
+COUNTED_ONLY: Final = "how long: only a GPU can show"
 
 LEAST_NAMED_PERCENT: Final = 10
 """A smaller part of a step explains no failure of its time."""
@@ -81,7 +81,7 @@ def in_a_line(diagnosis: Diagnosis) -> str:
 
 def _amount(part: Part) -> str:
     if part.percent is None:
-        return f"{part.per_step} a step"
+        return f"{part.per_step} per step"
     return _percent(part.percent)
 
 
@@ -96,8 +96,8 @@ def _said(part: Part, diagnosis: Diagnosis) -> Iterator[str]:
         yield COUNTED_ONLY
     elif part.bottleneck is Bottleneck.SYNCS:
         yield (
-            f"the host is blocked for {_percent(part.blocked_percent)}, also by kernels "
-            f"queued before, and no more than {_percent(part.percent)} can be won"
+            f"the CPU is blocked for {_percent(part.blocked_percent)}, partly by kernels "
+            f"queued before; removing the wait saves at most {_percent(part.percent)}"
         )
     elif part.bottleneck is Bottleneck.LAUNCHES and _overlaps_nothing(diagnosis):
         yield f"an isolated step takes {diagnosis.isolated:.2f} times as long"

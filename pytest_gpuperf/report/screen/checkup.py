@@ -87,9 +87,9 @@ def no_clock_lines() -> tuple[str, ...]:
 def wrong_lines(wrong: Sequence[str], hardware: Hardware) -> tuple[str, ...]:
     """End with the reasons not to measure on *hardware*, or with none."""
     if not wrong:
-        return (f"gpuperf: can measure on {hardware.key}",)
+        return (f"gpuperf: can measure on {hardware.in_words}",)
     reasons = "; ".join(wrong)
-    return wrapped(f"gpuperf: cannot measure on {hardware.key}: {reasons}")
+    return wrapped(f"gpuperf: cannot measure on {hardware.in_words}: {reasons}")
 
 
 def _unmeasured(unmeasured: Mapping[str, str]) -> tuple[str, ...]:

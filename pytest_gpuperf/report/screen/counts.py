@@ -90,7 +90,7 @@ def counts_line(  # noqa: PLR0913  one line counts all there is to count
     """
     counts = _counted(verdicts, unjudged)
     parts = (
-        *counted(counts, f"{hardware.key}{f' ({note})' if note else ''}"),
+        *counted(counts, f"{hardware.in_words}{f' ({note})' if note else ''}"),
         *([f"{refused} NOT REFRESHED"] if refused else []),
         *named(unmeasured, stopped),
         *_hidden(unseen),

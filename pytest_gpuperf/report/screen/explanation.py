@@ -27,18 +27,18 @@ LEAST_SHOWN: Final = 0.0005
 """A ratio below it would be written as 0.0 %."""
 
 RULE_WORDS: Final = {
-    DecidedBy.UPPER_BOUND: "the upper 95 % bound of the slowdown lies below detect",
+    DecidedBy.UPPER_BOUND: "the upper 95 % bound of the slowdown is below detect",
     DecidedBy.T_AND_RANK: "the t test and the rank test both prove more than the tolerance",
     DecidedBy.FAR: "each run is at least four times as slow as the slowest stored one",
-    DecidedBy.BOUND: "what a disturbed machine cannot have added proves more than the tolerance",
-    DecidedBy.BUDGET: "the mean of the runs was held against the ceiling",
-    DecidedBy.MORE_RUNS: "more runs could have decided, and were not made",
-    DecidedBy.TOO_FEW_STORED: "the baseline has too few runs to blame anybody",
+    DecidedBy.BOUND: "more than a disturbed machine can have added, and more than the tolerance",
+    DecidedBy.BUDGET: "the mean of the runs was compared with the limit",
+    DecidedBy.MORE_RUNS: "more runs could have decided, but there was no time for them",
+    DecidedBy.TOO_FEW_STORED: "the baseline has too few runs to fail a test",
     DecidedBy.OCCASIONS: "proven, unless the machine shifted since the baseline",
     DecidedBy.DIRTY: "too few runs were undisturbed",
-    DecidedBy.SUITE_SHIFT: "without what all tests of this run share nothing is proven",
-    DecidedBy.ENVIRONMENT: "without what the sentinels show nothing is proven",
-    DecidedBy.NOISE: "no change is proven, and one of detect is not ruled out",
+    DecidedBy.SUITE_SHIFT: "not proven once the change that all tests of this run share is removed",
+    DecidedBy.ENVIRONMENT: "not proven once the machine's own change is removed",
+    DecidedBy.NOISE: "no change is proven, and a slowdown of detect is not ruled out",
     DecidedBy.HOLM: "proven for one test alone, not among all tests of this run",
 }
 """What each rule found."""

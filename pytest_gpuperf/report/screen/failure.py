@@ -90,7 +90,7 @@ def _without_baseline(
 ) -> str:
     """Say in a line what was measured and compared with nothing, and how to store it."""
     needs = (
-        "a missing baseline fails where CI is set, or gpuperf_missing_baseline says so: "
+        "a missing baseline fails if CI is set, or by gpuperf_missing_baseline: "
         "store it outside of CI, and commit it"
     )
     lines = (
@@ -194,7 +194,7 @@ def _unjudged_lines(failing: Sequence[Verdict]) -> tuple[str, ...]:
         return ()
     return labelled(
         "limit",
-        "a limit that was not judged fails where CI is set: let it be measured, or "
+        "a limit that was not judged fails if CI is set: let it be measured, or "
         "lift it with None",
     )
 
