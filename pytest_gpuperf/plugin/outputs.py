@@ -5,7 +5,9 @@ It is begun and finished with the session, so that a run that died can be recogn
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Generator
@@ -52,9 +54,12 @@ from ..model.verdict import worst_of
 from ..report.ci import code_quality
 from ..report.ci.code_quality import code_quality as quality_of
 from ..report.ci.github import commands
+from ..report.ci.github import line_address
 from ..report.ci.github import outputs
 from ..report.ci.job_summary import run_markdown
+from ..report.ci.worst_findings import Sources
 from ..report.ci.worst_findings import remarks
+from ..report.command import at_root
 from ..report.json.results import dumps
 from ..report.json.results import from_json
 from ..report.json.samples import dumps as dumps_samples
@@ -90,6 +95,29 @@ def commit_of(folder: Path, environ: Mapping[str, str]) -> str | None:
         commit = ""
     named = (environ.get(name) for name in COMMIT_VARIABLES)
     return commit or next(filter(None, named), None)
+
+
+def head_commit(environ: Mapping[str, str]) -> str:
+    """Return the newest commit of a pull request's own branch; nothing if there is none."""
+    named = environ.get("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA") or ""
+    try:
+        event = json.loads(Path(environ["GITHUB_EVENT_PATH"]).read_text("utf-8"))
+        named = event["pull_request"]["head"]["sha"]
+    # Whatever GitHub writes there: it names what is linked, and nothing else.
+    except (OSError, ValueError, LookupError, TypeError):
+        pass
+    return named if re.fullmatch(r"[0-9a-f]{40,64}", str(named)) else ""
+
+
+def changed_files(folder: Path, one: str, other: str) -> frozenset[str] | None:
+    """Name the files that two commits differ in, or ``None`` if git does not have both."""
+    if one == other:
+        return frozenset()
+    try:
+        found = run_git(folder, "diff", "--name-only", "-z", one, other, "--")
+    except UsageError:
+        return None
+    return None if found.returncode else frozenset(found.stdout.split("\0"))
 
 
 # Keeps what a run showed in the project's history: one file per run.
@@ -247,6 +275,27 @@ class RunPlace:
         """Whether GitHub reads annotations on standard output."""
         return self.environ.get("GITHUB_ACTIONS") == "true"
 
+    def sources(self, measured: str | None) -> Sources:
+        """Return how this place names files, and lines of the *measured* commit."""
+        return Sources(
+            is_ours=self.is_ours,
+            folder=self.folder,
+            address=partial(line_address, self.environ, self._linked(measured)),
+        )
+
+    def _linked(self, measured: str | None) -> Callable[[str], str]:
+        """Return which commit has a line where the *measured* one has it, for each file.
+
+        What a pull request is tested as is its merge, which disappears with the next
+        push: that of the author is linked if the file is the same there. A clone that
+        does not reach so far cannot tell.
+        """
+        own, merged = head_commit(self.environ), measured or ""
+        changed = changed_files(self.root, own, merged) if own else None
+        if changed is None:
+            return lambda _file: merged
+        return lambda file: merged if file in changed else own
+
     def is_ours(self, file: str) -> bool:
         """Whether *file*, a path that a finding names, lies in the project."""
         return not Path(file).is_absolute() and (self.root / file).is_file()
@@ -274,19 +323,26 @@ def forgiving(results: Results, tests: Collection[str]) -> Results:
 
 def annotation_lines(results: Results, place: RunPlace) -> tuple[str, ...]:
     """Return what GitHub reads on standard output."""
-    return commands(remarks(results), place.is_ours, place.folder)
+    invocation = at_root(results.head.hardware)
+    return commands(remarks(results), place.sources(results.head.commit), invocation)
 
 
 def publish(results: Results, place: RunPlace, baseline_file: str) -> Iterator[str]:
     """Write all files that this place reads, and say which of them cannot be."""
     found, pending = remarks(results), place.pending(results)
+    sources = place.sources(results.head.commit)
     markdown = partial(
-        run_markdown, results, found, baseline_file=baseline_file, pending=pending
+        run_markdown,
+        results,
+        found,
+        sources,
+        baseline_file=baseline_file,
+        pending=pending,
     )
     environ = place.environ
     yield from _write(place.artefacts / COMMENT_FILE, markdown(room=MOST_COMMENT_BYTES))
     if environ.get("GITLAB_CI"):
-        text = quality_of(found, place.is_ours, place.folder)
+        text = quality_of(found, sources)
         yield from _write(place.artefacts / QUALITY, text)
     if environ.get("GITHUB_STEP_SUMMARY"):
         yield from _summarise(Path(environ["GITHUB_STEP_SUMMARY"]), markdown)

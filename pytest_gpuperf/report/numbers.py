@@ -28,6 +28,9 @@ EXACT_DIGITS: Final = 15
 SMALLEST: Final = {Unit.MS: "ms", Unit.BYTES: "B"}
 """Written after whole numbers of bytes, and after a time of nothing."""
 
+ROUND_PERCENT: Final = 1000
+"""Changes from which on nobody reads tenths of a percent."""
+
 LEAST_PERCENT: Final = 0.05
 """Changes below it would be written as 0.0 %."""
 
@@ -53,7 +56,8 @@ def rounded(value: float) -> float:
 def format_value(metric: Metric, value: float, digits: int = SIGNIFICANT_DIGITS) -> str:
     """*value* with its unit: ``12.03 ms``, ``31.20 us``, ``36.30 MiB``, ``512 B``, ``1.300x``, ``35.00 %``."""
     if metric.unit is Unit.COUNT:
-        return f"{value:.{EXACT_DIGITS}g}"
+        is_whole = isinstance(value, int) or value.is_integer()
+        return f"{value:.{EXACT_DIGITS if is_whole else MOST_DIGITS}g}"
     if not metric.unit.scales:
         return f"{_significant(value, digits)}{metric.unit.suffix}"
     fitting = _fitting(metric, value, digits)
@@ -119,7 +123,7 @@ def format_change(metric: Metric, old: float, new: float) -> str:
         return _difference(metric, new - old)
     percent = 100 * (new - old) / old
     if abs(percent) >= LEAST_PERCENT:
-        return f"{percent:+.1f} %"
+        return f"{percent:+.{1 if abs(percent) < ROUND_PERCENT else 0}f} %"
     return _difference(metric, new - old) if metric.unit is Unit.BYTES else "0.0 %"
 
 

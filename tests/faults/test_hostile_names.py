@@ -48,6 +48,7 @@ from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report.ci.github import commands
+from pytest_gpuperf.report.ci.worst_findings import Sources
 from pytest_gpuperf.report.ci.worst_findings import remarks
 from pytest_gpuperf.report.command import accept_command
 from pytest_gpuperf.report.json.results import dumps as dumps_results
@@ -367,7 +368,9 @@ def test_an_annotation_is_one_command_of_ours(text: str) -> None:
         f"{text}2": Record(Ending.FAILED, None, f"%0A::error::{text}", (), where=text),
     }
 
-    found = commands(remarks(Results(head=head, tests=tests)), lambda _: True)
+    found = commands(
+        remarks(Results(head=head, tests=tests)), Sources(is_ours=lambda _: True)
+    )
 
     assert len(found) == 2
     for line in found:

@@ -174,6 +174,17 @@ def test_what_the_comment_says_to_accept_of_one_stores_it_alone(
     assert_green(desk, f"{FILE}::{test}")
 
 
+def test_the_annotation_of_a_missing_baseline_says_how_it_is_stored(
+    red: tuple[Desk, Typed], tmp_path: Path
+) -> None:
+    desk = red[0].copy(tmp_path / "project")
+    [line] = [x for x in red[1].output.splitlines() if "::NO BASELINE: " in x]
+    command = line.partition("commit it: ")[2].partition("%0A")[0]
+
+    assert desk.type(command).status == 0
+    assert_green(desk, f"{FILE}::test_new")
+
+
 @pytest.mark.parametrize("test", ["test_waits", "test_bigger"])
 def test_counts_that_are_accepted_leave_the_stored_times(
     test: str, red: tuple[Desk, Typed], tmp_path: Path

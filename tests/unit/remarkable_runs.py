@@ -17,6 +17,7 @@ from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.report.ci.worst_findings import Sources
 
 
 SYNC: Final = Finding(
@@ -30,10 +31,23 @@ SYNC: Final = Finding(
 
 
 def time(
-    outcome: Outcome, now: float = 10.0, baseline: float | None = 10.0, **more: object
+    outcome: Outcome,
+    now: float | None = 10.0,
+    baseline: float | None = 10.0,
+    **more: object,
+) -> Verdict:
+    return judged("step_ms", outcome, now, baseline, **more)
+
+
+def judged(
+    metric: str,
+    outcome: Outcome,
+    now: float | None,
+    baseline: float | None,
+    **more: object,
 ) -> Verdict:
     return Verdict(
-        metric="step_ms",
+        metric=metric,
         outcome=outcome,
         because="so it was",
         now=now,
@@ -56,6 +70,13 @@ def record(
         verdicts=(encode_briefly(verdict),),
         where=where,
     )
+
+
+SOURCES: Final = Sources(
+    is_ours={"train.py"}.__contains__,
+    address=lambda file, line: f"https://ci/blob/4f2a/{file}#L{line}",
+)
+"""A project with one file beside its tests."""
 
 
 def regressed(test: str, now: float = 12.0, **more: object) -> Record:

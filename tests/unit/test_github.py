@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from remarkable_runs import MIXED
+from remarkable_runs import SOURCES
 from remarkable_runs import SYNC
 from remarkable_runs import SYNCS
 from remarkable_runs import record
 from remarkable_runs import regressed
 from remarkable_runs import results
 
+from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.results import Results
 from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report.ci.code_quality import code_quality
 from pytest_gpuperf.report.ci.github import commands
+from pytest_gpuperf.report.ci.github import line_address
 from pytest_gpuperf.report.ci.github import outputs
 from pytest_gpuperf.report.ci.worst_findings import remarks
-
-
-OURS = {"train.py"}
+from pytest_gpuperf.report.command import Invocation
 
 
 def marked(found: Results, folder: str = "") -> tuple[str, ...]:
-    return commands(remarks(found), OURS.__contains__, folder)
+    return commands(remarks(found), replace(SOURCES, folder=folder))
 
 
 def test_the_line_that_waits_is_marked_and_else_that_of_the_test() -> None:
@@ -48,13 +52,102 @@ def test_the_line_that_waits_is_marked_and_else_that_of_the_test() -> None:
             "UNDECIDED step time: 11.00 ms per step, was 10.00 ms (+10.0 %25)"
             "%0At.py::unclear"
         ),
+        (
+            "::warning file=test_it.py,line=3,title=gpuperf%3A no baseline::NO BASELINE: "
+            "step time 3.000 ms%0Anothing was checked; store one outside of CI and commit "
+            "it: gpuperf refresh --kind=missing t.py::new%0At.py::new"
+        ),
     )
+
+
+SYNCS_OF_NEW, PEAK_OF_NEW = (
+    Verdict(metric=name, outcome=Outcome.NO_BASELINE, because="", now=now)
+    for name, now in (("syncs", 2), ("predicted_peak_allocated_bytes", 2.0**20))
+)
+
+
+@pytest.mark.parametrize(
+    ("ending", "level", "why"),
+    [
+        (Ending.PASSED, "warning", "nothing was checked"),
+        (Ending.FAILED, "error", "a missing baseline fails where CI is set"),
+    ],
+)
+def test_a_missing_baseline_is_an_error_only_where_it_fails_its_test(
+    ending: Ending, level: str, why: str
+) -> None:
+    new = record("t.py::new", SYNCS_OF_NEW, PEAK_OF_NEW, ending=ending)
+    device = Invocation(options=("--gpuperf-device=pretend",))
+
+    (command,) = commands(remarks(results(**{"t.py::new": new})), SOURCES, device)
+
+    said = command.rpartition("::NO BASELINE: ")[2].split("%0A")
+    assert command.startswith(f"::{level} file=test_it.py,line=3,")
+    assert said[0] == "waits 2, peak memory 1.000 MiB"
+    assert said[1] == (
+        f"{why}; store one outside of CI and commit it: gpuperf refresh --kind=missing "
+        "--device=pretend t.py::new"
+    )
+
+
+def test_the_reason_names_the_line_that_is_not_marked_because_it_is_a_librarys() -> (
+    None
+):
+    at = Location(file="/x/site-packages/lib/it.py", line=7, function="f")
+    waits = record(
+        "t", SYNCS, ending=Ending.FAILED, findings=(replace(SYNC, location=at),)
+    )
+
+    (command,) = marked(results(t=waits))
+
+    assert "file=test_it.py,line=3," in command
+    assert "%0Alib/it.py:7: the CPU waits here for the GPU" in command
+
+
+def test_the_worst_of_several_lines_is_marked_and_explained() -> None:
+    later = replace(
+        SYNC,
+        stored=0,
+        location=replace(SYNC.location, line=9),
+        source="loss.item()",
+    )
+    waits = record("t", SYNCS, ending=Ending.FAILED, findings=(SYNC, later))
+
+    (command,) = marked(results(t=waits))
+
+    assert "file=train.py,line=9," in command
+    assert "%0Anew: the CPU waits here for the GPU" in command
+
+
+@pytest.mark.parametrize(
+    ("environ", "address"),
+    [
+        (
+            {"GITHUB_SERVER_URL": "https://github.com", "GITHUB_REPOSITORY": "o/r"},
+            "https://github.com/o/r/blob/4f2a/a/b%28%20%5D.py#L7",
+        ),
+        (
+            {"CI_PROJECT_URL": "https://gitlab.com/g/p"},
+            "https://gitlab.com/g/p/-/blob/4f2a/a/b%28%20%5D.py#L7",
+        ),
+        ({"GITHUB_SERVER_URL": "https://github.com"}, ""),
+        ({}, ""),
+    ],
+    ids=["github", "gitlab", "half", "elsewhere"],
+)
+def test_a_line_has_a_page_where_its_service_is_known(
+    environ: dict[str, str], address: str
+) -> None:
+    assert line_address(environ, lambda _: "4f2a", "a/b( ].py", 7) == address
+    assert line_address(environ, lambda _: "", "a.py", 7) == ""
 
 
 def test_a_line_outside_of_the_project_is_not_marked() -> None:
     waits = record("t", SYNCS, ending=Ending.FAILED, findings=(SYNC,))
 
-    (command,) = commands(remarks(results(t=waits)), lambda _: False)
+    (command,) = commands(
+        remarks(results(t=waits)), replace(SOURCES, is_ours=lambda _: False)
+    )
 
     assert command.startswith("::error file=test_it.py,line=3,")
 
@@ -105,7 +198,7 @@ pending=.gpuperf/pending-cuda-nvidia-h200.json
 
 def quality(found: Results) -> list[dict[str, object]]:
     issues: list[dict[str, object]] = json.loads(
-        code_quality(remarks(found), OURS.__contains__, "sub/")
+        code_quality(remarks(found), replace(SOURCES, folder="sub/"))
     )
     return issues
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -41,3 +43,112 @@ def test_only_files_below_the_rootdir_are_the_projects(tmp_path: Path) -> None:
     assert found.is_ours("train.py")
     assert not found.is_ours("torch/nn/modules/linear.py")
     assert not found.is_ours(str(tmp_path / "train.py"))
+
+
+# Which commit of a line is linked.
+
+
+@pytest.fixture
+def merged(tmp_path: Path) -> tuple[Path, dict[str, str]]:
+    """A clone with the merge of a pull request checked out, and its commits by name.
+
+    The pull request added ``new.py``; ``train.py`` changed on the other branch.
+    """
+    root = tmp_path / "clone"
+    root.mkdir()
+
+    def git(*arguments: str) -> str:
+        author = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+        command = ["git", "-C", str(root), *author, *arguments]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    def commit(name: str, text: str) -> str:
+        (root / name).write_text(text, "utf-8")
+        git("add", name)
+        git("commit", "--quiet", "--message=more")
+        return git("rev-parse", "HEAD")
+
+    git("init", "--quiet", "--initial-branch=main")
+    commit("train.py", "one\n")
+    git("checkout", "--quiet", "-b", "change")
+    own = commit("new.py", "two\n")
+    git("checkout", "--quiet", "main")
+    commit("train.py", "zero\none\n")
+    git("merge", "--quiet", "--no-ff", "--message=merge", "change")
+    return root, {"own": own, "merge": git("rev-parse", "HEAD")}
+
+
+def on_github(root: Path, event: object) -> RunPlace:
+    path = root.parent / "event.json"
+    path.write_text(json.dumps(event), "utf-8")
+    environ = {
+        "GITHUB_SERVER_URL": "https://github.com",
+        "GITHUB_REPOSITORY": "o/r",
+        "GITHUB_EVENT_PATH": str(path),
+    }
+    return RunPlace(root=root, artefacts=root, environ=environ)
+
+
+def test_a_line_is_linked_in_the_commit_of_the_author_where_that_has_it(
+    merged: tuple[Path, dict[str, str]],
+) -> None:
+    root, commits = merged
+    event = {"pull_request": {"head": {"sha": commits["own"]}}}
+
+    address = on_github(root, event).sources(commits["merge"]).address
+
+    page = "https://github.com/o/r/blob"
+    assert address("new.py", 1) == f"{page}/{commits['own']}/new.py#L1"
+    assert address("train.py", 2) == f"{page}/{commits['merge']}/train.py#L2"
+
+
+def test_a_clone_without_the_commit_of_the_author_links_what_was_measured(
+    merged: tuple[Path, dict[str, str]],
+) -> None:
+    root, commits = merged
+    event = {"pull_request": {"head": {"sha": "4f2a" * 10}}}
+
+    address = on_github(root, event).sources(commits["merge"]).address
+
+    assert f"/{commits['merge']}/" in address("new.py", 1)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {},
+        [],
+        {"pull_request": None},
+        {"pull_request": {"head": {"sha": "--output=x"}}},
+        {"pull_request": {"head": {"sha": 7}}},
+    ],
+)
+def test_an_event_that_names_no_commit_links_what_was_measured(
+    event: object, tmp_path: Path
+) -> None:
+    (tmp_path / "root").mkdir()
+    address = on_github(tmp_path / "root", event).sources("4f2a").address
+
+    assert address("a.py", 1) == "https://github.com/o/r/blob/4f2a/a.py#L1"
+
+
+def test_a_merge_request_is_linked_in_the_commit_of_its_author(
+    merged: tuple[Path, dict[str, str]],
+) -> None:
+    root, commits = merged
+    environ = {
+        "CI_PROJECT_URL": "https://gitlab.com/g/p",
+        "CI_MERGE_REQUEST_SOURCE_BRANCH_SHA": commits["own"],
+    }
+    here = RunPlace(root=root, artefacts=root, environ=environ)
+
+    address = here.sources(commits["merge"]).address
+
+    assert address("new.py", 1) == (
+        f"https://gitlab.com/g/p/-/blob/{commits['own']}/new.py#L1"
+    )
+
+
+def test_a_run_outside_of_ci_has_no_pages(tmp_path: Path) -> None:
+    assert place(tmp_path).sources("4f2a").address("a.py", 1) == ""

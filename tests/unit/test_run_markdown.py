@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from remarkable_runs import MIXED
+from remarkable_runs import SOURCES
+from remarkable_runs import SYNC
+from remarkable_runs import judged
 from remarkable_runs import record
 from remarkable_runs import regressed
 from remarkable_runs import results
 from remarkable_runs import time
 
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.results import Record
 from pytest_gpuperf.model.results import Results
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report.ci.job_summary import code
 from pytest_gpuperf.report.ci.job_summary import preformatted
 from pytest_gpuperf.report.ci.job_summary import run_markdown
 from pytest_gpuperf.report.ci.job_summary import title
+from pytest_gpuperf.report.ci.worst_findings import Sources
 from pytest_gpuperf.report.ci.worst_findings import remarks
 from pytest_gpuperf.report.ci.worst_findings import sentence
 
@@ -30,56 +38,227 @@ def markdown(found: Results, room: int = 64_000, pending: str = "") -> str:
     return run_markdown(
         found,
         remarks(found),
+        SOURCES,
         baseline_file="baselines/cuda-nvidia-h200.json",
         pending=pending,
         room=room,
     )
 
 
-def test_a_run_is_a_title_its_counts_and_a_table_with_the_worst_first() -> None:
+def what(test: str, *verdicts: Verdict, **more: object) -> str:
+    """The cell that says what came of a test."""
+    text = markdown(results(**{test: record(test, *verdicts, **more)}))
+    (line,) = (x for x in text.splitlines() if x.startswith("| <code>"))
+    return line.split(" | ")[1].removesuffix(" |")
+
+
+def page(file: str, line: int) -> str:
+    address = f"https://ci/blob/4f2a/{file}#L{line}"
+    return f'<a href="{address}"><code>{file}:{line}</code></a>'
+
+
+def test_a_run_is_a_title_and_a_row_for_each_failing_test_worst_first() -> None:
     lines = markdown(MIXED).splitlines()
 
-    assert lines[:14] == [
-        "### gpuperf: 4 of 8 tests failed on cuda-nvidia-h200",
+    assert lines[:9] == [
+        "### gpuperf: 2 tests got worse, 1 over limit, 1 failed otherwise (NVIDIA H200)",
         "",
+        "| test | what | where |",
+        "| :-- | :-- | :-- |",
+        f"| <code>waits</code> | waits 1 → 2 per step (+1) | {page('train.py', 3)} |",
         (
-            "1 passed, 2 worse, 1 failed, 1 over limit, 1 undecided, 1 no baseline, "
-            "1 skipped"
+            "| <code>slow</code> | step time 10.00 → 12.00 ms (+20.0 %) | "
+            f"{page('test_it.py', 3)} |"
         ),
+        (
+            "| <code>over</code> | step time 12.00 ms (limit 5.000 ms) | "
+            f"{page('test_it.py', 3)} |"
+        ),
+        f"| <code>raises</code> | <code>ValueError: 3</code> | {page('t.py', 9)} |",
         "",
-        "| outcome | metric | against | now | change | test |",
-        "| :-- | :-- | --: | --: | --: | :-- |",
-        "| **MORE WAITS** | <code>syncs</code> | 1 | 2 | +1 | <code>t.py::waits</code> |",
-        (
-            "| **SLOWER** | <code>step_ms</code> | 10.00 ms | 12.00 ms | +20.0 % | "
-            "<code>t.py::slow</code> |"
-        ),
-        (
-            "| **OVER LIMIT ms** | <code>step_ms</code> | 5.000 ms | 12.00 ms | +140.0 % | "
-            "<code>t.py::over</code> |"
-        ),
-        "| **FAILED** |  | - | - | - | <code>t.py::raises</code> |",
-        (
-            "| undecided | <code>step_ms</code> | 10.00 ms | 11.00 ms | +10.0 % | "
-            "<code>t.py::unclear</code> |"
-        ),
-        (
-            "| no baseline | <code>step_ms</code> | - | 3.000 ms | - | "
-            "<code>t.py::new</code> |"
-        ),
-        (
-            "| passed | <code>step_ms</code> | 10.00 ms | 10.00 ms | 0.0 % | "
-            "<code>t.py::passes</code> |"
-        ),
-        "| skipped |  | - | - | - | <code>t.py::skipped</code> |",
     ]
+
+
+def test_all_that_did_not_fail_is_folded_in_one_order() -> None:
+    folded = markdown(MIXED).partition("<details><summary>1 test undecided")[2]
+
+    assert folded.splitlines() == [
+        ", 1 without baseline, 1 passed, 1 skipped</summary>",
+        "",
+        "| test | what |",
+        "| :-- | :-- |",
+        "| <code>unclear</code> | undecided: step time 10.00 → 11.00 ms (+10.0 %) |",
+        "| <code>new</code> | without baseline: step time 3.000 ms |",
+        "| <code>passes</code> | passed: step time 10.00 ms |",
+        "| <code>skipped</code> | skipped: <code>no GPU</code> |",
+        "",
+        "</details>",
+    ]
+
+
+PEAK = "peak_allocated_bytes"
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "said"),
+    [
+        (
+            [
+                time(Outcome.REGRESSED, 12.03),
+                judged("syncs", Outcome.REGRESSED, 1, 0),
+                judged(PEAK, Outcome.OVER_BUDGET, 95 * MIB, None, limit=90.0 * MIB),
+                judged(PEAK, Outcome.PASS, 95 * MIB, 80 * MIB),
+            ],
+            (
+                "step time 10.00 → 12.03 ms (+20.3 %); new wait; peak memory 80.00 → "
+                "95.00 MiB (+18.8 %, limit 90.00 MiB)"
+            ),
+        ),
+        (
+            [
+                time(Outcome.REGRESSED, 6.2, 4.2),
+                time(Outcome.OVER_BUDGET, 6.2, None, limit=5.0),
+            ],
+            "step time 4.200 → 6.200 ms (+47.6 %, limit 5.000 ms)",
+        ),
+        (
+            [judged("syncs", Outcome.REGRESSED, 3, 0)],
+            "3 new waits",
+        ),
+        (
+            [judged("syncs", Outcome.OVER_BUDGET, 3, None, limit=0)],
+            "waits 3 per step (limit 0)",
+        ),
+        (
+            [judged("busy_pct", Outcome.OVER_BUDGET, 71.0, None, limit=85.0)],
+            "busy&#95;pct 71.00 % (limit at least 85.00 %)",
+        ),
+        (
+            [judged("growth_bytes", Outcome.REGRESSED, 4096, 0)],
+            "memory growth 0 B → 4.000 KiB per step (+4.000 KiB)",
+        ),
+        (
+            [judged(PEAK, Outcome.REGRESSED, MIB + 512, MIB)],
+            "peak memory 1.0000 → 1.0005 MiB (+512 B)",
+        ),
+        (
+            [judged("ops", Outcome.REGRESSED, 4 / 3, 1.1 + 0.1)],
+            "operations 1.2 → 1.3333 per step (+0.13333)",
+        ),
+    ],
+    ids=["mixed", "two limits", "new", "limit", "share", "growth", "bytes", "dust"],
+)
+def test_a_row_says_of_each_failed_metric_how_it_moved(
+    verdicts: list[Verdict], said: str
+) -> None:
+    assert what("t", *verdicts, ending=Ending.FAILED) == said.replace("&#95;", "_")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        (
+            time(Outcome.PASS, 2.0000000000000004, 2.0),
+            "passed: step time 2.0000 ms (0.0 %)",
+        ),
+        (
+            time(Outcome.IMPROVED, 8.0),
+            "improved: step time 10.00 → 8.000 ms (-20.0 %)",
+        ),
+        (
+            judged("syncs", Outcome.PASS, 0.1 + 0.2, 0.1 + 0.2),
+            "passed: waits 0.3 per step",
+        ),
+        (time(Outcome.NOT_JUDGED, None, None), "not judged: step time: so it was"),
+        (
+            time(Outcome.INCONCLUSIVE, 12.0, None, limit=10.0),
+            "undecided: step time 12.00 ms (limit 10.00 ms)",
+        ),
+    ],
+)
+def test_a_row_of_the_others_begins_with_what_came_of_it(
+    verdict: Verdict, said: str
+) -> None:
+    assert what("t", verdict) == said
+
+
+@pytest.mark.parametrize("now", [2.0000000000000004, 1 / 3, 1234.5678901, 9.99999999])
+@pytest.mark.parametrize("metric", ["step_ms", "syncs", PEAK, "busy_pct"])
+def test_no_number_has_more_than_five_digits(metric: str, now: float) -> None:
+    verdict = judged(metric, Outcome.REGRESSED, now, 2.0)
+
+    numbers = re.findall(r"\d[\d.]*", what("t", verdict, ending=Ending.FAILED))
+
+    assert numbers
+    assert max(len(n.replace(".", "").lstrip("0")) for n in numbers) <= 5
+
+
+def test_two_calls_of_a_test_share_its_row() -> None:
+    calls = [
+        record(name, time(Outcome.REGRESSED, now), ending=Ending.FAILED).verdicts[0]
+        for name, now in (("t.py::t", 11.0), ("t.py::t#eval|", 12.0))
+    ]
+    both = Record(Ending.FAILED, Outcome.REGRESSED, "", tuple(calls), "t.py:3")
+
+    text = markdown(results(**{"t.py::t": both}))
+
+    assert "### gpuperf: 1 test got worse (NVIDIA H200)" in text
+    assert (
+        "| <code>t</code> | <code>eval&#124;</code>: step time 10.00 → 12.00 ms "
+        "(+20.0 %); step time 10.00 → 11.00 ms (+10.0 %) | "
+    ) in text
+
+
+def test_a_row_with_many_metrics_counts_those_that_do_not_fit() -> None:
+    many = [judged(f"metric_{n}", Outcome.REGRESSED, n + 1, n) for n in range(1, 40)]
+
+    said = what("t", *many, ending=Ending.FAILED)
+
+    assert len(said) < 330
+    assert re.search(r"; and \d\d more$", said)
+
+
+def test_a_test_is_named_with_its_file_where_two_have_its_name() -> None:
+    text = markdown(results(**{f"{f}.py::t": regressed(f"{f}.py::t") for f in "ab"}))
+
+    assert "| <code>a.py::t</code> |" in text
+    assert "| <code>b.py::t</code> |" in text
+
+
+def test_the_line_that_waits_is_linked_although_the_time_is_worse() -> None:
+    waits = judged("syncs", Outcome.REGRESSED, 1, 0)
+    found = record(
+        "t",
+        time(Outcome.REGRESSED, 30.0),
+        waits,
+        ending=Ending.FAILED,
+        findings=(SYNC,),
+    )
+
+    assert page("train.py", 3) in markdown(results(t=found))
+
+
+def test_a_line_without_a_page_is_named() -> None:
+    found = results(t=regressed("t"))
+    text = run_markdown(
+        found,
+        remarks(found),
+        Sources(is_ours=lambda _: False),
+        baseline_file="",
+        pending="",
+        room=9_000,
+    )
+
+    assert " | <code>test_it.py:3</code> |" in text
+    assert "<a " not in text
 
 
 def test_failures_are_explained_below_with_the_line_that_waits() -> None:
     text = markdown(MIXED)
 
-    assert text.count("<details>") == 4
-    assert "<details><summary><code>t.py::raises</code></summary>" in text
+    assert text.count("<details><summary>Why: ") == 4
+    assert "<details><summary>Why: <code>t.py::raises</code></summary>" in text
     assert "<pre>ValueError: 3</pre>" in text
     assert "<pre>MORE WAITS: 2 per step, was 1 (+1)\n" in text
     assert "  --&gt; train.py:3 in step: aten::item" in text
@@ -103,24 +282,53 @@ def test_a_change_of_the_whole_run_stands_above_the_table() -> None:
     )
 
 
+PASSES = record("a", time(Outcome.PASS))
+PRETEND = Hardware(kind=DeviceKind.PRETEND, name="CUDA")
+
+
+def on(hardware: Hardware, found: Results) -> Results:
+    return replace(found, head=replace(found.head, hardware=hardware))
+
+
 @pytest.mark.parametrize(
     ("found", "said"),
     [
         (results(0), "gpuperf: no test was measured"),
+        (results(0, a=PASSES), "gpuperf: 1 test passed (NVIDIA H200)"),
         (
-            results(0, a=record("a", time(Outcome.PASS))),
-            "gpuperf: none of 1 test failed on cuda-nvidia-h200",
+            results(2, a=PASSES),
+            "gpuperf: 1 test passed (NVIDIA H200), pytest exited with 2",
         ),
         (
-            results(2, a=record("a", time(Outcome.PASS))),
-            (
-                "gpuperf: none of 1 test failed on cuda-nvidia-h200, pytest exited with 2"
+            results(1, a=PASSES),
+            "gpuperf: 1 test passed (NVIDIA H200), pytest exited with 1",
+        ),
+        (results(1, a=regressed("a")), "gpuperf: 1 test got worse (NVIDIA H200)"),
+        (
+            results(3, a=regressed("a"), b=regressed("b")),
+            "gpuperf: 2 tests got worse (NVIDIA H200), pytest exited with 3",
+        ),
+        (
+            results(0, a=PASSES, b=record("b", time(Outcome.INCONCLUSIVE))),
+            "gpuperf: 1 test undecided, 1 passed (NVIDIA H200)",
+        ),
+        (
+            results(
+                a=record("a", time(Outcome.NO_BASELINE, 1, None), ending=Ending.FAILED),
+                b=PASSES,
             ),
+            "gpuperf: 1 test without baseline (NVIDIA H200)",
         ),
         (
-            results(4),
-            "gpuperf: no result, pytest exited with 4",
+            results(a=record("a", time(Outcome.PASS), ending=Ending.FAILED), b=PASSES),
+            "gpuperf: 1 test failed (NVIDIA H200)",
         ),
+        (on(PRETEND, results(0, a=PASSES)), "gpuperf: 1 test passed (simulated GPU)"),
+        (
+            on(Hardware(kind=DeviceKind.SCRIPTED, name=""), results(0, a=PASSES)),
+            "gpuperf: 1 test passed (scripted)",
+        ),
+        (results(4), "gpuperf: no result, pytest exited with 4"),
     ],
 )
 def test_the_title_never_calls_green_what_was_not_measured(
@@ -130,19 +338,20 @@ def test_the_title_never_calls_green_what_was_not_measured(
 
 
 def test_a_test_that_failed_although_its_metrics_pass_is_not_called_passed() -> None:
-    drifted = record("a", time(Outcome.PASS), ending=Ending.FAILED)
+    failed = record("a", time(Outcome.PASS), ending=Ending.FAILED)
+    drifted = failed._replace(headline="DRIFTED step time: 2.068 ms")
 
-    assert "| **FAILED** | <code>step_ms</code> |" in markdown(results(a=drifted))
+    assert "| <code>a</code> | failed | " in markdown(results(a=failed))
+    assert "| <code>DRIFTED step time: 2.068 ms</code> | " in markdown(
+        results(a=drifted)
+    )
 
 
 def test_what_a_budget_could_not_decide_stands_against_the_budget() -> None:
     doubted = time(Outcome.INCONCLUSIVE, 12.0, None, limit=10.0)
-    found = results(a=record("a", doubted))
 
-    line = "| undecided | <code>step_ms</code> | 10.00 ms | 12.00 ms | +20.0 % |"
-    assert line in markdown(found)
     assert (
-        sentence(remarks(found)[0])
+        sentence(remarks(results(a=record("a", doubted)))[0])
         == "UNDECIDED step time: 12.00 ms per step, limit 10.00 ms"
     )
 
@@ -159,11 +368,26 @@ def many(number: int) -> Results:
 def test_what_does_not_fit_is_left_out_from_the_end_and_counted(room: int) -> None:
     text = markdown(many(2_000), room, pending=".gpuperf/pending.json")
 
-    rows = re.findall(r"^\| \*\*SLOWER", text, re.MULTILINE)
+    rows = re.findall(r"^\| <code>.*step time 10", text, re.MULTILINE)
     assert len(text.encode()) <= room
     assert f"\n{2_000 - len(rows)} more left out, none of them worse: see" in text
-    assert "test_1999[" in text.splitlines()[6].replace("&#91;", "[")
+    assert "test_1999[" in text.splitlines()[4].replace("&#91;", "[")
     assert len(rows) >= room / 400
+
+
+def test_folded_rows_that_do_not_fit_are_counted_and_the_block_is_closed() -> None:
+    tests = {
+        f"t.py::test_{n}": record(f"t.py::test_{n}", time(Outcome.PASS))
+        for n in range(999)
+    }
+
+    text = markdown(results(0, **tests), 3_000)
+
+    rows = text.count("| <code>")
+    assert 0 < rows < 60
+    assert len(text.encode()) <= 3_000
+    assert f"\n{999 - rows} more left out, none of them worse: see" in text
+    assert text.endswith("\n</details>\n")
 
 
 def test_names_that_are_longer_than_the_room_leave_no_more_than_fits() -> None:
@@ -245,5 +469,5 @@ def test_a_whole_run_of_hostile_names_has_only_our_tags() -> None:
         results(**{name: raised, "b" + name: regressed("b" + name)}), pending=name
     )
 
-    assert set(Tags(text).tags) == {"code", "details", "summary", "pre"}
+    assert set(Tags(text).tags) == {"a", "code", "details", "summary", "pre"}
     assert text.count("\n| ") == 4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Final
 
 from ...model.verdict import Outcome
 from .worst_findings import Remark
+from .worst_findings import Sources
 from .worst_findings import place
 from .worst_findings import sentence
 
@@ -24,26 +24,20 @@ SEVERITIES: Final = {
 }
 
 
-def code_quality(
-    found: Iterable[Remark], is_ours: Callable[[str], bool], folder: str = ""
-) -> str:
-    """Return the report; *folder* is that of the tests in the repository.
+def code_quality(found: Iterable[Remark], sources: Sources) -> str:
+    """Return the report.
 
     The fingerprint is made of test and metric without any number, so that GitLab sees
     the same issue on the next commit.
     """
     issues = [
-        _issue(remark, is_ours, folder)
-        for remark in found
-        if remark.outcome in SEVERITIES
+        _issue(remark, sources) for remark in found if remark.outcome in SEVERITIES
     ]
     return json.dumps(issues, indent=1) + "\n"
 
 
-def _issue(
-    remark: Remark, is_ours: Callable[[str], bool], folder: str
-) -> dict[str, Any]:
-    file, line = place(remark, is_ours)
+def _issue(remark: Remark, sources: Sources) -> dict[str, Any]:
+    file, line = place(remark, sources.is_ours)
     outcome = remark.outcome or Outcome.NOT_JUDGED
     check = f"gpuperf/{outcome.value.replace(' ', '-')}"
     identity = f"{check}\0{remark.test}\0{remark.metric}"
@@ -52,5 +46,5 @@ def _issue(
         "check_name": check,
         "fingerprint": sha256(identity.encode("utf-8", "replace")).hexdigest(),
         "severity": SEVERITIES[outcome],
-        "location": {"path": folder + file, "lines": {"begin": line}},
+        "location": {"path": sources.folder + file, "lines": {"begin": line}},
     }

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Mapping
 from itertools import islice
 from typing import Final
+from urllib.parse import quote
 
+from ...model.baseline import Refresh
 from ...model.results import Results
 from ...model.verdict import Outcome
 from ...visible import visible_line
+from ..command import DEFAULT_INVOCATION
+from ..command import Invocation
+from ..command import refresh_command
 from .worst_findings import FAILING
 from .worst_findings import Remark
+from .worst_findings import Sources
 from .worst_findings import advice
 from .worst_findings import place
 from .worst_findings import sentence
@@ -24,31 +31,45 @@ LONGEST_ANNOTATION: Final = 1000
 
 
 def commands(
-    found: Iterable[Remark], is_ours: Callable[[str], bool], folder: str = ""
+    found: Iterable[Remark],
+    sources: Sources,
+    invocation: Invocation = DEFAULT_INVOCATION,
 ) -> tuple[str, ...]:
     """Return the commands that mark the worst of what was *found*, worst first.
 
-    *folder* is that of the tests in the repository.
+    *invocation* is how the tests are measured again.
     """
     return tuple(
-        _annotation(remark, is_ours, folder)
+        _annotation(remark, sources, invocation)
         for remark in islice(filter(_is_marked, found), MOST_ANNOTATIONS)
     )
 
 
 def _is_marked(remark: Remark) -> bool:
-    return remark.fails or remark.outcome is Outcome.INCONCLUSIVE
+    return remark.fails or remark.outcome in {Outcome.INCONCLUSIVE, Outcome.NO_BASELINE}
 
 
-def _annotation(remark: Remark, is_ours: Callable[[str], bool], folder: str) -> str:
-    file, line = place(remark, is_ours)
+def _annotation(remark: Remark, sources: Sources, invocation: Invocation) -> str:
+    file, line = place(remark, sources.is_ours)
+    # The level says why the check is red, so a missing baseline that fails is an error.
     level = "error" if remark.fails else "warning"
     title = f"gpuperf: {remark.word}"
-    lines = (sentence(remark), advice(remark), remark.test)
+    tips = (advice(remark, sources.is_ours), _stored_by(remark, invocation))
+    lines = (sentence(remark), *tips, remark.test)
     message = "\n".join(map(visible_line, filter(None, lines)))[:LONGEST_ANNOTATION]
     # GitHub reads a path from the repository's root on, not from pytest's rootdir.
-    where = f"file={_property(folder + file)},line={line}," if file else ""
+    where = f"file={_property(sources.folder + file)},line={line}," if file else ""
     return f"::{level} {where}title={_property(title)}::{_content(message)}"
+
+
+def _stored_by(remark: Remark, invocation: Invocation) -> str:
+    """Name the command that stores a missing baseline, as it is typed outside of CI."""
+    if remark.outcome is not Outcome.NO_BASELINE:
+        return ""
+    why = "a missing baseline fails where CI is set"
+    why = why if remark.fails else "nothing was checked"
+    command = refresh_command(Refresh.MISSING, invocation, [remark.node])
+    return f"{why}; store one outside of CI and commit it: {command}"
 
 
 def _content(text: str) -> str:
@@ -76,3 +97,18 @@ def outputs(results: Results, pending: str) -> str:
         "pending": pending,
     }
     return "".join(f"{name}={value}\n" for name, value in values.items())
+
+
+def line_address(
+    environ: Mapping[str, str], commit_of: Callable[[str], str], file: str, line: int
+) -> str:
+    """Return the page of GitHub or GitLab that shows the line; nothing elsewhere.
+
+    *file* is named from the repository on, and *commit_of* returns its commit.
+    """
+    server, name = environ.get("GITHUB_SERVER_URL"), environ.get("GITHUB_REPOSITORY")
+    project, commit = environ.get("CI_PROJECT_URL"), commit_of(file)
+    folder = f"{server}/{name}" if server and name else project and f"{project}/-"
+    if not folder or not commit:
+        return ""
+    return f"{folder}/blob/{commit}/{quote(file, errors='replace')}#L{line}"

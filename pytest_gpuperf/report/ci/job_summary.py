@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from html import escape
 from itertools import islice
 from typing import Final
 
 from ...model.codec import decode
+from ...model.environment import DeviceKind
+from ...model.environment import Hardware
+from ...model.results import Record
 from ...model.results import Results
+from ...model.run import Ending
+from ...model.verdict import Outcome
 from ...model.verdict import TestVerdict
 from ...visible import visible
 from ..command import ACCEPTABLE
@@ -19,16 +26,25 @@ from ..command import Invocation
 from ..command import accept_command
 from ..command import at_root
 from ..screen.counts import COUNTED_WORDS
+from ..screen.counts import UNJUDGED_WORDS
 from ..screen.failure import failure_text
 from .worst_findings import FAILING
 from .worst_findings import Remark
-from .worst_findings import cells
+from .worst_findings import Sources
+from .worst_findings import has_cause
+from .worst_findings import movements
+from .worst_findings import place
 
 
 # Markdown from untrusted text: names of tests, messages of errors.
 
 LONGEST_CELL: Final = 300
 """Characters of a name that are shown in a table."""
+
+LONGEST_TEST: Final = 100
+"""Characters of a test's name there: a wider table does not fit the page."""
+
+LONGEST_PLACE: Final = 40
 
 _TAIL: Final = 60
 
@@ -42,11 +58,17 @@ def code(text: str, longest: int = LONGEST_CELL) -> str:
     """*text* in one line as HTML that Markdown leaves alone, its middle cut if too long."""
     shown = visible(text)
     if len(shown) > longest:
-        shown = f"{shown[: longest - _TAIL]}...{shown[-_TAIL:]}"
+        tail = min(_TAIL, longest // 2)
+        shown = f"{shown[: longest - tail]}...{shown[-tail:]}"
+    return f"<code>{escaped(shown)}</code>"
+
+
+def escaped(text: str) -> str:
+    """*text* in one line as HTML that Markdown leaves alone."""
     # As numeric references, which Markdown does not interpret. NUL marks them until
     # `escape` is through, which would escape their ampersand.
-    marked = _SPECIAL.sub(lambda found: f"\0{ord(found[0])};", shown)
-    return f"<code>{escape(marked).replace(chr(0), '&#')}</code>"
+    marked = _SPECIAL.sub(lambda found: f"\0{ord(found[0])};", visible(text))
+    return escape(marked).replace(chr(0), "&#")
 
 
 def preformatted(lines: Iterable[str]) -> str:
@@ -82,64 +104,110 @@ LONGEST_LIST: Final = 2000
 MOST_DROPPED_NAMED: Final = 5
 """Tests that the command to accept names; where more failed, it takes all."""
 
-JOB_SUMMARY_HEADER: Final = ("outcome", "metric", "against", "now", "change", "test")
-ALIGNED: Final = (":--", ":--", "--:", "--:", "--:", ":--")
-RESERVED_CHARS: Final = 200
-"""Bytes for the line that says what is left out."""
+FAILED_HEADER: Final = ("test", "what", "where")
+OTHERS_HEADER: Final = ("test", "what")
+RESERVED_CHARS: Final = 300
+"""Bytes for the lines that say what is left out."""
 
 FINISHED_EXITS: Final = frozenset({0, 1, 5})
 """Exit statuses of pytest: all passed, some failed, there were none."""
 
+GREEN_EXITS: Final = frozenset({0, 5})
 
-def run_markdown(
+PASSABLE: Final = frozenset({Outcome.PASS, Outcome.NOT_JUDGED})
+"""Outcomes that fail no test by any setting."""
+
+BY_ITSELF: Final = "failed"
+"""Counts a test that failed without a metric that failed it."""
+
+TITLE_WORDS: Final[Mapping[Outcome, str]] = {
+    **COUNTED_WORDS,
+    **UNJUDGED_WORDS,
+    Outcome.REGRESSED: "got worse",
+}
+"""Counts the tests of an outcome in this order."""
+
+DEVICE_WORDS: Final = {DeviceKind.PRETEND: "simulated GPU"}
+"""What people call a device that is not a model of its own."""
+
+
+def run_markdown(  # noqa: PLR0913  a run, and how its place names things
     results: Results,
     found: Sequence[Remark],
+    sources: Sources,
     *,
     baseline_file: str,
     pending: str,
     room: int,
 ) -> str:
-    """Say what came of a run in at most *room* bytes, regressions first.
+    """Say what came of a run in at most *room* bytes: failing tests, the others folded.
 
     *found* are its remarks, *pending* is the file that can be accepted, empty if there
     is none.
     """
-    head = [f"### {title(results)}", "", *_counted(results), *_notes(results)]
+    failing, others = _parted(found)
+    head = [f"### {title(results)}", "", *_unreported(results), *_notes(results)]
     hardware = results.head.hardware
     tail = [
         *_accept(found, pending, baseline_file),
         *_details(found, at_root(hardware), strict=results.head.strict),
     ]
+    names = _short_names(results)
     # At most half of the room: the table must have some however many failures are
-    # explained.
+    # explained. Others get what the table leaves.
     tail = fitting(tail, (room - sum(map(size, head))) // 2)
     left = room - sum(map(size, [*head, *tail])) - RESERVED_CHARS
-    text = "\n".join([*head, *_table(found, left), *tail, ""])
+    table = list(_table(failing, names, sources, left))
+    rest = _folded(others, names, left - sum(map(size, table)))
+    text = "\n".join([*head, *table, *tail, *rest, ""])
     # In bytes, as the limit of a summary is: beyond it GitHub drops all of the text.
     return text.encode("utf-8", "replace")[: max(room, 0)].decode("utf-8", "ignore")
 
 
 def title(results: Results) -> str:
-    """Name how many tests failed, and whether the run got to its end."""
-    hardware, status = results.head.hardware, results.head.exit_status
-    where = f" on {hardware.key}" if hardware else ""
-    ended = "" if status in FINISHED_EXITS else f", pytest exited with {status}"
-    tests = len(results.tests)
-    if not tests:
+    """Name how many tests failed and how, else what came of all of them."""
+    where, status = _device(results.head.hardware), results.head.exit_status
+    records = results.tests.values()
+    failing = [record for record in records if record.ending in FAILING]
+    is_told = bool(failing) and status in FINISHED_EXITS
+    ended = "" if is_told or status in GREEN_EXITS else f", pytest exited with {status}"
+    if not results.tests:
         return f"gpuperf: no {'result' if ended else 'test was measured'}{ended}"
-    failed = sum(record.ending in FAILING for record in results.tests.values())
-    plural = "" if tests == 1 else "s"
-    return f"gpuperf: {failed or 'none'} of {tests} test{plural} failed{where}{ended}"
+    return f"gpuperf: {_counts(failing or records)}{where}{ended}"
 
 
-def _counted(results: Results) -> Iterator[str]:
-    words = {outcome.value: word for outcome, word in COUNTED_WORDS.items()}
-    counts = ", ".join(
-        f"{number} {words.get(name, name)}" for name, number in results.counts.items()
-    )
-    if counts:
-        yield counts
-        yield ""
+def _device(hardware: Hardware | None) -> str:
+    if hardware is None:
+        return ""
+    name = DEVICE_WORDS.get(hardware.kind, hardware.name or hardware.key)
+    return f" ({escaped(name)})"
+
+
+def _counts(records: Iterable[Record]) -> str:
+    """Write ``2 tests got worse, 1 over limit, 1 failed otherwise``."""
+    counts = Counter(map(_word, records))
+    known = [word for word in (*TITLE_WORDS.values(), BY_ITSELF) if counts[word]]
+    first, *rest = dict.fromkeys([*known, *counts])
+    tests = "1 test" if counts[first] == 1 else f"{counts[first]} tests"
+    said = [f"{tests} {first}"]
+    for word in rest:
+        otherwise = " otherwise" if word == BY_ITSELF else ""
+        said.append(f"{counts[word]} {word}{otherwise}")
+    return ", ".join(said)
+
+
+def _word(record: Record) -> str:
+    """Return what a test is counted as."""
+    outcome = record.outcome
+    if record.ending in FAILING:
+        if outcome is None or outcome in PASSABLE:
+            return BY_ITSELF
+    elif record.ending is not Ending.PASSED:
+        return str(record.ending.value)
+    return TITLE_WORDS[outcome] if outcome else str(record.ending.value)
+
+
+def _unreported(results: Results) -> Iterator[str]:
     if results.head.unreported:
         yield f"**{len(results.head.unreported)} without a result**"
         yield ""
@@ -151,24 +219,136 @@ def _notes(results: Results) -> Iterator[str]:
         yield ""
 
 
-def _table(found: Sequence[Remark], room: int) -> Iterator[str]:
-    if not found:
+ByTest = Mapping[str, Sequence[Remark]]
+"""Remarks on each test by its node id."""
+
+
+def _parted(found: Sequence[Remark]) -> tuple[ByTest, ByTest]:
+    """Return what is said of failing tests, and of the others, in the order of *found*."""
+    failing: dict[str, list[Remark]] = {}
+    others: dict[str, list[Remark]] = {}
+    for remark in found:
+        failed = remark.record.ending in FAILING
+        (failing if failed else others).setdefault(remark.node, []).append(remark)
+    return failing, others
+
+
+def _short_names(results: Results) -> Mapping[str, str]:
+    """Return the name of each test without its file, if no other test has the same."""
+    names = {test: test.partition("::")[2] or test for test in results.tests}
+    counts = Counter(names.values())
+    return {test: name if counts[name] == 1 else test for test, name in names.items()}
+
+
+def _table(
+    failing: ByTest, names: Mapping[str, str], sources: Sources, room: int
+) -> Iterator[str]:
+    """Yield a row for each failing test, worst first."""
+    if not failing:
         return
-    header = [row(JOB_SUMMARY_HEADER), row(ALIGNED)]
-    rows = fitting(map(_row, found), room - sum(map(size, header)))
-    yield from header
-    yield from rows
-    yield ""
-    if len(rows) < len(found):
-        more = len(found) - len(rows)
-        yield f"{more} more left out, none of them worse: see `.gpuperf/results.json`"
+    header = _header(FAILED_HEADER)
+    rows = fitting(
+        (
+            row(
+                [
+                    code(names[test], LONGEST_TEST),
+                    _what(test, said),
+                    _where(said, sources),
+                ]
+            )
+            for test, said in failing.items()
+        ),
+        room - sum(map(size, header)),
+    )
+    yield from (*header, *rows, "", *_left_out(len(failing) - len(rows)))
+
+
+def _folded(others: ByTest, names: Mapping[str, str], room: int) -> Iterator[str]:
+    """Yield what came of the other tests, in a block that a reader opens."""
+    if not others:
+        return
+    counts = _counts(said[0].record for said in others.values())
+    open_, close = f"<details><summary>{counts}</summary>", "</details>"
+    header = _header(OTHERS_HEADER)
+    rows = fitting(
+        (
+            row([code(names[test], LONGEST_TEST), _what(test, said)])
+            for test, said in others.items()
+        ),
+        room - sum(map(size, (open_, close, *header))),
+    )
+    yield from (
+        open_,
+        "",
+        *header,
+        *rows,
+        "",
+        *_left_out(len(others) - len(rows)),
+        close,
+    )
+
+
+def _header(names: Sequence[str]) -> tuple[str, str]:
+    return row(names), row([":--"] * len(names))
+
+
+def _left_out(count: int) -> Iterator[str]:
+    if count:
+        yield f"{count} more left out, none of them worse: see `.gpuperf/results.json`"
         yield ""
 
 
-def _row(remark: Remark) -> str:
-    word = f"**{remark.word}**" if remark.fails else remark.word
-    metric = code(remark.metric) if remark.metric else ""
-    return row([word, metric, *cells(remark), code(remark.test)])
+def _what(test: str, said: Sequence[Remark]) -> str:
+    """Say in one cell what came of the *test*, of the worst of its metrics first."""
+    first, record = said[0], said[0].record
+    if first.call is None or not first.is_telling or first.verdict is None:
+        ended = "" if record.ending in FAILING else f"{record.ending.value}: "
+        return ended + code(record.headline) if record.headline else _word(record)
+    calls = {remark.test: remark.call for remark in said if remark.call}
+    parts = [
+        f"{_call(name, test)}{escaped(text)}"
+        for name, call in calls.items()
+        for text in movements(call)
+    ]
+    return f"{_prefix(record)}{_joined(parts)}"
+
+
+def _prefix(record: Record) -> str:
+    outcome = record.outcome
+    if outcome is None or (outcome.fails and record.ending in FAILING):
+        return ""
+    if record.ending is Ending.XFAILED:
+        return "expected to fail: "
+    return f"{TITLE_WORDS[outcome]}: "
+
+
+def _call(name: str, test: str) -> str:
+    """Name a call of the *test* that has a name of its own."""
+    own = name.removeprefix(test).removeprefix("#")
+    return f"{code(own, LONGEST_TEST)}: " if name != test and own else ""
+
+
+def _joined(parts: Sequence[str]) -> str:
+    """Join as many as fit into a cell, at least one, and count the others."""
+    shown = [parts[0]]
+    for part in parts[1:]:
+        if len("; ".join([*shown, part])) > LONGEST_CELL:
+            break
+        shown.append(part)
+    left = len(parts) - len(shown)
+    return "; ".join(shown) + (f"; and {left} more" if left else "")
+
+
+def _where(said: Sequence[Remark], sources: Sources) -> str:
+    """Link the line to blame, else that of the test."""
+    failing = [remark for remark in said if remark.fails] or said
+    causes = (remark for remark in failing if has_cause(remark, sources.is_ours))
+    file, line = place(next(causes, failing[0]), sources.is_ours)
+    if not file:
+        return ""
+    label = code(f"{file}:{line}", LONGEST_PLACE)
+    address = sources.address(f"{sources.folder}{file}", line)
+    return f'<a href="{escape(address)}">{label}</a>' if address else label
 
 
 def _details(
@@ -182,7 +362,7 @@ def _details(
     for test, remark in worst:
         explained = _explained(remark, invocation, strict=strict)
         lines = [line[:LONGEST_LIST] for line in explained]
-        summary = f"<details><summary>{code(test)}</summary>"
+        summary = f"<details><summary>Why: {code(test)}</summary>"
         block = preformatted(lines[:MOST_DETAIL_LINES])
         yield f"{summary}\n\n{block}\n\n</details>\n"
 
@@ -209,8 +389,8 @@ def _accept(found: Sequence[Remark], pending: str, baseline_file: str) -> Iterat
     if pending and tests:
         named = list(tests) if len(tests) <= MOST_DROPPED_NAMED else []
         yield (
-            "If that is meant: download `.gpuperf` from this run, then accept what it "
-            "measured and review the diff."
+            "Intended? Download `.gpuperf` from this run, accept its numbers with the "
+            "command below, review the change and commit it:"
         )
         yield ""
         folder = baseline_file.rpartition("/")[0]

@@ -6,11 +6,15 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 from typing import Final
 from typing import NamedTuple
 
 from ...model.codec import decode
+from ...model.finding import Finding
+from ...model.metrics import STEP_MS
+from ...model.metrics import Direction
 from ...model.results import Record
 from ...model.results import Results
 from ...model.run import Ending
@@ -18,16 +22,21 @@ from ...model.verdict import Outcome
 from ...model.verdict import TestVerdict
 from ...model.verdict import Verdict
 from ...model.verdict import worst_of
+from ..headline import NEW_WORDS
 from ..headline import PEOPLE
+from ..headline import PER_STEP
 from ..headline import headline_of
+from ..headline import no_baseline_headline
+from ..headline import title
 from ..headline import what_happened
+from ..numbers import each
 from ..numbers import format_apart
 from ..numbers import format_change
-from ..numbers import format_value
 from ..numbers import metric_named
 from ..remedies import remedy_of
 from ..screen.findings import badness
 from ..screen.findings import explained
+from ..screen.findings import short
 
 
 FAILING: Final = frozenset({Ending.FAILED, Ending.DIED})
@@ -38,13 +47,35 @@ Raw = Mapping[str, Any]
 """Part of a record: a verdict, a call or a finding as JSON."""
 
 
+def no_address(_file: str, _line: int) -> str:
+    """Return that no page shows the line."""
+    return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """The files of a project as a CI service names them.
+
+    ``is_ours`` returns whether a file, named from the rootdir on, belongs to the project.
+    ``folder`` is the rootdir as seen from the repository, with a slash behind it, or
+    nothing. ``address`` returns the page of a line, of a file named from the repository on,
+    or nothing.
+    """
+
+    is_ours: Callable[[str], bool]
+    folder: str = ""
+    address: Callable[[str, int], str] = no_address
+
+
 class Remark(NamedTuple):
     """What to report on one metric of a test, or on a test without a judged metric.
 
-    A tuple, for there are many.
+    ``test`` names the call, if there was one, and ``node`` its test. A tuple, for there
+    are many.
     """
 
     test: str
+    node: str
     record: Record
     call: Raw | None = None
     verdict: Raw | None = None
@@ -122,12 +153,13 @@ def remarks(results: Results) -> list[Remark]:
 
 def _of(test: str, record: Record) -> Iterator[Remark]:
     if not record.verdicts:
-        yield Remark(test, record)
+        yield Remark(test, test, record)
     for call in record.verdicts:
-        found = [Remark(call["test"], record, call, v) for v in call["verdicts"]]
+        name = call["test"]
+        found = [Remark(name, test, record, call, v) for v in call["verdicts"]]
         failing = [r for r in found if r.outcome and r.outcome.fails]
         if failing or not found:
-            yield from failing or [Remark(call["test"], record, call)]
+            yield from failing or [Remark(name, test, record, call)]
         else:
             worst = worst_of(r.outcome for r in found if r.outcome)
             yield next(r for r in found if r.outcome is worst)
@@ -140,40 +172,109 @@ def _badness(remark: Remark) -> tuple[bool, int, float, str]:
     return not remark.fails, rank, -remark.change, remark.test
 
 
-def cells(remark: Remark) -> tuple[str, str, str]:
-    """Write the reference of the metric, its value, and the change between them."""
-    metric = metric_named(remark.metric)
-    before, now = remark.before, remark.now
-    if now is None:
-        return "-", "-", "-"
-    if before is None:
-        return "-", format_value(metric, now), "-"
-    texts = format_apart(metric, before, now)
-    return texts[0], texts[-1], format_change(metric, before, now)
-
-
 def sentence(remark: Remark) -> str:
     """Say it in one line: ``SLOWER: 12.00 ms per step, was 10.00 ms (+20.0 %)``."""
     if remark.verdict is None or remark.now is None or not remark.is_telling:
         return remark.record.headline or remark.word
+    if remark.outcome is Outcome.NO_BASELINE and remark.call:
+        return no_baseline_headline(_shown(decode(TestVerdict, remark.call)))
     return headline_of(decode(Verdict, remark.verdict), is_short=True)
 
 
-def advice(remark: Remark) -> str:
+# A test in one line: how each of its metrics moved.
+
+
+def movements(call: Raw) -> Iterator[str]:
+    """Say of each metric to look at how it moved: ``step time 10.00 → 12.03 ms (+20.3 %)``.
+
+    Those that failed, else those of the worst outcome. Of what passed, one is enough.
+    """
+    verdict = decode(TestVerdict, call)
+    shown = _shown(verdict)
+    if verdict.outcome is Outcome.NO_BASELINE:
+        yield no_baseline_headline(shown).removeprefix("NO BASELINE: ")
+        return
+    alike = {v.metric: [w for w in shown if w.metric == v.metric] for v in shown}
+    for name, found in alike.items():
+        stored = (v.baseline for v in verdict.verdicts if v.metric == name)
+        yield _movement(found, next((v for v in stored if v is not None), None))
+
+
+def _shown(verdict: TestVerdict) -> Sequence[Verdict]:
+    failing = [v for v in verdict.verdicts if v.outcome.fails or v.unjudged_budget]
+    worst = [v for v in verdict.verdicts if v.outcome is verdict.outcome]
+    passed = verdict.outcome in {Outcome.PASS, Outcome.NOT_JUDGED}
+    return failing or (worst[:1] if passed else worst)
+
+
+def _movement(alike: Sequence[Verdict], stored: float | None) -> str:
+    """Say how the metric of *alike* moved from what is *stored*, and over which limit."""
+    worst = min(alike, key=lambda verdict: _RANKS[verdict.outcome])
+    if worst.now is None:
+        return ": ".join(filter(None, (title(worst.metric), worst.because)))
+    limit = _limit(alike, stored)
+    known = [value for value in (stored, worst.now, limit) if value is not None]
+    metric = metric_named(worst.metric)
+    text = dict(zip(known, format_apart(metric, *known), strict=True))
+    if stored == 0 and _is_new(worst):
+        said, change = _new(worst, text[worst.now]), ""
+    else:
+        said = _moved(worst, stored, text)
+        is_same = stored is None or stored == worst.now
+        change = "" if is_same else format_change(metric, stored or 0, worst.now)
+    least = "at least " if metric.direction is Direction.HIGHER else ""
+    bound = "" if limit is None else f"limit {least}{text[limit]}"
+    notes = ", ".join(filter(None, (change, bound)))
+    return f"{said} ({notes})" if notes else said
+
+
+def _is_new(verdict: Verdict) -> bool:
+    return verdict.outcome is Outcome.REGRESSED and verdict.metric in NEW_WORDS
+
+
+def _limit(alike: Sequence[Verdict], stored: float | None) -> float | None:
+    """Return the limit that was missed, or that a baseline is absent beside."""
+    missed = [v.limit for v in alike if v.outcome is Outcome.OVER_BUDGET]
+    return missed[0] if missed else alike[0].limit if stored is None else None
+
+
+def _new(worst: Verdict, now: str) -> str:
+    """Write ``new wait``, ``3 new waits``."""
+    count = "" if worst.now == 1 else f"{now} "
+    return f"{count}{what_happened(worst).lower()}"
+
+
+def _moved(worst: Verdict, stored: float | None, text: Mapping[float, str]) -> str:
+    """Write ``step time 10.00 → 12.03 ms``; a unit that both have is written once."""
+    now = text[worst.now] if worst.now is not None else ""
+    before = now if stored is None else text[stored]
+    number, _, unit = before.partition(" ")
+    if unit and now.endswith(f" {unit}"):
+        before = number
+    way = f"{before} \N{RIGHTWARDS ARROW} {now}"
+    way = now if stored is None or text[stored] == now else way
+    return f"{title(worst.metric)} {way}{_per_step(worst.metric)}"
+
+
+def _per_step(name: str) -> str:
+    if name == STEP_MS.name:
+        return ""
+    return " per step" if name in PER_STEP else each(metric_named(name))
+
+
+# Where to look, and what to do there.
+
+
+def advice(remark: Remark, is_ours: Callable[[str], bool]) -> str:
     """Say what happens on the line that is to blame, and what to do about it."""
-    if remark.call is None:
+    worst = _cause(remark, is_ours)
+    if worst is None:
         return ""
-    named = [
-        finding
-        for finding in decode(TestVerdict, remark.call).findings
-        if remark.metric in finding.metrics and finding.location
-    ]
-    if not named:
-        return ""
-    worst = min(named, key=badness)
     remedy = remedy_of(worst)
     fix = f"; fix: {remedy.do}" if remedy else ""
-    return f"{explained(worst)}{fix}"
+    # The reader is at the line, unless it is in a library.
+    at = None if _is_shown(worst, is_ours) else short(worst.location)
+    return f"{f'{at.file}:{at.line}: ' if at else ''}{explained(worst)}{fix}"
 
 
 def place(remark: Remark, is_ours: Callable[[str], bool]) -> tuple[str, int]:
@@ -181,17 +282,32 @@ def place(remark: Remark, is_ours: Callable[[str], bool]) -> tuple[str, int]:
 
     *is_ours* returns whether a file belongs to the project.
     """
-    for location in _locations(remark):
-        if location.get("exact", True) and is_ours(location["file"]):
-            return location["file"], location["line"]
+    cause = _cause(remark, is_ours)
+    if cause and cause.location and _is_shown(cause, is_ours):
+        return cause.location.file, cause.location.line
     file, _, line = remark.record.where.rpartition(":")
     return (file, int(line)) if line.isdecimal() else (remark.record.where, 1)
 
 
-def _locations(remark: Remark) -> Iterator[Raw]:
-    findings: Sequence[Raw] = remark.call.get("findings", ()) if remark.call else ()
-    for finding in findings:
-        if remark.metric in finding.get("metrics", ["syncs"]) and finding.get(
-            "location"
-        ):
-            yield finding["location"]
+def has_cause(remark: Remark, is_ours: Callable[[str], bool]) -> bool:
+    """Whether the ``place`` is the line to blame, and not that of the test."""
+    cause = _cause(remark, is_ours)
+    return cause is not None and _is_shown(cause, is_ours)
+
+
+def _cause(remark: Remark, is_ours: Callable[[str], bool]) -> Finding | None:
+    """Return the worst finding that counts in the metric, one of the project if it can."""
+    if remark.call is None:
+        return None
+    found = [
+        finding
+        for finding in decode(TestVerdict, remark.call).findings
+        if remark.metric in finding.metrics and finding.location
+    ]
+    own = [finding for finding in found if _is_shown(finding, is_ours)]
+    return min(own or found, key=badness, default=None)
+
+
+def _is_shown(finding: Finding, is_ours: Callable[[str], bool]) -> bool:
+    at = finding.location
+    return at is not None and at.exact and is_ours(at.file)
