@@ -118,7 +118,8 @@ def what_happened(verdict: Verdict) -> str:
     outcome, name = verdict.outcome, verdict.metric
     if outcome is Outcome.REGRESSED:
         if verdict.baseline == 0 and name in NEW_WORDS:
-            return NEW_WORDS[name] if verdict.now == 1 else f"{NEW_WORDS[name]}S"
+            one = NEW_WORDS[name]
+            return one if verdict.now == 1 else f"{one}S".replace("YS", "IES")
         return WORSE_WORDS.get(name, f"WORSE {name}")
     if outcome is Outcome.OVER_BUDGET:
         metric = metric_named(name)

@@ -122,10 +122,8 @@ MIB = 2**20
             ],
             "step time 4.200 → 6.200 ms (+47.6 %, limit 5.000 ms)",
         ),
-        (
-            [judged("syncs", Outcome.REGRESSED, 3, 0)],
-            "3 new waits",
-        ),
+        ([judged("syncs", Outcome.REGRESSED, 3, 0)], "3 new waits"),
+        ([judged("pageable_copies", Outcome.REGRESSED, 2, 0)], "2 new unpinned copies"),
         (
             [judged("syncs", Outcome.OVER_BUDGET, 3, None, limit=0)],
             "waits 3 per step (limit 0)",
@@ -147,7 +145,17 @@ MIB = 2**20
             "operations 1.2 → 1.3333 per step (+0.13333)",
         ),
     ],
-    ids=["mixed", "two limits", "new", "limit", "share", "growth", "bytes", "dust"],
+    ids=[
+        "mixed",
+        "two limits",
+        "new",
+        "copies",
+        "limit",
+        "share",
+        "growth",
+        "bytes",
+        "dust",
+    ],
 )
 def test_a_row_says_of_each_failed_metric_how_it_moved(
     verdicts: list[Verdict], said: str
@@ -160,7 +168,7 @@ def test_a_row_says_of_each_failed_metric_how_it_moved(
     [
         (
             time(Outcome.PASS, 2.0000000000000004, 2.0),
-            "passed: step time 2.0000 ms (0.0 %)",
+            "passed: step time 2.000 ms",
         ),
         (
             time(Outcome.IMPROVED, 8.0),
@@ -262,6 +270,8 @@ def test_failures_are_explained_below_with_the_line_that_waits() -> None:
     assert "<pre>ValueError: 3</pre>" in text
     assert "<pre>MORE WAITS: 2 per step, was 1 (+1)\n" in text
     assert "  --&gt; train.py:3 in step: aten::item" in text
+    tests = re.findall(r"Why: <code>t.py::(\w+)</code>", text)
+    assert tests == ["waits", "slow", "over", "raises"]  # as in the table
 
 
 def test_the_command_that_accepts_names_what_a_baseline_would_settle() -> None:

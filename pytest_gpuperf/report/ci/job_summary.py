@@ -355,10 +355,11 @@ def _details(
     found: Sequence[Remark], invocation: Invocation, *, strict: bool
 ) -> Iterator[str]:
     """Explain the worst failures, each as a block on one line of the list."""
-    # Reversed twice: the worst remark of a test is the last one written and so the one
-    # kept, and the worst test comes first again.
-    failing = {remark.test: remark for remark in reversed(found) if remark.fails}
-    worst = islice(reversed(failing.items()), MOST_DETAILS)
+    failing: dict[str, Remark] = {}
+    for remark in found:
+        if remark.fails:
+            failing.setdefault(remark.test, remark)
+    worst = islice(failing.items(), MOST_DETAILS)
     for test, remark in worst:
         explained = _explained(remark, invocation, strict=strict)
         lines = [line[:LONGEST_LIST] for line in explained]
@@ -389,8 +390,8 @@ def _accept(found: Sequence[Remark], pending: str, baseline_file: str) -> Iterat
     if pending and tests:
         named = list(tests) if len(tests) <= MOST_DROPPED_NAMED else []
         yield (
-            "Intended? Download `.gpuperf` from this run, accept its numbers with the "
-            "command below, review the change and commit it:"
+            "Intended? Download the artifact of this run into `.gpuperf`, type this, "
+            "review the change and commit it:"
         )
         yield ""
         folder = baseline_file.rpartition("/")[0]

@@ -32,6 +32,7 @@ from ..headline import what_happened
 from ..numbers import each
 from ..numbers import format_apart
 from ..numbers import format_change
+from ..numbers import format_value
 from ..numbers import metric_named
 from ..remedies import remedy_of
 from ..screen.findings import badness
@@ -220,12 +221,15 @@ def _movement(alike: Sequence[Verdict], stored: float | None) -> str:
         said, change = _new(worst, text[worst.now]), ""
     else:
         said = _moved(worst, stored, text)
-        is_same = stored is None or stored == worst.now
-        change = "" if is_same else format_change(metric, stored or 0, worst.now)
+        change = "" if stored is None else format_change(metric, stored, worst.now)
+        change = "" if change in UNCHANGED else change
     least = "at least " if metric.direction is Direction.HIGHER else ""
     bound = "" if limit is None else f"limit {least}{text[limit]}"
     notes = ", ".join(filter(None, (change, bound)))
     return f"{said} ({notes})" if notes else said
+
+
+UNCHANGED: Final = frozenset({"0", "0 B", "0.0 %"})
 
 
 def _is_new(verdict: Verdict) -> bool:
@@ -252,7 +256,8 @@ def _moved(worst: Verdict, stored: float | None, text: Mapping[float, str]) -> s
     if unit and now.endswith(f" {unit}"):
         before = number
     way = f"{before} \N{RIGHTWARDS ARROW} {now}"
-    way = now if stored is None or text[stored] == now else way
+    if worst.now is not None and (stored is None or text[stored] == now):
+        way = format_value(metric_named(worst.metric), worst.now)
     return f"{title(worst.metric)} {way}{_per_step(worst.metric)}"
 
 
