@@ -44,6 +44,10 @@ NOT_RUN: Final = {
 }
 """Programs that are only looked up, and why they are not run."""
 
+VERSION: Final = re.findall(
+    r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE
+)[0]
+
 MACHINE: Final = {
     "hardware": "AMD EPYC 2 cores",
     "software": {"torch": "2.13.0+cpu"},
@@ -173,12 +177,12 @@ def exists(program: str, arguments: list[str]) -> bool:
 
 
 def is_this_package(package: str) -> bool:
-    """Whether *package* is this project by its name, its folder or its wheel."""
+    """Whether *package* is this project by name, name and version, folder or wheel."""
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     name = re.findall(r'^name = "(.+)"$', project, re.MULTILINE)[0]
     version = re.findall(r'^version = "(.+)"$', project, re.MULTILINE)[0]
     wheel = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
-    return package.rpartition("/")[2] in {name, wheel}
+    return package.rpartition("/")[2] in {name, f"{name}=={version}", wheel}
 
 
 def is_for_torchrun(arguments: list[str]) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from documents import blocks_of
 from pytest_gpuperf.model.results import Head
 from pytest_gpuperf.model.results import Results
 from pytest_gpuperf.plugin.options import OPTIONS
+from pytest_gpuperf.plugin.outputs import COMMENT_FILE
 from pytest_gpuperf.plugin.outputs import QUALITY
 from pytest_gpuperf.report.ci.github import outputs
 
@@ -24,8 +28,17 @@ from pytest_gpuperf.report.ci.github import outputs
 yaml = pytest.importorskip("yaml")
 
 FOLDER = ROOT / "docs" / "ci"
-WORKFLOWS = ("gpu-runner.yml", "pretend.yml")
-FILES = ("action.yml", "gitlab.yml", *WORKFLOWS)
+ACTION = ROOT / "action.yml"
+GATES = ("gpu-runner.yml", "pretend.yml")
+WORKFLOWS = (*GATES, "comment.yml")
+PIPELINES = ("gitlab-pretend.yml", "gitlab.yml")
+FILES = (*PIPELINES, *WORKFLOWS)
+
+VERSION = re.search(  # no reader of TOML on Python 3.10
+    r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE
+)[1]
+OWN = "OWNER/pytest-gpuperf"
+"""The repository, wherever it is: whoever copies a workflow writes its owner."""
 
 
 def read(name: str) -> dict[Any, Any]:
@@ -33,17 +46,46 @@ def read(name: str) -> dict[Any, Any]:
     return found
 
 
+def action() -> dict[Any, Any]:
+    found: dict[Any, Any] = yaml.safe_load(ACTION.read_text("utf-8"))
+    return found
+
+
+def steps_of(name: str) -> list[dict[str, Any]]:
+    return [step for job in read(name)["jobs"].values() for step in job["steps"]]
+
+
 def test_there_is_no_file_that_nobody_looks_at() -> None:
     assert sorted(path.name for path in FOLDER.glob("*.yml")) == sorted(FILES)
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_every_option_that_is_given_exists(name: str) -> None:
-    text = (FOLDER / name).read_text("utf-8")
-
-    given = set(re.findall(r"--gpuperf[a-z-]*", text))
+@pytest.mark.parametrize("path", [ACTION, *(FOLDER / name for name in FILES)])
+def test_every_option_that_is_given_exists(path: Path) -> None:
+    given = set(re.findall(r"--gpuperf[a-z-]*", path.read_text("utf-8")))
 
     assert given <= {option.flag for option in OPTIONS}
+
+
+# Versions: what is copied today is of this version.
+
+PAGES = [page for page in DOCUMENTS if page.parent == FOLDER]
+
+
+@pytest.mark.parametrize("path", [ACTION, *(FOLDER / n for n in FILES), *PAGES])
+def test_the_version_is_the_packages_where_one_is_named(path: Path) -> None:
+    text = path.read_text("utf-8")
+
+    named = re.findall(r"pytest-gpuperf(?:==|@v)([\w.]+)", text)
+    bare = re.findall(r"(?:install.*|uses: \S*)\bpytest-gpuperf(?![=@\w.-]).*", text)
+
+    assert set(named) <= {VERSION}
+    assert bare == []
+    assert text.count("pytest-gpuperf@") == text.count(f"{OWN}@")
+
+
+@pytest.mark.parametrize("name", [*GATES, *PIPELINES])
+def test_a_gate_installs_the_version_that_it_was_written_for(name: str) -> None:
+    assert f"pytest-gpuperf=={VERSION}\n" in (FOLDER / name).read_text("utf-8")
 
 
 def test_the_action_hands_on_outputs_that_a_run_writes() -> None:
@@ -54,13 +96,13 @@ def test_the_action_hands_on_outputs_that_a_run_writes() -> None:
 
     asked = {
         re.fullmatch(r"\$\{\{ steps\.gate\.outputs\.(\w+) \}\}", output["value"])[1]
-        for output in read("action.yml")["outputs"].values()
+        for output in action()["outputs"].values()
     }
 
     assert asked <= written
 
 
-@pytest.mark.parametrize("name", WORKFLOWS)
+@pytest.mark.parametrize("name", GATES)
 def test_a_workflow_may_only_read_and_ends(name: str) -> None:
     workflow = read(name)
 
@@ -68,22 +110,31 @@ def test_a_workflow_may_only_read_and_ends(name: str) -> None:
     assert all(job["timeout-minutes"] for job in workflow["jobs"].values())
 
 
-@pytest.mark.parametrize("name", WORKFLOWS)
+@pytest.mark.parametrize("name", GATES)
 def test_a_workflow_gives_the_action_inputs_that_it_has(name: str) -> None:
     (step,) = (
-        step
-        for job in read(name)["jobs"].values()
-        for step in job["steps"]
-        if step.get("uses") == "./.github/actions/gpuperf"
+        step for step in steps_of(name) if step.get("uses", "").startswith(f"{OWN}@")
     )
 
-    assert set(step["with"]) <= set(read("action.yml")["inputs"])
+    assert set(step["with"]) <= set(action()["inputs"])
 
 
-def test_gitlab_is_given_the_report_that_is_written() -> None:
-    reports = read("gitlab.yml")["gpuperf"]["artifacts"]["reports"]
+@pytest.mark.parametrize("name", GATES)
+def test_outputs_of_the_action_that_are_asked_for_exist(name: str) -> None:
+    text = (FOLDER / name).read_text("utf-8")
+
+    asked = set(re.findall(r"steps\.gpuperf\.outputs\.([\w-]+)", text))
+
+    assert asked <= set(action()["outputs"])
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_gitlab_is_given_the_reports_that_are_written(name: str) -> None:
+    (job,) = read(name).values()
+    reports = job["artifacts"]["reports"]
 
     assert reports["codequality"] == f".gpuperf/{QUALITY}"
+    assert f"--junit-xml={reports['junit']}" in job["script"][-1]
 
 
 PINNED = {
@@ -110,23 +161,43 @@ DOCUMENTED = {
 }
 """Texts of all workflows that somebody may copy."""
 
+ON_A_RUN = {
+    "comment": {"actions": "read", "pull-requests": "write"},
+}
+"""What a job may that a finished run starts: by its name."""
+
 
 def risks(text: str) -> set[str]:
     """Return what could go wrong with a workflow when somebody means it to."""
     workflow = yaml.safe_load(text)
     found = set(map(unpinned, re.findall(r"uses: *(.+)", text))) - {None}
-    if workflow.get("permissions") != {"contents": "read"}:
+    # A workflow whose jobs say what they may gives nothing to all of them.
+    if workflow.get("permissions") not in ({"contents": "read"}, {}):
         found.add("may write, or does not say what it may")
-    for job in workflow["jobs"].values():
-        found.update(risks_of_job(job, workflow[True]))  # YAML's reading of "on"
+    on = workflow[True]  # YAML's reading of "on"
+    for name, job in workflow["jobs"].items():
+        found.update(risks_of_job(job, on))
+        if "workflow_run" in on:
+            found.update(risks_of_a_later_job(name, job))
+    return found
+
+
+def risks_of_a_later_job(name: str, job: dict[str, Any]) -> set[str]:
+    """Return those of a job that has a token although a stranger started it."""
+    used = " ".join(step.get("uses", "") for step in job["steps"])
+    ran = " ".join(step.get("run", "") for step in job["steps"])
+    found = set()
+    if job.get("permissions") != ON_A_RUN.get(name):
+        found.add("may more than it needs")
+    if "checkout@" in used or "./" in used or re.search(r"\bgit\b|\bpip\b", ran):
+        found.add("runs a stranger's code")
     return found
 
 
 def unpinned(used: str) -> str | None:
-    if used.startswith("./"):
-        return None
-    action, _, version = used.partition("@")
-    return None if PINNED.get(action) == version else f"{action} is not pinned"
+    name, _, version = used.partition("@")
+    pinned = f"v{VERSION}" if name == OWN else PINNED.get(name)
+    return None if pinned == version else f"{name} is not pinned"
 
 
 def risks_of_job(job: dict[str, Any], on: Any) -> set[str]:
@@ -159,8 +230,8 @@ def test_a_workflow_that_is_copied_is_no_risk(name: str) -> None:
 def test_there_are_workflows_to_look_at() -> None:
     assert len(DOCUMENTED) >= len(WORKFLOWS) + 4
     assert "uses: actions/upload-artifact@" + PINNED["actions/upload-artifact"] in (
-        FOLDER / "action.yml"
-    ).read_text("utf-8")
+        ACTION.read_text("utf-8")
+    )
 
 
 @pytest.mark.parametrize(
@@ -197,17 +268,101 @@ def test_a_planted_risk_is_seen(old: str, new: str, risk: str) -> None:
     assert risks(text.replace(old, new)) == {risk}
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "risk"),
+    [
+        ("actions: read", "contents: write", "may more than it needs"),
+        (
+            "uses: actions/download",
+            "run: git clone\n        #",
+            "runs a stranger's code",
+        ),
+        (
+            '"$HEAD_SHA"',
+            "${{ github.event.workflow_run.head_branch }}",
+            "puts what others wrote into a script",
+        ),
+    ],
+)
+def test_a_risk_that_is_planted_into_the_comment_is_seen(
+    old: str, new: str, risk: str
+) -> None:
+    text = DOCUMENTED["docs/ci/comment.yml"]
+    assert old in text
+
+    assert risk in risks(text.replace(old, new))
+
+
+# What others check files of these kinds with.
+
+SCHEMAS = {
+    "github-workflows": [FOLDER / name for name in WORKFLOWS],
+    "github-actions": [ACTION],
+    "gitlab-ci": [FOLDER / name for name in PIPELINES],
+}
+"""Schemas of SchemaStore, which the package brings along."""
+
+
+def checked(schema: str, *paths: Path) -> subprocess.CompletedProcess[str]:
+    pytest.importorskip("check_jsonschema")
+    options = ["--builtin-schema", f"vendor.{schema}", "--output-format", "text"]
+    return subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", *options, *map(str, paths)],
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_files_are_what_their_schema_asks_for(schema: str) -> None:
+    done = checked(schema, *SCHEMAS[schema])
+
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("block", [n for n in DOCUMENTED if n.endswith(".yml")])
+def test_workflows_of_the_pages_are_what_their_schema_asks_for(
+    block: str, tmp_path: Path
+) -> None:
+    (tmp_path / "it.yml").write_text(DOCUMENTED[block], "utf-8")
+
+    done = checked("github-workflows", tmp_path / "it.yml")
+
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("schema", "old", "new"),
+    [
+        ("github-workflows", "runs-on:", "run-on:"),
+        ("github-actions", "using:", "use:"),
+        ("gitlab-ci", "script:", "scripts:"),
+    ],
+)
+def test_a_misspelled_key_would_be_seen(
+    schema: str, old: str, new: str, tmp_path: Path
+) -> None:
+    text = SCHEMAS[schema][0].read_text("utf-8")
+    (tmp_path / "it.yml").write_text(text.replace(old, new), "utf-8")
+
+    assert checked(schema, tmp_path / "it.yml").returncode == 1
+
+
 def repository(path: Path) -> Path:
-    """A repository that has copied the files to where they belong."""
-    github = path / ".github"
-    (github / "workflows").mkdir(parents=True)
-    (github / "actions" / "gpuperf").mkdir(parents=True)
+    """A repository with the workflows where they belong, and the action beside them.
+
+    actionlint knows the inputs of an action that is in the same repository.
+    """
+    workflows = path / ".github" / "workflows"
+    workflows.mkdir(parents=True)
     (path / ".git").mkdir()
     for name in WORKFLOWS:
-        shutil.copy(FOLDER / name, github / "workflows" / name)
-    shutil.copy(FOLDER / "action.yml", github / "actions" / "gpuperf" / "action.yml")
+        text = (FOLDER / name).read_text("utf-8")
+        (workflows / name).write_text(text.replace(f"{OWN}@v{VERSION}", "./"), "utf-8")
+    shutil.copy(ACTION, path / "action.yml")
     labels = "self-hosted-runner:\n  labels: [gpu]\n"
-    (github / "actionlint.yaml").write_text(labels, "utf-8")
+    (path / ".github" / "actionlint.yaml").write_text(labels, "utf-8")
     return path
 
 
@@ -228,31 +383,283 @@ def test_actionlint_finds_nothing_to_say(tmp_path: Path) -> None:
 def test_actionlint_would_see_an_input_that_the_action_does_not_have(
     tmp_path: Path,
 ) -> None:
-    path = repository(tmp_path) / ".github" / "workflows" / WORKFLOWS[1]
-    path.write_text(path.read_text("utf-8").replace("artifact:", "artefact:"), "utf-8")
+    path = repository(tmp_path) / ".github" / "workflows" / "pretend.yml"
+    text = path.read_text("utf-8")
+    path.write_text(text.replace("arguments:", "argument:"), "utf-8")
 
-    assert 'input "artefact" is not defined in action' in linted(tmp_path)
+    assert 'input "argument" is not defined in action' in linted(tmp_path)
+
+
+# The scripts, run here.
+
+
+def scripts() -> dict[str, str]:
+    found = {f"action.yml {n}": s for n, s in enumerate(action()["runs"]["steps"])}
+    for name in WORKFLOWS:
+        found.update({f"{name} {n}": s for n, s in enumerate(steps_of(name))})
+    ran = {name: step["run"] for name, step in found.items() if "run" in step}
+    for name in PIPELINES:
+        (job,) = read(name).values()
+        ran[name] = "\n".join(job["script"])
+    return ran
+
+
+@pytest.mark.parametrize("name", scripts())
+def test_a_script_is_one_that_bash_reads(name: str) -> None:
+    done = subprocess.run(
+        ["bash", "-n"],  # noqa: S607
+        input=scripts()[name],
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", scripts())
+def test_shellcheck_finds_nothing_to_say(name: str) -> None:
+    program = shutil.which("shellcheck")
+    if program is None:
+        pytest.skip("shellcheck is not installed")
+    # A virtual environment has its own `activate`, which cannot be followed here.
+    command = [program, "--shell=bash", "--exclude=SC1091", "-"]
+    done = subprocess.run(
+        command, input=scripts()[name], capture_output=True, check=False, text=True
+    )
+
+    assert done.stdout == ""
+
+
+def executed(
+    script: str, folder: Path, environ: Mapping[str, str], *options: str
+) -> subprocess.CompletedProcess[str]:
+    """Run *script* as GitHub does, with the programs of *folder* before all others."""
+    return subprocess.run(
+        ["bash", "--noprofile", "--norc", "-e", *options, "-c", script],  # noqa: S607
+        cwd=folder,
+        env={"PATH": f"{folder}:{os.environ['PATH']}", **environ},
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+
+
+def program(path: Path, text: str) -> None:
+    path.write_text(text, "utf-8")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("lines", "installed"),
+    [
+        ("--editable . pytest-gpuperf==1", ["--editable . pytest-gpuperf==1"]),
+        ("torch --index-url  u\n\n  -e .\n", ["torch --index-url u", "-e ."]),
+        ("$(touch x) *", ["$(touch x) *"]),
+    ],
+    ids=["one", "two", "no shell"],
+)
+def test_the_action_installs_line_by_line(
+    lines: str, installed: list[str], tmp_path: Path
+) -> None:
+    program(tmp_path / "python", '#!/bin/sh\ncat\necho "$@"\n')
+    script = action()["runs"]["steps"][0]["run"]
+
+    ended = executed(script, tmp_path, {"GPUPERF_INSTALL": lines}, "-o", "pipefail")
+
+    assert ended.returncode == 0
+    assert ended.stdout.splitlines() == [f"-m pip install {x}" for x in installed]
+    assert not (tmp_path / "x").exists()
+
+
+def test_the_action_ends_where_pip_fails(tmp_path: Path) -> None:
+    program(tmp_path / "python", '#!/bin/sh\necho "$@"\nexit 3\n')
+    script = action()["runs"]["steps"][0]["run"]
+
+    ended = executed(script, tmp_path, {"GPUPERF_INSTALL": "a\nb"}, "-o", "pipefail")
+
+    assert (ended.returncode, ended.stdout) == (3, "-m pip install a\n")
+
+
+def test_the_action_installs_nothing_unless_it_is_asked() -> None:
+    first = action()["runs"]["steps"][0]
+
+    assert action()["inputs"]["install"]["default"] == ""
+    assert first["if"] == "inputs.install != ''"
 
 
 @pytest.mark.parametrize("arguments", ["", "-x  --gpuperf-device=cpu"])
 def test_the_action_splits_its_arguments_and_keeps_the_exit_code(
     arguments: str, tmp_path: Path
 ) -> None:
-    (step, _) = read("action.yml")["runs"]["steps"]
-    python = tmp_path / "python"
-    python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\nexit 3\n', "utf-8")
-    python.chmod(0o755)
+    program(tmp_path / "python", '#!/bin/sh\nprintf "%s\\n" "$@"\nexit 3\n')
+    script = action()["runs"]["steps"][1]["run"]
 
-    ended = subprocess.run(
-        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],  # noqa: S607
-        env={
-            "PATH": f"{tmp_path}:{os.environ['PATH']}",
-            "GPUPERF_ARGUMENTS": arguments,
-        },
-        capture_output=True,
-        check=False,
-        text=True,
+    ended = executed(
+        script, tmp_path, {"GPUPERF_ARGUMENTS": arguments}, "-o", "pipefail"
     )
 
     assert ended.returncode == 3
     assert ended.stdout.split() == ["-m", "pytest", "--gpuperf", *arguments.split()]
+
+
+# The comment on a pull request.
+
+GH = """\
+#!{python}
+import json, os, subprocess, sys
+from pathlib import Path
+
+asked = sys.argv[1:]
+Path("asked.jsonl").open("a").write(json.dumps(asked) + "\\n")
+place = next(a for a in asked if a.startswith("repos/"))
+method = asked[asked.index("--method") + 1] if "--method" in asked else "GET"
+if method == "GET":
+    answer = json.loads(Path("answers.json").read_text())[place]
+    query = asked[asked.index("--jq") + 1]
+    found = subprocess.run(["jq", "--raw-output", query], input=json.dumps(answer),
+                           text=True, check=True, capture_output=True)
+    print(found.stdout, end="")
+else:
+    body = next(a for a in asked if a.startswith("body=@")).removeprefix("body=@")
+    Path(f"{{method}} {{place.rpartition('/repos/')[2].replace('/', ' ')}}").write_bytes(
+        Path(body).read_bytes()
+    )
+"""
+"""Plays GitHub's program: answers from a file, and keeps what is sent."""
+
+SHA, BOT = "4f2a" * 10, "github-actions[bot]"
+
+
+class Comment:
+    """The workflow that comments, after a run of ``o/r`` for a fork's pull request 7."""
+
+    def __init__(self, folder: Path) -> None:
+        if shutil.which("jq") is None:
+            pytest.skip("jq is not installed")
+        self.folder = folder
+        self.upload = folder / "gpuperf"
+        self.upload.mkdir()
+        self.text = self.upload / COMMENT_FILE
+        self.text.write_text("### gpuperf: 1 test got worse\n", "utf-8")
+        self.environ = {
+            "RUNNER_TEMP": str(folder),
+            "REPOSITORY": "o/r",
+            "CONCLUSION": "failure",
+            "WORKFLOW": "31",
+            "HEAD_SHA": SHA,
+            "HEAD_REPOSITORY": "fork/r",
+            "HEAD_BRANCH": 'a"b$(x)',
+        }
+        self.pulls = [{"number": 7, "head": {"sha": SHA}}]
+        self.comments: list[dict[str, Any]] = []
+        program(folder / "gh", GH.format(python=sys.executable))
+
+    def run(self) -> dict[str, str]:
+        """Return what was sent, by method and place."""
+        answers = {
+            "repos/o/r/pulls": self.pulls,
+            "repos/o/r/issues/7/comments": self.comments,
+        }
+        (self.folder / "answers.json").write_text(json.dumps(answers), "utf-8")
+        script = steps_of("comment.yml")[-1]["run"]
+        ended = executed(script, self.folder, self.environ)
+        assert ended.returncode == 0, ended.stderr
+        return {
+            path.name: path.read_text("utf-8", errors="replace")
+            for path in self.folder.iterdir()
+            if path.name.startswith(("PATCH ", "POST "))
+        }
+
+
+@pytest.fixture
+def comment(tmp_path: Path) -> Comment:
+    return Comment(tmp_path)
+
+
+def test_a_red_run_adds_a_comment_to_the_pull_request_of_its_commit(
+    comment: Comment,
+) -> None:
+    assert comment.run() == {
+        "POST repos o r issues 7 comments": (
+            "<!-- gpuperf 31 -->\n"
+            f"<sub>Written by tests of {SHA}, unchecked.</sub>\n\n"
+            "### gpuperf: 1 test got worse\n"
+        )
+    }
+    asked = json.loads((comment.folder / "asked.jsonl").read_text().splitlines()[0])
+    assert 'head=fork:a"b$(x)' in asked
+
+
+@pytest.mark.parametrize("conclusion", ["success", "failure"])
+def test_the_comment_that_is_there_is_updated_and_no_other(
+    conclusion: str, comment: Comment
+) -> None:
+    mark = "<!-- gpuperf 31 -->\nold"
+    comment.environ["CONCLUSION"] = conclusion
+    comment.comments = [
+        {"id": 1, "user": {"login": "stranger"}, "body": mark},
+        {"id": 2, "user": {"login": BOT}, "body": "<!-- gpuperf 30 -->"},
+        {"id": 3, "user": {"login": BOT}, "body": mark},
+        {"id": 4, "user": {"login": BOT}, "body": mark},
+    ]
+
+    assert list(comment.run()) == ["PATCH repos o r issues comments 3"]
+
+
+def test_a_green_run_without_a_comment_adds_none(comment: Comment) -> None:
+    comment.environ["CONCLUSION"] = "success"
+
+    assert comment.run() == {}
+
+
+@pytest.mark.parametrize("pulls", [[], [{"number": 7, "head": {"sha": "0" * 40}}]])
+def test_a_run_of_an_older_commit_comments_nowhere(
+    pulls: list[dict[str, Any]], comment: Comment
+) -> None:
+    comment.pulls = pulls
+
+    assert comment.run() == {}
+
+
+def test_a_link_in_the_artifact_is_not_followed(comment: Comment) -> None:
+    secret = comment.folder / "secret"
+    secret.write_text("token", "utf-8")
+    comment.text.unlink()
+    comment.text.symlink_to(secret)
+
+    assert comment.run() == {}
+
+
+def test_a_run_without_an_artifact_comments_nowhere(comment: Comment) -> None:
+    comment.text.unlink()
+
+    assert comment.run() == {}
+
+
+def test_what_strangers_wrote_notifies_nobody_and_fits(comment: Comment) -> None:
+    comment.text.write_bytes(
+        b"@octocat \xff $(touch x) `touch x` <!--" + b"@" * 200_000
+    )
+
+    (text,) = comment.run().values()
+
+    assert "@" not in text
+    assert "&#64;octocat" in text
+    assert len(text) < 65_536
+    assert text.index("unchecked") < text.index("<!--", 5)
+    assert not (comment.folder / "x").exists()
+
+
+def test_a_branch_of_the_repository_itself_needs_no_warning(comment: Comment) -> None:
+    comment.environ["HEAD_REPOSITORY"] = "o/r"
+
+    (text,) = comment.run().values()
+
+    assert text == "<!-- gpuperf 31 -->\n### gpuperf: 1 test got worse\n"
+
+
+def test_the_comment_waits_for_the_workflows_that_measure() -> None:
+    waited = read("comment.yml")[True]["workflow_run"]["workflows"]
+
+    assert sorted(waited) == sorted(read(name)["name"] for name in GATES)
