@@ -342,7 +342,7 @@ def publish(results: Results, place: RunPlace, baseline_file: str) -> Iterator[s
     environ = place.environ
     yield from _write(place.artefacts / COMMENT_FILE, markdown(room=MOST_COMMENT_BYTES))
     if environ.get("GITLAB_CI"):
-        text = quality_of(found, sources)
+        text = quality_of(found, sources, at_root(results.head.hardware))
         yield from _write(place.artefacts / QUALITY, text)
     if environ.get("GITHUB_STEP_SUMMARY"):
         yield from _summarise(Path(environ["GITHUB_STEP_SUMMARY"]), markdown)

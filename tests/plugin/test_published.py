@@ -200,7 +200,8 @@ def test_gitlab_gets_its_report_and_an_empty_one_when_all_is_well(
 
     project.run()
 
-    (issue,) = json.loads(path.read_text("utf-8"))
+    issue, new = json.loads(path.read_text("utf-8"))
+    assert new["check_name"] == "gpuperf/no-baseline"
     assert issue["location"] == {"path": "test_it.py", "lines": {"begin": 3}}
     assert issue["description"] == (
         f"OVER LIMIT ms: 10.00 ms per step, limit 5.000 ms in {A}"

@@ -211,15 +211,23 @@ def test_gitlab_gets_an_issue_for_each_metric_that_is_worse() -> None:
         ("gpuperf/regressed", "major"),
         ("gpuperf/over-budget", "major"),
         ("gpuperf/inconclusive", "info"),
+        ("gpuperf/no-baseline", "info"),
     ]
     assert issues[0] == {
-        "description": "MORE WAITS: 2 per step, was 1 (+1) in t.py::waits",
+        "description": (
+            "MORE WAITS: 2 per step, was 1 (+1) in t.py::waits: the CPU waits here for "
+            "the GPU, 500 us; fix: keep the value on the GPU, and read it every N steps"
+        ),
         "check_name": "gpuperf/regressed",
         "fingerprint": "PRINT",
         "severity": "major",
         "location": {"path": "sub/train.py", "lines": {"begin": 3}},
     } | {"fingerprint": issues[0]["fingerprint"]}
-    assert len({issue["fingerprint"] for issue in issues}) == 4
+    assert len({issue["fingerprint"] for issue in issues}) == 5
+    assert issues[4]["description"] == (
+        "NO BASELINE: step time 3.000 ms in t.py::new: nothing was checked; store one "
+        "outside of CI and commit it: gpuperf refresh --kind=missing t.py::new"
+    )
 
 
 @pytest.mark.parametrize(("now", "alike"), [(12.0, True), (15.0, True)])

@@ -9,19 +9,18 @@ from itertools import islice
 from typing import Final
 from urllib.parse import quote
 
-from ...model.baseline import Refresh
 from ...model.results import Results
 from ...model.verdict import Outcome
 from ...visible import visible_line
 from ..command import DEFAULT_INVOCATION
 from ..command import Invocation
-from ..command import refresh_command
 from .worst_findings import FAILING
 from .worst_findings import Remark
 from .worst_findings import Sources
 from .worst_findings import advice
 from .worst_findings import place
 from .worst_findings import sentence
+from .worst_findings import stored_by
 
 
 MOST_ANNOTATIONS: Final = 10
@@ -54,22 +53,12 @@ def _annotation(remark: Remark, sources: Sources, invocation: Invocation) -> str
     # The level says why the check is red, so a missing baseline that fails is an error.
     level = "error" if remark.fails else "warning"
     title = f"gpuperf: {remark.word}"
-    tips = (advice(remark, sources.is_ours), _stored_by(remark, invocation))
+    tips = (advice(remark, sources.is_ours), stored_by(remark, invocation))
     lines = (sentence(remark), *tips, remark.test)
     message = "\n".join(map(visible_line, filter(None, lines)))[:LONGEST_ANNOTATION]
     # GitHub reads a path from the repository's root on, not from pytest's rootdir.
     where = f"file={_property(sources.folder + file)},line={line}," if file else ""
     return f"::{level} {where}title={_property(title)}::{_content(message)}"
-
-
-def _stored_by(remark: Remark, invocation: Invocation) -> str:
-    """Name the command that stores a missing baseline, as it is typed outside of CI."""
-    if remark.outcome is not Outcome.NO_BASELINE:
-        return ""
-    why = "a missing baseline fails where CI is set"
-    why = why if remark.fails else "nothing was checked"
-    command = refresh_command(Refresh.MISSING, invocation, [remark.node])
-    return f"{why}; store one outside of CI and commit it: {command}"
 
 
 def _content(text: str) -> str:

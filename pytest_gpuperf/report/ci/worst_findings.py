@@ -11,6 +11,7 @@ from typing import Any
 from typing import Final
 from typing import NamedTuple
 
+from ...model.baseline import Refresh
 from ...model.codec import decode
 from ...model.finding import Finding
 from ...model.metrics import STEP_MS
@@ -22,6 +23,8 @@ from ...model.verdict import Outcome
 from ...model.verdict import TestVerdict
 from ...model.verdict import Verdict
 from ...model.verdict import worst_of
+from ..command import Invocation
+from ..command import refresh_command
 from ..headline import NEW_WORDS
 from ..headline import PEOPLE
 from ..headline import PER_STEP
@@ -280,6 +283,16 @@ def advice(remark: Remark, is_ours: Callable[[str], bool]) -> str:
     # The reader is at the line, unless it is in a library.
     at = None if _is_shown(worst, is_ours) else short(worst.location)
     return f"{f'{at.file}:{at.line}: ' if at else ''}{explained(worst)}{fix}"
+
+
+def stored_by(remark: Remark, invocation: Invocation) -> str:
+    """Name the command that stores a missing baseline, as it is typed outside of CI."""
+    if remark.outcome is not Outcome.NO_BASELINE:
+        return ""
+    why = "a missing baseline fails where CI is set"
+    why = why if remark.fails else "nothing was checked"
+    command = refresh_command(Refresh.MISSING, invocation, [remark.node])
+    return f"{why}; store one outside of CI and commit it: {command}"
 
 
 def place(remark: Remark, is_ours: Callable[[str], bool]) -> tuple[str, int]:
