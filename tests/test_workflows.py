@@ -30,7 +30,8 @@ yaml = pytest.importorskip("yaml")
 FOLDER = ROOT / "docs" / "ci"
 ACTION = ROOT / "action.yml"
 GATES = ("gpu-runner.yml", "pretend.yml")
-WORKFLOWS = (*GATES, "comment.yml")
+MEASURING = (*GATES, "nightly.yml")
+WORKFLOWS = (*MEASURING, "comment.yml")
 PIPELINES = ("gitlab-pretend.yml", "gitlab.yml")
 FILES = (*PIPELINES, *WORKFLOWS)
 
@@ -83,7 +84,7 @@ def test_the_version_is_the_packages_where_one_is_named(path: Path) -> None:
     assert text.count("pytest-gpuperf@") == text.count(f"{OWN}@")
 
 
-@pytest.mark.parametrize("name", [*GATES, *PIPELINES])
+@pytest.mark.parametrize("name", [*MEASURING, *PIPELINES])
 def test_a_gate_installs_the_version_that_it_was_written_for(name: str) -> None:
     assert f"pytest-gpuperf=={VERSION}\n" in (FOLDER / name).read_text("utf-8")
 
@@ -102,7 +103,7 @@ def test_the_action_hands_on_outputs_that_a_run_writes() -> None:
     assert asked <= written
 
 
-@pytest.mark.parametrize("name", GATES)
+@pytest.mark.parametrize("name", MEASURING)
 def test_a_workflow_may_only_read_and_ends(name: str) -> None:
     workflow = read(name)
 
@@ -110,7 +111,7 @@ def test_a_workflow_may_only_read_and_ends(name: str) -> None:
     assert all(job["timeout-minutes"] for job in workflow["jobs"].values())
 
 
-@pytest.mark.parametrize("name", GATES)
+@pytest.mark.parametrize("name", MEASURING)
 def test_a_workflow_gives_the_action_inputs_that_it_has(name: str) -> None:
     (step,) = (
         step for step in steps_of(name) if step.get("uses", "").startswith(f"{OWN}@")
@@ -657,6 +658,75 @@ def test_a_branch_of_the_repository_itself_needs_no_warning(comment: Comment) ->
     (text,) = comment.run().values()
 
     assert text == "<!-- gpuperf 31 -->\n### gpuperf: 1 test got worse\n"
+
+
+# The pull request with the baselines of one night.
+
+
+class Night:
+    """The job that proposes them, in a clone of a repository with one baseline."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "clone"
+        self.origin = folder / "origin.git"
+        self.git("init", "--quiet", "--bare", str(self.origin), place=folder)
+        self.git("clone", "--quiet", str(self.origin), "clone", place=folder)
+        self.baseline = self.folder / "baselines" / "cuda.json"
+        self.baseline.parent.mkdir()
+        self.baseline.write_text("{}\n", "utf-8")
+        self.git("add", "--all")
+        author = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+        self.git(*author, "commit", "--quiet", "--message=first")
+        self.open = "0"
+
+    def git(self, *arguments: str, place: Path | None = None) -> str:
+        command = ["git", "-C", str(place or self.folder), *arguments]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        return done.stdout
+
+    def run(self) -> list[str]:
+        """Return what GitHub's program was asked."""
+        bin_ = self.folder.parent
+        program(
+            bin_ / "gh", f'#!/bin/sh\necho "$*" >> {bin_}/asked\necho {self.open}\n'
+        )
+        script = next(s for s in steps_of("nightly.yml")[::-1] if "run" in s)["run"]
+        path = f"{bin_}:{os.environ['PATH']}"
+        ended = executed(script, self.folder, {"PATH": path, "HOME": str(bin_)})
+        assert ended.returncode == 0, ended.stderr
+        asked = bin_ / "asked"
+        return asked.read_text("utf-8").splitlines() if asked.exists() else []
+
+
+def test_baselines_that_changed_overnight_become_a_pull_request(tmp_path: Path) -> None:
+    night = Night(tmp_path)
+    night.baseline.write_text('{"more": 1}\n', "utf-8")
+
+    asked = night.run()
+
+    assert asked[-1] == "pr create --head gpuperf-nightly --fill"
+    pushed = night.git(
+        "show", "gpuperf-nightly:baselines/cuda.json", place=night.origin
+    )
+    assert pushed == '{"more": 1}\n'
+
+
+def test_a_pull_request_that_is_open_is_updated(tmp_path: Path) -> None:
+    night = Night(tmp_path)
+    night.open = "1"
+    night.baseline.write_text('{"more": 1}\n', "utf-8")
+
+    asked = night.run()
+
+    assert [line for line in asked if "create" in line] == []
+    assert "gpuperf-nightly" in night.git("branch", place=night.origin)
+
+
+def test_a_night_that_adds_nothing_proposes_nothing(tmp_path: Path) -> None:
+    night = Night(tmp_path)
+
+    assert night.run() == []
+    assert night.git("branch", place=night.origin) == ""
 
 
 def test_the_comment_waits_for_the_workflows_that_measure() -> None:
