@@ -14,6 +14,7 @@ from remarkable_runs import record
 from remarkable_runs import regressed
 from remarkable_runs import results
 
+from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.results import Results
 from pytest_gpuperf.model.run import Ending
@@ -150,6 +151,42 @@ def test_a_line_outside_of_the_project_is_not_marked() -> None:
     )
 
     assert command.startswith("::error file=test_it.py,line=3,")
+
+
+def test_tests_that_fail_by_the_same_line_share_an_annotation() -> None:
+    over = replace(SYNCS, outcome=Outcome.OVER_BUDGET, baseline=None, limit=0)
+    tests = {
+        name: record(name, SYNCS, ending=Ending.FAILED, findings=(SYNC,))
+        for name in ("b", "c")
+    }
+    tests["a"] = record("a", over, SYNCS, ending=Ending.FAILED, findings=(SYNC,))
+
+    (command,) = marked(results(**tests))
+
+    assert "::MORE WAITS: 2 per step, was 1 (+1), limit 0%0A" in command
+    assert command.endswith("every N steps%0Aa, b, c")
+
+
+def test_a_limit_of_a_metric_that_got_worse_is_no_finding_of_its_own() -> None:
+    over = replace(SYNCS, outcome=Outcome.OVER_BUDGET, baseline=None, limit=0)
+    both = record("a", over, SYNCS, ending=Ending.FAILED)
+
+    (issue,) = quality(results(a=both))
+
+    assert issue["description"] == "MORE WAITS: 2 per step, was 1 (+1), limit 0 in a"
+
+
+def test_a_test_without_a_baseline_is_marked_at_its_own_line() -> None:
+    peak = replace(
+        SYNC, kind=FindingKind.PEAK, metrics=("predicted_peak_allocated_bytes",)
+    )
+    flops = replace(SYNCS_OF_NEW, metric="flops", now=13_090_816)
+    new = record("new", flops, PEAK_OF_NEW, SYNCS_OF_NEW, findings=(peak,))
+
+    (command,) = marked(results(new=new))
+
+    assert "file=test_it.py,line=3," in command
+    assert "::NO BASELINE: peak memory 1.000 MiB, waits 2%0Anothing was" in command
 
 
 def test_files_are_named_from_the_repository_on() -> None:

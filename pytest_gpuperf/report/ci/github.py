@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Hashable
 from collections.abc import Iterable
 from collections.abc import Mapping
+from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 from urllib.parse import quote
@@ -14,10 +16,12 @@ from ...model.verdict import Outcome
 from ...visible import visible_line
 from ..command import DEFAULT_INVOCATION
 from ..command import Invocation
+from ..numbers import join_fitting
 from .worst_findings import FAILING
 from .worst_findings import Remark
 from .worst_findings import Sources
 from .worst_findings import advice
+from .worst_findings import has_cause
 from .worst_findings import place
 from .worst_findings import sentence
 from .worst_findings import stored_by
@@ -25,6 +29,12 @@ from .worst_findings import stored_by
 
 MOST_ANNOTATIONS: Final = 10
 """Errors of a step that GitHub shows; it drops the others silently."""
+
+MOST_EXAMINED: Final = 200
+"""Remarks that are looked at: each is decoded."""
+
+MOST_NAMED: Final = 300
+"""Characters of the names of tests that fail by the same line."""
 
 LONGEST_ANNOTATION: Final = 1000
 
@@ -38,9 +48,12 @@ def commands(
 
     *invocation* is how the tests are measured again.
     """
+    marked: dict[Hashable, list[Remark]] = {}
+    for remark in islice(filter(_is_marked, found), MOST_EXAMINED):
+        marked.setdefault(_mark(remark, sources), []).append(remark)
     return tuple(
-        _annotation(remark, sources, invocation)
-        for remark in islice(filter(_is_marked, found), MOST_ANNOTATIONS)
+        _annotation(alike, sources, invocation)
+        for alike in islice(marked.values(), MOST_ANNOTATIONS)
     )
 
 
@@ -48,13 +61,24 @@ def _is_marked(remark: Remark) -> bool:
     return remark.fails or remark.outcome in {Outcome.INCONCLUSIVE, Outcome.NO_BASELINE}
 
 
-def _annotation(remark: Remark, sources: Sources, invocation: Invocation) -> str:
-    file, line = place(remark, sources.is_ours)
+def _mark(remark: Remark, sources: Sources) -> Hashable:
+    """Return what is the same for tests that one line of the project fails alike."""
+    if not has_cause(remark, sources.is_ours):
+        return remark.test, remark.metric
+    return remark.fails, remark.word, place(remark, sources.is_ours)
+
+
+def _annotation(
+    alike: Sequence[Remark], sources: Sources, invocation: Invocation
+) -> str:
+    worst = alike[0]
+    file, line = place(worst, sources.is_ours)
     # The level says why the check is red, so a missing baseline that fails is an error.
-    level = "error" if remark.fails else "warning"
-    title = f"gpuperf: {remark.word}"
-    tips = (advice(remark, sources.is_ours), stored_by(remark, invocation))
-    lines = (sentence(remark), *tips, remark.test)
+    level = "error" if worst.fails else "warning"
+    title = f"gpuperf: {worst.word}"
+    tips = (advice(worst, sources.is_ours), stored_by(worst, invocation))
+    tests = list(dict.fromkeys(remark.test for remark in alike))
+    lines = (sentence(worst), *tips, join_fitting(tests, MOST_NAMED))
     message = "\n".join(map(visible_line, filter(None, lines)))[:LONGEST_ANNOTATION]
     # GitHub reads a path from the repository's root on, not from pytest's rootdir.
     where = f"file={_property(sources.folder + file)},line={line}," if file else ""

@@ -14,7 +14,11 @@ from typing import NamedTuple
 from ...model.baseline import Refresh
 from ...model.codec import decode
 from ...model.finding import Finding
+from ...model.metrics import LIVE_PEAK
+from ...model.metrics import PEAK_ALLOCATED
+from ...model.metrics import PREDICTED_ALLOCATED
 from ...model.metrics import STEP_MS
+from ...model.metrics import SYNCS
 from ...model.metrics import Direction
 from ...model.results import Record
 from ...model.results import Results
@@ -161,7 +165,14 @@ def _of(test: str, record: Record) -> Iterator[Remark]:
     for call in record.verdicts:
         name = call["test"]
         found = [Remark(name, test, record, call, v) for v in call["verdicts"]]
-        failing = [r for r in found if r.outcome and r.outcome.fails]
+        worse = {r.metric for r in found if r.outcome is Outcome.REGRESSED}
+        failing = [
+            r
+            for r in found
+            if r.outcome is Outcome.REGRESSED
+            # The limit that it is over as well is named beside what was stored.
+            or (r.outcome is Outcome.OVER_BUDGET and r.metric not in worse)
+        ]
         if failing or not found:
             yield from failing or [Remark(name, test, record, call)]
         else:
@@ -180,9 +191,13 @@ def sentence(remark: Remark) -> str:
     """Say it in one line: ``SLOWER: 12.00 ms per step, was 10.00 ms (+20.0 %)``."""
     if remark.verdict is None or remark.now is None or not remark.is_telling:
         return remark.record.headline or remark.word
-    if remark.outcome is Outcome.NO_BASELINE and remark.call:
-        return no_baseline_headline(_shown(decode(TestVerdict, remark.call)))
-    return headline_of(decode(Verdict, remark.verdict), is_short=True)
+    if remark.call is None:
+        return headline_of(decode(Verdict, remark.verdict), is_short=True)
+    verdict = decode(TestVerdict, remark.call)
+    if remark.outcome is Outcome.NO_BASELINE:
+        return no_baseline_headline(_shown(verdict))
+    limit = _limit([v for v in verdict.verdicts if v.metric == remark.metric])
+    return headline_of(decode(Verdict, remark.verdict), limit, is_short=True)
 
 
 # A test in one line: how each of its metrics moved.
@@ -204,11 +219,26 @@ def movements(call: Raw) -> Iterator[str]:
         yield _movement(found, next((v for v in stored if v is not None), None))
 
 
+TOLD_FIRST: Final = frozenset(
+    {
+        STEP_MS.name,
+        PEAK_ALLOCATED.name,
+        LIVE_PEAK.name,
+        PREDICTED_ALLOCATED.name,
+        SYNCS.name,
+    }
+)
+"""What is named of a test that was compared with nothing, if it has any of them."""
+
+
 def _shown(verdict: TestVerdict) -> Sequence[Verdict]:
     failing = [v for v in verdict.verdicts if v.outcome.fails or v.unjudged_budget]
     worst = [v for v in verdict.verdicts if v.outcome is verdict.outcome]
-    passed = verdict.outcome in {Outcome.PASS, Outcome.NOT_JUDGED}
-    return failing or (worst[:1] if passed else worst)
+    if verdict.outcome in {Outcome.PASS, Outcome.NOT_JUDGED}:
+        worst = worst[:1]
+    if verdict.outcome is Outcome.NO_BASELINE:
+        worst = [v for v in worst if v.metric in TOLD_FIRST] or worst
+    return failing or worst
 
 
 def _movement(alike: Sequence[Verdict], stored: float | None) -> str:
@@ -216,7 +246,8 @@ def _movement(alike: Sequence[Verdict], stored: float | None) -> str:
     worst = min(alike, key=lambda verdict: _RANKS[verdict.outcome])
     if worst.now is None:
         return ": ".join(filter(None, (title(worst.metric), worst.because)))
-    limit = _limit(alike, stored)
+    limit = _limit(alike)
+    limit = worst.limit if limit is None and stored is None else limit
     known = [value for value in (stored, worst.now, limit) if value is not None]
     metric = metric_named(worst.metric)
     text = dict(zip(known, format_apart(metric, *known), strict=True))
@@ -239,10 +270,10 @@ def _is_new(verdict: Verdict) -> bool:
     return verdict.outcome is Outcome.REGRESSED and verdict.metric in NEW_WORDS
 
 
-def _limit(alike: Sequence[Verdict], stored: float | None) -> float | None:
-    """Return the limit that was missed, or that a baseline is absent beside."""
+def _limit(alike: Sequence[Verdict]) -> float | None:
+    """Return the limit that was missed."""
     missed = [v.limit for v in alike if v.outcome is Outcome.OVER_BUDGET]
-    return missed[0] if missed else alike[0].limit if stored is None else None
+    return missed[0] if missed else None
 
 
 def _new(worst: Verdict, now: str) -> str:
@@ -315,7 +346,7 @@ def has_cause(remark: Remark, is_ours: Callable[[str], bool]) -> bool:
 
 def _cause(remark: Remark, is_ours: Callable[[str], bool]) -> Finding | None:
     """Return the worst finding that counts in the metric, one of the project if it can."""
-    if remark.call is None:
+    if remark.call is None or remark.outcome is Outcome.NO_BASELINE:
         return None
     found = [
         finding
