@@ -25,7 +25,7 @@ PLACES: Final = {
     "docs/README.md": 0,
     "docs/start": 0,
     "docs/guides": 0,
-    "docs/ci": 15,
+    "docs/ci": 0,
     "docs/why": 0,
     "docs/compare": 0,
     "docs/errors.md": 0,
