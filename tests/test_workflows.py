@@ -16,6 +16,7 @@ import pytest
 from documents import DOCUMENTS
 from documents import ROOT
 from documents import blocks_of
+from documents import rows_of
 
 from pytest_gpuperf.model.results import Head
 from pytest_gpuperf.model.results import Results
@@ -101,6 +102,15 @@ def test_the_action_hands_on_outputs_that_a_run_writes() -> None:
     }
 
     assert asked <= written
+
+
+def test_the_page_names_the_inputs_and_outputs_of_the_action() -> None:
+    rows = rows_of("docs/ci/without-a-gpu.md", "| input | meaning |")
+    page = (FOLDER / "without-a-gpu.md").read_text("utf-8")
+    outputs = page.partition("Its outputs")[2].partition("```")[0]
+
+    assert {row.split("`")[1] for row in rows} == set(action()["inputs"])
+    assert set(action()["outputs"]) == set(re.findall(r"`([a-z-]+)`", outputs))
 
 
 @pytest.mark.parametrize("name", MEASURING)
