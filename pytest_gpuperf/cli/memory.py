@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import json
+import linecache
 import os
 import sys
 from collections.abc import Iterator
@@ -28,7 +29,9 @@ from ..model.codec import encode
 from ..model.forecast import Fit
 from ..model.forecast import Forecast
 from ..model.forecast import Saving
+from ..report.command import memory_command
 from ..report.json.audit import memory_document
+from ..report.screen.memory import MemoryView
 from ..report.screen.memory import memory_lines
 from ..visible import printed
 from .script import Program
@@ -139,7 +142,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--gb",
         type=_gib,
         metavar="GIB",
-        help="exit with 1 where it does not fit a GPU of so many GiB (2**30 bytes)",
+        help="exit with 1 if it does not fit a GPU of so many GiB (2**30 bytes)",
     )
     parser.add_argument(
         "--steps",
@@ -151,18 +154,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-values",
         action="store_true",
-        help="hold sizes only: fast, and for models of any size; what the script reads "
+        help="compute sizes only: fast, and for models of any size; what the script reads "
         "from the GPU is a guess (default: values as long as they fit this machine)",
     )
     parser.add_argument(
         "--no-savings",
         action="store_true",
-        help="leave out what would lower the peak: each saving is one more run",
+        help="do not try what would lower the peak: each fix is one more run",
     )
     parser.add_argument(
         "--batch-option",
         metavar="OPTION",
         help="the script's option for its batch size: to try half of it as well",
+    )
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="list each line that takes memory, and each fix that did not help",
     )
     parser.add_argument(
         "--json",
@@ -198,16 +207,17 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
         sys.stderr.write(f"gpuperf: {unfinished(program, code)}\n")
         return code or PROGRAM_FAILED
     if code:
-        sys.stderr.write(f"gpuperf: {program.name} failed, so no peak is known\n")
+        sys.stderr.write(f"gpuperf: {program.name} failed, so its peak is unknown\n")
         return code
     savings = {} if arguments.no_savings else dict(_pulled(question, halved))
     fit = None if arguments.gb is None else fit_of(forecast, arguments.gb)
-    _print(arguments, forecast, savings, fit)
+    _print(arguments, program, forecast, savings, fit)
     return PROGRAM_FAILED if fit in {Fit.TOO_LARGE, Fit.UNKNOWN} else 0
 
 
 def _print(
     arguments: argparse.Namespace,
+    program: Program,
     forecast: Forecast,
     savings: Mapping[Saving, Forecast | None],
     fit: Fit | None,
@@ -215,9 +225,30 @@ def _print(
     if arguments.json:
         document = memory_document(forecast, savings, arguments.gb, fit)
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
-    else:
-        lines = memory_lines(forecast, savings, arguments.gb, fit, Path.cwd())
-        sys.stdout.write(printed(lines))
+        return
+    view = MemoryView(
+        name=program.name,
+        here=Path.cwd(),
+        line_of=linecache.getline,
+        command=partial(_command, arguments, program),
+        verbose=arguments.verbose,
+    )
+    lines = memory_lines(forecast, savings, arguments.gb, fit, view)
+    sys.stdout.write(printed(lines))
+
+
+def _command(arguments: argparse.Namespace, program: Program, gib: float | None) -> str:
+    """Return the command for a GPU of *gib* GiB, or the same one that shows everything."""
+    given = arguments.gb if gib is None else gib
+    options = [
+        *(("-v",) if gib is None else ()),
+        *((f"--gb={given:g}",) if given is not None else ()),
+        *((f"--steps={arguments.steps}",) if arguments.steps != PROGRAM_STEPS else ()),
+        *(("--no-values",) if arguments.no_values else ()),
+    ]
+    return memory_command(
+        options, program.name, program.arguments, is_module=program.is_module
+    )
 
 
 def _predicted(

@@ -133,6 +133,15 @@ def audit_command(
     return _line(("gpuperf", "audit", f"--max-syncs={waits}", *module, program, *own))
 
 
+def memory_command(
+    options: Sequence[str], program: str, arguments: Sequence[str], *, is_module: bool
+) -> str:
+    """Return what predicts the memory of *program* with *options*."""
+    module = ("-m",) if is_module else ()
+    own = ("--", *arguments) if arguments else ()
+    return _line(("gpuperf", "memory", *options, *module, program, *own))
+
+
 def _test_of(call: str) -> str:
     """Return the node id of a call; the ``#`` of a parameter names none."""
     test, end, _ = call.rpartition("]#")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from ..model.forecast import Fit
 from ..model.forecast import Forecast
 from ..model.forecast import Saving
 from ..model.metrics import MIB
+from ..report.screen.memory import MemoryView
 from ..report.screen.memory import memory_lines
 
 
@@ -50,13 +52,12 @@ class Prospect:
         __tracebackhide__ = True
         # `assert gpuperf.fits(...)` must not fail, nor pass, on what is not known.
         if self.fit in {Fit.TOO_CLOSE, Fit.UNKNOWN}:
-            pytest.skip(f"whether it fits {self.fit.value}:\n{self}")
+            pytest.skip(str(self))
         return self.fit is Fit.FITS
 
     def __str__(self) -> str:
-        lines = memory_lines(
-            self.forecast, self.with_savings, self.gb, self.fit, Path.cwd()
-        )
+        view = MemoryView(name="the step", here=Path.cwd(), line_of=linecache.getline)
+        lines = memory_lines(self.forecast, self.with_savings, self.gb, self.fit, view)
         return "\n".join(lines)
 
     def __repr__(self) -> str:

@@ -266,6 +266,31 @@ def test_an_audit_says_how_one_wait_more_fails(desk: Desk) -> None:
     assert "3 syncs are more than --max-syncs=2" in more.text
 
 
+BIG: Final = """
+import torch
+optimizer = torch.optim.SGD([torch.ones(2**20, device="cuda", requires_grad=True)])
+for _ in range(3):
+    (optimizer.param_groups[0]["params"][0] ** 2).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_a_peak_says_how_a_gpu_is_asked_about_and_how_all_is_seen(desk: Desk) -> None:
+    pytest.importorskip("torch")
+    desk.write("train it.py", BIG)
+    said = desk.type("gpuperf memory --no-savings 'train it.py'")
+    [gated] = re.findall(r"^next: (.+)$", said.output, re.MULTILINE)
+    small = desk.type(gated.replace("--gb=8", "--gb=0.7"))
+    [more] = re.findall(r"^next: (.+)$", small.output, re.MULTILINE)
+
+    fits, shown = desk.type(gated), desk.type(more)
+
+    assert (said.status, fits.status) == (0, 0), fits.text
+    assert (small.status, shown.status) == (1, 1), shown.text
+    assert "it fits in 8 GiB" in fits.output
+    assert "taken here by aten::" in shown.output
+
+
 # Where baselines lie, and what tests are called.
 
 
@@ -1134,6 +1159,7 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
 
 BUILT: Final = {
     "audit_command": "test_an_audit_says_how_one_wait_more_fails",
+    "memory_command": "test_a_peak_says_how_a_gpu_is_asked_about_and_how_all_is_seen",
     "ab_command": "test_what_other_code_decided_is_compared_again",
     "accept_command": "test_what_the_comment_says_to_accept_of_one_stores_it_alone",
     "prune_command": "test_what_is_stored_and_was_not_measured_says_how_it_is_removed",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pytest_gpuperf.model.finding import Finding
@@ -12,6 +14,7 @@ from pytest_gpuperf.model.forecast import Fit
 from pytest_gpuperf.model.forecast import Forecast
 from pytest_gpuperf.model.forecast import Saving
 from pytest_gpuperf.report.json.audit import memory_document
+from pytest_gpuperf.report.screen.memory import MemoryView
 from pytest_gpuperf.report.screen.memory import memory_lines
 
 
@@ -37,8 +40,14 @@ FORECAST = Forecast(
     reserved_bytes=1024 * MIB,
     steps=4,
     findings=(
-        found(FindingKind.PEAK, 1000 * MIB, 12, "activations 800.0 MiB"),
+        replace(
+            found(FindingKind.PEAK, 1000 * MIB, 12),
+            held_for=(("activations", 800 * MIB), ("parameters", 200 * MIB)),
+        ),
         found(FindingKind.MEMORY, 700 * MIB, 9),
+        found(FindingKind.MEMORY, 60 * MIB, 12),
+        found(FindingKind.MEMORY, 30 * MIB, 10),
+        found(FindingKind.MEMORY, 10 * MIB, 11),
     ),
 )
 
@@ -56,35 +65,103 @@ SAVINGS = {
 }
 
 
-def test_the_peak_comes_first_then_what_holds_it_then_what_lowers_it_most() -> None:
-    lines = memory_lines(FORECAST, SAVINGS, 8.0, Fit.FITS, Path("/p"))
+SOURCE = {9: "    y = self.wide(x).mul(2)\n", 12: "    return y.mul(x)\n"}
+
+
+def shown(
+    found: Forecast,
+    fit: Fit | None = None,
+    gib: float | None = None,
+    *,
+    verbose: bool = False,
+) -> Sequence[str]:
+    """The lines of a script with some source, asked for in its folder."""
+    view = MemoryView(
+        name="train.py",
+        here=Path("/p"),
+        line_of=lambda _file, line: SOURCE.get(line, ""),
+        command=lambda gib: f"gpuperf memory {f'--gb={gib:g}' if gib else '-v'}",
+        verbose=verbose,
+    )
+    savings = SAVINGS if found is FORECAST else {}
+    return memory_lines(found, savings, gib, fit, view)
+
+
+def test_the_answer_is_first_then_a_step_with_its_lines_then_fixes_and_set_up() -> None:
+    lines = shown(FORECAST, Fit.FITS, 8.0)
 
     assert (
         "\n".join(lines)
         == """\
-gpuperf: 1000.0 MiB allocated at the peak of 4 steps, 1024.0 MiB reserved,
-           predicted without a GPU
-  --> train.py:12 in forward: most memory is in use here: aten::mul, forward,
-           1000 MiB: activations 800.0 MiB
-  --> train.py:9 in forward: in use at the peak: aten::mul, forward, 700.0 MiB
-           in 3 blocks
-  savings     400.0 MiB  -60.0%  checkpointing of the repeated blocks
-              900.0 MiB  -10.0%  foreach=False in the optimizer
-  no help    zero_grad(set_to_none=True) before the forward; fused=True in the
-             optimizer
-  no answer  half the batch, accumulated over two
-gpuperf: fits in 8 GiB"""
+train.py needs 0.977 GiB at its peak; it fits in 8 GiB
+per step: activations 800 MiB
+  --> train.py:12 in forward
+   12 | return y.mul(x)
+      |          ^^^ the peak, in the forward; 60.0 MiB taken here
+  --> train.py:9 in forward
+    9 | y = self.wide(x).mul(2)
+      |                  ^^^ 700 MiB taken here
+  --> train.py:10 in forward: 30.0 MiB taken here
+           and 1 more, with -v
+  fix      checkpoint the repeated blocks (torch.utils.checkpoint): 0.391 GiB
+           (-60.0 %)
+           pass foreach=False to the optimizer: 0.879 GiB (-10.0 %)
+once, before the first step was over: parameters 200 MiB
+predicted from 4 steps on the simulated GPU; torch would reserve 1.00 GiB, CUDA
+  itself 0.75 GiB"""
     )
+
+
+def test_everything_that_was_found_and_tried_is_shown_when_asked_for() -> None:
+    lines = shown(FORECAST, verbose=True)
+
+    text = "\n".join(lines)
+    assert lines[0] == "train.py needs 1000 MiB at its peak; a GPU with 8 GiB is enough"
+    assert "60.0 MiB taken here by aten::mul, in 3 blocks" in text
+    assert "train.py:11 in forward: 10.0 MiB taken here by aten::mul" in text
+    assert "  no help  call zero_grad(set_to_none=True) before the forward" in text
+    assert "  failed   halve the batch, and accumulate over two" in text
     assert max(map(len, lines)) <= 80
 
 
-def test_a_saving_that_saves_nothing_that_shows_is_no_help() -> None:
+def test_what_makes_it_fit_is_said() -> None:
+    large = {
+        "allocated_bytes": 8000 * MIB,
+        "reserved_bytes": 8000 * MIB,
+    }
+    savings = {Saving.CHECKPOINT: forecast(4000), Saving.FUSED: forecast(7900)}
+
+    view = MemoryView(name="train.py", here=Path("/p"))
+    lines = memory_lines(replace(FORECAST, **large), savings, 8.0, Fit.TOO_CLOSE, view)
+
+    assert lines[0] == (
+        "train.py needs 7.81 GiB at its peak; too close to tell if it fits in 8 GiB"
+    )
+    text = " ".join(" ".join(lines).split())
+    assert "(torch.utils.checkpoint): 3.91 GiB (-50.0 %, then it fits)" in text
+    assert "pass fused=True to the optimizer: 7.71 GiB (-1.2 %)" in text
+
+
+def test_a_fix_that_saves_nothing_that_shows_is_none() -> None:
     bare = Forecast(allocated_bytes=1000 * MIB, reserved_bytes=1000 * MIB, steps=4)
     again = Forecast(allocated_bytes=1000 * MIB - 512, reserved_bytes=0, steps=4)
+    view = MemoryView(name="train.py", here=Path("/p"))
 
-    lines = memory_lines(bare, {Saving.FUSED: again}, None, None, Path("/p"))
+    lines = memory_lines(bare, {Saving.FUSED: again}, None, None, view)
 
-    assert lines[-1] == "  no help    fused=True in the optimizer"
+    assert "  fix      no known one lowers the peak; -v lists what was tried" in lines
+
+
+def test_the_next_command_names_the_smallest_gpu_that_is_enough_or_shows_more() -> None:
+    assert shown(FORECAST)[-2:] == (
+        "next: gpuperf memory --gb=8",
+        "      exits with 1 if it does not fit",
+    )
+    assert shown(FORECAST, Fit.TOO_LARGE, 0.5)[-2:] == (
+        "next: gpuperf memory -v",
+        "      lists each line that takes memory, and what was tried",
+    )
+    assert not any("next:" in line for line in shown(FORECAST, Fit.FITS, 8.0))
 
 
 def test_notes_and_what_only_a_gpu_can_tell_are_said() -> None:
@@ -96,14 +173,14 @@ def test_notes_and_what_only_a_gpu_can_tell_are_said() -> None:
         notes=("values were given up",),
     )
 
-    lines = memory_lines(guessed, {}, 80.0, Fit.UNKNOWN, Path("/elsewhere"))
+    lines = shown(guessed, Fit.UNKNOWN, 80.0)
 
     assert lines == (
-        "gpuperf: 1.0 MiB allocated at the peak of 1 step, 2.0 MiB reserved, predicted",
-        "           without a GPU",
+        "train.py needs about 1.00 MiB at its peak; only a GPU can tell if 80 GiB is enough",
+        "predicted from 1 step on the simulated GPU; torch would reserve 2.00 MiB, CUDA",
+        "  itself 0.75 GiB",
         "  note     values were given up",
         "  unsure   aten::nonzero: the size of the result is a guess",
-        "gpuperf: cannot be told in 80 GiB",
     )
 
 

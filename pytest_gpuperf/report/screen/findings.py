@@ -203,11 +203,17 @@ def _lines(
         yield from labelled("fix", remedy.do)
 
 
-def source_lines(finding: Finding, text: str) -> Iterator[str]:
-    """Show the line of *finding* under its number, *text* under what it is about."""
+def source_lines(
+    finding: Finding, text: str, spot: tuple[int, int] | None = None
+) -> Iterator[str]:
+    """Show the line of *finding* under its number, *text* under what it is about.
+
+    That is at *spot*, its beginning and its length, or what the remedy looks for.
+    """
     number = str(finding.location.line if finding.location else "").rjust(GUTTER)
     room = text_width() - GUTTER - len(RULE)
-    source, start, length = _shown_source(finding, room)
+    spot = spot or spot_of(remedy_of(finding), finding.source)
+    source, start, length = _shown_source(finding.source, spot, room)
     yield f"{number}{RULE}{source}"
     mark = f"{EMPTY_GUTTER}{' ' * start}{'^' * length}"
     if len(f"{mark} {text}") <= text_width():
@@ -217,10 +223,11 @@ def source_lines(finding: Finding, text: str) -> Iterator[str]:
     yield from wrapped(text, first=EMPTY_GUTTER, rest=EMPTY_GUTTER)
 
 
-def _shown_source(finding: Finding, room: int) -> tuple[str, int, int]:
+def _shown_source(
+    source: str, spot: tuple[int, int], room: int
+) -> tuple[str, int, int]:
     """Return the line, cut to *room* columns, and where and how long its cause is."""
-    source = finding.source
-    start, length = spot_of(remedy_of(finding), source)
+    start, length = spot
     # A cut in front keeps the cause in sight.
     cut = max(0, min(start, start + length + 1 - room)) if len(source) > room else 0
     shown = visible(source[cut:][:room])

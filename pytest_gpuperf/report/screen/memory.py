@@ -1,29 +1,99 @@
-"""The predicted peak of a program by purpose, and what would lower it."""
+"""The predicted peak of a program: does it fit, what is it for, what would lower it."""
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from dataclasses import dataclass
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from ...judge.budget import CONTEXT_BYTES
+from ...judge.budget import GIB
+from ...judge.budget import fit_of
 from ...model.finding import Finding
+from ...model.finding import FindingKind
 from ...model.finding import Location
 from ...model.forecast import Fit
 from ...model.forecast import Forecast
 from ...model.forecast import Saving
 from ...model.metrics import MIB
-from ..wrapping import broken
-from .findings import peak_lines
+from ...model.metrics import PEAK_ALLOCATED
+from ..numbers import format_value
+from ..wrapping import REASON_INDENT
+from ..wrapping import labelled
+from ..wrapping import wrapped
+from .findings import ARROW
+from .findings import badness
+from .findings import place_of
+from .findings import source_lines
 
 
-MEMORY_INDENT: Final = " " * 11
+MEMORY_DIGITS: Final = 3
+LEAST_WHOLE: Final = 10**MEMORY_DIGITS - 0.5
+"""From here on a number needs no digit behind the point."""
 
 LEAST_HELP: Final = 0.0005
 """The share of the peak that a saving saves at least: less is printed as -0.0 %."""
+
+LEAST_GIB: Final = 0.01
+"""A peak is compared with a number of GiB in GiB from here on."""
+
+MOST_HOLDERS: Final = 3
+"""Lines that take memory and are shown, but with ``-v``."""
+
+USUAL_GPUS: Final = (8, 16, 24, 48, 80, 141)
+"""GiB of GPUs that are sold."""
+
+SET_UP: Final = frozenset(
+    {"parameters", "buffers", "optimizer state", "cuBLAS workspaces"}
+)
+"""Purposes of memory that is taken once; the rest is taken in each step."""
+
+REMEDY_OF_SAVING: Final = {
+    Saving.EARLY_ZERO_GRAD: "call zero_grad(set_to_none=True) before the forward",
+    Saving.FOR_LOOP: "pass foreach=False to the optimizer",
+    Saving.FUSED: "pass fused=True to the optimizer",
+    Saving.CHECKPOINT: "checkpoint the repeated blocks (torch.utils.checkpoint)",
+    Saving.HALF_BATCH: "halve the batch, and accumulate over two",
+}
+
+IN_WORDS: Final = {
+    Fit.FITS: "it fits in {} GiB",
+    Fit.TOO_LARGE: "it does not fit in {} GiB",
+    Fit.TOO_CLOSE: "too close to tell if it fits in {} GiB",
+    Fit.UNKNOWN: "only a GPU can tell if {} GiB is enough",
+}
+
+LineOf = Callable[[str, int], str]
+"""Returns a line of a file, or nothing if there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryView:
+    """How a forecast is shown: of which program, from where, and how much of it.
+
+    Paths are relative to ``here``. ``command`` returns what to type to ask about a GPU
+    of so many GiB, or with ``None`` to see everything.
+    """
+
+    name: str
+    here: Path
+    line_of: LineOf = lambda _file, _line: ""
+    command: Callable[[float | None], str] | None = None
+    verbose: bool = False
+
+
+def smallest_gpu(forecast: Forecast) -> int | None:
+    """Return the GiB of the smallest usual GPU that *forecast* fits."""
+    fitting = (gib for gib in USUAL_GPUS if fit_of(forecast, gib) is Fit.FITS)
+    return next(fitting, None)
 
 
 def memory_lines(
@@ -31,75 +101,172 @@ def memory_lines(
     savings: Mapping[Saving, Forecast | None],
     gib: float | None,
     fit: Fit | None,
-    here: Path,
+    view: MemoryView,
 ) -> tuple[str, ...]:
-    """Return the peak, its causes, the *savings* that lower it most first, the *fit*.
+    """Return the answer, what the memory of a step is for and where, and what lowers it.
 
-    Paths are relative to *here*.
+    Memory from before the first step follows, how the peak was found, and what to type
+    next.
     """
     return (
-        *_peak(forecast),
-        *peak_lines([_seen_from(here, finding) for finding in forecast.findings]),
-        *_savings(forecast, savings),
-        *_unsure(forecast),
-        *_fit(gib, fit),
+        _answer(forecast, gib, fit, view.name),
+        *_purposes("per step: ", forecast, set_up=False),
+        *_places(forecast, view),
+        *_savings(forecast, savings, gib, view),
+        *_purposes("once, before the first step was over: ", forecast, set_up=True),
+        *_basis(forecast, gib),
+        *_next(forecast, gib, fit, view),
     )
 
 
-def _peak(forecast: Forecast) -> tuple[str, ...]:
-    steps = "1 step" if forecast.steps == 1 else f"{forecast.steps} steps"
-    return broken(
-        f"gpuperf: {_mib(forecast.allocated_bytes)} allocated at the peak of {steps}, "
-        f"{_mib(forecast.reserved_bytes)} reserved, predicted without a GPU",
-        rest=MEMORY_INDENT,
-    )
+def _answer(forecast: Forecast, gib: float | None, fit: Fit | None, name: str) -> str:
+    peak = _whole(forecast.allocated_bytes, gib)
+    least = smallest_gpu(forecast)
+    if gib is not None and fit is not None:
+        fits = f"; {IN_WORDS[fit].format(f'{gib:g}')}"
+    else:
+        fits = f"; a GPU with {least} GiB is enough" if least else ""
+    about = "about " if forecast.not_judged else ""
+    return f"{name} needs {about}{peak} at its peak{fits}"
+
+
+def _purposes(title: str, forecast: Forecast, *, set_up: bool) -> tuple[str, ...]:
+    parts = [
+        f"{purpose} {_size(nbytes)}"
+        for finding in forecast.findings
+        for purpose, nbytes in finding.held_for
+        if nbytes and (purpose in SET_UP) is set_up
+    ]
+    return wrapped(", ".join(parts), first=title, rest="  ") if parts else ()
+
+
+def _places(forecast: Forecast, view: MemoryView) -> Iterator[str]:
+    """Show the line of the peak, then the lines whose memory is in use there."""
+    merged: dict[object, list[Finding]] = {}
+    for finding in sorted(forecast.findings, key=badness):
+        merged.setdefault(_line(finding), []).append(_seen(view, finding))
+    shown = list(merged.values())
+    most = len(shown) if view.verbose else MOST_HOLDERS
+    for group in shown[:most]:
+        yield from _place(group, view)
+    left = len(shown) - most
+    yield from labelled("", f"and {left} more, with -v" if left > 0 else "")
+
+
+def _line(finding: Finding) -> object:
+    place = finding.location
+    return (place.file, place.line) if place else finding.kind
+
+
+def _place(group: Sequence[Finding], view: MemoryView) -> Iterator[str]:
+    first, text = group[0], "; ".join(_uses(group, view))
+    if first.source and first.location:
+        yield f"{ARROW}{first.location}"
+        yield from source_lines(first, text, called(first))
+    else:
+        yield from wrapped(
+            f"{place_of(first)}: {text}", first=ARROW, rest=" " * REASON_INDENT
+        )
+
+
+def _uses(group: Iterable[Finding], view: MemoryView) -> Iterator[str]:
+    holders = [f for f in group if f.kind is not FindingKind.PEAK]
+    for peak in group:
+        if peak.kind is FindingKind.PEAK:
+            yield f"the peak, in the {peak.phase.value}" if peak.phase else "the peak"
+    if holders and not view.verbose:
+        yield f"{_size(sum(f.held_bytes for f in holders))} taken here"
+        return
+    for holder in holders:
+        blocks = f"{holder.per_step} block{'s' if holder.per_step > 1 else ''}"
+        yield f"{_size(holder.held_bytes)} taken here by {holder.op}, in {blocks}"
+
+
+def called(finding: Finding) -> tuple[int, int] | None:
+    """Return where its operation is called in its line, and how long that is."""
+    name = re.escape((finding.op or "").rpartition("::")[2])
+    found = list(re.finditer(rf"\b{name}\(", finding.source)) if name else []
+    return (found[0].start(), len(found[0][0]) - 1) if len(found) == 1 else None
 
 
 def _savings(
-    forecast: Forecast, savings: Mapping[Saving, Forecast | None]
+    forecast: Forecast,
+    savings: Mapping[Saving, Forecast | None],
+    gib: float | None,
+    view: MemoryView,
 ) -> Iterator[str]:
     peaks = {
         saving: again.allocated_bytes for saving, again in savings.items() if again
     }
     helps = (1 - LEAST_HELP) * forecast.allocated_bytes
-    lowering = [saving for saving in peaks if peaks[saving] < helps]
-    for number, saving in enumerate(sorted(lowering, key=lambda saving: peaks[saving])):
-        change = peaks[saving] / forecast.allocated_bytes - 1
-        label = "" if number else "  savings"
-        yield f"{label:<11}{_mib(peaks[saving]):>12} {change:+7.1%}  {saving.value}"
-    yield from _named("no help", [saving for saving in peaks if saving not in lowering])
-    yield from _named(
-        "no answer", [saving for saving in savings if saving not in peaks]
+    lowering = sorted((s for s in peaks if peaks[s] < helps), key=peaks.__getitem__)
+    for saving in lowering:
+        change = 100 * (peaks[saving] / forecast.allocated_bytes - 1)
+        enough = _enough(forecast, savings[saving], gib)
+        peak = _whole(peaks[saving], gib, forecast.allocated_bytes)
+        text = f"{REMEDY_OF_SAVING[saving]}: {peak} ({change:.1f} %{enough})"
+        label = "fix" if saving is lowering[0] else ""
+        yield from wrapped(
+            text, first=f"  {label}".ljust(REASON_INDENT), rest=" " * REASON_INDENT
+        )
+    if view.verbose:
+        same = [saving for saving in peaks if saving not in lowering]
+        yield from labelled("no help", _named(same))
+        failed = [saving for saving in savings if saving not in peaks]
+        yield from labelled("failed", _named(failed))
+    elif savings and not lowering:
+        yield from labelled(
+            "fix", "no known one lowers the peak; -v lists what was tried"
+        )
+
+
+def _enough(forecast: Forecast, again: Forecast | None, gib: float | None) -> str:
+    """Say that a saving makes the program fit that did not."""
+    if gib is None or again is None or fit_of(forecast, gib) is Fit.FITS:
+        return ""
+    return ", then it fits" if fit_of(again, gib) is Fit.FITS else ""
+
+
+def _named(savings: Iterable[Saving]) -> str:
+    return "; ".join(REMEDY_OF_SAVING[saving] for saving in savings)
+
+
+def _basis(forecast: Forecast, gib: float | None) -> Iterator[str]:
+    """Say how the peak was found, and what makes it a guess."""
+    steps = "1 step" if forecast.steps == 1 else f"{forecast.steps} steps"
+    reserved = _whole(forecast.reserved_bytes, gib)
+    cuda = "" if gib is None else f", CUDA itself {CONTEXT_BYTES / GIB:g} GiB"
+    yield from wrapped(
+        f"{steps} on the simulated GPU; torch would reserve {reserved}{cuda}",
+        first="predicted from ",
+        rest="  ",
     )
-
-
-def _named(label: str, savings: Sequence[Saving]) -> tuple[str, ...]:
-    if not savings:
-        return ()
-    names = "; ".join(saving.value for saving in savings)
-    return broken(names, first=f"  {label}".ljust(13), rest=" " * 13)
-
-
-def _unsure(forecast: Forecast) -> Iterator[str]:
     for note in forecast.notes:
-        yield from broken(note, first="  note     ", rest=MEMORY_INDENT)
+        yield from labelled("note", note)
     for missing in forecast.not_judged:
-        yield from broken(f"{missing}", first="  unsure   ", rest=MEMORY_INDENT)
+        yield from labelled("unsure", missing)
 
 
-def _fit(gib: float | None, fit: Fit | None) -> tuple[str, ...]:
-    if gib is None or fit is None:
-        return ()
-    return (f"gpuperf: {fit.value} in {gib:g} GiB",)
+def _next(
+    forecast: Forecast, gib: float | None, fit: Fit | None, view: MemoryView
+) -> Iterator[str]:
+    if view.command is None:
+        return
+    least = smallest_gpu(forecast)
+    if gib is None and least:
+        yield f"next: {view.command(least)}"
+        yield "      exits with 1 if it does not fit"
+    elif fit is not Fit.FITS and not view.verbose and forecast.findings:
+        yield f"next: {view.command(None)}"
+        yield "      lists each line that takes memory, and what was tried"
 
 
-def _seen_from(here: Path, finding: Finding) -> Finding:
-    return replace(
-        finding,
-        location=_relative(here, finding.location),
-        innermost=_relative(here, finding.innermost),
-        forward=_relative(here, finding.forward),
-    )
+def _seen(view: MemoryView, finding: Finding) -> Finding:
+    """Return *finding* with its line of source, as seen from the folder of the user."""
+    place = finding.location
+    source = view.line_of(place.file, place.line).strip() if place else ""
+    shown = _relative(view.here, place)
+    return replace(finding, location=shown, source=source or finding.source)
 
 
 def _relative(here: Path, location: Location | None) -> Location | None:
@@ -108,5 +275,15 @@ def _relative(here: Path, location: Location | None) -> Location | None:
     return replace(location, file=os.path.relpath(location.file, here))
 
 
-def _mib(nbytes: int) -> str:
-    return f"{nbytes / MIB:.1f} MiB"
+def _size(nbytes: int) -> str:
+    return format_value(PEAK_ALLOCATED, nbytes, MEMORY_DIGITS)
+
+
+def _whole(nbytes: int, gib: float | None, beside: int | None = None) -> str:
+    """Write a peak in the unit of what it is compared with: of *gib*, or of *beside*."""
+    in_gib = (beside or nbytes) >= (LEAST_GIB if gib is not None else 1) * GIB
+    unit = GIB if in_gib else MIB
+    symbol = "GiB" if unit == GIB else "MiB"
+    value = nbytes / unit
+    digits = f"{value:.0f}" if value >= LEAST_WHOLE else f"{value:#.{MEMORY_DIGITS}g}"
+    return f"{digits.rstrip('.')} {symbol}"
