@@ -98,10 +98,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="most seconds that these may cost together (default: 60)",
     )
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="list every metric, version and setting that was looked at",
+    )
 
 
 def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
-    """Print what was found; 1 where no honest number can be measured here."""
+    """Print what was found; 1 if any number measured here would be wrong."""
     scripted = arguments.device is DeviceKind.SCRIPTED
     try:
         with closing(ForkServer(() if scripted else HEAVY_MODULES)) as server:
@@ -132,7 +138,7 @@ def check(
     hardware = found.environment.hardware
     folder = arguments.baselines or Path(os.path.relpath(project.baselines))
     # Printed at once: what follows takes up to a minute.
-    _print(examined_lines(found))
+    _print(examined_lines(found, verbose=arguments.verbose))
     _print(stored_lines(_stored(folder, hardware, project), _options(arguments)))
     wrong = [found.refusal] if found.refusal else []
     if not hardware.kind.has(Capability.CLOCK):
@@ -142,7 +148,7 @@ def check(
             trials, wrong = _trials(ask, request, arguments.runs, turns)
         runs = [trial.measurement for trial in trials]
         acuity = acuity_of_step(runs, project.tolerance, project.precision)
-        _print(trial_lines(trials, acuity))
+        _print(trial_lines(trials, acuity, verbose=arguments.verbose))
     _print(wrong_lines(wrong, hardware))
     return WRONG if wrong else 0
 

@@ -50,14 +50,14 @@ def no_gpu(torch: Any) -> Circumstance:
         return Circumstance(
             subject="GPU",
             found=f"absent, torch {torch.__version__} was built without CUDA",
-            means="no times, copies or memory of a GPU; waits are those a GPU would have",
-            advice="install another build of torch where there is one",
+            means="times of a GPU cannot be measured",
+            advice="if there is one, install a build of torch with CUDA",
         )
     return Circumstance(
         subject="GPU",
         found=f"absent, as far as torch {torch.__version__} sees",
-        means="no times, copies or memory of a GPU; waits are those a GPU would have",
-        advice="look at nvidia-smi and CUDA_VISIBLE_DEVICES where there should be one",
+        means="times of a GPU cannot be measured",
+        advice="if there is one, look at nvidia-smi and CUDA_VISIBLE_DEVICES",
     )
 
 

@@ -1,4 +1,4 @@
-"""Findings of ``gpuperf doctor``, a labelled line a subject."""
+"""Findings of ``gpuperf doctor``: what can be measured, then a labelled line a subject."""
 
 from __future__ import annotations
 
@@ -12,9 +12,14 @@ from ...model.checkup import Circumstance
 from ...model.checkup import Examination
 from ...model.checkup import StoredSuite
 from ...model.checkup import Trial
+from ...model.environment import Capability
 from ...model.environment import Hardware
+from ...model.metrics import PAGEABLE_COPIES
 from ...model.metrics import SENTINELS
 from ...model.metrics import STEP_MS
+from ...model.metrics import SYNCS
+from ...model.metrics import Metric
+from ...model.metrics import limited_by
 from ...model.verdict import SuiteAcuity
 from ..numbers import format_value
 from ..numbers import join_fitting
@@ -27,22 +32,59 @@ CHECKUP_INDENT: Final = 11
 MOST_MOVED: Final = 0.015
 """Ratio by which a clock may move before it is called moving."""
 
+ADVICE_ONLY: Final = frozenset({"workers"})
+"""Subjects whose advice is about the program, shown with ``-v``."""
+
 MOST_CLOCK: Final = "max SM clock"
 """Key of a GPU's highest clock in the recorded software."""
 
 
-def examined_lines(found: Examination) -> tuple[str, ...]:
-    """Name the device, what runs on it and what it cannot measure."""
+def ability_lines(found: Examination) -> tuple[str, ...]:
+    """Say in a line what can be measured here, and what cannot."""
+    kind = found.environment.hardware.kind
+    predicts = kind.has(Capability.FORECAST)
+    areas = {
+        "waits": (SYNCS,),
+        "copies": (PAGEABLE_COPIES,),
+        "predicted memory" if predicts else "memory": limited_by("mem_mb"),
+        "time": (STEP_MS,),
+    }
+    can = [a for a in areas if any(_can(found, metric) for metric in areas[a])]
+    where = "Without a GPU" if predicts else f"On {found.environment.hardware.name}"
+    lacking = [area.capitalize() for area in areas if area not in can]
+    cannot = f" {_and(lacking)} - no." if lacking else ""
+    text = f"{where}: {_and(can)} - yes.{cannot} (-v lists all metrics)"
+    return wrapped(text, rest="  ")
+
+
+def _can(found: Examination, metric: Metric) -> bool:
+    return metric.name not in found.unmeasured
+
+
+def _and(words: Sequence[str]) -> str:
+    *first, last = words or ("nothing",)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def examined_lines(found: Examination, *, verbose: bool) -> tuple[str, ...]:
+    """Say what disturbs; all about the device and its metrics if *verbose*."""
     hardware, software = found.environment.hardware, found.environment.software
     name = f"{hardware.kind.value} {hardware.name}".strip()
     versions = ", ".join(f"{key} {value}" for key, value in sorted(software.items()))
+    wanted = [c for c in found.circumstances if verbose or _wants_something(c)]
     return (
-        *_labelled("device", f"{name} ({hardware.key})"),
-        *_labelled("software", versions),
-        *_unmeasured(found.unmeasured),
-        *_circumstances(found.circumstances),
+        *(() if found.refusal else ability_lines(found)),
+        *(_labelled("device", f"{name} ({hardware.key})") if verbose else ()),
+        *(_labelled("software", versions) if verbose else ()),
+        *(_unmeasured(found.unmeasured) if verbose else ()),
+        *_circumstances(wanted),
         *_labelled("disturbed", found.disturbance or ""),
     )
+
+
+def _wants_something(circumstance: Circumstance) -> bool:
+    """Whether there is something to do before numbers are good."""
+    return bool(circumstance.advice) and circumstance.subject not in ADVICE_ONLY
 
 
 def stored_lines(stored: StoredSuite, options: Sequence[str]) -> tuple[str, ...]:
@@ -63,12 +105,14 @@ def stored_lines(stored: StoredSuite, options: Sequence[str]) -> tuple[str, ...]
     )
 
 
-def trial_lines(trials: Sequence[Trial], acuity: SuiteAcuity | None) -> tuple[str, ...]:
-    """Say what the fixed step showed: what is measured, disturbances, clocks, noise."""
+def trial_lines(
+    trials: Sequence[Trial], acuity: SuiteAcuity | None, *, verbose: bool
+) -> tuple[str, ...]:
+    """Say what the fixed step showed: disturbances, clocks, noise, and all metrics."""
     if not trials:
         return ()
     return (
-        *_labelled("measured", _measured(trials[-1])),
+        *(_labelled("measured", _measured(trials[-1])) if verbose else ()),
         *_labelled("disturbed", _disturbed(trials)),
         *_labelled("clocks", _clocks(trials)),
         *_labelled("noise", _noise(trials, acuity)),
@@ -76,11 +120,11 @@ def trial_lines(trials: Sequence[Trial], acuity: SuiteAcuity | None) -> tuple[st
 
 
 def no_clock_lines() -> tuple[str, ...]:
-    """Say what there is instead of times where the device is none."""
+    """Say what there is in place of times on a device without a clock."""
     return _labelled(
         "noise",
-        "none: counts and predicted sizes are exact, and there are no times; those of "
-        "this machine's cores are measured with --device=cpu",
+        "none: counts and predicted sizes are exact; --device=cpu looks at the times of "
+        "this CPU",
     )
 
 
@@ -124,7 +168,9 @@ def _thin(tests: Sequence[str]) -> tuple[str, ...]:
     count = "1 has" if len(tests) == 1 else f"{len(tests)} have"
     named = join_fitting(tests, text_width() - CHECKUP_INDENT)
     return (
-        *_labelled("", f"{count} fewer than {ENOUGH_RUNS} runs, and can blame nobody:"),
+        *_labelled(
+            "", f"{count} fewer than {ENOUGH_RUNS} runs, too few to fail a test:"
+        ),
         *_labelled("", named),
     )
 
