@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -15,9 +16,13 @@ from ..baselines.acceptance import acceptance
 from ..baselines.acceptance import chosen
 from ..baselines.refresh import changes
 from ..model.baseline import Baselines
+from ..model.metrics import MetricKind
 from ..plugin.terminal import row_of
+from ..report.numbers import metric_named
 from ..report.screen.acceptance import outlook_lines
 from ..report.screen.summary import refresh_lines
+from ..report.table import Row
+from ..report.wrapping import wrapped
 from ..visible import printed
 from .files import add_baselines_argument
 from .files import elsewhere
@@ -31,6 +36,14 @@ from .pending import refuse_unknown_names
 
 
 REST: Final = None
+
+MOST_DIFFERENT: Final = 20
+"""Rows that are shown, the largest changes, but with ``-v``."""
+
+TIMES_NOTE: Final = (
+    "times: what the baseline file has or would have, typical of all runs; the table of "
+    "a run shows the mean of those that were judged"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,6 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=Path(".gpuperf"),
         metavar="DIR",
         help="folder that runs leave their numbers in (default: %(default)s)",
+    )
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help=f"show every row, and not only the {MOST_DIFFERENT} largest changes",
     )
 
 
@@ -71,11 +90,13 @@ def _lines(arguments: argparse.Namespace, paths: Sequence[Path]) -> Iterator[str
     choice, found = choice_of(arguments), [read_pending(path) for path in paths]
     refuse_unknown_names(arguments.pending, found, choice)
     for path, new in zip(paths, found, strict=True):
-        yield from _compared(path, new, arguments.baselines, choice)
+        yield from _compared(
+            path, new, arguments.baselines, choice, verbose=arguments.verbose
+        )
 
 
 def _compared(
-    path: Path, new: Baselines, folder: Path, choice: Choice
+    path: Path, new: Baselines, folder: Path, choice: Choice, *, verbose: bool
 ) -> tuple[str, ...]:
     """Compare the tests that the last run measured; the others are not gone."""
     old, stored = store.read(folder, new.hardware), store.path_of(folder, new.hardware)
@@ -86,8 +107,30 @@ def _compared(
     if not rows:
         return (f"nothing pending in {path}: it says the same as {stored}",)
     plan = acceptance(new, old, choice)
+    shown = rows if verbose else _largest(rows)
+    more = len(rows) - len(shown)
     return (
         f"{stored} -> {path}",
-        *(line.text for line in refresh_lines(rows)),
+        *(line.text for line in refresh_lines(shown)),
+        *((f"and {more} more, with -v",) if more else ()),
+        *(wrapped(TIMES_NOTE) if any(map(_is_changed_time, shown)) else ()),
         *outlook_lines(acceptance_of(plan, new, choice)),
     )
+
+
+def _largest(rows: Sequence[Row]) -> Sequence[Row]:
+    """Return the rows with the largest changes, in their order."""
+    ranked = sorted(rows, key=_size, reverse=True)[:MOST_DIFFERENT]
+    return [row for row in rows if row in ranked]
+
+
+def _size(row: Row) -> float:
+    """Return the change as a ratio; what is new or gone comes last."""
+    if row.old is None or row.new is None:
+        return -1.0
+    return abs(row.new - row.old) / row.old if row.old else inf
+
+
+def _is_changed_time(row: Row) -> bool:
+    timed = metric_named(row.metric).kind is MetricKind.NOISY
+    return timed and None not in {row.old, row.new}

@@ -43,7 +43,10 @@ from .files import ask_project
 REST: Final = None
 
 LAST: Final = 20
-"""Runs that a table shows by default."""
+"""Runs that are drawn by default."""
+
+MOST_RUNS_LISTED: Final = 5
+"""Runs in the table of a test, but with ``-v`` or ``--last``."""
 
 SINCE: Final = 200
 """Runs that are searched for changes by default."""
@@ -52,8 +55,8 @@ UNGATED: Final = {MetricKind.NOISY: STEP_MS.tolerance, MetricKind.EXACT: 0.0}
 """Changes, as ratios, that are not worth a line where no tolerance says so."""
 
 NOWHERE: Final = (
-    "nobody said where the history lies: name its folder with --history, or for the "
-    "whole project with the ini key gpuperf_history"
+    "no history folder is set: name it with --history, or for the whole project with "
+    "the ini key gpuperf_history"
 )
 
 
@@ -83,9 +86,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--last",
         type=_count,
-        default=LAST,
         metavar="N",
-        help="runs to show of each test (default: %(default)s)",
+        help=f"runs to draw and to list of each test (default: draw {LAST}, list "
+        f"{MOST_RUNS_LISTED})",
+    )
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="list every run that is drawn",
     )
     parser.add_argument(
         "--changes",
@@ -122,7 +131,7 @@ def _print(lines: Iterable[str]) -> None:
 
 
 def _located(given: str | None) -> tuple[str, Path]:
-    """Return where the history lies, and the ignored folder for its index."""
+    """Return where the history is, and the ignored folder for its index."""
     if given is not None:
         return (given if is_url(given) else str(Path(given).absolute())), Path(
             ".gpuperf"
@@ -146,10 +155,12 @@ def _answer(
         return _changes(index, chosen, arguments.since)
     if arguments.metric is None:
         chosen = _main_series(chosen)
-    courses = [_course(index, series, arguments.last) for series in chosen]
+    last = arguments.last or LAST
+    courses = [_course(index, series, last) for series in chosen]
     marks = marks_for(sys.stdout.encoding)
     if len(courses) == 1:
-        return course_lines(courses[0], marks)
+        every = arguments.verbose or arguments.last is not None
+        return course_lines(courses[0], marks, last if every else MOST_RUNS_LISTED)
     return overview_lines(courses, marks)
 
 
@@ -161,7 +172,7 @@ def _nothing(arguments: argparse.Namespace, index: HistoryIndex, location: str) 
             f"{', '.join(hardware)}"
         )
     return (
-        f"{shown(location)}: it holds no run; pytest --gpuperf leaves one there with "
+        f"{shown(location)}: no run is stored there; pytest --gpuperf leaves one with "
         "--gpuperf-history"
     )
 

@@ -34,15 +34,24 @@ from .files import read_document
 REST: Final = None
 
 SHOW_HEADER: Final = (
-    *("step_ms", "spread", "memory", "syncs", "runs", "torch", "drift", "test"),
+    *("time", "spread", "memory", "waits", "runs", "torch", "since accepted", "test"),
 )
-SHOW_LEFT_COLUMNS: Final = frozenset({5, 6})
+TORCH_COLUMN: Final = 5
 DRIFT_COLUMN: Final = 6
+
+MOST_SHOWN: Final = 40
+"""Tests that are shown, but with ``-v``."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare ``--baselines`` and the hardware."""
     add_baselines_argument(parser)
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="show every test, and the version of torch that measured it",
+    )
     parser.add_argument(
         "hardware",
         nargs="?",
@@ -63,7 +72,8 @@ def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
         raise UsageError(msg, ErrorId.GP509)
     if arguments.hardware is not None:
         paths = [_path_of(arguments.hardware, paths)]
-    lines = _stored(paths[0]) if len(paths) == 1 else _files(paths)
+    one = len(paths) == 1
+    lines = _stored(paths[0], verbose=arguments.verbose) if one else _files(paths)
     sys.stdout.write(printed(lines))
     return 0
 
@@ -82,14 +92,24 @@ def _files(paths: Sequence[Path]) -> tuple[str, ...]:
     return (*table, "show one with `gpuperf show HARDWARE`")
 
 
-def _stored(path: Path) -> tuple[str, ...]:
+def _stored(path: Path, *, verbose: bool) -> tuple[str, ...]:
     baselines = read_document(path)
     rows = _rows(baselines)
-    cells = [SHOW_HEADER, *rows]
-    if not any(row[DRIFT_COLUMN] for row in rows):
-        cells = [(*row[:DRIFT_COLUMN], *row[DRIFT_COLUMN + 1 :]) for row in cells]
+    shown = rows if verbose else rows[:MOST_SHOWN]
+    hidden = {
+        *(() if verbose else (TORCH_COLUMN,)),
+        *(() if any(row[DRIFT_COLUMN] for row in rows) else (DRIFT_COLUMN,)),
+    }
+    kept = [column for column in range(len(SHOW_HEADER)) if column not in hidden]
+    cells = [tuple(row[column] for column in kept) for row in (SHOW_HEADER, *shown)]
+    left = [kept.index(c) for c in kept if c in {TORCH_COLUMN, DRIFT_COLUMN}]
     title = f"{baselines.hardware.name} ({baselines.hardware.kind.value}), {path}"
-    return (title, *align(cells, left=SHOW_LEFT_COLUMNS))
+    more = len(rows) - len(shown)
+    return (
+        title,
+        *align(cells, left=frozenset(left)),
+        *((f"and {more} more, with -v",) if more else ()),
+    )
 
 
 def _rows(baselines: Baselines) -> list[tuple[str, ...]]:

@@ -267,13 +267,13 @@ class TestShow:
             test_c=entry(0, exact={"live_peak_bytes": 512}),
         )
 
-        code = main(["show"])
+        code = main(["show", "-v"])
 
         assert code == 0
         assert capsys.readouterr().out == (
             """\
 NVIDIA H200 (cuda), baselines/cuda-nvidia-h200.json
- step_ms  spread     memory  syncs  runs  torch   test
+    time  spread     memory  waits  runs  torch   test
 250.0 us       -          -      -     1  -       test_a
 10.12 ms   3.0 %  36.30 MiB      2     3  2.13.0  test_b
        -       -      512 B      -     1  2.13.0  test_c
@@ -297,11 +297,27 @@ NVIDIA H200 (cuda), baselines/cuda-nvidia-h200.json
         assert capsys.readouterr().out == (
             """\
 NVIDIA H200 (cuda), baselines/cuda-nvidia-h200.json
- step_ms  spread  memory  syncs  runs  torch   drift                     test
-10.15 ms       -       -      1     1  2.13.0  step_ms +1.5 %, syncs -1  test_a
-10.00 ms       -       -      2     1  2.13.0                            test_b
+    time  spread  memory  waits  runs  since accepted            test
+10.15 ms       -       -      1     1  step_ms +1.5 %, syncs -1  test_a
+10.00 ms       -       -      2     1                            test_b
 """
         )
+
+    def test_shows_so_many_tests_and_all_of_them_when_asked(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        many = {f"test_{number:02}": entry(1.0) for number in range(42)}
+        store(tmp_path / "baselines", H200, **many)
+
+        main(["show"])
+        short = capsys.readouterr().out.splitlines()
+        main(["show", "-v"])
+
+        assert short[-2:] == [
+            "1.000 ms       -       -      -     1  test_39",
+            "and 2 more, with -v",
+        ]
+        assert capsys.readouterr().out.splitlines()[-1].endswith("  test_41")
 
     def test_lists_the_files_where_there_are_several(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -333,8 +349,8 @@ show one with `gpuperf show HARDWARE`
         assert capsys.readouterr().out == (
             """\
 AMD EPYC 2 cores (cpu), perf/cpu-amd-epyc-2-cores.json
- step_ms  spread  memory  syncs  runs  torch   test
-2.000 ms   0.0 %       -      -     2  2.13.0  test_a
+    time  spread  memory  waits  runs  test
+2.000 ms   0.0 %       -      -     2  test_a
 """
         )
 
@@ -419,12 +435,32 @@ baselines/cuda-nvidia-h200.json -> .gpuperf/pending-cuda-nvidia-h200.json
      old       new   change  metric   test
 10.00 ms  12.03 ms  +20.3 %  step_ms  test_a
        -  2.000 ms      new  step_ms  test_new
+times: what the baseline file has or would have, typical of all runs; the table
+    of a run shows the mean of those that were judged
 gpuperf: nothing was written; `gpuperf accept` would accept 1; 1 of them from
     fewer than 5 runs, too few to know how it varies: test_new; 1 kept, moved
     less than the noise; 1 NOT ACCEPTED, too far from the anchor: test_a; with
     --accept-drift it would accept these as well
 """
         )
+
+    def test_shows_the_largest_changes_and_all_of_them_when_asked(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        names = [f"test_{number:02}" for number in range(25)]
+        store(tmp_path / "baselines", H200, **{n: entry(10.0) for n in names})
+        now = {n: entry(10.0 + number) for number, n in enumerate(names, start=1)}
+        leave_pending(tmp_path / ".gpuperf", H200, **now)
+
+        main(["diff"])
+        short = capsys.readouterr().out
+        main(["diff", "-v"])
+        everything = capsys.readouterr().out
+
+        assert "test_04\n" not in short
+        assert "test_05\n" in short
+        assert "and 5 more, with -v\n" in short
+        assert all(f"{name}\n" in everything for name in names)
 
     def test_shows_the_drift_of_what_was_measured_last(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -441,6 +477,8 @@ gpuperf: nothing was written; `gpuperf accept` would accept 1; 1 of them from
 baselines/cuda-nvidia-h200.json -> .gpuperf/pending-cuda-nvidia-h200.json
      old       new  change   drift  metric   test
 10.20 ms  10.25 ms  +0.5 %  +2.5 %  step_ms  test_a
+times: what the baseline file has or would have, typical of all runs; the table
+    of a run shows the mean of those that were judged
 gpuperf: nothing was written; `gpuperf accept` would accept 0; 1 kept, moved
     less than the noise
 """

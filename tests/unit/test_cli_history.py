@@ -71,6 +71,19 @@ def test_only_the_last_runs_are_shown_and_another_metric(
     assert len(lines) == 4 + 2
 
 
+def test_the_newest_runs_are_listed_and_all_that_are_drawn_when_asked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    keep_course(RUNS, [12.0] * 30)
+
+    short = shown(capsys, STEP)
+
+    assert short[1] == "step_ms on cuda-nvidia-h200, 20 of 30 runs"
+    assert len(short) == 4 + 5 + 1
+    assert short[-1] == "and 15 runs before them, with -v"
+    assert len(shown(capsys, STEP, "-v")) == 4 + 20
+
+
 def test_several_tests_are_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     for number, value in enumerate((12.0, 12.0, 13.2)):
         keep(
@@ -212,7 +225,7 @@ def test_files_that_are_none_of_a_history_are_named_above(
         (
             ["--history=empty"],
             (
-                "{here}/empty: it holds no run; pytest --gpuperf leaves one there with "
+                "{here}/empty: no run is stored there; pytest --gpuperf leaves one with "
                 "--gpuperf-history [GP521]"
             ),
         ),
@@ -282,6 +295,6 @@ def test_where_nobody_says_so_it_asks(
     configure(monkeypatch, None)
 
     assert refused(capsys) == (
-        "gpuperf: nobody said where the history lies: name its folder with --history, "
-        "or for the whole project with the ini key gpuperf_history [GP520]\n"
+        "gpuperf: no history folder is set: name it with --history, or for the whole "
+        "project with the ini key gpuperf_history [GP520]\n"
     )

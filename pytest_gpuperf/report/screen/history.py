@@ -56,19 +56,21 @@ class LevelChange:
     first: Point
 
 
-def course_lines(course: Course, marks: str) -> tuple[str, ...]:
-    """Show one series run by run, the newest at the end."""
+def course_lines(course: Course, marks: str, listed: int) -> tuple[str, ...]:
+    """Draw one series, and show its newest runs, as many as are *listed*."""
     series, points = course.series, course.points
     metric = metric_named(series.metric)
     values = [point.value for point in points]
     low, high = format_value(metric, min(values)), format_value(metric, max(values))
     span = f"{low} to {high}" if low != high else f"always {low}"
-    rows = [HISTORY_HEADER, *_rows(series, points)]
+    rows = [HISTORY_HEADER, *list(_rows(series, points))[-listed:]]
+    hidden = max(0, len(points) - listed)
     return (
         series.test,
         f"{series.metric} on {series.hardware}, {len(points)} of {_runs(course.count)}",
         f"{span}  {sparkline(values, text_width() - len(span) - 2, marks)}",
         *align(rows, left=frozenset({0, 1})),
+        *((f"and {_runs(hidden)} before them, with -v",) if hidden else ()),
     )
 
 
