@@ -463,7 +463,10 @@ def _why_no_json(text: str, error: json.JSONDecodeError) -> str:
         return f"the file is cut off at line {error.lineno}"
     # The most common damage of a committed file has a way out of its own.
     if text[error.pos :].startswith(("<<<<<<<", "=======", ">>>>>>>")):
-        return f"a merge conflict is left at line {error.lineno}"
+        return (
+            f"a merge conflict is left at line {error.lineno} (with `gpuperf "
+            "merge-baselines` as git's merge driver most branches merge without one)"
+        )
     return f"the file is no JSON at line {error.lineno}"
 
 

@@ -56,6 +56,15 @@ class Tolerance:
 ALMOST: Final = 0.75
 """Share of letters that two spellings of one keyword have in common."""
 
+IN_WORDS: Final = {
+    "memory": "mem_mb",
+    "time": "ms",
+    "step_ms": "ms",
+    "waits": "syncs",
+    "copies": "pageable_copies",
+}
+"""Keywords by other words for them."""
+
 MOST_PERCENT: Final = 100
 """Percent of all there is."""
 
@@ -151,15 +160,22 @@ def shown(value: object) -> str:
 def _refuse_unknown(mark: str, keywords: Iterable[str], known: Sequence[str]) -> None:
     unknown = sorted(set(keywords) - set(known))
     if unknown:
-        names = ", ".join(f"{name}{_meant(name, known)}" for name in unknown)
-        msg = f"gpuperf.{mark}() does not know {names}; it knows {', '.join(known)}"
+        meant = {name: _meant(name, known) for name in unknown}
+        names = ", ".join(
+            f"{name} (did you mean {near}?)" if near else name
+            for name, near in meant.items()
+        )
+        all_known = f"; it knows {', '.join(known)}" if None in meant.values() else ""
+        msg = f"gpuperf.{mark}() does not know {names}{all_known}"
         raise UsageError(msg, ErrorId.GP201)
 
 
-def _meant(name: str, known: Sequence[str]) -> str:
-    """Ask for the keyword that is spelled almost like *name*, if there is one."""
+def _meant(name: str, known: Sequence[str]) -> str | None:
+    """Return the keyword that *name* begins, or that is spelled almost like it."""
+    begun = [keyword for keyword in known if keyword.startswith(f"{name}_")]
     near = get_close_matches(name, known, n=1, cutoff=ALMOST)
-    return f" (did you mean {near[0]}?)" if near else ""
+    found = (*near, *begun, *(k for k in (IN_WORDS.get(name),) if k in known))
+    return found[0] if found else None
 
 
 def _ceiling(name: str, value: object) -> float | None:

@@ -68,7 +68,9 @@ def _check(item: pytest.Item) -> None:
         marks.check(item)
         _refuse_contradictions(item)
     except GpuperfError as error:
-        msg = f"{item.nodeid}: {error}"
+        file, line, name = item.location
+        place = f"{file}:{(line or 0) + 1} in {name}"
+        msg = f"{item.nodeid}: {error}\n  --> {place}"
         raise WrongMark(msg) from None
 
 

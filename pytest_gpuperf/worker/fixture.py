@@ -5,11 +5,13 @@ it.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
 from pathlib import Path
+from types import FrameType
 from types import TracebackType
 from typing import Final
 from typing import Protocol
@@ -245,12 +247,23 @@ def _or_refused(measured: Callable[[], T]) -> T:
     except SkipTest:
         raise
     except GpuperfError as error:
-        refusal = str(error)
+        refusal = _with_place(str(error))
     except Exception as error:  # noqa: BLE001 - of the user's step, raised again
         trace = _without_ours(error.__traceback__)
         # The user's traceback should end in the user's step, not in our measuring loop.
         raise error.with_traceback(trace)  # noqa: B904 - the same one
     pytest.fail(refusal, pytrace=False)
+
+
+def _with_place(refusal: str) -> str:
+    """Add the line outside of this package that made the call, which pytest leaves out."""
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001, as inspect is slow to import
+    while frame is not None and frame.f_code.co_filename.startswith(OWN_FILES):
+        frame = frame.f_back
+    if frame is None:
+        return refusal
+    file = frame.f_code.co_filename.removeprefix(f"{Path.cwd()}{os.sep}")
+    return f"{refusal}\n  --> {file}:{frame.f_lineno} in {frame.f_code.co_name}"
 
 
 def _training(asked: object) -> float | None:

@@ -1024,6 +1024,7 @@ MACHINE: Final = (
 )
 
 INVENTORY: Final[dict[tuple[str, str], str]] = {
+    ("baselines/format.py", "gpuperf merge-baselines"): DESCRIBED,
     ("baselines/format.py", "--gpuperf-update"): (
         "test_a_broken_baseline_is_recorded_anew_as_the_refusal_says"
     ),

@@ -285,13 +285,34 @@ def test_own(gpuperf): gpuperf(int)
     result.stdout.fnmatch_lines(["FAILED test_it.py::test_own*SLOWER*"])
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("mem", "mem_mb"),
+        ("memory", "mem_mb"),
+        ("h2d", "h2d_mb"),
+        ("sync", "syncs"),
+        ("waits", "syncs"),
+        ("time", "ms"),
+    ],
+)
+def test_a_keyword_that_is_almost_one_is_told_which_alone(
+    typed: str, meant: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        pytest_gpuperf.budget(**{typed: 1})
+
+    assert str(caught.value) == (
+        f"gpuperf.budget() does not know {typed} (did you mean {meant}?) [GP201]"
+    )
+
+
 def test_an_unknown_tolerance_is_refused() -> None:
     with pytest.raises(UsageError) as caught:
         pytest_gpuperf.tolerance(mem="5%")
 
     assert str(caught.value) == (
-        f"gpuperf.tolerance() does not know mem; it knows {KNOWN}, rank_mem_mb, "
-        "collectives, detect [GP201]"
+        "gpuperf.tolerance() does not know mem (did you mean mem_mb?) [GP201]"
     )
 
 

@@ -231,9 +231,9 @@ def test_two_calls_of_one_name_fail(project: ScriptedProject) -> None:
 
     result.assert_outcomes(failed=1)
     assert (
-        "gpuperf(step, name='a'): this test has a call of that name already [GP210]"
-        in result.outlines
-    )
+        "gpuperf(step, name='a'): this test has a call of that name already [GP210]\n"
+        "  --> test_it.py:5 in test_step"
+    ) in str(result.stdout)
 
 
 def test_a_torch_upgrade_that_moves_exact_metrics_is_one_verdict_for_the_run(

@@ -359,7 +359,10 @@ def refusal_of(text: str) -> str:
         (TEXT.replace('"schema"', "schema"), "the file is no JSON at line 6"),
         (
             TEXT.replace('  "schema"', '<<<<<<< HEAD\n  "schema"'),
-            "a merge conflict is left at line 6",
+            (
+                "a merge conflict is left at line 6 (with `gpuperf merge-baselines` "
+                "as git's merge driver most branches merge without one)"
+            ),
         ),
         ("[" * 200_000, "the file is no JSON that can be read"),
         (TEXT + "x", "the file is no JSON at line 33"),
