@@ -33,30 +33,31 @@ GROUPS: Final[dict[str, dict[str, str]]] = {
     "Look": {
         "audit": "find the lines of a script that wait for a GPU; needs none",
         "memory": "predict the peak memory of a script, and what would lower it",
-        "report": "write what the last run came to as a page of HTML",
         "doctor": "say what can be measured on this machine, and how well",
+        "report": "write a page of HTML about the last run",
     },
     "Compare": {
         "ab": "compare this version of the project with another one",
-        "bisect": "find the commit that made a test worse",
     },
     "Baselines": {
         "refresh": "measure tests and store the numbers as their baselines",
         "diff": "compare what was measured last with the stored baselines",
         "accept": "store what a run measured, as in CI, as the baselines",
-        "show": "show the stored baselines",
-        "merge-baselines": "merge two branches' baselines, as git's merge driver",
     },
-    "CI and history": {
+    "More": {
+        "show": "show the stored baselines",
+        "history": "show what tests measured in run after run, and what changed",
+        "bisect": "find the commit that made a test worse",
         "merge": "join the results of several machines into one verdict",
         "export": "write what was measured last in the format of another program",
-        "history": "show what tests measured in run after run, and what changed",
     },
 }
 """What each command does, in a line of the help; its module has its name."""
 
 COMMANDS: Final = {
-    name: does for group in GROUPS.values() for name, does in group.items()
+    **{name: does for group in GROUPS.values() for name, does in group.items()},
+    # Git types it, and people only in git's configuration.
+    "merge-baselines": "merge two branches' baselines, as git's merge driver",
 }
 
 
@@ -183,7 +184,7 @@ def _listed() -> str:
     """List the commands by what they are for."""
     return "\n\n".join(
         "\n".join(
-            (f"{title}:", *(f"  {name:<16} {does}" for name, does in group.items()))
+            (f"{title}:", *(f"  {name:<8} {does}" for name, does in group.items()))
         )
         for title, group in GROUPS.items()
     )

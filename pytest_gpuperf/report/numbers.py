@@ -7,6 +7,7 @@ from typing import Final
 
 from ..model.metrics import COMPILED
 from ..model.metrics import METRICS
+from ..model.metrics import MIB
 from ..model.metrics import Metric
 from ..model.metrics import MetricKind
 from ..model.units import Unit
@@ -103,15 +104,21 @@ def excess_alike(metric: Metric, now: float, limit: float) -> str:
 
 
 def _beside(metric: Metric, value: float, others: Sequence[float], digits: int) -> str:
-    """Write *value* in the unit of the smallest of the *others*, if that has few digits."""
-    least = min(filter(None, map(abs, others)), default=0.0)
-    symbol, size = unit_of(metric, least)
-    fits = max(map(abs, others)) < 10**MOST_DIGITS * size
-    if metric.unit is not Unit.BYTES or not value or not fits:
+    """Write *value* in the unit of the largest of the *others*, as verdicts do."""
+    if metric.unit is not Unit.BYTES or not value:
         return format_value(metric, value, digits)
+    symbol, size = unit_of(metric, _judged_in(tuple(map(abs, others))))
     if size == 1:
         return f"{value:.0f} {symbol}"
     return f"{_significant(value / size, digits)} {symbol}"
+
+
+def _judged_in(sizes: Sequence[float]) -> float:
+    """Return the size whose unit verdicts write all *sizes* in: MiB from a tenth on."""
+    least, largest = min(sizes), max(sizes)
+    if largest < MIB / 10:
+        return largest
+    return max(MIB, least)
 
 
 def format_change(metric: Metric, old: float, new: float) -> str:

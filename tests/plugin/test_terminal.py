@@ -346,3 +346,36 @@ def test_workers_leave_the_colours_to_the_process_with_the_terminal(
 )
 def test_each_part_of_a_failure_has_its_colour(line: str, parts: list[str]) -> None:
     assert [text for text, _ in painted(line) if text] == parts
+
+
+FOUR = """
+def test_slow(gpuperf): gpuperf(int)
+def test_waits(gpuperf): gpuperf(int)
+def test_bigger(gpuperf): gpuperf(int)
+def test_all_of_it(gpuperf): gpuperf(int)
+"""
+WORSE = {
+    "test_slow": {"step_ms": 12.0},
+    "test_waits": {"syncs": 2},
+    "test_bigger": {"mem_mb": 131.0},
+    "test_all_of_it": {"step_ms": 12.0, "syncs": 2, "mem_mb": 131.0},
+}
+
+
+def test_four_failures_are_at_most_fifty_lines_in_all(
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    project.file(FOUR)
+    project.refresh()
+    project.script({**WORSE, "*": {}})
+
+    lines = project.run().outlines
+
+    first = next(n for n, line in enumerate(lines) if "= FAILURES =" in line)
+    last = next(n for n in range(first + 1, len(lines)) if lines[n].startswith("==="))
+    failures = lines[first + 1 : last]
+    assert sum(line.startswith("___") for line in failures) == len(WORSE)
+    assert len(failures) <= 50, "\n".join(failures)
+    commands = ("  accept ", "  -->")
+    assert all(len(line) <= 80 for line in failures if not line.startswith(commands))
