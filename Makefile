@@ -24,9 +24,10 @@ test: $(VENV)/wheels $(VENV)/bin/tox
 	$(TOX) -e lint,types,tests
 	$(if $(GPU),$(VENV)/bin/tox run -e gpu)
 
-# What takes longest and seldom fails alone: other interpreters, whole runs.
+# What takes longest and seldom fails alone: other interpreters, whole runs, the archives of
+# a release.
 matrix: $(VENV)/wheels $(VENV)/bin/tox
-	$(TOX) -e core-py310,core-py312,core-py313,docs,whole
+	$(TOX) -e core-py310,core-py312,core-py313,docs,whole,release
 
 # The pages of docs as a site that opens from a disk: site/index.html is its first page.
 docs: $(VENV)/bin/tox
