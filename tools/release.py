@@ -27,7 +27,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 BLOCK: Final = re.compile(
     r"^```python (?P<name>\S+\.py)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
-LEFT_OUT: Final = re.compile(r"\.ci/|\.gitignore$")
+LEFT_OUT: Final = re.compile(r"\.ci/")
 """What the source archive leaves out of what git tracks."""
 
 WAITING: Final = """\

@@ -138,7 +138,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-syncs",
         type=_count,
         metavar="N",
-        help="exit with 1 where the host waits more than N times (default: no limit)",
+        help="exit with 1 if the CPU waits more than N times (default: no limit)",
     )
     parser.add_argument(
         "--json",

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from math import inf
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Final
 
 from ..baselines import store
@@ -15,9 +16,11 @@ from ..baselines.acceptance import Choice
 from ..baselines.acceptance import acceptance
 from ..baselines.acceptance import chosen
 from ..baselines.refresh import changes
+from ..judge.readings import stored_values
 from ..model.baseline import Baselines
 from ..model.metrics import MetricKind
 from ..plugin.terminal import row_of
+from ..report.numbers import format_value
 from ..report.numbers import metric_named
 from ..report.screen.acceptance import outlook_lines
 from ..report.screen.summary import refresh_lines
@@ -113,7 +116,11 @@ def _compared(
         f"{stored} -> {path}",
         *(line.text for line in refresh_lines(shown)),
         *((f"and {more} more, with -v",) if more else ()),
-        *(wrapped(TIMES_NOTE) if any(map(_is_changed_time, shown)) else ()),
+        *(
+            wrapped(TIMES_NOTE)
+            if any(_is_another_mean(row, new) for row in shown)
+            else ()
+        ),
         *outlook_lines(acceptance_of(plan, new, choice)),
     )
 
@@ -131,6 +138,11 @@ def _size(row: Row) -> float:
     return abs(row.new - row.old) / row.old if row.old else inf
 
 
-def _is_changed_time(row: Row) -> bool:
-    timed = metric_named(row.metric).kind is MetricKind.NOISY
-    return timed and None not in {row.old, row.new}
+def _is_another_mean(row: Row, new: Baselines) -> bool:
+    """Whether the table of the run has shown another time than the typical one."""
+    metric, entry = metric_named(row.metric), new.entries.get(row.test)
+    if metric.kind is not MetricKind.NOISY or entry is None or row.new is None:
+        return False
+    times = stored_values(metric, entry.runs, new.hardware.kind)
+    mean = format_value(metric, geometric_mean(times)) if times else ""
+    return mean != format_value(metric, row.new)

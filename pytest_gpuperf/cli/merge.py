@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="expected",
         type=_count,
         metavar="N",
-        help="fail where there are not so many shards (default: as many as are named)",
+        help="fail if there are fewer than N shards (default: as many as are named)",
     )
     parser.add_argument(
         "--allow-missing",

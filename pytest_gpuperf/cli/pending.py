@@ -56,12 +56,12 @@ def add_choice_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_const",
         const=(Refresh.EVIDENCE,),
         help="add the runs to those of the baselines, as another occasion of the same "
-        "code: no anchor moves, and nothing is replaced",
+        "code: nothing is replaced",
     )
     parser.add_argument(
         "--accept-drift",
         action="store_true",
-        help="accept also what drifted from its anchor beyond detect",
+        help="accept numbers that got worse, too, as the new reference",
     )
 
 

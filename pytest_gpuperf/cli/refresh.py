@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_kind,
         metavar="KIND",
         help=f"baselines to replace: {REFRESH_KINDS} "
-        "(default: all where node ids are named, else missing)",
+        "(default: all if node ids are named, else missing)",
     )
     parser.add_argument(
         "--device",
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--accept-drift",
         action="store_true",
-        help="store also what drifted from its anchor beyond detect",
+        help="store numbers that got worse, too, as the new reference",
     )
 
 

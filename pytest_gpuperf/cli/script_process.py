@@ -46,7 +46,7 @@ def add_program(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="DIR",
         help="folder of the code whose lines to name (default: the working directory, "
-        "or the script's where it lies elsewhere)",
+        "or the script's if that is elsewhere)",
     )
 
 

@@ -250,7 +250,7 @@ class TestRefresh:
         )
         assert (
             "baselines to replace: missing, improved, drifted, all, evidence "
-            "(default: all where node ids are named, else missing)"
+            "(default: all if node ids are named, else missing)"
         ) in text
 
 
@@ -435,14 +435,27 @@ baselines/cuda-nvidia-h200.json -> .gpuperf/pending-cuda-nvidia-h200.json
      old       new   change  metric   test
 10.00 ms  12.03 ms  +20.3 %  step_ms  test_a
        -  2.000 ms      new  step_ms  test_new
-times: what the baseline file has or would have, typical of all runs; the table
-    of a run shows the mean of those that were judged
 gpuperf: nothing was written; `gpuperf accept` would accept 1; 1 of them from
     fewer than 5 runs, too few to know how it varies: test_new; 1 kept, moved
     less than the noise; 1 NOT ACCEPTED, too far from the anchor: test_a; with
     --accept-drift it would accept these as well
 """
         )
+
+    def test_says_why_its_time_is_not_that_of_the_table_of_the_run(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        store(tmp_path / "baselines", H200, test_a=entry(10.0))
+        leave_pending(tmp_path / ".gpuperf", H200, test_a=entry(12.0, 12.1, 12.1, 14.0))
+
+        main(["diff"])
+
+        text = " ".join(capsys.readouterr().out.split())
+        assert "10.00 ms 12.10 ms +21.0 % step_ms test_a" in text
+        assert (
+            "times: what the baseline file has or would have, typical of all runs; the "
+            "table of a run shows the mean of those that were judged"
+        ) in text
 
     def test_shows_the_largest_changes_and_all_of_them_when_asked(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -477,8 +490,6 @@ gpuperf: nothing was written; `gpuperf accept` would accept 1; 1 of them from
 baselines/cuda-nvidia-h200.json -> .gpuperf/pending-cuda-nvidia-h200.json
      old       new  change   drift  metric   test
 10.20 ms  10.25 ms  +0.5 %  +2.5 %  step_ms  test_a
-times: what the baseline file has or would have, typical of all runs; the table
-    of a run shows the mean of those that were judged
 gpuperf: nothing was written; `gpuperf accept` would accept 0; 1 kept, moved
     less than the noise
 """
