@@ -250,7 +250,7 @@ def test_the_page_of_devices_says_which_budgets_a_cpu_cannot_judge() -> None:
         "docs/reference/devices.md"
     )
     assert row("`growth_mb` (a leak)", "yes", "predicted", "yes") in text_of(
-        "README.md"
+        "docs/reference/devices.md"
     )
     assert row("`alloc_retries`", "yes", "predicted", "no") in text_of(
         "docs/reference/devices.md"
@@ -259,7 +259,7 @@ def test_the_page_of_devices_says_which_budgets_a_cpu_cannot_judge() -> None:
         "docs/reference/devices.md"
     )
     assert row("`pageable_copies`, `h2d_mb`, `d2h_mb`", "yes", "yes", "no") in text_of(
-        "README.md"
+        "docs/reference/devices.md"
     )
 
 
