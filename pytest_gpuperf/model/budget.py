@@ -56,7 +56,7 @@ class Tolerance:
 ALMOST: Final = 0.75
 """Share of letters that two spellings of one keyword have in common."""
 
-IN_WORDS: Final = {
+KEYWORDS_BY_WORD: Final = {
     "memory": "mem_mb",
     "time": "ms",
     "step_ms": "ms",
@@ -174,7 +174,7 @@ def _meant(name: str, known: Sequence[str]) -> str | None:
     """Return the keyword that *name* begins, or that is spelled almost like it."""
     begun = [keyword for keyword in known if keyword.startswith(f"{name}_")]
     near = get_close_matches(name, known, n=1, cutoff=ALMOST)
-    found = (*near, *begun, *(k for k in (IN_WORDS.get(name),) if k in known))
+    found = (*near, *begun, *(k for k in (KEYWORDS_BY_WORD.get(name),) if k in known))
     return found[0] if found else None
 
 

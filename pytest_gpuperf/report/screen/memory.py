@@ -64,7 +64,7 @@ REMEDY_OF_SAVING: Final = {
     Saving.HALF_BATCH: "halve the batch, and accumulate over two",
 }
 
-IN_WORDS: Final = {
+FIT_IN_WORDS: Final = {
     Fit.FITS: "it fits in {} GiB",
     Fit.TOO_LARGE: "it does not fit in {} GiB",
     Fit.TOO_CLOSE: "too close to tell if it fits in {} GiB",
@@ -123,7 +123,7 @@ def _answer(forecast: Forecast, gib: float | None, fit: Fit | None, name: str) -
     peak = _whole(forecast.allocated_bytes, gib)
     least = smallest_gpu(forecast)
     if gib is not None and fit is not None:
-        fits = f"; {IN_WORDS[fit].format(f'{gib:g}')}"
+        fits = f"; {FIT_IN_WORDS[fit].format(f'{gib:g}')}"
     else:
         fits = f"; a GPU with {least} GiB is enough" if least else ""
     about = "about " if forecast.not_judged else ""
