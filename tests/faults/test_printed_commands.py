@@ -1012,7 +1012,7 @@ def test_an_occasion_that_a_reason_asks_for_is_added_to_the_baseline(
 # Every command that the package can print.
 
 TOKEN: Final = re.compile(
-    rf"gpuperf (?:{'|'.join(COMMANDS)})\b|pytest --gpuperf\b|(?<![\w=])--gpuperf-[a-z-]+"
+    rf"gpuperf (?:{'|'.join(sorted(COMMANDS, reverse=True))})\b|pytest --gpuperf\b|(?<![\w=])--gpuperf-[a-z-]+"
     r"|set \{[^}]*\}=1|set GPUPERF_\w+|--device=[\w{}]+|git -C \{\} fetch|git [a-z]+ --\w+|\bpip install [\w\[\]{}.-]+"
 )
 """What somebody may type, in a text."""
