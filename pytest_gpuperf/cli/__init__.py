@@ -20,9 +20,8 @@ from ..devices.preflight import own_version
 from ..errors import ErrorId
 from ..errors import GpuperfError
 from ..errors import UsageError
-from ..report.wrapping import coloured
-from ..report.wrapping import shows_colours
 from ..visible import VisibleStream
+from ..visible import shows_colours
 
 
 USAGE_ERROR: Final = 4
@@ -114,8 +113,15 @@ def _run(argv: Sequence[str]) -> int:
 
 def _seen(stream: TextIO) -> TextIO:
     """Return *stream* with control characters made visible, and in colours if it has them."""
-    paint = coloured if shows_colours(stream, os.environ) else None
+    paint = _painted if shows_colours(stream, os.environ) else None
     return cast("TextIO", VisibleStream(stream, paint))
+
+
+def _painted(text: str) -> str:
+    # Not at the top: the help imports no report.
+    from ..report.wrapping import coloured
+
+    return coloured(text)
 
 
 def _print_anything() -> None:

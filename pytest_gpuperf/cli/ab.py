@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "before",
         nargs="?",
         metavar="REF",
-        help="commit to compare with (default: where HEAD left main)",
+        help="commit to compare with (default: the commit at which HEAD left main)",
     )
     parser.add_argument(
         "after",

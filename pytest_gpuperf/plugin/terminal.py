@@ -280,7 +280,7 @@ def _untouched_lines(assessment: Assessment, verbosity: int) -> Iterator[Line]:
         title = kept_title(assessment.kept, file)
         yield from _titled(title, kept_lines(assessment.kept))
     if assessment.drifts:
-        title = f"not refreshed in {file}, too far from the anchor:"
+        title = f"not refreshed in {file}, too far from the last accepted value:"
         yield from _titled(title, drift_lines(assessment.drifts))
 
 

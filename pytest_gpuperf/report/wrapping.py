@@ -8,7 +8,6 @@ import textwrap
 from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Final
-from typing import TextIO
 
 from ..visible import visible
 
@@ -124,15 +123,6 @@ def painted(line: str) -> Iterator[tuple[str, Mapping[str, bool]]]:
 def coloured(text: str) -> str:
     """Return *text* with the codes that colour its lines on a terminal."""
     return "".join(map(_ansi_line, text.splitlines(keepends=True)))
-
-
-def shows_colours(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Whether *stream* is a terminal with colours; see no-color.org, force-color.org."""
-    if environ.get("NO_COLOR"):
-        return False
-    if environ.get("FORCE_COLOR"):
-        return True
-    return stream.isatty() and environ.get("TERM") != "dumb"
 
 
 def _ansi_line(line: str) -> str:

@@ -68,6 +68,6 @@ def repeated_options(settings: Settings, kind: DeviceKind) -> tuple[str, ...]:
 
 
 def shown_path(path: Path, root: Path) -> str:
-    """*path* from *root* on, as node ids are, or whole where it lies elsewhere."""
+    """*path* from *root* on, as node ids are, or whole if it is elsewhere."""
     inside = path.is_relative_to(root)
     return path.relative_to(root).as_posix() if inside else str(path)

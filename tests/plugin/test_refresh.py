@@ -197,11 +197,11 @@ def test_small_changes_are_followed_until_they_add_up_to_a_slowdown(
             ),
             "           as it was",
             f"  accept   {ACCEPT}",
-            "not refreshed in baselines/scripted.json, too far from the anchor:",
+            "not refreshed in baselines/scripted.json, too far from the last accepted value:",
             "  anchor       now   drift     allowed  metric   test",
             "10.00 ms  10.36 ms  +3.6 %  detect 3 %  step_ms  test_it.py::test_step",
             (
-                "gpuperf: 1 test was not refreshed, too far from its anchor; look for "
+                "gpuperf: 1 test was not refreshed, too far from its last accepted value; look for "
                 f"the cause, or accept it with: {ACCEPT}"
             ),
             "gpuperf: 2 passed on scripted; 1 NOT REFRESHED",

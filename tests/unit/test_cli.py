@@ -437,8 +437,8 @@ baselines/cuda-nvidia-h200.json -> .gpuperf/pending-cuda-nvidia-h200.json
        -  2.000 ms      new  step_ms  test_new
 gpuperf: nothing was written; `gpuperf accept` would accept 1; 1 of them from
     fewer than 5 runs, too few to know how it varies: test_new; 1 kept, moved
-    less than the noise; 1 NOT ACCEPTED, too far from the anchor: test_a; with
-    --accept-drift it would accept these as well
+    less than the noise; 1 NOT ACCEPTED, too far from the last accepted value:
+    test_a; with --accept-drift it would accept these as well
 """
         )
 

@@ -118,12 +118,13 @@ def test_what_drifted_beyond_detect_needs_a_word(
 
     assert accept(capsys, status=1) == (
         """\
-not accepted, too far from the anchor:
-  anchor       now    drift     allowed  metric   test
+not accepted, too far from the last accepted value:
+accepted       now    drift     allowed  metric   test
 10.00 ms  12.00 ms  +20.0 %  detect 3 %  step_ms  t.py::test[a b]
 look for the cause, or accept it with:
     gpuperf accept --accept-drift --only 't.py::test[a b]' .gpuperf/pending-cuda-nvidia-h200.json
-gpuperf: 0 accepted; 1 NOT ACCEPTED, too far from the anchor: t.py::test[a b]
+gpuperf: 0 accepted; 1 NOT ACCEPTED, too far from the last accepted value:
+    t.py::test[a b]
 """
     )
     assert times() == {"t.py::test[a b]": (10.0, 8)}
@@ -298,7 +299,9 @@ def test_a_count_that_drifted_needs_a_word_and_the_stored_time_does_not(
     save(BASELINES, waits=counted(10.0, 0, 8))
     save(PENDING, waits=counted(10.0, 1, 2, "syncs regressed"))
 
-    assert "not accepted, too far from the anchor" in accept(capsys, status=1)
+    assert "not accepted, too far from the last accepted value" in accept(
+        capsys, status=1
+    )
     assert counts("waits") == [(10.0, 0)] * 8
 
 
@@ -529,8 +532,8 @@ def test_diff_shows_what_accept_would_do(capsys: pytest.CaptureFixture[str]) -> 
         "10.00 ms  10.10 ms   +1.0 %  step_ms  moved",
         "       -  1.000 ms      new  step_ms  new",
         "gpuperf: nothing was written; `gpuperf accept` would accept 2; 1 NOT ACCEPTED,",
-        "    too far from the anchor: drifted; with --accept-drift it would accept these",
-        "    as well",
+        "    too far from the last accepted value: drifted; with --accept-drift it would",
+        "    accept these as well",
     ]
     assert diff(capsys, "--only", "m*", "--accept-drift")[2:] == [
         "10.00 ms  10.10 ms  +1.0 %  step_ms  moved",

@@ -71,7 +71,7 @@ SYNCS_OF_NEW, PEAK_OF_NEW = (
     ("ending", "level", "why"),
     [
         (Ending.PASSED, "warning", "nothing was checked"),
-        (Ending.FAILED, "error", "a missing baseline fails where CI is set"),
+        (Ending.FAILED, "error", "a missing baseline fails if CI is set"),
     ],
 )
 def test_a_missing_baseline_is_an_error_only_where_it_fails_its_test(

@@ -59,12 +59,12 @@ def test_the_command_of_a_run_names_every_refused_test_as_a_shell_reads_it() -> 
     )
 
     assert one == Line(
-        text="gpuperf: 1 test was not refreshed, too far from its anchor; look for the "
+        text="gpuperf: 1 test was not refreshed, too far from its last accepted value; look for the "
         "cause, or accept it with: gpuperf refresh --accept-drift t.py::a",
         role=LineRole.BAD,
     )
     assert two == Line(
-        text="gpuperf: 2 tests were not refreshed, too far from their anchors; look for "
+        text="gpuperf: 2 tests were not refreshed, too far from the last accepted values; look for "
         "the cause, or accept it with: gpuperf refresh --accept-drift "
         "--device=cpu t.py::a 't.py::b[x y]'",
         role=LineRole.BAD,
@@ -76,7 +76,7 @@ def test_each_refused_metric_has_a_row() -> None:
 
     assert "\n".join(line.text for line in lines) == (
         """\
-  anchor       now   drift        allowed  metric   test
+accepted       now   drift        allowed  metric   test
 10.00 ms  10.40 ms  +4.0 %     detect 3 %  step_ms  t.py::a
        0         1      +1  tolerance 0 %  syncs    t.py::a#eval"""
     )

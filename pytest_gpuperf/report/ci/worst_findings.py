@@ -320,7 +320,7 @@ def stored_by(remark: Remark, invocation: Invocation) -> str:
     """Name the command that stores a missing baseline, as it is typed outside of CI."""
     if remark.outcome is not Outcome.NO_BASELINE:
         return ""
-    why = "a missing baseline fails where CI is set"
+    why = "a missing baseline fails if CI is set"
     why = why if remark.fails else "nothing was checked"
     command = refresh_command(Refresh.MISSING, invocation, [remark.node])
     return f"{why}; store one outside of CI and commit it: {command}"

@@ -74,8 +74,8 @@ PICTURES: Final = (
         "each run",
         (
             "a row for all runs of the baseline, one for each of this run, one for the "
-            "95 % range of the change. A bold tick is where a run lies, thin ones are its "
-            "timed rounds; where those were not kept, a bar reaches from the first decile "
+            "95 % range of the change. A bold tick is the run, thin ones are its "
+            "timed rounds; if those were not kept, a bar reaches from the first decile "
             "to the median"
         ),
     ),

@@ -78,7 +78,7 @@ def _warned(text: str) -> tuple[Line, ...]:
 class Acceptance:
     """How many entries are accepted and kept, and which are not, and why.
 
-    ``same`` are as they were, in what is exact. ``drifted`` are too far from their anchors; ``thin`` would replace an entry of
+    ``same`` are as they were, in what is exact. ``drifted`` are too far from the last accepted values; ``thin`` would replace an entry of
     ``enough`` runs by one of fewer, ``missed`` are those of them that were to be
     accepted; ``weak`` are accepted and have fewer; of ``counted`` only counts and bytes are.
     ``adds`` says that runs are only added, and ``unfit`` are those that are none of the
@@ -101,7 +101,7 @@ class Acceptance:
 def refused_lines(drifts: Sequence[Drift], insist: str) -> Iterator[str]:
     """List what drifted too far, and the command that accepts it all the same."""
     if drifts:
-        yield "not accepted, too far from the anchor:"
+        yield "not accepted, too far from the last accepted value:"
         yield from (line.text for line in drift_lines(drifts))
         yield "look for the cause, or accept it with:"
         yield f"    {insist}"
@@ -143,7 +143,9 @@ def _parts(found: Acceptance) -> Iterator[str]:
         yield f"{found.same} unchanged"
     if found.kept:
         yield f"{found.kept} kept, moved less than the noise"
-    yield from named(found.drifted, "NOT ACCEPTED, too far from the anchor")
+    yield from named(
+        found.drifted, "NOT ACCEPTED, too far from the last accepted value"
+    )
     yield from named(found.missed, f"NOT ACCEPTED, only measured in {few}")
     yield from named(
         found.unfit,

@@ -25,7 +25,7 @@ from .summary import LineRole
 
 
 KEPT_HEADER: Final = ("stored", "now", "change", "noise", "metric", "test")
-DRIFT_HEADER: Final = ("anchor", "now", "drift", "allowed", "metric", "test")
+DRIFT_HEADER: Final = ("accepted", "now", "drift", "allowed", "metric", "test")
 LEFT: Final = frozenset({4})
 
 
@@ -119,7 +119,7 @@ def drifted_line(tests: Sequence[str], invocation: Invocation) -> Line:
     """Name the command that stores what drifted, once for the run."""
     one = len(tests) == 1
     subject = "1 test was" if one else f"{len(tests)} tests were"
-    anchors = "its anchor" if one else "their anchors"
+    anchors = "its last accepted value" if one else "the last accepted values"
     command = refresh_command(Refresh.ALL, invocation, tests, accept_drift=True)
     return Line(
         text=(

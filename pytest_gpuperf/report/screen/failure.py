@@ -207,7 +207,7 @@ def _accept_lines(
     if not outcomes:
         return ()
     kind = ACCEPTED_BY.get(frozenset(outcomes), Refresh.ALL)
-    # What regressed is often too far from its anchor as well, and a refresh would
+    # What regressed is often too far from its last accepted value as well, and a refresh would
     # refuse it.
     regressed = Outcome.REGRESSED in outcomes
     command = refresh_command(kind, invocation, [nodeid], accept_drift=regressed)
