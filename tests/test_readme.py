@@ -38,7 +38,6 @@ from pytest_gpuperf.runner.fork_server import Job
 
 NOT_RUN: Final = {
     "bash": "it needs a GPU, or root",
-    "make": "it runs this test itself",
     "pip": "it needs a network",
     "torchrun": "it needs other machines",
 }
@@ -167,8 +166,6 @@ def exists(program: str, arguments: list[str]) -> bool:
     match program, arguments:
         case "bash", [script]:
             return (ROOT / script).is_file()
-        case "make", [target]:
-            return f"\n{target}: " in (ROOT / "Makefile").read_text()
         case "pip", ["install", *_, package]:
             return is_this_package(package)
         case "torchrun", _:
@@ -249,7 +246,6 @@ def test_each_program_that_is_not_run_is_one_that_a_document_names() -> None:
     ("program", "arguments"),
     [
         ("bash", ["benchmarks/nothing.sh"]),
-        ("make", ["coffee"]),
         ("pip", ["install", "pytest-gpuperv"]),
         ("pip", ["install", "wheels/pytest_gpuperf-0.0.9-py3-none-any.whl"]),
         ("rm", ["-rf", "baselines"]),
