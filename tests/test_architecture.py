@@ -335,7 +335,6 @@ NAMES_KINDS: Final = {
     "plugin.session": "the device that was asked for, where none was opened",
     "plugin.inline": "the pretend GPU must be there before the settings are read",
     "report.exchange.pytest_benchmark": "the format names a CPU and a GPU apart",
-    "report.html.page": "a GPU is named by its model alone",
     "worker.ranks_child": "ranks on CUDA need a GPU each, and NCCL",
 }
 """Modules that compare a kind of device, and why no capability is what they mean.

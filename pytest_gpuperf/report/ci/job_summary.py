@@ -13,7 +13,6 @@ from itertools import islice
 from typing import Final
 
 from ...model.codec import decode
-from ...model.environment import DeviceKind
 from ...model.environment import Hardware
 from ...model.results import Record
 from ...model.results import Results
@@ -127,9 +126,6 @@ TITLE_WORDS: Final[Mapping[Outcome, str]] = {
 }
 """Counts the tests of an outcome in this order."""
 
-DEVICE_WORDS: Final = {DeviceKind.PRETEND: "simulated GPU"}
-"""What people call a device that is not a model of its own."""
-
 
 def run_markdown(  # noqa: PLR0913  a run, and how its place names things
     results: Results,
@@ -179,8 +175,7 @@ def title(results: Results) -> str:
 def _device(hardware: Hardware | None) -> str:
     if hardware is None:
         return ""
-    name = DEVICE_WORDS.get(hardware.kind, hardware.name or hardware.key)
-    return f" ({escaped(name)})"
+    return f" ({escaped(hardware.in_words)})"
 
 
 def _counts(records: Iterable[Record]) -> str:
