@@ -13,6 +13,7 @@ import pytest
 from scripted_project import ON
 from scripted_project import ScriptedProject
 
+from pytest_gpuperf.cli import main
 from pytest_gpuperf.report.wrapping import painted
 
 
@@ -379,3 +380,16 @@ def test_four_failures_are_at_most_fifty_lines_in_all(
     assert len(failures) <= 50, "\n".join(failures)
     commands = ("  accept ", "  -->")
     assert all(len(line) <= 80 for line in failures if not line.startswith(commands))
+
+
+def test_the_help_of_both_is_read_in_a_minute(
+    project: ScriptedProject, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = project.pytester.runpytest_inprocess("--help").outlines
+    first = lines.index("GPU performance:")
+    group = lines[first : lines.index("", first)]
+    capsys.readouterr()
+    main([])
+    own = capsys.readouterr().out.splitlines()
+
+    assert len(group) + len(own) <= 60
