@@ -32,7 +32,7 @@ from .versions import Version
 # How times were compared, why in that way, and the smallest change it could detect.
 
 PAIRS: Final = (
-    "pairs of fresh processes in alternating order; a process has lasting luck, so a "
+    "pairs of fresh processes in alternating order; each process has a speed of its own, so a "
     'pair is one number; "sees" is the smallest slowdown that these would have shown '
     "9 times in 10"
 )
@@ -40,7 +40,7 @@ PAIRS: Final = (
 PAIRS_WITHOUT_CLOCK: Final = "pairs of fresh processes, for what is exact alone"
 
 TOGETHER: Final = (
-    "times by both versions in turns in one process, whose luck they share; "
+    "times by both versions in turns in one process, which share its conditions; "
     '"sees" is the smallest slowdown that so many steps would have shown 9 times in 10'
 )
 

@@ -43,10 +43,10 @@ BYTES_METRICS: Final = {
 
 MEMORY_WORDS: Final = {
     True: "pinned memory",
-    False: "pageable memory",
-    None: "the host",
+    False: "ordinary (pageable) memory",
+    None: "the CPU",
 }
-"""The host's side of a copy; ``None`` if it is unknown."""
+"""The CPU's side of a copy; ``None`` if it is unknown."""
 
 
 def counted_in(
@@ -61,8 +61,8 @@ def counted_in(
 def described(direction: CopyDirection, *, pinned: bool | None) -> str:
     """Say where the bytes come from and where they go."""
     if direction is CopyDirection.H2D:
-        return f"from {MEMORY_WORDS[pinned]} to the device"
-    return f"from the device to {MEMORY_WORDS[pinned]}"
+        return f"from {MEMORY_WORDS[pinned]} to the GPU"
+    return f"from the GPU to {MEMORY_WORDS[pinned]}"
 
 
 COPY_NAME: Final = re.compile(

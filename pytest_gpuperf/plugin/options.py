@@ -133,8 +133,9 @@ OPTIONS: Final = (
     ),
     Option(
         name="gpuperf_missing_baseline",
-        help="what a missing baseline does: warn, fail or every-metric "
-        "(default: warn, and fail if CI is set)",
+        help="what a test with neither baseline nor budget does: warn or fail; "
+        "every-metric also fails metrics that have neither (default: warn, and fail if "
+        "CI is set)",
         metavar="WHAT",
         on_command_line=False,
     ),

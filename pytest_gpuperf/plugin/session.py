@@ -345,7 +345,7 @@ class GpuperfSession:
             write_summary(terminalreporter, self._assessment, unseen)
             return
         selection = self._config.stash[SELECTION]
-        why = selection.nothing_because if finished else "the run ended before"
+        why = selection.nothing_because if finished else "the run ended early"
         if self._assessment is not None:
             write_rest(terminalreporter, self._assessment, unseen)
         elif self._settings.device in {None, DeviceKind.PRETEND}:

@@ -63,8 +63,8 @@ def test_without_a_clock_two_pairs_compare_what_is_exact(
         "gpuperf: pair 1 of at most 8: 1 test\ngpuperf: pair 2 of at most 8: 1 test\n"
     )
     assert shown.out.splitlines()[-10:] == [
-        "engine: pairs of fresh processes, for what is exact alone: the pretend device",
-        "    has no clock; 2 pairs a test",
+        "engine: pairs of fresh processes, for what is exact alone: the simulated GPU has",
+        "    no clock; 2 pairs a test",
         "verdict  metric  before  after  change  95 %  sees  test",
         "worse    syncs        0      1      +1     -     -  test_it.py::test_step",
         "test_it.py::test_step: waits now",

@@ -68,7 +68,7 @@ def test_a_slower_version_is_seen_in_turns_after_one_pair(
         f"""\
 before HEAD ({head}), after working tree ({head}, uncommitted changes), on
     scripted
-engine: times by both versions in turns in one process, whose luck they share;
+engine: times by both versions in turns in one process, which share its conditions;
     "sees" is the smallest slowdown that so many steps would have shown 9 times
     in 10; 896 steps in 13.0 s a test; what is exact by pairs of fresh
     processes; 1 pair a test

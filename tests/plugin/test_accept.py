@@ -54,7 +54,7 @@ def test_what_was_red_in_ci_is_accepted_from_its_artefact_and_green_again(
     refused = typed(accept, capsys, status=1)
     assert refused[:3] == [
         "not accepted, too far from the last accepted value:",
-        "  anchor       now    drift     allowed  metric   test",
+        "accepted       now    drift     allowed  metric   test",
         f"10.00 ms  12.00 ms  +20.0 %  detect 3 %  step_ms  {A}",
     ]
     assert times(project) == {A: 10.0, B: 10.0}

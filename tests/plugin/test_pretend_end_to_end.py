@@ -168,8 +168,8 @@ def test_syncs_and_copies_are_named_with_line_and_reason(
             "OVER LIMIT pageable_copies: 1 per step, limit 0",
             "OVER LIMIT h2d_mb: 8.000 KiB per step, limit 0 B",
             f"  --> test_it.py:{feed} in step",
-            "*from pageable memory to the device, 8.000 KiB*",
-            "not judged: step_ms of 1 test, ms=12 binds on cuda only, the pretend device has",
+            "*from ordinary (pageable) memory to the GPU, 8.000 KiB*",
+            "not judged: step_ms of 1 test, ms=12 binds on cuda only, the simulated GPU has",
             "gpuperf: 2 failed (2 over limit), 1 passed, 1 not judged on simulated GPU; *",
         ],
     )

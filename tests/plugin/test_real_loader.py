@@ -139,4 +139,4 @@ def test_ranks_with_loaders_of_their_own_make_the_same_number_of_steps(
     result = project.pytester.runpytest_inprocess("--gpuperf", "--gpuperf-device=cpu")
 
     result.assert_outcomes(passed=1)
-    assert "gpuperf: 1 passed on cpu" in result.stdout.str()
+    assert "gpuperf: 1 passed on CPU " in result.stdout.str()

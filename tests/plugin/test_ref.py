@@ -207,7 +207,7 @@ class TestUnsettled:
                 "gpuperf: 1 failed (1 worse) on scripted",
             ]
         )
-        assert f"not settled by A/B against HEAD ({base}): {why} " in words(result)
+        assert f"not decided by A/B against HEAD ({base}): {why} " in words(result)
         result.stdout.no_fnmatch_line("  again *")
 
     def test_nor_is_one_asked_whose_tests_cannot_be_imported(
@@ -223,7 +223,7 @@ class TestUnsettled:
         result.assert_outcomes(failed=1)
         said = words(result)
         assert (
-            f"not settled by A/B against HEAD ({base}): cannot collect its tests: "
+            f"not decided by A/B against HEAD ({base}): cannot collect its tests: "
             "test_it.py: ImportError while importing test module "
         ) in said
         assert (
@@ -237,7 +237,7 @@ class TestUnsettled:
 
         result.assert_outcomes(passed=1, warnings=1)
         assert (
-            "step time: no baseline and no budget; not settled by "
+            "step time: no baseline and no budget; not decided by "
             f"A/B against main ({project.base}): cannot collect its tests: it has no "
             "test_new.py [GP708]"
         ) in words(result)
@@ -251,7 +251,7 @@ class TestUnsettled:
 
         result.assert_outcomes(failed=1)
         assert (
-            f"not settled by A/B against main ({base}): that is the code which is "
+            f"not decided by A/B against main ({base}): that is the code which is "
             "measured here"
         ) in words(result)
 
@@ -372,7 +372,7 @@ class TestAuto:
 
         result.assert_outcomes(passed=1, warnings=1)
         assert (
-            "not settled by A/B: its baseline was recorded at fffffff, which is not here"
+            "not decided by A/B: its baseline was recorded at fffffff, which is not here"
         ) in words(result)
 
 
@@ -441,7 +441,7 @@ class TestRecorded:
 
         result.assert_outcomes(failed=1)
         assert (
-            "not settled by A/B: its baseline names no commit, and is in none: commit it "
+            "not decided by A/B: its baseline names no commit, and is in none: commit it "
             "with the code it is of, or name a commit: --gpuperf-ref=REF"
         ) in words(result)
 

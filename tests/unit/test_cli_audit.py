@@ -545,7 +545,7 @@ def test_a_script_too_large_for_the_host_is_told_to_run_without_values(
         "      exits with 1 when a wait is added",
         "gpuperf: 1 wait on 1 line; 0 maybe, 1 not judged",
     ]
-    assert "train.py:6 in <module>: " in shown.partition("not judged, only")[2]
+    assert "train.py:6 in <module>: " in shown.partition("not judged (only")[2]
     (note,) = document["notes"]
     assert note == (
         "values on the simulated GPU need more than the 1024 MiB of memory that this machine "

@@ -266,8 +266,8 @@ def test_where_no_honest_number_can_be_read_nothing_is_tried_and_the_code_is_1(
         "disturbed  the GPU was throttled by power brake",
         "baselines  none in baselines/cuda-nvidia-h200.json, record with: pytest",
         "           --gpuperf --gpuperf-update=missing",
-        "gpuperf: cannot measure on NVIDIA H200: CUDA_LAUNCH_BLOCKING=1 makes the",
-        "    host wait for every kernel: unset it",
+        "gpuperf: cannot measure on NVIDIA H200: CUDA_LAUNCH_BLOCKING=1 makes the CPU",
+        "    wait for every kernel: unset it",
     ]
 
 

@@ -10,11 +10,11 @@ from pytest_gpuperf.model.ab import CallChange
 
 
 TIMES = (
-    "times by both versions in turns in one process, whose luck they share; "
+    "times by both versions in turns in one process, which share its conditions; "
     '"sees" is the smallest slowdown that so many steps would have shown 9 times in 10'
 )
 PAIRS = (
-    "pairs of fresh processes in alternating order; a process has lasting luck, so a "
+    "pairs of fresh processes in alternating order; each process has a speed of its own, so a "
     'pair is one number; "sees" is the smallest slowdown that these would have shown '
     "9 times in 10"
 )

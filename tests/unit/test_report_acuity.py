@@ -60,7 +60,7 @@ def test_a_machine_that_sees_badly_gets_advice() -> None:
         "noise: runs of a test scatter by 2.3 % (median of 40 tests); with tolerance 1 %",
         "    a slowdown of 6.1 % can be blamed, and 12 of 40 tests can pass;",
         "    --gpuperf-tolerance=ms=8% would let 38 of 40 be decided",
-        "    times that cannot are decided by A/B with the code of the baseline, in git",
+        "    other times are decided by measuring the baseline's code again, from git",
     ]
     assert {line.role for line in acuity_lines(noisy)} == {LineRole.WARN}
 
@@ -70,7 +70,7 @@ def test_one_test_gets_advice_too() -> None:
         "noise: runs scatter by 2.3 %; with tolerance 1 % a slowdown of 6.1 % can be",
         "    blamed, and unchanged code would rarely pass; --gpuperf-tolerance=ms=10%",
         "    would let it be decided",
-        "    times that cannot are decided by A/B with the code of the baseline, in git",
+        "    other times are decided by measuring the baseline's code again, from git",
     ]
 
 
@@ -82,7 +82,7 @@ def test_where_no_tolerance_helps_it_says_what_does() -> None:
         "    tolerances a slowdown of 6.1 % can be blamed, and 0 of 2 tests can pass; no",
         "    tolerance up to 50 % changes that: baselines of this machine gate counts and",
         "    memory",
-        "    times that cannot are decided by A/B with the code of the baseline, in git",
+        "    other times are decided by measuring the baseline's code again, from git",
     ]
 
 

@@ -211,7 +211,7 @@ def test_a_missed_speedup_reads_as_what_was_asked_at_least() -> None:
         "BELOW LIMIT speedup: 1.300x, limit at least 1.400x",
         "  sure?    too slow",
         "  call     a.py::t#compare",
-        "  limit    is set in the test's budget; storing a baseline does not change it",
+        "  limit    is set in the test's budget: change it there, a new baseline does not",
     ]
 
 

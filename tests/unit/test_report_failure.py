@@ -133,7 +133,7 @@ def test_a_budget_alone_offers_no_refresh_and_no_environment() -> None:
         """\
 OVER LIMIT syncs: 1 per step, limit 0
   sure?    1 against 0 in each of 5 runs
-  limit    is set in the test's budget; storing a baseline does not change it"""
+  limit    is set in the test's budget: change it there, a new baseline does not"""
     )
 
 

@@ -34,7 +34,7 @@ FEED = replace(
     kind=FindingKind.TRANSFER,
     op="aten::copy_",
     metrics=("h2d_bytes", "pageable_copies"),
-    reason="from pageable memory to the device",
+    reason="from ordinary (pageable) memory to the GPU",
     moved_bytes=8192,
 )
 

@@ -180,7 +180,7 @@ def test_a_finding_says_what_is_copied_from_where_and_by_which_line() -> None:
             blocked_ms=0.0,
             location=Location(file="train.py", line=12, function="step"),
             metrics=("h2d_bytes", "pageable_copies", "blocking_copies"),
-            reason="from pageable memory to the device",
+            reason="from ordinary (pageable) memory to the GPU",
             moved_bytes=512,
         ),
         Finding(
@@ -191,7 +191,7 @@ def test_a_finding_says_what_is_copied_from_where_and_by_which_line() -> None:
             blocked_ms=0.0,
             location=Location(file="train.py", line=8, function="step", exact=False),
             metrics=("d2h_bytes",),
-            reason="from the device to pinned memory",
+            reason="from the GPU to pinned memory",
             moved_bytes=256,
         ),
     )

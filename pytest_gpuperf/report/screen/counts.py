@@ -228,15 +228,15 @@ def undecided_lines(
         named = rest if len(rest) <= MOST_TYPED else ()
         yield Line(
             text=(
-                f"gpuperf: NOBODY JUDGED the time of {_tests(rest)}: let the code of "
-                f"the baseline decide: {referred_command(invocation, named)}"
+                f"gpuperf: UNDECIDED: the time of {_tests(rest)}; to decide it, "
+                f"measure the baseline's code again: {referred_command(invocation, named)}"
             ),
             role=role,
         )
     if asked:
         yield Line(
             text=(
-                f"gpuperf: NOBODY JUDGED the time of {_tests(asked)}, not even by A/B: "
+                f"gpuperf: UNDECIDED: the time of {_tests(asked)}, even by A/B: "
                 "this machine is too noisy for the tolerance"
             ),
             role=role,

@@ -182,7 +182,7 @@ def _budget_lines(failing: Sequence[Verdict], source: str | None) -> tuple[str, 
     return (
         *labelled(
             "limit",
-            f"is set in the test's budget{place}; storing a baseline does not change it",
+            f"is set in the test's budget{place}: change it there, a new baseline does not",
         ),
         *lines,
     )

@@ -28,7 +28,7 @@ ENOUGH: Final = 0.95
 
 
 OTHERWISE: Final = (
-    "    times that cannot are decided by A/B with the code of the baseline, in git"
+    "    other times are decided by measuring the baseline's code again, from git"
 )
 
 
