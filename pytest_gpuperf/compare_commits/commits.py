@@ -32,9 +32,9 @@ from .versions import Version
 # How times were compared, why in that way, and the smallest change it could detect.
 
 PAIRS: Final = (
-    "pairs of fresh processes in alternating order; each process has a speed of its own, so a "
-    'pair is one number; "sees" is the smallest slowdown that these would have shown '
-    "9 times in 10"
+    "pairs of fresh processes in alternating order; each process has a speed of its "
+    'own, so a pair is one number; "sees" is the smallest slowdown that these would '
+    "have shown 9 times in 10"
 )
 
 PAIRS_WITHOUT_CLOCK: Final = "pairs of fresh processes, for what is exact alone"

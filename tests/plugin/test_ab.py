@@ -25,9 +25,9 @@ from pytest_gpuperf.sharing.device_lock import lock_folder
 
 
 ENGINE = """\
-engine: pairs of fresh processes in alternating order; a process has lasting
-    luck, so a pair is one number; "sees" is the smallest slowdown that these
-    would have shown 9 times in 10; 3 pairs a test
+engine: pairs of fresh processes in alternating order; each process has a speed
+    of its own, so a pair is one number; "sees" is the smallest slowdown that
+    these would have shown 9 times in 10; 3 pairs a test
 """
 
 FINE = "def test_fine(gpuperf): gpuperf(int)\n"

@@ -157,7 +157,7 @@ def test_a_step_too_large_for_the_host_says_so_before_it_swaps(
     result.assert_outcomes(passed=1, skipped=1, failed=1)
     told = " ".join(line.strip() for line in result.outlines)
     assert (
-        "values on the simulated GPU need more than the 1024 MiB of memory that this host "
+        "values on the simulated GPU need more than the 1024 MiB of memory that this machine "
         "has left: from there on it runs without values"
     ) in told
     assert (
@@ -165,6 +165,6 @@ def test_a_step_too_large_for_the_host_says_so_before_it_swaps(
         "what was read is a guess, which decides what runs"
     ) in told
     assert (
-        "values on the simulated GPU need more than the 1024 MiB of memory that this host "
+        "values on the simulated GPU need more than the 1024 MiB of memory that this machine "
         "has left: leave out values=True, or run it on less [GP309]"
     ) in told
