@@ -778,8 +778,8 @@ class TestSubmodules:
         assert lines[-5:] == [
             "test_it.py::test_step[one]: before only",
             "test_it.py::test_step[two]: after only",
-            "note: submodule lib is dirty: the working tree is measured as it stands, with",
-            "    what is changed in there",
+            "note: submodule lib is dirty: the working tree is measured as it is, with what",
+            "    is changed in there",
             "gpuperf: 1 same, 2 not compared",
         ]
         assert project.is_untouched
