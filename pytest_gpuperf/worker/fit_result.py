@@ -13,8 +13,6 @@ from ..model.forecast import Fit
 from ..model.forecast import Forecast
 from ..model.forecast import Saving
 from ..model.metrics import MIB
-from ..report.screen.memory import MemoryView
-from ..report.screen.memory import memory_lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -56,6 +54,10 @@ class Prospect:
         return self.fit is Fit.FITS
 
     def __str__(self) -> str:
+        # Not at the top: a plain run imports this module, and seldom prints it.
+        from ..report.screen.memory import MemoryView
+        from ..report.screen.memory import memory_lines
+
         view = MemoryView(name="the step", here=Path.cwd(), line_of=linecache.getline)
         lines = memory_lines(self.forecast, self.with_savings, self.gb, self.fit, view)
         return "\n".join(lines)

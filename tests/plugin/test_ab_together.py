@@ -68,10 +68,10 @@ def test_a_slower_version_is_seen_in_turns_after_one_pair(
         f"""\
 before HEAD ({head}), after working tree ({head}, uncommitted changes), on
     scripted
-engine: times by both versions in turns in one process, which share its conditions;
-    "sees" is the smallest slowdown that so many steps would have shown 9 times
-    in 10; 896 steps in 13.0 s a test; what is exact by pairs of fresh
-    processes; 1 pair a test
+engine: times by both versions in turns in one process, which share its
+    conditions; "sees" is the smallest slowdown that so many steps would have
+    shown 9 times in 10; 896 steps in 13.0 s a test; what is exact by pairs of
+    fresh processes; 1 pair a test
 verdict  metric     before     after  change          95 %   sees  test
 slower   step_ms  10.00 ms  10.50 ms  +5.0 %  +5.0 to +5.0  1.0 %  test_it.py::test_step
 test_it.py::test_step: after is slower by more than 1 %: time +5.0 %, 95 %

@@ -165,8 +165,8 @@ def test_pages_that_cannot_be_written_change_no_exit_code(
     assert result.ret == int(source.startswith("@"))
     assert result.outlines[-2:] == [
         (
-            f"gpuperf: {github}: cannot be written, is a directory; the verdicts stand "
-            "without it"
+            f"gpuperf: {github}: cannot be written, is a directory; the results are not "
+            "affected"
         ),
         (
             f"gpuperf: {github}/absent/output: cannot be written, no such file or "

@@ -221,8 +221,8 @@ def test_a_script_too_large_for_the_host_says_so_and_is_predicted(
     assert code == 0
     assert out[0] == "train.py needs 4.00 GiB at its peak; it fits in 80 GiB"
     assert out[-2:] == [
-        "  note     values on the simulated GPU need more than the 1024 MiB of memory that",
-        "           this machine has left: from there on it runs without values",
+        "  note     values on the simulated GPU need more than the 1024 MiB of memory",
+        "           that this machine has left: from there on it runs without values",
     ]
 
 

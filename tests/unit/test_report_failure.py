@@ -122,8 +122,8 @@ OVER LIMIT syncs: 1 per step, limit 0
            stored + 1 %
            waits: 1 against 0 in each of 5 runs
   env      torch 2.12.1 -> 2.13.0 since the baseline
-  limit    is set in the test's budget (tests/test_x.py:9); storing a baseline
-           does not change it
+  limit    is set in the test's budget (tests/test_x.py:9): change it there, a
+           new baseline does not
   accept   gpuperf refresh --accept-drift tests/test_x.py::test_y"""
     )
 

@@ -71,8 +71,8 @@ def test_a_sync_has_its_reason_below_it_and_what_may_wait_stands_apart() -> None
 
 def test_a_copy_is_named_for_the_bytes_it_carries() -> None:
     assert finding_lines([ITEM, MAYBE, FEED], {"h2d_bytes"}, room=9) == (
-        "  --> train.py:12 in step: aten::copy_, 1 per step, 8.000 KiB: from pageable",
-        "           memory to the device",
+        "  --> train.py:12 in step: aten::copy_, 1 per step, 8.000 KiB: from ordinary",
+        "           (pageable) memory to the GPU",
         "  fix      use DataLoader(pin_memory=True) and .to(device, non_blocking=True)",
     )
 

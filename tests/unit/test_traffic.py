@@ -145,7 +145,7 @@ def test_a_copy_whose_call_was_not_recorded_is_that_of_the_last_step_begun() -> 
             per_step=1,
             blocked_ms=0.0,
             metrics=("h2d_bytes",),
-            reason="from pinned memory to the device",
+            reason="from pinned memory to the GPU",
             moved_bytes=7,
         ),
     )
@@ -234,7 +234,7 @@ def test_rocm_does_not_tell_pinned_memory_nor_older_ones_sizes() -> None:
         ),
         "h2d_bytes": "the profiler does not tell how many bytes a copy carries",
     }
-    assert [f.reason for f in found.findings] == ["from the host to the device"]
+    assert [f.reason for f in found.findings] == ["from the CPU to the GPU"]
 
 
 def test_only_waits_that_no_operation_makes_are_asked_for() -> None:
