@@ -428,7 +428,7 @@ def test_a_budget_is_not_offered_to_be_accepted(desk: Desk) -> None:
     said = desk.gate(**GITHUB, GITHUB_STEP_SUMMARY="summary.md")
 
     assert said.status == 1
-    assert "storing a baseline" in said.output
+    assert "change it there, a new baseline does not" in said.output
     assert "gpuperf accept" not in said.output + desk.read("summary.md")
     assert "--gpuperf-update" not in said.output
 
@@ -856,7 +856,7 @@ def test_an_empty_history_says_how_a_run_is_left_there(here: Desk) -> None:
     empty = here.type("gpuperf history --history=kept")
     assert empty.status == 4
     [(command, option)] = re.findall(
-        r"(pytest --gpuperf) leaves one there with (\S+)", empty.words
+        r"(pytest --gpuperf) .*?(--gpuperf-history)", empty.words
     )
 
     assert here.type(f"{command} {option}=kept").status == 0
@@ -865,9 +865,7 @@ def test_an_empty_history_says_how_a_run_is_left_there(here: Desk) -> None:
 
 def test_a_history_that_nobody_named_is_named_by_the_option(here: Desk) -> None:
     here.type("pytest --gpuperf --gpuperf-history=kept")
-    [option] = re.findall(
-        r"name its folder with (\S+?),", here.type("gpuperf history").words
-    )
+    [option] = re.findall(r"name it with (\S+?),", here.type("gpuperf history").words)
 
     assert here.type(f"gpuperf history {option}=kept").status == 0
 
@@ -970,7 +968,7 @@ def test_a_time_that_nobody_judged_is_decided_by_the_command_named(
     undecided = repository.type("pytest --gpuperf")
     assert undecided.status == 0
     assert "UNDECIDED: the time of 1 test" in undecided.words
-    [command] = re.findall(r"decide: (pytest --gpuperf .*)", undecided.text)
+    [command] = re.findall(r"code again: (pytest --gpuperf .*)", undecided.text)
 
     decided = repository.type(command)
 
@@ -1097,7 +1095,6 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
     ("devices/cuda/device.py", "--gpuperf-device"): MACHINE,
     ("devices/machine.py", "pip install nvidia-ml-py"): MACHINE,
     ("devices/machine.py", "--gpuperf-device"): MACHINE,
-    ("plugin/benchmark_plugin.py", "--gpuperf-benchmark"): MACHINE,
     ("plugin/benchmark_plugin.py", "gpuperf export"): MACHINE,
     ("plugin/benchmark_plugin.py", "pip install pytest-gpuperf[benchmark]"): MACHINE,
     ("worker/unmeasured.py", "pytest --gpuperf"): DESCRIBED,
@@ -1109,6 +1106,7 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
     ("model/budget.py", "--gpuperf-seconds"): DESCRIBED,
     ("worker/measurer.py", "--gpuperf-device"): MACHINE,
     ("worker/measurer.py", "pytest --gpuperf"): MACHINE,
+    ("plugin/options.py", "--gpuperf-update"): DESCRIBED,
     ("plugin/options.py", "gpuperf history"): DESCRIBED,
     ("runner/plan.py", "--gpuperf-device"): (
         "test_what_a_red_run_says_to_accept_makes_the_gate_green"
