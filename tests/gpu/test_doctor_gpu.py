@@ -30,7 +30,7 @@ def test_the_circumstances_of_a_gpu_are_told() -> None:
 def test_the_doctor_measures_a_step_in_a_fresh_process(tmp_path: Path) -> None:
     package = Path(__file__).parents[2]
     search = os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-m", "pytest_gpuperf", "doctor", "--device=cuda"]
+    command = [sys.executable, "-m", "pytest_gpuperf", "doctor", "-v", "--device=cuda"]
 
     done = subprocess.run(
         [*command, "--runs=2", "--seconds=4"],
@@ -43,4 +43,4 @@ def test_the_doctor_measures_a_step_in_a_fresh_process(tmp_path: Path) -> None:
 
     assert done.returncode == 0, done.stderr
     assert "busy_pct" in done.stdout
-    assert "gpuperf: can measure on cuda-" in done.stdout
+    assert "waits, copies, memory and time - yes." in done.stdout
