@@ -23,7 +23,14 @@ import pytest_gpuperf as gpuperf
 @pytest.mark.slow
 @pytest.mark.claim("D6")
 def test_the_doctor_shares_the_cores_out_among_the_gpus(shown):
-    command = [sys.executable, "-m", "pytest_gpuperf", "doctor", "--device=pretend"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest_gpuperf",
+        "doctor",
+        "-v",
+        "--device=pretend",
+    ]
     doctor = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
 
     said = " ".join(doctor.stdout.split())
