@@ -96,7 +96,7 @@ class VisibleStream:
     """Passes on what is written to *stream*, all of it visible, lines as they are.
 
     The last safeguard for everything that a command prints: no caller has to think of
-    it. Whole lines pass through *paint* last, whose own codes are not made visible.
+    it. Whole lines pass through *paint* last: its codes are not made visible.
     """
 
     def __init__(

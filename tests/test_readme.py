@@ -175,11 +175,9 @@ def exists(program: str, arguments: list[str]) -> bool:
 
 def is_this_package(package: str) -> bool:
     """Whether *package* is this project by name, name and version, folder or wheel."""
-    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    name = re.findall(r'^name = "(.+)"$', project, re.MULTILINE)[0]
-    version = re.findall(r'^version = "(.+)"$', project, re.MULTILINE)[0]
-    wheel = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
-    return package.rpartition("/")[2] in {name, f"{name}=={version}", wheel}
+    name = "pytest-gpuperf"
+    wheel = f"{name.replace('-', '_')}-{VERSION}-py3-none-any.whl"
+    return package.rpartition("/")[2] in {name, f"{name}=={VERSION}", wheel}
 
 
 def is_for_torchrun(arguments: list[str]) -> bool:

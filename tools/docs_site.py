@@ -131,7 +131,7 @@ def summary_of(text: str) -> str:
 
 
 def on_nav(nav: Navigation, *, config: MkDocsConfig, **_: Any) -> Navigation:
-    """Remember the menu, whose order the index has."""
+    """Remember the menu: the index has its order."""
     config.extra["menu"] = nav
     return nav
 

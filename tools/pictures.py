@@ -24,6 +24,12 @@ from rich.text import Text
 
 
 ROOT: Final = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from documents import blocks_of  # noqa: E402, it is found by the line above
+from documents import edited  # noqa: E402
+
+
 PICTURES: Final = ROOT / "docs" / "pictures"
 SCRIPT: Final = ROOT / "examples" / "first_minute" / "train.py"
 
@@ -123,31 +129,20 @@ def audit(folder: Path) -> str:
 
 def failure(folder: Path) -> str:
     """Return how the README's test fails after the README's change."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    readme = blocks_of((ROOT / "README.md").read_text(encoding="utf-8"))
+    blocks = {block.kind: block for block in readme if block.name == "test_train.py"}
     test = folder / "test_train.py"
-    test.write_text(block(readme, "python test_train.py"), encoding="utf-8")
+    test.write_text(blocks["python"].text, encoding="utf-8")
     (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
     gate = ("pytest", "--gpuperf", "--gpuperf-device=pretend", "--color=yes")
     run(folder, *gate, "--gpuperf-update=missing")
-    changed = patched(test.read_text("utf-8"), block(readme, "diff test_train.py"))
+    changed = edited(blocks["python"].text, blocks["diff"].text)
     test.write_text(changed, encoding="utf-8")
     shown = run(folder, *gate)
     lines = shown.splitlines(keepends=True)
     first = next(n for n, line in enumerate(lines) if "_ test_train_step _" in line)
     end = next(n for n, line in enumerate(lines) if "= gpuperf =" in line)
     return "$ pytest --gpuperf\n" + "".join(lines[first:end])
-
-
-def block(text: str, fence: str) -> str:
-    return text.partition(f"```{fence}\n")[2].partition("```")[0]
-
-
-def patched(text: str, diff: str) -> str:
-    lines = [line or " " for line in diff.splitlines()]
-    before = "\n".join(line[1:] for line in lines if line[0] in " -")
-    after = "\n".join(line[1:] for line in lines if line[0] in " +")
-    assert text.count(before) == 1, before
-    return text.replace(before, after)
 
 
 def run(folder: Path, module: str, *arguments: str) -> str:

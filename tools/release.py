@@ -24,9 +24,11 @@ from typing import Final
 
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-BLOCK: Final = re.compile(
-    r"^```python (?P<name>\S+\.py)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
-)
+sys.path.insert(0, str(ROOT / "tests"))
+
+from documents import blocks_of  # noqa: E402, it is found by the line above
+
+
 LEFT_OUT: Final = re.compile(r"\.ci/")
 """What the source archive leaves out of what git tracks."""
 
@@ -118,8 +120,9 @@ def readme_files() -> dict[str, str]:
     """Return the files of the README by name, as they are first shown."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     found: dict[str, str] = {}
-    for block in BLOCK.finditer(text):
-        found.setdefault(block["name"], block["text"])
+    for block in blocks_of(text):
+        if block.kind == "python":
+            found.setdefault(block.name, block.text)
     return found
 
 
@@ -129,7 +132,7 @@ def tracked_lines(*arguments: str) -> list[str]:
 
 def run(*command: str, status: int = 0, cwd: Path | None = None) -> str:
     """Run *command* and return what it printed; it must exit with *status*."""
-    # What is installed must be found, not what stands in a checkout.
+    # What is installed must be found, not what a checkout has.
     left_out = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CI")
     done = subprocess.run(
         command,

@@ -89,7 +89,7 @@ OPTIONS: Final = (
     ),
     Option(
         name="gpuperf_ref",
-        help="commit whose code is measured again here to compare with: a commit, "
+        help="measure the code of this commit again here, and compare with it: a commit, "
         "baseline (where the baseline was recorded) or none (default: auto, for times "
         "that stored numbers cannot decide)",
         metavar="REF",
@@ -98,7 +98,7 @@ OPTIONS: Final = (
         name="gpuperf_explain",
         help="print the rule behind each result, with its numbers",
     ),
-    Option(name="gpuperf_strict", help="fail tests whose result is undecided"),
+    Option(name="gpuperf_strict", help="fail tests with an undecided result"),
     Option(
         name="gpuperf_seconds",
         help="time limit for measuring one test, in seconds (default: 60)",

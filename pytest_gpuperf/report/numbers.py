@@ -114,7 +114,7 @@ def _beside(metric: Metric, value: float, others: Sequence[float], digits: int) 
 
 
 def _judged_in(sizes: Sequence[float]) -> float:
-    """Return the size whose unit verdicts write all *sizes* in: MiB from a tenth on."""
+    """Return the size in the unit of which verdicts write all *sizes*: MiB from a tenth on."""
     least, largest = min(sizes), max(sizes)
     if largest < MIB / 10:
         return largest

@@ -33,7 +33,7 @@ MOST_MOVED: Final = 0.015
 """Ratio by which a clock may move before it is called moving."""
 
 ADVICE_ONLY: Final = frozenset({"workers"})
-"""Subjects whose advice is about the program, shown with ``-v``."""
+"""Subjects with advice about the program, shown with ``-v``."""
 
 MOST_CLOCK: Final = "max SM clock"
 """Key of a GPU's highest clock in the recorded software."""

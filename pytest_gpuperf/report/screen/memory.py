@@ -141,7 +141,7 @@ def _purposes(title: str, forecast: Forecast, *, set_up: bool) -> tuple[str, ...
 
 
 def _places(forecast: Forecast, view: MemoryView) -> Iterator[str]:
-    """Show the line of the peak, then the lines whose memory is in use there."""
+    """Show the line of the peak, then the lines with memory in use there."""
     merged: dict[object, list[Finding]] = {}
     for finding in sorted(forecast.findings, key=badness):
         merged.setdefault(_line(finding), []).append(_seen(view, finding))
