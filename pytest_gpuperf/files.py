@@ -10,6 +10,7 @@ import errno
 import os
 import stat
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -190,6 +191,13 @@ def _refuse_other(status: os.stat_result) -> None:
 
 
 def found_above(folder: Path, name: Path) -> str | None:
-    """Return the way from *folder* to the nearest folder above it that has *name*."""
-    above = next((path for path in folder.parents if (path / name).exists()), None)
-    return None if above is None else os.path.relpath(above, folder)
+    """Return the way from *folder* to the nearest folder above it that has *name*.
+
+    What lies above the repository of *folder* belongs to another project.
+    """
+    for below, path in pairwise((folder, *folder.parents)):
+        if (below / ".git").exists():
+            return None
+        if (path / name).exists():
+            return os.path.relpath(path, folder)
+    return None

@@ -65,7 +65,8 @@ def save(path: Path, hardware: Hardware, entries: Mapping[str, Entry]) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def in_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".git").mkdir()
     monkeypatch.chdir(tmp_path)
 
 
@@ -630,6 +631,20 @@ def test_a_command_that_finds_nothing_names_a_folder_above_it(
 
     said = capsys.readouterr()
     assert "; there is one in .., where pytest" in said.out + said.err
+
+
+def test_a_folder_above_the_repository_belongs_to_another_project(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / ".gpuperf").mkdir()
+    (tmp_path / "clone" / ".git").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "clone")
+
+    main(["diff"])
+
+    assert "there is one in" not in capsys.readouterr().out
 
 
 def test_the_package_runs_as_the_command() -> None:
