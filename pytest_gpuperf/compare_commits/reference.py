@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
+from functools import cache
 from functools import lru_cache
+from functools import partial
 from pathlib import Path
 from typing import Any
 from typing import Final
@@ -24,6 +26,7 @@ from ..model.baseline import Entry
 from ..model.baseline import Origin
 from ..model.environment import DeviceKind
 from ..model.environment import Hardware
+from ..model.finding import Finding
 from ..runner.git import Repository
 from ..runner.git import short
 from ..runner.plan import Project
@@ -234,6 +237,7 @@ class GitReferee:
 
         Raises ``UsageError`` if there is no repository, or no such commit in it.
         """
+        self._root = root
         self._settings = settings
         self._reference = settings.reference
         self._is_asked = settings.referred is Referred.NOT_PASSED
@@ -300,9 +304,7 @@ class GitReferee:
             if self.origin() == Origin(commit=str(named.commit)):
                 return Settlement(reference=named.label, commit=reference, why=SELF)
             return ReferenceCommit(name=reference)
-        file = _real(path_of(self._settings.baselines, hardware))
-        path = os.path.relpath(file, repository.top)
-        found = recording_of(repository, path, doubt.call, doubt.entry)
+        found = self._recording(repository, doubt.call, doubt.entry, hardware)
         if not found.commit:
             return Settlement(why=found.why, unasked=not self._is_asked)
         return ReferenceCommit(
@@ -310,6 +312,35 @@ class GitReferee:
             words=found.words,
             recorded=True,
             unasked=not self._is_asked,
+        )
+
+    def _recording(
+        self, repository: Repository, call: str, entry: Entry | None, hardware: Hardware
+    ) -> RecordingCommit:
+        file = _real(path_of(self._settings.baselines, hardware))
+        path = os.path.relpath(file, repository.top)
+        return recording_of(repository, path, call, entry)
+
+    def with_changes(
+        self,
+        findings: Sequence[Finding],
+        call: str,
+        entry: Entry | None,
+        hardware: Hardware,
+    ) -> tuple[Finding, ...]:
+        """Ask git about the lines; nothing is said if it does not know that code."""
+        repository = self._repository
+        if repository is None or entry is None or not findings:
+            return tuple(findings)
+        commit = self._recording(repository, call, entry, hardware).commit
+        if not commit:
+            return tuple(findings)
+        changed = cache(partial(repository.changed_lines, commit))
+        return tuple(
+            replace(finding, changed_since=short(commit))
+            if at and at.line in changed(_path_in(repository, self._root, at.file))
+            else finding
+            for finding, at in ((found, found.location) for found in findings)
         )
 
     def _selection(
@@ -335,6 +366,11 @@ class GitReferee:
             ),
             options=project.options,
         )
+
+
+def _path_in(repository: Repository, root: Path, file: str) -> str:
+    """Return the path by which git knows *file*, named from *root* on."""
+    return os.path.relpath(_real(root / file), repository.top)
 
 
 def _head(repository: Repository, baselines: Path) -> Origin | None:

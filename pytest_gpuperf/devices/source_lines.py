@@ -71,15 +71,14 @@ def blamed(stack: Iterable[FrameType]) -> Location | None:
 
 def blamed_below(root: str, stack: Iterable[FrameType]) -> Location | None:
     """The innermost line of the project: below *root*, and not installed."""
-    if not root:
-        return None
+    return blamed(frame for frame in stack if is_below(root, frame.f_code.co_filename))
+
+
+def is_below(root: str, file: str) -> bool:
+    """Whether *file* is below *root*, and is not installed there."""
     top = f"{root.rstrip(os.sep)}{os.sep}"
-    return blamed(
-        frame
-        for frame in stack
-        if frame.f_code.co_filename.startswith(top)
-        and not any(part in frame.f_code.co_filename for part in INSTALLED_FOLDERS)
-    )
+    installed = any(part in file for part in INSTALLED_FOLDERS)
+    return bool(root) and file.startswith(top) and not installed
 
 
 def _is_blamable(file: str) -> bool:

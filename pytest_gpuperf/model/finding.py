@@ -38,6 +38,8 @@ class FindingKind(Enum):
     """Memory taken here is still in use when later steps are over."""
     WORK = "work"
     """Operations run here."""
+    TIME = "time"
+    """Much of the step's time is spent on this line."""
 
 
 class Phase(Enum):
@@ -88,9 +90,11 @@ class Finding:
     the host waits or would, ``allowed`` why its author lets it: then it counts in
     nothing. ``moved_bytes`` is what its copies carry in a step, ``held_bytes`` the
     device memory it keeps at the peak, or for good, in ``per_step`` blocks. A peak says
-    what for in ``held_for``: bytes by purpose, and how it came to it in ``course``. ``source`` is the text of its line,
-    ``stored`` how often a step did it there when the baseline was recorded, if that is
-    known.
+    what for in ``held_for``: bytes by purpose, and how it came to it in ``course``.
+    ``percent`` is the share of a step's time that is spent on its line. ``source`` is the
+    text of its line, ``stored`` how often a step did it there when the baseline was
+    recorded, if that is known, and ``changed_since`` the commit of that code, if git says
+    that the line is another one since.
     """
 
     kind: FindingKind
@@ -109,8 +113,10 @@ class Finding:
     held_bytes: int = 0
     held_for: tuple[tuple[str, int], ...] = ()
     course: MemoryCourse | None = None
+    percent: float = 0.0
     source: str = ""
     stored: int | None = None
+    changed_since: str = ""
 
     @property
     def is_new(self) -> bool:

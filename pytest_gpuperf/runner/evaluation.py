@@ -26,6 +26,7 @@ from ..model.baseline import Origin
 from ..model.environment import Capability
 from ..model.environment import DeviceSlot
 from ..model.environment import Hardware
+from ..model.finding import FindingKind
 from ..model.measurement import Samples
 from ..model.run import Ending
 from ..model.run import Report
@@ -280,7 +281,26 @@ class Assessor:
             return state
         folder, run = self._settings.artefacts, self._rounds.run
         verdicts = with_traces(state.verdicts, plan, state.cases, run, folder)
-        return replace(state, verdicts=verdicts)
+        return replace(
+            state,
+            verdicts={
+                test: {key: self._with_changes(v) for key, v in calls.items()}
+                for test, calls in verdicts.items()
+            },
+        )
+
+    def _with_changes(self, verdict: TestVerdict) -> TestVerdict:
+        """Say which of the lines that take a failed step's time are not as they were."""
+        times = [f for f in verdict.findings if f.kind is FindingKind.TIME]
+        if self._referee is None or not times:
+            return verdict
+        others = (f for f in verdict.findings if f.kind is not FindingKind.TIME)
+        entry, hardware = (
+            self._baselines.entries.get(verdict.test),
+            self._environment.hardware,
+        )
+        known = self._referee.with_changes(times, verdict.test, entry, hardware)
+        return replace(verdict, findings=(*others, *known))
 
     def _reported(self, state: RunState) -> RunState:
         """Report every test; it fails if its baseline was not refreshed as asked."""

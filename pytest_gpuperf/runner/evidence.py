@@ -15,6 +15,7 @@ from typing import Final
 from ..errors import UsageError
 from ..measure.profile import TRACE_FOLDER
 from ..measure.profile import TRACE_SUFFIX
+from ..model.measurement import Measurement
 from ..model.metrics import PEAK_ALLOCATED
 from ..model.metrics import PEAK_REQUESTED
 from ..model.metrics import PEAK_RESERVED
@@ -100,7 +101,7 @@ def with_traces(
     run: RunIn,
     artefacts: Path,
 ) -> Verdicts:
-    """Trace the tests that failed worst and name the files in their verdicts.
+    """Trace the tests that failed worst; name files and slow lines in their verdicts.
 
     Not those of several ranks, and none that compares: that would take long. A device
     that does not come free is no reason to lose what was judged.
@@ -117,24 +118,31 @@ def with_traces(
     # traces.
     with suppress(UsageError):
         results = run(groups, number, RunMode.TRACE)
-    traces = _kept(results, verdicts, artefacts / TRACE_FOLDER)
+    traced = _kept(results, verdicts, artefacts / TRACE_FOLDER)
     return {
-        test: {key: replace(v, trace=traces.get(key, "")) for key, v in calls.items()}
+        test: {key: _with_trace(v, traced.get(key)) for key, v in calls.items()}
         for test, calls in verdicts.items()
     }
 
 
+def _with_trace(verdict: TestVerdict, traced: Measurement | None) -> TestVerdict:
+    if traced is None:
+        return verdict
+    findings = (*verdict.findings, *traced.findings)
+    return replace(verdict, trace=traced.trace, findings=findings)
+
+
 def _kept(
     results: Sequence[TestResult], verdicts: Verdicts, folder: Path
-) -> dict[str, str]:
-    """Return the traces of calls that failed, and remove those of their tests' others."""
+) -> dict[str, Measurement]:
+    """Return what was traced of calls that failed; remove the files of the others."""
     failed = {
         v.test for calls in verdicts.values() for v in calls.values() if _fails(v)
     }
-    kept: dict[str, str] = {}
+    kept: dict[str, Measurement] = {}
     for measurement in (c.measurement for result in results for c in result.calls):
         if measurement.test in failed:
-            kept[measurement.test] = measurement.trace
+            kept[measurement.test] = measurement
         elif measurement.trace:
             (folder / Path(measurement.trace).name).unlink(missing_ok=True)
     return kept

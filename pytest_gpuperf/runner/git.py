@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -122,6 +123,36 @@ class Repository:
     def text_at(self, commit: str, path: str) -> str | None:
         """Return the text of *path*, relative to the top, in *commit*."""
         return self._ask("show", f"{commit}:{path}")
+
+    def changed_lines(self, commit: str, path: str) -> frozenset[int]:
+        """Number the lines of *path*, relative to the top, that are not as in *commit*.
+
+        A file that was moved counts as the one that it was.
+        """
+        before = self._files_before(commit).get(path, path)
+        if not before:
+            lines = Path(self.top, path).read_bytes().count(b"\n") + 1
+            return frozenset(range(1, lines + 1))
+        places = (f":(top,literal){name}" for name in dict.fromkeys((before, path)))
+        shown = self._ask("diff", "-M", "-U0", "--no-ext-diff", commit, "--", *places)
+        hunks = re.findall(r"^@@ -\S+ \+(\d+)(?:,(\d+))? @@", shown or "", re.MULTILINE)
+        return frozenset(
+            number
+            for first, count in hunks
+            for number in range(int(first), int(first) + int(count or 1))
+        )
+
+    def _files_before(self, commit: str) -> dict[str, str]:
+        """Return by path what a file was in *commit*; nothing if it is a new one."""
+        others = self._ask("ls-files", "-z", "--others", "--exclude-standard") or ""
+        found = dict.fromkeys(filter(None, others.split("\0")), "")
+        listed = ("diff", "-M", "--name-status", "-z", "--diff-filter=AR", commit)
+        fields = iter((self._ask(*listed) or "").split("\0"))
+        for status in filter(None, fields):
+            # A new file has one name here, a moved one had another before.
+            before = "" if status == "A" else next(fields)
+            found[next(fields)] = before
+        return found
 
     def is_cut_off(self, commit: str) -> bool:
         """Whether what *commit* came from is not in this clone."""

@@ -13,6 +13,7 @@ from ..model.ab import Settlement
 from ..model.baseline import Entry
 from ..model.baseline import Origin
 from ..model.environment import Hardware
+from ..model.finding import Finding
 from ..model.run import StepCall
 from .plan import Planned
 from .plan import Project
@@ -42,6 +43,15 @@ class Referee(Protocol):
         announce: Callable[[str], None],
     ) -> Mapping[str, Settlement]:
         """Return what came of each call, if a reference was named."""
+
+    def with_changes(
+        self,
+        findings: Sequence[Finding],
+        call: str,
+        entry: Entry | None,
+        hardware: Hardware,
+    ) -> tuple[Finding, ...]:
+        """Say of each of *findings* whether its line changed since *entry* was recorded."""
 
 
 def doubts_of(

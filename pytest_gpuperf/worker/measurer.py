@@ -138,7 +138,7 @@ def measured_call(  # noqa: PLR0913  a call, and what is to be known of it
         )
     alone = with_clock(device)
     if mode is RunMode.TRACE:
-        from ..measure.trace_only import traced
+        from ..measure.failed_step import traced
 
         return traced(
             alone,

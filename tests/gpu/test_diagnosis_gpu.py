@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -158,3 +163,45 @@ def test_a_gpu_is_as_busy_as_it_is_kept(
 
     assert busy is not None
     assert least <= busy.percent <= most
+
+
+SLOW_LINE = """
+import torch
+import pytest_gpuperf as gpuperf
+
+@gpuperf.budget(ms=0.0001)
+def test_step(gpuperf):
+    matrix = torch.rand(4096, 4096, device=gpuperf.device)
+
+    def step():
+        more = matrix + 1
+        return more @ more
+
+    gpuperf(step)
+"""
+
+
+def test_a_time_that_fails_names_the_line_that_launches_what_takes_it(
+    tmp_path: Path,
+) -> None:
+    """The CPU launches the product in no time and works at no line while it runs."""
+    (tmp_path / "test_it.py").write_text(SLOW_LINE, encoding="utf-8")
+    # Lines are looked at by a clock, and on a virtual one nobody waits.
+    environment = {**os.environ, "GPUPERF_STUB_CLOCK": "real", "COLUMNS": "80"}
+
+    shown = subprocess.run(
+        [sys.executable, "-m", "pytest", "--gpuperf", "--gpuperf-device=cuda"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+
+    percent = re.search(
+        r"--> test_it.py:11 in step\n +11 \| return more @ more\n .*?(\d+) % of the step",
+        shown,
+        re.DOTALL,
+    )
+    assert percent is not None, shown
+    assert int(percent[1]) >= 80

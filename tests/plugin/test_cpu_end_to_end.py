@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
+from git_project import GitProject
 from scripted_project import ScriptedProject
 
 
@@ -195,3 +199,73 @@ def test_running_out_of_gpu_memory_fails_the_test_with_what_the_allocator_held(
             "|  79.9 GiB in use  |",
         ]
     )
+
+
+SLOW = """
+import torch
+
+x = torch.zeros(4)
+
+def slow():
+    total = 0
+    for i in range(200_000): total += i
+    return total
+
+def step():
+    x.add_(1)
+    slow()
+
+@gpuperf.budget(ms=0.001, on="cpu")
+def test_slow(gpuperf): gpuperf(step)
+"""
+
+
+def test_a_time_that_fails_names_the_line_that_takes_it(
+    project: ScriptedProject,
+) -> None:
+    project.file(SLOW)
+    line = line_of(project, "range(200_000)")
+
+    result = project.pytester.runpytest_inprocess("--gpuperf", "--gpuperf-device=cpu")
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "OVER LIMIT ms: *",
+            f"  --> test_it.py:{line} in slow",
+            f"{line:5} | for i in range(200_000): total += i",
+            "      | ^*",
+            "      | ?? % of the step's time is spent here",
+        ],
+        consecutive=True,
+    )
+
+
+def test_the_line_that_changed_since_the_baseline_is_named_for_a_slower_step(
+    project_of_commits: GitProject,
+) -> None:
+    project = project_of_commits
+    header = "import pytest_gpuperf as gpuperf\n"
+    now = header + SLOW.replace('ms=0.001, on="cpu"', "syncs=0")
+    project.tests(now.replace("200_000", "2_000"))
+    commit = project.commit()
+    measured(project, "--gpuperf-update=all")
+    project.tests(now)
+    line = now.splitlines().index("    for i in range(200_000): total += i") + 1
+
+    shown = measured(project)
+
+    assert "SLOWER: " in shown
+    assert f"  --> test_it.py:{line} in slow\n" in shown
+    assert f"of the step's time is spent here, changed since {commit}\n" in shown
+
+
+def measured(project: GitProject, *options: str) -> str:
+    command = [sys.executable, "-m", "pytest", "--gpuperf", "--gpuperf-device=cpu"]
+    return subprocess.run(
+        [*command, *options],
+        cwd=project.path,
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout

@@ -8,16 +8,26 @@ from pathlib import Path
 import pytest
 from git_project import GitProject
 
+from pytest_gpuperf.compare_commits.reference import GitReferee
 from pytest_gpuperf.compare_commits.reference import RecordingCommit
 from pytest_gpuperf.compare_commits.reference import recording_of
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import Origin
 from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.finding import Finding
+from pytest_gpuperf.model.finding import FindingKind
+from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.runner.git import Repository
+from pytest_gpuperf.settings import Isolation
+from pytest_gpuperf.settings import MissingBaseline
+from pytest_gpuperf.settings import Settings
 
 
 FILE = "baselines/[a] b.json"
 STORED = ", which stored its baseline"
+HARDWARE = Hardware(kind=DeviceKind.SCRIPTED, name="gpu")
 WAY_OUT = "commit it with the code it is of, or name a commit: --gpuperf-ref=REF"
 
 
@@ -176,3 +186,87 @@ def test_a_tree_is_dirty_where_code_is_not_committed(
     repository = Repository.containing(project.path)
 
     assert repository.is_dirty(but=Path(repository.top, "baselines")) is dirty
+
+
+# Which lines are not as they were at a commit.
+
+
+def changed(project: GitProject, path: str) -> list[int]:
+    repository = Repository.containing(project.path)
+    return sorted(repository.changed_lines(project.git("rev-parse", "HEAD"), path))
+
+
+def test_changed_and_added_lines_are_known_by_their_numbers_today(
+    project: GitProject,
+) -> None:
+    project.write("a b/[x].py", "one\ntwo\nthree\nfour\n")
+    project.commit()
+
+    project.write("a b/[x].py", "zero\none\n2\nthree\nfive\nsix\n")
+
+    assert changed(project, "a b/[x].py") == [1, 3, 5, 6]
+    assert changed(project, "test_it.py") == []
+
+
+def test_all_lines_of_a_new_file_are_new_whether_git_has_it_or_not(
+    project: GitProject,
+) -> None:
+    project.write("known.py", "one\ntwo\n")
+    project.git("add", "known.py")
+    project.write("unknown.py", "one\n")
+
+    assert {1, 2} <= set(changed(project, "known.py"))
+    assert {1} <= set(changed(project, "unknown.py"))
+
+
+def test_a_file_that_was_moved_keeps_its_lines(project: GitProject) -> None:
+    lines = [f"line {number}\n" for number in range(20)]
+    project.write("old.py", "".join(lines))
+    project.commit()
+
+    project.git("mv", "old.py", "new.py")
+    project.write("new.py", "".join([*lines[:9], "another\n", *lines[10:]]))
+    project.git("add", "new.py")
+
+    assert changed(project, "new.py") == [10]
+
+
+def test_a_slow_line_says_since_which_commit_it_is_another(project: GitProject) -> None:
+    project.write("pkg/train.py", "one\ntwo\n")
+    commit = project.commit()
+    origin = Origin(commit=project.git("rev-parse", "HEAD"))
+    project.write("pkg/train.py", "one\n2\n")
+    entry = Entry(runs=(RunSummary(),), origin=origin)
+    referee = GitReferee(project.path / "pkg", settings(project.path), ())
+    slow = [slow_line(number) for number in (1, 2)]
+
+    found = referee.with_changes(slow, "t", entry, HARDWARE)
+
+    assert [f.changed_since for f in found] == ["", commit]
+    assert referee.with_changes(slow, "t", None, HARDWARE) == tuple(slow)
+
+
+def settings(folder: Path) -> Settings:
+    return Settings(
+        device=DeviceKind.SCRIPTED,
+        update=None,
+        seconds=60.0,
+        inline=False,
+        strict=False,
+        missing_baseline=MissingBaseline.WARN,
+        isolation=Isolation.TEST,
+        baselines=folder / "baselines",
+        artefacts=folder / ".gpuperf",
+    )
+
+
+def slow_line(number: int) -> Finding:
+    return Finding(
+        kind=FindingKind.TIME,
+        op=None,
+        api=None,
+        per_step=1,
+        blocked_ms=0.0,
+        percent=40.0,
+        location=Location(file="train.py", line=number, function="step"),
+    )

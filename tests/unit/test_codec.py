@@ -165,7 +165,9 @@ def test_a_value_is_written_field_by_field_with_enums_as_their_values() -> None:
         "held_bytes": 0,
         "held_for": [],
         "course": None,
+        "percent": 0.0,
         "source": "",
+        "changed_since": "",
         "stored": None,
     }
 

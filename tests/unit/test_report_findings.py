@@ -10,6 +10,7 @@ from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.finding import Phase
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.report.screen.findings import allowed_lines
+from pytest_gpuperf.report.screen.findings import causes_of
 from pytest_gpuperf.report.screen.findings import finding_lines
 from pytest_gpuperf.report.screen.findings import maybe_remark
 from pytest_gpuperf.report.screen.findings import peak_lines
@@ -262,3 +263,57 @@ def test_what_each_step_leaves_behind_names_what_may_keep_it() -> None:
         "      |       ^^^^^^^^ aten::tanh, 3.000 MiB in 2 blocks left"
     )
     assert fix.startswith("  fix      drop what keeps it")
+
+
+SLOW = replace(
+    ITEM,
+    kind=FindingKind.TIME,
+    op=None,
+    metrics=("step_ms",),
+    reason="",
+    phase=None,
+    percent=34.4,
+    source="total += i * i",
+)
+
+
+def slow(line: int, percent: float, changed_since: str = "") -> Finding:
+    return replace(
+        SLOW,
+        location=replace(LINE, line=line),
+        percent=percent,
+        changed_since=changed_since,
+    )
+
+
+def test_a_slow_line_that_changed_since_the_baseline_comes_alone() -> None:
+    found = [slow(3, 60.0), slow(7, 34.4, "3b1a741"), slow(9, 4.0, "3b1a741")]
+
+    assert finding_lines(found, {"step_ms"}, room=9) == (
+        "  --> train.py:7 in step",
+        "    7 | total += i * i",
+        "      | ^^^^^^^^^^^^^^",
+        "      | 34 % of the step's time is spent here, changed since 3b1a741",
+    )
+
+
+def test_if_no_slow_line_changed_the_two_slowest_are_named() -> None:
+    found = [slow(3, 30.0), slow(7, 40.0), slow(9, 21.0), slow(11, 9.0, "3b1a741")]
+
+    def places(*slowest: Finding) -> list[str]:
+        lines = finding_lines(slowest, {"step_ms"}, room=20)
+        return [line for line in lines if line.startswith("  -->")]
+
+    unchanged = ["  --> train.py:7 in step", "  --> train.py:3 in step"]
+    assert places(*found[:3]) == unchanged
+    assert places(*found) == ["  --> train.py:11 in step"]
+    assert places(slow(3, 19.0)) == []
+
+
+def test_slow_lines_explain_no_memory_and_a_new_wait_stands_beside_them() -> None:
+    new = replace(ITEM, stored=0)
+    old = replace(ITEM, stored=1)
+
+    assert finding_lines([slow(3, 60.0)], {"peak_allocated_bytes"}, room=9) == ()
+    assert len(causes_of([slow(3, 60.0), new], {"step_ms"})) == 2
+    assert causes_of([slow(3, 60.0), old], {"step_ms"}) == [slow(3, 60.0)]

@@ -45,6 +45,7 @@ from ..remedies import remedy_of
 from ..screen.findings import badness
 from ..screen.findings import explained
 from ..screen.findings import short
+from ..screen.findings import telling
 
 
 FAILING: Final = frozenset({Ending.FAILED, Ending.DIED})
@@ -348,11 +349,12 @@ def _cause(remark: Remark, is_ours: Callable[[str], bool]) -> Finding | None:
     """Return the worst finding that counts in the metric, one of the project if it can."""
     if remark.call is None or remark.outcome is Outcome.NO_BASELINE:
         return None
-    found = [
+    counting = [
         finding
         for finding in decode(TestVerdict, remark.call).findings
         if remark.metric in finding.metrics and finding.location
     ]
+    found = list(telling(counting))
     own = [finding for finding in found if _is_shown(finding, is_ours)]
     return min(own or found, key=badness, default=None)
 

@@ -192,6 +192,7 @@ MOST_PAGE_FINDINGS: Final = 12
 """Findings of a group that are listed."""
 
 FINDING_GROUPS: Final[Mapping[str, tuple[FindingKind, ...]]] = {
+    "Where the time is spent": (FindingKind.TIME,),
     "Where the CPU waits": (FindingKind.SYNC, FindingKind.COPY),
     "Where it may wait: only a GPU can show": (FindingKind.MAYBE,),
     "What goes between CPU and GPU": (FindingKind.TRANSFER,),

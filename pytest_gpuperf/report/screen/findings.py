@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -35,6 +37,12 @@ MOST_FINDINGS: Final = 8
 MOST_MAYBES: Final = 2
 MOST_PEAK_LINES: Final = 12
 MOST_PLACES: Final = 60
+
+LEAST_CHANGED_PERCENT: Final = 5.0
+LEAST_UNCHANGED_PERCENT: Final = 20.0
+"""Share of a step that a line takes which is named for it, changed or not."""
+
+MOST_UNCHANGED: Final = 2
 
 ARROW: Final = "  --> "
 RULE: Final = " | "
@@ -91,11 +99,23 @@ def causes_of(
     """Return what counts in the *failing* metrics, or what may explain a time."""
     named = [f for f in findings if set(f.metrics).intersection(failing)]
     noisy = any(metric_named(m).kind is MetricKind.NOISY for m in failing)
-    if named or not noisy:
+    if not noisy:
         return named
-    # No finding counts in a time, but a new sync is a likely reason for a slower step.
-    syncs = [f for f in findings if SYNCS.name in f.metrics]
-    return [f for f in syncs if _is_worth_a_line(f)]
+    # A new sync is a likely reason for a slower step, although it counts in no time.
+    likely = _differs if named else _is_worth_a_line
+    syncs = [f for f in findings if SYNCS.name in f.metrics and f not in named]
+    return [*telling(named), *filter(likely, syncs)]
+
+
+def telling(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Leave out slow lines that explain nothing: short ones, and all others if one changed."""
+    times = [f for f in findings if f.kind is FindingKind.TIME]
+    changed = [
+        f for f in times if f.changed_since and f.percent >= LEAST_CHANGED_PERCENT
+    ]
+    slowest = sorted(times, key=badness)[:MOST_UNCHANGED]
+    shown = changed or [f for f in slowest if f.percent >= LEAST_UNCHANGED_PERCENT]
+    yield from (f for f in findings if f not in times or f in shown)
 
 
 def _once(findings: Sequence[Finding]) -> list[Finding]:
@@ -140,18 +160,19 @@ def _fitting(findings: Sequence[Finding], room: int, most: int) -> tuple[str, ..
 
 
 def badness(finding: Finding) -> tuple[int, bool, float, int, int]:
-    """Sort key: new, risen, then the peak, longest wait, most bytes, most often."""
+    """Sort key: new, risen, then the peak, longest, most bytes, most often."""
     held = 0 if finding.kind is FindingKind.LEFT else finding.held_bytes
     moved = finding.moved_bytes + held
     is_peak = finding.kind is FindingKind.PEAK
-    return _age(finding), not is_peak, -finding.blocked_ms, -moved, -finding.per_step
+    longest = finding.blocked_ms or finding.percent
+    return _age(finding), not is_peak, -longest, -moved, -finding.per_step
 
 
 def _age(finding: Finding) -> int:
-    """Rank new findings first, together with memory that is left behind."""
+    """Rank new findings first, together with memory that is left; then what changed."""
     if finding.is_new or finding.kind is FindingKind.LEFT:
         return 0
-    return 1 if finding.has_risen else 2
+    return 1 if finding.has_risen or finding.changed_since else 2
 
 
 def _is_worth_a_line(finding: Finding) -> bool:
@@ -274,15 +295,9 @@ def cause(finding: Finding) -> str:
 
 
 def _cause(finding: Finding) -> str:
-    if finding.kind is FindingKind.WORK:
-        of_calls = " in what it calls" if finding.op == CALLED else ""
-        return f"{_operations(finding.per_step)} per step{of_calls}"
-    if finding.kind is FindingKind.LEFT:
-        return f"{finding.op}, {_held(finding)} left by each step"
-    if finding.kind is FindingKind.BREAK:
-        return "graph break"
-    if finding.kind is FindingKind.RECOMPILE:
-        return f"compiled again, {times(finding.per_step)}"
+    say = CAUSES.get(finding.kind)
+    if say is not None:
+        return say(finding)
     if finding.held_bytes:
         phase = finding.phase.value if finding.phase else ""
         return ", ".join(filter(None, (finding.op, phase, _held(finding))))
@@ -291,6 +306,27 @@ def _cause(finding: Finding) -> str:
         named = f"{finding.op} ({finding.api})"
     parts = (named, _phase(finding), f"{finding.per_step} per step", *_amounts(finding))
     return ", ".join(filter(None, parts))
+
+
+def _work(finding: Finding) -> str:
+    of_calls = " in what it calls" if finding.op == CALLED else ""
+    return f"{_operations(finding.per_step)} per step{of_calls}"
+
+
+def _time(finding: Finding) -> str:
+    since = finding.changed_since
+    changed = f", changed since {since}" if since else ""
+    return f"{finding.percent:.0f} % of the step's time is spent here{changed}"
+
+
+CAUSES: Final[Mapping[FindingKind, Callable[[Finding], str]]] = {
+    FindingKind.WORK: _work,
+    FindingKind.TIME: _time,
+    FindingKind.LEFT: lambda f: f"{f.op}, {_held(f)} left by each step",
+    FindingKind.BREAK: lambda _: "graph break",
+    FindingKind.RECOMPILE: lambda f: f"compiled again, {times(f.per_step)}",
+}
+"""What to say of a cause that is neither a wait nor a copy."""
 
 
 def _amounts(finding: Finding) -> Iterator[str]:
