@@ -27,6 +27,7 @@ from ..model.baseline import Origin
 from ..model.environment import DeviceKind
 from ..model.environment import Hardware
 from ..model.finding import Finding
+from ..model.finding import FindingKind
 from ..runner.git import Repository
 from ..runner.git import short
 from ..runner.plan import Project
@@ -336,11 +337,14 @@ class GitReferee:
         if not commit:
             return tuple(findings)
         changed = cache(partial(repository.changed_lines, commit))
+        most_bytes = max(found.held_bytes for found in findings)
         return tuple(
-            replace(finding, changed_since=short(commit))
-            if at and at.line in changed(_path_in(repository, self._root, at.file))
-            else finding
-            for finding, at in ((found, found.location) for found in findings)
+            replace(found, changed_since=short(commit))
+            if _may_explain(found, most_bytes)
+            and (at := found.location)
+            and at.line in changed(_path_in(repository, self._root, at.file))
+            else found
+            for found in findings
         )
 
     def _selection(
@@ -366,6 +370,22 @@ class GitReferee:
             ),
             options=project.options,
         )
+
+
+LINES_THAT_CHANGE: Final = frozenset(
+    {FindingKind.TIME, FindingKind.PEAK, FindingKind.MEMORY, FindingKind.LEFT}
+)
+"""Kinds of findings with lines that no baseline stores: git alone knows what is new."""
+
+
+LEAST_HELD_SHARE: Final = 0.05
+"""Share of the peak below which the memory of a line explains no growth."""
+
+
+def _may_explain(finding: Finding, most_bytes: int) -> bool:
+    small = finding.held_bytes < LEAST_HELD_SHARE * most_bytes
+    is_time = finding.kind is FindingKind.TIME
+    return finding.kind in LINES_THAT_CHANGE and (is_time or not small)
 
 
 def _path_in(repository: Repository, root: Path, file: str) -> str:

@@ -26,7 +26,6 @@ from ..model.baseline import Origin
 from ..model.environment import Capability
 from ..model.environment import DeviceSlot
 from ..model.environment import Hardware
-from ..model.finding import FindingKind
 from ..model.measurement import Samples
 from ..model.run import Ending
 from ..model.run import Report
@@ -118,7 +117,7 @@ class Assessment:
 
 # A run goes through stages, each from one state of it to the next:
 #
-#     measure (screen, then confirm) -> judge -> store -> trace -> report
+#     measure (screen, then confirm) -> judge -> store -> trace -> locate -> report
 #
 # An interrupted run enters at `judge`, with what it has.
 
@@ -212,7 +211,7 @@ class Assessor:
         judged = self._judged(measured)
         stored = self._stored(judged, seen)
         traced = self._traced(stored, plan)
-        reported = self._reported(traced)
+        reported = self._reported(self._located(traced))
         return replace(
             self._assessment(reported, stopped=stopped_after(self._maxfail)),
             suite=suite_of(first_runs(reported.cases), self._baselines.entries),
@@ -281,26 +280,26 @@ class Assessor:
             return state
         folder, run = self._settings.artefacts, self._rounds.run
         verdicts = with_traces(state.verdicts, plan, state.cases, run, folder)
+        return replace(state, verdicts=verdicts)
+
+    def _located(self, state: RunState) -> RunState:
+        """Say which lines of what failed are not as they were at the baseline's commit."""
         return replace(
             state,
             verdicts={
                 test: {key: self._with_changes(v) for key, v in calls.items()}
-                for test, calls in verdicts.items()
+                for test, calls in state.verdicts.items()
             },
         )
 
     def _with_changes(self, verdict: TestVerdict) -> TestVerdict:
-        """Say which of the lines that take a failed step's time are not as they were."""
-        times = [f for f in verdict.findings if f.kind is FindingKind.TIME]
-        if self._referee is None or not times:
+        if self._referee is None or not verdict.outcome.fails:
             return verdict
-        others = (f for f in verdict.findings if f.kind is not FindingKind.TIME)
-        entry, hardware = (
-            self._baselines.entries.get(verdict.test),
-            self._environment.hardware,
+        entry = self._baselines.entries.get(verdict.test)
+        found = self._referee.with_changes(
+            verdict.findings, verdict.test, entry, self._environment.hardware
         )
-        known = self._referee.with_changes(times, verdict.test, entry, hardware)
-        return replace(verdict, findings=(*others, *known))
+        return replace(verdict, findings=found)
 
     def _reported(self, state: RunState) -> RunState:
         """Report every test; it fails if its baseline was not refreshed as asked."""

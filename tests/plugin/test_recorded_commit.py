@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -270,3 +271,20 @@ def slow_line(number: int) -> Finding:
         percent=40.0,
         location=Location(file="train.py", line=number, function="step"),
     )
+
+
+def test_a_changed_line_with_little_memory_explains_no_peak(
+    project: GitProject,
+) -> None:
+    origin = Origin(commit=project.git("rev-parse", "HEAD"))
+    project.write("pkg/train.py", "one\n2\n3\n")
+    entry = Entry(runs=(RunSummary(),), origin=origin)
+    referee = GitReferee(project.path / "pkg", settings(project.path), ())
+    held = [
+        replace(slow_line(line), kind=FindingKind.MEMORY, held_bytes=held_bytes)
+        for line, held_bytes in ((1, 1000), (2, 49), (3, 51))
+    ]
+
+    found = referee.with_changes(held, "t", entry, HARDWARE)
+
+    assert [bool(f.changed_since) for f in found] == [True, False, True]

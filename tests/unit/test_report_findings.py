@@ -317,3 +317,12 @@ def test_slow_lines_explain_no_memory_and_a_new_wait_stands_beside_them() -> Non
     assert finding_lines([slow(3, 60.0)], {"peak_allocated_bytes"}, room=9) == ()
     assert len(causes_of([slow(3, 60.0), new], {"step_ms"})) == 2
     assert causes_of([slow(3, 60.0), old], {"step_ms"}) == [slow(3, 60.0)]
+
+
+def test_memory_of_a_line_that_changed_comes_before_the_peak() -> None:
+    other = replace(HELD, changed_since="3b1a741")
+
+    first, *_ = peak_lines([PEAK, other])
+
+    assert first.startswith("  --> train.py:7 in step: in use at the peak: aten::tanh")
+    assert "changed since 3b1a741" in " ".join(peak_lines([PEAK, other]))

@@ -169,7 +169,7 @@ def badness(finding: Finding) -> tuple[int, bool, float, int, int]:
 
 
 def _age(finding: Finding) -> int:
-    """Rank new findings first, together with memory that is left; then what changed."""
+    """Rank new findings first, together with memory that is left; then other code."""
     if finding.is_new or finding.kind is FindingKind.LEFT:
         return 0
     return 1 if finding.has_risen or finding.changed_since else 2
@@ -291,7 +291,9 @@ def cause(finding: Finding) -> str:
     if finding.is_new:
         return f"new: {_cause(finding)}"
     before = f", {finding.stored} before" if finding.has_risen else ""
-    return f"{_cause(finding)}{before}"
+    since = finding.changed_since
+    changed = f", changed since {since}" if since else ""
+    return f"{_cause(finding)}{before}{changed}"
 
 
 def _cause(finding: Finding) -> str:
@@ -314,9 +316,7 @@ def _work(finding: Finding) -> str:
 
 
 def _time(finding: Finding) -> str:
-    since = finding.changed_since
-    changed = f", changed since {since}" if since else ""
-    return f"{finding.percent:.0f} % of the step's time is spent here{changed}"
+    return f"{finding.percent:.0f} % of the step's time is spent here"
 
 
 CAUSES: Final[Mapping[FindingKind, Callable[[Finding], str]]] = {
