@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from contextlib import contextmanager
 from contextlib import nullcontext
+from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
@@ -73,9 +74,11 @@ def traced(  # noqa: PLR0913  what is traced, and where it is kept
         events = profile_steps(device, subject, step_ms, deadline)
         write_trace(path, test, events, portable_from(root))
         measurement = replace(measurement, trace=str(path))
-    # Last: what watches each line may disturb all that comes after it.
-    lines = slowest_lines(device, subject, str(root), step_ms, deadline)
-    measurement = replace(measurement, findings=lines)
+    # Last, as it may disturb what comes after it; and a step that fails while it is
+    # watched must not lose the trace of those that did not.
+    with suppress(Exception):
+        lines = slowest_lines(device, subject, str(root), step_ms, deadline)
+        measurement = replace(measurement, findings=lines)
     return MeasuredStep(measurement=measurement, result=result)
 
 
@@ -124,25 +127,25 @@ def slowest_lines(
     that it launches. Nothing if too little was seen in the time there is, or if a
     device has kernels and a debugger keeps them from being waited for.
     """
-    has_kernels = device.kind.has(Capability.KERNELS)
-    if not has_kernels and not device.kind.has(Capability.HOST_WORK):
-        return ()
-    if has_kernels and sys.gettrace() is not None:
+    if not _can_be_watched(device):
         return ()
     until = Deadline.after(SAMPLED_SECONDS, device.now_ns)
     at_once = subject.most_steps(max(1, round(AT_ONCE_MS / max(step_ms, 1e-3))))
     sampler = LineSampler(root)
+    has_kernels = device.kind.has(Capability.KERNELS)
     waiter = LineWaiter(device, sampler) if has_kernels else nullcontext()
-    while (
-        sampler.seen.total() < ENOUGH_SAMPLES
-        and until.leaves(0.0)
-        and deadline.leaves(step_ms)
-    ):
+    while sampler.wants_more and until.leaves(0.0) and deadline.leaves(step_ms):
         batch = subject.batch(at_once)
         with sampler.looking(), waiter:
             _run(subject.step, batch, until)
             device.synchronize()
     return tuple(findings_of(sampler.seen))
+
+
+def _can_be_watched(device: MeasuringDevice) -> bool:
+    if device.kind.has(Capability.KERNELS):
+        return sys.gettrace() is None
+    return device.kind.has(Capability.HOST_WORK)
 
 
 def _run(step: Step, batch: Iterable[Arguments], until: Deadline) -> None:
@@ -185,6 +188,10 @@ class LineSampler:
         """Whether this thread is at no line of the step, but at work for us."""
         self.looks_in_pauses = 0
         self._root = root
+
+    @property
+    def wants_more(self) -> bool:
+        return self.seen.total() < ENOUGH_SAMPLES
 
     def line_of(self, frame: FrameType | None) -> Location | None:
         """Return the innermost line of the project, from *frame* out to the step."""
