@@ -127,7 +127,8 @@ class Repository:
     def changed_lines(self, commit: str, path: str) -> frozenset[int]:
         """Number the lines of *path*, relative to the top, that are not as in *commit*.
 
-        A file that was moved counts as the one that it was.
+        A file that was moved counts as the one that it was. Of a file that git does not
+        track nobody knows what it was: no line of it is named.
         """
         before = self._files_before(commit).get(path, path)
         if not before:
@@ -144,8 +145,7 @@ class Repository:
 
     def _files_before(self, commit: str) -> dict[str, str]:
         """Return by path what a file was in *commit*; nothing if it is a new one."""
-        others = self._ask("ls-files", "-z", "--others", "--exclude-standard") or ""
-        found = dict.fromkeys(filter(None, others.split("\0")), "")
+        found: dict[str, str] = {}
         listed = ("diff", "-M", "--name-status", "-z", "--diff-filter=AR", commit)
         fields = iter((self._ask(*listed) or "").split("\0"))
         for status in filter(None, fields):

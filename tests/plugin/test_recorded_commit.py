@@ -209,15 +209,20 @@ def test_changed_and_added_lines_are_known_by_their_numbers_today(
     assert changed(project, "test_it.py") == []
 
 
-def test_all_lines_of_a_new_file_are_new_whether_git_has_it_or_not(
-    project: GitProject,
-) -> None:
+def test_all_lines_of_a_file_that_was_added_are_new(project: GitProject) -> None:
     project.write("known.py", "one\ntwo\n")
     project.git("add", "known.py")
-    project.write("unknown.py", "one\n")
 
     assert {1, 2} <= set(changed(project, "known.py"))
-    assert {1} <= set(changed(project, "unknown.py"))
+
+
+def test_no_line_of_an_untracked_file_is_said_to_have_changed(
+    project: GitProject,
+) -> None:
+    """It may have been there, as it is, when the baseline was recorded."""
+    project.write("unknown.py", "one\n")
+
+    assert changed(project, "unknown.py") == []
 
 
 def test_a_file_that_was_moved_keeps_its_lines(project: GitProject) -> None:
@@ -278,6 +283,7 @@ def test_a_changed_line_with_little_memory_explains_no_peak(
 ) -> None:
     origin = Origin(commit=project.git("rev-parse", "HEAD"))
     project.write("pkg/train.py", "one\n2\n3\n")
+    project.git("add", "pkg")
     entry = Entry(runs=(RunSummary(),), origin=origin)
     referee = GitReferee(project.path / "pkg", settings(project.path), ())
     held = [
