@@ -22,7 +22,7 @@ from typing import Final
 
 TESTS: Final = 40
 SCREENINGS: Final = 3
-BAR_SECONDS: Final = 40.0
+BAR_SECONDS: Final = 15.0
 
 SUITE: Final = """
 import os

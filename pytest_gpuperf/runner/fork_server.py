@@ -119,7 +119,9 @@ _BOOTSTRAP: Final = (
     "sys.path[:] = order['search_path']; "
     "from pytest_gpuperf.runner.fork_server_process import main; "
     "main(order['preload'], order['warm'], order['relocation'], order['progress'], "
-    "order['folder'])"
+    "order['folder']); "
+    # Python would free every object of torch one by one, while the client waits.
+    "import os; os._exit(0)"
 )
 
 

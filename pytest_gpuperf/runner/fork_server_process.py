@@ -89,12 +89,14 @@ def _remove(folder: str | None) -> None:
 
 
 def _prepare(preload: list[str], warm: str | None) -> None:
+    gc.disable()  # or it would walk all that is imported again and again
     for name in preload:
         importlib.import_module(name)
     if warm:
         _resolve(warm)()
     gc.collect()
     gc.freeze()  # or each child would walk, and so copy, every object of torch
+    gc.enable()
 
 
 def _resolve(reference: str) -> Callable[..., Any]:

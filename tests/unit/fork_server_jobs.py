@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import gc
 import os
 import signal
 import sys
@@ -33,6 +34,11 @@ def talk(request: Request) -> bool:
 
 def pid(request: Request) -> int:
     return os.getpid()
+
+
+def collections(request: Request) -> Mapping[str, bool]:
+    known = sys.modules["collecting_preload"]
+    return {"at import": known.IS_COLLECTED, "in a job": gc.isenabled()}
 
 
 def argument_count(request: Request) -> int:

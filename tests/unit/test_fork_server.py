@@ -83,6 +83,13 @@ def test_what_the_server_warmed_up_is_there_in_each_child() -> None:
     assert calls == [101, 101]
 
 
+def test_garbage_is_collected_in_a_job_but_not_during_the_imports() -> None:
+    with closing(started(("collecting_preload",))) as server:
+        known = server.run(job("collections"), ENOUGH_SECONDS)
+
+    assert known == {"at import": False, "in a job": True}
+
+
 def test_a_result_and_an_order_may_be_large(server: ForkServer) -> None:
     items = ["x" * 100] * 20_000
 
