@@ -40,8 +40,7 @@ class Law:
     ``step_ms`` is what each further step adds to a long loop, ``latency_ms`` an
     isolated step, ``lost_ms`` what of a step would be won without each cause.
     ``blocked_ms`` is how long the host waits for the GPU in each step, ``loader_ms`` how
-    long for its loader. ``broken`` says of a number why the plugin does not measure it
-    yet.
+    long for its loader.
     """
 
     name: str
@@ -53,7 +52,6 @@ class Law:
     blocked_ms: float | None
     loader_ms: float | None
     lost_ms: Mapping[Bottleneck, float]
-    broken: Mapping[str, str]
 
     @property
     def truth(self) -> Mapping[str, float]:
@@ -95,7 +93,6 @@ def law(
     blocked_ms: float | None = None,
     loader_ms: float | None = None,
     lost_ms: Mapping[Bottleneck, float] | None = None,
-    broken: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[[], Step | Subject]], Callable[[], Step | Subject]]:
     """Register a function that makes a step, and what is true of the step."""
 
@@ -115,7 +112,6 @@ def law(
                 blocked_ms=blocked_ms,
                 loader_ms=loader_ms,
                 lost_ms=lost_ms or {},
-                broken=broken or {},
             )
         )
         return made
