@@ -78,6 +78,7 @@ def main() -> None:
     from ..devices.pretend.gpu import ProgramAudit
 
     program = ProgramAudit(gpu)
+    pretence.callback(program.close)
     try:
         loaded = load(request.program)
     except UsageError as error:

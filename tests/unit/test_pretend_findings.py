@@ -18,6 +18,8 @@ from pytest_gpuperf.devices.pretend.audit_record import AuditKind  # noqa: E402
 from pytest_gpuperf.devices.pretend.audit_record import CopyDirection  # noqa: E402
 from pytest_gpuperf.devices.pretend.audit_record import StepAudit  # noqa: E402
 from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
+from pytest_gpuperf.devices.pretend.gpu import ProgramAudit  # noqa: E402
+from pytest_gpuperf.devices.pretend.operation import OpCall  # noqa: E402
 from pytest_gpuperf.devices.pretend.sync_rules import LAYOUT_RULES  # noqa: E402
 from pytest_gpuperf.devices.pretend.sync_rules import SPARSE_RULES  # noqa: E402
 from pytest_gpuperf.devices.pretend.sync_rules import SYNC_RULES  # noqa: E402
@@ -371,6 +373,34 @@ def test_an_operation_that_only_cuda_has_gives_zeros_and_is_named(
     assert outputs[0].tolist() == [0.0, 0.0]
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_a_reduced_product_that_cuda_lacks_is_not_judged_by_its_name(
+    gpu: PretendGpu,
+) -> None:
+    rows = torch.eye(3, device="cuda").to_sparse_csr()
+    dense = torch.ones(3, 3, device="cuda")
+
+    audit = audited(gpu, lambda: torch.sparse.mm(rows, dense, "amax"))
+
+    reasons = {u.op: u.reason for u in audit.not_judged}
+    assert reasons["aten::_sparse_mm_reduce_impl"] == "CUDA has no kernel for it"
+
+
+def test_the_square_root_of_a_matrix_waits_since_torch_has_it() -> None:
+    name = "linalg_matrix_sqrth"
+
+    (rule,) = rules_by_op(version="2.14.0")[name]
+
+    assert name not in rules_by_op(version="2.13.0")
+    filled, empty = torch.ones(2, 2), torch.ones(0, 0)
+    schema = torch.ops.aten.linalg_cholesky.default._schema
+    waits = [
+        rule.when(OpCall(schema, [matrix], {}, lambda _: True))
+        for matrix in (filled, empty)
+    ]
+    assert waits == [1, 0]
+
+
 def test_rules_follow_the_version_of_torch() -> None:
     assert (
         len(rules_by_op(version="2.8.0")["index"])
@@ -383,3 +413,15 @@ def test_every_rule_names_its_reason_and_its_source() -> None:
         rule.reason and rule.source and rule.ops
         for rule in (*SYNC_RULES, *LAYOUT_RULES, *SPARSE_RULES)
     )
+
+
+def test_an_audit_that_is_closed_counts_no_more_steps(gpu: PretendGpu) -> None:
+    weight = torch.ones(1, device="cuda", requires_grad=True)
+    optimizer = torch.optim.SGD([weight])
+    program = ProgramAudit(gpu)
+    optimizer.step()
+
+    program.close()
+    optimizer.step()
+
+    assert program.audit().steps == 1

@@ -539,3 +539,15 @@ def test_compressed_sparse_tensors_multiply() -> None:
 
     assert rows.layout is rows.cpu().layout is torch.sparse_csr
     assert product.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+@pytest.mark.parametrize("reduce", ["sum", "mean", "amax", "amin"])
+def test_a_reduced_product_of_compressed_rows_trains(reduce: str) -> None:
+    """Its kernel looks whether tensors inside ask for gradients, and they never do."""
+    rows = torch.eye(2, device="cuda").to_sparse_csr()
+    dense = torch.ones(2, 2, device="cuda", requires_grad=True)
+
+    torch.sparse.mm(rows, dense, reduce).sum().backward()
+
+    assert dense.grad.tolist() == [[1.0, 1.0], [1.0, 1.0]]

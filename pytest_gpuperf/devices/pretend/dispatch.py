@@ -81,6 +81,8 @@ def _observe(
         _backward.look(plan.name)
     if plan.launches:
         WATCH.launch()
+    if plan.is_absent:
+        WATCH.leave_unjudged(plan.op, "CUDA has no kernel for it")
     if plan.transfers:
         _record_transfer(plan, args, kwargs)
     if plan.rules:

@@ -144,7 +144,11 @@ class ProgramAudit:
         self._gpu = gpu
         self._steps = 0
         self._begun: Mapping[AuditFinding, int] = {}
-        register_optimizer_step_post_hook(self._end)
+        self._hook = register_optimizer_step_post_hook(self._end)
+
+    def close(self) -> None:
+        """Count no more steps: the hook is one of the process, whoever audits."""
+        self._hook.remove()
 
     def _end(self, *_: object) -> None:
         self._steps += 1

@@ -26,7 +26,24 @@ def svd(
     return torch.ops.aten._linalg_svd(matrices, full_matrices, compute_uv)  # noqa: SLF001
 
 
-HOST_KERNELS: Final[Mapping[str, Callable[..., Any]]] = {"_linalg_svd": svd}
+def reduced_product(rows: Any, dense: Any, reduce: str) -> Any:
+    """``_sparse_mm_reduce_impl``, with the positions that its backward reads unasked.
+
+    It leaves them out if no input asks for a gradient, as none inside does, and its
+    backward then reads where there is nothing.
+    """
+    product = torch.ops.aten._sparse_mm_reduce_impl  # noqa: SLF001
+    found, positions = product(rows, dense.detach().requires_grad_(), reduce)
+    return found.detach(), positions.detach()
+
+
+ABSENT_ON_CUDA: Final = frozenset({"_sparse_mm_reduce_impl"})
+"""What only the CPU has a kernel for; on CUDA it raises."""
+
+HOST_KERNELS: Final[Mapping[str, Callable[..., Any]]] = {
+    "_linalg_svd": svd,
+    "_sparse_mm_reduce_impl": reduced_product,
+}
 """What runs on the host in place of an operation's own kernel, which refuses arguments."""
 
 HALVES: Final = {torch.float16: torch.float32, torch.bfloat16: torch.float32}

@@ -18,6 +18,7 @@ from .attention import attention
 from .backward_rules import FORWARD_OPS
 from .backward_rules import FRESH_TARGETS
 from .backward_rules import SUM
+from .kernels import ABSENT_ON_CUDA
 from .kernels import FUSED_LAYERS
 from .kernels import FUSED_LOSSES
 from .kernels import HOST_KERNELS
@@ -155,6 +156,7 @@ class OpPlan:
         "host_outputs",
         "in_place",
         "indexes",
+        "is_absent",
         "keeps_forward",
         "kernel",
         "launches",
@@ -180,6 +182,7 @@ class OpPlan:
         self.sparse_rules: tuple[SyncRule, ...] = SPARSE.get(self.name, ())
         self.transfers = self.name in COPY_OPS
         self.indexes = self.name in INDEXING
+        self.is_absent = self.name in ABSENT_ON_CUDA
         self.keeps_forward = self.name in FORWARD_OPS
         self.kernel = FUSED.get(self.name) or kernel_of(func)
         self.flags = self.name in FLAGGED
