@@ -237,3 +237,37 @@ def test_the_committed_agreement_with_torch_s_allocator_keeps_its_bars() -> None
     assert all(abs(n[2]) <= 0.005 * n[1] for n in judged)
     assert all(abs(n[5]) <= 2 * 2**20 + 0.005 * n[4] for n in judged)
     assert sum(not (n[2] or n[5] or n[8]) for n in numbers) >= 25
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+@pytest.mark.parametrize(
+    ("indices", "weights", "width", "sizes"),
+    [
+        (1000, 500, 64, (8000, 8, 4000, 4000, 8, 4800, 153600)),
+        (5000, 500, 96, (40000, 8, 4000, 4000, 8, 8000, 384000)),
+        (5000, 50, 48, (40000, 8, 400, 400, 8, 4400, 105600)),
+    ],
+)
+def test_backward_of_a_bag_sorts_its_indices_and_adds_rows_by_tens(
+    mode: str, indices: int, weights: int, width: int, sizes: tuple[int, ...]
+) -> None:
+    words = torch.zeros(indices, dtype=torch.long, device="cuda")
+    table, starts = on_gpu(weights, width), torch.arange(10, device="cuda")
+    bags = F.embedding_bag(words, table, starts, mode=mode)
+    gradient = torch.ones_like(bags)
+
+    found = taken(lambda: torch.autograd.grad(bags, table, gradient))
+
+    before, result = [indices * 8] * 2, weights * width * 4
+    assert [size for _, size in found] == [*before, result, *sizes]
+
+
+def test_backward_of_a_bag_of_the_largest_takes_its_result_alone() -> None:
+    words = torch.zeros(1000, dtype=torch.long, device="cuda")
+    table, starts = on_gpu(500, 64), torch.arange(10, device="cuda")
+    bags = F.embedding_bag(words, table, starts, mode="max")
+    gradient = torch.ones_like(bags)
+
+    found = taken(lambda: torch.autograd.grad(bags, table, gradient))
+
+    assert found == [("_embedding_bag_backward", 128000)]

@@ -18,9 +18,9 @@ import torch
 from .kernels import HALVES
 from .kernels import zeros
 from .operation import OpCall
-from .temporaries import Rule
-from .temporaries import Temporaries
-from .temporaries import nbytes_of
+from .operation import Rule
+from .operation import Temporaries
+from .operation import nbytes_of
 
 
 # Results of CUDA's fused attention kernels, computed on the host.

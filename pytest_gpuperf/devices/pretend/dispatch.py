@@ -38,12 +38,12 @@ from .op_plan import kernel_of
 from .op_plan import plan_of
 from .op_plan import schema_of
 from .operation import MASKS
+from .operation import NO_TEMPORARIES
 from .operation import OpCall
+from .operation import Temporaries
 from .recorder import WATCH
 from .sync_rules import INDEXING
 from .sync_rules import SyncRule
-from .temporaries import NO_TEMPORARIES
-from .temporaries import Temporaries
 from .tensor import SHOWN
 from .tensor import Ghost
 from .tensor import is_ghost

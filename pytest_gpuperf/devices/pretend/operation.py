@@ -6,7 +6,9 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
+from typing import Final
 
 import torch
 
@@ -73,3 +75,26 @@ class OpCall:
     def _indices(self, *, masks: bool) -> list[Any]:
         given = [i for i in self["indices"] or () if i is not None]
         return [i for i in given if (i.dtype in MASKS) is masks]
+
+
+# What an operation takes from the allocator besides its outputs.
+
+
+@dataclass(frozen=True, slots=True)
+class Temporaries:
+    """Bytes of what a kernel takes: before its outputs, or after them in some phases.
+
+    What is taken before is given back at the end, what is taken in a phase with it.
+    """
+
+    before: Sequence[int] = ()
+    phases: Sequence[Sequence[int]] = ()
+
+
+NO_TEMPORARIES: Final = Temporaries()
+
+Rule = Callable[[OpCall], Temporaries]
+
+
+def nbytes_of(tensor: Any) -> int:
+    return int(tensor.numel() * tensor.element_size())

@@ -18,7 +18,11 @@ import torch
 
 from .kernels import format_of
 from .kernels import is_last
+from .operation import NO_TEMPORARIES
 from .operation import OpCall
+from .operation import Rule
+from .operation import Temporaries
+from .operation import nbytes_of
 from .specification import PROPERTIES
 
 
@@ -204,26 +208,6 @@ def _power_below(number: int) -> int:
 
 
 # What an operation takes, by its name.
-
-
-@dataclass(frozen=True, slots=True)
-class Temporaries:
-    """Bytes of what a kernel takes: before its outputs, or after them in some phases.
-
-    What is taken before is given back at the end, what is taken in a phase with it.
-    """
-
-    before: Sequence[int] = ()
-    phases: Sequence[Sequence[int]] = ()
-
-
-NO_TEMPORARIES: Final = Temporaries()
-
-Rule = Callable[[OpCall], Temporaries]
-
-
-def nbytes_of(tensor: Any) -> int:
-    return int(tensor.numel() * tensor.element_size())
 
 
 def _copied(*tensors: Any) -> list[int]:
@@ -498,6 +482,24 @@ def _embedding_backward(call: OpCall) -> Temporaries:
     return Temporaries(before=_copied(call["indices"], call["grad_output"]))
 
 
+_LARGEST: Final = 2
+"""The mode of a bag that takes the largest of its rows, which need no sorting then."""
+
+
+def _embedding_bag_backward(call: OpCall) -> Temporaries:
+    """Sort the indices, and add the rows of each by tens (EmbeddingBackwardKernel.cu)."""
+    if call["mode"] == _LARGEST or call["sparse"]:
+        return NO_TEMPORARIES
+    indices, grad = call["indices"], call["grad"]
+    size, one = nbytes_of(indices), indices.element_size()
+    segments = min(indices.numel(), call["num_weights"])
+    parts = indices.numel() // 10 + segments
+    sums = parts * grad.size(-1) * max(4, grad.element_size())
+    places = segments * one
+    phase = [size, one, places, places, one, parts * one, sums]
+    return Temporaries(before=[size, size], phases=[phase])
+
+
 def _index_put(call: OpCall) -> Temporaries:
     """Indices are made one number each and sorted, to add up in their order."""
     if not call["accumulate"]:
@@ -538,6 +540,7 @@ def _sorted_indices(call: OpCall) -> Temporaries:
 _grads: Final = ("grad_output",)
 
 RULES: Final[Mapping[str, Rule]] = {
+    "_embedding_bag_backward": _embedding_bag_backward,
     "_euclidean_dist": _euclidean_dist,
     "_fused_rms_norm": _contiguous("input"),
     "_log_softmax": _contiguous("self"),
