@@ -15,6 +15,7 @@ from ..model.run import Ending
 from ..model.run import Report
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
+from ..model.verdict import Verdict
 from ..report.headline import open_headline
 from ..report.json.results import to_json
 from ..report.secrets import shown_verdict
@@ -185,15 +186,31 @@ def _fails(verdict: TestVerdict, settings: Settings) -> bool:
         return True
     if settings.fail_on_improvement and Outcome.IMPROVED in outcomes:
         return True
-    return _fails_for_missing_baseline(outcomes, settings.missing_baseline)
+    return _fails_for_missing_baseline(verdict.verdicts, settings.missing_baseline)
 
 
 def _fails_for_missing_baseline(
-    outcomes: set[Outcome], policy: MissingBaseline
+    verdicts: Sequence[Verdict], policy: MissingBaseline
 ) -> bool:
-    if Outcome.NO_BASELINE not in outcomes or policy is MissingBaseline.WARN:
+    ungated = [v for v in verdicts if v.outcome is Outcome.NO_BASELINE]
+    if not ungated or policy is MissingBaseline.WARN:
         return False
-    return policy is MissingBaseline.EVERY_METRIC or _nothing_judged(outcomes)
+    if policy is MissingBaseline.EVERY_METRIC:
+        return True
+    if not any(v.not_stored for v in ungated):
+        # Nothing is stored: what was not measured would have been judged by nothing.
+        verdicts = [v for v in verdicts if not _is_missed(v)]
+    return _nothing_judged({v.outcome for v in verdicts})
+
+
+def _is_missed(verdict: Verdict) -> bool:
+    """Whether there is neither a number nor a limit that asks for one."""
+    return (
+        verdict.outcome is Outcome.INCONCLUSIVE
+        and verdict.now is None
+        and verdict.limit is None
+        and not verdict.unjudged_budget
+    )
 
 
 def _nothing_judged(outcomes: set[Outcome]) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.finding import Finding
@@ -53,3 +56,37 @@ def test_the_verdicts_that_pytest_reports_name_no_path_of_this_machine() -> None
     (read,) = map(from_json, report.verdicts)
     assert str(read.findings[0].location) == "nn/layer.py:3 in step"
     assert file in report.text
+
+
+NEW = Verdict(metric="step_ms", outcome=Outcome.NO_BASELINE, because="", now=3.0)
+MISSED = Verdict(metric="syncs", outcome=Outcome.INCONCLUSIVE, because="no profile")
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "ending"),
+    [
+        ((NEW,), Ending.FAILED),
+        ((NEW, MISSED), Ending.FAILED),
+        ((NEW, replace(MISSED, limit=0.0)), Ending.PASSED),
+        ((NEW, replace(MISSED, outcome=Outcome.PASS, limit=0.0)), Ending.PASSED),
+        # The test has a baseline, and this metric is not in it.
+        ((replace(NEW, not_stored=True), MISSED), Ending.PASSED),
+        ((replace(NEW, not_stored=True),), Ending.FAILED),
+    ],
+    ids=[
+        "nothing stored",
+        "nothing stored and one metric not measured",
+        "a limit that is undecided",
+        "a limit that is kept",
+        "stored but for one metric",
+        "nothing that is stored was measured",
+    ],
+)
+def test_in_ci_a_test_fails_that_neither_a_limit_nor_a_baseline_judged(
+    verdicts: tuple[Verdict, ...], ending: Ending
+) -> None:
+    in_ci = replace(SETTINGS, missing_baseline=MissingBaseline.FAIL)
+    case = Case("t", [TestResult(test="t", ending=Ending.PASSED)])
+    verdict = TestVerdict(test="t", verdicts=verdicts)
+
+    assert report_of(case, {"t": verdict}, in_ci, str).ending is ending

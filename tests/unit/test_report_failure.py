@@ -262,6 +262,15 @@ NO BASELINE: peak memory 36.30 MiB, waits 0
     )
 
 
+def test_a_missing_baseline_that_fails_is_said_beside_what_was_not_measured() -> None:
+    unread = Verdict(metric="syncs", outcome=Outcome.INCONCLUSIVE, because="no profile")
+    verdict = TestVerdict(test="t", verdicts=(UNKNOWN, unread))
+
+    text = failure_text(verdict, nodeid="t", baseline_needed=True)
+
+    assert "  needs    a missing baseline fails if CI is set" in text
+
+
 def test_what_is_undecided_beside_a_failure_comes_with_its_reason() -> None:
     text = text_of(SYNCS_OVER, UNDECIDED, UNKNOWN)
 

@@ -37,6 +37,11 @@ FAILED_BY_SETTING: Final = frozenset(
     {Outcome.INCONCLUSIVE, Outcome.NO_BASELINE, Outcome.IMPROVED}
 )
 
+BASELINE_NEEDED: Final = (
+    "a missing baseline fails if CI is set, or by gpuperf_missing_baseline: "
+    "store it outside of CI, and commit it"
+)
+
 ACCEPTED_BY: Final = {
     frozenset({Outcome.NO_BASELINE}): Refresh.MISSING,
     frozenset({Outcome.IMPROVED}): Refresh.IMPROVED,
@@ -75,6 +80,7 @@ def failure_text(  # noqa: PLR0913  keywords, each said once a failure
         *_call_lines(verdict, nodeid),
         *_budget_lines(failing, source),
         *_strict_lines(failing, strict=strict),
+        *_needed_lines(failing, needed=baseline_needed),
         *_again_lines(failing, nodeid, invocation),
         *_accept_lines(failing, nodeid, invocation),
     )
@@ -89,16 +95,18 @@ def _without_baseline(
     found: Sequence[Verdict], nodeid: str, invocation: Invocation, *, needed: bool
 ) -> str:
     """Say in a line what was measured and compared with nothing, and how to store it."""
-    needs = (
-        "a missing baseline fails if CI is set, or by gpuperf_missing_baseline: "
-        "store it outside of CI, and commit it"
-    )
     lines = (
         no_baseline_headline(found),
-        *labelled("why", needs if needed else ""),
+        *labelled("why", BASELINE_NEEDED if needed else ""),
         *_accept_lines(found, nodeid, invocation),
     )
     return "\n".join(map(visible, lines))
+
+
+def _needed_lines(failing: Sequence[Verdict], *, needed: bool) -> tuple[str, ...]:
+    """Say that a baseline is missing, if nothing worse failed the test."""
+    lacks = needed and any(v.outcome is Outcome.NO_BASELINE for v in failing)
+    return labelled("needs", BASELINE_NEEDED if lacks else "")
 
 
 def _failing(verdict: TestVerdict) -> tuple[Verdict, ...]:
