@@ -47,13 +47,13 @@ SYNC_REMEDIES: Final = (
         cause="a printed or logged tensor",
         ops=_READS,
         spot=r"\bprint\(|\blog(?:ger|ging)?\.\w+\(|\bf['\"]",
-        do="log every N steps only, and loss.detach() till then",
+        do="print or log it every N steps, and keep it with .detach() until then",
     ),
     Remedy(
         cause="`.item()`, `float(loss)`, `int(count)`",
         ops=_READS,
         spot=r"\.item\(\)|\b(?:float|int)\(",
-        do="add it up on the GPU (total += loss.detach()), read it every N steps",
+        do="add it up on the GPU with .detach(), read it every N steps",
     ),
     Remedy(
         cause="`.cpu()`, `.tolist()`, `.numpy()`",

@@ -289,7 +289,7 @@ NEW_WAIT = [
     "  --> train.py:21 in step",
     "   21 | loss.item()",
     "      |     ^^^^^^^ new: the CPU waits here for the GPU",
-    "  fix      add it up on the GPU (total += loss.detach()), read it every N steps",
+    "  fix      add it up on the GPU with .detach(), read it every N steps",
 ]
 
 

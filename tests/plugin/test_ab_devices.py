@@ -71,6 +71,6 @@ def test_without_a_clock_two_pairs_compare_what_is_exact(
         "  --> test_it.py:8 in step",
         "    8 | return total.item()",
         "      |             ^^^^^^^ new: the CPU reads one element",
-        "  fix      add it up on the GPU (total += loss.detach()), read it every N steps",
+        "  fix      add it up on the GPU with .detach(), read it every N steps",
         "gpuperf: 1 worse",
     ]

@@ -26,7 +26,7 @@ FOUND = """\
   --> train.py:5 in <module>
     5 | torch.ones((), device="cuda").item()
       |                              ^^^^^^^ once: the CPU reads one element
-  fix      add it up on the GPU (total += loss.detach()), read it every N steps
+  fix      add it up on the GPU with .detach(), read it every N steps
 note: SIGTERM ended it: this is what it did before
 copies: 0 (0 B) to the GPU, 0 (0 B) to the CPU
 next: gpuperf audit --max-syncs=1 train.py

@@ -117,7 +117,7 @@ OVER LIMIT syncs: 1 per step, limit 0
    12 | hits += (guess == labels).sum().item()
       |                                ^^^^^^^
       | the CPU waits here for the GPU, 310 us
-  fix      add it up on the GPU (total += loss.detach()), read it every N steps
+  fix      add it up on the GPU with .detach(), read it every N steps
   sure?    step time: all 5 fresh runs are slower than the 2nd slowest of 8
            stored + 1 %
            waits: 1 against 0 in each of 5 runs

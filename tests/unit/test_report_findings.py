@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from pytest_gpuperf.model.finding import Finding
@@ -9,6 +10,8 @@ from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.finding import Phase
 from pytest_gpuperf.model.verdict import TestVerdict
+from pytest_gpuperf.report.remedies import SYNC_REMEDIES
+from pytest_gpuperf.report.remedies import remedy_of
 from pytest_gpuperf.report.screen.findings import allowed_lines
 from pytest_gpuperf.report.screen.findings import causes_of
 from pytest_gpuperf.report.screen.findings import finding_lines
@@ -226,8 +229,18 @@ def test_the_cause_is_marked_in_its_line_of_source_with_what_to_do_about_it() ->
         "  --> train.py:12 in step",
         "   12 | loss = total.item()",
         "      |             ^^^^^^^ new: the CPU reads one element, 1.61 ms",
-        "  fix      add it up on the GPU (total += loss.detach()), read it every N steps",
+        "  fix      add it up on the GPU with .detach(), read it every N steps",
     )
+
+
+def test_the_fix_of_a_wait_names_no_variable_that_its_line_may_not_have() -> None:
+    line = "acc = (pred == y).sum().item()"
+    waits = [remedy.do for remedy in SYNC_REMEDIES]
+    read = remedy_of(replace(ITEM, op="aten::item", source=line))
+
+    assert read is not None
+    assert "add it up on the GPU with .detach()" in read.do
+    assert not [do for do in waits if re.search(r"\b(?:loss|total)\b", do)]
 
 
 def test_all_of_a_line_is_marked_if_the_cause_is_unclear_or_there_twice() -> None:
