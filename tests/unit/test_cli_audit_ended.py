@@ -23,6 +23,7 @@ while True:
     signal.pause()
 """
 FOUND = """\
+gpuperf: 1 wait on 1 line
   --> train.py:5 in <module>
     5 | torch.ones((), device="cuda").item()
       |                              ^^^^^^^ once: the CPU reads one element
@@ -31,7 +32,6 @@ note: SIGTERM ended it: this is what it did before
 copies: 0 (0 B) to the GPU, 0 (0 B) to the CPU
 next: gpuperf audit --max-syncs=1 train.py
       exits with 1 when a wait is added
-gpuperf: 1 wait on 1 line; 0 maybe, 0 not judged
 """
 TERMINATED = 143
 """Exit status that a shell gives a process that SIGTERM ended."""

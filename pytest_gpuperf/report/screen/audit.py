@@ -54,10 +54,10 @@ def audit_lines(
     line_of: LineOf = lambda _file, _line: "",
     command: str = "",
 ) -> tuple[str, ...]:
-    """Return what repeats with its source and its fix, most frequent first.
+    """Return the answer in a line, then what repeats with its source and its fix.
 
-    What happened once follows, what is unsure, what was not judged, *notes*, the
-    *command* to type next, and totals. Paths are relative to *here*.
+    What happened once follows, what is unsure, what was not judged, *notes*, totals and
+    the *command* to type next. Paths are relative to *here*.
     """
     found = [_finding(f, here, line_of) for f in audit.findings]
     pairs = list(zip(audit.findings, found, strict=True))
@@ -65,6 +65,7 @@ def audit_lines(
     once = [p for p in pairs if p[0].once and p[0].kind is not AuditKind.MAYBE]
     maybe = [p for p in pairs if p[0].kind is AuditKind.MAYBE]
     return (
+        _answer(audit),
         *_blocks("", repeats, here, audit.steps),
         *_blocks("once, before the first step was over:", once, here, 0),
         *_blocks("perhaps (only a GPU can show):", maybe, here, audit.steps),
@@ -175,9 +176,15 @@ def _where(location: Location | None, here: Path) -> str:
     return str(_relative(location, here) or "line unknown")
 
 
+def _answer(audit: StepAudit) -> str:
+    """Say in a line how often the CPU waits, as ``gpuperf memory`` says what is needed."""
+    if not audit.touched_gpu:
+        return "gpuperf: nothing ran on the GPU, so nothing was judged"
+    return f"gpuperf: {'; '.join(_sums(audit))}"
+
+
 def _summary(audit: StepAudit, command: str) -> Iterator[str]:
     if not audit.touched_gpu:
-        yield "gpuperf: nothing ran on the GPU, so nothing was judged"
         return
     totals = audit.totals
     yield (
@@ -187,7 +194,6 @@ def _summary(audit: StepAudit, command: str) -> Iterator[str]:
     if command:
         yield f"next: {command}"
         yield "      exits with 1 when a wait is added"
-    yield f"gpuperf: {'; '.join(_sums(audit))}"
 
 
 def _sums(audit: StepAudit) -> Iterator[str]:
@@ -203,9 +209,13 @@ def _sums(audit: StepAudit) -> Iterator[str]:
             yield f"{_counted(once, 'wait')} once"
     else:
         yield f"{_counted(often, 'wait')}{where}"
-    yield (
-        f"{audit.totals.maybe} maybe, {sum(u.count for u in audit.not_judged)} not judged"
-    )
+    unsure = {
+        "maybe": audit.totals.maybe,
+        "not judged": sum(item.count for item in audit.not_judged),
+    }
+    parts = [f"{number} {what}" for what, number in unsure.items() if number]
+    if parts:
+        yield ", ".join(parts)
 
 
 def _copied(audit: StepAudit, direction: CopyDirection, total_bytes: int) -> str:
