@@ -967,14 +967,14 @@ def test_a_time_that_nobody_judged_is_decided_by_the_command_named(
     repository.play({"test_a": {"step_ms": 10.4}})
     undecided = repository.type("pytest --gpuperf")
     assert undecided.status == 0
-    assert "UNDECIDED: the time of 1 test" in undecided.words
+    assert "undecided: the time of 1 test" in undecided.words
     [command] = re.findall(r"code again: (pytest --gpuperf .*)", undecided.text)
 
     decided = repository.type(command)
 
     assert decided.status == 1
     assert "SLOWER" in decided.words
-    assert "UNDECIDED: the time" not in decided.words
+    assert "undecided: the time" not in decided.words
 
 
 def test_a_baseline_of_no_commit_says_how_one_is_named(repository: Desk) -> None:

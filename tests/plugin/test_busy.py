@@ -65,7 +65,7 @@ def test_a_gpu_that_is_busy_passes_and_the_explanation_says_with_what(
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(
         [
-            "    busy_pct PASS: 100 % against 85 %",
+            "    busy_pct passed: 100 % against 85 %",
             "    where the time of a step goes:",
             "      100 %  the GPU: kernels compute; only faster kernels, or fewer, make the",
         ],

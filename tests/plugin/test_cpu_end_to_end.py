@@ -123,7 +123,7 @@ def test_a_verdict_says_what_the_peak_is_for_and_which_lines_hold_it(
     result.stdout.fnmatch_lines(
         [
             "test_it.py::test_small",
-            "    live_peak_bytes PASS: *",
+            "    live_peak_bytes passed: *",
             f"    --> test_it.py:{backward} in step",
         ]
     )

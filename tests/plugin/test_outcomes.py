@@ -374,14 +374,14 @@ def test_every_verdict_is_explained_where_that_is_asked_for(
     silent.stdout.no_fnmatch_line("*upper 95 % bound*")
     start = explained.outlines.index("test_it.py::test_step")
     assert explained.outlines[start + 1 : start + 9] == [
-        "    step_ms PASS: the mean of the runs was compared with the limit; -50.0 % (95",
-        "        %: -50.2 % to -49.8 %), 1 fresh run, 8 stored, p = 1 of an excess by",
+        "    step_ms passed: the mean of the runs was compared with the limit; -50.0 %",
+        "        (95 %: -50.2 % to -49.8 %), 1 fresh run, 8 stored, p = 1 of an excess by",
         "        chance, smallest detectable change 0.8 %",
-        "    step_ms PASS: the upper 95 % bound of the slowdown is below detect; +0.0 %",
+        "    step_ms passed: the upper 95 % bound of the slowdown is below detect; +0.0 %",
         "        (95 %: -0.5 % to +0.5 %), tolerance 1.0 %, detect 3.0 %, 1 fresh run, 8",
         "        stored, smallest detectable change 1.7 %",
-        "    peak_allocated_bytes PASS: 100 MiB against 100 MiB stored",
-        "    syncs PASS: 0 against 0 stored",
+        "    peak_allocated_bytes passed: 100 MiB against 100 MiB stored",
+        "    syncs passed: 0 against 0 stored",
     ]
 
 

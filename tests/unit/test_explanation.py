@@ -53,7 +53,7 @@ def explained(*verdicts: Verdict) -> list[str]:
 
 def test_a_time_is_explained_by_its_rule_and_all_its_numbers() -> None:
     assert explained(SLOWER) == [
-        "    step_ms REGRESSED: the t test and the rank test both prove more than the",
+        "    step_ms worse: the t test and the rank test both prove more than the",
         "        tolerance; +6.0 % (95 %: +5.0 % to +7.0 %), tolerance 1.0 %, detect 3.0",
         "        %, 5 fresh runs, 8 stored, p = 2e-05 of a slowdown by chance, p = 1 of a",
         "        speed-up by chance, the machine looks 0.4 % slower, smallest detectable",
@@ -73,7 +73,7 @@ def test_a_budget_has_no_tolerance_and_what_is_not_known_is_left_out() -> None:
     budget = replace(SLOWER, outcome=Outcome.PASS, baseline=None, evidence=evidence)
 
     assert explained(budget) == [
-        "    step_ms PASS: the mean of the runs was compared with the limit; +6.0 % (95",
+        "    step_ms passed: the mean of the runs was compared with the limit; +6.0 % (95",
         "        %: +5.0 % to +7.0 %), 1 fresh run, 8 stored, the machine looks 1.0 %",
         "        faster, smallest detectable change 2.1 %",
     ]
@@ -93,7 +93,7 @@ def test_what_could_not_be_decided_keeps_the_reason_of_the_judge() -> None:
 def test_an_exact_metric_is_explained_by_its_reason() -> None:
     count = Verdict(metric="syncs", outcome=Outcome.PASS, because="0 against 0 stored")
 
-    assert explained(count) == ["    syncs PASS: 0 against 0 stored"]
+    assert explained(count) == ["    syncs passed: 0 against 0 stored"]
 
 
 @pytest.mark.parametrize("rule", DecidedBy)
@@ -125,7 +125,7 @@ def test_the_peak_of_memory_stands_below_the_verdicts() -> None:
 
     assert [line.text for line in lines] == [
         "t",
-        "    predicted_peak_allocated_bytes PASS: so it is",
+        "    predicted_peak_allocated_bytes passed: so it is",
         "    --> train.py:12 in step: most memory is in use here: aten::add, optimizer,",
         "             1.000 MiB: parameters 1.0 MiB",
     ]

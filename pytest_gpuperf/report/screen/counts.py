@@ -228,7 +228,7 @@ def undecided_lines(
         named = rest if len(rest) <= MOST_TYPED else ()
         yield Line(
             text=(
-                f"gpuperf: UNDECIDED: the time of {_tests(rest)}; to decide it, "
+                f"gpuperf: undecided: the time of {_tests(rest)}; to decide it, "
                 f"measure the baseline's code again: {referred_command(invocation, named)}"
             ),
             role=role,
@@ -236,7 +236,7 @@ def undecided_lines(
     if asked:
         yield Line(
             text=(
-                f"gpuperf: UNDECIDED: the time of {_tests(asked)}, even by A/B: "
+                f"gpuperf: undecided: the time of {_tests(asked)}, even by A/B: "
                 "this machine is too noisy for the tolerance"
             ),
             role=role,

@@ -16,6 +16,7 @@ from ..wrapping import broken
 from ..wrapping import wrapped
 from .bottleneck import heading
 from .bottleneck import sentences
+from .counts import COUNTED_WORDS
 from .findings import peak_lines
 from .summary import Line
 from .summary import LineRole
@@ -94,7 +95,7 @@ def _compared_lines(test: TestVerdict) -> Iterator[Line]:
 
 
 def _sentence(verdict: Verdict) -> str:
-    head = f"{verdict.metric} {verdict.outcome.value.upper()}: "
+    head = f"{verdict.metric} {COUNTED_WORDS[verdict.outcome]}: "
     if verdict.evidence is None:
         return head + (verdict.because or "nothing to judge it by")
     # The judge's own sentence repeats the numbers, but for what it could not decide.
