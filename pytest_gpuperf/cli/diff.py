@@ -21,6 +21,7 @@ from ..model.baseline import Baselines
 from ..model.metrics import MetricKind
 from ..plugin.terminal import row_of
 from ..report.numbers import format_value
+from ..report.numbers import join_fitting
 from ..report.numbers import metric_named
 from ..report.screen.acceptance import outlook_lines
 from ..report.screen.summary import refresh_lines
@@ -42,6 +43,9 @@ REST: Final = None
 
 MOST_DIFFERENT: Final = 20
 """Rows that are shown, the largest changes, but with ``-v``."""
+
+MOST_DISTURBED: Final = 100
+"""Characters of the tests that were disturbed."""
 
 TIMES_NOTE: Final = (
     "times: what the baseline file has or would have, typical of all runs; the table of "
@@ -116,6 +120,7 @@ def _compared(
         f"{stored} -> {path}",
         *(line.text for line in refresh_lines(shown)),
         *((f"and {more} more, with -v",) if more else ()),
+        *_disturbed_lines(shown, new),
         *(
             wrapped(TIMES_NOTE)
             if any(_is_another_mean(row, new) for row in shown)
@@ -123,6 +128,21 @@ def _compared(
         ),
         *outlook_lines(acceptance_of(plan, new, choice)),
     )
+
+
+def _disturbed_lines(shown: Sequence[Row], new: Baselines) -> Iterator[str]:
+    """Name the tests whose times are shown although something disturbed their runs."""
+    tests = [
+        row.test
+        for row in shown
+        if metric_named(row.metric).kind is MetricKind.NOISY
+        and row.new is not None
+        and (judged := new.entries[row.test].judged) is not None
+        and judged.disturbed
+    ]
+    if tests:
+        named = join_fitting(list(dict.fromkeys(tests)), MOST_DISTURBED)
+        yield from wrapped(f"disturbed, times may be too long: {named}; measure again")
 
 
 def _largest(rows: Sequence[Row]) -> Sequence[Row]:

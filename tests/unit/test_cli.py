@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from pytest_gpuperf.cli import GROUPS
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import Judged
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
@@ -457,6 +459,23 @@ gpuperf: nothing was written; `gpuperf accept` would accept 1; 1 of them from
             "times: what the baseline file has or would have, typical of all runs; the "
             "table of a run shows the mean of those that were judged"
         ) in text
+
+    @pytest.mark.parametrize("disturbed", [True, False])
+    def test_names_the_tests_whose_times_were_disturbed(
+        self,
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+        *,
+        disturbed: bool,
+    ) -> None:
+        store(tmp_path / "baselines", H200, test_a=entry(10.0), test_b=entry(1.0))
+        shaken = replace(entry(34.2), judged=Judged(disturbed=disturbed))
+        leave_pending(tmp_path / ".gpuperf", H200, test_a=shaken, test_b=entry(2.0))
+
+        main(["diff"])
+
+        said = "disturbed, times may be too long: test_a; measure again\n"
+        assert (said in capsys.readouterr().out) is disturbed
 
     def test_shows_the_largest_changes_and_all_of_them_when_asked(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
