@@ -60,6 +60,17 @@ def pytest_configure(config: pytest.Config) -> None:
         _enable(config)
 
 
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    if options.is_idle_device(config):
+        terminalreporter.write_line(
+            "gpuperf: nothing was measured: --gpuperf-device has no effect without "
+            "--gpuperf",
+            yellow=True,
+        )
+
+
 def _refuse_idle_option(config: pytest.Config) -> None:
     flag = options.idle_option(config)
     if flag is not None:

@@ -292,6 +292,14 @@ def idle_option(config: pytest.Config) -> str | None:
     return "--" + given[0].replace("_", "-") if given else None
 
 
+def is_idle_device(config: pytest.Config) -> bool:
+    """Whether a device was typed, and not in ``addopts``, for a run that measures nothing."""
+    if is_asked(config, "gpuperf"):
+        return False
+    typed = map(str, config.invocation_params.args)
+    return any(text.partition("=")[0] == "--gpuperf-device" for text in typed)
+
+
 def early_value(config: pytest.Config, name: str) -> object:
     """Value of an option or its ini key before conftest files are loaded."""
     # `config.option` is filled only after conftest files have added their options.

@@ -1038,6 +1038,8 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
         "cli/doctor.py",
         "--gpuperf-device",
     ): "test_the_doctor_says_how_baselines_are_recorded",
+    ("plugin/__init__.py", "--gpuperf-device"): DESCRIBED,
+    ("plugin/options.py", "--gpuperf-device"): DESCRIBED,
     ("cli/refresh.py", "--gpuperf-device"): PASSED,
     ("cli/refresh.py", "--gpuperf-update"): PASSED,
     ("cli/compare_options.py", "--gpuperf-device"): PASSED,

@@ -362,3 +362,32 @@ def test_the_ini_key_of_the_run_is_enough_for_them(pytester: pytest.Pytester) ->
     result = pytester.runpytest_inprocess("--gpuperf-update=all", "--co")
 
     assert result.ret == pytest.ExitCode.OK
+
+
+@pytest.mark.parametrize("device", ["--gpuperf-device=cpu", "--gpuperf-device cpu"])
+def test_a_device_without_gpuperf_is_answered_with_a_line(
+    pytester: pytest.Pytester, device: str
+) -> None:
+    pytester.makepyfile("def test_step(gpuperf): gpuperf(int)\n")
+
+    result = pytester.runpytest_inprocess(*device.split())
+
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines([IDLE_DEVICE])
+
+
+def test_a_device_in_addopts_is_a_default_and_no_line_is_written(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile("def test_nothing(): pass\n")
+    pytester.makeini("[pytest]\naddopts = --gpuperf-device=cpu\n")
+
+    result = pytester.runpytest_inprocess()
+
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line(IDLE_DEVICE)
+
+
+IDLE_DEVICE = (
+    "gpuperf: nothing was measured: --gpuperf-device has no effect without --gpuperf"
+)
