@@ -14,12 +14,14 @@ from typing import Final
 
 from ..baselines.refresh import BaselineChange
 from ..files import found_above
+from ..model.environment import DeviceKind
 from ..model.results import Unseen
 from ..model.run import Ending
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
 from ..report.screen.acceptance import leftover_lines
 from ..report.screen.acceptance import misplaced_lines
+from ..report.screen.acceptance import other_device_lines
 from ..report.screen.acceptance import unmeasured_text
 from ..report.screen.comparison import compared_lines
 from ..report.screen.counts import counts_line
@@ -163,6 +165,7 @@ def write_rest(reporter: Any, assessment: Assessment, unseen: Unseen) -> None:
         _write(reporter, leftover_lines(assessment.leftovers, assessment.baseline_file))
         _write(reporter, _acuity_lines(assessment, verbosity))
         _write(reporter, _misplaced_lines(assessment, reporter.config.rootpath))
+        _write(reporter, _other_device_lines(assessment, reporter.config))
     if verbosity > QUIET_VERBOSITY:
         _write(reporter, evidence_line(assessment.verdicts))
     _write(reporter, _whole_run_lines(assessment))
@@ -185,6 +188,22 @@ def _misplaced_lines(assessment: Assessment, root: Path) -> tuple[Line, ...]:
         return ()
     above = found_above(root, file)
     return misplaced_lines(str(file), above) if above else ()
+
+
+def _other_device_lines(assessment: Assessment, config: Any) -> tuple[Line, ...]:
+    """Name the device whose baselines there are, if no device was typed."""
+    file, kind = Path(assessment.baseline_file), assessment.hardware.kind
+    path = config.rootpath / file
+    if assessment.stored or path.exists() or config.getoption("gpuperf_device"):
+        return ()
+    usable = (DeviceKind.CPU, DeviceKind.PRETEND)
+    others = [
+        other.value
+        for other in usable
+        if other is not kind and any(path.parent.glob(f"{other.value}*.json"))
+    ]
+    words = assessment.hardware.in_words
+    return other_device_lines(words, str(file.parent), others[0]) if others else ()
 
 
 def _acuity_lines(assessment: Assessment, verbosity: int) -> tuple[Line, ...]:

@@ -657,6 +657,24 @@ def test_a_command_that_finds_nothing_says_what_makes_it_find_something(
     assert quoted(missing.text) not in found.text
 
 
+def test_a_run_on_a_device_without_baselines_names_the_device_that_has_some(
+    here: Desk,
+) -> None:
+    here.store()
+    (here.folder / "baselines/scripted.json").rename(
+        here.folder / "baselines/cpu-of-another-name.json"
+    )
+    elsewhere = here.type("pytest --gpuperf")
+    assert "there are some of cpu" in elsewhere.words
+    [command] = re.findall(r"use them: (pytest --gpuperf \S+)", elsewhere.words)
+
+    there = here.type(command)
+
+    assert there.status == 0, there.text
+    assert "on CPU " in there.words
+    assert "there are some of" not in there.words
+
+
 def test_a_broken_baseline_is_recorded_anew_as_the_refusal_says(here: Desk) -> None:
     here.store()
     here.write("baselines/scripted.json", '{"schema": 1')
@@ -1039,7 +1057,12 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
         "--gpuperf-device",
     ): "test_the_doctor_says_how_baselines_are_recorded",
     ("plugin/__init__.py", "--gpuperf-device"): DESCRIBED,
-    ("plugin/options.py", "--gpuperf-device"): DESCRIBED,
+    ("report/screen/acceptance.py", "pytest --gpuperf"): (
+        "test_a_run_on_a_device_without_baselines_names_the_device_that_has_some"
+    ),
+    ("report/screen/acceptance.py", "--gpuperf-device"): (
+        "test_a_run_on_a_device_without_baselines_names_the_device_that_has_some"
+    ),
     ("cli/refresh.py", "--gpuperf-device"): PASSED,
     ("cli/refresh.py", "--gpuperf-update"): PASSED,
     ("cli/compare_options.py", "--gpuperf-device"): PASSED,

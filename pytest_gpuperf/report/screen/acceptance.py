@@ -70,6 +70,14 @@ def misplaced_lines(baseline_file: str, above: str) -> tuple[Line, ...]:
     )
 
 
+def other_device_lines(device: str, folder: str, other: str) -> tuple[Line, ...]:
+    """Say that *folder* has baselines of the kind *other*, and none of this *device*."""
+    return _warned(
+        f"gpuperf: no baselines of {device} in {folder}, but there are some of {other}; "
+        f"to use them: pytest --gpuperf --gpuperf-device={other}"
+    )
+
+
 def _warned(text: str) -> tuple[Line, ...]:
     return tuple(Line(text=line, role=LineRole.WARN) for line in wrapped(text))
 
