@@ -257,7 +257,7 @@ def test_files_that_skipped_themselves_before_there_was_a_pretend_gpu_are_named(
     named = (
         "gpuperf: 2 files skipped themselves while collected, and no test there was "
         "looked at: test_one.py, test_two.py; where a GPU was looked for, let "
-        "pytest.mark.skipif ask, which sees the pretend one"
+        "pytest.mark.skipif ask, which sees the simulated one"
     )
     assert named in result.outlines
     results = json.loads((project.path / ".gpuperf/results.json").read_text("utf-8"))

@@ -274,7 +274,7 @@ def skipped_line(files: Sequence[str]) -> Line:
         text=(
             f"gpuperf: {which} while collected, and no test there was looked at: "
             f"{join_fitting(files, MOST_NAMES)}; where a GPU was looked for, let "
-            "pytest.mark.skipif ask, which sees the pretend one"
+            "pytest.mark.skipif ask, which sees the simulated one"
         ),
         role=LineRole.WARN,
     )
