@@ -32,6 +32,7 @@ from ..model.forecast import Saving
 from ..report.command import memory_command
 from ..report.json.audit import memory_document
 from ..report.screen.memory import MemoryView
+from ..report.screen.memory import is_large
 from ..report.screen.memory import memory_lines
 from ..visible import printed
 from .script import Program
@@ -171,7 +172,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-v",
         "--verbose",
         action="store_true",
-        help="list each line that takes memory, and each fix that did not help",
+        help="list each line that takes memory, and each fix that did not help; try "
+        "fixes for a peak below 1 GiB, too",
     )
     parser.add_argument(
         "--json",
@@ -209,10 +211,20 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     if code:
         sys.stderr.write(f"gpuperf: {program.name} failed, so its peak is unknown\n")
         return code
-    savings = {} if arguments.no_savings else dict(_pulled(question, halved))
     fit = None if arguments.gb is None else fit_of(forecast, arguments.gb)
+    worth = not arguments.no_savings and _is_worth_savings(arguments, forecast, fit)
+    savings = dict(_pulled(question, halved)) if worth else {}
     _print(arguments, program, forecast, savings, fit)
     return PROGRAM_FAILED if fit in {Fit.TOO_LARGE, Fit.UNKNOWN} else 0
+
+
+def _is_worth_savings(
+    arguments: argparse.Namespace, forecast: Forecast, fit: Fit | None
+) -> bool:
+    """Whether what lowers the peak is tried: each saving is one more run of the script."""
+    asked = arguments.verbose or arguments.json or arguments.batch_option
+    too_large = fit not in {None, Fit.FITS}
+    return bool(asked or too_large or is_large(forecast))
 
 
 def _print(
@@ -232,6 +244,7 @@ def _print(
         line_of=linecache.getline,
         command=partial(_command, arguments, program),
         verbose=arguments.verbose,
+        untried=not savings and not arguments.no_savings,
     )
     lines = memory_lines(forecast, savings, arguments.gb, fit, view)
     sys.stdout.write(printed(lines))

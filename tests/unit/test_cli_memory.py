@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_gpuperf.cli import main
+from pytest_gpuperf.cli import memory
 
 
 TRAINING = """
@@ -91,6 +93,32 @@ def test_a_script_is_ended_after_some_steps_and_its_peak_is_explained(
     assert "--> train.py:14 in forward" in text
     assert " 14 | return x + self.narrow(torch.relu(self.wide(x)))" in text
     assert " taken here" in text
+
+
+@with_torch
+def test_a_small_peak_needs_no_saving_and_one_run_is_enough(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(TRAINING)
+    runs: list[object] = []
+    monkeypatch.setattr(memory, "run_program", counted(runs, memory.run_program))
+
+    code = main(["memory", "train.py", "--no-values", "--", "--batch", "8"])
+
+    assert code == 0
+    assert len(runs) == 1
+    shown = capfd.readouterr().out
+    assert "  fix      none tried for a peak below 1 GiB; -v tries all\n" in shown
+
+
+def counted(
+    runs: list[object], run: Callable[..., tuple[int, object]]
+) -> Callable[..., tuple[int, object]]:
+    def run_program(*given: object) -> tuple[int, object]:
+        runs.append(given)
+        return run(*given)
+
+    return run_program
 
 
 @with_torch

@@ -80,7 +80,8 @@ class MemoryView:
     """How a forecast is shown: of which program, from where, and how much of it.
 
     Paths are relative to ``here``. ``command`` returns what to type to ask about a GPU
-    of so many GiB, or with ``None`` to see everything.
+    of so many GiB, or with ``None`` to see everything. Savings are ``untried`` if the
+    peak is too small to need one.
     """
 
     name: str
@@ -88,6 +89,16 @@ class MemoryView:
     line_of: LineOf = lambda _file, _line: ""
     command: Callable[[float | None], str] | None = None
     verbose: bool = False
+    untried: bool = False
+
+
+LEAST_TRIED_BYTES: Final = 2**30
+"""Peak below which nobody needs to lower it: the smallest usual GPU has eight times that."""
+
+
+def is_large(forecast: Forecast) -> bool:
+    """Whether what lowers the peak is worth a run, if nobody asks for it."""
+    return forecast.allocated_bytes >= LEAST_TRIED_BYTES
 
 
 def smallest_gpu(forecast: Forecast) -> int | None:
@@ -218,6 +229,8 @@ def _savings(
         yield from labelled(
             "fix", "no known one lowers the peak; -v lists what was tried"
         )
+    elif view.untried:
+        yield from labelled("fix", "none tried for a peak below 1 GiB; -v tries all")
 
 
 def _enough(forecast: Forecast, again: Forecast | None, gib: float | None) -> str:
