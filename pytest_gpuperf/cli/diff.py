@@ -131,7 +131,7 @@ def _compared(
 
 
 def _disturbed_lines(shown: Sequence[Row], new: Baselines) -> Iterator[str]:
-    """Name the tests whose times are shown although something disturbed their runs."""
+    """Name the tests with times in the table that something disturbed."""
     tests = [
         row.test
         for row in shown

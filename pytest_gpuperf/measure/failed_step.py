@@ -263,7 +263,7 @@ class LineWaiter(AbstractContextManager[None]):
         return follow
 
     def _wait(self, line: Location | None) -> None:
-        """Wait for the kernels of *line*, whose time that is if there were any."""
+        """Wait for the kernels of *line*; if there were any, it gets the looks meanwhile."""
         sampler, start_ns = self._sampler, self._device.now_ns()
         looks = sampler.looks_in_pauses
         sampler.is_paused = True

@@ -191,7 +191,7 @@ def _misplaced_lines(assessment: Assessment, root: Path) -> tuple[Line, ...]:
 
 
 def _other_device_lines(assessment: Assessment, config: Any) -> tuple[Line, ...]:
-    """Name the device whose baselines there are, if no device was typed."""
+    """Name a device that has baselines, if this one has none and none was typed."""
     file, kind = Path(assessment.baseline_file), assessment.hardware.kind
     path = config.rootpath / file
     if assessment.stored or path.exists() or config.getoption("gpuperf_device"):

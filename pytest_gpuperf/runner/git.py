@@ -135,7 +135,9 @@ class Repository:
             lines = Path(self.top, path).read_bytes().count(b"\n") + 1
             return frozenset(range(1, lines + 1))
         places = (f":(top,literal){name}" for name in dict.fromkeys((before, path)))
-        shown = self._ask("diff", "-M", "-U0", "--no-ext-diff", commit, "--", *places)
+        shown = self._ask(
+            "diff", "-M", "-U0", "--no-color", "--no-ext-diff", commit, "--", *places
+        )
         hunks = re.findall(r"^@@ -\S+ \+(\d+)(?:,(\d+))? @@", shown or "", re.MULTILINE)
         return frozenset(
             number
