@@ -165,7 +165,7 @@ class Played:
     ) -> Assessment:
         """Return what *play* came to, be it interrupted."""
         self._monkeypatch.setattr(
-            rounds, "Children", lambda *given: PlayedChildren(play, given[-1])
+            rounds, "Children", lambda *given: PlayedChildren(play, given[3])
         )
         assessor = Assessor(
             self.settings(update, **changed),

@@ -30,6 +30,7 @@ from ..model.results import Unseen
 from ..model.run import Report
 from ..runner.evaluation import Assessment
 from ..runner.evaluation import Assessor
+from ..runner.fork_server import EarlyServer
 from ..runner.plan import Planned
 from ..runner.plan import Project
 from ..runner.reference_check import Referee
@@ -186,9 +187,20 @@ class GpuperfSession:
         self._referee = referee
         self._assessment: Assessment | None = None
         self._live: LiveLine | LogLines | None = None
+        self._early: EarlyServer | None = None
         self.params: Mapping[str, Mapping[str, object]] = {}
         self._heard = Heard()
         self._is_stopped = False
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        """Let the measuring processes' server import torch while tests are collected."""
+        if session.config.getoption("collectonly"):
+            return
+        is_scripted = self._settings.device is DeviceKind.SCRIPTED
+        try:
+            self._early = EarlyServer(is_scripted=is_scripted)
+        except GpuperfError as error:
+            raise pytest.UsageError(str(error)) from None
 
     # First, and with no result: pytest's own loop follows and runs the items as they
     # are then.
@@ -219,6 +231,7 @@ class GpuperfSession:
                 self._referee,
                 self._live.show if self._live else None,
                 maxfail=self._config.getoption("maxfail", 0) or 0,
+                early=self._early,
             )
         except GpuperfError as error:
             raise pytest.UsageError(str(error)) from None
@@ -274,6 +287,8 @@ class GpuperfSession:
 
     def _finish(self, session: pytest.Session) -> Generator[None, None, None]:
         """Set the exit status before other hooks read it, and again after them."""
+        if self._early is not None:
+            self._early.close()
         self._is_stopped = bool(session.shouldfail)
         red = self._red()
         _redden(session, red)

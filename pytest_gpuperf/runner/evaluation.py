@@ -42,6 +42,7 @@ from .baseline_writer import Refreshed
 from .baseline_writer import interruption_of
 from .evidence import forget_traces
 from .evidence import with_traces
+from .fork_server import EarlyServer
 from .outcome import refused
 from .plan import Planned
 from .plan import Project
@@ -148,10 +149,12 @@ class Assessor:
         show: Callable[[str], None] | None = None,
         *,
         maxfail: int = 0,
+        early: EarlyServer | None = None,
     ) -> None:
         """*show* gets the progress, all the time, *announce* the lines that must stay.
 
-        Measuring ends once *maxfail* tests have failed, if that is not 0.
+        Measuring ends once *maxfail* tests have failed, if that is not 0. An *early*
+        server was started before the tests were collected.
         """
         self._settings = settings
         self._project = project
@@ -161,7 +164,7 @@ class Assessor:
         self.interrupted: Assessment | None = None
         """What an interrupted run had come to."""
         self._rounds = Rounds(
-            settings, project, announce, referee, show, maxfail=maxfail
+            settings, project, announce, referee, show, maxfail=maxfail, early=early
         )
         self._baselines = self._rounds.baselines
         self._environment = self._rounds.environment

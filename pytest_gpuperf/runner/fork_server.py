@@ -7,6 +7,7 @@ import os
 import select
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -46,10 +47,10 @@ _sent_at: list[int] = []
 
 
 class ProgressPipe:
-    """The read end of a pipe, for *on_progress*, and its ``write_end``."""
+    """The read end of a pipe, for ``on_progress``, and its ``write_end``."""
 
     def __init__(self, on_progress: Callable[..., None]) -> None:
-        self._on_progress = on_progress
+        self.on_progress = on_progress
         self._end, self.write_end = os.pipe()
         self._buffered = b""
 
@@ -62,7 +63,7 @@ class ProgressPipe:
         received = os.read(self._end, 65536)
         *lines, self._buffered = (self._buffered + received).split(b"\n")
         for line in lines:
-            self._on_progress(*json.loads(line))
+            self.on_progress(*json.loads(line))
         return bool(received)
 
     def close(self) -> None:
@@ -201,6 +202,11 @@ class ForkServer:
         if self._progress is not None:
             # While any process has a write end open the reader sees no end of file.
             os.close(self._progress.write_end)  # the server's is its own
+
+    def send_progress_to(self, on_progress: Callable[..., None]) -> None:
+        """Let *on_progress* get what children send, if this server has a pipe for it."""
+        if self._progress is not None:
+            self._progress.on_progress = on_progress
 
     @property
     def _stderr(self) -> Path:
@@ -386,3 +392,66 @@ class ForkServer:
         if self._progress is not None:
             self._progress.close()
             self._progress = None
+
+
+def measuring_server(*, is_scripted: bool = False) -> ForkServer:
+    """Start the server of measuring processes; its progress goes nowhere yet."""
+    return ForkServer(
+        () if is_scripted else HEAVY_MODULES,
+        warm="pytest_gpuperf.worker.child:warm_pytest",
+        on_progress=lambda *_: None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """What a process takes over from the one that starts it, and may change what it is."""
+
+    environment: Mapping[str, str]
+    directory: str
+    cores: frozenset[int]
+
+    @classmethod
+    def now(cls) -> Inherited:
+        """Return what a process would inherit that is started now."""
+        variables = {k: v for k, v in os.environ.items() if not _is_default(k, v)}
+        return cls(variables, str(Path.cwd()), _cores())
+
+
+def _is_default(variable: str, value: str) -> bool:
+    """Whether torch sets *variable* to this when it is imported, here as in the server."""
+    folder = str(Path(tempfile.gettempdir(), "torchinductor_"))
+    return variable == "TORCHINDUCTOR_CACHE_DIR" and value.startswith(folder)
+
+
+def _cores() -> frozenset[int]:
+    known = hasattr(os, "sched_getaffinity")  # on Linux
+    return frozenset(os.sched_getaffinity(0) if known else ())
+
+
+class EarlyServer:
+    """A measuring server that imports torch while pytest collects the tests.
+
+    Collecting may set ``OMP_NUM_THREADS`` or other variables that torch reads when it is
+    imported. Then ``take`` starts another server, as the early one has not seen them.
+    """
+
+    def __init__(self, *, is_scripted: bool) -> None:
+        self._is_scripted = is_scripted
+        self._inherited = Inherited.now()
+        self._server: ForkServer | None = measuring_server(is_scripted=is_scripted)
+
+    def take(self) -> ForkServer:
+        """Return a server like one started now; the caller closes it."""
+        early, self._server = self._server, None
+        if early is not None and self._inherited == Inherited.now():
+            return early
+        if early is not None:
+            early.close()
+        return measuring_server(is_scripted=self._is_scripted)
+
+    def close(self) -> None:
+        """End the server if nobody has taken it."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None

@@ -37,9 +37,8 @@ from ..sharing.device_lock import identity_of
 from ..sharing.device_lock import lock_folder
 from ..sharing.device_lock import passed_over
 from .answers import results_of
-from .fork_server import HEAVY_MODULES
+from .fork_server import EarlyServer
 from .fork_server import Ended
-from .fork_server import ForkServer
 from .fork_server import Job
 from .plan import Planned
 from .plan import Project
@@ -327,7 +326,9 @@ class Children:
         project: Project,
         announce: Callable[[str], None],
         progress: Progress,
+        early: EarlyServer | None = None,
     ) -> None:
+        """*early* is a server that was started before the tests were collected."""
         self._settings = settings
         self._project = project
         self._announce = announce
@@ -338,11 +339,8 @@ class Children:
         self._stored: Mapping[str, tuple[str, ...]] = {}
         self._round_steps: dict[str, int] = {}
         scripted = settings.device is DeviceKind.SCRIPTED
-        self._server = ForkServer(
-            () if scripted else HEAVY_MODULES,
-            warm="pytest_gpuperf.worker.child:warm_pytest",
-            on_progress=progress.arrived if progress.is_shown else None,
-        )
+        self._server = (early or EarlyServer(is_scripted=scripted)).take()
+        self._server.send_progress_to(progress.arrived)
 
     def close(self) -> None:
         """End the server and its children."""

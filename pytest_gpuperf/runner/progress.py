@@ -129,11 +129,6 @@ class Progress:
         self._total: int | None = None
         self._last = ("", "")
 
-    @property
-    def is_shown(self) -> bool:
-        """Whether progress is shown at all."""
-        return self._show is not None
-
     def expect(self, wanted: Mapping[Group, int]) -> None:
         """Count on so many undisturbed runs of each group; of none if nobody knows."""
         self._wanted = wanted

@@ -41,6 +41,7 @@ from .baseline_writer import Storing
 from .baseline_writer import selected_of
 from .baseline_writer import stored_device_text
 from .evidence import record_memory
+from .fork_server import EarlyServer
 from .outcome import failures_among
 from .outcome import refused
 from .outcome import report_of
@@ -125,6 +126,7 @@ class Rounds:
         show: Callable[[str], None] | None,
         *,
         maxfail: int,
+        early: EarlyServer | None,
     ) -> None:
         """See ``Assessor``."""
         self._settings = settings
@@ -138,7 +140,7 @@ class Rounds:
         self._is_stopped = False
         self.wanted: dict[str, int] = {}
         """Runs that make the baseline of each test that is refreshed."""
-        self._children = Children(settings, project, announce, self._progress)
+        self._children = Children(settings, project, announce, self._progress, early)
         try:
             self.environment = self._children.environment()
             self.baselines = read(settings.baselines, self.environment.hardware)

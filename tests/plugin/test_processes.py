@@ -6,15 +6,19 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scripted_project import ON
 from scripted_project import ScriptedProject
 from witness import PATIENCE_SECONDS
 from witness import Witness
+
+from pytest_gpuperf.runner.fork_server import ForkServer
 
 
 HANGS = """
@@ -207,3 +211,28 @@ def test_a_project_that_makes_errors_of_warnings_is_measured(
         output, _ = process.communicate(timeout=PATIENCE_SECONDS)
 
     assert process.returncode == pytest.ExitCode.OK, output
+
+
+@pytest.mark.parametrize("arguments", [("--co",), ("-k", "plain"), ("-k", "none")])
+def test_a_run_that_measures_nothing_leaves_no_process_and_no_folder(
+    project: ScriptedProject,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    launch = ForkServer._launch
+
+    def launched(self: ForkServer, *given: Any) -> subprocess.Popen[bytes]:
+        started.append(launch(self, *given))
+        return started[-1]
+
+    monkeypatch.setattr(ForkServer, "_launch", launched)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    project.file("def test_step(gpuperf): gpuperf(int)\ndef test_plain(): pass\n")
+
+    project.run(*arguments)
+
+    assert len(started) == (0 if arguments == ("--co",) else 1)
+    assert all(process.returncode is not None for process in started)
+    assert not list(tmp_path.glob("gpuperf-*"))

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from typing import NoReturn
 
@@ -34,6 +35,18 @@ def talk(request: Request) -> bool:
 
 def pid(request: Request) -> int:
     return os.getpid()
+
+
+def parent(request: Request) -> int:
+    return os.getppid()
+
+
+def variable(request: Request) -> str | None:
+    return os.environ.get(request["variable"])
+
+
+def directory(request: Request) -> str:
+    return str(Path.cwd())
 
 
 def collections(request: Request) -> Mapping[str, bool]:

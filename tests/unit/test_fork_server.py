@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Callable
 from collections.abc import Iterator
 from contextlib import closing
@@ -16,7 +17,9 @@ from witness import Witness
 from pytest_gpuperf.devices.host_clock import HostClock
 from pytest_gpuperf.errors import RunError
 from pytest_gpuperf.runner import fork_server
+from pytest_gpuperf.runner.fork_server import EarlyServer
 from pytest_gpuperf.runner.fork_server import ForkServer
+from pytest_gpuperf.runner.fork_server import Inherited
 from pytest_gpuperf.runner.fork_server import Job
 from pytest_gpuperf.runner.fork_server import ProgressPipe
 from pytest_gpuperf.sharing.exit_report import EXIT_LAST_LINES
@@ -376,3 +379,66 @@ def test_close_may_be_called_twice() -> None:
     server.close()
 
     assert server._process.returncode == 0
+
+
+# A server that was started before the tests were collected.
+
+
+def pid_of_server(server: ForkServer) -> int:
+    pid: int = server.run(job("parent"), ENOUGH_SECONDS)
+    return pid
+
+
+def test_an_early_server_is_taken_once_and_ends_with_its_taker() -> None:
+    early = EarlyServer(is_scripted=True)
+    with closing(early.take()) as first, closing(early.take()) as second:
+        pids = {pid_of_server(first), pid_of_server(second)}
+        early.close()  # nobody's but the taker's any more
+        again = {pid_of_server(first), pid_of_server(second)}
+
+    assert len(pids) == 2
+    assert again == pids
+
+
+@pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "TORCHINDUCTOR_CACHE_DIR"])
+def test_children_see_variables_that_were_set_while_tests_were_collected(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    early = EarlyServer(is_scripted=True)
+    monkeypatch.setenv(name, "3")
+
+    with closing(early.take()) as server:
+        assert server.run(job("variable", variable=name), ENOUGH_SECONDS) == "3"
+
+
+def test_children_start_in_the_directory_that_was_entered_while_tests_were_collected(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    early = EarlyServer(is_scripted=True)
+    monkeypatch.chdir(tmp_path)
+
+    with closing(early.take()) as server:
+        assert server.run(job("directory"), ENOUGH_SECONDS) == str(tmp_path)
+
+
+def test_a_cache_that_torch_named_itself_needs_no_other_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    before = Inherited.now()
+    default = str(Path(tempfile.gettempdir(), "torchinductor_somebody"))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", default)
+
+    assert Inherited.now() == before
+
+
+def test_an_early_server_that_nobody_took_ends_and_leaves_no_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    early = EarlyServer(is_scripted=True)
+    assert list(tmp_path.iterdir())
+
+    early.close()
+
+    assert not list(tmp_path.iterdir())
