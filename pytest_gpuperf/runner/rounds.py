@@ -188,6 +188,7 @@ class Rounds:
         is_anew = self._settings.update is Refresh.ALL
         round_steps = {} if is_anew else stored_round_steps(entries)
         self._children.assign(groups, self._board_of, counted(entries), round_steps)
+        self.outlook.announce_gate(groups, len(self.slots))
         cases = self._screen(groups)
         if not self._is_stopped:
             self._settle(groups, cases)

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import fmean
+from typing import Final
 
 from ..baselines.refresh import new_entry
 from ..baselines.store import read
@@ -31,14 +33,21 @@ from ..judge.stored_times import reference_of
 from ..judge.verdict import floored
 from ..judge.verdict import noticed
 from ..judge.verdict import tolerated
+from ..measure.time_share import LATER_STEPS
+from ..measure.timing import ROUND_MS
+from ..measure.warmup import HEATING_MS
+from ..measure.warmup import LEAST_WARMUP_STEPS
 from ..model.baseline import FULL_RUNS
 from ..model.baseline import Baselines
 from ..model.baseline import Entry
 from ..model.baseline import Refresh
+from ..model.baseline import RunSummary
 from ..model.baseline import full_runs
 from ..model.budget import Tolerance
 from ..model.environment import DeviceKind
 from ..model.measurement import Measurement
+from ..model.metrics import LATENCY_MS
+from ..model.metrics import SENTINELS
 from ..model.metrics import STEP_MS
 from ..model.verdict import Acuity
 from ..model.verdict import Effort
@@ -196,7 +205,60 @@ def _wider(project: Tolerance, ratio: float) -> Tolerance:
     return replace(project, ratios={**project.ratios, name: ratio}, floors=floors)
 
 
+# Forecasts a gate from what the runs of its baselines took.
+
+PROCESS_SECONDS: Final = 0.2
+"""A process of its own: its start, pytest in it and its end (0.15 to 0.25 s measured)."""
+
+GPU_PROCESS_SECONDS: Final = PROCESS_SECONDS + HEATING_MS / 1e3 + 1.0
+"""The same on a GPU: a context and libraries (assumed 1 s), and queued work to warm up."""
+
+UNTIMED_STEPS: Final = LEAST_WARMUP_STEPS + LATER_STEPS
+"""Steps of a run beside those in its samples."""
+
+
+def gate_seconds(groups: Sequence[Group], entries: Mapping[str, Entry]) -> float | None:
+    """Return how long one run of each group takes, one after the other.
+
+    A group without a stored time is taken to be like the others; ``None`` if no group
+    has one. What fixtures take is not known.
+    """
+    each = [_group_seconds(group, entries) for group in groups]
+    known = [seconds for seconds in each if seconds]
+    if not known:
+        return None
+    return len(groups) * fmean(known)
+
+
+def _group_seconds(group: Group, entries: Mapping[str, Entry]) -> float:
+    newest = [
+        entry.runs[-1]
+        for key, entry in entries.items()
+        if key.partition("#")[0] in group and entry.runs
+    ]
+    timed = [run for run in newest if STEP_MS.name in run.times]
+    is_queued = any(run.round_steps is not None for run in timed)  # on a GPU
+    process = GPU_PROCESS_SECONDS if is_queued else PROCESS_SECONDS
+    return process + sum(map(_run_seconds, timed)) if timed else 0.0
+
+
+def _run_seconds(run: RunSummary) -> float:
+    """Return what a run of a step took: rounds, single steps and sentinels."""
+    rounds = run.times[STEP_MS.name]
+    step_ms = rounds.q50
+    round_ms = max(ROUND_MS, step_ms * (run.round_steps or 1))
+    single = sum(
+        found.samples * found.q50
+        for metric in (LATENCY_MS, *SENTINELS)
+        if (found := run.times.get(metric.name)) is not None
+    )
+    return (rounds.samples * round_ms + single + UNTIMED_STEPS * step_ms) / 1e3
+
+
 # Announces the expected cost and precision of runs before they are made.
+
+LEAST_ANNOUNCED_SECONDS: Final = 10.0
+"""Shorter gates end before a forecast is read."""
 
 SecondsFor = Callable[[Mapping[str, int]], float]
 """How long it takes till each test has so many undisturbed runs, by what runs took."""
@@ -241,6 +303,19 @@ class Outlook:
         stored = self._stored.entries if update is Refresh.MISSING else {}
         chosen = [g for g in groups if not all(test in stored for test in g)]
         return dict.fromkeys(chosen, full_runs(kind))
+
+    def announce_gate(self, groups: Sequence[Group], slots: int) -> None:
+        """Say how long the first run of all *groups* takes on so many *slots*."""
+        seconds = gate_seconds(groups, self._stored.entries)
+        if self._settings.update is not None or seconds is None:
+            return
+        here = seconds / min(slots, len(groups))
+        if here >= LEAST_ANNOUNCED_SECONDS:
+            tests = sum(map(len, groups))
+            self._announce(
+                f"gpuperf: measuring {tests} test{'s' if tests > 1 else ''}, "
+                f"{duration(here)}; tests in doubt are run again"
+            )
 
     def announce_refresh(
         self, wanted: Mapping[str, int], seconds_for: SecondsFor
