@@ -478,7 +478,7 @@ def test_ci_refuses_to_move_its_own_baseline_unless_it_is_meant_to(
         (
             "ERROR: --gpuperf-update=missing was asked for, but CI is set and a gate must "
             "not move its own baseline: refresh on a developer's machine, or set "
-            "GPUPERF_ALLOW_CI_UPDATE=1 in the job that is meant to refresh [GP104]"
+            "GPUPERF_ALLOW_CI_UPDATE=1 in a job for refreshing [GP104]"
         ),
         "",
     ]
