@@ -36,8 +36,8 @@ def refuse_in_ci(asked: str, verb: str, environ: Mapping[str, str]) -> None:
     if is_ci(environ) and not environ.get(ALLOWANCE):
         msg = (
             f"{asked} was asked for, but CI is set and a gate must not move its own "
-            f"baseline: {verb} on a developer's machine, or set {ALLOWANCE}=1 in the "
-            "job that is meant to refresh"
+            f"baseline: {verb} on a developer's machine, or set {ALLOWANCE}=1 in a "
+            "job for refreshing"
         )
         raise UsageError(msg, ErrorId.GP104)
 

@@ -59,7 +59,7 @@ def _cuda(timer: str) -> Any:
     if not torch.cuda.is_available():
         msg = (
             f"pytest_gpuperf.timers.{timer}: torch sees no CUDA device here; leave out "
-            "--benchmark-timer, or run where there is one"
+            "--benchmark-timer, or run on a machine that has one"
         )
         raise PreflightError(msg, ErrorId.GP402)
     return torch.cuda

@@ -31,7 +31,7 @@ PLACES: Final = {
     "docs/errors.md": 0,
     "docs/reference": 0,
     "docs/internals": 0,
-    "pytest_gpuperf": 45,
+    "pytest_gpuperf": 0,
 }
 """Files and folders, and how much may still be found there: a number only becomes smaller.
 
@@ -79,7 +79,9 @@ PATTERNS: Final = {
 }
 """What to look for, spaces standing for any gap, and what to write in its place."""
 
-ALLOWED: Final[dict[tuple[str, str], str]] = {}
+ALLOWED: Final = {
+    ("pytest_gpuperf/devices/pretend/tensor.py", "host"): "torch's own message"
+}
 """Words that stay, by file and text, and why."""
 
 ELSEWHERE: Final = re.compile(

@@ -453,7 +453,7 @@ def _parse(text: str) -> Any:
     except json.JSONDecodeError as error:
         raise ShapeError(_why_no_json(text, error)) from None
     except (RecursionError, ValueError):  # nested too deeply; a number too long
-        msg = "the file is no JSON that can be read"
+        msg = "the file is not readable JSON"
         raise ShapeError(msg) from None
 
 
@@ -467,7 +467,7 @@ def _why_no_json(text: str, error: json.JSONDecodeError) -> str:
             f"a merge conflict is left at line {error.lineno} (with `gpuperf "
             "merge-baselines` as git's merge driver most branches merge without one)"
         )
-    return f"the file is no JSON at line {error.lineno}"
+    return f"the file is not JSON at line {error.lineno}"
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

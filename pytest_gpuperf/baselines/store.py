@@ -168,7 +168,7 @@ def _text_of(path: Path) -> str | None:
         msg = f"{path}: cannot be read, {_cause(error)}; make it a readable file"
         raise BaselineError(msg, ErrorId.GP501) from error
     except UnicodeDecodeError as error:
-        msg = f"{path}: no UTF-8 text; restore the file from version control"
+        msg = f"{path}: not UTF-8 text; restore the file from version control"
         raise BaselineError(msg, ErrorId.GP501) from error
 
 
@@ -197,7 +197,7 @@ def _cause(error: OSError) -> str:
     if isinstance(error, PlantedError):
         return f"it or its folder is {error}: remove that"
     if isinstance(error, TimeoutError):
-        return f"another run has held it for {LOCK_SECONDS:.0f} s"
+        return f"another run has had it for {LOCK_SECONDS:.0f} s"
     return (error.strerror or str(error)).lower()
 
 

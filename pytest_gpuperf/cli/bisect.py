@@ -77,8 +77,8 @@ class Search:
         worst = self._repository.commit(bad)
         if not self._repository.is_ancestor(good_commit, worst):
             msg = (
-                f"{self._good.label} is no ancestor of {bad}: expected GOOD BAD, of which "
-                "the second came from the first"
+                f"{self._good.label} is not an ancestor of {bad}: expected GOOD BAD, where "
+                "BAD is a later commit on top of GOOD"
             )
             raise UsageError(msg, ErrorId.GP711)
         # First of all: if the last commit is not worse, hours of comparing would find

@@ -173,5 +173,5 @@ def _text(file: Path, expected: str, absent: str) -> str:
     except OSError as error:
         msg = f"{file}: cannot be read, {(error.strerror or str(error)).lower()}; {expected}"
     except UnicodeDecodeError:
-        msg = f"{file}: no UTF-8 text; {expected}"
+        msg = f"{file}: not UTF-8 text; {expected}"
     raise UsageError(msg, ErrorId.GP527) from None

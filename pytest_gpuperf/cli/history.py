@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "test",
         nargs="?",
         metavar="TEST",
-        help="node id, a part of it, or a shell pattern (default: all tests)",
+        help="node id, part of one, or a shell pattern (default: all tests)",
     )
     parser.add_argument(
         "--metric",

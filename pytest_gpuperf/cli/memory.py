@@ -166,7 +166,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch-option",
         metavar="OPTION",
-        help="the script's option for its batch size: to try half of it as well",
+        help="the script's option for its batch size: half the size is tried as well",
     )
     parser.add_argument(
         "-v",

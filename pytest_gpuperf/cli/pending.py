@@ -80,7 +80,7 @@ def files_in(path: Path) -> Sequence[Path]:
         return (path,)
     files = sorted(path.glob(f"{PENDING_PREFIX}*.json"))
     if not files:
-        msg = f"{path}: holds no {PENDING_PREFIX}<hardware>.json; name the folder that a run left"
+        msg = f"{path}: has no {PENDING_PREFIX}<hardware>.json; name the folder that a run left"
         raise UsageError(msg, ErrorId.GP510)
     return files
 
@@ -107,7 +107,7 @@ def refuse_unknown_names(
         alone = Choice(only=(name,))
         if not any(map(alone.names, known)):
             msg = (
-                f"--only {name!r} names no test in {where}, which holds "
+                f"--only {name!r} names no test in {where}, which has "
                 f"{join_fitting(known, MOST_PENDING_NAMED) or 'none'}"
             )
             raise UsageError(msg, ErrorId.GP511)

@@ -32,8 +32,8 @@ def unbuilt(error: str, top: str) -> str:
         return ""
     return (
         f"; the working tree has {path}, which git does not track, so no other version "
-        "has it: have it built where it is imported, as torch.utils.cpp_extension.load "
-        "does, or install it as a package of its own"
+        "has it: build it on import, as torch.utils.cpp_extension.load does, or install "
+        "it as a separate package"
     )
 
 

@@ -131,7 +131,7 @@ def _compiled(name: str, view: View, beginning: Beginning) -> str | None:
     if not compiled and not loaded:
         return None
     which = compiled[0] if compiled else loaded[0]
-    return f"{name} has compiled code of its own, {which}, and a process can load only one version of it"
+    return f"{name} has its own compiled code, {which}, and a process can load only one version"
 
 
 def _is_compiled(module: ModuleType | None) -> bool:

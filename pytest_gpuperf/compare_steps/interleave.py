@@ -426,7 +426,7 @@ def _unreal_time(contest: _Contest, blocks: Sequence[TimedBlock]) -> str | None:
             block_ms = block.step_ms * contest.steps
             return (
                 f"{contest.steps} steps of {side.name} took {block_ms:.4g} ms by the "
-                "clock: it stood still or was set back; compare without what replaces it"
+                "clock: it stopped or was set back; compare without what replaces it"
             )
     return None
 

@@ -261,8 +261,8 @@ def _paired(first: Watched, second: Watched) -> Pairs:
         side = "before" if not ours else "after"
         _refuse(
             f"it cannot be checked: nothing that {side} trains was found, no optimizer "
-            "of torch.optim made a step, and its step holds no tensor that had a "
-            "gradient; make the tensors variables of the step, or leave it out"
+            "of torch.optim made a step, and its step has no tensor with a gradient; "
+            "make the tensors variables of the step, or leave it out"
         )
     if len(ours) != len(theirs):
         _refuse(

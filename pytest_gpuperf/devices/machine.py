@@ -133,7 +133,7 @@ def _clocks(nvml: Nvml) -> Circumstance:
     now, most = nvml.sm_mhz(), nvml.settings().get("max SM clock")
     seen = (f"{now} MHz at rest" if now else "", f"at most {most}" if most else "")
     found = ", ".join(filter(None, seen)) or "not to be seen"
-    advice = "nvidia-smi --lock-gpu-clocks holds it"
+    advice = "nvidia-smi --lock-gpu-clocks fixes it"
     if os.geteuid() == 0:
         return Circumstance(
             subject="clock",

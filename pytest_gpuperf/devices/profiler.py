@@ -61,7 +61,7 @@ def refuse_blind_trace(trace: Sequence[TraceEvent]) -> None:
     if not lost:
         return
     msg = (
-        f"profiling unavailable: the trace holds {lost[0]} and no kernel, because "
+        f"profiling unavailable: the trace has {lost[0]} but no kernel, because "
         "another client of CUPTI (nsys, ncu, DCGM) uses the GPU's profiler or a "
         "driver bug lost its records; run without the other client"
     )
@@ -180,7 +180,7 @@ def _read(text: str) -> list[TraceEvent]:
         events: list[TraceEvent] = json.loads(text, strict=False)["traceEvents"]
     except json.JSONDecodeError as error:
         msg = (
-            f"torch.profiler wrote a trace that is no JSON ({error}): it does not escape "
+            f"torch.profiler wrote a trace that is not JSON ({error}): it does not escape "
             "names, so take quotation marks out of the step's record_function names"
         )
         raise StepError(msg, ErrorId.GP304) from None

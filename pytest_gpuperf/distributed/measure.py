@@ -198,7 +198,7 @@ def _exposure(by_rank: ByRank) -> Iterator[str]:
         ", ".join(format_value(STEP_MS, ms) for ms in times)
         for times in (by_rank.communication_ms, by_rank.exposed_ms)
     )
-    yield f"they run for {ran} by rank, {exposed} of it not hidden by computation"
+    yield f"they run for {ran} by rank, {exposed} not hidden by computation"
 
 
 def _in_words(collective: Collective) -> str:

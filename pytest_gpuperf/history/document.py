@@ -96,7 +96,7 @@ def loads(content: bytes) -> list[CallRow]:
     lines = enumerate(_lines(content), start=1)
     rows = [_row(line, number) for number, line in lines if line.strip()]
     if not rows:
-        _refuse("it holds no line")
+        _refuse("it has no line")
     return rows
 
 
@@ -130,7 +130,7 @@ def _pieces(content: bytes) -> Iterator[bytes]:
     except EOFError:
         _refuse("it is truncated")
     except gzip.BadGzipFile:
-        _refuse("it is no gzip file, or damaged")
+        _refuse("it is not a gzip file, or damaged")
     except zlib.error:
         _refuse("it is damaged")
 
@@ -139,7 +139,7 @@ def _decoded(line: bytes) -> str:
     try:
         return line.decode()
     except UnicodeDecodeError:
-        _refuse("it is no UTF-8 text")
+        _refuse("it is not UTF-8 text")
 
 
 def _row(line: str, number: int) -> CallRow:
@@ -162,9 +162,9 @@ def _parsed(line: str, number: int) -> dict[str, Any]:
     try:
         raw = json.loads(line)
     except (ValueError, RecursionError):
-        _refuse(f"its line {number} is no JSON")
+        _refuse(f"its line {number} is not JSON")
     if not isinstance(raw, dict):
-        _refuse(f"its line {number} is no JSON object")
+        _refuse(f"its line {number} is not a JSON object")
     return raw
 
 

@@ -131,7 +131,7 @@ def _moral(
     if changed:
         return (
             "not the code, but the machine or its software changed since the baseline "
-            "was recorded: refresh it if that is meant"
+            "was recorded: refresh it if the change is intended"
         )
     if settlement.unasked:
         return "its stored runs alone could not decide"

@@ -177,7 +177,7 @@ def t_isf(p: float, nu: float) -> float:
     positive number.
     """
     if not 0 < p < 1:
-        msg = f"a tail probability must lie between 0 and 1, found {p}"
+        msg = f"a tail probability must be between 0 and 1, found {p}"
         raise ValueError(msg)
     if p >= _HALF:
         return 0.0 if p == _HALF else -t_isf(1 - p, nu)

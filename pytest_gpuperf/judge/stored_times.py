@@ -133,7 +133,7 @@ def _despite(case: TimeComparison) -> str:
 
 
 def _taken_off(case: TimeComparison) -> str:
-    return f", of which {_granted(case)} is the machine's" if _is_granted(case) else ""
+    return f", {_granted(case)} due to the machine" if _is_granted(case) else ""
 
 
 def _why_improved(metric: Metric, case: TimeComparison, evidence: Evidence) -> str:

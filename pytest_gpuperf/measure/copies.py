@@ -89,8 +89,8 @@ UNKNOWN_MEMORY: Final = (
 WITHIN_GPU: Final = "Memcpy DtoD"
 
 UNKNOWN_DIRECTION: Final = (
-    "the profiler names copies to pinned memory like those inside the GPU, of which "
-    "the step has some (it is so on ROCm)"
+    "the profiler names copies to pinned memory like copies inside the GPU, and the "
+    "step has both (it is so on ROCm)"
 )
 
 UNKNOWN_COPY_SIZE: Final = "the profiler does not tell how many bytes a copy carries"

@@ -216,8 +216,8 @@ PREDICTED_STEPS: Final = 2
 """Steps after the first, which allocates what is kept. The last is explained, too."""
 
 SEVERAL_STREAMS: Final = (
-    "memory is taken on several streams, each of which has cached blocks of its own, and "
-    "the simulated allocator knows one stream"
+    "memory is taken on several streams, each with its own cached blocks, and the "
+    "simulated allocator knows one stream"
 )
 
 RETRIED: Final = (

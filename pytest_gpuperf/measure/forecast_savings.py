@@ -154,7 +154,7 @@ def _in_place(zero_grad: Callable[..., None]) -> Callable[..., None]:
 def _checkpointed() -> Iterator[None]:
     blocks = list(repeated_blocks())
     if not blocks:
-        msg = "no module holds several blocks of one class"
+        msg = "no module has several blocks of one class"
         raise LookupError(msg)
     with ExitStack() as undo:
         for block in blocks:

@@ -243,7 +243,7 @@ def find_syncs(events: Sequence[TraceEvent]) -> Syncs:
     trace = parse(events)
     if not trace.steps:
         msg = (
-            f"the profiler's trace of {len(events)} events holds no {STEP_RANGE} range, "
+            f"the profiler's trace of {len(events)} events has no {STEP_RANGE} range, "
             "expected one per step: start and stop no other profiler inside the step"
         )
         raise RunError(msg, ErrorId.GP305)

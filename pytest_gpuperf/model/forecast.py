@@ -30,7 +30,7 @@ class Fit(Enum):
     FITS = "fits"
     TOO_LARGE = "does not fit"
     TOO_CLOSE = "is too close to tell"
-    UNKNOWN = "cannot be told"
+    UNKNOWN = "cannot be judged"
     """Only a GPU can judge what the program does."""
 
 

@@ -276,8 +276,8 @@ def _prune(
     narrowed = narrowed_by(config)
     if narrowed:
         msg = (
-            "--gpuperf-prune removes the baselines of tests that are gone, and "
-            f"{narrowed} selects some of those that are there: leave out one of them"
+            "--gpuperf-prune removes the baselines of tests that are gone, but "
+            f"{narrowed} selects only some tests: leave out one of them"
         )
         raise UsageError(msg, ErrorId.GP107)
     return True

@@ -382,7 +382,7 @@ def stored_device_text(settings: Settings, hardware: Hardware) -> str:
         return f"gpuperf: baselines on {kinds}, refreshing that on {taken}; {other}"
     if settings.stored_on:
         msg = (
-            f"found baselines of what is to be refreshed on {kinds}, and none on {taken}; "
+            f"these tests have baselines on {kinds}, and none on {taken}; "
             "name one with --gpuperf-device"
         )
         raise UsageError(msg, ErrorId.GP414)

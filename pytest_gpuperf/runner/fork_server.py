@@ -163,7 +163,7 @@ class _Running:
             return json.loads(self.result.read_bytes())
         except (ValueError, RecursionError) as error:
             msg = (
-                f"the measuring process left a result that is no JSON ({error}); does "
+                f"the measuring process left a result that is not JSON ({error}); does "
                 "the test replace json or open?"
             )
             return RunError(msg, ErrorId.GP603)

@@ -326,7 +326,7 @@ class Outlook:
             tests = "1 test" if len(wanted) == 1 else f"{len(wanted)} tests"
             self._announce(
                 f"gpuperf: refreshing {tests}, {runs} runs each, "
-                f"{duration(seconds_for(wanted))} to go"
+                f"{duration(seconds_for(wanted))} left"
             )
 
     def stored_runs(

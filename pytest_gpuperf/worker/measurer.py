@@ -448,7 +448,7 @@ def _refuse_unreal_time(measurement: Measurement) -> None:
     nonsense = unreal_time(measurement)
     if nonsense is not None:
         msg = (
-            f"{nonsense}: the clock stood still, was set back or broke while the step "
+            f"{nonsense}: the clock stopped, was set back or broke while the step "
             "ran; measure without what replaces the clock, as a fixture that freezes "
             "time does"
         )

@@ -103,7 +103,7 @@ SCRIPT = {
     "test_many_findings": {"syncs": 10_000},
 }
 
-STOOD_STILL = "is not a time: 0.0: the clock stood still"
+STOOD_STILL = "is not a time: 0.0: the clock stopped"
 
 GOOD = ("test_good", "test_surrogates", "test_long_name", "test_many_findings")
 
@@ -114,11 +114,11 @@ FAILURES = {
     "test_time_went_back": "is not a time: -1.0: the clock",
     "test_clock_broke_later": STOOD_STILL,
     "test_zero_time_is_caught": "budget never judged",
-    "test_zero_time_compared": "took 0 ms by the clock: it stood still",
+    "test_zero_time_compared": "took 0 ms by the clock: it stopped",
     "test_huge_count": "peak_allocated_bytes is about 2**1017",
     "test_negative_count": "peak_allocated_bytes is -1048576",
     "test_endless_ranks": "gpuperf.ranks(1000000000): each rank is a process",
-    "test_no_json": "left a result that is no JSON",
+    "test_no_json": "left a result that is not JSON",
     "test_null": "left a result of another shape",
     "test_other_shape": "left a result of another shape",
     "test_surrogates_in_an_error": "ValueError",

@@ -345,8 +345,8 @@ class TestBrokenSides:
         assert error.startswith(f"gpuperf: HEAD ({base}): cannot collect its tests: ")
         assert error.endswith(
             f"; the working tree has {path}, which git does not track, so no other "
-            "version has it: have it built where it is imported, as torch.utils."
-            "cpp_extension.load does, or install it as a package of its own [GP708]\n"
+            "version has it: build it on import, as torch.utils.cpp_extension.load does, "
+            "or install it as a separate package [GP708]\n"
         )
 
     def test_pytest_refuses_an_argument(

@@ -115,7 +115,7 @@ IN_RUN = f"{IN_ENTRY}.runs[0]"
         ),
         pytest.param(
             first('"anchor"', "anchor"),
-            "the file is no JSON at line {line}",
+            "the file is not JSON at line {line}",
             id="corrupt",
         ),
         pytest.param(
@@ -221,7 +221,7 @@ def test_bytes_that_are_no_text_are_refused(project: ScriptedProject) -> None:
     message = usage_error(project.run())
 
     assert message == (
-        f"{project.baseline}: no UTF-8 text; restore the file from version control [GP501]"
+        f"{project.baseline}: not UTF-8 text; restore the file from version control [GP501]"
     )
     assert project.baseline.read_bytes() == broken
 

@@ -121,8 +121,8 @@ def test_the_two_commits_in_the_wrong_order(
 
     assert code == 4
     assert capsys.readouterr().err == (
-        f"gpuperf: {bad} is no ancestor of {good}: expected GOOD BAD, of which the second "
-        "came from the first [GP711]\n"
+        f"gpuperf: {bad} is not an ancestor of {good}: expected GOOD BAD, where BAD is a "
+        "later commit on top of GOOD [GP711]\n"
     )
 
 

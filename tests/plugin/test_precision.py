@@ -42,15 +42,17 @@ def test_a_refresh_stores_more_runs_where_eight_show_too_little(
     usual = project.refresh(which="all")
     more = project.refresh("--override-ini=gpuperf_precision=2.4%", which="all")
 
-    assert "noise: runs scatter by 0.4 %, a slowdown of 2.5 % can be blamed" in (
-        usual.outlines
+    assert (
+        "noise: runs vary by 0.4 %; this machine can detect slowdowns of 2.5 % or more"
+        in (usual.outlines)
     )
     (line,) = said(more)
-    told = r"gpuperf: precision 2\.4 %: 3 more runs of 1 test, about \d+ s to go"
+    told = r"gpuperf: precision 2\.4 %: 1 test needs 3 more runs, about \d+ s left"
     assert re.fullmatch(told, line)
     assert runs(project) == 11
-    assert "noise: runs scatter by 0.4 %, a slowdown of 2.4 % can be blamed" in (
-        more.outlines
+    assert (
+        "noise: runs vary by 0.4 %; this machine can detect slowdowns of 2.4 % or more"
+        in (more.outlines)
     )
 
 
@@ -63,8 +65,7 @@ def test_a_refresh_says_which_floor_cannot_be_passed_and_stores_no_more(
     result = project.refresh("--override-ini=gpuperf_precision=1.5%")
 
     assert said(result) == [
-        "gpuperf: precision 1.5 %: 1 test cannot reach it on this machine, its floor is",
-        "    2.4 %",
+        "gpuperf: precision 1.5 %: 1 test cannot reach it on this machine, at best 2.4 %"
     ]
     assert runs(project) == 8
 
@@ -84,7 +85,7 @@ def test_a_gate_makes_as_many_runs_as_the_precision_takes_and_says_so_before(
     assert "each of 5 runs is" in words(usual)
     more.assert_outcomes(failed=1)
     assert said(more) == [
-        "gpuperf: precision 2.46 %: up to 8 fresh runs of 1 undecided test, about 0 s at",
+        "gpuperf: precision 2.46 %: 1 undecided test needs up to 8 runs, about 0 s at",
         "    most",
     ]
     assert "each of 8 runs is" in words(more)

@@ -78,8 +78,8 @@ def test_a_part_of_the_tests_cannot_be_asked_to_prune(
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert result.errlines == [
         (
-            "ERROR: --gpuperf-prune removes the baselines of tests that are gone, and "
-            f"{named} selects some of those that are there: leave out one of them [GP107]"
+            "ERROR: --gpuperf-prune removes the baselines of tests that are gone, but "
+            f"{named} selects only some tests: leave out one of them [GP107]"
         ),
         "",
     ]
@@ -173,7 +173,7 @@ def test_ci_prunes_nothing_unless_it_is_meant_to(
         (
             "ERROR: --gpuperf-prune was asked for, but CI is set and a gate must not move "
             "its own baseline: prune on a developer's machine, or set "
-            "GPUPERF_ALLOW_CI_UPDATE=1 in the job that is meant to refresh [GP104]"
+            "GPUPERF_ALLOW_CI_UPDATE=1 in a job for refreshing [GP104]"
         ),
         "",
     ]

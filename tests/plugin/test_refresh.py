@@ -54,7 +54,7 @@ def test_a_refresh_records_eight_runs_and_prints_old_and_new(
     assert runs_ms(project) == [9.0] * 8
     result.stdout.fnmatch_lines(
         [
-            "gpuperf: refreshing 1 test, 8 runs each, about * s to go",
+            "gpuperf: refreshing 1 test, 8 runs each, about * s left",
             "refreshed baselines/scripted.json:",
             "*10.35 ms  9.000 ms  -13.0 %  step_ms * test_it.py::test_step",
         ]
@@ -68,8 +68,9 @@ def test_a_refresh_says_how_small_a_slowdown_can_be_seen(
 
     result = project.refresh()
 
-    assert "noise: runs scatter by 0.2 %, a slowdown of 1.7 % can be blamed" in (
-        result.outlines
+    assert (
+        "noise: runs vary by 0.2 %; this machine can detect slowdowns of 1.7 % or more"
+        in (result.outlines)
     )
 
 
@@ -89,10 +90,10 @@ def test_a_refresh_on_a_noisy_machine_names_the_tolerance_that_helps(
 
     start = advised.index("refreshed baselines/scripted.json:")
     assert advised[start + 8 : -2] == [
-        "noise: runs of a test scatter by 2.1 % (median of 2 tests); with their",
-        "    tolerances a slowdown of 9.9 % can be blamed, and 1 of 2 tests can pass;",
-        "    --gpuperf-tolerance=ms=10% would let 2 of 2 be decided",
-        "    other times are decided by measuring the baseline's code again, from git",
+        "noise: runs vary by 2.1 % (median of 2 tests); this machine can detect slowdowns",
+        "    of 9.9 % or more, but with their tolerances only 1 of 2 tests would pass",
+        "    unchanged; 2 of 2 would with --gpuperf-tolerance=ms=10%",
+        "    undecided tests are compared with the baseline's code, run again from git",
     ]
     assert "with" not in " ".join(followed)
 
@@ -477,7 +478,7 @@ def test_ci_refuses_to_move_its_own_baseline_unless_it_is_meant_to(
         (
             "ERROR: --gpuperf-update=missing was asked for, but CI is set and a gate must "
             "not move its own baseline: refresh on a developer's machine, or set "
-            "GPUPERF_ALLOW_CI_UPDATE=1 in the job that is meant to refresh [GP104]"
+            "GPUPERF_ALLOW_CI_UPDATE=1 in a job for refreshing [GP104]"
         ),
         "",
     ]

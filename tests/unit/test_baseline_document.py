@@ -356,7 +356,7 @@ def refusal_of(text: str) -> str:
         (" \n", "the file is empty"),
         (TEXT[:200], "the file is cut off at line 12"),
         (TEXT.rstrip()[:-1], "the file is cut off at line 32"),
-        (TEXT.replace('"schema"', "schema"), "the file is no JSON at line 6"),
+        (TEXT.replace('"schema"', "schema"), "the file is not JSON at line 6"),
         (
             TEXT.replace('  "schema"', '<<<<<<< HEAD\n  "schema"'),
             (
@@ -364,8 +364,8 @@ def refusal_of(text: str) -> str:
                 "as git's merge driver most branches merge without one)"
             ),
         ),
-        ("[" * 200_000, "the file is no JSON that can be read"),
-        (TEXT + "x", "the file is no JSON at line 33"),
+        ("[" * 200_000, "the file is not readable JSON"),
+        (TEXT + "x", "the file is not JSON at line 33"),
         (
             TEXT.replace('"driver"', '"torch"'),
             'the key "torch" occurs twice in one object',

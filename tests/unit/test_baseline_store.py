@@ -139,7 +139,7 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
         read(tmp_path, H200)
 
     assert str(refused.value) == (
-        f"{path}: no UTF-8 text; restore the file from version control [GP501]"
+        f"{path}: not UTF-8 text; restore the file from version control [GP501]"
     )
 
 
@@ -301,7 +301,7 @@ def test_a_lock_that_another_run_keeps_is_named(
         update(tmp_path, H200, {"a": entry(1)}, lock_folder=tmp_path)
 
     assert str(refused.value) == (
-        f"{path}: cannot be locked, another run has held it for 0 s; {INTACT} [GP507]"
+        f"{path}: cannot be locked, another run has had it for 0 s; {INTACT} [GP507]"
     )
     assert read(tmp_path, H200) == holding()
 

@@ -27,7 +27,7 @@ def test_a_launch_without_any_work_on_the_gpu_is_refused(
         refuse_blind_trace([OP, {"cat": category, "name": call}, SYNC])
 
     assert str(refusal.value) == (
-        f"profiling unavailable: the trace holds {call} and no kernel, because "
+        f"profiling unavailable: the trace has {call} but no kernel, because "
         "another client of CUPTI (nsys, ncu, DCGM) uses the GPU's profiler or a "
         "driver bug lost its records; run without the other client [GP410]"
     )

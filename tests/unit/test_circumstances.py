@@ -230,7 +230,7 @@ def test_a_healthy_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
             subject="clock",
             found="345 MHz at rest, at most 1980 MHz",
             means="it moves with load and heat",
-            advice="nvidia-smi --lock-gpu-clocks holds it",
+            advice="nvidia-smi --lock-gpu-clocks fixes it",
         ),
     ]
 
@@ -313,7 +313,7 @@ def test_who_is_not_root_cannot_hold_a_clock(monkeypatch: pytest.MonkeyPatch) ->
             subject="clock",
             found="not to be seen",
             means="it moves with load and heat, and this user cannot hold it",
-            advice="let root do so before runs: nvidia-smi --lock-gpu-clocks holds it",
+            advice="let root do so before runs: nvidia-smi --lock-gpu-clocks fixes it",
         ),
     ]
 

@@ -216,7 +216,7 @@ def test_a_name_of_no_test_is_refused(capsys: pytest.CaptureFixture[str]) -> Non
 
     assert refusal(capsys, str(PENDING), "--only", "test_c") == (
         "gpuperf: --only 'test_c' names no test in "
-        ".gpuperf/pending-cuda-nvidia-h200.json, which holds test_a, test_b [GP511]\n"
+        ".gpuperf/pending-cuda-nvidia-h200.json, which has test_a, test_b [GP511]\n"
     )
     assert not BASELINES.exists()
 
@@ -388,7 +388,7 @@ def test_ci_accepts_nothing_unless_it_is_meant_to(
     assert refusal(capsys) == (
         "gpuperf: gpuperf accept was asked for, but CI is set and a gate must not move "
         "its own baseline: accept on a developer's machine, or set "
-        "GPUPERF_ALLOW_CI_UPDATE=1 in the job that is meant to refresh [GP104]\n"
+        "GPUPERF_ALLOW_CI_UPDATE=1 in a job for refreshing [GP104]\n"
     )
     assert not BASELINES.exists()
 
@@ -398,8 +398,8 @@ def test_ci_accepts_nothing_unless_it_is_meant_to(
     [
         ("", "the file is empty"),
         ('{"schema": 1', "the file is cut off at line 1"),
-        ("<html>", "the file is no JSON at line 1"),
-        ("[" * 100_000, "the file is no JSON that can be read"),
+        ("<html>", "the file is not JSON at line 1"),
+        ("[" * 100_000, "the file is not readable JSON"),
         ("{}", 'the file has no field "hardware"'),
     ],
 )
@@ -504,7 +504,7 @@ def test_a_folder_without_any_is_refused(capsys: pytest.CaptureFixture[str]) -> 
     Path(".gpuperf").mkdir()
 
     assert refusal(capsys, ".gpuperf") == (
-        "gpuperf: .gpuperf: holds no pending-<hardware>.json; name the folder that a run "
+        "gpuperf: .gpuperf: has no pending-<hardware>.json; name the folder that a run "
         "left [GP510]\n"
     )
 

@@ -173,8 +173,8 @@ unmeasured pageable_copies, blocking_copies, h2d_bytes, d2h_bytes, device_syncs,
 baselines  none in baselines/scripted-a-b.json, record with: pytest --gpuperf
            --gpuperf-device=scripted --gpuperf-update=missing
 measured   step_ms, process_ms, slope, latency_ms, peak_allocated_bytes, syncs
-noise      a fixed step of 1.0 ms in 8 fresh processes: runs scatter by 0.3 %, a
-           slowdown of 2.0 % can be blamed
+noise      a fixed step of 1.0 ms in 8 fresh processes: runs vary by 0.3 %; this
+           machine can detect slowdowns of 2.0 % or more
 gpuperf: can measure on scripted A B
 """
     )
@@ -195,15 +195,16 @@ def test_a_machine_that_sees_badly_and_its_baselines(
         "baselines  baselines/scripted-a-b.json: 3 tests",
         "           2 have fewer than 5 runs, too few to fail a test:",
         "           test_b, test_c",
-        "           runs of a test scatter by 4.0 % (median of 3 tests); with tolerance",
-        "           1 % a slowdown of 20 % can be blamed, and 1 of 3 tests can pass;",
-        "           --gpuperf-tolerance=ms=30% would let 3 of 3 be decided",
+        "           runs vary by 4.0 % (median of 3 tests); this machine can detect",
+        "           slowdowns of 20 % or more, but with a tolerance of 1 % only 1 of 3",
+        "           tests would pass unchanged; 3 of 3 would with",
+        "           --gpuperf-tolerance=ms=30%",
         "disturbed  8 of 8 runs: the process waited for a core over 5% of the time; ask",
         "           again when the machine is quiet, this is its noise under load",
-        "noise      a fixed step of 1.1 ms in 8 fresh processes: runs scatter by 4.0 %;",
-        "           with tolerance 1 % a slowdown of 16 % can be blamed, and unchanged",
-        "           code would rarely pass; --gpuperf-tolerance=ms=10% would let it be",
-        "           decided",
+        "noise      a fixed step of 1.1 ms in 8 fresh processes: runs vary by 4.0 %; this",
+        "           machine can detect slowdowns of 16 % or more, but with a tolerance of",
+        "           1 % unchanged code would rarely pass; it would with",
+        "           --gpuperf-tolerance=ms=10%",
         "gpuperf: can measure on scripted A B",
     ]
 
@@ -232,8 +233,8 @@ baselines  none in baselines/cuda-nvidia-h200.json, record with: pytest
 disturbed  1 of 8 runs: other processes computed on the GPU (pid 7)
 clocks     1410 to 1980 MHz after 8 runs, of at most 1980 MHz: they move; hold
            them with nvidia-smi --lock-gpu-clocks=1410
-noise      a fixed step of 1.0 ms in 8 fresh processes: runs scatter by 0.2 %, a
-           slowdown of 17 % can be blamed
+noise      a fixed step of 1.0 ms in 8 fresh processes: runs vary by 0.2 %; this
+           machine can detect slowdowns of 17 % or more
 gpuperf: can measure on NVIDIA H200
 """
     )
@@ -366,8 +367,8 @@ def test_the_project_s_settings_hold(
         "           --gpuperf-update=missing",
     ]
     assert lines[-3:-1] == [
-        "noise      a fixed step of 1.1 ms in 8 fresh processes: runs scatter by 4.0 %, a",
-        "           slowdown of 38 % can be blamed",
+        "noise      a fixed step of 1.1 ms in 8 fresh processes: runs vary by 4.0 %; this",
+        "           machine can detect slowdowns of 38 % or more",
     ]
 
 

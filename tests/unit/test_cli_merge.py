@@ -129,8 +129,8 @@ def test_a_shard_that_is_named_twice_is_refused(
     ("content", "found", "error_id"),
     [
         (b"", "the file is empty", "GP512"),
-        (b"\xff", "no UTF-8 text", "GP527"),
-        (b"<html>", "the file is no JSON at line 1", "GP512"),
+        (b"\xff", "not UTF-8 text", "GP527"),
+        (b"<html>", "the file is not JSON at line 1", "GP512"),
     ],
 )
 def test_a_file_that_is_no_results_is_refused(

@@ -175,8 +175,8 @@ def test_results_with_nan_are_refused(capsys: pytest.CaptureFixture[str]) -> Non
     path.write_text(path.read_text("utf-8").replace('"now": 12', '"now": NaN'), "utf-8")
 
     assert refusal(capsys) == (
-        "gpuperf: .gpuperf/results.json: the file cannot be read (it holds NaN, which "
-        f"nobody measures); {EXPECTED} [GP512]\n"
+        "gpuperf: .gpuperf/results.json: the file cannot be read (it has NaN, which is "
+        f"not a measured value); {EXPECTED} [GP512]\n"
     )
 
 

@@ -29,7 +29,7 @@ BEGUN = ThreadWork(thread_ns=100, process_ns=1000, waits=3)
         pytest.param(1100, 2010, 3, 1000, id="another thread hardly did"),
         pytest.param(1100, 2020, 3, None, id="another thread worked, too"),
         pytest.param(1100, 2000, 4, None, id="it waited"),
-        pytest.param(100, 1000, 3, None, id="the clock stood still"),
+        pytest.param(100, 1000, 3, None, id="the clock stopped"),
     ],
 )
 def test_a_thread_worked_alone_if_nothing_else_can_have_taken_time(

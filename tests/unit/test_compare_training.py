@@ -206,8 +206,8 @@ def test_a_side_that_trains_nothing_cannot_be_checked() -> None:
     )
     assert refusal(lambda: x + x, lambda: 2 * x) == (
         "it cannot be checked: nothing that before trains was found, no optimizer of "
-        "torch.optim made a step, and its step holds no tensor that had a gradient; make "
-        "the tensors variables of the step, or leave it out"
+        "torch.optim made a step, and its step has no tensor with a gradient; make the "
+        "tensors variables of the step, or leave it out"
     )
 
 

@@ -1012,7 +1012,7 @@ def test_a_trace_that_missed_the_kernels_is_refused(
 
     assert refused == {
         (
-            "profiling unavailable: the trace holds cudaLaunchKernel and no kernel, because "
+            "profiling unavailable: the trace has cudaLaunchKernel but no kernel, because "
             "another client of CUPTI (nsys, ncu, DCGM) uses the GPU's profiler or a "
             "driver bug lost its records; run without the other client"
         )

@@ -161,7 +161,7 @@ def test_what_is_no_file_of_a_history_is_left_out_with_its_reason(runs: Path) ->
             ),
             LeftOut(name=f"{H200}/0001.jsonl.gz", why="it is truncated [GP523]"),
             LeftOut(
-                name="report.jsonl.gz", why="it is no gzip file, or damaged [GP523]"
+                name="report.jsonl.gz", why="it is not a gzip file, or damaged [GP523]"
             ),
         )
         assert values(found.points(STEP_MS, 9)) == [1.0]

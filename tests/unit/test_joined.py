@@ -83,7 +83,7 @@ def test_communication_that_nothing_hides_is_told_by_rank() -> None:
     assert found.by_rank.communication_ms == (2.0, 2.0)
     assert found.by_rank.exposed_ms == (0.0, 1.5)
     assert found.remarks[-1] == (
-        "they run for 2.000 ms, 2.000 ms by rank, 0 ms, 1.500 ms of it not hidden by "
+        "they run for 2.000 ms, 2.000 ms by rank, 0 ms, 1.500 ms not hidden by "
         "computation"
     )
 

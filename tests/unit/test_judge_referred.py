@@ -141,7 +141,7 @@ def test_software_that_changed_acquits_nobody() -> None:
     assert judged.outcome is Outcome.INCONCLUSIVE
     assert judged.verdicts[0].because == (
         f"{SAID}; not the code, but the machine or its software changed since the "
-        "baseline was recorded: refresh it if that is meant"
+        "baseline was recorded: refresh it if the change is intended"
     )
 
 

@@ -428,7 +428,7 @@ HIDDEN = "behind which a slowdown could hide"
             REGRESSED,
             (
                 f"each of 5 runs is more than 1 % slower than {SECOND}; 95 % range +14.4 % "
-                "to +15.6 %, of which 6.0 % is the machine's"
+                "to +15.6 %, 6.0 % due to the machine"
             ),
         ),
         (

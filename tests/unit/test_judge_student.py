@@ -81,5 +81,5 @@ def test_a_tail_probability_lies_between_0_and_1(p: float) -> None:
         t_isf(p, 5)
 
     assert refused.value.args == (
-        f"a tail probability must lie between 0 and 1, found {p}",
+        f"a tail probability must be between 0 and 1, found {p}",
     )

@@ -349,7 +349,7 @@ def test_a_table_ends_where_nobody_reads_on() -> None:
 
     assert lines[1].endswith("SLOWER   worst")
     assert lines[-3].endswith(f"t{MOST_ROWS - 2}")
-    assert lines[-2] == "and 6 more, none of them worse"
+    assert lines[-2] == "and 6 more, none is worse"
 
 
 def entry(syncs: int) -> Entry:

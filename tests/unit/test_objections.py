@@ -78,7 +78,7 @@ class TestAlone:
         own = view(tmp_path, "before", **{"pkg": module("pkg"), "pkg.fast": fast})
 
         assert alone("before", own, beginning) == (
-            "before has compiled code of its own, pkg.fast, and a process can load only one version of it"
+            "before has its own compiled code, pkg.fast, and a process can load only one version"
         )
 
     def test_a_module_inside_of_one_that_both_share(

@@ -49,7 +49,7 @@ def test_a_name_that_breaks_the_trace_is_an_error_of_the_step() -> None:
         record_trace(step, [()], cuda=False)
 
     before, _, after = refused.value.text.partition(" (Expecting ',' delimiter: line ")
-    assert before == "torch.profiler wrote a trace that is no JSON"
+    assert before == "torch.profiler wrote a trace that is not JSON"
     assert after.partition("): ")[2] == (
         "it does not escape names, so take quotation marks out of the step's "
         "record_function names"

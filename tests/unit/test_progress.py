@@ -44,8 +44,8 @@ def test_the_first_run_estimates_what_is_left_by_what_is_done(
 
     assert followed.said == [
         "gpuperf: measuring 0/4 tests, run 1: t.py::a",
-        "gpuperf: measuring 1/4 tests, run 1, about 20 s left of it: t.py::b",
-        "gpuperf: measuring 3/4 tests, run 1, about 15 s left of it: t.py::d",
+        "gpuperf: measuring 1/4 tests, run 1 (about 20 s left): t.py::b",
+        "gpuperf: measuring 3/4 tests, run 1 (about 15 s left): t.py::d",
     ]
 
 
@@ -77,7 +77,7 @@ def test_a_part_that_has_no_room_is_left_out(followed: Followed) -> None:
     followed.progress.arrived("t.py::b", "a part that takes a word too many")
 
     assert followed.said[-1] == (
-        "gpuperf: measuring 1/4 tests, run 1, about 20 s left of it: t.py::b"
+        "gpuperf: measuring 1/4 tests, run 1 (about 20 s left): t.py::b"
     )
 
 
@@ -97,7 +97,7 @@ def test_devices_side_by_side_share_what_is_left(followed: Followed) -> None:
     followed.progress.started(1)
 
     assert followed.said[-1] == (
-        "gpuperf: measuring 1/4 tests, run 1, about 10 s left of it: t.py::b"
+        "gpuperf: measuring 1/4 tests, run 1 (about 10 s left): t.py::b"
     )
 
 
@@ -146,7 +146,7 @@ def test_what_is_done_to_a_step_stands_before_its_name(followed: Followed) -> No
     followed.progress.arrived("t.py::b", "round 12/20")
 
     assert followed.said[-1] == (
-        "gpuperf: measuring 1/4 tests, run 1, about 20 s left of it, round 12/20: b"
+        "gpuperf: measuring 1/4 tests, run 1 (about 20 s left), round 12/20: t.py::b"
     )
 
 

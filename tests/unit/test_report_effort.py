@@ -22,17 +22,17 @@ def test_a_gate_says_what_its_undecided_tests_will_cost() -> None:
     judged = [*[needs(9)] * 12, *[needs()] * 20, *[misses(0.0502)] * 4]
 
     assert fresh_text(0.02, judged, judged[:12], 200.2).splitlines() == [
-        "gpuperf: precision 2 %: up to 9 fresh runs of 12 undecided tests, about 3 min",
-        "    20 s at most; 4 tests cannot reach it on this machine, their floor is 5.1 %",
+        "gpuperf: precision 2 %: 12 undecided tests need up to 9 runs each, about 3 min",
+        "    20 s at most; 4 tests cannot reach it on this machine, at best 5.1 %",
     ]
 
 
-def test_floors_that_differ_are_a_span() -> None:
+def test_what_is_possible_at_best_is_a_span_if_tests_differ() -> None:
     judged = [needs(5), needs(9), misses(0.0302), misses(0.112)]
 
     assert fresh_text(0.025, judged, judged, 40).splitlines() == [
-        "gpuperf: precision 2.5 %: up to 9 fresh runs of 4 undecided tests, about 40 s at",
-        "    most; 2 tests cannot reach it on this machine, their floor is 3.1 % to 12 %",
+        "gpuperf: precision 2.5 %: 4 undecided tests need up to 9 runs each, about 40 s",
+        "    at most; 2 tests cannot reach it on this machine, at best 3.1 % to 12 %",
     ]
 
 
@@ -46,9 +46,9 @@ def test_a_gate_names_the_refresh_that_would_help() -> None:
     judged = [misses(0.019), misses(0.021)]
 
     assert fresh_text(0.02, judged, judged[:1], 3.4).splitlines() == [
-        "gpuperf: precision 2 %: up to 5 fresh runs of 1 undecided test, about 3 s at",
-        "    most; 1 test cannot reach it on this machine, its floor is 2.1 %; 1 test can",
-        "    reach it once a refresh that asks for it has stored more runs",
+        "gpuperf: precision 2 %: 1 undecided test needs up to 5 runs, about 3 s at most;",
+        "    1 test cannot reach it on this machine, at best 2.1 %; 1 test can reach it",
+        "    after a refresh with this precision has stored more runs",
     ]
 
 
@@ -56,16 +56,16 @@ def test_a_gate_names_the_refresh_that_would_help() -> None:
     ("recorded", "seconds", "told"),
     [
         ([needs()] * 3, 0.0, "8 stored runs are enough for 3 tests"),
-        ([needs(), needs(stored=9)], 1.0, "1 more run of 1 test, about 1 s to go"),
+        ([needs(), needs(stored=9)], 1.0, "1 test needs 1 more run, about 1 s left"),
         (
             [needs(stored=9), needs(stored=20)],
             75.0,
-            "1 to 12 more runs of 2 tests, about 1 min 15 s to go",
+            "2 tests need 1 to 12 more runs, about 1 min 15 s left",
         ),
         (
             [misses(0.0201)],
             0.0,
-            "1 test cannot reach it on this machine, its floor is 2.1 %",
+            "1 test cannot reach it on this machine, at best 2.1 %",
         ),
     ],
 )

@@ -181,12 +181,12 @@ ROW = {"ending": "passed", "outcome": "pass"}
     ("text", "found"),
     [
         (" \n", "the file is empty"),
-        ("{\n,", "the file is no JSON at line 2"),
-        ("[]", "the file is no JSON object"),
+        ("{\n,", "the file is not JSON at line 2"),
+        ("[]", "the file is not a JSON object"),
         ("[" * 200_000, "the file is nested too deeply"),
         (
             '{"schema": NaN}',
-            "the file cannot be read (it holds NaN, which nobody measures)",
+            "the file cannot be read (it has NaN, which is not a measured value)",
         ),
         ("{}", "its schema is None"),
         (changed(schema=True), "its schema is True"),

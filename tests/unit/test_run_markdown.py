@@ -380,7 +380,7 @@ def test_what_does_not_fit_is_left_out_from_the_end_and_counted(room: int) -> No
 
     rows = re.findall(r"^\| <code>.*step time 10", text, re.MULTILINE)
     assert len(text.encode()) <= room
-    assert f"\n{2_000 - len(rows)} more left out, none of them worse: see" in text
+    assert f"\n{2_000 - len(rows)} more left out, none is worse: see" in text
     assert "test_1999[" in text.splitlines()[4].replace("&#91;", "[")
     assert len(rows) >= room / 400
 
@@ -396,7 +396,7 @@ def test_folded_rows_that_do_not_fit_are_counted_and_the_block_is_closed() -> No
     rows = text.count("| <code>")
     assert 0 < rows < 60
     assert len(text.encode()) <= 3_000
-    assert f"\n{999 - rows} more left out, none of them worse: see" in text
+    assert f"\n{999 - rows} more left out, none is worse: see" in text
     assert text.endswith("\n</details>\n")
 
 

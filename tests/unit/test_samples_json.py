@@ -59,11 +59,11 @@ def of_test(runs: object) -> str:
     ("text", "found"),
     [
         ("", "the file is empty"),
-        (TEXT[:40], "the file is no JSON at line 4"),
-        ("7", "the file is no JSON object"),
+        (TEXT[:40], "the file is not JSON at line 4"),
+        ("7", "the file is not a JSON object"),
         (
             '{"schema": 1, "tests": {"t": [{"step_ms": [NaN]}]}}',
-            "the file cannot be read (it holds NaN, which nobody measures)",
+            "the file cannot be read (it has NaN, which is not a measured value)",
         ),
         ("{}", "its schema is None"),
         ('{"schema": 1}', "it has no object of tests"),

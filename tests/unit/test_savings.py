@@ -136,7 +136,7 @@ def test_checkpointing_without_repeated_blocks_says_so(
     monkeypatch.setattr("gc.get_objects", list)
 
     with (
-        pytest.raises(LookupError, match="no module holds several blocks of one class"),
+        pytest.raises(LookupError, match="no module has several blocks of one class"),
         applied(Saving.CHECKPOINT),
     ):
         pass

@@ -98,7 +98,7 @@ def test_without_cuda_a_timer_says_so_at_its_first_call(
 
     assert str(caught.value) == (
         f"pytest_gpuperf.timers.{timer.__name__}: torch sees no CUDA device here; leave "
-        "out --benchmark-timer, or run where there is one [GP402]"
+        "out --benchmark-timer, or run on a machine that has one [GP402]"
     )
 
 

@@ -289,7 +289,7 @@ def _header(names: Sequence[str]) -> tuple[str, str]:
 
 def _left_out(count: int) -> Iterator[str]:
     if count:
-        yield f"{count} more left out, none of them worse: see `.gpuperf/results.json`"
+        yield f"{count} more left out, none is worse: see `.gpuperf/results.json`"
         yield ""
 
 

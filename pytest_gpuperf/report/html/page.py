@@ -90,7 +90,7 @@ PICTURES: Final = (
     (
         "one profiled step",
         (
-            "from the end of the step before it on the GPU to its own end. Where the CPU "
+            "from the end of the step before it on the GPU to its own end. While the CPU "
             "waits, it prepares no work for the GPU. The profiler makes the CPU slower than "
             "it is in the timed rounds"
         ),

@@ -40,18 +40,18 @@ def _parsed(text: str, source: str, expected: str) -> dict[str, Any]:
         # Python's parser takes NaN and Infinity, which are no JSON.
         raw = json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
-        refuse(source, f"the file is no JSON at line {error.lineno}", expected)
+        refuse(source, f"the file is not JSON at line {error.lineno}", expected)
     except RecursionError:
         refuse(source, "the file is nested too deeply", expected)
     except ValueError as error:
         refuse(source, f"the file cannot be read ({error})", expected)
     if not isinstance(raw, dict):
-        refuse(source, "the file is no JSON object", expected)
+        refuse(source, "the file is not a JSON object", expected)
     return raw
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    msg = f"it holds {name}, which nobody measures"
+    msg = f"it has {name}, which is not a measured value"
     raise ValueError(msg)
 
 

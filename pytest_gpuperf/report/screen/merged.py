@@ -88,7 +88,7 @@ def _table(
     yield from (line.text for line in compared_lines(shown))
     more = sum(map(len, patterns.values())) - len(shown)
     if more:
-        yield f"and {more} more, none of them worse"
+        yield f"and {more} more, none is worse"
     yield from islice(_failures(tests), MOST_ROWS)
 
 

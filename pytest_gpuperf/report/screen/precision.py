@@ -28,14 +28,14 @@ ENOUGH: Final = 0.95
 
 
 OTHERWISE: Final = (
-    "    other times are decided by measuring the baseline's code again, from git"
+    "    undecided tests are compared with the baseline's code, run again from git"
 )
 
 
 def acuity_lines(suite: SuiteAcuity) -> tuple[Line, ...]:
-    """Say how far runs scatter and what can be blamed; give advice where it is needed.
+    """Say how much runs vary and what can be detected; give advice where it is needed.
 
-    Tests that scatter twice as much as the median are named, three at most.
+    Tests that vary twice as much as the median are named, three at most.
     """
     role = LineRole.WARN if is_poor(suite) else LineRole.PLAIN
     sentence = f"noise: {acuity_sentence(suite)}"
@@ -47,42 +47,38 @@ def acuity_lines(suite: SuiteAcuity) -> tuple[Line, ...]:
 
 
 def acuity_sentence(suite: SuiteAcuity) -> str:
-    """Say how far runs scatter, what can be blamed, and what would help if need be."""
+    """Say how much runs vary, what can be detected, and what would help if need be."""
     tests = len(suite.tests)
-    of_test, median = ("of a test ", f" (median of {tests} tests)")
-    if tests == 1:
-        of_test, median = "", ""
-    scatter = f"runs {of_test}scatter by {percent(suite.scatter)}{median}"
-    blamed = f"a slowdown of {percent(suite.smallest)} can be blamed"
-    if not is_poor(suite):
-        return f"{scatter}, {blamed}"
-    return (
-        f"{scatter}; {_tolerance(suite)} {blamed}, {_passing(suite)}; {_advice(suite)}"
+    median = "" if tests == 1 else f" (median of {tests} tests)"
+    sees = (
+        f"runs vary by {percent(suite.scatter)}{median}; this machine can detect "
+        f"slowdowns of {percent(suite.smallest)} or more"
     )
+    if not is_poor(suite):
+        return sees
+    return f"{sees}, but with {_tolerance(suite)} {_passing(suite)}; {_advice(suite)}"
 
 
 def _tolerance(suite: SuiteAcuity) -> str:
     (first, *others) = {test.tolerance for test in suite.tests}
-    return "with their tolerances" if others else f"with tolerance {100 * first:.3g} %"
+    return "their tolerances" if others else f"a tolerance of {100 * first:.3g} %"
 
 
 def _passing(suite: SuiteAcuity) -> str:
     if len(suite.tests) == 1:
-        return "and unchanged code would rarely pass"
-    return f"and {suite.decidable} of {len(suite.tests)} tests can pass"
+        return "unchanged code would rarely pass"
+    return f"only {suite.decidable} of {len(suite.tests)} tests would pass unchanged"
 
 
 def _advice(suite: SuiteAcuity) -> str:
     if suite.advised is None:
         return (
-            "no tolerance up to 50 % changes that: baselines of this machine gate "
-            "counts and memory"
+            "no tolerance up to 50 % would help: check waits and memory on this "
+            "machine, not time"
         )
-    who = f"{suite.decidable_then} of {len(suite.tests)}"
-    return (
-        f"--gpuperf-tolerance=ms={100 * suite.advised:.0f}% would let "
-        f"{'it' if len(suite.tests) == 1 else who} be decided"
-    )
+    tests = len(suite.tests)
+    who = "it" if tests == 1 else f"{suite.decidable_then} of {tests}"
+    return f"{who} would with --gpuperf-tolerance=ms={100 * suite.advised:.0f}%"
 
 
 def is_poor(suite: SuiteAcuity) -> bool:
@@ -98,8 +94,8 @@ def _loud(suite: SuiteAcuity) -> Iterator[Acuity]:
 
 def _named(test: Acuity) -> str:
     return (
-        f"{PRECISION_INDENT}{percent(test.scatter)}, {percent(test.smallest)} can be blamed: "
-        f"{test.test}"
+        f"{PRECISION_INDENT}varies by {percent(test.scatter)}, detects "
+        f"{percent(test.smallest)} or more: {test.test}"
     )
 
 
@@ -124,8 +120,8 @@ def fresh_text(
     parts = [_fresh_runs(undecided, seconds), *_unreached(precision, floors)]
     if better:
         parts.append(
-            f"{_tests(better)} can reach it once a refresh that asks for it has stored "
-            "more runs"
+            f"{_tests(better)} can reach it after a refresh with this precision has "
+            "stored more runs"
         )
     return _sentence(precision, parts)
 
@@ -138,7 +134,7 @@ def stored_text(precision: float, recorded: Sequence[Effort], seconds: float) ->
     parts = list(_unreached(precision, floors))
     if more:
         runs = f"{_span(more)} more run{'s' if max(more) > 1 else ''}"
-        parts.insert(0, f"{runs} of {_tests(len(more))}, {duration(seconds)} to go")
+        parts.insert(0, f"{_need(len(more))} {runs}, {duration(seconds)} left")
     elif reached:
         parts.insert(
             0, f"{FULL_RUNS} stored runs are enough for {_tests(len(reached))}"
@@ -161,18 +157,20 @@ def _fresh_runs(undecided: Sequence[Effort], seconds: float) -> str:
     if not undecided:
         return "no test needs another run"
     runs = max(effort.fresh for effort in undecided)
-    count = f"{len(undecided)} undecided test{'s' if len(undecided) > 1 else ''}"
-    return f"up to {runs} fresh runs of {count}, {duration(seconds)} at most"
+    each = "" if len(undecided) == 1 else " each"
+    return (
+        f"{_need(len(undecided), 'undecided ')} up to {runs} runs{each}, "
+        f"{duration(seconds)} at most"
+    )
 
 
 def _unreached(precision: float, floors: Sequence[float]) -> Iterator[str]:
     hopeless = [floor for floor in floors if floor > precision]
     if hopeless:
-        limit = "its floor is" if len(hopeless) == 1 else "their floor is"
         low, high = _upward(min(hopeless)), _upward(max(hopeless))
-        floor = high if low == high else f"{low} to {high}"
+        best = low if low == high else f"{low} to {high}"
         yield (
-            f"{_tests(len(hopeless))} cannot reach it on this machine, {limit} {floor}"
+            f"{_tests(len(hopeless))} cannot reach it on this machine, at best {best}"
         )
 
 
@@ -190,3 +188,7 @@ def _span(numbers: Sequence[int]) -> str:
 
 def _tests(count: int) -> str:
     return f"{count} test{'s' if count > 1 else ''}"
+
+
+def _need(count: int, which: str = "") -> str:
+    return f"1 {which}test needs" if count == 1 else f"{count} {which}tests need"

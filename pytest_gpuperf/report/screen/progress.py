@@ -36,16 +36,19 @@ class Standing:
 
 def progress_text(standing: Standing) -> str:
     """Write the numbers, and the test that is measured if there is room."""
-    left = standing.seconds_left
-    of_it = "" if standing.runs or standing.run is None else " of it"
-    parts = (
-        f"gpuperf: {standing.doing} {standing.done}/{standing.total} tests",
-        _run(standing),
-        "" if left is None else f"{duration(left)} left{of_it}",
-    )
-    counts = ", ".join(filter(None, parts))
+    counts = f"gpuperf: {standing.doing} {standing.done}/{standing.total} tests"
+    counts += _run_and_time(standing)
     whole = ", ".join(filter(None, (counts, standing.part)))
     return _with_name(whole if len(whole) < text_width() else counts, standing.test)
+
+
+def _run_and_time(standing: Standing) -> str:
+    """Write the run and what is left: of one run in brackets, of all runs after it."""
+    run = _run(standing) and f", {_run(standing)}"
+    if standing.seconds_left is None:
+        return run
+    left = f"{duration(standing.seconds_left)} left"
+    return f"{run} ({left})" if run and standing.runs is None else f"{run}, {left}"
 
 
 def _run(standing: Standing) -> str:
