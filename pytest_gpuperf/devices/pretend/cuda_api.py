@@ -21,6 +21,7 @@ from ..source_lines import torch_path
 from . import streams
 from .audit_record import AuditKind
 from .device_names import CUDA
+from .device_names import cuda_tensor_types
 from .device_names import index_of
 from .memory import PRETEND_MEMORY
 from .memory import DeviceMemory
@@ -31,7 +32,6 @@ from .specification import CUDA_VERSION
 from .specification import CUDNN_VERSION
 from .specification import PRETEND_NAME
 from .specification import PROPERTIES
-from .tensor_types import cuda_tensor_types
 
 
 # Answers of ``torch.cuda`` about memory, taken from the simulated allocator.

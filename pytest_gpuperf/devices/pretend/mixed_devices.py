@@ -9,9 +9,9 @@ from typing import Final
 
 import torch
 
+from .device_names import type_name
 from .sync_rules import INDEXING
 from .sync_rules import release_of
-from .tensor_types import type_name
 
 
 MIXING: Final = frozenset(

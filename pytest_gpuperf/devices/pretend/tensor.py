@@ -22,12 +22,12 @@ from .device_names import AUTOCAST_KEY
 from .device_names import CPU
 from .device_names import CUDA
 from .device_names import LAZY
+from .device_names import target_of
+from .device_names import type_name
 from .errors import NeedsGpuError
 from .memory import PRETEND_MEMORY
 from .patches import Patch
 from .recorder import WATCH
-from .tensor_types import target_of
-from .tensor_types import type_name
 from .tensor_values import INSIDES
 from .tensor_values import GhostStorage
 

@@ -17,13 +17,13 @@ from .device_names import CUDA
 from .device_names import LAZY
 from .device_names import in_core
 from .device_names import is_cuda
+from .device_names import target_of
 from .guesses import Guess
 from .guesses import concluded
 from .modules import is_uninitialized
 from .modules import mark
 from .patches import Patch
 from .tensor import Ghost
-from .tensor_types import target_of
 from .tensor_values import GhostStorage
 from .transfers import MOVED
 from .transfers import PINNED_MEMORY
