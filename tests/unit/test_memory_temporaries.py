@@ -239,27 +239,112 @@ def test_the_committed_agreement_with_torch_s_allocator_keeps_its_bars() -> None
     assert sum(not (n[2] or n[5] or n[8]) for n in numbers) >= 25
 
 
+SORTED = 5000 * 8
+SEGMENTS = (SORTED, 8, SORTED, 1279)
+BY_INDEX = {
+    # rows, width, dtype, by frequency: sizes from the sorting of the indices on
+    "rows of two digits": (
+        (1000, 64, torch.float32, False),
+        (87039, 256000, *SEGMENTS, 8000, 8000, 1279, 8, 12000, 384000),
+    ),
+    "rows of one digit": (
+        (255, 64, torch.float32, False),
+        (4607, 65280, *SEGMENTS, 2040, 2040, 1279, 8, 6040, 193280),
+    ),
+    "counted": (
+        (1000, 64, torch.float32, True),
+        (
+            *(87039, SORTED, 1279, 1279, 256000, *SEGMENTS),
+            *(8000, 8000, 1279, 8, 12000, 384000),
+        ),
+    ),
+    "few rows": (
+        (10, 8, torch.float32, False),
+        (4607, 320, *SEGMENTS, 80, 80, 1279, 8, 4080, 4080),
+    ),
+    "few rows of halves": (
+        (10, 8, torch.float16, False),
+        (4607, 160, *SEGMENTS, 80, 80, 1279, 8, 4080, 4080, 320),
+    ),
+}
+
+
+def gradient_of_table(
+    count: int,
+    rows: int,
+    width: int,
+    *,
+    dtype: Any = torch.float32,
+    is_counted: bool = False,
+) -> list[int]:
+    words = torch.zeros(count, dtype=torch.long, device="cuda")
+    gradient = torch.zeros(count, width, dtype=dtype, device="cuda")
+    backward = torch.ops.aten.embedding_dense_backward
+    found = taken(lambda: backward(gradient, words, rows, -1, is_counted))
+    return [size for _, size in found]
+
+
+@pytest.mark.parametrize("case", BY_INDEX)
+def test_a_table_s_gradient_sorts_more_indices_than_3072(case: str) -> None:
+    (rows, width, dtype, is_counted), sizes = BY_INDEX[case]
+
+    found = gradient_of_table(5000, rows, width, dtype=dtype, is_counted=is_counted)
+
+    assert found == [SORTED, SORTED, SORTED, *sizes]
+
+
+def test_a_table_s_gradient_sorts_3072_indices_only_if_they_are_counted() -> None:
+    assert gradient_of_table(3072, 9, 64) == [9 * 64 * 4]
+    assert len(gradient_of_table(3072, 9, 64, is_counted=True)) > 1
+
+
+def test_few_rows_are_summed_by_part_where_the_sum_must_be_reproducible() -> None:
+    torch.use_deterministic_algorithms(mode=True)
+    try:
+        found = gradient_of_table(5000, 10, 8)
+    finally:
+        torch.use_deterministic_algorithms(mode=False)
+
+    assert found[-1] == 510 * 8 * 4
+
+
 @pytest.mark.parametrize("mode", ["sum", "mean"])
-@pytest.mark.parametrize(
-    ("indices", "weights", "width", "sizes"),
-    [
-        (1000, 500, 64, (8000, 8, 4000, 4000, 8, 4800, 153600)),
-        (5000, 500, 96, (40000, 8, 4000, 4000, 8, 8000, 384000)),
-        (5000, 50, 48, (40000, 8, 400, 400, 8, 4400, 105600)),
-    ],
-)
-def test_backward_of_a_bag_sorts_its_indices_and_adds_rows_by_tens(
-    mode: str, indices: int, weights: int, width: int, sizes: tuple[int, ...]
-) -> None:
-    words = torch.zeros(indices, dtype=torch.long, device="cuda")
-    table, starts = on_gpu(weights, width), torch.arange(10, device="cuda")
+def test_backward_of_a_bag_sorts_its_indices_and_adds_rows_by_tens(mode: str) -> None:
+    words = torch.zeros(5000, dtype=torch.long, device="cuda")
+    table, starts = on_gpu(500, 64), torch.arange(10, device="cuda")
     bags = F.embedding_bag(words, table, starts, mode=mode)
     gradient = torch.ones_like(bags)
 
     found = taken(lambda: torch.autograd.grad(bags, table, gradient))
 
-    before, result = [indices * 8] * 2, weights * width * 4
-    assert [size for _, size in found] == [*before, result, *sizes]
+    sizes = (87039, 128000, *SEGMENTS, 4000, 4000, 1279, 8, 8000, 256000)
+    assert tuple(size for _, size in found) == (SORTED, SORTED, SORTED, *sizes)
+
+
+@pytest.mark.parametrize(
+    ("mode", "more"), [("sum", ()), ("mean", ()), ("max", (5120,))]
+)
+def test_a_bag_keeps_the_bag_of_each_index(mode: str, more: tuple[int, ...]) -> None:
+    words = torch.zeros(5000, dtype=torch.long, device="cuda")
+    table, starts = on_gpu(500, 64), torch.arange(10, device="cuda")
+
+    found = taken(lambda: F.embedding_bag(words, table, starts, mode=mode))
+
+    assert [size for _, size in found] == [80, SORTED, 2560, *more]
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_the_bags_values_and_gradients_are_those_of_the_cpu(mode: str) -> None:
+    words, starts = torch.tensor([1, 2, 2, 0, 3]), torch.tensor([0, 2, 2])
+    values = torch.arange(8.0).reshape(4, 2)
+
+    def run(device: str) -> tuple[Any, Any]:
+        table = values.to(device).requires_grad_()
+        bags = F.embedding_bag(words.to(device), table, starts.to(device), mode=mode)
+        (bags * torch.arange(1.0, 7.0, device=device).reshape(3, 2)).sum().backward()
+        return bags.tolist(), table.grad.tolist()
+
+    assert run("cuda") == run("cpu")
 
 
 def test_backward_of_a_bag_of_the_largest_takes_its_result_alone() -> None:

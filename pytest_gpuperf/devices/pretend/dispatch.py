@@ -324,13 +324,26 @@ def _temporaries(
 
 @contextmanager
 def _taking(live: LiveMemory, needed: Temporaries) -> Iterator[None]:
-    taken = live.take(needed.before)
+    taken = _taken(live, needed.before)
     try:
         yield
         for sizes in needed.phases:
-            live.give_back(live.take(sizes))
+            live.give_back(_taken(live, sizes))
     finally:
         live.give_back(taken)
+
+
+def _taken(
+    live: LiveMemory, sizes: Sequence[int | Sequence[int]]
+) -> list[tuple[int, int]]:
+    """What is kept of *sizes*: a group among them is given back at once."""
+    kept: list[tuple[int, int]] = []
+    for size in sizes:
+        if isinstance(size, int):
+            kept += live.take((size,))
+        else:
+            live.give_back(live.take(size))
+    return kept
 
 
 def _count_flops(

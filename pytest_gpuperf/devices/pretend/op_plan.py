@@ -18,6 +18,9 @@ from .attention import attention
 from .backward_rules import FORWARD_OPS
 from .backward_rules import FRESH_TARGETS
 from .backward_rules import SUM
+from .embeddings import BAG_ORDER
+from .embeddings import EMBEDDING_KERNELS
+from .embeddings import EMBEDDING_MEMORY
 from .kernels import ABSENT_ON_CUDA
 from .kernels import FUSED_LAYERS
 from .kernels import FUSED_LOSSES
@@ -117,6 +120,7 @@ FLAGGED: Final = frozenset({"_conj", "_neg_view"})
 FUSED: Final = {
     **fused_attention.FUSED_ATTENTION,
     **rms_norm.FUSED_RMS_NORM,
+    **EMBEDDING_KERNELS,
     **HOST_KERNELS,
     **FUSED_LAYERS,
     **FUSED_LOSSES,
@@ -135,9 +139,14 @@ HOST_OUTPUTS: Final = {
 """Outputs that stay on the host, by position: lengths, and the state of a generator."""
 
 
-TEMPORARIES: Final = {**RULES, **fused_attention.ATTENTION_MEMORY}
+TEMPORARIES: Final = {
+    **RULES,
+    **EMBEDDING_MEMORY,
+    **fused_attention.ATTENTION_MEMORY,
+}
 
 BIRTH_ORDER: Final = {
+    **dict.fromkeys(EMBEDDING_KERNELS, BAG_ORDER),
     "_scaled_dot_product_flash_attention": (0, 1, 6, 7),
     "native_dropout": (1, 0),
 }

@@ -84,11 +84,12 @@ class OpCall:
 class Temporaries:
     """Bytes of what a kernel takes: before its outputs, or after them in some phases.
 
-    What is taken before is given back at the end, what is taken in a phase with it.
+    What is taken before is given back at the end, what is taken in a phase with it, and
+    a group of sizes among either before the next size is taken.
     """
 
-    before: Sequence[int] = ()
-    phases: Sequence[Sequence[int]] = ()
+    before: Sequence[int | Sequence[int]] = ()
+    phases: Sequence[Sequence[int | Sequence[int]]] = ()
 
 
 NO_TEMPORARIES: Final = Temporaries()
@@ -98,3 +99,12 @@ Rule = Callable[[OpCall], Temporaries]
 
 def nbytes_of(tensor: Any) -> int:
     return int(tensor.numel() * tensor.element_size())
+
+
+def copies_of(*tensors: Any) -> list[int]:
+    """Bytes of contiguous copies of those that are not."""
+    return [
+        nbytes_of(tensor)
+        for tensor in tensors
+        if tensor is not None and not tensor.is_contiguous()
+    ]

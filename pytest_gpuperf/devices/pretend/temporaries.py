@@ -22,6 +22,7 @@ from .operation import NO_TEMPORARIES
 from .operation import OpCall
 from .operation import Rule
 from .operation import Temporaries
+from .operation import copies_of
 from .operation import nbytes_of
 from .specification import PROPERTIES
 
@@ -210,20 +211,11 @@ def _power_below(number: int) -> int:
 # What an operation takes, by its name.
 
 
-def _copied(*tensors: Any) -> list[int]:
-    """Bytes of contiguous copies of those that are not."""
-    return [
-        nbytes_of(tensor)
-        for tensor in tensors
-        if tensor is not None and not tensor.is_contiguous()
-    ]
-
-
 def _contiguous(*names: str) -> Rule:
     """Rule of a kernel that wants the arguments *names* contiguous."""
 
     def rule(call: OpCall) -> Temporaries:
-        return Temporaries(before=_copied(*(call[name] for name in names)))
+        return Temporaries(before=copies_of(*(call[name] for name in names)))
 
     return rule
 
@@ -232,7 +224,7 @@ def _contiguous_after(*names: str) -> Rule:
     """The same of one that makes its outputs first."""
 
     def rule(call: OpCall) -> Temporaries:
-        return Temporaries(phases=[_copied(*(call[name] for name in names))])
+        return Temporaries(phases=[copies_of(*(call[name] for name in names))])
 
     return rule
 
@@ -379,7 +371,7 @@ def _is_by_channel(call: OpCall) -> bool:
 def _convolution(call: OpCall) -> Temporaries:
     tensor, weight = call["input"], call["weight"]
     if _is_by_channel(call):
-        return Temporaries(before=_copied(tensor, weight))
+        return Temporaries(before=copies_of(tensor, weight))
     chosen = format_of(tensor, weight)
     before = _in_format(chosen, tensor)
     return Temporaries(before=before, phases=[_in_format(chosen, weight)])
@@ -391,8 +383,8 @@ def _convolution_backward(call: OpCall) -> Temporaries:
     before: list[int] = []
     wants = call["output_mask"]
     if _is_by_channel(call):
-        before = _copied(grad, tensor)
-        phases = [_copied(weight)]
+        before = copies_of(grad, tensor)
+        phases = [copies_of(weight)]
     else:
         chosen = format_of(tensor, weight)
         if chosen is torch.contiguous_format:
@@ -466,38 +458,8 @@ def _group_norm(call: OpCall) -> Temporaries:
 
 def _group_norm_backward(call: OpCall) -> Temporaries:
     pairs, groups = call["N"] * call["C"] * 4, call["N"] * call["group"] * 4
-    before = _copied(call["grad_out"])
+    before = copies_of(call["grad_out"])
     return Temporaries(before=before, phases=[[pairs, pairs, groups, groups, pairs]])
-
-
-# Tables of words.
-
-
-def _embedding(call: OpCall) -> Temporaries:
-    indices = call["indices"]
-    return Temporaries(before=_copied(indices) if indices.dim() > 1 else ())
-
-
-def _embedding_backward(call: OpCall) -> Temporaries:
-    return Temporaries(before=_copied(call["indices"], call["grad_output"]))
-
-
-_LARGEST: Final = 2
-"""The mode of a bag that takes the largest of its rows, which need no sorting then."""
-
-
-def _embedding_bag_backward(call: OpCall) -> Temporaries:
-    """Sort the indices, and add the rows of each by tens (EmbeddingBackwardKernel.cu)."""
-    if call["mode"] == _LARGEST or call["sparse"]:
-        return NO_TEMPORARIES
-    indices, grad = call["indices"], call["grad"]
-    size, one = nbytes_of(indices), indices.element_size()
-    segments = min(indices.numel(), call["num_weights"])
-    parts = indices.numel() // 10 + segments
-    sums = parts * grad.size(-1) * max(4, grad.element_size())
-    places = segments * one
-    phase = [size, one, places, places, one, parts * one, sums]
-    return Temporaries(before=[size, size], phases=[phase])
 
 
 def _index_put(call: OpCall) -> Temporaries:
@@ -506,7 +468,7 @@ def _index_put(call: OpCall) -> Temporaries:
         return NO_TEMPORARIES
     indices = [i for i in call["indices"] if i is not None]
     numbers = torch.broadcast_shapes(*(i.shape for i in indices)).numel() * 8
-    values = _copied(call["values"])
+    values = copies_of(call["values"])
     return Temporaries(phases=[[numbers, numbers, *values, numbers, numbers, numbers]])
 
 
@@ -526,7 +488,7 @@ def _euclidean_dist(call: OpCall) -> Temporaries:
 def _norm_backward(call: OpCall) -> Temporaries:
     """The input in one piece before the outputs, the gradient after them."""
     return Temporaries(
-        before=_copied(call["input"]), phases=[_copied(call["grad_out"])]
+        before=copies_of(call["input"]), phases=[copies_of(call["grad_out"])]
     )
 
 
@@ -540,7 +502,6 @@ def _sorted_indices(call: OpCall) -> Temporaries:
 _grads: Final = ("grad_output",)
 
 RULES: Final[Mapping[str, Rule]] = {
-    "_embedding_bag_backward": _embedding_bag_backward,
     "_euclidean_dist": _euclidean_dist,
     "_fused_rms_norm": _contiguous("input"),
     "_log_softmax": _contiguous("self"),
@@ -563,8 +524,6 @@ RULES: Final[Mapping[str, Rule]] = {
     "bmm": _matrices("self", "mat2"),
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
-    "embedding": _embedding,
-    "embedding_dense_backward": _embedding_backward,
     "huber_loss": _elementwise_loss,
     "index_put": _index_put,
     "index_put_": _index_put,
