@@ -144,8 +144,8 @@ def _is_atomic(segments: int, parts: int, width: int) -> bool:
         return False
     warped = -(-width // PROPERTIES.warp_size) * PROPERTIES.warp_size
     blocks = -(-segments * warped // max(min(warped, MOST_THREADS_OF_BLOCK), 1))
-    wanted: int = PROPERTIES.multi_processor_count * ATOMIC_BLOCKS
-    return blocks < wanted and parts > blocks * ATOMIC_PARTS
+    wanted = PROPERTIES.multi_processor_count * ATOMIC_BLOCKS
+    return bool(blocks < wanted and parts > blocks * ATOMIC_PARTS)
 
 
 def _sums(
