@@ -186,6 +186,7 @@ def gpt(  # noqa: PLR0913, what a recipe is made of
     dropout: float = 0.0,
     checkpointed: bool = False,
     width: int = 256,
+    batch: int = 8,
     **options: Any,
 ) -> Step:
     plain = models.Gpt(width=width, dropout=dropout, checkpointed=checkpointed)
@@ -193,7 +194,31 @@ def gpt(  # noqa: PLR0913, what a recipe is made of
     if compiled:
         model = torch.compile(model, backend=compiled)
     made = optimizer(model.parameters(), lr=1e-3, **options)
-    return trained(model, made, partial(words_loss, ids(8, 129, 2000)), training)
+    return trained(model, made, partial(words_loss, ids(batch, 129, 2000)), training)
+
+
+def bags(*, mode: str = "mean", by_frequency: bool = False) -> Step:
+    """Texts of many words, sorted into classes by the sum of their words."""
+    words = nn.EmbeddingBag(
+        30_000, 128, mode=mode, scale_grad_by_freq=by_frequency, device=DEVICE
+    )
+    model = nn.Sequential(words, nn.Linear(128, 20, device=DEVICE))
+    texts, classes = ids(256, 100, 30_000), ids(256, 1, 20).view(-1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return trained(model, optimizer, lambda m: F.cross_entropy(m(texts), classes))
+
+
+def skip_gram(rows: int = 30_000, *, dtype: Any = torch.float32) -> Step:
+    """Words that are moved towards their neighbours: two tables and nothing else."""
+    model = nn.ModuleList(
+        nn.Embedding(rows, 128, device=DEVICE, dtype=dtype) for _ in range(2)
+    )
+    middle, beside = ids(20_000, 1, rows).view(-1), ids(20_000, 1, rows).view(-1)
+
+    def loss(model: Any) -> Any:
+        return -F.logsigmoid((model[0](middle) * model[1](beside)).sum(1)).mean()
+
+    return trained(model, torch.optim.SGD(model.parameters(), lr=0.1), loss)
 
 
 def bert(training: Training | None = None, *, dropout: float = 0.1) -> Step:
@@ -456,6 +481,14 @@ PROGRAMS: Final[dict[str, Callable[[], Step]]] = {
     "GPT, bf16 weights, SGD": partial(gpt, dtype=HALF, optimizer=torch.optim.SGD),
     "GPT, compiled, eager": partial(gpt, compiled="eager"),
     "GPT, compiled, aot_eager": partial(gpt, compiled="aot_eager"),
+    "GPT, 4,096 words": partial(gpt, batch=32),
+    "GPT, 8,192 words, bf16": partial(gpt, Training(amp=HALF), batch=64),
+    "GPT, 8,192 words, bf16 weights": partial(gpt, dtype=HALF, batch=64),
+    "Skip-gram, 20,000 words, SGD": skip_gram,
+    "Skip-gram of bytes, SGD": partial(skip_gram, 256),
+    "Skip-gram of bytes, bf16 weights": partial(skip_gram, 256, dtype=HALF),
+    "Bags of words, SGD": bags,
+    "Bags of words, by frequency": partial(bags, mode="sum", by_frequency=True),
     "BERT, AdamW": bert,
     "BERT, bf16, accumulation": partial(bert, RARE),
     "T5, Adafactor": t5,
