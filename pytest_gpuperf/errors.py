@@ -38,6 +38,8 @@ class ErrorId(Enum):
     GP112 = "No such root folder"
     GP113 = "No batch size to halve"
     GP114 = "An option that needs --gpuperf"
+    GP115 = "A baseline of counts that cannot be read"
+    GP116 = "A run that measures and watches"
 
     # Marks, budgets and calls of the fixture.
     GP201 = "An unknown keyword of a mark"

@@ -10,11 +10,13 @@ Begin with:
 - ``session.GpuperfSession``: a run with ``--gpuperf``
 - ``reported_items.ReportedItem``: a measured test as pytest reports it
 - ``terminal.write_summary``: what the terminal shows
+- ``watch.WatchedRun``: ordinary tests with ``--gpuperf-watch``
 - ``outputs.ResultsFile``: ``results.json`` and the rest of ``.gpuperf``
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -41,6 +43,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Pretend before conftest files look for a GPU, and silence ranks in time."""
+    if options.is_watched(early_config) and options.runs_tests_here(early_config):
+        from .watch import simulate
+
+        simulate(early_config)
     if options.will_measure_inline(early_config):
         from .inline import pretend_if_asked
 
@@ -56,6 +62,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", mark)
     config.pluginmanager.register(MarkInspector(), "gpuperf-marks")
     _refuse_idle_option(config)
+    if options.PLAIN in os.environ:
+        from .plain_server import serve
+
+        serve(config)
+    elif options.is_watched(config):
+        _watch(config)
     if options.is_enabled(config):
         _enable(config)
 
@@ -79,6 +91,24 @@ def _refuse_idle_option(config: pytest.Config) -> None:
 
         msg = f"{flag} does nothing without --gpuperf: add it, or leave {flag} out"
         raise pytest.UsageError(str(UsageError(msg, ErrorId.GP114)))
+
+
+def _watch(config: pytest.Config) -> None:
+    from ..errors import ErrorId
+    from ..errors import UsageError
+    from .watch import enable
+
+    try:
+        if options.is_enabled(config):
+            msg = (
+                "--gpuperf-watch and --gpuperf were both given; expected one: measure in "
+                "one run and watch in another, with -o gpuperf=false if the ini file sets "
+                "it"
+            )
+            raise UsageError(msg, ErrorId.GP116)
+        enable(config)
+    except GpuperfError as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 def _enable(config: pytest.Config) -> None:

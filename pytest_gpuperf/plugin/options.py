@@ -39,13 +39,14 @@ def ini_value(config: pytest.Config, name: str) -> object:
 class Option:
     """An ini key, and where ``on_command_line`` the option of the same name.
 
-    ``--gpuperf-x`` is ``gpuperf_x``; one without ``metavar`` is a flag. What a project sets
+    ``--gpuperf-x`` is ``gpuperf_x``; one without ``metavar`` is a flag, and one may be
+    typed ``without_value``, which then is its value. What a project sets
     once is an ini key only, so that `pytest --help` lists what a person types; a command
     line sets it with pytest's ``-o``. A plain class: a dataclass or a named tuple would
     be half of what this module costs every pytest run.
     """
 
-    __slots__ = ("help", "metavar", "name", "on_command_line")
+    __slots__ = ("help", "metavar", "name", "on_command_line", "without_value")
 
     def __init__(
         self,
@@ -54,11 +55,13 @@ class Option:
         help: str,  # noqa: A002, argparse's word
         metavar: str | None = None,
         on_command_line: bool = True,
+        without_value: str | None = None,
     ) -> None:
         self.name = name
         self.help = help
         self.metavar = metavar
         self.on_command_line = on_command_line
+        self.without_value = without_value
 
     @property
     def flag(self) -> str:
@@ -70,6 +73,13 @@ OPTIONS: Final = (
         name="gpuperf",
         help="measure the tests that take the gpuperf fixture, and fail those that got "
         "worse or exceed a budget",
+    ),
+    Option(
+        name="gpuperf_watch",
+        help="run all tests on the simulated GPU, unchanged, and print the lines that "
+        "wait, leaks and peaks; max-syncs:N,leak:N are limits for each test",
+        metavar="LIMITS",
+        without_value="",
     ),
     Option(
         name="gpuperf_device",
@@ -220,7 +230,15 @@ def _add_option(group: pytest.OptionGroup, option: Option) -> None:
             default=None,
             metavar=option.metavar,
             help=shown,
+            **_optional(option),
         )
+
+
+def _optional(option: Option) -> dict[str, str]:
+    """Return what lets an option be typed without a value."""
+    if option.without_value is None:
+        return {}
+    return {"nargs": "?", "const": option.without_value}
 
 
 SIDES_SHARE: Final = (
@@ -288,7 +306,11 @@ def idle_option(config: pytest.Config) -> str | None:
     """Return the flag that this command line gives in vain, without ``--gpuperf``."""
     if is_asked(config, "gpuperf"):
         return None
-    given = [name for name in NEED_MEASURING if getattr(config.option, name, None)]
+    needing = set(NEED_MEASURING)
+    if early_value(config, "gpuperf_watch") is not None:
+        needing.discard("gpuperf_update")
+    given = [name for name in NEED_MEASURING if name in needing]
+    given = [name for name in given if getattr(config.option, name, None)]
     return "--" + given[0].replace("_", "-") if given else None
 
 
@@ -311,6 +333,25 @@ def will_measure_inline(config: pytest.Config) -> bool:
     """Whether this process measures, asked before conftest files are loaded."""
     asked = (early_value(config, name) for name in ("gpuperf", "gpuperf_inline"))
     return all(asked) and not getattr(config.known_args_namespace, "collectonly", False)
+
+
+PLAIN: Final = "GPUPERF_PLAIN_SOCKET"
+"""Environment variable of a process that runs single tests without watching."""
+
+
+def is_watched(config: pytest.Config) -> bool:
+    """Whether ordinary tests are watched, asked before conftest files are loaded."""
+    asked = early_value(config, "gpuperf_watch")
+    collects = getattr(config.known_args_namespace, "collectonly", False)
+    return asked not in {None, "false"} and not collects and PLAIN not in os.environ
+
+
+def runs_tests_here(config: pytest.Config) -> bool:
+    """Whether this process runs the tests, and does not only control those that do."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return True
+    given = config.known_args_namespace
+    return not getattr(given, "numprocesses", None) and not getattr(given, "tx", None)
 
 
 def will_follow(config: pytest.Config) -> bool:

@@ -1,0 +1,250 @@
+"""Watches ordinary tests on the simulated GPU: waits, copies and memory, test by test."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections import deque
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from types import FrameType
+from types import ModuleType
+from typing import TYPE_CHECKING
+from typing import Any
+from typing import Final
+from typing import TypeGuard
+
+from ..memory_picture import Held
+from ..memory_picture import held_by_place
+from . import pretend_gpu
+from .allocator import rounded
+from .audit_record import StepAudit
+from .memory import LiveMemory
+from .memory import MemoryEvent
+from .memory import watched
+from .memory_watch import WORKSPACE_BYTES
+from .memory_watch import site_here
+from .specification import memory_of
+from .tensor import Ghost
+
+
+if TYPE_CHECKING:
+    from .gpu import PretendGpu
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestAudit:
+    """What one test did; ``left`` outlived it, and ``kept_by`` names what keeps that."""
+
+    audit: StepAudit
+    peak_bytes: int
+    used: bool
+    left: tuple[Held, ...]
+    kept_by: str
+
+
+class AliveBirths(list[MemoryEvent]):
+    """Replaces the list of all events: it keeps the births of what is alive, alone.
+
+    A suite takes memory millions of times.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.births: dict[int, MemoryEvent] = {}
+
+    def append(self, event: MemoryEvent) -> None:
+        """Take notice of *event*."""
+        if event.is_birth:
+            self.births[event.number] = event
+        else:
+            self.births.pop(event.number, None)
+
+
+class SuiteMemory(LiveMemory):
+    """The memory of the simulated GPU over many tests."""
+
+    def __init__(self) -> None:
+        super().__init__(workspace_bytes=WORKSPACE_BYTES)
+        self.events = self.alive = AliveBirths()
+        self.most_bytes = 0
+
+    @property
+    def last_number(self) -> int:
+        """Number of the storage that was born last."""
+        return self._numbers
+
+    def reset_peak(self) -> None:
+        """Forget the peak, as a test may ask, but for the test's own."""
+        self.most_bytes = max(self.most_bytes, self.peak_bytes)
+        super().reset_peak()
+
+    def begin_test(self) -> None:
+        """Count the peak from now on."""
+        self.most_bytes = 0
+        super().reset_peak()
+
+    @property
+    def test_peak(self) -> int:
+        """Most bytes since ``begin_test``."""
+        return max(self.most_bytes, self.peak_bytes)
+
+
+MOST_KEEPERS: Final = 20
+"""Tests for which it is found out what keeps their tensors: each costs a second."""
+
+
+class SuiteWatch:
+    """Tells the tests of a process apart, which run one after the other."""
+
+    def __init__(self, gpu: PretendGpu, memory: SuiteMemory) -> None:
+        self._gpu = gpu
+        self._memory = memory
+        self._first = 0
+        self._excused: set[int] = set()
+        self._keepers = 0
+
+    def begin_test(self) -> None:
+        """Forget what was recorded, but for what is alive."""
+        self._gpu.begin_step()
+        self._memory.begin_test()
+        self._first = self._memory.last_number
+        self._excused.clear()
+
+    @contextmanager
+    def excused(self) -> Iterator[None]:
+        """Take what is born inside for a shared fixture's, which outlives the test."""
+        first = self._memory.last_number
+        try:
+            yield
+        finally:
+            self._excused.update(range(first + 1, self._memory.last_number + 1))
+
+    @property
+    def has_used(self) -> bool:
+        """Whether the test that runs used the GPU so far."""
+        return self._gpu.so_far().touched_gpu or self._memory.last_number > self._first
+
+    def end_test(self, *, passed: bool) -> TestAudit:
+        """Return what was recorded; a test that failed is kept alive by its traceback."""
+        left = self._left() if passed else {}
+        if left:
+            # Only now: to collect costs more than most tests.
+            gc.collect()
+            left = self._left()
+        audit = self._gpu.end_step()
+        return TestAudit(
+            audit=audit,
+            peak_bytes=self._memory.test_peak,
+            used=audit.touched_gpu or self._memory.last_number > self._first,
+            left=held_by_place(
+                (rounded(birth.nbytes), birth.op, birth.site)
+                for birth in left.values()
+                if birth.site is not None
+            ),
+            kept_by=self._keeper(left),
+        )
+
+    def _left(self) -> Mapping[int, MemoryEvent]:
+        return {
+            number: birth
+            for number, birth in self._memory.alive.births.items()
+            if number > self._first
+            and number not in self._excused
+            and not birth.workspace
+        }
+
+    def _keeper(self, left: Collection[int]) -> str:
+        if not left or self._keepers >= MOST_KEEPERS:
+            return ""
+        self._keepers += 1
+        numbered = {self._memory.number_of(g.inside): g for g in _ghosts()}
+        # The youngest first: the rest is mostly referenced by it.
+        found = (numbered[n] for n in sorted(left, reverse=True) if n in numbered)
+        return next(filter(None, map(keeper_of, found)), "")
+
+
+def _ghosts() -> Iterator[Ghost]:
+    return (thing for thing in gc.get_objects() if type(thing) is Ghost)
+
+
+@contextmanager
+def watching_suite(root: str, gib: float) -> Iterator[SuiteWatch]:
+    """Simulate a GPU of *gib*, and watch what runs inside.
+
+    Findings name lines below the directory *root*.
+    """
+    memory = SuiteMemory()
+    with memory_of(gib), pretend_gpu(root) as gpu, watched(memory, None):
+        memory.site = partial(site_here, root)
+        yield SuiteWatch(gpu, memory)
+
+
+# What keeps a tensor alive, by name.
+
+MOST_LINKS: Final = 6
+MOST_LOOKED_AT: Final = 12
+"""Each asks the collector for all that refers to one object."""
+
+
+def keeper_of(thing: object) -> str:
+    """Name the variable or attribute of a module that leads to *thing*; else nothing."""
+    waiting: deque[tuple[object, str, int]] = deque([(thing, "", 0)])
+    seen = {id(thing)}
+    for _ in range(MOST_LOOKED_AT):
+        if not waiting:
+            break
+        looked_at, path, links = waiting.popleft()
+        for owner in gc.get_referrers(looked_at):
+            if id(owner) in seen or _is_passing(owner, waiting):
+                continue
+            seen.add(id(owner))
+            name = _module_name(owner)
+            if name is not None:
+                return f"{name}.{_key_of(owner, looked_at)}{path}"
+            if links < MOST_LINKS:
+                waiting.append((owner, _link(owner, looked_at) + path, links + 1))
+    return ""
+
+
+def _is_passing(owner: object, waiting: object) -> bool:
+    """Whether *owner* is part of the search, or of the code that runs it."""
+    if owner is waiting or isinstance(owner, FrameType):
+        return True
+    return type(owner).__name__ in {"list_iterator", "cell", "generator"}
+
+
+def _module_name(owner: object) -> str | None:
+    if not _is_dict(owner):
+        return None
+    name = owner.get("__name__")
+    module = sys.modules.get(name) if isinstance(name, str) else None
+    is_it = isinstance(module, ModuleType) and vars(module) is owner
+    return name if is_it else None
+
+
+def _is_dict(owner: object) -> TypeGuard[dict[Any, Any]]:
+    return type(owner) is dict
+
+
+def _key_of(owner: dict[Any, Any], value: object) -> str:
+    return next((str(k) for k, v in owner.items() if v is value), "?")
+
+
+def _link(owner: object, value: object) -> str:
+    """Write the way from *owner* to *value*; containers show their brackets."""
+    if _is_dict(owner):
+        key = _key_of(owner, value)
+        return f".{key}" if key.isidentifier() else f"[{key!r}]"
+    if isinstance(owner, (list, tuple, set, deque)):
+        return "[...]"
+    attributes = getattr(owner, "__dict__", None)
+    if isinstance(attributes, dict):
+        found = next((k for k, v in attributes.items() if v is value), None)
+        # The way may lead from an object to its ``__dict__`` and so be named there.
+        return "" if found is None else f".{found}"
+    return ""

@@ -1,0 +1,483 @@
+"""``--gpuperf-watch``: ordinary tests on the simulated GPU, and what they do there."""
+
+from __future__ import annotations
+
+import json
+import linecache
+import os
+import re
+import sys
+from collections.abc import Generator
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from typing import Any
+from typing import Final
+
+import pytest
+
+from ..baselines.store import write
+from ..errors import ErrorId
+from ..errors import GpuperfError
+from ..errors import UsageError
+from ..files import read_regular_text
+from ..judge.watch import WATCH_FORMAT
+from ..judge.watch import Counts
+from ..judge.watch import LeftTensors
+from ..judge.watch import LineUse
+from ..judge.watch import Objection
+from ..judge.watch import SourceLine
+from ..judge.watch import WatchedTest
+from ..judge.watch import WatchGates
+from ..judge.watch import changed_rows
+from ..judge.watch import is_test_code
+from ..judge.watch import objections
+from ..judge.watch import parse_gates
+from ..judge.watch import stored_counts
+from ..judge.watch import updated
+from ..judge.watch import worse_than
+from ..model.baseline import Refresh
+from ..model.codec import decode
+from ..model.codec import encode
+from ..model.environment import PRETEND_GIB
+from ..report.screen.watch import watch_lines
+from ..settings import refuse_in_ci
+from ..visible import visible_line
+from .options import early_value
+from .options import environment
+from .parse_settings import narrowed_by
+from .parse_settings import positive_gib
+from .plain_server import PlainRunner
+
+
+if TYPE_CHECKING:
+    from ..devices.pretend.audit_record import StepAudit
+    from ..devices.pretend.suite_watch import SuiteWatch
+    from ..devices.pretend.suite_watch import TestAudit
+    from ..devices.source_lines import Site
+    from ..model.finding import Location
+
+
+OUTPUT_KEY: Final = "gpuperf_watch"
+"""Key of a worker's output with what its tests did."""
+
+COUNTS_FILE: Final = Path("watch", "counts.json")
+"""Below the folder of the baselines: the most that each line may do in one test."""
+
+_suite_key: Final[pytest.StashKey[SuiteWatch]] = pytest.StashKey()
+_path_key: Final[pytest.StashKey[list[str]]] = pytest.StashKey()
+
+
+def simulate(config: pytest.Config) -> None:
+    """Simulate a GPU from now to the end of the session: conftest files may ask for it."""
+    from ..devices.pretend.suite_watch import watching_suite
+
+    stack = ExitStack()
+    config.stash[_path_key] = [*sys.path]
+    config.stash[_suite_key] = stack.enter_context(
+        watching_suite(str(config.rootpath), _gib(config))
+    )
+    config.add_cleanup(stack.close)
+
+
+def _gib(config: pytest.Config) -> float:
+    asked = early_value(config, "gpuperf_pretend_gb")
+    try:
+        return PRETEND_GIB if asked is None else positive_gib(str(asked))
+    except ValueError as error:
+        msg = f"gpuperf_pretend_gb: found {asked!r}, {error}"
+        raise pytest.UsageError(str(UsageError(msg, ErrorId.GP101))) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchSettings:
+    """Gates, the file of counts, and what to store in it."""
+
+    gates: WatchGates
+    counts: Path
+    update: Refresh | None
+
+
+def watch_settings(config: pytest.Config) -> WatchSettings:
+    """Resolve what the command line and the ini keys say; raise ``UsageError``."""
+    asked = str(early_value(config, "gpuperf_watch") or "")
+    folder = str(early_value(config, "gpuperf_baselines") or "baselines")
+    return WatchSettings(
+        gates=parse_gates("" if asked == "true" else asked, "--gpuperf-watch"),
+        counts=config.rootpath / folder / COUNTS_FILE,
+        update=_update(early_value(config, "gpuperf_update")),
+    )
+
+
+def _update(asked: object) -> Refresh | None:
+    if not asked:
+        return None
+    known = (Refresh.MISSING, Refresh.IMPROVED, Refresh.ALL)
+    if asked not in {kind.value for kind in known}:
+        msg = (
+            f"--gpuperf-update: found {asked!r}, expected missing, improved or all "
+            "with --gpuperf-watch"
+        )
+        raise UsageError(msg, ErrorId.GP101)
+    verb = "run with --gpuperf-watch --gpuperf-update"
+    refuse_in_ci("--gpuperf-update", verb, environment())
+    return Refresh(asked)
+
+
+# What a process does that runs tests.
+
+
+ABOUT_GPUS: Final = re.compile(r"cuda|gpu|accelerator|device", re.IGNORECASE)
+"""Reason of a skip that a GPU may have caused."""
+
+
+class UnderWay:
+    """The test that runs: whether it failed, and how it ends without the simulation."""
+
+    def __init__(self) -> None:
+        self.is_red = False
+        self.is_asked = False
+        self.answer: Sequence[pytest.TestReport] | None = None
+        self.is_absent = False
+        self.differs = ""
+
+
+class WatchedRun:
+    """Records what each test does, and reports what it does without the simulation."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._root = config.rootpath
+        self._suite = config.stash[_suite_key]
+        self._plain = PlainRunner(config, config.stash[_path_key])
+        self.records: dict[str, WatchedTest] = {}
+        self._now = UnderWay()
+
+    # The outermost wrapper: what other plugins do with a test is a part of it.
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(
+        self, item: pytest.Item
+    ) -> Generator[None, object, object]:
+        self._now = now = UnderWay()
+        self._suite.begin_test()
+        result = yield
+        found = self._suite.end_test(passed=not now.is_red)
+        if found.used:
+            self._plain.start()
+        self.records[item.nodeid] = replace(
+            _record(item.nodeid, found, self._root),
+            gained=now.is_absent,
+            differs=now.differs,
+        )
+        return result
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[Any]
+    ) -> Generator[None, object, object]:
+        if fixturedef.scope == "function":
+            return (yield)
+        with self._suite.excused():
+            return (yield)
+
+    # The outermost wrapper: what pytest makes of xfail and skips is known.
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        self._now.is_red = self._now.is_red or not report.passed
+        if report.failed or _is_skipped_for_gpu(report):
+            self._ask_plain(item, report)
+        return report
+
+    def _ask_plain(self, item: pytest.Item, report: pytest.TestReport) -> None:
+        """Make *report* what it is without the simulated GPU."""
+        now = self._now
+        if not now.is_asked:
+            now.is_asked, now.answer = True, self._plain.reports(report.nodeid)
+        if now.answer is None:
+            return
+        ended, why = report.outcome, _last_words(report)
+        if not now.answer:
+            _make_skipped(report, f"there only with a GPU; failed on the simulated one: {why}")
+            now.is_absent = True
+        else:
+            last = _decisive(now.answer)
+            now.is_absent = last.skipped and not hasattr(last, "wasxfail")
+            if report.when == "setup" and last.when == "call":
+                # Its call comes next, and must not run without its fixtures.
+                vars(item)["runtest"] = _unprepared
+            same = [r for r in now.answer if r.when == report.when]
+            vars(report).update(vars(same[0] if same else last))
+            if report.when == "setup" and report.passed:
+                now.differs = f"{ended}: {why}"
+                return
+        if report.outcome != ended and not now.differs:
+            now.differs = f"{ended}: {why}"
+
+    def finish(self) -> None:
+        """Find out which tests run only because of the simulated GPU."""
+        used = [test for test, record in self.records.items() if record.used]
+        if used:
+            for test in self._plain.absent(used):
+                self.records[test] = replace(self.records[test], gained=True)
+        self._plain.close()
+
+
+def _is_skipped_for_gpu(report: pytest.TestReport) -> bool:
+    if not report.skipped or hasattr(report, "wasxfail"):
+        return False
+    return ABOUT_GPUS.search(str(report.longrepr)) is not None
+
+
+def _decisive(reports: Sequence[pytest.TestReport]) -> pytest.TestReport:
+    """Return the report of the call, or of what ended the test before it."""
+    called = [report for report in reports if report.when == "call"]
+    return (called or [*reports])[0]
+
+
+def _unprepared() -> None:
+    pytest.fail("it was not set up on the simulated GPU")
+
+
+def _make_skipped(report: pytest.TestReport, why: str) -> None:
+    file, line, _ = report.location
+    report.outcome = "skipped"
+    report.longrepr = (file, line or 0, f"Skipped: {why}")
+
+
+def _last_words(report: pytest.TestReport) -> str:
+    """Return what a failure or a skip says, in a line."""
+    if isinstance(report.longrepr, tuple):
+        return report.longrepr[2].removeprefix("Skipped: ")
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = getattr(crash, "message", None) or str(report.longrepr)
+    return str(text).strip().partition("\n")[0]
+
+
+# From what was recorded to what is judged.
+
+
+def _record(test: str, found: TestAudit, root: Path) -> WatchedTest:
+    left = tuple(
+        LeftTensors(
+            place=_place(held.site, root),
+            tensors=held.blocks,
+            nbytes=held.nbytes,
+            kept_by=found.kept_by if first else "",
+        )
+        for first, held in zip([True, *[False] * len(found.left)], found.left)
+    )
+    return WatchedTest(
+        test=test,
+        lines=tuple(_uses(found.audit, root)),
+        left=left,
+        peak_bytes=found.peak_bytes if found.used else 0,
+        used=found.used,
+        unjudged=sum(item.count for item in found.audit.not_judged),
+    )
+
+
+def _uses(audit: StepAudit, root: Path) -> Iterator[LineUse]:
+    for finding in audit.findings:
+        # What only a GPU can tell is no count.
+        if finding.kind.value != "maybe":
+            yield LineUse(
+                place=_place(finding.site, root),
+                op=finding.op,
+                reason=finding.reason,
+                waits=finding.count,
+            )
+    for copy in audit.copies:
+        yield LineUse(
+            place=_place(copy.site, root),
+            op=copy.op,
+            reason="a copy from ordinary memory" if not copy.pinned else "a copy",
+            pageable=0 if copy.pinned else copy.count,
+            nbytes=copy.total_bytes,
+        )
+
+
+UNKNOWN: Final = SourceLine(file="?", line=0, function="?", source="")
+
+
+def _place(site: Site, root: Path) -> SourceLine:
+    """Return the project's line; the library's, if a test called that itself.
+
+    In a backward it is the line of the forward, if that is known.
+    """
+    project = site.forward or site.location
+    location = project or site.innermost
+    if project is not None and is_test_code(_shown(project.file, root)):
+        location = site.forward or site.innermost or project
+    return UNKNOWN if location is None else _source_line(location, root)
+
+
+def _source_line(location: Location, root: Path) -> SourceLine:
+    return SourceLine(
+        file=_shown(location.file, root),
+        line=location.line,
+        function=location.function,
+        source=linecache.getline(location.file, location.line).strip(),
+    )
+
+
+PACKAGES: Final = re.compile(r"^.*[/\\](?:site|dist)-packages[/\\]")
+
+
+def _shown(file: str, root: Path) -> str:
+    path = PACKAGES.sub("", file.removeprefix(f"{root}{os.sep}"))
+    return path.replace(os.sep, "/")
+
+
+# The end of the run: what all processes recorded, as one.
+
+
+class WatchReport:
+    """Judges and shows what was recorded here and by the workers of pytest-xdist."""
+
+    def __init__(
+        self, config: pytest.Config, settings: WatchSettings, run: WatchedRun | None
+    ) -> None:
+        self._config = config
+        self._settings = settings
+        self._run = run
+        self._stored = _read(settings.counts, settings.update)
+        self._records: dict[str, WatchedTest] = {}
+        self._objections: tuple[Objection, ...] = ()
+        self._note = ""
+        self._lost: list[str] = []
+        self._deselected = 0
+        self._is_concluded = False
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        self._deselected += len(items)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take what a worker recorded; a worker that crashed has no output."""
+        text = getattr(node, "workeroutput", {}).get(OUTPUT_KEY)
+        if text is None:
+            self._lost.append(str(node.gateway.id))
+            return
+        for raw in json.loads(text):
+            record = decode(WatchedTest, raw)
+            self._records[record.test] = record
+
+    # The outermost wrapper: behind the yield every other plugin has set its status.
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(
+        self, session: pytest.Session
+    ) -> Generator[None, object, object]:
+        ended = yield
+        self._conclude(session.exitstatus)
+        if self._objections and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        return ended
+
+    def _conclude(self, status: int) -> None:
+        """Judge, once: the terminal's summary comes before the end of the session."""
+        if self._is_concluded:
+            return
+        self._is_concluded = True
+        if self._run is not None:
+            self._run.finish()
+            self._records = dict(self._run.records)
+        self._objections = tuple(self._judged())
+        if self._settings.update is not None:
+            self._store(status)
+
+    def _judged(self) -> Iterator[Objection]:
+        records = [*self._records.values()]
+        yield from objections(self._settings.gates, records)
+        if self._stored is not None and self._settings.update is not Refresh.ALL:
+            yield from worse_than(self._stored, records)
+
+    def _store(self, status: int) -> None:
+        """Write the counts, unless tests failed: they may have done less than they do."""
+        if self._stored is not None and self._settings.update is Refresh.MISSING:
+            self._note = "counts were left as they are: there is a baseline"
+            return
+        if status != pytest.ExitCode.OK:
+            self._note = "counts were not stored: the run failed"
+            return
+        whole = not self._deselected and not narrowed_by(self._config)
+        counts = updated(
+            self._stored,
+            [*self._records.values()],
+            raises=self._settings.update is not Refresh.IMPROVED,
+            whole=whole,
+        )
+        changed = changed_rows(self._stored, counts)
+        if changed or self._stored is None:
+            text = json.dumps({"format": WATCH_FORMAT, **counts}, indent=1, sort_keys=True)
+            write(self._settings.counts, f"{text}\n")
+        place = self._settings.counts.relative_to(self._config.rootpath).as_posix()
+        rows = "1 row" if changed == 1 else f"{changed} rows"
+        self._note = f"stored counts in {place}: {rows} changed"
+
+    def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
+        self._conclude(exitstatus)
+        terminalreporter.section("gpuperf: tests on the simulated GPU")
+        lines = watch_lines(
+            [*self._records.values()],
+            self._objections,
+            note=self._note,
+            lost=self._lost,
+            stored=self._stored,
+            most=None if terminalreporter.verbosity > 0 else 10,
+        )
+        for line in lines:
+            terminalreporter.write_line(visible_line(line))
+
+
+def _read(path: Path, update: Refresh | None) -> Mapping[str, Counts] | None:
+    try:
+        text = read_regular_text(path)
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"{path}: cannot be read ({error}); expected a baseline of --gpuperf-watch"
+        raise UsageError(msg, ErrorId.GP115) from error
+    try:
+        return stored_counts(json.loads(text), str(path))
+    except (GpuperfError, ValueError) as error:
+        if update is Refresh.ALL:
+            return None
+        if isinstance(error, GpuperfError):
+            raise
+        msg = f"{path}: no JSON ({error}); store it again with --gpuperf-update=all"
+        raise UsageError(msg, ErrorId.GP115) from error
+
+
+class WatchedWorker:
+    """Hands what a worker of pytest-xdist recorded to its controller."""
+
+    def __init__(self, config: pytest.Config, run: WatchedRun) -> None:
+        self._config = config
+        self._run = run
+
+    def pytest_sessionfinish(self) -> None:
+        self._run.finish()
+        records = [encode(record) for record in self._run.records.values()]
+        self._config.workeroutput[OUTPUT_KEY] = json.dumps(records)  # type: ignore[attr-defined]
+
+
+def enable(config: pytest.Config) -> None:
+    """Register what watches here, and what reports."""
+    settings = watch_settings(config)
+    run = None
+    if _suite_key in config.stash:
+        run = WatchedRun(config)
+        config.pluginmanager.register(run, "gpuperf-watched-run")
+    if hasattr(config, "workerinput") and run is not None:
+        worker = WatchedWorker(config, run)
+        config.pluginmanager.register(worker, "gpuperf-watched-worker")
+    else:
+        report = WatchReport(config, settings, run)
+        config.pluginmanager.register(report, "gpuperf-watch-report")

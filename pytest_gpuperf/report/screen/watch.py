@@ -1,0 +1,251 @@
+"""What a suite does on the simulated GPU: one table."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Final
+
+from ...judge.watch import LEAKS
+from ...judge.watch import LINES
+from ...judge.watch import Counts
+from ...judge.watch import LeftTensors
+from ...judge.watch import LineUse
+from ...judge.watch import Objection
+from ...judge.watch import SuiteLine
+from ...judge.watch import WatchedTest
+from ...judge.watch import counted
+from ...judge.watch import suite_lines
+from ...judge.watch import tally
+from ...model.finding import Finding
+from ...model.finding import FindingKind
+from ...model.finding import Location
+from ...model.metrics import PAGEABLE_COPIES
+from ...model.metrics import PEAK_ALLOCATED
+from ..numbers import format_value
+from ..remedies import KIND_REMEDIES
+from ..remedies import remedy_of
+from ..table import align
+from ..wrapping import REASON_INDENT
+from ..wrapping import labelled
+from ..wrapping import text_width
+from ..wrapping import wrapped
+
+
+MOST_PEAKS: Final = 5
+MOST_BLAMED: Final = 5
+"""Lines shown of one test that fails a gate."""
+
+
+def watch_lines(
+    records: Sequence[WatchedTest],
+    objections: Sequence[Objection],
+    *,
+    stored: Mapping[str, Counts] | None = None,
+    note: str = "",
+    lost: Collection[str] = (),
+    most: int | None = 10,
+) -> tuple[str, ...]:
+    """Return the answer in a line, then the worst lines, leaks and peaks.
+
+    *most* limits each table; ``None`` shows all. *lost* are workers of pytest-xdist that
+    reported nothing.
+    """
+    return (
+        *_answer(records),
+        *_worst(suite_lines(records), most),
+        *_leaks(records, most),
+        *_peaks(records, MOST_PEAKS if most else None),
+        *_own_lines(records),
+        *_endings(records, most),
+        *(f"{worker} ended early: its tests are missing here" for worker in sorted(lost)),
+        *_verdict(objections, stored),
+        *([note] if note else []),
+    )
+
+
+def _answer(records: Sequence[WatchedTest]) -> Iterator[str]:
+    found = tally(records)
+    tests = counted(found["tests"], "test")
+    if not found["used"]:
+        yield f"none of {tests} used the simulated GPU"
+        return
+    lines = suite_lines(records)
+    waiting = [line for line in lines if line.use.waits]
+    waits = sum(line.use.waits for line in waiting)
+    leaking = counted(found["leaking"], "test")
+    yield from wrapped(
+        f"{found['used']} of {tests} used it; {counted(waits, 'wait')} on "
+        f"{counted(len(waiting), 'line')}; {leaking} left device memory to the next"
+    )
+
+
+def _worst(lines: Sequence[SuiteLine], most: int | None) -> Iterator[str]:
+    if not lines:
+        return
+    shown = lines[:most]
+    yield ""
+    yield "worst lines: most waits in one test, waits and tests in all"
+    head = ("most", "waits", "tests", "pageable", "bytes", "line")
+    rows = [head, *(_row(line) for line in shown)]
+    texts = align(rows, frozenset({5}))
+    yield texts[0]
+    for line, text in zip(shown, texts[1:], strict=True):
+        yield text
+        yield from _source(line.use)
+    if len(lines) > len(shown):
+        yield f"{counted(len(lines) - len(shown), 'more line')}: -v shows all"
+
+
+def _row(line: SuiteLine) -> tuple[str, ...]:
+    use = line.use
+    return (
+        str(line.most_waits),
+        str(use.waits),
+        str(line.tests),
+        str(use.pageable),
+        _bytes(use.nbytes),
+        str(use.place),
+    )
+
+
+def _source(use: LineUse) -> Iterator[str]:
+    if use.place.source:
+        text = use.place.source
+        room = text_width() - REASON_INDENT
+        yield from labelled(
+            "source", text if len(text) <= room else f"{text[: room - 3]}..."
+        )
+    fix = fix_of(use)
+    if fix:
+        yield from labelled("fix", fix)
+
+
+def fix_of(use: LineUse) -> str:
+    """Return what to do about a line, by the table that all reports share."""
+    place = use.place
+    remedy = remedy_of(
+        Finding(
+            kind=FindingKind.SYNC if use.waits else FindingKind.TRANSFER,
+            op=use.op,
+            api=None,
+            per_step=1,
+            blocked_ms=0.0,
+            location=Location(
+                file=place.file, line=place.line, function=place.function
+            ),
+            reason=use.reason,
+            source=place.source,
+            metrics=() if use.waits else (PAGEABLE_COPIES.name,),
+        )
+    )
+    return "" if remedy is None else remedy.do
+
+
+def _leaks(records: Iterable[WatchedTest], most: int | None) -> Iterator[str]:
+    leaking = sorted(
+        (record for record in records if record.left),
+        key=lambda r: (-sum(left.nbytes for left in r.left), r.test),
+    )
+    if not leaking:
+        return
+    yield ""
+    yield "tests that leave device memory to the next:"
+    for record in leaking[:most]:
+        nbytes = sum(left.nbytes for left in record.left)
+        tensors = counted(record.left_tensors, "tensor")
+        yield f"  {record.test}: {tensors}, {_bytes(nbytes)}"
+        yield from _left(record.left)
+    if most is not None and len(leaking) > most:
+        yield f"{counted(len(leaking) - most, 'more test')}: -v shows all"
+
+
+def _left(left: Sequence[LeftTensors]) -> Iterator[str]:
+    # The youngest comes first: the rest is mostly what it was computed from.
+    first = left[0]
+    yield f"  --> {first.place}"
+    yield from labelled("source", first.place.source)
+    yield from labelled("kept by", first.kept_by)
+    yield from labelled("fix", KIND_REMEDIES[FindingKind.LEFT].do)
+
+
+def _peaks(records: Iterable[WatchedTest], most: int | None) -> Iterator[str]:
+    used = sorted(
+        (record for record in records if record.peak_bytes),
+        key=lambda r: (-r.peak_bytes, r.test),
+    )
+    if not used:
+        return
+    yield ""
+    yield "peak memory by test:"
+    rows = [(f"  {_bytes(r.peak_bytes)}", r.test) for r in used[:most]]
+    yield from align(rows, frozenset())
+
+
+def _own_lines(records: Iterable[WatchedTest]) -> Iterator[str]:
+    """Say what the tests' own lines do: a test must read what it asserts."""
+    total = sum(use.waits for record in records for use in record.lines)
+    own = total - sum(record.waits for record in records)
+    if own:
+        yield ""
+        yield f"{counted(own, 'wait')} on lines of the tests themselves: not judged"
+
+
+def _endings(records: Sequence[WatchedTest], most: int | None) -> Iterator[str]:
+    found = tally(records)
+    gained, failed = found["gained"], found["gained_failed"]
+    if gained:
+        yield ""
+        yield from wrapped(
+            f"{counted(gained, 'test')} ran only because of the simulated GPU"
+            + (f"; {failed} of them failed there, and fail no run:" if failed else "")
+        )
+        yield from _differing((r for r in records if r.gained), most)
+    if found["differs"]:
+        yield ""
+        yield from wrapped(
+            f"{counted(found['differs'], 'test')} ended otherwise on the simulated GPU; "
+            "reported is how they end without it:"
+        )
+        yield from _differing((r for r in records if not r.gained), most)
+    if found["unjudged"]:
+        yield ""
+        tests = counted(found["unjudged"], "test")
+        yield f"{tests} used what only a GPU can judge"
+
+
+def _differing(records: Iterable[WatchedTest], most: int | None) -> Iterator[str]:
+    differing = [record for record in records if record.differs]
+    for record in differing[:most]:
+        yield from wrapped(
+            f"{record.test}: {record.differs}", first="  ", rest=" " * 4
+        )
+    if most is not None and len(differing) > most:
+        yield f"  and {counted(len(differing) - most, 'more test')}: -v shows all"
+
+
+def _verdict(
+    objections: Sequence[Objection], stored: Mapping[str, Counts] | None
+) -> Iterator[str]:
+    if objections:
+        yield ""
+        yield f"FAILED {counted(len(objections), 'count')} over the limit:"
+        for objection in objections:
+            yield from wrapped(f"{objection.test}: {objection.what}", first="  ")
+            for use in objection.lines[:MOST_BLAMED]:
+                yield f"  --> {use.place}"
+                yield from _source(use)
+            if objection.left:
+                yield from _left(objection.left)
+    elif stored is not None:
+        lines = counted(len(stored[LINES]), "line")
+        leaks = counted(len(stored[LEAKS]), "leaking test")
+        yield ""
+        yield f"nothing is worse than the baseline of {lines} and {leaks}"
+
+
+def _bytes(nbytes: int) -> str:
+    return format_value(PEAK_ALLOCATED, nbytes)
