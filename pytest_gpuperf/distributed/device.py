@@ -252,8 +252,8 @@ class AgreedDevice(RankedDevice):
         last: MemoryReading | None = None,  # noqa: ARG002, each rank has its own peak
     ) -> MemoryReading:
         if self.kind.has(Capability.HOST_WORK):
-            from .finished_collectives import settled
-            from .finished_collectives import wait_for_threads
+            from .collectives import settled
+            from .collectives import wait_for_threads
 
             step = settled(step)
             # The last agreement of the ranks must not count in the memory of the step.

@@ -238,21 +238,21 @@ def objections(
 Counts = Mapping[str, Mapping[str, int]]
 """The most waits and pageable copies in one test by line, tensors left by test."""
 
-LINES: Final = "lines"
-LEAKS: Final = "leaks"
+STORED_LINES: Final = "lines"
+STORED_LEAKS: Final = "leaks"
 WATCH_FORMAT: Final = 1
 
 
 def counts_of(records: Sequence[WatchedTest]) -> dict[str, Counts]:
     """Return what a baseline stores: lines and tests that do nothing bad are no rows."""
     return {
-        LINES: {
+        STORED_LINES: {
             line.use.place.key: _present(
                 waits=line.most_waits, pageable=line.most_pageable
             )
             for line in suite_lines(records)
         },
-        LEAKS: {
+        STORED_LEAKS: {
             record.test: {"tensors": record.left_tensors}
             for record in records
             if record.left
@@ -267,14 +267,14 @@ def _present(**counts: int) -> dict[str, int]:
 def stored_counts(document: Any, place: str) -> dict[str, Counts]:
     """Return the counts in a baseline's *document*, which is at *place*."""
     shape = document if isinstance(document, dict) else {}
-    tables = [shape.get(LINES), shape.get(LEAKS)]
+    tables = [shape.get(STORED_LINES), shape.get(STORED_LEAKS)]
     if shape.get("format") != WATCH_FORMAT or not all(map(_is_table, tables)):
         msg = (
             f"{place}: found no baseline of --gpuperf-watch in format {WATCH_FORMAT}, "
             "expected one; restore it, or store it again with --gpuperf-update=all"
         )
         raise UsageError(msg, ErrorId.GP115)
-    return {LINES: shape[LINES], LEAKS: shape[LEAKS]}
+    return {STORED_LINES: shape[STORED_LINES], STORED_LEAKS: shape[STORED_LEAKS]}
 
 
 def _is_table(table: object) -> bool:
@@ -289,7 +289,7 @@ def worse_than(
 ) -> Iterator[Objection]:
     """Yield each count that is above the stored one, or that is new."""
     for line in suite_lines(records):
-        before = stored[LINES].get(line.use.place.key, {})
+        before = stored[STORED_LINES].get(line.use.place.key, {})
         now = _present(waits=line.most_waits, pageable=line.most_pageable)
         for name, number in now.items():
             if number > before.get(name, 0):
@@ -301,7 +301,7 @@ def worse_than(
                     lines=(line.use,),
                 )
     for record in records:
-        before = stored[LEAKS].get(record.test, {})
+        before = stored[STORED_LEAKS].get(record.test, {})
         if record.left_tensors > before.get("tensors", 0):
             yield Objection(
                 what=f"{counted(record.left_tensors, 'tensor')} left, "
@@ -327,12 +327,15 @@ def updated(
         return found
     seen = {record.test for record in records}
     return {
-        LINES: _merged(
-            stored[LINES], found[LINES], raises=raises, may_fall=lambda _: whole
+        STORED_LINES: _merged(
+            stored[STORED_LINES],
+            found[STORED_LINES],
+            raises=raises,
+            may_fall=lambda _: whole,
         ),
-        LEAKS: _merged(
-            stored[LEAKS],
-            found[LEAKS],
+        STORED_LEAKS: _merged(
+            stored[STORED_LEAKS],
+            found[STORED_LEAKS],
             raises=raises,
             may_fall=lambda test: whole or test in seen,
         ),
@@ -360,12 +363,14 @@ def _moved(old: int, new: int, *, raises: bool, falls: bool) -> int:
     return new if (new > old and raises) or (new < old and falls) else old
 
 
-def changed_rows(before: Mapping[str, Counts] | None, after: Mapping[str, Counts]) -> int:
+def changed_rows(
+    before: Mapping[str, Counts] | None, after: Mapping[str, Counts]
+) -> int:
     """Count rows that differ."""
-    old = before or {LINES: {}, LEAKS: {}}
+    old = before or {STORED_LINES: {}, STORED_LEAKS: {}}
     return sum(
         old[table].get(key) != after[table].get(key)
-        for table in (LINES, LEAKS)
+        for table in (STORED_LINES, STORED_LEAKS)
         for key in {**old[table], **after[table]}
     )
 

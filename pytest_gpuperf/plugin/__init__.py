@@ -62,7 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", mark)
     config.pluginmanager.register(MarkInspector(), "gpuperf-marks")
     _refuse_idle_option(config)
-    if options.PLAIN in os.environ:
+    if options.PLAIN_SOCKET in os.environ:
         from .plain_server import serve
 
         serve(config)

@@ -335,7 +335,7 @@ def will_measure_inline(config: pytest.Config) -> bool:
     return all(asked) and not getattr(config.known_args_namespace, "collectonly", False)
 
 
-PLAIN: Final = "GPUPERF_PLAIN_SOCKET"
+PLAIN_SOCKET: Final = "GPUPERF_PLAIN_SOCKET"
 """Environment variable of a process that runs single tests without watching."""
 
 
@@ -343,7 +343,9 @@ def is_watched(config: pytest.Config) -> bool:
     """Whether ordinary tests are watched, asked before conftest files are loaded."""
     asked = early_value(config, "gpuperf_watch")
     collects = getattr(config.known_args_namespace, "collectonly", False)
-    return asked not in {None, "false"} and not collects and PLAIN not in os.environ
+    return (
+        asked not in {None, "false"} and not collects and PLAIN_SOCKET not in os.environ
+    )
 
 
 def runs_tests_here(config: pytest.Config) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
@@ -14,11 +15,14 @@ from typing import TypeVar
 
 import pytest
 
+from ..baselines.format import loads
 from ..distributed.torchrun import launch_of
+from ..errors import BaselineError
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..files import no_link
 from ..history.place import is_url
+from ..model.baseline import Baselines
 from ..model.baseline import Refresh
 from ..model.budget import Tolerance
 from ..model.budget import parse_project_tolerance
@@ -38,7 +42,6 @@ from ..settings import UnjudgedBudget
 from ..settings import refuse_in_ci
 from .mark_conflicts import refuse_blind
 from .options import ini_value
-from .stored_device import with_stored_device
 
 
 # Options by which a command line selects tests.
@@ -332,3 +335,53 @@ def _parsed(name: str, text: str, source: str) -> object:
     except ValueError as error:
         msg = f"{source}: found {text!r}, {error}"
         raise UsageError(msg, ErrorId.GP101) from None
+
+
+# The device of a refresh that names tests and no device: that of their baselines.
+
+
+def with_stored_device(config: pytest.Config, settings: Settings) -> Settings:
+    """Choose the device that has baselines of the tests named, if one alone has.
+
+    Nothing is chosen if a device is named, or if only missing baselines are wanted.
+    """
+    if settings.device or settings.update in {None, Refresh.MISSING}:
+        return settings
+    tests = [_node_id(config, argument) for argument in config.args]
+    if not tests or not all(tests):
+        return settings
+    kinds = tuple(
+        dict.fromkeys(
+            stored.hardware.kind
+            for stored in _all_in(settings.baselines)
+            if any(_is_of(key, test) for key in stored.entries for test in tests)
+        )
+    )
+    device = kinds[0] if len(kinds) == 1 else None
+    return replace(settings, device=device, stored_on=kinds)
+
+
+def _node_id(config: pytest.Config, argument: str) -> str:
+    """Return the node id that *argument* names, from the rootdir on; else nothing."""
+    file, of, name = argument.partition("::")
+    path = (config.invocation_params.dir / file).resolve()
+    root = config.rootpath.resolve()
+    if not of or not path.is_relative_to(root):
+        return ""
+    return f"{path.relative_to(root).as_posix()}::{name}"
+
+
+def _all_in(folder: Path) -> Iterator[Baselines]:
+    """Yield the baselines that can be read; the run says what is wrong with its own."""
+    return filter(None, map(_read, sorted(folder.glob("*.json"))))
+
+
+def _read(path: Path) -> Baselines | None:
+    try:
+        return loads(path.read_text(encoding="utf-8"), str(path))
+    except (BaselineError, OSError, UnicodeDecodeError):
+        return None
+
+
+def _is_of(key: str, test: str) -> bool:
+    return key == test or key.startswith((f"{test}[", f"{test}::", f"{test}#"))

@@ -19,10 +19,8 @@ from typing import Any
 from typing import Final
 
 import pytest
-from _pytest.runner import runtestprotocol
-from _pytest.skipping import evaluate_skip_marks
 
-from .options import PLAIN
+from .options import PLAIN_SOCKET
 
 
 START_CODE: Final = (
@@ -56,7 +54,8 @@ class PlainServer:
         if item is None:
             return []
         hook = self._config.hook
-        reports = runtestprotocol(item, log=False, nextitem=None)
+        runner: Any = self._config.pluginmanager.getplugin("runner")
+        reports = runner.runtestprotocol(item, log=False, nextitem=None)
         return [
             hook.pytest_report_to_serializable(config=self._config, report=report)
             for report in reports
@@ -66,7 +65,7 @@ class PlainServer:
 def serve(config: pytest.Config) -> None:
     """Make this process the one that is asked."""
     # Not for the processes that tests start.
-    number = int(os.environ.pop(PLAIN))
+    number = int(os.environ.pop(PLAIN_SOCKET))
     config.pluginmanager.register(PlainServer(config, number), "gpuperf-plain-server")
 
 
@@ -80,7 +79,8 @@ def _is_absent(item: pytest.Item | None) -> bool:
     if getattr(parent, "__unittest_skip__", False):
         return True
     with suppress(Exception):
-        return evaluate_skip_marks(item) is not None
+        skipping: Any = item.config.pluginmanager.getplugin("skipping")
+        return skipping.evaluate_skip_marks(item) is not None
     return False
 
 
@@ -109,13 +109,13 @@ class PlainRunner:
             return
         ours, theirs = socket.socketpair()
         with theirs:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # noqa: S603, this run's own command line
                 [
                     *(sys.executable, "-c", START_CODE, json.dumps(self._path)),
                     *self._arguments(),
                 ],
                 cwd=self._config.invocation_params.dir,
-                env={**os.environ, PLAIN: str(theirs.fileno())},
+                env={**os.environ, PLAIN_SOCKET: str(theirs.fileno())},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -40,8 +40,8 @@ from ..settings import Settings
 from ..visible import visible_text
 from ..worker.items import is_measured
 from ..worker.items import plan_of
-from .device_locks import use_beside_others
 from .session import project_of
+from .session import use_beside_others
 
 
 FIRST_SECONDS: Final = 5.0

@@ -70,7 +70,7 @@ COUNTS_FILE: Final = Path("watch", "counts.json")
 """Below the folder of the baselines: the most that each line may do in one test."""
 
 _suite_key: Final[pytest.StashKey[SuiteWatch]] = pytest.StashKey()
-_path_key: Final[pytest.StashKey[list[str]]] = pytest.StashKey()
+_path_key: Final[pytest.StashKey[Sequence[str]]] = pytest.StashKey()
 
 
 def simulate(config: pytest.Config) -> None:
@@ -204,7 +204,9 @@ class WatchedRun:
             return
         ended, why = report.outcome, _last_words(report)
         if not now.answer:
-            _make_skipped(report, f"there only with a GPU; failed on the simulated one: {why}")
+            _make_skipped(
+                report, f"there only with a GPU; failed on the simulated one: {why}"
+            )
             now.is_absent = True
         else:
             last = _decisive(now.answer)
@@ -269,9 +271,9 @@ def _record(test: str, found: TestAudit, root: Path) -> WatchedTest:
             place=_place(held.site, root),
             tensors=held.blocks,
             nbytes=held.nbytes,
-            kept_by=found.kept_by if first else "",
+            kept_by="" if number else found.kept_by,
         )
-        for first, held in zip([True, *[False] * len(found.left)], found.left)
+        for number, held in enumerate(found.left)
     )
     return WatchedTest(
         test=test,
@@ -363,7 +365,8 @@ class WatchReport:
         """Take what a worker recorded; a worker that crashed has no output."""
         text = getattr(node, "workeroutput", {}).get(OUTPUT_KEY)
         if text is None:
-            self._lost.append(str(node.gateway.id))
+            worker = node.gateway.id
+            self._lost.append(f"{worker} ended early: its tests are missing here")
             return
         for raw in json.loads(text):
             record = decode(WatchedTest, raw)
@@ -415,7 +418,9 @@ class WatchReport:
         )
         changed = changed_rows(self._stored, counts)
         if changed or self._stored is None:
-            text = json.dumps({"format": WATCH_FORMAT, **counts}, indent=1, sort_keys=True)
+            text = json.dumps(
+                {"format": WATCH_FORMAT, **counts}, indent=1, sort_keys=True
+            )
             write(self._settings.counts, f"{text}\n")
         place = self._settings.counts.relative_to(self._config.rootpath).as_posix()
         rows = "1 row" if changed == 1 else f"{changed} rows"
@@ -427,8 +432,7 @@ class WatchReport:
         lines = watch_lines(
             [*self._records.values()],
             self._objections,
-            note=self._note,
-            lost=self._lost,
+            notes=[*self._lost, *filter(None, [self._note])],
             stored=self._stored,
             most=None if terminalreporter.verbosity > 0 else 10,
         )
@@ -442,7 +446,9 @@ def _read(path: Path, update: Refresh | None) -> Mapping[str, Counts] | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        msg = f"{path}: cannot be read ({error}); expected a baseline of --gpuperf-watch"
+        msg = (
+            f"{path}: cannot be read ({error}); expected a baseline of --gpuperf-watch"
+        )
         raise UsageError(msg, ErrorId.GP115) from error
     try:
         return stored_counts(json.loads(text), str(path))

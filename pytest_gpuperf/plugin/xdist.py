@@ -35,9 +35,9 @@ from ..runner.reference_check import Referee
 from ..settings import Settings
 from ..worker.items import plan_of
 from .collection import SELECTION
-from .device_locks import use_beside_others
 from .session import GpuperfSession
 from .session import replace_measured
+from .session import use_beside_others
 
 
 FOLDER_KEY: Final = "gpuperf_folder"

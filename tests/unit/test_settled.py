@@ -12,9 +12,9 @@ torch = pytest.importorskip("torch")
 
 from torch import distributed  # noqa: E402
 
-from pytest_gpuperf.distributed import finished_collectives as module  # noqa: E402
-from pytest_gpuperf.distributed.finished_collectives import settled  # noqa: E402
-from pytest_gpuperf.distributed.finished_collectives import thread_states  # noqa: E402
+from pytest_gpuperf.distributed import collectives as module  # noqa: E402
+from pytest_gpuperf.distributed.collectives import settled  # noqa: E402
+from pytest_gpuperf.distributed.collectives import thread_states  # noqa: E402
 from pytest_gpuperf.distributed.group import alone  # noqa: E402
 
 

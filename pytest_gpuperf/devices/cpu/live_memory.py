@@ -34,6 +34,7 @@ from ..autograd import current_node
 from ..autograd import keeps_graph
 from ..base import MemoryReading
 from ..base import Step
+from ..dispatch import Watching
 from ..dispatch import eager
 from ..dispatch import redispatch
 from ..memory_owners import HOST_DEVICE
@@ -53,9 +54,6 @@ from ..memory_picture import role_by_birth
 from ..preflight import no_garbage_collection
 from ..source_lines import Site
 from ..source_lines import site_of_caller
-from ..waiting_batches import loading_kinds
-from ..waiting_batches import waiting_in
-from .observer import Watching
 
 
 # Storages that Python code resizes itself, outside of any operation.
@@ -553,3 +551,26 @@ class _Births(PeakLookout):
 def _alive(nbytes: int, role: StorageRole | None, birth: _Event | None) -> Alive:
     op, site = ("", None) if birth is None else (birth.op, birth.site)
     return Alive(nbytes=nbytes, role=role or role_by_birth(site), op=op, site=site)
+
+
+# Batches that workers of a loader have sent and nobody has asked for yet.
+
+
+def loading_kinds() -> tuple[type, ...]:
+    """Return the iterator class of a ``DataLoader`` with workers, if it is loaded."""
+    torch_loader = sys.modules.get("torch.utils.data.dataloader")
+    kind = getattr(torch_loader, "_MultiProcessingDataLoaderIter", None)
+    return () if kind is None else (kind,)
+
+
+def waiting_in(loading: Any) -> Iterator[Any]:
+    """Tensors of batches that came before their turn, as torch keeps them.
+
+    How many there are depends on how fast the workers are, not on the step.
+    """
+    from torch.utils._pytree import tree_leaves
+
+    # Private, as no public name shows these batches. An entry is the worker's number
+    # and, once it came, the batch.
+    for entry in list(getattr(loading, "_task_info", {}).values()):
+        yield from tree_leaves(entry[1:])

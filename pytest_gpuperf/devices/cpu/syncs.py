@@ -32,6 +32,7 @@ from torch.utils import _device
 
 from ..allow_sync import marker_of
 from ..base import Step
+from ..dispatch import Watching
 from ..dispatch import redispatch
 from ..memory_owners import key_of
 from ..memory_owners import storages_of
@@ -39,7 +40,6 @@ from ..memory_owners import tensors_in
 from ..source_lines import blamed
 from ..source_lines import frames
 from ..source_lines import torch_path
-from .observer import Watching
 
 
 # Tensors that a step keeps on the host on CUDA as well: reading them waits for nothing.

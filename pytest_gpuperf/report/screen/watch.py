@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Final
 
-from ...judge.watch import LEAKS
-from ...judge.watch import LINES
+from ...judge.watch import STORED_LEAKS
+from ...judge.watch import STORED_LINES
 from ...judge.watch import Counts
 from ...judge.watch import LeftTensors
 from ...judge.watch import LineUse
@@ -45,14 +44,12 @@ def watch_lines(
     objections: Sequence[Objection],
     *,
     stored: Mapping[str, Counts] | None = None,
-    note: str = "",
-    lost: Collection[str] = (),
+    notes: Sequence[str] = (),
     most: int | None = 10,
 ) -> tuple[str, ...]:
     """Return the answer in a line, then the worst lines, leaks and peaks.
 
-    *most* limits each table; ``None`` shows all. *lost* are workers of pytest-xdist that
-    reported nothing.
+    *most* limits each table; ``None`` shows all. *notes* come last.
     """
     return (
         *_answer(records),
@@ -61,9 +58,8 @@ def watch_lines(
         *_peaks(records, MOST_PEAKS if most else None),
         *_own_lines(records),
         *_endings(records, most),
-        *(f"{worker} ended early: its tests are missing here" for worker in sorted(lost)),
         *_verdict(objections, stored),
-        *([note] if note else []),
+        *notes,
     )
 
 
@@ -220,9 +216,7 @@ def _endings(records: Sequence[WatchedTest], most: int | None) -> Iterator[str]:
 def _differing(records: Iterable[WatchedTest], most: int | None) -> Iterator[str]:
     differing = [record for record in records if record.differs]
     for record in differing[:most]:
-        yield from wrapped(
-            f"{record.test}: {record.differs}", first="  ", rest=" " * 4
-        )
+        yield from wrapped(f"{record.test}: {record.differs}", first="  ", rest=" " * 4)
     if most is not None and len(differing) > most:
         yield f"  and {counted(len(differing) - most, 'more test')}: -v shows all"
 
@@ -241,8 +235,8 @@ def _verdict(
             if objection.left:
                 yield from _left(objection.left)
     elif stored is not None:
-        lines = counted(len(stored[LINES]), "line")
-        leaks = counted(len(stored[LEAKS]), "leaking test")
+        lines = counted(len(stored[STORED_LINES]), "line")
+        leaks = counted(len(stored[STORED_LEAKS]), "leaking test")
         yield ""
         yield f"nothing is worse than the baseline of {lines} and {leaks}"
 

@@ -1,0 +1,177 @@
+"""``--gpuperf-watch``: ordinary tests on the simulated GPU, with their own outcomes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+
+pytest.importorskip("torch")
+
+PACKAGE = """
+import torch
+
+CACHE = []
+
+def accuracy(x):
+    right = (x > 0).sum()
+    return right.item()
+
+def remember(x):
+    CACHE.append(x * 2)
+"""
+
+TESTS = """
+import package, pytest, torch
+
+HAS_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if HAS_GPU else "cpu"
+needs_gpu = pytest.mark.skipif(not HAS_GPU, reason="needs CUDA")
+
+def test_cpu():
+    assert package.accuracy(torch.ones(3)) == 3
+
+@needs_gpu
+def test_gpu():
+    assert package.accuracy(torch.ones(3, device="cuda")) == 3
+
+@needs_gpu
+def test_gpu_is_wrong():
+    assert torch.ones(3, device="cuda").sum().item() == 4
+
+def test_leak():
+    package.remember(torch.ones(1000, device=DEVICE))
+
+@pytest.mark.skipif(HAS_GPU, reason="not with CUDA")
+def test_without_gpu():
+    assert not HAS_GPU
+
+@pytest.fixture
+def without_gpu():
+    assert not torch.cuda.is_available()
+
+def test_set_up_without_gpu(without_gpu):
+    assert DEVICE == "cpu"
+
+@pytest.fixture(scope="module")
+def shared():
+    return torch.ones(1000, device=DEVICE)
+
+def test_shared(shared):
+    assert shared.sum().item() == 1000
+"""
+
+
+@pytest.fixture
+def suite(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> pytest.Pytester:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_PLUGINS", "pytest_gpuperf.plugin")
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    pytester.makepyfile(package=PACKAGE, test_suite=TESTS)
+    return pytester
+
+
+@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")], ids=str)
+def test_outcomes_stay_and_what_runs_only_there_is_said(
+    suite: pytest.Pytester, workers: tuple[str, ...]
+) -> None:
+    plain = suite.runpytest_subprocess(*workers)
+    watched = suite.runpytest_subprocess("--gpuperf-watch", *workers)
+
+    plain.assert_outcomes(passed=5, skipped=2)
+    watched.assert_outcomes(passed=6, skipped=1)
+    assert watched.ret == 0
+    watched.stdout.fnmatch_lines(
+        [
+            "* used it; 1 wait on 1 line; 1 test left device memory to the next",
+            "*package.py:7 in accuracy",
+            "  fix *",
+            "  test_suite.py::test_leak: 1 tensor, 4.000 KiB",
+            "  --> package.py:10 in remember",
+            "  kept by  package.CACHE[[]...]",
+            "2 tests ran only because of the simulated GPU; 1 of them failed there*",
+            "  test_suite.py::test_gpu_is_wrong: failed: *",
+            "  test_suite.py::test_without_gpu: skipped: not with CUDA",
+            "  test_suite.py::test_set_up_without_gpu: failed: *",
+        ],
+        consecutive=False,
+    )
+
+
+def test_gates_name_the_test_the_line_and_the_fix(suite: pytest.Pytester) -> None:
+    result = suite.runpytest_subprocess("--gpuperf-watch=max-syncs:0,leak:0")
+
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        [
+            "FAILED 2 counts over the limit:",
+            "  test_suite.py::test_gpu: 1 wait, limit 0",
+            "  --> package.py:7 in accuracy",
+            "  fix *",
+            "  test_suite.py::test_leak: 1 tensor left, limit 0",
+        ]
+    )
+
+
+def test_a_count_may_not_rise_above_what_is_stored(suite: pytest.Pytester) -> None:
+    stored = suite.runpytest_subprocess("--gpuperf-watch", "--gpuperf-update=missing")
+    counts = json.loads((suite.path / "baselines/watch/counts.json").read_text())
+    again = suite.runpytest_subprocess("--gpuperf-watch")
+    suite.makepyfile(package=PACKAGE.replace("right = ", "right = bool(x.any()) + "))
+    worse = suite.runpytest_subprocess("--gpuperf-watch")
+
+    assert (stored.ret, again.ret, worse.ret) == (0, 0, 1)
+    assert counts == {
+        "format": 1,
+        "leaks": {"test_suite.py::test_leak": {"tensors": 1}},
+        "lines": {"package.py accuracy: return right.item()": {"waits": 1}},
+    }
+    worse.stdout.fnmatch_lines(
+        ["  test_suite.py::test_gpu: 1 wait in one test, baseline 0"]
+    )
+
+
+def test_a_failure_without_the_simulated_gpu_fails_the_run(
+    suite: pytest.Pytester,
+) -> None:
+    suite.makepyfile(test_other="def test_wrong(): assert 1 == 2")
+
+    result = suite.runpytest_subprocess("--gpuperf-watch")
+
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(passed=6, skipped=1, failed=1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ["--gpuperf-watch=syncs:0"],
+            "--gpuperf-watch: found 'syncs:0', expected max-syncs:N, leak:N or both, "
+            "such as max-syncs:0,leak:0 [GP101]",
+        ),
+        (
+            ["--gpuperf-watch", "--gpuperf-update=drifted"],
+            "--gpuperf-update: found 'drifted', expected missing, improved or all with "
+            "--gpuperf-watch [GP101]",
+        ),
+    ],
+)
+def test_a_wrong_value_is_a_usage_error(
+    suite: pytest.Pytester, arguments: list[str], sentence: str
+) -> None:
+    result = suite.runpytest_subprocess(*arguments)
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert f"ERROR: {sentence}" in result.errlines
+
+
+def test_measuring_and_watching_in_one_run_is_refused(suite: pytest.Pytester) -> None:
+    result = suite.runpytest_subprocess("--gpuperf-watch", "--gpuperf")
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --gpuperf-watch and --gpuperf *GP116]"])
