@@ -13,6 +13,7 @@ from pytest_gpuperf.model.baseline import Refresh
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.plugin.options import OPTIONS
+from pytest_gpuperf.plugin.options import Option
 from pytest_gpuperf.plugin.options import settings_from
 from pytest_gpuperf.settings import Isolation
 from pytest_gpuperf.settings import MissingBaseline
@@ -100,11 +101,19 @@ def test_the_help_of_pytest_lists_thirteen_options_in_fewer_than_fifty_lines(
     group = shown.partition("GPU performance:\n")[2].partition("\n\n")[0]
 
     assert re.findall(r"^  (--gpuperf\S*)", group, re.MULTILINE) == [
-        option.flag + (f"={option.metavar}" if option.metavar else "")
+        option.flag + shown_value(option)
         for option in OPTIONS
         if option.on_command_line
     ]
     assert len(group.splitlines()) < 50
+
+
+def shown_value(option: Option) -> str:
+    """How the help writes the value; brackets say that it may be left out."""
+    if option.metavar is None:
+        return ""
+    is_optional = option.without_value is not None
+    return f"=[{option.metavar}]" if is_optional else f"={option.metavar}"
 
 
 def on_command_line(name: str, value: str | None = None) -> str:

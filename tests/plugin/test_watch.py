@@ -108,7 +108,7 @@ def test_gates_name_the_test_the_line_and_the_fix(suite: pytest.Pytester) -> Non
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(
         [
-            "FAILED 2 counts over the limit:",
+            "2 counts failed:",
             "  test_suite.py::test_gpu: 1 wait, limit 0",
             "  --> package.py:7 in accuracy",
             "  fix *",
@@ -151,13 +151,17 @@ def test_a_failure_without_the_simulated_gpu_fails_the_run(
     [
         (
             ["--gpuperf-watch=syncs:0"],
-            "--gpuperf-watch: found 'syncs:0', expected max-syncs:N, leak:N or both, "
-            "such as max-syncs:0,leak:0 [GP101]",
+            (
+                "--gpuperf-watch: found 'syncs:0', expected max-syncs:N, leak:N or "
+                "both, such as max-syncs:0,leak:0 [GP101]"
+            ),
         ),
         (
             ["--gpuperf-watch", "--gpuperf-update=drifted"],
-            "--gpuperf-update: found 'drifted', expected missing, improved or all with "
-            "--gpuperf-watch [GP101]",
+            (
+                "--gpuperf-update: found 'drifted', expected missing, improved or all "
+                "with --gpuperf-watch [GP101]"
+            ),
         ),
     ],
 )

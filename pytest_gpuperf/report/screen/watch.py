@@ -226,7 +226,7 @@ def _verdict(
 ) -> Iterator[str]:
     if objections:
         yield ""
-        yield f"FAILED {counted(len(objections), 'count')} over the limit:"
+        yield f"{counted(len(objections), 'count')} failed:"
         for objection in objections:
             yield from wrapped(f"{objection.test}: {objection.what}", first="  ")
             for use in objection.lines[:MOST_BLAMED]:
@@ -238,7 +238,7 @@ def _verdict(
         lines = counted(len(stored[STORED_LINES]), "line")
         leaks = counted(len(stored[STORED_LEAKS]), "leaking test")
         yield ""
-        yield f"nothing is worse than the baseline of {lines} and {leaks}"
+        yield f"nothing rose above the baseline of {lines} and {leaks}"
 
 
 def _bytes(nbytes: int) -> str:
