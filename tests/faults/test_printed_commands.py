@@ -17,6 +17,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -1034,6 +1035,30 @@ TOKEN: Final = re.compile(
 """What somebody may type, in a text."""
 
 PASSED: Final = "is handed to pytest, and printed nowhere"
+
+
+# Not importorskip: pytester would unload torch again, and a second import crashes.
+@pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
+@pytest.mark.parametrize("broken", ["{}", "{"])
+def test_broken_counts_are_stored_anew_as_the_refusal_says(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_PLUGINS", "pytest_gpuperf.plugin")
+    monkeypatch.delenv("CI", raising=False)
+    pytester.makepyfile("def test_nothing(): pass")
+    file = pytester.path / "baselines" / "watch" / "counts.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(broken, encoding="utf-8")
+
+    refused = pytester.runpytest_subprocess("--gpuperf-watch")
+    (option,) = re.findall(r"--gpuperf-update=\w+", refused.stderr.str())
+    stored = pytester.runpytest_subprocess("--gpuperf-watch", option)
+
+    assert (refused.ret, stored.ret) == (pytest.ExitCode.USAGE_ERROR, 0)
+    assert '"format": 1' in file.read_text(encoding="utf-8")
+
+
 DESCRIBED: Final = "names what it is about, and asks nobody to type it"
 MACHINE: Final = (
     "needs a GPU, other ranks, root or a network: typed by tests of its own"
@@ -1057,6 +1082,15 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
         "--gpuperf-device",
     ): "test_the_doctor_says_how_baselines_are_recorded",
     ("plugin/__init__.py", "--gpuperf-device"): DESCRIBED,
+    ("plugin/__init__.py", "--gpuperf-watch"): DESCRIBED,
+    ("judge/watch.py", "--gpuperf-watch"): DESCRIBED,
+    ("judge/watch.py", "--gpuperf-update"): (
+        "test_broken_counts_are_stored_anew_as_the_refusal_says"
+    ),
+    ("plugin/watch.py", "--gpuperf-watch"): DESCRIBED,
+    ("plugin/watch.py", "--gpuperf-update"): (
+        "test_broken_counts_are_stored_anew_as_the_refusal_says"
+    ),
     ("report/screen/acceptance.py", "pytest --gpuperf"): (
         "test_a_run_on_a_device_without_baselines_names_the_device_that_has_some"
     ),
