@@ -179,3 +179,13 @@ def test_measuring_and_watching_in_one_run_is_refused(suite: pytest.Pytester) ->
 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: --gpuperf-watch and --gpuperf *GP116]"])
+
+
+def test_a_conftest_may_import_what_torch_scripts_itself(
+    suite: pytest.Pytester,
+) -> None:
+    suite.makeconftest("import torch.distributed.optim")
+
+    result = suite.runpytest_subprocess("--gpuperf-watch", "-k", "test_cpu")
+
+    result.assert_outcomes(passed=1, deselected=len(TESTS.split("def test_")) - 2)

@@ -86,6 +86,9 @@ def script(obj: Any = None, *args: Any, **options: Any) -> Any:
     # Scripts of torch itself, such as those of the optimizers, stay scripts: only the
     # caller's file tells them apart.
     if torch_path(sys._getframe(1)) is not None:  # noqa: SLF001
+        # Names in a class are looked up in the frame of the caller: this one is between.
+        if not args:
+            options["_frames_up"] = options.get("_frames_up", 0) + 1
         return _script(obj, *args, **options)
     WATCH.leave_unjudged("torch.jit.script", "scripted code runs as plain Python here")
     return obj
