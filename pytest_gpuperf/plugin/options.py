@@ -76,8 +76,8 @@ OPTIONS: Final = (
     ),
     Option(
         name="gpuperf_watch",
-        help="run all tests on the simulated GPU, unchanged, and print the lines that "
-        "wait, leaks and peaks; max-syncs:N,leak:N are limits for each test",
+        help="run any suite on the simulated GPU, and print waits, leaks and peaks; "
+        "limits per test: max-syncs:N,leak:N",
         metavar="LIMITS",
         without_value="",
     ),
@@ -111,7 +111,7 @@ OPTIONS: Final = (
     Option(name="gpuperf_strict", help="fail tests with an undecided result"),
     Option(
         name="gpuperf_seconds",
-        help="time limit for measuring one test, in seconds (default: 60)",
+        help="time limit of one test in seconds (default: 60)",
         metavar="SECONDS",
     ),
     Option(

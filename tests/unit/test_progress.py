@@ -81,14 +81,15 @@ def test_a_part_that_has_no_room_is_left_out(followed: Followed) -> None:
     )
 
 
-def test_nobody_is_told_where_nobody_looks() -> None:
-    progress = Progress(None)
+def test_progress_that_is_not_shown_estimates_what_is_left_as_well() -> None:
+    now = iter((0.0, 10.0))
+    progress = Progress(None, lambda: next(now))
     progress.begin(GROUPS, 0, [(0,)] * len(GROUPS))
 
     progress.started(0)
     progress.ended(0)
 
-    assert not progress.is_shown
+    assert progress.seconds_for({GROUPS[0]: 2}) == pytest.approx(10.0, rel=0.5)
 
 
 def test_devices_side_by_side_share_what_is_left(followed: Followed) -> None:
