@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -227,8 +228,17 @@ def remaining_runs(seen: Sequence[Reading], most: int = MAX_RUNS) -> int:
 
 
 def dirt(seen: Iterable[Reading]) -> str:
-    """Return every reason in *seen* not to blame code, once, in order."""
-    return ", ".join(dict.fromkeys(why for reading in seen for why in reading.dirty))
+    """Return every reason in *seen* not to blame code, once, in order.
+
+    A reason that each run gave with a number of its own counts as one.
+    """
+    found: dict[str, str] = {}
+    for why in (why for reading in seen for why in reading.dirty):
+        found.setdefault(_NUMBER.sub("", why), why)
+    return ", ".join(found.values())
+
+
+_NUMBER: Final = re.compile(r"[-+]?\d+(?:\.\d+)?")
 
 
 def despite(seen: Iterable[Reading]) -> str:
