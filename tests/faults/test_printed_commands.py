@@ -385,7 +385,7 @@ def test_the_tolerance_that_a_noisy_refresh_advises_lets_the_gate_pass(
 ) -> None:
     desk.play({"test_a": {"step_ms": [2.0, 2.18, 2.04, 1.98, 2.2, 2.08, 2.02, 2.1]}})
     said = desk.gate("--gpuperf-update=all")
-    [option] = re.findall(r"(--gpuperf-tolerance=\S+) would let it be", said.words)
+    [option] = re.findall(r"would with (--gpuperf-tolerance=\S+)", said.words)
 
     followed = desk.gate("--gpuperf-update=all", option)
     done = desk.gate("--gpuperf-strict", option)
