@@ -161,16 +161,22 @@
     curve.told.textContent = `${valueOf(svg, curve.heights[curve.at])}, ${moment}`;
   }
 
-  document.addEventListener("toggle", async (event) => {
-    if (event.target.matches(".test") && event.target.open) await fill(event.target);
-    for (const svg of event.target.querySelectorAll("svg.history")) {
+  function makeReachable(test) {
+    for (const svg of test.querySelectorAll("svg.history")) {
       const title = svg.closest("figure").firstElementChild.textContent;
       svg.removeAttribute("aria-hidden");
       svg.setAttribute("role", "img");
       svg.setAttribute("aria-label", `${title}: arrow keys name its runs`);
       svg.setAttribute("tabindex", "0");
     }
+  }
+
+  document.addEventListener("toggle", async (event) => {
+    if (event.target.matches(".test") && event.target.open) await fill(event.target);
+    makeReachable(event.target);
   }, true);
+  // What was written open may have said so before this script ran, or says so later.
+  for (const test of tests) if (test.open) makeReachable(test);
   let pointed = "";
   document.addEventListener("pointermove", (event) => {
     const svg = event.target.closest?.("svg.history");
