@@ -76,6 +76,7 @@ class ErrorId(Enum):
     GP308 = "Code that only a GPU can judge"
     GP309 = "Values that do not fit this machine"
     GP310 = "A bug of the simulated GPU"
+    GP311 = "A training loop that ended too early"
 
     # Devices, and what must not be active on them.
     GP401 = "No such device here"

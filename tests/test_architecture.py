@@ -33,6 +33,7 @@ LEVEL: Final = {
     "compare_steps": 5,
     "distributed": 5,
     "history": 5,
+    "trainers": 5,
     "baselines": 4,
     "measure": 4,
     "report": 4,
@@ -93,6 +94,7 @@ WITHOUT_TORCH: Final = (
     "runner",
     "settings",
     "sharing",
+    "trainers",
     "visible",
     "worker",
 )

@@ -164,10 +164,12 @@ def test_every_use_of_the_fixture_stands_in_the_reference() -> None:
     attributes.remove("compare")
     attributes.remove("fits")
     attributes.remove("loader")
+    attributes.remove("steps")
 
     assert named == [
         f"`gpuperf{parameters(Gpuperf.__call__)}`",
         f"`gpuperf.loader{parameters(Gpuperf.loader)}`",
+        f"`gpuperf.steps{parameters(Gpuperf.steps)}`",
         f"`gpuperf.compare{parameters(Gpuperf.compare)}`",
         f"`gpuperf.fits{parameters(Gpuperf.fits)}`",
         *(f"`gpuperf.{name}`" for name in attributes),

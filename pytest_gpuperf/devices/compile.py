@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import CodeType
 from types import FrameType
 from typing import Any
@@ -20,6 +21,7 @@ from ..model.finding import Location
 from .source_lines import USERS
 from .source_lines import SourceOwner
 from .source_lines import room_of
+from .step_thread import STEPS
 
 
 # Counters of torch.compile that no longer change once compiling is over.
@@ -161,7 +163,7 @@ def _forgotten(dynamo: Any) -> str:
 
 
 def functions_of(run: Callable[[], object]) -> frozenset[Function]:
-    """Run *run* and return the functions that this thread entered meanwhile."""
+    """Run *run* and return the functions that the thread of the steps entered meanwhile."""
     codes: set[CodeType] = set()
 
     def entered(frame: FrameType, event: str, _: object) -> None:
@@ -169,12 +171,12 @@ def functions_of(run: Callable[[], object]) -> frozenset[Function]:
             codes.add(frame.f_code)
 
     # Coverage or a profiler of the user may have a hook of its own: it is put back.
-    hook = sys.getprofile()
-    sys.setprofile(entered)
+    hook = STEPS.call(sys.getprofile)
+    STEPS.call(partial(sys.setprofile, entered))
     try:
         run()
     finally:
-        sys.setprofile(hook)
+        STEPS.call(partial(sys.setprofile, hook))
     return frozenset(map(_key, codes))
 
 

@@ -12,6 +12,7 @@ from importlib.metadata import version
 
 from ..errors import ErrorId
 from ..errors import PreflightError
+from .step_thread import STEPS
 
 
 # Garbage collection waits while steps are measured.
@@ -60,8 +61,8 @@ LAUNCH_BLOCKING = "CUDA_LAUNCH_BLOCKING"
 def check_process() -> None:
     """Raise ``PreflightError`` for the first state found that falsifies numbers."""
     _refuse_launch_blocking()
-    _refuse_profiler()
-    _refuse_dispatch_mode()
+    STEPS.call(_refuse_profiler)
+    STEPS.call(_refuse_dispatch_mode)
     _refuse_anomaly_mode()
 
 

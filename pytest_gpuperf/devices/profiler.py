@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from contextlib import contextmanager
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 from typing import Final
@@ -24,6 +25,7 @@ from .allow_sync import marker_allowing
 from .base import STEP_RANGE
 from .base import Step
 from .base import TraceEvent
+from .step_thread import STEPS
 from .torch_state import wait_for_gpus
 
 
@@ -103,11 +105,12 @@ def record_trace(
     # is put back after the session has ended, as ``with_stack`` clears it.
     with (
         _quiet_kineto(),
-        _kept_profile_hook(),
-        _session(cuda=cuda, stacks=stacks) as profiler,
+        STEPS.inside(_kept_profile_hook()),
+        STEPS.inside(_session(cuda=cuda, stacks=stacks)) as profiler,
     ):
-        _warm_up(cuda=cuda)
-        profiler.step()
+        # A profiler records the thread that it was started on.
+        STEPS.call(partial(_warm_up, cuda=cuda))
+        STEPS.call(profiler.step)
         # No step is to wait for earlier work.
         _wait(cuda=cuda)
         with marked or nullcontext():
@@ -161,7 +164,7 @@ def _run(step: Step, batches: Sequence[Sequence[object]]) -> None:
 
     with heard_by(lambda allowance: record_function(marker_allowing(allowance))):
         for arguments in batches:
-            with record_function(STEP_RANGE):
+            with STEPS.inside(record_function(STEP_RANGE)):
                 step(*arguments)
 
 

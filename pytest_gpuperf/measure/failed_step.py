@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from contextlib import nullcontext
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from types import FrameType
@@ -24,6 +25,7 @@ from ..devices.base import Step
 from ..devices.source_lines import blamed_below
 from ..devices.source_lines import location_of
 from ..devices.source_lines import outwards
+from ..devices.step_thread import STEPS
 from ..model.environment import Capability
 from ..model.finding import Finding
 from ..model.finding import FindingKind
@@ -202,7 +204,7 @@ class LineSampler:
         """Look until the end of the block; a thread of its own does it."""
         stop = threading.Event()
         looker = threading.Thread(
-            target=self._look, args=(threading.get_ident(), stop), daemon=True
+            target=self._look, args=(STEPS.ident, stop), daemon=True
         )
         # A look must not wait for the end of a loop that computes in Python.
         interval = sys.getswitchinterval()
@@ -241,10 +243,10 @@ class LineWaiter(AbstractContextManager[None]):
         self._sampler = sampler
 
     def __enter__(self) -> None:
-        sys.settrace(self._called)
+        STEPS.call(partial(sys.settrace, self._called))
 
     def __exit__(self, *error: object) -> None:
-        sys.settrace(None)
+        STEPS.call(partial(sys.settrace, None))
 
     def _called(self, frame: FrameType, event: str, arg: Any) -> Any:  # noqa: ARG002
         line = self._sampler.line_of(frame)

@@ -172,7 +172,7 @@ class Subject:
     ``batches`` are those that the step fetches, if it is a loop over a loader.
     ``work`` is what one step trains on, by the metric of that per second.
     ``round_steps`` are the steps per round of the runs that it will be compared with,
-    if they are known.
+    if they are known. A step that ``takes_a_number`` runs that many steps at a call.
     """
 
     step: Step
@@ -180,6 +180,7 @@ class Subject:
     batches: Batches | None = None
     work: Mapping[str, float] = field(default_factory=dict)
     round_steps: int | None = None
+    takes_a_number: bool = False
 
     def prepared(self, device: MeasuringDevice, test: str) -> Subject:
         """Return what *device* runs for *test*; its clock times the batches."""
@@ -208,6 +209,8 @@ class Subject:
 
     def batch(self, steps: int) -> Iterable[Arguments]:
         """Arguments for *steps* steps, made now and not inside the timed loop."""
+        if self.takes_a_number:
+            return ((steps,),)
         if self.setup is None:
             return repeat((), steps)
         return [self.arguments() for _ in range(steps)]

@@ -36,6 +36,7 @@ from ..model.budget import shown
 from ..model.measurement import Measurement
 from ..model.metrics import SAMPLES_PER_S
 from ..model.metrics import TOKENS_PER_S
+from ..trainers.handover import Steps
 from .compare_result import Compared
 from .fit_result import Prospect
 
@@ -158,6 +159,44 @@ class Gpuperf:
                 subject.close()
 
         return _or_refused(looped)
+
+    def steps(
+        self,
+        *,
+        name: str | None = None,
+        samples: float | None = None,
+        tokens: float | None = None,
+        **budget: object,
+    ) -> Steps:
+        """Measure a loop that says where its steps end: ``with gpuperf.steps() as step:``.
+
+        ``step()`` ends a step, and leaves the block when all is measured. So the loop
+        has no end of its own: one that ends before fails the test. What the loop does
+        before its first ``step()`` is part of the first step, which no metric counts.
+
+        Without ``--gpuperf`` one step runs.
+        """
+        __tracebackhide__ = True
+        return _or_refused(
+            lambda: Steps(
+                self._measure_of(".steps(", name, samples, tokens, budget), _or_refused
+            )
+        )
+
+    def _measure_of(
+        self,
+        call: str,
+        name: str | None,
+        samples: float | None,
+        tokens: float | None,
+        budget: Mapping[str, object],
+    ) -> Callable[[Subject], object]:
+        """Return what measures the steps of a loop; *call* is how the call begins."""
+        check_call(call, name, budget)
+        work = work_of(call, samples=samples, tokens=tokens)
+        return lambda subject: self._measurer.measure(
+            self._item, replace(subject, work=work), name, budget
+        )
 
     def compare(
         self,

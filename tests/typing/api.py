@@ -70,6 +70,14 @@ def test_loop(gpuperf: Gpuperf) -> None:
     gpuperf.loader([1, 2])  # type: ignore[call-arg]
 
 
+def test_own_loop(gpuperf: Gpuperf) -> None:
+    with gpuperf.steps(name="loop", tokens=512, syncs=0) as step:
+        while True:
+            nothing: None = step()
+    gpuperf.steps("loop")  # type: ignore[misc]
+    assert nothing is None
+
+
 @gpuperf.budget(speedup=1.3)
 def test_comparison(gpuperf: Gpuperf) -> None:
     compared: Compared = gpuperf.compare(step, step, name="first", speedup=1.2)

@@ -14,6 +14,7 @@ from typing import Final
 
 from ..base import ThreadWork
 from ..host_clock import HostClock
+from ..step_thread import STEPS
 
 
 # CPU time of other programs: neither this process nor its children.
@@ -95,18 +96,15 @@ def _descends(pid: int | None, parents: Mapping[int, int]) -> bool:
     return False
 
 
-SCHEDSTAT: Final = Path("/proc/thread-self/schedstat")
-
-
-def run_queue_wait_ns(source: Path = SCHEDSTAT) -> int | None:
-    """Nanoseconds this thread was runnable and not running; ``None`` off Linux.
+def run_queue_wait_ns(source: Path | None = None) -> int | None:
+    """Nanoseconds the thread of the steps was runnable and not running; ``None`` off Linux.
 
     The second field of schedstat (Documentation/scheduler/sched-stats.rst). A thread
     that sleeps or waits for data is not on the run queue and does not count.
     """
     try:
         # Read at the edges of timed rounds: as buffered text it takes twice as long.
-        with source.open("rb", buffering=0) as file:
+        with (source or STEPS.proc / "schedstat").open("rb", buffering=0) as file:
             return int(file.read().split()[1])
     except (OSError, IndexError, ValueError):
         return None

@@ -54,6 +54,7 @@ from ..memory_picture import role_by_birth
 from ..preflight import no_garbage_collection
 from ..source_lines import Site
 from ..source_lines import site_of_caller
+from ..step_thread import STEPS
 
 
 # Storages that Python code resizes itself, outside of any operation.
@@ -104,7 +105,7 @@ def watched_step(make: Callable[[], L], step: Step, arguments: Sequence[object])
         # Made inside: it looks through all objects, and the collector must have run
         # before that and must not run during the step, or deaths would come at random.
         live = make()
-        with live, watching_resizes(live.resized):
+        with STEPS.inside(live), watching_resizes(live.resized):
             step(*arguments)
         # Dropping the weak references ends their callbacks: what dies after the step
         # must not change its numbers.
@@ -407,7 +408,7 @@ class PeakLookout(LiveBytes):
     def __init__(self, scope: Scope, expected: int) -> None:
         self._scope = scope
         self._expected = expected
-        self._thread = threading.get_ident()
+        self._thread = STEPS.ident
         self._op = ""
         self._is_result = False
         self._births: dict[int, _Event] = {}

@@ -40,6 +40,7 @@ from ..memory_owners import tensors_in
 from ..source_lines import blamed
 from ..source_lines import frames
 from ..source_lines import torch_path
+from ..step_thread import STEPS
 
 
 # Tensors that a step keeps on the host on CUDA as well: reading them waits for nothing.
@@ -185,7 +186,8 @@ def mark_syncs(step: Step) -> Step:
     """Wrap *step*: each wait is inside a ``SYNC_MARKER`` range with the waiting line."""
 
     def marked(*arguments: object) -> object:
-        with HostTensors() as host, SyncMarkers(host):
+        host = HostTensors()
+        with STEPS.inside(host), STEPS.inside(SyncMarkers(host)):
             return step(*arguments)
 
     return marked

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 import warnings
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -30,6 +29,7 @@ from ..source_lines import frames
 from ..source_lines import is_backward
 from ..source_lines import outwards
 from ..source_lines import torch_path
+from ..step_thread import STEPS
 
 
 # Waits that Python code asks for and torch does not warn of, each inside a range.
@@ -145,12 +145,12 @@ def lines_marked(torch: Any, root: str = "") -> Iterator[None]:
 class LineMarker:
     """Puts ranges with the line at work into the trace of the running thread.
 
-    It is made on the thread that runs the steps.
+    The step's lines are those of the thread that runs the steps.
     """
 
     def __init__(self, root: str = "") -> None:
         self._root = root
-        self._caller = threading.get_ident()
+        self._caller = STEPS.ident
 
     def mark(self, prefix: str) -> None:
         """Put an empty range into the trace whose name begins with *prefix*."""

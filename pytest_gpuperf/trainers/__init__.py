@@ -1,0 +1,7 @@
+"""Loops that somebody else runs, measured as steps: trainers, and a block of a test.
+
+Begin with:
+
+- ``handover.Handover``: the loop and what measures, a thread each, of which one waits
+- ``handover.Steps``: the block of ``with gpuperf.steps() as step:``
+"""
