@@ -165,6 +165,14 @@ MOST_PREPARED: Final = 32
 """Arguments made ahead of a round: they are alive together, and a batch is large."""
 
 
+ENOUGH_RATIO: Final = 1.01
+"""A run is no slower than its baseline up to this multiple of it, and may end early.
+
+Half the rounds read 0.4 % too much, as low quantiles do of fewer samples, and more
+rounds can only lower what is read. So nothing passes that all rounds would fail.
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """A step and its ``setup``, which returns the step's positional arguments.
@@ -173,6 +181,7 @@ class Subject:
     ``work`` is what one step trains on, by the metric of that per second.
     ``round_steps`` are the steps per round of the runs that it will be compared with,
     if they are known. A step that ``takes_a_number`` runs that many steps at a call.
+    Timing may end early if a step takes ``enough_ms`` or less.
     """
 
     step: Step
@@ -181,6 +190,7 @@ class Subject:
     work: Mapping[str, float] = field(default_factory=dict)
     round_steps: int | None = None
     takes_a_number: bool = False
+    enough_ms: float | None = None
 
     def prepared(self, device: MeasuringDevice, test: str) -> Subject:
         """Return what *device* runs for *test*; its clock times the batches."""

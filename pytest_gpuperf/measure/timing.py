@@ -29,6 +29,7 @@ from ..devices.base import MeasuringDevice
 from ..devices.preflight import no_garbage_collection
 from ..model.environment import Capability
 from ..model.environment import DeviceKind
+from ..model.measurement import Distribution
 from .dataloader import LoaderWait
 from .dataloader import loader_wait
 from .step import Deadline
@@ -106,6 +107,9 @@ LEAST_ROUNDS: Final = 5
 ROUND_MS: Final = 10.0
 LONG_STEP_MS: Final = 100.0
 """Above it a run times ``LEAST_ROUNDS`` rounds, where nothing is enqueued of one step."""
+
+ENOUGH_SHARE: Final = 0.5
+"""Share of the rounds after which a run may end, if its step takes ``enough_ms`` or less."""
 
 QUEUED_ROUNDS: Final = 8
 QUEUED_ROUND_MS: Final = 300.0
@@ -276,13 +280,16 @@ def drift_of(times_ms: Sequence[float]) -> float:
 class RoundPlan:
     """How many rounds are wanted, and of how many steps.
 
-    If the device ``queues`` steps, a step by itself is timed before each round.
+    If the device ``queues`` steps, a step by itself is timed before each round. Fewer
+    rounds do if a step is read to take ``enough_ms``, on a device of this ``kind``.
     """
 
     rounds: int
     steps: int
     step_ms: float
+    kind: DeviceKind
     queues: bool = False
+    enough_ms: float | None = None
 
     @classmethod
     def of(
@@ -300,19 +307,31 @@ class RoundPlan:
                 rounds=LEAST_ROUNDS if is_long else ROUNDS,
                 steps=subject.most_steps(max(subject.together, steps)),
                 step_ms=step_ms,
+                kind=kind,
+                enough_ms=subject.enough_ms,
             )
         steps = _queued_steps(subject, step_ms, deadline)
         return cls(
             rounds=LEAST_ROUNDS if is_long else QUEUED_ROUNDS,
             steps=steps,
             step_ms=step_ms,
+            kind=kind,
             queues=steps > 1,
+            enough_ms=subject.enough_ms,
         )
 
     @property
     def round_ms(self) -> float:
         """About what a round takes."""
         return self.step_ms * (self.steps + self.queues)
+
+    def suffices(self, clean: Sequence[Round], alone: Sequence[IsolatedStep]) -> bool:
+        """Whether *clean* rounds do, as the step is no slower than it was."""
+        least = max(LEAST_ROUNDS, ceil(ENOUGH_SHARE * self.rounds))
+        if self.enough_ms is None or len(clean) < least:
+            return False
+        times = [r.step_ms for r in _filled(clean, alone, self.steps)]
+        return Distribution.of(times).location(self.kind) <= self.enough_ms
 
 
 def _queued_steps(subject: Subject, step_ms: float, deadline: Deadline) -> int:
@@ -348,6 +367,8 @@ def _time_phase(
     device.disturbance()  # what came before the first round is no fault of it
     with no_garbage_collection():
         while len(clean) < plan.rounds and len(disturbed) <= MOST_REPEATS:
+            if not disturbed and plan.suffices(clean, alone):
+                break
             # At least one round is timed: a run without any could say nothing.
             if (clean or disturbed) and not deadline.leaves(plan.round_ms):
                 break

@@ -56,7 +56,8 @@ class RunRequest:
     rank 0 has taken ``locks`` meanwhile; ``names`` are the tests' node ids, where
     somebody must know them before they are collected. ``stored`` names by call the
     exact metrics that its baseline has: they are measured beyond the cap.
-    ``round_steps`` has by call the steps per round of the runs it is compared with.
+    ``round_steps`` has by call the steps per round of the runs it is compared with,
+    ``step_ms`` what a step took in them: a run that is as quick may end early.
     """
 
     tests: tuple[str, ...]
@@ -80,6 +81,7 @@ class RunRequest:
     names: tuple[str, ...] = ()
     stored: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     round_steps: Mapping[str, int] = field(default_factory=dict)
+    step_ms: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ from ..judge.calls import judge_calls
 from ..judge.calls import occasions_prior_of
 from ..judge.calls import prior_of
 from ..judge.calls import stored_round_steps
+from ..judge.calls import stored_step_ms
 from ..judge.context import SuiteContext
 from ..model.baseline import occasion_id
 from ..model.environment import PRETEND_GIB
@@ -135,6 +136,9 @@ class InlineSession:
             project=settings.tolerance,
             stored=counted(self._baselines.entries),
             round_steps=stored_round_steps(self._baselines.entries),
+            step_ms=(
+                {} if settings.update else stored_step_ms(self._baselines.entries, kind)
+            ),
         )
         config.stash[measurer_key] = self._measuring
         config.stash[chosen_key] = self._chosen = set[str]()

@@ -21,6 +21,7 @@ from ..judge.ab_override import is_in_doubt
 from ..judge.ab_override import is_undecided
 from ..judge.calls import counted
 from ..judge.calls import stored_round_steps
+from ..judge.calls import stored_step_ms
 from ..model.baseline import Refresh
 from ..model.baseline import occasion_id
 from ..model.baseline import recorded_runs
@@ -187,7 +188,12 @@ class Rounds:
         # A refresh of everything replaces what is stored, and so may choose anew.
         is_anew = self._settings.update is Refresh.ALL
         round_steps = {} if is_anew else stored_round_steps(entries)
-        self._children.assign(groups, self._board_of, counted(entries), round_steps)
+        # What a refresh stores has all its rounds.
+        kind = self.environment.hardware.kind
+        step_ms = {} if self._settings.update else stored_step_ms(entries, kind)
+        self._children.assign(
+            groups, self._board_of, counted(entries), round_steps, step_ms
+        )
         self.outlook.announce_gate(groups, len(self.slots))
         cases = self._screen(groups)
         if not self._is_stopped:

@@ -127,6 +127,7 @@ def measuring_for(
         project=request.tolerance,
         stored=request.stored,
         round_steps=request.round_steps,
+        step_ms=request.step_ms,
         arriving=arriving,
         follow=follow,
     )

@@ -35,6 +35,7 @@ from ..marks import budgets_of
 from ..marks import ranks_of
 from ..marks import tolerances_of
 from ..measure.forecast import FitQuestion
+from ..measure.step import ENOUGH_RATIO
 from ..measure.step import Follow
 from ..measure.step import Subject
 from ..measure.step import nobody
@@ -52,6 +53,7 @@ from ..model.metrics import LOADER_WAIT
 from ..model.metrics import PREDICTED_ALLOCATED
 from ..model.metrics import PREDICTED_RESERVED
 from ..model.metrics import RANKED
+from ..model.metrics import SLOPE
 from ..model.metrics import STEP_MS
 from ..model.metrics import limited_by
 from ..model.run import ComparedCall
@@ -233,6 +235,7 @@ def _relative_path(root: Path, path: str) -> str:
 NO_FOLDER: Final = Path()
 NO_KEYWORDS: Final[Mapping[str, Sequence[str]]] = {}
 NO_STEPS: Final[Mapping[str, int]] = {}
+NO_TIMES: Final[Mapping[str, float]] = {}
 
 
 class Measuring:
@@ -248,15 +251,17 @@ class Measuring:
         artefacts: Path = NO_FOLDER,
         stored: Mapping[str, Sequence[str]] = NO_KEYWORDS,
         round_steps: Mapping[str, int] = NO_STEPS,
+        step_ms: Mapping[str, float] = NO_TIMES,
         arriving: Callable[[str], None] = lambda _: None,
         follow: Callable[[str, str], object] = lambda _, __: None,
     ) -> None:
         """*arriving* is called with the key of each call before it is measured,
         *follow* with the key and what is being done. *stored* names by call the counts
         and sizes that its baseline has, *round_steps* has the steps per round of the
-        runs it is compared with."""
+        runs it is compared with, *step_ms* what a step took in them."""
         self._stored = stored
         self._round_steps = round_steps
+        self._step_ms = step_ms
         self._arriving = arriving
         self._follow = follow
         self._device = device
@@ -295,7 +300,7 @@ class Measuring:
         budgets = (parse_budget(budget), *budgets_of(item))
         measured = measured_call(
             self._device,
-            replace(subject, round_steps=self._round_steps.get(test)),
+            self._compared(subject, test, budgets),
             test=test,
             seconds=self._seconds,
             mode=self._mode,
@@ -323,6 +328,23 @@ class Measuring:
             )
         )
         return measured.result
+
+    def _compared(
+        self, subject: Subject, test: str, budgets: Sequence[Budget]
+    ) -> Subject:
+        """Add what is known of the stored runs of *test*."""
+        subject = replace(subject, round_steps=self._round_steps.get(test))
+        stored_ms = self._step_ms.get(test)
+        # Ranks make the same number of rounds, bursts of batches take many to average,
+        # and so does the slope.
+        needs_all = (
+            self._device.ranked is not None
+            or subject.batches is not None
+            or any(SLOPE.budget in budget.limits for budget in budgets)
+        )
+        if stored_ms is None or needs_all:
+            return subject
+        return replace(subject, enough_ms=ENOUGH_RATIO * stored_ms)
 
     def _asked(self, test: str, budgets: Sequence[Budget]) -> frozenset[str]:
         hardware = self._device.environment().hardware

@@ -1,0 +1,38 @@
+"""A gate's run ends early once it is no slower than its baseline."""
+
+from __future__ import annotations
+
+import pytest
+from scripted_project import ScriptedProject
+
+
+pytest.importorskip("torch")
+
+STEP = """
+from pathlib import Path
+
+def test_step(gpuperf):
+    gpuperf(lambda: None)
+    with Path("rounds.txt").open("a") as file:
+        print(gpuperf.measurement.times["step_ms"].samples, file=file)
+"""
+
+
+def rounds_of(project: ScriptedProject, *arguments: str) -> set[str]:
+    """Run the suite and return how many rounds its runs had."""
+    written = project.pytester.path / "rounds.txt"
+    written.unlink(missing_ok=True)
+    project.run(*arguments).assert_outcomes(passed=1)
+    return set(written.read_text().split())
+
+
+def test_a_gate_times_half_the_rounds_and_a_refresh_all(
+    project: ScriptedProject,
+) -> None:
+    project.file(STEP)
+
+    recorded = rounds_of(project, "--gpuperf-update=all")
+    gated = rounds_of(project)
+    again = rounds_of(project, "--gpuperf-update=all")
+
+    assert (recorded, gated, again) == ({"20"}, {"10"}, {"20"})
