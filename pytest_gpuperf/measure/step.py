@@ -168,8 +168,9 @@ MOST_PREPARED: Final = 32
 ENOUGH_RATIO: Final = 1.01
 """A run is no slower than its baseline up to this multiple of it, and may end early.
 
-Half the rounds read 0.4 % too much, as low quantiles do of fewer samples, and more
-rounds can only lower what is read. So nothing passes that all rounds would fail.
+Half the rounds read 0.4 % too much on average, as low quantiles do of fewer samples. A
+step that becomes slower in later rounds alone may pass as quick as it began, and a low
+quantile of all rounds would show little of it.
 """
 
 
