@@ -286,7 +286,7 @@ def as_page(rows: Sequence[ByteRow], machine: str) -> Iterator[str]:
     yield ""
     yield (
         "Peaks of the third training step of programs that are written for this "
-        "(`benchmarks/byte_programs.py`): what the pretend GPU predicts beside what torch's "
+        "(`benchmarks/byte_programs.py`): what the simulated GPU predicts beside what torch's "
         f"own allocator says. {machine}"
     )
     yield ""

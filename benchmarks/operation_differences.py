@@ -11,15 +11,15 @@ from typing import Final
 
 
 DIFFERENCES: Final[Mapping[str, str]] = {
-    "_chunk_cat": "addresses and sizes of the tensors are packed on the host into pinned "
+    "_chunk_cat": "addresses and sizes of the tensors are packed on the CPU into pinned "
     "memory and copied without a wait (`_chunk_cat_cuda` in TensorShape.cu): only bytes differ",
 }
 """By operation: what in torch's source makes the difference."""
 
-_JITERATOR: Final = "NVRTC compiles its kernel from C++; nothing on the host runs that"
+_JITERATOR: Final = "NVRTC compiles its kernel from C++; nothing on the CPU runs that"
 _NOT_ON_CUDA: Final = "CUDA has no kernel for it"
 _BY_ITS_NAME: Final = (
-    "called by the name of the kernel, which nothing on the host runs in its place; "
+    "called by the name of the kernel, which nothing on the CPU runs in its place; "
     "`scaled_dot_product_attention`, which calls it, is judged"
 )
 
