@@ -205,6 +205,16 @@ class Verdict:
     unjudged_budget: bool = False
     not_stored: bool = False
 
+    @property
+    def is_missed(self) -> bool:
+        """Whether there is neither a number nor a limit that asks for one."""
+        return (
+            self.outcome is Outcome.INCONCLUSIVE
+            and self.now is None
+            and self.limit is None
+            and not self.unjudged_budget
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestVerdict:

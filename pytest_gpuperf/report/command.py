@@ -37,12 +37,13 @@ class Invocation:
     """Where pytest was started, and the ``options`` that a command must repeat.
 
     Node ids name their file from ``root`` on; pytest reads what is typed from
-    ``folder`` on.
+    ``folder`` on. Each test was given at most ``seconds``.
     """
 
     options: tuple[str, ...] = ()
     root: Path = Path()
     folder: Path = Path()
+    seconds: float = 60.0
 
     def typed(self, nodeid: str) -> str:
         """Return *nodeid* as it is typed in the folder."""
@@ -67,6 +68,17 @@ def at_root(hardware: Hardware | None) -> Invocation:
 def ab_command(reference: str, run: Invocation, test: str) -> str:
     """Return what compares *test* with *reference* again."""
     return _line(("gpuperf", "ab", reference, "--", *run.options, run.typed(test)))
+
+
+MORE_SECONDS: Final = 4
+"""How many times as long a test may take that had no time for any metric."""
+
+
+def again_command(run: Invocation, test: str, *, longer: bool) -> str:
+    """Return what measures *test* again, with more time if it takes *longer*."""
+    seconds = f"--gpuperf-seconds={MORE_SECONDS * run.seconds:g}"
+    more = (seconds,) if longer else ()
+    return _line(("pytest", "--gpuperf", *run.options, *more, run.typed(test)))
 
 
 def referred_command(run: Invocation, tests: Sequence[str]) -> str:

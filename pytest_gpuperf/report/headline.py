@@ -35,7 +35,9 @@ from .numbers import excess_alike
 from .numbers import format_apart
 from .numbers import format_change
 from .numbers import format_value
+from .numbers import join_fitting
 from .numbers import metric_named
+from .wrapping import text_width
 
 
 TITLES: Final = {
@@ -197,12 +199,19 @@ def open_headline(verdict: TestVerdict) -> str:
     undecided = [
         headline_of(v)
         for v in verdict.verdicts
-        if v.outcome is Outcome.INCONCLUSIVE or v.unjudged_budget
+        if v.outcome is Outcome.INCONCLUSIVE and not v.is_missed
     ]
-    if undecided:
-        return "; ".join(undecided)
+    missed = missed_headline(verdict.verdicts)
+    if undecided or missed:
+        return "; ".join(filter(None, (*undecided, missed)))
     found = [v for v in verdict.verdicts if v.outcome is Outcome.NO_BASELINE]
     return no_baseline_headline(found)
+
+
+def missed_headline(verdicts: Sequence[Verdict]) -> str:
+    """Write ``NOT MEASURED: peak memory, waits``; nothing if all were measured."""
+    names = list(dict.fromkeys(title(v.metric) for v in verdicts if v.is_missed))
+    return _listed("NOT MEASURED", names) if names else ""
 
 
 def no_baseline_headline(found: Sequence[Verdict]) -> str:
@@ -212,7 +221,12 @@ def no_baseline_headline(found: Sequence[Verdict]) -> str:
         for v in found
         if v.now is not None
     ]
-    return f"NO BASELINE: {', '.join(values)}" if values else "NO BASELINE"
+    return _listed("NO BASELINE", values) if values else "NO BASELINE"
+
+
+def _listed(what: str, items: Sequence[str]) -> str:
+    """Write *what* and as many *items* as fit on the line, and count the others."""
+    return f"{what}: {join_fitting(items, text_width() - len(what) - 2)}"
 
 
 # The one line of a failure that pytest has room for behind the name of its test.

@@ -186,31 +186,18 @@ def _fails(verdict: TestVerdict, settings: Settings) -> bool:
         return True
     if settings.fail_on_improvement and Outcome.IMPROVED in outcomes:
         return True
-    return _fails_for_missing_baseline(verdict.verdicts, settings.missing_baseline)
+    return _fails_unjudged(verdict.verdicts, settings.missing_baseline)
 
 
-def _fails_for_missing_baseline(
-    verdicts: Sequence[Verdict], policy: MissingBaseline
-) -> bool:
-    ungated = [v for v in verdicts if v.outcome is Outcome.NO_BASELINE]
-    if not ungated or policy is MissingBaseline.WARN:
+def _fails_unjudged(verdicts: Sequence[Verdict], policy: MissingBaseline) -> bool:
+    """Whether a number that was compared with nothing, or is missing, fails the test."""
+    ungated = any(v.outcome is Outcome.NO_BASELINE for v in verdicts)
+    missed = any(v.is_missed for v in verdicts)
+    if policy is MissingBaseline.WARN or not (ungated or missed):
         return False
-    if policy is MissingBaseline.EVERY_METRIC:
+    if ungated and policy is MissingBaseline.EVERY_METRIC:
         return True
-    if not any(v.not_stored for v in ungated):
-        # Nothing is stored: what was not measured would have been judged by nothing.
-        verdicts = [v for v in verdicts if not _is_missed(v)]
-    return _nothing_judged({v.outcome for v in verdicts})
-
-
-def _is_missed(verdict: Verdict) -> bool:
-    """Whether there is neither a number nor a limit that asks for one."""
-    return (
-        verdict.outcome is Outcome.INCONCLUSIVE
-        and verdict.now is None
-        and verdict.limit is None
-        and not verdict.unjudged_budget
-    )
+    return _nothing_judged({v.outcome for v in verdicts if not v.is_missed})
 
 
 def _nothing_judged(outcomes: set[Outcome]) -> bool:

@@ -45,6 +45,7 @@ class Reporter:
             options=repeated_options(self.settings, self.hardware.kind),
             root=self.rootdir,
             folder=self.directory,
+            seconds=self.settings.seconds,
         )
 
     @property

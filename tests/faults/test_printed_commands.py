@@ -245,6 +245,40 @@ def test_a_red_run_says_how_its_page_is_made(red: tuple[Desk, Typed]) -> None:
     assert "test_waits" in desk.read(".gpuperf/report.html")
 
 
+SLOW: Final = """
+from pytest_gpuperf.devices.host_clock import HostClock
+
+WALL, PASSED_NS = HostClock.wall_ns, [0]
+HostClock.wall_ns = staticmethod(lambda: WALL() + PASSED_NS[0])
+
+
+def test_a(gpuperf):
+    import torch
+
+    def step():
+        PASSED_NS[0] += 50 * 10**9
+        torch.ones(3, device=gpuperf.device).add(1)
+
+    gpuperf(step)
+"""
+
+
+def test_what_had_no_time_to_be_measured_fails_in_ci_and_is_measured_with_more(
+    desk: Desk,
+) -> None:
+    pytest.importorskip("torch")
+    desk.write(FILE, SLOW)
+
+    said = desk.type("pytest --gpuperf --gpuperf-device=pretend", CI="true")
+    again = desk.type(said.command("again"))
+
+    assert said.status == 1, said.text
+    assert "NOT MEASURED: peak memory" in said.output
+    assert again.status == 0, again.text
+    assert "NOT MEASURED" not in again.output
+    assert "NO BASELINE: peak memory" in again.output
+
+
 WAITING: Final = """
 import sys
 import torch
@@ -1206,6 +1240,9 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
         "--gpuperf-update",
     ): "test_ci_is_told_how_a_job_may_refresh",
     ("runner/fork_server.py", "--gpuperf-seconds"): MACHINE,
+    ("report/command.py", "--gpuperf-seconds"): (
+        "test_what_had_no_time_to_be_measured_fails_in_ci_and_is_measured_with_more"
+    ),
     ("report/screen/precision.py", "--gpuperf-tolerance"): (
         "test_the_tolerance_that_a_noisy_refresh_advises_lets_the_gate_pass"
     ),
@@ -1218,6 +1255,9 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
 BUILT: Final = {
     "audit_command": "test_an_audit_says_how_one_wait_more_fails",
     "memory_command": "test_a_peak_says_how_a_gpu_is_asked_about_and_how_all_is_seen",
+    "again_command": (
+        "test_what_had_no_time_to_be_measured_fails_in_ci_and_is_measured_with_more"
+    ),
     "ab_command": "test_what_other_code_decided_is_compared_again",
     "accept_command": "test_what_the_comment_says_to_accept_of_one_stores_it_alone",
     "prune_command": "test_what_is_stored_and_was_not_measured_says_how_it_is_removed",

@@ -60,6 +60,7 @@ def test_the_verdicts_that_pytest_reports_name_no_path_of_this_machine() -> None
 
 NEW = Verdict(metric="step_ms", outcome=Outcome.NO_BASELINE, because="", now=3.0)
 MISSED = Verdict(metric="syncs", outcome=Outcome.INCONCLUSIVE, because="no profile")
+NOWHERE = Verdict(metric="step_ms", outcome=Outcome.NOT_JUDGED, because="no clock")
 
 
 @pytest.mark.parametrize(
@@ -70,16 +71,24 @@ MISSED = Verdict(metric="syncs", outcome=Outcome.INCONCLUSIVE, because="no profi
         ((NEW, replace(MISSED, limit=0.0)), Ending.PASSED),
         ((NEW, replace(MISSED, outcome=Outcome.PASS, limit=0.0)), Ending.PASSED),
         # The test has a baseline, and this metric is not in it.
-        ((replace(NEW, not_stored=True), MISSED), Ending.PASSED),
+        ((replace(NEW, not_stored=True), MISSED), Ending.FAILED),
         ((replace(NEW, not_stored=True),), Ending.FAILED),
+        ((MISSED,), Ending.FAILED),
+        ((MISSED, NOWHERE), Ending.FAILED),
+        ((MISSED, replace(MISSED, now=1.0, limit=1.0)), Ending.PASSED),
+        ((NOWHERE,), Ending.SKIPPED),
     ],
     ids=[
         "nothing stored",
         "nothing stored and one metric not measured",
         "a limit that is undecided",
         "a limit that is kept",
-        "stored but for one metric",
+        "nothing that is stored was measured, but what is not",
         "nothing that is stored was measured",
+        "no metric was measured",
+        "no metric was measured of those that this device can",
+        "one metric was measured and is undecided",
+        "this device measures none",
     ],
 )
 def test_in_ci_a_test_fails_that_neither_a_limit_nor_a_baseline_judged(
@@ -90,3 +99,13 @@ def test_in_ci_a_test_fails_that_neither_a_limit_nor_a_baseline_judged(
     verdict = TestVerdict(test="t", verdicts=verdicts)
 
     assert report_of(case, {"t": verdict}, in_ci, str).ending is ending
+
+
+def test_outside_of_ci_a_test_without_any_number_passes_with_a_warning() -> None:
+    case = Case("t", [TestResult(test="t", ending=Ending.PASSED)])
+    verdict = TestVerdict(test="t", verdicts=(MISSED, replace(MISSED, metric="ops")))
+
+    report = report_of(case, {"t": verdict}, SETTINGS, str)
+
+    assert report.ending is Ending.PASSED
+    assert report.warning == "NOT MEASURED: waits, operations"

@@ -268,7 +268,47 @@ def test_a_missing_baseline_that_fails_is_said_beside_what_was_not_measured() ->
 
     text = failure_text(verdict, nodeid="t", baseline_needed=True)
 
-    assert "  needs    a missing baseline fails if CI is set" in text
+    assert text == (
+        """\
+NO BASELINE: peak memory 36.30 MiB
+NOT MEASURED: waits
+  why      no profile
+  needs    a missing baseline fails if CI is set, or by
+           gpuperf_missing_baseline: store it outside of CI, and commit it
+  store    gpuperf refresh --kind=missing t"""
+    )
+
+
+SHORT = Verdict(
+    metric="syncs",
+    outcome=Outcome.INCONCLUSIVE,
+    because="the time cap was reached before this phase; raise --gpuperf-seconds",
+)
+
+
+def test_a_test_without_any_number_says_why_and_how_it_gets_more_time() -> None:
+    run = Invocation(options=("--gpuperf-device=pretend",), seconds=60.0)
+    verdict = TestVerdict(test="t", verdicts=(SHORT, replace(SHORT, metric="ops")))
+
+    text = failure_text(verdict, nodeid="t", invocation=run, baseline_needed=True)
+
+    assert text == (
+        """\
+NOT MEASURED: waits, operations
+  why      the time cap was reached before this phase; raise --gpuperf-seconds
+  needs    a test that nothing judged fails if CI is set, or by
+           gpuperf_missing_baseline
+  again    pytest --gpuperf --gpuperf-device=pretend --gpuperf-seconds=240 t"""
+    )
+
+
+def test_what_was_not_measured_beside_a_failure_is_said_once_a_reason() -> None:
+    also = (SHORT, replace(SHORT, metric="ops"), replace(SHORT, because="no profile"))
+
+    text = text_of(SLOWER, *also)
+
+    assert "  also     not measured: waits, operations: the time cap was reached" in text
+    assert "  also     not measured: waits: no profile" in text
 
 
 def test_what_is_undecided_beside_a_failure_comes_with_its_reason() -> None:
@@ -284,9 +324,11 @@ def test_a_metric_without_a_number_is_named_alone() -> None:
         metric="step_ms", outcome=Outcome.INCONCLUSIVE, because="60 s were not enough"
     )
 
-    assert text_of(unread).splitlines()[:2] == [
-        "UNDECIDED step time",
+    assert text_of(unread, strict=True).splitlines() == [
+        "NOT MEASURED: step time",
         "  why      60 s were not enough",
+        "  strict   fails because --gpuperf-strict is on and the result is undecided",
+        f"  again    pytest --gpuperf {NODEID}",
     ]
 
 

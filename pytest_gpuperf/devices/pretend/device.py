@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -29,6 +28,7 @@ from ...model.metrics import limited_by
 from ..allow_sync import heard_by
 from ..base import EmulatingDevice
 from ..base import Step
+from ..host_clock import HostClock
 from . import pretend_gpu
 from .allocator import settings_against_reserved
 from .audit_record import AllowedWaits
@@ -111,7 +111,7 @@ class PretendDevice(EmulatingDevice):
 
     def now_ns(self) -> int:
         """Read the monotonic host clock, for caps and for nothing else."""
-        return time.perf_counter_ns()
+        return HostClock.wall_ns()
 
     def audit(
         self, step: Step, arguments: Sequence[object], *, locate_work: bool = False

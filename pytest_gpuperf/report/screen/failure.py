@@ -15,8 +15,10 @@ from ..command import ACCEPTABLE
 from ..command import DEFAULT_INVOCATION
 from ..command import Invocation
 from ..command import ab_command
+from ..command import again_command
 from ..command import refresh_command
 from ..headline import merged_headlines
+from ..headline import missed_headline
 from ..headline import no_baseline_headline
 from ..headline import title
 from ..numbers import join_fitting
@@ -40,6 +42,10 @@ FAILED_BY_SETTING: Final = frozenset(
 BASELINE_NEEDED: Final = (
     "a missing baseline fails if CI is set, or by gpuperf_missing_baseline: "
     "store it outside of CI, and commit it"
+)
+
+MEASURING_NEEDED: Final = (
+    "a test that nothing judged fails if CI is set, or by gpuperf_missing_baseline"
 )
 
 ACCEPTED_BY: Final = {
@@ -67,8 +73,16 @@ def failure_text(  # noqa: PLR0913  keywords, each said once a failure
     missing one does.
     """
     failing = _failing(verdict)
-    if {v.outcome for v in failing} == {Outcome.NO_BASELINE}:
-        return _without_baseline(failing, nodeid, invocation, needed=baseline_needed)
+    missed = [v for v in failing if v.is_missed]
+    failing = tuple(v for v in failing if not v.is_missed)
+    if not {v.outcome for v in failing} - {Outcome.NO_BASELINE}:
+        unjudged = (
+            *_unjudged_heads(failing, missed, needed=baseline_needed),
+            *_strict_lines(missed, strict=strict and not baseline_needed),
+            *_longer_lines([] if failing else missed, nodeid, invocation),
+            *_accept_lines(failing, nodeid, invocation),
+        )
+        return "\n".join(map(visible, unjudged))
     shown = list(merged_headlines(failing))[:MOST_FAILING]
     heads = [text for _, text in shown]
     tail = (
@@ -76,6 +90,7 @@ def failure_text(  # noqa: PLR0913  keywords, each said once a failure
         *_certainty_lines([v for v, _ in shown]),
         *_changed_lines(verdict),
         *_undecided_lines([v for v in verdict.verdicts if v not in failing]),
+        *_also_missed_lines(verdict.verdicts),
         *_left_lines(failing, shown),
         *_call_lines(verdict, nodeid),
         *_budget_lines(failing, source),
@@ -91,16 +106,31 @@ def failure_text(  # noqa: PLR0913  keywords, each said once a failure
     return "\n".join(map(visible, (*heads, *findings, *tail)))
 
 
-def _without_baseline(
-    found: Sequence[Verdict], nodeid: str, invocation: Invocation, *, needed: bool
-) -> str:
-    """Say in a line what was measured and compared with nothing, and how to store it."""
-    lines = (
-        no_baseline_headline(found),
-        *labelled("why", BASELINE_NEEDED if needed else ""),
-        *_accept_lines(found, nodeid, invocation),
-    )
-    return "\n".join(map(visible, lines))
+def _unjudged_heads(
+    found: Sequence[Verdict], missed: Sequence[Verdict], *, needed: bool
+) -> Iterator[str]:
+    """Say what was compared with nothing, what was not measured, and why that fails."""
+    if found:
+        yield no_baseline_headline(found)
+    if missed:
+        yield missed_headline(missed)
+    label = "why"
+    for because in dict.fromkeys(v.because for v in missed):
+        yield from labelled(label, because)
+        label = ""
+    if needed:
+        needs = BASELINE_NEEDED if found else MEASURING_NEEDED
+        yield from labelled("needs" if missed else "why", needs)
+
+
+def _longer_lines(
+    missed: Sequence[Verdict], nodeid: str, invocation: Invocation
+) -> tuple[str, ...]:
+    """Name the command that measures again, with more time if that was too short."""
+    if not missed:
+        return ()
+    longer = any("--gpuperf-seconds" in v.because for v in missed)
+    return uncut("again", again_command(invocation, nodeid, longer=longer))
 
 
 def _needed_lines(failing: Sequence[Verdict], *, needed: bool) -> tuple[str, ...]:
@@ -130,10 +160,21 @@ def _certainty_lines(shown: Sequence[Verdict]) -> Iterator[str]:
 def _undecided_lines(others: Sequence[Verdict]) -> Iterator[str]:
     """Say what nobody can tell beside what failed, and why."""
     for verdict in others:
-        if verdict.outcome is Outcome.INCONCLUSIVE:
+        if verdict.outcome is Outcome.INCONCLUSIVE and not verdict.is_missed:
             yield from labelled(
                 "also", f"undecided: {title(verdict.metric)}: {verdict.because}"
             )
+
+
+def _also_missed_lines(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """Name what was not measured beside what failed, by each reason."""
+    missed: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        if verdict.is_missed:
+            missed.setdefault(verdict.because, []).append(title(verdict.metric))
+    for because, names in missed.items():
+        named = ", ".join(dict.fromkeys(names))
+        yield from labelled("also", f"not measured: {named}: {because}")
 
 
 def _left_lines(
