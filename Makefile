@@ -27,7 +27,7 @@ test: $(VENV)/wheels $(VENV)/bin/tox
 # What takes longest and seldom fails alone: other interpreters, whole runs, the archives of
 # a release.
 matrix: $(VENV)/wheels $(VENV)/bin/tox
-	$(TOX) -e core-py310,core-py312,core-py313,docs,whole,release
+	$(TOX) -e core-py310,core-py312,core-py313,docs,whole,trainers,release
 
 # The pages of docs as a site that opens from a disk: site/index.html is its first page.
 docs: $(VENV)/bin/tox

@@ -64,6 +64,8 @@ class ErrorId(Enum):
     GP220 = "A comparison in ranks"
     GP221 = "Limits that allow no verdict"
     GP222 = "A test that was collected without the fixture"
+    GP223 = "Nothing that trains"
+    GP224 = "A framework that is too old"
 
     # Steps that cannot be measured.
     GP301 = "A step that only starts its work"

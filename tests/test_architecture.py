@@ -74,6 +74,7 @@ ADMITS: Final = {
     "pytest_benchmark": ("plugin.benchmark_plugin",),
     "filelock": ("baselines", "runner.pool", "sharing"),
     "fsspec": ("history.place",),
+    "transformers": ("trainers.transformers",),
 }
 """Modules and rooms that may import a foreign package; all others may not."""
 

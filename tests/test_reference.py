@@ -41,6 +41,7 @@ from pytest_gpuperf.model.units import Unit
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.plugin.options import OPTIONS
 from pytest_gpuperf.plugin.options import Option
+from pytest_gpuperf.report.remedies import FRAMEWORK_REMEDIES
 from pytest_gpuperf.report.remedies import KIND_REMEDIES
 from pytest_gpuperf.report.remedies import SYNC_REMEDIES
 from pytest_gpuperf.worker.compare_result import Compared
@@ -165,11 +166,13 @@ def test_every_use_of_the_fixture_stands_in_the_reference() -> None:
     attributes.remove("fits")
     attributes.remove("loader")
     attributes.remove("steps")
+    attributes.remove("trainer")
 
     assert named == [
         f"`gpuperf{parameters(Gpuperf.__call__)}`",
         f"`gpuperf.loader{parameters(Gpuperf.loader)}`",
         f"`gpuperf.steps{parameters(Gpuperf.steps)}`",
+        f"`gpuperf.trainer{parameters(Gpuperf.trainer)}`",
         f"`gpuperf.compare{parameters(Gpuperf.compare)}`",
         f"`gpuperf.fits{parameters(Gpuperf.fits)}`",
         *(f"`gpuperf.{name}`" for name in attributes),
@@ -330,5 +333,6 @@ def test_the_table_of_remedies_is_what_is_advised() -> None:
         if line.startswith("| ")
     ]
 
-    wanted = dict.fromkeys((*SYNC_REMEDIES, *KIND_REMEDIES.values()))
+    of_frameworks = [row.remedy for row in FRAMEWORK_REMEDIES]
+    wanted = dict.fromkeys((*of_frameworks, *SYNC_REMEDIES, *KIND_REMEDIES.values()))
     assert rows[1:] == [(remedy.cause, remedy.do) for remedy in wanted]

@@ -24,6 +24,7 @@ from ..model.metrics import LOADER_WAIT
 from ..model.metrics import STEP_MS
 from .step import Batches
 from .step import Fetched
+from .step import FetchTimes
 from .step import Subject
 from .trace import ANNOTATIONS
 from .trace import Span
@@ -88,7 +89,7 @@ def loader_wait(before: Fetched, after: Fetched, wall_ns: int) -> LoaderWait | N
 
 
 def with_loader_wait(
-    measurement: Measurement, batches: Batches, shares: Sequence[float]
+    measurement: Measurement, batches: FetchTimes, shares: Sequence[float]
 ) -> Measurement:
     """Add the *shares* of a loop's rounds, or why there are none, to *measurement*."""
     name = LOADER_WAIT.name
@@ -103,7 +104,7 @@ def with_loader_wait(
     )
 
 
-def _on_openings(batches: Batches, measurement: Measurement) -> Iterator[str]:
+def _on_openings(batches: FetchTimes, measurement: Measurement) -> Iterator[str]:
     took_ms = median(batches.openings_ns) / 1e6
     if took_ms > LONG_OPENING * measurement.times[STEP_MS.name].q50:
         yield (

@@ -19,6 +19,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING
 from typing import Final
 from typing import NamedTuple
+from typing import Protocol
 
 from ..devices.base import Fetch
 from ..devices.base import Step
@@ -51,6 +52,23 @@ class Fetched(NamedTuple):
     batches: int = 0
     waited_ns: int = 0
     opening_ns: int = 0
+
+
+class FetchTimes(Protocol):
+    """How long a loop waited for its batches, whoever fetches them."""
+
+    fetched: Fetched
+    openings_ns: list[int]
+
+    @property
+    def together(self) -> int:
+        """Steps to take as one, as their batches arrive in one burst."""
+
+    def time_with(self, timed: Callable[[Fetch], TimedFetch]) -> None:
+        """Let *timed* say from now on what a batch takes."""
+
+    def close(self) -> None:
+        """Drop the loader."""
 
 
 class Batches:
@@ -187,7 +205,7 @@ class Subject:
 
     step: Step
     setup: Setup | None = None
-    batches: Batches | None = None
+    batches: FetchTimes | None = None
     work: Mapping[str, float] = field(default_factory=dict)
     round_steps: int | None = None
     takes_a_number: bool = False

@@ -141,6 +141,71 @@ KIND_REMEDIES: Final[Mapping[FindingKind, Remedy]] = {
     ),
 }
 
+# What a framework does between the lines of its users: found by its function.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameworkRemedy:
+    """A *remedy* for what happens in *functions* of *files* of a framework.
+
+    Both are regular expressions, of the end of a path and of a whole name.
+    """
+
+    files: str
+    functions: str
+    remedy: Remedy
+
+
+FRAMEWORK_REMEDIES: Final = (
+    FrameworkRemedy(
+        files=r"transformers/trainer\.py",
+        functions=r"_maybe_log_save_evaluate|log|store_flos",
+        remedy=Remedy(
+            cause="logging of transformers' `Trainer`",
+            do="log every N steps: TrainingArguments(logging_steps=50); this is the "
+            "Trainer's logging, and not the step",
+        ),
+    ),
+    FrameworkRemedy(
+        files=r"transformers/trainer\.py",
+        functions=r"_run_epoch|_inner_training_loop",
+        remedy=Remedy(
+            cause="its filter of losses for the log that are NaN",
+            ops=_READS,
+            do="set TrainingArguments(logging_nan_inf_filter=False): the Trainer reads "
+            "each loss for its log, twice a batch",
+        ),
+    ),
+    FrameworkRemedy(
+        files=r"transformers/trainer\.py",
+        functions=r"_track_num_input_tokens",
+        remedy=Remedy(
+            cause="its count of tokens",
+            do='set TrainingArguments(include_num_input_tokens_seen="no"): the Trainer '
+            "reads each count for its log",
+        ),
+    ),
+    FrameworkRemedy(
+        files=r"accelerate/utils/operations\.py",
+        functions=r"send_to_device",
+        remedy=Remedy(
+            cause="batches of accelerate's loaders, and of `Trainer`'s",
+            do="set DataLoaderConfiguration(non_blocking=True) for the Accelerator, or "
+            'TrainingArguments(accelerator_config={"non_blocking": True}), and pin_memory',
+        ),
+    ),
+    FrameworkRemedy(
+        files=r"lightning(?:/|_)fabric/utilities/apply_func\.py",
+        functions=r"to_item",
+        remedy=Remedy(
+            cause="logging of Lightning's `Trainer` and its progress bar",
+            do="log every N steps: Trainer(log_every_n_steps=50), and for "
+            "self.log(prog_bar=True) TQDMProgressBar(refresh_rate=50)",
+        ),
+    ),
+)
+"""What to do about waits and copies inside of frameworks: the first that fits."""
+
 BOTTLENECK_REMEDIES: Final[Mapping[Bottleneck, str]] = {
     Bottleneck.LOADER: "let workers load ahead (num_workers, prefetch_factor)",
     Bottleneck.COPIES: "pin the batches (pin_memory=True) and copy them with "
@@ -166,12 +231,27 @@ _WAITS: Final = frozenset({FindingKind.SYNC, FindingKind.COPY, FindingKind.MAYBE
 def remedy_of(finding: Finding) -> Remedy | None:
     """Return what to do about the cause; ``None`` if its kind alone says too little."""
     if finding.kind in _WAITS:
-        return _wait_remedy(finding.op or "", finding.source)
+        return _of_framework(finding) or _wait_remedy(finding.op or "", finding.source)
     if finding.kind is FindingKind.TRANSFER and (
         PAGEABLE_COPIES.name not in finding.metrics
     ):
         return None
     return KIND_REMEDIES.get(finding.kind)
+
+
+def _of_framework(finding: Finding) -> Remedy | None:
+    """Return what to do if it is a framework that waits: its users' lines do not say."""
+    place = finding.innermost or finding.location
+    if place is None:
+        return None
+    for row in FRAMEWORK_REMEDIES:
+        if (
+            re.search(rf"(?:^|/){row.files}$", place.file.replace("\\", "/"))
+            and re.fullmatch(row.functions, place.function)
+            and re.fullmatch(row.remedy.ops, finding.op or "", re.DOTALL)
+        ):
+            return row.remedy
+    return None
 
 
 def _wait_remedy(op: str, source: str) -> Remedy:

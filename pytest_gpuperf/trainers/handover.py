@@ -37,7 +37,7 @@ from typing import Final
 from ..devices.step_thread import STEPS
 from ..errors import ErrorId
 from ..errors import StepError
-from ..measure.step import Batches
+from ..measure.step import FetchTimes
 from ..measure.step import Subject
 
 
@@ -87,7 +87,7 @@ class Handover:
     ``steps`` are those that the loop has ended.
     """
 
-    def __init__(self, measure: Measure, batches: Batches | None = None) -> None:
+    def __init__(self, measure: Measure, batches: FetchTimes | None = None) -> None:
         self.ident = threading.get_ident()
         self.native_id = threading.get_native_id()
         self.steps = 0

@@ -183,6 +183,37 @@ class Gpuperf:
             )
         )
 
+    def trainer(
+        self,
+        trainer: object,
+        *arguments: object,
+        name: str | None = None,
+        samples: float | None = None,
+        tokens: float | None = None,
+        **budget: object,
+    ) -> None:
+        """Measure the steps of a trainer, which is run until all is measured.
+
+        *trainer* is a ``Trainer`` of transformers, a ``Trainer`` of Lightning with what
+        its ``fit`` takes as *arguments*, an ``Accelerator`` with the function that trains,
+        another object with ``train()`` or ``fit()``, or a function. Its limits on steps
+        and epochs do not count meanwhile. It saves, evaluates and reports nothing; logging
+        is part of the step.
+
+        Without ``--gpuperf`` one step runs.
+        """
+        __tracebackhide__ = True
+
+        def trained() -> None:
+            from ..trainers.known import loop_of
+            from ..trainers.training import measure_training
+
+            call = ".trainer(trainer"
+            measure = self._measure_of(call, name, samples, tokens, budget)
+            measure_training(loop_of(trainer, arguments), measure)
+
+        _or_refused(trained)
+
     def _measure_of(
         self,
         call: str,

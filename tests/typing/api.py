@@ -78,6 +78,13 @@ def test_own_loop(gpuperf: Gpuperf) -> None:
     assert nothing is None
 
 
+def test_trainer(gpuperf: Gpuperf) -> None:
+    gpuperf.trainer(step, name="loop", tokens=512, syncs=0)
+    gpuperf.trainer(object(), step, [1, 2], samples=8, loader_wait_pct=35, on="cpu")
+    gpuperf.trainer()  # type: ignore[call-arg]
+    gpuperf.trainer(step, tokens="512")  # type: ignore[arg-type]
+
+
 @gpuperf.budget(speedup=1.3)
 def test_comparison(gpuperf: Gpuperf) -> None:
     compared: Compared = gpuperf.compare(step, step, name="first", speedup=1.2)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import pytest
+
 from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
@@ -241,6 +243,32 @@ def test_the_fix_of_a_wait_names_no_variable_that_its_line_may_not_have() -> Non
     assert read is not None
     assert "add it up on the GPU with .detach()" in read.do
     assert not [do for do in waits if re.search(r"\b(?:loss|total)\b", do)]
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "setting"),
+    [
+        ("transformers/trainer.py", "_maybe_log_save_evaluate", "logging_steps=50"),
+        ("transformers/trainer.py", "_run_epoch", "logging_nan_inf_filter=False"),
+        ("accelerate/utils/operations.py", "send_to_device", "non_blocking=True"),
+        ("lightning/fabric/utilities/apply_func.py", "to_item", "log_every_n_steps=50"),
+        ("lightning_fabric/utilities/apply_func.py", "to_item", "refresh_rate=50"),
+        ("my/transformers/trainer.py", "_run_epoch", "logging_nan_inf_filter=False"),
+        ("mytransformers/trainer.py", "_run_epoch", "add it up on the GPU"),
+        ("transformers/trainer.py", "compute_loss", "add it up on the GPU"),
+    ],
+)
+def test_a_wait_inside_of_a_framework_names_the_setting_that_avoids_it(
+    file: str, function: str, setting: str
+) -> None:
+    inside = Location(file=f"/x/site-packages/{file}", line=9, function=function)
+    source = "gpuperf.trainer(trainer, syncs=loss.item())"
+    below = replace(ITEM, source=source, innermost=inside, op="aten::item")
+
+    for wait in (below, replace(below, location=inside, innermost=None)):
+        remedy = remedy_of(wait)
+        assert remedy is not None
+        assert setting in remedy.do
 
 
 def test_all_of_a_line_is_marked_if_the_cause_is_unclear_or_there_twice() -> None:
