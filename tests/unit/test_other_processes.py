@@ -24,6 +24,14 @@ def told(proc: Path, pid: int, parent: int, *ticks: int, name: str = "python") -
     (proc / str(pid) / "stat").write_text(text)
 
 
+def children_of(proc: Path, pid: int, by_thread: dict[int, str]) -> None:
+    """Write which children each thread of a process has, as /proc says it."""
+    for thread, children in by_thread.items():
+        folder = proc / str(pid) / "task" / str(thread)
+        folder.mkdir(parents=True)
+        (folder / "children").write_text(children)
+
+
 @pytest.fixture
 def proc(tmp_path: Path) -> Path:
     (tmp_path / "stat").write_text("cpu  500 20 30 9000 70 4 5 6 400 0\ncpu0 1 2 3\n")
@@ -43,6 +51,23 @@ def test_what_neither_this_process_nor_its_descendants_took_is_the_others(
     busy = 500 + 20 + 30 + 4 + 5 + 6
     own = 100 + 10 + 40 + 5 + 200 + 1 + 30
     assert others_ns(proc) == (busy - own) * TICK_NS
+
+
+def test_no_process_but_its_own_is_asked_where_the_kernel_lists_children(
+    proc: Path,
+) -> None:
+    me = os.getpid()
+    told(proc, me, 1, 100, 10, 40, 5)
+    told(proc, 500_000, me, 200, 1, 0, 0)
+    told(proc, 500_001, 500_000, 30, 0, 0, 0)
+    children_of(proc, me, {me: "", 500_100: "500000 "})
+    children_of(proc, 500_000, {500_000: "500001 500009 "})  # one has just ended
+    children_of(proc, 500_001, {500_001: ""})
+    (proc / "500002").mkdir()
+    (proc / "500002" / "stat").write_text("nobody may read this as numbers")
+
+    own = 100 + 10 + 40 + 5 + 200 + 1 + 30
+    assert others_ns(proc) == (565 - own) * TICK_NS
 
 
 def test_a_process_that_ends_meanwhile_is_left_out(proc: Path) -> None:

@@ -47,6 +47,10 @@ def others_ns(proc: Path = PROC) -> int | None:
 
 
 def _own_ticks(proc: Path) -> int:
+    me = proc / str(os.getpid())
+    if (me / "task" / me.name / "children").exists():
+        return _family_ticks(me)
+    # The kernel lists no children: all processes of the machine are asked.
     stats = dict(_stats(proc))
     parents = {pid: int(fields[STATE_TO_PARENT]) for pid, fields in stats.items()}
     return sum(
@@ -54,6 +58,24 @@ def _own_ticks(proc: Path) -> int:
         for pid, fields in stats.items()
         if _descends(pid, parents)
     )
+
+
+def _family_ticks(process: Path) -> int:
+    """Return the ticks of *process* and of what comes from it; 0 if it has ended."""
+    ticks = 0
+    with suppress(FileNotFoundError, ProcessLookupError):
+        ticks = sum(map(int, _fields(process)[STATE_TO_TIMES]))
+        for child in _children(process):
+            ticks += _family_ticks(process.parent / child)
+    return ticks
+
+
+def _children(process: Path) -> Iterator[str]:
+    for thread in (process / "task").iterdir():
+        # A thread may end while we read: opening then fails with the one error, and
+        # reading an open file with the other.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            yield from (thread / "children").read_text().split()
 
 
 def relatives(proc: Path = PROC) -> frozenset[int]:
@@ -81,10 +103,14 @@ def _stats(proc: Path) -> Iterator[tuple[int, list[str]]]:
         if folder.name.isdigit():
             # A process may end between the listing and the reading.
             with suppress(OSError):
-                text = (folder / "stat").read_text()
-                # The name of a program may contain spaces and brackets: fields are
-                # counted from the last closing bracket.
-                yield int(folder.name), text.rpartition(") ")[2].split()
+                yield int(folder.name), _fields(folder)
+
+
+def _fields(process: Path) -> list[str]:
+    text = (process / "stat").read_text()
+    # The name of a program may contain spaces and brackets: fields are counted from the
+    # last closing bracket.
+    return text.rpartition(") ")[2].split()
 
 
 def _descends(pid: int | None, parents: Mapping[int, int]) -> bool:
