@@ -44,6 +44,8 @@ from ..runner.fork_server import send_progress
 from ..runner.fork_server import send_progress_seldom
 from .fixture import Measurer
 from .fixture import measurer_key
+from .installed import KnownPackages
+from .installed import installed
 from .items import asks
 from .items import recorded
 from .measurer import Measuring
@@ -63,6 +65,7 @@ CHILD_OPTIONS: Final = (
 def warm_pytest() -> None:
     """Import pytest's plugins and the phases here, in the server, not in each child."""
     importlib.import_module("pytest_gpuperf.measure.phases")
+    installed()
     # pytest loads its plugins only when it runs, so an empty folder is collected.
     with scratch_folder() as folder:
         pytest.main(["--collect-only", f"--rootdir={folder}", *CHILD_OPTIONS, folder])
@@ -144,9 +147,11 @@ def run_tests(
     *failed* is called when a test has failed, before it is torn down.
     """
     child = MeasuringProcess(request, keeper, failed)
-    code = pytest.main(
-        [*CHILD_OPTIONS, *request.arguments, *request.tests], plugins=[child]
-    )
+    with KnownPackages(installed()) as known:
+        code = pytest.main(
+            [*CHILD_OPTIONS, *request.arguments, *request.tests],
+            plugins=[child, known],
+        )
     results = child.results()
     if not results:
         msg = f"pytest exited with {int(code)} there and ran no test"
