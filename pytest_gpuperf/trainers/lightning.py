@@ -38,13 +38,12 @@ class LightningLoop:
         trainer = self._trainer
         epochs, steps = trainer.fit_loop, trainer.fit_loop.epoch_loop
         ended_by = step_callback(package_of(trainer), end_step, self.batches)
-        writers = [*trainer.checkpoint_callbacks, *trainer.early_stopping_callbacks]
-        kept = [c for c in trainer.callbacks if c not in writers]
+        callbacks = [*kept_callbacks(trainer), ended_by]
         with ExitStack() as stack:
             enter = stack.enter_context
             enter(changed(epochs, max_epochs=-1, min_epochs=None))
             enter(changed(steps, max_steps=-1, min_steps=None))
-            enter(changed(trainer, limit_val_batches=0, callbacks=[*kept, ended_by]))
+            enter(changed(trainer, limit_val_batches=0, callbacks=callbacks))
             enter(changed(trainer, loggers=silent_loggers(trainer)))
             fetches = TimedFetches(trainer.profiler, self.batches)
             enter(changed(trainer, profiler=fetches))
@@ -58,6 +57,12 @@ def package_of(trainer: Any) -> str:
         for module in (kind.__module__ for kind in type(trainer).__mro__)
         if module.startswith(("lightning.", "pytorch_lightning."))
     )
+
+
+def kept_callbacks(trainer: Any) -> list[object]:
+    """Return the callbacks of *trainer* that save nothing and do not stop it."""
+    others = [*trainer.checkpoint_callbacks, *trainer.early_stopping_callbacks]
+    return [callback for callback in trainer.callbacks if callback not in others]
 
 
 def silent_loggers(trainer: Any) -> list[object]:
@@ -97,6 +102,10 @@ def step_callback(package: str, end_step: EndStep, batches: StepBatches) -> obje
     class StepEnds(callback):  # type: ignore[misc]
         def __init__(self) -> None:
             self._steps = 0
+
+        def setup(self, trainer: Any, *_: object) -> None:
+            # The module's own callbacks have come since.
+            trainer.callbacks = kept_callbacks(trainer)
 
         def on_train_start(self, trainer: Any, _: object) -> None:
             self._steps = trainer.global_step

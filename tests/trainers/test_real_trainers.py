@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -69,6 +70,16 @@ def by_hand(gpuperf, clip):
     gpuperf(step)
     keep(gpuperf, "hand")
 """
+
+
+def skip_without(*packages: str) -> None:
+    """Skip the test if one of *packages* is missing; do not import it into this process.
+
+    ``pytester`` would drop it after the test, and torch cannot be imported twice.
+    """
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        pytest.skip(f"tox -e trainers installs {', '.join(missing)}")
 
 
 def measured(project: ScriptedProject, source: str, device: str) -> dict[str, Any]:
@@ -146,8 +157,7 @@ def test_accumulating(gpuperf):
 def test_a_trainer_of_transformers_has_the_numbers_of_its_step(
     project: ScriptedProject, device: str
 ) -> None:
-    pytest.importorskip("transformers", reason="tox -e trainers installs transformers")
-    pytest.importorskip("accelerate", reason="tox -e trainers installs accelerate")
+    skip_without("transformers", "accelerate")
 
     found = measured(project, TRANSFORMERS, device)
 
@@ -185,15 +195,19 @@ class Lit(L.LightningModule):
         return {"optimizer": optimizer,
                 "lr_scheduler": {"scheduler": watching, "monitor": "loss of validation"}}
 
+    def configure_callbacks(self):
+        return [callbacks.ModelCheckpoint("saved", every_n_train_steps=1)]
+
     def validation_step(self, batch, number):
         raise AssertionError("validation is off")
 
+callbacks = importlib.import_module(L.Trainer.__module__.split(".trainer")[0]).callbacks
+
 def trainer(gpuperf, **settings):
-    stop = L.pytorch.callbacks if hasattr(L, "pytorch") else L.callbacks
     return L.Trainer(
         accelerator="cpu" if gpuperf.device == "cpu" else "auto", devices=1, max_epochs=1,
         default_root_dir="written", enable_progress_bar=False, enable_model_summary=False,
-        callbacks=[stop.EarlyStopping("loss of validation")], **settings)
+        callbacks=[callbacks.EarlyStopping("loss of validation")], **settings)
 
 def test_hand(gpuperf):
     by_hand(gpuperf, clip=False)
@@ -207,6 +221,7 @@ def test_quiet(gpuperf):
     assert made.max_epochs == 1
     assert made.callbacks == before
     assert not os.path.exists("written")
+    assert not os.path.exists("saved")
 
 def test_logging(gpuperf):
     gpuperf.trainer(trainer(gpuperf, log_every_n_steps=1), Lit(logs=True), loader())
@@ -225,7 +240,7 @@ def test_accumulating(gpuperf):
 def test_a_trainer_of_lightning_has_the_numbers_of_its_step(
     project: ScriptedProject, package: str, device: str
 ) -> None:
-    pytest.importorskip(package, reason=f"tox -e trainers installs {package}")
+    skip_without(package)
 
     found = measured(project, LIGHTNING.replace("PACKAGE", package), device)
 
@@ -275,7 +290,7 @@ def test_accumulating(gpuperf):
 def test_a_loop_of_accelerate_has_the_numbers_of_its_step(
     project: ScriptedProject, device: str
 ) -> None:
-    pytest.importorskip("accelerate", reason="tox -e trainers installs accelerate")
+    skip_without("accelerate")
 
     found = measured(project, ACCELERATE, device)
 

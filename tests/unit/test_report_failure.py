@@ -307,7 +307,9 @@ def test_what_was_not_measured_beside_a_failure_is_said_once_a_reason() -> None:
 
     text = text_of(SLOWER, *also)
 
-    assert "  also     not measured: waits, operations: the time cap was reached" in text
+    assert (
+        "  also     not measured: waits, operations: the time cap was reached" in text
+    )
     assert "  also     not measured: waits: no profile" in text
 
 
