@@ -103,7 +103,7 @@ def step_callback(package: str, end_step: EndStep, batches: StepBatches) -> obje
         def __init__(self) -> None:
             self._steps = 0
 
-        def setup(self, trainer: Any, *_: object) -> None:
+        def setup(self, trainer: Any, *_: object, **__: object) -> None:
             # The module's own callbacks have come since.
             trainer.callbacks = kept_callbacks(trainer)
 
