@@ -242,12 +242,16 @@ def test_the_page_of_devices_says_which_budgets_a_cpu_cannot_judge() -> None:
         "d2h_mb",
         "launches",
         "flops",
+        "period_copies",
         "busy_pct",
     ]
     assert row("`busy_pct` (a floor)", "yes", "no", "no") in text_of(
         "docs/reference/devices.md"
     )
     assert row("`launches` of kernels", "yes", "by operations", "no") in text_of(
+        "docs/reference/devices.md"
+    )
+    assert row("`period_copies`", "no", "yes", "no") in text_of(
         "docs/reference/devices.md"
     )
     assert row("`flops`", "no", "yes", "no") in text_of("docs/reference/devices.md")
@@ -286,6 +290,8 @@ def test_the_readme_says_what_the_pretend_device_judges() -> None:
         "d2h_mb",
         "launches",
         "flops",
+        "period_syncs",
+        "period_copies",
         "graph_breaks",
         "recompiles",
     ]

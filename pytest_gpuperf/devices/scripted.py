@@ -24,6 +24,8 @@ from ..model.finding import Location
 from ..model.finding import Phase
 from ..model.metrics import AUDITED
 from ..model.metrics import MIB
+from ..model.metrics import OCCASIONAL_COPIES
+from ..model.metrics import PERIOD_COPIES
 from ..model.metrics import SENTINEL_COPY
 from ..model.metrics import SENTINEL_GEMM
 from ..model.metrics import SENTINEL_LAUNCH
@@ -271,7 +273,10 @@ class ScriptedDevice(MeasuringDevice):
         **dict.fromkeys(
             ("alloc_retries", "device_allocs"), "the scripted device has no allocator"
         ),
-        **{metric.name: "the scripted device copies nothing" for metric in AUDITED},
+        **dict.fromkeys(
+            (m.name for m in (*AUDITED, OCCASIONAL_COPIES, PERIOD_COPIES)),
+            "the scripted device copies nothing",
+        ),
     }
 
     def __init__(self, script: Mapping[str, Any], run: int) -> None:

@@ -19,6 +19,7 @@ from ..model.budget import Tolerance
 from ..model.measurement import Board
 from ..model.measurement import Measurement
 from ..model.metrics import METRICS
+from ..model.metrics import OCCASIONAL
 from ..model.metrics import RANKED
 from ..model.metrics import SLOPE
 from ..model.metrics import Direction
@@ -291,6 +292,11 @@ def _judge_any(case: _TestCase, metrics: Sequence[Metric]) -> Iterator[Verdict]:
         yield from _judge_unmeasured(case, metrics)
     for metric in measured:
         yield from _judge_measured(case, metric)
+    if measured and case.limit(measured[0]) is not None:
+        # What each step does is within the limit; what only some do may not be.
+        for metric in metrics:
+            if metric in OCCASIONAL.values() and (why := case.why_missed(metric)):
+                yield _unjudged_budget(case, metric, why)
 
 
 def _judge_unmeasured(case: _TestCase, metrics: Sequence[Metric]) -> Iterator[Verdict]:

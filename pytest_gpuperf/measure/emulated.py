@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from typing import Final
 
 from ..devices.base import EmulatingDevice
+from ..devices.base import Step
 from ..devices.pretend.allocator import settings_against_allocated
 from ..devices.pretend.allocator import settings_against_reserved
 from ..devices.pretend.audit_record import AuditedStep
@@ -52,11 +53,17 @@ from .bottleneck import diagnosis_of_counts
 from .compilation import NOTHING_COMPILED
 from .copies import counted_in
 from .copies import described
+from .further_steps import LOOKED_SHARE
+from .further_steps import LOOKED_STEPS
+from .further_steps import SeenStep
+from .further_steps import cause_of
+from .further_steps import look_further
 from .later_phases import cut_short
 from .later_phases import untouched
 from .memory import findings_of_left
 from .memory import findings_of_picture
 from .phases import MeasuredStep
+from .step import Deadline
 from .step import Subject
 from .syncs import reason_on_line
 from .syncs import where_of
@@ -341,6 +348,8 @@ def audit(
     Raises ``StepError`` and whatever the step raises.
     """
     share = TimeShare.of(device.now_ns, seconds, asked)
+    numbered = _Numbered(subject.step)
+    subject = replace(subject, step=numbered)
     to_predict, to_count = share.until(_PREDICTED), share.until(_COUNTED)
     prediction = None
     # Memory comes first: it must see the first step, in which the optimizer's state is
@@ -354,12 +363,14 @@ def audit(
             results.clear()
             prediction = predict_memory(memory, subject, device.root)
     steps: list[AuditedStep] = []
+    first: list[SeenStep] = []
     while len(steps) < AUDITED_STEPS and (
         (to_count if not steps else share.cap).leaves(first_ms) or not results
     ):
         arguments = subject.arguments()
         # Lines cost a walk of the stack per operation, so only one step finds them.
         steps.append(device.audit(subject.step, arguments, locate_work=not steps))
+        first.append(numbered.seen(steps[-1]))
         results = [steps[-1].result]
     measurement = Measurement(
         test=test, environment=device.environment(), unmeasured=device.unmeasurable
@@ -371,7 +382,74 @@ def audit(
     measurement = replace(measurement, diagnosis=diagnosis)
     if measurement.exact:
         measurement = _with_memory(measurement, prediction)
-    return MeasuredStep(measurement=measurement, result=results[0])
+        looking = _Looking(device=device, subject=subject, numbered=numbered)
+        measurement = looking.added_to(measurement, share, first)
+        results += looking.results
+    return MeasuredStep(measurement=measurement, result=results[-1])
+
+
+class _Numbered:
+    """Counts the steps that were run, whatever they were run for."""
+
+    def __init__(self, step: Step) -> None:
+        self.steps = 0
+        self._step = step
+
+    def __call__(self, *arguments: object) -> object:
+        self.steps += 1
+        return self._step(*arguments)
+
+    def seen(self, step: AuditedStep) -> SeenStep:
+        """Return what *step*, the last one, did."""
+        counts = Counter({waits.finding: waits.count for waits in _waits(step)})
+        for copy in _transfers(step):
+            counts[cause_of(copy)] += copy.per_step
+        return SeenStep(number=self.steps, counts=counts)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Looking:
+    """A look at further steps; ``results`` has what the last of them returned."""
+
+    device: EmulatingDevice
+    subject: Subject
+    numbered: _Numbered
+    results: list[object] = field(default_factory=list)
+    ended: str = ""
+
+    def added_to(
+        self, measurement: Measurement, share: TimeShare, first: Sequence[SeenStep]
+    ) -> Measurement:
+        """Add what further steps wait for and copy, if the *first* do not show it."""
+        period, seconds = self.subject.period, LOOKED_SHARE * share.seconds
+        brief = Deadline.after(seconds, self.device.now_ns)
+        until = brief if period is None else share.limit
+        further = look_further(first, self._step, period, until)
+        measurement = further.added_to(measurement)
+        is_asked = SYNCS.name in share.asked
+        if further.looked >= LOOKED_STEPS or period is not None or not is_asked:
+            return measurement
+        remark = (
+            f"waits after step {self.numbered.steps} were not looked for, as "
+            f"{self.ended or f'{seconds:.3g} s had passed'}: gpuperf(step, period=...) "
+            "looks at as many steps as it says"
+        )
+        return replace(measurement, remarks=(*measurement.remarks, remark))
+
+    def _step(self, _: int) -> Sequence[SeenStep]:
+        try:
+            step = self.device.audit(self.subject.step, self.subject.arguments())
+        except Exception as error:
+            # Nobody asked for so many steps: the test's data may end here.
+            if self.subject.period is not None:
+                raise
+            self.ended = f"the next one raised {type(error).__name__}"
+            return ()
+        self.results[:] = [step.result]
+        if step.audit.not_judged:
+            self.ended = _why_unjudged(step.audit.not_judged, self.device.root)
+            return ()
+        return (self.numbered.seen(step),)
 
 
 def _with_memory(

@@ -35,6 +35,7 @@ from .compilation import Compilation
 from .compilation import find_compilation
 from .copies import Traffic
 from .copies import find_traffic
+from .further_steps import Further
 from .gpu_activity import count_launches
 from .gpu_activity import least_launches
 from .gpu_activity import replays_graphs
@@ -43,6 +44,7 @@ from .memory import Memory
 from .memory import measure_memory
 from .profile import UNKNOWN_ALLOWANCES
 from .profile import Profiled
+from .profile import profile_period
 from .profile import profile_with_lines
 from .step import Subject
 from .syncs import Syncs
@@ -108,6 +110,9 @@ def disturbing_phases(
             found.profiled.events
         ):
             return untouched(measurement)
+        if subject.period is not None and device.ranked is None:
+            events = found.profiled.events
+            found.further = profile_period(device, subject, events, share.limit)
     if has_room or share.may_overrun(COMPILED_NAMES, step_ms):
         until = share.until(COMPILED_NAMES)
         found.compilation = find_compilation(device, subject, step_ms, until)
@@ -121,6 +126,7 @@ class Later:
     latency: Latency | None = None
     memory: Memory | None = None
     profiled: Profiled | None = None
+    further: Further | None = None
     compilation: Compilation | None = None
 
     def added_to(self, measurement: Measurement, kind: DeviceKind) -> Measurement:
@@ -136,6 +142,8 @@ class Later:
         )
         measurement = _with_latency(measurement, self.latency)
         measurement = _with_trace(measurement, self.profiled, kind)
+        if self.further is not None:
+            measurement = self.further.added_to(measurement)
         if self._graphs_are_unseen:
             measurement = _without_peaks(measurement)
         return cut_short(measurement, self._left_out | memory.missed)

@@ -28,10 +28,16 @@ from ..devices.base import MeasuringDevice
 from ..devices.base import Step
 from ..devices.base import TraceEvent
 from ..model.finding import Location
+from ..model.metrics import OCCASIONAL_COPIES
+from ..model.metrics import PERIOD_COPIES
 from .dataloader import loader_spans
+from .further_steps import Further
+from .further_steps import SeenStep
+from .further_steps import look_further
 from .step import Deadline
 from .step import Subject
 from .syncs import most_waits
+from .syncs import waits_by_step
 from .trace import Span
 from .trace import Trace
 from .trace import functions_around
@@ -212,6 +218,43 @@ def _profile(record: Record, subject: Subject, *, steps: int) -> Sequence[TraceE
     # Made before the profiler starts, or the user's ``setup`` would be in the trace.
     batches = [subject.arguments() for _ in range(steps)]
     return record(subject.step, batches)
+
+
+MOST_TOGETHER: Final = 10
+"""Steps of a period that are profiled together: a trace of all may be too large."""
+
+
+def profile_period(
+    device: MeasuringDevice,
+    subject: Subject,
+    first: Sequence[TraceEvent],
+    deadline: Deadline,
+) -> Further:
+    """Profile the steps of the period of *subject*, after the *first* that were judged.
+
+    Waits are counted, copies are not.
+    Raises whatever the step raises, and ``StepError`` as ``find_syncs`` does.
+    """
+    took_ms, number = 0.0, 0
+
+    def numbered(events: Sequence[TraceEvent]) -> list[SeenStep]:
+        nonlocal number
+        counts = waits_by_step(events)
+        number += len(counts)
+        start = number - len(counts) + 1
+        return [SeenStep(number=n, counts=one) for n, one in enumerate(counts, start)]
+
+    def look(most: int) -> Sequence[SeenStep]:
+        nonlocal took_ms
+        steps, start_ns = min(most, MOST_TOGETHER), device.now_ns()
+        if not deadline.leaves(took_ms):
+            return ()
+        seen = numbered(_profile(device.profile, subject, steps=steps))
+        took_ms = (device.now_ns() - start_ns) / 1e6
+        return seen
+
+    further = look_further(numbered(first), look, subject.period, deadline)
+    return further.without(OCCASIONAL_COPIES, PERIOD_COPIES)
 
 
 # Two profiles where lines take time: a plain one for numbers, another for lines.

@@ -29,6 +29,7 @@ from ..model.finding import Finding
 from ..model.finding import FindingKind
 from ..model.finding import Location
 from ..model.metrics import SYNCS
+from .further_steps import cause_of
 from .trace import TO_PAGEABLE
 from .trace import Span
 from .trace import Trace
@@ -247,8 +248,7 @@ def find_syncs(events: Sequence[TraceEvent]) -> Syncs:
             "expected one per step: start and stop no other profiler inside the step"
         )
         raise RunError(msg, ErrorId.GP305)
-    seen = device_waits(trace) if trace.calls else marked_waits(trace)
-    waits = with_allowances(seen, trace.allowances)
+    waits = _waits_in(trace)
     by_cause: dict[WaitCause, list[MeasuredWait]] = defaultdict(list)
     for wait in waits:
         by_cause[wait.cause].append(wait)
@@ -259,6 +259,23 @@ def find_syncs(events: Sequence[TraceEvent]) -> Syncs:
     return Syncs(
         per_step=_most_in_a_step(counted), findings=tuple(sorted(findings, key=_order))
     )
+
+
+def _waits_in(trace: Trace) -> list[MeasuredWait]:
+    seen = device_waits(trace) if trace.calls else marked_waits(trace)
+    return with_allowances(seen, trace.allowances)
+
+
+def waits_by_step(events: Sequence[TraceEvent]) -> list[Counter[Finding]]:
+    """Count the waits of each step of a trace by their causes, as findings.
+
+    Raises as ``find_syncs`` does.
+    """
+    trace = parse(events)
+    steps = [Counter[Finding]() for _ in trace.steps]
+    for wait in _waits_in(trace):
+        steps[wait.step][cause_of(_finding(wait.cause, [wait], 1))] += 1
+    return steps
 
 
 def most_waits(events: Sequence[TraceEvent]) -> int:

@@ -26,6 +26,7 @@ from .finding import StoredLine
 from .measurement import Board
 from .measurement import Distribution
 from .measurement import Measurement
+from .metrics import OCCASIONAL
 from .verdict import Outcome
 
 
@@ -144,6 +145,10 @@ def full_runs(kind: DeviceKind) -> int:
     return FULL_RUNS if kind.has(Capability.CLOCK) else EXACT_RUNS
 
 
+UNSTORED: Final = frozenset(metric.name for metric in OCCASIONAL.values())
+"""Metrics of which a baseline stores nothing."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
     """What is kept of one run: no raw samples.
@@ -162,7 +167,8 @@ class RunSummary:
     def of(cls, measurement: Measurement, occasion: str = "") -> RunSummary:
         return cls(
             times=measurement.times,
-            exact=measurement.exact,
+            # What only some steps have is seen in one run and not in another.
+            exact={n: v for n, v in measurement.exact.items() if n not in UNSTORED},
             board=measurement.board,
             round_steps=measurement.round_steps,
             occasion=occasion,

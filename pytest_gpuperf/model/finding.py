@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from .metrics import OCCASIONAL
 from .metrics import SYNCS
 
 
@@ -94,7 +95,8 @@ class Finding:
     ``percent`` is the share of a step's time that is spent on its line. ``source`` is the
     text of its line, ``stored`` how often a step did it there when the baseline was
     recorded, if that is known, and ``changed_since`` the commit of that code, if git says
-    that the line is another one since.
+    that the line is another one since. If not every step that was looked at has it,
+    ``in_steps`` of ``of_steps`` have, in equal distances if ``every`` is not 0.
     """
 
     kind: FindingKind
@@ -117,6 +119,18 @@ class Finding:
     source: str = ""
     stored: int | None = None
     changed_since: str = ""
+    in_steps: int = 0
+    of_steps: int = 0
+    every: int = 0
+
+    @property
+    def how_often(self) -> str:
+        """How often steps do it: ``2 per step``, ``1 every 50 steps``."""
+        if self.every:
+            return f"{self.per_step} every {self.every} steps"
+        if self.of_steps:
+            return f"{self.per_step} in {self.in_steps} of {self.of_steps} steps"
+        return f"{self.per_step} per step"
 
     @property
     def is_new(self) -> bool:
@@ -286,10 +300,17 @@ def stored_lines(findings: Iterable[Finding]) -> tuple[StoredLine, ...]:
     )
 
 
+_OCCASIONAL: Final = frozenset(metric.name for metric in OCCASIONAL.values())
+
+
 def is_stored(finding: Finding) -> bool:
-    """Whether a baseline keeps its line: what is allowed counts in nothing."""
+    """Whether a baseline keeps its line: what is allowed counts in nothing.
+
+    What only some steps do may be seen in one run and not in another.
+    """
     has_line = finding.location is not None and bool(finding.metrics)
-    return has_line and finding.kind in STORED
+    is_occasional = not _OCCASIONAL.isdisjoint(finding.metrics)
+    return has_line and finding.kind in STORED and not is_occasional
 
 
 def file_of(finding: Finding) -> str:

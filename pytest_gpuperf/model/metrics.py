@@ -30,6 +30,7 @@ class MeasuringPhase(Enum):
     TRACE = "trace"
     COUNTERS = "counters"
     COMPILER = "compiler"
+    FURTHER = "further steps"
     RANKS = "ranks"
 
 
@@ -487,6 +488,40 @@ PAGEABLE_COPIES: Final = Metric(
     gated=True,
     can_be_zero=True,
 )
+OCCASIONAL_SYNCS: Final = Metric(
+    name="occasional_syncs",
+    unit=Unit.COUNT,
+    summary="syncs of a further step that has more of them, if they come again: .item() in every 50th step",
+    budget="syncs",
+    can_be_zero=True,
+    phase=MeasuringPhase.FURTHER,
+)
+OCCASIONAL_COPIES: Final = Metric(
+    name="occasional_copies",
+    unit=Unit.COUNT,
+    summary="the same of pageable_copies",
+    budget="pageable_copies",
+    can_be_zero=True,
+    phase=MeasuringPhase.FURTHER,
+)
+PERIOD_SYNCS: Final = Metric(
+    name="period_syncs",
+    unit=Unit.COUNT,
+    summary="syncs of all steps of a period, by gpuperf(step, period=...)",
+    budget="period_syncs",
+    gated=True,
+    can_be_zero=True,
+    phase=MeasuringPhase.FURTHER,
+)
+PERIOD_COPIES: Final = Metric(
+    name="period_copies",
+    unit=Unit.COUNT,
+    summary="pageable copies of all steps of a period",
+    budget="period_copies",
+    gated=True,
+    can_be_zero=True,
+    phase=MeasuringPhase.FURTHER,
+)
 BLOCKING_COPIES: Final = Metric(
     name="blocking_copies",
     unit=Unit.COUNT,
@@ -527,6 +562,18 @@ SPEEDUP: Final = Metric(
 SENTINELS: Final[tuple[Metric, ...]] = (SENTINEL_GEMM, SENTINEL_COPY, SENTINEL_LAUNCH)
 """Times of fixed kernels: where they move, the machine has changed."""
 
+OCCASIONAL: Final = {
+    SYNCS.name: OCCASIONAL_SYNCS,
+    PAGEABLE_COPIES.name: OCCASIONAL_COPIES,
+}
+"""What only some steps have, by what each of the first steps has."""
+
+OF_A_PERIOD: Final = {SYNCS.name: PERIOD_SYNCS, PAGEABLE_COPIES.name: PERIOD_COPIES}
+"""What the steps of a period have together, by what each has."""
+
+FURTHER: Final[tuple[Metric, ...]] = (*OCCASIONAL.values(), *OF_A_PERIOD.values())
+"""What a look at further steps shows."""
+
 AUDITED: Final[tuple[Metric, ...]] = (
     PAGEABLE_COPIES,
     BLOCKING_COPIES,
@@ -566,6 +613,7 @@ METRICS: Final[dict[str, Metric]] = {
         PREDICTED_RETRIES,
         SYNCS,
         *AUDITED,
+        *FURTHER,
         *LAUNCHED,
         *COMPILED,
         SLOPE,

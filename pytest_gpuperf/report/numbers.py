@@ -8,6 +8,8 @@ from typing import Final
 from ..model.metrics import COMPILED
 from ..model.metrics import METRICS
 from ..model.metrics import MIB
+from ..model.metrics import OCCASIONAL
+from ..model.metrics import OF_A_PERIOD
 from ..model.metrics import Metric
 from ..model.metrics import MetricKind
 from ..model.units import Unit
@@ -43,8 +45,12 @@ def metric_named(name: str) -> Metric:
 
 
 def each(metric: Metric) -> str:
-    """Return `` per step`` for a count, as all are per step but those of compiling."""
-    return " per step" if metric.unit is Unit.COUNT and metric not in COMPILED else ""
+    """Return what a count is of: of a step, but for those of compiling and of periods."""
+    if metric.unit is not Unit.COUNT or metric in COMPILED:
+        return ""
+    if metric in OF_A_PERIOD.values():
+        return " per period"
+    return " in some steps" if metric in OCCASIONAL.values() else " per step"
 
 
 def rounded(value: float) -> float:

@@ -50,6 +50,7 @@ from ..model.measurement import Distribution
 from ..model.measurement import Measurement
 from ..model.measurement import location
 from ..model.metrics import LOADER_WAIT
+from ..model.metrics import OF_A_PERIOD
 from ..model.metrics import PREDICTED_ALLOCATED
 from ..model.metrics import PREDICTED_RESERVED
 from ..model.metrics import RANKED
@@ -316,7 +317,13 @@ class Measuring:
                     item.config.rootpath,
                     _with_rank_reasons(
                         _with_loader_reason(
-                            _with_throughput(measured.measurement, subject, budgets),
+                            _with_period_reason(
+                                _with_throughput(
+                                    measured.measurement, subject, budgets
+                                ),
+                                subject,
+                                budgets,
+                            ),
                             subject,
                             budgets,
                         ),
@@ -522,6 +529,18 @@ def _with_throughput(
         for name, count in subject.work.items()
     }
     return replace(measurement, times={**measurement.times, **rates})
+
+
+def _with_period_reason(
+    measurement: Measurement, subject: Subject, budgets: Sequence[Budget]
+) -> Measurement:
+    """Add the reason why a step without a period lacks the metrics of one."""
+    asked = {keyword for budget in budgets for keyword in budget.limits}
+    if subject.period is not None:
+        return measurement
+    why = "gpuperf(step, period=...) says after how many steps it does the same again"
+    names = [m.name for m in OF_A_PERIOD.values() if m.budget in asked]
+    return measurement.lacking(dict.fromkeys(names, why))
 
 
 def _with_loader_reason(

@@ -27,6 +27,7 @@ from pytest_gpuperf.model.metrics import BUDGET_KEYWORDS
 from pytest_gpuperf.model.metrics import LATENCY_MS
 from pytest_gpuperf.model.metrics import LIVE_PEAK
 from pytest_gpuperf.model.metrics import METRICS
+from pytest_gpuperf.model.metrics import OCCASIONAL_SYNCS
 from pytest_gpuperf.model.metrics import PEAK_ALLOCATED
 from pytest_gpuperf.model.metrics import PREDICTED_ALLOCATED
 from pytest_gpuperf.model.metrics import STEP_MS
@@ -195,6 +196,8 @@ def test_budget_keywords_stand_in_the_order_of_the_metrics() -> None:
         "d2h_mb",
         "launches",
         "flops",
+        "period_syncs",
+        "period_copies",
         "graph_breaks",
         "recompiles",
         "slope_pct",
@@ -216,7 +219,7 @@ def test_budget_keywords_stand_in_the_order_of_the_metrics() -> None:
         ("ms", (STEP_MS,)),
         ("latency_ms", (LATENCY_MS,)),
         ("mem_mb", (PEAK_ALLOCATED, LIVE_PEAK, PREDICTED_ALLOCATED)),
-        ("syncs", (SYNCS,)),
+        ("syncs", (SYNCS, OCCASIONAL_SYNCS)),
         ("speed", ()),
     ],
 )

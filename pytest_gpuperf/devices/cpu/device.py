@@ -23,9 +23,11 @@ from ...model.metrics import BUSY
 from ...model.metrics import DEVICE_ALLOCS
 from ...model.metrics import FLOPS
 from ...model.metrics import LAUNCHED
+from ...model.metrics import OCCASIONAL_COPIES
 from ...model.metrics import OPS
 from ...model.metrics import PEAK_ALLOCATED
 from ...model.metrics import PEAK_RESERVED
+from ...model.metrics import PERIOD_COPIES
 from ...model.metrics import PREDICTED
 from ..base import AllocatedBlock
 from ..base import Fetch
@@ -77,7 +79,9 @@ class CpuDevice(MeasuringDevice):
         ALLOC_RETRIES.name: NO_ALLOCATOR,
         DEVICE_ALLOCS.name: NO_ALLOCATOR,
         **dict.fromkeys((metric.name for metric in PREDICTED), NO_ALLOCATOR),
-        **dict.fromkeys((metric.name for metric in AUDITED), NO_COPIES),
+        **dict.fromkeys(
+            (m.name for m in (*AUDITED, OCCASIONAL_COPIES, PERIOD_COPIES)), NO_COPIES
+        ),
         **dict.fromkeys((OPS.name, FLOPS.name), "the cpu device counts no operations"),
         BUSY.name: "no kernel runs on a GPU here, measured on the cuda device only",
         **dict.fromkeys((metric.name for metric in LAUNCHED), NO_LAUNCHES),

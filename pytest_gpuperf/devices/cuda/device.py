@@ -27,7 +27,9 @@ from ...model.metrics import ENERGY
 from ...model.metrics import FLOPS
 from ...model.metrics import LIVE_PEAK
 from ...model.metrics import NON_TORCH
+from ...model.metrics import OCCASIONAL_COPIES
 from ...model.metrics import OPS
+from ...model.metrics import PERIOD_COPIES
 from ..base import AllocatedBlock
 from ..base import Fetch
 from ..base import Kernel
@@ -164,7 +166,8 @@ class CudaDevice(MeasuringDevice):
         reasons = {
             LIVE_PEAK.name: "measured on the cpu device only",
             **dict.fromkeys(
-                (OPS.name, FLOPS.name), "counted on the simulated GPU only"
+                (OPS.name, FLOPS.name, OCCASIONAL_COPIES.name, PERIOD_COPIES.name),
+                "counted on the simulated GPU only",
             ),
         }
         if self._nvml() is None:

@@ -17,6 +17,7 @@ from ...model.environment import Environment
 from ...model.environment import Hardware
 from ...model.metrics import AUDITED
 from ...model.metrics import COMPILED
+from ...model.metrics import FURTHER
 from ...model.metrics import KEPT_GRAPHS
 from ...model.metrics import LAUNCHED
 from ...model.metrics import METRICS
@@ -71,7 +72,7 @@ class PretendDevice(EmulatingDevice):
         if metric.kind is MetricKind.NOISY
         else PRETEND_MEASURES_NO_MEMORY
         for metric in METRICS.values()
-        if metric not in {SYNCS, KEPT_GRAPHS, *AUDITED, *COMPILED, *LAUNCHED}
+        if metric not in {SYNCS, KEPT_GRAPHS, *AUDITED, *COMPILED, *LAUNCHED, *FURTHER}
         and not _is_predicted(metric)
     }
 

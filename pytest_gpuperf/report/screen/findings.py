@@ -280,9 +280,9 @@ def explained(finding: Finding) -> str:
     new = "new: " if finding.is_new else ""
     may = KINDS.get(finding.kind, "") if finding.reason else ""
     parts = [f"{new}{may}{finding.reason or EVENTS[finding.kind]}"]
-    if finding.per_step > 1 or finding.has_risen:
+    if finding.per_step > 1 or finding.has_risen or finding.of_steps:
         before = f" ({finding.stored} before)" if finding.has_risen else ""
-        parts.append(f"{finding.per_step} per step{before}")
+        parts.append(f"{finding.how_often}{before}")
     return ", ".join(filter(None, (*parts, _phase(finding), *_amounts(finding))))
 
 
@@ -306,7 +306,7 @@ def _cause(finding: Finding) -> str:
     named = finding.op or finding.api or finding.kind.value
     if finding.op and finding.api:
         named = f"{finding.op} ({finding.api})"
-    parts = (named, _phase(finding), f"{finding.per_step} per step", *_amounts(finding))
+    parts = (named, _phase(finding), finding.how_often, *_amounts(finding))
     return ", ".join(filter(None, parts))
 
 

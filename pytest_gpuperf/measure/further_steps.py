@@ -1,0 +1,250 @@
+"""Waits and copies that only some steps have, found by a look at further steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
+from itertools import pairwise
+from typing import Final
+
+from ..model.finding import Finding
+from ..model.measurement import Measurement
+from ..model.metrics import FURTHER
+from ..model.metrics import OCCASIONAL
+from ..model.metrics import OF_A_PERIOD
+from ..model.metrics import Metric
+from .step import Deadline
+
+
+LOOKED_STEPS: Final = 100
+"""Further steps that are looked at unless an author says what their period is.
+
+What comes every 50th step is in two of them; what comes once may be a preparation.
+"""
+
+LOOKED_SHARE: Final = 1 / 20
+"""Share of the time cap that this may cost at most: 3 s of 60."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenStep:
+    """What the step of this ``number`` did, how often, by findings without numbers."""
+
+    number: int
+    counts: Mapping[Finding, int]
+
+    def count(self, metric: str, without: Collection[Finding]) -> int:
+        """Count what it has of *metric*, *without* what comes once."""
+        return sum(
+            count
+            for cause, count in self.counts.items()
+            if metric in cause.metrics and cause not in without
+        )
+
+
+Look = Callable[[int], Sequence[SeenStep]]
+"""Runs at most so many further steps, at least one; none if it cannot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Further:
+    """What further steps showed, by metric name, and why they did not.
+
+    ``findings`` are causes that the first steps do not have; ``rhythms`` say of the
+    others how many steps have them. ``looked`` is the number of further steps.
+    """
+
+    exact: Mapping[str, int] = field(default_factory=dict)
+    missed: Mapping[str, str] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    rhythms: Mapping[Finding, Finding] = field(default_factory=dict)
+    looked: int = 0
+
+    def without(self, *metrics: Metric) -> Further:
+        """Return it without *metrics* that were not looked for."""
+        names = {metric.name for metric in metrics}
+        return replace(
+            self,
+            exact={n: v for n, v in self.exact.items() if n not in names},
+            missed={n: v for n, v in self.missed.items() if n not in names},
+        )
+
+    def added_to(self, measurement: Measurement) -> Measurement:
+        """Return *measurement* with it; causes in the first steps keep their numbers."""
+        known = (self._with_rhythm(finding) for finding in measurement.findings)
+        return replace(
+            measurement.missing(self.missed),
+            exact={**measurement.exact, **self.exact},
+            findings=(*known, *self.findings),
+        )
+
+    def _with_rhythm(self, finding: Finding) -> Finding:
+        rhythm = self.rhythms.get(cause_of(finding))
+        if rhythm is None:
+            return finding
+        periodic = (OF_A_PERIOD[n].name for n in finding.metrics if n in OF_A_PERIOD)
+        return replace(
+            finding,
+            metrics=(*finding.metrics, *(n for n in periodic if n in self.exact)),
+            in_steps=rhythm.in_steps,
+            of_steps=rhythm.of_steps,
+            every=rhythm.every,
+        )
+
+
+def cause_of(finding: Finding) -> Finding:
+    """Return *finding* without its numbers, which is the same one in another step."""
+    return replace(finding, per_step=0, blocked_ms=0.0, moved_bytes=0)
+
+
+def look_further(
+    first: Sequence[SeenStep], look: Look, period: int | None, deadline: Deadline
+) -> Further:
+    """Look at further steps until *deadline*, after the *first*, which have been judged.
+
+    They are ``LOOKED_STEPS``, or the *period* that the author names, and then as many
+    as show whether what was seen once comes again: another period, or as many steps as
+    there were before it.
+    """
+    looked = _Looked(first=first, steps=(), period=period)
+    while deadline.leaves(0.0) and (left := looked.left) > 0:
+        more = look(left)
+        if not more:
+            break
+        looked = replace(looked, steps=(*looked.steps, *more))
+    return looked.further()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Looked:
+    """The ``steps`` of a look, in their order, and the ``first`` ones before it."""
+
+    first: Sequence[SeenStep]
+    steps: Sequence[SeenStep]
+    period: int | None
+
+    @property
+    def left(self) -> int:
+        """How many more steps must be looked at."""
+        planned = (self.period or LOOKED_STEPS) - len(self.steps)
+        return planned if planned > 0 else self._left_of(self._once)
+
+    def _left_of(self, once: Mapping[Finding, int]) -> int:
+        last = self.steps[-1].number if self.steps else 0
+        return max((n + (self.period or n) for n in once.values()), default=0) - last
+
+    @property
+    def _numbers(self) -> dict[Finding, list[int]]:
+        """The numbers of the steps that have a cause, by the cause."""
+        numbers: dict[Finding, list[int]] = {}
+        for step in (*self.first, *self.steps):
+            for cause in step.counts:
+                numbers.setdefault(cause, []).append(step.number)
+        return numbers
+
+    @property
+    def _known(self) -> set[Finding]:
+        return {cause for step in self.first for cause in step.counts}
+
+    @property
+    def _once(self) -> dict[Finding, int]:
+        """The causes that a single further step has, with the number of that step."""
+        known = self._known
+        return {
+            cause: numbers[0]
+            for cause, numbers in self._numbers.items()
+            if len(numbers) == 1 and cause not in known and cause.metrics
+        }
+
+    def further(self) -> Further:
+        """Return what the steps showed."""
+        once, known = self._once, self._known
+        rhythms = {c: self._rhythm(c, n) for c, n in self._numbers.items()}
+        missed = {**self._unseen(), **self._undecided(once)}
+        exact = {**self._occasional(once), **self._of_period(once)}
+        return Further(
+            exact={n: v for n, v in exact.items() if n not in missed},
+            missed=missed,
+            findings=tuple(
+                self._further(finding, is_once=cause in once)
+                for cause, finding in rhythms.items()
+                if cause not in known
+            ),
+            rhythms={c: f for c, f in rhythms.items() if c in known},
+            looked=len(self.steps),
+        )
+
+    def _rhythm(self, cause: Finding, numbers: Sequence[int]) -> Finding:
+        """Return *cause* with its number and what share of the steps has it."""
+        steps = (*self.first, *self.steps)
+        most = max(step.counts.get(cause, 0) for step in steps)
+        if len(numbers) == len(steps):
+            return replace(cause, per_step=most)
+        distances = {b - a for a, b in pairwise(numbers)}
+        return replace(
+            cause,
+            per_step=most,
+            in_steps=len(numbers),
+            of_steps=len(steps),
+            every=distances.pop() if len(distances) == 1 else 0,
+        )
+
+    def _further(self, finding: Finding, *, is_once: bool) -> Finding:
+        """Let *finding* count in what it is part of: in nothing, if it comes once."""
+        if not is_once:
+            return replace(finding, metrics=self._counting(finding))
+        why = f"{finding.reason}; " if finding.reason else ""
+        reason = f"{why}once and not again, so it does not count"
+        return replace(finding, metrics=(), reason=reason)
+
+    def _counting(self, cause: Finding) -> tuple[str, ...]:
+        """Name the metrics of further steps that *cause* counts in."""
+        groups = (OCCASIONAL, OF_A_PERIOD) if self.period else (OCCASIONAL,)
+        return tuple(g[n].name for g in groups for n in cause.metrics if n in g)
+
+    def _unseen(self) -> dict[str, str]:
+        """Say that the look ended before the period did."""
+        if self.period is None or len(self.steps) >= self.period:
+            return {}
+        why = (
+            f"{len(self.steps)} of the {self.period} steps of a period fit into the time "
+            "cap; raise --gpuperf-seconds"
+        )
+        return {metric.name: why for metric in FURTHER}
+
+    def _undecided(self, once: Mapping[Finding, int]) -> dict[str, str]:
+        """Say which causes may come again, as the look ended too early to know."""
+        missed = {}
+        for cause, number in once.items():
+            if self._left_of({cause: number}) > 0:
+                why = (
+                    f"{cause.location} waited in 1 of {len(self.steps)} further steps, "
+                    "too few to know whether it does so again; raise --gpuperf-seconds"
+                )
+                missed.update(dict.fromkeys(self._counting(cause), why))
+        return missed
+
+    def _occasional(self, once: Collection[Finding]) -> dict[str, int]:
+        """Return the counts of the step with most, if it has more than the first ones."""
+        found = {}
+        for name, metric in OCCASIONAL.items():
+            first = max((step.count(name, once) for step in self.first), default=0)
+            most = max((step.count(name, once) for step in self.steps), default=0)
+            if most > first:
+                found[metric.name] = most
+        return found
+
+    def _of_period(self, once: Collection[Finding]) -> dict[str, int]:
+        """Return what the steps of the period have together."""
+        if self.period is None:
+            return {}
+        steps = self.steps[: self.period]
+        return {
+            metric.name: sum(step.count(name, once) for step in steps)
+            for name, metric in OF_A_PERIOD.items()
+        }

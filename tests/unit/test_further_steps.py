@@ -1,0 +1,250 @@
+"""Waits that only some steps have, on the simulated GPU: found, counted, or set apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+torch = pytest.importorskip("torch")
+
+from pytest_gpuperf.devices.allow_sync import allow_sync  # noqa: E402
+from pytest_gpuperf.devices.pretend.device import PretendDevice  # noqa: E402
+from pytest_gpuperf.measure.emulated import audit  # noqa: E402
+from pytest_gpuperf.measure.step import Subject  # noqa: E402
+from pytest_gpuperf.model.finding import Finding  # noqa: E402
+from pytest_gpuperf.model.finding import FindingKind  # noqa: E402
+from pytest_gpuperf.model.measurement import Measurement  # noqa: E402
+from pytest_gpuperf.model.metrics import SYNCS  # noqa: E402
+
+
+Step = Callable[[], object]
+
+
+@pytest.fixture
+def device() -> Iterator[PretendDevice]:
+    device = PretendDevice(str(Path(__file__).parent))
+    device.enter()
+    yield device
+    device.leave()
+
+
+def reading(loss: torch.Tensor, when: Callable[[int], bool]) -> tuple[Step, list[int]]:
+    """Return a step that reads *loss* in those of a number, from 1 on, and the numbers."""
+    numbers: list[int] = []
+
+    def step() -> None:
+        numbers.append(len(numbers) + 1)
+        total = loss.sum()
+        if when(numbers[-1]):
+            total.item()
+
+    return step, numbers
+
+
+def looked(
+    device: PretendDevice, step: Step, period: int | None = None, seconds: float = 600
+) -> Measurement:
+    subject = Subject(step=step, period=period)
+    return audit(
+        device, subject, test="t", seconds=seconds, asked={SYNCS.name}
+    ).measurement
+
+
+def waits(measurement: Measurement) -> list[Finding]:
+    return [f for f in measurement.findings if f.kind is FindingKind.SYNC]
+
+
+@pytest.mark.parametrize("every", [4, 7, 50])
+def test_a_wait_in_every_nth_step_is_found_and_says_its_distance(
+    device: PretendDevice, every: int
+) -> None:
+    step, _ = reading(torch.ones(3, device="cuda"), lambda n: n % every == 0)
+
+    measurement = looked(device, step)
+
+    (wait,) = waits(measurement)
+    most = max(measurement.exact["syncs"], measurement.exact.get("occasional_syncs", 0))
+    assert most == 1
+    assert wait.how_often == f"1 every {every} steps"
+    assert wait.location is not None
+    assert wait.location.function == "step"
+
+
+def test_a_wait_in_every_50th_step_counts_in_no_step_that_is_compared_with_a_baseline(
+    device: PretendDevice,
+) -> None:
+    step, _ = reading(torch.ones(3, device="cuda"), lambda n: n % 50 == 0)
+
+    exact = looked(device, step).exact
+
+    assert exact["syncs"] == 0
+    assert exact["occasional_syncs"] == 1
+
+
+def test_a_copy_in_every_50th_step_is_found_as_a_wait_is(device: PretendDevice) -> None:
+    batch, numbers = torch.ones(3), []
+
+    def step() -> None:
+        numbers.append(torch.ones(3, device="cuda"))
+        if len(numbers) % 50 == 0:
+            batch.to("cuda")
+
+    exact = looked(device, step).exact
+
+    assert (exact["pageable_copies"], exact["occasional_copies"]) == (0, 1)
+
+
+def test_a_wait_in_the_tenth_step_alone_is_a_preparation(device: PretendDevice) -> None:
+    step, _ = reading(torch.ones(3, device="cuda"), lambda n: n == 10)
+
+    measurement = looked(device, step)
+
+    (wait,) = waits(measurement)
+    assert wait.metrics == ()
+    assert wait.reason.endswith("once and not again, so it does not count")
+    assert "occasional_syncs" not in measurement.exact
+    assert not measurement.missed
+
+
+def test_a_period_is_looked_at_whole_and_counted_together(
+    device: PretendDevice,
+) -> None:
+    step, _ = reading(torch.ones(3, device="cuda"), lambda n: n % 200 in {0, 150})
+
+    exact = looked(device, step, period=200).exact
+
+    assert exact["period_syncs"] == 2
+    assert exact["period_copies"] == 0
+    assert exact["occasional_syncs"] == 1
+
+
+def test_a_wait_once_a_period_is_told_from_a_preparation_by_another_period(
+    device: PretendDevice,
+) -> None:
+    once, steps_once = reading(torch.ones(3, device="cuda"), lambda n: n == 20)
+    again, _ = reading(torch.ones(3, device="cuda"), lambda n: n % 30 == 20)
+
+    prepared, repeated = looked(device, once, 30), looked(device, again, 30)
+
+    assert prepared.exact["period_syncs"] == 0
+    assert repeated.exact["period_syncs"] == 1
+    assert len(steps_once) >= 50
+
+
+def test_a_clean_step_is_looked_at_no_longer_than_its_period(
+    device: PretendDevice,
+) -> None:
+    step, numbers = reading(torch.ones(3, device="cuda"), lambda _: False)
+
+    measurement = looked(device, step, period=12)
+
+    assert measurement.exact["period_syncs"] == 0
+    assert len(numbers) == 1 + 2 + 3 + 12
+
+
+def test_a_wait_of_every_step_is_in_no_share_of_them(device: PretendDevice) -> None:
+    step, _ = reading(torch.ones(3, device="cuda"), lambda _: True)
+
+    measurement = looked(device, step, period=5)
+
+    assert [f.how_often for f in waits(measurement)] == ["1 per step"]
+    assert "occasional_syncs" not in measurement.exact
+    assert measurement.exact["period_syncs"] == 5
+
+
+def test_a_step_with_more_waits_than_the_first_ones_counts_them_all(
+    device: PretendDevice,
+) -> None:
+    loss = torch.ones(3, device="cuda")
+    inner, numbers = reading(loss, lambda n: n % 9 == 0)
+
+    def step() -> None:
+        loss.sum().item()
+        inner()
+
+    measurement = looked(device, step)
+
+    assert measurement.exact["syncs"] == 1
+    assert measurement.exact["occasional_syncs"] == 2
+    assert numbers
+
+
+def test_an_allowed_wait_in_some_steps_counts_in_nothing(device: PretendDevice) -> None:
+    loss, numbers = torch.ones(3, device="cuda"), []
+
+    def step() -> None:
+        numbers.append(loss + 1)
+        if len(numbers) % 20 == 0:
+            with allow_sync(reason="the loss is logged"):
+                loss.sum().item()
+
+    exact = looked(device, step, period=20).exact
+
+    assert exact["period_syncs"] == 0
+    assert "occasional_syncs" not in exact
+
+
+def test_steps_that_end_early_are_no_failure_unless_a_period_asks_for_them(
+    device: PretendDevice,
+) -> None:
+    batches = iter([torch.ones(3, device="cuda")] * 8)
+
+    def step() -> object:
+        return next(batches) + 1
+
+    measurement = looked(device, step)
+
+    assert "as the next one raised StopIteration" in measurement.remarks[-1]
+    with pytest.raises(StopIteration):
+        looked(device, step, period=12)
+
+
+def test_a_scheduler_that_reads_its_loss_every_16th_step_is_found(
+    device: PretendDevice,
+) -> None:
+    model = torch.nn.Linear(8, 8, device="cuda")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+    batch = torch.ones(4, 8, device="cuda")
+    numbers: list[int] = []
+
+    def step() -> None:
+        numbers.append(1)
+        optimizer.zero_grad()
+        loss = model(batch).sum()
+        loss.backward()
+        optimizer.step()
+        if len(numbers) % 16 == 0:
+            scheduler.step(loss.detach())
+
+    measurement = looked(device, step)
+
+    assert measurement.exact["occasional_syncs"] >= 1
+    assert {f.how_often for f in waits(measurement)} == {"1 every 16 steps"}
+
+
+def test_accumulation_over_four_steps_waits_where_it_clips(
+    device: PretendDevice,
+) -> None:
+    model = torch.nn.Linear(8, 8, device="cuda")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batch = torch.ones(4, 8, device="cuda")
+    numbers: list[int] = []
+
+    def step() -> None:
+        numbers.append(1)
+        model(batch).sum().backward()
+        if len(numbers) % 4 == 0:
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            norm.item()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    measurement = looked(device, step, period=4)
+
+    assert measurement.exact["period_syncs"] == 1
+    assert [f.how_often for f in waits(measurement)] == ["1 every 4 steps"]
