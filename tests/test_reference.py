@@ -28,14 +28,14 @@ from pytest_gpuperf.model.baseline import FULL_RUNS
 from pytest_gpuperf.model.baseline import MOST_RUNS
 from pytest_gpuperf.model.baseline import Refresh
 from pytest_gpuperf.model.environment import Capability
+from pytest_gpuperf.model.metric import Direction
+from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.metrics import BUDGET_KEYWORDS
 from pytest_gpuperf.model.metrics import GRAPH_BREAKS
 from pytest_gpuperf.model.metrics import METRICS
 from pytest_gpuperf.model.metrics import RANK_SKEW
 from pytest_gpuperf.model.metrics import RECOMPILES
 from pytest_gpuperf.model.metrics import SLOPE
-from pytest_gpuperf.model.metrics import Direction
-from pytest_gpuperf.model.metrics import Metric
 from pytest_gpuperf.model.metrics import limited_by
 from pytest_gpuperf.model.units import Unit
 from pytest_gpuperf.model.verdict import Outcome

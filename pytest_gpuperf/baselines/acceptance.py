@@ -25,8 +25,8 @@ from ..model.baseline import Judged
 from ..model.baseline import Kept
 from ..model.baseline import Refresh
 from ..model.baseline import full_runs
+from ..model.metric import MetricKind
 from ..model.metrics import METRICS
-from ..model.metrics import MetricKind
 from .drift import Leeway
 from .drift import anchored
 from .drift import anchors_of

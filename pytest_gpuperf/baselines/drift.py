@@ -33,9 +33,9 @@ from ..model.baseline import Entry
 from ..model.baseline import Kept
 from ..model.budget import Tolerance
 from ..model.environment import DeviceKind
+from ..model.metric import Metric
+from ..model.metric import MetricKind
 from ..model.metrics import METRICS
-from ..model.metrics import Metric
-from ..model.metrics import MetricKind
 from .refresh import typical_values
 
 

@@ -36,8 +36,8 @@ from ..model.finding import MOST_LINES_OF_FINDING
 from ..model.finding import StoredLine
 from ..model.measurement import Board
 from ..model.measurement import Distribution
+from ..model.metric import MetricKind
 from ..model.metrics import METRICS
-from ..model.metrics import MetricKind
 from ..model.units import Unit
 
 

@@ -24,9 +24,9 @@ from ..model.baseline import typical_time
 from ..model.environment import DeviceKind
 from ..model.finding import stored_lines
 from ..model.measurement import Measurement
+from ..model.metric import Metric
+from ..model.metric import MetricKind
 from ..model.metrics import METRICS
-from ..model.metrics import Metric
-from ..model.metrics import MetricKind
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
 from .format import rounded

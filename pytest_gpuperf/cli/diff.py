@@ -18,7 +18,7 @@ from ..baselines.acceptance import chosen
 from ..baselines.refresh import changes
 from ..judge.readings import stored_values
 from ..model.baseline import Baselines
-from ..model.metrics import MetricKind
+from ..model.metric import MetricKind
 from ..plugin.terminal import row_of
 from ..report.numbers import format_value
 from ..report.numbers import join_fitting

@@ -25,9 +25,9 @@ from ..judge.changepoints import MOST_RUNS_SEARCHED
 from ..judge.changepoints import shifts
 from ..model.history import Point
 from ..model.history import Series
+from ..model.metric import MetricKind
 from ..model.metrics import METRICS
 from ..model.metrics import STEP_MS
-from ..model.metrics import MetricKind
 from ..report.numbers import metric_named
 from ..report.screen.history import Course
 from ..report.screen.history import LevelChange

@@ -16,11 +16,11 @@ from ..model.baseline import Baselines
 from ..model.baseline import Entry
 from ..model.baseline import typical_time
 from ..model.environment import DeviceKind
+from ..model.metric import Metric
 from ..model.metrics import METRICS
 from ..model.metrics import PEAK_ALLOCATED
 from ..model.metrics import STEP_MS
 from ..model.metrics import SYNCS
-from ..model.metrics import Metric
 from ..model.metrics import limited_by
 from ..report.numbers import format_change
 from ..report.numbers import format_value

@@ -22,8 +22,8 @@ from ..model.environment import Environment
 from ..model.environment import Hardware
 from ..model.finding import Location
 from ..model.finding import Phase
+from ..model.metric import MIB
 from ..model.metrics import AUDITED
-from ..model.metrics import MIB
 from ..model.metrics import OCCASIONAL_COPIES
 from ..model.metrics import PERIOD_COPIES
 from ..model.metrics import SENTINEL_COPY

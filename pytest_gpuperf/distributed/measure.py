@@ -19,6 +19,7 @@ from ..measure.phases import measure
 from ..measure.step import Subject
 from ..model.measurement import Distribution
 from ..model.measurement import Measurement
+from ..model.metric import OfRanks
 from ..model.metrics import COLLECTIVE_BYTES
 from ..model.metrics import COLLECTIVES
 from ..model.metrics import METRICS
@@ -26,7 +27,6 @@ from ..model.metrics import RANK_PEAK
 from ..model.metrics import RANK_SKEW
 from ..model.metrics import STEP_MS
 from ..model.metrics import SYNCS
-from ..model.metrics import OfRanks
 from ..model.ranks import ByRank
 from ..model.ranks import Collective
 from ..report.numbers import format_value

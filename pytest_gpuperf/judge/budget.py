@@ -19,13 +19,13 @@ from ..model.environment import Hardware
 from ..model.forecast import Fit
 from ..model.forecast import Forecast
 from ..model.measurement import Measurement
+from ..model.metric import MIB
+from ..model.metric import Metric
+from ..model.metric import MetricKind
 from ..model.metrics import BUSY
-from ..model.metrics import MIB
 from ..model.metrics import RANK_SKEW
 from ..model.metrics import SLOPE
 from ..model.metrics import SPEEDUP
-from ..model.metrics import Metric
-from ..model.metrics import MetricKind
 from ..model.metrics import limited_by
 from ..model.units import Unit
 from ..model.verdict import Outcome

@@ -7,7 +7,7 @@ from functools import partial
 
 from ..model.baseline import RunSummary
 from ..model.measurement import Measurement
-from ..model.metrics import Metric
+from ..model.metric import Metric
 from ..model.verdict import Outcome
 from ..model.verdict import Verdict
 from .readings import least_values

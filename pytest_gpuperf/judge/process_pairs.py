@@ -32,13 +32,13 @@ from ..model.ab import Turn
 from ..model.budget import Tolerance
 from ..model.finding import stored_lines
 from ..model.measurement import Measurement
+from ..model.metric import Metric
+from ..model.metric import MetricKind
 from ..model.metrics import AUDITED
 from ..model.metrics import COMPILED
 from ..model.metrics import LAUNCHED
 from ..model.metrics import METRICS
 from ..model.metrics import STEP_MS
-from ..model.metrics import Metric
-from ..model.metrics import MetricKind
 from .ab import AB_POWER
 from .ab import CONFIDENCE
 from .ab import AbRule

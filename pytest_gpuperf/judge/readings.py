@@ -19,9 +19,9 @@ from ..model.environment import DeviceKind
 from ..model.measurement import Measurement
 from ..model.measurement import locating
 from ..model.measurement import location
+from ..model.metric import Metric
+from ..model.metric import MetricKind
 from ..model.metrics import METRICS
-from ..model.metrics import Metric
-from ..model.metrics import MetricKind
 from ..model.units import Unit
 from .statistics import ASSUMED_SHIFT
 from .statistics import OccasionShift

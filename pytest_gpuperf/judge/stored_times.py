@@ -30,7 +30,7 @@ from ..model.baseline import is_of_one_occasion
 from ..model.baseline import typical_time
 from ..model.environment import DeviceKind
 from ..model.measurement import Measurement
-from ..model.metrics import Metric
+from ..model.metric import Metric
 from ..model.verdict import DecidedBy
 from ..model.verdict import Evidence
 from ..model.verdict import Outcome

@@ -20,8 +20,8 @@ from ..model.baseline import ENOUGH_RUNS
 from ..model.baseline import RunSummary
 from ..model.environment import DeviceKind
 from ..model.measurement import Measurement
-from ..model.metrics import Direction
-from ..model.metrics import Metric
+from ..model.metric import Direction
+from ..model.metric import Metric
 from ..model.units import Unit
 from ..model.verdict import DecidedBy
 from ..model.verdict import Evidence

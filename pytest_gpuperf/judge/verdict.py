@@ -18,13 +18,13 @@ from ..model.baseline import RunSummary
 from ..model.budget import Tolerance
 from ..model.measurement import Board
 from ..model.measurement import Measurement
+from ..model.metric import Direction
+from ..model.metric import Metric
+from ..model.metric import MetricKind
 from ..model.metrics import METRICS
 from ..model.metrics import OCCASIONAL
 from ..model.metrics import RANKED
 from ..model.metrics import SLOPE
-from ..model.metrics import Direction
-from ..model.metrics import Metric
-from ..model.metrics import MetricKind
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..model.metrics import Metric
+from ..model.metric import Metric
 from ..model.units import Unit
 
 

@@ -14,10 +14,10 @@ from typing import Final
 
 from ..model.finding import Finding
 from ..model.measurement import Measurement
+from ..model.metric import Metric
 from ..model.metrics import FURTHER
 from ..model.metrics import OCCASIONAL
 from ..model.metrics import OF_A_PERIOD
-from ..model.metrics import Metric
 from .step import Deadline
 
 

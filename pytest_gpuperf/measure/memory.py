@@ -30,11 +30,11 @@ from ..model.finding import FindingKind
 from ..model.finding import Location
 from ..model.finding import Phase
 from ..model.measurement import Measurement
+from ..model.metric import MIB
 from ..model.metrics import ALLOC_RETRIES
 from ..model.metrics import DEVICE_ALLOCS
 from ..model.metrics import GROWTH
 from ..model.metrics import KEPT_GRAPHS
-from ..model.metrics import MIB
 from ..model.metrics import PEAK_ALLOCATED
 from ..model.metrics import PEAK_REQUESTED
 from ..model.metrics import PEAK_RESERVED

@@ -220,7 +220,7 @@ def _profile(record: Record, subject: Subject, *, steps: int) -> Sequence[TraceE
     return record(subject.step, batches)
 
 
-MOST_TOGETHER: Final = 10
+MOST_PROFILED: Final = 10
 """Steps of a period that are profiled together: a trace of all may be too large."""
 
 
@@ -246,7 +246,7 @@ def profile_period(
 
     def look(most: int) -> Sequence[SeenStep]:
         nonlocal took_ms
-        steps, start_ns = min(most, MOST_TOGETHER), device.now_ns()
+        steps, start_ns = min(most, MOST_PROFILED), device.now_ns()
         if not deadline.leaves(took_ms):
             return ()
         seen = numbered(_profile(device.profile, subject, steps=steps))

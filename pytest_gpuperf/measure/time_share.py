@@ -7,12 +7,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
+from ..model.metric import MeasuringPhase
 from ..model.metrics import COLLECTIVE_BYTES
 from ..model.metrics import COLLECTIVES
 from ..model.metrics import PEAK_ALLOCATED
 from ..model.metrics import RANK_PEAK
 from ..model.metrics import SYNCS
-from ..model.metrics import MeasuringPhase
 from ..model.metrics import read_in
 from .memory import MEMORY_STEPS
 from .step import Deadline

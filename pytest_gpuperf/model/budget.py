@@ -14,9 +14,9 @@ from typing import Final
 
 from ..errors import ErrorId
 from ..errors import UsageError
+from .metric import Metric
 from .metrics import BUDGET_KEYWORDS
 from .metrics import FLOPS
-from .metrics import Metric
 from .metrics import limited_by
 from .units import Unit
 

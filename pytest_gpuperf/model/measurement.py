@@ -16,7 +16,7 @@ from .environment import DeviceKind
 from .environment import Environment
 from .finding import Diagnosis
 from .finding import Finding
-from .metrics import Metric
+from .metric import Metric
 from .ranks import ByRank
 from .units import Unit
 

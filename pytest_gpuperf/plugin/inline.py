@@ -35,8 +35,8 @@ from ..model.baseline import occasion_id
 from ..model.environment import PRETEND_GIB
 from ..model.environment import DeviceKind
 from ..model.measurement import Samples
+from ..model.metric import MetricKind
 from ..model.metrics import METRICS
-from ..model.metrics import MetricKind
 from ..model.results import Unseen
 from ..model.run import Ending
 from ..model.run import Report

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from ..model.ab import Answer
+from ..model.metric import Direction
 from ..model.metrics import COLLECTIVE_BYTES
 from ..model.metrics import COLLECTIVES
 from ..model.metrics import D2H_BYTES
@@ -26,7 +27,6 @@ from ..model.metrics import PREDICTED_ALLOCATED
 from ..model.metrics import PREDICTED_GROWTH
 from ..model.metrics import STEP_MS
 from ..model.metrics import SYNCS
-from ..model.metrics import Direction
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from ..model.metric import MIB
+from ..model.metric import Metric
+from ..model.metric import MetricKind
 from ..model.metrics import COMPILED
 from ..model.metrics import METRICS
-from ..model.metrics import MIB
 from ..model.metrics import OCCASIONAL
 from ..model.metrics import OF_A_PERIOD
-from ..model.metrics import Metric
-from ..model.metrics import MetricKind
 from ..model.units import Unit
 from ..visible import visible
 

@@ -19,8 +19,8 @@ from ..errors import UsageError
 from ..model.baseline import Baselines
 from ..model.baseline import Entry
 from ..model.environment import Hardware
+from ..model.metric import MetricKind
 from ..model.metrics import METRICS
-from ..model.metrics import MetricKind
 from ..model.results import FoundRecord
 from ..model.results import Merged
 from ..model.results import Record

@@ -12,7 +12,7 @@ import pytest
 from ..model.forecast import Fit
 from ..model.forecast import Forecast
 from ..model.forecast import Saving
-from ..model.metrics import MIB
+from ..model.metric import MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

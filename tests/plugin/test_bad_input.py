@@ -26,7 +26,7 @@ from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Distribution
-from pytest_gpuperf.model.metrics import MIB
+from pytest_gpuperf.model.metric import MIB
 
 
 STEP = "def test_step(gpuperf): gpuperf(int)\n"

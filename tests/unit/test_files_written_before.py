@@ -22,8 +22,8 @@ from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.codec import encode
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.metric import MetricKind
 from pytest_gpuperf.model.metrics import METRICS
-from pytest_gpuperf.model.metrics import MetricKind
 from pytest_gpuperf.report.json import results as results_json
 
 

@@ -11,10 +11,10 @@ from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.metrics import MIB
+from pytest_gpuperf.model.metric import MIB
+from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.metrics import PEAK_ALLOCATED
 from pytest_gpuperf.model.metrics import SYNCS
-from pytest_gpuperf.model.metrics import Metric
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import Verdict
 

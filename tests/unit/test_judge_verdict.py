@@ -22,8 +22,8 @@ from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.metric import MIB
 from pytest_gpuperf.model.metrics import METRICS
-from pytest_gpuperf.model.metrics import MIB
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict

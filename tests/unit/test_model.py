@@ -23,6 +23,8 @@ from pytest_gpuperf.model.measurement import MOST_SAMPLES
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.measurement import thinned
+from pytest_gpuperf.model.metric import Metric
+from pytest_gpuperf.model.metric import MetricKind
 from pytest_gpuperf.model.metrics import BUDGET_KEYWORDS
 from pytest_gpuperf.model.metrics import LATENCY_MS
 from pytest_gpuperf.model.metrics import LIVE_PEAK
@@ -32,8 +34,6 @@ from pytest_gpuperf.model.metrics import PEAK_ALLOCATED
 from pytest_gpuperf.model.metrics import PREDICTED_ALLOCATED
 from pytest_gpuperf.model.metrics import STEP_MS
 from pytest_gpuperf.model.metrics import SYNCS
-from pytest_gpuperf.model.metrics import Metric
-from pytest_gpuperf.model.metrics import MetricKind
 from pytest_gpuperf.model.metrics import limited_by
 from pytest_gpuperf.model.units import Unit
 from pytest_gpuperf.model.verdict import Outcome

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.metrics import LIVE_PEAK
 from pytest_gpuperf.model.metrics import STEP_MS
 from pytest_gpuperf.model.metrics import SYNCS
-from pytest_gpuperf.model.metrics import Metric
 from pytest_gpuperf.report.numbers import format_apart
 from pytest_gpuperf.report.numbers import format_change
 from pytest_gpuperf.report.numbers import format_value

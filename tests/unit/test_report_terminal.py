@@ -8,10 +8,10 @@ import pytest
 
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.metric import Direction
+from pytest_gpuperf.model.metric import Metric
+from pytest_gpuperf.model.metric import MetricKind
 from pytest_gpuperf.model.metrics import METRICS
-from pytest_gpuperf.model.metrics import Direction
-from pytest_gpuperf.model.metrics import Metric
-from pytest_gpuperf.model.metrics import MetricKind
 from pytest_gpuperf.model.results import Unseen
 from pytest_gpuperf.model.units import Unit
 from pytest_gpuperf.model.verdict import Outcome

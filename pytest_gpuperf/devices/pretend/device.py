@@ -15,6 +15,8 @@ from ...model.environment import PRETEND_GIB
 from ...model.environment import DeviceKind
 from ...model.environment import Environment
 from ...model.environment import Hardware
+from ...model.metric import Metric
+from ...model.metric import MetricKind
 from ...model.metrics import AUDITED
 from ...model.metrics import COMPILED
 from ...model.metrics import FURTHER
@@ -23,8 +25,6 @@ from ...model.metrics import LAUNCHED
 from ...model.metrics import METRICS
 from ...model.metrics import PREDICTED
 from ...model.metrics import SYNCS
-from ...model.metrics import Metric
-from ...model.metrics import MetricKind
 from ...model.metrics import limited_by
 from ..allow_sync import heard_by
 from ..base import EmulatingDevice

@@ -14,12 +14,12 @@ from typing import NamedTuple
 from ...model.baseline import Refresh
 from ...model.codec import decode
 from ...model.finding import Finding
+from ...model.metric import Direction
 from ...model.metrics import LIVE_PEAK
 from ...model.metrics import PEAK_ALLOCATED
 from ...model.metrics import PREDICTED_ALLOCATED
 from ...model.metrics import STEP_MS
 from ...model.metrics import SYNCS
-from ...model.metrics import Direction
 from ...model.results import Record
 from ...model.results import Results
 from ...model.run import Ending

@@ -14,8 +14,8 @@ from typing import Any
 from typing import Final
 
 from ...model.environment import DeviceKind
+from ...model.metric import Direction
 from ...model.metrics import STEP_MS
-from ...model.metrics import Direction
 from ..numbers import metric_named
 from ..numbers import rounded
 from .measured_calls import MeasuredCall

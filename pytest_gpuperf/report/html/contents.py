@@ -16,8 +16,8 @@ from ...model.baseline import Entry
 from ...model.environment import DeviceKind
 from ...model.finding import Location
 from ...model.history import Point
+from ...model.metric import Direction
 from ...model.metrics import STEP_MS
-from ...model.metrics import Direction
 from ...model.results import Record
 from ...model.results import Results
 from ...model.run import Ending

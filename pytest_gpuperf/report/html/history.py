@@ -19,9 +19,9 @@ from ...judge.changepoints import shifts
 from ...model.baseline import Entry
 from ...model.history import Point
 from ...model.history import Shift
+from ...model.metric import Metric
+from ...model.metric import MetricKind
 from ...model.metrics import STEP_MS
-from ...model.metrics import Metric
-from ...model.metrics import MetricKind
 from ...model.verdict import Outcome
 from ...model.verdict import TestVerdict
 from ..headline import title

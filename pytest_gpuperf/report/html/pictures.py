@@ -14,8 +14,8 @@ from math import floor
 from math import log10
 from typing import Final
 
-from ...model.metrics import Direction
-from ...model.metrics import Metric
+from ...model.metric import Direction
+from ...model.metric import Metric
 from ...model.units import Unit
 from ...model.verdict import Outcome
 from ...model.verdict import Verdict

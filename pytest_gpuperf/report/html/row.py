@@ -8,11 +8,11 @@ from typing import Final
 
 from ...model.ab import Sides
 from ...model.history import Point
+from ...model.metric import Direction
+from ...model.metric import Metric
 from ...model.metrics import PEAK_ALLOCATED
 from ...model.metrics import STEP_MS
 from ...model.metrics import SYNCS
-from ...model.metrics import Direction
-from ...model.metrics import Metric
 from ...model.metrics import limited_by
 from ...model.run import Ending
 from ...model.verdict import Outcome

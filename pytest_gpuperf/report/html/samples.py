@@ -15,7 +15,7 @@ from ...model.baseline import Entry
 from ...model.environment import DeviceKind
 from ...model.measurement import Distribution
 from ...model.measurement import location
-from ...model.metrics import Metric
+from ...model.metric import Metric
 from ...model.verdict import Verdict
 from ..headline import title
 from ..numbers import format_apart

@@ -11,9 +11,9 @@ from ...model.ab import Sides
 from ...model.baseline import Entry
 from ...model.baseline import StepSummary
 from ...model.history import Point
+from ...model.metric import Metric
+from ...model.metric import MetricKind
 from ...model.metrics import STEP_MS
-from ...model.metrics import Metric
-from ...model.metrics import MetricKind
 from ...model.units import Unit
 from ...model.verdict import Outcome
 from ...model.verdict import TestVerdict

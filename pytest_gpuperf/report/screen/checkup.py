@@ -14,11 +14,11 @@ from ...model.checkup import StoredSuite
 from ...model.checkup import Trial
 from ...model.environment import Capability
 from ...model.environment import Hardware
+from ...model.metric import Metric
 from ...model.metrics import PAGEABLE_COPIES
 from ...model.metrics import SENTINELS
 from ...model.metrics import STEP_MS
 from ...model.metrics import SYNCS
-from ...model.metrics import Metric
 from ...model.metrics import limited_by
 from ...model.verdict import SuiteAcuity
 from ..numbers import format_value

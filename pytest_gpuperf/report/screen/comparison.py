@@ -9,6 +9,7 @@ from typing import Final
 from ...model.ab import AbResult
 from ...model.ab import Answer
 from ...model.ab import Sides
+from ...model.metric import Metric
 from ...model.metrics import LAUNCHES
 from ...model.metrics import OPS
 from ...model.metrics import PAGEABLE_COPIES
@@ -16,7 +17,6 @@ from ...model.metrics import PEAK_ALLOCATED
 from ...model.metrics import SPEEDUP
 from ...model.metrics import STEP_MS
 from ...model.metrics import SYNCS
-from ...model.metrics import Metric
 from ...model.metrics import limited_by
 from ...model.verdict import TestVerdict
 from ..headline import answer_word

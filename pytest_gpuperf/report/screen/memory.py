@@ -23,7 +23,7 @@ from ...model.finding import Location
 from ...model.forecast import Fit
 from ...model.forecast import Forecast
 from ...model.forecast import Saving
-from ...model.metrics import MIB
+from ...model.metric import MIB
 from ...model.metrics import PEAK_ALLOCATED
 from ..numbers import format_value
 from ..wrapping import REASON_INDENT

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from ...model.metric import Direction
+from ...model.metric import Metric
 from ...model.metrics import PEAK_ALLOCATED
 from ...model.metrics import STEP_MS
 from ...model.metrics import SYNCS
-from ...model.metrics import Direction
-from ...model.metrics import Metric
 from ...model.metrics import limited_by
 from ...model.verdict import Outcome
 from ...model.verdict import TestVerdict
