@@ -33,6 +33,7 @@ from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.metrics import BUDGET_KEYWORDS
 from pytest_gpuperf.model.metrics import GRAPH_BREAKS
 from pytest_gpuperf.model.metrics import METRICS
+from pytest_gpuperf.model.metrics import OF_A_PERIOD
 from pytest_gpuperf.model.metrics import RANK_SKEW
 from pytest_gpuperf.model.metrics import RECOMPILES
 from pytest_gpuperf.model.metrics import SLOPE
@@ -54,6 +55,7 @@ ERRORS = "docs/errors.md"
 OWN_UNITS = {
     RANK_SKEW: "percent that the slowest rank may take longer than the fastest",
     SLOPE: "percent that a step may take longer than one 100 steps earlier",
+    **dict.fromkeys(OF_A_PERIOD.values(), "count per period of steps"),
     GRAPH_BREAKS: "lines of the code",
     RECOMPILES: "compilations until the step is warm",
 }
