@@ -42,8 +42,10 @@ from pytest_gpuperf.model.units import Unit
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.plugin.options import OPTIONS
 from pytest_gpuperf.plugin.options import Option
+from pytest_gpuperf.report.remedies import BOTTLENECK_REMEDIES
 from pytest_gpuperf.report.remedies import FRAMEWORK_REMEDIES
 from pytest_gpuperf.report.remedies import KIND_REMEDIES
+from pytest_gpuperf.report.remedies import SAVING_REMEDIES
 from pytest_gpuperf.report.remedies import SYNC_REMEDIES
 from pytest_gpuperf.worker.compare_result import Compared
 from pytest_gpuperf.worker.compare_result import Difference
@@ -343,4 +345,11 @@ def test_the_table_of_remedies_is_what_is_advised() -> None:
 
     of_frameworks = [row.remedy for row in FRAMEWORK_REMEDIES]
     wanted = dict.fromkeys((*of_frameworks, *SYNC_REMEDIES, *KIND_REMEDIES.values()))
-    assert rows[1:] == [(remedy.cause, remedy.do) for remedy in wanted]
+    assert rows == [
+        ("cause", "fix"),
+        *((remedy.cause, remedy.do) for remedy in wanted),
+        ("the step waits for", "fix"),
+        *((cause.value, fix) for cause, fix in BOTTLENECK_REMEDIES.items()),
+    ]
+    savings = [line[2:] for line in table.splitlines() if line.startswith("- ")]
+    assert savings == list(SAVING_REMEDIES.values())

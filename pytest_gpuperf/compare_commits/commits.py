@@ -19,12 +19,12 @@ from ..runner.git import Repository
 from ..runner.plan import groups_of
 from ..runner.relocation import Relocation
 from .one_process import Together
-from .pairs import Both
 from .pairs import run_pairs
 from .side import Collected
 from .side import Selection
 from .side import Side
 from .side import SidePlace
+from .slow_lines import Blamed
 from .versions import Checkout
 from .versions import Version
 
@@ -128,7 +128,14 @@ def compare_versions(
                 (after, Path(checkout.folder, "after")),
             )
         ]
-        return _compared(sides, versions, selection, announce)
+        blamed = Blamed(
+            repository=repository,
+            versions=versions,
+            after=sides[-1],
+            scratch=Path(checkout.folder),
+            announce=announce,
+        )
+        return _compared(sides, versions, selection, blamed)
 
 
 def _place(repository: Repository, version: Version, checked_out: Path) -> SidePlace:
@@ -151,7 +158,7 @@ def _compared(
     sides: Sequence[Side],
     versions: tuple[Version, Version],
     selection: Selection,
-    announce: Announce,
+    blamed: Blamed,
 ) -> CommitComparison:
     before, after = sides
     old, new = before.collect(selection), after.collect(selection)
@@ -164,10 +171,12 @@ def _compared(
         after.run,
         project=new.tolerance,
         seconds=new.seconds,
-        announce=announce,
+        announce=blamed.announce,
         together=Together(before, after, new.seconds) if new.can_share else None,
     )
-    return _summed_up(both, alone, versions, new)
+    calls = {t.after.test: t.judged(last=True) for t in both if t.measured}
+    uncompared = (*alone, *(found for test in both for found in test.uncompared()))
+    return _summed_up(blamed.located(calls), uncompared, versions, new)
 
 
 def _only(here: Collected, there: Collected, why: str) -> list[Uncompared]:
@@ -180,14 +189,12 @@ def _only(here: Collected, there: Collected, why: str) -> list[Uncompared]:
 
 
 def _summed_up(
-    both: Sequence[Both],
-    alone: Sequence[Uncompared],
+    calls: tuple[CallChange, ...],
+    uncompared: tuple[Uncompared, ...],
     versions: tuple[Version, Version],
     collected: Collected,
 ) -> CommitComparison:
     before, after = versions
-    uncompared = (*alone, *(found for test in both for found in test.uncompared()))
-    calls = tuple(c for test in both if test.measured for c in test.judged(last=True))
     if not calls and not any(found.is_worse for found in uncompared):
         raise NothingComparedError(uncompared)
     return CommitComparison(

@@ -27,7 +27,7 @@ from ..model.baseline import Origin
 from ..model.environment import DeviceKind
 from ..model.environment import Hardware
 from ..model.finding import Finding
-from ..model.finding import FindingKind
+from ..model.finding import Location
 from ..runner.git import Repository
 from ..runner.git import short
 from ..runner.plan import Project
@@ -40,6 +40,7 @@ from .commits import NothingComparedError
 from .commits import compare_versions
 from .side import Selection
 from .side import preload
+from .slow_lines import with_changes
 from .versions import committed
 from .versions import versions
 
@@ -337,15 +338,11 @@ class GitReferee:
         if not commit:
             return tuple(findings)
         changed = cache(partial(repository.changed_lines, commit))
-        most_bytes = max(found.held_bytes for found in findings)
-        return tuple(
-            replace(found, changed_since=short(commit))
-            if _may_explain(found, most_bytes)
-            and (at := found.location)
-            and at.line in changed(_path_in(repository, self._root, at.file))
-            else found
-            for found in findings
-        )
+
+        def is_changed(at: Location) -> bool:
+            return at.line in changed(_path_in(repository, self._root, at.file))
+
+        return with_changes(findings, is_changed, short(commit))
 
     def _selection(
         self, doubts: Sequence[Doubt], project: Project, kind: DeviceKind
@@ -370,22 +367,6 @@ class GitReferee:
             ),
             options=project.options,
         )
-
-
-LINES_THAT_CHANGE: Final = frozenset(
-    {FindingKind.TIME, FindingKind.PEAK, FindingKind.MEMORY, FindingKind.LEFT}
-)
-"""Kinds of findings with lines that no baseline stores: git alone knows what is new."""
-
-
-LEAST_HELD_SHARE: Final = 0.05
-"""Share of the peak below which the memory of a line explains no growth."""
-
-
-def _may_explain(finding: Finding, most_bytes: int) -> bool:
-    small = finding.held_bytes < LEAST_HELD_SHARE * most_bytes
-    is_time = finding.kind is FindingKind.TIME
-    return finding.kind in LINES_THAT_CHANGE and (is_time or not small)
 
 
 def _path_in(repository: Repository, root: Path, file: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from typing import Final
 
@@ -21,6 +22,7 @@ from ..model.environment import DeviceKind
 from ..model.environment import DeviceSlot
 from ..model.environment import Environment
 from ..model.run import Ending
+from ..model.run import RunMode
 from ..model.run import RunRequest
 from ..model.run import TestResult
 from ..runner.fork_server import HEAVY_MODULES
@@ -133,7 +135,7 @@ class Side:
         self._round_steps = {} if round_steps is None else round_steps
         self._place = place
         self._announce = announce
-        self._collected: Collected | None = None
+        self._found: Collected | None = None
         self._turns: Turns = Unlocked()
         self._server = ForkServer(
             preload, "pytest_gpuperf.worker.child:warm_pytest", place.relocation
@@ -167,7 +169,7 @@ class Side:
             why = f"{answer['error']}{self._lacking(answer['error'])}"
             msg = f"{self.label}: cannot collect its tests: {why}"
             raise QuotedError(msg, ErrorId.GP708)
-        self._collected = found = decode(Collected, answer["collected"])
+        self._found = found = decode(Collected, answer["collected"])
         self._turns = turns_at(found.slot, found.lock_seconds, self._announce)
         return found
 
@@ -179,7 +181,16 @@ class Side:
 
     def run(self, group: Group, number: int) -> Sequence[TestResult]:
         """Measure *group* in a fresh process; a death is the result of each test."""
-        run = self.request(group, number)
+        return self._answer(group, self.request(group, number))
+
+    def trace(self, test: str, folder: Path) -> Sequence[TestResult]:
+        """Find the lines of *test* that take its time, with a trace below *folder*."""
+        run = self.request((test,), 0)
+        return self._answer(
+            (test,), replace(run, mode=RunMode.TRACE, artefacts=str(folder))
+        )
+
+    def _answer(self, group: Group, run: RunRequest) -> Sequence[TestResult]:
         request = {"request": encode(run), "relocation": encode(self.relocation)}
         job = Job(
             entry="pytest_gpuperf.compare_commits.side_process:measure", request=request
@@ -197,11 +208,16 @@ class Side:
                 self._round_steps.setdefault(call, steps)
         return results
 
+    @property
+    def collected(self) -> Collected:
+        """What this side has, once it was asked for."""
+        assert self._found is not None  # noqa: S101 - it was asked for first
+        return self._found
+
     def request(self, group: Group, number: int) -> RunRequest:
         """Return how *group* is measured, once the side has been collected."""
-        assert self._collected is not None  # noqa: S101 - it was asked for first
         return replace(
-            _request(self._collected, group, number),
+            _request(self.collected, group, number),
             round_steps=dict(self._round_steps),
         )
 

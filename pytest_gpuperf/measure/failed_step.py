@@ -86,7 +86,8 @@ def traced(  # noqa: PLR0913  what is traced, and where it is kept
 
 # The lines of the project that a step spends its time on.
 
-SAMPLED_SECONDS: Final = 0.5
+SAMPLED_SECONDS: Final = 2.0
+"""Most time for the looks: a line that does not release Python's lock is seen seldom."""
 
 PERIOD_SECONDS: Final = 0.001
 """Time between two looks at the line that runs."""

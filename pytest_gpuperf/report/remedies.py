@@ -10,6 +10,7 @@ from typing import Final
 from ..model.finding import Bottleneck
 from ..model.finding import Finding
 from ..model.finding import FindingKind
+from ..model.forecast import Saving
 from ..model.metrics import KEPT_GRAPHS
 from ..model.metrics import LOADER_WAIT
 from ..model.metrics import PAGEABLE_COPIES
@@ -224,6 +225,15 @@ METRIC_REMEDIES: Final[Mapping[str, str]] = {
     LOADER_WAIT.name: BOTTLENECK_REMEDIES[Bottleneck.LOADER],
 }
 """What ends the failure of a metric, whatever its line."""
+
+SAVING_REMEDIES: Final[Mapping[Saving, str]] = {
+    Saving.EARLY_ZERO_GRAD: "call zero_grad(set_to_none=True) before the forward",
+    Saving.FOR_LOOP: "pass foreach=False to the optimizer",
+    Saving.FUSED: "pass fused=True to the optimizer",
+    Saving.CHECKPOINT: "checkpoint the repeated blocks (torch.utils.checkpoint)",
+    Saving.HALF_BATCH: "halve the batch, and accumulate over two",
+}
+"""What lowers the peak of a script's memory, as far as it was tried."""
 
 _WAITS: Final = frozenset({FindingKind.SYNC, FindingKind.COPY, FindingKind.MAYBE})
 

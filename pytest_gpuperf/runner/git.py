@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -124,19 +125,26 @@ class Repository:
         """Return the text of *path*, relative to the top, in *commit*."""
         return self._ask("show", f"{commit}:{path}")
 
-    def changed_lines(self, commit: str, path: str) -> frozenset[int]:
+    def changed_lines(
+        self, commit: str, path: str, *, until: str | None = None
+    ) -> frozenset[int]:
         """Number the lines of *path*, relative to the top, that are not as in *commit*.
 
-        A file that was moved counts as the one that it was. Of a file that git does not
-        track nobody knows what it was: no line of it is named.
+        They are those of the commit *until*, or of the working tree. A file that was
+        moved counts as the one that it was. Of a file that git does not track nobody
+        knows what it was: no line of it is named.
         """
-        before = self._files_before(commit).get(path, path)
+        commits = (commit,) if until is None else (commit, until)
+        before = self._files_before(commits).get(path, path)
         if not before:
-            lines = Path(self.top, path).read_bytes().count(b"\n") + 1
-            return frozenset(range(1, lines + 1))
+            text = None if until is None else self.text_at(until, path)
+            written = (
+                Path(self.top, path).read_bytes() if text is None else text.encode()
+            )
+            return frozenset(range(1, written.count(b"\n") + 2))
         places = (f":(top,literal){name}" for name in dict.fromkeys((before, path)))
         shown = self._ask(
-            "diff", "-M", "-U0", "--no-color", "--no-ext-diff", commit, "--", *places
+            "diff", "-M", "-U0", "--no-color", "--no-ext-diff", *commits, "--", *places
         )
         hunks = re.findall(r"^@@ -\S+ \+(\d+)(?:,(\d+))? @@", shown or "", re.MULTILINE)
         return frozenset(
@@ -145,10 +153,10 @@ class Repository:
             for number in range(int(first), int(first) + int(count or 1))
         )
 
-    def _files_before(self, commit: str) -> dict[str, str]:
-        """Return by path what a file was in *commit*; nothing if it is a new one."""
+    def _files_before(self, commits: Sequence[str]) -> dict[str, str]:
+        """Return by path what a file was in the first; nothing if it is a new one."""
         found: dict[str, str] = {}
-        listed = ("diff", "-M", "--name-status", "-z", "--diff-filter=AR", commit)
+        listed = ("diff", "-M", "--name-status", "-z", "--diff-filter=AR", *commits)
         fields = iter((self._ask(*listed) or "").split("\0"))
         for status in filter(None, fields):
             # A new file has one name here, a moved one had another before.

@@ -52,6 +52,46 @@ def test_a_sync_of_a_real_step_is_found_at_its_line(
     assert project.is_untouched
 
 
+SLOW = """
+import torch
+
+def prepared(rows):
+    return sum(range({factor} * rows))
+
+def test_step(gpuperf):
+    weights = torch.rand(64, 64, device=gpuperf.device)
+    def step():
+        total = (weights @ weights).sum()
+        return total, prepared({rows})
+    gpuperf(step)
+"""
+
+
+def test_a_slower_step_shows_the_changed_line_that_takes_the_time(
+    project_of_commits: GitProject, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """So much more work is slower on any machine."""
+    project_of_commits.tests(SLOW.format(rows=1, factor=1))
+    before = project_of_commits.commit()
+    project_of_commits.tests(SLOW.format(rows=100_000, factor=2))
+    after = project_of_commits.commit()
+    project_of_commits.tests("# Neither version has this line.\n" + SLOW)
+
+    code = main(["ab", "--device=cpu", before, after, "--", "--gpuperf-seconds=20"])
+
+    shown = capsys.readouterr()
+    assert code == 1
+    assert "gpuperf: the lines that take the time: 1 slower" in shown.err
+    lines = shown.out.splitlines()
+    assert "  --> test_it.py:5 in prepared" in lines, shown.out
+    place = lines.index("  --> test_it.py:5 in prepared")
+    assert lines[place + 1] == "    5 | return sum(range(2 * rows))"
+    assert f"% of the step's time is spent here, changed since {before}" in (
+        " ".join(lines[place + 2 : place + 4])
+    )
+    assert project_of_commits.is_untouched
+
+
 def test_without_a_clock_two_pairs_compare_what_is_exact(
     project: GitProject, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -67,7 +107,7 @@ def test_without_a_clock_two_pairs_compare_what_is_exact(
         "    no clock; 2 pairs a test",
         "verdict  metric  before  after  change  95 %  sees  test",
         "worse    syncs        0      1      +1     -     -  test_it.py::test_step",
-        "test_it.py::test_step: waits now",
+        "test_it.py::test_step: more waits",
         "  --> test_it.py:8 in step",
         "    8 | return total.item()",
         "      |             ^^^^^^^ new: the CPU reads one element",

@@ -15,8 +15,8 @@ from ...model.ab import ExactChange
 from ...model.ab import Turn
 from ...model.ab import Uncompared
 from ...model.metrics import STEP_MS
-from ...model.metrics import SYNCS
 from ..headline import answer_word
+from ..headline import title
 from ..numbers import format_apart
 from ..numbers import format_change
 from ..numbers import metric_named
@@ -141,16 +141,20 @@ def _explanations(comparison: CommitComparison) -> Iterator[str]:
 
 
 def _explanation(call: CallChange) -> Iterator[str]:
-    """Why it is not simply the same, and where the host waits now."""
+    """Why it is not simply the same, and which lines make it worse."""
     time = call.time
     if time is not None and time.answer is not Answer.SAME:
         yield from wrapped(f"{call.test}: {time.why}")
     for change in call.exact:
         if change.turn is Turn.VARIES:
             yield f"{call.test}: {change.metric} differs from run to run"
-    if any(c.metric == SYNCS.name and c.turn is Turn.WORSE for c in call.exact):
-        yield f"{call.test}: waits now"
-        yield from finding_lines(call.findings, {SYNCS.name}, MOST_FINDING_LINES)
+    worse = [c.metric for c in call.exact if c.gated and c.turn is Turn.WORSE]
+    slower = time is not None and time.answer is Answer.SLOWER
+    failing = {*worse, *([STEP_MS.name] if slower else [])}
+    lines = finding_lines(call.findings, failing, MOST_FINDING_LINES)
+    if worse and lines:
+        yield from wrapped(f"{call.test}: more {', '.join(map(title, worse))}")
+    yield from lines
 
 
 def _reason(found: Uncompared) -> Iterator[str]:

@@ -26,6 +26,7 @@ from ...model.forecast import Saving
 from ...model.metric import MIB
 from ...model.metrics import PEAK_ALLOCATED
 from ..numbers import format_value
+from ..remedies import SAVING_REMEDIES
 from ..wrapping import REASON_INDENT
 from ..wrapping import labelled
 from ..wrapping import wrapped
@@ -55,14 +56,6 @@ SET_UP: Final = frozenset(
     {"parameters", "buffers", "optimizer state", "cuBLAS workspaces"}
 )
 """Purposes of memory that is taken once; the rest is taken in each step."""
-
-REMEDY_OF_SAVING: Final = {
-    Saving.EARLY_ZERO_GRAD: "call zero_grad(set_to_none=True) before the forward",
-    Saving.FOR_LOOP: "pass foreach=False to the optimizer",
-    Saving.FUSED: "pass fused=True to the optimizer",
-    Saving.CHECKPOINT: "checkpoint the repeated blocks (torch.utils.checkpoint)",
-    Saving.HALF_BATCH: "halve the batch, and accumulate over two",
-}
 
 FIT_IN_WORDS: Final = {
     Fit.FITS: "it fits in {} GiB",
@@ -215,7 +208,7 @@ def _savings(
         change = 100 * (peaks[saving] / forecast.allocated_bytes - 1)
         enough = _enough(forecast, savings[saving], gib)
         peak = _whole(peaks[saving], gib, forecast.allocated_bytes)
-        text = f"{REMEDY_OF_SAVING[saving]}: {peak} ({change:.1f} %{enough})"
+        text = f"{SAVING_REMEDIES[saving]}: {peak} ({change:.1f} %{enough})"
         label = "fix" if saving is lowering[0] else ""
         yield from wrapped(
             text, first=f"  {label}".ljust(REASON_INDENT), rest=" " * REASON_INDENT
@@ -241,7 +234,7 @@ def _enough(forecast: Forecast, again: Forecast | None, gib: float | None) -> st
 
 
 def _named(savings: Iterable[Saving]) -> str:
-    return "; ".join(REMEDY_OF_SAVING[saving] for saving in savings)
+    return "; ".join(SAVING_REMEDIES[saving] for saving in savings)
 
 
 def _basis(forecast: Forecast, gib: float | None) -> Iterator[str]:
