@@ -118,7 +118,7 @@ def _compared(
     more = len(rows) - len(shown)
     return (
         f"{stored} -> {path}",
-        *(line.text for line in refresh_lines(shown)),
+        *(line.text for line in refresh_lines(shown, _disturbed(shown, new))),
         *((f"and {more} more, with -v",) if more else ()),
         *_disturbed_lines(shown, new),
         *(
@@ -130,19 +130,26 @@ def _compared(
     )
 
 
-def _disturbed_lines(shown: Sequence[Row], new: Baselines) -> Iterator[str]:
-    """Name the tests with times in the table that something disturbed."""
-    tests = [
-        row.test
+def _disturbed(shown: Sequence[Row], new: Baselines) -> list[Row]:
+    """Return the rows with times that something disturbed."""
+    return [
+        row
         for row in shown
         if metric_named(row.metric).kind is MetricKind.NOISY
         and row.new is not None
         and (judged := new.entries[row.test].judged) is not None
         and judged.disturbed
     ]
+
+
+def _disturbed_lines(shown: Sequence[Row], new: Baselines) -> Iterator[str]:
+    """Name the tests with times in the table that something disturbed."""
+    tests = [row.test for row in _disturbed(shown, new)]
     if tests:
         named = join_fitting(list(dict.fromkeys(tests)), MOST_DISTURBED)
-        yield from wrapped(f"disturbed, times may be too long: {named}; measure again")
+        yield from wrapped(
+            f"* disturbed, times may be too long: {named}; measure again"
+        )
 
 
 def _largest(rows: Sequence[Row]) -> Sequence[Row]:

@@ -61,6 +61,9 @@ def _may_explain(finding: Finding, most_bytes: int) -> bool:
 
 # The lines of what a comparison of two versions blames.
 
+WATCHED: Final = (Capability.KERNELS, Capability.HOST_WORK)
+"""What a device has, one of them, if the time of its lines can be seen."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blamed:
@@ -96,7 +99,7 @@ class Blamed:
     def _timed(self, tests: Sequence[str]) -> dict[str, tuple[Finding, ...]]:
         """Return by call the lines that take most of a step."""
         kind = self.after.collected.environment.hardware.kind
-        if not tests or not kind.has(Capability.PROFILER):
+        if not tests or not any(map(kind.has, WATCHED)):
             return {}
         self.announce(f"the lines that take the time: {len(tests)} slower")
         found: dict[str, tuple[Finding, ...]] = {}

@@ -474,8 +474,10 @@ gpuperf: nothing was written; `gpuperf accept` would accept 1; 1 of them from
 
         main(["diff"])
 
-        said = "disturbed, times may be too long: test_a; measure again\n"
-        assert (said in capsys.readouterr().out) is disturbed
+        shown = capsys.readouterr().out
+        said = "* disturbed, times may be too long: test_a; measure again\n"
+        assert (said in shown) is disturbed
+        assert ("  *+" in shown) is disturbed
 
     def test_shows_the_largest_changes_and_all_of_them_when_asked(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]

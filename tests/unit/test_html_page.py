@@ -48,6 +48,7 @@ from pytest_gpuperf.model.results import Results
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
+from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report.html.contents import WORST_FIRST_ENDINGS
 from pytest_gpuperf.report.html.contents import locations_of
 from pytest_gpuperf.report.html.contents import sections_of
@@ -415,8 +416,12 @@ def test_what_was_not_recorded_cannot_be_accepted() -> None:
     assert "gpuperf accept" not in page(BAD).text
 
 
-def test_a_broken_budget_is_not_accepted() -> None:
-    over = replace(BAD, verdicts=(WAITS, LEAN))
+NEW = Verdict(metric="ops", outcome=Outcome.NO_BASELINE, because="", now=3)
+
+
+@pytest.mark.parametrize("lacking", [(), (NEW,)], ids=["alone", "beside another"])
+def test_a_broken_budget_is_not_accepted(lacking: tuple[Verdict, ...]) -> None:
+    over = replace(BAD, verdicts=(WAITS, LEAN, *lacking))
     found = page(over, pending={BAD.test: entry(12.0)})
 
     assert "gpuperf accept" not in found.text

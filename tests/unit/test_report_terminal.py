@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from pytest_gpuperf.model.ab import Settlement
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.metric import Direction
@@ -24,6 +25,7 @@ from pytest_gpuperf.report.command import Invocation
 from pytest_gpuperf.report.screen.counts import counts_line
 from pytest_gpuperf.report.screen.counts import moved_line
 from pytest_gpuperf.report.screen.counts import suite_line
+from pytest_gpuperf.report.screen.counts import undecided_lines
 from pytest_gpuperf.report.screen.summary import Line
 from pytest_gpuperf.report.screen.summary import LineRole
 from pytest_gpuperf.report.screen.summary import refresh_lines
@@ -344,3 +346,26 @@ def test_what_all_tests_share_is_said_in_one_line() -> None:
         text="gpuperf: all 40 tests +6.0 %, sentinels too: the machine, not the code",
         role=LineRole.WARN,
     )
+
+
+UNDECIDED_TIME = verdict("step_ms", Outcome.INCONCLUSIVE, 0.0318, 0.0312)
+
+
+@pytest.mark.parametrize(
+    ("settlement", "said"),
+    [
+        (None, "to decide it, measure the baseline's code again: pytest --gpuperf"),
+        (Settlement(why="its baseline is in no commit"), ""),
+    ],
+    ids=["not tried", "not possible"],
+)
+def test_a_command_that_decides_a_time_is_printed_if_it_was_not_tried(
+    settlement: Settlement | None, said: str
+) -> None:
+    judged = replace(UNDECIDED_TIME, settlement=settlement)
+    noisy = TestVerdict(test="test_it.py::test_noisy", verdicts=(judged,))
+
+    lines = tuple(undecided_lines([noisy], DEFAULT_INVOCATION, is_strict=False))
+
+    assert said in text_of(lines)
+    assert bool(said) is bool(lines)

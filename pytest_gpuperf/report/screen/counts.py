@@ -211,7 +211,8 @@ def undecided_lines(
 ) -> Iterator[Line]:
     """Count the tests with a time that nobody judged, and say what would.
 
-    What an A/B left open is counted, too; it needs a quieter machine.
+    What an A/B left open is counted, too; it needs a quieter machine. A test that could
+    not be compared has its reason in its row: the same command would find the same.
     """
     open_ones = {
         test.test: verdict
@@ -222,7 +223,7 @@ def undecided_lines(
         and verdict.baseline is not None
     }
     asked = [t for t, v in open_ones.items() if v.settlement and v.settlement.time]
-    rest = [test for test in open_ones if test not in asked]
+    rest = [test for test, verdict in open_ones.items() if verdict.settlement is None]
     role = LineRole.BAD if is_strict else LineRole.WARN
     if rest:
         named = rest if len(rest) <= MOST_TYPED else ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -214,14 +215,18 @@ def _metrics(verdict: TestVerdict, outcome: Outcome) -> list[str]:
     return [v.metric for v in verdict.verdicts if v.outcome is outcome]
 
 
-def refresh_lines(rows: Sequence[Row]) -> tuple[Line, ...]:
+def refresh_lines(
+    rows: Sequence[Row], disturbed: Collection[Row] = ()
+) -> tuple[Line, ...]:
     """Old and new values, a row each; nothing if there are no *rows*.
 
-    If any drifted from its anchor, a column says how far.
+    If any drifted from its anchor, a column says how far. A star marks the changes of
+    *disturbed* rows.
     """
     if not rows:
         return ()
-    cells = [REFRESH_HEADER, *map(_refresh_cells, rows)]
+    marks = ["*" if row in disturbed else "" for row in rows]
+    cells = [REFRESH_HEADER, *map(_refresh_cells, rows, marks)]
     left = 4
     if not any(row.has_drifted for row in rows):
         cells = [(*row[:3], *row[4:]) for row in cells]
@@ -236,7 +241,7 @@ def refresh_lines(rows: Sequence[Row]) -> tuple[Line, ...]:
     )
 
 
-def _refresh_cells(row: Row) -> tuple[str, ...]:
+def _refresh_cells(row: Row, mark: str) -> tuple[str, ...]:
     metric = metric_named(row.metric)
     if row.old is None or row.new is None:
         old, new = _cell(metric, row.old), _cell(metric, row.new)
@@ -244,7 +249,8 @@ def _refresh_cells(row: Row) -> tuple[str, ...]:
     else:
         old, new = format_apart(metric, row.old, row.new)
         change = format_change(metric, row.old, row.new)
-    return old, new, change, _change(metric, row.anchor, row.new), row.metric, row.test
+    drift = _change(metric, row.anchor, row.new)
+    return old, new, f"{mark}{change}", drift, row.metric, row.test
 
 
 def _refresh_role(row: Row) -> LineRole:
