@@ -137,6 +137,7 @@ class Settings:
     shared_use: SharedUse = SharedUse.TIMED
     history: str | None = None
     pretend_gib: float = PRETEND_GIB
+    peak_tflops: Mapping[str, float] = field(default_factory=dict)
     unjudged_budget: UnjudgedBudget = UnjudgedBudget.WARN
     launch: Launch | None = None
     repeated: tuple[str, ...] = ()

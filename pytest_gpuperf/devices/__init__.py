@@ -12,6 +12,8 @@ Begin with:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.environment import PRETEND_GIB
@@ -20,26 +22,27 @@ from .base import Device
 from .pretend.device import PretendDevice
 
 
-def open_device(
+def open_device(  # noqa: PLR0913  what the kinds take
     kind: DeviceKind,
     script: str | None = None,
     run: int = 0,
     root: str = "",
     *,
     pretend_gib: float = PRETEND_GIB,
+    peak_tflops: Mapping[str, float] | None = None,
 ) -> Device:
     """Open a device; torch is imported here and not before.
 
     *script* is the path of the scripted device's JSON, *run* the number of the run it
     plays. Findings name lines of the project below *root*. The pretend GPU has
-    *pretend_gib* of memory. Raises ``UsageError`` if the machine has no such device.
+    *pretend_gib* of memory, and a GPU the *peak_tflops* by precision. Raises ``UsageError`` if the machine has no such device.
     """
     if kind is DeviceKind.CUDA:
         # Imported late: a process needs the code of one device only, and most of it
         # imports torch in its turn.
         from .cuda.device import CudaDevice
 
-        return CudaDevice.open(root=root)
+        return CudaDevice.open(root=root, peak_tflops=peak_tflops)
     if kind is DeviceKind.PRETEND:
         return PretendDevice(root, pretend_gib)
     if kind is DeviceKind.CPU:

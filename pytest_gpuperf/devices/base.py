@@ -133,6 +133,17 @@ class AllocatedBlock:
     allocated_bytes: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtPeak:
+    """How long a step's operations take at the peak of the GPU, and ``why`` that is so.
+
+    ``ms`` is ``None`` if it is not known, and ``why`` says the reason.
+    """
+
+    ms: float | None = None
+    why: str = ""
+
+
 class Device(Protocol):
     """Where the steps of a test run.
 
@@ -253,6 +264,10 @@ class MeasuringDevice(Device, Protocol):
 
         Empty if it counts nothing.
         """
+
+    def at_peak(self, step: Step, arguments: Sequence[object]) -> AtPeak:  # noqa: ARG002
+        """Run one step, and say how long it would take at this processor's peak."""
+        return AtPeak(why="only GPUs have a peak that is known")
 
     def fingerprint(self) -> str | None:
         """Tell this processor from others of its model; ``None`` if nothing does."""

@@ -32,6 +32,7 @@ from ..model.metrics import SENTINEL_LAUNCH
 from .base import STEP_RANGE
 from .base import SYNC_MARKER
 from .base import AllocatedBlock
+from .base import AtPeak
 from .base import Fetch
 from .base import Kernel
 from .base import MeasuringDevice
@@ -417,6 +418,13 @@ class ScriptedDevice(MeasuringDevice):
     def counters(self) -> Mapping[str, float]:
         per_step: Mapping[str, float] = self._value("counters", {})
         return {name: value * self._steps for name, value in per_step.items()}
+
+    def at_peak(self, step: Step, arguments: Sequence[object]) -> AtPeak:
+        """Run a step; the script has ``at_peak_ms``, or knows no peak."""
+        step(*arguments)
+        ms: float | None = self._value("at_peak_ms", None)
+        why = "the script has no peak" if ms is None else "of the script"
+        return AtPeak(ms=ms, why=why)
 
     def fingerprint(self) -> str | None:
         gpu: str | None = self._value("gpu", None)

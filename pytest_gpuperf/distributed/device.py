@@ -23,6 +23,7 @@ from typing import Final
 from typing import TypeVar
 
 from ..devices.base import AllocatedBlock
+from ..devices.base import AtPeak
 from ..devices.base import Fetch
 from ..devices.base import Kernel
 from ..devices.base import MeasuringDevice
@@ -214,6 +215,9 @@ class AgreedDevice(RankedDevice):
 
     def counters(self) -> Mapping[str, float]:
         return self._device.counters()
+
+    def at_peak(self, step: Step, arguments: Sequence[object]) -> AtPeak:
+        return self._device.at_peak(step, arguments)
 
     def fingerprint(self) -> str | None:
         return self._device.fingerprint()

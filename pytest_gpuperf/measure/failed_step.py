@@ -32,6 +32,7 @@ from ..model.finding import FindingKind
 from ..model.finding import Location
 from ..model.measurement import Measurement
 from ..model.metrics import LATENCY_MS
+from ..model.metrics import MFU
 from ..model.metrics import PROCESS_MS
 from ..model.metrics import SAMPLES_PER_S
 from ..model.metrics import STEP_MS
@@ -113,6 +114,7 @@ TIMES: Final = (
     PROCESS_MS.name,
     SAMPLES_PER_S.name,
     TOKENS_PER_S.name,
+    MFU.name,
 )
 """Metrics that a slow line makes worse."""
 

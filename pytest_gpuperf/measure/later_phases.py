@@ -19,10 +19,12 @@ from ..model.finding import FULL
 from ..model.finding import Bottleneck
 from ..model.measurement import Distribution
 from ..model.measurement import Measurement
+from ..model.measurement import location
 from ..model.measurement import thinned
 from ..model.metrics import ENQUEUE_MS
 from ..model.metrics import LATENCY_MS
 from ..model.metrics import METRICS
+from ..model.metrics import MFU
 from ..model.metrics import PEAK_ALLOCATED
 from ..model.metrics import SLOPE
 from ..model.metrics import SPAN_MS
@@ -53,6 +55,7 @@ from .time_share import COMPILED_NAMES
 from .time_share import LATENCY_NAMES
 from .time_share import LATER
 from .time_share import MEMORY_NAMES
+from .time_share import PEAK_NAMES
 from .time_share import TRACE
 from .time_share import TimeShare
 from .timing import Latency
@@ -116,7 +119,35 @@ def disturbing_phases(
     if has_room or share.may_overrun(COMPILED_NAMES, step_ms):
         until = share.until(COMPILED_NAMES)
         found.compilation = find_compilation(device, subject, step_ms, until)
-    return found.added_to(measurement, device.kind)
+    measurement = found.added_to(measurement, device.kind)
+    # Last of all: a dispatch mode runs the step as eager code.
+    return _with_mfu(measurement, device, subject, share, step_ms)
+
+
+def _with_mfu(
+    measurement: Measurement,
+    device: MeasuringDevice,
+    subject: Subject,
+    share: TimeShare,
+    step_ms: float,
+) -> Measurement:
+    """Add the share of the GPU's peak that the step reaches, if that is asked for."""
+    if not share.asks_for(PEAK_NAMES) or STEP_MS.name not in measurement.times:
+        return measurement
+    if not share.limit.leaves(step_ms):
+        return measurement.missing({MFU.name: CUT_SHORT})
+    at_peak = device.at_peak(subject.step, subject.arguments())
+    device.synchronize()
+    if at_peak.ms is None:
+        return measurement.lacking({MFU.name: at_peak.why})
+    # Of the time that is judged: another one would contradict it.
+    ms = location(STEP_MS, measurement.times[STEP_MS.name], device.kind)
+    reached = Distribution.of([100 * at_peak.ms / ms])
+    return replace(
+        measurement,
+        times={**measurement.times, MFU.name: reached},
+        remarks=(*measurement.remarks, f"{MFU.name}: {at_peak.why}"),
+    )
 
 
 @dataclass(slots=True)

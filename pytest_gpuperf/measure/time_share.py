@@ -43,6 +43,8 @@ COMPILED_NAMES: Final = read_in(MeasuringPhase.COMPILER)
 
 COUNTED_NAMES: Final = read_in(MeasuringPhase.COUNTERS)
 
+PEAK_NAMES: Final = read_in(MeasuringPhase.PEAK)
+
 TRACE: Final = read_in(MeasuringPhase.TRACE)
 
 LATER: Final = LATENCY_NAMES | MEMORY_NAMES | COMPILED_NAMES | TRACE

@@ -30,6 +30,7 @@ class MeasuringPhase(Enum):
     COMPILER = "compiler"
     FURTHER = "further steps"
     RANKS = "ranks"
+    PEAK = "operations"
 
 
 class OfRanks(Enum):

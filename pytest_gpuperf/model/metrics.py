@@ -329,6 +329,16 @@ ENERGY: Final = Metric(
     phase=MeasuringPhase.COUNTERS,
     of_ranks=OfRanks.FIRST,
 )
+MFU: Final = Metric(
+    name="mfu_pct",
+    unit=Unit.PERCENT,
+    kind=MetricKind.NOISY,
+    summary="time of a step's operations at the peak of the GPU, of step_ms, read where a budget asks for it",
+    budget="mfu_pct",
+    direction=Direction.HIGHER,
+    phase=MeasuringPhase.PEAK,
+    of_ranks=OfRanks.FIRST,
+)
 LATENCY_MS: Final = Metric(
     name="latency_ms",
     unit=Unit.MS,
@@ -558,6 +568,7 @@ METRICS: Final[dict[str, Metric]] = {
         SAMPLES_PER_S,
         TOKENS_PER_S,
         ENERGY,
+        MFU,
     )
 }
 

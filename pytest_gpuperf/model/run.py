@@ -75,6 +75,7 @@ class RunRequest:
     artefacts: str = ""
     visible: str | None = None
     pretend_gib: float = PRETEND_GIB
+    peak_tflops: Mapping[str, float] = field(default_factory=dict)
     ranks: Ranks | None = None
     launch: Launch | None = None
     locks: tuple[str, ...] = ()

@@ -280,7 +280,10 @@ def _device(config: pytest.Config, settings: Settings) -> Device:
     if pretending is not None:
         return pretending
     return open_device(
-        settings.device or default_kind(), settings.script, root=str(config.rootpath)
+        settings.device or default_kind(),
+        settings.script,
+        root=str(config.rootpath),
+        peak_tflops=settings.peak_tflops,
     )
 
 

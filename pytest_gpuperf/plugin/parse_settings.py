@@ -105,6 +105,16 @@ def positive_gib(text: str) -> float:
         raise ValueError(msg) from None
 
 
+def _peaks(text: str) -> dict[str, float]:
+    """Read peaks by precision; raise ``ValueError`` that says what was expected."""
+    pairs = [item.partition("=") for item in text.split(",")]
+    try:
+        return {name.strip(): positive_seconds(peak.strip()) for name, _, peak in pairs}
+    except ValueError:
+        msg = "expected positive TFLOP/s by precision, such as bf16=989, tf32=494"
+        raise ValueError(msg) from None
+
+
 def _tolerance(text: str) -> Tolerance:
     try:
         return parse_project_tolerance(text)
@@ -159,6 +169,7 @@ PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "gpuperf_update": _one_of(Refresh),
     "gpuperf_seconds": positive_seconds,
     "gpuperf_pretend_gb": positive_gib,
+    "gpuperf_peak_tflops": _peaks,
     "gpuperf_lock": _one_of(SharedUse),
     "gpuperf_lock_seconds": positive_seconds,
     "gpuperf_missing_baseline": _one_of(MissingBaseline),
@@ -208,6 +219,7 @@ def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
         lock_seconds=value("gpuperf_lock_seconds", 3600.0),
         shared_use=value("gpuperf_lock", SharedUse.TIMED),
         pretend_gib=value("gpuperf_pretend_gb", PRETEND_GIB),
+        peak_tflops=value("gpuperf_peak_tflops", {}),
         launch=launch_of(environ, value("gpuperf_lock_seconds", 3600.0)),
     )
     settings = with_stored_device(config, settings)

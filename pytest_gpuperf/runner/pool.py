@@ -452,6 +452,7 @@ class Children:
             number=number,
             script=self._settings.script,
             pretend_gib=self._settings.pretend_gib,
+            peak_tflops=self._settings.peak_tflops,
             launch=self._settings.launch,
         )
 

@@ -120,6 +120,7 @@ def measuring_for(
         request.number,
         root=request.root,
         pretend_gib=request.pretend_gib,
+        peak_tflops=request.peak_tflops,
     )
     device.enter()
     return Measuring(

@@ -519,7 +519,7 @@ KNOWN = (
 )
 LIMITED = (
     f"{KNOWN}, slope_pct, skew_pct, rank_mem_mb, collectives, speedup, loader_wait_pct, "
-    "busy_pct, samples_per_s, tokens_per_s, energy_mj"
+    "busy_pct, samples_per_s, tokens_per_s, energy_mj, mfu_pct"
 )
 
 

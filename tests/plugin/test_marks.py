@@ -117,7 +117,7 @@ KNOWN = (
             (
                 f"gpuperf.budget() does not know foo, mss (did you mean ms?); it knows {KNOWN}, slope_pct, "
                 "skew_pct, rank_mem_mb, collectives, speedup, loader_wait_pct, busy_pct, "
-                "samples_per_s, tokens_per_s, energy_mj, on [GP201]"
+                "samples_per_s, tokens_per_s, energy_mj, mfu_pct, on [GP201]"
             ),
         ),
         (

@@ -210,6 +210,7 @@ def test_budget_keywords_stand_in_the_order_of_the_metrics() -> None:
         "samples_per_s",
         "tokens_per_s",
         "energy_mj",
+        "mfu_pct",
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from dataclasses import field
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from ...model.metrics import OCCASIONAL_COPIES
 from ...model.metrics import OPS
 from ...model.metrics import PERIOD_COPIES
 from ..base import AllocatedBlock
+from ..base import AtPeak
 from ..base import Fetch
 from ..base import Kernel
 from ..base import MeasuringDevice
@@ -128,14 +130,20 @@ class CudaDevice(MeasuringDevice):
     torch: Any
     nvml_of: Callable[[str], Nvml | None] = open_nvml
     root: str = ""
+    peak_tflops: Mapping[str, float] = field(default_factory=dict)
     _watches: dict[str, Watch] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def open(cls, *, root: str = "") -> CudaDevice:
-        """Import torch; raise ``UsageError`` if it sees no CUDA device."""
+    def open(
+        cls, *, root: str = "", peak_tflops: Mapping[str, float] | None = None
+    ) -> CudaDevice:
+        """Import torch; raise ``UsageError`` if it sees no CUDA device.
+
+        *peak_tflops* are peaks of the GPU that its author gives, by precision.
+        """
         import torch
 
-        return cls.of(torch, root=root)
+        return replace(cls.of(torch, root=root), peak_tflops=peak_tflops or {})
 
     @classmethod
     def of(cls, torch: Any, *, root: str = "") -> CudaDevice:
@@ -252,6 +260,20 @@ class CudaDevice(MeasuringDevice):
         nvml = self._nvml()
         energy_mj = None if nvml is None else nvml.energy_mj()
         return {} if energy_mj is None else {ENERGY.name: energy_mj}
+
+    def at_peak(self, step: Step, arguments: Sequence[object]) -> AtPeak:
+        """Count the operations of one step, which runs as eager code for it."""
+        # Imported late, as it imports torch at its top.
+        from .flops import flops_of_step
+        from .peaks import at_peak
+
+        cudnn, matmul = self.torch.backends.cudnn, self.torch.backends.cuda.matmul
+        tf32 = {
+            "matmul": _float32(matmul, matmul) == "tf32",
+            "convolution": _float32(getattr(cudnn, "conv", None), cudnn) == "tf32",
+        }
+        flops = flops_of_step(step, arguments, tf32=tf32)
+        return at_peak(flops, self._name(), self.peak_tflops)
 
     def fingerprint(self) -> str | None:
         return fingerprint_of(self._uuid())
