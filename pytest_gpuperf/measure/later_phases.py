@@ -55,7 +55,7 @@ from .time_share import COMPILED_NAMES
 from .time_share import LATENCY_NAMES
 from .time_share import LATER
 from .time_share import MEMORY_NAMES
-from .time_share import PEAK_NAMES
+from .time_share import OPERATIONS_NAMES
 from .time_share import TRACE
 from .time_share import TimeShare
 from .timing import Latency
@@ -132,7 +132,7 @@ def _with_mfu(
     step_ms: float,
 ) -> Measurement:
     """Add the share of the GPU's peak that the step reaches, if that is asked for."""
-    if not share.asks_for(PEAK_NAMES) or STEP_MS.name not in measurement.times:
+    if not share.asks_for(OPERATIONS_NAMES) or STEP_MS.name not in measurement.times:
         return measurement
     if not share.limit.leaves(step_ms):
         return measurement.missing({MFU.name: CUT_SHORT})

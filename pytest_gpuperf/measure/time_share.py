@@ -43,7 +43,7 @@ COMPILED_NAMES: Final = read_in(MeasuringPhase.COMPILER)
 
 COUNTED_NAMES: Final = read_in(MeasuringPhase.COUNTERS)
 
-PEAK_NAMES: Final = read_in(MeasuringPhase.PEAK)
+OPERATIONS_NAMES: Final = read_in(MeasuringPhase.PEAK)
 
 TRACE: Final = read_in(MeasuringPhase.TRACE)
 
