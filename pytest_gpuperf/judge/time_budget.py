@@ -55,12 +55,16 @@ from .wording import against
 # The excess of a value that should be high is how many times it is too low.
 
 
+LEAST_LEFT: Final = 1e-9
+"""What a ceiling of 100 % leaves: no share is above it, and 0 has no logarithm."""
+
+
 def log_excess(metric: Metric, value: float, limit: float) -> float:
     """Return the excess of *value* over *limit*, or its lack, both in the metric's unit."""
     if metric.direction is Direction.HIGHER:
         return log(limit / value)
     if metric.unit is Unit.PERCENT:
-        return log((WHOLE_PERCENT - limit) / (WHOLE_PERCENT - value))
+        return log(max(LEAST_LEFT, WHOLE_PERCENT - limit) / (WHOLE_PERCENT - value))
     return log(value / limit)
 
 

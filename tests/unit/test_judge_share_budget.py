@@ -134,6 +134,13 @@ def test_a_ceiling_of_a_share_lies_between_0_and_100(value: object) -> None:
     )
 
 
+@pytest.mark.parametrize("value", [0.0, 70.0, 99.9])
+def test_no_share_is_above_a_ceiling_of_100(value: float) -> None:
+    verdict = judge_time_budget(LOADER_WAIT, [waited(value)], 100.0)
+
+    assert verdict.outcome is PASS
+
+
 def test_a_ceiling_of_a_share_may_be_any_other_number() -> None:
     assert parse_budget({"loader_wait_pct": 0.5}).limits == {"loader_wait_pct": 0.5}
     assert parse_budget({"loader_wait_pct": None}).limits == {"loader_wait_pct": None}
