@@ -101,6 +101,7 @@ def record_trace(
     Raises ``PreflightError`` if CUDA was to be recorded and was not, ``StepError``
     if a name in the step breaks the trace.
     """
+    STEPS.leave_ranges()
     # The order matters: the level must be set before the session starts, and the hook
     # is put back after the session has ended, as ``with_stack`` clears it.
     with (

@@ -35,6 +35,9 @@ class WaitingThread(Protocol):
     def call(self, act: Callable[[], object]) -> object:
         """Call *act* on that thread and return what it returns, or raise its error."""
 
+    def step(self) -> object:
+        """Let it run a step."""
+
 
 class StepThread:
     """Where the steps of this process run: on the thread that asks, unless ``lent``."""
@@ -66,6 +69,16 @@ class StepThread:
     def call(self, act: Callable[[], T]) -> T:
         """Call *act* there and return what it returns, or raise its error."""
         return act() if self._lent is None else cast("T", self._lent.call(act))
+
+    def leave_ranges(self) -> None:
+        """End the profiler's ranges in which a loop waits, by a step of it.
+
+        An optimizer calls its hooks within such a range, and a loop may have its own. A
+        range that one session of the profiler began and another one sees end is torch's
+        use of freed memory.
+        """
+        if self._lent is not None:
+            self._lent.step()
 
     @contextmanager
     def inside(self, context: AbstractContextManager[T]) -> Iterator[T]:

@@ -92,7 +92,7 @@ class Handover:
         self.native_id = threading.get_native_id()
         self.steps = 0
         # To change threads takes 80 us, so a round changes them once for all its steps.
-        self._subject = Subject(step=self._step, batches=batches, takes_a_number=True)
+        self._subject = Subject(step=self.step, batches=batches, takes_a_number=True)
         self._left = 0
         self._asked: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._replies: SimpleQueue[Reply] = SimpleQueue()
@@ -158,7 +158,8 @@ class Handover:
         self._asked.put(act)
         return self._replies.get().given()
 
-    def _step(self, steps: int = 1) -> object:
+    def step(self, steps: int = 1) -> object:
+        """Let the loop run its next *steps*."""
         self._left = steps - 1
         self._asked.put(another_step)
         return self._replies.get().given()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_gpuperf.devices.base import STEP_RANGE
 from pytest_gpuperf.devices.cpu.contention import run_queue_wait_ns
 from pytest_gpuperf.devices.step_thread import PROC_SELF
 from pytest_gpuperf.devices.step_thread import STEPS
@@ -300,3 +301,19 @@ def test_an_interrupt_ends_both_threads() -> None:
         run(measure)
 
     assert threading.active_count() == before
+
+
+def test_a_step_runs_between_two_profiles_so_that_no_range_is_in_both() -> None:
+    pytest.importorskip("torch")
+    from pytest_gpuperf.devices.profiler import record_trace
+
+    traces = []
+
+    def measure(subject: Subject) -> None:
+        traces.extend(
+            record_trace(subject.step, [(), ()], cuda=False) for _ in range(2)
+        )
+
+    assert len(run(measure)) == 2 * (1 + 2)
+    for trace in traces:
+        assert len([e for e in trace if e.get("name") == STEP_RANGE]) == 2
