@@ -401,6 +401,16 @@ def test_the_square_root_of_a_matrix_waits_since_torch_has_it() -> None:
     assert waits == [1, 0]
 
 
+def test_lu_waits_as_long_as_magma_factors_and_a_polar_decomposition_since_there_is_one() -> (
+    None
+):
+    before, since = (rules_by_op(version=version) for version in ("2.14.1", "2.15.0"))
+
+    assert {"linalg_lu", "linalg_lu_factor_ex"} <= before.keys() - since.keys()
+    assert "linalg_polar" not in before
+    assert [bool(rule.read_back) for rule in since["linalg_polar"]] == [False, True]
+
+
 def test_rules_follow_the_version_of_torch() -> None:
     assert (
         len(rules_by_op(version="2.8.0")["index"])

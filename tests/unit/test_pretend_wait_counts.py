@@ -12,6 +12,11 @@ torch = pytest.importorskip("torch")
 
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402, after the skip
 from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
+from pytest_gpuperf.devices.pretend.sync_rules import release_of  # noqa: E402
+
+
+BEFORE_2_15 = release_of(torch.__version__) < (2, 15)
+"""MAGMA factors matrices, and waits; since then cuSOLVER does."""
 
 
 SETTING = """
@@ -54,14 +59,23 @@ COUNTS: dict[str, tuple[int, int]] = {
     "torch.linalg.eigvalsh(empty)": (0, 0),
     "torch.linalg.inv(square)": (1, 0),
     "torch.linalg.inv(torch.empty(0, 3, 3, device='cuda'))": (1, 0),
-    "torch.linalg.lu_factor_ex(x)": (3, 0),
+    "torch.linalg.lu_factor_ex(x)": (3 * BEFORE_2_15, 0),
     "torch.linalg.lu_factor_ex(square)": (0, 0),
-    "torch.linalg.lu_factor_ex(torch.stack([x, x]))": (3, 0),
+    "torch.linalg.lu_factor_ex(torch.stack([x, x]))": (3 * BEFORE_2_15, 0),
     "torch.linalg.lu_factor_ex(square.expand(99, 3, 3))": (0, 0),
     "torch.linalg.lu_factor_ex(torch.rand(16, 40, 40, device='cuda'))": (0, 0),
-    "torch.linalg.lu_factor_ex(torch.rand(17, 40, 40, device='cuda'))": (3, 0),
-    "torch.linalg.lu_factor_ex(torch.rand(17, 30, 30, device='cuda'))": (2, 0),
-    "torch.linalg.lu_factor_ex(torch.rand(2, 150, 150, device='cuda'))": (3, 0),
+    "torch.linalg.lu_factor_ex(torch.rand(17, 40, 40, device='cuda'))": (
+        3 * BEFORE_2_15,
+        0,
+    ),
+    "torch.linalg.lu_factor_ex(torch.rand(17, 30, 30, device='cuda'))": (
+        2 * BEFORE_2_15,
+        0,
+    ),
+    "torch.linalg.lu_factor_ex(torch.rand(2, 150, 150, device='cuda'))": (
+        3 * BEFORE_2_15,
+        0,
+    ),
     "torch.linalg.solve_ex(square, square)": (0, 0),
     "torch.linalg.ldl_factor_ex(square)": (0, 0),
     "torch.linalg.ldl_solve(*torch.linalg.ldl_factor_ex(square)[:2], square)": (1, 0),
@@ -102,6 +116,9 @@ COUNTS: dict[str, tuple[int, int]] = {
     "F.ctc_loss(log_probs, targets, inputs_there, targets_there)": (8, 8),
     "loss.backward()": (3, 3),
 }
+
+if not BEFORE_2_15:
+    del COUNTS["torch.cholesky(empty)"]  # torch has it no more
 """Waits, and how many of them copy from or to pageable memory."""
 
 

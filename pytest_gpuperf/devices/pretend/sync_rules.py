@@ -414,6 +414,21 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
         since=(2, 14),
     ),
     SyncRule(
+        ops=("linalg_polar",),
+        when=not_empty,
+        reason="the error codes of the decomposition inside are read",
+        source="torch/_native/ops/polar: an SVD, unless nvmath-python is there",
+        since=(2, 15),
+    ),
+    SyncRule(
+        ops=("linalg_polar",),
+        when=not_empty,
+        reason="whether the decomposition inside converged is copied to the CPU",
+        read_back=code_bytes,
+        source="torch/_native/ops/polar, counted in a run of torch 2.15 over stub CUDA",
+        since=(2, 15),
+    ),
+    SyncRule(
         ops=("_linalg_svd", "linalg_pinv"),
         when=judges_convergence,
         reason="whether the decomposition converged is copied to the CPU",
@@ -437,7 +452,9 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
         ops=("linalg_lu_factor_ex", "linalg_lu"),
         when=factored_by_magma,
         reason="matrices that are large, many or not square are factored by MAGMA, which waits",
-        source="BatchLinearAlgebra.cpp, counted in a run of torch 2.13 over stub CUDA",
+        source="BatchLinearAlgebra.cpp, counted in a run of torch 2.13 over stub CUDA; "
+        "cuSOLVER factors all of them since pull request 190661",
+        until=(2, 15),
     ),
     SyncRule(
         ops=("linalg_ldl_solve",),
