@@ -37,5 +37,6 @@ UNJUDGED: Final[Mapping[str, str]] = {
     "sparse.sampled_addmm": "compressed layouts are not judged by the simulated GPU",
     "torch.ops.aten._efficient_attention_forward": _BY_ITS_NAME,
     "torch.ops.aten._flash_attention_forward": _BY_ITS_NAME,
+    "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu": _NOT_ON_CUDA,
 }
 """By operation: why one side, or both, cannot be asked."""

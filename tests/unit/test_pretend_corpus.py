@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402, after the skip
 from pytest_gpuperf.devices.pretend.audit_record import StepAudit  # noqa: E402
 from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
+from pytest_gpuperf.devices.pretend.sync_rules import release_of  # noqa: E402
 
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -68,6 +69,9 @@ def test_the_corpus_has_at_least_the_size_of_the_research_behind_it() -> None:
 
 @pytest.mark.parametrize(("setting", "snippet"), snippets("WAITS"))
 def test_the_host_waits(gpu: PretendGpu, setting: str, snippet: str) -> None:
+    if "torch.normal(" in snippet and release_of(torch.__version__) >= (2, 14):
+        pytest.skip("the GPU checks deviations since torch 2.14")
+
     assert audit(gpu, setting, snippet).totals.syncs > 0
 
 

@@ -401,13 +401,13 @@ def test_the_square_root_of_a_matrix_waits_since_torch_has_it() -> None:
     assert waits == [1, 0]
 
 
-def test_lu_waits_as_long_as_magma_factors_and_a_polar_decomposition_since_there_is_one() -> (
-    None
-):
+def test_torch_2_14_and_2_15_wait_less_in_normal_and_lu_and_more_in_polar() -> None:
     before, since = (rules_by_op(version=version) for version in ("2.14.1", "2.15.0"))
 
     assert {"linalg_lu", "linalg_lu_factor_ex"} <= before.keys() - since.keys()
     assert "linalg_polar" not in before
+    assert "normal" in rules_by_op(version="2.13.0")
+    assert "normal" not in before
     assert [bool(rule.read_back) for rule in since["linalg_polar"]] == [False, True]
 
 
