@@ -42,7 +42,7 @@ OWN: Final = {
         "memory",
         "streams",
     ),
-    "libcuda": ("cuda",),
+    "libcuda": ("cuda", "modules"),
     "libcupti": ("cupti",),
     "libnvidia-ml": ("nvml",),
     "libcublas": ("cublas",),
@@ -74,12 +74,20 @@ HEADER_PACKAGES: Final = re.compile(
     r"\s*\(?==([\w.]+)",
     re.MULTILINE,
 )
+TRITON: Final = re.compile(r"^Requires-Dist: (triton[^;\s]+)", re.MULTILINE)
 CUDNN: Final = re.compile(r"nvidia-cudnn\S*?==(\d+)\.(\d+)\.(\d+)")
 CBID: Final = re.compile(r"CUPTI_RUNTIME_TRACE_CBID_(\w+?)(_v\d+)\s*=\s*(\d+)")
+DRIVER_CBID: Final = re.compile(r"CUPTI_DRIVER_TRACE_CBID_(cu\w+)()\s*=\s*(\d+)")
 
 
 class CannotBuildError(Exception):
     """Says in one sentence why the stubs cannot be built here."""
+
+
+def package_folder(name: str) -> Path | None:
+    """Find a package without importing it: it may lack its libraries."""
+    spec = importlib.util.find_spec(name)
+    return Path(spec.origin).parent if spec and spec.origin else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,12 +99,10 @@ class Torch:
 
     @classmethod
     def of_this_interpreter(cls) -> Torch:
-        """Find torch without importing it: it may lack its libraries."""
-        spec = importlib.util.find_spec("torch")
-        if spec is None or spec.origin is None:
+        folder = package_folder("torch")
+        if folder is None:
             msg = "torch is not installed"
             raise CannotBuildError(msg)
-        folder = Path(spec.origin).parent
         if not (folder / "lib" / "libtorch_cuda.so").is_file():
             msg = "the torch of this interpreter is no build for CUDA"
             raise CannotBuildError(msg)
@@ -117,6 +123,11 @@ class Torch:
             name = "cuda-toolkit[cudart,cupti,crt]" if toolkit else package
             found.append(f"{name}=={version}")
         return found
+
+    def triton(self) -> str:
+        """The Triton that it requires; empty for none."""
+        found = TRITON.search(self.metadata)
+        return found[1] if found else ""
 
     def cudnn(self) -> tuple[str, ...]:
         found = CUDNN.search(self.metadata)
@@ -152,20 +163,35 @@ def is_top(header: Path) -> bool:
     return header.name in {"cuda_runtime_api.h", "cupti.h"}
 
 
+def header_text(include: list[Path], name: str) -> str:
+    header = next(p for folder in include for p in folder.glob(name))
+    return header.read_text(encoding="utf-8")
+
+
+def table_of_names(table: str, functions: list[tuple[str, str, str]]) -> str:
+    """A table in C of (name, version, number): names by CUPTI's numbers."""
+    names = [
+        f'  [{number}] = "{name}{version}",' for name, version, number in functions
+    ]
+    return "\n".join([f"static const char *const {table}[] = {{", *names, "};", ""])
+
+
 def generate_headers(torch: Torch, include: list[Path], out: Path) -> None:
     """Write CUPTI's numbers of functions, and the version of cuDNN."""
-    listing = next(p for folder in include for p in folder.glob("cupti_runtime_cbid.h"))
-    newest: dict[str, str] = {}
-    names: list[str] = []
-    for name, version, number in CBID.findall(listing.read_text(encoding="utf-8")):
-        names.append(f'  [{number}] = "{name}{version}",')
-        if not name.endswith(("_ptsz", "_ptds")):
-            newest[name] = number
+    functions = CBID.findall(header_text(include, "cupti_runtime_cbid.h"))
+    newest = {
+        name: number
+        for name, _, number in functions
+        if not name.endswith(("_ptsz", "_ptds"))
+    }
     (out / "cbid.h").write_text(
         "".join(f"#define CBID_{name} {newest[name]}\n" for name in newest)
     )
-    table = "\n".join(["static const char *const cbid_names[] = {", *names, "};", ""])
-    (out / "cbid_names.h").write_text(table)
+    of_driver = DRIVER_CBID.findall(header_text(include, "cupti_driver_cbid.h"))
+    (out / "cbid_names.h").write_text(
+        table_of_names("cbid_names", functions)
+        + table_of_names("driver_cbid_names", of_driver)
+    )
     parts = zip(("MAJOR", "MINOR", "PATCH"), torch.cudnn(), strict=True)
     (out / "versions.h").write_text(
         "".join(f"#define CUDNN_{part} {number}\n" for part, number in parts)
@@ -239,7 +265,7 @@ def build(out: Path) -> list[str]:
     libs.mkdir(exist_ok=True)
     work.mkdir(exist_ok=True)
     generate_headers(torch, include, work)
-    runtime, *others = wanted(torch.libraries)
+    runtime, *others = wanted(torch.libraries, package_folder("triton"))
     making = Build(libs=libs, work=work, include=include, runtime=runtime.soname)
     lines = [making.compile(runtime)]  # the others are linked with it
     with ThreadPoolExecutor() as pool:

@@ -3,8 +3,8 @@
     python tests/stub_cuda/check.py OUT
     python tests/stub_cuda/check.py --agreement OUT
 
-Installs the CUDA build of torch beside this interpreter where it can be had, builds the
-stubs into OUT, and runs ``tests/laws`` and ``benchmarks/gpu.sh`` with them, each part with
+Installs the CUDA build of torch and its Triton beside this interpreter where they can be
+had, builds the stubs into OUT, and runs ``tests/laws`` and ``benchmarks/gpu.sh`` with them, each part with
 a time-out and all tests on the virtual clock, which a busy machine does not disturb; the
 results are in ``OUT/results``. With ``--agreement``, which is `make agreement`, it asks the
 simulated GPU and torch about each operation of torch instead, and writes the answer to
@@ -30,6 +30,7 @@ from typing import Final
 from build import CannotBuildError
 from build import Torch
 from build import build
+from build import package_folder
 from build import require_tools
 
 
@@ -67,6 +68,10 @@ def wanted_torch() -> str:
     return os.environ.get("TORCH") or pinned_torch()
 
 
+CAPPED: Final = "ResolutionImpossible"
+"""What pip prints of one package without what it requires, if a constraint excludes it."""
+
+
 def has_cuda_build(version: str) -> bool:
     importlib.invalidate_caches()
     try:
@@ -82,17 +87,46 @@ def install_torch(version: str) -> None:
     """
     if has_cuda_build(version):
         return
+    said = pip_install("--force-reinstall", f"torch==={version}")
+    if has_cuda_build(version):
+        return
+    if CAPPED in said:
+        msg = (
+            f"pip's configuration has a constraint that excludes torch {version}; lift it, "
+            "or go past it with PIP_CONFIG_FILE=/dev/null in front of the command"
+        )
+        raise CannotBuildError(msg)
+    msg = f"the CUDA build of torch {version} cannot be fetched"
+    raise CannotBuildError(msg)
+
+
+def install_triton() -> None:
+    """Install the Triton that this torch requires; without it, its tests skip themselves."""
+    required = Torch.of_this_interpreter().triton()
+    if not required:
+        return
+    pip_install(required)
+    importlib.invalidate_caches()
+    if package_folder("triton") is None:
+        print(f"{required} cannot be fetched: nothing is compiled for the GPU")  # noqa: T201
+
+
+def pip_install(*what: str) -> str:
+    """Run pip, show what it says and return that."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
     with suppress(subprocess.TimeoutExpired):
-        subprocess.run(
-            [*pip, "--force-reinstall", f"torch==={version}"],
+        done = subprocess.run(
+            [*pip, *what],
             cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
             check=False,
             timeout=FETCH_SECONDS,
         )
-    if not has_cuda_build(version):
-        msg = f"the CUDA build of torch {version} cannot be fetched"
-        raise CannotBuildError(msg)
+        print(done.stdout, end="")  # noqa: T201
+        return done.stdout
+    return ""
 
 
 def environment(out: Path) -> dict[str, str]:
@@ -185,6 +219,7 @@ def main() -> int:
     try:
         require_tools()  # before half a gigabyte is fetched
         install_torch(wanted_torch())
+        install_triton()
         build(out)
     except CannotBuildError as error:
         print(f"not run on real torch over stub CUDA: {error}")  # noqa: T201

@@ -32,6 +32,9 @@ DRIVER_NAMES: Final = rb"(?<=\0)cu[A-Z][a-z]+[A-Z]\w+(?=\0)"
 NVML_NAMES: Final = rb"(?<=\0)nvml[A-Z]\w+(?=\0)"
 """torch looks these up by name, so they are among its strings."""
 
+TRITON_NAMES: Final = rb"\bcu[A-Z][a-z]+[A-Z][A-Za-z0-9]+\b(?=[(),])"
+"""What Triton calls and looks up: its part beside the driver comes as C source."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Library:
@@ -87,8 +90,11 @@ def looked_up(library: Path, pattern: bytes) -> set[str]:
     return {name.decode() for name in re.findall(pattern, library.read_bytes())}
 
 
-def wanted(folder: Path) -> list[Library]:
-    """All libraries that torch's *folder* of libraries needs, the runtime first."""
+def wanted(folder: Path, triton: Path | None = None) -> list[Library]:
+    """All libraries that torch's *folder* of libraries needs, the runtime first.
+
+    Of the driver, what the package *triton* needs is in them too.
+    """
     libraries = sorted(folder.glob("lib*.so"))
     known = sonames(libraries)
     symbols: dict[str, set[str]] = {soname: set() for soname in known}
@@ -99,6 +105,9 @@ def wanted(folder: Path) -> list[Library]:
         if version:
             nodes[home] = version
     symbols[DRIVER] |= looked_up(folder / "libc10_cuda.so", DRIVER_NAMES)
+    if triton:
+        source = triton / "backends" / "nvidia" / "driver.c"
+        symbols[DRIVER] |= looked_up(source, TRITON_NAMES)
     for lib in ("libc10_cuda.so", "libtorch_cuda.so"):
         symbols[NVML] |= looked_up(folder / lib, NVML_NAMES)
     found = [

@@ -13,10 +13,14 @@ import pytest
 RIG = Path(__file__).parents[1] / "stub_cuda"
 sys.path.insert(0, str(RIG))
 
-from build import OWN  # noqa: E402, found there
+import check  # noqa: E402, found there
+from build import OWN  # noqa: E402
 from build import SOURCES  # noqa: E402
+from build import CannotBuildError  # noqa: E402
 from build import Torch  # noqa: E402
+from imports import TRITON_NAMES  # noqa: E402
 from imports import home_of  # noqa: E402
+from imports import looked_up  # noqa: E402
 from stubs import stub  # noqa: E402
 from stubs import stub_file  # noqa: E402
 from stubs import written  # noqa: E402
@@ -38,6 +42,54 @@ def test_without_a_compiler_the_check_says_so_and_ends_well(tmp_path: Path) -> N
         0,
         "not run on real torch over stub CUDA: there is no gcc on this machine\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (
+            "ERROR: ResolutionImpossible: for help visit",
+            "lift it, or go past it with PIP_CONFIG_FILE=/dev/null",
+        ),
+        ("no network", "the CUDA build of torch 2.15.0 cannot be fetched"),
+    ],
+)
+def test_a_torch_that_cannot_be_had_says_whether_pip_s_configuration_is_why(
+    monkeypatch: pytest.MonkeyPatch, said: str, why: str
+) -> None:
+    monkeypatch.setattr(check, "pip_install", lambda *_: said)
+    monkeypatch.setattr(check, "has_cuda_build", lambda _: False)
+
+    with pytest.raises(CannotBuildError, match=re.escape(why)):
+        check.install_torch("2.15.0")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "triton"),
+    [
+        ('Requires-Dist: triton==3.7.1; platform_system == "Linux"', "triton==3.7.1"),
+        ('Requires-Dist: triton~=3.9.0; python_version < "3.16"', "triton~=3.9.0"),
+        ("Requires-Dist: filelock", ""),
+    ],
+)
+def test_triton_is_the_one_that_torch_requires(metadata: str, triton: str) -> None:
+    assert Torch(libraries=Path(), metadata=metadata).triton() == triton
+
+
+def test_what_triton_calls_and_looks_up_in_the_driver_is_read_from_its_source(
+    tmp_path: Path,
+) -> None:
+    source = tmp_path / "driver.c"
+    source.write_text(
+        "typedef CUresult (*cuLaunchKernelEx_t)(void);\n"
+        "defineGetFunctionHandle(getHandle, cuTensorMapEncodeTiled);\n"
+        "check(cuCtxSetLimit(limit, value));\n",
+        encoding="utf-8",
+    )
+
+    names = looked_up(source, TRITON_NAMES)
+
+    assert names == {"cuTensorMapEncodeTiled", "cuCtxSetLimit"}
 
 
 @pytest.mark.parametrize(

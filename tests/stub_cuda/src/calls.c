@@ -70,11 +70,21 @@ static uint32_t thread_id(void) {
   return own;
 }
 
-struct call begin_call(int cbid, const char *name) {
+static struct call begun(enum stub_kind kind, int cbid, const char *name) {
   context_made = contexts[current_device] = 1;
   counter_of(handled, name)->calls++;
-  struct call own = {cbid, ++calls_made, stub_now()};
+  return (struct call){kind, cbid, ++calls_made, stub_now()};
+}
+
+struct call begin_call(int cbid, const char *name) {
+  struct call own = begun(STUB_API, cbid, name);
   charge(cbid);
+  return own;
+}
+
+struct call begin_driver_launch(int cbid, const char *name) {
+  struct call own = begun(STUB_DRIVER_API, cbid, name);
+  charge_launch();
   return own;
 }
 
@@ -83,7 +93,7 @@ cudaError_t end_call(struct call own, cudaError_t result) {
     last_error = result;
   stub_listener listener = stub_listening;
   if (listener) {
-    struct stub_record record = {.kind = STUB_API,
+    struct stub_record record = {.kind = own.kind,
                                  .cbid = own.cbid,
                                  .of_call = own.id,
                                  .start = own.start,

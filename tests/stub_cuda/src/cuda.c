@@ -1,4 +1,4 @@
-/* libcuda, the driver: what torch asks of it itself: contexts, virtual memory, modules. */
+/* libcuda, the driver: what torch and Triton ask of it: contexts, limits, virtual memory. */
 #define _GNU_SOURCE
 #include "stub.h"
 #include <cuda.h>
@@ -12,13 +12,12 @@
 #undef cuMemGetAddressRange
 #undef cuLinkCreate
 
-#define KERNEL_NS 3000 /* of a kernel that was compiled at run time */
-
 /* For who must know that this is no driver: tests that need a real one. */
 EXPORT int gpuperf_stub(void) { return 1; }
 
 static int context;
 static _Thread_local CUcontext chosen;
+static size_t limits[CU_LIMIT_MAX];
 
 /* Devices and contexts. */
 
@@ -77,6 +76,16 @@ EXPORT CUresult cuCtxGetDevice(CUdevice *device) {
   *device = stub_current_device();
   return CUDA_SUCCESS;
 }
+EXPORT CUresult cuCtxGetLimit(size_t *value, CUlimit limit) {
+  *value = (unsigned)limit < sizeof limits / sizeof *limits ? limits[limit] : 0;
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
+  if ((unsigned)limit >= sizeof limits / sizeof *limits)
+    return CUDA_ERROR_INVALID_VALUE;
+  limits[limit] = value;
+  return CUDA_SUCCESS;
+}
 EXPORT CUresult cuGetErrorString(CUresult error, const char **text) {
   *text = error ? "an error of the stub" : "no error";
   return CUDA_SUCCESS;
@@ -119,6 +128,13 @@ EXPORT CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute
     *(uint64_t *)value = 0;
   }
   return CUDA_SUCCESS;
+}
+EXPORT CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes,
+                                       void **values, CUdeviceptr address) {
+  CUresult result = CUDA_SUCCESS;
+  for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++)
+    result = cuPointerGetAttribute(values[i], attributes[i], address);
+  return result;
 }
 EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *start, size_t *bytes,
                                         CUdeviceptr address) {
@@ -201,52 +217,5 @@ EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
 EXPORT CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access,
                                size_t count) {
   (void)address, (void)bytes, (void)access, (void)count;
-  return CUDA_SUCCESS;
-}
-
-/* Modules, of NVRTC and of Triton: a function is its name. */
-
-EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image) {
-  (void)image;
-  *module = calloc(1, 64);
-  return CUDA_SUCCESS;
-}
-EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned count,
-                                   CUjit_option *options, void **values) {
-  (void)count, (void)options, (void)values;
-  return cuModuleLoadData(module, image);
-}
-EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
-  (void)module;
-  *function = (CUfunction)strdup(name);
-  return CUDA_SUCCESS;
-}
-EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y,
-                               unsigned grid_z, unsigned block_x, unsigned block_y,
-                               unsigned block_z, unsigned shared, CUstream stream,
-                               void **arguments, void **extra) {
-  (void)grid_x, (void)grid_y, (void)grid_z, (void)block_x, (void)block_y, (void)block_z;
-  (void)shared, (void)arguments, (void)extra;
-  stub_library_kernel((const char *)function, stream, KERNEL_NS);
-  return CUDA_SUCCESS;
-}
-EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function,
-                                 void **arguments, void **extra) {
-  (void)arguments, (void)extra;
-  stub_library_kernel((const char *)function, config->hStream, KERNEL_NS);
-  return CUDA_SUCCESS;
-}
-EXPORT CUresult cuFuncGetAttribute(int *value, CUfunction_attribute which,
-                                   CUfunction function) {
-  (void)function;
-  *value = which == CU_FUNC_ATTRIBUTE_NUM_REGS                ? 32
-           : which == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 1024
-                                                              : 0;
-  return CUDA_SUCCESS;
-}
-EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function,
-                                                            int threads, size_t shared) {
-  (void)function, (void)shared;
-  *blocks = threads ? 2048 / threads : 1;
   return CUDA_SUCCESS;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#define LENGTH(array) (sizeof array / sizeof *array)
 #define MOST_KINDS 512
 #define MOST_PUSHED 256
 #define FIRST_KERNEL_NS 5000000 /* of the host, for the first kernel that is recorded */
@@ -82,13 +83,19 @@ static void add_external(const struct stub_record *seen) {
   }
 }
 
-static void add_call(const struct stub_record *seen) {
-  NEW(CUpti_ActivityAPI, CUPTI_ACTIVITY_KIND_RUNTIME, call)
+static void add_call_of(CUpti_ActivityKind kind, const struct stub_record *seen) {
+  NEW(CUpti_ActivityAPI, kind, call)
   call->cbid = (CUpti_CallbackId)seen->cbid;
   call->processId = (uint32_t)getpid();
   call->threadId = seen->thread;
   call->returnValue = (uint32_t)seen->result;
   TIMED(call)
+}
+static void add_call(const struct stub_record *seen) {
+  add_call_of(CUPTI_ACTIVITY_KIND_RUNTIME, seen);
+}
+static void add_driver_call(const struct stub_record *seen) {
+  add_call_of(CUPTI_ACTIVITY_KIND_DRIVER, seen);
 }
 static void add_kernel(const struct stub_record *seen) {
   NEW(CUpti_ActivityKernel10, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, kernel)
@@ -143,6 +150,8 @@ static const struct {
 } rules[] = {
     {STUB_API, CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, add_external},
     {STUB_API, CUPTI_ACTIVITY_KIND_RUNTIME, add_call},
+    {STUB_DRIVER_API, CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, add_external},
+    {STUB_DRIVER_API, CUPTI_ACTIVITY_KIND_DRIVER, add_driver_call},
     {STUB_KERNEL, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, add_kernel},
     {STUB_COPY, CUPTI_ACTIVITY_KIND_MEMCPY, add_copy},
     {STUB_FILL, CUPTI_ACTIVITY_KIND_MEMSET, add_fill},
@@ -162,7 +171,7 @@ static void listen(const struct stub_record *seen) {
     size_t most = 0;
     request(&early, &early_bytes, &most);
   }
-  for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+  for (size_t i = 0; i < LENGTH(rules); i++)
     if (rules[i].seen == seen->kind && enabled[rules[i].kind])
       rules[i].add(seen);
   pthread_mutex_unlock(&lock);
@@ -273,6 +282,7 @@ EXPORT CUptiResult cuptiActivityFlushAll(uint32_t flag) {
 static size_t size_of(CUpti_ActivityKind kind) {
   switch (kind) {
   case CUPTI_ACTIVITY_KIND_RUNTIME:
+  case CUPTI_ACTIVITY_KIND_DRIVER:
     return sizeof(CUpti_ActivityAPI);
   case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
     return sizeof(CUpti_ActivityKernel10);
@@ -343,8 +353,11 @@ EXPORT CUptiResult cuptiGetResultString(CUptiResult result, const char **text) {
 }
 EXPORT CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, uint32_t cbid,
                                         const char **name) {
-  int known = domain == CUPTI_CB_DOMAIN_RUNTIME_API &&
-              cbid < sizeof cbid_names / sizeof *cbid_names && cbid_names[cbid];
-  *name = known ? cbid_names[cbid] : "unknown";
+  const char *known = NULL;
+  if (domain == CUPTI_CB_DOMAIN_RUNTIME_API && cbid < LENGTH(cbid_names))
+    known = cbid_names[cbid];
+  if (domain == CUPTI_CB_DOMAIN_DRIVER_API && cbid < LENGTH(driver_cbid_names))
+    known = driver_cbid_names[cbid];
+  *name = known ? known : "unknown";
   return known ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_PARAMETER;
 }

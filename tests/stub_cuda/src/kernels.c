@@ -153,13 +153,18 @@ void launch_node(struct CUstream_st *stream, uint32_t of_call, const struct node
   take_effect(&node->effect);
 }
 
-/* A thread moves sixteen bytes; the kernel of torch.cuda._sleep says how long it takes. */
+/* A thread moves sixteen bytes. */
+static uint64_t moving_ns(dim3 grid, dim3 block) {
+  double threads = (double)grid.x * grid.y * grid.z * block.x * block.y * block.z;
+  return 1000 + (uint64_t)(threads * 16 / stub_model()->bytes_a_ns);
+}
+
+/* The kernel of torch.cuda._sleep says how long it takes. */
 static uint64_t duration(const struct CUkern_st *kernel, dim3 grid, dim3 block,
                          void **arguments) {
   if (kernel->sleeps && arguments)
     return *(uint64_t *)arguments[0] * 1000 / (uint64_t)stub_model()->mhz;
-  double threads = (double)grid.x * grid.y * grid.z * block.x * block.y * block.z;
-  return 1000 + (uint64_t)(threads * 16 / stub_model()->bytes_a_ns);
+  return moving_ns(grid, block);
 }
 
 static void launch(struct call own, const void *key, dim3 grid, dim3 block, void **arguments,
@@ -198,6 +203,20 @@ EXPORT cudaError_t cudaLaunchKernel(const void *key, dim3 grid, dim3 block, void
   take_lock();
   struct call own = begin_call(CBID_cudaLaunchKernelExC, "cudaLaunchKernelExC");
   launch_node(stream_of(stream), own.id, &node);
+  end_call(own, cudaSuccess);
+  leave_lock();
+}
+
+EXPORT void stub_driver_launch(const struct stub_launch *launch) {
+  const unsigned *grid = launch->grid, *block = launch->block;
+  struct node node = {.name = launch->name,
+                      .grid = {grid[0], grid[1], grid[2]},
+                      .block = {block[0], block[1], block[2]},
+                      .shared = launch->shared};
+  node.ns = moving_ns(node.grid, node.block);
+  take_lock();
+  struct call own = begin_driver_launch(launch->cbid, launch->call);
+  launch_node(stream_of(launch->stream), own.id, &node);
   end_call(own, cudaSuccess);
   leave_lock();
 }

@@ -23,11 +23,13 @@ void leave_lock(void);
 
 /* calls.c */
 struct call {
+  enum stub_kind kind; /* of the runtime or of the driver */
   int cbid;
   uint32_t id;
   uint64_t start;
 };
 struct call begin_call(int cbid, const char *name);
+struct call begin_driver_launch(int cbid, const char *name);
 cudaError_t end_call(struct call, cudaError_t);
 cudaError_t failed(cudaError_t);
 extern _Thread_local int current_device;
@@ -49,6 +51,7 @@ extern int context_made, contexts[MOST_DEVICES]; /* any; of each device */
 int timeless(void);
 void wait_until(uint64_t ns);
 void charge(int cbid);
+void charge_launch(void);
 int option(const char *name, const char *value);
 
 /* effects.c: what a kernel or a copy writes, where that is known. */

@@ -19,7 +19,15 @@ struct stub_model {
 };
 
 enum stub_memory { STUB_UNKNOWN, STUB_HOST, STUB_DEVICE };
-enum stub_kind { STUB_API, STUB_KERNEL, STUB_COPY, STUB_FILL, STUB_SYNC, STUB_EVENT };
+enum stub_kind {
+  STUB_API,
+  STUB_DRIVER_API,
+  STUB_KERNEL,
+  STUB_COPY,
+  STUB_FILL,
+  STUB_SYNC,
+  STUB_EVENT
+};
 
 /* What happened, for who records it (CUPTI). */
 struct stub_record {
@@ -64,6 +72,16 @@ int stub_current_device(void);
 /* Put a kernel of a library on a stream; a matrix product takes time by its size. */
 void stub_library_kernel(const char *name, void *stream, uint64_t ns);
 uint64_t stub_product_ns(double m, double n, double k, double share_of_peak);
+
+/* A launch through the driver, by the function of this name and number in CUPTI. */
+struct stub_launch {
+  const char *name;
+  void *stream;
+  int cbid;
+  const char *call;
+  unsigned grid[3], block[3], shared;
+};
+void stub_driver_launch(const struct stub_launch *);
 /* Values in device memory: written where they are known, else read as zero. */
 int stub_copying(void);
 void stub_write(void *to, const void *from, size_t bytes);
