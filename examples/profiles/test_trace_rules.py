@@ -36,10 +36,10 @@ def test_both_directions_wait_in_the_same_call_and_in_operations_of_their_own():
 
 
 @pytest.mark.claim("Y5")
-def test_a_copy_says_its_direction_by_its_name(gpuperf, real_gpu):
-    del gpuperf  # measures nothing here: its profiler is not in the way
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="nothing is copied here")
+def test_a_copy_says_its_direction_by_its_name():  # measures nothing
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
-        torch.rand(1000).to(real_gpu).sum().item()
+        torch.rand(1000).to("cuda").sum().item()
 
     names = {event.name.partition(" (")[0] for event in profiler.events()}
     assert {"Memcpy HtoD", "Memcpy DtoH"} <= names

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -47,6 +48,189 @@ def test_what_no_stub_computes_reads_as_zero_and_not_as_what_lay_there() -> None
 
     assert x.exp().tolist() == [0.0] * 5
     assert x.nonzero().shape == (0, 1)
+
+
+MIRROR = {"GPUPERF_STUB_VALUES": "mirror"}
+
+
+def test_the_mirror_trains_a_model_as_the_cpu_does() -> None:
+    program = """
+from copy import deepcopy
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(),
+                      nn.Linear(4 * 6 * 6, 5))
+images, labels = torch.rand(4, 3, 8, 8), torch.randint(5, (4,))
+
+def train(model, device):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(images.to(device)), labels.to(device))
+        loss.backward()
+        optimizer.step()
+    return [loss.detach(), *model.state_dict().values()]
+
+here, there = train(deepcopy(model), 'cpu'), train(model.cuda(), 'cuda')
+torch.testing.assert_close([x.cpu() for x in there], here)
+print(here[0] > 0)
+"""
+
+    assert printed(program, **MIRROR) == "tensor(True)\n"
+
+
+def test_the_mirror_knows_sizes_that_torch_reads_from_the_device() -> None:
+    program = """
+x = torch.tensor([3, 1, 3, 2], device='cuda')
+print(x[x > 1].tolist(), x.nonzero().shape, (x > 2).nonzero().tolist(), x.max().item())
+print([part.tolist() for part in torch.unique(x, return_counts=True)])
+print(torch.unique(x > 1).tolist(), torch.unique(x.view(4, 1), dim=0).tolist())
+print(torch.ones(2, device='cuda').repeat_interleave(x[:2]).shape, torch.isin(x, x[:1]).tolist())
+"""
+
+    assert printed(program, **MIRROR).splitlines() == [
+        "[3, 3, 2] torch.Size([4, 1]) [[0], [2]] 3",
+        "[[1, 2, 3], [1, 1, 2]]",
+        "[False, True] [[1], [2], [3]]",
+        "torch.Size([4]) [True, False, True, False]",
+    ]
+
+
+@pytest.mark.parametrize("layer", ["LSTM", "GRU", "RNN"])
+def test_the_mirror_has_equivalents_of_kernels_that_cuda_alone_has(layer: str) -> None:
+    program = f"""
+from copy import deepcopy
+torch.manual_seed(0)
+here = torch.nn.{layer}(4, 6, num_layers=2, bidirectional=True)
+there, rows = deepcopy(here).cuda(), torch.rand(3, 2, 4)
+
+def results(layer, rows):
+    output, _ = layer(rows)
+    heads = output.reshape(3, 2, 2, 6).transpose(1, 2)
+    attended = torch.nn.functional.scaled_dot_product_attention(heads, heads, heads)
+    attended.square().sum().backward()
+    return [attended.detach(), *(weight.grad for weight in layer.parameters())]
+
+torch.testing.assert_close([x.cpu() for x in results(there, rows.cuda())], results(here, rows))
+"""
+
+    assert printed(program, **MIRROR) == ""
+
+
+def test_the_mirror_computes_again_at_each_replay_of_a_graph() -> None:
+    program = """
+x, graph = torch.ones(2, device='cuda'), torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    x.mul_(2)
+    y = x.exp() * 0 + x
+print(x.tolist())
+for _ in range(3):
+    graph.replay()
+print(x.tolist(), y.tolist())
+"""
+
+    assert printed(program, **MIRROR) == "[1.0, 1.0]\n[8.0, 8.0] [8.0, 8.0]\n"
+
+
+def test_the_mirror_draws_the_same_numbers_for_a_seed_and_leaves_the_cpu_s_alone() -> (
+    None
+):
+    program = """
+def drawn(device):
+    torch.manual_seed(1)
+    x = torch.rand(3, device=device), torch.nn.functional.dropout(torch.ones(99, device=device))
+    return [part.tolist() for part in x]
+
+first = drawn('cuda')
+assert drawn('cuda') == first and 0 < sum(first[0]) < 3 and 0.0 in first[1] and 2.0 in first[1]
+print(torch.rand(1).item())
+torch.manual_seed(1)
+print(torch.rand(1).item())
+"""
+    after, alone = printed(program, **MIRROR).splitlines()
+
+    assert after == alone
+
+
+COUNTED = """
+import torch.nn.functional as F
+layer = torch.nn.Linear(8, 8, device='cuda')
+optimizer = torch.optim.Adam(layer.parameters())
+for _ in range(3):
+    rows = torch.rand(16, 8).cuda()
+    loss = F.mse_loss(F.dropout(layer(rows)), rows)
+    loss.backward()
+    optimizer.step()
+    loss.item(), layer.weight.cpu()
+x = torch.cuda.memory_stats()
+print(x['allocation.all.allocated'], x['allocated_bytes.all.peak'], x['segment.all.current'])
+"""
+
+
+def test_the_mirror_calls_nothing_of_cuda_s(tmp_path: Path) -> None:
+    def seen(name: str, **settings: str) -> tuple[str, str]:
+        counts = tmp_path / name
+        said = printed(COUNTED, GPUPERF_STUB_COUNTS=str(counts), **settings)
+        return said, counts.read_text()
+
+    zeros, mirrored = seen("zeros"), seen("mirrored", **MIRROR)
+
+    assert "cudaLaunchKernel" in zeros[1]
+    assert mirrored == zeros
+
+
+def test_what_the_mirror_cannot_compute_is_zero_and_listed(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    program = """
+seed = torch.zeros(2, dtype=torch.uint64, device='cuda')
+print(torch.ops.aten._philox_key_split(seed, 3).tolist())
+"""
+    printed(program, GPUPERF_STUB_LOG=str(log), **MIRROR)
+
+    assert "_philox_key_split in the mirror of values" in log.read_text()
+
+
+RANKS = """
+import os, torch.distributed as dist, torch.multiprocessing as mp
+
+def rank_of_two(rank):
+    torch.cuda.set_device(rank)
+    dist.init_process_group('nccl', init_method='file://' + os.environ['MEETING'],
+                            rank=rank, world_size=2)
+    own = torch.tensor([1.0, 10.0, 2.0, 3.0], device='cuda') + rank
+    part, got = torch.zeros(2, device='cuda'), torch.zeros(4, device='cuda')
+    dist.reduce_scatter_tensor(part, own)
+    assert part.tolist() == [[3, 21], [5, 7]][rank], part
+    pair = [dist.P2POp(dist.irecv, got, 1 - rank), dist.P2POp(dist.isend, own, 1 - rank)]
+    for request in dist.batch_isend_irecv(pair):
+        request.wait()
+    assert (got - own).tolist() == [1 - 2 * rank] * 4, got
+    dist.all_to_all_single(got, own)
+    assert got.tolist() == [[1, 10, 2, 11], [2, 3, 3, 4]][rank], got
+    wide = torch.full((100_000,), 1.5, dtype=torch.bfloat16, device='cuda')
+    dist.all_reduce(wide)
+    assert bool((wide == 3).all())
+    dist.destroy_process_group()
+
+if __name__ == '__main__':
+    mp.spawn(rank_of_two, nprocs=2)
+    print('both')
+"""
+
+
+def test_ranks_scatter_send_and_receive_values(tmp_path: Path) -> None:
+    program = tmp_path / "ranks.py"  # spawned processes import it
+    program.write_text(f"import torch\n{RANKS}")
+    settings = {"GPUPERF_STUB_DEVICES": "2", "MEETING": str(tmp_path / "meeting")}
+
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(program)],
+        env={**os.environ, **settings, **MIRROR},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "both\n"
 
 
 def test_a_limit_of_memory_gives_torch_s_own_error() -> None:

@@ -69,6 +69,14 @@ COMPILER: Final = [
     "-Wno-stringop-truncation",
 ]
 
+MIRROR: Final = "libgpuperf_mirror.so"
+"""Computes the values of CUDA tensors, where a compiler of C++ is at hand."""
+
+MIRROR_COMPILER: Final = [
+    *("g++", "-std=c++20", "-fPIC", "-O1", "-fvisibility=hidden", "-Wall", "-Wextra"),
+    *("-Wno-unused-parameter", "-Wno-stringop-overflow"),
+]
+
 HEADER_PACKAGES: Final = re.compile(
     r"^Requires-Dist: (?:(cuda-toolkit)\[[^\]]*\]|(nvidia-cuda-(?:runtime|cupti)\S*?))"
     r"\s*\(?==([\w.]+)",
@@ -255,6 +263,51 @@ def compile_clock(libs: Path) -> str:
     return f"{made.name}: to be preloaded"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mirror:
+    """Compiles the mirror of values, which is written against torch's own headers."""
+
+    torch: Torch
+    include: list[Path]
+    libs: Path
+    work: Path
+
+    def compile(self) -> str:
+        """Compile and link it; say so, or why there is none."""
+        if shutil.which("g++") is None:
+            return f"{MIRROR}: not built, there is no g++ on this machine"
+        sources = sorted((SOURCES / "mirror").glob("*.cpp"))
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            objects = list(pool.map(self.object_of, sources))
+        made = self.work / MIRROR
+        failed = [path for path in objects if not path.is_file()]
+        if failed or not self.run(
+            "-shared", *map(str, objects), *self.linked(), made=made
+        ):
+            return f"{MIRROR}: not built, it does not fit torch {self.torch.version}"
+        made.replace(self.libs / MIRROR)
+        return f"{MIRROR}: values, where GPUPERF_STUB_VALUES=mirror asks for them"
+
+    def object_of(self, source: Path) -> Path:
+        made = self.work / f"{source.stem}.o"
+        made.unlink(missing_ok=True)
+        headers = self.torch.libraries.parent / "include"
+        folders = (headers, headers / "torch/csrc/api/include", *self.include)
+        self.run("-c", str(source), *(f"-I{folder}" for folder in folders), made=made)
+        return made
+
+    def run(self, *arguments: str, made: Path) -> bool:
+        command = [*MIRROR_COMPILER, *arguments, "-o", str(made)]
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+        print(done.stderr, file=sys.stderr, end="")  # noqa: T201, for who builds
+        return not done.returncode
+
+    def linked(self) -> list[str]:
+        runtime = next(self.libs.glob("libcudart.so.*"))
+        torch = [f"-L{self.torch.libraries}", "-ltorch_cpu", "-lc10", "-lc10_cuda"]
+        return [*torch, f"-L{self.libs}", f"-l:{runtime.name}"]
+
+
 def build(out: Path) -> list[str]:
     """Build all libraries into ``out/libs``; return a line about each."""
     require_tools()
@@ -270,7 +323,8 @@ def build(out: Path) -> list[str]:
     lines = [making.compile(runtime)]  # the others are linked with it
     with ThreadPoolExecutor() as pool:
         lines += pool.map(making.compile, others)
-    return [*lines, compile_clock(libs)]
+    mirror = Mirror(torch=torch, include=include, libs=libs, work=work)
+    return [*lines, compile_clock(libs), mirror.compile()]
 
 
 def main() -> int:

@@ -75,7 +75,16 @@ EXPORT void stub_return_bytes(int device, uint64_t bytes) {
   LOCKED { lent[device] -= bytes; }
 }
 
+/* The mirror puts its kernels into torch, which is loaded by the time it asks for devices. */
+static void load_mirror(void) {
+  static int tried;
+  if (!__atomic_exchange_n(&tried, 1, __ATOMIC_SEQ_CST) && stub_mirrored() &&
+      !dlopen("libgpuperf_mirror.so", RTLD_NOW))
+    fprintf(stderr, "stub cuda: no mirror of values: %s\n", dlerror());
+}
+
 EXPORT cudaError_t cudaGetDeviceCount(int *count) {
+  load_mirror();
   *count = stub_device_count();
   return *count ? cudaSuccess : failed(cudaErrorNoDevice);
 }

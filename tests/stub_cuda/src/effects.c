@@ -5,6 +5,9 @@
  * device memory, and remembered until a kernel runs that may write anything. What is not
  * remembered reads as zero, so that nothing stale is ever taken for a number of elements.
  *
+ * With the mirror (src/mirror), memory has right values: what is read is what lies there, and
+ * nothing that a kernel would write is computed here.
+ *
  * The arguments are, for torch 2.6 to 2.13: (count, functor, addresses of the result and
  * the inputs) of an elementwise kernel, and one ReduceOp of a reduction.
  */
@@ -25,6 +28,22 @@ EXPORT int stub_copying(void) {
   if (copying < 0)
     copying = !option("GPUPERF_STUB_VALUES", "zero");
   return copying;
+}
+
+EXPORT int stub_mirrored(void) {
+  static int mirrored = -1;
+  if (mirrored < 0)
+    mirrored = option("GPUPERF_STUB_VALUES", "mirror");
+  return mirrored;
+}
+
+static _Thread_local struct stub_reading reading;
+
+/* Say how this thread reads device memory from now on; return how it did. */
+EXPORT struct stub_reading stub_read_so(struct stub_reading wanted) {
+  struct stub_reading before = reading;
+  reading = wanted;
+  return before;
 }
 
 static int reads_true(void) {
@@ -51,6 +70,11 @@ static int is_known(const char *start, size_t bytes) {
 
 /* Write *bytes* of device memory and remember them; they are unknown where *from* is NULL. */
 EXPORT void stub_write(void *to, const void *from, size_t bytes) {
+  if (stub_mirrored()) {
+    if (from)
+      memmove(to, from, bytes);
+    return;
+  }
   LOCKED {
     forget_overlapping(to, bytes);
     if (from && stub_copying() && bytes <= MOST_BYTES) {
@@ -65,6 +89,10 @@ EXPORT void stub_write(void *to, const void *from, size_t bytes) {
 /* Read device memory into *to*; return whether its values are known, and not just zero. */
 EXPORT int stub_read(void *to, const void *from, size_t bytes) {
   int right;
+  if (stub_mirrored()) {
+    memmove(to, from, bytes);
+    return 1;
+  }
   LOCKED {
     right = is_known(from, bytes);
     if (right)
@@ -165,6 +193,8 @@ struct effect effect_of_kernel(const char *name, void **arguments) {
   const char *type;
   if (!arguments || !stub_copying() || strstr(name, "WithCast"))
     return effect;
+  if (stub_mirrored())
+    return (struct effect){.kind = NOTHING};
   if (strstr(name, "vectorized_elementwise_kernel") ||
       strstr(name, "unrolled_elementwise_kernel"))
     effect = effect_of_flat(name, arguments);
@@ -264,9 +294,22 @@ static void reduce(const struct effect *e) {
   stub_write(e->to, result, e->width);
 }
 
+static void copy_mirrored(const struct effect *e, int reads_back) {
+  if (!reads_back || reading.what == STUB_MEMORY)
+    memmove(e->to, e->from, e->count);
+  else if (reading.what == STUB_NUMBER && e->count <= sizeof reading.number)
+    memcpy(e->to, &reading.number, e->count);
+  else
+    memset(e->to, 0, e->count);
+}
+
 /* One byte that is read back is a truth value of a kernel that computed nothing. */
 static void copy(const struct effect *e) {
   int from_device = memory_kind(e->from) == 3, to_device = memory_kind(e->to) == 3;
+  if (stub_mirrored()) {
+    copy_mirrored(e, from_device && !to_device);
+    return;
+  }
   char values[MOST_BYTES];
   if (!from_device && !to_device) {
     memmove(e->to, e->from, e->count);
@@ -281,6 +324,10 @@ static void copy(const struct effect *e) {
 }
 
 static void set(const struct effect *e) {
+  if (stub_mirrored()) {
+    memset(e->to, e->byte, e->count);
+    return;
+  }
   char values[MOST_BYTES];
   if (e->count <= MOST_BYTES)
     memset(values, e->byte, e->count);

@@ -198,13 +198,22 @@ EXPORT cudaError_t cudaLaunchKernel(const void *key, dim3 grid, dim3 block, void
                      c->stream);
             })
 
-            EXPORT void stub_library_kernel(const char *name, void *stream, uint64_t ns) {
-  struct node node = {.name = name, .ns = ns, .grid = {1, 1, 1}, .block = {128, 1, 1}};
+            static void put_library_kernel(const char *name, void *stream, uint64_t ns,
+                                           struct effect effect) {
+  struct node node = {
+      .name = name, .ns = ns, .grid = {1, 1, 1}, .block = {128, 1, 1}, .effect = effect};
   take_lock();
   struct call own = begin_call(CBID_cudaLaunchKernelExC, "cudaLaunchKernelExC");
   launch_node(stream_of(stream), own.id, &node);
   end_call(own, cudaSuccess);
   leave_lock();
+}
+
+EXPORT void stub_library_kernel(const char *name, void *stream, uint64_t ns) {
+  put_library_kernel(name, stream, ns, (struct effect){.kind = ANYTHING});
+}
+EXPORT void stub_moving_kernel(const char *name, void *stream, uint64_t ns) {
+  put_library_kernel(name, stream, ns, (struct effect){.kind = NOTHING});
 }
 
 EXPORT void stub_driver_launch(const struct stub_launch *launch) {

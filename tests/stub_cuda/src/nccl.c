@@ -1,8 +1,9 @@
 /* libnccl: ranks on one machine meet in shared memory, and each collective takes time.
  *
- * Data go through a window per rank, so that small tensors have their right values:
- * sums of floats and integers, copies of everything up to 64 KiB. A collective makes the host
- * wait until every rank has come to it, which NCCL does on the GPU.
+ * Data go through a window per rank, so that small tensors have their right values, and with
+ * the mirror of values (src/mirror) those of any size, a window after the other. A collective
+ * makes the host wait until every rank has come to it, which NCCL does on the GPU. What is
+ * sent to one rank lies in a file of its own until that rank receives it.
  */
 #define _GNU_SOURCE
 #include "stub.h"
@@ -31,6 +32,7 @@ struct meeting {
 struct comm {
   int ranks, rank, device, splits;
   char name[64];
+  unsigned sent[MOST_RANKS], received[MOST_RANKS];
   struct meeting *meeting;
 };
 struct unique_id {
@@ -152,6 +154,7 @@ EXPORT int ncclCommUserRank(const struct comm *comm, int *rank) {
 }
 
 /* Reduce *count* numbers of another rank into *into*. */
+static void reduce(void *into, const void *from, size_t count, int type, int reduction);
 #define REDUCED(type)                                                                          \
   for (size_t i = 0; i < count; i++) {                                                         \
     type a = ((type *)into)[i], b = ((const type *)from)[i];                                   \
@@ -160,8 +163,44 @@ EXPORT int ncclCommUserRank(const struct comm *comm, int *rank) {
                         : reduction == PRODUCT ? (type)(a * b)                                 \
                                                : (type)(a + b);                                \
   }
+/* The half that is written first is the upper one of a float. */
+static float of_bfloat(uint16_t half) {
+  uint32_t bits = (uint32_t)half << 16;
+  float number;
+  memcpy(&number, &bits, sizeof number);
+  return number;
+}
+static uint16_t to_bfloat(float number) {
+  uint32_t bits;
+  memcpy(&bits, &number, sizeof bits);
+  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+static float reduced(float a, float b, int reduction) {
+  float both[2] = {a, b};
+  reduce(both, both + 1, 1, FLOAT, reduction);
+  return both[0];
+}
+static void reduce_bfloats(uint16_t *into, const uint16_t *from, size_t count, int reduction) {
+  for (size_t i = 0; i < count; i++)
+    into[i] = to_bfloat(reduced(of_bfloat(into[i]), of_bfloat(from[i]), reduction));
+}
 static void reduce(void *into, const void *from, size_t count, int type, int reduction) {
   switch (type) {
+  case HALF:
+    REDUCED(_Float16)
+    break;
+  case BFLOAT16:
+    reduce_bfloats(into, from, count, reduction);
+    break;
+  case INT8:
+    REDUCED(int8_t)
+    break;
+  case UINT32:
+    REDUCED(uint32_t)
+    break;
+  case UINT64:
+    REDUCED(uint64_t)
+    break;
   case FLOAT:
     REDUCED(float)
     break;
@@ -177,7 +216,7 @@ static void reduce(void *into, const void *from, size_t count, int type, int red
   case UINT8:
     REDUCED(uint8_t)
     break;
-  default: /* half precision keeps the value of the first rank */
+  default:
     break;
   }
 }
@@ -187,54 +226,85 @@ static void divide(void *into, size_t count, int type, int by) {
       ((float *)into)[i] /= (float)by;
     else if (type == DOUBLE)
       ((double *)into)[i] /= by;
+    else if (type == HALF)
+      ((_Float16 *)into)[i] /= (_Float16)by;
+    else if (type == BFLOAT16)
+      ((uint16_t *)into)[i] = to_bfloat(of_bfloat(((uint16_t *)into)[i]) / (float)by);
 }
 
-/* What a rank takes from the windows of all. */
+/* What a rank takes from the windows of all, which show *bytes* from *at* on. */
 struct taking {
   const struct comm *comm;
+  const char *from;
   char *to;
-  size_t count, bytes;
+  size_t all, at, bytes; /* of all that a rank brings, or gets of a rank */
   int type, reduction, root;
 };
 typedef void (*taker)(const struct taking *);
 
 static void take_reduced(const struct taking *t) {
   char result[WINDOW];
+  size_t count = t->bytes / bytes_of(t->type);
   memcpy(result, t->comm->meeting->window[0], t->bytes);
   for (int i = 1; i < t->comm->ranks; i++)
-    reduce(result, t->comm->meeting->window[i], t->count, t->type, t->reduction);
+    reduce(result, t->comm->meeting->window[i], count, t->type, t->reduction);
   if (t->reduction == AVERAGE)
-    divide(result, t->count, t->type, t->comm->ranks);
-  stub_write(t->to, result, t->bytes);
+    divide(result, count, t->type, t->comm->ranks);
+  stub_write(t->to + t->at, result, t->bytes);
 }
 static void take_all(const struct taking *t) {
   for (int i = 0; i < t->comm->ranks; i++)
-    stub_write(t->to + (size_t)i * t->bytes, t->comm->meeting->window[i], t->bytes);
+    stub_write(t->to + (size_t)i * t->all + t->at, t->comm->meeting->window[i], t->bytes);
 }
 static void take_root(const struct taking *t) {
-  stub_write(t->to, t->comm->meeting->window[t->root], t->bytes);
+  stub_write(t->to + t->at, t->comm->meeting->window[t->root], t->bytes);
 }
 static void take_reduced_at_root(const struct taking *t) {
   if (t->comm->rank == t->root)
     take_reduced(t);
 }
 
+static void take_all_at_root(const struct taking *t) {
+  if (t->comm->rank == t->root)
+    take_all(t);
+}
+
+static int is_moved(size_t bytes) {
+  return stub_copying() && (bytes <= WINDOW || stub_mirrored());
+}
+
+static void show_kernel(const char *name, void *stream, size_t bytes) {
+  uint64_t ns = KERNEL_NS + (uint64_t)((double)bytes / BYTES_A_NS);
+  if (is_moved(bytes))
+    stub_moving_kernel(name, stream, ns);
+  else
+    stub_library_kernel(name, stream, ns);
+}
+
+/* Show a window of it after the other to all ranks; nobody writes the next one too early. */
+static int move(struct taking t, taker take) {
+  for (t.at = 0; t.at < t.all; t.at += t.bytes) {
+    t.bytes = t.all - t.at < WINDOW ? t.all - t.at : WINDOW;
+    stub_read(t.comm->meeting->window[t.comm->rank], t.from + t.at, t.bytes);
+    if (!meet((struct comm *)t.comm))
+      return INTERNAL_ERROR;
+    take(&t);
+    if (!meet((struct comm *)t.comm))
+      return INTERNAL_ERROR;
+  }
+  return SUCCESS;
+}
+
 static int collective(const char *name, struct comm *comm, const void *from, void *to,
                       size_t count, int type, int reduction, int root, void *stream,
                       taker take) {
-  struct taking taking = {comm, to, count, count * bytes_of(type), type, reduction, root};
-  uint64_t ns = KERNEL_NS + (uint64_t)((double)taking.bytes / BYTES_A_NS);
+  struct taking taking = {
+      comm, from, to, count * bytes_of(type), 0, 0, type, reduction, root};
   int meets = !stub_stream_is_capturing(stream);
-  int moves = meets && stub_copying() && take && taking.bytes <= WINDOW;
-  if (moves)
-    stub_read(comm->meeting->window[comm->rank], from, taking.bytes);
   if (meets && !meet(comm))
     return INTERNAL_ERROR;
-  stub_library_kernel(name, stream, ns);
-  if (!moves)
-    return SUCCESS;
-  take(&taking);
-  return meet(comm) ? SUCCESS : INTERNAL_ERROR; /* before a window is written again */
+  show_kernel(name, stream, taking.all);
+  return meets && is_moved(taking.all) ? move(taking, take) : SUCCESS;
 }
 
 EXPORT int ncclAllReduce(const void *from, void *to, size_t count, int type, int reduction,
@@ -261,25 +331,125 @@ EXPORT int ncclAllGather(const void *from, void *to, size_t count, int type, str
   return collective("ncclDevKernel_AllGather_stub", comm, from, to, count, type, SUM, 0, stream,
                     take_all);
 }
-/* Its values are not moved: each rank takes another part. */
+
+/* Each rank gets another part of what all have: one part after the other has its root. */
+static int scatter(const char *name, struct taking taking, void *stream, taker take) {
+  const char *from = taking.from;
+  int meets = !stub_stream_is_capturing(stream);
+  if (meets && !meet((struct comm *)taking.comm))
+    return INTERNAL_ERROR;
+  show_kernel(name, stream, taking.all);
+  if (!meets || !is_moved(taking.all))
+    return SUCCESS;
+  for (taking.root = 0; taking.root < taking.comm->ranks; taking.root++) {
+    taking.from = from + (size_t)taking.root * taking.all;
+    if (move(taking, take))
+      return INTERNAL_ERROR;
+  }
+  return SUCCESS;
+}
+
 EXPORT int ncclReduceScatter(const void *from, void *to, size_t count, int type, int reduction,
                              struct comm *comm, void *stream) {
-  return collective("ncclDevKernel_ReduceScatter_stub", comm, from, to, count, type, reduction,
-                    0, stream, NULL);
+  struct taking taking = {comm, from, to, count * bytes_of(type), 0, 0, type, reduction, 0};
+  return scatter("ncclDevKernel_ReduceScatter_stub", taking, stream, take_reduced_at_root);
 }
-/* Between two ranks nobody is waited for, and nothing is moved. */
-static int between(const char *name, size_t count, int type, void *stream) {
-  double bytes = (double)(count * bytes_of(type));
-  stub_library_kernel(name, stream, KERNEL_NS + (uint64_t)(bytes / BYTES_A_NS));
+EXPORT int ncclAlltoAll(const void *from, void *to, size_t count, int type, struct comm *comm,
+                        void *stream) {
+  struct taking taking = {comm, from, to, count * bytes_of(type), 0, 0, type, SUM, 0};
+  return scatter("ncclDevKernel_AlltoAll_stub", taking, stream, take_all_at_root);
+}
+
+/* Between two ranks: what is sent waits in a file for who receives it, and a sender does not
+ * wait. In a group all is sent before anything is received, whatever the order of calls. */
+
+static const char SEND_RECEIVE[] = "ncclDevKernel_SendRecv_stub";
+
+struct receipt {
+  char *to;
+  size_t bytes;
+  int peer;
+  struct comm *comm;
+};
+static _Thread_local struct receipt expected[4 * MOST_RANKS];
+static _Thread_local int groups, expecting;
+
+static void name_message(char name[128], const struct comm *comm, int from, int to,
+                         unsigned number) {
+  snprintf(name, 128, "%s-%d-%d-%u", comm->name, from, to, number);
+}
+
+/* A message gets its name once it is whole. */
+static int post(struct comm *comm, int peer, const void *from, size_t bytes) {
+  char name[128], unfinished[160], path[192], made[160];
+  name_message(name, comm, comm->rank, peer, comm->sent[peer]++);
+  snprintf(unfinished, sizeof unfinished, "%s-unfinished", name);
+  int file = shm_open(unfinished, O_CREAT | O_RDWR, 0600);
+  if (file < 0 || ftruncate(file, (off_t)(bytes ? bytes : 1)))
+    return INTERNAL_ERROR;
+  void *message = mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  if (message == MAP_FAILED)
+    return INTERNAL_ERROR;
+  stub_read(message, from, bytes);
+  munmap(message, bytes ? bytes : 1);
+  snprintf(path, sizeof path, "/dev/shm%s", unfinished);
+  snprintf(made, sizeof made, "/dev/shm%s", name);
+  return rename(path, made) ? INTERNAL_ERROR : SUCCESS;
+}
+
+static int fetch(const struct receipt *receipt) {
+  struct comm *comm = receipt->comm;
+  char name[128];
+  name_message(name, comm, receipt->peer, comm->rank, comm->received[receipt->peer]++);
+  const struct timespec nap = {0, 20000};
+  int file = -1;
+  for (long naps = 0; file < 0 && naps < PATIENCE_S * 50000l; naps++)
+    if ((file = shm_open(name, O_RDWR, 0600)) < 0)
+      nanosleep(&nap, NULL);
+  if (file < 0)
+    return INTERNAL_ERROR;
+  size_t bytes = receipt->bytes ? receipt->bytes : 1;
+  void *message = mmap(NULL, bytes, PROT_READ, MAP_SHARED, file, 0);
+  close(file);
+  shm_unlink(name);
+  if (message == MAP_FAILED)
+    return INTERNAL_ERROR;
+  stub_write(receipt->to, message, receipt->bytes);
+  munmap(message, bytes);
   return SUCCESS;
+}
+
+EXPORT int ncclGroupStart(void) {
+  groups++;
+  return SUCCESS;
+}
+EXPORT int ncclGroupEnd(void) {
+  int error = SUCCESS;
+  if (--groups > 0)
+    return SUCCESS;
+  for (int i = 0; i < expecting && !error; i++)
+    error = fetch(&expected[i]);
+  expecting = 0;
+  return error;
 }
 EXPORT int ncclSend(const void *from, size_t count, int type, int peer, struct comm *comm,
                     void *stream) {
-  (void)from, (void)peer, (void)comm;
-  return between("ncclDevKernel_SendRecv_stub", count, type, stream);
+  size_t bytes = count * bytes_of(type);
+  show_kernel(SEND_RECEIVE, stream, bytes);
+  return is_moved(bytes) && !stub_stream_is_capturing(stream) ? post(comm, peer, from, bytes)
+                                                              : SUCCESS;
 }
 EXPORT int ncclRecv(void *to, size_t count, int type, int peer, struct comm *comm,
                     void *stream) {
-  (void)to, (void)peer, (void)comm;
-  return between("ncclDevKernel_SendRecv_stub", count, type, stream);
+  struct receipt receipt = {to, count * bytes_of(type), peer, comm};
+  show_kernel(SEND_RECEIVE, stream, receipt.bytes);
+  if (!is_moved(receipt.bytes) || stub_stream_is_capturing(stream))
+    return SUCCESS;
+  if (!groups)
+    return fetch(&receipt);
+  if (expecting == sizeof expected / sizeof *expected)
+    return INVALID_ARGUMENT;
+  expected[expecting++] = receipt;
+  return SUCCESS;
 }

@@ -90,6 +90,7 @@ struct node {
   int copy_kind, from, to;
   cudaHostFn_t host;
   void *data;
+  int unseen; /* of the mirror */
   struct effect effect;
 };
 struct CUgraph_st {

@@ -3,6 +3,9 @@
 #define STUB_H
 #include <stddef.h>
 #include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 #define EXPORT __attribute__((visibility("default")))
 #define MIB (1ull << 20)
@@ -71,6 +74,8 @@ int stub_current_device(void);
 
 /* Put a kernel of a library on a stream; a matrix product takes time by its size. */
 void stub_library_kernel(const char *name, void *stream, uint64_t ns);
+/* One that writes what the caller writes with stub_write, and nothing else. */
+void stub_moving_kernel(const char *name, void *stream, uint64_t ns);
 uint64_t stub_product_ns(double m, double n, double k, double share_of_peak);
 
 /* A launch through the driver, by the function of this name and number in CUPTI. */
@@ -87,4 +92,19 @@ int stub_copying(void);
 void stub_write(void *to, const void *from, size_t bytes);
 int stub_read(void *to, const void *from, size_t bytes);
 int stub_stream_is_capturing(void *stream);
+
+/* What the mirror asks for. Where torch copies a tensor, what is read back is what lies in
+ * memory. What a kernel wrote for torch itself is not right: it is zero, or a number that is
+ * known beforehand. */
+struct stub_reading {
+  enum { STUB_ZERO, STUB_MEMORY, STUB_NUMBER } what;
+  int64_t number;
+};
+int stub_mirrored(void);
+struct stub_reading stub_read_so(struct stub_reading);
+/* Call a function at each replay of the graph that the stream captures; 0 where it does not. */
+int stub_at_replay(void *stream, void (*function)(void *), void *data);
+#ifdef __cplusplus
+}
+#endif
 #endif
