@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -104,6 +105,7 @@ class PlayedChildren:
         number: int,
         *,
         mode: RunMode = RunMode.MEASURE,
+        timed: Collection[str] = (),  # noqa: ARG002  it plays whole runs
         arrived: Callable[[Sequence[TestResult]], None],
     ) -> Sequence[TestResult]:
         self._progress.begin(groups, number, [(0,)] * len(groups))

@@ -19,6 +19,7 @@ from ..model.budget import Tolerance
 from ..model.measurement import Board
 from ..model.measurement import Measurement
 from ..model.metric import Direction
+from ..model.metric import MeasuringPhase
 from ..model.metric import Metric
 from ..model.metric import MetricKind
 from ..model.metrics import METRICS
@@ -53,6 +54,22 @@ from .wording import plain
 
 DETECT_ABOVE_TOLERANCE: Final = 0.02
 """How far above the tolerance a slowdown must be never to pass in silence."""
+
+
+NOTHING_TO_SEE: Final = frozenset(
+    {Outcome.PASS, Outcome.NO_BASELINE, Outcome.NOT_JUDGED}
+)
+
+
+def waits_for_times(verdict: TestVerdict) -> bool:
+    """Whether more runs are for times of timed rounds alone, and all else is as it was."""
+    waiting = [v for v in verdict.verdicts if not v.settled]
+    rest = [v for v in verdict.verdicts if v.settled]
+    return (
+        bool(waiting)
+        and all(METRICS[v.metric].phase is MeasuringPhase.ROUNDS for v in waiting)
+        and all(v.outcome in NOTHING_TO_SEE for v in rest)
+    )
 
 
 def tolerated(metric: Metric, tolerance: Tolerance) -> float:

@@ -66,11 +66,12 @@ def measure(  # noqa: PLR0913  what is measured, and for whom
     test: str,
     seconds: float,
     asked: Collection[str] = (),
+    only_times: bool = False,
     follow: Follow = nobody,
 ) -> MeasuredStep:
     """Run every phase on *subject* and return its measurement.
 
-    *seconds* caps the cost on the device's host clock; phases that no longer fit are
+    With *only_times* the phases after the timed rounds are left out. *seconds* caps the cost on the device's host clock; phases that no longer fit are
     left out, and their metrics say so. Counts and sizes that are *asked* for, by metric
     name, have up to ``MOST_CAPS`` times as long. *follow* is called with the progress.
     Raises ``PreflightError``, ``StepError`` and whatever the step raises.
@@ -85,7 +86,7 @@ def measure(  # noqa: PLR0913  what is measured, and for whom
         return MeasuredStep(measurement=measurement, result=first.result)
     # Around all phases: a machine that slows down in between shows in the difference.
     before = time_sentinels(device)
-    measurement = _phases(device, subject, share, test, follow)
+    measurement = _phases(device, subject, share, test, follow, only_times=only_times)
     measurement = _witnessed(measurement, before, time_sentinels(device))
     result = subject.run_once() if share.cap.leaves(first.ms) else first.result
     return MeasuredStep(measurement=measurement, result=result)
@@ -134,12 +135,14 @@ def _with_slow_step(measurement: Measurement, slow: SlowStep) -> Measurement:
     )
 
 
-def _phases(
+def _phases(  # noqa: PLR0913  what is measured, and for whom
     device: MeasuringDevice,
     subject: Subject,
     share: TimeShare,
     test: str,
     follow: Follow,
+    *,
+    only_times: bool,
 ) -> Measurement:
     warmth = warm_up(device, subject, share.warm, follow)
     start = moment_of(device)
@@ -166,6 +169,8 @@ def _phases(
         waits = [r.loader_wait for r in timing.rounds]
         shares = [wait.percent for wait in waits if wait is not None]
         measurement = with_loader_wait(measurement, subject.batches, shares)
+    if only_times:
+        return measurement
     if share.asks_for(COUNTED_NAMES):
         until = share.until(COUNTED_NAMES)
         counted = count_per_step(device, subject, warmth.step_ms, until)

@@ -158,6 +158,25 @@ class Measurement:
         """Return it with the *reasons* why this run has no number, if another could."""
         return replace(self, missed={**self.missed, **reasons})
 
+    def explained_by(self, seen: Measurement) -> Measurement:
+        """Return it with what *seen* says of the same step, but for the times.
+
+        Nothing if this run has read counts or sizes itself.
+        """
+        if self.exact:
+            return self
+        return replace(
+            self,
+            exact=seen.exact,
+            least=seen.least,
+            unmeasured=seen.unmeasured,
+            missed={**seen.missed, **self.missed},
+            findings=seen.findings,
+            remarks=seen.remarks,
+            snapshot=seen.snapshot,
+            diagnosis=seen.diagnosis,
+        )
+
     def why_none(self, metric: str) -> str:
         """Return why there is no number of *metric*; nothing if nobody said."""
         return self.unmeasured.get(metric) or self.missed.get(metric, "")

@@ -58,6 +58,8 @@ class RunRequest:
     exact metrics that its baseline has: they are measured beyond the cap.
     ``round_steps`` has by call the steps per round of the runs it is compared with,
     ``step_ms`` what a step took in them: a run that is as quick may end early.
+    ``timed`` are calls of which nothing but times is asked: what else there is to know of
+    them is known.
     """
 
     tests: tuple[str, ...]
@@ -83,6 +85,7 @@ class RunRequest:
     stored: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     round_steps: Mapping[str, int] = field(default_factory=dict)
     step_ms: Mapping[str, float] = field(default_factory=dict)
+    timed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -310,7 +310,11 @@ Known = TypeVar("Known")
 
 
 def _of_group(by_call: Mapping[str, Known], group: Group) -> dict[str, Known]:
-    return {key: v for key, v in by_call.items() if key.partition("#")[0] in group}
+    return {key: v for key, v in by_call.items() if _is_of(key, group)}
+
+
+def _is_of(call: str, group: Group) -> bool:
+    return call.partition("#")[0] in group
 
 
 IN_RANKS: Final = "pytest_gpuperf.worker.ranks_child:measure"
@@ -396,14 +400,15 @@ class Children:
         number: int,
         *,
         mode: RunMode = RunMode.MEASURE,
+        timed: Collection[str] = (),
         arrived: Callable[[Sequence[TestResult]], None] = lambda _: None,
     ) -> Sequence[TestResult]:
         """Measure *groups*, each in a fresh process or one a rank; *plan* has the tests.
 
-        A device measures one group at a time. *arrived* gets the results of each group
-        as soon as it has ended.
+        A device measures one group at a time. Of the calls *timed* nothing but times is
+        read. *arrived* gets the results of each group as soon as it has ended.
         """
-        request = replace(self._request(kind, number), mode=mode)
+        request = replace(self._request(kind, number), mode=mode, timed=tuple(timed))
         jobs = [self._assigned(group, plan, request) for group in groups]
         self._progress.begin(
             groups,
@@ -467,6 +472,7 @@ class Children:
             stored=_of_group(self._stored, group),
             round_steps=_of_group(self._round_steps, group),
             step_ms=_of_group(self._step_ms, group),
+            timed=tuple(key for key in request.timed if _is_of(key, group)),
         )
         asked = plan[group[0]].ranks
         if asked is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 from datetime import datetime
@@ -22,6 +23,7 @@ from ..judge.ab_override import is_undecided
 from ..judge.calls import counted
 from ..judge.calls import stored_round_steps
 from ..judge.calls import stored_step_ms
+from ..judge.verdict import waits_for_times
 from ..model.baseline import Refresh
 from ..model.baseline import occasion_id
 from ..model.baseline import recorded_runs
@@ -60,6 +62,7 @@ from .screening import Judge
 from .screening import batches
 from .screening import complete
 from .screening import screen
+from .screening import with_counts_of
 from .verdicts import Bench
 from .verdicts import verdicts_of
 
@@ -212,8 +215,12 @@ class Rounds:
         groups: Sequence[Group],
         number: int,
         mode: RunMode = RunMode.MEASURE,
+        timed: Collection[str] = (),
     ) -> Sequence[TestResult]:
-        """Run *groups*; one that records or traces counts for no refresh."""
+        """Run *groups*; one that records or traces counts for no refresh.
+
+        Of the calls *timed* nothing but times is read.
+        """
         self._storing.begin()
         counts = mode is RunMode.MEASURE
         return self._children.run(
@@ -222,8 +229,23 @@ class Rounds:
             groups,
             number,
             mode=mode,
+            timed=timed,
             arrived=self._storing.arrived if counts else (lambda _: None),
         )
+
+    def _run_again(
+        self, cases: Mapping[str, Case], groups: Sequence[Group], number: int
+    ) -> Sequence[TestResult]:
+        """Run *groups* once more; of calls with an open time alone, only that is read."""
+        judge = self.bench.judge
+        first = {
+            key: calls[0].measurement
+            for test in (test for group in groups for test in group)
+            for key, calls in cases[test].calls.items()
+            if waits_for_times(judge(calls))
+        }
+        results = self.run(groups, number, timed=first)
+        return [with_counts_of(first, result) for result in results]
 
     def cover(self, coverage: Mapping[str, Any]) -> None:
         """Run every test once more, unmeasured, for who wants to know what it covers."""
@@ -250,7 +272,8 @@ class Rounds:
             self.bench.look(cases, self._stored_tests if self._maxfail else 1)
             self._refer(found)
             if self._maxfail and self._settings.update is None:
-                self.outlook.confirm(batch, self.run, found, self.bench)
+                again = partial(self._run_again, found)
+                self.outlook.confirm(batch, again, found, self.bench)
                 self._refer_undecided(found)
                 self.bench.decide(found)
             self._is_stopped = 0 < self._maxfail <= self._failures(cases)
@@ -341,7 +364,8 @@ class Rounds:
         self._complete(groups, cases)
         if not is_confirmed:
             rest = [group for group in groups if not set(selected).issuperset(group)]
-            self.outlook.confirm(rest, self.run, cases, self.bench)
+            again = partial(self._run_again, cases)
+            self.outlook.confirm(rest, again, cases, self.bench)
             self._refer_undecided(cases)
 
     def _recorded_runs(self, case: Case) -> int:

@@ -181,6 +181,20 @@ def _wants_more(case: Case, judge: Judge, seconds: float) -> bool:
     return runs < RUNS_DESPITE_CAP or case.seconds * (1 + 1 / runs) <= seconds
 
 
+def with_counts_of(first: Mapping[str, Measurement], result: TestResult) -> TestResult:
+    """Give the calls of *result* of which only times were read what the *first* run saw.
+
+    Counts, sizes and causes are those of the code, which both have run.
+    """
+    calls = tuple(
+        replace(call, measurement=call.measurement.explained_by(first[key]))
+        if (key := call.measurement.test) in first
+        else call
+        for call in result.calls
+    )
+    return replace(result, calls=calls)
+
+
 def complete(
     groups: Sequence[Group],
     run: Run,

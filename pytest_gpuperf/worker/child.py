@@ -132,6 +132,7 @@ def measuring_for(
         stored=request.stored,
         round_steps=request.round_steps,
         step_ms=request.step_ms,
+        timed=request.timed,
         arriving=arriving,
         follow=follow,
     )
@@ -148,7 +149,8 @@ def run_tests(
     *failed* is called when a test has failed, before it is torn down.
     """
     child = MeasuringProcess(request, keeper, failed)
-    with KnownPackages(installed()) as known:
+    known = KnownPackages(installed())
+    with known:
         code = pytest.main(
             [*CHILD_OPTIONS, *request.arguments, *request.tests],
             plugins=[child, known],

@@ -68,14 +68,13 @@ class KnownPackages:
         self._packages = packages
         self._asks = importlib.metadata.distributions
 
-    def __enter__(self) -> KnownPackages:
+    def __enter__(self) -> None:
         def known(**context: Any) -> Iterator[Any]:
             if context:
                 return iter(self._asks(**context))
             return self._packages.on(sys.path)
 
         importlib.metadata.distributions = known
-        return self
 
     def __exit__(self, *_: object) -> None:
         importlib.metadata.distributions = self._asks

@@ -121,11 +121,13 @@ def measured_call(  # noqa: PLR0913  a call, and what is to be known of it
     artefacts: Path,
     root: Path,
     asked: Collection[str] = (),
+    only_times: bool = False,
     follow: Follow = nobody,
 ) -> MeasuredStep:
     """Measure *subject* as *mode* asks, with files in *artefacts*; raises what the phases of its device raise.
 
-    *asked* names the metrics that a budget or a baseline asks for.
+    *asked* names the metrics that a budget or a baseline asks for. With *only_times* all
+    but the times of a step with a clock of its own may be left out.
     """
     if device.emulating is not None:
         # Each way of measuring is imported when it is used: a process measures in one
@@ -154,7 +156,13 @@ def measured_call(  # noqa: PLR0913  a call, and what is to be known of it
     from ..measure.phases import measure
 
     found = measure(
-        alone, subject, test=test, seconds=seconds, asked=asked, follow=follow
+        alone,
+        subject,
+        test=test,
+        seconds=seconds,
+        asked=asked,
+        only_times=only_times,
+        follow=follow,
     )
     if mode is RunMode.MEASURE:
         return found
@@ -253,16 +261,19 @@ class Measuring:
         stored: Mapping[str, Sequence[str]] = NO_KEYWORDS,
         round_steps: Mapping[str, int] = NO_STEPS,
         step_ms: Mapping[str, float] = NO_TIMES,
+        timed: Collection[str] = (),
         arriving: Callable[[str], None] = lambda _: None,
         follow: Callable[[str, str], object] = lambda _, __: None,
     ) -> None:
         """*arriving* is called with the key of each call before it is measured,
         *follow* with the key and what is being done. *stored* names by call the counts
         and sizes that its baseline has, *round_steps* has the steps per round of the
-        runs it is compared with, *step_ms* what a step took in them."""
+        runs it is compared with, *step_ms* what a step took in them. *timed* are calls
+        of which nothing but times is read."""
         self._stored = stored
         self._round_steps = round_steps
         self._step_ms = step_ms
+        self._timed = timed
         self._arriving = arriving
         self._follow = follow
         self._device = device
@@ -308,6 +319,7 @@ class Measuring:
             artefacts=self._artefacts,
             root=item.config.rootpath,
             asked=self._asked(test, budgets),
+            only_times=test in self._timed,
             follow=partial(self._follow, test),
         )
         _refuse_unreal_time(measured.measurement)

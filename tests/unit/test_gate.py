@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence
+from dataclasses import replace
 
+import pytest
+
+from pytest_gpuperf.judge.verdict import waits_for_times
 from pytest_gpuperf.model.baseline import full_runs
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.finding import Finding
+from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.run import StepCall
@@ -22,6 +28,7 @@ from pytest_gpuperf.runner.screening import complete
 from pytest_gpuperf.runner.screening import confirm
 from pytest_gpuperf.runner.screening import screen
 from pytest_gpuperf.runner.screening import settled
+from pytest_gpuperf.runner.screening import with_counts_of
 
 
 ENVIRONMENT = Environment(hardware=Hardware(kind=DeviceKind.SCRIPTED, name=""))
@@ -226,3 +233,67 @@ def test_a_verdict_cut_short_is_inconclusive_and_says_why() -> None:
     assert verdict.verdicts[0].because == (
         "so it is; no time was left for another run, raise --gpuperf-seconds"
     )
+
+
+def verdict_of(*verdicts: Verdict) -> TestVerdict:
+    return TestVerdict(test="a", verdicts=verdicts)
+
+
+OPEN_TIME = Verdict(
+    metric="step_ms", outcome=Outcome.INCONCLUSIVE, because="", settled=False
+)
+SAME_SYNCS = Verdict(metric="syncs", outcome=Outcome.PASS, because="")
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "alone"),
+    [
+        pytest.param([OPEN_TIME], True, id="a time"),
+        pytest.param([OPEN_TIME, SAME_SYNCS], True, id="a time, the rest is as it was"),
+        pytest.param([SAME_SYNCS], False, id="nothing is open"),
+        pytest.param(
+            [OPEN_TIME, replace(SAME_SYNCS, outcome=Outcome.OVER_BUDGET)],
+            False,
+            id="a count fails",
+        ),
+        pytest.param(
+            [OPEN_TIME, replace(SAME_SYNCS, outcome=Outcome.INCONCLUSIVE)],
+            False,
+            id="a count is undecided",
+        ),
+        pytest.param(
+            [OPEN_TIME, replace(SAME_SYNCS, outcome=Outcome.REGRESSED, settled=False)],
+            False,
+            id="a count waits for its second run",
+        ),
+        pytest.param(
+            [OPEN_TIME, replace(OPEN_TIME, metric="latency_ms")],
+            False,
+            id="a time that is read after the rounds",
+        ),
+    ],
+)
+def test_more_runs_are_for_times_alone_where_all_else_is_as_it_was(
+    verdicts: list[Verdict], *, alone: bool
+) -> None:
+    assert waits_for_times(verdict_of(*verdicts)) is alone
+
+
+def test_a_run_of_times_alone_is_given_the_counts_and_causes_of_the_first() -> None:
+    sync = Finding(
+        kind=FindingKind.SYNC, op="aten::item", api=None, per_step=1, blocked_ms=1.0
+    )
+    first = Measurement(
+        test="a", environment=ENVIRONMENT, exact={"syncs": 1}, findings=(sync,)
+    )
+    bare = Measurement(test="a", environment=ENVIRONMENT)
+    whole = Measurement(test="b", environment=ENVIRONMENT, exact={"syncs": 2})
+    calls = tuple(StepCall(measurement=found) for found in (bare, whole))
+    result = TestResult(test="a", ending=Ending.PASSED, calls=calls)
+
+    told = with_counts_of({"a": first, "b": first}, result)
+
+    assert [(c.measurement.exact, c.measurement.findings) for c in told.calls] == [
+        ({"syncs": 1}, (sync,)),
+        ({"syncs": 2}, ()),
+    ]

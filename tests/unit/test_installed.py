@@ -72,7 +72,8 @@ def test_it_is_answered_till_a_conftest_is_loaded(tmp_path: Path) -> None:
     own = importlib.metadata.distributions
     package(tmp_path, "alpha")
 
-    with KnownPackages(Installed([])) as known, pytest.MonkeyPatch.context() as patch:
+    known = KnownPackages(Installed([]))
+    with known, pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.path", [str(tmp_path)])
         assert described(importlib.metadata.distributions()) == [A]
         elsewhere = importlib.metadata.distributions(path=[])

@@ -75,6 +75,27 @@ def test_each_run_plays_its_own_value_and_the_last_one_holds_on() -> None:
     assert times == [4.0, 5.0, 5.0]
 
 
+def test_where_only_times_are_asked_nothing_runs_after_the_timed_rounds() -> None:
+    script = {"step": {"step_ms": 4.0, "mem_mb": 2, "syncs": 1}}
+    done: list[str] = []
+
+    measured = measure(
+        ScriptedDevice(script, run=0),
+        Subject(step=lambda: 7),
+        test="step",
+        seconds=60,
+        only_times=True,
+        follow=done.append,
+    )
+
+    times = measured.measurement.times
+    assert measured.result == 7
+    assert times["step_ms"].q50 == 4.0
+    assert "latency_ms" not in times
+    assert (measured.measurement.exact, measured.measurement.findings) == ({}, ())
+    assert done[-1] == "round 20/20"
+
+
 def test_a_contended_run_is_dirty() -> None:
     device = ScriptedDevice({"step": {"waiting": 0.3}}, run=0)
 
