@@ -175,8 +175,6 @@ WAITS: Final[dict[str, tuple[str, ...]]] = {
         "F.embedding(ids, table.weight, padding_idx=3, sparse=True).sum().backward()",
         "coo.coalesce()",
         "coo @ dense",
-        "coo.to_dense()",
-        "torch.zeros(5, 5, device='cuda').add_(coo)",
         "torch.sparse.mm(coalesced, coalesced)",
         "torch.bmm(matrices, dense.expand(2, 5, 3))",
         "torch.hspmm(coalesced, dense)",
@@ -302,7 +300,9 @@ RUNS_ON: Final[dict[str, tuple[str, ...]]] = {
     "sparse": (
         "torch.sparse_coo_tensor(torch.stack([target, target]), y, (5, 5))",
         "coalesced @ dense",
+        "coo.to_dense()",
         "coalesced.to_dense()",
+        "torch.zeros(5, 5, device='cuda').add_(coo)",
         "torch.zeros(5, 5, device='cuda').add_(coalesced)",
         "coo + coo",
         "coalesced.coalesce()",

@@ -260,6 +260,27 @@ def test_a_sync_in_inference_mode_is_found(gpu: PretendGpu) -> None:
     assert audited(gpu, step).totals.syncs == 1
 
 
+@pytest.mark.parametrize(
+    ("read", "pageable"),
+    [
+        (lambda found: found.cpu(), 1),
+        (lambda found: found.tolist(), 1),
+        (lambda found: found.to("cpu").numpy(), 1),
+        (lambda found: found[0].item(), 0),
+        (lambda found: bool(found[0] > 0), 0),
+    ],
+)
+def test_what_inference_mode_made_is_read_after_it(
+    gpu: PretendGpu, read: Callable[[Any], object], pageable: int
+) -> None:
+    with torch.inference_mode():
+        found = torch.ones(2, device="cuda") * 2
+
+    totals = audited(gpu, lambda: read(found)).totals
+
+    assert (totals.syncs, totals.pageable_copies) == (1, pageable)
+
+
 def test_a_sync_in_another_thread_is_found_at_its_line(gpu: PretendGpu) -> None:
     def work() -> None:
         torch.ones(2, device="cuda").sum().item()

@@ -496,6 +496,30 @@ def test_a_product_of_both_devices_names_the_argument() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("mix", "argument", "kernel"),
+    [
+        (lambda x, number: x.clamp(min=number), "min", "clamp_Tensor"),
+        (lambda x, number: torch.stack([x.sum(), number]), "tensors", "cat"),
+        (torch.isin, "test_elements", "isin_Tensor_Tensor"),
+        (torch.logaddexp, "other", "logaddexp"),
+        (lambda x, number: x.take(number.long()), "index", "_take"),
+    ],
+)
+@pytest.mark.skipif(torch.__version__ < "2.13", reason="the words changed before")
+def test_kernels_that_compare_devices_take_no_number_from_the_host(
+    mix: Callable[[Any, Any], object], argument: str, kernel: str
+) -> None:
+    with pytest.raises(RuntimeError) as raised:
+        mix(torch.ones(2, 2, device="cuda"), torch.tensor(1.0))
+
+    assert str(raised.value) == (
+        f"Expected all tensors to be on the same device, but got {argument} is on cpu, "
+        "different from other tensors on cuda:0 (when checking argument in method "
+        f"wrapper_CUDA_{kernel})"
+    )
+
+
 def test_numbers_on_the_host_mix() -> None:
     device = torch.ones(2, device="cuda")
 

@@ -38,6 +38,10 @@ inputs_there, targets_there = inputs_at.cuda(), targets_at.cuda()
 loss = F.ctc_loss(log_probs, targets, (5, 5), (3, 3))
 places = torch.tensor([[0, 0, 1]]).cuda()
 sparse = torch.sparse_coo_tensor(places, torch.ones(3).cuda(), (3,))
+edges = torch.tensor([[0, 1, 2], [1, 2, 0]]).cuda()
+graph = torch.sparse_coo_tensor(edges, torch.ones(3).cuda(), (3, 3), check_invariants=False)
+known = graph.detach()._coalesced_(True).requires_grad_()
+places_here, mask_here = torch.tensor([0, 1]), torch.tensor([True, False, True])
 eigen = torch.linalg.eig(square.clone().requires_grad_())
 normal = torch.distributions.Normal(row, row + 1, validate_args=False)
 """
@@ -90,6 +94,19 @@ COUNTS: dict[str, tuple[int, int]] = {
     "torch.bincount(nothing.long())": (0, 0),
     "row.mode()": (0, 0),
     "sparse.coalesce()": (5, 0),
+    "torch.sparse.mm(graph, x)": (5, 0),
+    "graph @ x": (5, 0),
+    "graph.sqrt()": (5, 0),
+    "graph.norm()": (5, 0),
+    "graph.neg()": (0, 0),
+    "graph.to_dense()": (0, 0),
+    "square.add_(graph)": (0, 0),
+    "torch.sparse.sum(graph, 0)": (10, 0),
+    "torch.sparse.sum(known, 0)": (5, 0),
+    "torch.sparse.mm(known, x)": (0, 0),
+    "torch.sparse.mm(known.detach(), known.detach())": (2, 0),
+    "torch.sparse.softmax(known.detach(), 1)": (7, 0),
+    "torch.sparse.log_softmax(known, 1).to_dense().sum().backward()": (16, 0),
     "x.unique()": (1, 0),
     "x.unique(dim=0)": (3, 0),
     "x.unique(dim=0, return_counts=True)": (4, 0),
@@ -113,6 +130,16 @@ COUNTS: dict[str, tuple[int, int]] = {
     "torch.where(x > 0, torch.tensor(1.0), torch.tensor(0.0))": (2, 2),
     "torch.where(x > 0, x, 0.0)": (0, 0),
     "x[torch.tensor([0, 1])]": (1, 1),
+    "x[places[0]] = 0": (1, 1),
+    "x[places_here] = 0": (2, 2),
+    "x[places_here, places_here] = torch.tensor(1.0)": (3, 3),
+    "x[mask_here] = 0": (1, 1),
+    "x[x > 1] = 0": (0, 0),
+    "x[(x > 1)[:, 0], places[0, :0]] = 0": (2, 1),
+    "x.sum().tolist()": (1, 1),
+    "x.sum().item()": (1, 0),
+    "torch.fake_quantize_per_channel_affine(x, row, row.int(), 1, -128, 127)": (2, 0),
+    "torch.fake_quantize_per_channel_affine(x, row, row.half(), 1, -128, 127)": (0, 0),
     "F.ctc_loss(log_probs, targets, (5, 5), (3, 3))": (5, 5),
     "F.ctc_loss(log_probs, targets, (5, 5), (3, 3), reduction='sum')": (4, 4),
     "F.ctc_loss(log_probs, targets, inputs_at, targets_at)": (6, 6),
@@ -165,6 +192,9 @@ BYTES: dict[str, tuple[int, int]] = {
     "torch.linalg.svd(torch.stack([x, x]))": (0, 2 * 4),
     "torch.bincount(places[0])": (0, 8),
     "torch.linalg.matrix_exp(square)": (8, 4),
+    "x[mask_here]": (2 * 8, 0),
+    "x[mask_here] = 0": (2 * 8 + 4, 0),
+    "x[places_here] = 0": (2 * 8 + 4, 0),
 }
 """Bytes to the device, and to the host."""
 

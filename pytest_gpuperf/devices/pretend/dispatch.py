@@ -52,6 +52,7 @@ from .tensor import refresh
 from .tensor import wrap
 from .tensor_values import CPU
 from .tensor_values import INSIDES
+from .transfers import H2D
 from .transfers import MOVED
 from .transfers import PINNED_MEMORY
 from .transfers import is_dense
@@ -174,12 +175,23 @@ def _is_one_block(source: Any, target: Any) -> bool:
 
 def _record_host_indices(op: str, indices: Sequence[Any]) -> None:
     for index in indices:
-        if index is not None and not is_ghost(index) and index.numel():
+        if index is None or is_ghost(index) or not index.numel():
+            continue
+        if index.dtype in MASKS:
+            _record_places(op, index)
+        else:
             nbytes = index.numel() * index.element_size()
-            pinned = index.dtype in MASKS
-            WATCH.copy(
-                op, CopyDirection.H2D, pinned=pinned, blocking=not pinned, nbytes=nbytes
-            )
+            WATCH.copy(op, H2D, pinned=False, blocking=True, nbytes=nbytes)
+
+
+def _record_places(op: str, mask: Any) -> None:
+    """Record the copies of where *mask* is true, by dimension, found on the host.
+
+    torch pins them (IndexingUtils.h, pull request 156384).
+    """
+    nbytes = int(mask.count_nonzero()) * torch.int64.itemsize
+    for _ in range(mask.dim() if nbytes else 0):
+        WATCH.copy(op, H2D, pinned=True, blocking=False, nbytes=nbytes)
 
 
 # Runs an operation on ghosts without values.
@@ -260,9 +272,9 @@ def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Run *func* with ghosts among its arguments; what comes out is on the device."""
     __tracebackhide__ = True
     plan = plan_of(func)
-    # Inference tensors have no autograd key, at which torch otherwise takes such an
-    # operation apart before it comes here.
-    if plan.composite and torch.is_inference_mode_enabled():
+    # Inference tensors have no autograd key, in their mode and outside of it. There torch
+    # otherwise takes such an operation apart before it comes here.
+    if plan.composite:
         return plan.decompose(*args, **kwargs)
     live = PRETEND_MEMORY.live
     if live is not None and plan.in_place and is_in_place(func, plan.name, args):

@@ -60,6 +60,49 @@ MATRIX_OPS: Final = frozenset(
 """Operations with a CUDA kernel that checks the devices itself, and says so."""
 
 
+NO_NUMBERS: Final = frozenset(
+    {
+        "bucketize",
+        "cat",
+        "clamp",
+        "clamp_",
+        "clamp_max",
+        "clamp_max_",
+        "clamp_min",
+        "clamp_min_",
+        "dot",
+        "embedding",
+        "gather",
+        "index_add",
+        "index_add_",
+        "index_select",
+        "isin",
+        "linalg_cross",
+        "logaddexp",
+        "logaddexp2",
+        "masked_select",
+        "nextafter",
+        "normal",
+        "searchsorted",
+        "stack",
+        "take",
+    }
+)
+"""Operations that take no host tensor for a number: the wrapper of their CUDA kernel
+compares devices (``device_check`` in native_functions.yaml, and no TensorIterator), as
+was seen of each in torch 2.13 over stub CUDA."""
+
+
+CHECKED_IN: Final = {
+    "dot": "_dot",
+    "index_select": "_index_select",
+    "masked_select": "_masked_select",
+    "stack": "cat",
+    "take": "_take",
+}
+"""Names in torch's message that are not those of the operation."""
+
+
 def mixes_by_design(name: str) -> bool:
     """Whether the operation takes tensors of both kinds."""
     return name in MIXING
@@ -68,16 +111,16 @@ def mixes_by_design(name: str) -> bool:
 def check_devices(
     name: str, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
-    """Raise ``RuntimeError`` if a tensor with dimensions is on the host.
+    """Raise ``RuntimeError`` if a tensor on the host is one too many.
 
-    A host tensor without dimensions passes for a number, as it does on CUDA.
+    One without dimensions passes for a number where it does on CUDA.
     """
     __tracebackhide__ = True
     if name == "convolution":
         _check_convolution(*args[:3])
     for argument, value in _arguments(func, args, kwargs):
-        if _is_on_host(value) and value.dim() > 0:
-            raise RuntimeError(_message(name, argument))
+        if _is_on_host(value) and (value.dim() > 0 or name in NO_NUMBERS):
+            raise RuntimeError(_message(func, name, argument))
 
 
 def _check_convolution(batch: Any, weight: Any, bias: Any) -> None:
@@ -117,13 +160,16 @@ def _is_on_host(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.device.type == "cpu"
 
 
-def _message(name: str, argument: str) -> str:
-    if name not in MATRIX_OPS:
+def _message(func: Any, name: str, argument: str) -> str:
+    if name not in MATRIX_OPS and name not in NO_NUMBERS:
         return (
             "Expected all tensors to be on the same device, but found at least two "
             "devices, cuda:0 and cpu!"
         )
-    method = f"wrapper_CUDA_{name}"
+    overload = func._schema.overload_name  # noqa: SLF001, torch shows it nowhere else
+    method = "_".join(
+        part for part in ("wrapper_CUDA", CHECKED_IN.get(name, name), overload) if part
+    )
     # Users and tests match these words, so they are those of the installed release.
     if release_of(torch.__version__) < NAMES_ARGUMENT:
         return (

@@ -162,6 +162,11 @@ def named(*names: str) -> Condition:
     return condition
 
 
+def whole_numbers(name: str) -> Condition:
+    """The argument *name* is a tensor of integers on the device."""
+    return lambda call: int(call.on_device(name) and not call[name].is_floating_point())
+
+
 def without(name: str) -> Condition:
     """On the device, and the argument *name* was not given."""
     return lambda call: int(call.is_any_on_device() and call[name] is None)
@@ -199,7 +204,7 @@ def test_set_is_large(call: OpCall) -> int:
 
 def device_masks(call: OpCall) -> int:
     """Once for each mask on the device, unless the call becomes a fill."""
-    return 0 if _is_fill(call) or _has_host_number(call) else _masks(call)
+    return 0 if _is_fill(call) else _masks(call)
 
 
 def host_masks(call: OpCall) -> int:
@@ -209,7 +214,7 @@ def host_masks(call: OpCall) -> int:
 
 def host_positions(call: OpCall) -> int:
     """Once for each index tensor on the host that is no mask."""
-    if not _on_device_self(call) or _has_host_number(call) or _masks(call):
+    if not _on_device_self(call) or _masks(call):
         return 0
     return call.host_indices(masks=False)
 
@@ -217,6 +222,11 @@ def host_positions(call: OpCall) -> int:
 def host_number(call: OpCall) -> int:
     """A number from the host put at positions, where no fill will do."""
     return int(_has_host_number(call) and not _is_fill(call))
+
+
+def put_bytes(call: OpCall) -> int:
+    """Bytes of the number that is put."""
+    return int(call["values"].element_size())
 
 
 def _on_device_self(call: OpCall) -> bool:
@@ -284,12 +294,20 @@ def keeps_sparse(call: OpCall) -> int:
     return int(any(dim % tensor.dim() < sparse for dim in call["dim"]))
 
 
-def unflattened(call: OpCall) -> int:
-    """A sparse tensor of several sparse dimensions, uncoalesced, becomes dense."""
-    tensors = _on_device(call)
-    if all(t.is_sparse for t in tensors) and len(tensors) > 1:
+def sums_uncoalesced(call: OpCall) -> int:
+    """A sum over dimensions of a tensor that may contain an element twice."""
+    return uncoalesced(call) if call["dim"] else 0
+
+
+def sums_some(call: OpCall) -> int:
+    """A sum over some but not all sparse dimensions, which may meet elements twice."""
+    tensor = call["self"]
+    if not call.on_device("self") or not tensor.is_sparse or not call["dim"]:
         return 0
-    return sum(_is_uncoalesced(t) and _inside(t).sparse_dim() > 1 for t in tensors)
+    sparse = _inside(tensor).sparse_dim()
+    summed = {dim % tensor.dim() for dim in call["dim"]}
+    over = sum(dim < sparse for dim in summed)
+    return int(0 < over < sparse and _elements(tensor))
 
 
 def number_of(name: str) -> Condition:

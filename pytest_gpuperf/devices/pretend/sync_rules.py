@@ -46,13 +46,16 @@ from .sync_conditions import of_slices
 from .sync_conditions import on_device
 from .sync_conditions import one_matrix
 from .sync_conditions import place_bytes
+from .sync_conditions import put_bytes
 from .sync_conditions import range_unknown
 from .sync_conditions import several_matrices
 from .sync_conditions import signed
 from .sync_conditions import size_unknown
+from .sync_conditions import sums_some
+from .sync_conditions import sums_uncoalesced
 from .sync_conditions import test_set_is_large
 from .sync_conditions import uncoalesced
-from .sync_conditions import unflattened
+from .sync_conditions import whole_numbers
 from .sync_conditions import without
 from .sync_conditions import without_dim
 
@@ -109,18 +112,23 @@ LAYOUT_RULES: Final[tuple[SyncRule, ...]] = (
         ops=("_sparse_sparse_matmul",),
         when=on_device,
         reason="the number of elements of the product is read",
-        source="sparse_sparse_matmul_cuda_kernel, libtorch_cuda 2.13",
+        count=2,
+        source="sparse_sparse_matmul_cuda_kernel, counted in a run of torch 2.13 over "
+        "stub CUDA",
     ),
     SyncRule(
-        ops=(
-            "_sparse_softmax",
-            "_sparse_log_softmax",
-            "_sparse_softmax_backward_data",
-            "_sparse_log_softmax_backward_data",
-        ),
+        ops=("_sparse_softmax", "_sparse_log_softmax"),
         when=along_sparse("dim"),
         reason="the rows of a sparse tensor are grouped and counted with thrust",
-        source="SoftMax.cu, libtorch_cuda 2.13",
+        count=7,
+        source="SoftMax.cu, counted in a run of torch 2.13 over stub CUDA",
+    ),
+    SyncRule(
+        ops=("_sparse_softmax_backward_data", "_sparse_log_softmax_backward_data"),
+        when=along_sparse("dim"),
+        reason="the rows of a sparse tensor are grouped and counted with thrust",
+        count=9,
+        source="SoftMax.cu, counted in a run of torch 2.13 over stub CUDA",
     ),
     SyncRule(
         ops=("_sparse_sum_backward",),
@@ -159,6 +167,14 @@ LAYOUT_RULES: Final[tuple[SyncRule, ...]] = (
 )
 """Operations that only such tensors know."""
 
+OF_EACH_ELEMENT: Final = (
+    *("abs", "asin", "asinh", "atan", "atanh", "ceil", "deg2rad", "erf", "erfinv"),
+    *("expm1", "floor", "frac", "isinf", "isnan", "isneginf", "isposinf", "log1p"),
+    *("nan_to_num", "pow", "rad2deg", "relu", "round", "sgn", "sign", "signbit", "sin"),
+    *("sinh", "sqrt", "tan", "tanh", "trunc"),
+)
+"""What is computed of elements once each is the only one of its place."""
+
 SPARSE_RULES: Final[tuple[SyncRule, ...]] = (
     SyncRule(
         ops=(
@@ -171,10 +187,27 @@ SPARSE_RULES: Final[tuple[SyncRule, ...]] = (
             "_sparse_sparse_matmul",
             "_sparse_softmax",
             "_sparse_log_softmax",
+            "norm",
+            *OF_EACH_ELEMENT,
         ),
         when=uncoalesced,
-        reason="the sparse tensor is coalesced first: the number of its elements is read",
-        source="SparseCUDATensorMath.cu, libtorch_cuda 2.13",
+        reason="the sparse tensor is coalesced first, in which thrust waits after each step",
+        count=5,
+        source="SparseTensorMath.cpp, counted in a run of torch 2.13 over stub CUDA",
+    ),
+    SyncRule(
+        ops=("_sparse_sum", "sum"),
+        when=sums_uncoalesced,
+        reason="the sparse tensor is coalesced first, in which thrust waits after each step",
+        count=5,
+        source="SparseTensorMath.cpp, counted in a run of torch 2.13 over stub CUDA",
+    ),
+    SyncRule(
+        ops=("_sparse_sum", "sum"),
+        when=sums_some,
+        reason="the sums are coalesced, in which thrust waits after each of its steps",
+        count=5,
+        source="SparseTensorMath.cpp, counted in a run of torch 2.13 over stub CUDA",
     ),
     SyncRule(
         ops=("bmm",),
@@ -187,12 +220,6 @@ SPARSE_RULES: Final[tuple[SyncRule, ...]] = (
         when=along_sparse("dim"),
         reason="the number of elements that are selected is read",
         source="index_select_sparse_cuda, libtorch_cuda 2.13",
-    ),
-    SyncRule(
-        ops=("add", "add_", "_to_dense"),
-        when=unflattened,
-        reason="a factor for each dimension is copied to the GPU to flatten indices",
-        source="SparseTensorUtils.cpp, flatten_indices",
     ),
 )
 """Operations of dense tensors as well, looked at once there has been a sparse one."""
@@ -261,6 +288,7 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
         ops=INDEXING,
         when=host_number,
         reason="a number from the CPU is copied to the GPU to be put there",
+        copied=put_bytes,
         source="_index_put_impl_, libtorch_cuda 2.13; pull request 186486",
     ),
     SyncRule(
@@ -500,6 +528,14 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
         when=on_device,
         reason="the observer's state is read",
         source="libtorch_cuda 2.13",
+    ),
+    SyncRule(
+        ops=("fake_quantize_per_channel_affine_cachemask",),
+        when=whole_numbers("zero_point"),
+        reason="the CPU checks the smallest and the greatest zero point",
+        count=2,
+        source="fake_quant_per_channel_affine.cpp, counted in a run of torch 2.13 over "
+        "stub CUDA",
     ),
     SyncRule(
         ops=("quantize_per_channel",),

@@ -278,7 +278,9 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
 
     def tolist(self) -> Any:
         """Copy to the host and list."""
-        return self.item() if self.dim() == 0 else self.cpu().tolist()
+        if self.dim() == 0 and not INSIDES.has_values:
+            return self.item()
+        return self.cpu().tolist()
 
     def numpy(self, *, force: bool = False) -> Any:
         """Refuse, unless forced, with torch's words."""
