@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .marks import budget
-from .marks import ranks
-from .marks import tolerance
-
 
 if TYPE_CHECKING:
     from .devices.allow_sync import allow_sync
+    from .marks import budget
+    from .marks import ranks
+    from .marks import tolerance
     from .worker.compare_result import Compared
     from .worker.fit_result import Prospect
     from .worker.fixture import Gpuperf
@@ -34,7 +33,11 @@ __version__ = "0.1.0"
 if not TYPE_CHECKING:  # or type checkers would take any name for one of ours
 
     def __getattr__(name: str) -> object:
-        """Import the rest when asked: every pytest run imports this package."""
+        """Import it when asked: every pytest run and every command imports this package."""
+        if name in {"budget", "ranks", "tolerance"}:
+            from . import marks
+
+            return globals().setdefault(name, getattr(marks, name))
         if name == "Gpuperf":
             from .worker.fixture import Gpuperf
 

@@ -32,7 +32,7 @@ FOLDER = ROOT / "docs" / "ci"
 ACTION = ROOT / "action.yml"
 GATES = ("gpu-runner.yml", "pretend.yml")
 MEASURING = (*GATES, "nightly.yml")
-WORKFLOWS = (*MEASURING, "comment.yml")
+WORKFLOWS = (*MEASURING, "comment.yml", "code-scanning.yml")
 PIPELINES = ("gitlab-pretend.yml", "gitlab.yml")
 FILES = (*PIPELINES, *WORKFLOWS)
 
@@ -153,6 +153,9 @@ PINNED = {
     "actions/upload-artifact": "bbbca2ddaa5d8feaa63e36b76fdaad77386f024f # v7.0.0",
     "actions/download-artifact": "3e5f45b2cfb9172054b4087a40e8e0b5a5461e7c # v8.0.1",
     "actions/setup-python": "ece7cb06caefa5fff74198d8649806c4678c61a1 # v6.3.0",
+    "github/codeql-action/upload-sarif": (
+        "9e907b5e64f6b83e7804b09294d44122997950d6 # v4.32.3"
+    ),
     "benchmark-action/github-action-benchmark": (
         "a60cea5bc7b49e15c1f58f411161f99e0df48372 # v1.22.0"
     ),

@@ -3,128 +3,38 @@
 from __future__ import annotations
 
 import argparse
-import atexit
 import json
 import linecache
-import os
-import signal
 import sys
+from collections.abc import Iterator
 from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING
 from typing import Final
 
-from ..devices.pretend import pretend_gpu
+from ..devices.preflight import own_version
 from ..devices.pretend.audit_record import StepAudit
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.codec import decode
-from ..model.codec import encode
+from ..report.ci.sarif import sarif
 from ..report.command import audit_command
 from ..report.json.audit import audit_document
+from ..report.screen.audit import AuditView
 from ..report.screen.audit import audit_lines
 from ..visible import printed
+from .audit_process import START
+from .audit_process import Audited
+from .audit_process import AuditRequest
 from .script import Program
-from .script import load
 from .script_process import REST
 from .script_process import Output
 from .script_process import add_program
 from .script_process import program_of
 from .script_process import root_of
 from .script_process import run_program
-from .script_process import run_tidily
-from .script_process import start_of
 from .script_process import unfinished
-
-
-if TYPE_CHECKING:
-    from ..devices.pretend.gpu import ProgramAudit
-
-
-# The process that ``gpuperf audit`` starts: it becomes the script's.
-
-START: Final = start_of(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditRequest:
-    """A program to audit, the folder of its lines, and the file to report in."""
-
-    program: Program
-    root: str
-    report: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Audited:
-    """What the process found, or why it did not start the program.
-
-    ``notes`` say what else must be known to read what was found.
-    """
-
-    audit: StepAudit | None = None
-    notes: tuple[str, ...] = ()
-    refusal: str | None = None
-
-
-def main() -> None:
-    """Audit what the command line asks for, until this process ends."""
-    request: AuditRequest = decode(AuditRequest, json.loads(sys.argv[1]))
-    pretence = ExitStack()
-    gpu = pretence.enter_context(pretend_gpu(request.root))
-    from ..devices.pretend.gpu import ProgramAudit
-
-    program = ProgramAudit(gpu)
-    pretence.callback(program.close)
-    try:
-        loaded = load(request.program)
-    except UsageError as error:
-        _write(request.report, Audited(refusal=str(error)))
-        return
-    # The functions registered by the program and its threads come first.
-    atexit.register(_finish, program, pretence, request.report, os.getpid())
-    # One that is ignored, as a parent can ask for, stays so.
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        end = partial(_end, program, request.report, os.getpid())
-        signal.signal(signal.SIGTERM, end)
-    run_tidily(loaded)
-
-
-def _finish(
-    program: ProgramAudit, pretence: ExitStack, report: str, process: int
-) -> None:
-    """Leave the findings in *report*, unless this is a fork of the process."""
-    # A fork, such as a DataLoader's worker, inherits the exit handlers.
-    if os.getpid() == process:
-        _leave_findings(program, report)
-        pretence.close()
-
-
-def _end(
-    program: ProgramAudit, report: str, process: int, number: int, _: object
-) -> None:
-    """Leave what was found so far, and end by the signal *number* all the same."""
-    # Another one would cut off the report: ``timeout`` sends two.
-    signal.signal(number, signal.SIG_IGN)
-    if os.getpid() == process:
-        name = signal.Signals(number).name
-        _leave_findings(program, report, f"{name} ended it: this is what it did before")
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
-
-
-def _leave_findings(program: ProgramAudit, report: str, *notes: str) -> None:
-    from ..devices.pretend.tensor_values import INSIDES
-
-    switched = (INSIDES.switched,) if INSIDES.switched else ()
-    _write(report, Audited(audit=program.audit(), notes=(*switched, *notes)))
-
-
-def _write(report: str, audited: Audited) -> None:
-    Path(report).write_text(json.dumps(encode(audited)), encoding="utf-8")
 
 
 AUDIT_FAILED: Final = 1
@@ -140,6 +50,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_count,
         metavar="N",
         help="exit with 1 if the CPU waits more than N times (default: no limit)",
+    )
+    parser.add_argument(
+        "--max-syncs-per-step",
+        type=_rate,
+        metavar="N",
+        help="the same per step, without what one step alone does: it does not depend "
+        "on how many steps the script runs",
+    )
+    parser.add_argument(
+        "--sarif",
+        type=Path,
+        metavar="FILE",
+        help="also write the waits to FILE for GitHub's code scanning (SARIF 2.1.0)",
     )
     parser.add_argument(
         "--json",
@@ -160,10 +83,12 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     sys.stdout.write(
         _text(audited.audit, audited.notes, program, as_json=arguments.json)
     )
-    objection = _objection(audited.audit, arguments.max_syncs)
-    if objection is not None:
+    if arguments.sarif is not None:
+        _write_sarif(arguments.sarif, audited, program)
+    objections = list(_objections(audited.audit, arguments))
+    for objection in objections:
         sys.stderr.write(f"gpuperf: {objection}\n")
-    return code or (AUDIT_FAILED if objection is not None else 0)
+    return code or (AUDIT_FAILED if objections else 0)
 
 
 def _count(text: str) -> int:
@@ -171,6 +96,17 @@ def _count(text: str) -> int:
         msg = f"expected a whole number from 0 on, found {text!r}"
         raise argparse.ArgumentTypeError(msg)
     return int(text)
+
+
+def _rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = -1.0
+    if not 0 <= rate < inf:
+        msg = f"expected a number from 0 on, found {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return rate
 
 
 def _audited(
@@ -193,10 +129,7 @@ def _text(
     if as_json:
         return json.dumps(audit_document(audit, notes), indent=2) + "\n"
     command = audit_command(
-        audit.totals.syncs,
-        program.name,
-        program.arguments,
-        is_module=program.is_module,
+        _limit(audit), program.name, program.arguments, is_module=program.is_module
     )
     lines = audit_lines(
         audit, notes, Path.cwd(), line_of=linecache.getline, command=command
@@ -204,11 +137,59 @@ def _text(
     return printed(lines)
 
 
-def _objection(audit: StepAudit, most: int | None) -> str | None:
-    """Why the script does not pass under ``--max-syncs``, if it does not."""
-    if most is None:
-        return None
+def _write_sarif(file: Path, audited: Audited, program: Program) -> None:
+    """Write the log; its paths are those of the repository around the working directory."""
+    if audited.audit is None:
+        return
+    here = Path.cwd()
+    above = (folder for folder in (here, *here.parents) if (folder / ".git").exists())
+    view = AuditView(
+        here=next(above, here), line_of=linecache.getline, steps=audited.audit.steps
+    )
+    log = sarif(
+        audited.audit, audited.notes, view, program=program.name, version=own_version()
+    )
+    try:
+        file.write_text(json.dumps(log, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        msg = f"--sarif={file}: cannot be written ({error.strerror}); expected a file"
+        raise UsageError(msg, ErrorId.GP102) from error
+
+
+def _limit(audit: StepAudit) -> str:
+    """Return the option that the program passes, and no longer if it waits more."""
+    if audit.steps <= 1:
+        return f"--max-syncs={audit.totals.syncs}"
+    # Rounded up, so that the program passes.
+    hundreds = -(-100 * audit.repeating // audit.steps)
+    return f"--max-syncs-per-step={hundreds / 100:g}"
+
+
+def _objections(audit: StepAudit, arguments: argparse.Namespace) -> Iterator[str]:
+    """Yield why the script does not pass a limit that was asked for."""
+    most, rate = arguments.max_syncs, arguments.max_syncs_per_step
+    asked = {
+        **({} if most is None else {f"--max-syncs={most}": most}),
+        **({} if rate is None else {f"--max-syncs-per-step={rate:g}": rate}),
+    }
     if not audit.touched_gpu:
-        return f"nothing ran on the GPU, so --max-syncs={most} could not be judged"
+        for option in asked:
+            yield f"nothing ran on the GPU, so {option} could not be judged"
+        return
     syncs = audit.totals.syncs
-    return f"{syncs} syncs are more than --max-syncs={most}" if syncs > most else None
+    if most is not None and syncs > most:
+        yield f"{syncs} syncs are more than --max-syncs={most}"
+    if rate is not None:
+        yield from _objection_to_rate(audit, rate)
+
+
+def _objection_to_rate(audit: StepAudit, most: float) -> Iterator[str]:
+    option = f"--max-syncs-per-step={most:g}"
+    if audit.steps <= 1:
+        yield (
+            f"{option} needs 2 steps or more to tell what repeats, and found "
+            f"{audit.steps}: let the script run longer"
+        )
+    elif audit.repeating > most * audit.steps:
+        rate = f"{audit.repeating / audit.steps:.3g}"
+        yield f"{rate} syncs per step are more than {option}"

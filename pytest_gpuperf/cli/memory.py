@@ -85,7 +85,9 @@ def main() -> None:
     """Predict the memory of what the command line asks for, until this process ends."""
     request: MemoryRequest = decode(MemoryRequest, json.loads(sys.argv[1]))
     undo = ExitStack()
-    undo.enter_context(pretend_gpu(request.root, values=request.values))
+    undo.enter_context(
+        pretend_gpu(request.root, values=request.values, whole_process=True)
+    )
     # Imported here: the command that starts this process imports this module, too, and
     # needs no torch.
     from ..devices.pretend.memory_watch import watching_program

@@ -163,6 +163,36 @@ def site_of_caller(
     )
 
 
+NAMED_IN_TORCH: Final = tuple(
+    f"{folder}{os.sep}"
+    for folder in ("amp", "ao", "distributed", "distributions", "nn", "optim", "sparse")
+)
+"""Parts of torch that a program calls by name, and that read tensors themselves."""
+
+UNNAMED_IN_TORCH: Final = frozenset(
+    str(Path("nn", "modules", name)) for name in ("module.py", "container.py")
+)
+"""Files that only hand on: every call and every move of a module goes through them."""
+
+
+def line_of_torch() -> Location | None:
+    """Return the innermost line of torch's modules, optimizers and such, below the user's."""
+    for frame in outwards(sys._getframe(1)):  # noqa: SLF001, inspect.stack() reads sources
+        file = frame.f_code.co_filename
+        inside = torch_path(frame)
+        if inside is None:
+            if file.startswith((OWN, "<frozen ")) or _is_standard(file):
+                continue
+            return None
+        if inside.startswith(NAMED_IN_TORCH) and inside not in UNNAMED_IN_TORCH:
+            return location_of(frame)
+    return None
+
+
+def _is_standard(file: str) -> bool:
+    return file.startswith(STDLIB_ROOT) and not file.startswith(INSTALLED_ROOTS)
+
+
 def lines_of_step(root: str) -> list[Location]:
     """Lines of the project between here and the start of the step, innermost first."""
     found: dict[Location, None] = {}

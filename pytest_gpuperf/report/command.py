@@ -137,12 +137,12 @@ def measure_command(tests: Sequence[str], kind: DeviceKind) -> str:
 
 
 def audit_command(
-    waits: int, program: str, arguments: Sequence[str], *, is_module: bool
+    limit: str, program: str, arguments: Sequence[str], *, is_module: bool
 ) -> str:
-    """Return what exits with 1 where *program* waits more than *waits* times."""
+    """Return what exits with 1 where *program* waits more than the option *limit* allows."""
     module = ("-m",) if is_module else ()
     own = ("--", *arguments) if arguments else ()
-    return _line(("gpuperf", "audit", f"--max-syncs={waits}", *module, program, *own))
+    return _line(("gpuperf", "audit", limit, *module, program, *own))
 
 
 def memory_command(

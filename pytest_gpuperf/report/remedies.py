@@ -22,63 +22,80 @@ class Remedy:
 
     Both are regular expressions, of the whole name of an operation and of a part of the
     line. ``do`` begins with a verb. ``cause`` names it in the table of the documents.
+    What ``reads`` a tensor of the GPU is not the cause of a copy to it. ``rule`` is its
+    id in reports of other programs, which never changes.
     """
 
     cause: str
     do: str
     ops: str = r".*"
     spot: str = r""
+    reads: bool = False
+    rule: str = ""
 
 
 _READS: Final = r"aten::(?:_local_scalar_dense|item|is_nonzero|_to_copy|to|copy_|cpu|equal|allclose)"
 
 SYNC_REMEDIES: Final = (
     Remedy(
+        rule="synchronize",
         cause="`torch.cuda.synchronize()`",
         spot=r"\.synchronize\(",
         do="take torch.cuda.synchronize() out of the step; gpuperf waits where it measures",
     ),
     Remedy(
+        rule="empty-cache",
         cause="`torch.cuda.empty_cache()`",
         spot=r"\.empty_cache\(\)",
         do="take torch.cuda.empty_cache() out of the step: the allocator reuses what is "
         "free",
     ),
     Remedy(
+        rule="printed-tensor",
         cause="a printed or logged tensor",
+        reads=True,
         ops=_READS,
         spot=r"\bprint\(|\blog(?:ger|ging)?\.\w+\(|\bf['\"]",
         do="print or log it every N steps, and keep it with .detach() until then",
     ),
     Remedy(
+        rule="read-number",
         cause="`.item()`, `float(loss)`, `int(count)`",
+        reads=True,
         ops=_READS,
         spot=r"\.item\(\)|\b(?:float|int)\(",
         do="add it up on the GPU with .detach(), read it every N steps",
     ),
     Remedy(
+        rule="copy-to-cpu",
         cause="`.cpu()`, `.tolist()`, `.numpy()`",
+        reads=True,
         spot=r"\.(?:cpu|tolist|numpy)\(",
         do="keep it on the GPU with detach(), copy it to the CPU every N steps",
     ),
     Remedy(
+        rule="pageable-batch",
         cause="`.to(device)` of a batch in ordinary memory",
         ops=r"aten::(?:_to_copy|to|copy_)",
         spot=r"\.(?:to|cuda)\(|\.copy_\(",
         do="use DataLoader(pin_memory=True) and .to(device, non_blocking=True)",
     ),
     Remedy(
+        rule="tensor-from-cpu",
         cause="a tensor that is made from a list or a number",
         spot=r"\btorch\.(?:tensor|as_tensor|from_numpy)\(",
         do="make it once before the loop, or with torch.full(..., device=device)",
     ),
     Remedy(
+        rule="condition",
         cause="`if`, `while`, `assert` on a tensor",
+        reads=True,
         ops=_READS,
         spot=r"\b(?:if|elif|while|assert|and|or|not)\b|\bbool\(|\.any\(\)|\.all\(\)",
         do="choose on the GPU with torch.where, or check every N steps",
     ),
     Remedy(
+        rule="mask",
         cause="a boolean mask as index, `nonzero()`, `masked_select()`",
         ops=r"aten::(?:nonzero\w*|masked_select|index|index_put_?|argwhere|where)",
         spot=r"\[[^\[\]]*\]|\.(?:nonzero|masked_select|argwhere|where)\(",
@@ -86,24 +103,28 @@ SYNC_REMEDIES: Final = (
         "be read",
     ),
     Remedy(
+        rule="repeat-interleave",
         cause="`repeat_interleave` by a tensor",
         ops=r"aten::repeat_interleave",
         spot=r"repeat_interleave\(",
         do="pass output_size=, so that no sum has to be read",
     ),
     Remedy(
+        rule="unique",
         cause="`unique()`",
         ops=r"aten::_?unique\w*",
         spot=r"\.unique\w*\(",
         do="count with torch.bincount(minlength=) or scatter_add, which have a fixed size",
     ),
     Remedy(
+        rule="distribution-check",
         cause="a check of `torch.distributions`",
         ops=r"aten::(?:normal\w*|multinomial|_local_scalar_dense|is_nonzero)",
         spot=r"distributions\.|\.sample\(|\.rsample\(|Normal\(|Categorical\(",
         do="pass validate_args=False to the distribution",
     ),
     Remedy(
+        rule="linalg-check",
         cause="`torch.linalg` and its error codes",
         ops=r"aten::(?:linalg_|_linalg_|cholesky|lu|svd|eig).*",
         spot=r"linalg\.\w+\(|\.(?:cholesky|inverse|svd)\(",
@@ -111,6 +132,7 @@ SYNC_REMEDIES: Final = (
         "is one",
     ),
     Remedy(
+        rule="wait",
         cause="any other wait",
         do="keep the value on the GPU, and read it every N steps",
     ),
@@ -162,6 +184,7 @@ FRAMEWORK_REMEDIES: Final = (
         files=r"transformers/trainer\.py",
         functions=r"_maybe_log_save_evaluate|log|store_flos",
         remedy=Remedy(
+            rule="transformers-logging",
             cause="logging of transformers' `Trainer`",
             do="log every N steps: TrainingArguments(logging_steps=50); this is the "
             "Trainer's logging, and not the step",
@@ -171,6 +194,7 @@ FRAMEWORK_REMEDIES: Final = (
         files=r"transformers/trainer\.py",
         functions=r"_run_epoch|_inner_training_loop",
         remedy=Remedy(
+            rule="transformers-nan-filter",
             cause="its filter of losses for the log that are NaN",
             ops=_READS,
             do="set TrainingArguments(logging_nan_inf_filter=False): the Trainer reads "
@@ -181,6 +205,7 @@ FRAMEWORK_REMEDIES: Final = (
         files=r"transformers/trainer\.py",
         functions=r"_track_num_input_tokens",
         remedy=Remedy(
+            rule="transformers-tokens",
             cause="its count of tokens",
             do='set TrainingArguments(include_num_input_tokens_seen="no"): the Trainer '
             "reads each count for its log",
@@ -190,6 +215,7 @@ FRAMEWORK_REMEDIES: Final = (
         files=r"accelerate/utils/operations\.py",
         functions=r"send_to_device",
         remedy=Remedy(
+            rule="accelerate-batch",
             cause="batches of accelerate's loaders, and of `Trainer`'s",
             do="set DataLoaderConfiguration(non_blocking=True) for the Accelerator, or "
             'TrainingArguments(accelerator_config={"non_blocking": True}), and pin_memory',
@@ -199,6 +225,7 @@ FRAMEWORK_REMEDIES: Final = (
         files=r"lightning(?:/|_)fabric/utilities/apply_func\.py",
         functions=r"to_item",
         remedy=Remedy(
+            rule="lightning-logging",
             cause="logging of Lightning's `Trainer` and its progress bar",
             do="log every N steps: Trainer(log_every_n_steps=50), and for "
             "self.log(prog_bar=True) TQDMProgressBar(refresh_rate=50)",
@@ -206,6 +233,9 @@ FRAMEWORK_REMEDIES: Final = (
     ),
 )
 """What to do about waits and copies inside of frameworks: the first that fits."""
+
+WAIT_REMEDIES: Final = (*SYNC_REMEDIES, *(row.remedy for row in FRAMEWORK_REMEDIES))
+"""All that a wait may be advised, each with a rule of its own."""
 
 BOTTLENECK_REMEDIES: Final[Mapping[Bottleneck, str]] = {
     Bottleneck.LOADER: "let workers load ahead (num_workers, prefetch_factor)",
@@ -241,7 +271,7 @@ _WAITS: Final = frozenset({FindingKind.SYNC, FindingKind.COPY, FindingKind.MAYBE
 def remedy_of(finding: Finding) -> Remedy | None:
     """Return what to do about the cause; ``None`` if its kind alone says too little."""
     if finding.kind in _WAITS:
-        return _of_framework(finding) or _wait_remedy(finding.op or "", finding.source)
+        return _of_framework(finding) or _wait_remedy(finding)
     if finding.kind is FindingKind.TRANSFER and (
         PAGEABLE_COPIES.name not in finding.metrics
     ):
@@ -264,12 +294,15 @@ def _of_framework(finding: Finding) -> Remedy | None:
     return None
 
 
-def _wait_remedy(op: str, source: str) -> Remedy:
-    """Return what to do about a wait of the operation *op* on the line *source*."""
+def _wait_remedy(finding: Finding) -> Remedy:
+    """Return what to do about a wait, by its operation and its line of source."""
+    is_read = "to the GPU" not in finding.reason
     return next(
         remedy
         for remedy in SYNC_REMEDIES
-        if re.fullmatch(remedy.ops, op, re.DOTALL) and re.search(remedy.spot, source)
+        if (is_read or not remedy.reads)
+        and re.fullmatch(remedy.ops, finding.op or "", re.DOTALL)
+        and re.search(remedy.spot, finding.source)
     )
 
 

@@ -294,11 +294,26 @@ def test_an_audit_says_how_one_wait_more_fails(desk: Desk) -> None:
     [command] = re.findall(r"^next: (.+)$", said.output, re.MULTILINE)
 
     same = desk.type(command)
-    desk.write("train it.py", f"{WAITING}torch.ones((), device='cuda').item()\n")
+    desk.write("train it.py", f"{WAITING}    torch.ones((), device='cuda').item()\n")
     more = desk.type(command)
 
     assert (said.status, same.status, more.status) == (0, 0, 1), more.text
-    assert "3 syncs are more than --max-syncs=2" in more.text
+    assert "2 syncs per step are more than --max-syncs-per-step=1" in more.text
+
+
+def test_an_audit_of_a_script_without_steps_says_how_one_wait_more_fails(
+    desk: Desk,
+) -> None:
+    pytest.importorskip("torch")
+    desk.write("train it.py", WAITING)
+    said = desk.type("gpuperf audit 'train it.py' -- 1")
+    [command] = re.findall(r"^next: (.+)$", said.output, re.MULTILINE)
+
+    desk.write("train it.py", f"{WAITING}torch.ones((), device='cuda').item()\n")
+    more = desk.type(command)
+
+    assert (said.status, more.status) == (0, 1), more.text
+    assert "2 syncs are more than --max-syncs=1" in more.text
 
 
 BIG: Final = """

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -59,11 +60,14 @@ def expected_waits(script: Path) -> set[tuple[Any, ...]]:
 
 
 def found_waits(document: dict[str, Any], script: Path) -> Iterator[tuple[Any, ...]]:
+    counts: Counter[tuple[Any, ...]] = Counter()
     for finding in document["findings"]:
         assert finding["file"] == str(script)
         assert finding["kind"] == "sync"
         op = finding["op"].removeprefix("aten::")
-        yield finding["line"], op, finding["phase"], finding["count"]
+        # Lines of torch that it led to are findings of their own.
+        counts[finding["line"], op, finding["phase"]] += finding["count"]
+    yield from ((*wait, count) for wait, count in counts.items())
 
 
 @with_torch
@@ -268,6 +272,37 @@ def test_a_script_fails_over_the_limit_or_where_nothing_was_judged(
     assert capfd.readouterr().err == errors
 
 
+IMPORTS = """\
+import sys
+import torch
+
+print(sorted({"pytest", "sympy", "torch._dynamo", "torch.testing"} & {*sys.modules}))
+x = torch.ones(1, device="cuda", requires_grad=True)
+optimizer = torch.optim.SGD([x])
+print("torch._dynamo" in sys.modules, torch.cuda.is_available())
+for _ in range(2):
+    (2 * x).backward()
+    optimizer.step()
+    x.item()
+"""
+
+
+@with_torch
+def test_an_audit_imports_no_more_of_torch_than_the_script(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    write("train.py", IMPORTS)
+
+    assert main(["audit", "train.py"]) == 0
+
+    output = capfd.readouterr().out.splitlines()
+    assert output[:3] == [
+        "[]",
+        "True True",
+        "gpuperf: 1 wait per step on 1 line, 2 steps",
+    ]
+
+
 INTERRUPTED = """\
 import os
 import signal
@@ -348,7 +383,7 @@ def test_lines_below_the_root_are_named_beside_the_innermost(
     assert code == 0
     lines = capfd.readouterr().out.splitlines()
     assert lines[:2] == [ONE, "  --> train/run.py:3 in <module>"]
-    assert "  inside   lib/elsewhere.py:2 in read" in lines
+    assert "  inside   lib/elsewhere.py:2 in read: return x.item()" in lines
 
 
 @pytest.mark.parametrize(
@@ -422,6 +457,13 @@ def test_the_root_is_the_working_directory_or_the_folder_of_a_script_outside(
             (
                 "argument --max-syncs: expected a whole number from 0 on, found 'few'; see "
                 "`gpuperf audit --help` [GP102]"
+            ),
+        ),
+        (
+            ["train.py", "--max-syncs-per-step=nan"],
+            (
+                "argument --max-syncs-per-step: expected a number from 0 on, found 'nan'; "
+                "see `gpuperf audit --help` [GP102]"
             ),
         ),
         (
@@ -581,9 +623,45 @@ def test_what_each_step_does_stands_before_what_was_done_once(
     lines = capfd.readouterr().out.splitlines()
     places = [line for line in lines if "train.py:" in line or line.endswith(":")]
     assert places == [
+        "each step:",
         "  --> train.py:12 in <module>",
         "once, before the first step was over:",
         "  --> train.py:4 in <module>",
         "  --> train.py:5 in <module>",
     ]
-    assert lines[0] == ("gpuperf: 1 wait per step on 1 line, 2 steps; 5 waits once")
+    assert lines[0] == "gpuperf: 1 wait per step on 1 line, 2 steps; 5 waits once"
+    assert lines[-2:] == [
+        "next: gpuperf audit --max-syncs-per-step=1 train.py",
+        "      exits with 1 when a wait is added to each step",
+    ]
+
+
+@with_torch
+@pytest.mark.parametrize(
+    ("script", "rate", "code", "errors"),
+    [
+        (LOOP, "1", 0, ""),
+        (
+            LOOP,
+            "0.5",
+            1,
+            "gpuperf: 1 syncs per step are more than --max-syncs-per-step=0.5\n",
+        ),
+        (
+            "import torch\ntorch.ones(2, device='cuda').tolist()\n",
+            "9",
+            1,
+            (
+                "gpuperf: --max-syncs-per-step=9 needs 2 steps or more to tell what "
+                "repeats, and found 0: let the script run longer\n"
+            ),
+        ),
+    ],
+)
+def test_a_limit_per_step_leaves_out_what_happens_once(
+    script: str, rate: str, code: int, errors: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write("train.py", script)
+
+    assert main(["audit", "train.py", f"--max-syncs-per-step={rate}"]) == code
+    assert capfd.readouterr().err == errors

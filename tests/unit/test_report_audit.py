@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from pytest_gpuperf.devices.pretend.audit_record import AuditCopy
 from pytest_gpuperf.devices.pretend.audit_record import AuditFinding
 from pytest_gpuperf.devices.pretend.audit_record import AuditKind
 from pytest_gpuperf.devices.pretend.audit_record import CopyDirection
 from pytest_gpuperf.devices.pretend.audit_record import StepAudit
+from pytest_gpuperf.devices.pretend.audit_record import StepMark
 from pytest_gpuperf.devices.pretend.audit_record import Totals
 from pytest_gpuperf.devices.pretend.audit_record import Unjudged
 from pytest_gpuperf.devices.source_lines import Site
@@ -123,16 +126,13 @@ def test_findings_come_most_frequent_first_and_the_unsure_last() -> None:
 gpuperf: 15 waits on 2 lines; 100 maybe, 6 not judged
   --> train.py:12 in train
    12 | losses.append(loss.cpu())
-      |                   ^^^^^
+      | 14 times, for 2 causes:
       | 12 times in the backward: a non_blocking copy to pageable memory returns
-      | when it is done
+      |   when it is done
   inside   models/masks.py:307 in is_full
   of       loss.py:3 in loss
   fix      keep it on the GPU with detach(), copy it to the CPU every N steps
-  --> train.py:12 in train
-   12 | losses.append(loss.cpu())
-      |                   ^^^^^ 2 times: the CPU reads one element
-  fix      keep it on the GPU with detach(), copy it to the CPU every N steps
+      | 2 times: the CPU reads one element
   --> line unknown: aten::nonzero, once in the data: the size of the result
            depends on values: their count is read
   fix      keep the value on the GPU, and read it every N steps
@@ -152,12 +152,13 @@ copies: 4 (5.000 MiB) to the GPU, 1 (12 B) to the CPU"""
 
 def test_a_loop_of_several_steps_counts_per_step_and_apart_what_it_did_once() -> None:
     begun = replace(ITEM, count=8, once=True, reason="a blocking copy")
-    loop = replace(audit(replace(ITEM, count=9), begun), steps=6)
+    loop = replace(audit(replace(ITEM, count=9, in_steps=6), begun), steps=6)
 
     lines = audit_lines(loop, (), HERE, command="gpuperf audit train.py")
 
     assert lines == (
         "gpuperf: 1.5 waits per step on 1 line, 6 steps; 8 waits once",
+        "each step:",
         "  --> train.py:12 in train: aten::_local_scalar_dense, 1.5 per step: the CPU",
         "           reads one element",
         "  fix      keep the value on the GPU, and read it every N steps",
@@ -165,7 +166,106 @@ def test_a_loop_of_several_steps_counts_per_step_and_apart_what_it_did_once() ->
         "  --> train.py:12 in train: aten::_local_scalar_dense, 8 times: a blocking copy",
         "copies: 4 (5.000 MiB) to the GPU, 1 (12 B) to the CPU",
         "next: gpuperf audit train.py",
-        "      exits with 1 when a wait is added",
+        "      exits with 1 when a wait is added to each step",
+    )
+
+
+BATCHES = at("/env/lib/site-packages/models/trainer.py", 70, "fit")
+CLIPPING = at("/env/lib/site-packages/torch/nn/utils/clip_grad.py", 109, "total_norm")
+
+
+def test_waits_in_libraries_are_separate_below_the_line_that_led_there() -> None:
+    read = replace(
+        ITEM, count=40, in_steps=20, site=replace(ITEM.site, innermost=BATCHES)
+    )
+    clip = replace(read, count=20, reason="a check", torch=CLIPPING)
+    loop = replace(audit(clip, read), steps=20)
+    sources = {
+        TRAIN: "trainer.fit(model)",
+        BATCHES: "logs['loss'] = loss.item()",
+        CLIPPING: "if error and total_norm.isnan():",
+    }
+    lines = {(place.file, place.line): text for place, text in sources.items()}
+
+    shown = audit_lines(loop, (), HERE, line_of=lambda *where: lines[where])
+
+    assert "\n".join(shown[:-1]) == (
+        """\
+gpuperf: 3 waits per step on 1 line, 20 steps
+each step:
+  --> train.py:12 in train
+   12 | trainer.fit(model)
+      | 3 per step, for 2 causes:
+      | 2 per step: the CPU reads one element
+  inside   models/trainer.py:70 in fit: logs['loss'] = loss.item()
+  fix      add it up on the GPU with .detach(), read it every N steps
+      | 1 per step: a check
+  inside   models/trainer.py:70 in fit: logs['loss'] = loss.item()
+  inside   torch/nn/utils/clip_grad.py:109 in total_norm: if error and
+           total_norm.isnan():
+  fix      choose on the GPU with torch.where, or check every N steps"""
+    )
+
+
+def test_set_up_copies_are_last_and_what_is_rare_comes_after_each_step() -> None:
+    setup = replace(ITEM, op="aten::_to_copy", count=300, once=True)
+    elsewhere = Site(location=LOSS, innermost=LOSS, phase=Phase.FORWARD)
+    other = replace(ITEM, count=1, once=True, site=elsewhere)
+    rare = replace(ITEM, count=20, in_steps=1)
+    often = replace(ITEM, count=12, in_steps=6, site=elsewhere)
+    loop = replace(audit(setup, rare, other, often), steps=6)
+
+    lines = audit_lines(loop, (), HERE)
+
+    shown = [line for line in lines if line.startswith("  -->") or line.endswith(":")]
+    assert shown == [
+        "each step:",
+        "  --> loss.py:3 in loss: aten::_local_scalar_dense, 2 per step: the CPU reads",
+        "in some steps:",
+        "  --> train.py:12 in train: aten::_local_scalar_dense, 20 times, in 1 of 6",
+        "once, before the first step was over:",
+        "  --> loss.py:3 in loss: aten::_local_scalar_dense, once: the CPU reads one",
+        "  --> train.py:12 in train: aten::_to_copy, 300 times: the CPU reads one element",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mark", "loop", "said"),
+    [
+        (StepMark.OPTIMIZER, None, "each step:"),
+        (
+            StepMark.LOADER,
+            None,
+            "no optimizer steps: a step is a batch of the DataLoader",
+        ),
+        (
+            StepMark.LOOP,
+            TRAIN,
+            "no optimizer steps: a step is a turn of the loop around train.py:12 in train",
+        ),
+    ],
+)
+def test_what_a_step_is_without_an_optimizer_is_said(
+    mark: StepMark, loop: Location | None, said: str
+) -> None:
+    found = replace(
+        audit(replace(ITEM, count=4, in_steps=4)), steps=4, mark=mark, loop=loop
+    )
+
+    assert audit_lines(found, (), HERE)[1] == said
+
+
+def test_a_copy_to_the_gpu_is_not_advised_to_be_printed_less_often() -> None:
+    copied = replace(
+        ITEM, op="aten::_to_copy", reason="a blocking copy to the GPU from memory"
+    )
+    source = "print(model(rows.to('cuda')).sum().item())"
+
+    lines = audit_lines(audit(copied), (), HERE, line_of=lambda *_: source)
+
+    assert (
+        "  fix      use DataLoader(pin_memory=True) and .to(device, non_blocking=True)"
+        in lines
     )
 
 
@@ -219,7 +319,10 @@ def test_the_document_holds_what_was_found() -> None:
                 "innermost": masks,
                 "forward": {"file": LOSS.file, "line": 3, "function": "loss"},
                 "phase": "backward",
+                "torch": None,
                 "count": 12,
+                "in_steps": 0,
+                "once": False,
             },
             {
                 "kind": "sync",
@@ -227,7 +330,10 @@ def test_the_document_holds_what_was_found() -> None:
                 "reason": NOWHERE.reason,
                 **dict.fromkeys(["file", "line", "function", "innermost", "forward"]),
                 "phase": "data",
+                "torch": None,
                 "count": 1,
+                "in_steps": 0,
+                "once": False,
             },
         ],
         "not_judged": [
@@ -253,6 +359,8 @@ def test_the_document_holds_what_was_found() -> None:
             }
         ],
         "notes": ["It was so."],
+        "steps": 0,
+        "step_mark": None,
         "totals": {
             "syncs": 13,
             "maybe": 0,

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 
 def pretend_gpu(
-    root: str | None = None, *, values: bool | None = None
+    root: str | None = None,
+    *,
+    values: bool | None = None,
+    whole_process: bool = False,
 ) -> AbstractContextManager[PretendGpu]:
     """Pretend, inside the context, that this machine has one CUDA device.
 
@@ -41,9 +44,10 @@ def pretend_gpu(
 
     Findings name the innermost line below the directory *root* (the working directory
     by default) beside the innermost line outside of torch. torch is imported on entry.
-    Contexts nest; patches are undone when the outermost one is left.
+    Contexts nest; patches are undone when the outermost one is left. If that is the end of
+    the *whole process*, less of torch has to be imported.
     """
     # Late: this package is imported by modules that run where torch is not loaded.
     from .gpu import entered
 
-    return entered(root, values)
+    return entered(root, values, whole_process=whole_process)

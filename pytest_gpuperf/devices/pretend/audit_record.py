@@ -27,6 +27,17 @@ class AuditKind(Enum):
     """Sizes, a library or the allocator decide: unknown without a GPU."""
 
 
+class StepMark(Enum):
+    """What ends a step of a program with its own loop."""
+
+    OPTIMIZER = "optimizer"
+    """The ``step()`` of an optimizer."""
+    LOADER = "loader"
+    """The next batch of a ``DataLoader``, where no optimizer steps."""
+    LOOP = "loop"
+    """A loop of the project that does something on the GPU, where there is neither."""
+
+
 class CopyDirection(Enum):
     """Which way a copy goes."""
 
@@ -38,7 +49,8 @@ class CopyDirection(Enum):
 class AuditFinding:
     """The host would wait ``count`` times at this site, for this reason.
 
-    ``once`` it did so before the first step of an optimizer ended, and never again.
+    Of a program it did so in ``in_steps`` steps; ``once``, before the first one was
+    over and never again. ``torch`` is the line of torch's own code that waits.
     """
 
     kind: AuditKind
@@ -46,7 +58,9 @@ class AuditFinding:
     reason: str
     site: Site
     count: int
+    in_steps: int = 0
     once: bool = False
+    torch: Location | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +118,8 @@ class StepAudit:
     ``as_eager`` lists what was judged as eager code although a GPU would run it
     compiled. ``work`` says, if that was asked for, how many operations a line
     ran, or the code that it called. ``steps`` counts those of a program with its own
-    loop; 0 if nobody counted them.
+    loop, 0 if nobody counted them; ``mark`` is what they were counted by, ``loop`` a
+    line of the loop if it was that.
     """
 
     findings: tuple[AuditFinding, ...]
@@ -114,11 +129,21 @@ class StepAudit:
     as_eager: tuple[Unjudged, ...]
     work: tuple[tuple[Location, bool, int], ...] = ()
     steps: int = 0
+    mark: StepMark | None = None
+    loop: Location | None = None
 
     @property
     def touched_gpu(self) -> bool:
         """Whether anything at all happened on the device."""
         return bool(self.totals.ops or self.copies or self.findings or self.not_judged)
+
+    @property
+    def repeating(self) -> int:
+        """Certain waits, but for those of a program that happened in one step only."""
+        certain = (f for f in self.findings if f.kind is not AuditKind.MAYBE)
+        if self.steps <= 1:
+            return sum(f.count for f in certain)
+        return sum(f.count for f in certain if f.in_steps > 1)
 
 
 # Waits inside blocks of ``allow_sync``: one recorder a block keeps them apart.

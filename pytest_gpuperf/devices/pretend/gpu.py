@@ -9,23 +9,20 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
-from collections.abc import Mapping
 from contextlib import ExitStack
 from contextlib import contextmanager
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from typing import Final
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils import _device
 
 from ..dispatch import eager
 from ..source_lines import torch_path
 from .attention import attention
 from .attention import fused_kernels
-from .audit_record import AuditFinding
 from .audit_record import StepAudit
 from .autocast import autocast_kernels
 from .autocast import autocast_patches
@@ -46,7 +43,9 @@ from .modules import recurrent_kernels
 from .modules import skipped_kernels
 from .modules import uninitialized_patches
 from .patches import Patch
+from .patches import Suspended
 from .patches import patched
+from .patches import when_loaded
 from .recorder import WATCH
 from .recorder import AuditRecorder
 from .tensor import Ghost
@@ -119,6 +118,11 @@ class PretendGpu:
         """Forget what was recorded so far."""
         self._recorder.clear()
 
+    @property
+    def recorder(self) -> AuditRecorder:
+        """What records."""
+        return self._recorder
+
     def so_far(self) -> StepAudit:
         """Return what was recorded since the step began, which goes on."""
         return self._recorder.audit()
@@ -134,42 +138,6 @@ class PretendGpu:
         return audit
 
 
-# The audit of a program with its own loop: a step ends with the optimizer's step.
-
-
-class ProgramAudit:
-    """Separates what a program does in every step from what it does once at its start.
-
-    A program of a single step does not show the difference.
-    """
-
-    def __init__(self, gpu: PretendGpu) -> None:
-        self._gpu = gpu
-        self._steps = 0
-        self._begun: Mapping[AuditFinding, int] = {}
-        self._hook = register_optimizer_step_post_hook(self._end)
-
-    def close(self) -> None:
-        """Count no more steps: the hook is one of the process, whoever audits."""
-        self._hook.remove()
-
-    def _end(self, *_: object) -> None:
-        self._steps += 1
-        if self._steps == 1:
-            found = self._gpu.so_far().findings
-            self._begun = {replace(f, count=0): f.count for f in found}
-
-    def audit(self) -> StepAudit:
-        """Return all findings; those not seen again after the first step are ``once``."""
-        audit = self._gpu.end_step()
-        begun = self._begun if self._steps > 1 else {}
-        findings = tuple(
-            replace(f, once=begun.get(replace(f, count=0)) == f.count)
-            for f in audit.findings
-        )
-        return replace(audit, findings=findings, steps=self._steps)
-
-
 class _Pretence:
     """The patches of this process, and the number of contexts that need them."""
 
@@ -178,12 +146,12 @@ class _Pretence:
         self._contexts = 0
         self._undo = ExitStack()
 
-    def begin(self) -> None:
-        """Patch, if nobody did."""
+    def begin(self, *, whole: bool) -> None:
+        """Patch, if nobody did; the *whole* process, if it ends with the context."""
         with self._lock:
             if self._contexts == 0:
                 with ExitStack() as undo:
-                    undo.enter_context(_patched_torch())
+                    undo.enter_context(_patched_torch(whole=whole))
                     # Only once all patches have succeeded: a failure undoes those
                     # before it.
                     self._undo = undo.pop_all()
@@ -201,12 +169,17 @@ _PRETENCE = _Pretence()
 
 
 @contextmanager
-def entered(root: str | None, values: bool | None) -> Iterator[PretendGpu]:  # noqa: FBT001, three answers
+def entered(
+    root: str | None,
+    values: bool | None,  # noqa: FBT001, three answers
+    *,
+    whole_process: bool,
+) -> Iterator[PretendGpu]:
     """Pretend and record; see ``pretend_gpu``."""
     # With a separator at the end, so that ``src`` is no prefix of ``src2``.
     recorder = AuditRecorder(f"{Path(root or os.curdir).resolve()}{os.sep}")
     is_inner = bool(WATCH.recorders)
-    _PRETENCE.begin()
+    _PRETENCE.begin(whole=whole_process)
     WATCH.recorders.append(recorder)
     try:
         # An inner context that asks for nothing leaves the choice of the outer one.
@@ -222,12 +195,13 @@ def entered(root: str | None, values: bool | None) -> Iterator[PretendGpu]:  # n
 
 
 @contextmanager
-def _patched_torch() -> Iterator[None]:
-    _load_what_must_not_see_patches()
+def _patched_torch(*, whole: bool) -> Iterator[None]:
+    _load_what_must_not_see_patches(dynamo=not whole)
     with ExitStack() as undo:
         undo.enter_context(_kernels())
         undo.enter_context(eager())
-        undo.enter_context(patched(_patches()))
+        suspended = undo.enter_context(patched(_patches()))
+        undo.enter_context(_late_dynamo(suspended))
         undo.enter_context(skipped_kernels())
         # After the patches: it looks up the replacements.
         undo.enter_context(_scriptable())
@@ -237,13 +211,29 @@ def _patched_torch() -> Iterator[None]:
         yield
 
 
-def _load_what_must_not_see_patches() -> None:
+LATE_MODULE: Final = "torch._dynamo"
+
+
+def _load_what_must_not_see_patches(*, dynamo: bool) -> None:
     """Import what asks torch.cuda or collects torch's functions when it is loaded."""
-    for name in ("torch._dynamo", "torch.optim.optimizer", "torch.utils.checkpoint"):
+    late = (LATE_MODULE,) if dynamo else ()
+    for name in (*late, "torch.optim.optimizer", "torch.utils.checkpoint"):
         importlib.import_module(name)
     # It caches the functions of torch for ever on its first call, so that must come
     # before they are replaced.
     _device._device_constructors()  # noqa: SLF001
+
+
+@contextmanager
+def _late_dynamo(suspended: Suspended) -> Iterator[None]:
+    """Hide the patches from dynamo, if a program loads it: that takes a second."""
+    with ExitStack() as undo:
+
+        def run_eagerly(_: object) -> None:
+            undo.enter_context(eager())
+
+        undo.enter_context(when_loaded(LATE_MODULE, run_eagerly, suspended))
+        yield
 
 
 def _patches() -> Iterator[Patch]:

@@ -6,8 +6,10 @@ import sys
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from contextlib import ExitStack
 from contextlib import contextmanager
+from contextlib import nullcontext
 from importlib.abc import MetaPathFinder
 from types import ModuleType
 from typing import Any
@@ -20,15 +22,23 @@ from typing import NamedTuple
 Loaded = Callable[[Any], None]
 
 
+Around = Callable[[], AbstractContextManager[object]]
+
+
 @contextmanager
-def when_loaded(name: str, loaded: Loaded) -> Iterator[None]:
-    """Call *loaded* with the module *name*: now, or as soon as it is imported."""
+def when_loaded(
+    name: str, loaded: Loaded, around: Around = nullcontext
+) -> Iterator[None]:
+    """Call *loaded* with the module *name*: now, or as soon as it is imported.
+
+    A module that is imported later runs inside *around*.
+    """
     module = sys.modules.get(name)
     if module is not None:
         loaded(module)
         yield
         return
-    finder = _Finder(name, loaded)
+    finder = _Finder(name, loaded, around)
     sys.meta_path.insert(0, finder)
     try:
         yield
@@ -39,9 +49,10 @@ def when_loaded(name: str, loaded: Loaded) -> Iterator[None]:
 class _Finder(MetaPathFinder):
     """Finds one module as the other finders do, and wraps its loader."""
 
-    def __init__(self, name: str, loaded: Loaded) -> None:
+    def __init__(self, name: str, loaded: Loaded, around: Around) -> None:
         self._name = name
         self._loaded = loaded
+        self._around = around
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != self._name:
@@ -50,16 +61,17 @@ class _Finder(MetaPathFinder):
         specs = (finder.find_spec(name, path, target) for finder in others)
         spec = next((spec for spec in specs if spec is not None), None)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._loaded)  # type: ignore[assignment]
+            spec.loader = _Loader(spec.loader, self._loaded, self._around)  # type: ignore[assignment]
         return spec
 
 
 class _Loader:
     """The module's own loader; it calls *loaded* after the module has run."""
 
-    def __init__(self, loader: Any, loaded: Loaded) -> None:
+    def __init__(self, loader: Any, loaded: Loaded, around: Around) -> None:
         self._own = loader
         self._loaded = loaded
+        self._around = around
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._own, name)
@@ -67,7 +79,8 @@ class _Loader:
     def exec_module(self, module: Any) -> None:
         # Put back before the module runs: it may ask its loader for data.
         module.__loader__ = module.__spec__.loader = self._own
-        self._own.exec_module(module)
+        with self._around():
+            self._own.exec_module(module)
         self._loaded(module)
 
 
@@ -81,14 +94,34 @@ class Patch(NamedTuple):
 
 NOT_PATCHED: Final = object()
 
+Suspended = Callable[[], AbstractContextManager[None]]
+"""Undoes patches for the time of a context."""
+
 
 @contextmanager
-def patched(patches: Iterable[Patch]) -> Iterator[None]:
+def patched(patches: Iterable[Patch]) -> Iterator[Suspended]:
     """Apply *patches* all over the process; on leaving undo them, last one first.
 
     Modules that imported a function before, by ``from torch import zeros``, get its
     replacement as well.
     """
+    kept = list(patches)
+    with ExitStack() as undo:
+        undo.callback(_apply(kept))
+
+        @contextmanager
+        def suspended() -> Iterator[None]:
+            undo.close()
+            try:
+                yield
+            finally:
+                undo.callback(_apply(kept))
+
+        yield suspended
+
+
+def _apply(patches: Iterable[Patch]) -> Callable[[], None]:
+    """Apply *patches*, and return what undoes them."""
     with ExitStack() as undo:
         replaced: dict[int, tuple[Any, Any]] = {}
         for patch in patches:
@@ -101,7 +134,7 @@ def patched(patches: Iterable[Patch]) -> Iterator[None]:
         for module, name, value in _taken_out(replaced):
             undo.callback(_put_back, module, name, vars(module)[name])
             setattr(module, name, value)
-        yield
+        return undo.pop_all().close
 
 
 def _put_back(owner: Any, name: str, previous: Any) -> None:

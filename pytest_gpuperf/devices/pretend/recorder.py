@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from typing import Final
 
@@ -14,6 +15,7 @@ import torch
 from ...model.finding import Location
 from ..autograd import current_node
 from ..source_lines import Site
+from ..source_lines import line_of_torch
 from ..source_lines import lines_of_step
 from ..source_lines import site_of_caller
 from .audit_record import AuditCopy
@@ -37,12 +39,17 @@ DEVICE_SYNC_CALLS: Final = frozenset(
 
 MOST_FORWARD_SITES: Final = 10_000
 
+WaitCause = tuple[AuditKind, str, str, Site, Location | None]
+"""Kind, operation, reason, place, and the line of torch, by which waits are counted."""
+
 
 class AuditRecorder:
     """What happened since the last ``clear``, by kind, reason and site."""
 
     def __init__(self, root: str) -> None:
         self.root = root
+        self.of_program = False
+        self.listener: Callable[[], object] | None = None
         self._lock = threading.Lock()
         self._forward: OrderedDict[int, Location | None] = OrderedDict()
         self.clear()
@@ -51,7 +58,9 @@ class AuditRecorder:
         """Forget what was recorded."""
         self.ops = 0
         self.flops = 0
-        self._waits: Counter[tuple[AuditKind, str, str, Site]] = Counter()
+        self._waits: Counter[WaitCause] = Counter()
+        self._in_steps: dict[WaitCause, tuple[int, int]] = {}
+        self._step = 0
         self._copies: Counter[tuple[str, CopyDirection, bool, bool, Site]] = Counter()
         self._bytes: Counter[tuple[str, CopyDirection, bool, bool, Site]] = Counter()
         self._not_judged: Counter[tuple[str, str, Site]] = Counter()
@@ -68,7 +77,21 @@ class AuditRecorder:
 
     def wait(self, kind: AuditKind, op: str, reason: str, count: int) -> None:
         """Record *count* waits of the code that runs now."""
-        self._add(self._waits, (kind, op, reason, self._site()), count)
+        if self.listener is not None:
+            self.listener()
+        # Tests name no line of torch: what they store would change with its version.
+        inside = line_of_torch() if self.of_program else None
+        wait = (kind, op, reason, self._site(), inside)
+        self._add(self._waits, wait, count)
+        steps, last = self._in_steps.get(wait, (0, -1))
+        self._in_steps[wait] = (steps + (last != self._step), self._step)
+
+    def begin_step(self, number: int) -> None:
+        """Record for step *number* of a program from now on; all before 1 is one step."""
+        if number == 1:
+            for wait in list(self._in_steps):
+                self._in_steps[wait] = (1, 0)
+        self._step = number
 
     def copy(
         self,
@@ -80,6 +103,8 @@ class AuditRecorder:
         nbytes: int,
     ) -> None:
         """Record a copy of *nbytes* by the code that runs now."""
+        if self.listener is not None:
+            self.listener()
         key = (op, direction, pinned, blocking, self._site())
         self._add(self._copies, key, 1)
         self._add(self._bytes, key, nbytes)
@@ -109,8 +134,7 @@ class AuditRecorder:
         """Everything recorded, in the order of first occurrence."""
         # Of copies: a program that a signal ends has threads that go on recording.
         findings = tuple(
-            AuditFinding(kind=kind, op=op, reason=reason, site=site, count=count)
-            for (kind, op, reason, site), count in self._waits.copy().items()
+            self._finding(wait, count) for wait, count in self._waits.copy().items()
         )
         copies = tuple(
             AuditCopy(
@@ -131,6 +155,16 @@ class AuditRecorder:
             not_judged=_unjudged(self._not_judged),
             as_eager=_unjudged(self._as_eager),
             work=tuple((*where, count) for where, count in self._work.copy().items()),
+        )
+
+    def _finding(self, wait: WaitCause, count: int) -> AuditFinding:
+        kind, op, reason, site, inside = wait
+        found = AuditFinding(kind=kind, op=op, reason=reason, site=site, count=count)
+        if not self.of_program:
+            return found
+        steps, last = self._in_steps.get(wait, (1, self._step))
+        return replace(
+            found, in_steps=steps, once=(steps, last) == (1, 0), torch=inside
         )
 
     def _add(self, counter: Counter[Any], key: object, count: int) -> None:

@@ -47,6 +47,8 @@ def audit_document(audit: StepAudit, notes: Sequence[str]) -> dict[str, Any]:
         "not_judged": [_unjudged(unjudged) for unjudged in audit.not_judged],
         "as_eager": [_unjudged(unjudged) for unjudged in audit.as_eager],
         "notes": list(notes),
+        "steps": audit.steps,
+        "step_mark": audit.mark.value if audit.mark else None,
         "totals": encode(audit.totals),
     }
 
@@ -57,7 +59,10 @@ def _finding(finding: AuditFinding) -> dict[str, Any]:
         "op": finding.op,
         "reason": finding.reason,
         **_site(finding.site),
+        "torch": _place(finding.torch),
         "count": finding.count,
+        "in_steps": finding.in_steps,
+        "once": finding.once,
     }
 
 

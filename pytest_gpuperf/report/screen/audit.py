@@ -8,14 +8,17 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
+from dataclasses import dataclass
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from typing import Final
 
 from ...devices.pretend.audit_record import AuditFinding
 from ...devices.pretend.audit_record import AuditKind
 from ...devices.pretend.audit_record import CopyDirection
 from ...devices.pretend.audit_record import StepAudit
+from ...devices.pretend.audit_record import StepMark
 from ...devices.pretend.audit_record import Unjudged
 from ...devices.source_lines import Site
 from ...model.finding import Finding
@@ -23,13 +26,20 @@ from ...model.finding import FindingKind
 from ...model.finding import Location
 from ...model.finding import Phase
 from ...model.metrics import PEAK_ALLOCATED
+from ...visible import visible
 from ..numbers import format_value
+from ..remedies import SYNC_REMEDIES
+from ..remedies import Remedy
 from ..remedies import remedy_of
 from ..wrapping import REASON_INDENT
 from ..wrapping import broken
 from ..wrapping import labelled
+from ..wrapping import text_width
 from ..wrapping import wrapped
 from .findings import ARROW
+from .findings import EMPTY_GUTTER
+from .findings import GUTTER
+from .findings import RULE
 from .findings import source_lines
 from .findings import times
 
@@ -39,6 +49,9 @@ AS_FINDINGS: Final = {
     AuditKind.COPY: FindingKind.COPY,
     AuditKind.MAYBE: FindingKind.MAYBE,
 }
+
+COPYING: Final = frozenset({"aten::_to_copy", "aten::copy_", "aten::to"})
+"""Operations that copy: once, they are those of a set-up."""
 
 BEFORE_PACKAGE: Final = re.compile(r"^.*[/\\](?:site|dist)-packages[/\\]")
 
@@ -59,18 +72,33 @@ def audit_lines(
     What happened once follows, what is unsure, what was not judged, *notes*, totals and
     the *command* to type next. Paths are relative to *here*.
     """
-    found = [_finding(f, here, line_of) for f in audit.findings]
-    pairs = list(zip(audit.findings, found, strict=True))
-    repeats = [p for p in pairs if not p[0].once and p[0].kind is not AuditKind.MAYBE]
-    once = [p for p in pairs if p[0].once and p[0].kind is not AuditKind.MAYBE]
-    maybe = [p for p in pairs if p[0].kind is AuditKind.MAYBE]
+    shown = AuditView(here=here, line_of=line_of, steps=audit.steps)
+    certain = [f for f in audit.findings if f.kind is not AuditKind.MAYBE]
     return (
         _answer(audit),
-        *_blocks("", repeats, here, audit.steps),
-        *_blocks("once, before the first step was over:", once, here, 0),
-        *_blocks("perhaps (only a GPU can show):", maybe, here, audit.steps),
-        *_listed("not judged (only a GPU can show):", audit.not_judged, here),
-        *_listed("compiled on a GPU, judged as eager code:", audit.as_eager, here),
+        *_marked(audit, shown),
+        *_blocks(
+            "each step:" if audit.steps > 1 else "",
+            [f for f in certain if is_in_each_step(f, audit.steps)],
+            shown,
+        ),
+        *_blocks(
+            "in some steps:",
+            [f for f in certain if not f.once and not is_in_each_step(f, audit.steps)],
+            shown,
+        ),
+        *_blocks(
+            "perhaps (only a GPU can show):",
+            [f for f in audit.findings if f.kind is AuditKind.MAYBE],
+            shown,
+        ),
+        *_listed("not judged (only a GPU can show):", audit.not_judged, shown),
+        *_listed("compiled on a GPU, judged as eager code:", audit.as_eager, shown),
+        *_blocks(
+            "once, before the first step was over:",
+            [f for f in certain if f.once],
+            replace(shown, steps=0),
+        ),
         *(
             line
             for note in notes
@@ -80,70 +108,166 @@ def audit_lines(
     )
 
 
-Found = tuple[AuditFinding, Finding]
+def is_in_each_step(found: AuditFinding, steps: int) -> bool:
+    """Whether no step was without it; of a single step nothing else can be said."""
+    return steps <= 1 or (not found.once and found.in_steps >= steps)
 
 
-def _finding(found: AuditFinding, here: Path, line_of: LineOf) -> Finding:
-    """Return *found* as a finding with its line of source."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditView:
+    """How findings are shown: paths relative to ``here``, counts per each of ``steps``."""
+
+    here: Path
+    line_of: LineOf
+    steps: int
+
+    def source(self, place: Location | None) -> str:
+        """Return the text of the line at *place*."""
+        return self.line_of(place.file, place.line).strip() if place else ""
+
+    def where(self, place: Location | None) -> str:
+        """Write *place* as short as it can be found again."""
+        return str(_relative(place, self.here) or "line unknown")
+
+
+STEP_MARKS: Final = {
+    StepMark.LOADER: "no optimizer steps: a step is a batch of the DataLoader",
+    StepMark.LOOP: "no optimizer steps: a step is a turn of the loop around",
+}
+"""What a step is, if the optimizer's ``step()`` ends none."""
+
+
+def _marked(audit: StepAudit, view: AuditView) -> Iterator[str]:
+    """Say what a step is, if it is not an optimizer's."""
+    text = STEP_MARKS.get(audit.mark) if audit.mark else None
+    if text is not None:
+        yield from broken(f"{text} {view.where(audit.loop)}" if audit.loop else text)
+
+
+# Waits by the line of the program that led to them, and what caused them.
+
+
+def _blocks(
+    title: str, found: Iterable[AuditFinding], view: AuditView
+) -> Iterator[str]:
+    """Yield each place with its source, how often and why, and what to do about it."""
+    groups: dict[tuple[str, int], list[AuditFinding]] = {}
+    for each in found:
+        groups.setdefault(_order(each.site), []).append(each)
+    if groups and title:
+        yield title
+    for _, causes in sorted(groups.items(), key=lambda g: _rank(*g)):
+        yield from _block(sorted(causes, key=lambda f: -f.count), view)
+
+
+def _rank(place: tuple[str, int], causes: Sequence[AuditFinding]) -> tuple[Any, ...]:
+    """Order places by how often they wait; what only copies once, as a set-up, is last."""
+    copies_once = all(f.once and f.op in COPYING for f in causes)
+    return copies_once, -sum(f.count for f in causes), place
+
+
+def _block(causes: Sequence[AuditFinding], view: AuditView) -> Iterator[str]:
+    """Yield a place, and each of the causes for which it waits, the most frequent first."""
+    if len(causes) == 1:
+        yield from _one_cause(causes[0], view)
+    else:
+        yield from _several_causes(causes, view)
+    advised = ""
+    for cause in causes:
+        if len(causes) > 1:
+            reason = reason_of(cause, view)
+            yield from wrapped(reason, first=EMPTY_GUTTER, rest=f"{EMPTY_GUTTER}  ")
+        yield from _inside(cause.site, view, cause.torch)
+        fix = _fix(cause, view)
+        if fix != advised:
+            yield from labelled("fix", fix)
+        advised = fix
+
+
+def _one_cause(found: AuditFinding, view: AuditView) -> Iterator[str]:
     place = found.site.location or found.site.innermost
-    shown = _relative(place, here)
+    shown = _finding(found, view, view.source(place))
+    if shown.source:
+        yield f"{ARROW}{shown.location}"
+        yield from source_lines(shown, reason_of(found, view))
+        return
+    where = view.where(place)
+    text = f"{where}: {found.op}, {reason_of(found, view)}"
+    yield from wrapped(text, first=ARROW, rest=" " * REASON_INDENT)
+
+
+def _several_causes(causes: Sequence[AuditFinding], view: AuditView) -> Iterator[str]:
+    place = causes[0].site.location or causes[0].site.innermost
+    source = view.source(place)
+    yield f"{ARROW}{view.where(place)}"
+    if place and source:
+        room = text_width() - len(EMPTY_GUTTER)
+        yield f"{str(place.line).rjust(GUTTER)}{RULE}{visible(source)[:room]}"
+    total = replace(
+        max(causes, key=lambda f: f.in_steps), count=sum(f.count for f in causes)
+    )
+    yield f"{EMPTY_GUTTER}{_often(total, view.steps)}, for {len(causes)} causes:"
+
+
+def _finding(found: AuditFinding, view: AuditView, source: str) -> Finding:
+    """Return *found* as a finding whose line is *source*."""
+    place = found.site.location or found.site.innermost
     return Finding(
         kind=AS_FINDINGS[found.kind],
         op=found.op,
         api=None,
         per_step=1,
         blocked_ms=0.0,
-        location=shown,
+        location=_relative(place, view.here),
+        innermost=found.site.innermost,
         reason=found.reason,
-        source=line_of(place.file, place.line).strip() if place else "",
+        source=source,
     )
 
 
-def _blocks(
-    title: str, pairs: Sequence[Found], here: Path, steps: int
-) -> Iterator[str]:
-    """Yield each place with its source, how often and why, and what to do about it."""
-    if pairs and title:
-        yield title
-    for found, shown in sorted(pairs, key=lambda p: (-p[0].count, _order(p[0].site))):
-        yield from _block(found, shown, here, steps)
-
-
-def _block(
-    found: AuditFinding, shown: Finding, here: Path, steps: int
-) -> Iterator[str]:
-    text = f"{_often(found, steps)}: {found.reason}"
-    if shown.source and shown.location:
-        yield f"{ARROW}{shown.location}"
-        yield from source_lines(shown, text)
-    else:
-        place = shown.location or "line unknown"
-        yield from wrapped(
-            f"{place}: {found.op}, {text}", first=ARROW, rest=" " * REASON_INDENT
-        )
-    yield from _inside(found.site, here)
-    remedy = remedy_of(shown)
+def _fix(found: AuditFinding, view: AuditView) -> str:
     # What happens once costs nothing worth changing.
-    if remedy is not None and not found.once:
-        yield from labelled("fix", remedy.do)
+    return "" if found.once else remedy_of_wait(found, view).do
 
 
-def _inside(site: Site, here: Path) -> Iterator[str]:
-    """Name the library's line behind the program's, and the forward of a backward."""
+def remedy_of_wait(found: AuditFinding, view: AuditView) -> Remedy:
+    """Return what to do, by the line that shows it: the program's, torch's, a library's."""
+    places = (found.site.location, found.torch, found.site.innermost)
+    sources = (*map(view.source, places), "")
+    remedies = [remedy_of(_finding(found, view, source)) for source in sources]
+    known = [remedy for remedy in remedies if remedy is not None]
+    return next((r for r in known if r is not SYNC_REMEDIES[-1]), known[-1])
+
+
+def reason_of(found: AuditFinding, view: AuditView) -> str:
+    """Say how often it waits, in which part of a step, and why."""
+    part = (
+        "" if found.site.phase is Phase.FORWARD else f" in the {found.site.phase.value}"
+    )
+    return f"{_often(found, view.steps)}{part}: {found.reason}"
+
+
+def _inside(
+    site: Site, view: AuditView, torch: Location | None = None
+) -> Iterator[str]:
+    """Name the libraries' lines behind the program's, and the forward of a backward."""
     place = site.location or site.innermost
-    if site.innermost not in {None, place}:
-        yield from labelled("inside", _where(site.innermost, here))
+    for inner in (site.innermost, torch):
+        if inner not in {None, place}:
+            source = view.source(inner)
+            where = view.where(inner)
+            yield from labelled("inside", f"{where}: {source}" if source else where)
     if site.forward not in {None, place}:
-        yield from labelled("of", _where(site.forward, here))
+        yield from labelled("of", view.where(site.forward))
 
 
 def _often(found: AuditFinding, steps: int) -> str:
-    """Say how often, and in which part of a step if torch's code shows it."""
-    phase = found.site.phase
-    part = "" if phase is Phase.FORWARD else f" in the {phase.value}"
+    """Say how often: per step, or how often in how many."""
     if found.once or steps <= 1:
-        return f"{times(found.count)}{part}"
-    return f"{found.count / steps:.3g} per step{part}"
+        return times(found.count)
+    if not is_in_each_step(found, steps):
+        return f"{times(found.count)}, in {found.in_steps} of {steps} steps"
+    return f"{found.count / steps:.3g} per step"
 
 
 def _relative(place: Location | None, here: Path) -> Location | None:
@@ -158,22 +282,17 @@ def _order(site: Site) -> tuple[str, int]:
     return (place.file, place.line) if place else ("", 0)
 
 
-def _listed(title: str, unjudged: Iterable[Unjudged], here: Path) -> Iterator[str]:
+def _listed(title: str, unjudged: Iterable[Unjudged], view: AuditView) -> Iterator[str]:
     for number, item in enumerate(unjudged):
         if number == 0:
             yield title
         place = item.site.location or item.site.innermost
         yield from wrapped(
-            f"{_where(place, here)}: {item.op}, {times(item.count)}: {item.reason}",
+            f"{view.where(place)}: {item.op}, {times(item.count)}: {item.reason}",
             first=ARROW,
             rest=" " * REASON_INDENT,
         )
-        yield from _inside(item.site, here)
-
-
-def _where(location: Location | None, here: Path) -> str:
-    """Write a place as short as it can be found again."""
-    return str(_relative(location, here) or "line unknown")
+        yield from _inside(item.site, view)
 
 
 def _answer(audit: StepAudit) -> str:
@@ -193,18 +312,23 @@ def _summary(audit: StepAudit, command: str) -> Iterator[str]:
     )
     if command:
         yield f"next: {command}"
-        yield "      exits with 1 when a wait is added"
+        where = " to each step" if audit.steps > 1 else ""
+        yield f"      exits with 1 when a wait is added{where}"
 
 
 def _sums(audit: StepAudit) -> Iterator[str]:
     certain = [f for f in audit.findings if f.kind is not AuditKind.MAYBE]
+    each = [f for f in certain if is_in_each_step(f, audit.steps)]
+    often = sum(f.count for f in each)
     once = sum(f.count for f in certain if f.once)
-    often = audit.totals.syncs - once
-    lines = len({_order(f.site) for f in certain if not f.once})
+    lines = len({_order(f.site) for f in each})
     where = f" on {_counted(lines, 'line')}" if lines else ""
     if audit.steps > 1:
         number = f"{often / audit.steps:.3g}"
         yield f"{number} wait{'' if number == '1' else 's'} per step{where}, {audit.steps} steps"
+        some = audit.totals.syncs - often - once
+        if some:
+            yield f"{_counted(some, 'wait')} in some steps"
         if once:
             yield f"{_counted(once, 'wait')} once"
     else:

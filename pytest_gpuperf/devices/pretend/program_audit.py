@@ -1,0 +1,267 @@
+"""The audit of a program with its own loop: which waits repeat, and which happen once."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from dataclasses import replace
+from itertools import pairwise
+from types import CodeType
+from types import FrameType
+from typing import Any
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data import dataloader
+
+from ...model.finding import Location
+from ..source_lines import SourceOwner
+from ..source_lines import location_of
+from ..source_lines import outwards
+from ..source_lines import room_of
+from .audit_record import StepAudit
+from .audit_record import StepMark
+from .gpu import PretendGpu
+from .patches import Patch
+from .patches import patched
+
+
+class ProgramAudit:
+    """Separates what a program does in every step from what it does once at its start.
+
+    A step ends with an optimizer's ``step()``, else with the next batch of a
+    ``DataLoader``, else with a turn of a loop that does something on the GPU. A program
+    of a single step does not show the difference.
+    """
+
+    def __init__(self, gpu: PretendGpu) -> None:
+        self._gpu = gpu
+        self._recorder = gpu.recorder
+        self._optimizers = OptimizerSteps()
+        self._batches = BatchSteps()
+        self._turns = LoopTurns(gpu.recorder.root)
+        self._undo = ExitStack()
+        self._undo.callback(
+            register_optimizer_step_post_hook(self._optimizer_stepped).remove
+        )
+        self._undo.enter_context(patched(_noticed_batches(self._batch_taken)))
+        self._recorder.of_program = True
+        self._recorder.listener = self._happened
+
+    def close(self) -> None:
+        """Count no more steps: the hook is one of the process, whoever audits."""
+        self._recorder.listener = None
+        self._undo.close()
+
+    def audit(self) -> StepAudit:
+        """Return all findings; those not seen again after the first step are ``once``."""
+        audit = self._gpu.end_step()
+        mark, steps = self._counted()
+        findings = tuple(replace(f, once=f.once and steps > 1) for f in audit.findings)
+        loop = self._turns.place if mark is StepMark.LOOP else None
+        return replace(audit, findings=findings, steps=steps, mark=mark, loop=loop)
+
+    def _counted(self) -> tuple[StepMark | None, int]:
+        """Return what marks the steps, and their number."""
+        if self._optimizers.steps:
+            return StepMark.OPTIMIZER, self._optimizers.steps
+        found = (
+            (StepMark.LOADER, self._batches.steps),
+            (StepMark.LOOP, self._turns.steps),
+        )
+        return next((each for each in found if each[1] > 1), (None, 0))
+
+    def _optimizer_stepped(self, optimizer: Any, *_: object) -> None:
+        before = self._optimizers.steps
+        self._optimizers.count(optimizer)
+        if self._optimizers.steps > before:
+            self._recorder.begin_step(self._optimizers.steps)
+
+    def _batch_taken(self, dataset: object) -> None:
+        before = self._batches.steps
+        self._batches.count(dataset)
+        # The first batch begins the first step, and the second one ends it.
+        if not self._optimizers.steps and self._batches.steps > max(before, 1):
+            self._recorder.begin_step(self._batches.steps - 1)
+
+    def _happened(self) -> None:
+        # What an optimizer or a loader marks needs no loop, and looking costs time.
+        if not (self._optimizers.steps or self._batches.steps):
+            turn = self._turns.look()
+            if turn:
+                self._recorder.begin_step(turn)
+
+
+class OptimizerSteps:
+    """Counts the steps of a program that may have several optimizers, or make new ones."""
+
+    def __init__(self) -> None:
+        self._counts: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._total = 0
+        self._most = 0
+        self._most_alive = 0
+
+    def count(self, optimizer: Any) -> None:
+        """Count one step of *optimizer*."""
+        self._counts[optimizer] = self._counts.get(optimizer, 0) + 1
+        self._total += 1
+        self._most = max(self._most, self._counts[optimizer])
+        self._most_alive = max(self._most_alive, len(self._counts))
+
+    @property
+    def steps(self) -> int:
+        """Steps of the program: two optimizers that step in turns make one together."""
+        # An optimizer that is made anew in each step has a count of 1 every time.
+        return max(self._most, self._total // max(1, self._most_alive))
+
+
+class BatchSteps:
+    """Counts the batches of the loader that gives most; its passes add up."""
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+
+    def count(self, dataset: object) -> None:
+        """Count a batch of *dataset*."""
+        self._counts[id(dataset)] = self._counts.get(id(dataset), 0) + 1
+
+    @property
+    def steps(self) -> int:
+        """Batches so far."""
+        return max(self._counts.values(), default=0)
+
+
+def _noticed_batches(notice: Callable[[object], object]) -> Iterator[Patch]:
+    """Call *notice* with the dataset of each batch that a ``DataLoader`` returns."""
+    base: Any = dataloader._BaseDataLoaderIter  # noqa: SLF001, there is no hook
+    take = base.__next__
+
+    def taken(iterator: Any) -> Any:
+        __tracebackhide__ = True
+        batch = take(iterator)
+        notice(iterator._dataset)  # noqa: SLF001, the same for each pass over it
+        return batch
+
+    yield Patch(base, "__next__", taken)
+
+
+# Loops, of which Python keeps no record: a place of a frame that is passed again.
+
+
+class Visits:
+    """How often each place of one frame led to an event.
+
+    It is kept in ``f_trace`` of the frame, which is unused while nobody traces, and ends
+    with it: a reference to the frame itself would keep the program's tensors alive.
+    """
+
+    __slots__ = ("_places",)
+
+    def __init__(self) -> None:
+        self._places: dict[int, tuple[int, object]] = {}
+
+    def __call__(self, *_: object) -> None:
+        """Trace nothing, if a debugger starts later."""
+
+    def passed(self, place: int, child: object) -> tuple[int, bool]:
+        """Return how often *place* was passed, and if that is new.
+
+        Events of one pass have the same *child*, the frame that the place calls.
+        """
+        count, before = self._places.get(place, (0, None))
+        is_new = child is not before
+        if is_new:
+            self._places[place] = (count + 1, child)
+        return count + is_new, is_new
+
+
+@dataclass(slots=True)
+class LoopPlace:
+    """A place in a loop: the turns that passed it, and the events that it led to."""
+
+    location: Location
+    turns: int = 0
+    events: int = 0
+
+
+LEAST_SHARE_OF_EVENTS: Final = 0.2
+"""Of the events: an outer loop with fewer, such as that of epochs, is not the step."""
+
+
+class LoopTurns:
+    """Finds the outermost function of the project with a loop, and counts its turns."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._thread = threading.get_ident()
+        self._depth = sys.maxsize
+        self._turns = 0
+        self._places: dict[tuple[CodeType, int], LoopPlace] = {}
+
+    @property
+    def steps(self) -> int:
+        """Turns of the loop so far; 0 if none was found."""
+        place = self._step()
+        return place.turns if place else 0
+
+    @property
+    def place(self) -> Location | None:
+        """A line of the loop."""
+        place = self._step()
+        return place.location if place else None
+
+    def look(self) -> int:
+        """Look at the stack of an event; return which turn ends there, or 0 if none does.
+
+        A loop further out than the one before begins to count at 1.
+        """
+        if sys.gettrace() is not None or threading.get_ident() != self._thread:
+            return 0
+        stack = list(outwards(sys._getframe(1)))[::-1]  # noqa: SLF001, inspect.stack() reads sources
+        before, depth_before = self._turns, self._depth
+        for depth, (frame, inner) in enumerate(pairwise(stack)):
+            if room_of(frame.f_code.co_filename, self._root) is SourceOwner.PROJECT:
+                self._pass(depth, frame, inner)
+        if self._depth < depth_before:
+            self._turns = 1
+        return self._turns if self._turns != before else 0
+
+    def _pass(self, depth: int, frame: FrameType, inner: FrameType) -> None:
+        passed, is_new = _visits(frame).passed(frame.f_lasti, _visits(inner))
+        if passed == 1 or depth > self._depth:
+            return
+        if depth < self._depth:
+            self._depth = depth
+            self._places.clear()
+        key = (frame.f_code, frame.f_lasti)
+        place = self._places.setdefault(key, LoopPlace(location_of(frame)))
+        # The first turn was no sign of a loop.
+        place.turns += is_new + (is_new and passed == SECOND_TURN)
+        place.events += 1
+        self._turns = max(self._turns, place.turns - 1)
+
+    def _step(self) -> LoopPlace | None:
+        """Return the place of the outermost loop with a fair share of the events."""
+        events: Counter[int] = Counter()
+        for place in self._places.values():
+            events[place.turns] += place.events
+        least = min(
+            LEAST_SHARE_OF_EVENTS * events.total(), max(events.values(), default=0)
+        )
+        turns = min((t for t, count in events.items() if count >= least), default=0)
+        return next((p for p in self._places.values() if p.turns == turns), None)
+
+
+SECOND_TURN: Final = 2
+
+
+def _visits(frame: FrameType) -> Visits:
+    if not isinstance(frame.f_trace, Visits):
+        frame.f_trace = Visits()
+    return frame.f_trace

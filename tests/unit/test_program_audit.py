@@ -1,0 +1,220 @@
+"""What a program does in every step, and what once: optimizers, loaders and loops."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from collections.abc import Iterator
+from pathlib import Path
+from types import FunctionType
+
+import pytest
+
+
+torch = pytest.importorskip("torch")
+
+from torch.utils.data import DataLoader  # noqa: E402
+
+from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
+from pytest_gpuperf.devices.pretend.audit_record import AuditFinding  # noqa: E402
+from pytest_gpuperf.devices.pretend.audit_record import StepAudit  # noqa: E402
+from pytest_gpuperf.devices.pretend.audit_record import StepMark  # noqa: E402
+from pytest_gpuperf.devices.pretend.program_audit import ProgramAudit  # noqa: E402
+
+
+Run = Callable[[Callable[[], object]], StepAudit]
+
+
+@pytest.fixture
+def audited() -> Iterator[Run]:
+    """Audit a function as a program."""
+    with pretend_gpu(str(Path(__file__).parent)) as gpu:
+        program = ProgramAudit(gpu)
+
+        def run(program_code: Callable[[], object]) -> StepAudit:
+            program_code()
+            return program.audit()
+
+        yield run
+        program.close()
+
+
+def counts(
+    audit: StepAudit, program: Callable[[], object]
+) -> list[tuple[int, int, bool]]:
+    """Return of each wait its line after the program's ``def``, its count, and if it is once."""
+    assert isinstance(program, FunctionType)
+    begin = program.__code__.co_firstlineno
+    return sorted((line_of(f) - begin, f.count, f.once) for f in audit.findings)
+
+
+def line_of(finding: AuditFinding) -> int:
+    assert finding.site.location is not None
+    return finding.site.location.line
+
+
+def sgd() -> torch.optim.Optimizer:
+    weight = torch.ones(1, device="cuda", requires_grad=True)
+    weight.grad = torch.ones(1, device="cuda")
+    return torch.optim.SGD([weight], lr=0.1)
+
+
+def test_a_step_is_that_of_an_optimizer_whatever_loops_there_are(audited: Run) -> None:
+    x = torch.ones(1, device="cuda")
+
+    def program() -> None:
+        optimizer = sgd()
+        for _ in range(8):
+            x.item()
+        for _ in DataLoader(torch.ones(6, 1), batch_size=2):
+            optimizer.step()
+            x.item()
+
+    audit = audited(program)
+
+    assert (audit.steps, audit.mark, audit.loop) == (3, StepMark.OPTIMIZER, None)
+    assert counts(audit, program) == [(3, 8, True), (6, 3, False)]
+    assert audit.repeating == 3
+
+
+def test_two_optimizers_that_step_in_turns_make_one_step(audited: Run) -> None:
+    def program() -> None:
+        both = [sgd(), sgd()]
+        for _ in range(4):
+            for optimizer in both:
+                optimizer.step()
+
+    assert audited(program).steps == 4
+
+
+def test_an_optimizer_that_is_made_in_each_step_is_counted(audited: Run) -> None:
+    def program() -> None:
+        for _ in range(4):
+            sgd().step()
+            gc.collect()
+
+    assert audited(program).steps == 4
+
+
+def test_without_an_optimizer_a_step_is_a_batch_of_the_loader(audited: Run) -> None:
+    x = torch.ones(1, device="cuda")
+    loader = DataLoader(torch.ones(6, 1), batch_size=2)
+
+    def program() -> None:
+        x.item()
+        for _epoch in range(2):
+            for _batch in loader:
+                x.item()
+
+    audit = audited(program)
+
+    assert sorted(f.in_steps for f in audit.findings) == [1, 6]
+    assert (audit.steps, audit.mark, audit.loop) == (6, StepMark.LOADER, None)
+    assert counts(audit, program) == [(1, 1, True), (4, 6, False)]
+
+
+def test_without_either_a_step_is_a_turn_of_the_outermost_loop(audited: Run) -> None:
+    x = torch.ones(1, device="cuda")
+
+    def read() -> None:
+        for _ in range(3):
+            x.item()
+
+    def program() -> None:
+        x.item()
+        for _ in range(10):
+            read()
+            x.tolist()
+
+    audit = audited(program)
+
+    assert (audit.steps, audit.mark) == (10, StepMark.LOOP)
+    assert audit.loop is not None
+    assert audit.loop.function == "program"
+    assert counts(audit, program) == [(-2, 30, False), (1, 1, True), (4, 10, False)]
+
+
+def test_the_loop_of_epochs_is_not_the_step(audited: Run) -> None:
+    x = torch.ones(1, device="cuda")
+
+    def program() -> None:
+        for _epoch in range(2):
+            for _batch in range(10):
+                x.item()
+            x.tolist()
+
+    audit = audited(program)
+
+    assert (audit.steps, audit.repeating) == (20, 22)
+
+
+def test_what_one_step_alone_does_often_is_not_what_each_does(audited: Run) -> None:
+    x = torch.ones(1, device="cuda")
+
+    def program() -> None:
+        optimizer = sgd()
+        for step in range(5):
+            x.item()
+            optimizer.step()
+            if step % 2:
+                x.item()
+        for _ in range(50):
+            x.item()
+
+    audit = audited(program)
+
+    assert sorted(f.in_steps for f in audit.findings) == [1, 2, 5]
+    assert not any(f.once for f in audit.findings)
+    assert (audit.totals.syncs, audit.repeating) == (57, 7)
+
+
+def test_many_waits_in_one_call_are_no_loop(audited: Run) -> None:
+    model = torch.nn.Sequential(*(torch.nn.Linear(2, 2) for _ in range(4)))
+
+    def program() -> None:
+        model.to("cuda")
+
+    audit = audited(program)
+
+    assert (audit.steps, audit.mark) == (0, None)
+    assert counts(audit, program) == [(1, 8, False)]
+
+
+def test_a_loop_keeps_no_tensor_alive(audited: Run) -> None:
+    alive = []
+
+    def read() -> None:
+        x = torch.ones(1, device="cuda")
+        gc.disable()
+        alive.append(sum(isinstance(t, torch.Tensor) for t in gc.get_objects()))
+        x.item()
+
+    def program() -> None:
+        for _ in range(4):
+            read()
+
+    try:
+        audited(program)
+    finally:
+        gc.enable()
+
+    assert len(set(alive)) == 1
+
+
+def test_the_line_of_torch_that_waits_is_named_and_separates_causes(
+    audited: Run,
+) -> None:
+    x = torch.ones(1, device="cuda", requires_grad=True)
+    x.grad = torch.ones(1, device="cuda")
+
+    def program() -> None:
+        torch.nn.utils.clip_grad_norm_([x], 1.0, error_if_nonfinite=True), x.item()
+
+    audit = audited(program)
+
+    named = {
+        f.torch and f"{Path(f.torch.file).name} {f.torch.function}"
+        for f in audit.findings
+    }
+    assert named == {"clip_grad.py _get_total_norm", None}
+    assert {line_of(f) for f in audit.findings} == {program.__code__.co_firstlineno + 1}
