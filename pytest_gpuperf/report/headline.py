@@ -214,6 +214,16 @@ def missed_headline(verdicts: Sequence[Verdict]) -> str:
     return _listed("NOT MEASURED", names) if names else ""
 
 
+def missed_sentences(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """Write ``not measured: peak memory, waits: no time was left``, once for a reason."""
+    missed: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        if verdict.is_missed:
+            missed.setdefault(verdict.because, []).append(title(verdict.metric))
+    for because, names in missed.items():
+        yield f"not measured: {', '.join(dict.fromkeys(names))}: {because}"
+
+
 def no_baseline_headline(found: Sequence[Verdict]) -> str:
     """Write ``NO BASELINE: step time 12.03 ms, waits 0``."""
     values = [

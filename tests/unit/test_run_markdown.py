@@ -183,6 +183,10 @@ def test_a_row_says_of_each_failed_metric_how_it_moved(
             time(Outcome.INCONCLUSIVE, 12.0, None, limit=10.0),
             "undecided: step time 12.00 ms (limit 10.00 ms)",
         ),
+        (
+            time(Outcome.INCONCLUSIVE, None, None),
+            "undecided: not measured: step time: so it was",
+        ),
     ],
 )
 def test_a_row_of_the_others_begins_with_what_came_of_it(

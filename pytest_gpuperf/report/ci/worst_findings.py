@@ -33,6 +33,7 @@ from ..headline import NEW_WORDS
 from ..headline import PEOPLE
 from ..headline import PER_STEP
 from ..headline import headline_of
+from ..headline import missed_sentences
 from ..headline import no_baseline_headline
 from ..headline import title
 from ..headline import what_happened
@@ -214,10 +215,12 @@ def movements(call: Raw) -> Iterator[str]:
     if verdict.outcome is Outcome.NO_BASELINE:
         yield no_baseline_headline(shown).removeprefix("NO BASELINE: ")
         return
-    alike = {v.metric: [w for w in shown if w.metric == v.metric] for v in shown}
+    read = [v for v in shown if not v.is_missed]
+    alike = {v.metric: [w for w in read if w.metric == v.metric] for v in read}
     for name, found in alike.items():
         stored = (v.baseline for v in verdict.verdicts if v.metric == name)
         yield _movement(found, next((v for v in stored if v is not None), None))
+    yield from missed_sentences(shown)
 
 
 TOLD_FIRST: Final = frozenset(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Sequence
+from itertools import chain
 from typing import Final
 
 from ...model.baseline import Refresh
@@ -19,6 +20,7 @@ from ..command import again_command
 from ..command import refresh_command
 from ..headline import merged_headlines
 from ..headline import missed_headline
+from ..headline import missed_sentences
 from ..headline import no_baseline_headline
 from ..headline import title
 from ..numbers import join_fitting
@@ -90,7 +92,9 @@ def failure_text(  # noqa: PLR0913  keywords, each said once a failure
         *_certainty_lines([v for v, _ in shown]),
         *_changed_lines(verdict),
         *_undecided_lines([v for v in verdict.verdicts if v not in failing]),
-        *_also_missed_lines(verdict.verdicts),
+        *chain.from_iterable(
+            labelled("also", text) for text in missed_sentences(verdict.verdicts)
+        ),
         *_left_lines(failing, shown),
         *_call_lines(verdict, nodeid),
         *_budget_lines(failing, source),
@@ -164,17 +168,6 @@ def _undecided_lines(others: Sequence[Verdict]) -> Iterator[str]:
             yield from labelled(
                 "also", f"undecided: {title(verdict.metric)}: {verdict.because}"
             )
-
-
-def _also_missed_lines(verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """Name what was not measured beside what failed, by each reason."""
-    missed: dict[str, list[str]] = {}
-    for verdict in verdicts:
-        if verdict.is_missed:
-            missed.setdefault(verdict.because, []).append(title(verdict.metric))
-    for because, names in missed.items():
-        named = ", ".join(dict.fromkeys(names))
-        yield from labelled("also", f"not measured: {named}: {because}")
 
 
 def _left_lines(
