@@ -445,7 +445,8 @@ def test_the_worst_failure_still_fits_one_screen() -> None:
     *_, command = lines = text.splitlines()
     assert len(lines) <= 26
     (left,) = lines_labelled("also", text)
-    assert left == "  also     waits, memory growth, peak memory and 20 more"
+    assert left.startswith("  also     waits, memory growth, peak memory and ")
+    assert left.endswith(" more")
     assert command.startswith("  accept   gpuperf ")  # to be copied, so it is not cut
     assert max(map(len, lines[:-1])) <= 80
     assert text.isascii()
