@@ -46,7 +46,7 @@ def test_a_budget_of_no_waits_fails_for_every_50th_step_on_the_simulated_gpu(
 
 
 @pytest.mark.parametrize("device", ["pretend", "cpu"])
-def test_a_period_has_a_budget_and_a_baseline_of_its_own(
+def test_a_period_has_a_budget_of_its_own(
     project: ScriptedProject, device: str
 ) -> None:
     project.file(
@@ -59,6 +59,23 @@ def test_a_period_has_a_budget_and_a_baseline_of_its_own(
 
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*period_syncs*2*1*", "*1 every 6 steps*"])
+
+
+def test_a_period_is_compared_with_its_baseline_and_what_is_occasional_is_not_stored(
+    project: ScriptedProject,
+) -> None:
+    device = ("--gpuperf-device=pretend", "--gpuperf-seconds=600")
+    project.file(f"{STEP}\ndef test_log(gpuperf): gpuperf(step_of(9), period=18)\n")
+    project.refresh(*device)
+    baseline = (project.path / "baselines" / "pretend-cuda.json").read_text()
+    project.file(f"{STEP}\ndef test_log(gpuperf): gpuperf(step_of(5), period=18)\n")
+
+    result = project.run(*device)
+
+    assert "period_syncs" in baseline
+    assert "occasional_syncs" not in baseline
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*period_syncs*", "*1 every 5 steps*"])
 
 
 def test_a_period_that_does_not_fit_is_not_judged_and_fails_if_strict(
