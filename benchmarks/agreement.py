@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -50,12 +51,20 @@ SIDES: Final[dict[str, Callable[[Iterator[Case]], Answers]]] = {
 }
 
 
+VALUES: Final = {"GPUPERF_STUB_VALUES": "mirror"}
+"""On stub CUDA, some snippets raise without right values; a GPU has them."""
+
+
 def asked(side: str, cases: str, only: str = "") -> dict[str, Seen]:
     """Ask one side in a process of its own."""
     with TemporaryDirectory() as folder:
         answers = Path(folder, "answers.json")
         command = (cases, "--side", side, "--write", str(answers), "--only", only)
-        subprocess.run([sys.executable, "-W", "ignore", __file__, *command], check=True)
+        subprocess.run(
+            [sys.executable, "-W", "ignore", __file__, *command],
+            check=True,
+            env=VALUES | os.environ,
+        )
         read = json.loads(answers.read_text(encoding="utf-8"))
     return {
         case: Seen(waits=tuple(seen.pop("waits")), **seen)

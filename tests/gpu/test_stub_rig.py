@@ -313,6 +313,30 @@ def test_recurrent_layers_of_cudnn_find_their_weights(
     assert all(p.grad is not None for p in recurrent.parameters())
 
 
+@pytest.mark.parametrize(
+    ("asked", "bytes_beside"),
+    [
+        ("0", 0),
+        ("3M", 3 * 2**20),
+        ("operands", 4 * (4 * 8 * 32**2 + 16 * 8 * 3**2 + 4 * 16 * 32**2)),
+    ],
+)
+def test_a_convolution_of_cudnn_asks_for_the_workspace_that_is_set(
+    asked: str, bytes_beside: int
+) -> None:
+    program = """
+layer = torch.nn.Conv2d(8, 16, 3, padding=1, device='cuda')
+images = torch.rand(4, 8, 32, 32, device='cuda')
+layer(images)
+torch.cuda.reset_peak_memory_stats()
+result = layer(images)
+counts = torch.cuda.memory_stats()
+print(counts['requested_bytes.all.peak'] - counts['requested_bytes.all.current'])
+"""
+
+    assert printed(program, GPUPERF_STUB_CUDNN_WORKSPACE=asked) == f"{bytes_beside}\n"
+
+
 def test_the_virtual_clock_gives_the_same_times_again() -> None:
     program = """
 a = torch.rand(1024, 1024, device='cuda')

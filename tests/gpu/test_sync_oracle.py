@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +37,9 @@ JUDGES_VALUES = {
     "istft(": "it raises where the window that it summed up is zero",
     "Normal(row, row.abs() + 1, validate_args=True)": "it raises where a scale is zero",
 }
-"""Parts of snippets that raise for values that nobody computed."""
+"""Parts of snippets that raise for values that nobody computed: the stubs' mirror does."""
+
+MIRROR = {"GPUPERF_STUB_VALUES": "mirror"}
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +75,14 @@ def test_the_oracle_knows_a_wait_from_none(oracle: Oracle) -> None:
 
 def in_turn(snippet: str) -> object:
     """The snippet, with a mark where it raises unless kernels compute."""
-    judged = [why for part, why in JUDGES_VALUES.items() if part in snippet]
-    return pytest.param(snippet, marks=[pytest.mark.hardware(why) for why in judged])
+    judged = [part for part in JUDGES_VALUES if part in snippet]
+    if not judged:
+        return snippet
+    has_values = os.environ.items() >= MIRROR.items()
+    mark = pytest.mark.hardware(JUDGES_VALUES[judged[0]])
+    return pytest.param(
+        snippet, id=f"values:{judged[0]}", marks=[] if has_values else [mark]
+    )
 
 
 @pytest.mark.parametrize("snippet", [*map(in_turn, dict.fromkeys(snippets()))])
@@ -84,3 +94,18 @@ def test_the_detector_says_what_the_oracle_says(oracle: Oracle, snippet: str) ->
     found = find_syncs(CudaDevice.open().profile(code, [()]))
 
     assert (found.per_step > 0) is oracle.waits(lambda: prepared(snippet))
+
+
+@pytest.mark.stub
+def test_snippets_that_judge_values_are_asked_about_with_the_mirror() -> None:
+    pytest_here = ("-m", "pytest", "-q", "-p", "no:cacheprovider", __file__)
+    done = subprocess.run(
+        [sys.executable, *pytest_here, "-k", "values:"],
+        env={**os.environ, **MIRROR, "PYTEST_ADDOPTS": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout
+    assert "3 passed" in done.stdout

@@ -1,4 +1,10 @@
-/* libcudnn: one engine for every graph, without a workspace; each run is one kernel. */
+/* libcudnn: one engine for every graph; each run is one kernel.
+ *
+ * GPUPERF_STUB_CUDNN_WORKSPACE says what the plan of a graph asks for: nothing, which is the
+ * default; a number of bytes; or `operands`, the bytes of all tensors of the graph, which is
+ * what turning each of them into another layout takes.
+ */
+#include "models.h"
 #include "stub.h"
 #include "versions.h"
 #include <stdlib.h>
@@ -10,10 +16,14 @@
 /* Numbers of the backend API, as the open cudnn-frontend uses them. */
 enum {
   TYPE_INT64 = 3,
+  TYPE_DESCRIPTOR = 15,
   TYPE_INT32 = 23,
   HEURISTIC_RESULTS = 202,
   ENGINE_OF_CONFIGURATION = 300,
+  WORKSPACE_OF_PLAN = 402,
   ENGINES_OF_GRAPH = 802,
+  TYPE_OF_TENSOR = 901,
+  SIDES_OF_TENSOR = 902,
   NOTES_OF_ENGINE = 1302
 };
 
@@ -50,8 +60,27 @@ EXPORT void cudnnGetLastErrorString(char *text, size_t room) {
 /* The backend API: descriptors take everything and answer what a plan is asked for. */
 
 struct descriptor {
-  int type;
+  int type, width; /* of a number of a tensor */
+  int64_t numbers, bytes; /* of a tensor; of all tensors in it */
 };
+
+static int width_of(int type) { /* float, double, half, int8, int32, ..., bfloat16 */
+  return type == 1 || type == 8 ? 8 : type == 2 || type == 9 ? 2 : type == 3 ? 1 : 4;
+}
+
+static int64_t workspace_of(const struct descriptor *plan) {
+  const char *wanted = getenv("GPUPERF_STUB_CUDNN_WORKSPACE");
+  if (wanted && !strcmp(wanted, "operands"))
+    return plan->bytes;
+  return (int64_t)bytes_in(wanted, 0);
+}
+
+static int64_t product_of(const int64_t *sides, int64_t count) {
+  int64_t product = 1;
+  for (int64_t i = 0; i < count; i++)
+    product *= sides[i];
+  return product;
+}
 
 EXPORT int cudnnBackendCreateDescriptor(int type, struct descriptor **made) {
   *made = calloc(1, sizeof **made);
@@ -68,23 +97,39 @@ EXPORT int cudnnBackendFinalize(struct descriptor *descriptor) {
 }
 EXPORT int cudnnBackendSetAttribute(struct descriptor *descriptor, int name, int type,
                                     int64_t count, const void *values) {
-  (void)descriptor, (void)name, (void)type, (void)count, (void)values;
+  if (name == TYPE_OF_TENSOR)
+    descriptor->width = width_of(*(const int *)values);
+  if (name == SIDES_OF_TENSOR)
+    descriptor->numbers = product_of(values, count);
+  for (int64_t i = 0; type == TYPE_DESCRIPTOR && i < count; i++) {
+    const struct descriptor *part = ((struct descriptor *const *)values)[i];
+    descriptor->bytes += part ? part->bytes + part->numbers * part->width : 0;
+  }
   return 0;
+}
+
+/* What is found for a graph is found for its tensors. */
+static int64_t give_descriptor(const struct descriptor *from, int64_t asked, void *values) {
+  if (values && asked > 0)
+    ((struct descriptor **)values)[0]->bytes = from->bytes;
+  return 1;
+}
+static int64_t give_number(int64_t number, int64_t asked, void *values) {
+  if (values && asked > 0)
+    *(int64_t *)values = number;
+  return 1;
 }
 EXPORT int cudnnBackendGetAttribute(struct descriptor *descriptor, int name, int type,
                                     int64_t asked, int64_t *count, void *values) {
   int64_t found = 0;
-  (void)descriptor;
   if (name == HEURISTIC_RESULTS || name == ENGINE_OF_CONFIGURATION) {
-    found = 1;
+    found = give_descriptor(descriptor, asked, values);
   } else if (name == ENGINES_OF_GRAPH) {
-    found = 1;
-    if (values)
-      *(int64_t *)values = 1;
+    found = give_number(1, values != NULL, values);
+  } else if (name == WORKSPACE_OF_PLAN) {
+    found = give_number(workspace_of(descriptor), asked, values);
   } else if (type == TYPE_INT64 && name != NOTES_OF_ENGINE) {
-    found = 1;
-    if (values && asked > 0)
-      *(int64_t *)values = 0;
+    found = give_number(0, asked, values);
   } else if (type == TYPE_INT32) {
     found = 1;
     if (values && asked > 0)
