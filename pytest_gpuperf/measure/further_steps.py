@@ -166,9 +166,10 @@ class _Looked:
         once, known = self._once, self._known
         rhythms = {c: self._rhythm(c, n) for c, n in self._numbers.items()}
         missed = {**self._unseen(), **self._undecided(once)}
-        exact = {**self._occasional(once), **self._of_period(once)}
+        # A wait that was seen breaks a limit, however early the look ended.
+        whole = {n: v for n, v in self._of_period(once).items() if n not in missed}
         return Further(
-            exact={n: v for n, v in exact.items() if n not in missed},
+            exact={**self._occasional(once), **whole},
             missed=missed,
             findings=tuple(
                 self._further(finding, is_once=cause in once)
@@ -185,13 +186,12 @@ class _Looked:
         most = max(step.counts.get(cause, 0) for step in steps)
         if len(numbers) == len(steps):
             return replace(cause, per_step=most)
-        distances = {b - a for a, b in pairwise(numbers)}
         return replace(
             cause,
             per_step=most,
             in_steps=len(numbers),
             of_steps=len(steps),
-            every=distances.pop() if len(distances) == 1 else 0,
+            every=_distance(numbers, steps[0].number, steps[-1].number),
         )
 
     def _further(self, finding: Finding, *, is_once: bool) -> Finding:
@@ -248,3 +248,13 @@ class _Looked:
             metric.name: sum(step.count(name, once) for step in steps)
             for name, metric in OF_A_PERIOD.items()
         }
+
+
+def _distance(numbers: Sequence[int], first: int, last: int) -> int:
+    """Return the distance of *numbers* if it is the same from *first* to *last*, else 0."""
+    distances = {b - a for a, b in pairwise(numbers)}
+    if len(distances) != 1:
+        return 0
+    (distance,) = distances
+    is_whole = numbers[0] - distance < first and numbers[-1] + distance > last
+    return distance if is_whole else 0

@@ -14,6 +14,9 @@ torch = pytest.importorskip("torch")
 from pytest_gpuperf.devices.allow_sync import allow_sync  # noqa: E402
 from pytest_gpuperf.devices.pretend.device import PretendDevice  # noqa: E402
 from pytest_gpuperf.measure.emulated import audit  # noqa: E402
+from pytest_gpuperf.measure.further_steps import SeenStep  # noqa: E402
+from pytest_gpuperf.measure.further_steps import look_further  # noqa: E402
+from pytest_gpuperf.measure.step import Deadline  # noqa: E402
 from pytest_gpuperf.measure.step import Subject  # noqa: E402
 from pytest_gpuperf.model.finding import Finding  # noqa: E402
 from pytest_gpuperf.model.finding import FindingKind  # noqa: E402
@@ -248,3 +251,31 @@ def test_accumulation_over_four_steps_waits_where_it_clips(
 
     assert measurement.exact["period_syncs"] == 1
     assert [f.how_often for f in waits(measurement)] == ["1 every 4 steps"]
+
+
+def test_two_waits_that_nothing_repeats_have_no_distance(device: PretendDevice) -> None:
+    step, _ = reading(torch.ones(3, device="cuda"), lambda n: n in {20, 31})
+
+    (wait,) = waits(looked(device, step))
+
+    assert wait.how_often == "1 in 2 of 103 steps"
+
+
+def test_a_wait_that_was_seen_counts_although_the_period_did_not_fit() -> None:
+    wait = Finding(
+        kind=FindingKind.SYNC, op="aten::item", api=None, per_step=0, blocked_ms=0.0
+    )
+    steps = iter(range(1, 31))
+
+    def look(_: int) -> list[SeenStep]:
+        """Look at 30 steps, of which every ninth waits."""
+        number = next(steps, None)
+        if number is None:
+            return []
+        return [SeenStep(number=number, counts={} if number % 9 else {wait: 1})]
+
+    endless = Deadline.after(1, lambda: 0)
+    found = look_further([], look, 1000, endless)
+
+    assert found.exact == {"occasional_syncs": 1}
+    assert found.missed["period_syncs"].startswith("30 of the 1000 steps of a period")
