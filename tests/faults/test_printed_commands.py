@@ -1220,6 +1220,7 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
         "test_what_a_red_run_says_to_accept_makes_the_gate_green"
     ),
     ("measure/emulated.py", "--gpuperf-device"): MACHINE,
+    ("measure/further_steps.py", "--gpuperf-seconds"): MACHINE,
     ("measure/later_phases.py", "--gpuperf-seconds"): MACHINE,
     ("report/screen/acceptance.py", "gpuperf accept"): (
         "test_what_a_look_says_to_accept_is_accepted"
