@@ -28,6 +28,11 @@ USAGE_ERROR: Final = 4
 """Exit code of pytest for the same."""
 
 
+LAUNCHERS: Final = frozenset(
+    {"torchrun", "torch.distributed.run", "torch.distributed.launch"}
+)
+"""Scripts and modules whose arguments are options, a program, and its arguments."""
+
 GROUPS: Final[dict[str, dict[str, str]]] = {
     "Look": {
         "audit": "find the lines of a script that wait for a GPU; needs none",
@@ -132,8 +137,15 @@ def _print_anything() -> None:
 
 
 def _parted(argv: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """Split *argv* before ``--``, which versions of argparse treat differently."""
+    """Split *argv* before ``--``, which versions of argparse treat differently.
+
+    What follows a launcher of programs is the launcher's, with or without ``--``.
+    """
     end = argv.index("--") if "--" in argv else len(argv)
+    launchers = (n for n in range(1, end) if argv[n] in LAUNCHERS)
+    after = next(launchers, end - 1) + 1
+    if argv[:1] and argv[0] in {"audit", "memory"} and after < end:
+        return argv[:after], ["--", *argv[after:]]
     return argv[:end], argv[end:]
 
 

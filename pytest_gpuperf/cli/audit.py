@@ -8,6 +8,7 @@ import linecache
 import sys
 from collections.abc import Iterator
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -27,6 +28,7 @@ from ..visible import printed
 from .audit_process import START
 from .audit_process import Audited
 from .audit_process import AuditRequest
+from .script import AS_RANK
 from .script import Program
 from .script_process import REST
 from .script_process import Output
@@ -120,6 +122,8 @@ def _audited(
     audited = decode(Audited, report)
     if audited.refusal is not None:
         raise UsageError(audited.refusal, ErrorId.GP110)
+    if program.as_rank:
+        audited = replace(audited, notes=(*audited.notes, AS_RANK))
     return code, audited
 
 
@@ -129,7 +133,11 @@ def _text(
     if as_json:
         return json.dumps(audit_document(audit, notes), indent=2) + "\n"
     command = audit_command(
-        _limit(audit), program.name, program.arguments, is_module=program.is_module
+        _limit(audit),
+        program.name,
+        program.arguments,
+        is_module=program.is_module,
+        as_rank=program.as_rank,
     )
     lines = audit_lines(
         audit, notes, Path.cwd(), line_of=linecache.getline, command=command

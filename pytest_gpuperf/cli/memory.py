@@ -35,6 +35,7 @@ from ..report.screen.memory import MemoryView
 from ..report.screen.memory import is_large
 from ..report.screen.memory import memory_lines
 from ..visible import printed
+from .script import AS_RANK
 from .script import Program
 from .script import load
 from .script_process import REST
@@ -262,7 +263,11 @@ def _command(arguments: argparse.Namespace, program: Program, gib: float | None)
         *(("--no-values",) if arguments.no_values else ()),
     ]
     return memory_command(
-        options, program.name, program.arguments, is_module=program.is_module
+        options,
+        program.name,
+        program.arguments,
+        is_module=program.is_module,
+        as_rank=program.as_rank,
     )
 
 
@@ -285,7 +290,10 @@ def _predicted(
     remembered = decode(Remembered, report)
     if remembered.refusal is not None:
         raise UsageError(remembered.refusal, ErrorId.GP110)
-    return code, remembered.forecast
+    forecast = remembered.forecast
+    if forecast is not None and question.program.as_rank:
+        forecast = replace(forecast, notes=(*forecast.notes, AS_RANK))
+    return code, forecast
 
 
 def _pulled(

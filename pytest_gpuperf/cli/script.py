@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import builtins
+import os
 import signal
 import sys
 import warnings
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import closing
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec
 from pathlib import Path
+from socket import socket
 from subprocess import Popen
 from types import CodeType
 from types import ModuleType
@@ -61,11 +66,15 @@ EXIT_INTERRUPTED = 130
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A script, or a module where ``is_module``, and the arguments it gets."""
+    """A script, or a module where ``is_module``, and the arguments it gets.
+
+    One that torchrun would start is run ``as_rank``: as the only rank of its group.
+    """
 
     name: str
     is_module: bool
     arguments: tuple[str, ...]
+    as_rank: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,11 +100,65 @@ def load(program: Program) -> Loaded:
     no such program.
     """
     sys.argv = [program.name, *program.arguments]
+    if program.as_rank:
+        os.environ.update(only_rank())
     if program.is_module:
         _begin_path_with(Path.cwd())
         return _loaded_module(program.name)
     _begin_path_with(Path(program.name).resolve().parent)
     return _loaded_script(program.name)
+
+
+# Programs that torchrun starts.
+
+WITHOUT_VALUE: Final = frozenset(
+    {"--standalone", "--no-python", "--run-path", "--use-env", "--use_env"}
+)
+"""Options of torchrun that stand alone; all others take a value."""
+
+
+def launched(launcher: str, words: Sequence[str]) -> Program:
+    """Return the program that *launcher* starts with *words*, as its only rank.
+
+    Raises ``UsageError`` if there is none.
+    """
+    is_module = False
+    rest = list(words)
+    while rest and rest[0].startswith("-"):
+        option = rest.pop(0)
+        is_module = is_module or option in {"-m", "--module"}
+        alone = option in {"-m", "--module", *WITHOUT_VALUE} or "=" in option
+        del rest[: 0 if alone else 1]
+    if not rest:
+        msg = f"{launcher}: found no script among its arguments; expected one"
+        raise UsageError(msg, ErrorId.GP110)
+    name, *arguments = rest
+    return Program(
+        name=name, is_module=is_module, arguments=tuple(arguments), as_rank=True
+    )
+
+
+def only_rank() -> Mapping[str, str]:
+    """Return what torchrun sets for a single process."""
+    with closing(socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    return {
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "GROUP_RANK": "0",
+        "WORLD_SIZE": "1",
+        "LOCAL_WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+
+
+AS_RANK: Final = (
+    "it ran as one rank of one, with RANK=0, LOCAL_RANK=0 and WORLD_SIZE=1: nothing of "
+    "other ranks is counted"
+)
+"""What must be known of a program that torchrun would start several times."""
 
 
 def run(loaded: Loaded, tidy: Callable[[BaseException], None]) -> None:

@@ -19,10 +19,12 @@ from typing import Final
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.codec import encode
+from . import LAUNCHERS
 from .script import Loaded
 from .script import Program
 from .script import check_script
 from .script import interrupts_left_to_child
+from .script import launched
 from .script import run
 from .script import shell_code
 from .script import terminations_passed_on
@@ -59,6 +61,12 @@ def program_of(arguments: argparse.Namespace, rest: Sequence[str]) -> Program:
         )
     if (arguments.script is None) == (arguments.module is None):
         arguments.parser.error("expected either a script or -m MODULE")
+    named = arguments.script or arguments.module
+    if named in LAUNCHERS and not Path(named).exists():
+        program = launched(named, passed_on)
+        if not program.is_module:
+            check_script(program.name)
+        return program
     if arguments.script is not None:
         check_script(arguments.script)
     return Program(

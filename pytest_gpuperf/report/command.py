@@ -137,21 +137,44 @@ def measure_command(tests: Sequence[str], kind: DeviceKind) -> str:
 
 
 def audit_command(
-    limit: str, program: str, arguments: Sequence[str], *, is_module: bool
+    limit: str,
+    program: str,
+    arguments: Sequence[str],
+    *,
+    is_module: bool,
+    as_rank: bool = False,
 ) -> str:
     """Return what exits with 1 where *program* waits more than the option *limit* allows."""
-    module = ("-m",) if is_module else ()
-    own = ("--", *arguments) if arguments else ()
-    return _line(("gpuperf", "audit", limit, *module, program, *own))
+    return _line(
+        ("gpuperf", "audit", limit, *_typed(program, arguments, is_module, as_rank))
+    )
 
 
 def memory_command(
-    options: Sequence[str], program: str, arguments: Sequence[str], *, is_module: bool
+    options: Sequence[str],
+    program: str,
+    arguments: Sequence[str],
+    *,
+    is_module: bool,
+    as_rank: bool = False,
 ) -> str:
     """Return what predicts the memory of *program* with *options*."""
+    return _line(
+        ("gpuperf", "memory", *options, *_typed(program, arguments, is_module, as_rank))
+    )
+
+
+def _typed(
+    program: str,
+    arguments: Sequence[str],
+    is_module: bool,  # noqa: FBT001, as the command line has it
+    as_rank: bool,  # noqa: FBT001
+) -> Sequence[str]:
+    """Return how *program* is named on a command line, after torchrun if it was."""
     module = ("-m",) if is_module else ()
-    own = ("--", *arguments) if arguments else ()
-    return _line(("gpuperf", "memory", *options, *module, program, *own))
+    if as_rank:
+        return ("torchrun", *module, program, *arguments)
+    return (*module, program, *(("--", *arguments) if arguments else ()))
 
 
 def _test_of(call: str) -> str:

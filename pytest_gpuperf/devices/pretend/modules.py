@@ -71,6 +71,15 @@ def _verify(*_: object) -> None:
     """Compare no shapes with other ranks: without values, or others, there are none."""
 
 
+class Replicas:
+    """Whether a ``DistributedDataParallel`` was made."""
+
+    made = False
+
+
+REPLICAS: Final = Replicas()
+
+
 def _with_values(init: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(init)
     def made(replica: Any, *args: Any, **options: Any) -> None:
@@ -81,6 +90,7 @@ def _with_values(init: Callable[..., None]) -> Callable[..., None]:
             )
             raise NeedsGpuError(msg, ErrorId.GP308)
         init(replica, *args, **options)
+        REPLICAS.made = True
 
     return made
 

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from types import CodeType
 from types import FrameType
 from typing import Any
@@ -21,13 +22,18 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import dataloader
 
 from ...model.finding import Location
+from ...model.finding import Phase
 from ..source_lines import SourceOwner
 from ..source_lines import location_of
 from ..source_lines import outwards
 from ..source_lines import room_of
+from .audit_record import AuditFinding
+from .audit_record import AuditKind
 from .audit_record import StepAudit
 from .audit_record import StepMark
+from .audit_record import Unjudged
 from .gpu import PretendGpu
+from .modules import REPLICAS
 from .patches import Patch
 from .patches import patched
 
@@ -61,7 +67,7 @@ class ProgramAudit:
 
     def audit(self) -> StepAudit:
         """Return all findings; those not seen again after the first step are ``once``."""
-        audit = self._gpu.end_step()
+        audit = without_buckets(self._gpu.end_step())
         mark, steps = self._counted()
         findings = tuple(replace(f, once=f.once and steps > 1) for f in audit.findings)
         loop = self._turns.place if mark is StepMark.LOOP else None
@@ -96,6 +102,47 @@ class ProgramAudit:
             turn = self._turns.look()
             if turn:
                 self._recorder.begin_step(turn)
+
+
+BUCKETS: Final = "only NCCL moves its buckets on the GPU; gloo copies them here"
+
+
+def without_buckets(audit: StepAudit) -> StepAudit:
+    """Leave unjudged the copies of ``DistributedDataParallel`` between gradients and buckets.
+
+    They are those of its reducer, which runs in C++ in the backward.
+    """
+    buckets = [f for f in audit.findings if _is_of_bucket(f)]
+    if not (REPLICAS.made and buckets):
+        return audit
+    unjudged = [
+        Unjudged(
+            op="DistributedDataParallel", reason=BUCKETS, site=f.site, count=f.count
+        )
+        for f in buckets
+    ]
+    waits = sum(f.count for f in buckets if f.kind is not AuditKind.MAYBE)
+    maybe = sum(f.count for f in buckets) - waits
+    totals = replace(
+        audit.totals,
+        syncs=audit.totals.syncs - waits,
+        maybe=audit.totals.maybe - maybe,
+    )
+    return replace(
+        audit,
+        findings=tuple(f for f in audit.findings if f not in buckets),
+        totals=totals,
+        not_judged=(*audit.not_judged, *unjudged),
+    )
+
+
+def _is_of_bucket(found: AuditFinding) -> bool:
+    """Whether it is a copy in the backward, or where buckets are made anew."""
+    in_replicas = found.torch is not None and found.torch.file.endswith(
+        str(Path("nn", "parallel", "distributed.py"))
+    )
+    in_backward = found.site.phase is Phase.BACKWARD
+    return found.op == "aten::copy_" and (in_backward or in_replicas)
 
 
 class OptimizerSteps:

@@ -122,6 +122,7 @@ def method_patches() -> Iterator[Patch]:
     yield Patch(tensor, "is_cuda", property(_is_on_cuda))
     for name in UNBOUND:
         yield Patch(tensor, name, _with_own(name))
+    yield Patch(torch.nn.Module, "to", _to_named_gpu(torch.nn.Module.to))
     yield Patch(torch.nn.Module, "_apply", _keeping_attributes(torch.nn.Module._apply))  # noqa: SLF001
     yield Patch(torch.UntypedStorage, "cuda", storage_to_cuda)
     yield Patch(torch._C, "_group_tensors_by_device_and_dtype", group_tensors)  # noqa: SLF001
@@ -223,6 +224,21 @@ def set_data(tensor: Any, value: Any) -> None:
         return
     ghost = torch.nn.Parameter(value, requires_grad=tensor.requires_grad)
     torch.utils.swap_tensors(tensor, ghost)
+
+
+def _to_named_gpu(move: Callable[..., Any]) -> Callable[..., Any]:
+    """``Module.to``, of which a torch without CUDA would refuse the number of a GPU."""
+
+    @functools.wraps(move)
+    def moved(module: Any, *args: Any, **options: Any) -> Any:
+        __tracebackhide__ = True
+        if args and type(args[0]) is int:
+            args = (torch.device("cuda", args[0]), *args[1:])
+        if type(options.get("device")) is int:
+            options["device"] = torch.device("cuda", options["device"])
+        return move(module, *args, **options)
+
+    return moved
 
 
 def _keeping_attributes(apply: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,0 +1,96 @@
+"""``gpuperf audit torchrun ... train.py``: a program of several ranks as the only one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.cli import main
+from pytest_gpuperf.cli.script import Program
+from pytest_gpuperf.cli.script import launched
+from pytest_gpuperf.cli.script import only_rank
+from pytest_gpuperf.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "is_module", "arguments"),
+    [
+        ("train.py", "train.py", False, ()),
+        ("--nproc-per-node=8 train.py 1 --lr 2", "train.py", False, ("1", "--lr", "2")),
+        ("--standalone --nproc_per_node 8 train.py", "train.py", False, ()),
+        ("--nnodes 2 --rdzv-id 4 -m pkg.train --nnodes 3", "pkg.train", True, None),
+    ],
+)
+def test_options_of_the_launcher_are_not_those_of_the_program(
+    words: str,
+    name: str,
+    is_module: bool,  # noqa: FBT001
+    arguments: tuple[str, ...] | None,
+) -> None:
+    assert launched("torchrun", words.split()) == Program(
+        name=name,
+        is_module=is_module,
+        arguments=("--nnodes", "3") if arguments is None else arguments,
+        as_rank=True,
+    )
+
+
+@pytest.mark.parametrize("words", [[], ["--standalone"], ["--nnodes", "train.py"]])
+def test_a_launcher_without_a_program_is_refused(words: list[str]) -> None:
+    with pytest.raises(UsageError, match="torchrun: found no script"):
+        launched("torchrun", words)
+
+
+def test_one_rank_of_one_is_what_the_program_reads() -> None:
+    found = only_rank()
+
+    assert (found["RANK"], found["LOCAL_RANK"], found["WORLD_SIZE"]) == ("0", "0", "1")
+    assert int(found["MASTER_PORT"]) > 0
+
+
+RANKED = """\
+import os
+import sys
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+rank = int(os.environ["LOCAL_RANK"])
+model = torch.nn.Linear(2, 2).to(rank)
+replica = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank])
+optimizer = torch.optim.SGD(replica.parameters())
+for _ in range(int(sys.argv[1])):
+    loss = replica(torch.ones(2, 2, device="cuda")).sum()
+    loss.backward()
+    optimizer.step()
+    loss.item()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        ["torchrun", "--nproc-per-node=8"],
+        ["-m", "torch.distributed.run", "--nproc-per-node", "8"],
+    ],
+    ids=" ".join,
+)
+def test_a_program_of_several_ranks_runs_as_one_and_that_is_said(
+    launcher: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(RANKED, "utf-8")
+
+    code = main(["audit", *launcher, "train.py", "3"])
+
+    output = capfd.readouterr().out
+    assert code == 0
+    assert output.startswith("gpuperf: 1 wait per step on 1 line, 3 steps")
+    assert "note: it ran as one rank of one, with RANK=0" in output
+    assert "next: gpuperf audit --max-syncs-per-step=1 torchrun train.py 3\n" in output
