@@ -28,7 +28,7 @@ USAGE_ERROR: Final = 4
 """Exit code of pytest for the same."""
 
 
-LAUNCHERS: Final = frozenset(
+RANK_LAUNCHERS: Final = frozenset(
     {"torchrun", "torch.distributed.run", "torch.distributed.launch"}
 )
 """Scripts and modules whose arguments are options, a program, and its arguments."""
@@ -142,7 +142,7 @@ def _parted(argv: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
     What follows a launcher of programs is the launcher's, with or without ``--``.
     """
     end = argv.index("--") if "--" in argv else len(argv)
-    launchers = (n for n in range(1, end) if argv[n] in LAUNCHERS)
+    launchers = (n for n in range(1, end) if argv[n] in RANK_LAUNCHERS)
     after = next(launchers, end - 1) + 1
     if argv[:1] and argv[0] in {"audit", "memory"} and after < end:
         return argv[:after], ["--", *argv[after:]]

@@ -19,7 +19,7 @@ from typing import Final
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.codec import encode
-from . import LAUNCHERS
+from . import RANK_LAUNCHERS
 from .script import Loaded
 from .script import Program
 from .script import check_script
@@ -62,7 +62,7 @@ def program_of(arguments: argparse.Namespace, rest: Sequence[str]) -> Program:
     if (arguments.script is None) == (arguments.module is None):
         arguments.parser.error("expected either a script or -m MODULE")
     named = arguments.script or arguments.module
-    if named in LAUNCHERS and not Path(named).exists():
+    if named in RANK_LAUNCHERS and not Path(named).exists():
         program = launched(named, passed_on)
         if not program.is_module:
             check_script(program.name)
