@@ -105,7 +105,7 @@ class PlayedChildren:
         number: int,
         *,
         mode: RunMode = RunMode.MEASURE,
-        timed: Collection[str] = (),  # noqa: ARG002  it plays whole runs
+        timed: Collection[str] = (),
         arrived: Callable[[Sequence[TestResult]], None],
     ) -> Sequence[TestResult]:
         self._progress.begin(groups, number, [(0,)] * len(groups))
