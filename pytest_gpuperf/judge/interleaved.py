@@ -16,6 +16,7 @@ from itertools import chain
 from itertools import product
 from math import expm1
 from math import isfinite
+from math import log
 from random import Random
 from typing import Final
 from typing import Protocol
@@ -28,6 +29,7 @@ from .ab import CONFIDENCE
 from .ab import AbRule
 from .ab import Decision
 from .ab import Ruling
+from .readings import DISTURBANCE
 
 
 # Label swaps: what the difference of two steps would be if their names meant nothing.
@@ -189,6 +191,30 @@ _MOST_REACH: Final = 10.0  # a factor of 22,000 in time
 _HALVINGS: Final = 12  # of a first reach: to 0.0003 %
 
 
+MOST_DISTURBED: Final = max(DISTURBANCE.values())
+"""Factor by which nothing but code makes a block slower, on any device."""
+
+_ALONE: Final = 2
+"""How often that factor counts if there is one quad: an event can hit both of its inner
+blocks, which are of one side.
+"""
+
+
+def is_beyond_doubt(quads: Sequence[Quad], rule: AbRule) -> bool:
+    """Whether every block of ``after`` is slower than a disturbance could make it.
+
+    A step so slow that the time cap ends the comparison after some quads leaves the
+    label swaps too few to reject anything: the larger the fault, the less would be seen.
+    """
+    slowest = max(value for quad in quads for value in (quad[0], quad[3]))
+    fastest = min(value for quad in quads for value in (quad[1], quad[2]))
+    return fastest - slowest > log(_doubt(quads)) + rule.tolerated
+
+
+def _doubt(quads: Sequence[Quad]) -> float:
+    return MOST_DISTURBED ** (_ALONE if len(quads) == 1 else 1)
+
+
 def quad_rule(tolerance: float, detect: float) -> AbRule:
     """Return the rule for quads; raise ``UsageError`` for limits that make none."""
     return AbRule(
@@ -265,8 +291,19 @@ def judge_quads(
         high=_bound(test, change, +1, tail),
         smallest=_smallest(test, change, rule),
         units=len(quads),
-        evidence=f"label-swap test over {len(quads)} quads",
+        evidence=_evidence(decision, quads),
     )
+
+
+def _evidence(decision: Decision, quads: Sequence[Quad]) -> str:
+    """Name what decided: without a p-value it is the distance of the blocks alone."""
+    over = f"{len(quads)} quad{'s' if len(quads) != 1 else ''}"
+    if decision.answer is Answer.SLOWER and decision.p_value is None:
+        return (
+            f"each block of after takes over {_doubt(quads):g} times as long as any of "
+            f"before in {over}, which no disturbance explains"
+        )
+    return f"label-swap test over {over}"
 
 
 def _swap_test(quads: Sequence[Quad], swaps: Swaps, seed: int) -> _SwapTest:
@@ -281,6 +318,8 @@ def _swap_test(quads: Sequence[Quad], swaps: Swaps, seed: int) -> _SwapTest:
 
 def _decide(test: _SwapTest, rule: AbRule, *, last: bool) -> Decision:
     change = difference(test.quads)
+    if last and is_beyond_doubt(test.quads, rule):
+        return Decision(answer=Answer.SLOWER)
     if change > rule.tolerated:  # else its p-value is above a half
         slower = test.at_most(rule.tolerated)
         if slower < rule.alpha_a_look:

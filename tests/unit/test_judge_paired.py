@@ -181,6 +181,46 @@ def test_thirteen_quads_are_the_least_that_can_blame(
     assert in_words(ruling, RULE) == words
 
 
+@pytest.mark.parametrize(
+    ("quads", "times", "answer"),
+    [
+        (1, 30, Answer.INCONCLUSIVE),
+        (1, 40, Answer.SLOWER),
+        (2, 5, Answer.INCONCLUSIVE),
+        (2, 7, Answer.SLOWER),
+        (12, 7, Answer.SLOWER),
+    ],
+)
+def test_a_step_so_slow_that_few_quads_fit_is_blamed_beyond_what_disturbances_add(
+    quads: int, times: float, answer: Answer
+) -> None:
+    slow = gaussian(quads, seed=6, slowdown=times - 1)
+
+    ruling = judge_quads(slow, RULE, QUICK, last=True)
+
+    assert ruling.answer is answer
+    assert decide_quads(slow, RULE, QUICK).answer is Answer.MORE
+
+
+def test_one_fast_block_of_after_leaves_a_doubt() -> None:
+    before, after = [10.0] * 6, [600.0] * 5 + [30.0]
+
+    ruling = judge_quads(quads_of(before, after), RULE, QUICK, last=True)
+
+    assert ruling.answer is Answer.INCONCLUSIVE
+
+
+def test_what_is_beyond_doubt_names_the_distance_and_no_test() -> None:
+    ruling = judge_quads(quads_of([10.0] * 6, [600.0] * 6), RULE, QUICK, last=True)
+
+    assert ruling.decision == Decision(answer=Answer.SLOWER)
+    assert in_words(ruling, RULE) == (
+        "after is slower by more than 1 %: time +5900.0 %, too few for an interval; "
+        "each block of after takes over 6 times as long as any of before in 3 quads, "
+        "which no disturbance explains"
+    )
+
+
 def test_constant_times_are_the_same_once_there_are_enough_of_them() -> None:
     quads = quads_of([10.0] * 56, [10.0] * 56)
 
