@@ -6,6 +6,7 @@ import argparse
 import json
 import linecache
 import sys
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ from ..devices.pretend.audit_record import StepAudit
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.codec import decode
+from ..model.finding import Location
 from ..report.ci.sarif import sarif
 from ..report.command import audit_command
 from ..report.json.audit import audit_document
@@ -28,8 +30,9 @@ from ..visible import printed
 from .audit_process import START
 from .audit_process import Audited
 from .audit_process import AuditRequest
-from .script import AS_RANK
 from .script import Program
+from .script import file_place
+from .script import notes_of
 from .script_process import REST
 from .script_process import Output
 from .script_process import add_program
@@ -78,6 +81,8 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     program = program_of(arguments, rest)
     root = root_of(arguments.root, program)
     output = Output.ERRORS if arguments.json else Output.SHOWN
+    # Before it runs: until it ends, a notebook may be saved anew.
+    in_file = file_place(program)
     code, audited = _audited(program, root, output)
     if audited is None or audited.audit is None:
         sys.stderr.write(f"gpuperf: {unfinished(program, code)}\n")
@@ -86,7 +91,7 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
         _text(audited.audit, audited.notes, program, as_json=arguments.json)
     )
     if arguments.sarif is not None:
-        _write_sarif(arguments.sarif, audited, program)
+        _write_sarif(arguments.sarif, audited, program, in_file)
     objections = list(_objections(audited.audit, arguments))
     for objection in objections:
         sys.stderr.write(f"gpuperf: {objection}\n")
@@ -115,6 +120,7 @@ def _audited(
     program: Program, root: Path, output: Output
 ) -> tuple[int, Audited | None]:
     """Run *program* in a process of its own: its exit code and what was found."""
+    notes = notes_of(program)
     request = partial(AuditRequest, program=program, root=str(root))
     code, report = run_program(START, request, output)
     if report is None:
@@ -122,9 +128,7 @@ def _audited(
     audited = decode(Audited, report)
     if audited.refusal is not None:
         raise UsageError(audited.refusal, ErrorId.GP110)
-    if program.as_rank:
-        audited = replace(audited, notes=(*audited.notes, AS_RANK))
-    return code, audited
+    return code, replace(audited, notes=(*audited.notes, *notes))
 
 
 def _text(
@@ -145,14 +149,22 @@ def _text(
     return printed(lines)
 
 
-def _write_sarif(file: Path, audited: Audited, program: Program) -> None:
+def _write_sarif(
+    file: Path,
+    audited: Audited,
+    program: Program,
+    in_file: Callable[[Location], Location],
+) -> None:
     """Write the log; its paths are those of the repository around the working directory."""
     if audited.audit is None:
         return
     here = Path.cwd()
     above = (folder for folder in (here, *here.parents) if (folder / ".git").exists())
     view = AuditView(
-        here=next(above, here), line_of=linecache.getline, steps=audited.audit.steps
+        here=next(above, here),
+        line_of=linecache.getline,
+        steps=audited.audit.steps,
+        in_file=in_file,
     )
     log = sarif(
         audited.audit, audited.notes, view, program=program.name, version=own_version()

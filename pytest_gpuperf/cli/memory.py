@@ -35,9 +35,9 @@ from ..report.screen.memory import MemoryView
 from ..report.screen.memory import is_large
 from ..report.screen.memory import memory_lines
 from ..visible import printed
-from .script import AS_RANK
 from .script import Program
 from .script import load
+from .script import notes_of
 from .script_process import REST
 from .script_process import Output
 from .script_process import add_program
@@ -275,6 +275,7 @@ def _predicted(
     question: _Question, saving: Saving | None = None
 ) -> tuple[int, Forecast | None]:
     """Run the program in a process of its own: its exit code and what it would need."""
+    notes = notes_of(question.program)
     request = partial(
         MemoryRequest,
         program=question.program,
@@ -291,8 +292,8 @@ def _predicted(
     if remembered.refusal is not None:
         raise UsageError(remembered.refusal, ErrorId.GP110)
     forecast = remembered.forecast
-    if forecast is not None and question.program.as_rank:
-        forecast = replace(forecast, notes=(*forecast.notes, AS_RANK))
+    if forecast is not None:
+        forecast = replace(forecast, notes=(*forecast.notes, *notes))
     return code, forecast
 
 

@@ -14,12 +14,14 @@ from collections.abc import Sequence
 from contextlib import closing
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.machinery import ModuleSpec
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec
 from pathlib import Path
 from socket import socket
 from subprocess import Popen
+from traceback import print_exception
 from types import CodeType
 from types import ModuleType
 from typing import Any
@@ -27,6 +29,14 @@ from typing import Final
 
 from ..errors import ErrorId
 from ..errors import UsageError
+from ..model.finding import Location
+from .notebook import Notebook
+from .notebook import codes_of
+from .notebook import in_file
+from .notebook import is_notebook
+from .notebook import names_of_ipython
+from .notebook import note_on_magics
+from .notebook import notebook_of
 
 
 # Signals while another process works.
@@ -66,7 +76,7 @@ EXIT_INTERRUPTED = 130
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A script, or a module where ``is_module``, and the arguments it gets.
+    """A script or notebook, or a module if ``is_module``, and the arguments it gets.
 
     One that torchrun would start is run ``as_rank``: as the only rank of its group.
     """
@@ -79,9 +89,12 @@ class Program:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """A program that can be run: its code and what ``__main__`` says of itself."""
+    """A program that can be run: its code and what ``__main__`` says of itself.
 
-    code: CodeType
+    Of a notebook each cell is a code of its own.
+    """
+
+    codes: tuple[CodeType, ...]
     attributes: dict[str, Any]
 
 
@@ -90,7 +103,7 @@ def check_script(path: str) -> None:
     with warnings.catch_warnings():
         # Python would print each SyntaxWarning of the script twice.
         warnings.simplefilter("ignore")  # they come when it is loaded
-        _script_code(path)
+        _codes(path)
 
 
 def load(program: Program) -> Loaded:
@@ -106,6 +119,8 @@ def load(program: Program) -> Loaded:
         _begin_path_with(Path.cwd())
         return _loaded_module(program.name)
     _begin_path_with(Path(program.name).resolve().parent)
+    if is_notebook(program.name):
+        return _loaded_notebook(program.name)
     return _loaded_script(program.name)
 
 
@@ -161,6 +176,28 @@ AS_RANK: Final = (
 """What must be known of a program that torchrun would start several times."""
 
 
+def notes_of(program: Program) -> tuple[str, ...]:
+    """Return what must be known of how *program* was run."""
+    notebook = _notebook(program)
+    magics = note_on_magics(notebook) if notebook else ""
+    return (
+        *((AS_RANK,) if program.as_rank else ()),
+        *((magics,) if magics else ()),
+    )
+
+
+def file_place(program: Program) -> Callable[[Location], Location]:
+    """Return what finds the line of a file for a line that *program* ran."""
+    notebook = _notebook(program)
+    return (lambda place: place) if notebook is None else partial(in_file, notebook)
+
+
+def _notebook(program: Program) -> Notebook | None:
+    if program.is_module or not is_notebook(program.name):
+        return None
+    return notebook_of(program.name, _content(program.name))
+
+
 def run(loaded: Loaded, tidy: Callable[[BaseException], None]) -> None:
     """Run it as ``__main__``; a failure is shown after *tidy* and ends the process."""
     main = ModuleType("__main__")
@@ -169,7 +206,8 @@ def run(loaded: Loaded, tidy: Callable[[BaseException], None]) -> None:
     try:
         # In a new module: `pickle` and `multiprocessing` look names up in
         # `sys.modules["__main__"]`.
-        exec(loaded.code, vars(main))  # noqa: S102, running it is the point
+        for each in loaded.codes:
+            exec(each, vars(main))  # noqa: S102, running it is the point
     # As in `python script.py`: an exit is no failure, and its code is the process's.
     except SystemExit:
         raise
@@ -193,18 +231,40 @@ def _loaded_script(path: str) -> Loaded:
         "__cached__": None,
         "__loader__": SourceFileLoader("__main__", file),
     }
-    return Loaded(code=_script_code(path), attributes=attributes)
+    return Loaded(codes=_codes(path), attributes=attributes)
 
 
-def _script_code(path: str) -> CodeType:
+def _loaded_notebook(path: str) -> Loaded:
+    loaded = Loaded(codes=_codes(path), attributes=names_of_ipython())
+    # Jupyter starts there: the data of a notebook is named from its folder on.
+    os.chdir(Path(path).resolve().parent)
+    # Python's own reads lines from files, and not those of a cell, before 3.13.
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = print_exception
+    return loaded
+
+
+def _codes(path: str) -> tuple[CodeType, ...]:
+    """Return the code of a script, or of each cell of a notebook."""
+    content = _content(path)
+    if is_notebook(path):
+        return codes_of(notebook_of(path, content))
+    return (_script_code(path, content),)
+
+
+def _content(path: str) -> bytes:
+    expected = "a notebook" if is_notebook(path) else "a Python script"
     if Path(path).is_dir():
-        msg = f"{path}: is a folder; expected a Python script"
+        msg = f"{path}: is a folder; expected {expected}"
         raise UsageError(msg, ErrorId.GP110)
     try:
-        source = Path(path).read_bytes()
+        return Path(path).read_bytes()
     except OSError as error:
-        msg = f"{path}: cannot be read ({error.strerror}); expected a Python script"
+        msg = f"{path}: cannot be read ({error.strerror}); expected {expected}"
         raise UsageError(msg, ErrorId.GP110) from error
+
+
+def _script_code(path: str, source: bytes) -> CodeType:
     try:
         return compile(source, str(Path(path).absolute()), "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
@@ -229,7 +289,7 @@ def _loaded_module(name: str) -> Loaded:
         "__package__": spec.parent,
         "__spec__": spec,
     }
-    return Loaded(code=code, attributes=attributes)
+    return Loaded(codes=(code,), attributes=attributes)
 
 
 def _spec(name: str) -> ModuleSpec:

@@ -52,6 +52,10 @@ class Phase(Enum):
     OPTIMIZER = "optimizer"
 
 
+NOTEBOOK_CELL: Final = ".ipynb cell "
+"""In the name of what a cell of a notebook runs, before its number."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Location:
     """A line of source. ``exact`` is false if only the function is known."""
@@ -62,7 +66,8 @@ class Location:
     exact: bool = True
 
     def __str__(self) -> str:
-        where = f"{self.file}:{self.line} in {self.function}"
+        between = ", line " if NOTEBOOK_CELL in self.file else ":"
+        where = f"{self.file}{between}{self.line} in {self.function}"
         return where if self.exact else f"{where} (line unknown, this is the def)"
 
 

@@ -54,7 +54,7 @@ def sarif(
     outside = 0
     for found in waits:
         place = found.site.location or found.site.innermost
-        if place is None or _relative(place, view.here) is None:
+        if place is None or _uri(place, view) is None:
             outside += found.count
         else:
             groups.setdefault((remedy_of_wait(found, view), place), []).append(found)
@@ -109,7 +109,7 @@ def _results(
 ) -> Iterator[dict[str, Any]]:
     seen: dict[str, int] = {}
     for (remedy, place), causes in groups.items():
-        uri = _relative(place, view.here) or ""
+        uri = _uri(place, view) or ""
         identity = f"{remedy.rule}\0{uri}\0{place.function}\0{view.source(place)}"
         # The same line of text twice in a function: the second is another one.
         number = seen[identity] = seen.get(identity, 0) + 1
@@ -120,7 +120,7 @@ def _results(
             "ruleIndex": RULE_NUMBERS[remedy.rule],
             "level": "warning" if often else "note",
             "message": {"text": _message(remedy, causes, view)},
-            "locations": [_location(uri, place)],
+            "locations": [_location(uri, view.in_file(place))],
             "partialFingerprints": {"gpuperfLine/v1": mark},
         }
 
@@ -149,11 +149,11 @@ def _location(uri: str, place: Location) -> dict[str, Any]:
     }
 
 
-def _relative(place: Location, root: Path) -> str | None:
-    """Return the path below *root* as a URI, or ``None`` outside of it."""
+def _uri(place: Location, view: AuditView) -> str | None:
+    """Return the path below ``view.here`` as a URI, or ``None`` outside of it."""
     from urllib.parse import quote
 
-    file = Path(place.file)
-    return (
-        quote(file.relative_to(root).as_posix()) if file.is_relative_to(root) else None
-    )
+    file = Path(view.in_file(place).file)
+    if not file.is_relative_to(view.here):
+        return None
+    return quote(file.relative_to(view.here).as_posix())
