@@ -44,7 +44,7 @@ REST: Final = None
 MOST_DIFFERENT: Final = 20
 """Rows that are shown, the largest changes, but with ``-v``."""
 
-MOST_DISTURBED: Final = 100
+DISTURBED_WIDTH: Final = 100
 """Characters of the tests that were disturbed."""
 
 TIMES_NOTE: Final = (
@@ -146,7 +146,7 @@ def _disturbed_lines(shown: Sequence[Row], new: Baselines) -> Iterator[str]:
     """Name the tests with times in the table that something disturbed."""
     tests = [row.test for row in _disturbed(shown, new)]
     if tests:
-        named = join_fitting(list(dict.fromkeys(tests)), MOST_DISTURBED)
+        named = join_fitting(list(dict.fromkeys(tests)), DISTURBED_WIDTH)
         yield from wrapped(
             f"* disturbed, times may be too long: {named}; measure again"
         )
