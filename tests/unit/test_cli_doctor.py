@@ -169,7 +169,8 @@ unmeasured live_peak_bytes: the scripted device has no storages
 unmeasured peak_reserved_bytes: the scripted device reserves nothing
 unmeasured alloc_retries, device_allocs: the scripted device has no allocator
 unmeasured pageable_copies, blocking_copies, h2d_bytes, d2h_bytes, device_syncs,
-           ops, flops: the scripted device copies nothing
+           ops, flops, occasional_copies, period_copies: the scripted device
+           copies nothing
 baselines  none in baselines/scripted-a-b.json, record with: pytest --gpuperf
            --gpuperf-device=scripted --gpuperf-update=missing
 measured   step_ms, process_ms, slope, latency_ms, peak_allocated_bytes, syncs

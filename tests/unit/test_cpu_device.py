@@ -93,6 +93,8 @@ def test_what_needs_a_cuda_allocator_or_copies_is_not_measured(
         "device_syncs": unseen,
         "ops": "the cpu device counts no operations",
         "flops": "the cpu device counts no operations",
+        "occasional_copies": unseen,
+        "period_copies": unseen,
         "busy_pct": "no kernel runs on a GPU here, measured on the cuda device only",
         "launches": "the cpu device launches no kernels",
         "kernels": "the cpu device launches no kernels",

@@ -342,6 +342,8 @@ def test_only_other_devices_metrics_are_unmeasurable_with_nvml() -> None:
         "live_peak_bytes": "measured on the cpu device only",
         "ops": "counted on the simulated GPU only",
         "flops": "counted on the simulated GPU only",
+        "occasional_copies": "counted on the simulated GPU only",
+        "period_copies": "counted on the simulated GPU only",
     }
 
 
@@ -353,6 +355,8 @@ def test_without_nvml_the_driver_s_memory_is_unmeasurable() -> None:
         "non_torch_bytes": unknown,
         "ops": "counted on the simulated GPU only",
         "flops": "counted on the simulated GPU only",
+        "occasional_copies": "counted on the simulated GPU only",
+        "period_copies": "counted on the simulated GPU only",
     }
 
 

@@ -24,7 +24,7 @@ from pytest_gpuperf.model.environment import Capability
 PROTOCOLS: Final = (Device, MeasuringDevice, RankedDevice, EmulatingDevice)
 MAY_BE_INHERITED: Final = {
     *("measuring", "ranked", "emulating", "enter", "leave"),
-    *("lines_take_time", "plain_profile", "remarks"),
+    *("lines_take_time", "plain_profile", "remarks", "at_peak"),
 }
 
 

@@ -232,6 +232,8 @@ def test_a_run_that_measured_nothing_says_why_of_each_gated_metric() -> None:
         ("d2h_bytes", Outcome.NOT_JUDGED, why),
         ("ops", Outcome.NOT_JUDGED, why),
         ("flops", Outcome.NOT_JUDGED, why),
+        ("period_syncs", Outcome.NOT_JUDGED, why),
+        ("period_copies", Outcome.NOT_JUDGED, why),
     ]
 
 

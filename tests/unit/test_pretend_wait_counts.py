@@ -154,8 +154,12 @@ if not BEFORE_2_15:
 
 @pytest.fixture(scope="module", autouse=True)
 def gpu() -> Iterator[PretendGpu]:
+    threads = torch.get_num_threads()
+    # MKL's LU of a batch, with threads inside of torch's, has waited for them for ever.
+    torch.set_num_threads(1)
     with pretend_gpu() as entered:
         yield entered
+    torch.set_num_threads(threads)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -268,13 +268,23 @@ def _without_masks(indices: Sequence[Any]) -> list[Any]:
     return found
 
 
+def _of_inference(args: Sequence[Any]) -> bool:
+    """Whether *args*, or lists among them, have a tensor that inference mode made."""
+    return any(
+        _of_inference(arg)
+        if isinstance(arg, list | tuple)
+        else is_ghost(arg) and arg.is_inference()
+        for arg in args
+    )
+
+
 def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Run *func* with ghosts among its arguments; what comes out is on the device."""
     __tracebackhide__ = True
     plan = plan_of(func)
     # Inference tensors have no autograd key, in their mode and outside of it. There torch
     # otherwise takes such an operation apart before it comes here.
-    if plan.composite:
+    if plan.composite and (torch.is_inference_mode_enabled() or _of_inference(args)):
         return plan.decompose(*args, **kwargs)
     live = PRETEND_MEMORY.live
     if live is not None and plan.in_place and is_in_place(func, plan.name, args):
