@@ -18,8 +18,8 @@ from pytest_gpuperf.devices.pretend.audit_record import AuditKind  # noqa: E402
 from pytest_gpuperf.devices.pretend.audit_record import CopyDirection  # noqa: E402
 from pytest_gpuperf.devices.pretend.audit_record import StepAudit  # noqa: E402
 from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.program_audit import ProgramAudit  # noqa: E402
 from pytest_gpuperf.devices.pretend.operation import OpCall  # noqa: E402
+from pytest_gpuperf.devices.pretend.program_audit import ProgramAudit  # noqa: E402
 from pytest_gpuperf.devices.pretend.sync_rules import LAYOUT_RULES  # noqa: E402
 from pytest_gpuperf.devices.pretend.sync_rules import SPARSE_RULES  # noqa: E402
 from pytest_gpuperf.devices.pretend.sync_rules import SYNC_RULES  # noqa: E402
