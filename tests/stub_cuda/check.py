@@ -36,7 +36,7 @@ from build import require_tools
 
 ROOT: Final = Path(__file__).parents[2]
 
-PART_SECONDS: Final = 600
+PART_SECONDS: Final = 1000
 FETCH_SECONDS: Final = 400
 """For the wheel, of about half a gigabyte."""
 
