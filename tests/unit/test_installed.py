@@ -20,6 +20,9 @@ def package(place: Path, name: str) -> Path:
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\n")
     (folder / "entry_points.txt").write_text(f"[pytest11]\n{name} = {name}.plugin\n")
     (folder / "RECORD").write_text(f"{name}/plugin.py,,\n")
+    # Python 3.12 and newer name only files that exist.
+    (place / name).mkdir()
+    (place / name / "plugin.py").touch()
     return folder
 
 
