@@ -79,13 +79,13 @@ def _run(
 ) -> dict[str, Any]:
     rules = [_rule(remedy) for remedy in WAIT_REMEDIES]
     driver = {"name": "gpuperf", "version": version, "rules": rules}
-    told = [{"level": "note", "message": {"text": note}} for note in notes]
+    notices = [{"level": "note", "message": {"text": note}} for note in notes]
     return {
         "tool": {"driver": driver},
         "automationDetails": {"id": f"gpuperf-audit/{program}/"},
         "columnKind": "unicodeCodePoints",
         "invocations": [
-            {"executionSuccessful": True, "toolExecutionNotifications": told}
+            {"executionSuccessful": True, "toolExecutionNotifications": notices}
         ],
         "results": list(_results(groups, view)),
     }
