@@ -96,6 +96,53 @@ def test_an_optimizer_that_is_made_in_each_step_is_counted(audited: Run) -> None
     assert audited(program).steps == 4
 
 
+def test_without_an_optimizer_a_step_is_a_backward_of_the_line_that_begins_most(
+    audited: Run,
+) -> None:
+    weight = torch.ones(1, device="cuda", requires_grad=True)
+
+    def train() -> None:
+        for _ in range(4):
+            (weight * 2).backward()
+            weight.data.add_(weight.grad, alpha=-0.1)
+            weight.grad.item()
+
+    def evaluate() -> None:
+        for _ in DataLoader(torch.ones(6, 1), batch_size=1):
+            weight.item()
+
+    def program() -> None:
+        weight.item()
+        for _epoch in range(2):
+            train()
+            evaluate()
+        (weight * 3).backward()
+
+    audit = audited(program)
+
+    assert (audit.steps, audit.mark, audit.loop) == (8, StepMark.BACKWARD, None)
+    assert sorted((f.count, f.in_steps, f.once) for f in audit.findings) == [
+        (1, 1, True),
+        (8, 8, False),
+        (12, 2, False),
+    ]
+
+
+def test_the_backward_of_a_checkpoint_inside_of_a_backward_is_no_step(
+    audited: Run,
+) -> None:
+    weight = torch.ones(1, device="cuda", requires_grad=True)
+
+    def program() -> None:
+        for _ in range(3):
+            doubled = torch.utils.checkpoint.checkpoint(
+                torch.sin, weight, use_reentrant=True
+            )
+            doubled.backward()
+
+    assert audited(program).steps == 3
+
+
 def test_without_an_optimizer_a_step_is_a_batch_of_the_loader(audited: Run) -> None:
     x = torch.ones(1, device="cuda")
     loader = DataLoader(torch.ones(6, 1), batch_size=2)

@@ -234,6 +234,11 @@ def test_set_up_copies_are_last_and_what_is_rare_comes_after_each_step() -> None
     [
         (StepMark.OPTIMIZER, None, "each step:"),
         (
+            StepMark.BACKWARD,
+            None,
+            "no optimizer steps: a step is a backward",
+        ),
+        (
             StepMark.LOADER,
             None,
             "no optimizer steps: a step is a batch of the DataLoader",

@@ -32,10 +32,12 @@ class StepMark(Enum):
 
     OPTIMIZER = "optimizer"
     """The ``step()`` of an optimizer."""
+    BACKWARD = "backward"
+    """A backward, where no optimizer steps."""
     LOADER = "loader"
-    """The next batch of a ``DataLoader``, where no optimizer steps."""
+    """The next batch of a ``DataLoader``, where there is neither."""
     LOOP = "loop"
-    """A loop of the project that does something on the GPU, where there is neither."""
+    """A loop of the project that does something on the GPU, where there is none of these."""
 
 
 class CopyDirection(Enum):

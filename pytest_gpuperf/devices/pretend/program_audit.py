@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from dataclasses import replace
+from functools import wraps
 from itertools import pairwise
 from pathlib import Path
 from types import CodeType
@@ -18,11 +19,13 @@ from typing import Any
 from typing import Final
 from weakref import WeakKeyDictionary
 
+import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import dataloader
 
 from ...model.finding import Location
 from ...model.finding import Phase
+from ..autograd import current_node
 from ..source_lines import SourceOwner
 from ..source_lines import location_of
 from ..source_lines import outwards
@@ -41,21 +44,23 @@ from .patches import patched
 class ProgramAudit:
     """Separates what a program does in every step from what it does once at its start.
 
-    A step ends with an optimizer's ``step()``, else with the next batch of a
-    ``DataLoader``, else with a turn of a loop that does something on the GPU. A program
-    of a single step does not show the difference.
+    A step ends with an optimizer's ``step()``, else with a backward, else with the next
+    batch of a ``DataLoader``, else with a turn of a loop that does something on the GPU.
+    A program of a single step does not show the difference.
     """
 
     def __init__(self, gpu: PretendGpu) -> None:
         self._gpu = gpu
         self._recorder = gpu.recorder
         self._optimizers = OptimizerSteps()
+        self._backwards = BackwardSteps(gpu.recorder.root)
         self._batches = BatchSteps()
         self._turns = LoopTurns(gpu.recorder.root)
         self._undo = ExitStack()
         self._undo.callback(
             register_optimizer_step_post_hook(self._optimizer_stepped).remove
         )
+        self._undo.enter_context(patched(_noticed_backwards(self._gone_back)))
         self._undo.enter_context(patched(_noticed_batches(self._batch_taken)))
         self._recorder.of_program = True
         self._recorder.listener = self._happened
@@ -78,6 +83,7 @@ class ProgramAudit:
         if self._optimizers.steps:
             return StepMark.OPTIMIZER, self._optimizers.steps
         found = (
+            (StepMark.BACKWARD, self._backwards.steps),
             (StepMark.LOADER, self._batches.steps),
             (StepMark.LOOP, self._turns.steps),
         )
@@ -89,16 +95,26 @@ class ProgramAudit:
         if self._optimizers.steps > before:
             self._recorder.begin_step(self._optimizers.steps)
 
+    def _gone_back(self) -> None:
+        if self._optimizers.steps:
+            return
+        before = self._backwards.steps
+        self._backwards.count()
+        if self._backwards.steps > before:
+            self._recorder.begin_step(self._backwards.steps)
+
     def _batch_taken(self, dataset: object) -> None:
         before = self._batches.steps
         self._batches.count(dataset)
         # The first batch begins the first step, and the second one ends it.
-        if not self._optimizers.steps and self._batches.steps > max(before, 1):
+        trains = self._optimizers.steps or self._backwards.steps
+        if not trains and self._batches.steps > max(before, 1):
             self._recorder.begin_step(self._batches.steps - 1)
 
     def _happened(self) -> None:
-        # What an optimizer or a loader marks needs no loop, and looking costs time.
-        if not (self._optimizers.steps or self._batches.steps):
+        # What another mark ends needs no loop, and looking costs time.
+        counted = (self._optimizers, self._backwards, self._batches)
+        if not any(marks.steps for marks in counted):
             turn = self._turns.look()
             if turn:
                 self._recorder.begin_step(turn)
@@ -166,6 +182,45 @@ class OptimizerSteps:
         """Steps of the program: two optimizers that step in turns make one together."""
         # An optimizer that is made anew in each step has a count of 1 every time.
         return max(self._most, self._total // max(1, self._most_alive))
+
+
+class BackwardSteps:
+    """Counts the backwards of the line that begins most; two lines of a loop make one step."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._counts: Counter[tuple[CodeType, int] | None] = Counter()
+
+    def count(self) -> None:
+        """Count a backward of the line of the project that runs now."""
+        frames = outwards(sys._getframe(1))  # noqa: SLF001, inspect.stack() reads sources
+        of_project = (
+            (frame.f_code, frame.f_lasti)
+            for frame in frames
+            if room_of(frame.f_code.co_filename, self._root) is SourceOwner.PROJECT
+        )
+        self._counts[next(of_project, None)] += 1
+
+    @property
+    def steps(self) -> int:
+        """Backwards so far."""
+        return max(self._counts.values(), default=0)
+
+
+def _noticed_backwards(notice: Callable[[], object]) -> Iterator[Patch]:
+    """Call *notice* after each backward, but not after those inside of one."""
+    base: Any = torch.autograd
+    backward = base.backward
+
+    @wraps(backward)
+    def gone_back(*arguments: Any, **options: Any) -> None:
+        __tracebackhide__ = True
+        backward(*arguments, **options)
+        # A checkpoint that is re-entrant goes back inside of a node.
+        if current_node() is None:
+            notice()
+
+    yield Patch(base, "backward", gone_back)
 
 
 class BatchSteps:

@@ -135,6 +135,7 @@ class AuditView:
 
 
 STEP_MARKS: Final = {
+    StepMark.BACKWARD: "no optimizer steps: a step is a backward",
     StepMark.LOADER: "no optimizer steps: a step is a batch of the DataLoader",
     StepMark.LOOP: "no optimizer steps: a step is a turn of the loop around",
 }
