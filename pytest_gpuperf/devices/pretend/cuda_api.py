@@ -295,19 +295,19 @@ def set_device(device: Any) -> None:
     index_of(device)
 
 
-def rng_state(*_: object) -> Any:
+def rng_state(device: Any = None) -> Any:  # noqa: ARG001, torch's
     """The state of the host's generator, from which ghosts draw."""
     return torch.get_rng_state()
 
 
-def set_rng_state(state: Any, *_: object) -> None:
+def set_rng_state(new_state: Any, device: Any = None) -> None:  # noqa: ARG001, torch's
     """Set it."""
-    torch.set_rng_state(state)
+    torch.set_rng_state(new_state)
 
 
-def set_rng_states(states: Any) -> None:
+def set_rng_states(new_states: Any) -> None:
     """Set it."""
-    for state in states:
+    for state in new_states:
         torch.set_rng_state(state)
 
 
@@ -348,8 +348,8 @@ def answers() -> dict[str, Any]:
         "Event": streams.Event,
         "StreamContext": streams.StreamContext,
         "stream": streams.StreamContext,
-        "device": streams.StreamContext,
-        "device_of": streams.StreamContext,
+        "device": streams.DeviceContext,
+        "device_of": streams.DeviceOfContext,
         "CUDAGraph": streams.CUDAGraph,
         "graph": streams.GraphContext,
         "make_graphed_callables": streams.make_graphed_callables,

@@ -103,7 +103,7 @@ class Event:
         """Nothing is pending."""
         return True
 
-    def elapsed_time(self, end: object) -> float:  # noqa: ARG002, torch's
+    def elapsed_time(self, end_event: object) -> float:  # noqa: ARG002, torch's
         """Return 0 ms: there is no device to time."""
         return 0.0
 
@@ -125,13 +125,11 @@ def default_stream() -> Stream:
 
 
 class StreamContext(_Aside):
-    """``torch.cuda.stream`` and ``torch.cuda.device`` as a context."""
+    """``torch.cuda.stream`` as a context."""
 
-    def __init__(self, target: Any = None) -> None:
-        """Take the stream or the device."""
-        self.stream = target
-        self.idx = 0
-        self.prev_idx = 0
+    def __init__(self, stream: Any = None) -> None:
+        """Take the stream."""
+        self.stream = stream
 
     def __enter__(self) -> None:
         """Nothing changes: there is one of each."""
@@ -140,6 +138,24 @@ class StreamContext(_Aside):
     def __exit__(self, *_: object) -> None:
         """Nothing changed."""
         self._end()
+
+
+class DeviceContext(StreamContext):
+    """``torch.cuda.device`` as a context."""
+
+    def __init__(self, device: Any) -> None:
+        """Take the device: there is one."""
+        super().__init__(device)
+        self.idx = 0
+        self.prev_idx = 0
+
+
+class DeviceOfContext(DeviceContext):
+    """``torch.cuda.device_of`` as a context."""
+
+    def __init__(self, obj: Any) -> None:
+        """Take a tensor or a storage."""
+        super().__init__(obj)
 
 
 GRAPH_REASON = "a CUDA graph replays work that no operation shows"
