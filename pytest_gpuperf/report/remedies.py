@@ -21,7 +21,7 @@ class Remedy:
     """What to ``do`` about causes of ``ops`` if their line of source contains ``spot``.
 
     Both are regular expressions, of the whole name of an operation and of a part of the
-    line. ``do`` begins with a verb. ``cause`` names it in the table of the documents.
+    line, and so is ``why``, of a part of the reason. ``do`` begins with a verb. ``cause`` names it in the table of the documents.
     What ``reads`` a tensor of the GPU is not the cause of a copy to it. ``rule`` is its
     id in reports of other programs, which never changes.
     """
@@ -30,11 +30,13 @@ class Remedy:
     do: str
     ops: str = r".*"
     spot: str = r""
+    why: str = r""
     reads: bool = False
     rule: str = ""
 
 
 _READS: Final = r"aten::(?:_local_scalar_dense|item|is_nonzero|_to_copy|to|copy_|cpu|equal|allclose)"
+_COPIES: Final = r"aten::(?:_to_copy|to|copy_)"
 
 SYNC_REMEDIES: Final = (
     Remedy(
@@ -74,9 +76,25 @@ SYNC_REMEDIES: Final = (
         do="keep it on the GPU with detach(), copy it to the CPU every N steps",
     ),
     Remedy(
+        rule="made-on-cpu",
+        cause="`torch.randn(...).to(device)`, `torch.zeros(...).cuda()`",
+        ops=_COPIES,
+        spot=r"\btorch\.(?:randn?|randint|randperm|zeros|ones|full|empty|eye|arange|linspace)"
+        r"\([^#]*?\)\.(?:to|cuda)\(",
+        do="make it on the GPU: torch.randn(..., device=device)",
+    ),
+    Remedy(
+        rule="pinned-batch",
+        cause="`.to(device)` of a batch in pinned memory",
+        ops=_COPIES,
+        spot=r"\.(?:to|cuda)\(|\.copy_\(",
+        why=r"from pinned memory, but not non_blocking",
+        do="pass non_blocking=True: .to(device, non_blocking=True)",
+    ),
+    Remedy(
         rule="pageable-batch",
         cause="`.to(device)` of a batch in ordinary memory",
-        ops=r"aten::(?:_to_copy|to|copy_)",
+        ops=_COPIES,
         spot=r"\.(?:to|cuda)\(|\.copy_\(",
         do="use DataLoader(pin_memory=True) and .to(device, non_blocking=True)",
     ),
@@ -132,12 +150,21 @@ SYNC_REMEDIES: Final = (
         "is one",
     ),
     Remedy(
+        rule="copy-to-gpu",
+        cause="any other copy to the GPU",
+        why=r"to the GPU",
+        do="make it on the GPU, or copy it once before the loop",
+    ),
+    Remedy(
         rule="wait",
         cause="any other wait",
         do="keep the value on the GPU, and read it every N steps",
     ),
 )
 """What to do about waits and copies: the first that fits."""
+
+CATCH_ALL: Final = SYNC_REMEDIES[-2:]
+"""What is advised if the line of source does not show the cause."""
 
 COPY_REMEDY: Final = Remedy(
     cause="a copy from ordinary memory",
@@ -303,6 +330,7 @@ def _wait_remedy(finding: Finding) -> Remedy:
         if (is_read or not remedy.reads)
         and re.fullmatch(remedy.ops, finding.op or "", re.DOTALL)
         and re.search(remedy.spot, finding.source)
+        and re.search(remedy.why, finding.reason)
     )
 
 

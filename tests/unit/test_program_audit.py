@@ -87,6 +87,18 @@ def test_two_optimizers_that_step_in_turns_make_one_step(audited: Run) -> None:
     assert audited(program).steps == 4
 
 
+def test_two_optimizers_of_layers_that_are_trained_one_after_the_other_step_on_their_own(
+    audited: Run,
+) -> None:
+    def program() -> None:
+        for optimizer in [sgd(), sgd()]:
+            for _ in range(4):
+                optimizer.step()
+
+    # The first step of the second one could be part of the last step of the first.
+    assert audited(program).steps == 7
+
+
 def test_an_optimizer_that_is_made_in_each_step_is_counted(audited: Run) -> None:
     def program() -> None:
         for _ in range(4):

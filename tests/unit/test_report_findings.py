@@ -246,6 +246,36 @@ def test_the_fix_of_a_wait_names_no_variable_that_its_line_may_not_have() -> Non
 
 
 @pytest.mark.parametrize(
+    ("source", "op", "memory", "fix"),
+    [
+        ("z = torch.randn(64, 20).to(device)", "aten::_to_copy", "ordinary", "make it"),
+        ("z = torch.zeros(size(x)).cuda()", "aten::_to_copy", "ordinary", "make it"),
+        ("x = x.to(device)", "aten::_to_copy", "ordinary", "use DataLoader(pin_memory"),
+        ("x = x.to(device)", "aten::_to_copy", "pinned", "pass non_blocking=True"),
+        ("x[range(n), y] = 1", "aten::copy_", "ordinary", "make it on the GPU, or"),
+        (
+            "model = torch.load(file)",
+            "aten::_to_copy",
+            "ordinary",
+            "make it on the GPU",
+        ),
+    ],
+)
+def test_the_fix_of_a_copy_to_the_gpu_fits_where_its_values_came_from(
+    source: str, op: str, memory: str, fix: str
+) -> None:
+    reasons = {
+        "ordinary": "a blocking copy to the GPU from ordinary (pageable) memory",
+        "pinned": "a copy to the GPU from pinned memory, but not non_blocking",
+    }
+
+    remedy = remedy_of(replace(ITEM, source=source, op=op, reason=reasons[memory]))
+
+    assert remedy is not None
+    assert remedy.do.startswith(fix)
+
+
+@pytest.mark.parametrize(
     ("file", "function", "setting"),
     [
         ("transformers/trainer.py", "_maybe_log_save_evaluate", "logging_steps=50"),

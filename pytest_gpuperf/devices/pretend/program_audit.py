@@ -17,7 +17,7 @@ from types import CodeType
 from types import FrameType
 from typing import Any
 from typing import Final
-from weakref import WeakKeyDictionary
+from weakref import WeakSet
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -165,23 +165,27 @@ class OptimizerSteps:
     """Counts the steps of a program that may have several optimizers, or make new ones."""
 
     def __init__(self) -> None:
-        self._counts: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._alive: WeakSet[Any] = WeakSet()
+        self._in_turn: WeakSet[Any] = WeakSet()
         self._total = 0
-        self._most = 0
+        self._turns = 0
         self._most_alive = 0
 
     def count(self, optimizer: Any) -> None:
         """Count one step of *optimizer*."""
-        self._counts[optimizer] = self._counts.get(optimizer, 0) + 1
         self._total += 1
-        self._most = max(self._most, self._counts[optimizer])
-        self._most_alive = max(self._most_alive, len(self._counts))
+        if not self._turns or optimizer in self._in_turn:
+            self._turns += 1
+            self._in_turn.clear()
+        self._in_turn.add(optimizer)
+        self._alive.add(optimizer)
+        self._most_alive = max(self._most_alive, len(self._alive))
 
     @property
     def steps(self) -> int:
         """Steps of the program: two optimizers that step in turns make one together."""
-        # An optimizer that is made anew in each step has a count of 1 every time.
-        return max(self._most, self._total // max(1, self._most_alive))
+        # An optimizer that is made anew in each step never steps again.
+        return max(self._turns, self._total // max(1, self._most_alive))
 
 
 class BackwardSteps:

@@ -28,7 +28,7 @@ from ...model.finding import Phase
 from ...model.metrics import PEAK_ALLOCATED
 from ...visible import visible
 from ..numbers import format_value
-from ..remedies import SYNC_REMEDIES
+from ..remedies import CATCH_ALL
 from ..remedies import Remedy
 from ..remedies import remedy_of
 from ..wrapping import REASON_INDENT
@@ -241,7 +241,7 @@ def remedy_of_wait(found: AuditFinding, view: AuditView) -> Remedy:
     sources = (*map(view.source, places), "")
     remedies = [remedy_of(_finding(found, view, source)) for source in sources]
     known = [remedy for remedy in remedies if remedy is not None]
-    return next((r for r in known if r is not SYNC_REMEDIES[-1]), known[-1])
+    return next((r for r in known if r not in CATCH_ALL), known[-1])
 
 
 def reason_of(found: AuditFinding, view: AuditView) -> str:
