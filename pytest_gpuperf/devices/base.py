@@ -236,6 +236,14 @@ class MeasuringDevice(Device, Protocol):
     def others_ns(self) -> int | None:
         """CPU time of all processes but this one and its own; ``None`` if unknown."""
 
+    def core_ns(self) -> int | None:
+        """CPU time of a fixed loop on the core of the steps; ``None`` if it says nothing."""
+        return None
+
+    def undisturbed_core_ns(self) -> int | None:
+        """Return what that loop takes on a core that nobody shares, by all readings."""
+        return None
+
     def record_event(self) -> object:
         """Mark this point of the current stream; ``None`` without streams."""
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
+from math import ceil
+from operator import attrgetter
 from statistics import fmean
 from statistics import median
 from typing import Final
@@ -149,9 +151,9 @@ def _phases(  # noqa: PLR0913  what is measured, and for whom
     timed_until = share.timed(warmth.slowest_ms)
     timing = time_rounds(device, subject, warmth.step_ms, timed_until, follow)
     sm_mhz = clock_under_load(device, subject, warmth.step_ms, timed_until)
-    others = (
-        others_share(start, moment_of(device)) if waits_for_itself(subject) else None
-    )
+    end = moment_of(device)
+    others = others_share(start, end) if waits_for_itself(subject) else None
+    core = None if subject.batches else core_slowdown(timing.rounds, end.core_ns)
     measurement = Measurement(
         test=test,
         environment=device.environment(),
@@ -159,7 +161,7 @@ def _phases(  # noqa: PLR0913  what is measured, and for whom
         samples={STEP_MS.name: thinned([r.step_ms for r in timing.rounds])},
         unmeasured=device.unmeasurable,
         missed={SLOPE.name: timing.disturbed} if timing.disturbed else {},
-        dirty=tuple(_dirt(timing, warmth.unsteady, others)),
+        dirty=tuple(_dirt(timing, warmth.unsteady, others, core)),
         unwaited=_unwaited(timing),
         board=Board(gpu=device.fingerprint(), sm_mhz=sm_mhz),
         round_steps=timing.steps if device.kind.has(Capability.QUEUES) else None,
@@ -266,12 +268,15 @@ def _slope(warmth: Warmth, timing: Timing) -> dict[str, Distribution]:
     return {} if slope is None else {SLOPE.name: Distribution.of([slope])}
 
 
-def _dirt(timing: Timing, unsteady: str | None, others: float | None) -> list[str]:
+def _dirt(
+    timing: Timing, unsteady: str | None, others: float | None, core: float | None
+) -> list[str]:
     shares = [r.waiting_share for r in timing.rounds if r.waiting_share is not None]
     return [
         *([unsteady] if unsteady else []),
         *timing.dirty,
         *doubts(shares, others),
+        *([f"the core was {core:.0%} slower while the step was timed"] if core else []),
     ]
 
 
@@ -283,15 +288,25 @@ CONTENTION: Final = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockReading:
-    """A time, and what other programs have computed by then, if that is known."""
+    """A time, what other programs have computed by then, and the core's undisturbed pace.
+
+    Each of the last two is ``None`` if it is unknown.
+    """
 
     now_ns: int
     others_ns: int | None
+    core_ns: int | None = None
 
 
 def moment_of(device: MeasuringDevice) -> ClockReading:
-    """Read both from *device*."""
-    return ClockReading(now_ns=device.now_ns(), others_ns=device.others_ns())
+    """Read all of it from *device*."""
+    for _ in range(CORE_READINGS):
+        device.core_ns()
+    return ClockReading(
+        now_ns=device.now_ns(),
+        others_ns=device.others_ns(),
+        core_ns=device.undisturbed_core_ns(),
+    )
 
 
 def others_share(before: ClockReading, after: ClockReading) -> float | None:
@@ -311,6 +326,43 @@ def doubts(shares: Sequence[float], others: float | None) -> Iterator[str]:
     alone = others is not None and others <= CONTENTION
     if shares and fmean(shares) > CONTENTION and not alone:
         yield f"the process waited for a core over {CONTENTION:.0%} of the time"
+
+
+# Decides whether a neighbour on the core's second thread slowed what counts of a run.
+
+CORE_READINGS: Final = 4
+"""Loops before and after the timed rounds, which show what the core can do."""
+
+CORE_SLOWED: Final = 0.15
+"""Slowdown of the core above which a run's times do not blame the code.
+
+On a core that nobody shares the loop took up to 10 % longer than its quickest, beside a
+neighbour 30 to 50 % (AMD EPYC, 2 cores of a virtual machine, 60 runs of 20 rounds).
+"""
+
+COUNTING: Final = 0.1
+"""Share of the rounds, the quickest, that a run's time on a CPU is read from."""
+
+OWN_THREADS: Final = 0.05
+"""Share of a core that threads of the step itself may take while its core is judged."""
+
+
+def core_slowdown(rounds: Sequence[Round], undisturbed_ns: int | None) -> float | None:
+    """Return by how much a neighbour slowed the rounds that count, if that is much.
+
+    ``None`` if none did, if nobody knows, or if the step's own threads may have done it.
+    """
+    counting = sorted(rounds, key=attrgetter("step_ms"))
+    counting = counting[: 1 + ceil(COUNTING * len(rounds))]
+    seen = [r.core_ns for r in counting if r.core_ns is not None]
+    if not seen or not undisturbed_ns or any(map(_has_threads, counting)):
+        return None
+    slowdown = max(seen) / undisturbed_ns - 1
+    return slowdown if slowdown > CORE_SLOWED else None
+
+
+def _has_threads(seen: Round) -> bool:
+    return seen.process_ms > (1 + OWN_THREADS) * seen.step_ms
 
 
 # A step that uses up its time cap: its time must still be known, at least roughly.

@@ -139,7 +139,8 @@ class Round:
     """One timed block of steps; times are milliseconds per step.
 
     ``unwaited_ms`` is ``step_ms`` less what threads and child processes waited for a
-    core: less than that where several waited at once.
+    core: less than that where several waited at once. ``core_ns`` is the longer time of
+    a fixed loop right before and right after the steps.
     """
 
     step_ms: float
@@ -149,6 +150,7 @@ class Round:
     waiting_share: float | None
     disturbance: str | None
     loader_wait: LoaderWait | None = None
+    core_ns: int | None = None
 
     def without_fill(self, alone: IsolatedStep, steps: int) -> Round:
         """Return the round of *steps* steps less what filling the queue takes.
@@ -441,6 +443,7 @@ def time_round(device: MeasuringDevice, subject: Subject, steps: int) -> Round:
     fetched_before = batches and batches.fetched
     # Slow readings come before the first synchronisation, and the clock is read last
     # and first: nothing but the steps is between its two readings.
+    core_ns = device.core_ns()
     all_waiting_ns = device.all_waiting_ns()
     device.synchronize()
     start_event = device.record_event()
@@ -471,7 +474,14 @@ def time_round(device: MeasuringDevice, subject: Subject, steps: int) -> Round:
             if batches and fetched_before
             else None
         ),
+        core_ns=_longer(core_ns, device.core_ns()),
     )
+
+
+def _longer(before_ns: int | None, after_ns: int | None) -> int | None:
+    if before_ns is None or after_ns is None:
+        return None
+    return max(before_ns, after_ns)
 
 
 def time_block(device: MeasuringDevice, subject: Subject, steps: int) -> TimedBlock:

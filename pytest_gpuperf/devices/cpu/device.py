@@ -49,6 +49,7 @@ from .contention import family_wait_ns
 from .contention import others_ns
 from .contention import run_queue_wait_ns
 from .contention import work_so_far
+from .core_pace import CorePace
 
 
 CPUINFO: Final = Path("/proc/cpuinfo")
@@ -93,6 +94,7 @@ class CpuDevice(MeasuringDevice):
         torch.set_num_threads(threads)
         self._root = root
         self._threads = threads
+        self._core = CorePace()
 
     def environment(self) -> Environment:
         """CPU model with the cores this process may use; versions and threads."""
@@ -145,6 +147,14 @@ class CpuDevice(MeasuringDevice):
     def others_ns(self) -> int | None:
         """CPU time of all processes but this one and its own; ``None`` off Linux."""
         return others_ns()
+
+    def core_ns(self) -> int | None:
+        """Time a fixed loop: neighbours that share the core make it slower."""
+        return self._core.read()
+
+    def undisturbed_core_ns(self) -> int | None:
+        """Return the least that it took."""
+        return self._core.undisturbed_ns
 
     def record_event(self) -> object:
         """Return ``None``: there are no streams."""
