@@ -95,6 +95,8 @@ def tolerated(metric: Metric) -> str:
     ratio = f"{100 * metric.tolerance:g} %"
     if not metric.floor:
         return ratio
+    if metric.unit is Unit.SECONDS:
+        return f"{ratio}, {metric.floor:g} s"
     whole_mib = metric.floor >= 2**20
     size = metric.floor / (2**20 if whole_mib else 2**10)
     return f"{ratio}, {size:g} {'MiB' if whole_mib else 'KiB'}"

@@ -223,7 +223,7 @@ def _scatter(metric: Metric, entry: Entry, kind: DeviceKind) -> float | None:
 def _spread(metric: Metric, entry: Entry, leeway: Leeway) -> Spread:
     logs = _logs(metric, entry, leeway.kind)
     known = Spread.of(logs, leeway.prior) if logs else None
-    return known or Spread.assumed(leeway.kind)
+    return known or Spread.assumed(leeway.kind, metric.scatter)
 
 
 def _logs(metric: Metric, entry: Entry, kind: DeviceKind) -> list[float]:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from contextlib import ExitStack
 from contextlib import contextmanager
 from contextlib import suppress
@@ -196,6 +197,10 @@ class AgreedDevice(RankedDevice):
     def compiled(self, run: Callable[[], object] | None) -> CompiledCode | None:  # noqa: ARG002
         """Let all code of the process count: a rank that ran a step would run it alone."""
         return self._device.compiled(None)
+
+    def compiling(self, caches: Path) -> AbstractContextManager[Callable[[], float]]:
+        """Time the compiler of this rank."""
+        return self._device.compiling(caches)
 
     def disturbance(self) -> str | None:
         """Say what disturbs the first disturbed rank."""

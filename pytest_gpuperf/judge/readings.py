@@ -54,9 +54,12 @@ class StoredTimes:
 
     @classmethod
     def of(
-        cls, values: Sequence[float], kind: DeviceKind, prior: Prior | None
+        cls, values: Sequence[float], prior: Prior | None, assumed: Spread
     ) -> StoredTimes:
-        """Derive it from *values*, ascending and positive, at least one."""
+        """Derive it from *values*, ascending and positive, at least one.
+
+        One that says nothing of its scatter, without a *prior*, has the *assumed* one.
+        """
         typical = typical_time(values)
         logs = [log(value / typical) for value in values]
         calm = without_odd(logs)
@@ -68,7 +71,7 @@ class StoredTimes:
             # any slowdown.
             slow=logs[-1 - place] if place or calm[-1] == logs[-1] else logs[-2],
             fast=logs[place] if place or calm[0] == logs[0] else logs[1],
-            spread=Spread.of(logs, prior) or Spread.assumed(kind),
+            spread=Spread.of(logs, prior) or assumed,
         )
 
 

@@ -301,9 +301,12 @@ class Spread:
         return cls(sigma=max(LEAST_SIGMA, sqrt(variance)), nu=nu)
 
     @classmethod
-    def assumed(cls, kind: DeviceKind) -> Spread:
-        """Return the spread of a device on which too little is stored."""
-        return cls(sigma=ASSUMED_SIGMA[kind], nu=ASSUMED_NU)
+    def assumed(cls, kind: DeviceKind, scatter: float = 0.0) -> Spread:
+        """Return the spread of a device on which too little is stored.
+
+        *scatter* is that of a metric which varies more than the device's step times.
+        """
+        return cls(sigma=max(ASSUMED_SIGMA[kind], scatter), nu=ASSUMED_NU)
 
     def error(self, fresh: int, stored: float = inf) -> float:
         """Return the standard error of the mean of *fresh* runs of one session.

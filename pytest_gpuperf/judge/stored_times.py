@@ -58,6 +58,7 @@ from .readings import shift_of
 from .readings import stored_values
 from .statistics import ASSUMED_SHIFT
 from .statistics import Prior
+from .statistics import Spread
 from .statistics import ratio
 from .statistics import scatter
 from .statistics import shift_variance
@@ -312,7 +313,9 @@ def judge_stored(  # noqa: PLR0913  keywords, each a number of its own
             metric=metric.name, outcome=Outcome.INCONCLUSIVE, because=nonsense
         )
     reference = replace(
-        StoredTimes.of(stored, kind, suite_context.prior),
+        StoredTimes.of(
+            stored, suite_context.prior, Spread.assumed(kind, metric.scatter)
+        ),
         shift=shift_of(metric, entry_runs, kind, suite_context.occasions),
         is_now=is_of_one_occasion(entry_runs, suite_context.now),
     )
@@ -382,8 +385,10 @@ def reference_of(
     stored = stored_values(metric, entry_runs, kind)
     if not stored or _impossible_stored(stored):
         return None
+    assumed = Spread.assumed(kind, metric.scatter)
     return replace(
-        StoredTimes.of(stored, kind, prior), shift=shift_of(metric, entry_runs, kind)
+        StoredTimes.of(stored, prior, assumed),
+        shift=shift_of(metric, entry_runs, kind),
     )
 
 

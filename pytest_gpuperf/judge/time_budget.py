@@ -18,7 +18,6 @@ from typing import Final
 
 from ..model.baseline import ENOUGH_RUNS
 from ..model.baseline import RunSummary
-from ..model.environment import DeviceKind
 from ..model.measurement import Measurement
 from ..model.metric import Direction
 from ..model.metric import Metric
@@ -153,7 +152,7 @@ def judge_time_budget(  # noqa: PLR0913  keywords, each a number of its own
     kind = runs[-1].environment.hardware.kind
     stored = stored_values(metric, entry_runs, kind)
     moved = [log_excess(metric, value, limit) for value in stored]
-    spread = _spread(moved, prior, kind)
+    spread = _spread(moved, prior, Spread.assumed(kind, metric.scatter))
     return judge_excess(
         metric, readings(metric, runs), limit, spread, alpha=alpha, stored=len(stored)
     )
@@ -181,11 +180,9 @@ def judge_excess(  # noqa: PLR0913  keywords, each a number of its own
     return _verdict(case)
 
 
-def _spread(moved: Sequence[float], prior: Prior | None, kind: DeviceKind) -> Spread:
+def _spread(moved: Sequence[float], prior: Prior | None, assumed: Spread) -> Spread:
     known = Spread.of(moved, prior) if moved else None
-    if known is None or known.nu < ENOUGH_RUNS - 1:
-        return Spread.assumed(kind)
-    return known
+    return assumed if known is None or known.nu < ENOUGH_RUNS - 1 else known
 
 
 def used(

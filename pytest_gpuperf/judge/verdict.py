@@ -16,6 +16,7 @@ from typing import Final
 from ..model.baseline import Entry
 from ..model.baseline import RunSummary
 from ..model.budget import Tolerance
+from ..model.compile_metrics import COMPILE_TIMES
 from ..model.measurement import Board
 from ..model.measurement import Measurement
 from ..model.metric import Direction
@@ -26,6 +27,7 @@ from ..model.metrics import METRICS
 from ..model.metrics import OCCASIONAL
 from ..model.metrics import RANKED
 from ..model.metrics import SLOPE
+from ..model.metrics import STEP_MS
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict
@@ -284,6 +286,12 @@ class _TestCase:
         kind = self.runs[-1].environment.hardware.kind
         return stored_values(metric, self.entry_runs, kind)
 
+    def context_of(self, metric: Metric) -> SuiteContext:
+        """Return what the suite says, without what its step times say of step times."""
+        if metric == STEP_MS:
+            return self.suite_context
+        return replace(self.suite_context, prior=None, occasions=None, shift=0.0)
+
     @property
     def measured_nothing(self) -> bool:
         return not any(run.times or run.exact for run in self.runs)
@@ -347,7 +355,7 @@ def _unjudged_budget(case: _TestCase, metric: Metric, why: str) -> Verdict:
 
 def _is_expected(metric: Metric) -> bool:
     """Whether any test has it; metrics of ranks exist only for several ranks."""
-    return metric.gated and metric not in RANKED
+    return metric.gated and metric not in {*RANKED, *COMPILE_TIMES}
 
 
 def _judge_measured(case: _TestCase, metric: Metric) -> Iterator[Verdict]:
@@ -407,8 +415,7 @@ def _judge_budget(case: _TestCase, metric: Metric, limit: float) -> Verdict:
         case.runs,
         limit,
         entry_runs=case.entry_runs,
-        # The prior is fitted to step times, which other times need not scatter like.
-        prior=case.suite_context.prior if metric.gated else None,
+        prior=case.context_of(metric).prior,
         alpha=case.suite_context.alpha,
     )
 
@@ -432,7 +439,7 @@ def _judge_baseline(
         tolerance=tolerance,
         detect=noticed(metric, case.tolerance),
         floor=metric.floor,
-        suite_context=case.suite_context,
+        suite_context=case.context_of(metric),
         sentinels=sentinels,
     )
 

@@ -31,6 +31,7 @@ class MeasuringPhase(Enum):
     FURTHER = "further steps"
     RANKS = "ranks"
     PEAK = "operations"
+    COMPILING = "first steps"
 
 
 class OfRanks(Enum):
@@ -59,7 +60,9 @@ class Metric:
     ``error`` is how far, as a ratio, a prediction may be off what a GPU would measure;
     against itself it is exact. ``beneath`` names the metric of what is part of it and
     not the step's own: the tolerance is taken of the rest. ``phase`` reads it,
-    ``of_ranks`` combines what several ranks read.
+    ``of_ranks`` combines what several ranks read. ``scatter`` is the standard deviation
+    of runs, as a ratio, that is assumed until stored runs show theirs; 0 assumes that of
+    the device's step times.
     """
 
     name: str
@@ -76,3 +79,4 @@ class Metric:
     beneath: str = ""
     phase: MeasuringPhase = MeasuringPhase.TRACE
     of_ranks: OfRanks = OfRanks.LARGEST
+    scatter: float = 0.0

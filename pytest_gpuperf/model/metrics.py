@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from .compile_metrics import COMPILE_TIMES
 from .metric import MIB
 from .metric import Direction
 from .metric import MeasuringPhase
@@ -560,6 +561,7 @@ METRICS: Final[dict[str, Metric]] = {
         *FURTHER,
         *LAUNCHED,
         *COMPILED,
+        *COMPILE_TIMES,
         SLOPE,
         *RANKED,
         SPEEDUP,

@@ -33,12 +33,23 @@ class RunMode(Enum):
     """What a run does with each step.
 
     ``RECORD_MEMORY`` measures it and records what the allocator did, ``TRACE`` does
-    nothing else than trace it.
+    nothing else than trace it, ``COMPILE_AGAIN`` than compile it with the caches that an
+    earlier process has filled.
     """
 
     MEASURE = "measure"
     RECORD_MEMORY = "record memory"
     TRACE = "trace"
+    COMPILE_AGAIN = "compile again"
+
+
+class CompileTiming(Enum):
+    """Whose compiling a run times: with empty caches that takes its time."""
+
+    NEVER = "never"
+    ASKED = "asked"
+    """Of calls with a budget or a baseline of it."""
+    ALWAYS = "always"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +70,8 @@ class RunRequest:
     ``round_steps`` has by call the steps per round of the runs it is compared with,
     ``step_ms`` what a step took in them: a run that is as quick may end early.
     ``timed`` are calls of which nothing but times is asked: what else there is to know of
-    them is known.
+    them is known. ``compile_timing`` says of which calls compiling is timed, and
+    ``caches`` is the folder of what they compile, if an earlier process has filled it.
     """
 
     tests: tuple[str, ...]
@@ -86,6 +98,8 @@ class RunRequest:
     round_steps: Mapping[str, int] = field(default_factory=dict)
     step_ms: Mapping[str, float] = field(default_factory=dict)
     timed: tuple[str, ...] = ()
+    compile_timing: CompileTiming = CompileTiming.NEVER
+    caches: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

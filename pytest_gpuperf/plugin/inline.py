@@ -55,6 +55,7 @@ from ..runner.verdicts import compared
 from ..runner.verdicts import unjudged
 from ..settings import Settings
 from ..settings import is_ci
+from ..worker.compile_again import CompileFolders
 from ..worker.fixture import measurer_key
 from ..worker.items import asks
 from ..worker.items import is_measured
@@ -130,12 +131,15 @@ class InlineSession:
         self._heard = Heard()
         self._samples: dict[str, tuple[Samples, ...]] = {}
         self.params: dict[str, Mapping[str, object]] = {}
+        folders = CompileFolders(settings.compile_timing)
+        config.add_cleanup(folders.close)
         self._measuring = Measuring(
             device,
             settings.seconds,
             project=settings.tolerance,
             stored=counted(self._baselines.entries),
             round_steps=stored_round_steps(self._baselines.entries),
+            folders=folders,
             step_ms=(
                 {} if settings.update else stored_step_ms(self._baselines.entries, kind)
             ),

@@ -220,6 +220,7 @@ def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
         shared_use=value("gpuperf_lock", SharedUse.TIMED),
         pretend_gib=value("gpuperf_pretend_gb", PRETEND_GIB),
         peak_tflops=value("gpuperf_peak_tflops", {}),
+        compile_times=value("gpuperf_compile_times", default=False),
         launch=launch_of(environ, value("gpuperf_lock_seconds", 3600.0)),
     )
     settings = with_stored_device(config, settings)

@@ -409,6 +409,9 @@ class Children:
         read. *arrived* gets the results of each group as soon as it has ended.
         """
         request = replace(self._request(kind, number), mode=mode, timed=tuple(timed))
+        if mode is RunMode.MEASURE:
+            timing = self._settings.compile_timing
+            request = replace(request, compile_timing=timing)
         jobs = [self._assigned(group, plan, request) for group in groups]
         self._progress.begin(
             groups,

@@ -34,6 +34,7 @@ from ..model.codec import encode
 from ..model.environment import DeviceKind
 from ..model.run import ComparedCall
 from ..model.run import Ending
+from ..model.run import RunMode
 from ..model.run import RunRequest
 from ..model.run import StepCall
 from ..model.run import Stop
@@ -42,6 +43,8 @@ from ..report.secrets import masked
 from ..report.secrets import secrets_of
 from ..runner.fork_server import send_progress
 from ..runner.fork_server import send_progress_seldom
+from .compile_again import CompileFolders
+from .compile_again import compiled_again
 from .fixture import Measurer
 from .fixture import measurer_key
 from .installed import KnownPackages
@@ -86,10 +89,18 @@ def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Run pytest on the tests of one run and return a result a test."""
     request = decode(RunRequest, raw)
     enter(request)
+    folders = CompileFolders(request.compile_timing, request.caches)
     measuring = measuring_for(
-        request, arriving=send_progress, follow=send_progress_seldom
+        request,
+        arriving=send_progress,
+        follow=send_progress_seldom,
+        folders=folders,
     )
-    return [encode(result) for result in run_tests(request, measuring)]
+    results = run_tests(request, measuring)
+    if request.mode is RunMode.MEASURE:
+        results = compiled_again(request, results, folders)
+    folders.close()
+    return [encode(result) for result in results]
 
 
 def enter(request: RunRequest) -> None:
@@ -107,12 +118,13 @@ def measuring_for(
     watch: Callable[[Device], Device] = lambda device: device,
     arriving: Callable[[str], None] = lambda _: None,
     follow: Callable[[str, str], object] = lambda _, __: None,
+    folders: CompileFolders | None = None,
 ) -> Measuring:
     """Open the device, and measure on the one that *watch* makes of it.
 
     The device is entered before collection, and never left. *arriving* is called
     with the key of each call before it is measured, *follow* with the key and what is
-    done.
+    done. Without *folders* no compiler is timed.
     """
     device = open_device(
         request.device,
@@ -133,6 +145,7 @@ def measuring_for(
         round_steps=request.round_steps,
         step_ms=request.step_ms,
         timed=request.timed,
+        folders=folders,
         arriving=arriving,
         follow=follow,
     )

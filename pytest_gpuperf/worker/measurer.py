@@ -58,9 +58,11 @@ from ..model.metrics import SLOPE
 from ..model.metrics import STEP_MS
 from ..model.metrics import limited_by
 from ..model.run import ComparedCall
+from ..model.run import CompileTiming
 from ..model.run import RunMode
 from ..model.run import StepCall
 from .compare_result import Compared
+from .compile_again import CompileFolders
 from .fit_result import Prospect
 from .fixture import WORK
 
@@ -122,12 +124,14 @@ def measured_call(  # noqa: PLR0913  a call, and what is to be known of it
     root: Path,
     asked: Collection[str] = (),
     only_times: bool = False,
+    caches: Path | None = None,
     follow: Follow = nobody,
 ) -> MeasuredStep:
     """Measure *subject* as *mode* asks, with files in *artefacts*; raises what the phases of its device raise.
 
     *asked* names the metrics that a budget or a baseline asks for. With *only_times* all
-    but the times of a step with a clock of its own may be left out.
+    but the times of a step with a clock of its own may be left out. With *caches*, the
+    folder of what is compiled, its compiler is timed first, which no cap counts.
     """
     if device.emulating is not None:
         # Each way of measuring is imported when it is used: a process measures in one
@@ -153,8 +157,13 @@ def measured_call(  # noqa: PLR0913  a call, and what is to be known of it
             folder=artefacts,
             root=root,
         )
+    from ..measure.compile_time import compile_again
+    from ..measure.compile_time import time_compiling
     from ..measure.phases import measure
 
+    if mode is RunMode.COMPILE_AGAIN:
+        return compile_again(alone, subject, test, caches)
+    compiled = None if caches is None else time_compiling(alone, subject, test, caches)
     found = measure(
         alone,
         subject,
@@ -164,6 +173,8 @@ def measured_call(  # noqa: PLR0913  a call, and what is to be known of it
         only_times=only_times,
         follow=follow,
     )
+    if compiled is not None:
+        found = replace(found, measurement=compiled.added_to(found.measurement))
     if mode is RunMode.MEASURE:
         return found
     from ..measure.memory import explained
@@ -262,6 +273,7 @@ class Measuring:
         round_steps: Mapping[str, int] = NO_STEPS,
         step_ms: Mapping[str, float] = NO_TIMES,
         timed: Collection[str] = (),
+        folders: CompileFolders | None = None,
         arriving: Callable[[str], None] = lambda _: None,
         follow: Callable[[str, str], object] = lambda _, __: None,
     ) -> None:
@@ -269,11 +281,12 @@ class Measuring:
         *follow* with the key and what is being done. *stored* names by call the counts
         and sizes that its baseline has, *round_steps* has the steps per round of the
         runs it is compared with, *step_ms* what a step took in them. *timed* are calls
-        of which nothing but times is read."""
+        of which nothing but times is read, *folders* those of what is compiled."""
         self._stored = stored
         self._round_steps = round_steps
         self._step_ms = step_ms
         self._timed = timed
+        self._folders = folders or CompileFolders(CompileTiming.NEVER)
         self._arriving = arriving
         self._follow = follow
         self._device = device
@@ -310,6 +323,8 @@ class Measuring:
         test = self._new_key(item, name)
         self._arriving(test)
         budgets = (parse_budget(budget), *budgets_of(item))
+        asked = self._asked(test, budgets)
+        only_times = test in self._timed
         measured = measured_call(
             self._device,
             self._compared(subject, test, budgets),
@@ -318,11 +333,15 @@ class Measuring:
             mode=self._mode,
             artefacts=self._artefacts,
             root=item.config.rootpath,
-            asked=self._asked(test, budgets),
-            only_times=test in self._timed,
+            asked=asked,
+            only_times=only_times,
+            caches=None if only_times else self._folders.folder(test, asked),
             follow=partial(self._follow, test),
         )
         _refuse_unreal_time(measured.measurement)
+        if not only_times:
+            found = self._folders.completed(measured.measurement, asked)
+            measured = replace(measured, measurement=found)
         calls.append(
             StepCall(
                 measurement=below(

@@ -515,7 +515,7 @@ def test_a_call_that_makes_no_sense_fails_with_one_sentence_and_nothing_else(
 KNOWN = (
     "ms, latency_ms, mem_mb, reserved_mb, alloc_retries, device_allocs, growth_mb, "
     "syncs, pageable_copies, h2d_mb, d2h_mb, launches, flops, period_syncs, "
-    "period_copies, graph_breaks, recompiles"
+    "period_copies, graph_breaks, recompiles, compile_s, compile_warm_s"
 )
 LIMITED = (
     f"{KNOWN}, slope_pct, skew_pct, rank_mem_mb, collectives, speedup, loader_wait_pct, "

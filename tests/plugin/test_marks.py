@@ -105,7 +105,7 @@ def test_marks_are_registered(project: ScriptedProject) -> None:
 KNOWN = (
     "ms, latency_ms, mem_mb, reserved_mb, alloc_retries, device_allocs, growth_mb, "
     "syncs, pageable_copies, h2d_mb, d2h_mb, launches, flops, period_syncs, "
-    "period_copies, graph_breaks, recompiles"
+    "period_copies, graph_breaks, recompiles, compile_s, compile_warm_s"
 )
 
 

@@ -188,7 +188,7 @@ def test_what_cannot_be_reached_has_a_floor_and_costs_nothing() -> None:
 
 
 def test_nothing_below_the_tolerance_can_be_asked_for() -> None:
-    still = StoredTimes.of([10.0] * 8, SCRIPTED, None)
+    still = StoredTimes.of([10.0] * 8, None, Spread.assumed(SCRIPTED))
 
     assert effort(still, LIMITS, asking(0.01, SuiteContext()), STORED_RUNS).floor > 0.01
 

@@ -174,6 +174,12 @@ class CpuDevice(MeasuringDevice):
         """Ask Dynamo."""
         return compiled_code(run, self._root)
 
+    def compiling(self, caches: Path) -> AbstractContextManager[Callable[[], float]]:
+        """Ask torch."""
+        from ..compile_caches import compiling_in
+
+        return compiling_in(caches)
+
     def disturbance(self) -> str | None:
         """Return ``None``: contention shows in ``waiting_ns``."""
         return None

@@ -244,6 +244,12 @@ class CudaDevice(MeasuringDevice):
     def compiled(self, run: Callable[[], object] | None) -> CompiledCode:
         return compiled_code(run, self.root)
 
+    def compiling(self, caches: Path) -> AbstractContextManager[Callable[[], float]]:
+        """Ask torch."""
+        from ..compile_caches import compiling_in
+
+        return compiling_in(caches)
+
     def disturbance(self) -> str | None:
         watch = self._watch()
         return None if watch is None else watch.look(self.now_ns())

@@ -1,0 +1,216 @@
+"""Compiles the calls of a run once more in a new process, with the caches of the first.
+
+A step that is compiled again in the same process finds more than its caches on disk:
+modules, code and answers that are in memory. Only a process of its own starts as the
+next training run does. It is started once the tests have ended, so that the GPU's memory
+is not needed twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Collection
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from ..devices.compile_caches import release_unused_memory
+from ..files import scratch_folder
+from ..measure.time_share import MOST_CAPS
+from ..model.codec import decode
+from ..model.codec import encode
+from ..model.compile_metrics import COMPILE_S
+from ..model.compile_metrics import COMPILE_TIMES
+from ..model.compile_metrics import COMPILE_WARM_S
+from ..model.measurement import Measurement
+from ..model.run import CompileTiming
+from ..model.run import Ending
+from ..model.run import RunMode
+from ..model.run import RunRequest
+from ..model.run import StepCall
+from ..model.run import TestResult
+from ..sharing.exit_report import death
+from ..sharing.exit_report import last_words
+
+
+# Folders of what each call compiles.
+
+NAME_LENGTH: Final = 16
+"""Characters of a call's folder: keys have slashes and may be long."""
+
+IN_ONE_PROCESS: Final = (
+    "only a second process can compile it again, and --gpuperf-inline has none"
+)
+
+ON_RANKS: Final = "the compiler is timed only without gpuperf.ranks"
+
+
+class CompileFolders:
+    """Says of which calls the compiler is timed, and in which folder each has its caches.
+
+    They are below *root* where an earlier process has filled them, else new ones.
+    """
+
+    def __init__(self, timing: CompileTiming, root: str = "") -> None:
+        self._timing = timing
+        self._root = root
+        self._scratch: TemporaryDirectory[str] | None = None
+        self.again: list[str] = []
+        """Calls that a second process is to compile, by key."""
+
+    @property
+    def root(self) -> Path:
+        """The folder of all; a new one is made when it is first asked for."""
+        if not self._root:
+            self._scratch = scratch_folder()
+            self._root = self._scratch.name
+        return Path(self._root)
+
+    def folder(self, call: str, asked: Collection[str]) -> Path | None:
+        """Return the folder of *call*, if its compiler is timed."""
+        if not self._asked(asked):
+            return None
+        return self.root / hashlib.sha256(call.encode()).hexdigest()[:NAME_LENGTH]
+
+    def completed(
+        self, measurement: Measurement, asked: Collection[str]
+    ) -> Measurement:
+        """Say why *measurement* lacks a time that was *asked* for."""
+        names = self._asked(asked)
+        found = measurement.times
+        if COMPILE_S.name in found and COMPILE_WARM_S.name in names:
+            self.again.append(measurement.test)
+            return measurement.missing({COMPILE_WARM_S.name: IN_ONE_PROCESS})
+        unsaid = [n for n in names if n not in found and not measurement.why_none(n)]
+        return measurement.lacking(dict.fromkeys(unsaid, ON_RANKS))
+
+    def _asked(self, asked: Collection[str]) -> list[str]:
+        if self._timing is CompileTiming.NEVER:
+            return []
+        is_always = self._timing is CompileTiming.ALWAYS
+        return [m.name for m in COMPILE_TIMES if is_always or m.name in asked]
+
+    def close(self) -> None:
+        """Remove the folders, unless another process made them."""
+        if self._scratch is not None:
+            self._scratch.cleanup()
+
+
+# The second process, and what it found.
+
+_START: Final = (
+    # As in the fork server: a project with a `json.py` of its own is no library.
+    "import sys; sys.path = [place for place in sys.path if place]; "
+    "import json; _, asked, answer = sys.argv; request = json.load(open(asked)); "
+    "sys.path[:] = request['search_path']; "
+    "from pytest_gpuperf.worker.child import measure; "
+    "results = measure(request); json.dump(results, open(answer, 'w'))"
+)
+
+
+def compiled_again(
+    request: RunRequest, results: Sequence[TestResult], folders: CompileFolders
+) -> Sequence[TestResult]:
+    """Return *results* with what a second process takes to compile their calls."""
+    wanted = {key.partition("#")[0] for key in folders.again}
+    arguments = [
+        argument
+        for name, argument in zip(request.names, request.tests, strict=True)
+        if name in wanted
+    ]
+    if not arguments:
+        return results
+    release_unused_memory()
+    second = replace(
+        request,
+        tests=tuple(arguments),
+        names=tuple(name for name in request.names if name in wanted),
+        mode=RunMode.COMPILE_AGAIN,
+        caches=str(folders.root),
+        visible=None,  # this process sees no other GPU either
+    )
+    found = _in_second_process(second, folders.root)
+    if isinstance(found, str):
+        return [_joined(result, folders.again, {}, found) for result in results]
+    by_test = {result.test: result for result in found}
+    return [
+        _joined(result, folders.again, *_seen(by_test.get(result.test)))
+        for result in results
+    ]
+
+
+def _in_second_process(request: RunRequest, folder: Path) -> list[TestResult] | str:
+    """Return the results of *request*, or why there are none."""
+    asked, answer = folder / "request.json", folder / "results.json"
+    output = folder / "output.txt"
+    asked.write_text(json.dumps(encode(request)), encoding="utf-8")
+    seconds = MOST_CAPS * request.seconds
+    try:
+        with output.open("wb") as written:
+            ended = subprocess.run(  # noqa: S603 - our own interpreter
+                [sys.executable, "-c", _START, str(asked), str(answer)],
+                stdin=subprocess.DEVNULL,
+                stdout=written,
+                stderr=written,
+                timeout=seconds,
+                check=False,
+            )
+    except subprocess.TimeoutExpired:
+        return f"compiling it again took more than {seconds:g} s"
+    if ended.returncode or not answer.exists():
+        words = last_words(output)
+        return f"the process to compile it again {death(ended.returncode)}: {words}"
+    answers = json.loads(answer.read_text(encoding="utf-8"))
+    return [decode(TestResult, one) for one in answers]
+
+
+def _seen(found: TestResult | None) -> tuple[Mapping[str, Measurement], str]:
+    """Return what a second process measured, and why anything is missing."""
+    if found is None:
+        return {}, "the test did not run in the process to compile it again"
+    calls = {call.measurement.test: call.measurement for call in found.calls}
+    if found.ending is Ending.PASSED:
+        return (
+            calls,
+            "the test did not make this call in the process to compile it again",
+        )
+    words = found.headline or found.text
+    return calls, f"the test {found.ending.value} where it was compiled again: {words}"
+
+
+def _joined(
+    result: TestResult,
+    again: Collection[str],
+    found: Mapping[str, Measurement],
+    why_none: str,
+) -> TestResult:
+    calls = tuple(
+        _with_time(call, found.get(call.measurement.test), why_none)
+        if call.measurement.test in again
+        else call
+        for call in result.calls
+    )
+    return replace(result, calls=calls)
+
+
+def _with_time(call: StepCall, found: Measurement | None, why_none: str) -> StepCall:
+    name, first = COMPILE_WARM_S.name, call.measurement
+    if found is None or name not in found.times:
+        why = (found.why_none(name) if found else "") or why_none
+        return replace(call, measurement=first.missing({name: why}))
+    return replace(
+        call,
+        measurement=replace(
+            first,
+            times={**first.times, name: found.times[name]},
+            samples={**first.samples, name: found.samples[name]},
+            unwaited={**first.unwaited, name: found.unwaited[name]},
+            missed={key: why for key, why in first.missed.items() if key != name},
+        ),
+    )
