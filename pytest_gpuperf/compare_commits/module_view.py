@@ -68,7 +68,8 @@ class Views:
 
     def __init__(self, first: Viewpoint, second: Viewpoint) -> None:
         """Take what this process has imported of either one apart."""
-        self._outside = _installed((first.relocation, second.relocation))
+        relocations = first.relocation, second.relocation
+        self._outside = _apart_from(_installed(), relocations)
         start, environment = RandomState.now(), dict(os.environ)
         self._current: View | None = None
         self._last = ""
@@ -79,6 +80,7 @@ class Views:
         )
         for view in self.both:
             view.modules = _taken([n for n in sys.modules if self._is_of(view, n)])
+        self._outside |= _apart_from(_shared_packages(), relocations)
 
     def show(self, view: View) -> None:
         """Let code see *view* and nothing of the other one."""
@@ -180,17 +182,37 @@ def _view(
     )
 
 
-def _installed(relocations: Sequence[Relocation]) -> frozenset[str]:
-    """Return the real folders of installed modules, without one that has a version."""
+def _installed() -> frozenset[str]:
+    """Return the real folders of installed modules."""
     named = {
         *(sysconfig.get_path(name) for name in INSTALLED_PATHS),
         *site.getsitepackages(),
         site.getusersitepackages(),
     }
-    folders = frozenset(map(os.path.realpath, named))
+    return frozenset(map(os.path.realpath, named))
+
+
+def _apart_from(
+    folders: Iterable[str], relocations: Sequence[Relocation]
+) -> frozenset[str]:
+    """Return *folders* without one that has a version inside."""
     roots = [relocation.root for relocation in relocations]
     return frozenset(
         folder for folder in folders if not any(_is_below(r, folder) for r in roots)
+    )
+
+
+def _shared_packages() -> frozenset[str]:
+    """Return the folders of packages that were imported before either version was.
+
+    They may be anywhere: ``PYTHONPATH`` or a path file may lead to an installed torch.
+    """
+    packages = [m for n, m in list(sys.modules.items()) if "." not in n]
+    return frozenset(
+        place
+        for module in packages
+        if "__path__" in getattr(module, "__dict__", {})
+        and (place := _place(module)) is not None
     )
 
 

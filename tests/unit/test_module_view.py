@@ -196,3 +196,24 @@ def test_showing_what_is_shown_changes_nothing(views: Views) -> None:
     views.show(before)
 
     assert os.environ["GPUPERF_MARK"] == "changed"
+
+
+def test_a_package_that_the_process_had_before_both_stays_one_with_what_it_imports_late(
+    views: Views, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Such as a torch that PYTHONPATH finds, beside no interpreter's own packages.
+    for file in ("pkg_outer/__init__.py", "pkg_outer/late.py"):
+        path = tmp_path / "elsewhere" / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("NAME = 'outer'\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "elsewhere"))
+    importlib.import_module("pkg_outer")
+    both = Views(viewpoint(tmp_path, "before"), viewpoint(tmp_path, "after"))
+
+    both.show(both.both[0])
+    assert seen("pkg_outer.late") == "outer"
+    assert seen("pkg_seen") == "before"
+    both.hide()
+
+    assert list(both.both[0].modules) == ["pkg_seen"]
+    assert "pkg_outer.late" in sys.modules
