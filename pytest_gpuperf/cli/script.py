@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
+import re
 import signal
 import sys
 import warnings
@@ -153,20 +154,22 @@ def launched(launcher: str, words: Sequence[str]) -> Program:
     )
 
 
+ONE_RANK: Final = {
+    "RANK": "0",
+    "LOCAL_RANK": "0",
+    "GROUP_RANK": "0",
+    "WORLD_SIZE": "1",
+    "LOCAL_WORLD_SIZE": "1",
+    "MASTER_ADDR": "127.0.0.1",
+}
+
+
 def only_rank() -> Mapping[str, str]:
     """Return what torchrun sets for a single process."""
     with closing(socket()) as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    return {
-        "RANK": "0",
-        "LOCAL_RANK": "0",
-        "GROUP_RANK": "0",
-        "WORLD_SIZE": "1",
-        "LOCAL_WORLD_SIZE": "1",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
+    return {**ONE_RANK, "MASTER_PORT": str(port)}
 
 
 AS_RANK: Final = (
@@ -174,6 +177,32 @@ AS_RANK: Final = (
     "other ranks is counted"
 )
 """What must be known of a program that torchrun would start several times."""
+
+
+RENDEZVOUS: Final = re.compile(r"environment variable (\w+) expected, but not set")
+"""How torch.distributed says that nobody launched this process."""
+
+
+def rank_variable(error: BaseException) -> str:
+    """Name what torchrun sets and the program that raised *error* lacks; mostly nothing."""
+    named = RENDEZVOUS.search(str(error)) if isinstance(error, ValueError) else None
+    if named is not None:
+        return named.group(1)
+    key = str(error.args[0]) if isinstance(error, KeyError) and error.args else ""
+    return key if key in {*ONE_RANK, "MASTER_PORT"} else ""
+
+
+def needs_launcher(variable: str, script: str) -> str:
+    """Say how a program gets the *variable* that it reads.
+
+    It is not set unasked: a program that finds it may train with DDP, and so another way
+    than ``python script.py`` does.
+    """
+    name = Path(script).name
+    return (
+        f"gpuperf: {variable} is what torchrun sets: write torchrun before {name}, as "
+        f"`torchrun {name}` does, and it runs as one rank of one"
+    )
 
 
 def notes_of(program: Program) -> tuple[str, ...]:
@@ -214,6 +243,8 @@ def run(loaded: Loaded, tidy: Callable[[BaseException], None]) -> None:
     except BaseException as error:  # noqa: BLE001, python catches as much
         tidy(error)
         sys.excepthook(type(error), error, error.__traceback__)
+        if missing := rank_variable(error):
+            sys.stderr.write(f"{needs_launcher(missing, sys.argv[0])}\n")
         code = EXIT_INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
         raise SystemExit(code) from None
 

@@ -10,6 +10,7 @@ from pytest_gpuperf.cli import main
 from pytest_gpuperf.cli.script import Program
 from pytest_gpuperf.cli.script import launched
 from pytest_gpuperf.cli.script import only_rank
+from pytest_gpuperf.cli.script import rank_variable
 from pytest_gpuperf.errors import UsageError
 
 
@@ -94,3 +95,46 @@ def test_a_program_of_several_ranks_runs_as_one_and_that_is_said(
     assert output.startswith("gpuperf: 1 wait per step on 1 line, 3 steps")
     assert "note: it ran as one rank of one, with RANK=0" in output
     assert "next: gpuperf audit --max-syncs-per-step=1 torchrun train.py 3\n" in output
+
+
+@pytest.mark.parametrize(
+    ("reads", "variable"),
+    [
+        ('rank = int(os.environ["LOCAL_RANK"])', "LOCAL_RANK"),
+        ('torch.distributed.init_process_group("nccl"); rank = 0', "RANK"),
+    ],
+)
+def test_a_script_that_needs_torchrun_learns_so_and_runs_with_that_word_before_it(
+    reads: str,
+    variable: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    script = f"import os, torch\n{reads}\ntorch.ones(3).to(rank).sum().item()\n"
+    Path("train.py").write_text(script, "utf-8")
+
+    failed = main(["audit", "train.py"])
+    said = capfd.readouterr().err
+    code = main(["audit", "torchrun", "train.py"])
+
+    assert failed == 1
+    assert f"Error: '{variable}'" in said or f"variable {variable} expected" in said, (
+        "the program's own error comes first"
+    )
+    assert said.endswith(
+        f"gpuperf: {variable} is what torchrun sets: write torchrun before train.py, as "
+        "`torchrun train.py` does, and it runs as one rank of one\n"
+    )
+    assert code == 0
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("lr"), KeyError(), KeyError(("RANK",)), ValueError("RANK")]
+)
+def test_no_other_error_of_a_program_is_taken_for_a_missing_rank(
+    error: Exception,
+) -> None:
+    assert not rank_variable(error)
