@@ -1,19 +1,22 @@
-"""The CPU time of a step, written by hand and run by a trainer: what handing over costs.
+"""The CPU time of a step by hand, by a trainer, and by a trainer that is measured.
 
-    python benchmarks/trainers.py
+    python benchmarks/trainers.py [WIDTH BATCH TURNS]
 
-It needs transformers, accelerate and lightning. Each trainer trains the model of the step
-by hand, with the same optimizer and batches, and both are measured in turns.
+It needs transformers, accelerate and lightning. All train the same model with the same
+optimizer and batches, in turns. The second less the first is the framework's own work in
+a step, the third less the second is what this package adds.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 import tempfile
 import time
 import warnings
 from collections.abc import Callable
 from itertools import count
+from statistics import median
 from typing import Any
 
 import accelerate
@@ -30,8 +33,6 @@ from pytest_gpuperf.trainers.training import measure_training
 
 STEPS, WARM, TURNS, WIDTH, BATCH = 10, 3, 15, 768, 64
 
-ROWS = [{"x": torch.randn(WIDTH), "labels": n % 10} for n in range(8 * BATCH)]
-
 
 class Model(torch.nn.Module):
     def __init__(self) -> None:
@@ -47,14 +48,19 @@ def optimizer_of(model: torch.nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters())
 
 
+def rows() -> list[dict[str, Any]]:
+    return [{"x": torch.randn(WIDTH), "labels": n % 10} for n in range(8 * BATCH)]
+
+
 def loader() -> DataLoader[Any]:
-    return DataLoader(ROWS, batch_size=BATCH)  # type: ignore[arg-type]
+    return DataLoader(rows(), batch_size=BATCH)  # type: ignore[arg-type]
 
 
 def by_hand(*, clip: bool) -> Callable[[], object]:
     model = Model()
     optimizer = optimizer_of(model)
-    batches = (batch for _ in count() for batch in loader())
+    loaded = loader()
+    batches = (batch for _ in count() for batch in loaded)
 
     def step() -> None:
         model(**next(batches))["loss"].backward()
@@ -76,7 +82,7 @@ def of_transformers() -> tuple[object, ...]:
         logging_nan_inf_filter=False,
         optim="adamw_torch",
     )
-    return (transformers.Trainer(Model(), arguments, train_dataset=ROWS),)
+    return (transformers.Trainer(Model(), arguments, train_dataset=rows()),)
 
 
 class Module(lightning.LightningModule):  # type: ignore[misc]
@@ -117,44 +123,129 @@ def of_accelerate() -> tuple[object, ...]:
     return accelerator, epoch
 
 
-def cpu_ms(subject: Subject) -> float:
-    """CPU time of a step of *subject*, by all threads of the process."""
-    for arguments in subject.batch(WARM):
-        subject.step(*arguments)
-    start_ns = time.process_time_ns()
-    for arguments in subject.batch(STEPS):
-        subject.step(*arguments)
-    return (time.process_time_ns() - start_ns) / STEPS / 1e6
+class StepClock:
+    """CPU time of a step of a loop that calls ``end_step``, by all threads of the process."""
+
+    def __init__(self) -> None:
+        self.ms = 0.0
+        self._steps = 0
+        self._start_ns = 0
+
+    def end_step(self) -> bool:
+        """End a step; return whether another one is wanted."""
+        self._steps += 1
+        if self._steps == WARM:
+            self._start_ns = time.process_time_ns()
+        if self._steps < WARM + STEPS:
+            return True
+        self.ms = (time.process_time_ns() - self._start_ns) / STEPS / 1e6
+        return False
 
 
-def trained_ms(trainer: tuple[object, ...]) -> float:
+class TransformersClock(transformers.TrainerCallback):  # type: ignore[misc]
+    def __init__(self, clock: StepClock) -> None:
+        self._clock = clock
+
+    def on_step_end(self, _: Any, __: Any, control: Any, **___: object) -> None:
+        control.should_training_stop = not self._clock.end_step()
+
+
+class LightningClock(lightning.Callback):  # type: ignore[misc]
+    def __init__(self, clock: StepClock) -> None:
+        self._clock = clock
+
+    def on_train_batch_end(self, trainer: Any, *_: object) -> None:
+        trainer.should_stop = not self._clock.end_step()
+
+
+def transformers_alone(clock: StepClock) -> None:
+    (trainer,) = of_transformers()
+    trainer.add_callback(TransformersClock(clock))  # type: ignore[attr-defined]
+    trainer.train()  # type: ignore[attr-defined]
+
+
+def lightning_alone(clock: StepClock) -> None:
+    trainer, module, batches = of_lightning()
+    trainer.callbacks.append(LightningClock(clock))  # type: ignore[attr-defined]
+    trainer.fit(module, batches)  # type: ignore[attr-defined]
+
+
+def accelerate_alone(clock: StepClock) -> None:
+    accelerator: Any = accelerate.Accelerator(cpu=True)
+    made = Model()
+    model, optimizer, batches = accelerator.prepare(made, optimizer_of(made), loader())
+    for batch in (batch for _ in count() for batch in batches):
+        with accelerator.accumulate(model):
+            accelerator.backward(model(**batch)["loss"])
+            optimizer.step()
+            optimizer.zero_grad()
+        if not clock.end_step():
+            return
+
+
+def hand_ms(*, clip: bool) -> float:
+    clock, step = StepClock(), by_hand(clip=clip)
+    step()
+    while clock.end_step():
+        step()
+    return clock.ms
+
+
+def alone_ms(train: Callable[[StepClock], None]) -> float:
+    clock = StepClock()
+    train(clock)
+    return clock.ms
+
+
+def measured_ms(trainer: tuple[object, ...]) -> float:
+    """Measure the steps of *trainer* as a test does: a round at a call."""
     found: list[float] = []
-    measure_training(
-        loop_of(trainer[0], trainer[1:]), lambda subject: found.append(cpu_ms(subject))
-    )
+
+    def measure(subject: Subject) -> None:
+        subject.step(WARM)
+        start_ns = time.process_time_ns()
+        subject.step(STEPS)
+        found.append((time.process_time_ns() - start_ns) / STEPS / 1e6)
+
+    measure_training(loop_of(trainer[0], trainer[1:]), measure)
     return found[0]
+
+
+FRAMEWORKS: dict[str, tuple[bool, Callable[[StepClock], None], Callable[[], Any]]] = {
+    "transformers": (True, transformers_alone, of_transformers),
+    "lightning": (False, lightning_alone, of_lightning),
+    "accelerate": (False, accelerate_alone, of_accelerate),
+}
+
+
+def turns_of(name: str) -> list[tuple[float, float, float]]:
+    """Return the milliseconds of each turn: by hand, by the trainer, by it and measured."""
+    clip, alone, made = FRAMEWORKS[name]
+    return [
+        (hand_ms(clip=clip), alone_ms(alone), measured_ms(made())) for _ in range(TURNS)
+    ]
 
 
 def main() -> None:
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    print(f"{'':14}{'by hand':>10}{'trainer':>10}  ms of CPU time a step")
-    for name, trainer, clip in (
-        ("transformers", of_transformers, True),
-        ("lightning", of_lightning, False),
-        ("accelerate", of_accelerate, False),
-    ):
-        turns = [
-            (cpu_ms(Subject(step=by_hand(clip=clip))), trained_ms(trainer()))
-            for _ in range(TURNS)
-        ]
-        # Others on the machine only add to it.
-        hand, theirs = (min(side) for side in zip(*turns, strict=True))
+    heads = ("by hand", "trainer", "measured", "theirs", "ours")
+    print(f"{'':14}" + "".join(f"{head:>10}" for head in heads) + "  ms of CPU a step")
+    for name in FRAMEWORKS:
+        turns = turns_of(name)
+        # Neighbours on the machine add to each, and a turn has all three: the median of
+        # what they differ by is nearer than the difference of what each took at least.
+        hand, alone, measured = (median(side) for side in zip(*turns, strict=True))
+        theirs = median(b - a for a, b, _ in turns)
+        ours = median(c - b for _, b, c in turns)
         print(
-            f"{name:14}{hand:10.2f}{theirs:10.2f}  {theirs / hand - 1:+.1%}", flush=True
+            f"{name:14}{hand:10.2f}{alone:10.2f}{measured:10.2f}{theirs:10.3f}{ours:10.3f}"
+            f"  theirs {theirs / hand:+.1%}, ours {ours / hand:+.1%}",
+            flush=True,
         )
 
 
 if __name__ == "__main__":
+    WIDTH, BATCH, TURNS = map(int, sys.argv[1:4] or (WIDTH, BATCH, TURNS))
     main()

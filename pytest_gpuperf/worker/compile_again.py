@@ -104,6 +104,9 @@ class CompileFolders:
 
 # The second process, and what it found.
 
+IMPORTING_SECONDS: Final = 60.0
+"""What a second process has however short the cap is: it imports torch first."""
+
 _START: Final = (
     # As in the fork server: a project with a `json.py` of its own is no library.
     "import sys; sys.path = [place for place in sys.path if place]; "
@@ -150,7 +153,7 @@ def _in_second_process(request: RunRequest, folder: Path) -> list[TestResult] | 
     asked, answer = folder / "request.json", folder / "results.json"
     output = folder / "output.txt"
     asked.write_text(json.dumps(encode(request)), encoding="utf-8")
-    seconds = MOST_CAPS * request.seconds
+    seconds = max(IMPORTING_SECONDS, MOST_CAPS * request.seconds)
     try:
         with output.open("wb") as written:
             ended = subprocess.run(  # noqa: S603 - our own interpreter
