@@ -115,13 +115,15 @@ def mlp_sgd() -> Step:
     return trained(model, torch.optim.SGD(model.parameters(), lr=0.1), loss)
 
 
-def mlp_adam() -> Step:
+def mlp_adam(*, compiled: bool = False) -> Step:
     layers = [
         layer
         for _ in range(4)
         for layer in (nn.Linear(1024, 1024), nn.GELU(), nn.Dropout(0.1))
     ]
-    model = nn.Sequential(*layers, nn.Linear(1024, 1)).to(DEVICE)
+    model: Any = nn.Sequential(*layers, nn.Linear(1024, 1)).to(DEVICE)
+    if compiled:
+        model = torch.compile(model)
     x, y = noise(256, 1024), noise(256, 1)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     return trained(model, optimizer, lambda m: F.mse_loss(m(x), y))
@@ -145,8 +147,12 @@ def image_classes(
     return model, lambda m: F.cross_entropy(m(x), target, **options)
 
 
-def resnet(training: Training | None = None, *, last: bool = False) -> Step:
+def resnet(
+    training: Training | None = None, *, last: bool = False, compiled: bool = False
+) -> Step:
     model, loss = image_classes(images.ResNet(), last=last, label_smoothing=0.1)
+    if compiled:
+        model = torch.compile(model)
     optimizer = torch.optim.SGD(
         model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True
     )
@@ -159,8 +165,10 @@ def mobilenet() -> Step:
     return trained(model, optimizer, loss, Training(ema=True))
 
 
-def convnext(training: Training | None = None) -> Step:
+def convnext(training: Training | None = None, *, compiled: bool = False) -> Step:
     model, loss = image_classes(images.ConvNext(), size=128, label_smoothing=0.1)
+    if compiled:
+        model = torch.compile(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05)
     return trained(model, optimizer, loss, training)
 
@@ -251,11 +259,19 @@ def t5(training: Training | None = None) -> Step:
 
 
 def llama(
-    training: Training | None = None, *, dtype: Any = torch.float32, **options: Any
+    training: Training | None = None,
+    *,
+    dtype: Any = torch.float32,
+    compiled: bool = False,
+    batch: int = 4,
+    **options: Any,
 ) -> Step:
-    model = models.Llama(**options).to(DEVICE, dtype)
+    model: Any = models.Llama(**options).to(DEVICE, dtype)
+    if compiled:
+        model = torch.compile(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-    return trained(model, optimizer, partial(words_loss, ids(4, 129, 2000)), training)
+    given = ids(batch, 129, 2000)
+    return trained(model, optimizer, partial(words_loss, given), training)
 
 
 def unet(training: Training | None = None, *, last: bool = False) -> Step:
@@ -460,14 +476,17 @@ SCALED: Final = Training(amp=FP16, clip=1.0)
 PROGRAMS: Final[dict[str, Callable[[], Step]]] = {
     "MLP, SGD": mlp_sgd,
     "MLP, Adam, dropout": mlp_adam,
+    "MLP, Adam, dropout, compiled": partial(mlp_adam, compiled=True),
     "CNN, Adadelta": cnn,
     "ResNet, SGD with momentum": resnet,
     "ResNet, channels_last": partial(resnet, last=True),
     "ResNet, channels_last, bf16": partial(resnet, Training(amp=HALF), last=True),
+    "ResNet, compiled": partial(resnet, compiled=True),
     "ResNet, fp16 and scaler": partial(resnet, Training(amp=FP16)),
     "MobileNet, RMSprop, EMA": mobilenet,
     "ConvNeXt, AdamW": convnext,
     "ConvNeXt, bf16, EMA": partial(convnext, Training(amp=HALF, ema=True)),
+    "ConvNeXt, compiled": partial(convnext, compiled=True),
     "ViT, AdamW, EMA": partial(vit, Training(ema=True)),
     "ViT, fused AdamW, bf16": partial(vit, Training(amp=HALF), fused=True),
     "MLP-Mixer, NAdam": mixer,
@@ -482,6 +501,7 @@ PROGRAMS: Final[dict[str, Callable[[], Step]]] = {
     "GPT, compiled, eager": partial(gpt, compiled="eager"),
     "GPT, compiled, aot_eager": partial(gpt, compiled="aot_eager"),
     "GPT, 4,096 words": partial(gpt, batch=32),
+    "GPT, 4,096 words, compiled": partial(gpt, compiled="inductor", batch=32),
     "GPT, 8,192 words, bf16": partial(gpt, Training(amp=HALF), batch=64),
     "GPT, 8,192 words, bf16 weights": partial(gpt, dtype=HALF, batch=64),
     "Skip-gram, 20,000 words, SGD": skip_gram,
@@ -494,6 +514,7 @@ PROGRAMS: Final[dict[str, Callable[[], Step]]] = {
     "T5, Adafactor": t5,
     "T5, Adafactor, bf16": partial(t5, Training(amp=HALF)),
     "Llama, fused AdamW": llama,
+    "Llama, 4,096 words, compiled": partial(llama, compiled=True, batch=32),
     "Llama, bf16 weights, GQA": partial(llama, CLIPPED, dtype=HALF, fused=True),
     "Llama, bf16, checkpointing": partial(
         llama, Training(amp=HALF), checkpointed=True, fused=True

@@ -232,7 +232,8 @@ def judge_exact_budget(
     """Judge a count or size against the ceiling *limit*, in the metric's unit.
 
     At least one of *runs* has measured it. ``now`` is the number the verdict rests on.
-    A prediction decides nothing if the ceiling is nearer than it may be off.
+    A prediction decides nothing if the ceiling is nearer than it may be off; and what is
+    only a bound blames nobody.
     """
     values = [reading.value for reading in readings(metric, runs)]
     low, high = min(values), max(values)
@@ -246,6 +247,11 @@ def judge_exact_budget(
             f"{against(metric, high, limit)}, and the prediction may be off by "
             f"{percent(metric.error)}"
         )
+    elif bounds := [
+        run.at_most[metric.name] for run in runs if metric.name in run.at_most
+    ]:
+        outcome = Outcome.INCONCLUSIVE
+        because = f"{against(metric, high, limit)}, and {bounds[0]}"
     elif low <= limit:
         outcome = Outcome.INCONCLUSIVE
         because = f"{figure(metric, high)} in one run, {figure(metric, low)} in another"
@@ -274,6 +280,9 @@ ALLOCATED_ERROR: Final = 0.05
 RESERVED_ERROR: Final = 0.10
 """The same two were off by 0.2 % and 0.5 %; fragmentation depends on more."""
 
+COMPILED_ERROR: Final = 0.25
+"""Compiled code reserved up to 20 % more than eager code, of which the prediction is."""
+
 CONTEXT_BYTES: Final = GIB * 3 // 4
 """What the CUDA context and libraries take beside the allocator: the gap between the
 published memory of that ladder and its recorded reserved bytes, 740 to 776 MiB."""
@@ -283,13 +292,17 @@ def fit_of(forecast: Forecast, gib: float) -> Fit:
     """Judge *forecast* against a GPU with *gib* GiB (2**30 bytes) of memory.
 
     It fits with all that the allocator would like to reserve; without room for what is
-    allocated at once it does not. Between them a GPU must tell.
+    allocated at once it does not. Between them a GPU must tell, also where the program
+    compiles code that may need less.
     """
     if forecast.not_judged:
         return Fit.UNKNOWN
     room = gib * GIB - CONTEXT_BYTES
-    if forecast.reserved_bytes * (1 + RESERVED_ERROR) <= room:
+    error = COMPILED_ERROR if forecast.as_eager else RESERVED_ERROR
+    if forecast.reserved_bytes * (1 + error) <= room:
         return Fit.FITS
+    if forecast.as_eager:
+        return Fit.TOO_CLOSE
     if forecast.allocated_bytes * (1 - ALLOCATED_ERROR) > room:
         return Fit.TOO_LARGE
     return Fit.TOO_CLOSE

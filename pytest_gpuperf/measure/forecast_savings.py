@@ -31,6 +31,8 @@ from ..devices.pretend.memory_watch import ProgramMemory
 from ..devices.pretend.tensor_values import INSIDES
 from ..model.forecast import Forecast
 from ..model.forecast import Saving
+from .emulated import COMPILED_PEAK
+from .emulated import COMPILED_RESERVED
 from .emulated import PREDICTED_PEAKS
 from .emulated import SEVERAL_STREAMS
 from .memory import findings_of_picture
@@ -68,12 +70,15 @@ def forecast_of(
         else (),
         not_judged=tuple(unjudged),
         notes=tuple(_notes(live)),
+        as_eager=live.is_compiled,
     )
 
 
 def _notes(live: LiveMemory) -> Iterator[str]:
     if INSIDES.switched:
         yield INSIDES.switched
+    if live.is_compiled:
+        yield f"{COMPILED_PEAK}; {COMPILED_RESERVED}"
     if live.several_streams:
         yield f"{SEVERAL_STREAMS}: a GPU may reserve more"
 

@@ -13,7 +13,8 @@ class Forecast:
     """Peaks over the ``steps`` that were run, and what is in use at the larger one.
 
     ``not_judged`` says what of the program only a GPU can tell; then every number is
-    a guess. ``notes`` say what else must be known to read the numbers.
+    a guess. ``notes`` say what else must be known to read the numbers. ``as_eager`` says
+    that the program compiles code, and the numbers are those of eager code.
     """
 
     allocated_bytes: int
@@ -22,6 +23,7 @@ class Forecast:
     findings: tuple[Finding, ...] = ()
     not_judged: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    as_eager: bool = False
 
 
 class Fit(Enum):

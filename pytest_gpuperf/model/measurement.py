@@ -123,6 +123,7 @@ class Measurement:
     have had. ``least`` has the count of the step with the least, where the steps of the
     run differ in a count that chance may move. ``dirty`` has reasons not to blame code
     for this run's times: contention, throttling, a step that never became steady;
+    ``at_most`` says why a number is a bound, and the true one mostly smaller;
     ``unwaited`` is what is left of a time, in ms, without what threads waited for a core.
     ``round_steps`` are the steps between two synchronisations, if the device queues
     steps: times of other numbers of steps are not comparable. ``remarks`` say what else must be known to read the numbers. ``snapshot`` is the file that says what
@@ -141,6 +142,7 @@ class Measurement:
     least: Mapping[str, int] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     dirty: tuple[str, ...] = ()
+    at_most: Mapping[str, str] = field(default_factory=dict)
     unwaited: Mapping[str, float] = field(default_factory=dict)
     board: Board = field(default_factory=Board)
     round_steps: int | None = None

@@ -441,6 +441,8 @@ class Measuring:
         self, item: pytest.Item, device: EmulatingDevice, forecast: Forecast
     ) -> None:
         """Keep the prediction as a call, so that the test's budgets judge it."""
+        from ..measure.emulated import of_compiled
+
         calls = self._calls.setdefault(item.nodeid, [])
         test = self._new_key(item, name=None)
         exact = {
@@ -460,6 +462,8 @@ class Measuring:
             findings=forecast.findings,
             remarks=forecast.notes,
         )
+        if forecast.as_eager:
+            measurement = of_compiled(measurement)
         calls.append(
             StepCall(
                 measurement=below(item.config.rootpath, measurement),

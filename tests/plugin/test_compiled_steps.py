@@ -85,3 +85,46 @@ def test_on_the_pretend_device_compiled_code_is_not_judged_and_eager_code_is(
     assert f"not judged: graph_breaks of 3 tests, {reason}" in " ".join(
         line.strip() for line in result.outlines
     )
+
+
+FUSED = """
+import torch
+
+
+def compiled_step(gpuperf, backend):
+    model = torch.nn.Linear(2048, 2048).to(gpuperf.device)
+    compiled = torch.compile(model, backend=backend)
+    rows = torch.ones(64, 2048, device=gpuperf.device)
+    return lambda: compiled(rows).sum().backward()
+
+
+@gpuperf.budget(mem_mb=20)
+def test_too_large(gpuperf):
+    gpuperf(compiled_step(gpuperf, "aot_eager"))
+
+
+@gpuperf.budget(mem_mb=20, reserved_mb=20)
+def test_too_large_if_it_were_eager(gpuperf):
+    gpuperf(compiled_step(gpuperf, "inductor"))
+
+
+@gpuperf.budget(mem_mb=500)
+def test_small_enough_also_as_eager_code(gpuperf):
+    gpuperf(compiled_step(gpuperf, "inductor"))
+"""
+
+
+def test_the_peak_of_eager_code_fails_no_step_that_is_fused(
+    project: ScriptedProject,
+) -> None:
+    project.file(FUSED)
+
+    result = project.pytester.runpytest_inprocess(
+        "--gpuperf", "--gpuperf-device=pretend", "-v"
+    )
+
+    result.assert_outcomes(passed=2, failed=1)
+    shown = " ".join(line.strip() for line in result.outlines)
+    assert "OVER LIMIT mem_mb" in shown
+    assert "torch.compile: the peak is that of eager code" in shown
+    assert "what torch reserves for compiled code was up to 20 %" in shown

@@ -111,6 +111,25 @@ def test_a_small_peak_needs_no_saving_and_one_run_is_enough(
     assert "  fix      none tried for a peak below 1 GiB; -v tries all\n" in shown
 
 
+@with_torch
+def test_a_script_that_compiles_is_said_to_be_predicted_as_eager_code(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    found = []
+    for backend in ("inductor", "aot_eager"):
+        compiled = f"model = torch.compile(model, backend='{backend}')\noptimizer ="
+        write(TRAINING.replace("optimizer =", compiled))
+        assert main(["memory", "train.py", "--json", "--", "--batch", "8"]) == 0
+        found.append(document(capfd))
+
+    fused, plain = found
+    (note,) = fused["notes"]
+    assert note.startswith("torch.compile: the peak is that of eager code")
+    assert fused["as_eager"] is True
+    assert plain["notes"] == []
+    assert plain["as_eager"] is False
+
+
 def counted(
     runs: list[object], run: Callable[..., tuple[int, object]]
 ) -> Callable[..., tuple[int, object]]:

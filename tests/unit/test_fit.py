@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pytest_gpuperf.judge.budget import CONTEXT_BYTES
@@ -37,6 +39,18 @@ def test_a_gpu_of_eleven_gib_is_judged_with_room_for_the_error_and_the_context(
 ) -> None:
     assert CONTEXT_BYTES == 0.75 * GIB
     assert fit_of(forecast(allocated, reserved), 11.0) is fit
+
+
+@pytest.mark.parametrize(
+    ("reserved", "fit"),
+    [(8.0, Fit.FITS), (8.3, Fit.TOO_CLOSE), (20.0, Fit.TOO_CLOSE)],
+)
+def test_what_compiled_code_needs_is_known_to_a_quarter_and_may_be_much_less(
+    reserved: float, fit: Fit
+) -> None:
+    as_eager = replace(forecast(reserved, reserved), as_eager=True)
+
+    assert fit_of(as_eager, 11.0) is fit  # 8.2 * 1.25 + 0.75 is 11
 
 
 def test_a_guess_fits_nothing() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pytest_gpuperf.judge.budget import ResolvedBudget
@@ -236,6 +238,24 @@ def test_a_prediction_decides_nothing_nearer_than_it_may_be_off(
     verdict = judge_exact_budget(PREDICTED_ALLOCATED, runs, 100 * MIB)
 
     assert (verdict.outcome, verdict.because) == (outcome, because)
+
+
+@pytest.mark.parametrize(
+    ("now_mib", "outcome"),
+    [(94, Outcome.PASS), (106, Outcome.INCONCLUSIVE), (900, Outcome.INCONCLUSIVE)],
+)
+def test_what_is_only_a_bound_passes_a_ceiling_and_blames_nobody(
+    now_mib: int, outcome: Outcome
+) -> None:
+    run = counted(PREDICTED_ALLOCATED, now_mib * MIB)
+    run = replace(run, at_most={PREDICTED_ALLOCATED.name: "it is compiled"})
+
+    verdict = judge_exact_budget(PREDICTED_ALLOCATED, [run], 100 * MIB)
+
+    assert verdict.outcome is outcome
+    assert verdict.because.endswith(
+        "against 100 MiB" if outcome is Outcome.PASS else "and it is compiled"
+    )
 
 
 def test_a_skew_binds_where_times_do_and_collectives_everywhere() -> None:

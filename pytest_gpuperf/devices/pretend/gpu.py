@@ -68,11 +68,17 @@ def unjudged_patches() -> Iterator[Patch]:
     yield Patch(torch.nn.DataParallel, "forward", _on_one_device)
 
 
+UNFUSED: Final = frozenset({"eager", "aot_eager"})
+"""Backends that run the operations as they are, with the memory of eager code."""
+
+
 def compile_(model: Any = None, **options: Any) -> Any:
     """``torch.compile``: the model as it is."""
     if model is None:
         return lambda later: compile_(later, **options)
     WATCH.take_as_eager("torch.compile", "judged as eager code")
+    if options.get("backend", "inductor") not in UNFUSED:
+        PRETEND_MEMORY.is_compiled = True
     return model
 
 
@@ -207,7 +213,7 @@ def _patched_torch(*, whole: bool) -> Iterator[None]:
         undo.enter_context(_scriptable())
         undo.enter_context(_foreach_types())
         undo.callback(clear_cache)
-        undo.callback(PRETEND_MEMORY.let_take, 1.0)
+        undo.callback(PRETEND_MEMORY.reset)
         yield
 
 

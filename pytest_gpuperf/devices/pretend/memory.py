@@ -218,6 +218,11 @@ class LiveMemory:
         self._number_before_node = 0
 
     @property
+    def is_compiled(self) -> bool:
+        """Whether code runs as eager code here that a GPU would run fused."""
+        return PRETEND_MEMORY.is_compiled
+
+    @property
     def workspace_bytes(self) -> int:
         """What cuBLAS keeps for itself, as allocated by now."""
         return len(self._workspaces) * rounded(self._workspace_bytes)
@@ -357,18 +362,25 @@ def _parts(tensor: Any) -> Iterator[Any]:
 class MemoryWatch:
     """The watch on the memory of this process's one pretend GPU, if there is one.
 
-    ``share`` is what the process may take of it.
+    ``share`` is what the process may take of it. ``is_compiled`` says that code was to be
+    compiled by a backend that fuses operations, and so has other peaks than here.
     """
 
     def __init__(self) -> None:
         self.live: LiveMemory | None = None
         self.share = 1.0
+        self.is_compiled = False
 
     @property
     def room(self) -> DeviceRoom:
         """What the device has, and what of it this process may take."""
         total = PROPERTIES.total_memory
         return DeviceRoom(total_bytes=total, allowed_bytes=int(total * self.share))
+
+    def reset(self) -> None:
+        """Begin anew, with no limit."""
+        self.let_take(1.0)
+        self.is_compiled = False
 
     def let_take(self, share: float) -> None:
         """Let the process take *share* of the device from now on."""
