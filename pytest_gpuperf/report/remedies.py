@@ -56,7 +56,7 @@ SYNC_REMEDIES: Final = (
         rule="printed-tensor",
         cause="a printed or logged tensor",
         reads=True,
-        ops=_READS,
+        ops=rf"{_READS}|Tensor\.__repr__",
         spot=r"\bprint\(|\blog(?:ger|ging)?\.\w+\(|\bf['\"]",
         do="print or log it every N steps, and keep it with .detach() until then",
     ),
@@ -72,7 +72,7 @@ SYNC_REMEDIES: Final = (
         rule="copy-to-cpu",
         cause="`.cpu()`, `.tolist()`, `.numpy()`",
         reads=True,
-        spot=r"\.(?:cpu|tolist|numpy)\(",
+        spot=r"\.(?:cpu|tolist|numpy)\(|\.to\((?:device=)?['\"]cpu",
         do="keep it on the GPU with detach(), copy it to the CPU every N steps",
     ),
     Remedy(
@@ -96,6 +96,7 @@ SYNC_REMEDIES: Final = (
         cause="`.to(device)` of a batch in ordinary memory",
         ops=_COPIES,
         spot=r"\.(?:to|cuda)\(|\.copy_\(",
+        why=r"^(?!.*to the CPU)",
         do="use DataLoader(pin_memory=True) and .to(device, non_blocking=True)",
     ),
     Remedy(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
@@ -116,6 +117,30 @@ def test_shapes_that_come_again_count_again(
         counts.append(gpu.end_step().totals.flops)
 
     assert counts == [2 * 7 * rows * rows for rows in (2, 2, 3, 4, 2)]
+
+
+@pytest.mark.skipif(
+    "dtype" not in torch.ops.aten.mm.overloads(), reason="torch 2.8 began with it"
+)
+@pytest.mark.parametrize("batch", [(), (4,)])
+def test_a_product_in_another_dtype_is_computed_and_counted(
+    gpu: PretendGpu, batch: tuple[int, ...]
+) -> None:
+    left = torch.full((*batch, 2, 3), 1.5, dtype=torch.bfloat16, device="cuda")
+    right = torch.ones(*batch, 3, 5, dtype=torch.bfloat16, device="cuda")
+    more = torch.ones(*batch, 2, 5, device="cuda")
+    multiply, add = (torch.bmm, torch.baddbmm) if batch else (torch.mm, torch.addmm)
+    gpu.begin_step()
+    product = multiply(left, right, out_dtype=torch.float32)
+    total = add(more, left, right, out_dtype=torch.float32, beta=2, out=more)
+    step = gpu.end_step()
+
+    assert not step.not_judged
+    assert step.totals.flops == 2 * math.prod(batch) * 2 * 2 * 3 * 5
+    assert product.dtype is torch.float32
+    assert product.flatten()[0].item() == 4.5
+    assert total is more
+    assert total.flatten()[0].item() == 6.5
 
 
 def test_what_has_no_formula_counts_nothing(gpu: PretendGpu) -> None:

@@ -245,6 +245,14 @@ def test_the_fix_of_a_wait_names_no_variable_that_its_line_may_not_have() -> Non
     assert not [do for do in waits if re.search(r"\b(?:loss|total)\b", do)]
 
 
+@pytest.mark.parametrize("op", ["aten::item", "Tensor.__repr__"])
+def test_a_tensor_that_is_printed_is_advised_to_be_printed_less_often(op: str) -> None:
+    remedy = remedy_of(replace(ITEM, op=op, source='print(f"{predictions}")'))
+
+    assert remedy is not None
+    assert remedy.do.startswith("print or log it every N steps")
+
+
 @pytest.mark.parametrize(
     ("source", "op", "memory", "fix"),
     [
@@ -253,6 +261,8 @@ def test_the_fix_of_a_wait_names_no_variable_that_its_line_may_not_have() -> Non
         ("x = x.to(device)", "aten::_to_copy", "ordinary", "use DataLoader(pin_memory"),
         ("x = x.to(device)", "aten::_to_copy", "pinned", "pass non_blocking=True"),
         ("x[range(n), y] = 1", "aten::copy_", "ordinary", "make it on the GPU, or"),
+        ("t = t.to('cpu')", "aten::_to_copy", "to the CPU", "keep it on the GPU"),
+        ("t = t.to(host)", "aten::_to_copy", "to the CPU", "keep the value on the GPU"),
         (
             "model = torch.load(file)",
             "aten::_to_copy",
@@ -261,12 +271,13 @@ def test_the_fix_of_a_wait_names_no_variable_that_its_line_may_not_have() -> Non
         ),
     ],
 )
-def test_the_fix_of_a_copy_to_the_gpu_fits_where_its_values_came_from(
+def test_the_fix_of_a_copy_fits_its_direction_and_where_its_values_came_from(
     source: str, op: str, memory: str, fix: str
 ) -> None:
     reasons = {
         "ordinary": "a blocking copy to the GPU from ordinary (pageable) memory",
         "pinned": "a copy to the GPU from pinned memory, but not non_blocking",
+        "to the CPU": "a blocking copy to the CPU",
     }
 
     remedy = remedy_of(replace(ITEM, source=source, op=op, reason=reasons[memory]))

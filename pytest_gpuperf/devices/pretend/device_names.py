@@ -8,6 +8,11 @@ from typing import Final
 
 import torch
 
+from .patches import Patch
+
+
+DEVICE: Final = torch.device
+"""torch's own class, also while ``torch.device`` is replaced."""
 
 LAZY: Final = torch.device("lazy")
 """A ghost's device in torch's core.
@@ -44,7 +49,7 @@ def is_cuda(device: Any) -> bool:
         return True
     if isinstance(device, str):
         device = torch.device(device) if device.startswith("cuda") else None
-    if not isinstance(device, torch.device) or device.type not in DEVICE_TYPES:
+    if not isinstance(device, DEVICE) or device.type not in DEVICE_TYPES:
         return False
     _check_index(device.index)
     return True
@@ -74,7 +79,7 @@ def is_host(device: Any) -> bool:
 
 def in_core(value: Any) -> Any:
     """Return *value*, with the pretend GPU as torch's core knows it."""
-    if isinstance(value, (str, torch.device)) and is_cuda(value):
+    if isinstance(value, (str, DEVICE)) and is_cuda(value):
         return LAZY
     return value
 
@@ -86,6 +91,49 @@ def _check_index(index: int | None) -> None:
     kind = getattr(torch, "AcceleratorError", RuntimeError)
     msg = "CUDA error: invalid device ordinal"
     raise kind(msg)
+
+
+# The class: torch's core would ask the GPU that is not there for ``torch.device(0)``.
+
+
+class DeviceType(type):
+    """The class of ``torch.device``; it makes and knows torch's own devices.
+
+    It equals torch's own class, by which tables of types find it.
+    """
+
+    def __call__(cls, *args: Any, **options: Any) -> Any:
+        """Make a device: an index alone is that of a CUDA device."""
+        given = (*args, *options.values())
+        if len(given) == 1 and type(given[0]) is int and "type" not in options:
+            return DEVICE(CUDA.type, given[0])
+        return DEVICE(*args, **options)
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        """Whether *instance* is a device."""
+        return isinstance(instance, DEVICE)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        """Whether *subclass* is the class of devices."""
+        return subclass is cls or issubclass(subclass, DEVICE)
+
+    def __getattr__(cls, name: str) -> Any:
+        """Return what torch's own class has."""
+        return getattr(DEVICE, name)
+
+    def __eq__(cls, other: object) -> bool:
+        """Whether *other* is the class of devices, torch's own or this."""
+        return other is DEVICE or type(other) is DeviceType
+
+    def __hash__(cls) -> int:
+        """Hash as torch's own class."""
+        return hash(DEVICE)
+
+
+def device_patches() -> Iterator[Patch]:
+    """``torch.device``, which pickles find by this name as well."""
+    body = {"__module__": "torch", "__doc__": DEVICE.__doc__}
+    yield Patch(torch, "device", DeviceType("device", (), body))
 
 
 # Tensor types by their old names: ``torch.cuda.FloatTensor`` and its kin.

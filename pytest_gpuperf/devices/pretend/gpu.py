@@ -28,6 +28,7 @@ from .autocast import autocast_kernels
 from .autocast import autocast_patches
 from .autocast import clear_cache
 from .cuda_api import query_patches
+from .device_names import device_patches
 from .errors import traceback_patches
 from .errors import without_own_frames
 from .factories import FACTORY_KERNELS
@@ -243,6 +244,7 @@ def _late_dynamo(suspended: Suspended) -> Iterator[None]:
 
 
 def _patches() -> Iterator[Patch]:
+    yield from device_patches()
     yield from query_patches()
     yield from creation_patches()
     yield from method_patches()

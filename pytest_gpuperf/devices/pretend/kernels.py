@@ -37,6 +37,16 @@ def reduced_product(rows: Any, dense: Any, reduce: str) -> Any:
     return found.detach(), positions.detach()
 
 
+def product_in_dtype(product: Callable[..., Any]) -> Callable[..., Any]:
+    """Make *product* take the dtype of its result, which the CPU's kernels do not."""
+
+    def made(*operands: Any, **options: Any) -> Any:
+        *tensors, dtype = operands
+        return product(*(tensor.to(dtype) for tensor in tensors), **options)
+
+    return made
+
+
 ABSENT_ON_CUDA: Final = frozenset({"_sparse_mm_reduce_impl"})
 """What only the CPU has a kernel for; on CUDA it raises."""
 
@@ -45,6 +55,13 @@ HOST_KERNELS: Final[Mapping[str, Callable[..., Any]]] = {
     "_sparse_mm_reduce_impl": reduced_product,
 }
 """What runs on the host in place of an operation's own kernel, which refuses arguments."""
+
+PRODUCTS_IN_DTYPE: Final = {
+    f"{name}.{overload}": product_in_dtype(getattr(getattr(torch.ops.aten, name), base))
+    for name in ("mm", "bmm", "addmm", "baddbmm")
+    for overload, base in (("dtype", "default"), ("dtype_out", "out"))
+}
+"""Overloads with the dtype of their result, from torch 2.8 on: only CUDA has kernels."""
 
 HALVES: Final = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 INTEGERS: Final = dict.fromkeys(

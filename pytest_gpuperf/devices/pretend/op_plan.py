@@ -25,6 +25,7 @@ from .kernels import ABSENT_ON_CUDA
 from .kernels import FUSED_LAYERS
 from .kernels import FUSED_LOSSES
 from .kernels import HOST_KERNELS
+from .kernels import PRODUCTS_IN_DTYPE
 from .memory import MATRIX_PRODUCTS
 from .mixed_devices import mixes_by_design
 from .modules import COMPOSED_FOR_CUDA
@@ -75,7 +76,22 @@ class Flops:
 def flops_of(func: Any) -> Flops | None:
     """What counts an operation's overload; ``None`` for what torch does not count."""
     formula = flop_registry.get(func.overloadpacket)
-    return None if formula is None else Flops(formula)
+    if formula is None:
+        return None
+    return Flops(_without_dtype(formula) if _takes_dtype(func) else formula)
+
+
+def _takes_dtype(func: Any) -> bool:
+    return overload_of(schema_of(func)) in PRODUCTS_IN_DTYPE
+
+
+def _without_dtype(formula: Callable[..., int]) -> Callable[..., int]:
+    """Make *formula* leave out the dtype of a product, for which it has no argument."""
+
+    def counted(*args: Any, **options: Any) -> int:
+        return formula(*args[:-1], **options)
+
+    return counted
 
 
 def _form(values: Sequence[Any]) -> tuple[Any, ...]:
@@ -193,7 +209,11 @@ class OpPlan:
         self.indexes = self.name in INDEXING
         self.is_absent = self.name in ABSENT_ON_CUDA
         self.keeps_forward = self.name in FORWARD_OPS
-        self.kernel = FUSED.get(self.name) or kernel_of(func)
+        self.kernel = (
+            FUSED.get(self.name)
+            or PRODUCTS_IN_DTYPE.get(overload_of(schema))
+            or kernel_of(func)
+        )
         self.flags = self.name in FLAGGED
         self.flops = flops_of(func)
         self.composite = _is_composite(func)
@@ -237,6 +257,11 @@ def kernel_of(func: Any) -> Any:
 def schema_of(func: Any) -> Any:
     """Return the schema of an operation's overload."""
     return func._schema  # noqa: SLF001, torch shows it nowhere else
+
+
+def overload_of(schema: Any) -> str:
+    """Return the name of an overload, such as ``mm.dtype``."""
+    return f"{schema.name.partition('::')[2]}.{schema.overload_name}"
 
 
 def _sources(schema: Any) -> tuple[tuple[int | None, str], ...] | None:
