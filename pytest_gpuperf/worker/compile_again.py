@@ -121,14 +121,14 @@ def compiled_again(
     request: RunRequest, results: Sequence[TestResult], folders: CompileFolders
 ) -> Sequence[TestResult]:
     """Return *results* with what a second process takes to compile their calls."""
+    if not folders.again:
+        return results
     wanted = {key.partition("#")[0] for key in folders.again}
     arguments = [
         argument
         for name, argument in zip(request.names, request.tests, strict=True)
         if name in wanted
     ]
-    if not arguments:
-        return results
     release_unused_memory()
     second = replace(
         request,
