@@ -26,8 +26,10 @@ from ..model.metric import MetricKind
 from ..model.metrics import METRICS
 from ..model.metrics import OCCASIONAL
 from ..model.metrics import RANKED
+from ..model.metrics import SAMPLES_PER_S
 from ..model.metrics import SLOPE
 from ..model.metrics import STEP_MS
+from ..model.metrics import TOKENS_PER_S
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict
@@ -231,7 +233,16 @@ def judge(  # noqa: PLR0913, PLR0917  what the author says, what was measured, t
         remarks=last.remarks,
         snapshot=last.snapshot,
         diagnosis=last.diagnosis,
+        rates=dict(_rates(case)),
     )
+
+
+def _rates(case: _TestCase) -> Iterator[tuple[str, float]]:
+    """Yield the median over the runs of each rate that no budget limits."""
+    for metric in (SAMPLES_PER_S, TOKENS_PER_S):
+        found = [reading.value for reading in readings(metric, case.runs)]
+        if found and case.limit(metric) is None:
+            yield metric.name, median(found)
 
 
 @cache

@@ -224,7 +224,9 @@ class TestVerdict:
     what else must be known to read the numbers. ``snapshot`` is the file that says what
     the allocator did, if that was recorded, ``trace`` that of a few traced steps. ``sides``
     is what two steps showed that were compared: without a budget such a test has no
-    verdict, and nothing fails. ``diagnosis`` is what the step waits for.
+    verdict, and nothing fails. ``diagnosis`` is what the step waits for. ``rates`` are
+    what the author asked for with ``samples=`` or ``tokens=``, each by its metric, if no
+    budget limits it: it has a verdict otherwise.
     """
 
     __test__ = False  # pytest would collect a class of this name
@@ -239,6 +241,7 @@ class TestVerdict:
     trace: str = ""
     sides: Sides | None = None
     diagnosis: Diagnosis | None = None
+    rates: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def outcome(self) -> Outcome:

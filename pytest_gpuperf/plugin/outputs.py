@@ -217,10 +217,11 @@ def name_of(row: CallRow, now: float, token: str) -> str:
 
 def values_of(verdict: TestVerdict) -> Iterator[tuple[str, float]]:
     """Yield each metric's value as the verdict has it; counts and bytes are whole."""
-    for v in verdict.verdicts:
-        if v.now is not None and isfinite(v.now):
-            is_whole = float(v.now).is_integer()
-            yield v.metric, v.now if is_whole else float(f"{v.now:.{NAME_DIGITS}g}")
+    judged = ((v.metric, v.now) for v in verdict.verdicts)
+    for metric, now in (*judged, *verdict.rates.items()):
+        if now is not None and isfinite(now):
+            is_whole = float(now).is_integer()
+            yield metric, now if is_whole else float(f"{now:.{NAME_DIGITS}g}")
 
 
 def outcomes_of(verdict: TestVerdict) -> Iterator[tuple[str, str]]:

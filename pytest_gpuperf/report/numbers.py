@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Final
 
@@ -72,6 +73,20 @@ def format_value(metric: Metric, value: float, digits: int = SIGNIFICANT_DIGITS)
         return f"{value:.0f} {SMALLEST[metric.unit]}"
     symbol, size = fitting
     return f"{_significant(value / size, digits)} {symbol}"
+
+
+MOST_PLAIN: Final = 1000
+"""From here on a rate has no digits behind the point."""
+
+
+def rates_in_words(rates: Mapping[str, float]) -> str:
+    """Write *rates* by metric, such as ``74,240 samples/s``; nothing if there are none."""
+    return ", ".join(
+        f"{value:,.4g} {name.removesuffix('_per_s')}/s"
+        if value < MOST_PLAIN
+        else f"{value:,.0f} {name.removesuffix('_per_s')}/s"
+        for name, value in rates.items()
+    )
 
 
 def unit_of(metric: Metric, value: float) -> tuple[str, float]:

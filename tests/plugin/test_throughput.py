@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Final
+
 import pytest
 from scripted_project import ScriptedProject
+
+
+GPUPERF: Final = (sys.executable, "-m", "pytest_gpuperf")
 
 
 @pytest.mark.parametrize("what", ["samples", "tokens"])
@@ -35,6 +41,24 @@ def test_the_rate_is_that_of_the_time_that_is_judged(project: ScriptedProject) -
     )
 
     project.run().assert_outcomes(passed=1)
+
+
+def test_a_rate_without_a_budget_is_shown_and_kept_and_gates_nothing(
+    project: ScriptedProject,
+) -> None:
+    project.file("def test_step(gpuperf): gpuperf(int, samples=64, tokens=6.4)\n")
+
+    result = project.run("-v", "--gpuperf-history=kept")
+    history = project.pytester.run(
+        *GPUPERF, "history", "--history=kept", "--metric=samples_per_s"
+    )
+    assert project.pytester.run(*GPUPERF, "report", "--out=page.html").ret == 0
+
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*6,400 samples/s, 640 tokens/s*"])
+    history.stdout.fnmatch_lines(["*6400 /s*"])
+    page = (project.pytester.path / "page.html").read_text(encoding="utf-8")
+    assert "6,400 samples/s, 640 tokens/s" in page
 
 
 def test_a_budget_without_the_number_is_not_judged_and_says_how(

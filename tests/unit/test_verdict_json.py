@@ -48,7 +48,7 @@ VERDICT = TestVerdict(
 BARE = (
     '{"test": "t", "verdicts": [], "findings": [], "runs": 0, "changed": {"torch": '
     '["2.12.1", "2.13.0"]}, "remarks": [], "snapshot": "", "trace": "", "sides": '
-    'null, "diagnosis": null}'
+    'null, "diagnosis": null, "rates": {}}'
 )
 
 

@@ -23,6 +23,7 @@ from ..command import ab_command
 from ..command import accept_command
 from ..command import at_root
 from ..numbers import metric_named
+from ..numbers import rates_in_words
 from ..screen.comparison import comparison_texts
 from .contents import PASSING
 from .contents import Contents
@@ -194,7 +195,8 @@ def _numbers(
     others: Sequence[str],
 ) -> Iterator[Markup]:
     yield from verdict_table(verdict.verdicts)
-    yield from (tag("p", remark) for remark in verdict.remarks)
+    said = (rates_in_words(verdict.rates), *verdict.remarks)
+    yield from (tag("p", text) for text in said if text)
     yield from _comparison(verdict.sides)
     yield from _pictures(others, verdict, contents, moments)
     yield from diagnosis_list(verdict.diagnosis)

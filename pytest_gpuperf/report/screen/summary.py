@@ -25,6 +25,7 @@ from ..numbers import format_apart
 from ..numbers import format_change
 from ..numbers import format_value
 from ..numbers import metric_named
+from ..numbers import rates_in_words
 from ..table import Row
 from ..table import align
 from ..wrapping import broken
@@ -177,7 +178,8 @@ def remark(verdict: TestVerdict, *, failures_above: bool = False) -> tuple[str, 
         ungated = []
     named = [f"no baseline: {', '.join(map(title, ungated))}"] if ungated else []
     maybe = maybe_remark(verdict.findings)
-    said = (*explained[:1], *named, *verdict.remarks, maybe)
+    rates = rates_in_words(verdict.rates)
+    said = (*explained[:1], *named, rates, *verdict.remarks, maybe)
     return broken(
         "; ".join(filter(None, said)), first=SUMMARY_INDENT, rest=SUMMARY_INDENT
     )
