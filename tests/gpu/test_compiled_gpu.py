@@ -18,6 +18,7 @@ from torch import nn
 from torch._inductor import config
 
 from pytest_gpuperf.devices.cuda.device import CudaDevice
+from pytest_gpuperf.measure.compile_time import time_compiling
 from pytest_gpuperf.measure.phases import measure
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.finding import FindingKind
@@ -193,6 +194,29 @@ def test_cuda_graphs_of_a_compiled_step_replay_its_kernels() -> None:
     assert any("native_layer_norm" in name for name in replayed)
     assert any("native_layer_norm_backward" in name for name in replayed)
     assert found.exact["launches"] < of_plain
+
+
+def test_the_compiler_is_timed_with_empty_caches_and_again_with_what_it_left_there(
+    tmp_path: Path,
+) -> None:
+    torch._dynamo.reset()
+    step, device = training(), CudaDevice.open()
+
+    cold = time_compiling(device, Subject(step=step), "t", tmp_path)
+    made = {path.suffix for path in (tmp_path / "triton").rglob("*")}
+    # Only the caches on disk are left: Inductor's in memory are emptied by the next.
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    warm = time_compiling(device, Subject(step=step), "t", tmp_path)
+
+    assert ".cubin" in made
+    assert torch._dynamo.utils.counters["inductor"]["fxgraph_cache_hit"] > 0
+    assert torch._dynamo.utils.counters["inductor"]["fxgraph_cache_miss"] == 0
+    assert cold.seconds is not None
+    assert warm.seconds is not None
+    assert 0 < warm.seconds < cold.seconds
+    again = time_compiling(device, Subject(step=step), "t", tmp_path)
+    assert again.unmeasured.startswith("nothing was compiled")
 
 
 @triton.jit

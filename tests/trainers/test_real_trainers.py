@@ -299,3 +299,50 @@ def test_a_loop_of_accelerate_has_the_numbers_of_its_step(
     if device == "pretend":
         batch = found["quiet"]["exact"]["h2d_bytes"]
         assert found["accumulating"]["exact"]["h2d_bytes"] == 3 * batch
+
+
+TRL = """
+from datasets import Dataset as Table
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from trl import SFTConfig, SFTTrainer
+
+WORDS = ["<pad>", "<eos>", "<unk>", *"the cat sat on a mat and then it slept".split()]
+
+def tokenizer():
+    ids = {word: number for number, word in enumerate(WORDS)}
+    made = Tokenizer(models.WordLevel(ids, unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=made, pad_token="<pad>",
+                                   eos_token="<eos>", unk_token="<unk>")
+
+def test_sft(gpuperf):
+    model = LlamaForCausalLM(LlamaConfig(
+        vocab_size=len(WORDS), hidden_size=32, intermediate_size=64,
+        num_hidden_layers=1, num_attention_heads=2, pad_token_id=0, eos_token_id=1))
+    arguments = SFTConfig(
+        output_dir="out", per_device_train_batch_size=4, report_to="none",
+        logging_strategy="no", logging_nan_inf_filter=False, max_length=16, bf16=False,
+        gradient_checkpointing=False, accelerator_config={"non_blocking": True})
+    texts = Table.from_dict({"text": [" ".join(WORDS[3 + n % 5:]) for n in range(64)]})
+    gpuperf.trainer(SFTTrainer(model=model, args=arguments, train_dataset=texts,
+                               processing_class=tokenizer()))
+    keep(gpuperf, "sft")
+"""
+
+
+@DEVICES
+def test_a_trainer_of_trl_is_measured_as_it_is_and_its_own_waits_are_named(
+    project: ScriptedProject, device: str
+) -> None:
+    skip_without("trl", "transformers")
+
+    found = measured(project, TRL, device)["sft"]
+
+    # TRL looks at the labels of each batch, and weighs its loss by their number.
+    assert "compute_loss" in found["waits"]
+    assert found["exact"]["kept_graphs"] == 0
+    if device == "pretend":
+        assert found["exact"]["pageable_copies"] == 0
+    else:
+        assert found["times"]["step_ms"] > 0
