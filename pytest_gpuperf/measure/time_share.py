@@ -35,6 +35,15 @@ MOST_CAPS: Final = 3
 A step as long as the cap runs once first, once for memory and once for the trace.
 """
 
+PREPARING_SECONDS: Final = 60
+"""What set-up, imports and warm-up may take: the cap bounds measured steps alone."""
+
+
+def longest_run(tests: int, seconds: float) -> float:
+    """Return after how many seconds a run of *tests* is killed, of *seconds* each."""
+    return tests * (MOST_CAPS * seconds + PREPARING_SECONDS)
+
+
 LATENCY_NAMES: Final = read_in(MeasuringPhase.ISOLATED)
 
 MEMORY_NAMES: Final = read_in(MeasuringPhase.MEMORY)

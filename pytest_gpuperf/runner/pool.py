@@ -20,6 +20,7 @@ from ..errors import ErrorId
 from ..errors import QuotedError
 from ..errors import RunError
 from ..measure.time_share import MOST_CAPS
+from ..measure.time_share import longest_run
 from ..model.codec import decode
 from ..model.codec import encode
 from ..model.environment import DeviceKind
@@ -485,9 +486,7 @@ class Children:
         entry = IN_RANKS if request.launch else "pytest_gpuperf.worker.child:measure"
         return SlotJob(
             job=Job(entry=entry, request=encode(request)),
-            # The cap bounds the measured steps only. Set-up, imports and warm-up come
-            # on top.
-            seconds=len(group) * (MOST_CAPS * self._settings.seconds + 60),
+            seconds=longest_run(len(group), self._settings.seconds),
             slots=(slot,),
         )
 

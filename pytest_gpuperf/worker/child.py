@@ -87,7 +87,7 @@ def describe(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Run pytest on the tests of one run and return a result a test."""
-    request = decode(RunRequest, raw)
+    request, start_ns = decode(RunRequest, raw), HostClock.wall_ns()
     enter(request)
     folders = CompileFolders(request.compile_timing, request.caches)
     measuring = measuring_for(
@@ -98,7 +98,8 @@ def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
     )
     results = run_tests(request, measuring)
     if request.mode is RunMode.MEASURE:
-        results = compiled_again(request, results, folders)
+        spent_s = (HostClock.wall_ns() - start_ns) / 1e9
+        results = compiled_again(request, results, folders, spent_s)
     folders.close()
     return [encode(result) for result in results]
 

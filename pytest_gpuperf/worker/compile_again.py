@@ -22,7 +22,7 @@ from typing import Final
 
 from ..devices.compile_caches import release_unused_memory
 from ..files import scratch_folder
-from ..measure.time_share import MOST_CAPS
+from ..measure.time_share import longest_run
 from ..model.codec import decode
 from ..model.codec import encode
 from ..model.compile_metrics import COMPILE_S
@@ -104,8 +104,8 @@ class CompileFolders:
 
 # The second process, and what it found.
 
-IMPORTING_SECONDS: Final = 60.0
-"""What a second process has however short the cap is: it imports torch first."""
+ENDING_SECONDS: Final = 10.0
+"""What this process has left to report, before it would be killed itself."""
 
 _START: Final = (
     # As in the fork server: a project with a `json.py` of its own is no library.
@@ -118,9 +118,15 @@ _START: Final = (
 
 
 def compiled_again(
-    request: RunRequest, results: Sequence[TestResult], folders: CompileFolders
+    request: RunRequest,
+    results: Sequence[TestResult],
+    folders: CompileFolders,
+    spent_s: float,
 ) -> Sequence[TestResult]:
-    """Return *results* with what a second process takes to compile their calls."""
+    """Return *results* with what a second process takes to compile their calls.
+
+    It has what *spent_s*, the seconds of this process so far, leave of a run.
+    """
     if not folders.again:
         return results
     wanted = {key.partition("#")[0] for key in folders.again}
@@ -138,7 +144,8 @@ def compiled_again(
         caches=str(folders.root),
         visible=None,  # this process sees no other GPU either
     )
-    found = _in_second_process(second, folders.root)
+    left_s = longest_run(len(request.tests), request.seconds) - spent_s - ENDING_SECONDS
+    found = _in_second_process(second, folders.root, left_s)
     if isinstance(found, str):
         return [_joined(result, folders.again, {}, found) for result in results]
     by_test = {result.test: result for result in found}
@@ -148,12 +155,13 @@ def compiled_again(
     ]
 
 
-def _in_second_process(request: RunRequest, folder: Path) -> list[TestResult] | str:
-    """Return the results of *request*, or why there are none."""
+def _in_second_process(
+    request: RunRequest, folder: Path, left_s: float
+) -> list[TestResult] | str:
+    """Return the results of *request*, or why there are none after *left_s* seconds."""
     asked, answer = folder / "request.json", folder / "results.json"
     output = folder / "output.txt"
     asked.write_text(json.dumps(encode(request)), encoding="utf-8")
-    seconds = max(IMPORTING_SECONDS, MOST_CAPS * request.seconds)
     try:
         with output.open("wb") as written:
             ended = subprocess.run(  # noqa: S603 - our own interpreter
@@ -161,11 +169,11 @@ def _in_second_process(request: RunRequest, folder: Path) -> list[TestResult] | 
                 stdin=subprocess.DEVNULL,
                 stdout=written,
                 stderr=written,
-                timeout=seconds,
+                timeout=max(0.0, left_s),
                 check=False,
             )
     except subprocess.TimeoutExpired:
-        return f"compiling it again took more than {seconds:g} s"
+        return "no time was left to compile it again: raise --gpuperf-seconds"
     if ended.returncode or not answer.exists():
         words = last_words(output)
         return f"the process to compile it again {death(ended.returncode)}: {words}"

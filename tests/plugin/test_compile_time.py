@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from pathlib import Path
+
 import pytest
 from scripted_project import ScriptedProject
 
+
+pytest.importorskip("torch")
 
 COMPILES = {"step_ms": 10.0, "compile_s": 40.0, "compile_warm_s": 5.0}
 
@@ -132,3 +138,56 @@ def test_a_budget_of_seconds_must_be_above_zero(
 
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*compile_s=*expected*"])
+
+
+def test_on_the_simulated_gpu_no_compiler_runs_and_the_budget_says_so(
+    project: ScriptedProject,
+) -> None:
+    project.file(
+        "@gpuperf.budget(compile_s=20, syncs=0)\n"
+        "def test_step(gpuperf):\n"
+        "    import torch\n"
+        "    x = torch.ones(3, device=gpuperf.device)\n"
+        "    gpuperf(lambda: x + 1)\n"
+    )
+
+    result = project.pytester.runpytest_inprocess(
+        "--gpuperf", "--gpuperf-device=pretend", "-v"
+    )
+
+    said = " ".join(result.stdout.str().split())
+    assert "compile_s=20 binds on cuda only, the simulated GPU has no clock" in said
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not shutil.which("g++"), reason="Inductor compiles with g++ on a CPU"
+)
+def test_a_real_compiler_is_timed_with_caches_of_its_own_and_loads_them_in_a_second_process(
+    project: ScriptedProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_the_user = tmp_path / "of_the_user"
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(of_the_user))
+    project.file(
+        "import os, pathlib, torch\n"
+        "@gpuperf.budget(compile_s=900, compile_warm_s=900, on='cpu')\n"
+        "def test_step(gpuperf):\n"
+        "    compiled = torch.compile(lambda x: (x * 2).relu().exp())\n"
+        "    x = torch.ones(8, 8, requires_grad=True)\n"
+        "    gpuperf(lambda: compiled(x).sum().backward())\n"
+        "    hits = torch._dynamo.utils.counters['inductor']['fxgraph_cache_hit']\n"
+        "    with pathlib.Path('hits').open('a') as file: file.write(f'{hits} ')\n"
+    )
+
+    result = project.pytester.runpytest_subprocess(
+        "--gpuperf", "--gpuperf-device=cpu", "--gpuperf-seconds=20"
+    )
+
+    result.assert_outcomes(passed=1)
+    cold, warm, *more = map(int, (project.path / "hits").read_text().split())
+    assert (cold, warm > 0, more) == (0, True, [])
+    results = json.loads((project.path / ".gpuperf/results.json").read_text())
+    (call,) = results["tests"]["test_it.py::test_step"]["verdicts"]
+    now = {v["metric"]: v["now"] for v in call["verdicts"]}
+    assert 0 < now["compile_warm_s"] < now["compile_s"]
+    assert list(of_the_user.rglob("*")) == []
