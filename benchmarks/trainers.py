@@ -75,6 +75,7 @@ def by_hand(*, clip: bool) -> Callable[[], object]:
 def of_transformers() -> tuple[object, ...]:
     arguments = transformers.TrainingArguments(
         output_dir=tempfile.mkdtemp(),
+        save_strategy="no",
         per_device_train_batch_size=BATCH,
         use_cpu=True,
         report_to="none",
@@ -101,6 +102,7 @@ def of_lightning() -> tuple[object, ...]:
     trainer = lightning.Trainer(
         accelerator="cpu",
         logger=False,
+        enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
     )
