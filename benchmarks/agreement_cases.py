@@ -5,27 +5,38 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 from typing import Any
 from typing import Final
 
+from agreement_table import UNKNOWN
 from agreement_table import Seen
 
 from pytest_gpuperf.devices.base import Step
 from pytest_gpuperf.devices.base import TraceEvent
 from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.devices.pretend.audit_record import AuditKind
+from pytest_gpuperf.measure.copies import transfers_of
 from pytest_gpuperf.measure.syncs import device_waits
 from pytest_gpuperf.measure.trace import parse
+from pytest_gpuperf.model.finding import Location
 
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "unit"))
 
 import pretend_corpus
+import pretend_corpus_idioms
+import pretend_corpus_more
+import pretend_corpus_rare
 
 
 if TYPE_CHECKING:
@@ -34,6 +45,9 @@ if TYPE_CHECKING:
 
 Batches = Sequence[Sequence[object]]
 Profile = Callable[[Step, Batches], Sequence[TraceEvent]]
+
+ROOT: Final = "/corpora"
+"""Where the files of the snippets would be; there are none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,19 +58,29 @@ class Case:
     prepare: Callable[[], tuple[Step, Batches]]
 
 
+CORPORA: Final[Mapping[str, ModuleType]] = {
+    "main": pretend_corpus,
+    "more": pretend_corpus_more,
+    "idioms": pretend_corpus_idioms,
+    "rare": pretend_corpus_rare,
+}
+
+
 def corpus() -> Iterator[Case]:
-    """The snippets of the corpus, each in a fresh setting."""
-    parts = (pretend_corpus.WAITS, pretend_corpus.RUNS_ON, pretend_corpus.MAY_WAIT)
-    snippets = (s for topics in parts for part in topics.values() for s in part)
-    for snippet in dict.fromkeys(snippets):
-        yield Case(name=snippet, prepare=lambda snippet=snippet: in_setting(snippet))
+    """The snippets of the corpora, each in a fresh setting."""
+    for name, module in CORPORA.items():
+        parts = (module.WAITS, module.RUNS_ON, module.MAY_WAIT)
+        topics = chain.from_iterable(part.values() for part in parts)
+        for snippet in dict.fromkeys(chain.from_iterable(topics)):
+            prepare = partial(in_setting, module.SETTING, snippet)
+            yield Case(name=f"{name}: {snippet}", prepare=prepare)
 
 
-def in_setting(snippet: str) -> tuple[Step, Batches]:
-    """*snippet* as a step, in the corpus's setting."""
+def in_setting(setting: str, snippet: str) -> tuple[Step, Batches]:
+    """*snippet* as a step, in the *setting* of its corpus."""
     names: dict[str, Any] = {}
-    exec(pretend_corpus.SETTING, names)  # noqa: S102, our own corpus
-    code = compile(snippet, "snippet", "exec")
+    exec(compile(setting, f"{ROOT}/setting.py", "exec"), names)  # noqa: S102, our own corpora
+    code = compile(snippet, f"{ROOT}/snippet.py", "exec")
     return lambda: exec(code, names), [()]  # noqa: S102
 
 
@@ -65,9 +89,9 @@ CASES: Final[dict[str, Callable[[], Iterator[Case]]]] = {
 }
 
 
-def seen_on_pretend(cases: Iterator[Case]) -> Iterator[tuple[str, Seen]]:
+def seen_on_pretend(cases: Iterable[Case]) -> Iterator[tuple[str, Seen]]:
     """Ask the pretend GPU."""
-    with pretend_gpu() as gpu:
+    with pretend_gpu(ROOT) as gpu:
         for case in cases:
             yield case.name, _answered(partial(_audited, gpu), case)
 
@@ -77,6 +101,8 @@ def _audited(gpu: PretendGpu, case: Case) -> Seen:
     failures = Failures()
     waits: list[int | None] = []
     maybe = 0
+    lines: Counter[str] = Counter()
+    pageable: Counter[str] = Counter()
     for arguments in batches:
         gpu.begin_step()
         failures.run(step, arguments)
@@ -85,10 +111,29 @@ def _audited(gpu: PretendGpu, case: Case) -> Seen:
             failures.add(f"{missing.op}: {missing.reason}")
         waits.append(None if failures.is_last else audit.totals.syncs)
         maybe += audit.totals.maybe
-    return Seen(waits=tuple(waits), maybe=maybe, silent=failures.first)
+        for finding in audit.findings:
+            if finding.kind is not AuditKind.MAYBE:
+                lines[line_of(finding.site.location)] += finding.count
+        for copy in audit.copies:
+            if not copy.pinned:
+                pageable[line_of(copy.site.location)] += copy.count
+    return Seen(
+        waits=tuple(waits),
+        maybe=maybe,
+        lines=dict(lines),
+        pageable=dict(pageable),
+        silent=failures.first,
+    )
 
 
-def seen_on_cuda(cases: Iterator[Case], profile: Profile) -> Iterator[tuple[str, Seen]]:
+def line_of(location: Location | None) -> str:
+    """The file and the line of *location*, if it is one of a snippet's."""
+    if location is None or not location.exact:
+        return UNKNOWN
+    return f"{Path(location.file).name}:{location.line}"
+
+
+def seen_on_cuda(cases: Iterable[Case], profile: Profile) -> Iterator[tuple[str, Seen]]:
     """Ask a real GPU through *profile*; what is loaded or allocated once is so before."""
     for case in cases:
         yield case.name, _answered(partial(_profiled, profile), case)
@@ -107,11 +152,17 @@ def _profiled(profile: Profile, case: Case) -> Seen:
         known.append(not failures.is_last)
 
     trace = parse(profile(answer, batches))
-    counts = Counter(wait.step for wait in device_waits(trace))
-    waits = [
-        counts[index] if is_known else None for index, is_known in enumerate(known)
-    ]
-    return Seen(waits=tuple(waits), silent=failures.first)
+    waits = list(device_waits(trace))
+    counts = Counter(wait.step for wait in waits)
+    copies = [each for each in transfers_of(trace) if each.kind.pinned is False]
+    return Seen(
+        waits=tuple(
+            counts[index] if is_known else None for index, is_known in enumerate(known)
+        ),
+        lines=dict(Counter(line_of(wait.cause.location) for wait in waits)),
+        pageable=dict(Counter(line_of(each.kind.location) for each in copies)),
+        silent=failures.first,
+    )
 
 
 class Failures:

@@ -9,8 +9,14 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import asdict
 from dataclasses import dataclass
+from dataclasses import field
 from enum import Enum
 from typing import Any
+from typing import Final
+
+
+UNKNOWN: Final = "?"
+"""The line of what a trace knows no line of."""
 
 
 class Standing(Enum):
@@ -19,6 +25,8 @@ class Standing(Enum):
     AGREE = "agree"
     OTHER_COUNT = "other count"
     """Both wait in the same samples, and not equally often."""
+    OTHER_PLACE = "other place"
+    """Both wait equally often, and not on the same lines, or copy otherwise."""
     OPEN = "open"
     """The pretend GPU says that only a real one can tell, and it has told."""
     UNJUDGED = "not judged"
@@ -30,12 +38,15 @@ class Seen:
     """What one device saw in one case: waits by sample, ``None`` where it cannot say.
 
     ``maybe`` counts what only a real GPU can decide, ``silent`` is why a sample, or the
-    whole case, has no answer.
+    whole case, has no answer. ``lines`` are the waits by line, ``pageable`` the copies
+    from and to pageable memory.
     """
 
     waits: tuple[int | None, ...] = ()
     maybe: int = 0
     silent: str = ""
+    lines: Mapping[str, int] = field(default_factory=dict)
+    pageable: Mapping[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         known = [count for count in self.waits if count is not None]
@@ -44,6 +55,8 @@ class Seen:
             parts = [f"{sum(known)} in {sum(map(bool, known))} of {len(known)} samples"]
         if self.maybe:
             parts.append(f"maybe {self.maybe}")
+        if self.pageable:
+            parts.append(f"{sum(self.pageable.values())} pageable")
         if self.silent:
             parts.append(f"no answer: {self.silent}")
         return ", ".join(parts)
@@ -68,10 +81,29 @@ class Row:
         if not pairs:
             return Standing.UNJUDGED
         if all(pretend == cuda for pretend, cuda in pairs):
-            return Standing.AGREE
+            return Standing.AGREE if self._is_alike() else Standing.OTHER_PLACE
         if all(bool(pretend) == bool(cuda) for pretend, cuda in pairs):
             return Standing.OTHER_COUNT
         return Standing.OPEN if self.pretend.maybe else Standing.DIFFER
+
+    def _is_alike(self) -> bool:
+        """Whether lines and copies are the same, too; what one side could not run is not asked."""
+        if self.pretend.silent or self.cuda.silent:
+            return True
+        return is_same(self.pretend.lines, self.cuda.lines) and is_same(
+            self.pretend.pageable, self.cuda.pageable
+        )
+
+
+def is_same(said: Mapping[str, int], true: Mapping[str, int]) -> bool:
+    """Whether counts by line are the same; a trace may not know the line."""
+    unknown = true.get(UNKNOWN, 0)
+    for line in {*said, *true} - {UNKNOWN}:
+        missing = said.get(line, 0) - true.get(line, 0)
+        if missing < 0:
+            return False
+        unknown -= missing
+    return unknown == said.get(UNKNOWN, 0)
 
 
 def rows_of(pretend: Mapping[str, Seen], cuda: Mapping[str, Seen]) -> list[Row]:
@@ -95,8 +127,19 @@ def differences(rows: Iterable[Row]) -> Iterator[str]:
             )
 
 
-def as_markdown(title: str, machine: Mapping[str, str], rows: Sequence[Row]) -> str:
-    """A page: the machine, how many cases stand how, and each that does not agree."""
+def unexplained(rows: Iterable[Row], causes: Mapping[str, str]) -> list[Row]:
+    """Those that do not agree and have no cause, except for what the pretend GPU leaves open."""
+    fine = {Standing.AGREE, Standing.OPEN}
+    return [r for r in rows if r.standing not in fine and r.case not in causes]
+
+
+def as_markdown(
+    title: str,
+    machine: Mapping[str, str],
+    rows: Sequence[Row],
+    causes: Mapping[str, str],
+) -> str:
+    """A page: the machine, how many cases stand how, and why each does not agree."""
     counts = Counter(row.standing for row in rows)
     lines = [
         f"# {title}",
@@ -109,9 +152,14 @@ def as_markdown(title: str, machine: Mapping[str, str], rows: Sequence[Row]) -> 
     ]
     others = [row for row in rows if row.standing is not Standing.AGREE]
     if others:
-        lines += ["", "| case | standing | pretend | cuda |", "|---|---|---|---|"]
+        lines += [
+            "",
+            "| case | standing | simulated | CUDA | cause |",
+            "|---|---|---|---|---|",
+        ]
     for row in others:
-        cells = (f"`{row.case}`", row.standing.value, str(row.pretend), str(row.cuda))
+        seen = (row.standing.value, str(row.pretend), str(row.cuda))
+        cells = (f"`{row.case}`", *seen, causes.get(row.case, "not known"))
         lines.append(f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |")
     return "\n".join(lines) + "\n"
 

@@ -26,9 +26,13 @@ from agreement_table import as_document
 from agreement_table import as_markdown
 from agreement_table import differences
 from agreement_table import rows_of
+from agreement_table import unexplained
 
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "agreement.py"
+
+
+NOWHERE: dict[str, dict[str, int]] = {"lines": {}, "pageable": {}}
 
 
 def row(case: str, pretend: Seen, cuda: Seen) -> Row:
@@ -51,6 +55,30 @@ SILENT = row("x.csr()", Seen(waits=(None,), silent="no rule"), Seen(waits=(1,)))
         (MISSED, Standing.DIFFER),
         (SILENT, Standing.UNJUDGED),
         (row("x", Seen(waits=(1,)), Seen(waits=(0,))), Standing.DIFFER),
+        (
+            row(
+                "x",
+                Seen(waits=(2,), lines={"a.py:1": 1, "a.py:2": 1}),
+                Seen(waits=(2,), lines={"a.py:1": 1, "?": 1}),
+            ),
+            Standing.AGREE,
+        ),
+        (
+            row(
+                "x",
+                Seen(waits=(1,), lines={"a.py:1": 1}),
+                Seen(waits=(1,), lines={"a.py:2": 1}),
+            ),
+            Standing.OTHER_PLACE,
+        ),
+        (
+            row(
+                "x",
+                Seen(waits=(1,), pageable={"a.py:1": 1}),
+                Seen(waits=(1,)),
+            ),
+            Standing.OTHER_PLACE,
+        ),
         (row("x", Seen(waits=(None, 0)), Seen(waits=(5, 0))), Standing.AGREE),
         (row("x", Seen(waits=(0,), maybe=1), Seen(waits=(0,))), Standing.AGREE),
     ],
@@ -81,7 +109,7 @@ def test_every_difference_is_a_line_and_the_worst_come_first() -> None:
 def test_the_page_counts_all_cases_and_shows_those_that_do_not_agree() -> None:
     machine = {"torch": "2.13.0", "GPU": "NVIDIA H200"}
 
-    page = as_markdown("Agreement", machine, [AGREED, MISSED])
+    page = as_markdown("Agreement", machine, [AGREED, MISSED], {MISSED.case: "why"})
 
     assert page == (
         "# Agreement\n"
@@ -92,18 +120,25 @@ def test_the_page_counts_all_cases_and_shows_those_that_do_not_agree() -> None:
         "|---|---|\n"
         "| agree | 1 |\n"
         "| other count | 0 |\n"
+        "| other place | 0 |\n"
         "| open | 0 |\n"
         "| not judged | 0 |\n"
         "| differ | 1 |\n"
         "\n"
-        "| case | standing | pretend | cuda |\n"
-        "|---|---|---|---|\n"
-        "| `a &#124; b` | differ | 0 in 0 of 2 samples | 1 in 1 of 2 samples |\n"
+        "| case | standing | simulated | CUDA | cause |\n"
+        "|---|---|---|---|---|\n"
+        "| `a &#124; b` | differ | 0 in 0 of 2 samples | 1 in 1 of 2 samples | why |\n"
     )
 
 
+def test_only_what_has_a_cause_or_is_left_open_may_differ() -> None:
+    rows = [AGREED, COUNTED, OPEN, MISSED, SILENT]
+
+    assert unexplained(rows, {MISSED.case: "why"}) == [COUNTED, SILENT]
+
+
 def test_where_all_agree_the_page_ends_with_the_counts() -> None:
-    assert as_markdown("Agreement", {}, [AGREED]).endswith("| differ | 0 |\n")
+    assert as_markdown("Agreement", {}, [AGREED], {}).endswith("| differ | 0 |\n")
 
 
 def test_the_document_holds_every_case() -> None:
@@ -114,14 +149,19 @@ def test_the_document_holds_every_case() -> None:
         "cases": [
             {
                 "case": "x.item()",
-                "pretend": {"waits": [1], "maybe": 0, "silent": ""},
-                "cuda": {"waits": [1], "maybe": 0, "silent": ""},
+                "pretend": {"waits": [1], "maybe": 0, "silent": "", **NOWHERE},
+                "cuda": {"waits": [1], "maybe": 0, "silent": "", **NOWHERE},
                 "standing": "agree",
             },
             {
                 "case": "x.csr()",
-                "pretend": {"waits": [None], "maybe": 0, "silent": "no rule"},
-                "cuda": {"waits": [1], "maybe": 0, "silent": ""},
+                "pretend": {
+                    "waits": [None],
+                    "maybe": 0,
+                    "silent": "no rule",
+                    **NOWHERE,
+                },
+                "cuda": {"waits": [1], "maybe": 0, "silent": "", **NOWHERE},
                 "standing": "not judged",
             },
         ],
@@ -135,6 +175,9 @@ def test_the_document_holds_every_case() -> None:
 def cases() -> ModuleType:
     pytest.importorskip("torch")
     return importlib.import_module("agreement_cases")
+
+
+COPIED = Seen(waits=(1,), lines={"snippet.py:1": 1}, pageable={"snippet.py:1": 1})
 
 
 def profiled(run: Any, batches: Sequence[Sequence[object]]) -> Iterator[dict[str, Any]]:
@@ -153,7 +196,7 @@ def test_the_real_side_counts_the_waits_of_each_sample(cases: ModuleType) -> Non
 
     seen = dict(cases.seen_on_cuda([case], lambda *asked: list(profiled(*asked))))
 
-    assert seen == {"case": Seen(waits=(0, 2, 1))}
+    assert seen == {"case": Seen(waits=(0, 2, 1), lines={"?": 3})}
     assert ran == [0, 2, 1, 0, 2, 1]
 
 
@@ -170,7 +213,9 @@ def test_a_sample_that_fails_has_no_answer_and_the_others_have_theirs(
     seen = dict(cases.seen_on_cuda([case], lambda *asked: list(profiled(*asked))))
 
     assert seen == {
-        "case": Seen(waits=(0, None, 2), silent="RuntimeError: no such kernel")
+        "case": Seen(
+            waits=(0, None, 2), silent="RuntimeError: no such kernel", lines={"?": 3}
+        )
     }
 
 
@@ -186,8 +231,8 @@ def test_a_case_that_cannot_be_prepared_has_no_answer(cases: ModuleType) -> None
 def test_the_corpus_has_every_snippet_once(cases: ModuleType) -> None:
     names = [case.name for case in cases.corpus()]
 
-    assert len(names) == len(set(names)) > 160
-    assert "grid.sum().item()" in names
+    assert len(names) == len(set(names)) > 600
+    assert "main: grid.sum().item()" in names
 
 
 @pytest.mark.parametrize(
@@ -195,14 +240,11 @@ def test_the_corpus_has_every_snippet_once(cases: ModuleType) -> None:
     [
         (
             "3000",
-            {"torch.rand(3000, device='cuda').mode()": Seen(waits=(0,), maybe=1)},
+            {"main: torch.rand(3000, device='cuda').mode()": Seen(waits=(0,), maybe=1)},
         ),
         (
             "grid.cpu()",
-            {
-                "grid.cpu()": Seen(waits=(1,)),
-                "grid.cpu().numpy()": Seen(waits=(1,)),
-            },
+            {"main: grid.cpu()": COPIED, "main: grid.cpu().numpy()": COPIED},
         ),
     ],
 )

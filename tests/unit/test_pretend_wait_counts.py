@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,6 +48,15 @@ normal = torch.distributions.Normal(row, row + 1, validate_args=False)
 """
 
 COUNTS: dict[str, tuple[int, int]] = {
+    "torch.isin(targets, torch.arange(100, device='cuda'))": (3, 1),
+    "torch.isin(targets, torch.arange(100, device='cuda'), assume_unique=True)": (1, 1),
+    "torch.isin(targets, torch.arange(3, device='cuda'))": (0, 0),
+    "torch.tensor([row[0], row[1]])": (2, 0),
+    "sparse + sparse": (5, 0),
+    "graph + graph": (0, 0),
+    "F.cross_entropy(x, targets[0], row, label_smoothing=0.1)": (1, 0),
+    "F.cross_entropy(x, targets[0], row, label_smoothing=0.1, reduction='sum')": (0, 0),
+    "F.cross_entropy(x, targets[0], label_smoothing=0.1)": (0, 0),
     "torch.linalg.svd(x)": (2, 1),
     "torch.linalg.svd(x, driver='gesvd')": (1, 0),
     "torch.linalg.svdvals(x)": (2, 1),
@@ -237,3 +247,18 @@ def test_the_median_without_nan_is_found_on_the_device(gpu: PretendGpu) -> None:
     row.nanmedian()
 
     assert gpu.end_step().findings == ()
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_copied_parameter_has_no_gradient_and_a_copied_tensor_has_its() -> None:
+    tensor = torch.ones(2, device="cuda", requires_grad=True)
+    parameter = torch.nn.Parameter(torch.ones(2, device="cuda"))
+    parameter.note = tensor.note = "kept"
+    (tensor.sum() + parameter.sum()).backward()
+
+    copies = [copy.deepcopy(tensor), copy.deepcopy(parameter)]
+
+    assert [each.grad is None for each in copies] == [False, True]
+    assert [hasattr(each, "note") for each in copies] == [True, False]
+    assert isinstance(copies[1], torch.nn.Parameter)
+    assert copies[1].requires_grad

@@ -209,7 +209,12 @@ def _read(values: Any) -> Any:
         return values
     if not any(isinstance(value, (Ghost, list, tuple)) for value in values):
         return values
-    return [v.tolist() if type(v) is Ghost else _read(v) for v in values]
+    return [_numbers(v) if type(v) is Ghost else _read(v) for v in values]
+
+
+def _numbers(ghost: Any) -> Any:
+    """Read one number as torch does, which is no copy of a tensor."""
+    return ghost.tolist() if ghost.dim() else ghost.item()
 
 
 def _default_device(args: tuple[Any, ...]) -> Any:

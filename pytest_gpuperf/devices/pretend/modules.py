@@ -147,6 +147,32 @@ def eigvals(matrices: Any) -> Any:
     return torch.ops.aten._linalg_eigvals(matrices)  # noqa: SLF001
 
 
+MEAN: Final = 1
+"""``at::Reduction::Mean``."""
+
+
+def cross_entropy_loss(  # noqa: PLR0913, PLR0917, the operation's arguments
+    tensor: Any,
+    target: Any,
+    weight: Any = None,
+    reduction: int = MEAN,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> Any:
+    """``aten::cross_entropy_loss``, which sums up the weights of those targets that count.
+
+    For weights of a subclass, as ghosts are, torch does so without selecting
+    (``cross_entropy_loss_label_smoothing``, LossNLL.cpp).
+    """
+    __tracebackhide__ = True
+    is_weighted = weight is not None and reduction == MEAN and label_smoothing > 0
+    if is_weighted and not target.is_floating_point():
+        target.masked_select(target != ignore_index)
+    return _aten.cross_entropy_loss.default.decompose(
+        tensor, target, weight, reduction, ignore_index, label_smoothing
+    )
+
+
 # Composite operations that torch composes otherwise for a CUDA tensor than for a ghost.
 
 _aten = torch.ops.aten
@@ -199,6 +225,7 @@ def _softmax_of_halves(name: str) -> Callable[..., Any]:
 
 
 COMPOSED_FOR_CUDA: Final[Mapping[str, Callable[..., Any]]] = {
+    "cross_entropy_loss": cross_entropy_loss,
     "ctc_loss.IntList": ctc_loss_by_numbers,
     "ctc_loss.Tensor": ctc_loss,
     "gru_cell": gru_cell,

@@ -192,14 +192,24 @@ def lengths_checked(call: OpCall) -> int:
     return int(call.on_device("lengths") and not call["unsafe"])
 
 
-def test_set_is_large(call: OpCall) -> int:
+def sorts_the_test_set(call: OpCall) -> int:
     """``isin`` above torch's own threshold, where it sorts both sets."""
     elements, tests = call["elements"], call["test_elements"]
     if not isinstance(elements, torch.Tensor) or not isinstance(tests, torch.Tensor):
         return 0
     # The threshold of ``isin`` in torch's TensorCompare.cpp.
     is_large = tests.numel() >= 10.0 * float(elements.numel()) ** 0.145
-    return int(is_large and call.on_device("elements") and not call["assume_unique"])
+    return int(is_large and call.on_device("elements"))
+
+
+def test_set_is_large(call: OpCall) -> int:
+    """The same, if the caller does not know that nothing is in them twice."""
+    return sorts_the_test_set(call) and int(not call["assume_unique"])
+
+
+def one_byte(_: OpCall) -> int:
+    """A boolean."""
+    return 1
 
 
 def device_masks(call: OpCall) -> int:
@@ -266,6 +276,16 @@ def has_several(call: OpCall) -> int:
 def uncoalesced(call: OpCall) -> int:
     """Once for each sparse tensor that may contain an element twice."""
     return sum(map(_is_uncoalesced, _on_device(call)))
+
+
+def grows_beyond_itself(call: OpCall) -> int:
+    """Both are sparse, and have together more elements than there are places."""
+    pair = [call["self"], call["other"]]
+    if not all(hasattr(t, "inside") and t.layout is torch.sparse_coo for t in pair):
+        return 0
+    insides = [_inside(tensor) for tensor in pair]
+    count = sum(inside._nnz() for inside in insides)  # noqa: SLF001, its only name
+    return int(count > insides[0].numel())
 
 
 def is_sparse(name: str) -> Condition:

@@ -25,6 +25,7 @@ from .sync_conditions import device_masks
 from .sync_conditions import element_bytes
 from .sync_conditions import factored_by_magma
 from .sync_conditions import filled
+from .sync_conditions import grows_beyond_itself
 from .sync_conditions import has_several
 from .sync_conditions import host_masks
 from .sync_conditions import host_number
@@ -44,6 +45,7 @@ from .sync_conditions import number_of
 from .sync_conditions import of_elements
 from .sync_conditions import of_slices
 from .sync_conditions import on_device
+from .sync_conditions import one_byte
 from .sync_conditions import one_matrix
 from .sync_conditions import place_bytes
 from .sync_conditions import put_bytes
@@ -51,6 +53,7 @@ from .sync_conditions import range_unknown
 from .sync_conditions import several_matrices
 from .sync_conditions import signed
 from .sync_conditions import size_unknown
+from .sync_conditions import sorts_the_test_set
 from .sync_conditions import sums_some
 from .sync_conditions import sums_uncoalesced
 from .sync_conditions import test_set_is_large
@@ -210,6 +213,15 @@ SPARSE_RULES: Final[tuple[SyncRule, ...]] = (
         source="SparseTensorMath.cpp, counted in a run of torch 2.13 over stub CUDA",
     ),
     SyncRule(
+        ops=("add", "add_", "sub", "sub_"),
+        when=grows_beyond_itself,
+        reason="a sum with more elements than places is coalesced, in which thrust waits "
+        "after each of its steps",
+        count=5,
+        source="add_out_sparse_cuda, SparseCUDATensorMath.cu, counted in a run of torch "
+        "2.13 over stub CUDA",
+    ),
+    SyncRule(
         ops=("bmm",),
         when=is_sparse("self"),
         reason="where each matrix of the sparse tensor ends is read",
@@ -330,6 +342,13 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
         reason="a large test set is sorted, with two calls of unique",
         count=2,
         source="TensorCompare.cpp, libtorch_cuda 2.13",
+    ),
+    SyncRule(
+        ops=("isin",),
+        when=sorts_the_test_set,
+        reason="the last element of a mask is set to a number on the CPU",
+        source="isin_sorting, TensorCompare.cpp; set_item, TensorIndexing.h",
+        copied=one_byte,
     ),
     SyncRule(
         ops=("searchsorted",),

@@ -36,7 +36,7 @@ from .tensor_values import GhostStorage
 
 
 def deep_copy(ghost: Any, memo: dict[int, Any]) -> Any:
-    """Copy *ghost*, its gradient and its users' attributes.
+    """Copy *ghost*, its gradient and its users' attributes; of a parameter, neither.
 
     Raises torch's own ``RuntimeError`` for a tensor that has a history.
     """
@@ -55,11 +55,13 @@ def deep_copy(ghost: Any, memo: dict[int, Any]) -> Any:
 
 def _with_state_of(ghost: Any, copied: Any, memo: dict[int, Any]) -> Any:
     memo[id(ghost)] = copied
+    is_parameter = isinstance(ghost, torch.nn.Parameter)
     for name, value in ghost.__dict__.items():
-        if name != "inside":
+        # As ``Parameter.__deepcopy__``, which makes a new one of the data alone.
+        if name != "inside" and (not is_parameter or name == "_is_param"):
             setattr(copied, name, copy.deepcopy(value, memo))
     copied.requires_grad_(ghost.requires_grad)
-    if ghost.grad is not None:
+    if ghost.grad is not None and not is_parameter:
         copied.grad = copy.deepcopy(ghost.grad, memo)
     return copied
 
