@@ -20,12 +20,6 @@ _WITHOUT_ELEMENTS: Final = (
     "returns at once; asked of a tensor that is made with `is_coalesced=True`, both wait "
     "equally often"
 )
-_BY_NORM: Final = (
-    "the norm of each matrix is read and sorted into six classes on the CPU, and each class "
-    "that has a matrix waits for its index (`mexp_impl` in LinearAlgebra.cpp): how many do "
-    "depends on the values"
-)
-
 DIFFERENCES: Final[Mapping[str, str]] = {
     "main: str(grid)": _PRINTED,
     "main: repr(number)": _PRINTED,
@@ -35,7 +29,6 @@ DIFFERENCES: Final[Mapping[str, str]] = {
     "rare: print({'loss': total})": _PRINTED,
     "rare: str([total, y[:2]])": _PRINTED,
     "rare: repr(dict(a=total))": _PRINTED,
-    "main: torch.linalg.matrix_exp(square)": _BY_NORM,
     "more: sorted(y)": _VALUES,
     "idioms: while total > 0.1: total = total / 2": _VALUES,
     "more: torch.hspmm(coalesced, dense)": _WITHOUT_ELEMENTS,

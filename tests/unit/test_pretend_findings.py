@@ -18,10 +18,10 @@ from pytest_gpuperf.devices.pretend.audit_record import AuditKind  # noqa: E402
 from pytest_gpuperf.devices.pretend.audit_record import CopyDirection  # noqa: E402
 from pytest_gpuperf.devices.pretend.audit_record import StepAudit  # noqa: E402
 from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
+from pytest_gpuperf.devices.pretend.layout_rules import LAYOUT_RULES  # noqa: E402
+from pytest_gpuperf.devices.pretend.layout_rules import SPARSE_RULES  # noqa: E402
 from pytest_gpuperf.devices.pretend.operation import OpCall  # noqa: E402
 from pytest_gpuperf.devices.pretend.program_audit import ProgramAudit  # noqa: E402
-from pytest_gpuperf.devices.pretend.sync_rules import LAYOUT_RULES  # noqa: E402
-from pytest_gpuperf.devices.pretend.sync_rules import SPARSE_RULES  # noqa: E402
 from pytest_gpuperf.devices.pretend.sync_rules import SYNC_RULES  # noqa: E402
 from pytest_gpuperf.devices.pretend.sync_rules import rules_by_op  # noqa: E402
 from pytest_gpuperf.model.finding import Phase  # noqa: E402

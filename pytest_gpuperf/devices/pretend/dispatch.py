@@ -42,8 +42,8 @@ from .operation import NO_TEMPORARIES
 from .operation import OpCall
 from .operation import Temporaries
 from .recorder import WATCH
+from .sync_rule import SyncRule
 from .sync_rules import INDEXING
-from .sync_rules import SyncRule
 from .tensor import SHOWN
 from .tensor import Ghost
 from .tensor import is_ghost

@@ -26,14 +26,14 @@ from .kernels import FUSED_LAYERS
 from .kernels import FUSED_LOSSES
 from .kernels import HOST_KERNELS
 from .kernels import PRODUCTS_IN_DTYPE
+from .layout_rules import LAYOUT_RULES
+from .layout_rules import SPARSE_RULES
 from .memory import MATRIX_PRODUCTS
 from .mixed_devices import mixes_by_design
 from .modules import COMPOSED_FOR_CUDA
+from .sync_rule import SyncRule
 from .sync_rules import INDEXING
-from .sync_rules import LAYOUT_RULES
-from .sync_rules import SPARSE_RULES
 from .sync_rules import SYNC_RULES
-from .sync_rules import SyncRule
 from .sync_rules import rules_by_op
 from .temporaries import RULES
 

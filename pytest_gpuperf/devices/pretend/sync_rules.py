@@ -10,14 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import torch
 
 from .audit_record import AuditKind
-from .sync_conditions import Condition
-from .sync_conditions import along_sparse
+from .layout_rules import LAYOUT_RULES
+from .layout_rules import SPARSE_RULES
+from .matrix_degrees import COEFFICIENTS
+from .matrix_degrees import HIGHEST_DEGREE
+from .matrix_degrees import numbers
+from .matrix_degrees import of_degree
+from .matrix_degrees import one_of_highest_degree
+from .matrix_degrees import two_places
 from .sync_conditions import code_bytes
 from .sync_conditions import compares_elements
 from .sync_conditions import deviations_checked
@@ -25,15 +30,11 @@ from .sync_conditions import device_masks
 from .sync_conditions import element_bytes
 from .sync_conditions import factored_by_magma
 from .sync_conditions import filled
-from .sync_conditions import grows_beyond_itself
-from .sync_conditions import has_several
 from .sync_conditions import host_masks
 from .sync_conditions import host_number
 from .sync_conditions import host_numbers
 from .sync_conditions import host_positions
-from .sync_conditions import is_sparse
 from .sync_conditions import judges_convergence
-from .sync_conditions import keeps_sparse
 from .sync_conditions import length_bytes
 from .sync_conditions import lengths_checked
 from .sync_conditions import listed_lengths
@@ -41,7 +42,6 @@ from .sync_conditions import long_slices
 from .sync_conditions import named
 from .sync_conditions import not_empty
 from .sync_conditions import number_bytes
-from .sync_conditions import number_of
 from .sync_conditions import of_elements
 from .sync_conditions import of_slices
 from .sync_conditions import on_device
@@ -50,191 +50,13 @@ from .sync_conditions import one_matrix
 from .sync_conditions import place_bytes
 from .sync_conditions import put_bytes
 from .sync_conditions import range_unknown
-from .sync_conditions import several_matrices
 from .sync_conditions import signed
 from .sync_conditions import size_unknown
 from .sync_conditions import sorts_the_test_set
-from .sync_conditions import sums_some
-from .sync_conditions import sums_uncoalesced
 from .sync_conditions import test_set_is_large
-from .sync_conditions import uncoalesced
 from .sync_conditions import whole_numbers
-from .sync_conditions import without
 from .sync_conditions import without_dim
-
-
-# One claim: which operations wait, when, how often and by what evidence.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncRule:
-    """Each of ``ops`` waits ``count`` times as often as ``when`` says.
-
-    It is true from torch ``since`` on and below ``until``, if that is given. ``source``
-    is where the claim comes from. ``copied`` says how many bytes each of them copies to
-    the device from pageable memory, if any, and ``read_back`` how many to such memory.
-    """
-
-    ops: tuple[str, ...]
-    when: Condition
-    reason: str
-    source: str
-    count: int = 1
-    kind: AuditKind = AuditKind.SYNC
-    since: tuple[int, int] = (2, 6)
-    until: tuple[int, int] | None = None
-    copied: Condition | None = None
-    read_back: Condition | None = None
-
-
-# Operations on sparse and nested tensors that make the host wait on CUDA.
-#
-# The sources are named as above. Compressed layouts (CSR and its kin) are not judged.
-
-LAYOUT_RULES: Final[tuple[SyncRule, ...]] = (
-    SyncRule(
-        ops=("_coalesce",),
-        when=has_several,
-        reason="thrust waits after each of its steps, and the number of elements is read",
-        count=5,
-        source="SparseCUDATensor.cu, counted in a run of torch 2.13 over stub CUDA",
-    ),
-    SyncRule(
-        ops=("_to_sparse",),
-        when=on_device,
-        reason="the number of elements of a sparse tensor is read",
-        source="SparseCUDATensor.cu, libtorch_cuda 2.13",
-    ),
-    SyncRule(
-        ops=("hspmm",),
-        when=on_device,
-        reason="thrust numbers the rows and waits",
-        source="hspmm_out_sparse_cuda, libtorch_cuda 2.13",
-    ),
-    SyncRule(
-        ops=("_sparse_sparse_matmul",),
-        when=on_device,
-        reason="the number of elements of the product is read",
-        count=2,
-        source="sparse_sparse_matmul_cuda_kernel, counted in a run of torch 2.13 over "
-        "stub CUDA",
-    ),
-    SyncRule(
-        ops=("_sparse_softmax", "_sparse_log_softmax"),
-        when=along_sparse("dim"),
-        reason="the rows of a sparse tensor are grouped and counted with thrust",
-        count=7,
-        source="SoftMax.cu, counted in a run of torch 2.13 over stub CUDA",
-    ),
-    SyncRule(
-        ops=("_sparse_softmax_backward_data", "_sparse_log_softmax_backward_data"),
-        when=along_sparse("dim"),
-        reason="the rows of a sparse tensor are grouped and counted with thrust",
-        count=9,
-        source="SoftMax.cu, counted in a run of torch 2.13 over stub CUDA",
-    ),
-    SyncRule(
-        ops=("_sparse_sum_backward",),
-        when=keeps_sparse,
-        reason="the indices of the gradient are looked up with thrust",
-        source="SparseCUDATensorMath.cu, libtorch_cuda 2.13",
-    ),
-    SyncRule(
-        ops=("_to_sparse_semi_structured",),
-        when=on_device,
-        reason="the size of the result depends on values: their count is read",
-        source="libtorch_cuda 2.13, masked_select",
-    ),
-    SyncRule(
-        ops=("_cslt_sparse_mm", "_cslt_sparse_mm_search"),
-        when=number_of("alpha"),
-        reason="the factor is a GPU tensor, read with item()",
-        source="cuSPARSELtOps.cpp, libtorch_cuda 2.13",
-    ),
-    SyncRule(
-        ops=(
-            "_nested_tensor_from_mask",
-            "_nested_tensor_from_mask_left_aligned",
-            "_nested_from_padded_tensor",
-        ),
-        when=on_device,
-        reason="the sizes of nested tensors are kept on the CPU",
-        source="libtorch_cuda 2.13",
-    ),
-    SyncRule(
-        ops=("_padded_dense_to_jagged_forward",),
-        when=without("total_L"),
-        reason="no total length: the last offset is read",
-        source="_fbgemm_dense_to_jagged_forward_symint, libtorch_cuda 2.13",
-    ),
-)
-"""Operations that only such tensors know."""
-
-OF_EACH_ELEMENT: Final = (
-    *("abs", "asin", "asinh", "atan", "atanh", "ceil", "deg2rad", "erf", "erfinv"),
-    *("expm1", "floor", "frac", "isinf", "isnan", "isneginf", "isposinf", "log1p"),
-    *("nan_to_num", "pow", "rad2deg", "relu", "round", "sgn", "sign", "signbit", "sin"),
-    *("sinh", "sqrt", "tan", "tanh", "trunc"),
-)
-"""What is computed of elements once each is the only one of its place."""
-
-SPARSE_RULES: Final[tuple[SyncRule, ...]] = (
-    SyncRule(
-        ops=(
-            "mm",
-            "mv",
-            "addmm",
-            "_sparse_addmm",
-            "bmm",
-            "hspmm",
-            "_sparse_sparse_matmul",
-            "_sparse_softmax",
-            "_sparse_log_softmax",
-            "norm",
-            *OF_EACH_ELEMENT,
-        ),
-        when=uncoalesced,
-        reason="the sparse tensor is coalesced first, in which thrust waits after each step",
-        count=5,
-        source="SparseTensorMath.cpp, counted in a run of torch 2.13 over stub CUDA",
-    ),
-    SyncRule(
-        ops=("_sparse_sum", "sum"),
-        when=sums_uncoalesced,
-        reason="the sparse tensor is coalesced first, in which thrust waits after each step",
-        count=5,
-        source="SparseTensorMath.cpp, counted in a run of torch 2.13 over stub CUDA",
-    ),
-    SyncRule(
-        ops=("_sparse_sum", "sum"),
-        when=sums_some,
-        reason="the sums are coalesced, in which thrust waits after each of its steps",
-        count=5,
-        source="SparseTensorMath.cpp, counted in a run of torch 2.13 over stub CUDA",
-    ),
-    SyncRule(
-        ops=("add", "add_", "sub", "sub_"),
-        when=grows_beyond_itself,
-        reason="a sum with more elements than places is coalesced, in which thrust waits "
-        "after each of its steps",
-        count=5,
-        source="add_out_sparse_cuda, SparseCUDATensorMath.cu, counted in a run of torch "
-        "2.13 over stub CUDA",
-    ),
-    SyncRule(
-        ops=("bmm",),
-        when=is_sparse("self"),
-        reason="where each matrix of the sparse tensor ends is read",
-        source="bmm_out_sparse_cuda, libtorch_cuda 2.13",
-    ),
-    SyncRule(
-        ops=("index_select",),
-        when=along_sparse("dim"),
-        reason="the number of elements that are selected is read",
-        source="index_select_sparse_cuda, libtorch_cuda 2.13",
-    ),
-)
-"""Operations of dense tensors as well, looked at once there has been a sparse one."""
+from .sync_rule import SyncRule
 
 
 INDEXING: Final = (
@@ -530,12 +352,36 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
         copied=place_bytes,
         source="LinearAlgebra.cpp, counted in a run of torch 2.13 over stub CUDA",
     ),
+    *(
+        SyncRule(
+            ops=("linalg_matrix_exp",),
+            when=of_degree(degree),
+            reason="coefficients of the polynomial are copied to the GPU",
+            copied=numbers(count),
+            source="LinearAlgebra.cpp, counted in a run of torch 2.13 over stub CUDA",
+        )
+        for degree, counts in COEFFICIENTS.items()
+        for count in counts
+    ),
     SyncRule(
         ops=("linalg_matrix_exp",),
-        when=several_matrices,
-        reason="matrices are sorted by norm with nonzero(), an interval a time",
-        count=6,
-        source="LinearAlgebra.cpp, counted in a run",
+        when=of_degree(HIGHEST_DEGREE),
+        reason="the GPU counts how many matrices are squared how often, which is read",
+        source="LinearAlgebra.cpp, counted in a run of torch 2.13 over stub CUDA",
+    ),
+    SyncRule(
+        ops=("linalg_matrix_exp",),
+        when=of_degree(HIGHEST_DEGREE),
+        reason="how often matrices are squared is copied to the CPU, with their number",
+        read_back=two_places,
+        source="LinearAlgebra.cpp, counted in a run of torch 2.13 over stub CUDA",
+    ),
+    SyncRule(
+        ops=("linalg_matrix_exp",),
+        when=one_of_highest_degree,
+        reason="the place of the matrix is copied to the GPU once more",
+        copied=place_bytes,
+        source="LinearAlgebra.cpp, counted in a run of torch 2.13 over stub CUDA",
     ),
     SyncRule(
         ops=(
