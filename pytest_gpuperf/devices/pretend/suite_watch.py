@@ -235,11 +235,18 @@ def _key_of(owner: dict[Any, Any], value: object) -> str:
     return next((str(k) for k, v in owner.items() if v is value), "?")
 
 
+def _is_of_object(names: dict[Any, Any]) -> bool:
+    """Whether *names* are the attributes of an object, and no dictionary of its own."""
+    owners = gc.get_referrers(names)
+    return any(getattr(owner, "__dict__", None) is names for owner in owners)
+
+
 def _link(owner: object, value: object) -> str:
     """Write the way from *owner* to *value*; containers show their brackets."""
     if _is_dict(owner):
         key = _key_of(owner, value)
-        return f".{key}" if key.isidentifier() else f"[{key!r}]"
+        of_object = key.isidentifier() and _is_of_object(owner)
+        return f".{key}" if of_object else f"[{key!r}]"
     if isinstance(owner, (list, tuple, set, deque)):
         return "[...]"
     attributes = getattr(owner, "__dict__", None)
