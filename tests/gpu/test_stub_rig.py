@@ -190,6 +190,16 @@ print(torch.ops.aten._philox_key_split(seed, 3).tolist())
     assert "_philox_key_split in the mirror of values" in log.read_text()
 
 
+def test_the_mirror_leaves_out_what_is_larger_than_is_asked_for() -> None:
+    program = """
+small, large = torch.ones(256, device='cuda'), torch.ones(512, device='cuda')
+print((small + 1).sum().item(), (large + 1).sum().item())
+"""
+
+    assert printed(program, **MIRROR) == "512.0 1024.0\n"
+    assert printed(program, GPUPERF_STUB_MIRROR_MOST="1K", **MIRROR) == "512.0 0.0\n"
+
+
 RANKS = """
 import os, torch.distributed as dist, torch.multiprocessing as mp
 
@@ -375,6 +385,27 @@ print(time.perf_counter_ns() - start)
 
     assert int(first) > 10_000_000
     assert first == second
+
+
+def test_on_a_slower_machine_calls_and_kernels_take_so_many_times_as_long() -> None:
+    program = """
+x = torch.ones(1024, device='cuda')
+start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+torch.cuda.synchronize()
+start.record()
+for _ in range(100):
+    x.mul_(2)
+end.record()
+end.synchronize()
+print(start.elapsed_time(end))
+"""
+    once, hundredfold = (
+        float(printed(program, GPUPERF_STUB_CLOCK="virtual", GPUPERF_STUB_SLOWER=times))
+        for times in ("1", "100")
+    )
+
+    assert once > 0
+    assert hundredfold == pytest.approx(100 * once, rel=1e-3)
 
 
 def test_expandable_segments_grow() -> None:

@@ -49,7 +49,9 @@ void transfer(struct CUstream_st *stream, uint32_t of_call, const struct node *n
     add_node(stream->capturing, node);
     return;
   }
-  show_copy(stream, of_call, node, enqueue(stream, node->ns));
+  struct node run = *node;
+  run.ns = slowed(node->ns);
+  show_copy(stream, of_call, &run, enqueue(stream, run.ns));
   take_effect(&node->effect);
 }
 

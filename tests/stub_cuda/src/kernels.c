@@ -147,9 +147,9 @@ void launch_node(struct CUstream_st *stream, uint32_t of_call, const struct node
     add_node(stream->capturing, node);
     return;
   }
-  struct node slowed = *node;
-  slowed.ns = (uint64_t)((double)node->ns * slowdown());
-  show_kernel(stream, of_call, &slowed, enqueue(stream, slowed.ns));
+  struct node run = *node;
+  run.ns = slowed((uint64_t)((double)node->ns * slowdown()));
+  show_kernel(stream, of_call, &run, enqueue(stream, run.ns));
   take_effect(&node->effect);
 }
 

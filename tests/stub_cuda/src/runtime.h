@@ -52,6 +52,7 @@ int timeless(void);
 void wait_until(uint64_t ns);
 void charge(int cbid);
 void charge_launch(void);
+uint64_t slowed(uint64_t ns);
 int option(const char *name, const char *value);
 
 /* effects.c: what a kernel or a copy writes, where that is known. */

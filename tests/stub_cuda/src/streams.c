@@ -34,7 +34,7 @@ uint64_t enqueue(struct CUstream_st *stream, uint64_t ns) {
     return stream->busy = stub_now();
   uint64_t *oldest = &stream->ring[stream->head++ % QUEUE];
   wait_until(*oldest);
-  uint64_t start = stub_now() + LATENCY_NS;
+  uint64_t start = stub_now() + slowed(LATENCY_NS);
   if (stream->busy > start)
     start = stream->busy;
   *oldest = stream->busy = start + ns;

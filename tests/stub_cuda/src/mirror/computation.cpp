@@ -82,8 +82,11 @@ Computation::Computation(const OperatorHandle& op, const Shape& shape, const Sta
     : op(op), shape(shape) {
   auto first = stack.end() - (long)op.schema().arguments().size();
   try {
-    for (auto value = first; value != stack.end(); value++)
+    for (auto value = first; value != stack.end(); value++) {
+      for (const at::Tensor& tensor : tensors_of(*value))
+        TORCH_CHECK(!too_large(tensor), "a tensor of more bytes than are to be computed");
       twins.push_back(twin_of(*value));
+    }
     if (shape.seeded)
       seed = seed_of(Stack(first, stack.end()));
   } catch (const std::exception& error) {

@@ -24,6 +24,8 @@ c10::IValue changed(const c10::IValue&,
 /* Write *from* into the memory of *to*; zeros where CUDA's result has another shape. */
 void write(const at::Tensor& to, const at::Tensor& from);
 void clear(const at::Tensor&);
+/* Whether it is larger than what is to be computed. */
+bool too_large(const at::Tensor&);
 
 /* equivalents.cpp: what the CPU computes in place of a kernel that CUDA alone has. */
 using Equivalent = void (*)(Stack&);

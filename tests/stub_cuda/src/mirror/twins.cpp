@@ -1,7 +1,9 @@
 /* The mirror, twins: CPU tensors over the memory of CUDA tensors, which is the host's here. */
+#include "../models.h"
 #include "mirror.h"
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
+#include <cstdlib>
 
 namespace mirror {
 
@@ -78,8 +80,14 @@ void write(const at::Tensor& to, const at::Tensor& from) {
     clear(to);
 }
 
+/* The bytes of GPUPERF_STUB_MIRROR_MOST, beyond which nothing is computed. */
+bool too_large(const at::Tensor& tensor) {
+  static const uint64_t most = bytes_in(getenv("GPUPERF_STUB_MIRROR_MOST"), UINT64_MAX);
+  return tensor.defined() && tensor.is_cuda() && tensor.nbytes() > most;
+}
+
 void clear(const at::Tensor& tensor) {
-  if (is_memory(tensor) && tensor.is_cuda())
+  if (is_memory(tensor) && tensor.is_cuda() && !too_large(tensor))
     twin_of(tensor).zero_();
 }
 
