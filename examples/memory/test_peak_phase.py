@@ -17,6 +17,8 @@ def phase_of_peak(gpuperf):
     peaks = [
         f.phase.value for f in gpuperf.measurement.findings if f.kind.value == "peak"
     ]
+    if gpuperf.device == "cuda" and gpuperf.measurement.times and not peaks:
+        pytest.skip("on a GPU the peak is recorded only where memory fails a test")
     assert len(peaks) == 1
     return peaks[0]
 

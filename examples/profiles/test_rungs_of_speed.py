@@ -45,11 +45,13 @@ def test_each_rung_waits_for_what_was_published(rung, cause, record_property):
 @pytest.mark.claim("T6", gate="loader wait")
 @gpuperf.budget(syncs=0)
 def test_a_loader_without_workers_is_what_a_step_waits_for(gpuperf):
-    batches = iter(DataLoader(SlowDisk(count=10_000, read_ms=5), batch_size=4))
+    device = gpuperf.device
+    disk = SlowDisk(count=10_000, read_ms=5)
+    batches = iter(DataLoader(disk, batch_size=4, pin_memory=device == "cuda"))
 
     def step():
         images, _ = next(batches)
-        return images.sum()
+        return images.to(device, non_blocking=True).sum()
 
     gpuperf(step)
 
