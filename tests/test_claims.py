@@ -117,6 +117,21 @@ def test_a_claim_is_shown_where_its_row_says_and_nowhere_else(device: Tier) -> N
             assert device in row.tiers, row.id
 
 
+def test_what_ran_over_stub_cuda_is_recorded_without_a_failure() -> None:
+    """``make cuda`` leaves the file to record in its results, as ``examples.txt``."""
+    path = EXAMPLES.parent / "docs/evidence/examples-stub-cuda.txt"
+    rows = [
+        re.fullmatch(r"([A-Z]\d+)\b.* (\w+) +(\S+)", line)
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]
+    found = [row.groups() for row in rows if row]
+
+    known = {row.id for row in ROWS}
+    assert {claim for claim, _, _ in found} <= known
+    assert "failed" not in {verdict for _, verdict, _ in found}
+    assert ("Y1", "passed", "cuda") in found
+
+
 def test_the_readme_of_the_examples_is_what_the_rows_say(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -4,9 +4,9 @@
     python tests/stub_cuda/check.py --agreement OUT
 
 Installs the CUDA build of torch and its Triton beside this interpreter where they can be
-had, builds the stubs into OUT, and runs ``tests/laws`` and ``benchmarks/gpu.sh`` with them, each part with
-a time-out and all tests on the virtual clock, which a busy machine does not disturb; the
-results are in ``OUT/results``. With ``--agreement``, which is `make agreement`, it asks the
+had, builds the stubs into OUT, and runs ``tests/laws``, examples (``cuda_examples.py``) and
+``benchmarks/gpu.sh`` with them, each part with a time-out and all tests on the virtual
+clock, which a busy machine does not disturb; the results are in ``OUT/results``. With ``--agreement``, which is `make agreement`, it asks the
 simulated GPU and torch about each operation of torch instead, and writes the answer to
 ``docs/evidence``. TORCH in the environment asks for another version than that of
 constraints.txt. Exit status: 1 if a part failed that must pass, else 0, also where the
@@ -23,10 +23,13 @@ import resource
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import cuda_examples
 from build import CannotBuildError
 from build import Torch
 from build import build
@@ -52,8 +55,11 @@ EVIDENCE: Final = ROOT / "docs" / "evidence"
 OPERATIONS: Final = "benchmarks/agreement_operations.py"
 
 LAWS: Final = "laws"
-MUST_PASS: Final = frozenset({"tests-gpu", "agreement-corpus", "agreement-bytes", LAWS})
-"""Parts of gpu.sh, and the laws; the others are shown."""
+RUN_EXAMPLES: Final = "examples"
+MUST_PASS: Final = frozenset(
+    {"tests-gpu", "agreement-corpus", "agreement-bytes", LAWS, RUN_EXAMPLES}
+)
+"""Parts of gpu.sh, the laws and the examples; the others are shown."""
 
 
 def pinned_torch() -> str:
@@ -150,23 +156,38 @@ def virtual_clock(out: Path) -> list[str]:
 
 
 def run_laws(out: Path) -> int:
-    """Run them; keep and show what they print, and return their exit status."""
     # One process: what it measures of a law serves all tests of that law.
-    options = ["-p", "no:cacheprovider", "-q", "-ra", "--color=no", "--numprocesses=1"]
-    program = [sys.executable, "-m", "pytest", *options, "tests/laws"]
+    return run_pytest(LAWS, out, ["--numprocesses=1", "tests/laws"], {})
+
+
+def run_examples(out: Path) -> int:
+    return run_pytest(
+        RUN_EXAMPLES,
+        out,
+        ["--numprocesses=0", *cuda_examples.options(out)],
+        cuda_examples.SETTINGS,
+    )
+
+
+def run_pytest(
+    name: str, out: Path, options: Sequence[str], settings: Mapping[str, str]
+) -> int:
+    """Run it on the virtual clock; keep and show what it prints, and return its status."""
+    program = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-ra"]
     limit = [shutil.which("timeout") or "timeout", str(PART_SECONDS)]
+    virtual = [shutil.which("env") or "env", "-u", "CI", *virtual_clock(out)]
     done = subprocess.run(
-        [*limit, shutil.which("env") or "env", *virtual_clock(out), *program],
+        [*limit, *virtual, *program, "--color=no", *options],
         cwd=ROOT,
-        env=environment(out),
+        env=environment(out) | settings,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
     )
     (out / "results").mkdir(exist_ok=True)
-    (out / "results" / f"{LAWS}.txt").write_text(done.stdout, encoding="utf-8")
-    print(f"== {LAWS}", *done.stdout.splitlines()[-SHOWN_LINES:], sep="\n")  # noqa: T201
+    (out / "results" / f"{name}.txt").write_text(done.stdout, encoding="utf-8")
+    print(f"== {name}", *done.stdout.splitlines()[-SHOWN_LINES:], sep="\n")  # noqa: T201
     return done.returncode
 
 
@@ -178,10 +199,10 @@ def outcomes(results: Path) -> dict[str, int]:
 
 def run_parts(out: Path) -> int:
     resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
-    laws = run_laws(out)
+    own = {LAWS: run_laws(out), RUN_EXAMPLES: run_examples(out)}
     script = [shutil.which("bash") or "bash", str(ROOT / "benchmarks" / "gpu.sh")]
     subprocess.run(script, env=environment(out), check=False)
-    found = outcomes(out / "results") | {LAWS: laws}
+    found = outcomes(out / "results") | own
     print("run on real torch over stub CUDA:")  # noqa: T201, for who runs it
     for name, status in found.items():
         print(f"  {name}: {'passed' if not status else f'exit status {status}'}")  # noqa: T201

@@ -14,6 +14,7 @@ RIG = Path(__file__).parents[1] / "stub_cuda"
 sys.path.insert(0, str(RIG))
 
 import check  # noqa: E402, found there
+import cuda_examples  # noqa: E402
 from build import OWN  # noqa: E402
 from build import SOURCES  # noqa: E402
 from build import CannotBuildError  # noqa: E402
@@ -42,6 +43,33 @@ def test_without_a_compiler_the_check_says_so_and_ends_well(tmp_path: Path) -> N
         0,
         "not run on real torch over stub CUDA: there is no gcc on this machine\n",
     )
+
+
+def test_each_example_that_cannot_pass_there_exists_and_has_its_reason() -> None:
+    for test, reason in cuda_examples.CANNOT_PASS.items():
+        path, _, name = test.partition("::")
+        assert path.split("/")[1] in cuda_examples.FOLDERS
+        assert f"\ndef {name.partition('[')[0]}(" in (RIG.parents[1] / path).read_text(
+            "utf-8"
+        )
+        assert len(reason.split()) > 5, test
+
+
+@pytest.mark.parametrize("wrong", ["laws", "examples", "tests-gpu"])
+def test_the_check_fails_if_one_part_that_must_pass_does_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wrong: str
+) -> None:
+    own = {check.LAWS, check.RUN_EXAMPLES}
+    (tmp_path / "results").mkdir()
+    status = {name: int(name == wrong) for name in check.MUST_PASS}
+    (tmp_path / "results" / "status.txt").write_text(
+        "".join(f"{name} {status[name]}\n" for name in check.MUST_PASS - own)
+    )
+    monkeypatch.setattr("resource.setrlimit", lambda *_: None)
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: None)
+    monkeypatch.setattr(check, "run_pytest", lambda name, *_: status[name])
+
+    assert check.run_parts(tmp_path) == 1
 
 
 @pytest.mark.parametrize(
