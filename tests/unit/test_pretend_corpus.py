@@ -69,8 +69,13 @@ def test_the_corpus_has_at_least_the_size_of_the_research_behind_it() -> None:
 
 @pytest.mark.parametrize(("setting", "snippet"), snippets("WAITS"))
 def test_the_host_waits(gpu: PretendGpu, setting: str, snippet: str) -> None:
-    if "torch.normal(" in snippet and release_of(torch.__version__) >= (2, 14):
+    release = release_of(torch.__version__)
+    if "torch.normal(" in snippet and release >= (2, 14):
         pytest.skip("the GPU checks deviations since torch 2.14")
+    if "torch.combinations(" in snippet and release >= (2, 15):
+        pytest.skip(
+            "torch 2.15 selects nothing by a mask, and does not wait, on CUDA either"
+        )
 
     assert audit(gpu, setting, snippet).totals.syncs > 0
 
