@@ -58,7 +58,7 @@ def compiled_s() -> float:
 
     They are the wall time of each entry into the compiler, of forward, backward and of
     what is tuned as it first runs. Of a small model on a CPU this was the first step's
-    time less the next one's to 0.2 %, with empty caches and with filled ones.
+    time less the next one's to 1 %, with empty caches and with filled ones.
     """
     dynamo: Any = sys.modules.get(DYNAMO)
     return (
