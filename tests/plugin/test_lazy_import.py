@@ -20,6 +20,7 @@ TO_COLLECT_BUDGETS = {
     "pytest_gpuperf.marks",
     "pytest_gpuperf.model",
     "pytest_gpuperf.model.budget",
+    "pytest_gpuperf.model.compile_metrics",
     "pytest_gpuperf.model.metric",
     "pytest_gpuperf.model.metrics",
     "pytest_gpuperf.model.units",

@@ -25,6 +25,7 @@ PROTOCOLS: Final = (Device, MeasuringDevice, RankedDevice, EmulatingDevice)
 MAY_BE_INHERITED: Final = {
     *("measuring", "ranked", "emulating", "enter", "leave"),
     *("lines_take_time", "plain_profile", "remarks", "at_peak"),
+    *("core_ns", "undisturbed_core_ns"),
 }
 
 

@@ -199,6 +199,7 @@ def test_json_has_the_forecast_the_savings_and_the_fit() -> None:
         "findings": [],
         "not_judged": [],
         "notes": [],
+        "as_eager": False,
         "savings": [
             {"saving": "fused=True in the optimizer", "allocated_bytes": 9 * MIB},
             {"saving": "checkpointing of the repeated blocks", "allocated_bytes": None},
