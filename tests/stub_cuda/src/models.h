@@ -13,7 +13,7 @@ static const struct stub_model models[] = {
     {"l4", "NVIDIA L4", 22699 * MIB, 8, 9, 58, 1530, 2040, 72000, 102400, 48 * MIB, 250, 80},
 };
 
-static const struct stub_model *chosen_model(void) {
+static inline const struct stub_model *chosen_model(void) {
   const char *key = getenv("GPUPERF_STUB_MODEL");
   for (size_t i = 0; key && i < sizeof models / sizeof *models; i++)
     if (!strcmp(models[i].key, key))
