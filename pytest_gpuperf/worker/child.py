@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -63,6 +64,11 @@ CHILD_OPTIONS: Final = (
 )
 """A child reports to its parent alone: it leaves no trace in the cache that
 ``--lf``, ``--nf`` and ``--stepwise`` read, and does not rerun on its own."""
+
+
+TRACE_VARIABLE: Final = "TORCH_TRACE"
+COMPILER_TRACE: Final = "torch.__trace"
+"""Asks torch for a structured trace of its compilations, and the logger that writes it."""
 
 
 def warm_pytest() -> None:
@@ -215,6 +221,7 @@ class MeasuringProcess:
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
         config.stash[measurer_key] = self._measuring
+        _silence_the_compiler()
         for name, value in self._request.options.items():
             setattr(config.option, name, value)
 
@@ -287,6 +294,19 @@ class MeasuringProcess:
             comparisons=self._measuring.comparisons_of(test),
             seconds=(HostClock.wall_ns() - self._started[test]) / 1e9,
         )
+
+
+def _silence_the_compiler() -> None:
+    """Keep pytest from listening to torch's trace of compilations, if nobody asked for it.
+
+    It listens to each logger that does not propagate, and torch writes hundreds of lines
+    per compilation to one with a listener: that takes time, and pytest would show them.
+    """
+    if TRACE_VARIABLE not in os.environ:
+        trace = logging.getLogger(COMPILER_TRACE)
+        trace.propagate = True
+        # Torch's own: it only waits for the first line to find that nobody asked.
+        trace.handlers.clear()
 
 
 def _stop(error: BaseException) -> Stop:
