@@ -1,0 +1,51 @@
+"""What compiling once more in a second process answers if that process cannot finish."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from pytest_gpuperf.measure.time_share import longest_run
+from pytest_gpuperf.model.compile_metrics import COMPILE_S
+from pytest_gpuperf.model.compile_metrics import COMPILE_WARM_S
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Environment
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.measurement import Distribution
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.run import CompileTiming
+from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.run import RunRequest
+from pytest_gpuperf.model.run import StepCall
+from pytest_gpuperf.model.run import TestResult
+from pytest_gpuperf.worker.compile_again import CompileFolders
+from pytest_gpuperf.worker.compile_again import compiled_again
+
+
+TEST = "test_it.py::test_step"
+COMPILED = Measurement(
+    test=TEST,
+    environment=Environment(hardware=Hardware(kind=DeviceKind.CPU, name="x")),
+    times={COMPILE_S.name: Distribution.of([40_000.0])},
+)
+
+
+def test_where_earlier_tests_took_all_the_time_a_longer_one_is_named(
+    tmp_path: Path,
+) -> None:
+    request = RunRequest(tests=(TEST,), device=DeviceKind.CPU, directory=str(tmp_path))
+    folders = CompileFolders(CompileTiming.ALWAYS, str(tmp_path))
+    first = folders.completed(COMPILED, ())
+    result = TestResult(
+        test=TEST, ending=Ending.PASSED, calls=(StepCall(measurement=first),)
+    )
+
+    (joined,) = compiled_again(
+        replace(request, names=(TEST,)),
+        [result],
+        folders,
+        spent_s=longest_run(1, request.seconds),
+    )
+
+    why = joined.calls[0].measurement.why_none(COMPILE_WARM_S.name)
+    assert why == "no time was left to compile it again: raise --gpuperf-seconds"
