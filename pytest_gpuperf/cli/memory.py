@@ -153,7 +153,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_steps,
         default=PROGRAM_STEPS,
         metavar="N",
-        help=f"end the script after N steps of its optimizer (default: {PROGRAM_STEPS})",
+        help=f"end the script after N steps (default: {PROGRAM_STEPS})",
     )
     parser.add_argument(
         "--no-values",

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from contextlib import ExitStack
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from typing import Final
@@ -45,9 +46,12 @@ UNTOUCHED: Final = "nothing was ever on the GPU: put model and data there"
 
 def forecast_of_program(memory: ProgramMemory) -> Forecast:
     """Sum up the *memory* of a program, at its end."""
-    return forecast_of(
+    memory.end()
+    forecast = forecast_of(
         memory.memories(), memory.live, memory.picture, ended=memory.steps
     )
+    steps = memory.mark.sentence if memory.mark else ""
+    return replace(forecast, notes=(steps, *forecast.notes)) if steps else forecast
 
 
 def forecast_of(

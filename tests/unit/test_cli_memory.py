@@ -130,6 +130,129 @@ def test_a_script_that_compiles_is_said_to_be_predicted_as_eager_code(
     assert plain["as_eager"] is False
 
 
+INFERENCE = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+model = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 256)).cuda()
+with torch.inference_mode():
+    for number, batch in enumerate(DataLoader(torch.randn(BATCHES, 256), batch_size=1)):
+        model(batch.cuda().expand(512, 256))
+        print("batch", number)
+"""
+
+BY_BATCH = "no optimizer steps: a step is a batch of the DataLoader"
+
+
+@with_torch
+@pytest.mark.parametrize(("batches", "steps"), [(100, 4), (3, 3)])
+def test_a_loop_over_a_loader_without_an_optimizer_is_ended_after_some_batches(
+    capfd: pytest.CaptureFixture[str], batches: int, steps: int
+) -> None:
+    write(INFERENCE.replace("BATCHES", str(batches)))
+
+    code = main(["memory", "train.py", "--no-savings"])
+
+    out = capfd.readouterr().out
+    assert code == 0
+    assert out.count("batch ") - out.count("a batch ") == steps
+    assert f"predicted from {steps} steps on" in out
+    assert f"  note     {BY_BATCH}\n" in out
+    # What the last batch takes is pictured.
+    assert "--> train.py:9 in <module>" in out
+    assert "per step: activations 4.0" in out
+
+
+@with_torch
+def test_batches_end_no_step_while_there_is_an_optimizer_that_has_yet_to_step(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    # A check of the model before training, and gradients of nine batches a step.
+    evaluation = (
+        "    for batch in loader:\n        with torch.no_grad(): model(batch.cuda())\n"
+    )
+    write(
+        "import torch\n"
+        "from torch.utils.data import DataLoader\n"
+        "model = torch.nn.Linear(256, 256).cuda()\n"
+        "optimizer = torch.optim.AdamW(model.parameters())\n"
+        "loader = DataLoader(torch.randn(9, 256))\n"
+        "for epoch in range(9):\n"
+        f"{evaluation}"
+        "    for batch in loader: model(batch.cuda()).sum().backward()\n"
+        "    optimizer.step()\n"
+        "    print('epoch', epoch)\n"
+    )
+
+    code = main(["memory", "train.py", "--json", "--no-savings", "--steps=2"])
+
+    captured = capfd.readouterr()
+    found = json.loads(captured.out)
+    assert code == 0
+    assert captured.err.count("epoch") == 1
+    assert found["steps"] == 2
+    assert found["notes"] == []
+
+
+@with_torch
+def test_steps_of_an_optimizer_that_is_made_later_take_the_place_of_batches_before(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    write(
+        "import torch\n"
+        "from torch.utils.data import DataLoader\n"
+        "model = torch.nn.Linear(256, 256).cuda()\n"
+        "for batch in DataLoader(torch.randn(3, 256)): model(batch.cuda())\n"
+        "optimizer = torch.optim.AdamW(model.parameters())\n"
+        "for _ in range(9):\n"
+        "    model(batch.cuda()).sum().backward()\n"
+        "    optimizer.step()\n"
+    )
+
+    assert main(["memory", "train.py", "--json", "--no-savings"]) == 0
+
+    found = document(capfd)
+    assert found["steps"] == 4
+    assert found["notes"] == []
+
+
+@with_torch
+def test_without_an_optimizer_of_torch_a_step_is_a_backward(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    write(
+        "import torch\n"
+        "weight = torch.ones(256, 256, device='cuda', requires_grad=True)\n"
+        "while True:\n"
+        "    weight.square().sum().backward()\n"
+        "    weight.data.add_(weight.grad, alpha=-0.1)\n"
+    )
+
+    assert main(["memory", "train.py", "--json", "--no-savings"]) == 0
+
+    found = document(capfd)
+    assert found["steps"] == 4
+    assert found["notes"] == ["no optimizer steps: a step is a backward"]
+
+
+@with_torch
+def test_two_optimizers_that_step_in_turns_make_one_step(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    both = TRAINING.replace(
+        "for number", "other = torch.optim.AdamW(model.parameters())\nfor number"
+    )
+    write(both.replace("optimizer.step()", "optimizer.step(); other.step()"))
+
+    code = main(["memory", "train.py", "--no-savings", "--", "--batch", "8"])
+
+    assert code == 0
+    out = capfd.readouterr().out
+    assert out.count("step ") - out.count("per step") == 3
+    assert "predicted from 4 steps" in out
+
+
 def counted(
     runs: list[object], run: Callable[..., tuple[int, object]]
 ) -> Callable[..., tuple[int, object]]:

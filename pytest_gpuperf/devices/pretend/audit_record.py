@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from ...model.finding import Location
 from ...model.finding import Phase
@@ -38,6 +39,20 @@ class StepMark(Enum):
     """The next batch of a ``DataLoader``, where there is neither."""
     LOOP = "loop"
     """A loop of the project that does something on the GPU, where there is none of these."""
+
+    @property
+    def sentence(self) -> str:
+        """Say what a step is, if the optimizer's ``step()`` ends none."""
+        if self is StepMark.OPTIMIZER:
+            return ""
+        return f"no optimizer steps: a step is {STEP_MARKS[self]}"
+
+
+STEP_MARKS: Final = {
+    StepMark.BACKWARD: "a backward",
+    StepMark.LOADER: "a batch of the DataLoader",
+    StepMark.LOOP: "a turn of the loop around",
+}
 
 
 class CopyDirection(Enum):

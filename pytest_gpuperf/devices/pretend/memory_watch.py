@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any
 from typing import Final
 from typing import TypeVar
+from weakref import WeakSet
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ...model.finding import MemoryCourse
 from ..autograd import current_node
@@ -35,6 +35,7 @@ from ..preflight import no_garbage_collection
 from ..source_lines import Site
 from ..source_lines import site_of_caller
 from .allocator import rounded
+from .audit_record import StepMark
 from .backward_rules import ENGINE_ALONE
 from .memory import PRETEND_MEMORY
 from .memory import LiveMemory
@@ -43,6 +44,7 @@ from .memory import StepMemory
 from .memory import alive_at
 from .memory import step_memories
 from .memory import watched
+from .program_steps import ProgramSteps
 from .recorder import WATCH
 from .tensor import Ghost
 
@@ -257,8 +259,7 @@ def watching_memory(
             WATCH.unjudged_listeners.remove(live.leave_unjudged)
 
 
-# The memory of a program that runs its own loop: a step ends where the optimizer's
-# does.
+# The memory of a program that runs its own loop.
 
 STEADY_WATCHED_STEPS: Final = 2
 """Step from which on all steps are alike: the first one makes the optimizer's state."""
@@ -280,9 +281,10 @@ class ProgramMemory:
         self._root = root
         self._most_steps = most_steps
         self._ranges: list[tuple[int, int]] = []
-        self._first = 0
+        self._mark: StepMark | None = None
         self._lookout: Lookout | None = None
         self._after_first: Callable[[], object] | None = None
+        self._optimizers: WeakSet[Any] = WeakSet()
         self.picture: Picture | None = None
 
     @property
@@ -294,34 +296,70 @@ class ProgramMemory:
         """Have *act* called when the first step is over."""
         self._after_first = act
 
-    def cut(self) -> None:
-        """End a step here; raise ``EnoughSteps`` after the last."""
-        gc.collect()
-        self._ranges.append((self._first, len(self._live.events)))
-        self._first = len(self._live.events)
-        if self._after_first is not None:
-            self._after_first()
-            self._after_first = None
-        if self._lookout is not None:
-            peak = self.memories()[-1].peak
-            self.picture = self._lookout.picture(peak) or self.picture
+    def begin(self, mark: StepMark, number: int) -> None:
+        """End a step where *mark* begins another one; raise ``EnoughSteps`` after the last."""
+        if mark is not StepMark.OPTIMIZER and self._has_optimizer():
+            # It will step: what comes before, such as micro-batches, is a part of that.
+            return
+        if number == 1:
+            self._forget()
+        self._mark = mark
+        self._end_step()
         if len(self._ranges) == self._most_steps:
-            # The optimizer's hook runs inside the user's loop: only an exception that
-            # no program catches by accident can end that, and a SystemExit ends it
-            # without a traceback.
+            # We are called inside the user's loop: only an exception that no program
+            # catches by accident can end that, and a SystemExit ends it without a
+            # traceback.
             raise EnoughSteps(0)
         if len(self._ranges) >= STEADY_WATCHED_STEPS:
             self._lookout = Lookout(self._live, self._root, self.memories()[-1])
+
+    def end(self) -> None:
+        """End the last step of a loop over batches, which no other batch ends."""
+        if self._mark is StepMark.LOADER and len(self._ranges) < self._most_steps:
+            self._end_step()
 
     @property
     def steps(self) -> int:
         """Steps that have ended."""
         return len(self._ranges)
 
+    @property
+    def mark(self) -> StepMark | None:
+        """What has ended them."""
+        return self._mark
+
     def memories(self) -> Sequence[StepMemory]:
-        """What each step needs; a program without an optimizer is one step."""
+        """What each step needs; a program without any is one step."""
         whole = [(0, len(self._live.events))]
         return step_memories(self._live.events, self._ranges or whole)
+
+    def _forget(self) -> None:
+        """Make what was so far a part of the first step."""
+        self._ranges.clear()
+        self._picture_step(None)
+
+    def _end_step(self) -> None:
+        gc.collect()
+        first = self._ranges[-1][1] if self._ranges else 0
+        self._ranges.append((first, len(self._live.events)))
+        if self._after_first is not None:
+            self._after_first()
+            self._after_first = None
+        self._picture_step(self.memories()[-1].peak)
+
+    def _picture_step(self, peak: int | None) -> None:
+        if self._lookout is not None:
+            self.picture = self._lookout.picture(peak) or self.picture
+            self._lookout = None
+
+    def _has_optimizer(self) -> bool:
+        """Whether the program has an optimizer, alive, that has yet to step."""
+        if not self._optimizers:
+            # Not isinstance: it would run ``__class__`` of proxies.
+            kind = torch.optim.Optimizer
+            found = (o for o in gc.get_objects() if issubclass(type(o), kind))
+            self._optimizers.update(found)
+        return bool(self._optimizers)
 
 
 @contextmanager
@@ -329,12 +367,8 @@ def watching_program(root: str, most_steps: int) -> Iterator[ProgramMemory]:
     """Follow the memory of whatever runs inside, on the pretend GPU."""
     with unrecorded(), watching_memory(from_now=True) as audit:
         memory = ProgramMemory(audit.live, root, most_steps)
-
-        def cut(*_: Any) -> None:
-            memory.cut()
-
-        handle = register_optimizer_step_post_hook(cut)
+        steps = ProgramSteps(root, memory.begin)
         try:
             yield memory
         finally:
-            handle.remove()
+            steps.close()

@@ -5,27 +5,16 @@ from __future__ import annotations
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from dataclasses import replace
-from functools import wraps
 from itertools import pairwise
 from pathlib import Path
 from types import CodeType
 from types import FrameType
-from typing import Any
 from typing import Final
-from weakref import WeakSet
-
-import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.utils.data import dataloader
 
 from ...model.finding import Location
 from ...model.finding import Phase
-from ..autograd import current_node
 from ..source_lines import SourceOwner
 from ..source_lines import location_of
 from ..source_lines import outwards
@@ -37,8 +26,7 @@ from .audit_record import StepMark
 from .audit_record import Unjudged
 from .gpu import PretendGpu
 from .modules import REPLICAS
-from .patches import Patch
-from .patches import patched
+from .program_steps import ProgramSteps
 
 
 class ProgramAudit:
@@ -52,23 +40,15 @@ class ProgramAudit:
     def __init__(self, gpu: PretendGpu) -> None:
         self._gpu = gpu
         self._recorder = gpu.recorder
-        self._optimizers = OptimizerSteps()
-        self._backwards = BackwardSteps(gpu.recorder.root)
-        self._batches = BatchSteps()
         self._turns = LoopTurns(gpu.recorder.root)
-        self._undo = ExitStack()
-        self._undo.callback(
-            register_optimizer_step_post_hook(self._optimizer_stepped).remove
-        )
-        self._undo.enter_context(patched(_noticed_backwards(self._gone_back)))
-        self._undo.enter_context(patched(_noticed_batches(self._batch_taken)))
+        self._steps = ProgramSteps(gpu.recorder.root, self._begun)
         self._recorder.of_program = True
         self._recorder.listener = self._happened
 
     def close(self) -> None:
-        """Count no more steps: the hook is one of the process, whoever audits."""
+        """Count no more steps."""
         self._recorder.listener = None
-        self._undo.close()
+        self._steps.close()
 
     def audit(self) -> StepAudit:
         """Return all findings; those not seen again after the first step are ``once``."""
@@ -80,41 +60,17 @@ class ProgramAudit:
 
     def _counted(self) -> tuple[StepMark | None, int]:
         """Return what marks the steps, and their number."""
-        if self._optimizers.steps:
-            return StepMark.OPTIMIZER, self._optimizers.steps
-        found = (
-            (StepMark.BACKWARD, self._backwards.steps),
-            (StepMark.LOADER, self._batches.steps),
-            (StepMark.LOOP, self._turns.steps),
-        )
-        return next((each for each in found if each[1] > 1), (None, 0))
+        mark, steps = self._steps.counted()
+        if mark is None and self._turns.steps > 1:
+            return StepMark.LOOP, self._turns.steps
+        return mark, steps
 
-    def _optimizer_stepped(self, optimizer: Any, *_: object) -> None:
-        before = self._optimizers.steps
-        self._optimizers.count(optimizer)
-        if self._optimizers.steps > before:
-            self._recorder.begin_step(self._optimizers.steps)
-
-    def _gone_back(self) -> None:
-        if self._optimizers.steps:
-            return
-        before = self._backwards.steps
-        self._backwards.count()
-        if self._backwards.steps > before:
-            self._recorder.begin_step(self._backwards.steps)
-
-    def _batch_taken(self, dataset: object) -> None:
-        before = self._batches.steps
-        self._batches.count(dataset)
-        # The first batch begins the first step, and the second one ends it.
-        trains = self._optimizers.steps or self._backwards.steps
-        if not trains and self._batches.steps > max(before, 1):
-            self._recorder.begin_step(self._batches.steps - 1)
+    def _begun(self, _: StepMark, number: int) -> None:
+        self._recorder.begin_step(number)
 
     def _happened(self) -> None:
         # What another mark ends needs no loop, and looking costs time.
-        counted = (self._optimizers, self._backwards, self._batches)
-        if not any(marks.steps for marks in counted):
+        if not self._steps.are_found:
             turn = self._turns.look()
             if turn:
                 self._recorder.begin_step(turn)
@@ -159,102 +115,6 @@ def _is_of_bucket(found: AuditFinding) -> bool:
     )
     in_backward = found.site.phase is Phase.BACKWARD
     return found.op == "aten::copy_" and (in_backward or in_replicas)
-
-
-class OptimizerSteps:
-    """Counts the steps of a program that may have several optimizers, or make new ones."""
-
-    def __init__(self) -> None:
-        self._alive: WeakSet[Any] = WeakSet()
-        self._in_turn: WeakSet[Any] = WeakSet()
-        self._total = 0
-        self._turns = 0
-        self._most_alive = 0
-
-    def count(self, optimizer: Any) -> None:
-        """Count one step of *optimizer*."""
-        self._total += 1
-        if not self._turns or optimizer in self._in_turn:
-            self._turns += 1
-            self._in_turn.clear()
-        self._in_turn.add(optimizer)
-        self._alive.add(optimizer)
-        self._most_alive = max(self._most_alive, len(self._alive))
-
-    @property
-    def steps(self) -> int:
-        """Steps of the program: two optimizers that step in turns make one together."""
-        # An optimizer that is made anew in each step never steps again.
-        return max(self._turns, self._total // max(1, self._most_alive))
-
-
-class BackwardSteps:
-    """Counts the backwards of the line that begins most; two lines of a loop make one step."""
-
-    def __init__(self, root: str) -> None:
-        self._root = root
-        self._counts: Counter[tuple[CodeType, int] | None] = Counter()
-
-    def count(self) -> None:
-        """Count a backward of the line of the project that runs now."""
-        frames = outwards(sys._getframe(1))  # noqa: SLF001, inspect.stack() reads sources
-        of_project = (
-            (frame.f_code, frame.f_lasti)
-            for frame in frames
-            if room_of(frame.f_code.co_filename, self._root) is SourceOwner.PROJECT
-        )
-        self._counts[next(of_project, None)] += 1
-
-    @property
-    def steps(self) -> int:
-        """Backwards so far."""
-        return max(self._counts.values(), default=0)
-
-
-def _noticed_backwards(notice: Callable[[], object]) -> Iterator[Patch]:
-    """Call *notice* after each backward, but not after those inside of one."""
-    base: Any = torch.autograd
-    backward = base.backward
-
-    @wraps(backward)
-    def gone_back(*arguments: Any, **options: Any) -> None:
-        __tracebackhide__ = True
-        backward(*arguments, **options)
-        # A checkpoint that is re-entrant goes back inside of a node.
-        if current_node() is None:
-            notice()
-
-    yield Patch(base, "backward", gone_back)
-
-
-class BatchSteps:
-    """Counts the batches of the loader that gives most; its passes add up."""
-
-    def __init__(self) -> None:
-        self._counts: dict[int, int] = {}
-
-    def count(self, dataset: object) -> None:
-        """Count a batch of *dataset*."""
-        self._counts[id(dataset)] = self._counts.get(id(dataset), 0) + 1
-
-    @property
-    def steps(self) -> int:
-        """Batches so far."""
-        return max(self._counts.values(), default=0)
-
-
-def _noticed_batches(notice: Callable[[object], object]) -> Iterator[Patch]:
-    """Call *notice* with the dataset of each batch that a ``DataLoader`` returns."""
-    base: Any = dataloader._BaseDataLoaderIter  # noqa: SLF001, there is no hook
-    take = base.__next__
-
-    def taken(iterator: Any) -> Any:
-        __tracebackhide__ = True
-        batch = take(iterator)
-        notice(iterator._dataset)  # noqa: SLF001, the same for each pass over it
-        return batch
-
-    yield Patch(base, "__next__", taken)
 
 
 # Loops, of which Python keeps no record: a place of a frame that is passed again.

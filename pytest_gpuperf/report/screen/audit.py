@@ -18,7 +18,6 @@ from ...devices.pretend.audit_record import AuditFinding
 from ...devices.pretend.audit_record import AuditKind
 from ...devices.pretend.audit_record import CopyDirection
 from ...devices.pretend.audit_record import StepAudit
-from ...devices.pretend.audit_record import StepMark
 from ...devices.pretend.audit_record import Unjudged
 from ...devices.source_lines import Site
 from ...model.finding import Finding
@@ -134,18 +133,10 @@ class AuditView:
         return str(_relative(place, self.here) or "line unknown")
 
 
-STEP_MARKS: Final = {
-    StepMark.BACKWARD: "no optimizer steps: a step is a backward",
-    StepMark.LOADER: "no optimizer steps: a step is a batch of the DataLoader",
-    StepMark.LOOP: "no optimizer steps: a step is a turn of the loop around",
-}
-"""What a step is, if the optimizer's ``step()`` ends none."""
-
-
 def _marked(audit: StepAudit, view: AuditView) -> Iterator[str]:
     """Say what a step is, if it is not an optimizer's."""
-    text = STEP_MARKS.get(audit.mark) if audit.mark else None
-    if text is not None:
+    text = audit.mark.sentence if audit.mark else ""
+    if text:
         yield from broken(f"{text} {view.where(audit.loop)}" if audit.loop else text)
 
 

@@ -1,0 +1,188 @@
+"""Finds the steps of a program that runs its own loop, by what torch does for it."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import wraps
+from types import CodeType
+from typing import Any
+from weakref import WeakSet
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data import dataloader
+
+from ..autograd import current_node
+from ..source_lines import SourceOwner
+from ..source_lines import outwards
+from ..source_lines import room_of
+from .audit_record import StepMark
+from .patches import Patch
+from .patches import patched
+
+
+Begin = Callable[[StepMark, int], object]
+"""Is told of each step that begins, by what marks it; what is before number 1 is a step."""
+
+
+class ProgramSteps:
+    """Tells *begin* where steps begin: after an optimizer's ``step()``, else a backward.
+
+    Without either, at the next batch of a ``DataLoader``. Whatever begins the first step
+    of a better mark comes with number 1 again. Lines below the directory *root* are the
+    project's.
+    """
+
+    def __init__(self, root: str, begin: Begin) -> None:
+        self._begin = begin
+        self._optimizers = OptimizerSteps()
+        self._backwards = BackwardSteps(root)
+        self._batches = BatchSteps()
+        self._undo = ExitStack()
+        self._undo.callback(
+            register_optimizer_step_post_hook(self._optimizer_stepped).remove
+        )
+        self._undo.enter_context(patched(_noticed_backwards(self._gone_back)))
+        self._undo.enter_context(patched(_noticed_batches(self._batch_taken)))
+
+    def close(self) -> None:
+        """Count no more steps: the hook is one of the process, whoever counts."""
+        self._undo.close()
+
+    def counted(self) -> tuple[StepMark | None, int]:
+        """Return what marks the steps, and their number; a single one shows no loop."""
+        if self._optimizers.steps:
+            return StepMark.OPTIMIZER, self._optimizers.steps
+        found = (
+            (StepMark.BACKWARD, self._backwards.steps),
+            (StepMark.LOADER, self._batches.steps),
+        )
+        return next((each for each in found if each[1] > 1), (None, 0))
+
+    @property
+    def are_found(self) -> bool:
+        """Whether anything has marked a step so far."""
+        marks = (self._optimizers, self._backwards, self._batches)
+        return any(each.steps for each in marks)
+
+    def _optimizer_stepped(self, optimizer: Any, *_: object) -> None:
+        before = self._optimizers.steps
+        self._optimizers.count(optimizer)
+        if self._optimizers.steps > before:
+            self._begin(StepMark.OPTIMIZER, self._optimizers.steps)
+
+    def _gone_back(self) -> None:
+        if self._optimizers.steps:
+            return
+        before = self._backwards.steps
+        self._backwards.count()
+        if self._backwards.steps > before:
+            self._begin(StepMark.BACKWARD, self._backwards.steps)
+
+    def _batch_taken(self, dataset: object) -> None:
+        before = self._batches.steps
+        self._batches.count(dataset)
+        # The first batch begins the first step, and the second one ends it.
+        trains = self._optimizers.steps or self._backwards.steps
+        if not trains and self._batches.steps > max(before, 1):
+            self._begin(StepMark.LOADER, self._batches.steps - 1)
+
+
+class OptimizerSteps:
+    """Counts the steps of a program that may have several optimizers, or make new ones."""
+
+    def __init__(self) -> None:
+        self._alive: WeakSet[Any] = WeakSet()
+        self._in_turn: WeakSet[Any] = WeakSet()
+        self._total = 0
+        self._turns = 0
+        self._most_alive = 0
+
+    def count(self, optimizer: Any) -> None:
+        """Count one step of *optimizer*."""
+        self._total += 1
+        if not self._turns or optimizer in self._in_turn:
+            self._turns += 1
+            self._in_turn.clear()
+        self._in_turn.add(optimizer)
+        self._alive.add(optimizer)
+        self._most_alive = max(self._most_alive, len(self._alive))
+
+    @property
+    def steps(self) -> int:
+        """Steps of the program: two optimizers that step in turns make one together."""
+        # An optimizer that is made anew in each step never steps again.
+        return max(self._turns, self._total // max(1, self._most_alive))
+
+
+class BackwardSteps:
+    """Counts the backwards of the line that begins most; two lines of a loop make one step."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._counts: Counter[tuple[CodeType, int] | None] = Counter()
+
+    def count(self) -> None:
+        """Count a backward of the line of the project that runs now."""
+        frames = outwards(sys._getframe(1))  # noqa: SLF001, inspect.stack() reads sources
+        of_project = (
+            (frame.f_code, frame.f_lasti)
+            for frame in frames
+            if room_of(frame.f_code.co_filename, self._root) is SourceOwner.PROJECT
+        )
+        self._counts[next(of_project, None)] += 1
+
+    @property
+    def steps(self) -> int:
+        """Backwards so far."""
+        return max(self._counts.values(), default=0)
+
+
+def _noticed_backwards(notice: Callable[[], object]) -> Iterator[Patch]:
+    """Call *notice* after each backward, but not after those inside of one."""
+    base: Any = torch.autograd
+    backward = base.backward
+
+    @wraps(backward)
+    def gone_back(*arguments: Any, **options: Any) -> None:
+        __tracebackhide__ = True
+        backward(*arguments, **options)
+        # A checkpoint that is re-entrant goes back inside of a node.
+        if current_node() is None:
+            notice()
+
+    yield Patch(base, "backward", gone_back)
+
+
+class BatchSteps:
+    """Counts the batches of the loader that gives most; its passes add up."""
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+
+    def count(self, dataset: object) -> None:
+        """Count a batch of *dataset*."""
+        self._counts[id(dataset)] = self._counts.get(id(dataset), 0) + 1
+
+    @property
+    def steps(self) -> int:
+        """Batches so far."""
+        return max(self._counts.values(), default=0)
+
+
+def _noticed_batches(notice: Callable[[object], object]) -> Iterator[Patch]:
+    """Call *notice* with the dataset of each batch that a ``DataLoader`` returns."""
+    base: Any = dataloader._BaseDataLoaderIter  # noqa: SLF001, there is no hook
+    take = base.__next__
+
+    def taken(iterator: Any) -> Any:
+        __tracebackhide__ = True
+        batch = take(iterator)
+        notice(iterator._dataset)  # noqa: SLF001, the same for each pass over it
+        return batch
+
+    yield Patch(base, "__next__", taken)
