@@ -44,7 +44,7 @@ from pytest_gpuperf.model.run import TestResult
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.runner.screening import confirm
-from pytest_gpuperf.runner.screening import first_runs
+from pytest_gpuperf.runner.screening import runs_of
 from pytest_gpuperf.runner.screening import screen
 from pytest_gpuperf.runner.screening import settled
 
@@ -161,12 +161,13 @@ def gate_suite(
     groups = [(test,) for test in entries]
     ask = partial(_ask, run)
     cases = screen(groups, ask)
-    suite_context = suite_context_of(first_runs(cases), entries)
+    suite_context = suite_context_of(runs_of(cases), entries)
 
     def judge(calls: Sequence[StepCall]) -> TestVerdict:
         return judge_calls(calls, entries[calls[-1].measurement.test], suite_context)
 
     confirm(groups, ask, cases, judge, seconds=inf)
+    suite_context = suite_context_of(runs_of(cases), entries)
     verdicts = settle_together(
         {
             test: {key: settled(judge(calls)) for key, calls in case.calls.items()}

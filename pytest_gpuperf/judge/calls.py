@@ -38,6 +38,7 @@ from .context import sentinel_shifts
 from .statistics import Prior
 from .statistics import fit_prior
 from .statistics import pooled_shift
+from .steadiness import burst
 from .stored_times import log_shift
 from .stored_times import log_shift_variance
 from .stored_times import log_variance
@@ -127,22 +128,25 @@ def judge_calls(
 
 
 def suite_context_of(
-    first: Mapping[str, Measurement],
+    runs: Mapping[str, Sequence[Measurement]],
     entries: Mapping[str, Entry],
     precision: float | None = None,
 ) -> SuiteContext:
-    """Return what the *first* runs of all calls and all *entries* say about each.
+    """Return what the *runs* of all calls, oldest first, and all *entries* say about each.
 
     The scatter comes from every stored test, also from those that were not selected.
     """
+    first = {key: known[0] for key, known in runs.items()}
     kinds = {run.environment.hardware.kind for run in first.values()}
     if not kinds:
         return ALONE
     kind, shifts = kinds.pop(), _shifts(first, entries)
     # A disturbed run moved for a reason that its neighbours need not share.
     clean = [shift for key, shift in shifts.items() if not first[key].dirty]
+    prior = prior_of(entries.values(), kind)
     return SuiteContext(
-        prior=prior_of(entries.values(), kind),
+        prior=prior,
+        burst=burst((known for key, known in runs.items() if key in entries), prior),
         occasions=occasions_prior_of(entries.values(), kind),
         shift=suite_shift(clean),
         tests=max(1, len(shifts)),

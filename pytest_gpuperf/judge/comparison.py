@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
 from math import fsum
+from math import hypot
 from math import inf
 from math import log
 from typing import Final
@@ -26,9 +27,10 @@ from .sensitivity import completed
 from .sensitivity import deciding_runs
 from .sensitivity import smallest_blamed
 from .statistics import PASS_RISK
+from .statistics import POWER_QUANTILE
 from .statistics import SHIFT_RISK
 from .statistics import OccasionShift
-from .statistics import t_sf
+from .tails import t_sf
 
 
 INTERVAL_RISK: Final = 0.025
@@ -177,7 +179,9 @@ class TimeComparison:
 
     def error(self, runs: int) -> float:
         """Return the standard error of the mean of *runs* fresh runs."""
-        return self.reference.spread.error(runs, self.reference.runs)
+        steady = self.reference.spread.error(runs, self.reference.runs)
+        # What others do lasts for longer than a run, so it does not average out.
+        return hypot(steady, self.suite_context.burst)
 
     @property
     def p_regressed(self) -> float:
@@ -322,7 +326,8 @@ class TimeComparison:
         """Mean slowdown of enough runs, in log time, below which none is blamed."""
         spread, stored = completed(self.reference)
         runs = max(self.deciding, len(self.used))
-        proof = spread.quantile(self.suite_context.alpha) * spread.error(runs, stored)
+        error = hypot(spread.error(runs, stored), self.suite_context.burst)
+        proof = spread.quantile(self.suite_context.alpha) * error
         return max(self.limits.ignored + max(proof, self.reference.slow), self.reach)
 
     @property
@@ -334,6 +339,9 @@ class TimeComparison:
         )
         shift, runs = self.reference.shift, self.deciding
         seen = shift.smallest(self.reference.spread, runs) if shift else 0.0
+        if self.suite_context.burst:
+            sure = spread.quantile(self.suite_context.risk) + POWER_QUANTILE
+            beyond = max(beyond, sure * self.error(runs))
         return max(self.limits.ignored + beyond, seen)
 
 

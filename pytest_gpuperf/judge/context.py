@@ -54,7 +54,8 @@ It is assumed: a step that waits for memory follows a clock less than one that c
 class SuiteContext:
     """What the suite says about each of its tests.
 
-    ``shift`` is the median change of the suite's first runs, in log time. ``alpha``
+    ``shift`` is the median change of the suite's first runs, in log time, ``burst`` how far
+    others move each run beyond what stored runs scatter, a standard deviation. ``alpha``
     is the risk of blaming unchanged code; ``tests`` are judged together at it.
     ``precision`` is the slowdown, a ratio, that somebody asks to see. ``occasions`` is
     what the suite shifts by from one to another, ``now`` the occasion of the fresh runs;
@@ -65,6 +66,7 @@ class SuiteContext:
     occasions: Prior | None = None
     now: str = ""
     shift: float = 0.0
+    burst: float = 0.0
     alpha: float = 0.01
     tests: int = 1
     precision: float | None = None

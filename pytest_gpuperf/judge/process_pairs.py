@@ -51,8 +51,8 @@ from .new_lines import compared
 from .readings import Limits
 from .readings import impossible
 from .readings import readings
-from .statistics import t_isf
-from .statistics import t_sf
+from .tails import t_isf
+from .tails import t_sf
 from .verdict import DETECT_ABOVE_TOLERANCE
 from .verdict import floored
 from .verdict import noticed

@@ -174,6 +174,8 @@ def _disturbed(case: TimeComparison, _evidence: Evidence) -> str:
 
 
 def _noise(metric: Metric, case: TimeComparison, evidence: Evidence) -> str:
+    if case.is_decided and case.all_slow and case.suite_context.burst:
+        return _unsteady(case, evidence)
     if case.is_decided and case.p_regressed < case.suite_context.alpha:
         return (
             f"too noisy to tell: {_range(evidence)}, but not each of {evidence.runs} "
@@ -183,6 +185,15 @@ def _noise(metric: Metric, case: TimeComparison, evidence: Evidence) -> str:
     return (
         "too noisy to tell: the real change is between "
         f"{_signed(evidence.low)} and {_signed(evidence.high)}"
+    )
+
+
+def _unsteady(case: TimeComparison, evidence: Evidence) -> str:
+    """Say that the machine itself is slower for a while."""
+    added = f"{100 * ratio(case.suite_context.burst):.1f} %"
+    return (
+        f"unsteady machine: {_range(evidence)}, as the runs of the tests that were "
+        f"measured again differ much more than stored ones: others may slow a run by {added}"
     )
 
 

@@ -42,7 +42,7 @@ from .statistics import POWER_QUANTILE
 from .statistics import Prior
 from .statistics import Spread
 from .statistics import ratio
-from .statistics import t_sf
+from .tails import t_sf
 from .wording import against
 
 

@@ -366,6 +366,8 @@ class Rounds:
             rest = [group for group in groups if not set(selected).issuperset(group)]
             again = partial(self._run_again, cases)
             self.outlook.confirm(rest, again, cases, self.bench)
+            # The confirming runs show whether the machine is steady.
+            self.bench.look(cases)
             self._refer_undecided(cases)
 
     def _recorded_runs(self, case: Case) -> int:

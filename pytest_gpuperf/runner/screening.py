@@ -133,13 +133,16 @@ def batches(groups: Sequence[Group], size: int) -> Iterator[Sequence[Group]]:
         yield groups[start : start + max(1, size)]
 
 
+def runs_of(cases: Mapping[str, Case]) -> dict[str, tuple[Measurement, ...]]:
+    """Return what every run measured of every call, oldest first."""
+    return {
+        key: runs for case in cases.values() for key, runs in case.measurements.items()
+    }
+
+
 def first_runs(cases: Mapping[str, Case]) -> dict[str, Measurement]:
     """Return what the first run measured of every call."""
-    return {
-        key: runs[0]
-        for case in cases.values()
-        for key, runs in case.measurements.items()
-    }
+    return {key: runs[0] for key, runs in runs_of(cases).items()}
 
 
 def samples_of(cases: Iterable[Case]) -> dict[str, tuple[Samples, ...]]:

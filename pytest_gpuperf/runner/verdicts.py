@@ -26,7 +26,7 @@ from ..model.verdict import TestVerdict
 from ..settings import Settings
 from .screening import Case
 from .screening import Judge
-from .screening import first_runs
+from .screening import runs_of
 from .screening import settled
 
 
@@ -62,7 +62,7 @@ class Bench:
     def look(self, cases: Mapping[str, Case], tests: int = 1) -> None:
         """Derive the suite context from *cases*; at least *tests* share the risk."""
         precision = self._settings.precision
-        found = suite_context_of(first_runs(cases), self._entries, precision)
+        found = suite_context_of(runs_of(cases), self._entries, precision)
         self.suite_context = replace(
             found, tests=max(found.tests, tests), now=self._occasion
         )

@@ -50,7 +50,7 @@ def test_what_is_foreseen_is_what_the_verdicts_then_tell() -> None:
         test: Measurement(test=test, environment=environment, times=took(10.0))
         for test in entries
     }
-    suite_context = suite_context_of(first, entries)
+    suite_context = suite_context_of({t: [run] for t, run in first.items()}, entries)
     verdicts = [
         judge_calls([StepCall(measurement=first[test])], entry, suite_context).verdicts[
             0

@@ -24,9 +24,9 @@ from pytest_gpuperf.judge.sensitivity import smallest_blamed
 from pytest_gpuperf.judge.sensitivity import suite_acuity
 from pytest_gpuperf.judge.statistics import Prior
 from pytest_gpuperf.judge.statistics import Spread
-from pytest_gpuperf.judge.statistics import t_isf
 from pytest_gpuperf.judge.stored_times import judge_stored
 from pytest_gpuperf.judge.stored_times import reference_of
+from pytest_gpuperf.judge.tails import t_isf
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment

@@ -370,7 +370,7 @@ def test_a_test_of_one_occasion_is_judged_by_those_of_the_others() -> None:
         "t": Entry(runs=tuple(on_days(0.0))),
         **{str(n): Entry(runs=tuple(on_days(*STILL))) for n in range(9)},
     }
-    suite_context = suite_context_of({"t": runs(1.1)[0]}, entries)
+    suite_context = suite_context_of({"t": runs(1.1)[:1]}, entries)
 
     alone = judged(entries["t"].runs, runs(1.1))
     among = judged(entries["t"].runs, runs(1.1), suite_context)

@@ -49,6 +49,10 @@ def named(count: int) -> list[str]:
     return [f"t{number}" for number in range(count)]
 
 
+def alone(first: dict[str, Measurement]) -> dict[str, list[Measurement]]:
+    return {test: [measured] for test, measured in first.items()}
+
+
 def judged(stored: Entry, ms: list[float], suite_context: SuiteContext) -> TestVerdict:
     return judge_calls(
         [StepCall(measurement=run(one)) for one in ms], stored, suite_context
@@ -64,7 +68,7 @@ def test_the_scatter_comes_from_every_entry_also_of_tests_that_were_not_selected
 ):
     entries = {name: entry(9.9, 10.0, 10.1) for name in named(8)}
 
-    suite_context = suite_context_of({"t0": run(10.0)}, entries)
+    suite_context = suite_context_of({"t0": [run(10.0)]}, entries)
 
     assert suite_context.tests == 1
     assert suite_context.prior is not None
@@ -76,14 +80,14 @@ def test_the_scatter_comes_from_every_entry_also_of_tests_that_were_not_selected
 def test_a_file_of_few_tests_and_entries_of_one_run_say_nothing_about_scatter() -> None:
     entries = {name: entry(9.9, 10.1) for name in named(7)} | {"t7": entry(10.0)}
 
-    assert suite_context_of({"t0": run(10.0)}, entries).prior is None
+    assert suite_context_of({"t0": [run(10.0)]}, entries).prior is None
 
 
 def test_a_scatter_that_all_other_tests_show_keeps_a_calm_one_from_blame() -> None:
     wild = {name: entry(*(10 + 30 * (ms - 10) for ms in BESIDE)) for name in named(20)}
 
-    alone = suite_context_of({"t": run(10.3)}, {"t": entry(*BESIDE)})
-    among = suite_context_of({"t": run(10.3)}, {"t": entry(*BESIDE), **wild})
+    alone = suite_context_of({"t": [run(10.3)]}, {"t": entry(*BESIDE)})
+    among = suite_context_of({"t": [run(10.3)]}, {"t": entry(*BESIDE), **wild})
 
     assert judged(entry(*BESIDE), [10.3] * 5, alone).outcome is Outcome.REGRESSED
     assert judged(entry(*BESIDE), [10.3] * 5, among).outcome is Outcome.INCONCLUSIVE
@@ -95,7 +99,7 @@ def test_the_shift_is_the_median_of_the_clean_first_runs() -> None:
         name: run(20.0, "hot") for name in named(12)[8:]
     }
 
-    suite_context = suite_context_of(first, entries)
+    suite_context = suite_context_of(alone(first), entries)
 
     assert suite_context.shift == pytest.approx(log(10.6 / typical_time(BESIDE)))
     assert suite_context.tests == 12
@@ -105,8 +109,8 @@ def test_calls_without_a_baseline_or_a_time_do_not_count() -> None:
     entries = {name: entry(*BESIDE) for name in named(7)}
     first = {name: run(10.6) for name in named(9)}
 
-    assert suite_context_of(first, entries).shift == 0
-    assert suite_context_of(first, entries).tests == 7
+    assert suite_context_of(alone(first), entries).shift == 0
+    assert suite_context_of(alone(first), entries).tests == 7
     assert suite_of(first, entries) is None
 
 

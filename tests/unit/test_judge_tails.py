@@ -1,4 +1,4 @@
-"""Student's t agrees with scipy, far into the tails."""
+"""Student's t and F agree with scipy, far into the tails."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pytest_gpuperf.judge.statistics import t_isf
-from pytest_gpuperf.judge.statistics import t_sf
+from pytest_gpuperf.judge.tails import f_sf
+from pytest_gpuperf.judge.tails import t_isf
+from pytest_gpuperf.judge.tails import t_sf
 
 
 NUS = [0.3, 1, 1.5, 2, 3.5, 4, 7, 10, 31.7, 57, 99.9, 100.1, 1e3, 3333.3, 1e4]
@@ -83,3 +84,14 @@ def test_a_tail_probability_lies_between_0_and_1(p: float) -> None:
     assert refused.value.args == (
         f"a tail probability must be between 0 and 1, found {p}",
     )
+
+
+@pytest.mark.parametrize("above", [1, 2.5, 4, 30, 400])
+@pytest.mark.parametrize("below", [1, 7, 36.5, 50, 1e3])
+def test_the_tail_of_f_is_that_of_scipy(above: float, below: float) -> None:
+    ratios = [1e-6, 0.01, 0.3, 1.0, 1.5, 4.0, 20.0, 1e4]
+
+    ours = [f_sf(ratio, above, below) for ratio in ratios]
+
+    theirs = stats.f.sf(ratios, above, below)
+    assert ours == pytest.approx(theirs, rel=1e-9, abs=1e-14)
