@@ -69,7 +69,7 @@ class TimeComparison:
     """All that the rules ask about.
 
     ``used`` leaves out disturbed runs that are slow; ``deciding`` clean ones are enough
-    to blame.
+    to blame, for which ``remaining`` more may follow.
     """
 
     reference: StoredTimes
@@ -79,6 +79,7 @@ class TimeComparison:
     used: tuple[RunChange, ...]
     clean: tuple[RunChange, ...]
     deciding: int
+    remaining: int
 
     @classmethod
     def of(
@@ -94,6 +95,7 @@ class TimeComparison:
         # evidence for a pass, a slow one is evidence for nothing.
         used = tuple(c for c in seen if not c.reading.dirty or c.feared < quick)
         clean = tuple(c for c in seen if not c.reading.dirty)
+        deciding = deciding_runs(reference, limits, suite_context)
         return cls(
             reference=reference,
             limits=limits,
@@ -101,17 +103,14 @@ class TimeComparison:
             seen=seen,
             used=used,
             clean=clean,
-            deciding=deciding_runs(reference, limits, suite_context),
+            deciding=deciding,
+            remaining=remaining_runs([change.reading for change in seen], deciding),
         )
 
     @property
     def shown(self) -> tuple[RunChange, ...]:
         """The runs that the reported numbers are of."""
         return self.used or self.seen
-
-    @property
-    def remaining(self) -> int:
-        return remaining_runs([change.reading for change in self.seen], self.deciding)
 
     @property
     def can_blame(self) -> bool:

@@ -54,7 +54,13 @@ class StoredTimes:
 
     @classmethod
     def of(
-        cls, values: Sequence[float], prior: Prior | None, assumed: Spread
+        cls,
+        values: Sequence[float],
+        prior: Prior | None,
+        assumed: Spread,
+        shift: OccasionShift | None = None,
+        *,
+        is_now: bool = False,
     ) -> StoredTimes:
         """Derive it from *values*, ascending and positive, at least one.
 
@@ -71,7 +77,9 @@ class StoredTimes:
             # any slowdown.
             slow=logs[-1 - place] if place or calm[-1] == logs[-1] else logs[-2],
             fast=logs[place] if place or calm[0] == logs[0] else logs[1],
-            spread=Spread.of(logs, prior) or assumed,
+            spread=Spread.of_calm(calm, prior) or assumed,
+            shift=shift,
+            is_now=is_now,
         )
 
 

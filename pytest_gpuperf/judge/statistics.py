@@ -196,9 +196,13 @@ class Spread:
     @classmethod
     def of(cls, logs: Sequence[float], prior: Prior | None) -> Spread | None:
         """Return the spread of *logs*, moderated by *prior*; ``None`` if unknown."""
+        return cls.of_calm(without_odd(logs), prior)
+
+    @classmethod
+    def of_calm(cls, calm: Sequence[float], prior: Prior | None) -> Spread | None:
+        """Return it of logs in which none is odd."""
         prior_nu = 0.0 if prior is None else prior.nu
         prior_sigma = 0.0 if prior is None else prior.sigma
-        calm = without_odd(logs)
         nu = len(calm) - 1 + prior_nu
         if nu <= 0:
             return None

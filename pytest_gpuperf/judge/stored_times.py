@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import replace
 from math import exp
 from math import inf
 from math import isclose
@@ -323,11 +322,11 @@ def judge_stored(  # noqa: PLR0913  keywords, each a number of its own
         return Verdict(
             metric=metric.name, outcome=Outcome.INCONCLUSIVE, because=nonsense
         )
-    reference = replace(
-        StoredTimes.of(
-            stored, suite_context.prior, Spread.assumed(kind, metric.scatter)
-        ),
-        shift=shift_of(metric, entry_runs, kind, suite_context.occasions),
+    reference = StoredTimes.of(
+        stored,
+        suite_context.prior,
+        Spread.assumed(kind, metric.scatter),
+        shift_of(metric, entry_runs, kind, suite_context.occasions),
         is_now=is_of_one_occasion(entry_runs, suite_context.now),
     )
     limits = Limits.of(
@@ -397,10 +396,8 @@ def reference_of(
     if not stored or _impossible_stored(stored):
         return None
     assumed = Spread.assumed(kind, metric.scatter)
-    return replace(
-        StoredTimes.of(stored, prior, assumed),
-        shift=shift_of(metric, entry_runs, kind),
-    )
+    shift = shift_of(metric, entry_runs, kind)
+    return StoredTimes.of(stored, prior, assumed, shift)
 
 
 def _impossible_stored(stored: Sequence[float]) -> str | None:
