@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import builtins
+import linecache
 import os
 import re
 import signal
 import sys
 import warnings
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -22,6 +24,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from socket import socket
 from subprocess import Popen
+from traceback import extract_tb
 from traceback import print_exception
 from types import CodeType
 from types import ModuleType
@@ -189,7 +192,32 @@ def rank_variable(error: BaseException) -> str:
     if named is not None:
         return named.group(1)
     key = str(error.args[0]) if isinstance(error, KeyError) and error.args else ""
-    return key if key in {*ONE_RANK, "MASTER_PORT"} else ""
+    return key if key in SET_BY_TORCHRUN else _rank_that_is_none(error)
+
+
+SET_BY_TORCHRUN: Final = (*ONE_RANK, "MASTER_PORT")
+
+
+def _rank_that_is_none(error: BaseException) -> str:
+    """Name what torchrun sets if *error* is about the ``None`` that was read in its place."""
+    if "None" not in str(error):
+        return ""
+    lines = [(f.filename, f.line or "") for f in extract_tb(error.__traceback__)]
+    missing = (name for name in SET_BY_TORCHRUN if name not in os.environ)
+    return next((name for name in missing if _is_read(name, lines)), "")
+
+
+def _is_read(variable: str, lines: Iterable[tuple[str, str]]) -> bool:
+    """Whether one of *lines*, of a file each, has the *variable* or what it was read into."""
+    # With a default, as in ``getenv("RANK", 0)``, it is never ``None``.
+    quoted = rf"""(?<=['"]){variable}(?=['"]\s*(?:,\s*None\s*)?\))"""
+    for file, line in lines:
+        assigned = re.findall(
+            rf"^\s*(\w+)\s*=.*{quoted}", "".join(linecache.getlines(file)), re.MULTILINE
+        )
+        if re.search("|".join((quoted, *(rf"\b{name}\b" for name in assigned))), line):
+            return True
+    return False
 
 
 def needs_launcher(variable: str, script: str) -> str:
