@@ -24,6 +24,7 @@ from .tensor import Ghost
 LOWER: Final = [
     "_convolution",
     "_convolution.deprecated",
+    "_cudnn_rnn",
     "_scaled_dot_product_flash_attention",
     "_thnn_fused_gru_cell",
     "_thnn_fused_lstm_cell",

@@ -522,13 +522,17 @@ def _wrapped(
         for place in plan.birth_order:
             _see(result[place])
         wrapped = [
-            wrap(part)
-            if isinstance(part, torch.Tensor) and place not in plan.host_outputs
-            else part
+            part if place in plan.host_outputs else _wrapped_part(part)
             for place, part in enumerate(result)
         ]
         return type(result)(wrapped) if type(result) in {list, tuple} else wrapped
     return result
+
+
+def _wrapped_part(part: Any) -> Any:
+    if isinstance(part, list):  # the gradients of a layer's weights
+        return [_wrapped_part(each) for each in part]
+    return wrap(part) if isinstance(part, torch.Tensor) else part
 
 
 def _see(tensor: Any) -> None:

@@ -40,7 +40,6 @@ from .factories import generator_patches
 from .memory import PRETEND_MEMORY
 from .modules import COMPOSED_FOR_CUDA
 from .modules import process_group_patches
-from .modules import recurrent_kernels
 from .modules import skipped_kernels
 from .modules import uninitialized_patches
 from .patches import Patch
@@ -49,6 +48,7 @@ from .patches import patched
 from .patches import when_loaded
 from .recorder import WATCH
 from .recorder import AuditRecorder
+from .recurrent import RECURRENT_LAYERS
 from .tensor import Ghost
 from .tensor import exchange_patches
 from .tensor_api import UNPATCHED_NAMES as MATHEMATICS
@@ -268,7 +268,7 @@ def _kernels() -> Iterator[None]:
         "AutogradLazy": (
             ("scaled_dot_product_attention", attention),
             *COMPOSED_FOR_CUDA.items(),
-            *recurrent_kernels(),
+            *RECURRENT_LAYERS.items(),
         ),
     }
     with ExitStack() as undo, warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Recurrent layers: cuDNN's keep memory of their own, which nothing here knows."""
+"""What modules do otherwise on CUDA: process groups, composite operations, lazy ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from ...errors import ErrorId
 from .device_names import CUDA
 from .device_names import is_cuda
 from .errors import NeedsGpuError
-from .memory import PRETEND_MEMORY
 from .patches import Patch
 from .patches import patched
 from .patches import when_loaded
@@ -323,26 +322,3 @@ def _marking(new: Callable[..., Any]) -> Callable[..., Any]:
         return mark(new(cls, *args, **options))
 
     return made
-
-
-RNN_NAMES: Final = ("gru", "lstm", "rnn_relu", "rnn_tanh")
-
-REASON: Final = "cuDNN keeps memory of its own for it, which only a GPU can show"
-
-
-def recurrent_kernels() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Kernels that run each layer as before, and say that its memory is not judged."""
-    for name in RNN_NAMES:
-        for variant in ("input", "data"):
-            overload = getattr(getattr(torch.ops.aten, name), variant)
-            yield f"{name}.{variant}", _unjudged(f"aten::{name}", overload)
-
-
-def _unjudged(op: str, overload: Any) -> Callable[..., Any]:
-    def kernel(*args: Any, **kwargs: Any) -> Any:
-        __tracebackhide__ = True
-        if PRETEND_MEMORY.live is not None:
-            PRETEND_MEMORY.live.leave_unjudged(op, REASON)
-        return overload.decompose(*args, **kwargs)
-
-    return kernel

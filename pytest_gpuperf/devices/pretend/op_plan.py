@@ -31,6 +31,9 @@ from .layout_rules import SPARSE_RULES
 from .memory import MATRIX_PRODUCTS
 from .mixed_devices import mixes_by_design
 from .modules import COMPOSED_FOR_CUDA
+from .recurrent import CUDNN_FLOPS
+from .recurrent import CUDNN_KERNELS
+from .recurrent import RECURRENT_LAYERS
 from .sync_rule import SyncRule
 from .sync_rules import INDEXING
 from .sync_rules import SYNC_RULES
@@ -75,7 +78,8 @@ class Flops:
 
 def flops_of(func: Any) -> Flops | None:
     """What counts an operation's overload; ``None`` for what torch does not count."""
-    formula = flop_registry.get(func.overloadpacket)
+    packet = func.overloadpacket
+    formula = flop_registry.get(packet) or CUDNN_FLOPS.get(packet.__name__)
     if formula is None:
         return None
     return Flops(_without_dtype(formula) if _takes_dtype(func) else formula)
@@ -140,13 +144,15 @@ FUSED: Final = {
     **HOST_KERNELS,
     **FUSED_LAYERS,
     **FUSED_LOSSES,
+    **CUDNN_KERNELS,
 }
 
 COMPOSITES: Final = {
     **{name.partition(".")[0]: kernel for name, kernel in COMPOSED_FOR_CUDA.items()},
     "scaled_dot_product_attention": attention,
+    **RECURRENT_LAYERS,
 }
-"""Composite operations that CUDA decomposes differently from the CPU."""
+"""Composite operations, or overloads of one, that CUDA decomposes differently from the CPU."""
 
 HOST_OUTPUTS: Final = {
     "_pack_padded_sequence": (1,),
@@ -217,7 +223,11 @@ class OpPlan:
         self.flags = self.name in FLAGGED
         self.flops = flops_of(func)
         self.composite = _is_composite(func)
-        self.decompose = COMPOSITES.get(self.name, func.decompose)
+        self.decompose = (
+            COMPOSITES.get(overload_of(schema))
+            or COMPOSITES.get(self.name)
+            or func.decompose
+        )
         self.sources = _sources(schema)
         self.reshapes = (
             torch.Tag.inplace_view in func.tags

@@ -1,0 +1,364 @@
+"""Recurrent layers as CUDA runs them: each is one operation of cuDNN, and one backward.
+
+On the host torch's own layer computes it, inside of one operation, and once more in the
+backward: nothing of its many steps passes the ghosts' dispatch.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import contextmanager
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+from typing import Final
+
+import torch
+
+from .kernels import HALVES
+from .memory import PRETEND_MEMORY
+from .operation import OpCall
+
+
+_aten = torch.ops.aten
+
+MODES: Final = ("rnn_relu", "rnn_tanh", "lstm", "gru")
+"""Layers by cuDNN's number for them."""
+
+LSTM: Final = MODES.index("lstm")
+
+BIASED: Final = 4
+"""A layer has so many parameters in each direction if it has biases, or one more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """What a recurrent layer is, without its tensors; lengths of a padded one are empty."""
+
+    mode: int
+    is_biased: bool
+    layers: int
+    batch_first: bool
+    dropout: float
+    train: bool
+    both_ways: bool
+    lengths: Sequence[int]
+
+    def run(self, tensor: Any, states: Sequence[Any], weights: Sequence[Any]) -> Any:
+        """Return the output and the last states, as torch computes them on the host."""
+        hidden = states if self.mode == LSTM else states[0]
+        layer = getattr(_aten, MODES[self.mode])
+        options = (
+            weights,
+            self.is_biased,
+            self.layers,
+            self.dropout,
+            self.train,
+            self.both_ways,
+        )
+        if self.lengths:
+            return layer.data(tensor, torch.tensor(self.lengths), hidden, *options)
+        return layer.input(tensor, hidden, *options, self.batch_first)
+
+    @property
+    def is_random(self) -> bool:
+        """Whether it drops some of what one layer hands to the next."""
+        return self.train and self.dropout > 0 and self.layers > 1
+
+
+def layer_of(call: OpCall) -> Layer:
+    """Return the layer that cuDNN is asked to run, forward or backward."""
+    return Layer(
+        mode=call["mode"],
+        is_biased=call["weight_stride0"] >= BIASED,
+        layers=call["num_layers"],
+        batch_first=call["batch_first"],
+        dropout=call["dropout"],
+        train=call["train"],
+        both_ways=call["bidirectional"],
+        lengths=call["batch_sizes"],
+    )
+
+
+# What cuDNN's two operations give, on the host.
+
+
+def cudnn_rnn(*args: Any) -> tuple[Any, ...]:
+    """What ``aten::_cudnn_rnn`` gives: output, states, a reserve, a buffer of weights.
+
+    The reserve, which backward is given, has the seed of what was dropped.
+    """
+    call = _call(_aten._cudnn_rnn.default, args)  # noqa: SLF001, what CUDA calls
+    tensor, layer = call["input"], layer_of(call)
+    reserve = tensor.new_zeros(1 if layer.train else 0, dtype=torch.int64)
+    states = [s for s in (call["hx"], call["cx"]) if s is not None]
+    with _seeded(_draw_seed(reserve)) if layer.is_random else nullcontext():
+        found = _run_widely(layer, tensor, states, call["weight"])
+    output, last, *memory = (each.to(tensor.dtype) for each in found)
+    nothing = tensor.new_empty(0)
+    return output, last, *(memory or [nothing]), reserve, nothing
+
+
+def cudnn_rnn_backward(*args: Any) -> tuple[Any, ...]:
+    """What ``aten::_cudnn_rnn_backward`` gives: gradients of input, states and weights."""
+    call = _call(_aten._cudnn_rnn_backward.default, args)  # noqa: SLF001, what CUDA calls
+    layer = layer_of(call)
+    if not layer.train:
+        msg = "cudnn RNN backward can only be called in training mode"
+        raise RuntimeError(msg)
+    tensors = [call["input"], call["hx"], call["cx"]]
+    wanted, *of_states, of_weights = call["output_mask"]
+    asked = [wanted, *of_states, *[of_weights] * len(call["weight"])]
+    seed = _seed_in(call["reserve"]) if layer.is_random else None
+    with _with_autograd(), nullcontext() if seed is None else _seeded(seed):
+        leaves = [_leaf(each) for each in (*tensors, *call["weight"])]
+        states = [state for state in leaves[1:3] if state is not None]
+        outputs = _run_widely(layer, leaves[0], states, leaves[3:])
+        found = _gradients(call, outputs, leaves, asked)
+    return (*found[:3], found[3:] if of_weights else [])
+
+
+def _gradients(
+    call: OpCall, outputs: Sequence[Any], leaves: Sequence[Any], asked: Sequence[bool]
+) -> list[Any]:
+    """Return the gradient of each of *leaves* that is *asked* for, and ``None`` else."""
+    grads = [call["grad_output"], call["grad_hy"], call["grad_cy"]]
+    given = [
+        (output, grad.to(output.dtype))
+        for output, grad in zip(outputs, grads, strict=False)
+        if grad is not None
+    ]
+    places = [n for n, leaf in enumerate(leaves) if asked[n] and leaf is not None]
+    computed = torch.autograd.grad(
+        [output for output, _ in given],
+        [leaves[place] for place in places],
+        [grad for _, grad in given],
+        allow_unused=True,
+        materialize_grads=True,
+    )
+    by_place = dict(zip(places, computed, strict=True))
+    return [by_place.get(place) for place in range(len(leaves))]
+
+
+def _call(func: Any, args: Sequence[Any]) -> OpCall:
+    return OpCall(func._schema, args, {}, lambda _: False)  # noqa: SLF001, as ``schema_of``
+
+
+def _leaf(tensor: Any) -> Any:
+    return None if tensor is None else tensor.detach().requires_grad_()
+
+
+def _run_widely(
+    layer: Layer, tensor: Any, states: Sequence[Any], weights: Sequence[Any]
+) -> Any:
+    """Run *layer*, halves in float32: of some the host has no layer."""
+    if tensor.dtype in HALVES:
+        tensor = tensor.float()
+        states, weights = [s.float() for s in states], [w.float() for w in weights]
+    with warnings.catch_warnings():
+        # Of oneDNN, which takes no projections and which no GPU uses.
+        warnings.filterwarnings("ignore", message=NO_PROJECTIONS)
+        return layer.run(tensor, states, weights)
+
+
+NO_PROJECTIONS: Final = "LSTM with projections is not supported with oneDNN"
+
+
+def _draw_seed(reserve: Any) -> int:
+    """Draw a seed and keep it in *reserve*, which has no values where ghosts have none."""
+    seed = int(torch.randint(2**31, ()))
+    reserve.fill_(seed)
+    return seed
+
+
+def _seed_in(reserve: Any) -> int:
+    return 0 if reserve.is_meta else int(reserve[0])
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Draw from *seed* on inside the context, and as before it after."""
+    generator = torch.default_generator
+    before = generator.get_state()
+    generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        generator.set_state(before)
+
+
+@contextmanager
+def _with_autograd() -> Iterator[None]:
+    """Record gradients, as nothing does inside of an operation."""
+    keys = torch._C  # noqa: SLF001, there is no public way
+    excluded = keys._dispatch_tls_local_exclude_set()  # noqa: SLF001
+    for name in BELOW_AUTOGRAD:
+        excluded = excluded.remove(getattr(keys.DispatchKey, name))
+    included = keys._dispatch_tls_local_include_set()  # noqa: SLF001
+    guard = keys._ForceDispatchKeyGuard(included, excluded)  # noqa: SLF001
+    with guard, torch.enable_grad():
+        yield
+
+
+BELOW_AUTOGRAD: Final = ("AutogradFunctionality", "AutogradOther", "ADInplaceOrView")
+"""Dispatch keys that an operation is past."""
+
+CUDNN_KERNELS: Final[Mapping[str, Callable[..., Any]]] = {
+    "_cudnn_rnn": cudnn_rnn,
+    "_cudnn_rnn_backward": cudnn_rnn_backward,
+}
+"""What to run on the host in place of a kernel that only CUDA has."""
+
+
+# Floating point operations, those of the products that torch's own layer is made of.
+
+
+def _forward_flops(*args: Any, out_val: Any = None) -> int:
+    del out_val
+    call = _call(_aten._cudnn_rnn.default, args)  # noqa: SLF001
+    return _rows(call) * sum(map(_of_row, call["weight"]))
+
+
+def _backward_flops(*args: Any, out_val: Any = None) -> int:
+    """Count a product for each weight's gradient, and one for what is multiplied by it.
+
+    The first states, and the input, have a gradient only if they ask for it.
+    """
+    del out_val
+    call = _call(_aten._cudnn_rnn_backward.default, args)  # noqa: SLF001
+    wants_input, wants_state, _, wants_weights = call["output_mask"]
+    rows, weights, stride = _rows(call), call["weight"], call["weight_stride0"]
+    ways = 1 + call["bidirectional"]
+    flops = rows * sum(map(_of_row, weights)) if wants_weights else 0
+    for place, weight in enumerate(weights):
+        layer, kind = place // stride // ways, place % stride
+        first = 0 if wants_state else _first_rows(call, place // stride % ways)
+        asked = {0: rows if layer or wants_input else 0, 1: rows - first}
+        flops += asked.get(kind, rows) * _of_row(weight)
+    return flops
+
+
+def _of_row(weight: Any) -> int:
+    """Count a multiplication and an addition for each element; a bias has none."""
+    return 2 * int(weight.numel()) if weight.dim() > 1 else 0
+
+
+def _rows(call: OpCall) -> int:
+    shape = call["input"].shape
+    return sum(call["batch_sizes"]) or math.prod(shape[:-1])
+
+
+def _first_rows(call: OpCall, way: int) -> int:
+    """Return the rows of the first step in this *way*, the second being backward."""
+    lengths = call["batch_sizes"]
+    return int(lengths[-way] if lengths else call["hx"].size(1))
+
+
+CUDNN_FLOPS: Final[Mapping[str, Callable[..., int]]] = {
+    "_cudnn_rnn": _forward_flops,
+    "_cudnn_rnn_backward": _backward_flops,
+}
+"""Formulas that torch's own counter lacks."""
+
+
+# torch's layers, which ask cuDNN if it is there and takes them (RNN.cpp).
+
+REASON: Final = "cuDNN keeps memory of its own for it, which only a GPU can show"
+
+TAKEN_BY_CUDNN: Final = {*HALVES, torch.float32, torch.float64}
+
+
+def _padded(mode: int, overload: Any) -> Callable[..., Any]:
+    def kernel(tensor: Any, hidden: Any, weights: Sequence[Any], *options: Any) -> Any:
+        __tracebackhide__ = True
+        states = _states(hidden)
+        if not _is_of_cudnn(tensor, *states, *weights):
+            return _composed(overload, tensor, hidden, weights, *options)
+        return _by_cudnn(mode, tensor, states, weights, options, ())
+
+    return kernel
+
+
+def _packed(mode: int, overload: Any) -> Callable[..., Any]:
+    def kernel(
+        tensor: Any, sizes: Any, hidden: Any, weights: Sequence[Any], *options: Any
+    ) -> Any:
+        __tracebackhide__ = True
+        states = _states(hidden)
+        if not _is_of_cudnn(tensor, *states, *weights):
+            return _composed(overload, tensor, sizes, hidden, weights, *options)
+        given = (*options, False)
+        return _by_cudnn(mode, tensor, states, weights, given, sizes.tolist())
+
+    return kernel
+
+
+def _states(hidden: Any) -> Sequence[Any]:
+    return (hidden,) if isinstance(hidden, torch.Tensor) else hidden
+
+
+def _is_of_cudnn(first: Any, *others: Any) -> bool:
+    """``cudnn_is_acceptable``; while memory is watched the layer is composed."""
+    return (
+        PRETEND_MEMORY.live is None
+        and torch._C._get_cudnn_enabled()  # noqa: SLF001, where torch.backends keeps it
+        and all(tensor.is_cuda for tensor in (first, *others))
+        and first.dtype in TAKEN_BY_CUDNN
+        and first.numel() > 0
+    )
+
+
+def _composed(overload: Any, *args: Any) -> Any:
+    __tracebackhide__ = True
+    if PRETEND_MEMORY.live is not None:
+        PRETEND_MEMORY.live.leave_unjudged(overload._schema.name, REASON)  # noqa: SLF001
+    return overload.decompose(*args)
+
+
+def _by_cudnn(  # noqa: PLR0913, PLR0917, torch's
+    mode: int,
+    tensor: Any,
+    states: Sequence[Any],
+    weights: Sequence[Any],
+    options: Sequence[Any],
+    lengths: Sequence[int],
+) -> tuple[Any, ...]:
+    """``_cudnn_impl``, with the options that torch's layers take."""
+    __tracebackhide__ = True
+    is_biased, layers, dropout, train, both_ways, batch_first = options
+    state, memory = states if mode == LSTM else (states[0], None)
+    hidden_size = (state if memory is None else memory).size(2)
+    projected = 0 if state.size(2) == hidden_size else state.size(2)
+    parameters = (BIASED if is_biased else BIASED // 2) + (projected > 0)
+    found: tuple[Any, ...] = _aten._cudnn_rnn.default(  # noqa: SLF001, what CUDA calls
+        tensor,
+        weights,
+        parameters,
+        None,
+        state,
+        memory,
+        mode,
+        hidden_size,
+        projected,
+        layers,
+        batch_first,
+        dropout,
+        train,
+        both_ways,
+        lengths,
+        None,
+    )
+    return found[: 1 + len(states)]
+
+
+RECURRENT_LAYERS: Final[Mapping[str, Callable[..., Any]]] = {
+    f"{name}.{variant}": kernel(mode, getattr(getattr(_aten, name), variant))
+    for mode, name in enumerate(MODES)
+    for variant, kernel in (("input", _padded), ("data", _packed))
+}
+"""Kernels for the ghosts' device, by overload."""
