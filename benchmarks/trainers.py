@@ -254,9 +254,10 @@ def main() -> None:
         hand, alone, measured = (median(side) for side in zip(*turns, strict=True))
         theirs = median(b - a for a, b, _ in turns)
         ours = median(c - b for _, b, c in turns)
+        both = median(c - a for a, _, c in turns)
         print(
             f"{name:14}{hand:10.2f}{alone:10.2f}{measured:10.2f}{theirs:10.3f}{ours:10.3f}"
-            f"  theirs {theirs / hand:+.1%}, ours {ours / hand:+.1%}",
+            f"  theirs {theirs / hand:+.1%}, ours {ours / hand:+.1%}, both {both / hand:+.1%}",
             flush=True,
         )
 
