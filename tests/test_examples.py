@@ -373,3 +373,11 @@ def test_anything_else_ends_the_demo(
         demo.require(results, faults=demo.FAULTS)
 
     assert str(caught.value) == message
+
+
+def test_no_example_counts_gpus_because_a_rank_sees_its_own_alone() -> None:
+    counting = [
+        p.name for p in EXAMPLES.rglob("*.py") if "device_count" in p.read_text()
+    ]
+
+    assert counting == []

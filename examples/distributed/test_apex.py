@@ -57,12 +57,11 @@ def test_replicas_in_mixed_precision_have_the_gradients_of_one_model(gpuperf):
         torch.testing.assert_close(one.grad, all_ranks.grad, rtol=0.02, atol=1e-3)
 
 
-@pytest.mark.skipif(
-    torch.cuda.device_count() < 2,
-    reason="SyncBatchNorm shares statistics between GPUs: it needs two of them",
-)
-@gpuperf.budget(syncs=0)
+# a rank without rows is left out by a mask, which each of three tensors is read for
+@gpuperf.budget(syncs=3)
 def test_replicas_normalise_by_the_statistics_of_the_whole_batch(gpuperf):
+    if gpuperf.device == "cpu":
+        pytest.skip("SyncBatchNorm shares statistics between GPUs")
     batch, whole = batch_and_layers(
         gpuperf.device, nn.Linear(64, 128), nn.BatchNorm1d(128), nn.Linear(128, 10)
     )

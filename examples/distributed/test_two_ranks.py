@@ -139,33 +139,33 @@ def kept_bytes(optimizer):
     )
 
 
+def measured_alone(gpuperf, model, batch):
+    """Return what a rank keeps of *model*, and its measurement: nothing else is there."""
+    optimizer = adam(model)
+    step = step_of(model, share_of(batch), optimizer)
+    gpuperf(step)
+    return kept_bytes(optimizer), gpuperf.measurement
+
+
 @pytest.mark.claim("P2")
 @pytest.mark.claim("P6")
 @gpuperf.budget(collectives=3 * LAYERS, syncs=0)
 def test_sharded_step(gpuperf):
     batch, ranks = batch_of_all_ranks(gpuperf.device), distributed.get_world_size()
-    whole, sharded = (model_of(DEEP, gpuperf.device) for _ in range(2))
+    whole, before = measured_alone(gpuperf, model_of(DEEP, gpuperf.device), batch)
+    sharded = model_of(DEEP, gpuperf.device)
     shard(sharded)
-    all_state, its_share = adam(whole), adam(sharded)
-    before = step_of(whole, share_of(batch), all_state)
-    after = step_of(sharded, share_of(batch), its_share)
-    before()
-    after()
+    loss_of(sharded, share_of(batch)).backward()
     require_gradients_of_one_model(sharded, DEEP, batch)
-    assert kept_bytes(its_share) == kept_bytes(all_state) / ranks
 
-    gpuperf(before)
-    unsharded = gpuperf.measurement
-    gpuperf(after)
+    share, after = measured_alone(gpuperf, sharded, batch)
 
-    require_collectives(
-        gpuperf.measurement, all_gather=2 * LAYERS, reduce_scatter=LAYERS
-    )
-    if unsharded:
-        needed, needs = map(rank_peak, (unsharded, gpuperf.measurement))
-        spread = kept_bytes(all_state) - kept_bytes(its_share)
+    assert share == whole / ranks
+    require_collectives(after, all_gather=2 * LAYERS, reduce_scatter=LAYERS)
+    if before:
         # what is gathered beside it: a layer, the next one, and the gradient of one
-        assert needed - needs > spread - 3 * LAYER_BYTES
+        least = whole - share - 3 * LAYER_BYTES
+        assert rank_peak(before) - rank_peak(after) > least
 
 
 @pytest.mark.claim("P6")
