@@ -39,6 +39,8 @@ def pytest_configure(config):
         config.addinivalue_line("markers", mark)
     # on one core torch advises against two workers: these wait for a disk
     config.addinivalue_line("filterwarnings", "ignore:This DataLoader will create")
+    # where there is a GPU torch's compiler imports parts that torch itself has deprecated
+    config.addinivalue_line("filterwarnings", "ignore:.torch.jit:DeprecationWarning")
     # a measuring process is told of the option below and of no -m
     asked = "slow" in (config.getoption("-m") or "")
     config.option.examples_slow = (
@@ -93,6 +95,12 @@ def clock(gpuperf):
     if is_pretended(gpuperf.device):
         pytest.skip("the simulated GPU has no clock")
     return gpuperf.device
+
+
+@pytest.fixture
+def counts_kernels(gpuperf):
+    """Say whether launches are counted, as on a GPU, and not operations."""
+    return gpuperf.device == "cuda" and not is_pretended(gpuperf.device)
 
 
 @pytest.fixture

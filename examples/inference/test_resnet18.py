@@ -42,14 +42,16 @@ def folded(model):
 
 
 @pytest.mark.claim("G1")
-def test_a_network_without_its_normalisations_is_the_same(gpuperf):
+def test_a_network_without_its_normalisations_is_the_same(gpuperf, counts_kernels):
     plain, without = network(gpuperf.device), folded(network(gpuperf.device))
     x = image(gpuperf.device)
     torch.testing.assert_close(plain(x), without(x), rtol=1e-3, atol=1e-4)
 
     result = gpuperf.compare(lambda: plain(x), lambda: without(x))
 
-    assert result.ops.before - result.ops.after == 20
+    # a convolution has a bias then, which cuDNN leaves to a kernel of its own
+    fewer = 0 if counts_kernels else 20
+    assert result.ops.before - result.ops.after == fewer
 
 
 def normalisations_of(function, x):

@@ -55,4 +55,6 @@ def test_mixed_precision_raises_memory_where_weights_are_most_of_it(gpuperf):
 @pytest.mark.usefixtures("clock", "bfloat16")
 @gpuperf.tolerance(ms="1%", detect="50%")
 def test_half_as_many_bits_are_multiplied_faster(gpuperf):
-    compared(gpuperf, width=512, rows=512, speedup=1.1)
+    # of less work launching its operations is most on a GPU, and autocast has more of them
+    size = 512 if gpuperf.device == "cpu" else 2048
+    compared(gpuperf, width=size, rows=size, speedup=1.1)

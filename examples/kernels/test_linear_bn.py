@@ -9,7 +9,7 @@ from torch.nn.utils.fusion import fuse_linear_bn_eval
 
 
 @pytest.mark.claim("C4")
-def test_a_folded_layer_gives_the_same_with_fewer_operations(gpuperf):
+def test_a_folded_layer_gives_the_same_with_fewer_operations(gpuperf, counts_kernels):
     linear, norm = nn.Linear(100, 50), nn.BatchNorm1d(50)
     norm(torch.randn(64, 50) + 1)  # statistics that are not those of a new layer
     both = nn.Sequential(linear, norm).eval().to(gpuperf.device)
@@ -19,4 +19,6 @@ def test_a_folded_layer_gives_the_same_with_fewer_operations(gpuperf):
 
     result = gpuperf.compare(lambda: both(rows), lambda: folded(rows))
 
-    assert (result.ops.before, result.ops.after) == (2, 1)
+    # on a GPU a normalisation by what is stored takes a root first, in a kernel of its own
+    whole = 3 if counts_kernels else 2
+    assert (result.ops.before, result.ops.after) == (whole, 1)

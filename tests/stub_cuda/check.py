@@ -2,13 +2,15 @@
 
     python tests/stub_cuda/check.py OUT
     python tests/stub_cuda/check.py --agreement OUT
+    python tests/stub_cuda/check.py --examples OUT
 
 Installs the CUDA build of torch and its Triton beside this interpreter where they can be
 had, builds the stubs into OUT, and runs ``tests/laws``, examples (``cuda_examples.py``) and
 ``benchmarks/gpu.sh`` with them, each part with a time-out and all tests on the virtual
-clock, which a busy machine does not disturb; the results are in ``OUT/results``. With ``--agreement``, which is `make agreement`, it asks the
-simulated GPU and torch about each operation of torch instead, and writes the answer to
-``docs/evidence``. TORCH in the environment asks for another version than that of
+clock, which a busy machine does not disturb; the results are in ``OUT/results``. With
+``--agreement``, which is `make agreement`, it asks the simulated GPU and torch about each
+operation of torch instead, and writes the answer to ``docs/evidence``; with ``--examples``
+it runs each folder of the examples instead, in half an hour. TORCH in the environment asks for another version than that of
 constraints.txt. Exit status: 1 if a part failed that must pass, else 0, also where the
 torch, a compiler or the headers cannot be had, with a sentence.
 """
@@ -169,6 +171,21 @@ def run_examples(out: Path) -> int:
     )
 
 
+def run_all_examples(out: Path) -> int:
+    """Run folder after folder, and say of each what became of it."""
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
+    found = {
+        f"{RUN_EXAMPLES}-{folder}": run_pytest(
+            f"{RUN_EXAMPLES}-{folder}",
+            out,
+            ["--numprocesses=0", *cuda_examples.options(out, [folder])],
+            cuda_examples.settings_of(folder),
+        )
+        for folder in cuda_examples.ALL_FOLDERS
+    }
+    return show(found, out / "results")
+
+
 def run_pytest(
     name: str, out: Path, options: Sequence[str], settings: Mapping[str, str]
 ) -> int:
@@ -203,10 +220,24 @@ def run_parts(out: Path) -> int:
     script = [shutil.which("bash") or "bash", str(ROOT / "benchmarks" / "gpu.sh")]
     subprocess.run(script, env=environment(out), check=False)
     found = outcomes(out / "results") | own
+    show(found, out / "results")
+    return int(any(found.get(name, 1) for name in MUST_PASS))
+
+
+def show(found: Mapping[str, int], results: Path) -> int:
+    """Say what became of each part, and return whether one of them failed."""
     print("run on real torch over stub CUDA:")  # noqa: T201, for who runs it
     for name, status in found.items():
-        print(f"  {name}: {'passed' if not status else f'exit status {status}'}")  # noqa: T201
-    return int(any(found.get(name, 1) for name in MUST_PASS))
+        became = f"exit status {status}" if status else "passed"
+        print(f"  {name}: {became}{undecided_in(results / f'{name}.txt')}")  # noqa: T201
+    return int(any(found.values()))
+
+
+def undecided_in(printed: Path) -> str:
+    """Say how many tests of a part are undecided, which pytest counts as passed."""
+    text = printed.read_text(encoding="utf-8") if printed.exists() else ""
+    count = cuda_examples.undecided(text)
+    return f", {count} undecided" if count else ""
 
 
 def agreement_file() -> Path:
@@ -235,6 +266,11 @@ def main() -> int:
     parser.add_argument(
         "--agreement", action="store_true", help="compare operations, and nothing else"
     )
+    parser.add_argument(
+        "--examples",
+        action="store_true",
+        help="all folders of examples, and nothing else",
+    )
     options = parser.parse_args()
     out = options.out.resolve()
     try:
@@ -245,7 +281,9 @@ def main() -> int:
     except CannotBuildError as error:
         print(f"not run on real torch over stub CUDA: {error}")  # noqa: T201
         return 0
-    return compare_operations(out) if options.agreement else run_parts(out)
+    if options.agreement:
+        return compare_operations(out)
+    return run_all_examples(out) if options.examples else run_parts(out)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 
 FOLDERS: Final = ("find_the_bug", "no_hidden_sync", "profiles")
-"""What fits into some minutes on two cores; the others can be run in the same way."""
+"""What fits into some minutes on two cores."""
+
+ALL_FOLDERS: Final = (
+    "distributed",
+    *FOLDERS,
+    "formats",
+    "graphs",
+    "host_to_device",
+    "inference",
+    "kernels",
+    "ladder",
+    "memory",
+    "trainers",
+)
+"""What ``check.py --examples`` runs, one after the other."""
+
+OF_A_FOLDER: Final[Mapping[str, Mapping[str, str]]] = {
+    "distributed": {"GPUPERF_STUB_DEVICES": "2"},
+    # The scores of attention have 16 MiB, and the training of two sides is compared.
+    "kernels": {"GPUPERF_STUB_MIRROR_MOST": "17M"},
+    "ladder": {"GPUPERF_STUB_DEVICES": "2"},
+}
+"""What a folder needs beside or in place of the settings of all."""
 
 SETTINGS: Final[Mapping[str, str]] = {
     "GPUPERF_STUB_VALUES": "mirror",
@@ -27,14 +51,47 @@ CANNOT_PASS: Final[Mapping[str, str]] = {
         "compares what loading and computing take of the CPU, and on the virtual clock "
         "Python and the operations of the CPU take no time"
     ),
+    "examples/host_to_device/test_loader_overlap.py::test_a_second_worker_feeds_a_device_that_waited_for_the_first": (
+        "has one worker that is too slow, and on the virtual clock each process has its own "
+        "time: a worker takes none of the time of the process that waits for it"
+    ),
+    "examples/graphs/test_old_gpu.py::test_a_function_is_compiled_on_a_gpu_that_can": (
+        "compares the values of a compiled function, and a kernel of Triton's is loaded there "
+        "and not run"
+    ),
+    "examples/kernels/test_cuda_matmul.py::test_a_library_is_quicker_on_the_host": (
+        "compares two products on the CPU, which take no time on the virtual clock, so that "
+        "no number of steps fills a round: it did not end"
+    ),
+    "examples/kernels/test_cuda_matmul.py::test_the_kernel_is_right_on_a_gpu": (
+        "compares the values of a kernel of its own, and what NVRTC compiles is not run there"
+    ),
+    "examples/kernels/test_triton_matmul.py::test_a_triton_kernel_gives_the_same_product": (
+        "compares the values of a kernel of Triton's, which is loaded there and not run"
+    ),
+    "examples/kernels/test_layernorm_precision.py::test_the_same_norm_lowers_it_on_a_gpu": (
+        "trains an encoder of some GiB, which the mirror computes on the CPU: it was not done "
+        "after four minutes"
+    ),
+    "examples/ladder/test_predicted_gpt2_large.py::test_gpt2_large_on_a_gpu": (
+        "trains GPT-2 large in 12 to 34 GiB, and device memory is the machine's own memory there: "
+        "one process has 8 GiB"
+    ),
+    "examples/ladder/test_predicted_gpt2_large.py::test_gpt2_large_on_two_gpus": (
+        "has two processes of 6 GiB, whose step takes 100 s on that clock: the time cap comes "
+        "first, and nothing is decided"
+    ),
 }
-"""Why, by node id."""
+"""Why, by node id; all cases of a test that has some."""
 
 
-def options(out: Path) -> list[str]:
+UNDECIDED: Final = re.compile(r"^gpuperf: .*?(\d+) undecided", re.MULTILINE)
+
+
+def options(out: Path, folders: Sequence[str] = FOLDERS) -> list[str]:
     """Arguments of pytest; what is written lands below *out*."""
     return [
-        *(f"examples/{folder}" for folder in FOLDERS),
+        *(f"examples/{folder}" for folder in folders),
         "--gpuperf",
         "--gpuperf-device=cuda",
         "--gpuperf-claims",
@@ -42,3 +99,13 @@ def options(out: Path) -> list[str]:
         f"--override-ini=gpuperf_baselines={out / 'no-baselines'}",
         *(f"--deselect={test}" for test in CANNOT_PASS),
     ]
+
+
+def settings_of(folder: str) -> dict[str, str]:
+    return {**SETTINGS, **OF_A_FOLDER.get(folder, {})}
+
+
+def undecided(printed: str) -> int:
+    """Count the tests that passed because nothing could be decided about them."""
+    found = UNDECIDED.search(printed)
+    return int(found[1]) if found else 0

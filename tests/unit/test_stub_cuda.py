@@ -48,11 +48,58 @@ def test_without_a_compiler_the_check_says_so_and_ends_well(tmp_path: Path) -> N
 def test_each_example_that_cannot_pass_there_exists_and_has_its_reason() -> None:
     for test, reason in cuda_examples.CANNOT_PASS.items():
         path, _, name = test.partition("::")
-        assert path.split("/")[1] in cuda_examples.FOLDERS
+        assert path.split("/")[1] in cuda_examples.ALL_FOLDERS
         assert f"\ndef {name.partition('[')[0]}(" in (RIG.parents[1] / path).read_text(
             "utf-8"
         )
         assert len(reason.split()) > 5, test
+
+
+def test_each_folder_of_examples_with_tests_is_run_there() -> None:
+    examples = RIG.parents[1] / "examples"
+    folders = {path.parent.name for path in examples.glob("*/test_*.py")}
+
+    assert sorted(folders) == sorted(cuda_examples.ALL_FOLDERS)
+
+
+def test_the_evidence_has_the_reason_of_each_example_that_cannot_pass() -> None:
+    page = (RIG.parents[1] / "docs" / "evidence" / "stub-cuda.md").read_text("utf-8")
+
+    for test, reason in cuda_examples.CANNOT_PASS.items():
+        name = test.partition("::")[2]
+        assert f"| `{name}` | {reason} |" in page
+
+
+def test_a_folder_that_fails_is_shown_and_makes_all_of_them_fail(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "results").mkdir()
+    monkeypatch.setattr("resource.setrlimit", lambda *_: None)
+    monkeypatch.setattr(
+        check, "run_pytest", lambda name, *_: int(name == "examples-kernels")
+    )
+
+    assert check.run_all_examples(tmp_path) == 1
+    shown = capsys.readouterr().out.splitlines()
+    assert "  examples-kernels: exit status 1" in shown
+    assert "  examples-memory: passed" in shown
+
+
+def test_what_is_undecided_is_no_silent_pass(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "examples.txt").write_text(
+        "gpuperf: 2 undecided, 40 passed on NVIDIA H100; 3 metrics without baseline\n"
+        "42 passed, 1 skipped in 0.03s\n"
+    )
+
+    assert check.show({"examples": 0, "laws": 0}, tmp_path) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "  examples: passed, 2 undecided",
+        "  laws: passed",
+    ]
 
 
 @pytest.mark.parametrize("wrong", ["laws", "examples", "tests-gpu"])
