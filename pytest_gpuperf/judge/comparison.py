@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
 from math import fsum
-from math import hypot
 from math import inf
 from math import log
 from typing import Final
@@ -27,7 +26,6 @@ from .sensitivity import completed
 from .sensitivity import deciding_runs
 from .sensitivity import smallest_blamed
 from .statistics import PASS_RISK
-from .statistics import POWER_QUANTILE
 from .statistics import SHIFT_RISK
 from .statistics import OccasionShift
 from .tails import t_sf
@@ -178,9 +176,8 @@ class TimeComparison:
 
     def error(self, runs: int) -> float:
         """Return the standard error of the mean of *runs* fresh runs."""
-        steady = self.reference.spread.error(runs, self.reference.runs)
-        # What others do lasts for longer than a run, so it does not average out.
-        return hypot(steady, self.suite_context.burst)
+        spread, stored = self.reference.spread, self.reference.runs
+        return spread.error(runs, stored, self.suite_context.burst)
 
     @property
     def p_regressed(self) -> float:
@@ -325,7 +322,7 @@ class TimeComparison:
         """Mean slowdown of enough runs, in log time, below which none is blamed."""
         spread, stored = completed(self.reference)
         runs = max(self.deciding, len(self.used))
-        error = hypot(spread.error(runs, stored), self.suite_context.burst)
+        error = spread.error(runs, stored, self.suite_context.burst)
         proof = spread.quantile(self.suite_context.alpha) * error
         return max(self.limits.ignored + max(proof, self.reference.slow), self.reach)
 
@@ -334,13 +331,14 @@ class TimeComparison:
         """Slowdown, in log time, that enough clean runs blame with 90 % probability."""
         spread, stored = completed(self.reference)
         beyond = smallest_blamed(
-            spread, self.suite_context.risk, stored=stored, fresh=self.deciding
+            spread,
+            self.suite_context.risk,
+            stored=stored,
+            fresh=self.deciding,
+            burst=self.suite_context.burst,
         )
         shift, runs = self.reference.shift, self.deciding
         seen = shift.smallest(self.reference.spread, runs) if shift else 0.0
-        if self.suite_context.burst:
-            sure = spread.quantile(self.suite_context.risk) + POWER_QUANTILE
-            beyond = max(beyond, sure * self.error(runs))
         return max(self.limits.ignored + beyond, seen)
 
 

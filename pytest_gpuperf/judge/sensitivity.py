@@ -38,13 +38,16 @@ MOST_TESTS: Final = 0.95
 _NORMAL: Final = NormalDist()
 
 
-def smallest_blamed(spread: Spread, risk: float, *, stored: int, fresh: int) -> float:
+def smallest_blamed(
+    spread: Spread, risk: float, *, stored: int, fresh: int, burst: float = 0.0
+) -> float:
     """Return the slowdown, in log time, that is blamed with a probability of 90 %.
 
     It is counted from the tolerance on, for *fresh* runs against *stored* ones. Both
     tests must prove it: the t test at *risk*, and the rank test.
     """
-    proof = (spread.quantile(risk) + POWER_QUANTILE) * spread.error(fresh, stored)
+    error = spread.error(fresh, stored, burst)
+    proof = (spread.quantile(risk) + POWER_QUANTILE) * error
     return max(proof, spread.sigma * _ranked(stored, fresh))
 
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 from math import exp
 from math import expm1
 from math import fsum
+from math import hypot
 from math import inf
 from math import isfinite
 from math import log
@@ -219,15 +220,16 @@ class Spread:
         """
         return cls(sigma=max(ASSUMED_SIGMA[kind], scatter), nu=ASSUMED_NU)
 
-    def error(self, fresh: int, stored: float = inf) -> float:
+    def error(self, fresh: int, stored: float = inf, burst: float = 0.0) -> float:
         """Return the standard error of the mean of *fresh* runs of one session.
 
-        It is taken against where *stored* runs lie, or against a fixed number.
+        It is taken against where *stored* runs lie, or against a fixed number. What others
+        do, a *burst*, lasts for longer than a run and does not average out.
         """
         # What the runs of a session share does not average out, so more fresh runs
         # shrink only the rest.
         variance = TYPICAL_COST / stored + SHARED + (1 - SHARED) / fresh
-        return self.sigma * sqrt(variance)
+        return hypot(self.sigma * sqrt(variance), burst)
 
     def quantile(self, risk: float) -> float:
         """Return Student's quantile that is exceeded with probability *risk*."""

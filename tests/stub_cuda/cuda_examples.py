@@ -78,8 +78,8 @@ CANNOT_PASS: Final[Mapping[str, str]] = {
         "one process has 8 GiB"
     ),
     "examples/ladder/test_predicted_gpt2_large.py::test_gpt2_large_on_two_gpus": (
-        "has two processes of 6 GiB, whose step takes 100 s on that clock: the time cap comes "
-        "first, and nothing is decided"
+        "has two processes of 6 GiB and steps of 100 s on that clock: the time cap comes first, "
+        "and nothing is decided"
     ),
 }
 """Why, by node id; all cases of a test that has some."""

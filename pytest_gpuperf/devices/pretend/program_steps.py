@@ -26,11 +26,11 @@ from .patches import patched
 
 
 Begin = Callable[[StepMark, int], object]
-"""Is told of each step that begins, by what marks it; what is before number 1 is a step."""
+"""Called as each step begins, with what marks it; what is before number 1 is a step."""
 
 
 class ProgramSteps:
-    """Tells *begin* where steps begin: after an optimizer's ``step()``, else a backward.
+    """Calls *begin* where steps begin: after an optimizer's ``step()``, else a backward.
 
     Without either, at the next batch of a ``DataLoader``. Whatever begins the first step
     of a better mark comes with number 1 again. Lines below the directory *root* are the
