@@ -183,13 +183,9 @@ def _seed_in(reserve: Any) -> int:
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
     """Draw from *seed* on inside the context, and as before it after."""
-    generator = torch.default_generator
-    before = generator.get_state()
-    generator.manual_seed(seed)
-    try:
+    with torch.random.fork_rng(devices=()):
+        torch.default_generator.manual_seed(seed)
         yield
-    finally:
-        generator.set_state(before)
 
 
 @contextmanager
