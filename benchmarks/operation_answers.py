@@ -31,7 +31,7 @@ from pytest_gpuperf.model.finding import Location
 
 
 TO_DEVICE: Final = "bytes to the device"
-TO_HOST: Final = "bytes to the host"
+TO_HOST: Final = "bytes to the CPU"
 PAGEABLE: Final = "pageable copies"
 BYTES: Final = {CopyDirection.H2D: TO_DEVICE, CopyDirection.D2H: TO_HOST}
 

@@ -13,6 +13,8 @@ from typing import Final
 DIFFERENCES: Final[Mapping[str, str]] = {
     "_chunk_cat": "addresses and sizes of the tensors are packed on the CPU into pinned "
     "memory and copied without a wait (`_chunk_cat_cuda` in TensorShape.cu): only bytes differ",
+    "matrix_exp": "its degree follows the norm, and kernels of the stub compute nothing, so that "
+    "it reads as 0 (LinearAlgebra.cpp); with right values, those of the mirror, both agree",
 }
 """By operation: what in torch's source makes the difference."""
 
