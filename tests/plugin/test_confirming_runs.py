@@ -70,3 +70,37 @@ def test_all_runs_read_everything_where_a_count_changed(
 
     *five, traced = runs_of(stored)  # what failed is traced at the end
     assert (five, traced) == (["1 2"] * 5, "0 None")
+
+
+SUITE = """
+import pytest
+
+@pytest.mark.parametrize("n", range(10))
+def test_step(gpuperf, n):
+    gpuperf(lambda: None)
+"""
+
+BUSY = [
+    [2.0, 2.24, 2.28, 2.5, 2.22, 2.38],
+    [2.2, 2.5, 2.26, 2.24, 2.42],
+    [2.24, 2.36, 2.22, 2.52, 2.3],
+    [2.26, 2.22, 2.46, 2.3, 2.54],
+    [2.3, 2.4, 2.54, 2.2, 2.26],
+]
+"""What the runs of five tests take; the first of all came before others used the machine."""
+
+
+def test_a_machine_that_others_slow_while_runs_are_confirmed_blames_no_test(
+    project: ScriptedProject,
+) -> None:
+    project.file(SUITE)
+    project.script({"*": {"step_ms": [2.0, 2.02, 1.99, 2.01, 2.0, 1.98, 2.01, 2.0]}})
+    project.refresh()
+    busy = {f"test_step[{n}]": {"step_ms": ms} for n, ms in enumerate(BUSY)}
+    project.script({"*": {"step_ms": 2.0}, **busy})
+
+    result = project.run()
+
+    result.assert_outcomes(passed=10, warnings=4)
+    said = " ".join(result.stdout.str().split())
+    assert "unsteady machine: 95 % range" in said
