@@ -172,9 +172,10 @@ def _refuse_unknown(mark: str, keywords: Iterable[str], known: Sequence[str]) ->
 
 def _meant(name: str, known: Sequence[str]) -> str | None:
     """Return the keyword that *name* begins, or that is spelled almost like it."""
-    begun = [keyword for keyword in known if keyword.startswith(f"{name}_")]
-    near = get_close_matches(name, known, n=1, cutoff=ALMOST)
-    found = (*near, *begun, *(k for k in (KEYWORDS_BY_WORD.get(name),) if k in known))
+    word = name.lower()
+    begun = [keyword for keyword in known if keyword.startswith(f"{word}_")]
+    near = get_close_matches(word, known, n=1, cutoff=ALMOST)
+    found = (*near, *begun, *(k for k in (KEYWORDS_BY_WORD.get(word),) if k in known))
     return found[0] if found else None
 
 

@@ -49,7 +49,7 @@ HUGE = 10**400
         ({"syncs": False}, "gpuperf.budget(syncs=False): expected a whole number"),
         ({"busy_pct": 101}, "gpuperf.budget(busy_pct=101): expected"),
         ({"sync": 0}, "gpuperf.budget() does not know sync (did you mean syncs?)"),
-        ({"MS": 5}, "gpuperf.budget() does not know MS"),
+        ({"MS": 5}, "gpuperf.budget() does not know MS (did you mean ms?)"),
         ({"ms": 5, "on": ""}, "gpuperf.budget(on=''): expected"),
         ({"ms": 5, "on": []}, "gpuperf.budget(on=[]): expected"),
         ({"ms": 5, "on": ["cpu", 3]}, "gpuperf.budget(on=['cpu', 3]): expected"),
