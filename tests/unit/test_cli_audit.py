@@ -303,6 +303,28 @@ def test_an_audit_imports_no_more_of_torch_than_the_script(
     ]
 
 
+RECURRENT = """\
+import sys
+import torch
+
+layer = torch.nn.LSTM(4, 4).cuda()
+output, _ = layer(torch.ones(3, 2, 4).to("cuda"))
+output.sum().backward()
+print(sorted({"sympy", "torch.distributed.tensor", "torch._dynamo"} & {*sys.modules}))
+"""
+
+
+@with_torch
+def test_a_step_on_the_simulated_gpu_imports_no_more_of_torch_than_on_the_cpu(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    write("train.py", RECURRENT)
+
+    assert main(["audit", "train.py"]) == 0
+
+    assert capfd.readouterr().out.splitlines()[0] == "[]"
+
+
 INTERRUPTED = """\
 import os
 import signal

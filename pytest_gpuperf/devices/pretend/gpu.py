@@ -50,6 +50,7 @@ from .recorder import WATCH
 from .recorder import AuditRecorder
 from .recurrent import RECURRENT_LAYERS
 from .tensor import Ghost
+from .tensor import dispatch_patches
 from .tensor import exchange_patches
 from .tensor_api import UNPATCHED_NAMES as MATHEMATICS
 from .tensor_api import loading_patches
@@ -244,6 +245,7 @@ def _late_dynamo(suspended: Suspended) -> Iterator[None]:
 
 
 def _patches() -> Iterator[Patch]:
+    yield from dispatch_patches()
     yield from device_patches()
     yield from query_patches()
     yield from creation_patches()

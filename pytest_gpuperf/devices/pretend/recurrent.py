@@ -128,16 +128,16 @@ def _gradients(
 ) -> list[Any]:
     """Return the gradient of each of *leaves* that is *asked* for, and ``None`` else."""
     grads = [call["grad_output"], call["grad_hy"], call["grad_cy"]]
-    given = [
-        (output, grad.to(output.dtype))
+    # A number whose derivatives are those grads: given any, torch imports sympy.
+    total = sum(
+        (output * grad.to(output.dtype)).sum()
         for output, grad in zip(outputs, grads, strict=False)
         if grad is not None
-    ]
+    )
     places = [n for n, leaf in enumerate(leaves) if asked[n] and leaf is not None]
     computed = torch.autograd.grad(
-        [output for output, _ in given],
+        total,
         [leaves[place] for place in places],
-        [grad for _, grad in given],
         allow_unused=True,
         materialize_grads=True,
     )

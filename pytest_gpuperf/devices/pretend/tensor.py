@@ -14,6 +14,7 @@ from typing import ClassVar
 from typing import Final
 
 import torch
+from torch._library.simple_registry import GenericTorchDispatchRuleHolder
 from torch.utils import dlpack
 
 from ...errors import ErrorId
@@ -390,6 +391,27 @@ class Capsule:
 
     def __init__(self, ghost: Ghost) -> None:
         self.ghost = ghost
+
+
+# How torch's core reaches a ghost.
+
+_rule_of = GenericTorchDispatchRuleHolder.find
+
+
+def dispatch_patches() -> Iterator[Patch]:
+    """A rule of ``torch.library.register_torch_dispatch`` for each operation."""
+    yield Patch(GenericTorchDispatchRuleHolder, "find", _rule_of_ghosts)
+
+
+def _rule_of_ghosts(holder: Any, kind: type) -> Any:
+    # For a tensor without a rule torch first asks if it is a DTensor, and to know what
+    # one is it imports torch.distributed.tensor and sympy: 0.7 s.
+    if kind is Ghost:
+        return _dispatch_ghost
+    return _rule_of(holder, kind)
+
+
+_dispatch_ghost: Final = Ghost.__torch_dispatch__.__func__  # type: ignore[attr-defined]
 
 
 def exchange_patches() -> Iterator[Patch]:
