@@ -24,6 +24,9 @@ TESTS: Final = 40
 SCREENINGS: Final = 3
 BAR_SECONDS: Final = 15.0
 
+NOT_A_USERS: Final = frozenset({"CI", "PYTHONDONTWRITEBYTECODE"})
+"""Variables that are not passed on. With the second pytest rewrites each plugin anew."""
+
 SUITE: Final = """
 import os
 import pytest
@@ -57,7 +60,7 @@ def pytest(folder: Path, *arguments: str) -> tuple[float, str]:
         "--gpuperf",
         "--gpuperf-device=cpu",
     ]
-    environment = {k: v for k, v in os.environ.items() if k != "CI"}
+    environment = {k: v for k, v in os.environ.items() if k not in NOT_A_USERS}
     (folder / "runs.txt").write_text("")
     start_s = time.perf_counter()
     done = subprocess.run(

@@ -31,6 +31,7 @@ from .mark_checks import MarkInspector
 
 
 if TYPE_CHECKING:
+    from ..runner.fork_server import EarlyServer
     from ..settings import Settings
     from ..worker.fixture import Gpuperf
 
@@ -198,6 +199,8 @@ def _enabled_plugin(config: pytest.Config, settings: Settings) -> object:
         from .inline import InlineSession
 
         return InlineSession(config, settings)
+    # Before anything else is imported: its process imports torch in the meantime.
+    early = _early_server(config, settings)
     from ..compare_commits.reference import GitReferee
 
     sides = options.repeated_on_sides(config)
@@ -205,14 +208,24 @@ def _enabled_plugin(config: pytest.Config, settings: Settings) -> object:
     if config.getoption("dist", "no") != "no":
         from .xdist import XdistController
 
-        return XdistController(config, settings, referee)
+        return XdistController(config, settings, referee, early)
     from .session import GpuperfSession
 
     if settings.launch is not None:
         from .torchrun import Leader
 
         config.pluginmanager.register(Leader(settings.launch), "gpuperf-leader")
-    return GpuperfSession(config, settings, referee)
+    return GpuperfSession(config, settings, referee, early)
+
+
+def _early_server(config: pytest.Config, settings: Settings) -> EarlyServer:
+    """Start the server of measuring processes, which ends with this run at the latest."""
+    from ..model.environment import DeviceKind
+    from ..runner.fork_server import EarlyServer
+
+    early = EarlyServer(is_scripted=settings.device is DeviceKind.SCRIPTED)
+    config.add_cleanup(early.close)
+    return early
 
 
 # First: pytest takes the first result, and pytest-xdist has an implementation as well.

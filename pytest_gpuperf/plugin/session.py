@@ -184,27 +184,22 @@ class GpuperfSession:
     """Measures after everything has been collected and before the first test runs."""
 
     def __init__(
-        self, config: pytest.Config, settings: Settings, referee: Referee
+        self,
+        config: pytest.Config,
+        settings: Settings,
+        referee: Referee,
+        early: EarlyServer,
     ) -> None:
+        """*early* imports torch while the tests are collected."""
         self._config = config
         self._settings = settings
         self._referee = referee
         self._assessment: Assessment | None = None
         self._live: LiveLine | LogLines | None = None
-        self._early: EarlyServer | None = None
+        self._early = early
         self.params: Mapping[str, Mapping[str, object]] = {}
         self._heard = Heard()
         self._is_stopped = False
-
-    def pytest_sessionstart(self, session: pytest.Session) -> None:
-        """Let the measuring processes' server import torch while tests are collected."""
-        if session.config.getoption("collectonly"):
-            return
-        is_scripted = self._settings.device is DeviceKind.SCRIPTED
-        try:
-            self._early = EarlyServer(is_scripted=is_scripted)
-        except GpuperfError as error:
-            raise pytest.UsageError(str(error)) from None
 
     # First, and with no result: pytest's own loop follows and runs the items as they
     # are then.
@@ -291,8 +286,7 @@ class GpuperfSession:
 
     def _finish(self, session: pytest.Session) -> Generator[None, None, None]:
         """Set the exit status before other hooks read it, and again after them."""
-        if self._early is not None:
-            self._early.close()
+        self._early.close()
         self._is_stopped = bool(session.shouldfail)
         red = self._red()
         _redden(session, red)

@@ -30,6 +30,7 @@ from ..model.codec import encode
 from ..model.environment import DeviceSlot
 from ..model.run import Report
 from ..runner.evaluation import Assessor
+from ..runner.fork_server import EarlyServer
 from ..runner.plan import Planned
 from ..runner.reference_check import Referee
 from ..settings import Settings
@@ -78,9 +79,13 @@ class XdistController(GpuperfSession):
     """Measures when every worker has collected, before any test is handed out."""
 
     def __init__(
-        self, config: pytest.Config, settings: Settings, referee: Referee
+        self,
+        config: pytest.Config,
+        settings: Settings,
+        referee: Referee,
+        early: EarlyServer,
     ) -> None:
-        super().__init__(config, settings, referee)
+        super().__init__(config, settings, referee, early)
         self._folder = scratch_folder()
         self._opened: Assessor | None = None
         self._slots: tuple[DeviceSlot, ...] = ()

@@ -46,7 +46,7 @@ def main(
     progress: int | None = None,
     folder: str | None = None,
 ) -> None:
-    """Import *preload*, call *warm*, then serve until the input ends.
+    """Call *warm*, import *preload*, then serve until the input ends.
 
     With a *relocation* the project is imported from its root. The children write
     progress to *progress*. The client's *folder* is removed at the end, as the client may
@@ -90,11 +90,11 @@ def _remove(folder: str | None) -> None:
 
 def _prepare(preload: list[str], warm: str | None) -> None:
     gc.disable()  # or it would walk all that is imported again and again
-    for name in preload:
-        importlib.import_module(name)
+    # First: pytest collects garbage at its end, which takes long once torch is there.
     if warm:
         _resolve(warm)()
-    gc.collect()
+    for name in preload:
+        importlib.import_module(name)
     gc.freeze()  # or each child would walk, and so copy, every object of torch
     gc.enable()
 

@@ -77,7 +77,29 @@ def warm_pytest() -> None:
     installed()
     # pytest loads its plugins only when it runs, so an empty folder is collected.
     with scratch_folder() as folder:
-        pytest.main(["--collect-only", f"--rootdir={folder}", *CHILD_OPTIONS, folder])
+        pytest.main(
+            ["--collect-only", f"--rootdir={folder}", *CHILD_OPTIONS, folder],
+            plugins=[WithoutSummary()],
+        )
+
+
+class WithoutSummary:
+    """The plugin of a process whose terminal nobody reads."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(
+        self, session: pytest.Session
+    ) -> Generator[None, object, object]:
+        looped = yield
+        leave_out_summary(session.config)
+        return looped
+
+
+def leave_out_summary(config: pytest.Config) -> None:
+    """Keep plugins from summing up the run; Hypothesis imports itself for that."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None:  # it is with `-p no:terminal`
+        config.pluginmanager.unregister(reporter)
 
 
 def describe(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -228,6 +250,17 @@ class MeasuringProcess:
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._started[nodeid] = HostClock.wall_ns()
         self._running, self._is_over = nodeid, False
+
+    # Outermost: the tests and their fixtures have ended. If no test ran, the summary
+    # says why, and what the controlling process reports of this one ends with it.
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(
+        self, session: pytest.Session
+    ) -> Generator[None, object, object]:
+        looped = yield
+        if self._results:
+            leave_out_summary(session.config)
+        return looped
 
     # First: a fixture that ends pytest while it is torn down must not undo a call that
     # has ended.

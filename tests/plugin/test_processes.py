@@ -213,7 +213,9 @@ def test_a_project_that_makes_errors_of_warnings_is_measured(
     assert process.returncode == pytest.ExitCode.OK, output
 
 
-@pytest.mark.parametrize("arguments", [("--co",), ("-k", "plain"), ("-k", "none")])
+@pytest.mark.parametrize(
+    "arguments", [("--co",), ("-k", "plain"), ("-k", "none"), ("--markers",)]
+)
 def test_a_run_that_measures_nothing_leaves_no_process_and_no_folder(
     project: ScriptedProject,
     monkeypatch: pytest.MonkeyPatch,

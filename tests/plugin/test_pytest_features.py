@@ -243,6 +243,20 @@ def test_step(gpuperf): gpuperf(int)
     assert pids[0] != str(__import__("os").getpid())
 
 
+def test_the_run_is_summed_up_in_the_main_process_only(
+    project: ScriptedProject,
+) -> None:
+    project.pytester.makeconftest(
+        "def pytest_terminal_summary():\n"
+        "    with open('summaries.txt', 'a') as file: file.write('one ')\n"
+    )
+    project.file("def test_step(gpuperf): gpuperf(int)\n")
+
+    project.run().assert_outcomes(passed=1)
+
+    assert (project.path / "summaries.txt").read_text() == "one "
+
+
 def test_rerunfailures_reruns_a_failed_verdict(project: ScriptedProject) -> None:
     pytest.importorskip("pytest_rerunfailures")
     project.file(THREE)
