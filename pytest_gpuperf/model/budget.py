@@ -65,6 +65,9 @@ KEYWORDS_BY_WORD: Final = {
 }
 """Keywords by other words for them."""
 
+USUAL: Final = ("ms", "latency_ms", "mem_mb", "syncs", "pageable_copies", "launches")
+"""Keywords that most marks have."""
+
 MOST_PERCENT: Final = 100
 """Percent of all there is."""
 
@@ -165,9 +168,17 @@ def _refuse_unknown(mark: str, keywords: Iterable[str], known: Sequence[str]) ->
             f"{name} (did you mean {near}?)" if near else name
             for name, near in meant.items()
         )
-        all_known = f"; it knows {', '.join(known)}" if None in meant.values() else ""
-        msg = f"gpuperf.{mark}() does not know {names}{all_known}"
+        some_known = f"; it knows {_some_of(known)}" if None in meant.values() else ""
+        msg = f"gpuperf.{mark}() does not know {names}{some_known}"
         raise UsageError(msg, ErrorId.GP201)
+
+
+def _some_of(known: Sequence[str]) -> str:
+    """Name those of the keywords that are mostly meant, and the page that has them all."""
+    usual = [name for name in USUAL if name in known] or known
+    rest = len(known) - len(usual)
+    more = f" and {rest} more (docs/reference/marks.md)" if rest else ""
+    return f"{', '.join(usual)}{more}"
 
 
 def _meant(name: str, known: Sequence[str]) -> str | None:
