@@ -142,11 +142,14 @@ BACKWARDS = frozenset({"backward", "grad", "_engine_run_backward"})
 def site_of_caller(
     root: str,
     *,
-    in_backward: bool,
+    phase: Phase | None = None,
     forward: Location | None = None,
     caller: FrameType | None = None,
 ) -> Site:
-    """Return the line that called into torch, from *caller* or the running thread."""
+    """Return the line that called into torch, from *caller* or the running thread.
+
+    Without a *phase*, that is read off the whole stack.
+    """
     start = caller or sys._getframe(1)  # noqa: SLF001, inspect.stack() reads sources
     location = innermost = None
     for frame, room in _rooms(root, start):
@@ -158,7 +161,7 @@ def site_of_caller(
     return Site(
         location=_location(location),
         innermost=_location(innermost),
-        phase=Phase.BACKWARD if in_backward else _phase(_rooms(root, start)),
+        phase=phase or _phase(_rooms(root, start)),
         forward=forward,
     )
 
@@ -257,7 +260,7 @@ def _phase(rooms: Iterable[tuple[FrameType, SourceOwner]]) -> Phase:
 
 
 def _is_optimizer(room: SourceOwner, users_between: bool) -> bool:  # noqa: FBT001, a fact beside the other
-    return room in OPTIMIZERS and not users_between
+    return not users_between and room in OPTIMIZERS
 
 
 def _location(frame: FrameType | None) -> Location | None:

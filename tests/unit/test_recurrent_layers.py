@@ -16,6 +16,7 @@ from torch import nn  # noqa: E402, after the skip
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
 from pytest_gpuperf.devices.pretend.audit_record import Totals  # noqa: E402
 from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
+from pytest_gpuperf.devices.pretend.suite_watch import watching_suite  # noqa: E402
 
 
 @pytest.fixture
@@ -118,6 +119,18 @@ def test_its_floating_point_operations_are_those_of_the_products_it_is_made_of(
     whole, composed = totals(cudnn=True), totals(cudnn=False)
     assert whole.flops == composed.flops > 0
     assert whole.syncs == composed.syncs == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_layer_is_one_operation_in_a_watched_suite(kind: type[Any]) -> None:
+    with watching_suite(".", gib=16) as suite:
+        layer = kind(4, 6, 2).cuda()
+        batch = torch.randn(5, 3, 4, device="cuda")
+        state = states(layer)
+        suite.begin_test()
+        layer(batch, state)
+
+        assert suite.end_test(passed=True).audit.totals.ops == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)

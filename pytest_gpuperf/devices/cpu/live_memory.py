@@ -494,12 +494,12 @@ class PeakLookout(LiveBytes):
         """Return the running line; in autograd's thread, the line that waits for it."""
         # A thread of autograd has no Python frames of the user. The frames of the
         # thread that runs the step show which ``backward()`` it works for.
-        in_backward = current_node() is not None
-        site = site_of_caller(self._scope.root, in_backward=in_backward)
+        phase = None if current_node() is None else Phase.BACKWARD
+        site = site_of_caller(self._scope.root, phase=phase)
         if site.innermost is not None or threading.get_ident() == self._thread:
             return site
         waiting = sys._current_frames().get(self._thread)  # noqa: SLF001
-        return site_of_caller(self._scope.root, in_backward=in_backward, caller=waiting)
+        return site_of_caller(self._scope.root, phase=phase, caller=waiting)
 
     def _count_storage(self, storage: Any) -> None:
         super()._count_storage(storage)

@@ -195,8 +195,11 @@ class LiveMemory:
     ``max_memory_allocated`` would say: sizes rounded as the allocator rounds them.
     ``site`` returns the running line, or is ``None`` if sites are not recorded.
     ``device`` gives the storages, as long as it has *room*. ``several_streams`` says
-    that more than one stream took memory.
+    that more than one stream took memory, ``composes_layers`` that a recurrent layer runs
+    step by step, so that what each keeps is seen.
     """
+
+    composes_layers = True
 
     def __init__(
         self, *, workspace_bytes: int = 0, room: DeviceRoom | None = None

@@ -18,6 +18,7 @@ from weakref import WeakSet
 import torch
 
 from ...model.finding import MemoryCourse
+from ...model.finding import Phase
 from ..autograd import current_node
 from ..autograd import graphs_alive
 from ..memory_owners import owned_tensors
@@ -117,7 +118,8 @@ class Lookout:
 
 def site_here(root: str) -> Site:
     """Return the line of code that takes memory now."""
-    return site_of_caller(root, in_backward=current_node() is not None)
+    phase = None if current_node() is None else Phase.BACKWARD
+    return site_of_caller(root, phase=phase)
 
 
 def _claims(live: LiveMemory) -> Iterator[tuple[int, StorageRole]]:

@@ -13,6 +13,7 @@ from typing import Final
 import torch
 
 from ...model.finding import Location
+from ...model.finding import Phase
 from ..autograd import current_node
 from ..source_lines import Site
 from ..source_lines import line_of_torch
@@ -124,7 +125,7 @@ class AuditRecorder:
         """
         # The number by which torch's own profiler links forward and backward.
         number = torch._C._autograd._get_sequence_nr() - 1  # noqa: SLF001
-        site = site_of_caller(self.root, in_backward=False)
+        site = site_of_caller(self.root, phase=Phase.FORWARD)
         self._forward[number] = site.location or site.innermost
         # Numbers of forwards that never get a backward would pile up.
         while len(self._forward) > MOST_FORWARD_SITES:
@@ -175,9 +176,9 @@ class AuditRecorder:
     def _site(self) -> Site:
         node = current_node()
         if node is None:
-            return site_of_caller(self.root, in_backward=False)
+            return site_of_caller(self.root)
         forward = self._forward.get(node._sequence_nr())  # noqa: SLF001, its only name
-        return site_of_caller(self.root, in_backward=True, forward=forward)
+        return site_of_caller(self.root, phase=Phase.BACKWARD, forward=forward)
 
 
 def _unjudged(counter: Counter[tuple[str, str, Site]]) -> tuple[Unjudged, ...]:

@@ -299,9 +299,10 @@ def _states(hidden: Any) -> Sequence[Any]:
 
 
 def _is_of_cudnn(first: Any, *others: Any) -> bool:
-    """``cudnn_is_acceptable``; while memory is watched the layer is composed."""
+    """``cudnn_is_acceptable``; who looks at memory may want the layer composed."""
+    live = PRETEND_MEMORY.live
     return (
-        PRETEND_MEMORY.live is None
+        not (live is not None and live.composes_layers)
         and torch._C._get_cudnn_enabled()  # noqa: SLF001, where torch.backends keeps it
         and all(tensor.is_cuda for tensor in (first, *others))
         and first.dtype in TAKEN_BY_CUDNN

@@ -18,8 +18,10 @@ from typing import Any
 from typing import Final
 from typing import TypeGuard
 
+from ...model.finding import Phase
 from ..memory_picture import Held
 from ..memory_picture import held_by_place
+from ..source_lines import site_of_caller
 from . import pretend_gpu
 from .allocator import rounded
 from .audit_record import StepAudit
@@ -27,7 +29,6 @@ from .memory import LiveMemory
 from .memory import MemoryEvent
 from .memory import watched
 from .memory_watch import WORKSPACE_BYTES
-from .memory_watch import site_here
 from .specification import memory_of
 from .tensor import Ghost
 
@@ -67,6 +68,9 @@ class AliveBirths(list[MemoryEvent]):
 
 class SuiteMemory(LiveMemory):
     """The memory of the simulated GPU over many tests."""
+
+    # A test's peak lacks what cuDNN keeps either way, and its steps are hundreds.
+    composes_layers = False
 
     def __init__(self) -> None:
         super().__init__(workspace_bytes=WORKSPACE_BYTES)
@@ -174,13 +178,15 @@ def _ghosts() -> Iterator[Ghost]:
 
 @contextmanager
 def watching_suite(root: str, gib: float) -> Iterator[SuiteWatch]:
-    """Simulate a GPU of *gib*, and watch what runs inside.
+    """Simulate a GPU of *gib*, and watch what runs inside until the process ends.
 
     Findings name lines below the directory *root*.
     """
     memory = SuiteMemory()
-    with memory_of(gib), pretend_gpu(root) as gpu, watched(memory, None):
-        memory.site = partial(site_here, root)
+    simulated = pretend_gpu(root, whole_process=True)
+    with memory_of(gib), simulated as gpu, watched(memory, None):
+        # Nobody asks for the phase, and pytest's stacks are deep to read it off.
+        memory.site = partial(site_of_caller, root, phase=Phase.FORWARD)
         yield SuiteWatch(gpu, memory)
 
 
