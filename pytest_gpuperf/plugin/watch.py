@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from typing import Any
@@ -26,21 +27,22 @@ from ..errors import ErrorId
 from ..errors import GpuperfError
 from ..errors import UsageError
 from ..files import read_regular_text
-from ..judge.watch import WATCH_FORMAT
-from ..judge.watch import Counts
+from ..judge.ratchet import WATCH_FORMAT
+from ..judge.ratchet import Counts
+from ..judge.ratchet import changed_rows
+from ..judge.ratchet import stored_counts
+from ..judge.ratchet import updated
+from ..judge.ratchet import with_edits
+from ..judge.ratchet import worse_than
 from ..judge.watch import LeftTensors
 from ..judge.watch import LineUse
 from ..judge.watch import Objection
 from ..judge.watch import SourceLine
 from ..judge.watch import WatchedTest
 from ..judge.watch import WatchGates
-from ..judge.watch import changed_rows
 from ..judge.watch import is_test_code
 from ..judge.watch import objections
 from ..judge.watch import parse_gates
-from ..judge.watch import stored_counts
-from ..judge.watch import updated
-from ..judge.watch import worse_than
 from ..model.baseline import Refresh
 from ..model.codec import decode
 from ..model.codec import encode
@@ -350,6 +352,7 @@ class WatchReport:
         self._settings = settings
         self._run = run
         self._stored = _read(settings.counts, settings.update)
+        self._edited: Mapping[str, Counts] | None = None
         self._records: dict[str, WatchedTest] = {}
         self._objections: tuple[Objection, ...] = ()
         self._note = ""
@@ -391,6 +394,10 @@ class WatchReport:
         if self._run is not None:
             self._run.finish()
             self._records = dict(self._run.records)
+        if self._stored is not None:
+            lines_of = partial(_lines_of, root=self._config.rootpath)
+            records = [*self._records.values()]
+            self._edited = with_edits(self._stored, records, lines_of)
         self._objections = tuple(self._judged())
         if self._settings.update is not None:
             self._store(status)
@@ -398,8 +405,8 @@ class WatchReport:
     def _judged(self) -> Iterator[Objection]:
         records = [*self._records.values()]
         yield from objections(self._settings.gates, records)
-        if self._stored is not None and self._settings.update is not Refresh.ALL:
-            yield from worse_than(self._stored, records)
+        if self._edited is not None and self._settings.update is not Refresh.ALL:
+            yield from worse_than(self._edited, records)
 
     def _store(self, status: int) -> None:
         """Write the counts, unless tests failed: they may have done less than they do."""
@@ -411,7 +418,7 @@ class WatchReport:
             return
         whole = not self._deselected and not narrowed_by(self._config)
         counts = updated(
-            self._stored,
+            self._edited,
             [*self._records.values()],
             raises=self._settings.update is not Refresh.IMPROVED,
             whole=whole,
@@ -438,6 +445,14 @@ class WatchReport:
         )
         for line in lines:
             terminalreporter.write_line(visible_line(line))
+
+
+def _lines_of(file: str, root: Path) -> frozenset[str]:
+    """Return the lines of a *file* of the project or of a package; none if it is gone."""
+    for folder in (root, *map(Path, sys.path)):
+        if (folder / file).is_file():
+            return frozenset(map(str.strip, linecache.getlines(str(folder / file))))
+    return frozenset()
 
 
 def _read(path: Path, update: Refresh | None) -> Mapping[str, Counts] | None:

@@ -131,8 +131,20 @@ def test_a_count_may_not_rise_above_what_is_stored(suite: pytest.Pytester) -> No
         "lines": {"package.py accuracy: return right.item()": {"waits": 1}},
     }
     worse.stdout.fnmatch_lines(
-        ["  test_suite.py::test_gpu: 1 wait in one test, baseline 0"]
+        ["  test_suite.py::test_gpu: 1 wait in one test, by a new line"]
     )
+
+
+def test_a_line_that_was_edited_keeps_its_count(suite: pytest.Pytester) -> None:
+    suite.runpytest_subprocess("--gpuperf-watch", "--gpuperf-update=missing")
+
+    suite.makepyfile(package=PACKAGE.replace("right", "hits"))
+    edited = suite.runpytest_subprocess("--gpuperf-watch")
+    stored = suite.runpytest_subprocess("--gpuperf-watch", "--gpuperf-update=improved")
+    counts = json.loads((suite.path / "baselines/watch/counts.json").read_text())
+
+    assert (edited.ret, stored.ret) == (0, 0)
+    assert counts["lines"] == {"package.py accuracy: return hits.item()": {"waits": 1}}
 
 
 def test_a_failure_without_the_simulated_gpu_fails_the_run(

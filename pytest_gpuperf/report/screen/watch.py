@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Final
 
-from ...judge.watch import STORED_LEAKS
-from ...judge.watch import STORED_LINES
-from ...judge.watch import Counts
+from ...judge.ratchet import STORED_LEAKS
+from ...judge.ratchet import STORED_LINES
+from ...judge.ratchet import Counts
 from ...judge.watch import LeftTensors
 from ...judge.watch import LineUse
 from ...judge.watch import Objection
