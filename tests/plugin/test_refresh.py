@@ -89,7 +89,7 @@ def test_a_refresh_on_a_noisy_machine_names_the_tolerance_that_helps(
     followed = project.refresh(which="all").outlines
 
     start = advised.index("refreshed baselines/scripted.json:")
-    assert advised[start + 8 : -2] == [
+    assert advised[start + 4 : -2] == [
         "noise: runs vary by 2.1 % (median of 2 tests); this machine can detect slowdowns",
         "    of 9.9 % or more, but with their tolerances only 1 of 2 tests would pass",
         "    unchanged; 2 of 2 would with --gpuperf-tolerance=ms=10%",

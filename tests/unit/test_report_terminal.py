@@ -260,6 +260,55 @@ def test_a_refresh_shows_old_and_new() -> None:
     ]
 
 
+MEASURED = (
+    ("step_ms", 1.893),
+    ("live_peak_bytes", 3_719_168),
+    ("syncs", 0),
+    ("host_alloc_bytes", 512),
+    ("pageable_copies", 2),
+)
+
+
+def test_a_refresh_has_one_row_for_each_new_test_behind_what_changed() -> None:
+    rows = [
+        Row(test=test, metric=metric, old=None, new=value)
+        for test in ("t.py::a", "t.py::b")
+        for metric, value in MEASURED
+    ]
+    changed = Row(test="t.py::c", metric="syncs", old=1, new=2)
+
+    lines = refresh_lines((*rows, changed))
+
+    assert text_of(lines) == (
+        """\
+old  new  change  metric  test
+  1    2      +1  syncs   t.py::c
+    time     memory  waits  new test
+1.893 ms  3.547 MiB      0  t.py::a
+1.893 ms  3.547 MiB      0  t.py::b"""
+    )
+    assert [line.role for line in lines] == [
+        LineRole.HEADER,
+        LineRole.WARN,
+        LineRole.HEADER,
+        LineRole.PLAIN,
+        LineRole.PLAIN,
+    ]
+
+
+def test_what_no_new_test_has_is_no_column() -> None:
+    rows = [
+        Row(test="t.py::a", metric=metric, old=None, new=value)
+        for metric, value in MEASURED[1:3]
+    ]
+
+    assert text_of(refresh_lines(rows)) == (
+        """\
+   memory  waits  new test
+3.547 MiB      0  t.py::a"""
+    )
+
+
 def test_a_refresh_shows_how_far_the_new_values_drifted() -> None:
     lines = refresh_lines(
         (

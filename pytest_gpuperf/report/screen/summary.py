@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -43,6 +44,8 @@ SUMMARY_HEADER: Final = (
     "test",
 )
 REFRESH_HEADER: Final = ("old", "new", "change", "drift", "metric", "test")
+NEW_HEADER: Final = ("time", "memory", "waits", "new test")
+NEW_COLUMNS: Final = ((STEP_MS,), limited_by(str(PEAK_ALLOCATED.budget)), (SYNCS,))
 WORST_FIRST_OUTCOMES: Final = tuple(Outcome)
 EXPLAINED_OUTCOMES: Final = frozenset(Outcome) - {
     Outcome.NO_BASELINE,
@@ -220,11 +223,50 @@ def _metrics(verdict: TestVerdict, outcome: Outcome) -> list[str]:
 def refresh_lines(
     rows: Sequence[Row], disturbed: Collection[Row] = ()
 ) -> tuple[Line, ...]:
-    """Old and new values, a row each; nothing if there are no *rows*.
+    """A row for each value that changed, and one for each new test that has several.
 
-    If any drifted from its anchor, a column says how far. A star marks the changes of
-    *disturbed* rows.
+    A star marks the changes of *disturbed* rows.
     """
+    new = _new_tests(rows, disturbed)
+    changed = [row for row in rows if row.test not in new]
+    return (*_changed_lines(changed, disturbed), *_new_lines(new))
+
+
+def _new_tests(
+    rows: Sequence[Row], disturbed: Collection[Row]
+) -> dict[str, dict[str, float]]:
+    """Return the values by metric of each test that has several, all of them new."""
+    by_test: dict[str, list[Row]] = {}
+    for row in rows:
+        by_test.setdefault(row.test, []).append(row)
+    return {
+        test: {row.metric: row.new for row in own if row.new is not None}
+        for test, own in by_test.items()
+        if len(own) > 1 and all(row.old is None and row not in disturbed for row in own)
+    }
+
+
+def _new_lines(new: Mapping[str, Mapping[str, float]]) -> tuple[Line, ...]:
+    cells = [NEW_HEADER, *(_new_cells(test, new[test]) for test in new)]
+    shown = [c for c in range(len(NEW_HEADER)) if any(row[c] for row in cells[1:])]
+    kept = [tuple(row[column] or "-" for column in shown) for row in cells]
+    header, *texts = align(kept, left=frozenset({len(shown) - 1}))
+    roles = (LineRole.HEADER, *[LineRole.PLAIN] * len(texts))
+    lines = zip((header, *texts), roles, strict=True)
+    return tuple(Line(text=text, role=role) for text, role in lines) if new else ()
+
+
+def _new_cells(test: str, values: Mapping[str, float]) -> tuple[str, ...]:
+    """Format what a user asks for first; what a test has not is empty."""
+    found = [
+        next((metric for metric in metrics if metric.name in values), None)
+        for metrics in NEW_COLUMNS
+    ]
+    return *(format_value(m, values[m.name]) if m else "" for m in found), test
+
+
+def _changed_lines(rows: Sequence[Row], disturbed: Collection[Row]) -> tuple[Line, ...]:
+    """Old and new values; if any drifted from its anchor, a column says how far."""
     if not rows:
         return ()
     marks = ["*" if row in disturbed else "" for row in rows]
