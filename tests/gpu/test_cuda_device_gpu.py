@@ -30,6 +30,7 @@ from pytest_gpuperf.measure.profile import with_lines
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.measure.syncs import find_syncs
 from pytest_gpuperf.measure.timing import time_sentinels
+from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Phase
 from pytest_gpuperf.model.metrics import SENTINELS
 
@@ -410,6 +411,23 @@ def test_a_planted_leak_grows_the_bytes_at_the_end_of_each_step(
     assert growths == [MIB, MIB, MIB]
 
 
+def test_what_each_step_keeps_is_measured_and_has_its_line(
+    device: CudaDevice,
+) -> None:
+    kept: list[torch.Tensor] = []
+
+    def step() -> None:
+        torch.cuda._sleep(cycles(20))
+        kept.append(torch.empty(2048, dtype=torch.uint8, device="cuda"))
+
+    found = measure(device, Subject(step=step), test="t", seconds=60).measurement
+
+    (left,) = (f for f in found.findings if f.kind is FindingKind.LEFT)
+    assert found.exact["growth_bytes"] == 2048
+    assert left.location is not None
+    assert left.location.line == step.__code__.co_firstlineno + 2
+
+
 def test_a_steady_step_ends_with_the_bytes_it_began_with(device: CudaDevice) -> None:
     step = gemm()
     step()
@@ -451,7 +469,8 @@ def test_the_driver_s_bytes_hold_the_context_beside_the_reserved_ones(
     if "driver_bytes" not in reading.exact:
         pytest.skip("the driver does not show this process (a container?)")
 
-    assert reading.exact["driver_bytes"] > torch.cuda.memory_reserved()
+    beyond_torch = reading.exact["driver_bytes"] - torch.cuda.memory_reserved()
+    assert reading.exact["non_torch_bytes"] == beyond_torch > 0
 
 
 def test_this_process_alone_is_no_disturbance_to_itself(device: CudaDevice) -> None:

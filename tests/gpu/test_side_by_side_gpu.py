@@ -84,6 +84,37 @@ def test_a_process_at_a_slot_sees_that_gpu_alone() -> None:
         assert told == f"1 {slot.board}\n"
 
 
+TWO_SLOTS = """
+import os, torch
+from pytest_gpuperf.devices.slots import cuda_slots
+
+for slot in cuda_slots(torch.cuda, os.environ["CUDA_VISIBLE_DEVICES"]):
+    print(slot.visible, slot.board)
+"""
+
+
+@pytest.mark.stub
+def test_slots_are_the_gpus_that_are_visible_in_their_order() -> None:
+    """Of three GPUs the last and the first may be seen."""
+
+    def told(program: str, visible: str) -> str:
+        settings = {"GPUPERF_STUB_DEVICES": "3", VISIBLE_DEVICES: visible}
+        return subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, **settings},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    slots = [line.split() for line in told(TWO_SLOTS, "2,0").splitlines()]
+
+    assert [visible for visible, _ in slots] == ["2", "0"]
+    assert [told(ALONE, visible) for visible, _ in slots] == [
+        f"1 {board}\n" for _, board in slots
+    ]
+
+
 def test_the_gpus_are_counted_without_cuda_as_cuda_counts_them() -> None:
     assert (
         visible_gpu_count(os.environ.get(VISIBLE_DEVICES)) == torch.cuda.device_count()
@@ -96,6 +127,36 @@ def test_ranks_have_a_gpu_each_and_talk_by_nccl(
     ran = on_cuda(RANKS.format(count=torch.cuda.device_count()))
 
     ran.assert_outcomes(passed=1)
+
+
+TWO_RANKS = """
+from pathlib import Path
+import pytest_gpuperf as gpuperf
+import torch
+from torch import distributed
+
+@gpuperf.ranks(2)
+def test_all_reduce(gpuperf):
+    gradient = torch.ones(1 << 20, device=gpuperf.device)
+    gpuperf(lambda: distributed.all_reduce(gradient))
+    own = Path(__file__).with_name(f"rank{distributed.get_rank()}.txt")
+    own.write_text(str(torch.cuda.get_device_properties(0).uuid))
+"""
+
+
+@pytest.mark.stub
+@pytest.mark.usefixtures("on_virtual_clock")
+def test_no_two_ranks_have_the_same_gpu(
+    on_cuda: Callable[[str], pytest.RunResult],
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GPUPERF_STUB_DEVICES", "2")
+
+    on_cuda(TWO_RANKS).assert_outcomes(passed=1)
+
+    used = {path.read_text("utf-8") for path in pytester.path.glob("rank*.txt")}
+    assert len(used) == 2
 
 
 @pytest.mark.usefixtures("on_virtual_clock")

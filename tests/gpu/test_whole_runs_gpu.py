@@ -142,6 +142,26 @@ def test_a_process_killed_in_any_phase_fails_its_own_test_alone(
     assert f"{len(PHASES)} failed, 1 passed" in lines[-1], lines[-1]
 
 
+TOO_LARGE = """
+import torch
+
+def test_too_large(gpuperf):
+    gpuperf(lambda: torch.empty(2**50, dtype=torch.uint8, device="cuda"))
+"""
+
+
+def test_a_step_that_runs_out_of_memory_fails_with_the_allocator_s_summary(
+    project: Project,
+) -> None:
+    project.write(TOO_LARGE)
+
+    ran = project.pytest()
+
+    assert ran.returncode == pytest.ExitCode.TESTS_FAILED, ran.stdout
+    assert "CUDA memory" in ran.stdout
+    assert "| Allocated memory" in ran.stdout
+
+
 def test_ab_blames_the_commit_that_is_slower_and_only_the_test_that_it_slowed(
     project: Project,
 ) -> None:

@@ -131,6 +131,17 @@ def gpu_bound() -> Step:
     return step
 
 
+@law(step_ms=120, latency_ms=160, busy_ms=120)
+def gpu_bound_for_long() -> Step:
+    """A round of one such step would read as long as the isolated one."""
+
+    def step() -> None:
+        h(40)
+        g(120)
+
+    return step
+
+
 @law(step_ms=20, latency_ms=20, busy_ms=8, lost_ms={LAUNCHES: 12})
 def host_bound() -> Step:
     def step() -> None:

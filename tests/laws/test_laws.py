@@ -99,6 +99,30 @@ def test_a_round_lasts_three_tenths_of_a_second() -> None:
         assert measured(name).round_steps == 11
 
 
+def test_work_that_outlasts_the_current_stream_is_remarked_on() -> None:
+    """Events of the current stream do not see it, and the clock of the host does."""
+    said = {
+        name: any("other streams or devices work longer" in r for r in found.remarks)
+        for name in ("side stream outlasts the main one", "gpu bound")
+        for found in [measured(name)]
+    }
+
+    assert said == {"side stream outlasts the main one": True, "gpu bound": False}
+
+
+def test_the_host_has_enqueued_a_step_before_the_gpu_has_done_it() -> None:
+    found = measured("gpu bound").times
+
+    assert found["enqueue_ms"].q50 == pytest.approx(8, rel=0.01)
+    assert found["latency_ms"].q50 == pytest.approx(28, rel=0.01)
+
+
+def test_a_replayed_graph_is_one_launch_of_all_its_kernels() -> None:
+    found = measured("replayed graph").exact
+
+    assert (found["launches"], found["kernels"]) == (1, 20)
+
+
 def test_the_beginning_of_an_epoch_is_no_wait_for_a_batch() -> None:
     found = measured_subject(loop_over(ShortEpochs(), on_batch))
 
