@@ -131,13 +131,13 @@ def gpu_bound() -> Step:
     return step
 
 
-@law(step_ms=120, latency_ms=160, busy_ms=120)
+@law(step_ms=300, latency_ms=400, busy_ms=300)
 def gpu_bound_for_long() -> Step:
     """A round of one such step would read as long as the isolated one."""
 
     def step() -> None:
-        h(40)
-        g(120)
+        h(100)
+        g(300)
 
     return step
 

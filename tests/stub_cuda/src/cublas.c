@@ -45,12 +45,23 @@ EXPORT int cublasGetPointerMode_v2(struct handle *handle, int *mode) {
   return 0;
 }
 
+/* CUBLAS_TF32_TENSOR_OP_MATH; flags of precision are above these bits. */
+enum { TF32 = 3, MODE = 0xf };
+
+/* Of a product of float32 where TF32 is switched on, whose kernel is another one. */
+static int is_tf32(const char *name, const struct handle *handle) {
+  return handle && (handle->math & MODE) == TF32 && strstr(name, "Sgemm");
+}
+
 /* The generated stubs of all that computes call this with their name and sizes. */
 EXPORT int stub_cublas(const char *name, struct handle *handle, int m, int n, int k) {
   int is_product = strstr(name, "gemm") || strstr(name, "Gemm");
   double share = strstr(name, "Dgemm") || strstr(name, "Zgemm") ? 0.1
                  : strstr(name, "Ex")                           ? 1
+                 : is_tf32(name, handle)                        ? 0.5
                                                                 : 0.1;
+  if (is_tf32(name, handle))
+    name = "stub_cublasSgemm_tf32";
   stub_library_kernel(name, handle ? handle->stream : NULL,
                       is_product ? stub_product_ns(m, n, k, share) : 3000);
   return 0;
