@@ -118,7 +118,7 @@ def test_a_claim_is_shown_where_its_row_says_and_nowhere_else(device: Tier) -> N
 
 
 def test_what_ran_over_stub_cuda_is_recorded_without_a_failure() -> None:
-    """``make cuda`` leaves the file to record in its results, as ``examples.txt``."""
+    """``check.py --examples`` leaves the file to record in its results."""
     path = EXAMPLES.parent / "docs/evidence/examples-stub-cuda.txt"
     rows = [
         re.fullmatch(r"([A-Z]\d+)\b.* (\w+) +(\S+)", line)

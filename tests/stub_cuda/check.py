@@ -42,6 +42,9 @@ from build import require_tools
 ROOT: Final = Path(__file__).parents[2]
 
 PART_SECONDS: Final = 1000
+FOLDER_SECONDS: Final = 3000
+"""For a folder of examples where all of them are run: others may use the machine too."""
+
 FETCH_SECONDS: Final = 400
 """For the wheel, of about half a gigabyte."""
 
@@ -180,18 +183,33 @@ def run_all_examples(out: Path) -> int:
             out,
             ["--numprocesses=0", *cuda_examples.options(out, [folder])],
             cuda_examples.settings_of(folder),
+            seconds=FOLDER_SECONDS,
         )
         for folder in cuda_examples.ALL_FOLDERS
     }
+    printed = {
+        folder: (out / "results" / f"{RUN_EXAMPLES}-{folder}.txt").read_text("utf-8")
+        for folder in cuda_examples.ALL_FOLDERS
+    }
+    recorded = out / "results" / "examples-stub-cuda.txt"
+    recorded.write_text(cuda_examples.record(printed), encoding="utf-8")
     return show(found, out / "results")
 
 
 def run_pytest(
-    name: str, out: Path, options: Sequence[str], settings: Mapping[str, str]
+    name: str,
+    out: Path,
+    options: Sequence[str],
+    settings: Mapping[str, str],
+    seconds: int = PART_SECONDS,
 ) -> int:
-    """Run it on the virtual clock; keep and show what it prints, and return its status."""
+    """Run it on the virtual clock; keep and show what it prints, and return its status.
+
+    It is ended after so many *seconds*, and what it took of the CPU is shown.
+    """
     program = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-ra"]
-    limit = [shutil.which("timeout") or "timeout", str(PART_SECONDS)]
+    limit = [shutil.which("timeout") or "timeout", str(seconds)]
+    before = cpu_seconds()
     virtual = [shutil.which("env") or "env", "-u", "CI", *virtual_clock(out)]
     done = subprocess.run(
         [*limit, *virtual, *program, "--color=no", *options],
@@ -204,8 +222,15 @@ def run_pytest(
     )
     (out / "results").mkdir(exist_ok=True)
     (out / "results" / f"{name}.txt").write_text(done.stdout, encoding="utf-8")
-    print(f"== {name}", *done.stdout.splitlines()[-SHOWN_LINES:], sep="\n")  # noqa: T201
+    head = f"== {name}: {cpu_seconds() - before:.0f} s of CPU time"
+    print(head, *done.stdout.splitlines()[-SHOWN_LINES:], sep="\n")  # noqa: T201
     return done.returncode
+
+
+def cpu_seconds() -> float:
+    """Return what processes that were started here and have ended took of the CPU."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return ended.ru_utime + ended.ru_stime
 
 
 def outcomes(results: Path) -> dict[str, int]:

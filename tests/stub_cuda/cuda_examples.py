@@ -109,3 +109,28 @@ def undecided(printed: str) -> int:
     """Count the tests that passed because nothing could be decided about them."""
     found = UNDECIDED.search(printed)
     return int(found[1]) if found else 0
+
+
+CLAIMS: Final = re.compile(
+    r"^=+ claims =+\n(?P<rows>claim .*\n(?:[A-Z]\d.*\n)+)", re.MULTILINE
+)
+
+
+HEAD: Final = """\
+$ python tests/stub_cuda/check.py --examples OUT
+real torch over stub CUDA with right values, no GPU; times are those of a virtual clock
+"""
+
+
+def record(printed: Mapping[str, str]) -> str:
+    """Return what is kept of a run of all folders: the result of each, and its claims."""
+    parts = [HEAD]
+    for folder, text in printed.items():
+        found = CLAIMS.search(text)
+        result = text.rstrip().rpartition("\n")[2].rpartition(" in ")[0]
+        waiting = undecided(text)
+        parts.append(
+            f"\n== {folder}: {result}{f', {waiting} undecided' if waiting else ''}\n"
+            + (found["rows"] if found else "")
+        )
+    return "".join(parts)

@@ -76,15 +76,50 @@ def test_a_folder_that_fails_is_shown_and_makes_all_of_them_fail(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "results").mkdir()
+
+    def run(name: str, out: Path, *_: object, **__: object) -> int:
+        (out / "results" / f"{name}.txt").write_text("1 passed in 0.1s\n", "utf-8")
+        return int(name == "examples-kernels")
+
     monkeypatch.setattr("resource.setrlimit", lambda *_: None)
-    monkeypatch.setattr(
-        check, "run_pytest", lambda name, *_: int(name == "examples-kernels")
-    )
+    monkeypatch.setattr(check, "run_pytest", run)
 
     assert check.run_all_examples(tmp_path) == 1
     shown = capsys.readouterr().out.splitlines()
     assert "  examples-kernels: exit status 1" in shown
     assert "  examples-memory: passed" in shown
+
+
+def test_a_folder_of_all_examples_has_longer_than_a_part(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where others use the machine, one folder took longer than a part may."""
+    limits: list[str] = []
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        limits.append(command[1])
+        return subprocess.CompletedProcess(command, 0, stdout="1 passed")
+
+    monkeypatch.setattr("resource.setrlimit", lambda *_: None)
+    monkeypatch.setattr("subprocess.run", run)
+
+    assert check.run_all_examples(tmp_path) == 0
+    assert set(limits) == {str(check.FOLDER_SECONDS)}
+    assert check.FOLDER_SECONDS > check.PART_SECONDS
+    assert "== examples-memory: 0 s of CPU time" in capsys.readouterr().out
+
+
+def test_the_record_of_all_folders_has_their_results_and_claims() -> None:
+    printed = (
+        "gpuperf: 1 undecided, 2 passed on NVIDIA H100; 3 metrics without baseline\n"
+        "=== claims ===\nclaim  measured here  verdict  device\nY6  4 -> 1  passed  cuda\n"
+        "=== short test summary info ===\nSKIPPED [1] slow\n2 passed, 1 skipped in 0.5s\n"
+    )
+
+    assert cuda_examples.record({"memory": printed}) == (
+        f"{cuda_examples.HEAD}\n== memory: 2 passed, 1 skipped, 1 undecided\n"
+        "claim  measured here  verdict  device\nY6  4 -> 1  passed  cuda\n"
+    )
 
 
 def test_what_is_undecided_is_no_silent_pass(
