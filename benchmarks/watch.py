@@ -5,9 +5,9 @@
 A quarter of the tests each trains a perceptron, a convolution, an LSTM and a transformer's
 layer, on ``cuda`` if torch has one, else on the CPU. Each round runs the suite twice in
 fresh interpreters with one thread, as threads that wait for work take CPU time: in turns
-plain, and watched, which is on the simulated GPU either way.
-Printed are the medians of the time by the wall and of the CPU time, with that of the second
-pytest that watching starts, and their ratio. The bar is 1.3 of CPU time.
+plain, and watched, on the GPU or else on the simulated one. Printed are the medians of the
+time by the wall and of the CPU time, with that of the second pytest that watching on the
+simulated GPU starts, and their ratio. The bar on a GPU is 1.3 of CPU time.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def is_backward(frame: FrameType) -> bool:
 def blamed(stack: Iterable[FrameType]) -> Location | None:
     """The innermost line outside torch, this package and the standard library."""
     for frame in stack:
-        if _is_blamable(frame.f_code.co_filename):
+        if is_blamable(frame.f_code.co_filename):
             return location_of(frame)
     return None
 
@@ -81,7 +81,8 @@ def is_below(root: str, file: str) -> bool:
     return bool(root) and file.startswith(top) and not installed
 
 
-def _is_blamable(file: str) -> bool:
+def is_blamable(file: str) -> bool:
+    """Whether *file* is outside of torch, this package and the standard library."""
     if file.startswith((OWN, _torch_root(), "<frozen ")):
         return False
     return not file.startswith(STDLIB_ROOT) or file.startswith(INSTALLED_ROOTS)

@@ -45,9 +45,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Pretend before conftest files look for a GPU, and silence ranks in time."""
     if options.is_watched(early_config) and options.runs_tests_here(early_config):
-        from .watch import simulate
+        from .watch import watch
 
-        simulate(early_config)
+        watch(early_config)
     if options.will_measure_inline(early_config):
         from .inline import pretend_if_asked
 

@@ -76,7 +76,7 @@ OPTIONS: Final = (
     ),
     Option(
         name="gpuperf_watch",
-        help="run any suite on the simulated GPU, and print waits, leaks and peaks; "
+        help="watch any suite on a GPU or the simulated one, and print waits, leaks and peaks; "
         "limits per test: max-syncs:N,leak:N",
         metavar="LIMITS",
         without_value="",
@@ -329,7 +329,7 @@ def idle_option(config: pytest.Config) -> str | None:
 
 def is_idle_device(config: pytest.Config) -> bool:
     """Whether a device was typed, and not in ``addopts``, for a run that measures nothing."""
-    if is_asked(config, "gpuperf"):
+    if is_asked(config, "gpuperf") or is_watched(config):
         return False
     typed = map(str, config.invocation_params.args)
     return any(text.partition("=")[0] == "--gpuperf-device" for text in typed)

@@ -1,4 +1,4 @@
-"""``--gpuperf-watch``: ordinary tests on the simulated GPU, and what they do there."""
+"""``--gpuperf-watch``: ordinary tests on a GPU or the simulated one, and what they do."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Generator
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from contextlib import ExitStack
 from dataclasses import dataclass
 from dataclasses import replace
@@ -47,6 +48,9 @@ from ..model.baseline import Refresh
 from ..model.codec import decode
 from ..model.codec import encode
 from ..model.environment import PRETEND_GIB
+from ..model.environment import Capability
+from ..model.environment import DeviceKind
+from ..report.screen.watch import GPU_TEXTS
 from ..report.screen.watch import watch_lines
 from ..settings import refuse_in_ci
 from ..visible import visible_line
@@ -58,33 +62,73 @@ from .plain_server import PlainRunner
 
 
 if TYPE_CHECKING:
-    from ..devices.pretend.audit_record import StepAudit
-    from ..devices.pretend.suite_watch import SuiteWatch
-    from ..devices.pretend.suite_watch import TestAudit
     from ..devices.source_lines import Site
+    from ..devices.suite_watch import SuiteWatch
+    from ..devices.suite_watch import TestAudit
     from ..model.finding import Location
 
 
 OUTPUT_KEY: Final = "gpuperf_watch"
 """Key of a worker's output with what its tests did."""
 
-COUNTS_FILE: Final = Path("watch", "counts.json")
-"""Below the folder of the baselines: the most that each line may do in one test."""
+COUNTS_FILES: Final = {
+    DeviceKind.PRETEND: Path("watch", "counts.json"),
+    DeviceKind.CUDA: Path("watch", "counts-cuda.json"),
+}
+"""Below the folder of the baselines: the most that each line may do in one test.
+
+On a GPU no copies are counted, so the two have numbers of their own.
+"""
 
 _suite_key: Final[pytest.StashKey[SuiteWatch]] = pytest.StashKey()
+_kind_key: Final[pytest.StashKey[DeviceKind]] = pytest.StashKey()
 _path_key: Final[pytest.StashKey[Sequence[str]]] = pytest.StashKey()
 
 
-def simulate(config: pytest.Config) -> None:
-    """Simulate a GPU from now to the end of the session: conftest files may ask for it."""
-    from ..devices.pretend.suite_watch import watching_suite
-
+def watch(config: pytest.Config) -> None:
+    """Watch from now to the end of the session: conftest files may ask for a GPU."""
     stack = ExitStack()
     config.stash[_path_key] = [*sys.path]
-    config.stash[_suite_key] = stack.enter_context(
-        watching_suite(str(config.rootpath), _gib(config))
-    )
+    # First: once a GPU is simulated, torch sees one.
+    config.stash[_kind_key] = watched_kind(config)
+    config.stash[_suite_key] = stack.enter_context(_watching(config))
     config.add_cleanup(stack.close)
+
+
+def _watching(config: pytest.Config) -> AbstractContextManager[SuiteWatch]:
+    root = str(config.rootpath)
+    if config.stash[_kind_key].has(Capability.FORECAST):
+        from ..devices.pretend.suite_watch import watching_suite
+
+        return watching_suite(root, _gib(config))
+    from ..devices.cuda.suite_watch import watching_gpus
+
+    return watching_gpus(root)
+
+
+def watched_kind(config: pytest.Config) -> DeviceKind:
+    """Return the device that is asked for, else the GPU, else the simulated one."""
+    asked = early_value(config, "gpuperf_device")
+    if asked not in {None, "", *(kind.value for kind in COUNTS_FILES)}:
+        msg = (
+            f"--gpuperf-device: found {asked}, expected cuda or pretend with "
+            "--gpuperf-watch"
+        )
+        raise pytest.UsageError(str(UsageError(msg, ErrorId.GP101)))
+    if asked and DeviceKind(str(asked)).has(Capability.FORECAST):
+        return DeviceKind(str(asked))
+    from ..devices import default_kind
+    from ..devices import open_device
+
+    # NVML answers: to ask CUDA would keep processes that the suite forks from using it.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+        if not asked:
+            return default_kind()
+        try:
+            return open_device(DeviceKind(str(asked))).kind
+        except GpuperfError as error:
+            raise pytest.UsageError(str(error)) from None
 
 
 def _gib(config: pytest.Config) -> float:
@@ -98,8 +142,9 @@ def _gib(config: pytest.Config) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchSettings:
-    """Gates, the file of counts, and what to store in it."""
+    """The device, gates, the file of counts, and what to store in it."""
 
+    kind: DeviceKind
     gates: WatchGates
     counts: Path
     update: Refresh | None
@@ -109,9 +154,11 @@ def watch_settings(config: pytest.Config) -> WatchSettings:
     """Resolve what the command line and the ini keys say; raise ``UsageError``."""
     asked = str(early_value(config, "gpuperf_watch") or "")
     folder = str(early_value(config, "gpuperf_baselines") or "baselines")
+    kind = config.stash.get(_kind_key, None) or watched_kind(config)
     return WatchSettings(
+        kind=kind,
         gates=parse_gates("" if asked == "true" else asked, "--gpuperf-watch"),
-        counts=config.rootpath / folder / COUNTS_FILE,
+        counts=config.rootpath / folder / COUNTS_FILES[kind],
         update=_update(early_value(config, "gpuperf_update")),
     )
 
@@ -168,7 +215,7 @@ class WatchedRun:
         self._suite.begin_test()
         result = yield
         found = self._suite.end_test(passed=not now.is_red)
-        if found.used:
+        if found.used and self._suite.simulates:
             self._plain.start()
         self.records[item.nodeid] = replace(
             _record(item.nodeid, found, self._root),
@@ -227,7 +274,7 @@ class WatchedRun:
     def finish(self) -> None:
         """Find out which tests run only because of the simulated GPU."""
         used = [test for test, record in self.records.items() if record.used]
-        if used:
+        if used and self._suite.simulates:
             for test in self._plain.absent(used):
                 self.records[test] = replace(self.records[test], gained=True)
         self._plain.close()
@@ -279,31 +326,29 @@ def _record(test: str, found: TestAudit, root: Path) -> WatchedTest:
     )
     return WatchedTest(
         test=test,
-        lines=tuple(_uses(found.audit, root)),
+        lines=tuple(_uses(found, root)),
         left=left,
-        peak_bytes=found.peak_bytes if found.used else 0,
+        peak_bytes=found.peak_bytes,
         used=found.used,
-        unjudged=sum(item.count for item in found.audit.not_judged),
+        unjudged=found.unjudged,
     )
 
 
-def _uses(audit: StepAudit, root: Path) -> Iterator[LineUse]:
-    for finding in audit.findings:
-        # What only a GPU can tell is no count.
-        if finding.kind.value != "maybe":
-            yield LineUse(
-                place=_place(finding.site, root),
-                op=finding.op,
-                reason=finding.reason,
-                waits=finding.count,
-            )
-    for copy in audit.copies:
+def _uses(found: TestAudit, root: Path) -> Iterator[LineUse]:
+    for wait in found.waits:
+        yield LineUse(
+            place=_place(wait.site, root),
+            op=wait.op,
+            reason=wait.reason,
+            waits=wait.count,
+        )
+    for copy in found.copies:
         yield LineUse(
             place=_place(copy.site, root),
             op=copy.op,
             reason="a copy from ordinary memory" if not copy.pinned else "a copy",
             pageable=0 if copy.pinned else copy.count,
-            nbytes=copy.total_bytes,
+            nbytes=copy.nbytes,
         )
 
 
@@ -340,6 +385,19 @@ def _shown(file: str, root: Path) -> str:
 
 
 # The end of the run: what all processes recorded, as one.
+
+
+class Listener:
+    """The plugin that is inside of pytest's own handling of warnings."""
+
+    def __init__(self, suite: SuiteWatch) -> None:
+        self._suite = suite
+
+    # The innermost wrapper: pytest records warnings around all of a test.
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtest_protocol(self) -> Generator[None, object, object]:
+        with self._suite.listening():
+            return (yield)
 
 
 class WatchReport:
@@ -435,12 +493,14 @@ class WatchReport:
 
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
         self._conclude(exitstatus)
-        terminalreporter.section("gpuperf: tests on the simulated GPU")
+        kind = self._settings.kind
+        terminalreporter.section(f"gpuperf: tests on {GPU_TEXTS[kind]}")
         lines = watch_lines(
             [*self._records.values()],
             self._objections,
             notes=[*self._lost, *filter(None, [self._note])],
             stored=self._stored,
+            kind=kind,
             most=None if terminalreporter.verbosity > 0 else 10,
         )
         for line in lines:
@@ -496,6 +556,8 @@ def enable(config: pytest.Config) -> None:
     if _suite_key in config.stash:
         run = WatchedRun(config)
         config.pluginmanager.register(run, "gpuperf-watched-run")
+        listener = Listener(config.stash[_suite_key])
+        config.pluginmanager.register(listener, "gpuperf-watch-listener")
     if hasattr(config, "workerinput") and run is not None:
         worker = WatchedWorker(config, run)
         config.pluginmanager.register(worker, "gpuperf-watched-worker")

@@ -169,6 +169,13 @@ def test_a_failure_without_the_simulated_gpu_fails_the_run(
             ),
         ),
         (
+            ["--gpuperf-watch", "--gpuperf-device=cpu"],
+            (
+                "--gpuperf-device: found cpu, expected cuda or pretend with "
+                "--gpuperf-watch [GP101]"
+            ),
+        ),
+        (
             ["--gpuperf-watch", "--gpuperf-update=drifted"],
             (
                 "--gpuperf-update: found 'drifted', expected missing, improved or all "
@@ -184,6 +191,19 @@ def test_a_wrong_value_is_a_usage_error(
 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert f"ERROR: {sentence}" in result.errlines
+
+
+def test_a_gpu_that_is_not_there_is_a_usage_error(
+    suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+    result = suite.runpytest_subprocess("--gpuperf-watch", "--gpuperf-device=cuda")
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["ERROR: --gpuperf-device=cuda was asked for, but torch * [[]GP401]"]
+    )
 
 
 def test_measuring_and_watching_in_one_run_is_refused(suite: pytest.Pytester) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.devices.pretend.suite_watch import keeper_of  # noqa: E402
+from pytest_gpuperf.devices.suite_watch import keeper_of  # noqa: E402
 
 
 class Kept:

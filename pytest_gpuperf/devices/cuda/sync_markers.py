@@ -45,8 +45,12 @@ ASKED_WAITS: Final = (
 """
 
 
+Around = Callable[[str], AbstractContextManager[object]]
+"""Returns what a wait runs inside of, by the kind of its marker."""
+
+
 @contextmanager
-def asked_waits_marked(torch: Any, marker: LineMarker) -> Iterator[None]:
+def asked_waits_marked(torch: Any, around: Around) -> Iterator[None]:
     """Put each wait that Python code asks torch for inside a range with its line."""
     with ExitStack() as undo:
         for path, name in ASKED_WAITS:
@@ -54,7 +58,7 @@ def asked_waits_marked(torch: Any, marker: LineMarker) -> Iterator[None]:
             wait = getattr(owner, name, None)
             if wait is not None:
                 undo.callback(setattr, owner, name, wait)
-                setattr(owner, name, _inside_range(wait, marker))
+                setattr(owner, name, _inside_range(wait, around))
         yield
 
 
@@ -66,10 +70,10 @@ def _found(torch: Any, path: str) -> Any:
     return found
 
 
-def _inside_range(wait: Callable[..., object], marker: LineMarker) -> Any:
+def _inside_range(wait: Callable[..., object], around: Around) -> Any:
     @wraps(wait)
     def marked(*arguments: object, **named: object) -> object:
-        with marker.around(SYNC_MARKER):
+        with around(SYNC_MARKER):
             return wait(*arguments, **named)
 
     return marked
@@ -96,6 +100,17 @@ def warned(torch: Any, notify: Callable[[str], None]) -> Iterator[None]:
     goes its usual way.
     """
     mode = torch.cuda.get_sync_debug_mode()
+    with heard(notify):
+        try:
+            torch.cuda.set_sync_debug_mode("warn")
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode(mode)
+
+
+@contextmanager
+def heard(notify: Callable[[str], None]) -> Iterator[None]:
+    """Call *notify* for each warning of a wait, once torch's mode is switched on."""
     with warnings.catch_warnings():
         show = warnings.showwarning
 
@@ -109,11 +124,7 @@ def warned(torch: Any, notify: Callable[[str], None]) -> Iterator[None]:
         warnings.filterwarnings("always", message=MESSAGE)
         warnings.filterwarnings("ignore", message=ABOUT_THE_MODE)
         warnings.showwarning = hear
-        try:
-            torch.cuda.set_sync_debug_mode("warn")
-            yield
-        finally:
-            torch.cuda.set_sync_debug_mode(mode)
+        yield
 
 
 def _is_replayed() -> bool:
@@ -138,7 +149,7 @@ def lines_marked(torch: Any, root: str = "") -> Iterator[None]:
     for its handler, which ends the process.
     """
     marker = LineMarker(root)
-    with asked_waits_marked(torch, marker), warned(torch, marker.mark):
+    with asked_waits_marked(torch, marker.around), warned(torch, marker.mark):
         yield
 
 

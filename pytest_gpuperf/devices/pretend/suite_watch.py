@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import gc
-import sys
-from collections import deque
 from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import nullcontext
 from functools import partial
-from types import FrameType
-from types import ModuleType
 from typing import TYPE_CHECKING
-from typing import Any
-from typing import Final
-from typing import TypeGuard
 
 from ...model.finding import Phase
-from ..memory_picture import Held
 from ..memory_picture import held_by_place
 from ..source_lines import site_of_caller
+from ..suite_watch import MOST_KEEPERS
+from ..suite_watch import SeenCopy
+from ..suite_watch import SeenWait
+from ..suite_watch import TestAudit
+from ..suite_watch import keeper_of
 from . import pretend_gpu
 from .allocator import rounded
+from .audit_record import AuditKind
 from .audit_record import StepAudit
 from .memory import LiveMemory
 from .memory import MemoryEvent
@@ -35,17 +34,6 @@ from .tensor import Ghost
 
 if TYPE_CHECKING:
     from .gpu import PretendGpu
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TestAudit:
-    """What one test did; ``left`` outlived it, and ``kept_by`` names what keeps that."""
-
-    audit: StepAudit
-    peak_bytes: int
-    used: bool
-    left: tuple[Held, ...]
-    kept_by: str
 
 
 class AliveBirths(list[MemoryEvent]):
@@ -98,12 +86,10 @@ class SuiteMemory(LiveMemory):
         return max(self.most_bytes, self.peak_bytes)
 
 
-MOST_KEEPERS: Final = 20
-"""Tests for which it is found out what keeps their tensors: each costs a second."""
+class SimulatedSuite:
+    """Tells the tests of a process apart that run on the simulated GPU."""
 
-
-class SuiteWatch:
-    """Tells the tests of a process apart, which run one after the other."""
+    simulates = True
 
     def __init__(self, gpu: PretendGpu, memory: SuiteMemory) -> None:
         self._gpu = gpu
@@ -119,6 +105,15 @@ class SuiteWatch:
         self._first = self._memory.last_number
         self._excused.clear()
 
+    @property
+    def operations(self) -> int:
+        """How many operations the test ran so far."""
+        return self._gpu.so_far().totals.ops
+
+    def listening(self) -> AbstractContextManager[object]:
+        """Return nothing to enter: the simulation listens all the time."""
+        return nullcontext()
+
     @contextmanager
     def excused(self) -> Iterator[None]:
         """Take what is born inside for a shared fixture's, which outlives the test."""
@@ -128,11 +123,6 @@ class SuiteWatch:
         finally:
             self._excused.update(range(first + 1, self._memory.last_number + 1))
 
-    @property
-    def has_used(self) -> bool:
-        """Whether the test that runs used the GPU so far."""
-        return self._gpu.so_far().touched_gpu or self._memory.last_number > self._first
-
     def end_test(self, *, passed: bool) -> TestAudit:
         """Return what was recorded; a test that failed is kept alive by its traceback."""
         left = self._left() if passed else {}
@@ -141,10 +131,13 @@ class SuiteWatch:
             gc.collect()
             left = self._left()
         audit = self._gpu.end_step()
+        used = audit.touched_gpu or self._memory.last_number > self._first
         return TestAudit(
-            audit=audit,
-            peak_bytes=self._memory.test_peak,
-            used=audit.touched_gpu or self._memory.last_number > self._first,
+            waits=_waits(audit),
+            copies=_copies(audit),
+            unjudged=sum(item.count for item in audit.not_judged),
+            peak_bytes=self._memory.test_peak if used else 0,
+            used=used,
             left=held_by_place(
                 (rounded(birth.nbytes), birth.op, birth.site)
                 for birth in left.values()
@@ -172,12 +165,34 @@ class SuiteWatch:
         return next(filter(None, map(keeper_of, found)), "")
 
 
+def _waits(audit: StepAudit) -> tuple[SeenWait, ...]:
+    """Return the certain waits: what only a GPU can tell is no count."""
+    return tuple(
+        SeenWait(site=f.site, op=f.op, reason=f.reason, count=f.count)
+        for f in audit.findings
+        if f.kind is not AuditKind.MAYBE
+    )
+
+
+def _copies(audit: StepAudit) -> tuple[SeenCopy, ...]:
+    return tuple(
+        SeenCopy(
+            site=copy.site,
+            op=copy.op,
+            pinned=copy.pinned,
+            count=copy.count,
+            nbytes=copy.total_bytes,
+        )
+        for copy in audit.copies
+    )
+
+
 def _ghosts() -> Iterator[Ghost]:
     return (thing for thing in gc.get_objects() if type(thing) is Ghost)
 
 
 @contextmanager
-def watching_suite(root: str, gib: float) -> Iterator[SuiteWatch]:
+def watching_suite(root: str, gib: float) -> Iterator[SimulatedSuite]:
     """Simulate a GPU of *gib*, and watch what runs inside until the process ends.
 
     Findings name lines below the directory *root*.
@@ -187,77 +202,4 @@ def watching_suite(root: str, gib: float) -> Iterator[SuiteWatch]:
     with memory_of(gib), simulated as gpu, watched(memory, None):
         # Nobody asks for the phase, and pytest's stacks are deep to read it off.
         memory.site = partial(site_of_caller, root, phase=Phase.FORWARD)
-        yield SuiteWatch(gpu, memory)
-
-
-# What keeps a tensor alive, by name.
-
-MOST_LINKS: Final = 6
-MOST_LOOKED_AT: Final = 12
-"""Each asks the collector for all that refers to one object."""
-
-
-def keeper_of(thing: object) -> str:
-    """Name the variable or attribute of a module that leads to *thing*; else nothing."""
-    waiting: deque[tuple[object, str, int]] = deque([(thing, "", 0)])
-    seen = {id(thing)}
-    for _ in range(MOST_LOOKED_AT):
-        if not waiting:
-            break
-        looked_at, path, links = waiting.popleft()
-        for owner in gc.get_referrers(looked_at):
-            if id(owner) in seen or _is_passing(owner, waiting):
-                continue
-            seen.add(id(owner))
-            name = _module_name(owner)
-            if name is not None:
-                return f"{name}.{_key_of(owner, looked_at)}{path}"
-            if links < MOST_LINKS:
-                waiting.append((owner, _link(owner, looked_at) + path, links + 1))
-    return ""
-
-
-def _is_passing(owner: object, waiting: object) -> bool:
-    """Whether *owner* is part of the search, or of the code that runs it."""
-    if owner is waiting or isinstance(owner, FrameType):
-        return True
-    return type(owner).__name__ in {"list_iterator", "cell", "generator"}
-
-
-def _module_name(owner: object) -> str | None:
-    if not _is_dict(owner):
-        return None
-    name = owner.get("__name__")
-    module = sys.modules.get(name) if isinstance(name, str) else None
-    is_it = isinstance(module, ModuleType) and vars(module) is owner
-    return name if is_it else None
-
-
-def _is_dict(owner: object) -> TypeGuard[dict[Any, Any]]:
-    return type(owner) is dict
-
-
-def _key_of(owner: dict[Any, Any], value: object) -> str:
-    return next((str(k) for k, v in owner.items() if v is value), "?")
-
-
-def _is_of_object(names: dict[Any, Any]) -> bool:
-    """Whether *names* are the attributes of an object, and no dictionary of its own."""
-    owners = gc.get_referrers(names)
-    return any(getattr(owner, "__dict__", None) is names for owner in owners)
-
-
-def _link(owner: object, value: object) -> str:
-    """Write the way from *owner* to *value*; containers show their brackets."""
-    if _is_dict(owner):
-        key = _key_of(owner, value)
-        of_object = key.isidentifier() and _is_of_object(owner)
-        return f".{key}" if of_object else f"[{key!r}]"
-    if isinstance(owner, (list, tuple, set, deque)):
-        return "[...]"
-    attributes = getattr(owner, "__dict__", None)
-    if isinstance(attributes, dict):
-        found = next((k for k, v in attributes.items() if v is value), None)
-        # The way may lead from an object to its ``__dict__`` and so be named there.
-        return "" if found is None else f".{found}"
-    return ""
+        yield SimulatedSuite(gpu, memory)

@@ -1,4 +1,4 @@
-"""What a suite does on the simulated GPU: one table."""
+"""What a suite does on a GPU or the simulated one: one table."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from ...judge.watch import WatchedTest
 from ...judge.watch import counted
 from ...judge.watch import suite_lines
 from ...judge.watch import tally
+from ...model.environment import DeviceKind
 from ...model.finding import Finding
 from ...model.finding import FindingKind
 from ...model.finding import Location
@@ -34,15 +35,26 @@ from ..wrapping import text_width
 from ..wrapping import wrapped
 
 
+GPU_TEXTS: Final = {
+    DeviceKind.PRETEND: "the simulated GPU",
+    DeviceKind.CUDA: "the GPU",
+}
+
+ENDED: Final = {
+    DeviceKind.PRETEND: "on the simulated GPU",
+    DeviceKind.CUDA: "while they were watched",
+}
+
 MOST_PEAKS: Final = 5
 MOST_BLAMED: Final = 5
 """Lines shown of one test that fails a gate."""
 
 
-def watch_lines(
+def watch_lines(  # noqa: PLR0913  what is shown, and of what
     records: Sequence[WatchedTest],
     objections: Sequence[Objection],
     *,
+    kind: DeviceKind = DeviceKind.PRETEND,
     stored: Mapping[str, Counts] | None = None,
     notes: Sequence[str] = (),
     most: int | None = 10,
@@ -52,22 +64,22 @@ def watch_lines(
     *most* limits each table; ``None`` shows all. *notes* come last.
     """
     return (
-        *_answer(records),
+        *_answer(records, kind),
         *_worst(suite_lines(records), most),
         *_leaks(records, most),
         *_peaks(records, MOST_PEAKS if most else None),
         *_own_lines(records),
-        *_endings(records, most),
+        *_endings(records, kind, most),
         *_verdict(objections, stored),
         *notes,
     )
 
 
-def _answer(records: Sequence[WatchedTest]) -> Iterator[str]:
+def _answer(records: Sequence[WatchedTest], kind: DeviceKind) -> Iterator[str]:
     found = tally(records)
     tests = counted(found["tests"], "test")
     if not found["used"]:
-        yield f"none of {tests} used the simulated GPU"
+        yield f"none of {tests} used {GPU_TEXTS[kind]}"
         return
     lines = suite_lines(records)
     waiting = [line for line in lines if line.use.waits]
@@ -190,7 +202,9 @@ def _own_lines(records: Iterable[WatchedTest]) -> Iterator[str]:
         yield f"{counted(own, 'wait')} on lines of the tests themselves: not judged"
 
 
-def _endings(records: Sequence[WatchedTest], most: int | None) -> Iterator[str]:
+def _endings(
+    records: Sequence[WatchedTest], kind: DeviceKind, most: int | None
+) -> Iterator[str]:
     found = tally(records)
     gained, failed = found["gained"], found["gained_failed"]
     if gained:
@@ -203,7 +217,7 @@ def _endings(records: Sequence[WatchedTest], most: int | None) -> Iterator[str]:
     if found["differs"]:
         yield ""
         yield from wrapped(
-            f"{counted(found['differs'], 'test')} ended otherwise on the simulated GPU; "
+            f"{counted(found['differs'], 'test')} ended otherwise {ENDED[kind]}; "
             "reported is how they end without it:"
         )
         yield from _differing((r for r in records if not r.gained), most)

@@ -1,0 +1,220 @@
+"""Watches ordinary tests on a GPU: where torch says that it waits, and its memory."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections import Counter
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from contextlib import contextmanager
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+from typing import Final
+
+from ...model.finding import Location
+from ...model.finding import Phase
+from ..memory_picture import held_by_place
+from ..source_lines import Site
+from ..source_lines import is_below
+from ..source_lines import is_blamable
+from ..source_lines import site_of_caller
+from ..suite_watch import MOST_KEEPERS
+from ..suite_watch import SeenWait
+from ..suite_watch import TestAudit
+from ..suite_watch import keeper_of
+from .memory import IN_USE
+from .sync_markers import asked_waits_marked
+from .sync_markers import heard
+
+
+WARNED: Final = "torch waits for the GPU here"
+
+ASKED_SO_FAR: Final = "allocation.all.allocated"
+"""Key of ``torch.cuda.memory_stats``: how often memory was asked for so far."""
+
+NO_LINE: Final = Site(location=None, innermost=None, phase=Phase.FORWARD)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Memory in use, and the lines that asked for it, innermost first."""
+
+    nbytes: int
+    lines: tuple[Location, ...]
+
+
+class CudaSuite:
+    """Tells the tests of a process apart that run on its GPUs.
+
+    Nothing here makes CUDA start: a suite may fork before it uses the GPU. Of a test that
+    resets the peak itself, the peak is that from then on.
+    """
+
+    simulates = False
+
+    def __init__(self, torch: Any, root: str) -> None:
+        self._torch = torch
+        self._root = root
+        self._waits: Counter[Site] = Counter()
+        self._known: Collection[int] = ()
+        self._allocations = self._allocated = 0
+        self._keepers = 0
+
+    # What torch is told, once CUDA has started.
+
+    def switch_on(self) -> None:
+        """Let torch warn of each wait, and keep the lines of what is in use."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the mode warns of itself
+            self._torch.cuda.set_sync_debug_mode("warn")
+        self._torch.cuda.memory._record_memory_history(  # noqa: SLF001, there is no public one
+            "state", context="alloc", stacks="python"
+        )
+
+    # A test.
+
+    def begin_test(self) -> None:
+        """Forget what was recorded, but for what is alive."""
+        self._waits.clear()
+        cuda = self._torch.cuda
+        for gpu in self._gpus():
+            cuda.reset_peak_memory_stats(gpu)
+        self._allocations, self._allocated = self._asked_for(), self._in_use()
+
+    def listening(self) -> AbstractContextManager[object]:
+        """Hear each warning of a wait, and keep it from whoever shows warnings."""
+        return heard(self._note)
+
+    def around(self, _kind: str) -> AbstractContextManager[object]:
+        """Note a wait that Python code asks for by name."""
+        self._note(_kind)
+        return nullcontext()
+
+    def _note(self, _kind: str) -> None:
+        self._waits[site_of_caller(self._root, phase=Phase.FORWARD)] += 1
+
+    @contextmanager
+    def excused(self) -> Iterator[None]:
+        """Take what is born inside for a shared fixture's, which outlives the test."""
+        before = self._in_use()
+        try:
+            yield
+        finally:
+            born = self._in_use() - before
+            if born > 0:
+                self._known = set(self._blocks())
+                self._allocated += born
+
+    def end_test(self, *, passed: bool) -> TestAudit:
+        """Return what was recorded; a test that failed is kept alive by its traceback."""
+        used = bool(self._waits) or self._asked_for() > self._allocations
+        left = self._left() if passed and used else {}
+        return TestAudit(
+            waits=tuple(
+                SeenWait(site=site, op="", reason=WARNED, count=count)
+                for site, count in self._waits.items()
+            ),
+            peak_bytes=self._peak() if used else 0,
+            used=used,
+            left=held_by_place(
+                (block.nbytes, "", self._site(block.lines))
+                for block, _ in left.values()
+            ),
+            kept_by=self._keeper([tensor for _, tensor in left.values()]),
+        )
+
+    # Memory.
+
+    def _gpus(self) -> range:
+        cuda = self._torch.cuda
+        return range(cuda.device_count() if cuda.is_initialized() else 0)
+
+    def _in_use(self) -> int:
+        return sum(self._torch.cuda.memory_allocated(gpu) for gpu in self._gpus())
+
+    def _peak(self) -> int:
+        return sum(self._torch.cuda.max_memory_allocated(gpu) for gpu in self._gpus())
+
+    def _asked_for(self) -> int:
+        stats = map(self._torch.cuda.memory_stats, self._gpus())
+        return sum(int(of_gpu.get(ASKED_SO_FAR, 0)) for of_gpu in stats)
+
+    def _left(self) -> Mapping[int, tuple[Block, object]]:
+        """Return by address what tensors of this test still use; others are torch's own."""
+        if self._in_use() <= self._allocated:
+            return {}
+        # Only now: to collect costs more than most tests.
+        gc.collect()
+        if self._in_use() <= self._allocated:
+            return {}
+        blocks, tensors = self._blocks(), _tensors(self._torch)
+        left = {
+            address: (block, tensors[address])
+            for address, block in blocks.items()
+            if address in tensors and address not in self._known
+        }
+        self._known = set(blocks)
+        return left
+
+    def _blocks(self) -> dict[int, Block]:
+        return {
+            int(block["address"]): Block(int(block["size"]), _lines(block))
+            for segment in self._torch.cuda.memory_snapshot()
+            for block in segment["blocks"]
+            if block["state"] == IN_USE
+        }
+
+    def _site(self, lines: tuple[Location, ...]) -> Site:
+        users = [line for line in lines if is_blamable(line.file)]
+        project = [line for line in users if is_below(self._root, line.file)]
+        if not users:
+            return NO_LINE
+        return Site(
+            location=project[0] if project else None,
+            innermost=users[0],
+            phase=Phase.FORWARD,
+        )
+
+    def _keeper(self, left: list[object]) -> str:
+        if not left or self._keepers >= MOST_KEEPERS:
+            return ""
+        self._keepers += 1
+        return next(filter(None, map(keeper_of, left)), "")
+
+
+def _lines(block: Mapping[str, Any]) -> tuple[Location, ...]:
+    return tuple(
+        Location(
+            file=frame["filename"], line=int(frame["line"]), function=frame["name"]
+        )
+        for frame in block.get("frames", ())
+    )
+
+
+def _tensors(torch: Any) -> dict[int, object]:
+    """Return the tensors on GPUs that Python knows, by the address of their storage."""
+    # By type: to ask an object for its class may run code of others.
+    known = [x for x in gc.get_objects() if issubclass(type(x), torch.Tensor)]
+    return {
+        int(tensor.untyped_storage().data_ptr()): tensor
+        for tensor in known
+        if tensor.is_cuda and tensor.layout is torch.strided
+    }
+
+
+@contextmanager
+def watching_gpus(root: str) -> Iterator[CudaSuite]:
+    """Watch what runs on this process's GPUs until the process ends.
+
+    Findings name lines below the directory *root*.
+    """
+    import torch
+
+    suite = CudaSuite(torch, root)
+    torch.cuda._lazy_call(suite.switch_on)  # noqa: SLF001, torch's own modules register so
+    with asked_waits_marked(torch, suite.around):
+        yield suite
