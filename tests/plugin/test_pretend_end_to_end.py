@@ -199,7 +199,7 @@ def test_memory_is_predicted_and_a_failure_says_what_it_is_for(
             "        prediction may be off by 5 %",
             "test_it.py::test_layer",
             "    predicted_peak_allocated_bytes not judged: only a GPU can judge aten::gru:",
-            "        cuDNN keeps memory of its own for it, which only a GPU can show",
+            "        cuDNN keeps memory of its own for it, which only a GPU can show; what",
         ]
     )
 

@@ -254,5 +254,8 @@ def test_recurrent_layers_leave_their_memory_unjudged(kind: type[nn.Module]) -> 
         audit.step(lambda: layer(batch)[0].sum().backward())
 
     name = {"RNN": "rnn_tanh"}.get(kind.__name__, kind.__name__.lower())
-    reason = "cuDNN keeps memory of its own for it, which only a GPU can show"
+    reason = (
+        "cuDNN keeps memory of its own for it, which only a GPU can show; what backward "
+        "cannot do without is assumed"
+    )
     assert list(audit.live.unjudged) == [(f"aten::{name}", reason)]

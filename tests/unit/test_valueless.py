@@ -15,6 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402, after the skip
+from torch.nn.utils import rnn  # noqa: E402
 
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
 from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
@@ -364,3 +365,61 @@ def test_the_less_of_machine_and_container_is_left(tmp_path: Path) -> None:
     (tmp_path / "memory.stat").write_text("a 1\ninactive_file 50\n", encoding="ascii")
     assert available_bytes(meminfo, tmp_path) == 100_050
     assert available_bytes(tmp_path / "none", tmp_path / "none") is None
+
+
+LENGTHS = "ghosts hold no values here, so the lengths are a guess: each as long as there can be"
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+@pytest.mark.parametrize(
+    "on_host",
+    [
+        lambda lengths: lengths.cpu(),
+        lambda lengths: lengths.tolist(),
+        lambda lengths: (lengths > 1).sum(0, keepdim=True).expand(3).cpu(),
+    ],
+)
+def test_sequences_of_unknown_length_are_as_long_as_there_can_be(
+    gpu: PretendGpu, on_host: Any, kind: Any, *, batch_first: bool
+) -> None:
+    layer = kind(4, 6, batch_first=batch_first).cuda()
+    shape = (3, 5, 4) if batch_first else (5, 3, 4)
+    batch = torch.randn(shape, device="cuda", requires_grad=True)
+    lengths = torch.tensor([2, 5, 3], device="cuda")
+    kept: list[Any] = []
+
+    def step() -> None:
+        packed = rnn.pack_padded_sequence(
+            batch, on_host(lengths), batch_first=batch_first, enforce_sorted=False
+        )
+        output, _ = rnn.pad_packed_sequence(layer(packed)[0], batch_first=batch_first)
+        kept.append(output)
+        output.sum().backward()
+
+    missing = guessed(gpu, step)
+
+    assert kept[0].shape == (*shape[:2], 6)
+    assert batch.grad.shape == shape
+    assert ("aten::_pack_padded_sequence", LENGTHS) in missing
+
+
+def test_lengths_from_the_host_are_no_guess(gpu: PretendGpu) -> None:
+    batch = torch.randn(3, 5, 4, device="cuda")
+
+    packed = rnn.pack_padded_sequence(batch, [5, 3, 2], batch_first=True)
+
+    assert packed.batch_sizes.tolist() == [3, 3, 2, 1, 1]
+    assert packed.data.shape == (10, 4)
+    assert not gpu.end_step().not_judged
+
+
+@pytest.mark.parametrize("values", [True, False])
+def test_lengths_on_the_device_are_refused_in_torch_s_words(*, values: bool) -> None:
+    words = "should be a 1D CPU int64 tensor, but got 1D cuda:0 Long tensor"
+    with pretend_gpu(values=values):
+        batch = torch.randn(3, 5, 4, device="cuda")
+        lengths = torch.tensor([5, 3, 2], device="cuda")
+
+        with pytest.raises(RuntimeError, match=words):
+            rnn.pack_padded_sequence(batch, lengths, batch_first=True)

@@ -18,13 +18,13 @@ import torch
 from .device_names import AUTOCAST_KEY
 from .op_plan import kernel_of
 from .patches import Patch
+from .recurrent_weights import copied
 from .tensor import Ghost
 
 
 LOWER: Final = [
     "_convolution",
     "_convolution.deprecated",
-    "_cudnn_rnn",
     "_scaled_dot_product_flash_attention",
     "_thnn_fused_gru_cell",
     "_thnn_fused_lstm_cell",
@@ -175,6 +175,7 @@ def autocast_kernels() -> Iterator[tuple[str, Kernel]]:
         for name in names:
             if (overload := _overload(name)) is not None:
                 yield name, _casting(overload, cast)
+    yield "_cudnn_rnn", _casting(torch.ops.aten._cudnn_rnn.default, _to_half)  # noqa: SLF001
 
 
 def _overload(name: str) -> Any:
@@ -215,6 +216,19 @@ def _to_float32_unless_dtype_given(
     # The dtype is passed on and not applied: kernels cast as they go.
     given = args[:-1] if args[-1] is None else args
     return given, {**kwargs, "dtype": torch.float32}
+
+
+def _to_half(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Cast what cuDNN's recurrent layer is given, whose autocast knows float16 alone.
+
+    Weights are copied into one piece of that dtype (AutocastRNN.cpp).
+    """
+    tensor, weights, per_layer, buffer, *states = args[:6]
+    like = weights[0] if buffer is None else buffer
+    if _is_castable(like) and like.dtype is not torch.float16:
+        buffer, weights = copied(weights, per_layer, torch.float16)
+    tensor, *states = _cast_all((tensor, *states), {}, torch.float16)[0]
+    return (tensor, weights, per_layer, buffer, *states, *args[6:]), kwargs
 
 
 def _to_widest(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -376,7 +376,6 @@ def query_patches() -> Iterator[Patch]:
     yield Patch(torch.backends.cuda, "is_built", _always(True))  # noqa: FBT003
     cudnn = torch.backends.cudnn
     yield Patch(cudnn, "is_available", _always(True))  # noqa: FBT003
-    yield Patch(cudnn, "is_acceptable", _always(False))  # noqa: FBT003, ghosts run without
     yield Patch(cudnn, "version", _always(CUDNN_VERSION))
     yield Patch(torch.cuda.nvtx, "_nvtx", NVTX)
     yield Patch(torch, "Stream", streams.Stream)

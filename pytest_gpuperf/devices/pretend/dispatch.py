@@ -32,6 +32,7 @@ from .kernels import zeros
 from .memory import PRETEND_MEMORY
 from .memory import LiveMemory
 from .mixed_devices import check_devices
+from .mixed_devices import check_lengths
 from .op_plan import Flops
 from .op_plan import OpPlan
 from .op_plan import kernel_of
@@ -213,7 +214,10 @@ def run_without_values(
         return args[0]
     if plan.views or to_host:
         return plan.kernel(*args, **kwargs)
+    on_host = args[plan.host_argument] if plan.host_argument is not None else None
     args, kwargs = mapped(_sized, args), dict(_sized_all(kwargs))
+    if plan.host_argument is not None:
+        args[plan.host_argument] = on_host
     if guess := GUESSED.get(plan.name):
         return guess(*args, **kwargs)
     if plan.name in INDEXING and not plan.sources:
@@ -294,6 +298,8 @@ def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     to_host = is_host(kwargs.get("device"))
     if hosts and not plan.mixes:
         check_devices(plan.name, func, args, kwargs)
+    if plan.host_argument is not None:
+        check_lengths(args[plan.host_argument])
     if WATCH.recorders:
         observe(plan, func, args, kwargs)
     if live is not None:

@@ -49,6 +49,8 @@ from .patches import when_loaded
 from .recorder import WATCH
 from .recorder import AuditRecorder
 from .recurrent import RECURRENT_LAYERS
+from .recurrent_weights import FLATTENING
+from .recurrent_weights import flattening_patches
 from .tensor import Ghost
 from .tensor import dispatch_patches
 from .tensor import exchange_patches
@@ -257,6 +259,7 @@ def _patches() -> Iterator[Patch]:
     yield from process_group_patches()
     yield from autocast_patches()
     yield from uninitialized_patches()
+    yield from flattening_patches()
     yield from unjudged_patches()
     yield from traceback_patches()
 
@@ -271,6 +274,7 @@ def _kernels() -> Iterator[None]:
             ("scaled_dot_product_attention", attention),
             *COMPOSED_FOR_CUDA.items(),
             *RECURRENT_LAYERS.items(),
+            *FLATTENING.items(),
         ),
     }
     with ExitStack() as undo, warnings.catch_warnings():

@@ -33,6 +33,8 @@ SIZE_TAKEN_ONCE: Final = (
     "once; give output_size"
 )
 
+UNKNOWN_LENGTHS: Final = "ghosts hold no values here, so the lengths are a guess: each as long as there can be"
+
 SCALER: Final = "grad_scaler.py"
 """torch's scaler: it reads whether gradients are infinite; in a steady step none is."""
 
@@ -185,8 +187,28 @@ def positions(mask: Any) -> list[Any]:
     return [torch.empty(mask.numel(), dtype=torch.int64, device="meta")] * mask.dim()
 
 
+_pack = torch.ops.aten._pack_padded_sequence.default  # noqa: SLF001, what torch.nn calls
+
+
+def packed(tensor: Any, lengths: Any, batch_first: bool) -> Any:  # noqa: FBT001
+    """Every sequence might be as long as there can be."""
+    if not lengths.any():
+        leave_unjudged("aten::_pack_padded_sequence", UNKNOWN_LENGTHS)
+    return _pack(tensor, lengths_of(tensor, lengths, batch_first), batch_first)
+
+
+def lengths_of(tensor: Any, lengths: Any, batch_first: bool) -> Any:  # noqa: FBT001
+    """Return *lengths*, or the greatest of the sequences in *tensor*.
+
+    What was read without values is all zeros, which no sequence may have for a length.
+    """
+    longest = tensor.size(int(batch_first))
+    return lengths if lengths.any() else torch.full_like(lengths, longest)
+
+
 GUESSED: Final[dict[str, Callable[..., Any]]] = {
     "_local_scalar_dense": local_scalar_dense,
+    "_pack_padded_sequence": packed,
     "_unique2": unique,
     "equal": equal,
     "masked_select": masked_select,

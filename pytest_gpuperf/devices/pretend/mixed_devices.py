@@ -138,6 +138,20 @@ def _check_convolution(batch: Any, weight: Any, bias: Any) -> None:
         raise RuntimeError(msg)
 
 
+def check_lengths(lengths: Any) -> None:
+    """Refuse lengths of sequences that are on the device, with torch's words."""
+    if not _is_on_host(lengths):
+        msg = (
+            "'lengths' argument should be a 1D CPU int64 tensor, but got "
+            f"{lengths.dim()}D {lengths.device} {_named(lengths.dtype)} tensor"
+        )
+        raise RuntimeError(msg)
+
+
+def _named(dtype: torch.dtype) -> str:
+    return type_name(dtype, "cpu").removeprefix("torch.").removesuffix("Tensor")
+
+
 def _type_of(tensor: Any) -> str:
     return type_name(tensor.dtype, tensor.device.type)
 

@@ -160,6 +160,9 @@ HOST_OUTPUTS: Final = {
 }
 """Outputs that stay on the host, by position: lengths, and the state of a generator."""
 
+HOST_ARGUMENTS: Final = {"_pack_padded_sequence": 1}
+"""Arguments that must be on the host and decide sizes, by position: lengths."""
+
 
 TEMPORARIES: Final = {
     **RULES,
@@ -170,6 +173,8 @@ TEMPORARIES: Final = {
 BIRTH_ORDER: Final = {
     **dict.fromkeys(EMBEDDING_KERNELS, BAG_ORDER),
     "_scaled_dot_product_flash_attention": (0, 1, 6, 7),
+    "_thnn_fused_gru_cell": (1, 0),
+    "_thnn_fused_lstm_cell": (2, 0, 1),
     "native_dropout": (1, 0),
 }
 """Outputs in the order in which CUDA's kernel makes them, if it is another."""
@@ -184,6 +189,7 @@ class OpPlan:
         "decompose",
         "flags",
         "flops",
+        "host_argument",
         "host_outputs",
         "in_place",
         "indexes",
@@ -238,6 +244,7 @@ class OpPlan:
         self.writes_only = _returns_nothing_new(self.sources)
         self.launches = not self.views and self.name not in ALLOCATIONS
         self.host_outputs = HOST_OUTPUTS.get(self.name, ())
+        self.host_argument = HOST_ARGUMENTS.get(self.name)
         self.mixes = mixes_by_design(self.name)
         self.multiplies = self.name in MATRIX_PRODUCTS
         self.birth_order = BIRTH_ORDER.get(self.name, ())

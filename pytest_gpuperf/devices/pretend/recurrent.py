@@ -1,7 +1,8 @@
 """Recurrent layers as CUDA runs them: each is one operation of cuDNN, and one backward.
 
 On the host torch's own layer computes it, inside of one operation, and once more in the
-backward: nothing of its many steps passes the ghosts' dispatch.
+backward: nothing of its many steps passes the ghosts' dispatch. Without cuDNN there are
+those of ``recurrent_steps``.
 """
 
 from __future__ import annotations
@@ -23,12 +24,17 @@ import torch
 from .kernels import HALVES
 from .memory import PRETEND_MEMORY
 from .operation import OpCall
+from .recurrent_memory import RecurrentMemory
+from .recurrent_memory import reserve_bytes
+from .recurrent_steps import OwnLayer
+from .recurrent_weights import MODES
+from .recurrent_weights import buffer_of
+from .recurrent_weights import flat_layout
+from .recurrent_weights import is_whole
+from .recurrent_weights import views_of
 
 
 _aten = torch.ops.aten
-
-MODES: Final = ("rnn_relu", "rnn_tanh", "lstm", "gru")
-"""Layers by cuDNN's number for them."""
 
 LSTM: Final = MODES.index("lstm")
 
@@ -89,23 +95,58 @@ def layer_of(call: OpCall) -> Layer:
 
 
 def cudnn_rnn(*args: Any) -> tuple[Any, ...]:
-    """What ``aten::_cudnn_rnn`` gives: output, states, a reserve, a buffer of weights.
+    """What ``aten::_cudnn_rnn`` gives: output, states, a reserve, the weights in one piece.
 
     The reserve, which backward is given, has the seed of what was dropped.
     """
     call = _call(_aten._cudnn_rnn.default, args)  # noqa: SLF001, what CUDA calls
     tensor, layer = call["input"], layer_of(call)
-    reserve = tensor.new_zeros(1 if layer.train else 0, dtype=torch.int64)
     states = [s for s in (call["hx"], call["cx"]) if s is not None]
+    _check_contiguous(call)
+    reserve = tensor.new_zeros(_kept_bytes(call), dtype=torch.uint8)
     with _seeded(_draw_seed(reserve)) if layer.is_random else nullcontext():
         found = _run_widely(layer, tensor, states, call["weight"])
-    output, last, *memory = (each.to(tensor.dtype) for each in found)
-    nothing = tensor.new_empty(0)
-    return output, last, *(memory or [nothing]), reserve, nothing
+    output, *last = (each.to(tensor.dtype) for each in found)
+    results = [_by_step(output, layer), *last]
+    buffer = call["weight_buf"]
+    if buffer is None:
+        layout = flat_layout(call["weight"], call["weight_stride0"])
+        buffer = tensor.new_zeros(layout.total)
+    RecurrentMemory(call).forward(results, buffer, reserve)
+    nothing = [tensor.new_empty(0)] * (STATES - len(last))
+    return *results, *nothing, reserve, buffer
+
+
+STATES: Final = 2
+"""Of an LSTM; other layers return nothing in place of the second."""
+
+SEED_BYTES: Final = 8
+
+
+def _kept_bytes(call: OpCall) -> int:
+    """Bytes of the reserve, in which there is room for the seed of what is dropped."""
+    return max(SEED_BYTES, reserve_bytes(call)) if call["train"] else 0
+
+
+def _check_contiguous(call: OpCall) -> None:
+    for name in ("hx", "cx"):
+        if call[name] is not None and not call[name].is_contiguous():
+            msg = f"rnn: {name} is not contiguous"
+            raise RuntimeError(msg)
+
+
+def _by_step(tensor: Any, layer: Layer) -> Any:
+    """Let a padded *tensor* have the steps before the rows in memory, as cuDNN writes."""
+    if not layer.batch_first or layer.lengths:
+        return tensor.contiguous()
+    return tensor.transpose(0, 1).contiguous().transpose(0, 1)
 
 
 def cudnn_rnn_backward(*args: Any) -> tuple[Any, ...]:
-    """What ``aten::_cudnn_rnn_backward`` gives: gradients of input, states and weights."""
+    """What ``aten::_cudnn_rnn_backward`` gives: gradients of input, states and weights.
+
+    Those of input and states are made, whether they are asked for or not.
+    """
     call = _call(_aten._cudnn_rnn_backward.default, args)  # noqa: SLF001, what CUDA calls
     layer = layer_of(call)
     if not layer.train:
@@ -120,7 +161,28 @@ def cudnn_rnn_backward(*args: Any) -> tuple[Any, ...]:
         states = [state for state in leaves[1:3] if state is not None]
         outputs = _run_widely(layer, leaves[0], states, leaves[3:])
         found = _gradients(call, outputs, leaves, asked)
-    return (*found[:3], found[3:] if of_weights else [])
+    made = [_made(*pair) for pair in zip(found, tensors, strict=False)]
+    made[0] = _by_step(made[0], layer)
+    weights = _in_one_piece(call, found[3:]) if of_weights else []
+    RecurrentMemory(call).backward(made, weights)
+    return *made, weights
+
+
+def _made(gradient: Any, like: Any) -> Any:
+    if gradient is None:
+        return None if like is None else torch.empty_like(like)
+    return gradient.contiguous()
+
+
+def _in_one_piece(call: OpCall, gradients: Sequence[Any]) -> list[Any]:
+    """Let *gradients* be parts of one tensor, as the weights are; those with biases."""
+    layout = flat_layout(gradients, call["weight_stride0"])
+    if not is_whole(layout, gradients):
+        return [each.contiguous() for each in gradients]
+    parts = views_of(gradients[0].new_zeros(layout.total), layout, gradients)
+    for part, gradient in zip(parts, gradients, strict=True):
+        part.copy_(gradient)
+    return parts
 
 
 def _gradients(
@@ -172,12 +234,12 @@ NO_PROJECTIONS: Final = "LSTM with projections is not supported with oneDNN"
 def _draw_seed(reserve: Any) -> int:
     """Draw a seed and keep it in *reserve*, which has no values where ghosts have none."""
     seed = int(torch.randint(2**31, ()))
-    reserve.fill_(seed)
+    reserve[:SEED_BYTES].view(torch.int64).fill_(seed)
     return seed
 
 
 def _seed_in(reserve: Any) -> int:
-    return 0 if reserve.is_meta else int(reserve[0])
+    return 0 if reserve.is_meta else int(reserve[:SEED_BYTES].view(torch.int64))
 
 
 @contextmanager
@@ -264,32 +326,38 @@ CUDNN_FLOPS: Final[Mapping[str, Callable[..., int]]] = {
 
 # torch's layers, which ask cuDNN if it is there and takes them (RNN.cpp).
 
-REASON: Final = "cuDNN keeps memory of its own for it, which only a GPU can show"
+REASON: Final = (
+    "cuDNN keeps memory of its own for it, which only a GPU can show; what backward "
+    "cannot do without is assumed"
+)
+
 
 TAKEN_BY_CUDNN: Final = {*HALVES, torch.float32, torch.float64}
 
 
-def _padded(mode: int, overload: Any) -> Callable[..., Any]:
+def _padded(mode: int) -> Callable[..., Any]:
     def kernel(tensor: Any, hidden: Any, weights: Sequence[Any], *options: Any) -> Any:
         __tracebackhide__ = True
         states = _states(hidden)
-        if not _is_of_cudnn(tensor, *states, *weights):
-            return _composed(overload, tensor, hidden, weights, *options)
-        return _by_cudnn(mode, tensor, states, weights, options, ())
+        _check_devices(tensor, states, weights)
+        if _is_of_cudnn(tensor):
+            return _by_cudnn(mode, tensor, states, weights, options, ())
+        return OwnLayer(MODES[mode], (), *options).run(tensor, states, weights)
 
     return kernel
 
 
-def _packed(mode: int, overload: Any) -> Callable[..., Any]:
+def _packed(mode: int) -> Callable[..., Any]:
     def kernel(
         tensor: Any, sizes: Any, hidden: Any, weights: Sequence[Any], *options: Any
     ) -> Any:
         __tracebackhide__ = True
-        states = _states(hidden)
-        if not _is_of_cudnn(tensor, *states, *weights):
-            return _composed(overload, tensor, sizes, hidden, weights, *options)
-        given = (*options, False)
-        return _by_cudnn(mode, tensor, states, weights, given, sizes.tolist())
+        states, given = _states(hidden), (*options, False)
+        _check_devices(tensor, states, weights)
+        if _is_of_cudnn(tensor):
+            return _by_cudnn(mode, tensor, states, weights, given, sizes.tolist())
+        layer = OwnLayer(MODES[mode], sizes.tolist(), *given)
+        return layer.run(tensor, states, weights)
 
     return kernel
 
@@ -298,23 +366,25 @@ def _states(hidden: Any) -> Sequence[Any]:
     return (hidden,) if isinstance(hidden, torch.Tensor) else hidden
 
 
-def _is_of_cudnn(first: Any, *others: Any) -> bool:
-    """``cudnn_is_acceptable``; who looks at memory may want the layer composed."""
-    live = PRETEND_MEMORY.live
+def _check_devices(tensor: Any, states: Sequence[Any], weights: Sequence[Any]) -> None:
+    """``check_attributes``, with torch's words."""
+    for name, others in (("hidden", states), ("parameter", weights)):
+        for other in others:
+            if other.device != tensor.device:
+                msg = (
+                    f"Input and {name} tensors are not at the same device, found input "
+                    f"tensor at {tensor.device} and {name} tensor at {other.device}"
+                )
+                raise RuntimeError(msg)
+
+
+def _is_of_cudnn(tensor: Any) -> bool:
+    """``use_cudnn``, which asks the input alone."""
     return (
-        not (live is not None and live.composes_layers)
-        and torch._C._get_cudnn_enabled()  # noqa: SLF001, where torch.backends keeps it
-        and all(tensor.is_cuda for tensor in (first, *others))
-        and first.dtype in TAKEN_BY_CUDNN
-        and first.numel() > 0
+        torch._C._get_cudnn_enabled()  # noqa: SLF001, where torch.backends keeps it
+        and tensor.dtype in TAKEN_BY_CUDNN
+        and tensor.numel() > 0
     )
-
-
-def _composed(overload: Any, *args: Any) -> Any:
-    __tracebackhide__ = True
-    if PRETEND_MEMORY.live is not None:
-        PRETEND_MEMORY.live.leave_unjudged(overload._schema.name, REASON)  # noqa: SLF001
-    return overload.decompose(*args)
 
 
 def _by_cudnn(  # noqa: PLR0913, PLR0917, torch's
@@ -327,6 +397,8 @@ def _by_cudnn(  # noqa: PLR0913, PLR0917, torch's
 ) -> tuple[Any, ...]:
     """``_cudnn_impl``, with the options that torch's layers take."""
     __tracebackhide__ = True
+    if PRETEND_MEMORY.live is not None:
+        PRETEND_MEMORY.live.leave_unjudged(f"aten::{MODES[mode]}", REASON)
     is_biased, layers, dropout, train, both_ways, batch_first = options
     state, memory = states if mode == LSTM else (states[0], None)
     hidden_size = (state if memory is None else memory).size(2)
@@ -336,7 +408,7 @@ def _by_cudnn(  # noqa: PLR0913, PLR0917, torch's
         tensor,
         weights,
         parameters,
-        None,
+        buffer_of(weights, parameters),
         state,
         memory,
         mode,
@@ -354,7 +426,7 @@ def _by_cudnn(  # noqa: PLR0913, PLR0917, torch's
 
 
 RECURRENT_LAYERS: Final[Mapping[str, Callable[..., Any]]] = {
-    f"{name}.{variant}": kernel(mode, getattr(getattr(_aten, name), variant))
+    f"{name}.{variant}": kernel(mode)
     for mode, name in enumerate(MODES)
     for variant, kernel in (("input", _padded), ("data", _packed))
 }

@@ -253,12 +253,6 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
         source="TensorShape.cpp",
     ),
     SyncRule(
-        ops=("_pack_padded_sequence",),
-        when=named("lengths"),
-        reason="the lengths are needed on the CPU",
-        source="PackedSequence.cpp",
-    ),
-    SyncRule(
         ops=("_linalg_check_errors",),
         when=on_device,
         reason="the error code is read (the variants named *_ex do not)",

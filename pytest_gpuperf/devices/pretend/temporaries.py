@@ -11,11 +11,13 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 from typing import Final
 
 import torch
 
+from .guesses import lengths_of
 from .kernels import format_of
 from .kernels import is_last
 from .operation import NO_TEMPORARIES
@@ -499,12 +501,26 @@ def _sorted_indices(call: OpCall) -> Temporaries:
     return Temporaries(phases=[[8 * size]] if size > 1 else ())
 
 
+def _packed(call: OpCall) -> Temporaries:
+    """Steps of equally many sequences at a time are copied, and joined (PackedSequence.cpp)."""
+    tensor, first = call["input"], call["batch_first"]
+    lengths = lengths_of(tensor, call["lengths"], first).tolist()
+    tensor = tensor.transpose(0, 1) if first else tensor
+    ends = sorted({0, *lengths})
+    parts = [
+        tensor[begin:end, : sum(length >= end for length in lengths)]
+        for begin, end in pairwise(ends)
+    ]
+    return Temporaries(before=copies_of(*parts))
+
+
 _grads: Final = ("grad_output",)
 
 RULES: Final[Mapping[str, Rule]] = {
     "_euclidean_dist": _euclidean_dist,
     "_fused_rms_norm": _contiguous("input"),
     "_log_softmax": _contiguous("self"),
+    "_pack_padded_sequence": _packed,
     "_softmax": _contiguous("self"),
     "_fused_rms_norm_backward": _norm_backward,
     "_adaptive_avg_pool2d_backward": _contiguous_after(*_grads),

@@ -113,6 +113,9 @@ _host_number = torch.scalar_tensor
 
 NUMBERS: Final = (int, float, bool, complex)
 
+ADDRESS_FACTOR: Final = 2**15
+"""Factor between addresses of storages on the host and those on the device: within 63 bits."""
+
 
 def wrap(inner: Any) -> Ghost:
     """Ghost around *inner*, a tensor on the CPU without autograd history."""
@@ -235,9 +238,15 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
         self.inside = inside
 
     def data_ptr(self) -> int:
-        """Address inside."""
-        pointer: int = self.inside.data_ptr()
-        return pointer
+        """Address inside, or one that no other tensor has where there are no values."""
+        inside = self.inside
+        if not inside.is_meta or not inside.numel():
+            pointer: int = inside.data_ptr()
+            return pointer
+        storage: int = inside.untyped_storage()._cdata  # noqa: SLF001, as in ``memory``
+        return storage * ADDRESS_FACTOR + int(
+            inside.storage_offset() * inside.element_size()
+        )
 
     def untyped_storage(self) -> Any:
         """Storage that says it is on the device."""
