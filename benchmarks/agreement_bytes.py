@@ -65,9 +65,6 @@ LEAST_EXACT: Final = 25
 """Programs that must have the same three numbers to the byte, of all of them."""
 
 CAUSES: Final[Mapping[str, str]] = {
-    "Speech, conv1d, SGD": (
-        "the same is asked for, and one segment of 2 MiB more reserved; the cause is open"
-    ),
     "DLRM, sparse gradients, SGD": (
         "sparse gradients of embedding bags have temporaries without a rule"
     ),

@@ -6,6 +6,7 @@ its own record of allocations.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from collections.abc import Iterator
 from pathlib import Path
@@ -356,3 +357,51 @@ def test_backward_of_a_bag_of_the_largest_takes_its_result_alone() -> None:
     found = taken(lambda: torch.autograd.grad(bags, table, gradient))
 
     assert found == [("_embedding_bag_backward", 128000)]
+
+
+def test_copies_for_a_convolution_s_gradients_come_beside_the_gradient_they_are_for() -> (
+    None
+):
+    layer, tensor = nn.Conv1d(32, 29, 1).to("cuda"), on_gpu(8, 32, 100)
+    output = layer(tensor)
+    grad = torch.ones(100, 8, 29, device="cuda").permute(1, 2, 0)
+
+    def step() -> None:
+        torch.autograd.grad(output, [tensor, *layer.parameters()], grad)
+
+    of_input, copy, of_weight, of_bias = 102400, 92800, 3712, 116
+    assert [n for _, n in taken(step)] == [of_input, copy, copy, of_weight, of_bias]
+
+
+NORMS_OF_LISTS = [
+    (torch.float32, 2, [16, 4, 4]),
+    (torch.float16, math.inf, [16, 2, 2]),
+    (torch.float64, 1, [32, 8, 8]),
+    (torch.float32, 3, [4, 4]),
+]
+
+
+@pytest.mark.parametrize(("dtype", "order", "sizes"), NORMS_OF_LISTS)
+def test_norms_of_a_list_begin_with_one_of_each_chunk(
+    dtype: Any, order: float, sizes: list[int]
+) -> None:
+    tensors = [torch.ones(n, device="cuda", dtype=dtype) for n in (70000, 3)]
+
+    assert [n for _, n in taken(lambda: torch._foreach_norm(tensors, order))] == sizes
+
+
+def test_norms_of_a_list_with_several_types_or_gaps_are_computed_one_by_one() -> None:
+    whole, halves = (torch.ones(8, device="cuda", dtype=d) for d in (None, torch.half))
+
+    assert [n for _, n in taken(lambda: torch._foreach_norm([whole, halves]))] == [4, 2]
+    gaps = [whole[::2], whole]
+    assert [n for _, n in taken(lambda: torch._foreach_norm(gaps))] == [4, 4]
+
+
+def test_one_hot_vectors_are_written_into_zeros() -> None:
+    classes = torch.tensor([1, 0, 3], device="cuda")
+
+    sizes = [n for _, n in taken(lambda: F.one_hot(classes.clone(), 4))]
+
+    assert sizes == [24, 96]
+    assert F.one_hot(classes, 4).cpu().argmax(1).tolist() == [1, 0, 3]

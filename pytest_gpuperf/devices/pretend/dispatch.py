@@ -31,6 +31,7 @@ from .kernels import mapped
 from .kernels import zeros
 from .memory import PRETEND_MEMORY
 from .memory import LiveMemory
+from .memory import taken
 from .mixed_devices import check_devices
 from .mixed_devices import check_lengths
 from .op_plan import Flops
@@ -40,6 +41,7 @@ from .op_plan import plan_of
 from .op_plan import schema_of
 from .operation import MASKS
 from .operation import NO_TEMPORARIES
+from .operation import NOTHING_MORE
 from .operation import OpCall
 from .operation import Temporaries
 from .recorder import WATCH
@@ -352,13 +354,15 @@ def _temporaries(
 
 @contextmanager
 def _taking(live: LiveMemory, needed: Temporaries) -> Iterator[None]:
-    taken = _taken(live, needed.before)
+    first = _taken(live, needed.before)
+    live.at_outputs = needed.outputs
     try:
         yield
         for sizes in needed.phases:
             live.give_back(_taken(live, sizes))
     finally:
-        live.give_back(taken)
+        live.at_outputs = {}
+        live.give_back(first)
 
 
 def _taken(
@@ -526,7 +530,7 @@ def _wrapped(
         return wrap(result)
     if isinstance(result, (list, tuple)):
         for place in plan.birth_order:
-            _see(result[place])
+            _see(result[place], place)
         wrapped = [
             part if place in plan.host_outputs else _wrapped_part(part)
             for place, part in enumerate(result)
@@ -541,9 +545,15 @@ def _wrapped_part(part: Any) -> Any:
     return wrap(part) if isinstance(part, torch.Tensor) else part
 
 
-def _see(tensor: Any) -> None:
-    if PRETEND_MEMORY.live is not None and tensor is not None:
-        PRETEND_MEMORY.live.see(tensor)
+def _see(tensor: Any, place: int) -> None:
+    """Let an output be born, with what its kernel takes around it and after it."""
+    if (live := PRETEND_MEMORY.live) is None or tensor is None:
+        return
+    extra = live.at_outputs.get(place, NOTHING_MORE)
+    with taken(*extra.around):
+        live.see(tensor)
+    with taken(*extra.after):
+        pass
 
 
 def _written(

@@ -28,6 +28,7 @@ from ..source_lines import Site
 from .allocator import MIB
 from .allocator import CachingAllocator
 from .allocator import rounded
+from .operation import AtOutput
 from .specification import PROPERTIES
 
 
@@ -195,11 +196,9 @@ class LiveMemory:
     ``max_memory_allocated`` would say: sizes rounded as the allocator rounds them.
     ``site`` returns the running line, or is ``None`` if sites are not recorded.
     ``device`` gives the storages, as long as it has *room*. ``several_streams`` says
-    that more than one stream took memory, ``composes_layers`` that a recurrent layer runs
-    step by step, so that what each keeps is seen.
+    that more than one stream took memory, ``at_outputs`` what the kernel that runs takes
+    beside its outputs.
     """
-
-    composes_layers = True
 
     def __init__(
         self, *, workspace_bytes: int = 0, room: DeviceRoom | None = None
@@ -213,6 +212,7 @@ class LiveMemory:
         self.several_streams = False
         self.unjudged: dict[tuple[str, str], None] = {}
         self.on_birth: Callable[[int], None] | None = None
+        self.at_outputs: Mapping[int, AtOutput] = {}
         self._workspace_bytes = workspace_bytes
         self._workspaces: set[bool] = set()
         self._storages: dict[int, tuple[int, int, Any]] = {}
@@ -393,6 +393,31 @@ class MemoryWatch:
 
 
 PRETEND_MEMORY: Final = MemoryWatch()
+
+
+# The order in which a kernel takes memory and its results are born, where that matters.
+
+
+@contextmanager
+def taken(*sizes: int) -> Iterator[None]:
+    """Take *sizes* from the device inside."""
+    live = PRETEND_MEMORY.live
+    if live is None:
+        yield
+        return
+    blocks = live.take(sizes)
+    try:
+        yield
+    finally:
+        live.give_back(blocks[::-1])
+
+
+def seen(*tensors: Any) -> None:
+    """Let *tensors* be born now; some may be ``None``."""
+    if PRETEND_MEMORY.live is not None:
+        for tensor in tensors:
+            if tensor is not None:
+                PRETEND_MEMORY.live.see(tensor)
 
 
 @contextmanager

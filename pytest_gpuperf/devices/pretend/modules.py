@@ -209,6 +209,18 @@ def gru_cell(
     return fused(gates, of_state, state, *biases)[0]
 
 
+def one_hot(tensor: Any, num_classes: int = -1) -> Any:
+    """``aten::one_hot``, which writes ones into zeros (Onehot.cpp).
+
+    Where it must look for the classes, or refuses the tensor, it is torch's own.
+    """
+    __tracebackhide__ = True
+    if num_classes <= 0 or tensor.dtype is not torch.int64 or not tensor.numel():
+        return _aten.one_hot.default.decompose(tensor, num_classes)
+    found = tensor.new_zeros((*tensor.shape, num_classes))
+    return found.scatter_(-1, tensor.unsqueeze(-1), 1)
+
+
 def _softmax_of_halves(name: str) -> Callable[..., Any]:
     """Softmax of float16 in float32, which one kernel does (SoftMax.cpp)."""
     overload = getattr(_aten, name).int
@@ -232,6 +244,7 @@ COMPOSED_FOR_CUDA: Final[Mapping[str, Callable[..., Any]]] = {
     "linear": linear,
     "log_softmax.int": _softmax_of_halves("log_softmax"),
     "lstm_cell": lstm_cell,
+    "one_hot": one_hot,
     "softmax.int": _softmax_of_halves("softmax"),
 }
 """Kernels for the ghosts' device, by overload."""

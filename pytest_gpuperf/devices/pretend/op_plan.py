@@ -175,9 +175,10 @@ BIRTH_ORDER: Final = {
     "_scaled_dot_product_flash_attention": (0, 1, 6, 7),
     "_thnn_fused_gru_cell": (1, 0),
     "_thnn_fused_lstm_cell": (2, 0, 1),
+    "convolution_backward": (0, 1, 2),
     "native_dropout": (1, 0),
 }
-"""Outputs in the order in which CUDA's kernel makes them, if it is another."""
+"""Outputs in the order in which CUDA's kernel makes them, if it is another or has to be known."""
 
 
 class OpPlan:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import field
 from typing import Any
 from typing import Final
 
@@ -81,15 +82,28 @@ class OpCall:
 
 
 @dataclass(frozen=True, slots=True)
+class AtOutput:
+    """Bytes that are taken around the birth of one output, or right after it."""
+
+    around: Sequence[int] = ()
+    after: Sequence[int] = ()
+
+
+NOTHING_MORE: Final = AtOutput()
+
+
+@dataclass(frozen=True, slots=True)
 class Temporaries:
     """Bytes of what a kernel takes: before its outputs, or after them in some phases.
 
     What is taken before is given back at the end, what is taken in a phase with it, and
-    a group of sizes among either before the next size is taken.
+    a group of sizes among either before the next size is taken. ``outputs`` are those with
+    memory of their own, by position; the operation has a row in ``BIRTH_ORDER``.
     """
 
     before: Sequence[int | Sequence[int]] = ()
     phases: Sequence[Sequence[int | Sequence[int]]] = ()
+    outputs: Mapping[int, AtOutput] = field(default_factory=dict)
 
 
 NO_TEMPORARIES: Final = Temporaries()

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from typing import Final
 
-from .memory import PRETEND_MEMORY
+from .memory import seen
+from .memory import taken
 from .operation import OpCall
 from .operation import copies_of
 from .operation import nbytes_of
@@ -35,28 +35,6 @@ def states_bytes(call: OpCall) -> int:
 def reserve_bytes(call: OpCall) -> int:
     """Bytes that are kept for backward."""
     return (GATES[call["mode"]] + 1) * states_bytes(call) if call["train"] else 0
-
-
-@contextmanager
-def taken(*sizes: int) -> Iterator[None]:
-    """Take *sizes* from the device inside."""
-    live = PRETEND_MEMORY.live
-    if live is None:
-        yield
-        return
-    blocks = live.take(sizes)
-    try:
-        yield
-    finally:
-        live.give_back(blocks[::-1])
-
-
-def seen(*tensors: Any) -> None:
-    """Let *tensors* be born now; some may be ``None``."""
-    if PRETEND_MEMORY.live is not None:
-        for tensor in tensors:
-            if tensor is not None:
-                PRETEND_MEMORY.live.see(tensor)
 
 
 @dataclass(frozen=True, slots=True)

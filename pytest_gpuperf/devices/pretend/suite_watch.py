@@ -57,9 +57,6 @@ class AliveBirths(list[MemoryEvent]):
 class SuiteMemory(LiveMemory):
     """The memory of the simulated GPU over many tests."""
 
-    # A test's peak lacks what cuDNN keeps either way, and its steps are hundreds.
-    composes_layers = False
-
     def __init__(self) -> None:
         super().__init__(workspace_bytes=WORKSPACE_BYTES)
         self.events = self.alive = AliveBirths()

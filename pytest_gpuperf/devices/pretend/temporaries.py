@@ -21,12 +21,14 @@ from .guesses import lengths_of
 from .kernels import format_of
 from .kernels import is_last
 from .operation import NO_TEMPORARIES
+from .operation import AtOutput
 from .operation import OpCall
 from .operation import Rule
 from .operation import Temporaries
 from .operation import copies_of
 from .operation import nbytes_of
 from .specification import PROPERTIES
+from .transfers import is_dense
 
 
 # Buffers of a reduction that several blocks of threads share (Reduce.cuh).
@@ -380,27 +382,25 @@ def _convolution(call: OpCall) -> Temporaries:
 
 
 def _convolution_backward(call: OpCall) -> Temporaries:
+    """The gradient of the input is made before its copies, that of the weight after them."""
     grad, tensor, weight = call["grad_output"], call["input"], call["weight"]
-    phases: list[Sequence[int]] = []
-    before: list[int] = []
     wants = call["output_mask"]
+    bias = AtOutput(after=_of_bias(grad) if wants[2] else ())
     if _is_by_channel(call):
         before = copies_of(grad, tensor)
-        phases = [copies_of(weight)]
-    else:
-        chosen = format_of(tensor, weight)
-        if chosen is torch.contiguous_format:
-            of_input = _in_format(chosen, grad, weight) if wants[0] else []
-            of_weight = _in_format(chosen, grad, tensor) if wants[1] else []
-        else:
-            before = _in_format(chosen, grad)
-            of_input = _in_format(chosen, weight) if wants[0] else []
-            of_weight = _in_format(chosen, tensor) if wants[1] else []
-        phases = [of_input, of_weight]
-    if wants[2]:
-        dims = [d for d in range(grad.dim()) if d != 1]
-        phases.append(reduction_buffers(grad, dims, 4))
-    return Temporaries(before=before, phases=phases)
+        return Temporaries(before, [copies_of(weight)], {2: bias})
+    chosen = format_of(tensor, weight)
+    before = [] if chosen is torch.contiguous_format else _in_format(chosen, grad)
+    once = [] if before else [grad]
+    of_input = _in_format(chosen, weight, *once) if wants[0] else []
+    of_weight = _in_format(chosen, *once, tensor) if wants[1] else []
+    outputs = {0: AtOutput(after=of_input), 1: AtOutput(around=of_weight), 2: bias}
+    return Temporaries(before, outputs=outputs)
+
+
+def _of_bias(grad: Any) -> Sequence[int]:
+    dims = [d for d in range(grad.dim()) if d != 1]
+    return reduction_buffers(grad, dims, 4)
 
 
 # Batch normalization in channels_last (Normalization.cuh): cuDNN's elsewhere.
@@ -501,6 +501,27 @@ def _sorted_indices(call: OpCall) -> Temporaries:
     return Temporaries(phases=[[8 * size]] if size > 1 else ())
 
 
+CHUNK: Final = 2**16
+"""Numbers that a block of threads reads of one tensor in a list (MultiTensorApply.cuh)."""
+
+NORMS: Final = frozenset({0, 1, 2, math.inf})
+"""Orders of norms that one kernel computes of a list (ForeachReduceOp.cu)."""
+
+
+def _norms(call: OpCall) -> Temporaries:
+    """A partial norm of each chunk, as many for each tensor as the largest one has."""
+    tensors, order = call["self"], call["ord"]
+    dtype = tensors[0].dtype
+    is_fast = dtype.is_floating_point and all(
+        tensor.dtype is dtype and is_dense(tensor) for tensor in tensors
+    )
+    if not is_fast or order not in NORMS:
+        return NO_TEMPORARIES
+    chunks = max(-(-tensor.numel() // CHUNK) for tensor in tensors)
+    one = OPMATH_BYTES.get(call["dtype"] or dtype, 4)
+    return Temporaries(before=[len(tensors) * chunks * one])
+
+
 def _packed(call: OpCall) -> Temporaries:
     """Steps of equally many sequences at a time are copied, and joined (PackedSequence.cpp)."""
     tensor, first = call["input"], call["batch_first"]
@@ -519,6 +540,7 @@ _grads: Final = ("grad_output",)
 RULES: Final[Mapping[str, Rule]] = {
     "_euclidean_dist": _euclidean_dist,
     "_fused_rms_norm": _contiguous("input"),
+    "_foreach_norm": _norms,
     "_log_softmax": _contiguous("self"),
     "_pack_padded_sequence": _packed,
     "_softmax": _contiguous("self"),
