@@ -65,9 +65,6 @@ LEAST_EXACT: Final = 25
 """Programs that must have the same three numbers to the byte, of all of them."""
 
 CAUSES: Final[Mapping[str, str]] = {
-    "DLRM, sparse gradients, SGD": (
-        "sparse gradients of embedding bags have temporaries without a rule"
-    ),
     "nn.Transformer, Adam loop": "whether the mask is causal is read, and guessed here",
     "nn.Transformer, bf16": "whether the mask is causal is read, and guessed here",
     "LSTM of cuDNN": (

@@ -405,3 +405,52 @@ def test_one_hot_vectors_are_written_into_zeros() -> None:
 
     assert sizes == [24, 96]
     assert F.one_hot(classes, 4).cpu().argmax(1).tolist() == [1, 0, 3]
+
+
+@pytest.mark.parametrize("values", [True, False])
+def test_a_sparse_gradient_becomes_the_parameter_s_without_a_copy(
+    *, values: bool
+) -> None:
+    with pretend_gpu(values=values):
+        bags = nn.EmbeddingBag(100, 8, mode="sum", sparse=True).to("cuda")
+        words, begins = (torch.arange(0, 64, n, device="cuda") for n in (1, 4))
+
+        operations = taken(lambda: bags(words, begins).sum().backward())
+
+        assert [n for op, n in operations if op == "_embedding_bag_backward"] == [2048]
+        assert not [op for op, _ in operations if op == "clone"]
+        assert bags.weight.grad._values().shape == (64, 8)
+
+
+def test_a_loss_of_logits_takes_two_more_and_its_gradient_none() -> None:
+    logits, target = on_gpu(512, 1024), on_gpu(512, 1024).detach()
+    all_ = 512 * 1024 * 4
+
+    def step() -> None:
+        F.binary_cross_entropy_with_logits(logits, target).backward()
+
+    sizes = [n for _, n in taken(step)]
+
+    assert sizes[:4] == [all_, all_, 4, 256]
+    assert sizes.count(all_) == 3
+
+
+@pytest.mark.parametrize("names", [(), ("weight",), ("pos_weight",)])
+def test_the_gradient_of_a_loss_of_logits_is_that_of_the_host(
+    names: tuple[str, ...],
+) -> None:
+    logits, target = torch.randn(6, 3), torch.rand(6, 3)
+    more = {name: torch.rand(3) + 0.5 for name in names}
+
+    def gradient(logits: Any, target: Any, more: dict[str, Any]) -> Any:
+        leaf = logits.detach().requires_grad_()
+        loss = F.binary_cross_entropy_with_logits(leaf, target, **more)
+        return torch.autograd.grad(loss, leaf)[0]
+
+    expected = gradient(logits, target, more)
+    given = {name: tensor.cuda() for name, tensor in more.items()}
+    found: list[Any] = []
+    taken(lambda: found.append(gradient(logits.cuda(), target.cuda(), given)))
+
+    torch.testing.assert_close(found[0].cpu(), expected)
+    assert all(given[name].cpu().equal(more[name]) for name in names)

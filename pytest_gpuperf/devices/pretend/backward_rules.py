@@ -133,16 +133,40 @@ SELECTED: Final = frozenset(
 )
 """Nodes with gradients that go to where the values came from."""
 
+LOGITS: Final = frozenset({"BinaryCrossEntropyWithLogitsBackward0"})
+
 FRESH_TARGETS: Final[Mapping[str, frozenset[str]]] = {
     "index_add": frozenset({"IndexSelectBackward0"}),
     "index_put": frozenset({"IndexBackward0"}),
+    "mul": LOGITS,
     "scatter": SELECTED,
     "scatter_add": frozenset({"CummaxBackward0", "CumminBackward0", "GatherBackward0"}),
+    "sub": LOGITS,
 }
-"""Nodes that begin with zeros and write to them, by the operation that does."""
+"""Nodes that write to what they have made, often zeros, by the operation that does."""
 
 SUM: Final = "add"
 """What adds up the gradients of a tensor that was used more than once."""
+
+
+STEALS: Final = "torch::autograd::AccumulateGrad"
+"""The node that makes a gradient the parameter's own; it copies what others refer to."""
+
+
+def is_stolen(tensor: Any) -> bool:
+    """Whether *tensor*, a ghost that is to be copied, is a gradient that CUDA's engine keeps.
+
+    The ghosts around the parts of a sparse one refer to them as well, so it is copied here.
+    It is asked by the function that torch's dispatcher has called.
+    """
+    node = current_node()
+    return bool(
+        node is not None
+        and tensor.layout is torch.sparse_coo
+        and node.name() == STEALS
+        and not torch.is_grad_enabled()
+        and sys._getframe(3).f_code is ENGINE  # noqa: SLF001, as in ``is_in_place``
+    )
 
 
 class Owners(NamedTuple):
@@ -164,9 +188,13 @@ def is_in_place(func: Any, name: str, args: Sequence[Any]) -> bool:
     # A formula in Python, or a hook, may go on using what it adds.
     if sys._getframe(3).f_code is not ENGINE:  # noqa: SLF001, through ``execute`` and dispatch
         return False
-    if name != SUM:
-        return node.name() in FRESH_TARGETS[name]
     live = PRETEND_MEMORY.live
+    if name != SUM:
+        is_fresh = node.name() in FRESH_TARGETS[name]
+        if not is_fresh or node.name() not in LOGITS:
+            return is_fresh
+        # Its first product is one of weights that somebody else has.
+        return live is not None and live.is_made_by(node, args[0].inside)
     # What the node itself has made, its formula adds up, and not the engine.
     return (
         func is _sum

@@ -16,6 +16,7 @@ from ..autograd import current_node
 from .audit_record import CopyDirection
 from .backward_rules import BackwardWatch
 from .backward_rules import is_in_place
+from .backward_rules import is_stolen
 from .device_names import is_host
 from .errors import BUGS
 from .errors import NeedsGpuError
@@ -292,6 +293,8 @@ def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     # otherwise takes such an operation apart before it comes here.
     if plan.composite and (torch.is_inference_mode_enabled() or _of_inference(args)):
         return plan.decompose(*args, **kwargs)
+    if plan.name == "clone" and is_stolen(args[0]):
+        return wrap(args[0].inside.detach())
     live = PRETEND_MEMORY.live
     if live is not None and plan.in_place and is_in_place(func, plan.name, args):
         return execute(plan.in_place, args, kwargs)

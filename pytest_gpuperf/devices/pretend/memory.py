@@ -264,6 +264,11 @@ class LiveMemory:
         number = self.number_of(tensor)
         return number is not None and number <= self._number_before_node
 
+    def is_made_by(self, node: Any, tensor: Any) -> bool:
+        """Whether the run of *node*, autograd's that runs now, has taken its storage."""
+        number = self.number_of(tensor)
+        return number is not None and not self.is_from_before(node, tensor)
+
     def _follow(self, node: Any) -> None:
         # Not the node itself, which would keep its graph alive.
         name = None if node is None else (node.name(), node._sequence_nr())  # noqa: SLF001

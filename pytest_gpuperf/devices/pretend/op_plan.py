@@ -28,6 +28,7 @@ from .kernels import HOST_KERNELS
 from .kernels import PRODUCTS_IN_DTYPE
 from .layout_rules import LAYOUT_RULES
 from .layout_rules import SPARSE_RULES
+from .loss_memory import LOSS_MEMORY
 from .memory import MATRIX_PRODUCTS
 from .mixed_devices import mixes_by_design
 from .modules import COMPOSED_FOR_CUDA
@@ -167,6 +168,7 @@ HOST_ARGUMENTS: Final = {"_pack_padded_sequence": 1}
 TEMPORARIES: Final = {
     **RULES,
     **EMBEDDING_MEMORY,
+    **LOSS_MEMORY,
     **fused_attention.ATTENTION_MEMORY,
 }
 

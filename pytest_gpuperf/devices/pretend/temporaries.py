@@ -291,24 +291,6 @@ def _truth(_: Any) -> int:
     return 1
 
 
-def _elementwise_loss(call: OpCall) -> Temporaries:
-    """Of a loss that is computed in full before it is reduced (Loss.cpp)."""
-    tensor = call["self"]
-    if call["reduction"] == 0:
-        return NO_TEMPORARIES
-    buffers = reduction_buffers(tensor, None, 4)
-    return Temporaries(before=[nbytes_of(tensor)], phases=[buffers])
-
-
-def _loss_in_its_output(call: OpCall) -> Temporaries:
-    # The output is made for all elements, and another for what is to be reduced.
-    tensor = call["self"]
-    if call["reduction"] == 0:
-        return NO_TEMPORARIES
-    buffers = reduction_buffers(tensor, None, 4)
-    return Temporaries(phases=[[nbytes_of(tensor), *buffers]])
-
-
 def _largest(call: OpCall) -> Temporaries:
     """Of ``max`` and ``min``: of all elements, or along a dimension with positions."""
     tensor, dims = call["self"], _dims(call)
@@ -558,11 +540,9 @@ RULES: Final[Mapping[str, Rule]] = {
     "argmin": _reduced(_with_index),
     "avg_pool2d_backward": _contiguous_after(*_grads),
     "baddbmm": _matrices("batch1", "batch2"),
-    "binary_cross_entropy": _elementwise_loss,
     "bmm": _matrices("self", "mat2"),
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
-    "huber_loss": _elementwise_loss,
     "index_put": _index_put,
     "index_put_": _index_put,
     "linalg_vector_norm": _reduced(lambda t: 8 if t.dtype is torch.float64 else 4),
@@ -572,7 +552,6 @@ RULES: Final[Mapping[str, Rule]] = {
     "mean": _sum,
     "min": _largest,
     "mm": _matrices("self", "mat2"),
-    "mse_loss": _loss_in_its_output,
     "native_batch_norm": _batch_norm,
     "native_batch_norm_backward": _batch_norm_backward,
     "native_group_norm": _group_norm,
@@ -582,7 +561,6 @@ RULES: Final[Mapping[str, Rule]] = {
     "prod": _sum,
     "reflection_pad2d_backward": _contiguous_after(*_grads),
     "roll": _contiguous_after("self"),
-    "smooth_l1_loss": _loss_in_its_output,
     "sort": _sorted_indices,
     "std": _reduced(_welford),
     "sum": _sum,
