@@ -417,7 +417,7 @@ def test_a_sparse_gradient_becomes_the_parameter_s_without_a_copy(
 
         operations = taken(lambda: bags(words, begins).sum().backward())
 
-        assert [n for op, n in operations if op == "_embedding_bag_backward"] == [2048]
+        assert operations.count(("_embedding_bag_backward", 2048)) == 1
         assert not [op for op, _ in operations if op == "clone"]
         assert bags.weight.grad._values().shape == (64, 8)
 
