@@ -73,6 +73,32 @@ def suite(
     return pytester
 
 
+def test_what_a_failed_test_keeps_alive_is_not_left_by_the_next(
+    suite: pytest.Pytester,
+) -> None:
+    suite.makepyfile(
+        test_suite="""
+import package, torch
+
+def test_fails():
+    kept = torch.ones(5000, device="cuda")
+    assert kept is None
+
+def test_leaks():
+    package.remember(torch.ones(1000, device="cuda"))
+"""
+    )
+
+    result = suite.runpytest_subprocess("--gpuperf-watch")
+
+    result.stdout.fnmatch_lines(
+        [
+            "tests that leave device memory to the next:",
+            "  test_suite.py::test_leaks: 1 tensor, 4.000 KiB",
+        ]
+    )
+
+
 @pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")], ids=str)
 def test_waits_and_leaks_have_their_lines_and_outcomes_stay(
     suite: pytest.Pytester, workers: tuple[str, ...]

@@ -61,6 +61,8 @@ class CudaSuite:
         self._root = root
         self._waits: Counter[Site] = Counter()
         self._known: Collection[int] = ()
+        self._known_bytes = 0
+        self._frees_more = False
         self._allocations = self._allocated = 0
         self._keepers = 0
 
@@ -71,9 +73,15 @@ class CudaSuite:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the mode warns of itself
             self._torch.cuda.set_sync_debug_mode("warn")
-        self._torch.cuda.memory._record_memory_history(  # noqa: SLF001, there is no public one
-            "state", context="alloc", stacks="python"
-        )
+        if self._names_blocks:
+            self._torch.cuda.memory._record_memory_history(  # noqa: SLF001, there is no public one
+                "state", context="alloc", stacks="python"
+            )
+
+    @property
+    def _names_blocks(self) -> bool:
+        """Whether the allocator is torch's own: others list no blocks, and would raise."""
+        return bool(self._torch.cuda.get_allocator_backend() == "native")
 
     # A test.
 
@@ -84,6 +92,8 @@ class CudaSuite:
         for gpu in self._gpus():
             cuda.reset_peak_memory_stats(gpu)
         self._allocations, self._allocated = self._asked_for(), self._in_use()
+        if self._allocated != self._known_bytes:
+            self._note_alive()
 
     def listening(self) -> AbstractContextManager[object]:
         """Hear each warning of a wait, and keep it from whoever shows warnings."""
@@ -106,13 +116,14 @@ class CudaSuite:
         finally:
             born = self._in_use() - before
             if born > 0:
-                self._known = set(self._blocks())
                 self._allocated += born
+                self._note_alive()
 
     def end_test(self, *, passed: bool) -> TestAudit:
         """Return what was recorded; a test that failed is kept alive by its traceback."""
         used = bool(self._waits) or self._asked_for() > self._allocations
         left = self._left() if passed and used else {}
+        self._frees_more = not passed
         return TestAudit(
             waits=tuple(
                 SeenWait(site=site, op="", reason=WARNED, count=count)
@@ -145,22 +156,31 @@ class CudaSuite:
 
     def _left(self) -> Mapping[int, tuple[Block, object]]:
         """Return by address what tensors of this test still use; others are torch's own."""
-        if self._in_use() <= self._allocated:
+        if not self._may_have_left():
             return {}
         # Only now: to collect costs more than most tests.
         gc.collect()
-        if self._in_use() <= self._allocated:
+        if not self._may_have_left():
             return {}
         blocks, tensors = self._blocks(), _tensors(self._torch)
-        left = {
+        return {
             address: (block, tensors[address])
             for address, block in blocks.items()
             if address in tensors and address not in self._known
         }
-        self._known = set(blocks)
-        return left
+
+    def _may_have_left(self) -> bool:
+        """Whether more is in use than before, or what a failed test kept was freed since."""
+        return self._frees_more or self._in_use() > self._allocated
+
+    def _note_alive(self) -> None:
+        """Keep the addresses in use: what lies there is not left by the test that runs."""
+        self._known_bytes = self._in_use()
+        self._known = set(self._blocks())
 
     def _blocks(self) -> dict[int, Block]:
+        if not self._gpus() or not self._names_blocks:
+            return {}
         return {
             int(block["address"]): Block(int(block["size"]), _lines(block))
             for segment in self._torch.cuda.memory_snapshot()
