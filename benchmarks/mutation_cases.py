@@ -203,7 +203,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         file="devices/cuda/sync_markers.py",
-        old="    with asked_waits_marked(torch, marker), warned(torch, marker.mark):\n",
+        old="    with asked_waits_marked(torch, marker.around), warned(torch, marker.mark):\n",
         new="    with warned(torch, marker.mark):\n",
         broken="waits that Python asks for have no lines",
         part=TESTS_GPU,

@@ -76,7 +76,7 @@ OPTIONS: Final = (
     ),
     Option(
         name="gpuperf_watch",
-        help="watch any suite on a GPU or the simulated one, and print waits, leaks and peaks; "
+        help="watch a suite on a GPU or a simulated one: waits, leaks and peaks; "
         "limits per test: max-syncs:N,leak:N",
         metavar="LIMITS",
         without_value="",

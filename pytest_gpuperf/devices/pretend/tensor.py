@@ -420,7 +420,26 @@ def _rule_of_ghosts(holder: Any, kind: type) -> Any:
     return _rule_of(holder, kind)
 
 
-_dispatch_ghost: Final = Ghost.__torch_dispatch__.__func__  # type: ignore[attr-defined]
+def _dispatch_ghost(
+    cls: object,
+    func: Any,
+    types: Sequence[type],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+) -> Any:
+    """Run an operation, as another library's subclass says if one is among its arguments.
+
+    Behind a rule that returns ``NotImplemented`` torch calls no method of another class,
+    but the rule again, and without the class in front: so the others are asked here.
+    """
+    if not isinstance(cls, type):
+        return NotImplemented
+    others = [kind for kind in types if not issubclass(Ghost, kind)]
+    for kind in others:
+        result = kind.__torch_dispatch__(func, types, args, kwargs or {})  # type: ignore[attr-defined]
+        if result is not NotImplemented:
+            return result
+    return NotImplemented if others else execution.execute(func, args, kwargs or {})
 
 
 def exchange_patches() -> Iterator[Patch]:
