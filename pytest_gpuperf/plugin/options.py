@@ -331,6 +331,11 @@ def is_idle_device(config: pytest.Config) -> bool:
     """Whether a device was typed, and not in ``addopts``, for a run that measures nothing."""
     if is_asked(config, "gpuperf") or is_watched(config):
         return False
+    return is_device_typed(config)
+
+
+def is_device_typed(config: pytest.Config) -> bool:
+    """Whether a device is asked for by who runs pytest, and not by the project alone."""
     typed = map(str, config.invocation_params.args)
     return any(text.partition("=")[0] == "--gpuperf-device" for text in typed)
 

@@ -56,6 +56,7 @@ from ..settings import refuse_in_ci
 from ..visible import visible_line
 from .options import early_value
 from .options import environment
+from .options import is_device_typed
 from .parse_settings import narrowed_by
 from .parse_settings import positive_gib
 from .plain_server import PlainRunner
@@ -107,28 +108,37 @@ def _watching(config: pytest.Config) -> AbstractContextManager[SuiteWatch]:
 
 
 def watched_kind(config: pytest.Config) -> DeviceKind:
-    """Return the device that is asked for, else the GPU, else the simulated one."""
-    asked = early_value(config, "gpuperf_device")
-    if asked not in {None, "", *(kind.value for kind in COUNTS_FILES)}:
+    """Return the device that was typed, else the GPU, else the simulated one.
+
+    A project's own choice is about measuring, which a machine without a GPU cannot do.
+    """
+    from ..devices import default_kind
+    from ..devices import open_device
+
+    asked = str(early_value(config, "gpuperf_device") or "")
+    if is_device_typed(config):
+        _refuse_unwatched(asked)
+    kinds = {kind.value: kind for kind in COUNTS_FILES}
+    if asked in kinds and kinds[asked].has(Capability.FORECAST):
+        return kinds[asked]
+    # NVML answers: to ask CUDA would keep processes that the suite forks from using it.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+        if not is_device_typed(config):
+            return default_kind()
+        try:
+            return open_device(DeviceKind(asked)).kind
+        except GpuperfError as error:
+            raise pytest.UsageError(str(error)) from None
+
+
+def _refuse_unwatched(asked: str) -> None:
+    if asked not in {kind.value for kind in COUNTS_FILES}:
         msg = (
             f"--gpuperf-device: found {asked}, expected cuda or pretend with "
             "--gpuperf-watch"
         )
         raise pytest.UsageError(str(UsageError(msg, ErrorId.GP101)))
-    if asked and DeviceKind(str(asked)).has(Capability.FORECAST):
-        return DeviceKind(str(asked))
-    from ..devices import default_kind
-    from ..devices import open_device
-
-    # NVML answers: to ask CUDA would keep processes that the suite forks from using it.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-        if not asked:
-            return default_kind()
-        try:
-            return open_device(DeviceKind(str(asked))).kind
-        except GpuperfError as error:
-            raise pytest.UsageError(str(error)) from None
 
 
 def _gib(config: pytest.Config) -> float:

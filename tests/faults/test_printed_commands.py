@@ -1155,11 +1155,12 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
     ): "test_the_doctor_says_how_baselines_are_recorded",
     ("plugin/__init__.py", "--gpuperf-device"): DESCRIBED,
     ("plugin/__init__.py", "--gpuperf-watch"): DESCRIBED,
-    ("judge/watch.py", "--gpuperf-watch"): DESCRIBED,
-    ("judge/watch.py", "--gpuperf-update"): (
+    ("judge/ratchet.py", "--gpuperf-watch"): DESCRIBED,
+    ("judge/ratchet.py", "--gpuperf-update"): (
         "test_broken_counts_are_stored_anew_as_the_refusal_says"
     ),
     ("plugin/watch.py", "--gpuperf-watch"): DESCRIBED,
+    ("plugin/watch.py", "--gpuperf-device"): DESCRIBED,
     ("plugin/watch.py", "--gpuperf-update"): (
         "test_broken_counts_are_stored_anew_as_the_refusal_says"
     ),

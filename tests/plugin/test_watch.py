@@ -193,6 +193,19 @@ def test_a_wrong_value_is_a_usage_error(
     assert f"ERROR: {sentence}" in result.errlines
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda", "pretend", "other"])
+def test_the_device_that_a_project_measures_on_does_not_keep_it_from_being_watched(
+    suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    suite.makeini(f"[pytest]\ngpuperf_device = {device}\n")
+
+    result = suite.runpytest_subprocess("--gpuperf-watch", "-k", "test_leak")
+
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["* gpuperf: tests on the simulated GPU *"])
+
+
 def test_a_gpu_that_is_not_there_is_a_usage_error(
     suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
