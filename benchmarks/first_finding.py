@@ -14,15 +14,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
-import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
-from statistics import median
 from typing import Final
-from typing import NamedTuple
+
+from process_cost import Cost
+from process_cost import cost_of
+from process_cost import middle
 
 
 BAR_SECONDS: Final = 10.0
@@ -87,13 +85,6 @@ if __name__ == "__main__":
 '''
 
 
-class Cost(NamedTuple):
-    """Seconds by the wall, and of CPU time, of one run and all that it started."""
-
-    wall: float
-    cpu: float
-
-
 def main() -> None:
     """Run both in turns and print the medians."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -119,28 +110,6 @@ def main() -> None:
         f"ratio: {audit.wall / plain.wall:.2f} by the wall, {audit.cpu / plain.cpu:.2f} "
         f"of CPU time; the bar for the audit is {BAR_SECONDS:g} s on two quiet cores"
     )
-
-
-def cost_of(arguments: tuple[str, ...], folder: str) -> Cost:
-    """Run Python with *arguments*, and wait for it and its children."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    start = time.perf_counter()
-    subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
-        stdout=subprocess.DEVNULL,
-        check=True,
-    )
-    wall = time.perf_counter() - start
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    spent = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-    return Cost(wall, spent)
-
-
-def middle(costs: list[Cost]) -> Cost:
-    """Return the medians of both."""
-    return Cost(median(c.wall for c in costs), median(c.cpu for c in costs))
 
 
 if __name__ == "__main__":

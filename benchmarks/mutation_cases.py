@@ -11,6 +11,7 @@ TESTS_GPU: Final = "tests-gpu"
 
 CUDA_DEVICE: Final = "tests/gpu/test_cuda_device_gpu.py"
 RIG: Final = "tests/gpu/test_stub_rig.py"
+WATCH: Final = "tests/gpu/test_watch_gpu.py"
 SIDE_BY_SIDE: Final = "tests/gpu/test_side_by_side_gpu.py"
 WHOLE_RUNS: Final = "tests/gpu/test_whole_runs_gpu.py"
 STEPS: Final = "tests/laws/test_laws.py"
@@ -208,6 +209,22 @@ MUTATIONS: Final = (
         broken="waits that Python asks for have no lines",
         part=TESTS_GPU,
         tests=(CUDA_DEVICE, "-k", "line"),
+    ),
+    Mutation(
+        file="devices/cuda/suite_watch.py",
+        old='            self._torch.cuda.set_sync_debug_mode("warn")\n',
+        new="            pass\n",
+        broken="torch warns of no wait in a suite that is watched",
+        part=TESTS_GPU,
+        tests=(WATCH,),
+    ),
+    Mutation(
+        file="devices/cuda/suite_watch.py",
+        old="return self._frees_more or self._in_use() > self._allocated",
+        new="return self._frees_more",
+        broken="what a test leaves is looked for after a failed one alone",
+        part=TESTS_GPU,
+        tests=(WATCH,),
     ),
     Mutation(
         file="measure/profile.py",

@@ -59,7 +59,7 @@ class Outcome:
 
 
 class Copy:
-    """A copy of the tree whose package can be broken."""
+    """A copy of the tree, in which the package can be broken."""
 
     def __init__(self, folder: Path, libraries: Path) -> None:
         self.folder = folder
@@ -102,7 +102,8 @@ class Copy:
             )
         except subprocess.TimeoutExpired:
             return Outcome(passed=False, first="none: the tests did not end")
-        found = FAILED.search(done.stdout)
+        # The last: what a test shows of a pytest that it has run comes before.
+        found = next(reversed([*FAILED.finditer(done.stdout)]), None)
         if done.returncode and not found:
             sys.exit(f"pytest ended with {done.returncode}:\n{done.stdout[-2000:]}")
         return Outcome(

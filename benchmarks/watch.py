@@ -14,15 +14,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
-import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
-from statistics import median
 from typing import Final
-from typing import NamedTuple
+
+from process_cost import Cost
+from process_cost import cost_of
+from process_cost import middle
 
 
 BAR: Final = 1.3
@@ -79,13 +77,6 @@ def test_a_model_learns(name, seed):
 COMMANDS: Final = {"plain": (), "watched": ("--gpuperf-watch",)}
 
 
-class Cost(NamedTuple):
-    """Seconds by the wall, and of CPU time, of one run and all that it started."""
-
-    wall: float
-    cpu: float
-
-
 def main() -> None:
     """Run both in turns and print the medians."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -100,7 +91,8 @@ def main() -> None:
         Path(folder, "test_models.py").write_text(text, encoding="utf-8")
         for _ in range(asked.rounds):
             for name, options in COMMANDS.items():
-                found[name].append(cost_of(options, folder))
+                command = ("-m", "pytest", "-q", "-p", "no:cacheprovider", *options)
+                found[name].append(cost_of(command, folder, OMP_NUM_THREADS="1"))
     show(found)
 
 
@@ -116,32 +108,6 @@ def show(found: dict[str, list[Cost]]) -> None:
         f"ratio: {watched.wall / plain.wall:.2f} by the wall, "
         f"{watched.cpu / plain.cpu:.2f} of CPU time; the bar is {BAR:g}"
     )
-
-
-def cost_of(options: tuple[str, ...], folder: str) -> Cost:
-    """Run pytest with *options*, and wait for it and its children."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    start = time.perf_counter()
-    subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options],
-        cwd=folder,
-        env={
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": str(Path(__file__).resolve().parents[1]),
-        },
-        stdout=subprocess.DEVNULL,
-        check=True,
-    )
-    wall = time.perf_counter() - start
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    spent = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-    return Cost(wall, spent)
-
-
-def middle(costs: list[Cost]) -> Cost:
-    """Return the medians of both."""
-    return Cost(median(c.wall for c in costs), median(c.cpu for c in costs))
 
 
 if __name__ == "__main__":

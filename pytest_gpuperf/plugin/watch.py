@@ -91,7 +91,10 @@ def watch(config: pytest.Config) -> None:
     stack = ExitStack()
     config.stash[_path_key] = [*sys.path]
     # First: once a GPU is simulated, torch sees one.
-    config.stash[_kind_key] = watched_kind(config)
+    try:
+        config.stash[_kind_key] = watched_kind(config)
+    except GpuperfError as error:
+        raise pytest.UsageError(str(error)) from None
     config.stash[_suite_key] = stack.enter_context(_watching(config))
     config.add_cleanup(stack.close)
 
@@ -110,35 +113,27 @@ def _watching(config: pytest.Config) -> AbstractContextManager[SuiteWatch]:
 def watched_kind(config: pytest.Config) -> DeviceKind:
     """Return the device that was typed, else the GPU, else the simulated one.
 
-    A project's own choice is about measuring, which a machine without a GPU cannot do.
+    A project's own choice is about measuring, which a machine without a GPU cannot do; that
+    of the simulated one holds. Raises ``UsageError`` if what was typed cannot be watched.
     """
     from ..devices import default_kind
     from ..devices import open_device
 
     asked = str(early_value(config, "gpuperf_device") or "")
-    if is_device_typed(config):
-        _refuse_unwatched(asked)
-    kinds = {kind.value: kind for kind in COUNTS_FILES}
-    if asked in kinds and kinds[asked].has(Capability.FORECAST):
-        return kinds[asked]
-    # NVML answers: to ask CUDA would keep processes that the suite forks from using it.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-        if not is_device_typed(config):
-            return default_kind()
-        try:
-            return open_device(DeviceKind(asked)).kind
-        except GpuperfError as error:
-            raise pytest.UsageError(str(error)) from None
-
-
-def _refuse_unwatched(asked: str) -> None:
-    if asked not in {kind.value for kind in COUNTS_FILES}:
+    kind = {known.value: known for known in COUNTS_FILES}.get(asked)
+    is_typed = is_device_typed(config)
+    if kind is None and is_typed:
         msg = (
             f"--gpuperf-device: found {asked}, expected cuda or pretend with "
             "--gpuperf-watch"
         )
-        raise pytest.UsageError(str(UsageError(msg, ErrorId.GP101)))
+        raise UsageError(msg, ErrorId.GP101)
+    if kind is not None and kind.has(Capability.FORECAST):
+        return kind
+    # NVML answers: to ask CUDA would keep processes that the suite forks from using it.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+        return open_device(kind).kind if kind and is_typed else default_kind()
 
 
 def _gib(config: pytest.Config) -> float:

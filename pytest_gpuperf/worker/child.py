@@ -84,22 +84,20 @@ def warm_pytest() -> None:
 
 
 class WithoutSummary:
-    """The plugin of a process whose terminal nobody reads."""
+    """Keeps plugins from summing up a run: nobody reads it, and Hypothesis is imported."""
 
-    @pytest.hookimpl(wrapper=True)
+    # Outermost: the tests and their fixtures have ended. What cannot be collected raises,
+    # and is shown: what the controlling process reports of this one ends with it.
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(
         self, session: pytest.Session
     ) -> Generator[None, object, object]:
         looped = yield
-        leave_out_summary(session.config)
+        plugins = session.config.pluginmanager
+        reporter = plugins.get_plugin("terminalreporter")
+        if reporter is not None:  # it is with `-p no:terminal`
+            plugins.unregister(reporter)
         return looped
-
-
-def leave_out_summary(config: pytest.Config) -> None:
-    """Keep plugins from summing up the run; Hypothesis imports itself for that."""
-    reporter = config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None:  # it is with `-p no:terminal`
-        config.pluginmanager.unregister(reporter)
 
 
 def describe(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,7 +193,7 @@ def run_tests(
     with known:
         code = pytest.main(
             [*CHILD_OPTIONS, *request.arguments, *request.tests],
-            plugins=[child, known],
+            plugins=[child, known, WithoutSummary()],
         )
     results = child.results()
     if not results:
@@ -250,17 +248,6 @@ class MeasuringProcess:
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._started[nodeid] = HostClock.wall_ns()
         self._running, self._is_over = nodeid, False
-
-    # Outermost: the tests and their fixtures have ended. If no test ran, the summary
-    # says why, and what the controlling process reports of this one ends with it.
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtestloop(
-        self, session: pytest.Session
-    ) -> Generator[None, object, object]:
-        looped = yield
-        if self._results:
-            leave_out_summary(session.config)
-        return looped
 
     # First: a fixture that ends pytest while it is torn down must not undo a call that
     # has ended.

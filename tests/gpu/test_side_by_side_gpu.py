@@ -97,7 +97,7 @@ for slot in cuda_slots(torch.cuda, os.environ["CUDA_VISIBLE_DEVICES"]):
 def test_slots_are_the_gpus_that_are_visible_in_their_order() -> None:
     """Of three GPUs the last and the first may be seen."""
 
-    def told(program: str, visible: str) -> str:
+    def printed(program: str, visible: str) -> str:
         settings = {"GPUPERF_STUB_DEVICES": "3", VISIBLE_DEVICES: visible}
         return subprocess.run(
             [sys.executable, "-c", program],
@@ -107,10 +107,10 @@ def test_slots_are_the_gpus_that_are_visible_in_their_order() -> None:
             check=True,
         ).stdout
 
-    slots = [line.split() for line in told(TWO_SLOTS, "2,0").splitlines()]
+    slots = [line.split() for line in printed(TWO_SLOTS, "2,0").splitlines()]
 
     assert [visible for visible, _ in slots] == ["2", "0"]
-    assert [told(ALONE, visible) for visible, _ in slots] == [
+    assert [printed(ALONE, visible) for visible, _ in slots] == [
         f"1 {board}\n" for _, board in slots
     ]
 

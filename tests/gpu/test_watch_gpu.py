@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from watched_suite import watched_suite
 
 
 pytestmark = [pytest.mark.gpu]
@@ -65,12 +66,7 @@ def test_fails():
 def suite(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> pytest.Pytester:
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("PYTEST_PLUGINS", "pytest_gpuperf.plugin")
-    monkeypatch.delenv("CI", raising=False)
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
-    pytester.makepyfile(package=PACKAGE, test_suite=TESTS)
-    return pytester
+    return watched_suite(pytester, monkeypatch, package=PACKAGE, test_suite=TESTS)
 
 
 def test_what_a_failed_test_keeps_alive_is_not_left_by_the_next(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from watched_suite import watched_suite
 
 
 pytest.importorskip("torch")
@@ -67,12 +68,7 @@ def test_shared(shared):
 def suite(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> pytest.Pytester:
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("PYTEST_PLUGINS", "pytest_gpuperf.plugin")
-    monkeypatch.delenv("CI", raising=False)
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
-    pytester.makepyfile(package=PACKAGE, test_suite=TESTS)
-    return pytester
+    return watched_suite(pytester, monkeypatch, package=PACKAGE, test_suite=TESTS)
 
 
 @pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")], ids=str)

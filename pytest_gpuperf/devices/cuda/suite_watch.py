@@ -66,7 +66,7 @@ class CudaSuite:
         self._allocations = self._allocated = 0
         self._keepers = 0
 
-    # What torch is told, once CUDA has started.
+    # What torch records, once CUDA has started.
 
     def switch_on(self) -> None:
         """Let torch warn of each wait, and keep the lines of what is in use."""

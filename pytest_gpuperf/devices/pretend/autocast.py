@@ -219,7 +219,7 @@ def _to_float32_unless_dtype_given(
 
 
 def _to_half(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Cast what cuDNN's recurrent layer is given, whose autocast knows float16 alone.
+    """Cast what cuDNN's recurrent layer is given: its autocast knows float16 alone.
 
     Weights are copied into one piece of that dtype (AutocastRNN.cpp).
     """

@@ -190,7 +190,7 @@ def _gradients(
 ) -> list[Any]:
     """Return the gradient of each of *leaves* that is *asked* for, and ``None`` else."""
     grads = [call["grad_output"], call["grad_hy"], call["grad_cy"]]
-    # A number whose derivatives are those grads: given any, torch imports sympy.
+    # Those grads are the derivatives of this number: given any, torch imports sympy.
     total = sum(
         (output * grad.to(output.dtype)).sum()
         for output, grad in zip(outputs, grads, strict=False)

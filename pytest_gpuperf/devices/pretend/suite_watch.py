@@ -102,11 +102,6 @@ class SimulatedSuite:
         self._first = self._memory.last_number
         self._excused.clear()
 
-    @property
-    def operations(self) -> int:
-        """How many operations the test ran so far."""
-        return self._gpu.so_far().totals.ops
-
     def listening(self) -> AbstractContextManager[object]:
         """Return nothing to enter: the simulation listens all the time."""
         return nullcontext()

@@ -54,7 +54,7 @@ def watch_lines(  # noqa: PLR0913  what is shown, and of what
     records: Sequence[WatchedTest],
     objections: Sequence[Objection],
     *,
-    kind: DeviceKind = DeviceKind.PRETEND,
+    kind: DeviceKind,
     stored: Mapping[str, Counts] | None = None,
     notes: Sequence[str] = (),
     most: int | None = 10,

@@ -48,7 +48,7 @@ EXPORT int cublasGetPointerMode_v2(struct handle *handle, int *mode) {
 /* CUBLAS_TF32_TENSOR_OP_MATH; flags of precision are above these bits. */
 enum { TF32 = 3, MODE = 0xf };
 
-/* Of a product of float32 where TF32 is switched on, whose kernel is another one. */
+/* A product of float32 has another kernel where TF32 is switched on. */
 static int is_tf32(const char *name, const struct handle *handle) {
   return handle && (handle->math & MODE) == TF32 && strstr(name, "Sgemm");
 }
