@@ -432,6 +432,7 @@ def _dispatch_ghost(
     Behind a rule that returns ``NotImplemented`` torch calls no method of another class,
     but the rule again, and without the class in front: so the others are asked here.
     """
+    __tracebackhide__ = True
     if not isinstance(cls, type):
         return NotImplemented
     others = [kind for kind in types if not issubclass(Ghost, kind)]
