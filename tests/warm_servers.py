@@ -10,6 +10,7 @@ The server's own code runs as it does after a start from nothing: `tests/unit` a
 from __future__ import annotations
 
 import array
+import atexit
 import json
 import os
 import signal
@@ -72,6 +73,12 @@ class Zygote:
                 start_new_session=True,
                 stdin=subprocess.DEVNULL,
             )
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """End the process, which reads the end of its orders."""
+        self._socket.close()
+        self._process.wait()
 
     @property
     def pid(self) -> int:
