@@ -44,9 +44,9 @@ from ..report.screen.checkup import wrong_lines
 from ..runner.fork_server import HEAVY_MODULES
 from ..runner.fork_server import ForkServer
 from ..runner.fork_server import Job
-from ..runner.pool import Turns
-from ..runner.pool import alone
-from ..runner.pool import turns_at
+from ..runner.reservation import Turns
+from ..runner.reservation import alone
+from ..runner.reservation import turns_at
 from ..runner.run_estimates import acuity_of
 from ..runner.run_estimates import acuity_of_step
 from ..visible import printed

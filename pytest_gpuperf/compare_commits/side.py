@@ -29,11 +29,11 @@ from ..runner.fork_server import HEAVY_MODULES
 from ..runner.fork_server import ForkServer
 from ..runner.fork_server import Job
 from ..runner.plan import Planned
-from ..runner.pool import Turns
-from ..runner.pool import Unlocked
-from ..runner.pool import alone
-from ..runner.pool import turns_at
 from ..runner.relocation import Relocation
+from ..runner.reservation import Turns
+from ..runner.reservation import Unlocked
+from ..runner.reservation import alone
+from ..runner.reservation import turns_at
 from ..runner.screening import Group
 from ..settings import Isolation
 from .compiled_files import unbuilt

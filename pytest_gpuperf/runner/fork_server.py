@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 from typing import Final
@@ -128,10 +129,14 @@ _BOOTSTRAP: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One call in a fresh process: ``entry`` is ``module:function``, the rest JSON."""
+    """One call in a fresh process: ``entry`` is ``module:function``, *request* JSON.
+
+    Of those *in_line* the next gets ready while one runs, and waits for its end.
+    """
 
     entry: str
     request: Mapping[str, Any]
+    in_line: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +148,9 @@ class _Running:
     seconds: float
     until: float
     is_killed: bool = False
+
+    def released(self, now: float) -> _Running:
+        return replace(self, until=now + self.seconds)
 
     def killed(self, now: float) -> _Running:
         return replace(self, until=now + KILL_SECONDS, is_killed=True)
@@ -279,6 +287,15 @@ class ForkServer:
 
         Raises ``RunError`` if the server is dead.
         """
+        number = self.prepare(job, seconds, waits=False)
+        self._running[number] = self._running[number].released(time.monotonic())
+        return number
+
+    def prepare(self, job: Job, seconds: float, *, waits: bool = True) -> int:
+        """Let *job*, which is in line, get ready; its *seconds* begin with ``release``.
+
+        Raises ``RunError`` if the server is dead.
+        """
         self._jobs += 1
         result = Path(self._folder.name, f"{self._jobs}.json")
         output = result.with_suffix(".txt")
@@ -289,11 +306,18 @@ class ForkServer:
                 "request": job.request,
                 "result": str(result),
                 "output": str(output),
+                "in_line": job.in_line,
+                "waits": waits,
             }
         )
-        until = time.monotonic() + seconds
-        self._running[self._jobs] = _Running(result, output, seconds, until)
+        self._running[self._jobs] = _Running(result, output, seconds, until=inf)
         return self._jobs
+
+    def release(self, number: int) -> None:
+        """Let the job that was prepared go on; raise ``RunError`` if the server is dead."""
+        if number in self._running:
+            self._send({"release": number})
+            self._running[number] = self._running[number].released(time.monotonic())
 
     def ended(self, seconds: float) -> Ended | None:
         """Return a job that has ended; ``None`` if none did in *seconds*."""

@@ -26,6 +26,7 @@ from typing import NoReturn
 
 from ..files import keep_below
 from ..model.codec import decode
+from ..sharing import head_start
 from .fork_server import send_progress_to
 from .orphans import adopt_orphans
 from .orphans import end_orphans
@@ -37,6 +38,9 @@ PR_SET_PDEATHSIG: Final = 1
 """prctl(2): the signal a process gets when its parent dies."""
 
 NO_SIGNAL: Final = 0
+
+LINE_LOCK: Final = "line.lock"
+"""The file in the client's folder that keeps jobs in line from disturbing each other."""
 
 
 def main(
@@ -66,7 +70,7 @@ def main(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     adopt_orphans()
     try:
-        _Server(replies).serve()
+        _Server(replies, folder).serve()
     finally:
         # Also where nobody reads any more that the server is ready.
         _remove(folder)
@@ -106,9 +110,11 @@ def _resolve(reference: str) -> Callable[..., Any]:
 
 
 class _Server:
-    def __init__(self, replies: int) -> None:
+    def __init__(self, replies: int, folder: str | None) -> None:
         self._replies = replies
+        self._folder = folder
         self._children: dict[int, int] = {}
+        self._gates: dict[int, int] = {}
         self._wake, self._woken = os.pipe()
         os.set_blocking(self._woken, False)
         # Python writes to the wakeup descriptor only for signals that have a Python
@@ -150,13 +156,30 @@ class _Server:
             for pid, job in self._children.items():
                 if job == order["kill"]:
                     _kill_group(pid)
-            return
+        elif "release" in order:
+            self._open_gate(order["release"])
+        else:
+            self._fork(order)
+
+    def _open_gate(self, job: int) -> None:
+        gate = self._gates.pop(job, None)
+        if gate is not None:
+            with suppress(BrokenPipeError):  # it has ended before its turn
+                os.write(gate, b".")
+            os.close(gate)
+
+    def _fork(self, order: dict[str, Any]) -> None:
+        gate, opened = os.pipe() if order["waits"] else (None, None)
         server, pid = os.getpid(), os.fork()
         if pid == 0:
             # The client reads end of file only when no process has a write end of the
             # replies.
             os.close(self._replies)
-            _run_child(order, server)
+            _close(opened)
+            _run_child(order, server, gate, self._folder)
+        _close(gate)
+        if opened is not None:
+            self._gates[order["job"]] = opened
         with suppress(ProcessLookupError, PermissionError):
             os.setpgid(pid, pid)  # here too, or a kill could come before its group
         self._children[pid] = order["job"]
@@ -167,6 +190,7 @@ class _Server:
             job = self._children.pop(pid, None)
             if job is not None:
                 code = os.waitstatus_to_exitcode(status)
+                _close(self._gates.pop(job, None))
                 self._end_orphans()
                 # Only now: the client starts the next job when it reads this, and what
                 # the ended one left running would disturb it.
@@ -205,10 +229,19 @@ def _kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _run_child(order: dict[str, Any], server: int) -> NoReturn:
+def _close(descriptor: int | None) -> None:
+    if descriptor is not None:
+        os.close(descriptor)
+
+
+def _run_child(
+    order: dict[str, Any], server: int, gate: int | None, folder: str | None
+) -> NoReturn:
     code = 1
     try:
         _enter_child(order["output"], server)
+        if order["in_line"] and folder is not None:
+            head_start.enter_line(Path(folder, LINE_LOCK), gate)
         result = _resolve(order["entry"])(order["request"])
         _write_result(Path(order["result"]), result)
         code = 0

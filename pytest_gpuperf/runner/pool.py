@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from collections.abc import Collection
-from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from dataclasses import replace
 from typing import Any
 from typing import Final
-from typing import Protocol
 from typing import TypeVar
 
 from ..errors import ErrorId
@@ -23,6 +18,7 @@ from ..measure.time_share import MOST_CAPS
 from ..measure.time_share import longest_run
 from ..model.codec import decode
 from ..model.codec import encode
+from ..model.environment import Capability
 from ..model.environment import DeviceKind
 from ..model.environment import DeviceSlot
 from ..model.environment import Environment
@@ -32,279 +28,20 @@ from ..model.run import RunMode
 from ..model.run import RunRequest
 from ..model.run import TestResult
 from ..settings import Settings
-from ..sharing.device_lock import LOCK_PAUSE_SECONDS
-from ..sharing.device_lock import DeviceLock
 from ..sharing.device_lock import identity_of
 from ..sharing.device_lock import lock_folder
-from ..sharing.device_lock import passed_over
 from .answers import results_of
 from .fork_server import EarlyServer
-from .fork_server import Ended
 from .fork_server import Job
 from .plan import Planned
 from .plan import Project
 from .progress import Progress
+from .reservation import Turns
+from .reservation import turns_at
 from .screening import Group
-
-
-# Reserves a device for timing without blocking the caller.
-
-QUIET_SECONDS: Final = 1.0
-"""A wait that is shorter is not worth a word."""
-
-
-_SAID: Final[set[str]] = set()
-"""What this process has announced: each of its devices has a lock in the same folder."""
-
-
-class Turns(Protocol):
-    """A device's place in the queue of all who would time on it."""
-
-    def take(self) -> bool:
-        """Try to get the device; return whether it is ours now."""
-
-    def give_back(self) -> None:
-        """Let others have it."""
-
-    def close(self) -> None:
-        """Leave the queue for good."""
-
-
-class Reservation:
-    """Asks for *lock* again and again, for *seconds* at most.
-
-    *announce* is called once per wait, with the process that has the device.
-    """
-
-    def __init__(
-        self,
-        lock: DeviceLock,
-        seconds: float,
-        announce: Callable[[str], None],
-        *,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._lock = lock
-        self._seconds = seconds
-        self._announce = announce
-        self._now = now
-        self._since: float | None = None
-        self._is_announced = False
-
-    def take(self) -> bool:
-        """Try to get the device; raise ``UsageError`` if time is up."""
-        if self._lock.try_exclusive():
-            self._since, self._is_announced = None, False
-            return True
-        self._since = self._now() if self._since is None else self._since
-        waited = self._now() - self._since
-        if waited >= self._seconds:
-            # The failed attempt may have taken the gate, which keeps new users out.
-            # Whoever gives up must not block them any longer.
-            self._lock.release()
-            raise self._lock.refusal()
-        if waited >= QUIET_SECONDS and not self._is_announced:
-            self._is_announced = True
-            holders = self._lock.holders()
-            self._announce(f"waiting for {self._lock.name}, in use by {holders}")
-        return False
-
-    def give_back(self) -> None:
-        """Let others have the device."""
-        self._lock.release()
-
-    def close(self) -> None:
-        """Leave the queue for good."""
-        self._lock.close()
-
-
-@contextmanager
-def alone(turns: Turns, pause: Callable[[float], None] = time.sleep) -> Iterator[None]:
-    """Have the device alone; raise ``UsageError`` if it never comes free."""
-    while not turns.take():
-        pause(LOCK_PAUSE_SECONDS)
-    try:
-        yield
-    finally:
-        turns.give_back()
-
-
-def turns_at(
-    slot: DeviceSlot, seconds: float, announce: Callable[[str], None]
-) -> Turns:
-    """Return the queue of all who would time at *slot*."""
-    if slot.lock is None:
-        return Unlocked()
-    for sentence in passed_over():
-        if sentence not in _SAID:
-            _SAID.add(sentence)
-            announce(sentence)
-    return Reservation(DeviceLock(lock_folder(), slot.lock), seconds, announce)
-
-
-class Unlocked:
-    """The queue of a device without a lock: nobody else can be in it."""
-
-    def take(self) -> bool:
-        return True
-
-    def give_back(self) -> None:
-        """Nobody waits for it."""
-
-    def close(self) -> None:
-        """There is nothing to release."""
-
-
-# Assigns tests to devices, with one process a device at a time.
-
-SHORT_SECONDS: Final = 0.02
-"""Between two tries at a device that somebody else has."""
-
-LONG_SECONDS: Final = 5.0
-"""Longest wait for a job's end if nothing else can be done but show progress."""
-
-Key = TypeVar("Key")
-
-
-class ProcessServer(Protocol):
-    """Starts processes and tells which have ended."""
-
-    def start(self, job: Job, seconds: float) -> int: ...
-    def ended(self, seconds: float) -> Ended | None: ...
-
-
-def assigned(
-    keys: Sequence[Key],
-    slots: Sequence[DeviceSlot],
-    board_of: Callable[[Key], str | None],
-) -> dict[Key, int]:
-    """Give each of *keys* the number of a slot, for good.
-
-    Two GPUs of one model differ by several percent: what has a baseline goes to the
-    board that it was recorded on, the rest to whoever has least to do.
-    """
-    boards = {slot.board: number for number, slot in enumerate(slots) if slot.board}
-    named = {key: board_of(key) for key in keys}
-    found = {key: boards[board] for key, board in named.items() if board in boards}
-    load = [list(found.values()).count(number) for number in range(len(slots))]
-    for key in keys:
-        if key not in found:
-            found[key] = load.index(min(load))
-            load[found[key]] += 1
-    return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlotJob:
-    """What to run, for how long at most, and on which slots: mostly one.
-
-    Slots are taken in the order given.
-    """
-
-    job: Job
-    seconds: float
-    slots: tuple[int, ...]
-
-
-class JobWatch(Protocol):
-    """Is called for each job, by its number: before it starts, and when it has ended.
-
-    If nothing happens for a while it is called to say so.
-    """
-
-    def started(self, index: int) -> None: ...
-    def ended(self, index: int, answer: Any) -> None: ...
-    def waiting(self) -> None: ...
-
-
-class SideBySide:
-    """Runs jobs, one per slot at a time; *turns* has one queue place for each slot."""
-
-    def __init__(
-        self,
-        server: ProcessServer,
-        turns: Sequence[Turns],
-        pause: Callable[[float], None] = time.sleep,
-        watch: JobWatch | None = None,
-    ) -> None:
-        self._server = server
-        self._watch = watch
-        self._turns = turns
-        self._pause = pause
-        self._held: set[int] = set()
-        self._waiting: list[int] = []
-        self._running: dict[int, int] = {}
-
-    def run(self, jobs: Sequence[SlotJob]) -> list[Any]:
-        """Return what each job returned, or the ``RunError`` it ended with.
-
-        Raises ``UsageError`` if a device does not come free.
-        """
-        answers: list[Any] = [None] * len(jobs)
-        self._waiting = list(range(len(jobs)))
-        try:
-            while self._waiting or self._running:
-                for index, answer in (*self._start(jobs), *self._ended(jobs)):
-                    self._give_back(jobs[index].slots)
-                    answers[index] = answer
-                    if self._watch is not None:
-                        self._watch.ended(index, answer)
-        finally:
-            # A refused device or an interrupt ends the loop with jobs under way: their
-            # slots must not stay locked for other processes.
-            self._give_back(tuple(self._held))
-        return answers
-
-    def _start(self, jobs: Sequence[SlotJob]) -> Iterator[tuple[int, RunError]]:
-        """Start what has its slots; yield what cannot be started.
-
-        A job waits for those before it that want one of its slots.
-        """
-        wanted = self._busy(jobs)
-        for index in list(self._waiting):
-            slots = jobs[index].slots
-            if wanted.isdisjoint(slots) and all(map(self._take, slots)):
-                self._waiting.remove(index)
-                if self._watch is not None:
-                    self._watch.started(index)
-                try:
-                    number = self._server.start(jobs[index].job, jobs[index].seconds)
-                    self._running[number] = index
-                except RunError as error:
-                    yield index, error
-            # Also for a job that did not start: one for all slots would otherwise
-            # starve, because small jobs would always take one of them first.
-            wanted.update(slots)
-            if len(wanted) == len(self._turns):
-                return
-
-    def _busy(self, jobs: Sequence[SlotJob]) -> set[int]:
-        return {slot for index in self._running.values() for slot in jobs[index].slots}
-
-    def _take(self, slot: int) -> bool:
-        if slot not in self._held and self._turns[slot].take():
-            self._held.add(slot)
-        return slot in self._held
-
-    def _ended(self, jobs: Sequence[SlotJob]) -> Iterator[tuple[int, Any]]:
-        """Wait for a job to end, but not if a slot may come free before."""
-        if not self._running:
-            self._pause(SHORT_SECONDS if self._waiting else 0)
-            return
-        busy = self._busy(jobs)
-        free = any(busy.isdisjoint(jobs[index].slots) for index in self._waiting)
-        # The lock of another process cannot be waited for together with a pipe, so a
-        # free slot means polling.
-        ended = self._server.ended(SHORT_SECONDS if free else LONG_SECONDS)
-        if ended is not None:
-            yield self._running.pop(ended.job), ended.answer
-        elif self._watch is not None and not free:
-            self._watch.waiting()
-
-    def _give_back(self, slots: Sequence[int]) -> None:
-        for slot in self._held.intersection(slots):
-            self._turns[slot].give_back()
-            self._held.discard(slot)
+from .side_by_side import SideBySide
+from .side_by_side import SlotJob
+from .side_by_side import assigned
 
 
 Known = TypeVar("Known")
@@ -317,6 +54,9 @@ def _of_group(by_call: Mapping[str, Known], group: Group) -> dict[str, Known]:
 def _is_of(call: str, group: Group) -> bool:
     return call.partition("#")[0] in group
 
+
+ON_ITS_OWN: Final = "pytest_gpuperf.worker.child:measure"
+"""What measures the tests of one process."""
 
 IN_RANKS: Final = "pytest_gpuperf.worker.ranks_child:measure"
 """What measures ranks, and says why what is none cannot be measured."""
@@ -483,9 +223,16 @@ class Children:
             return self._on_all_slots(replace(request, ranks=asked))
         slot = self._slot_of[group[0]]
         request = replace(request, visible=self.slots[slot].visible)
-        entry = IN_RANKS if request.launch else "pytest_gpuperf.worker.child:measure"
+        entry = IN_RANKS if request.launch else ON_ITS_OWN
+        # On a GPU what gets ready would take memory and time of it, and where several
+        # measure side by side there is no one line.
+        in_line = (
+            entry == ON_ITS_OWN
+            and len(self.slots) == 1
+            and not request.device.has(Capability.QUEUES)
+        )
         return SlotJob(
-            job=Job(entry=entry, request=encode(request)),
+            job=Job(entry=entry, request=encode(request), in_line=in_line),
             seconds=longest_run(len(group), self._settings.seconds),
             slots=(slot,),
         )

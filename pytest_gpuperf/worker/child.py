@@ -10,6 +10,8 @@ from collections.abc import Callable
 from collections.abc import Generator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ from ..errors import RunError
 from ..files import scratch_folder
 from ..model.codec import decode
 from ..model.codec import encode
+from ..model.environment import Capability
 from ..model.environment import DeviceKind
 from ..model.run import ComparedCall
 from ..model.run import Ending
@@ -44,6 +47,7 @@ from ..report.secrets import masked
 from ..report.secrets import secrets_of
 from ..runner.fork_server import send_progress
 from ..runner.fork_server import send_progress_seldom
+from ..sharing import head_start
 from .compile_again import CompileFolders
 from .compile_again import compiled_again
 from .fixture import Measurer
@@ -81,6 +85,18 @@ def warm_pytest() -> None:
             ["--collect-only", f"--rootdir={folder}", *CHILD_OPTIONS, folder],
             plugins=[WithoutSummary()],
         )
+    _ask_git_nothing()
+
+
+def _ask_git_nothing() -> None:
+    """Keep pytest-benchmark from asking git for a name at each start of pytest.
+
+    The name is for a file that no measuring process writes, and four questions, one of
+    them for every changed file, take 25 ms in a small repository.
+    """
+    benchmark = sys.modules.get("pytest_benchmark.plugin")
+    if hasattr(benchmark, "get_tag"):
+        benchmark.get_tag = lambda: "measured"  # type: ignore[union-attr]
 
 
 class WithoutSummary:
@@ -115,17 +131,22 @@ def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Run pytest on the tests of one run and return a result a test."""
     request, start_ns = decode(RunRequest, raw), HostClock.wall_ns()
     enter(request)
+    # Where nothing is timed nobody is disturbed.
+    is_timed = request.device.has(Capability.CLOCK)
+    alone = head_start.undisturbed if is_timed else nullcontext
     folders = CompileFolders(request.compile_timing, request.caches)
     measuring = measuring_for(
         request,
         arriving=send_progress,
         follow=send_progress_seldom,
         folders=folders,
+        alone=alone,
     )
     results = run_tests(request, measuring)
     if request.mode is RunMode.MEASURE:
-        spent_s = (HostClock.wall_ns() - start_ns) / 1e9
-        results = compiled_again(request, results, folders, spent_s)
+        spent_s = head_start.seconds_of_turn() or (HostClock.wall_ns() - start_ns) / 1e9
+        with alone():
+            results = compiled_again(request, results, folders, spent_s)
     folders.close()
     return [encode(result) for result in results]
 
@@ -140,18 +161,20 @@ def enter(request: RunRequest) -> None:
     sys.argv = ["pytest", *request.tests]
 
 
-def measuring_for(
+def measuring_for(  # noqa: PLR0913  what is measured, and who hears of it
     request: RunRequest,
     watch: Callable[[Device], Device] = lambda device: device,
+    *,
     arriving: Callable[[str], None] = lambda _: None,
     follow: Callable[[str, str], object] = lambda _, __: None,
     folders: CompileFolders | None = None,
+    alone: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Measuring:
     """Open the device, and measure on the one that *watch* makes of it.
 
     The device is entered before collection, and never left. *arriving* is called
     with the key of each call before it is measured, *follow* with the key and what is
-    done. Without *folders* no compiler is timed.
+    done. Without *folders* no compiler is timed. Each call is measured inside of *alone*.
     """
     device = open_device(
         request.device,
@@ -175,6 +198,7 @@ def measuring_for(
         folders=folders,
         arriving=arriving,
         follow=follow,
+        alone=alone,
     )
 
 
@@ -234,6 +258,12 @@ class MeasuringProcess:
 
     def results(self) -> Sequence[TestResult]:
         return list(self._results.values())
+
+    # Outermost: nothing of the project has been read, and no plugin has acted on it.
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_load_initial_conftests(self) -> Generator[None, object, object]:
+        head_start.wait_for_turn()
+        return (yield)
 
     # First: our own plugin's hook finds the measurer and so knows that this process
     # must not start a run of its own. The options are set before other plugins read

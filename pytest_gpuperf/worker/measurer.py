@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Callable
 from collections.abc import Collection
-from collections.abc import Iterable
-from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -42,9 +41,6 @@ from ..measure.step import nobody
 from ..model.budget import Budget
 from ..model.budget import Tolerance
 from ..model.budget import parse_budget
-from ..model.finding import Diagnosis
-from ..model.finding import Location
-from ..model.finding import Wait
 from ..model.forecast import Forecast
 from ..model.measurement import Distribution
 from ..model.measurement import Measurement
@@ -65,6 +61,7 @@ from .compare_result import Compared
 from .compile_again import CompileFolders
 from .fit_result import Prospect
 from .fixture import WORK
+from .project_files import below
 
 
 if TYPE_CHECKING:
@@ -183,75 +180,6 @@ def measured_call(  # noqa: PLR0913  a call, and what is to be known of it
     return replace(found, measurement=measurement)
 
 
-# Names of files from a project's root on, as node ids have them.
-
-LONGEST_SOURCE: Final = 120
-"""Characters of a line that are enough to know it by."""
-
-
-def below(root: Path, measurement: Measurement) -> Measurement:
-    """Name files below *root* relative to it, as node ids do.
-
-    Source lines are read now, while the files are still those that ran.
-    """
-    return replace(
-        measurement,
-        findings=tuple(
-            replace(
-                finding,
-                location=_relative(root, finding.location),
-                innermost=_relative(root, finding.innermost),
-                forward=_relative(root, finding.forward),
-                source=_source(finding.location),
-            )
-            for finding in measurement.findings
-        ),
-        snapshot=_relative_path(root, measurement.snapshot),
-        trace=_relative_path(root, measurement.trace),
-        diagnosis=_diagnosis(root, measurement.diagnosis),
-    )
-
-
-def _diagnosis(root: Path, diagnosis: Diagnosis | None) -> Diagnosis | None:
-    if diagnosis is None:
-        return None
-    parts = (
-        replace(part, location=_relative(root, part.location))
-        for part in diagnosis.parts
-    )
-    timeline = diagnosis.timeline
-    return replace(
-        diagnosis,
-        parts=tuple(parts),
-        timeline=replace(timeline, waits=tuple(_waits(root, timeline.waits)))
-        if timeline
-        else None,
-    )
-
-
-def _waits(root: Path, waits: Iterable[Wait]) -> Iterator[Wait]:
-    for wait in waits:
-        yield replace(wait, location=_relative(root, wait.location))
-
-
-def _source(location: Location | None) -> str:
-    if location is None or not location.exact:
-        return ""
-    return linecache.getline(location.file, location.line).strip()[:LONGEST_SOURCE]
-
-
-def _relative(root: Path, location: Location | None) -> Location | None:
-    if location is None:
-        return None
-    return replace(location, file=_relative_path(root, location.file))
-
-
-def _relative_path(root: Path, path: str) -> str:
-    if not Path(path).is_relative_to(root):
-        return path
-    return Path(path).relative_to(root).as_posix()
-
-
 NO_FOLDER: Final = Path()
 NO_KEYWORDS: Final[Mapping[str, Sequence[str]]] = {}
 NO_STEPS: Final[Mapping[str, int]] = {}
@@ -276,12 +204,14 @@ class Measuring:
         folders: CompileFolders | None = None,
         arriving: Callable[[str], None] = lambda _: None,
         follow: Callable[[str, str], object] = lambda _, __: None,
+        alone: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         """*arriving* is called with the key of each call before it is measured,
         *follow* with the key and what is being done. *stored* names by call the counts
         and sizes that its baseline has, *round_steps* has the steps per round of the
         runs it is compared with, *step_ms* what a step took in them. *timed* are calls
-        of which nothing but times is read, *folders* those of what is compiled."""
+        of which nothing but times is read, *folders* those of what is compiled. Each
+        call is measured inside of *alone*, which keeps others from disturbing it."""
         self._stored = stored
         self._round_steps = round_steps
         self._step_ms = step_ms
@@ -289,6 +219,7 @@ class Measuring:
         self._folders = folders or CompileFolders(CompileTiming.NEVER)
         self._arriving = arriving
         self._follow = follow
+        self._alone = alone
         self._device = device
         self._project = project
         self._seconds = seconds
@@ -325,19 +256,20 @@ class Measuring:
         budgets = (parse_budget(budget), *budgets_of(item))
         asked = self._asked(test, budgets)
         only_times = test in self._timed
-        measured = measured_call(
-            self._device,
-            self._compared(subject, test, budgets),
-            test=test,
-            seconds=self._seconds,
-            mode=self._mode,
-            artefacts=self._artefacts,
-            root=item.config.rootpath,
-            asked=asked,
-            only_times=only_times,
-            caches=None if only_times else self._folders.folder(test, asked),
-            follow=partial(self._follow, test),
-        )
+        with self._alone():
+            measured = measured_call(
+                self._device,
+                self._compared(subject, test, budgets),
+                test=test,
+                seconds=self._seconds,
+                mode=self._mode,
+                artefacts=self._artefacts,
+                root=item.config.rootpath,
+                asked=asked,
+                only_times=only_times,
+                caches=None if only_times else self._folders.folder(test, asked),
+                follow=partial(self._follow, test),
+            )
         _refuse_unreal_time(measured.measurement)
         if not only_times:
             found = self._folders.completed(measured.measurement, asked)
@@ -495,7 +427,8 @@ class Measuring:
         question = _question(pair, test, self._seconds, tolerance)
         self._arriving(test)
         # The key is taken only after this: a comparison that raises leaves none behind.
-        found = compare_sides(self._device, question, partial(self._follow, test))
+        with self._alone():
+            found = compare_sides(self._device, question, partial(self._follow, test))
         comparisons[test] = ComparedCall(
             sides=found.sides,
             after=below(item.config.rootpath, replace(found.after, test=test)),

@@ -44,7 +44,7 @@ from pytest_gpuperf.model.environment import DeviceSlot
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.runner import pool as reservation
 from pytest_gpuperf.runner.evidence import forget_traces
-from pytest_gpuperf.runner.pool import turns_at
+from pytest_gpuperf.runner.reservation import turns_at
 from pytest_gpuperf.sharing import device_lock
 from pytest_gpuperf.sharing.device_lock import DeviceLock
 from pytest_gpuperf.sharing.device_lock import identity_of

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from pytest_gpuperf.devices.host_clock import HostClock
 from pytest_gpuperf.errors import RunError
 from pytest_gpuperf.runner import fork_server
 from pytest_gpuperf.runner.fork_server import EarlyServer
+from pytest_gpuperf.runner.fork_server import Ended
 from pytest_gpuperf.runner.fork_server import ForkServer
 from pytest_gpuperf.runner.fork_server import Inherited
 from pytest_gpuperf.runner.fork_server import Job
@@ -266,6 +268,58 @@ def test_a_hanging_job_is_killed_after_the_limit_and_the_next_works(
     assert next_result == {"x": 1}
 
 
+def in_line(name: str, **request: object) -> Job:
+    return replace(job(name, **request), in_line=True)
+
+
+def test_a_job_that_is_prepared_goes_on_when_it_is_released(
+    server: ForkServer, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    first = server.start(in_line("hang_until_ready", log=str(log)), ENOUGH_SECONDS)
+    second = server.prepare(in_line("wait_in_line", log=str(log)), ENOUGH_SECONDS)
+
+    ended = server.ended(ENOUGH_SECONDS)
+    written = log.read_text()
+    server.release(second)
+
+    assert (ended and ended.job, written) == (first, "ready\n")
+    assert server.ended(ENOUGH_SECONDS) == Ended(job=second, answer="ready\nits turn\n")
+
+
+def test_a_job_that_waits_for_its_turn_is_not_late(server: ForkServer) -> None:
+    number = server.prepare(in_line("wait_in_line"), TOO_FEW_SECONDS)
+
+    assert server.ended(2 * TOO_FEW_SECONDS) is None
+    server.release(number)
+
+    ended = server.ended(ENOUGH_SECONDS)
+    assert ended is not None
+    assert ended.job == number
+
+
+def test_a_job_that_ends_before_its_turn_is_reported_and_its_release_does_nothing(
+    server: ForkServer,
+) -> None:
+    number = server.prepare(in_line("echo", x=1), ENOUGH_SECONDS)
+
+    ended = server.ended(ENOUGH_SECONDS)
+    server.release(number)
+
+    assert ended == Ended(job=number, answer={"x": 1})
+    assert server.run(job("echo", x=2), ENOUGH_SECONDS) == {"x": 2}
+
+
+def test_close_ends_a_job_that_waits_for_its_turn(witness: Witness) -> None:
+    server = started()
+    server.prepare(in_line("wait_in_line", fifo=witness.fifo), ENOUGH_SECONDS)
+    assert witness.has_heard()
+
+    server.close()
+
+    assert witness.all_ended()
+
+
 def test_a_job_that_runs_into_the_limit_leaves_no_process(
     server: ForkServer, witness: Witness
 ) -> None:
@@ -351,18 +405,10 @@ def test_modules_of_the_working_directory_do_not_shadow_the_standard_library(
 
 
 def test_close_ends_the_server_its_children_and_their_children(
-    tmp_path: Path, witness: Witness
+    witness: Witness,
 ) -> None:
     server = started()
-    server._send(
-        {
-            "job": 1,
-            "entry": "fork_server_jobs:hang_with_a_grandchild",
-            "request": {"fifo": witness.fifo},
-            "result": str(tmp_path / "1.json"),
-            "output": str(tmp_path / "1.txt"),
-        }
-    )
+    server.start(job("hang_with_a_grandchild", fifo=witness.fifo), ENOUGH_SECONDS)
     assert witness.has_heard()
 
     server.close()

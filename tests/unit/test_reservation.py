@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.runner.pool import Reservation
+from pytest_gpuperf.runner.reservation import Reservation
 from pytest_gpuperf.sharing.device_lock import DeviceLock
 from pytest_gpuperf.sharing.device_lock import lock_folder
 
