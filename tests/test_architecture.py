@@ -72,7 +72,7 @@ ADMITS: Final = {
     "coverage": ("worker.coverage",),
     "pynvml": ("devices.cuda.nvml",),
     "pytest_benchmark": ("plugin.benchmark_plugin",),
-    "filelock": ("baselines", "runner.pool", "sharing"),
+    "filelock": ("baselines", "sharing"),
     "fsspec": ("history.place",),
     "transformers": ("trainers.transformers",),
 }

@@ -42,7 +42,7 @@ from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import DeviceSlot
 from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.runner import pool as reservation
+from pytest_gpuperf.runner import reservation
 from pytest_gpuperf.runner.evidence import forget_traces
 from pytest_gpuperf.runner.reservation import turns_at
 from pytest_gpuperf.sharing import device_lock
