@@ -298,6 +298,7 @@ class ForkServer:
         """
         self._jobs += 1
         result = Path(self._folder.name, f"{self._jobs}.json")
+        line = result.with_name("line.lock") if job.in_line else None
         output = result.with_suffix(".txt")
         self._send(
             {
@@ -306,7 +307,7 @@ class ForkServer:
                 "request": job.request,
                 "result": str(result),
                 "output": str(output),
-                "in_line": job.in_line,
+                "line": line and str(line),
                 "waits": waits,
             }
         )

@@ -39,9 +39,6 @@ PR_SET_PDEATHSIG: Final = 1
 
 NO_SIGNAL: Final = 0
 
-LINE_LOCK: Final = "line.lock"
-"""The file in the client's folder that keeps jobs in line from disturbing each other."""
-
 
 def main(
     preload: list[str],
@@ -70,7 +67,7 @@ def main(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     adopt_orphans()
     try:
-        _Server(replies, folder).serve()
+        _Server(replies).serve()
     finally:
         # Also where nobody reads any more that the server is ready.
         _remove(folder)
@@ -110,9 +107,8 @@ def _resolve(reference: str) -> Callable[..., Any]:
 
 
 class _Server:
-    def __init__(self, replies: int, folder: str | None) -> None:
+    def __init__(self, replies: int) -> None:
         self._replies = replies
-        self._folder = folder
         self._children: dict[int, int] = {}
         self._gates: dict[int, int] = {}
         self._wake, self._woken = os.pipe()
@@ -176,7 +172,7 @@ class _Server:
             # replies.
             os.close(self._replies)
             _close(opened)
-            _run_child(order, server, gate, self._folder)
+            _run_child(order, server, gate)
         _close(gate)
         if opened is not None:
             self._gates[order["job"]] = opened
@@ -234,14 +230,12 @@ def _close(descriptor: int | None) -> None:
         os.close(descriptor)
 
 
-def _run_child(
-    order: dict[str, Any], server: int, gate: int | None, folder: str | None
-) -> NoReturn:
+def _run_child(order: dict[str, Any], server: int, gate: int | None) -> NoReturn:
     code = 1
     try:
         _enter_child(order["output"], server)
-        if order["in_line"] and folder is not None:
-            head_start.enter_line(Path(folder, LINE_LOCK), gate)
+        if order["line"] is not None:
+            head_start.enter_line(Path(order["line"]), gate)
         result = _resolve(order["entry"])(order["request"])
         _write_result(Path(order["result"]), result)
         code = 0

@@ -2,7 +2,8 @@
 
 A fork, and pytest's start before it reads anything of the project, is a fifth of a short
 run. The process before leaves a core free for it while it imports its test. A lock keeps
-the two apart: what gets ready shares it, and what is timed has it alone.
+the two apart: what gets ready shares it, and what is timed has it alone. It is no
+``DeviceLock``: that asks again every 5 ms, and here the kernel wakes who waits.
 """
 
 from __future__ import annotations
