@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import median
 from typing import Final
 
 from ..model.baseline import Entry
@@ -219,16 +218,6 @@ def stored_round_steps(entries: Mapping[str, Entry]) -> dict[str, int]:
     """Return by call the steps per round of its newest stored run, if that says it."""
     newest = {key: entry.runs[-1].round_steps for key, entry in entries.items()}
     return {key: steps for key, steps in newest.items() if steps is not None}
-
-
-def stored_step_ms(entries: Mapping[str, Entry], kind: DeviceKind) -> dict[str, float]:
-    """Return by call what a step took in its stored runs: the median, in ms."""
-    read = {
-        key: [run.times[STEP_MS.name].location(kind) for run in timed]
-        for key, entry in entries.items()
-        for timed in [[run for run in entry.runs if STEP_MS.name in run.times]]
-    }
-    return {key: median(times) for key, times in read.items() if times}
 
 
 def asked_of(

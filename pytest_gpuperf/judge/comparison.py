@@ -88,7 +88,7 @@ class TimeComparison:
         seen: tuple[RunChange, ...],
     ) -> TimeComparison:
         """Use every clean run, and of the disturbed ones those that would pass alone."""
-        quick = limits.noticed - _margin(reference, 1)
+        quick = limits.noticed - reference.margin(1)
         # A disturbance only adds time: a disturbed run that is fast enough is still
         # evidence for a pass, a slow one is evidence for nothing.
         used = tuple(c for c in seen if not c.reading.dirty or c.feared < quick)
@@ -220,7 +220,7 @@ class TimeComparison:
     @property
     def passes_now(self) -> bool:
         """Whether a slowdown of ``detect`` is ruled out if today is as the stored days."""
-        margin = _margin(self.reference, max(1, len(self.used)))
+        margin = self.reference.margin(max(1, len(self.used)))
         return bool(self.used) and self._feared + margin < self.limits.noticed
 
     @property
@@ -242,7 +242,7 @@ class TimeComparison:
         if not self.used or not coming:
             return coming > 0
         reference, runs = self.reference, len(self.used) + coming
-        margin = max(_margin(reference, runs), _hidden(reference, runs))
+        margin = max(reference.margin(runs), _hidden(reference, runs))
         bound = self.limits.noticed - margin
         feared = [change.feared for change in self.used]
         proven = [change.proven for change in self.used]
@@ -340,11 +340,6 @@ class TimeComparison:
         shift, runs = self.reference.shift, self.deciding
         seen = shift.smallest(self.reference.spread, runs) if shift else 0.0
         return max(self.limits.ignored + beyond, seen)
-
-
-def _margin(reference: StoredTimes, runs: int) -> float:
-    spread = reference.spread
-    return spread.quantile(PASS_RISK) * spread.error(runs, reference.runs)
 
 
 def _hidden(reference: StoredTimes, runs: int) -> float:

@@ -24,6 +24,7 @@ from ..model.metric import MetricKind
 from ..model.metrics import METRICS
 from ..model.units import Unit
 from .statistics import ASSUMED_SHIFT
+from .statistics import PASS_RISK
 from .statistics import OccasionShift
 from .statistics import Prior
 from .statistics import Spread
@@ -81,6 +82,11 @@ class StoredTimes:
             shift=shift,
             is_now=is_now,
         )
+
+    def margin(self, fresh: int) -> float:
+        """Return how far below a slowdown the mean of *fresh* runs rules it out, in log time."""
+        error = self.spread.error(fresh, self.runs)
+        return self.spread.quantile(PASS_RISK) * error
 
 
 def shift_of(

@@ -183,15 +183,6 @@ MOST_PREPARED: Final = 32
 """Arguments made ahead of a round: they are alive together, and a batch is large."""
 
 
-ENOUGH_RATIO: Final = 1.01
-"""A run is no slower than its baseline up to this multiple of it, and may end early.
-
-Half the rounds read 0.4 % too much on average, as low quantiles do of fewer samples. A
-step that becomes slower in later rounds alone may pass as quick as it began, and a low
-quantile of all rounds would show little of it.
-"""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """A step and its ``setup``, which returns the step's positional arguments.

@@ -108,9 +108,6 @@ ROUND_MS: Final = 10.0
 LONG_STEP_MS: Final = 100.0
 """Above it a run times ``LEAST_ROUNDS`` rounds, where nothing is enqueued of one step."""
 
-ENOUGH_SHARE: Final = 0.5
-"""Share of the rounds after which a run may end, if its step takes ``enough_ms`` or less."""
-
 QUEUED_ROUNDS: Final = 8
 QUEUED_ROUND_MS: Final = 300.0
 LEAST_QUEUED_STEPS: Final = 10
@@ -328,9 +325,8 @@ class RoundPlan:
         return self.step_ms * (self.steps + self.queues)
 
     def suffices(self, clean: Sequence[Round], alone: Sequence[IsolatedStep]) -> bool:
-        """Whether *clean* rounds do, as the step is no slower than it was."""
-        least = max(LEAST_ROUNDS, ceil(ENOUGH_SHARE * self.rounds))
-        if self.enough_ms is None or len(clean) < least:
+        """Whether *clean* rounds do, as the step is quick enough."""
+        if self.enough_ms is None or len(clean) < LEAST_ROUNDS:
             return False
         times = [r.step_ms for r in _filled(clean, alone, self.steps)]
         return Distribution.of(times).location(self.kind) <= self.enough_ms

@@ -53,6 +53,18 @@ class CompileTiming(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredStep:
+    """What the stored runs of a call say of the time of its step.
+
+    A run rules a slowdown out, with the risk of a pass, that is ``margin`` above what it
+    reads, in log time.
+    """
+
+    typical_ms: float
+    margin: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
     """One run: the tests to measure in one fresh process.
 
@@ -68,7 +80,7 @@ class RunRequest:
     somebody must know them before they are collected. ``stored`` names by call the
     exact metrics that its baseline has: they are measured beyond the cap.
     ``round_steps`` has by call the steps per round of the runs it is compared with,
-    ``step_ms`` what a step took in them: a run that is as quick may end early.
+    ``stored_steps`` the time of a step in them: a run that is quick enough may end early.
     ``timed`` are calls of which nothing but times is asked: what else there is to know of
     them is known. ``compile_timing`` says of which calls compiling is timed, and
     ``caches`` is the folder of what they compile, if an earlier process has filled it.
@@ -96,7 +108,7 @@ class RunRequest:
     names: tuple[str, ...] = ()
     stored: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     round_steps: Mapping[str, int] = field(default_factory=dict)
-    step_ms: Mapping[str, float] = field(default_factory=dict)
+    stored_steps: Mapping[str, StoredStep] = field(default_factory=dict)
     timed: tuple[str, ...] = ()
     compile_timing: CompileTiming = CompileTiming.NEVER
     caches: str = ""

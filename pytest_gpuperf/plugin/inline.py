@@ -29,8 +29,8 @@ from ..judge.calls import judge_calls
 from ..judge.calls import occasions_prior_of
 from ..judge.calls import prior_of
 from ..judge.calls import stored_round_steps
-from ..judge.calls import stored_step_ms
 from ..judge.context import SuiteContext
+from ..judge.early_end import stored_steps
 from ..model.baseline import occasion_id
 from ..model.environment import PRETEND_GIB
 from ..model.environment import DeviceKind
@@ -140,8 +140,8 @@ class InlineSession:
             stored=counted(self._baselines.entries),
             round_steps=stored_round_steps(self._baselines.entries),
             folders=folders,
-            step_ms=(
-                {} if settings.update else stored_step_ms(self._baselines.entries, kind)
+            stored_steps=(
+                {} if settings.update else stored_steps(self._baselines.entries, kind)
             ),
         )
         config.stash[measurer_key] = self._measuring

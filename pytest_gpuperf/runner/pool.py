@@ -26,6 +26,7 @@ from ..model.ranks import Launch
 from ..model.ranks import Ranks
 from ..model.run import RunMode
 from ..model.run import RunRequest
+from ..model.run import StoredStep
 from ..model.run import TestResult
 from ..settings import Settings
 from ..sharing.device_lock import identity_of
@@ -83,7 +84,7 @@ class Children:
         self._slot_of: dict[str, int] = {}
         self._stored: Mapping[str, tuple[str, ...]] = {}
         self._round_steps: dict[str, int] = {}
-        self._step_ms: Mapping[str, float] = {}
+        self._stored_steps: Mapping[str, StoredStep] = {}
         scripted = settings.device is DeviceKind.SCRIPTED
         self._server = (early or EarlyServer(is_scripted=scripted)).take()
         self._server.send_progress_to(progress.arrived)
@@ -119,17 +120,17 @@ class Children:
         board_of: Callable[[Group], str | None],
         stored: Mapping[str, tuple[str, ...]],
         round_steps: Mapping[str, int],
-        step_ms: Mapping[str, float],
+        stored_steps: Mapping[str, StoredStep],
     ) -> None:
         """Decide where each group is measured: *board_of* its baseline, if it has one.
 
         *stored* names by call the exact metrics that its baseline has, *round_steps* has
         the steps per round of its runs. A call without any keeps those of its first run.
-        A run that is as quick as *step_ms*, by call, may end early.
+        A run that is quick enough beside its *stored_steps* may end early.
         """
         self._stored = stored
         self._round_steps = dict(round_steps)
-        self._step_ms = step_ms
+        self._stored_steps = stored_steps
         slot_of = assigned(groups, self.slots, board_of)
         self._slot_of = {test: slot_of[group] for group in groups for test in group}
 
@@ -215,7 +216,7 @@ class Children:
             names=group,
             stored=_of_group(self._stored, group),
             round_steps=_of_group(self._round_steps, group),
-            step_ms=_of_group(self._step_ms, group),
+            stored_steps=_of_group(self._stored_steps, group),
             timed=tuple(key for key in request.timed if _is_of(key, group)),
         )
         asked = plan[group[0]].ranks

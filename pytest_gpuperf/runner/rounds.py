@@ -22,7 +22,7 @@ from ..judge.ab_override import is_in_doubt
 from ..judge.ab_override import is_undecided
 from ..judge.calls import counted
 from ..judge.calls import stored_round_steps
-from ..judge.calls import stored_step_ms
+from ..judge.early_end import stored_steps
 from ..judge.verdict import waits_for_times
 from ..model.baseline import Refresh
 from ..model.baseline import occasion_id
@@ -193,9 +193,9 @@ class Rounds:
         round_steps = {} if is_anew else stored_round_steps(entries)
         # What a refresh stores has all its rounds.
         kind = self.environment.hardware.kind
-        step_ms = {} if self._settings.update else stored_step_ms(entries, kind)
+        steps = {} if self._settings.update else stored_steps(entries, kind)
         self._children.assign(
-            groups, self._board_of, counted(entries), round_steps, step_ms
+            groups, self._board_of, counted(entries), round_steps, steps
         )
         self.outlook.announce_gate(groups, len(self.slots))
         cases = self._screen(groups)

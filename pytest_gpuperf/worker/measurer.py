@@ -27,6 +27,7 @@ from ..errors import StepError
 from ..judge.budget import fit_of
 from ..judge.calls import asked_of
 from ..judge.calls import merged
+from ..judge.early_end import enough_ms
 from ..judge.readings import unreal_time
 from ..judge.verdict import noticed
 from ..judge.verdict import tolerated
@@ -34,7 +35,6 @@ from ..marks import budgets_of
 from ..marks import ranks_of
 from ..marks import tolerances_of
 from ..measure.forecast import FitQuestion
-from ..measure.step import ENOUGH_RATIO
 from ..measure.step import Follow
 from ..measure.step import Subject
 from ..measure.step import nobody
@@ -57,6 +57,7 @@ from ..model.run import ComparedCall
 from ..model.run import CompileTiming
 from ..model.run import RunMode
 from ..model.run import StepCall
+from ..model.run import StoredStep
 from .compare_result import Compared
 from .compile_again import CompileFolders
 from .fit_result import Prospect
@@ -183,7 +184,7 @@ def measured_call(  # noqa: PLR0913  a call, and what is to be known of it
 NO_FOLDER: Final = Path()
 NO_KEYWORDS: Final[Mapping[str, Sequence[str]]] = {}
 NO_STEPS: Final[Mapping[str, int]] = {}
-NO_TIMES: Final[Mapping[str, float]] = {}
+NO_TIMES: Final[Mapping[str, StoredStep]] = {}
 
 
 class Measuring:
@@ -199,7 +200,8 @@ class Measuring:
         artefacts: Path = NO_FOLDER,
         stored: Mapping[str, Sequence[str]] = NO_KEYWORDS,
         round_steps: Mapping[str, int] = NO_STEPS,
-        step_ms: Mapping[str, float] = NO_TIMES,
+        stored_steps: Mapping[str, StoredStep] = NO_TIMES,
+        confirms: bool = False,
         timed: Collection[str] = (),
         folders: CompileFolders | None = None,
         arriving: Callable[[str], None] = lambda _: None,
@@ -209,12 +211,13 @@ class Measuring:
         """*arriving* is called with the key of each call before it is measured,
         *follow* with the key and what is being done. *stored* names by call the counts
         and sizes that its baseline has, *round_steps* has the steps per round of the
-        runs it is compared with, *step_ms* what a step took in them. *timed* are calls
+        runs it is compared with, *stored_steps* what a step took in them. *timed* are calls
         of which nothing but times is read, *folders* those of what is compiled. Each
         call is measured inside of *alone*, which keeps others from disturbing it."""
         self._stored = stored
         self._round_steps = round_steps
-        self._step_ms = step_ms
+        self._stored_steps = stored_steps
+        self._confirms = confirms
         self._timed = timed
         self._folders = folders or CompileFolders(CompileTiming.NEVER)
         self._arriving = arriving
@@ -259,7 +262,7 @@ class Measuring:
         with self._alone():
             measured = measured_call(
                 self._device,
-                self._compared(subject, test, budgets),
+                self._compared(subject, test, item, budgets),
                 test=test,
                 seconds=self._seconds,
                 mode=self._mode,
@@ -300,11 +303,11 @@ class Measuring:
         return measured.result
 
     def _compared(
-        self, subject: Subject, test: str, budgets: Sequence[Budget]
+        self, subject: Subject, test: str, item: pytest.Item, budgets: Sequence[Budget]
     ) -> Subject:
-        """Add what is known of the stored runs of *test*."""
+        """Add what is known of the stored runs of *test*, a call of *item*."""
         subject = replace(subject, round_steps=self._round_steps.get(test))
-        stored_ms = self._step_ms.get(test)
+        stored = self._stored_steps.get(test)
         # Ranks make the same number of rounds, bursts of batches take many to average,
         # and so does the slope.
         needs_all = (
@@ -312,9 +315,16 @@ class Measuring:
             or subject.batches is not None
             or any(SLOPE.budget in budget.limits for budget in budgets)
         )
-        if stored_ms is None or needs_all:
+        if stored is None or needs_all:
             return subject
-        return replace(subject, enough_ms=ENOUGH_RATIO * stored_ms)
+        enough = enough_ms(
+            stored,
+            budgets,
+            self._device.environment().hardware,
+            merged((*tolerances_of(item), self._project)),
+            confirms=self._confirms,
+        )
+        return replace(subject, enough_ms=enough)
 
     def _asked(self, test: str, budgets: Sequence[Budget]) -> frozenset[str]:
         hardware = self._device.environment().hardware
