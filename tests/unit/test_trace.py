@@ -205,3 +205,23 @@ def test_code_from_elsewhere_is_blamed_as_well(name: str) -> None:
 
 def test_nobody_is_blamed_where_only_foreign_code_runs() -> None:
     assert blamed(FOREIGN) is None
+
+
+class Counted(list[Any]):
+    """Events that count how often they are read."""
+
+    read = 0
+
+    def __iter__(self) -> Any:
+        self.read += 1
+        return super().__iter__()
+
+
+def test_the_same_events_are_read_once_and_equal_ones_for_themselves() -> None:
+    events, others = Counted([step(0.0, 10.0)]), Counted([step(0.0, 10.0)])
+
+    first, again, other = parse(events), parse(events), parse(others)
+
+    assert (events.read, others.read) == (1, 1)
+    assert first is again
+    assert first == other
