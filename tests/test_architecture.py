@@ -69,6 +69,8 @@ ADMITS: Final = {
         "runner.fork_server_process",
         "timers",
     ),
+    # What has no public name, and may be missing.
+    "_pytest": ("worker.plain_plugins",),
     "coverage": ("worker.coverage",),
     "pynvml": ("devices.cuda.nvml",),
     "pytest_benchmark": ("plugin.benchmark_plugin",),

@@ -57,6 +57,8 @@ from .installed import installed
 from .items import asks
 from .items import recorded
 from .measurer import Measuring
+from .plain_plugins import plain_plugins_seen
+from .plain_plugins import skip_plain_plugins
 
 
 CHILD_OPTIONS: Final = (
@@ -80,11 +82,12 @@ def warm_pytest() -> None:
     importlib.import_module("pytest_gpuperf.measure.phases")
     installed()
     # pytest loads its plugins only when it runs, so an empty folder is collected.
-    with scratch_folder() as folder:
+    with scratch_folder() as folder, plain_plugins_seen():
         pytest.main(
             ["--collect-only", f"--rootdir={folder}", *CHILD_OPTIONS, folder],
             plugins=[WithoutSummary()],
         )
+    skip_plain_plugins()
     _ask_git_nothing()
 
 
