@@ -22,6 +22,7 @@ from pytest_gpuperf.judge.calls import judge_calls
 from pytest_gpuperf.judge.calls import prior_of
 from pytest_gpuperf.judge.context import SuiteContext
 from pytest_gpuperf.judge.early_end import enough_ms
+from pytest_gpuperf.judge.early_end import news_ms
 from pytest_gpuperf.judge.early_end import stored_steps
 from pytest_gpuperf.judge.statistics import PASS_RISK
 from pytest_gpuperf.judge.verdict import noticed
@@ -36,6 +37,7 @@ from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.metrics import STEP_MS
 from pytest_gpuperf.model.run import StepCall
+from pytest_gpuperf.model.run import StoredStep
 from pytest_gpuperf.model.verdict import Outcome
 
 
@@ -56,10 +58,12 @@ def entry_of(runs: Sequence[Rounds]) -> Entry:
     return Entry(runs=tuple(RunSummary(times=t) for t in times))
 
 
-def ended(rounds: Rounds, enough: float) -> Rounds:
-    """Return the rounds that a gate times if it needs no more than *enough*."""
+def ended(rounds: Rounds, stored: StoredStep) -> Rounds:
+    """Return the rounds that a gate times beside what is *stored*."""
+    enough = enough_ms(stored, (), CPU, DEFAULT, confirms=False)
+    news = news_ms(stored, DEFAULT)
     for count in range(LEAST_ROUNDS, len(rounds)):
-        if Distribution.of(rounds[:count]).location(CPU.kind) <= enough:
+        if news <= Distribution.of(rounds[:count]).location(CPU.kind) <= enough:
             return rounds[:count]
     return rounds
 
@@ -88,9 +92,8 @@ def replayed(
             others = [other for place, other in enumerate(runs) if place != index]
             known = {**entries, key: entry_of(others)}
             stored = stored_steps(known, CPU.kind)[key]
-            enough = enough_ms(stored, (), CPU, DEFAULT, confirms=False)
             rounds = [ms * slowed for ms in run]
-            rounds = ended(rounds, enough) if early else rounds
+            rounds = ended(rounds, stored) if early else rounds
             found.append((len(rounds), passes(rounds, known[key], suite)))
     return fmean(n for n, _ in found), fmean(passed for _, passed in found)
 

@@ -50,10 +50,22 @@ def stored_steps(
         for key, entry in entries.items()
     }
     return {
-        key: StoredStep(typical_ms=times.typical, margin=times.margin(1))
+        key: StoredStep(
+            typical_ms=times.typical,
+            fast_ms=times.typical * exp(times.fast),
+            margin=times.margin(1),
+        )
         for key, times in found.items()
         if times is not None
     }
+
+
+def news_ms(stored: StoredStep, tolerance: Tolerance) -> float:
+    """Return the milliseconds below which a step is faster than it was.
+
+    What may become its baseline has all its rounds.
+    """
+    return stored.fast_ms / (1 + tolerated(STEP_MS, tolerance))
 
 
 def enough_ms(

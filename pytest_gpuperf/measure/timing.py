@@ -280,7 +280,8 @@ class RoundPlan:
     """How many rounds are wanted, and of how many steps.
 
     If the device ``queues`` steps, a step by itself is timed before each round. Fewer
-    rounds do if a step is read to take ``enough_ms``, on a device of this ``kind``.
+    rounds do if a step is read to take ``enough_ms``, and no less than ``news_ms``, on a
+    device of this ``kind``.
     """
 
     rounds: int
@@ -289,6 +290,7 @@ class RoundPlan:
     kind: DeviceKind
     queues: bool = False
     enough_ms: float | None = None
+    news_ms: float = 0.0
 
     @classmethod
     def of(
@@ -308,6 +310,7 @@ class RoundPlan:
                 step_ms=step_ms,
                 kind=kind,
                 enough_ms=subject.enough_ms,
+                news_ms=subject.news_ms,
             )
         steps = _queued_steps(subject, step_ms, deadline)
         return cls(
@@ -317,6 +320,7 @@ class RoundPlan:
             kind=kind,
             queues=steps > 1,
             enough_ms=subject.enough_ms,
+            news_ms=subject.news_ms,
         )
 
     @property
@@ -329,7 +333,8 @@ class RoundPlan:
         if self.enough_ms is None or len(clean) < LEAST_ROUNDS:
             return False
         times = [r.step_ms for r in _filled(clean, alone, self.steps)]
-        return Distribution.of(times).location(self.kind) <= self.enough_ms
+        seen_ms = Distribution.of(times).location(self.kind)
+        return self.news_ms <= seen_ms <= self.enough_ms
 
 
 def _queued_steps(subject: Subject, step_ms: float, deadline: Deadline) -> int:

@@ -28,6 +28,7 @@ from ..judge.budget import fit_of
 from ..judge.calls import asked_of
 from ..judge.calls import merged
 from ..judge.early_end import enough_ms
+from ..judge.early_end import news_ms
 from ..judge.readings import unreal_time
 from ..judge.verdict import noticed
 from ..judge.verdict import tolerated
@@ -317,14 +318,15 @@ class Measuring:
         )
         if stored is None or needs_all:
             return subject
+        tolerance = merged((*tolerances_of(item), self._project))
         enough = enough_ms(
             stored,
             budgets,
             self._device.environment().hardware,
-            merged((*tolerances_of(item), self._project)),
+            tolerance,
             confirms=self._confirms,
         )
-        return replace(subject, enough_ms=enough)
+        return replace(subject, enough_ms=enough, news_ms=news_ms(stored, tolerance))
 
     def _asked(self, test: str, budgets: Sequence[Budget]) -> frozenset[str]:
         hardware = self._device.environment().hardware

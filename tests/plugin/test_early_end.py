@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from scripted_project import ScriptedProject
 
@@ -36,3 +38,23 @@ def test_a_gate_times_a_quarter_of_the_rounds_and_a_refresh_all(
     again = rounds_of(project, "--gpuperf-update=all")
 
     assert (recorded, gated, again) == ({"20"}, {"5"}, {"20"})
+
+
+def test_what_ends_early_is_known_as_such_where_it_is_to_be_evidence(
+    project: ScriptedProject,
+) -> None:
+    project.file(STEP)
+
+    def judged(*arguments: str) -> dict[str, object]:
+        project.run(*arguments).assert_outcomes(passed=1)
+        (pending,) = (project.path / ".gpuperf").glob("pending-*.json")
+        (test,) = json.loads(pending.read_text())["tests"].values()
+        found: dict[str, object] = test["judged"]
+        return found
+
+    recorded = judged("--gpuperf-update=all")
+    gated = judged()
+    added = judged("--gpuperf-update=evidence")
+
+    marks = [found.get("ends_early", False) for found in (recorded, gated, added)]
+    assert marks == [False, True, False]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pytest_gpuperf.judge.calls import judge_calls
 from pytest_gpuperf.judge.early_end import ENOUGH_RATIO
 from pytest_gpuperf.judge.early_end import enough_ms
+from pytest_gpuperf.judge.early_end import news_ms
 from pytest_gpuperf.judge.early_end import stored_steps
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import RunSummary
@@ -107,6 +108,15 @@ def test_a_steady_step_may_be_one_percent_slower_and_in_a_confirming_run_no_slow
 ):
     assert enough(STEADY) == pytest.approx(10.1, rel=1e-6)
     assert enough(STEADY, confirms=True) == pytest.approx(10.0, rel=1e-6)
+
+
+def test_a_step_is_faster_than_it_was_beyond_the_second_fastest_run_and_the_tolerance() -> (
+    None
+):
+    allowed = Tolerance(ratios={"ms": 0.05})
+
+    assert news_ms(known(STEADY), allowed) == pytest.approx(9.98 / 1.05)
+    assert news_ms(known([10.0] * 5), allowed) == pytest.approx(10 / 1.05)
 
 
 def test_a_budget_below_the_stored_time_needs_a_quicker_step() -> None:

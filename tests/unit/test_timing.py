@@ -67,6 +67,15 @@ def test_a_run_ends_after_five_rounds_or_more_once_it_is_quick_enough(
     assert timing.dirty == ()
 
 
+def test_a_run_that_may_become_a_baseline_has_all_its_rounds() -> None:
+    device = Clockwork(lambda _: 10.0)
+    faster = replace(subject(device), enough_ms=20.0, news_ms=10.1)
+
+    timing = time_rounds(device, faster, 10.0, deadline(device))
+
+    assert len(timing.rounds) == ROUNDS
+
+
 def test_a_disturbed_run_has_all_its_rounds_however_quick_it_is() -> None:
     device = Clockwork(lambda _: 10.0)
     device.troubles = lambda steps: "hot" if steps == 3 else None
