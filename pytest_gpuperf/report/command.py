@@ -13,6 +13,7 @@ from typing import Final
 from ..model.baseline import Refresh
 from ..model.environment import DeviceKind
 from ..model.environment import Hardware
+from ..model.known_calls import nodeid_of
 from ..model.verdict import Outcome
 from ..visible import visible_line
 
@@ -83,7 +84,7 @@ def again_command(run: Invocation, test: str, *, longer: bool) -> str:
 
 def referred_command(run: Invocation, tests: Sequence[str]) -> str:
     """Return what lets the commits of the baselines decide the times of *tests*."""
-    nodes = map(run.typed, dict.fromkeys(map(_test_of, tests)))
+    nodes = map(run.typed, dict.fromkeys(map(nodeid_of, tests)))
     return _line(
         ("pytest", "--gpuperf", "--gpuperf-ref=baseline", *run.options, *nodes)
     )
@@ -131,7 +132,7 @@ def measure_command(tests: Sequence[str], kind: DeviceKind) -> str:
 
     A call of a test is measured with all of it.
     """
-    nodes = dict.fromkeys(map(_test_of, tests))
+    nodes = dict.fromkeys(map(nodeid_of, tests))
     device = f"--device={kind.value}"
     return _line(("gpuperf", "refresh", "--accept-drift", device, *nodes))
 
@@ -175,14 +176,6 @@ def _typed(
     if as_rank:
         return ("torchrun", *module, program, *arguments)
     return (*module, program, *(("--", *arguments) if arguments else ()))
-
-
-def _test_of(call: str) -> str:
-    """Return the node id of a call; the ``#`` of a parameter names none."""
-    test, end, _ = call.rpartition("]#")
-    if end or call.endswith("]"):
-        return f"{test}]" if end else call
-    return call.partition("#")[0]
 
 
 def _line(parts: Sequence[str]) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 from typing import Final
-from typing import TypeVar
 
 from ..errors import ErrorId
 from ..errors import QuotedError
@@ -22,6 +21,7 @@ from ..model.environment import Capability
 from ..model.environment import DeviceKind
 from ..model.environment import DeviceSlot
 from ..model.environment import Environment
+from ..model.known_calls import KnownCalls
 from ..model.ranks import Launch
 from ..model.ranks import Ranks
 from ..model.run import RunMode
@@ -43,17 +43,6 @@ from .screening import Group
 from .side_by_side import SideBySide
 from .side_by_side import SlotJob
 from .side_by_side import assigned
-
-
-Known = TypeVar("Known")
-
-
-def _of_group(by_call: Mapping[str, Known], group: Group) -> dict[str, Known]:
-    return {key: v for key, v in by_call.items() if _is_of(key, group)}
-
-
-def _is_of(call: str, group: Group) -> bool:
-    return call.partition("#")[0] in group
 
 
 ON_ITS_OWN: Final = "pytest_gpuperf.worker.child:measure"
@@ -82,9 +71,9 @@ class Children:
         self.slots: tuple[DeviceSlot, ...] = ()
         self._turns: tuple[Turns, ...] = ()
         self._slot_of: dict[str, int] = {}
-        self._stored: Mapping[str, tuple[str, ...]] = {}
-        self._round_steps: dict[str, int] = {}
-        self._stored_steps: Mapping[str, StoredStep] = {}
+        self._stored = KnownCalls[tuple[str, ...]]({})
+        self._round_steps = KnownCalls[int]({})
+        self._stored_steps = KnownCalls[StoredStep]({})
         scripted = settings.device is DeviceKind.SCRIPTED
         self._server = (early or EarlyServer(is_scripted=scripted)).take()
         self._server.send_progress_to(progress.arrived)
@@ -128,9 +117,9 @@ class Children:
         the steps per round of its runs. A call without any keeps those of its first run.
         A run that is quick enough beside its *stored_steps* may end early.
         """
-        self._stored = stored
-        self._round_steps = dict(round_steps)
-        self._stored_steps = stored_steps
+        self._stored = KnownCalls(stored)
+        self._round_steps = KnownCalls(round_steps)
+        self._stored_steps = KnownCalls(stored_steps)
         slot_of = assigned(groups, self.slots, board_of)
         self._slot_of = {test: slot_of[group] for group in groups for test in group}
 
@@ -150,11 +139,17 @@ class Children:
         A device measures one group at a time. Of the calls *timed* nothing but times is
         read. *arrived* gets the results of each group as soon as it has ended.
         """
-        request = replace(self._request(kind, number), mode=mode, timed=tuple(timed))
+        request = replace(self._request(kind, number), mode=mode)
         if mode is RunMode.MEASURE:
             timing = self._settings.compile_timing
             request = replace(request, compile_timing=timing)
-        jobs = [self._assigned(group, plan, request) for group in groups]
+        only_times = KnownCalls(dict.fromkeys(timed, True))
+        jobs = [
+            self._assigned(
+                group, plan, replace(request, timed=tuple(only_times.of(group)))
+            )
+            for group in groups
+        ]
         self._progress.begin(
             groups,
             None if mode is RunMode.TRACE else number,
@@ -167,7 +162,7 @@ class Children:
         ]
         for result in results:
             for call, steps in result.round_steps.items():
-                self._round_steps.setdefault(call, steps)
+                self._round_steps.learn(call, steps)
         return results
 
     def cover(
@@ -214,10 +209,9 @@ class Children:
             request,
             tests=tests,
             names=group,
-            stored=_of_group(self._stored, group),
-            round_steps=_of_group(self._round_steps, group),
-            stored_steps=_of_group(self._stored_steps, group),
-            timed=tuple(key for key in request.timed if _is_of(key, group)),
+            stored=self._stored.of(group),
+            round_steps=self._round_steps.of(group),
+            stored_steps=self._stored_steps.of(group),
         )
         asked = plan[group[0]].ranks
         if asked is not None:

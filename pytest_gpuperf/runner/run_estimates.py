@@ -45,6 +45,7 @@ from ..model.baseline import RunSummary
 from ..model.baseline import full_runs
 from ..model.budget import Tolerance
 from ..model.environment import DeviceKind
+from ..model.known_calls import KnownCalls
 from ..model.measurement import Measurement
 from ..model.metrics import LATENCY_MS
 from ..model.metrics import SENTINELS
@@ -223,19 +224,16 @@ def gate_seconds(groups: Sequence[Group], entries: Mapping[str, Entry]) -> float
     A group without a stored time is taken to be like the others; ``None`` if no group
     has one. What fixtures take is not known.
     """
-    each = [_group_seconds(group, entries) for group in groups]
+    stored = KnownCalls(entries)
+    each = [_group_seconds(stored.of(group).values()) for group in groups]
     known = [seconds for seconds in each if seconds]
     if not known:
         return None
     return len(groups) * fmean(known)
 
 
-def _group_seconds(group: Group, entries: Mapping[str, Entry]) -> float:
-    newest = [
-        entry.runs[-1]
-        for key, entry in entries.items()
-        if key.partition("#")[0] in group and entry.runs
-    ]
+def _group_seconds(entries: Iterable[Entry]) -> float:
+    newest = [entry.runs[-1] for entry in entries if entry.runs]
     timed = [run for run in newest if STEP_MS.name in run.times]
     is_queued = any(run.round_steps is not None for run in timed)  # on a GPU
     process = GPU_PROCESS_SECONDS if is_queued else PROCESS_SECONDS

@@ -28,6 +28,7 @@ from ..model.codec import encode
 from ..model.compile_metrics import COMPILE_S
 from ..model.compile_metrics import COMPILE_TIMES
 from ..model.compile_metrics import COMPILE_WARM_S
+from ..model.known_calls import nodeid_of
 from ..model.measurement import Measurement
 from ..model.run import CompileTiming
 from ..model.run import Ending
@@ -129,7 +130,7 @@ def compiled_again(
     """
     if not folders.again:
         return results
-    wanted = {key.partition("#")[0] for key in folders.again}
+    wanted = set(map(nodeid_of, folders.again))
     arguments = [
         argument
         for name, argument in zip(request.names, request.tests, strict=True)
