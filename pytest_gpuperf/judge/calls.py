@@ -34,6 +34,7 @@ from .budget import resolve
 from .context import Sentinels
 from .context import SuiteContext
 from .context import sentinel_shifts
+from .readings import StoredTimes
 from .statistics import Prior
 from .statistics import fit_prior
 from .statistics import pooled_shift
@@ -41,6 +42,7 @@ from .steadiness import burst
 from .stored_times import log_shift
 from .stored_times import log_shift_variance
 from .stored_times import log_variance
+from .stored_times import reference_of
 from .suite import settle_suite
 from .suite import suite_shift
 from .suite import suite_verdict
@@ -158,6 +160,18 @@ def prior_of(entries: Iterable[Entry], kind: DeviceKind) -> Prior | None:
     known = (log_variance(STEP_MS, entry.runs, kind) for entry in entries)
     found = [variance for variance in known if variance is not None]
     return fit_prior([variance for variance, _ in found], [nu for _, nu in found])
+
+
+def references_of(
+    entries: Mapping[str, Entry], kind: DeviceKind
+) -> dict[str, StoredTimes]:
+    """Return what the stored step times of each entry say, if it has any."""
+    prior = prior_of(entries.values(), kind)
+    found = {
+        key: reference_of(STEP_MS, entry.runs, kind, prior)
+        for key, entry in entries.items()
+    }
+    return {key: known for key, known in found.items() if known is not None}
 
 
 def occasions_prior_of(entries: Iterable[Entry], kind: DeviceKind) -> Prior | None:

@@ -17,11 +17,8 @@ from ..model.metrics import STEP_MS
 from ..model.run import StoredStep
 from .budget import ceiling
 from .budget import resolve
-from .calls import prior_of
-from .readings import Limits
-from .stored_times import reference_of
-from .verdict import floored
-from .verdict import noticed
+from .calls import references_of
+from .verdict import step_limits
 from .verdict import tolerated
 
 
@@ -44,19 +41,13 @@ def stored_steps(
     entries: Mapping[str, Entry], kind: DeviceKind
 ) -> dict[str, StoredStep]:
     """Return by call what its stored runs say of the time of a step."""
-    prior = prior_of(entries.values(), kind)
-    found = {
-        key: reference_of(STEP_MS, entry.runs, kind, prior)
-        for key, entry in entries.items()
-    }
     return {
         key: StoredStep(
             typical_ms=times.typical,
             fast_ms=times.typical * exp(times.fast),
             margin=times.margin(1),
         )
-        for key, times in found.items()
-        if times is not None
+        for key, times in references_of(entries, kind).items()
     }
 
 
@@ -81,12 +72,7 @@ def enough_ms(
     With so little it passes, whatever the rounds to come would show: more of them would
     only lower what is read. It is below every ceiling that *budgets* set on *hardware*.
     """
-    limits = Limits.of(
-        stored.typical_ms,
-        tolerance=tolerated(STEP_MS, tolerance),
-        detect=noticed(STEP_MS, tolerance),
-        floor=floored(STEP_MS, tolerance).floor,
-    )
+    limits = step_limits(stored.typical_ms, tolerance)
     passing = stored.typical_ms * exp(limits.noticed - stored.margin - ROUNDING)
     quick = stored.typical_ms * (CONFIRMED_RATIO if confirms else ENOUGH_RATIO)
     limit = resolve(budgets, hardware).limits.get(str(STEP_MS.budget))

@@ -43,6 +43,7 @@ from .context import SuiteContext
 from .context import discounts
 from .exact import judge_exact
 from .new_lines import compared
+from .readings import Limits
 from .readings import impossible
 from .readings import readings
 from .readings import stored_values
@@ -92,6 +93,16 @@ def noticed(metric: Metric, tolerance: Tolerance) -> float:
     if tolerance.detect is None:
         return tolerated(metric, tolerance) + DETECT_ABOVE_TOLERANCE
     return tolerance.detect
+
+
+def step_limits(typical_ms: float, tolerance: Tolerance) -> Limits:
+    """Return the changes of a step of *typical_ms* that *tolerance* allows."""
+    return Limits.of(
+        typical_ms,
+        tolerance=tolerated(STEP_MS, tolerance),
+        detect=noticed(STEP_MS, tolerance),
+        floor=floored(STEP_MS, tolerance).floor,
+    )
 
 
 # Differences between a run and the stored ones that keep its times from blaming code.

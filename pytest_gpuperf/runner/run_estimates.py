@@ -17,7 +17,7 @@ from ..baselines.refresh import new_entry
 from ..baselines.store import read
 from ..judge.calls import WHOLE_PROJECT
 from ..judge.calls import merged
-from ..judge.calls import prior_of
+from ..judge.calls import references_of
 from ..judge.context import SuiteContext
 from ..judge.readings import MOST_REPEATED
 from ..judge.readings import Limits
@@ -30,9 +30,7 @@ from ..judge.sensitivity import deciding_runs
 from ..judge.sensitivity import effort
 from ..judge.sensitivity import suite_acuity
 from ..judge.stored_times import reference_of
-from ..judge.verdict import floored
-from ..judge.verdict import noticed
-from ..judge.verdict import tolerated
+from ..judge.verdict import step_limits
 from ..measure.time_share import LATER_STEPS
 from ..measure.timing import ROUND_MS
 from ..measure.warmup import HEATING_MS
@@ -168,18 +166,6 @@ def stored_efforts(
     }
 
 
-def references_of(
-    entries: Mapping[str, Entry], kind: DeviceKind
-) -> dict[str, StoredTimes]:
-    """Return what the stored step times of each entry say, if it has any."""
-    prior = prior_of(entries.values(), kind)
-    found = {
-        test: reference_of(STEP_MS, entry.runs, kind, prior)
-        for test, entry in entries.items()
-    }
-    return {test: known for test, known in found.items() if known is not None}
-
-
 def _acuity(
     test: str, reference: StoredTimes, layers: Layers, suite_context: SuiteContext
 ) -> Acuity:
@@ -189,13 +175,7 @@ def _acuity(
 
 
 def _limits(reference: StoredTimes, layers: Layers) -> Limits:
-    tolerance = merged(layers)
-    return Limits.of(
-        reference.typical,
-        tolerance=tolerated(STEP_MS, tolerance),
-        detect=noticed(STEP_MS, tolerance),
-        floor=floored(STEP_MS, tolerance).floor,
-    )
+    return step_limits(reference.typical, merged(layers))
 
 
 def _wider(project: Tolerance, ratio: float) -> Tolerance:
