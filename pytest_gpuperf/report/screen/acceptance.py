@@ -158,7 +158,7 @@ def _parts(found: Acceptance) -> Iterator[str]:
     yield from named(
         found.unfit,
         "not added to: changed, disturbed, of another torch, stored already, or of a "
-        "gate on a CPU, which ends runs early",
+        "gate on a CPU, which ends runs early (--gpuperf-update=evidence does not)",
     )
     left = [test for test in found.thin if test not in found.missed]
     yield from named(left, f"kept, only measured in {few}")
