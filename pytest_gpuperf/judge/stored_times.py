@@ -181,19 +181,23 @@ def _noise(metric: Metric, case: TimeComparison, evidence: Evidence) -> str:
             f"runs is more than {_tolerated(metric, case)} slower than "
             f"{_edge(metric, case, slow=True)}"
         )
+    others = f", as {_others(case)}" if case.suite_context.burst else ""
     return (
         "too noisy to tell: the real change is between "
-        f"{_signed(evidence.low)} and {_signed(evidence.high)}"
+        f"{_signed(evidence.low)} and {_signed(evidence.high)}{others}"
     )
 
 
 def _unsteady(case: TimeComparison, evidence: Evidence) -> str:
     """Say that the machine itself is slower for a while."""
-    added = f"{100 * ratio(case.suite_context.burst):.1f} %"
     return (
         f"unsteady machine: {_range(evidence)}, as the runs of the tests that were "
-        f"measured again differ much more than stored ones: others may slow a run by {added}"
+        f"measured again differ much more than stored ones: {_others(case)}"
     )
+
+
+def _others(case: TimeComparison) -> str:
+    return f"others may slow a run by {100 * ratio(case.suite_context.burst):.1f} %"
 
 
 def _perhaps_shifted(case: TimeComparison, evidence: Evidence) -> str:

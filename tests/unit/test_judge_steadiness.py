@@ -121,6 +121,21 @@ def test_the_reason_says_what_the_machine_may_have_added() -> None:
     assert float(added.removesuffix(" %")) == pytest.approx(8.5, abs=1.5)
 
 
+@pytest.mark.parametrize(("slower", "named"), [(0.12, True), (0.0, False)])
+def test_a_wide_range_names_the_machine_if_it_is_what_widens_it(
+    slower: float, *, named: bool
+) -> None:
+    said = [
+        verdict.because
+        for seed in SEEDS
+        for verdict in Suite(seed, slower, own=0.035).verdicts().values()
+        if verdict.because.startswith("too noisy to tell: the real change is between")
+    ]
+
+    assert said
+    assert {"others may slow a run by" in one for one in said} == {named}
+
+
 @pytest.mark.parametrize("sigma", [0.03, 0.05, 0.1])
 def test_what_others_add_is_measured_by_the_confirming_runs(sigma: float) -> None:
     noise = np.random.default_rng(5).normal(0, sigma, (60, 5))
