@@ -122,7 +122,7 @@ class Screening:
 
 
 def on_quiet_cores(screenings: Sequence[Screening]) -> list[Screening]:
-    fastest_ms = min(p.median_ms for s in screenings for p in s.loops)
+    fastest_ms = min((p.median_ms for s in screenings for p in s.loops), default=0.0)
     return [s for s in screenings if all(p.is_quiet(fastest_ms) for p in s.loops)]
 
 
@@ -178,9 +178,7 @@ def screen(folder: Path, most: int) -> list[Screening]:
     """Run the gate until enough runs were on quiet cores, and return all of them."""
     screenings: list[Screening] = []
     before = PlainLoop.timed()
-    while len(screenings) < most and (
-        not screenings or len(on_quiet_cores(screenings)) < SCREENINGS
-    ):
+    while len(screenings) < most and len(on_quiet_cores(screenings)) < SCREENINGS:
         seconds, output = pytest(folder)
         after = PlainLoop.timed()
         report("screening", seconds, folder, output)
