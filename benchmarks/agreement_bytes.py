@@ -1,11 +1,13 @@
 """Compare the memory that the pretend GPU predicts with what torch's own allocator says.
 
-    python benchmarks/agreement_bytes.py [--only TEXT] [--out FOLDER] [--explain]
+    python benchmarks/agreement_bytes.py [--only TEXT] [--out FOLDER] [--explain] [--jobs N]
+                                         [--answers FOLDER [--join]]
 
 Each program of ``byte_programs.py`` makes three steps, once on the pretend GPU and once on
-the real one, each in a process of its own with a time-out. The peaks of the third step
-are compared: bytes allocated, reserved and requested. With ``--explain`` the
-allocations of that step that are not the same are printed. Exit status: 0 where all
+the real one, each in a process of its own with a time-out, N at a time on each side. The
+peaks of the third step are compared: bytes allocated, reserved and requested. With
+``--explain`` the allocations of that step that are not the same are printed. ``--answers``
+keeps each answer as it comes; ``--join`` compares those that are there, on any machine. Exit status: 0 where all
 programs are within the bars whose prediction does not call itself unknown, 1 where one
 is not or too few are exact, 4 without a GPU.
 """
@@ -211,62 +213,77 @@ def answered(side: str, program: str, answer: Path) -> None:
     answer.write_text(json.dumps(asdict(peaks)), encoding="utf-8")
 
 
-def answer_all(side: str, only: str, folder: Path) -> None:
+def answer_all(side: str, only: str, folder: Path, jobs: int) -> None:
     """Ask about each program in a fork of this process, which has imported torch."""
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no pool a program
     for name in SLOW_IMPORTS:
         importlib.import_module(name)
-    for number, program in enumerate(chosen(only)):
+    running: set[int] = set()
+    for program in chosen(only):
+        if len(running) == jobs:
+            running.discard(os.wait()[0])
         child = os.fork()
         if not child:
-            answered(side, program, folder / f"{number}.json")
+            answered(side, program, answer_file(folder, side, program))
             sys.stdout.flush()
             os._exit(0)
-        os.waitpid(child, 0)
+        running.add(child)
+    for _ in running:
+        os.wait()
+
+
+def answer_file(folder: Path, side: str, program: str) -> Path:
+    return folder / f"{side}-{list(PROGRAMS).index(program)}.json"
 
 
 def chosen(only: str) -> list[str]:
     return [program for program in PROGRAMS if only in program]
 
 
-def asked(only: str) -> dict[str, list[Peaks]]:
+MACHINE: Final = "machine.txt"
+
+
+def ask(folder: Path, only: str, jobs: int) -> None:
     """Ask both sides at once, each in a process of its own that forks."""
-    with TemporaryDirectory() as folder:
-        asking = []
-        for side in SIDES:
-            Path(folder, side).mkdir()
-            command = ("--side", side, "--write", str(Path(folder, side)))
-            program = [sys.executable, "-W", "ignore", __file__, "--only", only]
-            asking.append(subprocess.Popen([*program, *command]))
-        for process in asking:
-            process.wait()
-        return {side: list(read_all(Path(folder, side), only)) for side in SIDES}
+    (folder / MACHINE).write_text(machine(), encoding="utf-8")
+    program = [sys.executable, "-W", "ignore", __file__, "--only", only]
+    options = ("--answers", str(folder), "--jobs", str(jobs))
+    asking = [subprocess.Popen([*program, *options, "--side", side]) for side in SIDES]
+    for process in asking:
+        process.wait()
 
 
-def read_all(folder: Path, only: str) -> Iterator[Peaks]:
-    for number, _ in enumerate(chosen(only)):
-        answer = folder / f"{number}.json"
-        if not answer.exists():
-            yield Peaks(failure=f"no answer in {SECONDS} s, or the process ended")
-            continue
-        read = json.loads(answer.read_text(encoding="utf-8"))
-        taken = tuple((size, place) for size, place in read.pop("taken"))
-        yield Peaks(taken=taken, **read)
+def read_answer(folder: Path, side: str, program: str) -> Peaks:
+    answer = answer_file(folder, side, program)
+    if not answer.exists():
+        return Peaks(failure=f"no answer in {SECONDS} s, or the process ended")
+    read = json.loads(answer.read_text(encoding="utf-8"))
+    taken = tuple((size, place) for size, place in read.pop("taken"))
+    return Peaks(taken=taken, **read)
 
 
-def compared(only: str = "", out: Path | None = None) -> list[ByteRow]:
-    """Ask both sides, and write ``agreement-bytes.md`` into *out*."""
-    answers = asked(only)
+def join(folder: Path, only: str = "", out: Path | None = None) -> list[ByteRow]:
+    """Pair the answers in *folder*, and write ``agreement-bytes.md`` into *out*."""
     rows = [
-        ByteRow(program=program, predicted=predicted, measured=measured)
-        for program, predicted, measured in zip(
-            chosen(only), answers["pretend"], answers["cuda"], strict=True
+        ByteRow(
+            program=program,
+            predicted=read_answer(folder, "pretend", program),
+            measured=read_answer(folder, "cuda", program),
         )
+        for program in chosen(only)
     ]
     if out is not None:
-        page = "\n".join(as_page(rows, machine()))
-        (out / "agreement-bytes.md").write_text(page + "\n", encoding="utf-8")
+        told = (folder / MACHINE).read_text(encoding="utf-8")
+        page = "\n".join([*as_page(rows, told), ""])
+        (out / "agreement-bytes.md").write_text(page, encoding="utf-8")
     return rows
+
+
+def compared(only: str = "", out: Path | None = None, jobs: int = 1) -> list[ByteRow]:
+    """Ask both sides and pair what they say."""
+    with TemporaryDirectory() as folder:
+        ask(Path(folder), only, jobs)
+        return join(Path(folder), only, out)
 
 
 def machine() -> str:
@@ -366,23 +383,38 @@ def main() -> int:
     )
     parser.add_argument("--out", type=Path, help="folder of the table")
     parser.add_argument("--explain", action="store_true", help="show allocations")
+    parser.add_argument("--jobs", type=int, default=1, help="forks at a time, a side")
+    parser.add_argument("--answers", type=Path, help="folder that keeps the answers")
+    parser.add_argument(
+        "--join", action="store_true", help="ask nobody: join the answers of a folder"
+    )
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
-    parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.side:
-        answer_all(options.side, options.only, options.write)
+        answer_all(options.side, options.only, options.answers, options.jobs)
         return 0
     try:
-        CudaDevice.open()
+        rows = rows_asked_for(options)
     except UsageError as error:
         print(error, file=sys.stderr)
         return 4
-    rows = compared(options.only, options.out)
     print(*as_markdown(rows), sep="\n")
     if options.explain:
         for row in rows:
             print(*explanation(row), sep="\n")
     return int(not is_agreement(rows))
+
+
+def rows_asked_for(options: argparse.Namespace) -> list[ByteRow]:
+    """Ask, unless the answers are there; keep them where a folder is named."""
+    if not options.join:
+        CudaDevice.open()
+    if options.answers is None:
+        return compared(options.only, options.out, options.jobs)
+    if not options.join:
+        options.answers.mkdir(parents=True, exist_ok=True)
+        ask(options.answers, options.only, options.jobs)
+    return join(options.answers, options.only, options.out)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -133,10 +135,18 @@ def line_of(location: Location | None) -> str:
     return f"{Path(location.file).name}:{location.line}"
 
 
-def seen_on_cuda(cases: Iterable[Case], profile: Profile) -> Iterator[tuple[str, Seen]]:
-    """Ask a real GPU through *profile*; what is loaded or allocated once is so before."""
+def seen_on_cuda(
+    cases: Iterable[Case],
+    profile: Profile,
+    warned: Callable[[Case], int | None] = lambda _case: None,
+) -> Iterator[tuple[str, Seen]]:
+    """Ask a real GPU through *profile*; what is loaded or allocated once is so before.
+
+    *warned* counts what torch's sync debug mode warns of in a case.
+    """
     for case in cases:
-        yield case.name, _answered(partial(_profiled, profile), case)
+        seen = _answered(partial(_profiled, profile), case)
+        yield case.name, replace(seen, warned=warned(case))
 
 
 def _profiled(profile: Profile, case: Case) -> Seen:
@@ -163,6 +173,27 @@ def _profiled(profile: Profile, case: Case) -> Seen:
         pageable=dict(Counter(line_of(each.kind.location) for each in copies)),
         silent=failures.first,
     )
+
+
+DEBUG_MODE: Final = "called a synchronizing CUDA operation"
+"""What torch's warning says of each wait that it knows (``c10/cuda/CUDAFunctions.cpp``)."""
+
+
+def times_warned(case: Case) -> int:
+    """Count the warnings of torch's sync debug mode in one run of *case*."""
+    import torch
+
+    # What is raised is known of the profile; a batch that fails warns of nothing more.
+    step, batches = case.prepare()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            for arguments in batches:
+                Failures().run(step, arguments)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    return sum(DEBUG_MODE in str(each.message) for each in said)
 
 
 class Failures:

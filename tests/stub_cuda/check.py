@@ -19,12 +19,14 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import re
 import resource
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import suppress
@@ -48,9 +50,6 @@ FOLDER_SECONDS: Final = 3000
 FETCH_SECONDS: Final = 400
 """For the wheel, of about half a gigabyte."""
 
-EXAMPLES: Final = "examples/no_hidden_sync"
-"""All of them take longer than a part may, on two cores."""
-
 SHOWN_LINES: Final = 5
 
 MOST_MEMORY: Final = 8 * 2**30
@@ -61,10 +60,8 @@ OPERATIONS: Final = "benchmarks/agreement_operations.py"
 
 LAWS: Final = "laws"
 RUN_EXAMPLES: Final = "examples"
-MUST_PASS: Final = frozenset(
-    {"tests-gpu", "agreement-corpus", "agreement-bytes", LAWS, RUN_EXAMPLES}
-)
-"""Parts of gpu.sh, the laws and the examples; the others are shown."""
+PARTS: Final = ("tests-gpu", "waits", "bytes")
+"""What is run of ``benchmarks/gpu.sh``: the others read times, or repeat these."""
 
 
 def pinned_torch() -> str:
@@ -141,14 +138,10 @@ def pip_install(*what: str) -> str:
 
 
 def environment(out: Path) -> dict[str, str]:
-    results = out / "results"
     return {
         **os.environ,
         "CLOCK": " ".join(virtual_clock(out)),
-        "EXAMPLES": EXAMPLES,
         "LD_LIBRARY_PATH": str(out / "libs"),
-        "OUT": str(results),
-        "PART_SECONDS": str(PART_SECONDS),
         "PYTEST_ADDOPTS": "--numprocesses 2",  # a crash ends one test and not all
         "PYTHON": sys.executable,
     }
@@ -233,20 +226,31 @@ def cpu_seconds() -> float:
     return ended.ru_utime + ended.ru_stime
 
 
-def outcomes(results: Path) -> dict[str, int]:
-    """The exit status of each part, as gpu.sh wrote them."""
-    lines = (results / "status.txt").read_text(encoding="utf-8").splitlines()
-    return {name: int(status) for name, status in (line.split() for line in lines)}
-
-
 def run_parts(out: Path) -> int:
     resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
     own = {LAWS: run_laws(out), RUN_EXAMPLES: run_examples(out)}
+    return show(run_gpu_script(out) | own, out / "results")
+
+
+def run_gpu_script(out: Path) -> dict[str, int]:
+    """Run its parts, unpack what they leave, and return their exit status by name."""
+    results = out / "results"
+    named = [word for part in PARTS for word in ("--part", part)]
+    limits = ["--minutes", str(len(PARTS) * PART_SECONDS / 60)]
     script = [shutil.which("bash") or "bash", str(ROOT / "benchmarks" / "gpu.sh")]
-    subprocess.run(script, env=environment(out), check=False)
-    found = outcomes(out / "results") | own
-    show(found, out / "results")
-    return int(any(found.get(name, 1) for name in MUST_PASS))
+    subprocess.run(
+        [*script, *named, *limits, f"--limit={PART_SECONDS}", "--out", str(results)],
+        env=environment(out),
+        check=False,
+    )
+    if not (results / "results.tar.gz").exists():
+        return dict.fromkeys(PARTS, 1)
+    with tarfile.open(results / "results.tar.gz") as archive:
+        archive.extractall(out, filter="data")
+    status = json.loads((results / "status.json").read_text(encoding="utf-8"))
+    # What had no time has no exit status, and has not passed.
+    ended = ((each["part"], each["exit_status"]) for each in status["parts"])
+    return {part: 1 if code is None else code for part, code in ended}
 
 
 def show(found: Mapping[str, int], results: Path) -> int:

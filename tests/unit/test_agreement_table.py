@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -32,7 +33,7 @@ from agreement_table import unexplained
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "agreement.py"
 
 
-NOWHERE: dict[str, dict[str, int]] = {"lines": {}, "pageable": {}}
+NOWHERE: dict[str, Any] = {"lines": {}, "pageable": {}, "warned": None}
 
 
 def row(case: str, pretend: Seen, cuda: Seen) -> Row:
@@ -249,12 +250,46 @@ def test_the_corpus_has_every_snippet_once(cases: ModuleType) -> None:
     ],
 )
 def test_the_pretend_side_answers_in_a_process_of_its_own(
-    only: str, answers: dict[str, Seen]
+    only: str, answers: dict[str, Seen], tmp_path: Path
 ) -> None:
     pytest.importorskip("torch")
     agreement = importlib.import_module("agreement")
+    asked = ("--side", "pretend", "--only", only, "--answers", str(tmp_path))
 
-    assert agreement.asked("pretend", "corpus", only) == answers
+    subprocess.run([sys.executable, SCRIPT, "corpus", *asked], check=True)
+
+    assert agreement.read_answers("pretend", tmp_path) == answers
+
+
+def test_answers_of_a_run_that_was_ended_are_joined_without_a_gpu(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("torch")
+    agreement = importlib.import_module("agreement")
+    line = json.dumps(["x.item()", asdict(Seen(waits=(1,)))]) + "\n"
+    (tmp_path / "machine.json").write_text('{"GPU": "a GPU"}')
+    (tmp_path / "pretend.jsonl").write_text(line + line.replace("x.item", "y.item"))
+    (tmp_path / "cuda.jsonl").write_text(line + '["y.item()", {"wai')
+
+    rows = agreement.join("corpus", tmp_path, out=tmp_path)
+
+    assert [(each.case, each.standing) for each in rows] == [
+        ("x.item()", Standing.AGREE)
+    ]
+    assert "| agree | 1 |" in (tmp_path / "agreement-corpus.md").read_text()
+
+
+def test_the_page_says_how_often_the_sync_debug_mode_warns() -> None:
+    told = [
+        row(case, Seen(waits=(1,)), Seen(waits=(1,), warned=warned))
+        for case, warned in {"item": 1, "synchronize": 0, "nonzero": 2}.items()
+    ]
+
+    page = as_markdown("Waits", {}, [*told, AGREED], {})
+
+    assert "was asked about 3: it warns as often as the trace shows waits in 1" in page
+    assert "less often in 1, as it does not know all of them" in page
+    assert "and more often in 1: `nonzero`." in page
 
 
 def test_without_a_gpu_nothing_is_compared() -> None:

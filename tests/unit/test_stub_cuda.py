@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -137,19 +139,30 @@ def test_what_is_undecided_is_no_silent_pass(
     ]
 
 
-@pytest.mark.parametrize("wrong", ["laws", "examples", "tests-gpu"])
-def test_the_check_fails_if_one_part_that_must_pass_does_not(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wrong: str
+@pytest.mark.parametrize("wrong", ["laws", "examples", "tests-gpu", "bytes", None])
+def test_the_check_fails_if_one_part_does_not_pass(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wrong: str | None
 ) -> None:
-    own = {check.LAWS, check.RUN_EXAMPLES}
-    (tmp_path / "results").mkdir()
-    status = {name: int(name == wrong) for name in check.MUST_PASS}
-    (tmp_path / "results" / "status.txt").write_text(
-        "".join(f"{name} {status[name]}\n" for name in check.MUST_PASS - own)
-    )
+    results = tmp_path / "results"
+    results.mkdir()
+    # What had no time has no exit status: it has not passed.
+    code = {wrong: None if wrong == "bytes" else 1}
+    parts = [{"part": p, "exit_status": code.get(p, 0)} for p in check.PARTS]
+    (results / "status.json").write_text(json.dumps({"parts": parts}))
+    tarfile.open(results / "results.tar.gz", "w:gz").close()
     monkeypatch.setattr("resource.setrlimit", lambda *_: None)
     monkeypatch.setattr("subprocess.run", lambda *_, **__: None)
-    monkeypatch.setattr(check, "run_pytest", lambda name, *_: status[name])
+    monkeypatch.setattr(check, "run_pytest", lambda name, *_: int(name == wrong))
+
+    assert check.run_parts(tmp_path) == int(wrong is not None)
+
+
+def test_the_check_fails_where_the_script_for_a_gpu_left_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("resource.setrlimit", lambda *_: None)
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: None)
+    monkeypatch.setattr(check, "run_pytest", lambda *_: 0)
 
     assert check.run_parts(tmp_path) == 1
 

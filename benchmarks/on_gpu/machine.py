@@ -1,12 +1,17 @@
-"""What the GPU of this machine says of itself, as JSON; exit 4 without a GPU."""
+"""What the GPU of this machine says of itself, as JSON; exit 4 without a GPU.
+
+python benchmarks/on_gpu/machine.py [--key] [--out FOLDER]
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
+import platform
 import sys
 import time
+from pathlib import Path
 from statistics import median
 
 from pytest_gpuperf.devices.cuda.device import CudaDevice
@@ -39,6 +44,7 @@ def machine(device: CudaDevice) -> dict[str, object]:
         in device.measure_memory(lambda: None, ()).exact,
         "disturbance_reading_ms": round(reading_ms(device), 4),
         "cpu_count": os.cpu_count(),
+        "python": platform.python_version(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }
 
@@ -46,16 +52,20 @@ def machine(device: CudaDevice) -> dict[str, object]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--key", action="store_true", help="print the hardware key")
-    arguments = parser.parse_args()
+    parser.add_argument("--out", type=Path, help="folder to write machine.json into")
+    options = parser.parse_args()
     try:
         device = CudaDevice.open()
     except UsageError as error:
         print(error, file=sys.stderr)
         return 4
-    if arguments.key:
+    if options.key:
         print(device.environment().hardware.key)
-    else:
-        print(json.dumps(machine(device), indent=1, sort_keys=True))
+        return 0
+    told = json.dumps(machine(device), indent=1, sort_keys=True)
+    print(told)
+    if options.out:
+        (options.out / "machine.json").write_text(told, encoding="utf-8")
     return 0
 
 

@@ -1,0 +1,235 @@
+"""What only a GPU can answer, in parts; ``benchmarks/gpu.sh`` starts it.
+
+Each part has a time limit and writes what it finds as it ends; all is packed anew after
+each, so a run that is ended from outside loses no more than the part it was in. In the
+folder of results lie two files in the end: ``status.json`` and ``results.tar.gz``. A part
+begins if half of its limit is left. ``benchmarks/gpu_page.py`` makes a page of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict
+from dataclasses import dataclass
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+
+from on_gpu.packing import pack
+from on_gpu.packing import without_places
+from on_gpu.parts import Command
+from on_gpu.parts import Part
+from on_gpu.parts import Place
+
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+RESULTS: Final = "GPUPERF_RESULTS"
+"""Environment variable that names the folder to the tests of a part."""
+
+PLUGIN: Final = "pytest_gpuperf.plugin"
+
+ENDED: Final = 124
+"""Exit status of what its time limit ended, as timeout(1) has it."""
+NOT_STARTED: Final = 127
+
+GRACE_S: Final = 8.0
+"""An interrupted pytest needs some seconds to say what had failed until then."""
+
+LAST_LINES: Final = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartStatus:
+    """What became of a part; ``exit_status`` is ``None`` where no time was left for it."""
+
+    part: str
+    exit_status: int | None
+    seconds: float = 0.0
+    last_lines: str = ""
+
+
+def main() -> int:
+    options = parsed()
+    if options.list:
+        for part in Place(folder=Path("FOLDER")).parts():
+            print(f"{part.name:<10} {part.limit_s:4.0f} s  {part.asks}")
+        return 0
+    prepare_environment()
+    key = hardware_key()
+    if key is None:
+        return 4
+    out = (options.out or ROOT / "docs" / "evidence" / key).resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    end_s = time.monotonic() + 60 * options.minutes
+    with tempfile.TemporaryDirectory(prefix="gpuperf-gpu-") as name:
+        folder = Path(name) / "results"
+        folder.mkdir()
+        return run(chosen(options, folder), folder, out, end_s)
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="gpu.sh", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=9.0, help="default: 9")
+    names = [part.name for part in Place(folder=Path()).parts()]
+    parser.add_argument(
+        "--part",
+        action="append",
+        choices=names,
+        metavar="NAME",
+        help=f"one of {', '.join(names)}; again for more (default: all)",
+    )
+    parser.add_argument(
+        "--out", type=Path, help="default: docs/evidence/<hardware key>"
+    )
+    parser.add_argument(
+        "--limit", type=float, metavar="S", help="seconds of each part: not its own"
+    )
+    parser.add_argument(
+        "--small", action="store_true", help="the least of each part, to rehearse"
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="print the parts and their limits"
+    )
+    return parser.parse_args()
+
+
+def prepare_environment() -> None:
+    """Use the plugin of this checkout where none is installed; write as it is printed."""
+    os.environ.pop("CI", None)  # where it is set, no baseline is written
+    os.environ["PYTHONUNBUFFERED"] = "1"
+    inherited = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), inherited)))
+    try:
+        importlib.metadata.version("pytest-gpuperf")
+    except importlib.metadata.PackageNotFoundError:
+        os.environ["PYTEST_PLUGINS"] = PLUGIN
+
+
+def hardware_key() -> str | None:
+    """Return the name of this GPU's folder; without one, say why there is none."""
+    machine = Path(__file__).parent / "on_gpu" / "machine.py"
+    asked = [sys.executable, "-W", "ignore", str(machine), "--key"]
+    done = subprocess.run(asked, stdout=subprocess.PIPE, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def chosen(options: argparse.Namespace, folder: Path) -> list[Part]:
+    """Return the parts that are asked for, most valuable first."""
+    parts = Place(folder=folder, small=options.small).parts()
+    asked = [part for part in parts if not options.part or part.name in options.part]
+    if options.limit is None:
+        return asked
+    return [replace(part, limit_s=options.limit) for part in asked]
+
+
+def run(parts: Sequence[Part], folder: Path, out: Path, end_s: float) -> int:
+    """Run *parts*, which write into *folder*, until *end_s*; keep all in *out*.
+
+    Returns 0 if every one passed.
+    """
+    os.environ[RESULTS] = str(folder)
+    found: list[PartStatus] = []
+    for group in beside_each_other(parts):
+        found += run_together(group, folder, end_s, alone=len(parts) == 1)
+        keep(out, folder, found)
+    return int(any(status.exit_status != 0 for status in found))
+
+
+def beside_each_other(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    for _, group in groupby(parts, key=lambda part: part.beside or part.name):
+        yield list(group)
+
+
+def run_together(
+    parts: Sequence[Part], folder: Path, end_s: float, *, alone: bool
+) -> list[PartStatus]:
+    """Run *parts* beside each other; one that is *alone* has all the time there is."""
+    left_s = end_s - time.monotonic() - GRACE_S
+    if not alone and left_s < max(part.limit_s for part in parts) / 2:
+        return [PartStatus(part=part.name, exit_status=None) for part in parts]
+    with ThreadPoolExecutor(len(parts)) as pool:
+        limits_s = [left_s if alone else min(p.limit_s, left_s) for p in parts]
+        found = list(pool.map(lambda p, s: run_part(p, folder, s), parts, limits_s))
+    for status in found:
+        head = f"== {status.part}: exit {status.exit_status}, {status.seconds} s"
+        print(head, status.last_lines, sep="\n", flush=True)
+    return found
+
+
+def run_part(part: Part, folder: Path, limit_s: float) -> PartStatus:
+    """Run its commands until one outlasts the limit; the worst exit status counts."""
+    start_s = time.monotonic()
+    output = folder / f"{part.name}.txt"
+    worst = 0
+    for command in part.commands:
+        left_s = limit_s - (time.monotonic() - start_s)
+        code = run_command(command, output, max(1.0, left_s))
+        worst = worst or code
+        if code == ENDED:
+            break
+    text = without_places(output.read_text(encoding="utf-8", errors="replace"))
+    return PartStatus(
+        part=part.name,
+        exit_status=worst,
+        seconds=round(time.monotonic() - start_s, 1),
+        last_lines="\n".join(text.splitlines()[-LAST_LINES:]),
+    )
+
+
+def run_command(command: Command, output: Path, limit_s: float) -> int:
+    """Append what it prints to *output*; interrupt it after *limit_s*, then end it."""
+    with output.open("a", encoding="utf-8") as file:
+        file.write(f"$ {' '.join(command)}\n")
+        file.flush()
+        try:
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            file.write(f"not started: {error}\n")
+            return NOT_STARTED
+        try:
+            return process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            end(process)
+            return ENDED
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Interrupt *process* and all that it started; kill what is left of it."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGINT)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(GRACE_S)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def keep(out: Path, folder: Path, found: Sequence[PartStatus]) -> None:
+    """Write what is known so far."""
+    left_out = pack(folder, out / "results.tar.gz")
+    status = {"parts": [asdict(each) for each in found], "left_out": left_out}
+    (out / "status.json").write_text(json.dumps(status, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
