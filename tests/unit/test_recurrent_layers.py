@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -241,3 +242,24 @@ def test_what_cudnn_refuses_is_refused(gpu: PretendGpu) -> None:
     layer.eval()
     with pytest.raises(RuntimeError, match="can only be called in training mode"):
         layer(batch)[0].sum().backward()
+
+
+class Settings:
+    """What torch 2.9 and 2.10 have under the name of the module that numbers layers."""
+
+    __slots__ = ()
+
+
+def test_settings_under_the_name_of_cudnns_module_are_left_alone_until_a_layer_needs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = Settings()
+    monkeypatch.setattr(torch.backends.cudnn, "rnn", settings, raising=False)
+    monkeypatch.delitem(sys.modules, "torch.backends.cudnn.rnn", raising=False)
+
+    with pretend_gpu():
+        assert torch.backends.cudnn.rnn is settings
+        layer = nn.LSTM(4, 5).to("cuda")
+        layer(torch.ones(2, 3, 4, device="cuda"))[0].sum().backward()
+
+    assert layer.weight_hh_l0.grad.device.type == "cuda"

@@ -50,6 +50,7 @@ from .recorder import WATCH
 from .recorder import AuditRecorder
 from .recurrent import RECURRENT_LAYERS
 from .recurrent_weights import FLATTENING
+from .recurrent_weights import cudnn_modes
 from .recurrent_weights import flattening_patches
 from .tensor import Ghost
 from .tensor import dispatch_patches
@@ -213,6 +214,7 @@ def _patched_torch(*, whole: bool) -> Iterator[None]:
         suspended = undo.enter_context(patched(_patches()))
         undo.enter_context(_late_dynamo(suspended))
         undo.enter_context(skipped_kernels())
+        undo.enter_context(cudnn_modes())
         # After the patches: it looks up the replacements.
         undo.enter_context(_scriptable())
         undo.enter_context(_foreach_types())

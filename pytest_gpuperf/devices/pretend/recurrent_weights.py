@@ -10,14 +10,17 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from contextlib import ExitStack
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from typing import Final
 
 import torch
-from torch.backends.cudnn import rnn
 
 from .patches import Patch
+from .patches import patched
+from .patches import when_loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +110,24 @@ FLATTENING: Final[Mapping[str, Callable[..., Any]]] = {
 def flattening_patches() -> Iterator[Patch]:
     """Let ``flatten_parameters`` take ghosts as it takes tensors of CUDA."""
     yield Patch(torch.backends.cudnn, "is_acceptable", is_acceptable)
-    yield Patch(rnn, "get_cudnn_mode", cudnn_mode)
     yield Patch(torch, "_use_cudnn_rnn_flatten_weight", lambda: True)
+
+
+@contextmanager
+def cudnn_modes() -> Iterator[None]:
+    """Let ``flatten_parameters`` know cuDNN's numbers of layers, which a build for CPUs lacks.
+
+    In torch 2.9 and 2.10 ``torch.backends.cudnn.rnn`` holds settings until a layer imports
+    the module of that name, so the module is not imported before.
+    """
+    with ExitStack() as undo:
+
+        def number_layers(module: Any) -> None:
+            patch = Patch(module, "get_cudnn_mode", cudnn_mode)
+            undo.enter_context(patched([patch]))
+
+        undo.enter_context(when_loaded("torch.backends.cudnn.rnn", number_layers))
+        yield
 
 
 MODES: Final = ("rnn_relu", "rnn_tanh", "lstm", "gru")
