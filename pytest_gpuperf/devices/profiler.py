@@ -25,6 +25,8 @@ from .allow_sync import marker_allowing
 from .base import STEP_RANGE
 from .base import Step
 from .base import TraceEvent
+from .own_warnings import Unheard
+from .own_warnings import ignored
 from .step_thread import STEPS
 from .torch_state import wait_for_gpus
 
@@ -107,11 +109,10 @@ def record_trace(
     with (
         _quiet_kineto(),
         STEPS.inside(_kept_profile_hook()),
-        STEPS.inside(_session(cuda=cuda, stacks=stacks)) as profiler,
+        STEPS.inside(Unheard(partial(_session, cuda=cuda, stacks=stacks))) as profiler,
     ):
         # A profiler records the thread that it was started on.
-        STEPS.call(partial(_warm_up, cuda=cuda))
-        STEPS.call(profiler.step)
+        STEPS.call(partial(_begin, profiler, cuda=cuda))
         # No step is to wait for earlier work.
         _wait(cuda=cuda)
         with marked or nullcontext():
@@ -146,6 +147,13 @@ def _stacks_are_safe() -> bool:
     return sys.version_info < (3, 13) or bool(torch.__version__ >= (2, 8))
 
 
+def _begin(profiler: Any, *, cuda: bool) -> None:
+    """Go on from the phase that sets CUPTI up to the one that records."""
+    with ignored():
+        _warm_up(cuda=cuda)
+        profiler.step()
+
+
 def _warm_up(*, cuda: bool) -> None:
     import torch
 
@@ -172,7 +180,8 @@ def _run(step: Step, batches: Sequence[Sequence[object]]) -> None:
 def _exported(profiler: Any) -> list[TraceEvent]:
     with scratch_folder() as folder:
         path = Path(folder) / "trace.json"
-        profiler.export_chrome_trace(str(path))
+        with ignored():
+            profiler.export_chrome_trace(str(path))
         # A name in the trace need not be valid UTF-8.
         text = path.read_text(encoding="utf-8", errors="replace")
     return _read(text)

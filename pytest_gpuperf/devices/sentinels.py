@@ -22,6 +22,7 @@ from ..model.metrics import SENTINEL_LAUNCH
 from .base import Kernel
 from .base import MeasuringDevice
 from .base import Step
+from .own_warnings import ignored
 
 
 SENTINEL_LAUNCHES: Final = 500
@@ -60,6 +61,7 @@ def torch_sentinels(
     *threads*. A GPU's memory is handed back at the end: it must not count as the step's.
     """
     with ExitStack() as pinned:
+        pinned.enter_context(ignored())
         pinned.enter_context(_modes_off(torch))
         if threads is not None:
             pinned.enter_context(_threads_set(torch, threads))

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -216,3 +217,59 @@ def test_stacks_are_recorded_where_they_are_asked_for(
         ({"CPU", "CUDA"}, False),
         ({"CPU", "CUDA"}, True),
     ]
+
+
+class Warns(torch.profiler.profile):
+    """A profiler that warns whenever it is used, as that of torch 2.10 to 2.12 does once."""
+
+    def __init__(self, **settings: object) -> None:
+        self.warn()
+        super().__init__(**settings)
+
+    def warn(self) -> None:
+        warnings.warn("Profiler clears events at the end", stacklevel=2)
+
+    def start(self) -> None:
+        self.warn()
+        super().start()
+
+    def stop(self) -> None:
+        self.warn()
+        super().stop()
+
+    def step(self) -> None:
+        self.warn()
+        super().step()
+
+    def export_chrome_trace(self, path: str) -> None:
+        self.warn()
+        super().export_chrome_trace(path)
+
+
+def test_what_the_profiler_warns_of_is_no_error_of_the_test(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("torch.profiler.profile", Warns)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        filters = list(warnings.filters)
+        trace = record_trace(torch.ones(3).neg, [()], cuda=False)
+        assert warnings.filters == filters
+
+    assert names(trace, "cpu_op") == ["aten::neg"]
+
+
+def test_what_the_step_warns_of_meets_the_filters_of_the_test(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("torch.profiler.profile", Warns)
+
+    with pytest.warns(DeprecationWarning, match="theirs") as seen:
+        record_trace(
+            lambda: warnings.warn("theirs", DeprecationWarning, stacklevel=1),
+            [()],
+            cuda=False,
+        )
+
+    assert len(seen) == 1

@@ -13,6 +13,8 @@ from functools import cache
 from typing import Any
 from typing import Final
 
+from ..own_warnings import ignored
+
 
 CLOCK_SM: Final = 1
 """``NVML_CLOCK_SM`` of nvml.h."""
@@ -336,10 +338,11 @@ def open_nvml(uuid: str) -> Nvml | None:
 
 
 def _library() -> Any | None:
-    try:
-        import pynvml
-    except ImportError:
-        return None
+    with ignored():  # the package ``pynvml`` warns of itself
+        try:
+            import pynvml
+        except ImportError:
+            return None
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import warnings
 from collections import Counter
 from collections.abc import Collection
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import Final
 from ...model.finding import Location
 from ...model.finding import Phase
 from ..memory_picture import held_by_place
+from ..own_warnings import ignored
 from ..source_lines import Site
 from ..source_lines import is_below
 from ..source_lines import is_blamable
@@ -70,8 +70,7 @@ class CudaSuite:
 
     def switch_on(self) -> None:
         """Let torch warn of each wait, and keep the lines of what is in use."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the mode warns of itself
+        with ignored():  # the mode warns of itself
             self._torch.cuda.set_sync_debug_mode("warn")
         if self._names_blocks:
             self._torch.cuda.memory._record_memory_history(  # noqa: SLF001, there is no public one
