@@ -16,6 +16,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
+import gpu_page
 import gpu_run
 from on_gpu import packing
 from on_gpu.parts import Part
@@ -234,3 +235,54 @@ def test_a_step_time_that_is_not_the_wall_clock_s_is_wrong(
 
     assert answer is not None
     assert answer.holds is holds
+
+
+def brought_back(tmp_path: Path, step_ms: float) -> Path:
+    """A folder as ``gpu.sh`` leaves it, of a run that was cut short."""
+    results, folder = tmp_path / "results", tmp_path / "cuda-a-gpu"
+    results.mkdir()
+    folder.mkdir()
+    hand = {"wall_ms": 10.0, "events_ms": 10.0, "timer_ms": 10.0, "synced_ms": 9.0}
+    row = {
+        "step": "training",
+        "plugin_ms": {"step_ms": step_ms},
+        "by_hand": hand,
+        "exact": {"syncs": 0},
+    }
+    (results / "truth.jsonl").write_text(json.dumps(row) + "\n")
+    (results / "speed.txt").write_text("$ pytest\n2 passed in 1 s\n")
+    found = [
+        gpu_run.PartStatus(part="truth", exit_status=0, seconds=41.4),
+        gpu_run.PartStatus(part="energy", exit_status=None),
+    ]
+    gpu_run.keep(folder, results, found)
+    return folder
+
+
+@pytest.mark.parametrize(("step_ms", "wrong"), [(10.1, 0), (10.5, 1)])
+def test_a_page_is_made_of_what_came_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_ms: float, wrong: int
+) -> None:
+    folder = brought_back(tmp_path, step_ms)
+    monkeypatch.setattr("sys.argv", ["gpu_page.py", str(folder)])
+
+    assert gpu_page.main() == wrong
+
+    page = (folder / "README.md").read_text()
+    assert "| truth | exit 0 | 41 |\n| energy | no time | 0 |\n" in page
+    assert f"| training | {step_ms:.3f} | 10.000 | 10.000 | 10.000 |" in page
+    assert "```text\n$ pytest\n2 passed in 1 s\n```" in page
+    row = "`devices/cuda/device.py`, time"
+    assert f"| {row} | {'WRONG' if wrong else 'holds'}: step_ms over wall" in page
+    assert "\n- `devices/cuda/device.py`, memory\n" in page
+
+
+def test_a_folder_without_results_is_an_error_that_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["gpu_page.py", str(tmp_path)])
+
+    with pytest.raises(SystemExit):
+        gpu_page.main()
+
+    assert "has no status.json: expected what gpu.sh wrote" in capsys.readouterr().err
