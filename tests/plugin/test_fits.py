@@ -85,7 +85,7 @@ def test_a_step_fits_or_does_not_or_is_too_close_to_tell(
                 "gpuperf.fits(make_step): expected a function that returns a step, found one "
                 "that returns int; return the step, without calling it [GP216]"
             ),
-            "the step needs * GiB at its peak; it fits in 4 GiB",
+            "the step needs 330 MiB at its peak; it fits in 4 GiB",
             "predicted from 3 steps on the simulated GPU; *",
             "*SKIPPED*the step needs *; too close to tell if it fits in *",
             "*SKIPPED*the step needs *; only a GPU can tell if * is enough*",

@@ -303,7 +303,7 @@ def test_memory_of_a_notebook_names_its_lines(
 
     out = capfd.readouterr().out
     assert code == 0
-    assert "sub/train.ipynb needs 0.0625 GiB at its peak; it fits in 8 GiB" in out
+    assert "sub/train.ipynb needs 64.0 MiB at its peak; it fits in 8 GiB" in out
     assert (
         "  --> sub/train.ipynb cell 2, line 3 in <module>\n    3 | loss = model(" in out
     )

@@ -93,7 +93,7 @@ def test_the_answer_is_first_then_a_step_with_its_lines_then_fixes_and_set_up() 
     assert (
         "\n".join(lines)
         == """\
-train.py needs 0.977 GiB at its peak; it fits in 8 GiB
+train.py needs 1000 MiB at its peak; it fits in 8 GiB
 per step: activations 800 MiB
   --> train.py:12 in forward
    12 | return y.mul(x)
@@ -103,12 +103,12 @@ per step: activations 800 MiB
       |                  ^^^ 700 MiB taken here
   --> train.py:10 in forward: 30.0 MiB taken here
            and 1 more, with -v
-  fix      checkpoint the repeated blocks (torch.utils.checkpoint): 0.391 GiB
+  fix      checkpoint the repeated blocks (torch.utils.checkpoint): 400 MiB
            (-60.0 %)
-           pass foreach=False to the optimizer: 0.879 GiB (-10.0 %)
+           pass foreach=False to the optimizer: 900 MiB (-10.0 %)
 once, before the first step was over: parameters 200 MiB
 predicted from 4 steps on the simulated GPU; torch would reserve 1.00 GiB, CUDA
-  itself 0.75 GiB"""
+  itself 768 MiB"""
     )
 
 
@@ -178,7 +178,7 @@ def test_notes_and_what_only_a_gpu_can_tell_are_said() -> None:
     assert lines == (
         "train.py needs about 1.00 MiB at its peak; only a GPU can tell if 80 GiB is enough",
         "predicted from 1 step on the simulated GPU; torch would reserve 2.00 MiB, CUDA",
-        "  itself 0.75 GiB",
+        "  itself 768 MiB",
         "  note     values were given up",
         "  unsure   aten::nonzero: the size of the result is a guess",
     )

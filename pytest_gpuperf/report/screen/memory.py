@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final
 
 from ...judge.budget import CONTEXT_BYTES
-from ...judge.budget import GIB
 from ...judge.budget import fit_of
 from ...model.finding import Finding
 from ...model.finding import FindingKind
@@ -23,7 +22,6 @@ from ...model.finding import Location
 from ...model.forecast import Fit
 from ...model.forecast import Forecast
 from ...model.forecast import Saving
-from ...model.metric import MIB
 from ...model.metrics import PEAK_ALLOCATED
 from ..numbers import format_value
 from ..remedies import SAVING_REMEDIES
@@ -37,14 +35,8 @@ from .findings import source_lines
 
 
 MEMORY_DIGITS: Final = 3
-LEAST_WHOLE: Final = 10**MEMORY_DIGITS - 0.5
-"""From here on a number needs no digit behind the point."""
-
 LEAST_HELP: Final = 0.0005
 """The share of the peak that a saving saves at least: less is printed as -0.0 %."""
-
-LEAST_GIB: Final = 0.01
-"""A peak is compared with a number of GiB in GiB from here on."""
 
 MOST_HOLDERS: Final = 3
 """Lines that take memory and are shown, but with ``-v``."""
@@ -124,7 +116,7 @@ def memory_lines(
 
 
 def _answer(forecast: Forecast, gib: float | None, fit: Fit | None, name: str) -> str:
-    peak = _whole(forecast.allocated_bytes, gib)
+    peak = _size(forecast.allocated_bytes)
     least = smallest_gpu(forecast)
     if gib is not None and fit is not None:
         fits = f"; {FIT_IN_WORDS[fit].format(f'{gib:g}')}"
@@ -207,7 +199,7 @@ def _savings(
     for saving in lowering:
         change = 100 * (peaks[saving] / forecast.allocated_bytes - 1)
         enough = _enough(forecast, savings[saving], gib)
-        peak = _whole(peaks[saving], gib, forecast.allocated_bytes)
+        peak = _size(peaks[saving])
         text = f"{SAVING_REMEDIES[saving]}: {peak} ({change:.1f} %{enough})"
         label = "fix" if saving is lowering[0] else ""
         yield from wrapped(
@@ -240,8 +232,8 @@ def _named(savings: Iterable[Saving]) -> str:
 def _basis(forecast: Forecast, gib: float | None) -> Iterator[str]:
     """Say how the peak was found, and what makes it a guess."""
     steps = "1 step" if forecast.steps == 1 else f"{forecast.steps} steps"
-    reserved = _whole(forecast.reserved_bytes, gib)
-    cuda = "" if gib is None else f", CUDA itself {CONTEXT_BYTES / GIB:g} GiB"
+    reserved = _size(forecast.reserved_bytes)
+    cuda = "" if gib is None else f", CUDA itself {_size(CONTEXT_BYTES)}"
     yield from wrapped(
         f"{steps} on the simulated GPU; torch would reserve {reserved}{cuda}",
         first="predicted from ",
@@ -283,13 +275,3 @@ def _relative(here: Path, location: Location | None) -> Location | None:
 
 def _size(nbytes: int) -> str:
     return format_value(PEAK_ALLOCATED, nbytes, MEMORY_DIGITS)
-
-
-def _whole(nbytes: int, gib: float | None, beside: int | None = None) -> str:
-    """Write a peak in the unit of what it is compared with: of *gib*, or of *beside*."""
-    in_gib = (beside or nbytes) >= (LEAST_GIB if gib is not None else 1) * GIB
-    unit = GIB if in_gib else MIB
-    symbol = "GiB" if unit == GIB else "MiB"
-    value = nbytes / unit
-    digits = f"{value:.0f}" if value >= LEAST_WHOLE else f"{value:#.{MEMORY_DIGITS}g}"
-    return f"{digits.rstrip('.')} {symbol}"
