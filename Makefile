@@ -1,16 +1,18 @@
-# `make check`, `test`, `demo`, `docs`, `matrix`, `coverage`, `cuda` and `agreement` need python3 (3.10 or newer, with venv) and fetch the rest.
+# `make demo` and `make test` are the first two to try: README.md. All targets need python3
+# (3.10 or newer, with venv) and fetch the rest once, into .venv and .tox.
 
 PYTHON ?= python3
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 
 VENV := .venv
-PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --retries 2
+NO_NETWORK := make: pip failed, for the reason above; the first run needs PyPI, later ones no network
 GPU := $(shell command -v nvidia-smi)
 PYENV := $(wildcard $(or $(PYENV_ROOT),$(HOME)/.pyenv)/versions/3.1[0-9]*/bin/python3)
 PINNED := $(shell sed -n 's/^torch==//p' constraints.txt)
 
 # What to install for torch: the wheel that was fetched, or the name.
-torch = $(or $(shell ls $(CURDIR)/$(VENV)/wheels/torch-$(PINNED)*.whl 2>/dev/null),torch)
+torch = $(or $(shell ls $(VENV)/wheels/torch-$(PINNED)*.whl 2>/dev/null),torch)
 
 TOX = TORCH_WHEEL="$(torch)" $(VENV)/bin/tox run $(if $(PYENV),--discover $(PYENV))
 
@@ -20,6 +22,7 @@ TOX = TORCH_WHEEL="$(torch)" $(VENV)/bin/tox run $(if $(PYENV),--discover $(PYEN
 check: $(VENV)/wheels $(VENV)/bin/tox
 	$(TOX) -e lint,types,core
 
+# A quarter of an hour on two cores, and some minutes more for the environments the first time.
 test: $(VENV)/wheels $(VENV)/bin/tox
 	$(TOX) -e lint,types,tests
 	$(if $(GPU),$(VENV)/bin/tox run -e gpu)
@@ -48,32 +51,37 @@ agreement: $(VENV)/bin/tox
 	$(VENV)/bin/tox run -e agreement
 
 demo: $(VENV)/bin/gpuperf
-	$(VENV)/bin/python examples/demo.py
+	@$(VENV)/bin/python examples/demo.py
 
 clean:
 	rm -rf $(VENV) .tox site
 
 $(VENV)/pyvenv.cfg:
-	$(PYTHON) -m venv $(VENV)
+	@command -v "$(PYTHON)" >/dev/null || { \
+	  echo 'make: there is no $(PYTHON): install Python 3.10 or newer, or name it with PYTHON=' >&2; exit 1; }
+	@"$(PYTHON)" tools/environment.py $(VENV)
 
 $(VENV)/bin/tox: constraints.txt | $(VENV)/pyvenv.cfg
-	$(PIP) install --quiet --constraint constraints.txt tox
-	touch $@
+	@$(PIP) install --quiet --constraint constraints.txt tox || { echo '$(NO_NETWORK)' >&2; exit 1; }
+	@touch $@
 
-# torch warns at its import where numpy is absent.
+# torch warns at its import where numpy is absent. To compile all of torch takes longer than
+# to compile what is imported of it.
 $(VENV)/bin/gpuperf: $(VENV)/wheels pyproject.toml
-	$(PIP) install --quiet --constraint constraints.txt "$(torch)" numpy --editable .
-	touch $@
+	@echo 'installing torch $(PINNED), pytest and this package into $(VENV): 1 GB, about a minute'
+	@$(PIP) install --quiet --no-compile --constraint constraints.txt "$(torch)" numpy --editable . \
+	|| { echo '$(NO_NETWORK)' >&2; exit 1; }
+	@touch $@
 
 # The CUDA build of torch is many times larger than the CPU build, and useless without
 # a driver. The CPU build is fetched where pip would not find one by itself, once for
 # all environments; an index that does not answer at once is left alone.
 $(VENV)/wheels: constraints.txt | $(VENV)/pyvenv.cfg
-	mkdir -p $@
+	@mkdir -p $@
 ifeq ($(GPU)$(shell uname -s),Linux)
-	$(PIP) index versions torch 2>/dev/null | grep -qF '$(PINNED)+cpu' \
+	@$(PIP) index versions torch 2>/dev/null | grep -qF '$(PINNED)+cpu' \
 	|| $(PIP) download --no-deps --retries 1 --timeout 10 --dest $@ \
 	   --index-url $(TORCH_CPU_INDEX) 'torch==$(PINNED)+cpu' 2>/dev/null \
 	|| echo 'no CPU build of torch $(PINNED) to be had: taking the default build'
 endif
-	touch $@
+	@touch $@

@@ -38,10 +38,15 @@ from pytest_gpuperf.runner.fork_server import Job
 
 NOT_RUN: Final = {
     "bash": "it needs a GPU, or root",
+    "make": "it takes minutes",
     "pip": "it needs a network",
+    "python": "it needs what a run on a GPU brought back",
     "torchrun": "it needs other machines",
 }
 """Programs that are only looked up, and why they are not run."""
+
+LIMIT_S: Final = 600
+"""For a command, beyond which it hangs; two slow cores that others share need 120."""
 
 VERSION: Final = re.findall(
     r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE
@@ -157,15 +162,18 @@ class Reader:
             "environment": self._environment,
         }
         job = Job(entry="typed_commands:run", request=request)
-        answer = self._server.run(job, seconds=120)
+        answer = self._server.run(job, seconds=LIMIT_S)
         return answer["status"], answer["output"]
 
 
 def exists(program: str, arguments: list[str]) -> bool:
     """Whether what a command names is there, as far as that can be known."""
     match program, arguments:
-        case "bash", [script]:
+        case ("bash", [script]) | ("python", [script, *_]):
             return (ROOT / script).is_file()
+        case "make", [target]:
+            targets = (ROOT / "Makefile").read_text(encoding="utf-8")
+            return f"\n{target}: " in targets
         case "pip", ["install", *_, package]:
             return is_this_package(package)
         case "torchrun", _:
@@ -244,6 +252,8 @@ def test_each_program_that_is_not_run_is_one_that_a_document_names() -> None:
     ("program", "arguments"),
     [
         ("bash", ["benchmarks/nothing.sh"]),
+        ("make", ["test-all"]),
+        ("python", ["benchmarks/nothing.py", "results"]),
         ("pip", ["install", "pytest-gpuperv"]),
         ("pip", ["install", "wheels/pytest_gpuperf-0.0.9-py3-none-any.whl"]),
         ("rm", ["-rf", "baselines"]),
