@@ -131,7 +131,7 @@ def test_a_refresh_changes_the_lines_that_a_reviewer_reads(checkout: Path) -> No
     run_in(checkout, "pytest_gpuperf", "refresh", "--device=pretend", MNIST, status=1)
     assert (checkout / STORED).read_text(encoding="utf-8") == before
 
-    accept = ("--kind=all", "--accept-drift", "--device=pretend")
+    accept = ("--accept-drift", "--device=pretend")
     run_in(checkout, "pytest_gpuperf", "refresh", *accept, MNIST)
 
     after = (checkout / STORED).read_text(encoding="utf-8")

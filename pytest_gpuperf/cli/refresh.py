@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_kind,
         metavar="KIND",
         help=f"baselines to replace: {REFRESH_KINDS} "
-        "(default: all if node ids are named, else missing)",
+        "(default: all if node ids are named or drift is accepted, else missing)",
     )
     parser.add_argument(
         "--device",
@@ -78,7 +78,8 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     What an occasion has stored stays, whatever becomes of the next.
     """
     if arguments.occasions is None:
-        return _measured(arguments, arguments.kind or _usual_kind(rest), rest)
+        kind = arguments.kind or _usual_kind(rest, drift=arguments.accept_drift)
+        return _measured(arguments, kind, rest)
     kinds = repeat(Refresh.EVIDENCE, arguments.occasions - 1)
     worst = 0
     for number, kind in enumerate((arguments.kind or Refresh.EVIDENCE, *kinds), 1):
@@ -153,12 +154,15 @@ def _minutes(text: str) -> float:
     return minutes
 
 
-def _usual_kind(rest: Sequence[str]) -> Refresh:
-    """Choose ALL, which also takes what regressed, only for tests that are named."""
+def _usual_kind(rest: Sequence[str], *, drift: bool) -> Refresh:
+    """Choose ALL, which also takes what regressed, only if that is meant.
+
+    Either tests are named, or *drift* is accepted, which what is missing never has.
+    """
     named = any(
         "::" in argument and not argument.startswith("-")
         for before, argument in pairwise(("", *rest))
         # A node id after --deselect names a test that is not meant.
         if before != "--deselect"
     )
-    return Refresh.ALL if named else Refresh.MISSING
+    return Refresh.ALL if named or drift else Refresh.MISSING

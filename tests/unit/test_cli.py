@@ -116,6 +116,23 @@ class TestRefresh:
                 ["--gpuperf-update=all", "--gpuperf-accept-drift", "t.py::a"],
             ),
             (
+                ["--accept-drift", "t.py"],
+                ["--gpuperf-update=all", "--gpuperf-accept-drift", "t.py"],
+            ),
+            (["--accept-drift"], ["--gpuperf-update=all", "--gpuperf-accept-drift"]),
+            (
+                ["--accept-drift", "--deselect=t.py::a"],
+                [
+                    "--gpuperf-update=all",
+                    "--gpuperf-accept-drift",
+                    "--deselect=t.py::a",
+                ],
+            ),
+            (
+                ["--accept-drift", "--kind=missing"],
+                ["--gpuperf-update=missing", "--gpuperf-accept-drift"],
+            ),
+            (
                 ["t.py::a", "--kind", "improved"],
                 ["--gpuperf-update=improved", "t.py::a"],
             ),
@@ -130,7 +147,7 @@ class TestRefresh:
             ),
         ],
     )
-    def test_takes_what_regressed_only_where_tests_are_named(
+    def test_takes_what_regressed_only_where_that_is_meant(
         self, started: list[list[str]], given: list[str], passed: list[str]
     ) -> None:
         main(["refresh", *given])
@@ -253,7 +270,7 @@ class TestRefresh:
         )
         assert (
             "baselines to replace: missing, improved, drifted, all, evidence "
-            "(default: all if node ids are named, else missing)"
+            "(default: all if node ids are named or drift is accepted, else missing)"
         ) in text
 
 
