@@ -85,8 +85,8 @@ def test_a_script_is_ended_after_some_steps_and_its_peak_is_explained(
     out = capfd.readouterr().out.splitlines()
     assert code == 0
     assert out[:2] == ["step 0", "step 1"]
-    assert out[2].startswith("train.py needs 0.")
-    assert out[2].endswith(" GiB at its peak; it fits in 2 GiB")
+    assert out[2].startswith("train.py needs 1")
+    assert out[2].endswith(" MiB at its peak; it fits in 2 GiB")
     text = " ".join(" ".join(out).split())
     assert "optimizer state 16.0 MiB" in text
     assert "parameters 8.02 MiB" in text
