@@ -30,6 +30,7 @@ from ..visible import printed
 from .audit_process import START
 from .audit_process import Audited
 from .audit_process import AuditRequest
+from .script import SIGNALLED
 from .script import Program
 from .script import file_place
 from .script import notes_of
@@ -87,8 +88,12 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     if audited is None or audited.audit is None:
         sys.stderr.write(f"gpuperf: {unfinished(program, code)}\n")
         return code or AUDIT_FAILED
+    limits = (arguments.max_syncs, arguments.max_syncs_per_step)
+    # A number of a part is no limit for all, nor is one above the limit that was given.
+    offers_limit = code == 0 and limits == (None, None)
+    command = _limiting(audited.audit, program) if offers_limit else ""
     sys.stdout.write(
-        _text(audited.audit, audited.notes, program, as_json=arguments.json)
+        _text(audited.audit, audited.notes, command, as_json=arguments.json)
     )
     if arguments.sarif is not None:
         _write_sarif(arguments.sarif, audited, program, in_file)
@@ -128,21 +133,30 @@ def _audited(
     audited = decode(Audited, report)
     if audited.refusal is not None:
         raise UsageError(audited.refusal, ErrorId.GP110)
-    return code, replace(audited, notes=(*audited.notes, *notes))
+    return code, replace(audited, notes=(*audited.notes, *_failed(code), *notes))
 
 
-def _text(
-    audit: StepAudit, notes: Sequence[str], program: Program, *, as_json: bool
-) -> str:
-    if as_json:
-        return json.dumps(audit_document(audit, notes), indent=2) + "\n"
-    command = audit_command(
+def _failed(code: int) -> Iterator[str]:
+    """Say that the script has not done all it does; of a signal that is said already."""
+    if 0 < code < SIGNALLED:
+        yield f"the script failed (exit status {code}): this is what it did before"
+
+
+def _limiting(audit: StepAudit, program: Program) -> str:
+    return audit_command(
         _limit(audit),
         program.name,
         program.arguments,
         is_module=program.is_module,
         as_rank=program.as_rank,
     )
+
+
+def _text(
+    audit: StepAudit, notes: Sequence[str], command: str, *, as_json: bool
+) -> str:
+    if as_json:
+        return json.dumps(audit_document(audit, notes), indent=2) + "\n"
     lines = audit_lines(
         audit, notes, Path.cwd(), line_of=linecache.getline, command=command
     )

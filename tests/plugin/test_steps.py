@@ -170,4 +170,5 @@ def test_slow(gpuperf):
     result = project.run("--gpuperf-device=cpu", "--gpuperf-seconds=4")
 
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*test_it.py:7 in slow*"])
+    # A machine that is too busy to look at the lines often enough still sees its waits.
+    result.stdout.fnmatch_lines(["*test_it.py:7 in *"])

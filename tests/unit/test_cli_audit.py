@@ -347,7 +347,7 @@ def test_ctrl_c_ends_the_script_and_not_the_report(
 
     output, errors = capfd.readouterr()
     assert code == 130
-    answer, place, *_, copies, _, _ = output.splitlines()
+    answer, place, *_, copies = output.splitlines()
     assert place == "  --> train.py:5 in <module>"
     assert (answer, copies) == (ONE, NONE_COPIED)
     assert errors.splitlines() == [

@@ -30,8 +30,6 @@ gpuperf: 1 wait on 1 line
   fix      add it up on the GPU with .detach(), read it every N steps
 note: SIGTERM ended it: this is what it did before
 copies: 0 (0 B) to the GPU, 0 (0 B) to the CPU
-next: gpuperf audit --max-syncs=1 train.py
-      exits with 1 when a wait is added
 """
 TERMINATED = 143
 """Exit status that a shell gives a process that SIGTERM ended."""
@@ -114,4 +112,40 @@ def test_a_script_that_handles_sigterm_ends_as_it_decides(
     write(OWN_HANDLER)
 
     assert main(["audit", "train.py"]) == 3
-    assert "note:" not in capfd.readouterr().out
+    out = capfd.readouterr().out
+    assert "note: the script failed (exit status 3): this is what it did before" in out
+
+
+@pytest.mark.parametrize(
+    ("ending", "status"),
+    [
+        ("assert False, 'diverged'", 1),
+        ("raise SystemExit(4)", 4),
+        ("import sys; sys.exit('out of data')", 1),
+        ("import os; os._exit", 0),  # named, and not called
+    ],
+)
+def test_a_script_that_failed_says_so_and_offers_no_number_to_keep(
+    ending: str, status: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write(f"import torch\ntorch.ones((), device='cuda').item()\n{ending}\n")
+    note = f"the script failed (exit status {status}): this is what it did before"
+
+    assert main(["audit", "train.py"]) == status
+    out = capfd.readouterr().out
+    assert (f"note: {note}\n" in out) is bool(status)
+    assert ("next:" in out) is not bool(status)
+
+    assert main(["audit", "train.py", "--json"]) == status
+    document = json.loads(capfd.readouterr().out)
+    assert document["notes"] == ([note] if status else [])
+
+
+@pytest.mark.parametrize(("most", "status"), [(0, 1), (1, 0)])
+def test_a_limit_that_is_given_is_answered_with_no_other(
+    most: int, status: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write("import torch\ntorch.ones((), device='cuda').item()\n")
+
+    assert main(["audit", "train.py", f"--max-syncs={most}"]) == status
+    assert "next:" not in capfd.readouterr().out
