@@ -102,7 +102,8 @@ class Settings:
     """Options and ini keys of one enabled run. ``device`` is ``None`` for the default.
 
     ``tolerance`` applies to tests without a mark of their own. ``precision`` is the
-    slowdown, a ratio, that is to be seen. ``benchmark`` asks to feed pytest-benchmark.
+    slowdown, a ratio, that is to be seen. ``seed`` says where random numbers begin.
+    ``benchmark`` asks to feed pytest-benchmark.
     ``reference`` names the commit that settles what a baseline does not pass, or is
     ``RECORDED``; ``referred`` says which times it settles. ``launch`` is which of torchrun's ranks this is. ``repeated`` are the
     options of this command line that a command to refresh or compare must repeat,
@@ -131,6 +132,7 @@ class Settings:
     prune: bool = False
     tolerance: Tolerance = field(default_factory=Tolerance)
     precision: float | None = None
+    seed: int = 0
     reference: str | None = None
     referred: Referred = Referred.NOT_PASSED
     script: str | None = None

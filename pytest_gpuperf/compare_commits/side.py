@@ -87,6 +87,7 @@ class Collected:
     slot: DeviceSlot
     lock_seconds: float
     pretend_gib: float
+    seed: int = 0
 
 
 # Modules that the fork servers of a comparison import before they fork.
@@ -265,6 +266,7 @@ def _request(collected: Collected, group: Group, number: int) -> RunRequest:
         seconds=collected.seconds,
         tolerance=collected.tolerance,
         number=number,
+        seed=collected.seed,
         script=collected.script,
     )
 

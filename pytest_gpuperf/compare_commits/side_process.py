@@ -172,6 +172,7 @@ class Collector:
             slot=slots_of(kind, settings.script)[0],
             lock_seconds=settings.lock_seconds,
             pretend_gib=settings.pretend_gib,
+            seed=settings.seed,
         )
 
     def _selected(self, plan: Iterable[Planned]) -> Iterator[Planned]:

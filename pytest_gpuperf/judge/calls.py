@@ -17,6 +17,7 @@ from ..model.compile_metrics import COMPILE_TIMES
 from ..model.environment import DeviceKind
 from ..model.environment import Hardware
 from ..model.measurement import Measurement
+from ..model.metric import MetricKind
 from ..model.metrics import METRICS
 from ..model.metrics import SPEEDUP
 from ..model.metrics import STEP_MS
@@ -35,6 +36,7 @@ from .context import Sentinels
 from .context import SuiteContext
 from .context import sentinel_shifts
 from .readings import StoredTimes
+from .readings import readings
 from .statistics import Prior
 from .statistics import fit_prior
 from .statistics import pooled_shift
@@ -126,6 +128,16 @@ def judge_calls(
     budget = budget.without(str(SPEEDUP.budget))  # of a comparison, not of a step
     tolerance = merged((*last.tolerances, project))
     return judge(last.measurement.test, runs, budget, tolerance, entry, suite_context)
+
+
+def varies_by_run(calls: Sequence[StepCall]) -> bool:
+    """Whether a count or size that is judged differs in these runs of the same code."""
+    runs = [call.measurement for call in calls]
+    return any(
+        len({reading.value for reading in readings(metric, runs)}) > 1
+        for metric in METRICS.values()
+        if metric.gated and metric.kind is MetricKind.EXACT
+    )
 
 
 def suite_context_of(

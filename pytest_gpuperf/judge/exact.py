@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
+from ..model.baseline import FULL_RUNS
 from ..model.baseline import RunSummary
 from ..model.measurement import Measurement
 from ..model.metric import Metric
@@ -27,7 +29,7 @@ def judge_exact(
     """Judge a count or size against *stored*, the ascending values of the stored runs.
 
     At least one of *runs* and one stored run have the metric. What the stored runs
-    varied by themselves is the reference; one more run confirms a change. *torch*
+    varied by themselves is the reference; more runs confirm a change. *torch*
     names its versions then and now where they differ: then nothing is blamed on the
     test.
     """
@@ -35,7 +37,9 @@ def judge_exact(
     steady = least_values(metric, runs)
     low, high, lowest, highest = min(steady), max(steady), stored[0], stored[-1]
     beneath = bytes_beneath(metric, runs)
-    limit = highest + margin(metric, highest - beneath, tolerance)
+    ignored = margin(metric, highest - beneath, tolerance)
+    limit = highest + ignored
+    least = lowest - margin(metric, lowest - beneath, tolerance)
     verdict = partial(Verdict, metric=metric.name, baseline=highest, limit=limit)
     if low > limit and torch:
         because = f"environment changed: torch {torch[0]} -> {torch[1]}"
@@ -45,26 +49,82 @@ def judge_exact(
             now=low,
             environment_changed=True,
         )
-    if low > limit:
-        because = f"{against(metric, low, highest)} stored, {_in_runs(values)}"
-        settled = len(values) > 1
-        return verdict(
-            outcome=Outcome.REGRESSED, because=because, now=low, settled=settled
-        )
+    varied = highest - lowest > ignored
+    if low > limit or max(values) < least:
+        if varied and len(stored) < PROVING_RUNS:
+            return _untold(metric, values, stored, verdict, is_worse=low > limit)
+        outcome = Outcome.REGRESSED if low > limit else Outcome.IMPROVED
+        return _changed(metric, values, stored, verdict, outcome)
+    if varied:
+        because = _ranges(metric, values, stored)
+        return verdict(outcome=Outcome.PASS, because=because, now=high)
     if high > limit:
         because = f"{figure(metric, high)} in one run, {figure(metric, low)} in another"
         return verdict(outcome=Outcome.INCONCLUSIVE, because=because, now=low)
     high = max(values)
-    if high < lowest - margin(metric, lowest - beneath, tolerance):
-        because = f"{against(metric, high, lowest)} stored, {_in_runs(values)}"
-        settled = len(values) > 1
-        return verdict(
-            outcome=Outcome.IMPROVED, because=because, now=high, settled=settled
-        )
     because = (
         f"{against(metric, high, highest)} stored{_varying(metric, steady, values)}"
     )
     return verdict(outcome=Outcome.PASS, because=because, now=high)
+
+
+PROVING_RUNS: Final = FULL_RUNS
+"""Runs that prove a change of what varies: that those of now all lie beyond all stored
+ones, eight of the same code, has a chance of 1 in C(16, 8), 12870."""
+
+
+def _changed(
+    metric: Metric,
+    values: Sequence[float],
+    stored: Sequence[float],
+    verdict: partial[Verdict],
+    outcome: Outcome,
+) -> Verdict:
+    """Judge runs that all lie beyond the stored ones: those of one value need few."""
+    is_worse = outcome is Outcome.REGRESSED
+    now, nearest = (min(values), stored[-1]) if is_worse else (max(values), stored[0])
+    is_drawn = len({*stored}) > 1 or len({*values}) > 1
+    because = f"{against(metric, now, nearest)} stored, {_in_runs(values)}"
+    if is_drawn:
+        because = f"{_ranges(metric, values, stored)}, {_in_runs(values)}{OWN_DRAWS}"
+    settled = len(values) >= (PROVING_RUNS if is_drawn else 2)
+    proving = is_worse and is_drawn and not settled
+    return verdict(
+        outcome=outcome, because=because, now=now, settled=settled, proving=proving
+    )
+
+
+OWN_DRAWS: Final = ", each with random numbers of its own"
+
+
+def _untold(
+    metric: Metric,
+    values: Sequence[float],
+    stored: Sequence[float],
+    verdict: partial[Verdict],
+    *,
+    is_worse: bool,
+) -> Verdict:
+    """Say that too few runs were stored of what varies."""
+    because = (
+        f"{_ranges(metric, values, stored)}; {len(stored)} stored runs do not tell, a "
+        f"refresh takes {PROVING_RUNS}"
+    )
+    if is_worse:
+        return verdict(outcome=Outcome.INCONCLUSIVE, because=because, now=min(values))
+    return verdict(outcome=Outcome.PASS, because=because, now=max(values))
+
+
+def _ranges(metric: Metric, values: Sequence[float], stored: Sequence[float]) -> str:
+    return (
+        f"it varies from run to run: {_range(metric, stored)} stored, "
+        f"{_range(metric, values)} now"
+    )
+
+
+def _range(metric: Metric, values: Sequence[float]) -> str:
+    low, high = figure(metric, min(values)), figure(metric, max(values))
+    return low if low == high else f"{low} to {high}"
 
 
 def margin(metric: Metric, reference: float, tolerance: float) -> float:

@@ -106,6 +106,7 @@ class Head:
     strict: bool
     fail_on_improvement: bool
     missing_baseline: str
+    seed: int | None = None
     commit: str | None = None
     hardware: Hardware | None = None
     exit_status: int | None = None

@@ -72,7 +72,8 @@ class RunRequest:
     ``arguments`` are pytest's. ``options`` are values that the command line of the
     controlling process gave to options of conftest files and other plugins. ``root`` is
     pytest's rootdir, with the project below it. ``number`` counts this session's runs
-    of these tests from 0. ``seconds`` caps what measuring one test may cost.
+    of these tests from 0; with ``seed`` it says what random numbers they draw.
+    ``seconds`` caps what measuring one test may cost.
     ``tolerance`` is the project's, for what a run judges by itself. ``artefacts`` is
     the folder for what its ``mode`` records. ``visible`` is the GPU that it may see
     (the pretend one has ``pretend_gib``), if it may not see all that this process does.
@@ -97,6 +98,7 @@ class RunRequest:
     seconds: float = 60.0
     tolerance: Tolerance = field(default_factory=Tolerance)
     number: int = 0
+    seed: int = 0
     script: str | None = None
     mode: RunMode = RunMode.MEASURE
     artefacts: str = ""

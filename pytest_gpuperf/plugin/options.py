@@ -115,6 +115,11 @@ OPTIONS: Final = (
         metavar="SECONDS",
     ),
     Option(
+        name="gpuperf_seed",
+        help="seed of the random numbers of all runs (default: 0)",
+        metavar="N",
+    ),
+    Option(
         name="gpuperf_tolerance",
         help="changes to ignore, by budget keyword: ms=5% and 0.1 ms, mem_mb=1%",
         metavar="CHANGES",
@@ -127,8 +132,7 @@ OPTIONS: Final = (
     ),
     Option(
         name="gpuperf_prune",
-        help="remove the baselines of tests that no longer exist, if all tests are "
-        "selected",
+        help="remove the baselines of tests that no longer exist",
     ),
     Option(
         name="gpuperf_inline",
@@ -258,6 +262,7 @@ SIDES_SHARE: Final = (
     "gpuperf_detect",
     "gpuperf_isolation",
     "gpuperf_seconds",
+    "gpuperf_seed",
     "gpuperf_tolerance",
 )
 """What a comparison of two versions must repeat, as it reads ini files itself."""
@@ -270,6 +275,7 @@ def repeated_on_sides(config: pytest.Config) -> tuple[str, ...]:
 
 COMMANDS_REPEAT: Final = (
     "gpuperf_pretend_gb",
+    "gpuperf_seed",
     "gpuperf_isolation",
     "gpuperf_tolerance",
     "gpuperf_detect",

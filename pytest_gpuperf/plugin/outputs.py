@@ -411,6 +411,7 @@ class ResultsFile:
             strict=settings.strict,
             fail_on_improvement=settings.fail_on_improvement,
             missing_baseline=settings.missing_baseline.value,
+            seed=settings.seed,
             commit=commit_of(config.rootpath, os.environ),
         )
         self._place = RunPlace(

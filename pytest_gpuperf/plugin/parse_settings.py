@@ -105,6 +105,14 @@ def positive_gib(text: str) -> float:
         raise ValueError(msg) from None
 
 
+def _seed(text: str) -> int:
+    """Read a seed; raise ``ValueError`` that says what was expected."""
+    if not text.isdecimal():
+        msg = "expected a whole number from 0 up, such as 7"
+        raise ValueError(msg)
+    return int(text)
+
+
 def _peaks(text: str) -> dict[str, float]:
     """Read peaks by precision; raise ``ValueError`` that says what was expected."""
     pairs = [item.partition("=") for item in text.split(",")]
@@ -168,6 +176,7 @@ PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "gpuperf_device": _one_of(DeviceKind, unnamed=(DeviceKind.SCRIPTED,)),
     "gpuperf_update": _one_of(Refresh),
     "gpuperf_seconds": positive_seconds,
+    "gpuperf_seed": _seed,
     "gpuperf_pretend_gb": positive_gib,
     "gpuperf_peak_tflops": _peaks,
     "gpuperf_lock": _one_of(SharedUse),
@@ -199,6 +208,7 @@ def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
         device=value("gpuperf_device", None),
         update=update,
         seconds=value("gpuperf_seconds", 60.0),
+        seed=value("gpuperf_seed", 0),
         inline=value("gpuperf_inline", default=False),
         strict=value("gpuperf_strict", default=False),
         fail_on_improvement=value("gpuperf_fail_on_improvement", default=False),

@@ -108,6 +108,10 @@ HEAVY_MODULES: Final = (
 """Imported once in the server: a child would pay seconds for them. An optimizer
 imports torch._dynamo."""
 
+HASH_SEED: Final = {"PYTHONHASHSEED": "0"}
+"""A set of strings has the same order in all runs of all sessions: one process forks them
+all, and would give another order to the next session. A user's own seed is kept."""
+
 START_SECONDS: Final = 120.0
 
 KILL_SECONDS: Final = 5.0
@@ -231,7 +235,7 @@ class ForkServer:
             "progress": self._progress and self._progress.write_end,
             "folder": self._folder.name,
         }
-        environment = {
+        environment = HASH_SEED | {
             key: value
             for key, value in os.environ.items()
             # The options in it reach a child with its request. Its pytest would read

@@ -195,6 +195,7 @@ class Children:
             tolerance=self._settings.tolerance,
             artefacts=str(self._settings.artefacts),
             number=number,
+            seed=self._settings.seed,
             script=self._settings.script,
             pretend_gib=self._settings.pretend_gib,
             peak_tflops=self._settings.peak_tflops,

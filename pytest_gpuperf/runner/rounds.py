@@ -22,8 +22,10 @@ from ..judge.ab_override import is_in_doubt
 from ..judge.ab_override import is_undecided
 from ..judge.calls import counted
 from ..judge.calls import stored_round_steps
+from ..judge.calls import varies_by_run
 from ..judge.early_end import stored_steps
 from ..judge.verdict import waits_for_times
+from ..model.baseline import FULL_RUNS
 from ..model.baseline import Refresh
 from ..model.baseline import occasion_id
 from ..model.baseline import recorded_runs
@@ -357,10 +359,14 @@ class Rounds:
         left = partial(self._seconds_for, groups)
         self.outlook.announce_refresh(self.wanted, left)
         self._complete(groups, cases)
-        # The scatter of the first runs says how many a wanted precision needs, so the
-        # second round can be planned only after the first.
-        for test, runs in self.outlook.stored_runs(chosen, left).items():
-            self.wanted[test] = max(runs, self.wanted[test])
+        # The scatter of the first runs says how many a wanted precision needs, and a
+        # range of counts, so the second round can be planned only after the first.
+        more = self.outlook.stored_runs(chosen, left)
+        for case in chosen:
+            is_drawn = any(varies_by_run(calls) for calls in case.calls.values())
+            least = FULL_RUNS if is_drawn else 0
+            runs = (more.get(case.test, 0), least, self.wanted[case.test])
+            self.wanted[case.test] = max(runs)
         self._complete(groups, cases)
         if not is_confirmed:
             rest = [group for group in groups if not set(selected).issuperset(group)]

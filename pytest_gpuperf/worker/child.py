@@ -48,6 +48,7 @@ from ..report.secrets import secrets_of
 from ..runner.fork_server import send_progress
 from ..runner.fork_server import send_progress_seldom
 from ..sharing import head_start
+from . import draws
 from .compile_again import CompileFolders
 from .compile_again import compiled_again
 from .fixture import Measurer
@@ -218,6 +219,8 @@ def run_tests(
     """
     child = MeasuringProcess(request, keeper, failed)
     known = KnownPackages(installed())
+    # Modules draw when they are imported, while tests are collected.
+    draws.begin(draws.seed_of("", request.number, request.seed))
     with known:
         code = pytest.main(
             [*CHILD_OPTIONS, *request.arguments, *request.tests],
@@ -282,6 +285,12 @@ class MeasuringProcess:
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._started[nodeid] = HostClock.wall_ns()
         self._running, self._is_over = nodeid, False
+
+    # First: before fixtures draw, and before other plugins and the user seed.
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        request = self._request
+        draws.begin(draws.seed_of(item.nodeid, request.number, request.seed))
 
     # First: a fixture that ends pytest while it is torn down must not undo a call that
     # has ended.

@@ -26,6 +26,7 @@ VALUES = {
     "gpuperf_device": ("cpu", DeviceKind.CPU, "device"),
     "gpuperf_update": ("all", Refresh.ALL, "update"),
     "gpuperf_seconds": ("7.5", 7.5, "seconds"),
+    "gpuperf_seed": ("7", 7, "seed"),
     "gpuperf_missing_baseline": (
         "every-metric",
         MissingBaseline.EVERY_METRIC,
@@ -76,6 +77,7 @@ def test_the_command_line_is_frozen() -> None:
         "--gpuperf-explain",
         "--gpuperf-strict",
         "--gpuperf-seconds",
+        "--gpuperf-seed",
         "--gpuperf-tolerance",
         "--gpuperf-history",
         "--gpuperf-prune",
@@ -275,6 +277,17 @@ def test_measuring_is_switched_on_by_the_option_or_the_ini_key(
             ["--gpuperf-seconds=soon"],
             "",
             "--gpuperf-seconds: found 'soon', expected a positive number of seconds [GP101]",
+        ),
+        *(
+            (
+                [f"--gpuperf-seed={seed}"],
+                "",
+                (
+                    f"--gpuperf-seed: found '{seed}', expected a whole number from 0 "
+                    "up, such as 7 [GP101]"
+                ),
+            )
+            for seed in ("soon", "-1", "0.5", "1e3", "")
         ),
         (
             [],

@@ -27,6 +27,9 @@ GOOD_TO_BAD = [
 ]
 
 
+RANGE = "it varies from run to run: 2 to 4 stored, "
+
+
 def counted(metric: Metric, *values: int) -> list[Measurement]:
     environment = Environment(hardware=Hardware(kind=DeviceKind.CUDA, name="x"))
     return [
@@ -39,8 +42,22 @@ def counted(metric: Metric, *values: int) -> list[Measurement]:
     ("stored", "fresh", "outcome", "settled", "now", "because"),
     [
         ([2, 2], [2], Outcome.PASS, True, 2, "2 against 2 stored"),
-        ([1, 3], [3], Outcome.PASS, True, 3, "3 against 3 stored"),
-        ([1, 3], [1, 2], Outcome.PASS, True, 2, "2 against 3 stored"),
+        (
+            [1, 3],
+            [3],
+            Outcome.PASS,
+            True,
+            3,
+            "it varies from run to run: 1 to 3 stored, 3 now",
+        ),
+        (
+            [1, 3],
+            [1, 2],
+            Outcome.PASS,
+            True,
+            2,
+            "it varies from run to run: 1 to 3 stored, 1 to 2 now",
+        ),
         (
             [2, 2],
             [3],
@@ -51,7 +68,7 @@ def counted(metric: Metric, *values: int) -> list[Measurement]:
         ),
         (
             [0, 0],
-            [2, 1],
+            [1, 1],
             Outcome.REGRESSED,
             True,
             1,
@@ -69,10 +86,18 @@ def counted(metric: Metric, *values: int) -> list[Measurement]:
         (
             [2, 4],
             [0, 1],
-            Outcome.IMPROVED,
+            Outcome.PASS,
             True,
             1,
-            "1 against 2 stored, in each of 2 runs",
+            f"{RANGE}0 to 1 now; 2 stored runs do not tell, a refresh takes 8",
+        ),
+        (
+            [2, 4],
+            [5, 6],
+            Outcome.INCONCLUSIVE,
+            True,
+            5,
+            f"{RANGE}5 to 6 now; 2 stored runs do not tell, a refresh takes 8",
         ),
     ],
 )
@@ -96,6 +121,74 @@ def test_any_change_of_a_count_is_a_verdict(
         limit=stored[-1],
         settled=settled,
     )
+
+
+@pytest.mark.parametrize(("fresh", "settled"), [([2, 1], False), ([2, 1] * 4, True)])
+def test_what_begins_to_vary_is_blamed_after_eight_runs_as_well(
+    *, fresh: list[int], settled: bool
+) -> None:
+    verdict = judge_exact(SYNCS, counted(SYNCS, *fresh), [0, 0], tolerance=0.0)
+
+    assert verdict.because == (
+        f"it varies from run to run: 0 stored, 1 to 2 now, in each of {len(fresh)} "
+        f"runs{OWN}"
+    )
+    assert (verdict.outcome, verdict.settled) == (Outcome.REGRESSED, settled)
+    assert verdict.proving is not settled
+
+
+@pytest.mark.parametrize(
+    ("stored_mib", "outcome"),
+    [((100, 100.5), Outcome.REGRESSED), ((100, 102), Outcome.INCONCLUSIVE)],
+)
+def test_two_stored_runs_tell_where_they_vary_by_less_than_is_ignored(
+    stored_mib: tuple[float, float], outcome: Outcome
+) -> None:
+    stored = [round(mib * MIB) for mib in stored_mib]
+
+    verdict = judge_exact(
+        PEAK_ALLOCATED,
+        counted(PEAK_ALLOCATED, *[120 * MIB] * 8),
+        stored,
+        tolerance=0.005,
+    )
+
+    assert (verdict.outcome, verdict.settled) == (outcome, True)
+
+
+EIGHT = [2, 2, 3, 3, 3, 4, 4, 4]
+OWN = ", each with random numbers of its own"
+
+
+@pytest.mark.parametrize(
+    ("fresh", "outcome", "settled", "now", "because"),
+    [
+        ([5], Outcome.REGRESSED, False, 5, "5 now, in 1 run"),
+        ([5] * 7, Outcome.REGRESSED, False, 5, "5 now, in each of 7 runs"),
+        (
+            [6, 5, 9, 5, 5, 5, 5, 5],
+            Outcome.REGRESSED,
+            True,
+            5,
+            "5 to 9 now, in each of 8 runs",
+        ),
+        ([9] * 7 + [4], Outcome.PASS, True, 9, "4 to 9 now"),
+        ([1], Outcome.IMPROVED, False, 1, "1 now, in 1 run"),
+        ([0, 1] * 4, Outcome.IMPROVED, True, 1, "0 to 1 now, in each of 8 runs"),
+        ([0] * 7 + [2], Outcome.PASS, True, 2, "0 to 2 now"),
+    ],
+)
+def test_what_varies_is_judged_by_its_range_and_blamed_if_all_of_eight_runs_lie_beyond(
+    *, fresh: list[int], outcome: Outcome, settled: bool, now: int, because: str
+) -> None:
+    verdict = judge_exact(SYNCS, counted(SYNCS, *fresh), EIGHT, tolerance=0.0)
+
+    beyond = outcome is not Outcome.PASS
+    assert (verdict.outcome, verdict.settled) == (outcome, settled)
+    assert (verdict.now, verdict.baseline, verdict.limit) == (now, 4, 4)
+    assert verdict.because == f"{RANGE}{because}{OWN if beyond else ''}"
+    # A gate makes the other runs; nothing is made to prove what became better.
+    assert verdict.proving is (outcome is Outcome.REGRESSED and not settled)
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,8 @@ def dumps(results: Results) -> str:
 
 def _members(head: Mapping[str, object]) -> Iterator[str]:
     for name, value in head.items():
+        if name == "seed" and value is None:
+            continue  # written by a version that had none
         yield f"  {_text(name)}: {_text(value)}"
 
 

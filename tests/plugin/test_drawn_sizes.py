@@ -1,0 +1,78 @@
+"""Sizes that a test draws: unchanged code is never blamed, a shift of them all is."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from scripted_project import ScriptedProject
+
+
+pytest.importorskip("torch")
+
+STEPS = """
+import os
+
+import pytest
+import torch
+
+def seeded():
+    torch.manual_seed(3)
+    return torch.randint(8, 24, ()).item()
+
+DRAWS = {
+    "torch": lambda: torch.randint(8, 24, ()).item(),
+    "system": lambda: 8 + int.from_bytes(os.urandom(2), "big") / 2**12,
+    "strings": lambda: list({"a", "b", "c", "d", "e", "f", "g"}).index("c"),
+    "seeded": seeded,
+}
+
+@pytest.mark.parametrize("kind", DRAWS)
+def test_step(gpuperf, kind):
+    size = int((DRAWS[kind]() + MORE) * 2**20)
+    gpuperf(lambda: torch.ones(size, dtype=torch.uint8, device="cuda"))
+"""
+
+DRAWN = ("torch", "system")
+
+
+@pytest.fixture
+def stored(project: ScriptedProject) -> ScriptedProject:
+    project.file(f"MORE = 0\n{STEPS}")
+    gate(project, "--gpuperf-update=missing").assert_outcomes(passed=4)
+    return project
+
+
+def gate(project: ScriptedProject, *more: str) -> pytest.RunResult:
+    return project.run("--gpuperf-device=pretend", *more)
+
+
+def test_unchanged_code_passes_whatever_it_draws_and_a_shift_of_all_draws_does_not(
+    stored: ScriptedProject,
+) -> None:
+    baselines = json.loads((stored.path / "baselines/pretend-cuda.json").read_text())
+    sizes = {
+        test.partition("[")[2].rstrip("]"): [
+            run["exact"]["predicted_peak_allocated_bytes"] for run in entry["runs"]
+        ]
+        for test, entry in baselines["tests"].items()
+    }
+    assert {kind for kind, runs in sizes.items() if len(runs) == 8} == set(DRAWN)
+    assert all(len(set(sizes[kind])) > 2 for kind in DRAWN)
+    assert [len(set(sizes[kind])) for kind in ("strings", "seeded")] == [1, 1]
+
+    gate(stored, "--gpuperf-seed=7").assert_outcomes(passed=4)
+    results = json.loads((stored.path / ".gpuperf/results.json").read_text())
+    assert results["seed"] == 7
+
+    stored.file(f"MORE = 40\n{STEPS}")
+    result = gate(stored, "--deselect=test_it.py::test_step[system]")
+    result.assert_outcomes(failed=3, deselected=1)
+    result.stdout.fnmatch_lines_random(
+        [
+            "MORE MEMORY*",
+            "*sure?*it varies from run to run: * MiB to * MiB stored, * MiB to * MiB*",
+            "*in each of 8 runs, each with random numbers of*",
+            "*sure?*in each of 2 runs*",
+        ]
+    )

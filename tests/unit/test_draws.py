@@ -1,0 +1,64 @@
+"""Where the random numbers of each run of a test begin."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+
+import pytest
+
+from pytest_gpuperf.worker import draws
+
+
+def test_each_run_of_each_test_draws_its_own() -> None:
+    seeds = {
+        draws.seed_of(test, run, base)
+        for test in ("test_a.py::test_a", "test_a.py::test_b")
+        for run in range(8)
+        for base in (0, 7)
+    }
+
+    assert len(seeds) == 32
+    assert all(0 <= seed < 2**32 for seed in seeds)
+
+
+def test_a_run_of_the_next_session_draws_the_same() -> None:
+    assert draws.seed_of("test_a.py::test_a", 1, 0) == 0x6F515376
+
+
+def test_a_rank_draws_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = draws.seed_of("t", 0, 0)
+
+    monkeypatch.setenv("RANK", "0")
+    first = draws.seed_of("t", 0, 0)
+    monkeypatch.setenv("RANK", "1")
+
+    assert first == alone != draws.seed_of("t", 0, 0)
+
+
+def test_python_numpy_and_torch_begin_there() -> None:
+    numpy = pytest.importorskip("numpy")
+    torch = pytest.importorskip("torch")
+
+    def drawn(seed: int) -> list[float]:
+        draws.begin(seed)
+        return [random.getrandbits(53), numpy.random.rand(), torch.rand(()).item()]
+
+    assert drawn(1) == drawn(1)
+    assert not set(drawn(1)) & set(drawn(2))
+
+
+def test_what_has_not_been_imported_stays_so() -> None:
+    program = (
+        "import sys\n"
+        "from pytest_gpuperf.worker import draws\n"
+        "draws.begin(1)\n"
+        "print(sorted({'numpy', 'torch'} & set(sys.modules)))\n"
+    )
+
+    printed = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+
+    assert printed.stdout == "[]\n"
