@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
+from dataclasses import replace
 from functools import partial
 from importlib.machinery import EXTENSION_SUFFIXES
 from types import FunctionType
@@ -23,11 +24,13 @@ from ..devices.torch_state import contexts
 from ..devices.torch_state import loaded_libraries
 from ..devices.torch_state import operations_from
 from ..errors import RunError
+from ..judge.process_pairs import INSTANCE_LOOKS
 from ..judge.process_pairs import judge_together
 from ..judge.process_pairs import limits_together
 from ..judge.readings import Limits
 from ..measure.step import Subject
 from ..model.ab import AbResult
+from ..model.ab import Answer
 from ..model.codec import decode
 from ..model.codec import encode
 from ..model.measurement import Measurement
@@ -267,7 +270,8 @@ class Guest:
 class TogetherRequest:
     """Asks for a comparison of one *call* of both versions.
 
-    ``settings`` are what both found when they made it, each by itself.
+    ``settings`` are what both found when they made it, each by itself. ``number`` counts
+    the processes that are asked from 0.
     """
 
     before: Guest
@@ -277,6 +281,7 @@ class TogetherRequest:
     detect: float
     seconds: float
     settings: Mapping[str, str] = field(default_factory=dict)
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,7 +294,10 @@ class TogetherResult:
 
 
 class Together:
-    """Measures the calls of a test that passed on both sides, each in one process."""
+    """Measures the calls of a test that passed on both sides, each in one process.
+
+    A change is confirmed in other processes, which draw other random numbers.
+    """
 
     def __init__(self, before: Side, after: Side, seconds: float) -> None:
         """*seconds* cap what one test may cost, its first pair included."""
@@ -313,30 +321,52 @@ class Together:
             return different
         left = max(LEAST_SHARE * self._seconds, self._seconds - both.seconds)
         request = TogetherRequest(
-            before=_guest(self._before, both.before),
-            after=_guest(self._after, both.after),
+            before=_guest(self._before, both.before, 0),
+            after=_guest(self._after, both.after, 0),
             call=call,
             tolerance=limits.tolerance,
             detect=limits.detect,
             seconds=left,
             settings=alone,
         )
-        return _judged(self._answer(request))
+        first = _judged(self._answer(request))
+        if isinstance(first, str):
+            return first
+        found = [first]
+        while (said := judge_together(found, limits)).answer is Answer.MORE:
+            number = len(found)
+            again = replace(
+                request,
+                before=_guest(self._before, both.before, number),
+                after=_guest(self._after, both.after, number),
+                number=number,
+                seconds=left / INSTANCE_LOOKS[0],
+            )
+            answer = _judged(self._answer(again))
+            if isinstance(answer, str):
+                ended = judge_together(found, limits, last=True)
+                return replace(ended, why=f"{ended.why}; the next one: {answer}")
+            found.append(answer)
+        return said
 
     def _answer(self, request: TogetherRequest) -> TogetherResult:
-        """Ask a process that is forked from the server of ``after``."""
+        """Ask a process forked from the server of a side, of both sides in turn.
+
+        What lies where in memory is the same in all processes of a server.
+        """
+        side = self._before if request.number % 2 else self._after
         entry = "pytest_gpuperf.compare_commits.one_process_child:compare"
         job = Job(entry=entry, request=encode(request))
         try:
-            answer = self._after.ask(job, patience(self._seconds))
+            answer = side.ask(job, patience(self._seconds))
         except RunError as error:
             return TogetherResult(refused=_briefly(str(error)))
         return decode(TogetherResult, answer)
 
 
-def _guest(side: Side, case: Case) -> Guest:
+def _guest(side: Side, case: Case, number: int) -> Guest:
     return Guest(
-        run=side.request((case.test,), 0),
+        run=side.request((case.test,), number),
         relocation=side.relocation,
         environment=moved_path(os.environ, side.relocation),
         measured=tuple(call.measurement for call in case.last.calls),
@@ -350,6 +380,9 @@ def _briefly(text: str) -> str:
 
 
 def _judged(result: TogetherResult) -> TogetherTime:
+    """Return the comparison, if it has numbers, or why there is none."""
     if result.comparison is None:
         return result.refused
-    return judge_together(result.comparison, result.seconds) or result.comparison.why
+    if result.comparison.ratio is None:
+        return result.comparison.why
+    return replace(result.comparison, seconds=result.seconds)

@@ -111,11 +111,10 @@ class Rendezvous:
         self._found: TogetherResult | None = None
 
     def result(self) -> TogetherResult:
-        """Run both; the name of the call decides which one is first."""
+        """Run both; the name of the call decides which one is first, and they take turns."""
         # Neither side is always first, and the same call gives the same order again.
-        first, second = self._sides[
-            :: 1 if crc32(self._request.call.encode()) % 2 else -1
-        ]
+        order = crc32(self._request.call.encode()) + self._request.number
+        first, second = self._sides[:: 1 if order % 2 else -1]
         self._run(first, partial(self._wait, first, second))
         return self._found or TogetherResult(
             refused=f"not both came to {self._request.call} once more"

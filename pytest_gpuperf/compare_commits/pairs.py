@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from ..judge.calls import merged
+from ..judge.process_pairs import FEWEST_TO_BLAME
 from ..judge.process_pairs import LEAST_PAIRS
 from ..judge.process_pairs import MOST_PAIRS
 from ..judge.process_pairs import Pair
@@ -95,10 +96,15 @@ class Both:
 
     def wants_more(self, seconds: float) -> bool:
         """Whether another pair may decide something and *seconds* allow it."""
-        if not self.measured or all(c.settled for c in self.judged(last=False)):
+        if not self.measured:
+            return False
+        unsettled = [call for call in self.judged(last=False) if not call.settled]
+        if not unsettled:
             return False
         pairs = len(self.after.results)
-        return pairs < LEAST_PAIRS or self.seconds * (1 + 1 / pairs) <= seconds
+        suspect = any(call.is_suspect for call in unsettled)
+        least = FEWEST_TO_BLAME if suspect else LEAST_PAIRS
+        return pairs < least or self.seconds * (1 + 1 / pairs) <= seconds
 
     def uncompared(self) -> list[Uncompared]:
         """Say what of it could not be compared, and why."""

@@ -26,7 +26,7 @@ class AbRule:
 
     A slowdown up to ``tolerance`` is called slower with probability ``alpha`` at most,
     over all ``looks``; one of ``detect`` or more is called same with ``beta`` at most,
-    at each look. All are ratios.
+    at each look. All are ratios. ``unit`` and ``units`` name what is counted.
     """
 
     tolerance: float
@@ -34,6 +34,8 @@ class AbRule:
     alpha: float
     beta: float
     looks: tuple[int, ...]
+    unit: str = "pair of processes"
+    units: str = "pairs of processes"
 
     def __post_init__(self) -> None:
         """Raise ``UsageError`` if no verdict could follow the two limits."""
@@ -123,13 +125,14 @@ def in_words(ruling: Ruling, rule: AbRule) -> str:
 
 
 def _interval(ruling: Ruling) -> str:
-    change = f"time {_signed(ruling.change)}"
+    change = f"time {signed(ruling.change)}"
     if ruling.low is None or ruling.high is None:
         return f"{change}, too few for an interval"
-    return f"{change}, 95 % interval {_signed(ruling.low)} to {_signed(ruling.high)}"
+    return f"{change}, 95 % interval {signed(ruling.low)} to {signed(ruling.high)}"
 
 
-def _signed(logarithm: float) -> str:
+def signed(logarithm: float) -> str:
+    """Show the *logarithm* of a ratio of times, as a change in percent."""
     return f"{100 * expm1(logarithm):+.1f} %"
 
 

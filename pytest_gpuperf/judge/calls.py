@@ -131,9 +131,9 @@ def judge_calls(
 
 
 def varies_by_run(calls: Sequence[StepCall]) -> bool:
-    """Whether a count or size that is judged differs in these runs of the same code."""
+    """Whether a count or size that is judged differs in these runs, or could in others."""
     runs = [call.measurement for call in calls]
-    return any(
+    return any(run.unseeded for run in runs) or any(
         len({reading.value for reading in readings(metric, runs)}) > 1
         for metric in METRICS.values()
         if metric.gated and metric.kind is MetricKind.EXACT

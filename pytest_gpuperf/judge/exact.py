@@ -54,7 +54,7 @@ def judge_exact(
         if varied and len(stored) < PROVING_RUNS:
             return _untold(metric, values, stored, verdict, is_worse=low > limit)
         outcome = Outcome.REGRESSED if low > limit else Outcome.IMPROVED
-        return _changed(metric, values, stored, verdict, outcome)
+        return _changed(metric, runs, stored, verdict, outcome)
     if varied:
         because = _ranges(metric, values, stored)
         return verdict(outcome=Outcome.PASS, because=because, now=high)
@@ -75,15 +75,16 @@ ones, eight of the same code, has a chance of 1 in C(16, 8), 12870."""
 
 def _changed(
     metric: Metric,
-    values: Sequence[float],
+    runs: Sequence[Measurement],
     stored: Sequence[float],
     verdict: partial[Verdict],
     outcome: Outcome,
 ) -> Verdict:
     """Judge runs that all lie beyond the stored ones: those of one value need few."""
+    values = [reading.value for reading in readings(metric, runs)]
     is_worse = outcome is Outcome.REGRESSED
     now, nearest = (min(values), stored[-1]) if is_worse else (max(values), stored[0])
-    is_drawn = len({*stored}) > 1 or len({*values}) > 1
+    is_drawn = is_random(runs, stored, values)
     because = f"{against(metric, now, nearest)} stored, {_in_runs(values)}"
     if is_drawn:
         because = f"{_ranges(metric, values, stored)}, {_in_runs(values)}{OWN_DRAWS}"
@@ -92,6 +93,14 @@ def _changed(
     return verdict(
         outcome=outcome, because=because, now=now, settled=settled, proving=proving
     )
+
+
+def is_random(runs: Sequence[Measurement], *values: Sequence[float]) -> bool:
+    """Whether *values* that runs of the same code gave differ, or others could.
+
+    What one of *runs* drew from the operating system may differ in the next.
+    """
+    return any(run.unseeded for run in runs) or any(len({*each}) > 1 for each in values)
 
 
 OWN_DRAWS: Final = ", each with random numbers of its own"

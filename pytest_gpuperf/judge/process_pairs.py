@@ -1,9 +1,10 @@
-"""Pairs of fresh processes: the pair is the unit, and its spread is all there is.
+"""Fresh processes of both versions: each pair, or each process that has both, is a unit.
 
 A process has lasting luck, in memory layout or in the algorithms it settles on, that
 no number of steps averages out: the steps of two processes that take turns are not
 exchangeable. So each pair gives one number, and the spread is that of these numbers
-alone: a spread assumed beforehand blames whoever varies more than that.
+alone: a spread assumed beforehand blames whoever varies more than that. What a process
+draws once, by the system's randomness or by autotuning, is luck as well.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ from .ab import AbRule
 from .ab import Decision
 from .ab import Ruling
 from .ab import in_words
+from .ab import signed
+from .exact import PROVING_RUNS
 from .exact import bytes_beneath
+from .exact import is_random
 from .exact import margin
 from .new_lines import compared
 from .readings import Limits
@@ -63,8 +67,18 @@ PAIR_LOOKS: Final = (3, 5, 8)
 PAIR_ALPHA: Final = 0.01
 PAIR_BETA: Final = 0.05
 
+INSTANCE_LOOKS: Final = (6, 10)
+"""Processes that had both versions, when the judge looks."""
+
 LEAST_ERROR: Final = 0.001
 """Standard error of a mean that three pairs which agree by luck cannot undercut."""
+
+FEWEST_TO_BLAME: Final = 5
+"""A size that is one of two, drawn by each process, is larger in ``after`` in one pair of
+four: in five pairs by chance once in a thousand times, which no spread would tell."""
+
+NULL_ALPHA: Final = 0.0005
+"""Risk that a change is claimed where processes differ by luck alone."""
 
 _LEAST_PAIRS: Final = 2
 
@@ -81,9 +95,12 @@ def pair_rule(tolerance: float, detect: float) -> AbRule:
 
 
 def judge_pairs(
-    differences: Sequence[float], rule: AbRule, *, last: bool = False
+    differences: Sequence[float],
+    rule: AbRule,
+    *,
+    last: bool = False,
 ) -> Ruling:
-    """Judge pairs of fresh processes by Student's t over the pairs.
+    """Judge pairs of fresh processes, or what *rule* has as units, by Student's t.
 
     Each difference is the logarithm of a step's lower quartile in ``after`` minus that
     in ``before``. ``last`` says that there will be no more pairs. Raises ``RunError``
@@ -93,7 +110,7 @@ def judge_pairs(
     pairs, change = len(differences), fmean(differences)
     if pairs < _LEAST_PAIRS:
         answer = rule.undecided(pairs, last=last)
-        return _ruling(Decision(answer=answer), change, pairs)
+        return _ruling(Decision(answer=answer), differences, rule)
     # Three pairs may agree by luck, and Student's t would take that for precision.
     error = max(stdev(differences) / sqrt(pairs), LEAST_ERROR)
     decision = Decision(answer=Answer.MORE)
@@ -101,17 +118,19 @@ def judge_pairs(
         decision = _decide(change, error, pairs, rule, last=last)
     reach = t_isf((1 - CONFIDENCE) / 2, pairs - 1) * error
     smallest = _smallest(rule, error, pairs)
-    return _ruling(decision, change, pairs, reach=reach, smallest=smallest)
+    return _ruling(decision, differences, rule, reach=reach, smallest=smallest)
 
 
 def _ruling(
     decision: Decision,
-    change: float,
-    pairs: int,
+    differences: Sequence[float],
+    rule: AbRule,
     *,
     reach: float | None = None,
     smallest: float | None = None,
 ) -> Ruling:
+    change, pairs = fmean(differences), len(differences)
+    units = rule.unit if pairs == 1 else rule.units
     return Ruling(
         decision=decision,
         change=change,
@@ -119,19 +138,21 @@ def _ruling(
         high=None if reach is None else change + reach,
         smallest=smallest,
         units=pairs,
-        evidence=f"t-test over {pairs} pair{'s' if pairs != 1 else ''} of processes",
+        evidence=f"t-test over {pairs} {units}",
     )
 
 
 def _decide(
     change: float, error: float, pairs: int, rule: AbRule, *, last: bool
 ) -> Decision:
-    slower = t_sf((change - rule.tolerated) / error, pairs - 1)
-    if slower < rule.alpha_a_look:
-        return Decision(answer=Answer.SLOWER, p_value=slower)
-    faster = t_sf((-change - rule.tolerated) / error, pairs - 1)
-    if faster < rule.alpha_a_look:
-        return Decision(answer=Answer.FASTER, p_value=faster)
+    beyond = t_sf((abs(change) - rule.tolerated) / error, pairs - 1)
+    is_luck = (
+        pairs < FEWEST_TO_BLAME or t_sf(abs(change) / error, pairs - 1) >= NULL_ALPHA
+    )
+    if beyond < rule.alpha_a_look:
+        blamed = Answer.SLOWER if change > 0 else Answer.FASTER
+        answer = rule.undecided(pairs, last=last) if is_luck else blamed
+        return Decision(answer=answer, p_value=None if is_luck else beyond)
     # An equivalence test: `same` must be proven, as not rejecting a change proves
     # nothing.
     far = t_sf((rule.detected - abs(change)) / error, pairs - 1)
@@ -145,8 +166,11 @@ def _smallest(rule: AbRule, error: float, pairs: int) -> float:
 
     The power's quantile is the normal one: the spread is that of these pairs, known.
     """
-    quantiles = t_isf(rule.alpha_a_look, pairs - 1) + NormalDist().inv_cdf(AB_POWER)
-    return expm1(rule.tolerated + quantiles * error)
+    needed = rule.tolerated + t_isf(rule.alpha_a_look, pairs - 1) * error
+    # Fewer pairs that show a change are followed by others.
+    if pairs >= FEWEST_TO_BLAME:
+        needed = max(needed, t_isf(NULL_ALPHA, pairs - 1) * error)
+    return expm1(needed + NormalDist().inv_cdf(AB_POWER) * error)
 
 
 def _refuse_unusable(differences: Sequence[float]) -> None:
@@ -203,7 +227,7 @@ def judge_call(
     why, lost = _why_no_time((*before, *after))
     time = None if why else together or _judge_time(pairs, tolerance, last=last)
     exact = tuple(_exact_changes(before, after, tolerance))
-    more = len(pairs) < CONFIRMED and any(change.gated for change in exact)
+    more = any(c.gated and (c.proving or len(pairs) < CONFIRMED) for c in exact)
     undecided = time is not None and time.answer is Answer.MORE
     return CallChange(
         test=newest.test,
@@ -226,14 +250,64 @@ def limits_together(pair: Pair, tolerance: Tolerance) -> Limits | None:
     return None if why else _limits(_step_ms(pair[0]), tolerance)
 
 
-def judge_together(comparison: AbResult, seconds: float) -> AbResult | None:
-    """Return what a *comparison* in one process says, of which a run took *seconds*.
+def judge_together(
+    found: Sequence[AbResult], limits: Limits, *, last: bool = False
+) -> AbResult:
+    """Judge comparisons of one call, each in a process of its own with both versions.
 
-    ``None`` if it has no numbers.
+    The first one is believed if it found no change. A change needs others, as all of its
+    steps are of one instance of each version; processes that differ in which version is
+    faster end that. Each has a ratio. ``last`` says that there will be no more.
     """
-    if comparison.ratio is None:
-        return None
-    return replace(comparison, seconds=seconds)
+    newest = found[-1]
+    if len(found) == 1 and newest.answer not in {Answer.SLOWER, Answer.FASTER}:
+        return newest
+    changes = [log(each.ratio) for each in found if each.ratio is not None]
+    whole = replace(
+        newest,
+        before_ms=median(each.before_ms or 0.0 for each in found),
+        after_ms=median(each.after_ms or 0.0 for each in found),
+        quads=sum(each.quads for each in found),
+        steps=sum(each.steps for each in found),
+        seconds=sum(each.seconds for each in found),
+        processes=len(found),
+    )
+    if min(changes) < 0 < max(changes):
+        why = (
+            f"it varies from process to process: time {signed(min(changes))} to "
+            f"{signed(max(changes))} in {len(found)}"
+        )
+        return replace(
+            whole,
+            answer=Answer.INCONCLUSIVE,
+            why=why,
+            ratio=exp(fmean(changes)),
+            low=None,
+            high=None,
+            smallest=None,
+            p_value=None,
+        )
+    rule = replace(
+        pair_rule(limits.tolerance, limits.detect),
+        looks=INSTANCE_LOOKS,
+        unit="process with both versions",
+        units="processes with both versions",
+    )
+    return _as_result(whole, judge_pairs(changes, rule, last=last), rule)
+
+
+def _as_result(whole: AbResult, ruling: Ruling, rule: AbRule) -> AbResult:
+    """Return *whole* with what *ruling* says by *rule*."""
+    return replace(
+        whole,
+        answer=ruling.answer,
+        why=in_words(ruling, rule),
+        ratio=exp(ruling.change),
+        low=None if ruling.low is None else exp(ruling.low),
+        high=None if ruling.high is None else exp(ruling.high),
+        smallest=ruling.smallest,
+        p_value=ruling.decision.p_value,
+    )
 
 
 def _why_no_time(runs: Sequence[Measurement]) -> tuple[str, bool]:
@@ -271,17 +345,14 @@ def _change(pairs: Sequence[Pair], tolerance: Tolerance, *, last: bool) -> AbRes
     before_ms = median(before for before, _ in times)
     rule = _rule(before_ms, tolerance)
     ruling = judge_pairs([log(b / a) for a, b in times], rule, last=last)
-    return AbResult(
+    whole = AbResult(
         answer=ruling.answer,
-        why=in_words(ruling, rule),
-        ratio=exp(ruling.change),
-        low=None if ruling.low is None else exp(ruling.low),
-        high=None if ruling.high is None else exp(ruling.high),
-        smallest=ruling.smallest,
+        why="",
         before_ms=before_ms,
         after_ms=median(after for _, after in times),
         pairs=len(pairs),
     )
+    return _as_result(whole, ruling, rule)
 
 
 def _step_ms(run: Measurement) -> float:
@@ -313,21 +384,24 @@ def _exact_changes(
     before: Sequence[Measurement], after: Sequence[Measurement], tolerance: Tolerance
 ) -> Iterator[ExactChange]:
     for metric in COMPARED:
-        then = [reading.value for reading in readings(metric, before)]
-        now = [reading.value for reading in readings(metric, after)]
-        if then and now:
-            beneath = bytes_beneath(metric, before)
-            yield from _exact_change(metric, then, now, tolerance, beneath)
+        yield from _exact_change(metric, before, after, tolerance)
 
 
 def _exact_change(
     metric: Metric,
-    then: Sequence[float],
-    now: Sequence[float],
+    before: Sequence[Measurement],
+    after: Sequence[Measurement],
     tolerance: Tolerance,
-    beneath: int,
 ) -> Iterator[ExactChange]:
-    """Compare the closest runs of both sides: variation within a side is no change."""
+    """Compare the closest runs of both sides: variation within a side is no change.
+
+    What varies, or may in another run, takes the pairs that prove a change of it.
+    """
+    then = [reading.value for reading in readings(metric, before)]
+    now = [reading.value for reading in readings(metric, after)]
+    if not then or not now:
+        return
+    beneath = bytes_beneath(metric, before)
     ratio, metric = tolerated(metric, tolerance), floored(metric, tolerance)
     limit = max(then) + margin(metric, max(then) - beneath, ratio)
     least = min(then) - margin(metric, min(then) - beneath, ratio)
@@ -339,6 +413,14 @@ def _exact_change(
         turn, old, new = Turn.VARIES, max(then), max(now)
     else:
         return
+    is_drawn = is_random((*before, *after), then, now)
+    is_apart = turn is not Turn.VARIES
+    proving = is_apart and is_drawn and len(now) < PROVING_RUNS
     yield ExactChange(
-        metric=metric.name, before=old, after=new, turn=turn, gated=metric.gated
+        metric=metric.name,
+        before=old,
+        after=new,
+        turn=Turn.VARIES if proving else turn,
+        gated=metric.gated,
+        proving=proving,
     )

@@ -33,7 +33,8 @@ class AbResult:
     ones of pairs of processes, or lower quartiles in one process. A number is ``None``
     if there is too little evidence for it. ``p_value`` belongs to the hypothesis that
     the answer rejects. The evidence are so many ``pairs`` of processes, or ``quads`` of
-    blocks in one process, both sides in turns, of so many ``steps``, in ``seconds``.
+    blocks in one process, both sides in turns, of so many ``steps``, in ``seconds``, in
+    all of the ``processes`` that had both.
     """
 
     answer: Answer
@@ -49,6 +50,7 @@ class AbResult:
     quads: int = 0
     steps: int = 0
     seconds: float = 0.0
+    processes: int = 1
 
     @property
     def speedup(self) -> float | None:
@@ -100,13 +102,17 @@ class Turn(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExactChange:
-    """A count or size that differs; only a ``gated`` one can fail a comparison."""
+    """A count or size that differs; only a ``gated`` one can fail a comparison.
+
+    ``proving`` says that more pairs may show what its runs do not tell yet.
+    """
 
     metric: str
     before: float
     after: float
     turn: Turn
     gated: bool
+    proving: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +145,12 @@ class CallChange:
     def is_better(self) -> bool:
         faster = self.time is not None and self.time.answer is Answer.FASTER
         return faster or any(c.gated and c.turn is Turn.BETTER for c in self.exact)
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether its time seems to have changed, though that is not yet proven."""
+        low, high = (self.time.low, self.time.high) if self.time else (None, None)
+        return low is not None and high is not None and not low <= 1 <= high
 
     @property
     def is_undecided(self) -> bool:

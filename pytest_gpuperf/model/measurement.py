@@ -129,7 +129,8 @@ class Measurement:
     steps: times of other numbers of steps are not comparable. ``remarks`` say what else must be known to read the numbers. ``snapshot`` is the file that says what
     the allocator did, if that was recorded, ``trace`` the one of a traced step.
     ``by_rank`` is what the ranks showed that ran the step together, ``diagnosis`` what
-    the step waits for.
+    the step waits for. ``unseeded`` says that its process drew random numbers from the
+    operating system: the next one may draw others.
     """
 
     test: str
@@ -151,6 +152,7 @@ class Measurement:
     trace: str = ""
     by_rank: ByRank | None = None
     diagnosis: Diagnosis | None = None
+    unseeded: bool = False
 
     def lacking(self, reasons: Mapping[str, str]) -> Measurement:
         """Return it with the *reasons*, by metric, why the device has no number."""

@@ -221,6 +221,7 @@ def run_tests(
     known = KnownPackages(installed())
     # Modules draw when they are imported, while tests are collected.
     draws.begin(draws.seed_of("", request.number, request.seed))
+    draws.watch()
     with known:
         code = pytest.main(
             [*CHILD_OPTIONS, *request.arguments, *request.tests],

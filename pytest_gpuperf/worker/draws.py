@@ -1,4 +1,4 @@
-"""The random numbers of a test: others in each run, the same in that run of the next session.
+"""The random numbers of a test: others in each run, the same in that run next time.
 
 Runs are forked from one process. Without a seed of its own each would inherit the same
 state, and draw what the others draw: that they agree would prove nothing.
@@ -9,7 +9,16 @@ from __future__ import annotations
 import os
 import random
 import sys
+from collections.abc import Callable
+from functools import wraps
+from types import ModuleType
+from typing import Any
+from typing import Final
 from zlib import crc32
+
+
+_unseeded: set[str] = set()
+"""What has been drawn from the operating system in this process, by the source's name."""
 
 
 def seed_of(test: str, run: int, base: int) -> int:
@@ -24,11 +33,55 @@ def seed_of(test: str, run: int, base: int) -> int:
 def begin(seed: int) -> None:
     """Seed Python's ``random``, and of numpy and torch what has been imported."""
     random.seed(seed)
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed(seed)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        # It imports its generator when that is asked for, and seeds it by the system.
+        numpy.random.seed(seed)
     torch = sys.modules.get("torch")
     if torch is not None:
         # Not torch.manual_seed: its first call imports the compiler.
         torch.default_generator.manual_seed(seed)
         torch.cuda.manual_seed_all(seed)
+
+
+def watch() -> None:
+    """Note from now on what is drawn from the operating system, which no seed repeats.
+
+    A process of Python's own is all that is seen: neither a generator without a seed that
+    was made by C, nor a seed that is the time of day.
+    """
+    # SystemRandom, secrets and numpy's generators without a seed draw by the second one.
+    for module, name in ((os, "urandom"), (random, "_urandom")):
+        _replace(module, name, lambda *_: True)
+    _replace(random, "seed", lambda *given: given in {(), (None,)})
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        _replace(torch, "seed", lambda *_: True)
+
+
+def is_unseeded() -> bool:
+    """Whether this process drew from the operating system since it is watched."""
+    return bool(_unseeded)
+
+
+def _is_of_torch() -> bool:
+    """Whether torch asked: it names traces and files by what it draws so, and no size."""
+    frame = sys._getframe(2)  # noqa: SLF001, as inspect is slow to import
+    while frame.f_back and frame.f_globals.get("__name__") in _GENERATORS:
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__")).partition(".")[0] == "torch"
+
+
+_GENERATORS: Final = frozenset({"random", "secrets", "uuid"})
+
+
+def _replace(module: ModuleType, name: str, is_draw: Callable[..., bool]) -> None:
+    original = getattr(module, name)
+
+    @wraps(original)
+    def noting(*args: Any, **kwargs: Any) -> Any:
+        if is_draw(*args, *kwargs.values()) and not _is_of_torch():
+            _unseeded.add(f"{module.__name__}.{name}")
+        return original(*args, **kwargs)
+
+    setattr(module, name, noting)

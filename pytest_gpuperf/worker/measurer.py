@@ -59,6 +59,7 @@ from ..model.run import CompileTiming
 from ..model.run import RunMode
 from ..model.run import StepCall
 from ..model.run import StoredStep
+from . import draws
 from .compare_result import Compared
 from .compile_again import CompileFolders
 from .fit_result import Prospect
@@ -275,9 +276,10 @@ class Measuring:
                 follow=partial(self._follow, test),
             )
         _refuse_unreal_time(measured.measurement)
+        found = replace(measured.measurement, unseeded=draws.is_unseeded())
         if not only_times:
-            found = self._folders.completed(measured.measurement, asked)
-            measured = replace(measured, measurement=found)
+            found = self._folders.completed(found, asked)
+        measured = replace(measured, measurement=found)
         calls.append(
             StepCall(
                 measurement=below(

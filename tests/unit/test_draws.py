@@ -62,3 +62,46 @@ def test_what_has_not_been_imported_stays_so() -> None:
     )
 
     assert printed.stdout == "[]\n"
+
+
+UNSEEDED = (
+    "import os; os.urandom(1)",
+    "import random; random.SystemRandom().random()",
+    "import random; random.seed()",
+    "import random; random.seed(None)",
+    "import secrets; secrets.token_bytes(1)",
+    "import uuid; uuid.uuid4()",
+    "import numpy.random; numpy.random.default_rng().random()",
+    "import torch; torch.seed()",
+)
+
+SEEDED = (
+    "import random; random.seed(1); random.random()",
+    "import tempfile; tempfile.mkdtemp()",
+    "import numpy.random; numpy.random.default_rng(1).random()",
+    "import torch; torch.manual_seed(1); torch.rand(1)",
+    "import torch; torch.autograd.profiler.profile().default_trace_id()",
+)
+
+
+def test_what_is_drawn_from_the_operating_system_is_noted() -> None:
+    program = (
+        "import numpy, sys, torch\n"
+        "from pytest_gpuperf.worker import draws\n"
+        "draws.begin(1)\n"
+        "draws.watch()\n"
+        "for statement in sys.argv[1:]:\n"
+        "    draws._unseeded.clear()\n"
+        "    exec(statement)\n"
+        "    print(draws.is_unseeded())\n"
+    )
+
+    printed = subprocess.run(
+        [sys.executable, "-c", program, *UNSEEDED, *SEEDED],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+
+    noted = dict(zip([*UNSEEDED, *SEEDED], printed.stdout.split(), strict=True))
+    assert noted == dict.fromkeys(UNSEEDED, "True") | dict.fromkeys(SEEDED, "False")

@@ -15,6 +15,7 @@ from pytest_gpuperf.devices.scripted import ScriptedDevice
 from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import RunError
 from pytest_gpuperf.model.ab import AbResult
+from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
@@ -44,7 +45,9 @@ class Version:
         self._answer = answer
 
     def request(self, group: tuple[str, ...], number: int) -> RunRequest:
-        return RunRequest(tests=group, device=DeviceKind.CPU, directory="/b")
+        return RunRequest(
+            tests=group, device=DeviceKind.CPU, directory="/b", number=number
+        )
 
     def ask(self, job: Job, seconds: float) -> object:
         self.asked.append(dict(job.request))
@@ -129,6 +132,43 @@ def test_versions_that_set_torch_differently_are_not_brought_together() -> None:
 
     assert found == {"t": "threads is 1 before and 2 after, and a process has it once"}
     assert after.asked == []
+
+
+def test_a_change_is_confirmed_by_processes_of_both_servers_in_turn() -> None:
+    before, after = (Version(answered(answer="slower", ratio=1.2)) for _ in range(2))
+
+    found = told(before, after, both(10.0))
+
+    asked = [*before.asked, *after.asked]
+    assert [r["number"] for r in after.asked] == [0, 2, 4]
+    assert [r["number"] for r in before.asked] == [1, 3, 5]
+    assert all(r["before"]["run"]["number"] == r["number"] for r in asked)
+    assert all(r["after"]["run"]["number"] == r["number"] for r in asked)
+    assert sorted(r["seconds"] for r in asked) == [*[50.0 / 6] * 5, 50.0]
+    (change,) = found.values()
+    assert isinstance(change, AbResult)
+    assert (change.answer, change.processes) == (Answer.SLOWER, 6)
+
+
+def test_a_change_that_the_next_process_does_not_show_is_undecided() -> None:
+    before = Version(answered(answer="same", ratio=0.99))
+
+    found = told(before, Version(answered(answer="slower", ratio=1.2)), both(10.0))
+
+    (change,) = found.values()
+    assert isinstance(change, AbResult)
+    assert (change.answer, change.processes) == (Answer.INCONCLUSIVE, 2)
+
+
+def test_a_change_that_cannot_be_confirmed_is_undecided() -> None:
+    before = Version({"refused": "they cannot"})
+
+    found = told(before, Version(answered(answer="slower", ratio=1.2)), both(10.0))
+
+    (change,) = found.values()
+    assert isinstance(change, AbResult)
+    assert change.answer is Answer.INCONCLUSIVE
+    assert change.why.endswith("too few to blame; the next one: they cannot")
 
 
 def test_a_call_without_a_time_is_left_out() -> None:
