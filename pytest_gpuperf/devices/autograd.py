@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Sequence
 
 import torch
 
@@ -24,6 +25,11 @@ def graphs_alive() -> int:
 def keeps_graph(tensor: torch.Tensor) -> bool:
     """Whether *tensor* came from others that need gradients."""
     return tensor.requires_grad and not tensor.is_leaf
+
+
+def has_node(args: Sequence[object]) -> bool:
+    """Whether an operation on *args* gets a node, where gradients are enabled at all."""
+    return any(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args)
 
 
 def _keeps_graph(candidate: object) -> bool:

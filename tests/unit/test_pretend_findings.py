@@ -114,6 +114,44 @@ def test_both_passes_over_a_mask_are_found(gpu: PretendGpu) -> None:
     assert str(found[1].site.forward) == line(step, 1)
 
 
+NO_NODE = {
+    "a mask": lambda _, other, mask: other[mask],
+    "indices": lambda _, other, mask: other[torch.tensor([1])],
+    "repeats": lambda _, other, mask: torch.repeat_interleave(mask[0].long()),
+    "places": lambda out, other, mask: out.nonzero(),
+    "a detached one": lambda out, other, mask: out.detach().masked_select(out > 0),
+}
+WRITES = {
+    "masked_fill": lambda x, mask, w: x.masked_fill(mask, w[0, 0]),
+    "masked_scatter": lambda x, mask, w: x.masked_scatter(mask, w),
+    "masked_scatter_": lambda x, mask, w: x.masked_scatter_(mask, w),
+    "index_put": lambda x, mask, w: x.index_put((mask[0],), w[0]),
+    "a view": lambda x, mask, w: (x[0].index_put_((mask[0],), w[0, 0]), x)[1],
+    "CPU indices": lambda x, mask, w: x[torch.tensor([2, 0])],
+    "a copy": lambda x, mask, w: x.cpu(),
+    "a product": lambda x, mask, w: x.prod(dim=0),
+}
+
+
+@pytest.mark.parametrize("between", NO_NODE.values(), ids=NO_NODE)
+@pytest.mark.parametrize("forward", WRITES.values(), ids=WRITES)
+def test_the_forward_line_is_that_of_the_node_that_waits(
+    gpu: PretendGpu, forward: Callable[..., Any], between: Callable[..., object]
+) -> None:
+    weight = torch.ones(3, 3, device="cuda", requires_grad=True)
+    other, mask = torch.ones(3, 3, device="cuda"), torch.ones(3, 3, device="cuda") > 0
+
+    def step() -> None:
+        out = forward(weight * 2, mask, weight)
+        between(out, other, mask)
+        out.sum().backward()
+
+    waits = audited(gpu, step).findings
+    lines = {str(f.site.forward) for f in waits if f.site.phase is Phase.BACKWARD}
+
+    assert lines == {line(forward, 0)}
+
+
 def test_a_custom_backward_is_blamed_itself(gpu: PretendGpu) -> None:
     class Peeking(torch.autograd.Function):
         @staticmethod

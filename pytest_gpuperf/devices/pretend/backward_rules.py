@@ -81,10 +81,8 @@ BACKWARD_RULES: Final[Mapping[str, BackwardRule]] = {
     ),
 }
 
-FORWARD_OPS: Final = frozenset(
-    {"prod", "cumprod", "masked_fill", "index", "masked_select", "repeat_interleave"}
-)
-"""Operations with a backward that may wait, so their line is worth keeping."""
+FORWARD_OPS: Final = frozenset({"prod", "cumprod", "masked_fill", "masked_scatter"})
+"""Operations with a backward that may wait though they do not."""
 
 
 class BackwardWatch:

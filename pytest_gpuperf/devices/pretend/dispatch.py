@@ -13,6 +13,7 @@ import torch
 from ...errors import ErrorId
 from ...errors import StepError
 from ..autograd import current_node
+from ..autograd import has_node
 from .audit_record import CopyDirection
 from .backward_rules import BackwardWatch
 from .backward_rules import is_in_place
@@ -98,7 +99,7 @@ def _observe(
         call = OpCall(schema_of(func), args, kwargs, is_ghost)
         _apply(plan.sparse_rules, plan.op, call)
         leave_unknown_layouts(t.inside for t in call.tensors() if is_ghost(t))
-    if plan.keeps_forward and torch.is_grad_enabled():
+    if plan.keeps_forward and torch.is_grad_enabled() and has_node(args):
         WATCH.remember_forward()
 
 

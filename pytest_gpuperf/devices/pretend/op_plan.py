@@ -223,7 +223,11 @@ class OpPlan:
         self.transfers = self.name in COPY_OPS
         self.indexes = self.name in INDEXING
         self.is_absent = self.name in ABSENT_ON_CUDA
-        self.keeps_forward = self.name in FORWARD_OPS
+        self.keeps_forward = (
+            bool(self.rules)
+            or self.transfers
+            or self.name.removesuffix("_") in FORWARD_OPS
+        )
         self.kernel = (
             FUSED.get(self.name)
             or PRODUCTS_IN_DTYPE.get(overload_of(schema))

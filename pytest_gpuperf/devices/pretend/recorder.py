@@ -40,6 +40,8 @@ DEVICE_SYNC_CALLS: Final = frozenset(
 
 MOST_FORWARD_SITES: Final = 10_000
 
+WRITES_TO_VIEW: Final = "torch::autograd::CopySlices"
+
 WaitCause = tuple[AuditKind, str, str, Site, Location | None]
 """Kind, operation, reason, place, and the line of torch, by which waits are counted."""
 
@@ -52,7 +54,9 @@ class AuditRecorder:
         self.of_program = False
         self.listener: Callable[[], object] | None = None
         self._lock = threading.Lock()
-        self._forward: OrderedDict[int, Location | None] = OrderedDict()
+        self._forward: OrderedDict[int, tuple[threading.Thread, Location | None]] = (
+            OrderedDict()
+        )
         self.clear()
 
     def clear(self) -> None:
@@ -125,8 +129,13 @@ class AuditRecorder:
         """
         # The number by which torch's own profiler links forward and backward.
         number = torch._C._autograd._get_sequence_nr() - 1  # noqa: SLF001
+        thread = threading.current_thread()
+        # Each thread counts for itself. What gets no node, such as ``nonzero``, meets
+        # the number of the node before it.
+        if self._forward.get(number, (None,))[0] is thread:
+            return
         site = site_of_caller(self.root, phase=Phase.FORWARD)
-        self._forward[number] = site.location or site.innermost
+        self._forward[number] = thread, site.location or site.innermost
         # Numbers of forwards that never get a backward would pile up.
         while len(self._forward) > MOST_FORWARD_SITES:
             self._forward.popitem(last=False)
@@ -177,7 +186,9 @@ class AuditRecorder:
         node = current_node()
         if node is None:
             return site_of_caller(self.root)
-        forward = self._forward.get(node._sequence_nr())  # noqa: SLF001, its only name
+        # A write to a view has a node around that of the write, numbered next.
+        number = node._sequence_nr() - (node.name() == WRITES_TO_VIEW)  # noqa: SLF001, its only name
+        _, forward = self._forward.get(number, (None, None))
         return site_of_caller(self.root, phase=Phase.BACKWARD, forward=forward)
 
 
