@@ -267,6 +267,57 @@ def test_rerunfailures_reruns_a_failed_verdict(project: ScriptedProject) -> None
     result.stdout.fnmatch_lines(["*1 failed, 2 deselected, 2 rerun*"])
 
 
+FAILS_ONCE = """
+from pathlib import Path
+
+def test_step(gpuperf):
+    tries = Path(__file__).with_suffix(".tries")
+    tries.open("a").write("x")
+    gpuperf(int)
+    assert len(tries.read_text()) > 1
+"""
+
+RUNS_TWICE = """
+from _pytest.runner import runtestprotocol
+
+def pytest_runtest_protocol(item, nextitem):
+    runtestprotocol(item, nextitem=nextitem, log=False)
+    for report in runtestprotocol(item, nextitem=nextitem, log=False):
+        item.ihook.pytest_runtest_logreport(report=report)
+    return True
+"""
+
+
+@pytest.mark.parametrize(
+    ("mark", "conftest", "options"),
+    [
+        ("", "", ("-p", "pytest_rerunfailures", "--reruns=2")),
+        ("@pytest.mark.flaky(reruns=1)", "", ("-p", "pytest_rerunfailures")),
+        ("", RUNS_TWICE, ()),
+    ],
+    ids=["--reruns", "mark flaky", "a hook of the project"],
+)
+def test_a_rerun_says_that_it_did_not_measure_again(
+    project: ScriptedProject, mark: str, conftest: str, options: tuple[str, ...]
+) -> None:
+    pytest.importorskip("pytest_rerunfailures")
+    project.pytester.makeconftest(conftest)
+    project.file(FAILS_ONCE.replace("\ndef test", f"\nimport pytest\n{mark}\ndef test"))
+
+    result = project.run(*options)
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*rerun: not run or measured again*"])
+
+
+def test_the_first_failure_of_a_test_says_nothing_about_reruns(
+    project: ScriptedProject,
+) -> None:
+    project.file(FAILS_ONCE)
+
+    project.run().stdout.no_fnmatch_line("*rerun: not*")
+
+
 def test_junit_shows_the_test_that_regressed_and_the_verdicts(
     project: ScriptedProject,
 ) -> None:

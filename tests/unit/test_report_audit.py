@@ -307,6 +307,34 @@ def test_a_file_from_elsewhere_keeps_its_path() -> None:
     assert first.startswith("  --> /home/me/project/train.py:12 in train: ")
 
 
+@pytest.mark.parametrize(
+    ("waits", "headline"),
+    [
+        (((19, 19),), "0.95 waits per step on 1 line, 20 steps"),
+        (((2, 2),), "0.1 waits per step on 1 line, 20 steps"),
+        (((20, 20), (38, 19)), "2.9 waits per step on 1 line, 20 steps"),
+        (((3, 1),), "0 waits per step, 20 steps; 3 waits in a single step"),
+    ],
+    ids=["all but the first", "every tenth", "beside each", "one of them"],
+)
+def test_the_headline_counts_per_step_what_the_limit_counts(
+    waits: tuple[tuple[int, int], ...], headline: str
+) -> None:
+    found = [replace(ITEM, count=count, in_steps=steps) for count, steps in waits]
+    loop = replace(audit(*found), steps=20)
+
+    assert audit_lines(loop, (), HERE)[0] == f"gpuperf: {headline}"
+
+
+def test_the_document_of_what_never_touched_the_gpu_says_that_nothing_was_judged() -> (
+    None
+):
+    document = audit_document(audit(ops=0), ())
+
+    assert document["judged"] is False
+    assert document["notes"] == ["nothing ran on the GPU, so nothing was judged"]
+
+
 def test_the_document_holds_what_was_found() -> None:
     document = audit_document(
         audit(INSIDE, NOWHERE, not_judged=(LEFT,)), ("It was so.",)
@@ -315,6 +343,7 @@ def test_the_document_holds_what_was_found() -> None:
     train = {"file": TRAIN.file, "line": 12, "function": "train"}
     masks = {"file": MASKS.file, "line": 307, "function": "is_full"}
     assert document == {
+        "judged": True,
         "findings": [
             {
                 "kind": "copy",

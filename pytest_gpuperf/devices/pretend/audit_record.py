@@ -79,6 +79,11 @@ class AuditFinding:
     once: bool = False
     torch: Location | None = None
 
+    @property
+    def repeats(self) -> bool:
+        """Whether it is certain and happened in more than one step."""
+        return self.kind is not AuditKind.MAYBE and self.in_steps > 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditCopy:
@@ -157,10 +162,9 @@ class StepAudit:
     @property
     def repeating(self) -> int:
         """Certain waits, but for those of a program that happened in one step only."""
-        certain = (f for f in self.findings if f.kind is not AuditKind.MAYBE)
         if self.steps <= 1:
-            return sum(f.count for f in certain)
-        return sum(f.count for f in certain if f.in_steps > 1)
+            return self.totals.syncs
+        return sum(f.count for f in self.findings if f.repeats)
 
 
 # Waits inside blocks of ``allow_sync``: one recorder a block keeps them apart.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
+from typing import Final
 
 from ...devices.pretend.audit_record import AuditFinding
 from ...devices.pretend.audit_record import StepAudit
@@ -40,9 +41,14 @@ def memory_document(
     return document
 
 
+UNTOUCHED: Final = "nothing ran on the GPU, so nothing was judged"
+
+
 def audit_document(audit: StepAudit, notes: Sequence[str]) -> dict[str, Any]:
     """Return *audit* and *notes* as ``json.dumps`` takes it; files are absolute paths."""
+    notes = notes if audit.touched_gpu else (UNTOUCHED, *notes)
     return {
+        "judged": audit.touched_gpu,
         "findings": [_finding(finding) for finding in audit.findings],
         "not_judged": [_unjudged(unjudged) for unjudged in audit.not_judged],
         "as_eager": [_unjudged(unjudged) for unjudged in audit.as_eager],

@@ -314,21 +314,20 @@ def _summary(audit: StepAudit, command: str) -> Iterator[str]:
 
 def _sums(audit: StepAudit) -> Iterator[str]:
     certain = [f for f in audit.findings if f.kind is not AuditKind.MAYBE]
-    each = [f for f in certain if is_in_each_step(f, audit.steps)]
-    often = sum(f.count for f in each)
+    shown = [f for f in certain if f.repeats or audit.steps <= 1]
     once = sum(f.count for f in certain if f.once)
-    lines = len({_order(f.site) for f in each})
+    lines = len({_order(f.site) for f in shown})
     where = f" on {_counted(lines, 'line')}" if lines else ""
     if audit.steps > 1:
-        number = f"{often / audit.steps:.3g}"
+        number = f"{audit.repeating / audit.steps:.3g}"
         yield f"{number} wait{'' if number == '1' else 's'} per step{where}, {audit.steps} steps"
-        some = audit.totals.syncs - often - once
-        if some:
-            yield f"{_counted(some, 'wait')} in some steps"
+        single = audit.totals.syncs - audit.repeating - once
+        if single:
+            yield f"{_counted(single, 'wait')} in a single step"
         if once:
             yield f"{_counted(once, 'wait')} once"
     else:
-        yield f"{_counted(often, 'wait')}{where}"
+        yield f"{_counted(audit.repeating, 'wait')}{where}"
     unsure = {
         "maybe": audit.totals.maybe,
         "not judged": sum(item.count for item in audit.not_judged),
