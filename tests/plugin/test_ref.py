@@ -107,6 +107,8 @@ class TestVerdicts:
                 "gpuperf: pair 1 of at most 8: 1 test",
                 "gpuperf: pair 2 of at most 8: 1 test",
                 "gpuperf: pair 3 of at most 8: 1 test",
+                "gpuperf: pair 4 of at most 8: 1 test",
+                "gpuperf: pair 5 of at most 8: 1 test",
                 "SLOWER: 11.00 ms per step, was 10.00 ms (+10.0 %)",
                 (
                     f"  sure?    A/B against main ({project.base}), pairs of fresh "
@@ -116,7 +118,7 @@ class TestVerdicts:
                     "           order: after is slower by more than 1 %: time +10.0 %, "
                     "95 % interval"
                 ),
-                ("           +9.5 % to +10.5 %; t-test over 3 pairs of processes"),
+                ("           +9.7 % to +10.3 %; t-test over 5 pairs of processes"),
                 f"  again    gpuperf ab main -- --gpuperf-device=scripted {TEST}",
                 f"  accept   gpuperf refresh --accept-drift --device=scripted {TEST}",
                 "gpuperf: 1 failed (1 worse) on scripted",

@@ -41,12 +41,12 @@ def memory_document(
     return document
 
 
-UNTOUCHED: Final = "nothing ran on the GPU, so nothing was judged"
+NOTHING_RAN: Final = "nothing ran on the GPU, so nothing was judged"
 
 
 def audit_document(audit: StepAudit, notes: Sequence[str]) -> dict[str, Any]:
     """Return *audit* and *notes* as ``json.dumps`` takes it; files are absolute paths."""
-    notes = notes if audit.touched_gpu else (UNTOUCHED, *notes)
+    notes = notes if audit.touched_gpu else (NOTHING_RAN, *notes)
     return {
         "judged": audit.touched_gpu,
         "findings": [_finding(finding) for finding in audit.findings],
