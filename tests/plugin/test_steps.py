@@ -167,7 +167,7 @@ def test_slow(gpuperf):
 """
     )
 
-    result = project.run("--gpuperf-device=cpu", "--gpuperf-seconds=4")
+    result = project.run("--gpuperf-device=cpu", "--gpuperf-seconds=30")
 
     result.assert_outcomes(failed=1)
     # A machine that is too busy to look at the lines often enough still sees its waits.
