@@ -11,8 +11,6 @@ from fnmatch import fnmatchcase
 from math import log
 from typing import Final
 
-from ..model.ab import AbResult
-from ..model.ab import Sides
 from ..model.budget import Budget
 from ..model.environment import Capability
 from ..model.environment import Hardware
@@ -30,6 +28,9 @@ from ..model.metrics import limited_by
 from ..model.units import Unit
 from ..model.verdict import Outcome
 from ..model.verdict import Verdict
+from .exact import PROVING_RUNS
+from .exact import in_runs
+from .exact import is_random
 from .readings import Reading
 from .readings import impossible
 from .readings import readings
@@ -76,55 +77,6 @@ def judge_slope_budget(
 def _lonely(metric: Metric, reading: Reading, limit: float) -> str:
     compared = against(metric, reading.value, limit)
     return f"{compared} in one run, and only others can tell how far that is by chance"
-
-
-# Speedups: how many times as fast a step must have become.
-
-
-def judge_speedup(sides: Sides, least: float) -> Verdict:
-    """Judge by the 95 % interval: met or missed only if all of it is on one side."""
-    time = sides.time
-    if time is None:
-        outcome = Outcome.NOT_JUDGED
-        because = sides.unmeasured.get(SPEEDUP.name, "the time was not measured")
-    else:
-        outcome, because = _against(time, least)
-    return Verdict(
-        metric=SPEEDUP.name,
-        outcome=outcome,
-        because=because,
-        now=None if time is None else time.speedup,
-        limit=least,
-        unjudged_budget=time is not None and time.speedup is None,
-    )
-
-
-def _against(time: AbResult, least: float) -> tuple[Outcome, str]:
-    low, high = time.least_speedup, time.most_speedup
-    if time.speedup is None or low is None or high is None:
-        return Outcome.INCONCLUSIVE, time.why
-    outcome = _outcome(low, high, least)
-    return outcome, _sentence(outcome, time.speedup, (low, high), least)
-
-
-def _outcome(low: float, high: float, least: float) -> Outcome:
-    if low >= least:
-        return Outcome.PASS
-    return Outcome.OVER_BUDGET if high < least else Outcome.INCONCLUSIVE
-
-
-def _sentence(
-    outcome: Outcome, speedup: float, interval: tuple[float, float], least: float
-) -> str:
-    low, high = map(plain, interval)
-    found = f"after is {plain(speedup)} times as fast as before (95 %: {low} to {high})"
-    if outcome is Outcome.PASS:
-        return f"{found}, and {plain(least)} was asked"
-    if outcome is Outcome.OVER_BUDGET:
-        return f"{found}, less than the {plain(least)} that was asked"
-    return (
-        f"{found}, which neither reaches nor misses the {plain(least)} that was asked"
-    )
 
 
 PERCENTAGES: Final = frozenset({RANK_SKEW.name, SLOPE.name})
@@ -255,18 +207,19 @@ def judge_exact_budget(
     elif low <= limit:
         outcome = Outcome.INCONCLUSIVE
         because = f"{figure(metric, high)} in one run, {figure(metric, low)} in another"
-    elif len(values) == 1:
-        outcome, because = Outcome.OVER_BUDGET, f"{compared} in 1 run"
     else:
-        outcome = Outcome.OVER_BUDGET
-        because = f"{compared} in each of {len(values)} runs"
+        outcome, because = Outcome.OVER_BUDGET, f"{compared} {in_runs(values)}"
+    is_drawn = is_random(runs, values)
+    enough = PROVING_RUNS if is_drawn else 2
+    is_proven = outcome is not Outcome.OVER_BUDGET or len(values) >= enough
     return Verdict(
         metric=metric.name,
         outcome=outcome,
         because=because,
         now=high if outcome is Outcome.PASS else low,
         limit=limit,
-        settled=outcome is not Outcome.OVER_BUDGET or len(values) > 1,
+        settled=is_proven,
+        proving=not is_proven and is_drawn,
     )
 
 

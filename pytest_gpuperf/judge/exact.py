@@ -85,9 +85,9 @@ def _changed(
     is_worse = outcome is Outcome.REGRESSED
     now, nearest = (min(values), stored[-1]) if is_worse else (max(values), stored[0])
     is_drawn = is_random(runs, stored, values)
-    because = f"{against(metric, now, nearest)} stored, {_in_runs(values)}"
+    because = f"{against(metric, now, nearest)} stored, {in_runs(values)}"
     if is_drawn:
-        because = f"{_ranges(metric, values, stored)}, {_in_runs(values)}{OWN_DRAWS}"
+        because = f"{_ranges(metric, values, stored)}, {in_runs(values)}{OWN_DRAWS}"
     settled = len(values) >= (PROVING_RUNS if is_drawn else 2)
     proving = is_worse and is_drawn and not settled
     return verdict(
@@ -158,5 +158,6 @@ def _varying(metric: Metric, steady: Sequence[float], values: Sequence[float]) -
     return f", and {figure(metric, min(steady))} in another step"
 
 
-def _in_runs(values: Sequence[float]) -> str:
+def in_runs(values: Sequence[object]) -> str:
+    """Say in how many runs: each gave one of *values*."""
     return "in 1 run" if len(values) == 1 else f"in each of {len(values)} runs"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..judge.calls import demands_speedup
+from ..judge.speedup import demands_speedup
 from ..model.metrics import SPEEDUP
 from ..model.run import Ending
 from ..model.run import Report

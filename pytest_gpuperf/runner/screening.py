@@ -12,6 +12,7 @@ from dataclasses import field
 from dataclasses import replace
 from typing import Final
 
+from ..judge.speedup import judge_comparison
 from ..model.baseline import FULL_RUNS
 from ..model.measurement import Measurement
 from ..model.measurement import Samples
@@ -98,10 +99,14 @@ class Case:
         return passed and bool(self.calls or not self.last.asked)
 
     @property
-    def comparisons(self) -> tuple[ComparedCall, ...]:
-        """What the first run compared: one run decides, and it is not repeated."""
+    def comparisons(self) -> Mapping[str, tuple[ComparedCall, ...]]:
+        """What each run compared, by call."""
+        by_key: dict[str, list[ComparedCall]] = {}
         expected = self.last.ending is Ending.XFAILED
-        return () if expected else self.results[0].comparisons
+        for result in () if expected else self.results:
+            for call in result.comparisons:
+                by_key.setdefault(call.after.test, []).append(call)
+        return {key: tuple(calls) for key, calls in by_key.items()}
 
     @property
     def measurements(self) -> Mapping[str, tuple[Measurement, ...]]:
@@ -175,6 +180,8 @@ def confirm(  # noqa: PLR0913  who runs and judges, and two bounds
 
 def _wants_more(case: Case, judge: Judge, seconds: float) -> bool:
     verdicts = [judge(calls) for calls in case.judged.values()]
+    if case.last.ending is Ending.PASSED:
+        verdicts += map(judge_comparison, case.comparisons.values())
     if all(verdict.settled for verdict in verdicts):
         return False
     if any(v.proving for verdict in verdicts for v in verdict.verdicts):

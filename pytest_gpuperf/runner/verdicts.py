@@ -11,10 +11,10 @@ from functools import partial
 from ..judge.ab_override import referred
 from ..judge.calls import accepted
 from ..judge.calls import judge_calls
-from ..judge.calls import judge_comparison
 from ..judge.calls import settle_together
 from ..judge.calls import suite_context_of
 from ..judge.context import SuiteContext
+from ..judge.speedup import judge_comparison
 from ..judge.verdict import ALONE
 from ..model.ab import Settlement
 from ..model.baseline import Entry
@@ -130,7 +130,7 @@ def verdicts_of(
     )
     return {
         test: {
-            **_of_weight(cases[test], {**calls, **compared(cases[test])}, judge),
+            **_of_weight(cases[test], {**calls, **_settled(cases[test])}, judge),
             **unjudged(cases[test].last),
         }
         for test, calls in together.items()
@@ -158,10 +158,13 @@ def _of_weight(
     }
 
 
+def _settled(case: Case) -> dict[str, TestVerdict]:
+    return {key: settled(verdict) for key, verdict in compared(case).items()}
+
+
 def compared(case: Case) -> dict[str, TestVerdict]:
-    """Judge the comparisons of one test."""
-    judged = [judge_comparison(call) for call in case.comparisons]
-    return {verdict.test: verdict for verdict in judged}
+    """Judge the comparisons of one test, by call."""
+    return {key: judge_comparison(calls) for key, calls in case.comparisons.items()}
 
 
 def unjudged(result: TestResult) -> dict[str, TestVerdict]:

@@ -203,6 +203,7 @@ class TestStep:
         [
             "BELOW LIMIT speedup: 1.300x, limit at least 1.400x",
             "  sure?    after is 1.3 times as fast as before (95 %: 1.3 to 1.3), less*",
+            "*asked, in each of 5 runs*",
         ]
     )
     case, other = ET.parse(project.path / "junit.xml").iter("testcase")

@@ -150,7 +150,7 @@ def test_memory_ceilings_are_mib_against_bytes() -> None:
         ([0], 0, Outcome.PASS, True, 0, "0 against 0"),
         ([1, 2], 2, Outcome.PASS, True, 2, "2 against 2"),
         ([3], 2, Outcome.OVER_BUDGET, False, 3, "3 against 2 in 1 run"),
-        ([3, 4], 2, Outcome.OVER_BUDGET, True, 3, "3 against 2 in each of 2 runs"),
+        ([3, 3], 2, Outcome.OVER_BUDGET, True, 3, "3 against 2 in each of 2 runs"),
         (
             [1, 0],
             0,
@@ -182,6 +182,17 @@ def test_one_more_run_confirms_a_count_over_budget(
         limit=limit,
         settled=settled,
     )
+
+
+def test_what_varies_is_over_budget_only_if_eight_draws_are() -> None:
+    runs = [counted(SYNCS, value) for value in (3, 4, 3, 4, 3, 4, 4, 4)]
+
+    seven, eight = (judge_exact_budget(SYNCS, runs[:count], 2) for count in (7, 8))
+
+    assert (seven.settled, seven.proving) == (False, True)
+    assert (eight.settled, eight.proving) == (True, False)
+    assert eight.outcome is Outcome.OVER_BUDGET
+    assert eight.because == "3 against 2 in each of 8 runs"
 
 
 def test_bytes_are_told_in_mib_with_the_digits_it_takes() -> None:

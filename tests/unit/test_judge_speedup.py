@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.judge.budget import judge_speedup
+from pytest_gpuperf.judge.speedup import judge_speedup
 from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import Sides
@@ -38,14 +38,6 @@ def sides(
             ),
         ),
         (
-            (1.25, 1.299),
-            Outcome.OVER_BUDGET,
-            (
-                "after is 1.31 times as fast as before (95 %: 1.25 to 1.299), less than "
-                "the 1.3 that was asked"
-            ),
-        ),
-        (
             (1.29, 1.3),
             Outcome.INCONCLUSIVE,
             (
@@ -58,16 +50,45 @@ def sides(
 def test_the_whole_interval_must_be_on_one_side(
     interval: tuple[float, float], outcome: Outcome, because: str
 ) -> None:
-    verdict = judge_speedup(sides(1.31, *interval), 1.3)
+    verdict = judge_speedup([sides(1.31, *interval)], 1.3)
 
     assert verdict == Verdict(
         metric="speedup", outcome=outcome, because=because, now=1.31, limit=1.3
     )
 
 
+MISSED = sides(1.28, 1.25, 1.299)
+
+
+def test_a_speedup_is_missed_if_all_of_several_processes_miss_it() -> None:
+    found = [judge_speedup([MISSED] * runs, 1.3) for runs in (1, 4, 5)]
+
+    assert {verdict.outcome for verdict in found} == {Outcome.OVER_BUDGET}
+    assert [verdict.settled for verdict in found] == [False, False, True]
+    assert found[2].because == (
+        "after is 1.28 times as fast as before (95 %: 1.25 to 1.299), less than the 1.3 "
+        "that was asked, in each of 5 runs"
+    )
+
+
+@pytest.mark.parametrize("other", [sides(1.4, 1.35, 1.5), sides(1.3, 1.2, 1.4)])
+def test_a_speedup_that_one_process_may_reach_is_not_missed(other: Sides) -> None:
+    verdict = judge_speedup([MISSED, MISSED, other], 1.3)
+
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.settled
+    assert "that was asked, but in another run after is 1." in verdict.because
+
+
+def test_the_first_process_that_reaches_it_is_enough() -> None:
+    verdict = judge_speedup([sides(1.4, 1.35, 1.5), MISSED], 1.3)
+
+    assert verdict.outcome is Outcome.PASS
+
+
 @pytest.mark.parametrize("speedup", [None, 1.5])
 def test_too_little_for_an_interval_is_inconclusive(speedup: float | None) -> None:
-    verdict = judge_speedup(sides(speedup), 1.3)
+    verdict = judge_speedup([sides(speedup)], 1.3)
 
     assert verdict.outcome is Outcome.INCONCLUSIVE
     assert verdict.because == "the time cap left room for 2 of at most 224 quads"
@@ -75,7 +96,7 @@ def test_too_little_for_an_interval_is_inconclusive(speedup: float | None) -> No
 
 
 def test_without_a_clock_it_is_not_judged() -> None:
-    verdict = judge_speedup(Sides(unmeasured={"speedup": "there is no clock"}), 1.3)
+    verdict = judge_speedup([Sides(unmeasured={"speedup": "there is no clock"})], 1.3)
 
     assert (verdict.outcome, verdict.because) == (
         Outcome.NOT_JUDGED,

@@ -1,0 +1,144 @@
+"""Comparisons of two steps: by the speedup that was asked, and by what limits ``after``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from ..model.ab import AbResult
+from ..model.ab import Sides
+from ..model.budget import Tolerance
+from ..model.metrics import METRICS
+from ..model.metrics import SPEEDUP
+from ..model.run import ComparedCall
+from ..model.run import StepCall
+from ..model.verdict import Outcome
+from ..model.verdict import TestVerdict
+from ..model.verdict import Verdict
+from .budget import ResolvedBudget
+from .budget import is_time
+from .budget import resolve
+from .exact import in_runs
+from .process_pairs import FEWEST_TO_BLAME
+from .verdict import judge
+from .wording import plain
+
+
+KEYWORD: Final = str(SPEEDUP.budget)
+
+ONLY_THE_SPEEDUP: Final = (
+    "gpuperf.compare judges the speedup alone, gpuperf(step) judges times"
+)
+
+
+def judge_comparison(calls: Sequence[ComparedCall]) -> TestVerdict:
+    """Judge one comparison by its runs; without a budget there is no verdict on it."""
+    first = calls[0]
+    budget = resolve(first.budgets, first.after.environment.hardware)
+    counted = _without_times(budget)
+    runs = [call.after for call in calls]
+    test = judge(first.after.test, runs, counted, Tolerance(), None)
+    asked = {*counted.limits, *counted.unbound}
+    exact = [
+        verdict
+        for verdict in test.verdicts
+        if METRICS[verdict.metric].budget in asked
+        and verdict.outcome is not Outcome.NO_BASELINE
+    ]
+    sides = [call.sides for call in calls]
+    verdicts = (*_on_speedup(sides, budget), *exact)
+    return replace(test, verdicts=verdicts, sides=sides[0])
+
+
+def _on_speedup(runs: Sequence[Sides], budget: ResolvedBudget) -> Iterator[Verdict]:
+    if KEYWORD in budget.limits:
+        yield judge_speedup(runs, budget.limits[KEYWORD])
+    elif KEYWORD in budget.unbound:
+        yield Verdict(
+            metric=SPEEDUP.name,
+            outcome=Outcome.NOT_JUDGED,
+            because=budget.unbound[KEYWORD],
+        )
+
+
+def _without_times(budget: ResolvedBudget) -> ResolvedBudget:
+    others = budget.without(KEYWORD)
+    times = [keyword for keyword in others.limits if is_time(keyword)]
+    return replace(
+        others.without(*times),
+        unbound={**others.unbound, **dict.fromkeys(times, ONLY_THE_SPEEDUP)},
+    )
+
+
+def demands_speedup(calls: Sequence[StepCall]) -> bool:
+    """Whether a mark or a call of these measured steps asks for a speedup here."""
+    return any(
+        KEYWORD in resolve(call.budgets, call.measurement.environment.hardware).limits
+        for call in calls
+    )
+
+
+def judge_speedup(runs: Sequence[Sides], least: float) -> Verdict:
+    """Judge by the 95 % interval: met or missed only if all of it is on one side.
+
+    The first of *runs* decides unless it misses: a process has luck, and sizes that it
+    draws, which no number of its steps averages out, so that several must miss.
+    """
+    first = _judge_run(runs[0], least)
+    if first.outcome is not Outcome.OVER_BUDGET:
+        return first
+    others = [_judge_run(sides, least) for sides in runs[1:]]
+    met = [o for o in others if o.outcome is not Outcome.OVER_BUDGET]
+    if met:
+        because = f"{first.because}, but in another run {met[0].because}"
+        return replace(first, outcome=Outcome.INCONCLUSIVE, because=because)
+    is_proven = len(runs) >= FEWEST_TO_BLAME
+    because = f"{first.because}, {in_runs(runs)}"
+    return replace(first, because=because, settled=is_proven, proving=not is_proven)
+
+
+def _judge_run(sides: Sides, least: float) -> Verdict:
+    time = sides.time
+    if time is None:
+        outcome = Outcome.NOT_JUDGED
+        because = sides.unmeasured.get(SPEEDUP.name, "the time was not measured")
+    else:
+        outcome, because = _against(time, least)
+    return Verdict(
+        metric=SPEEDUP.name,
+        outcome=outcome,
+        because=because,
+        now=None if time is None else time.speedup,
+        limit=least,
+        unjudged_budget=time is not None and time.speedup is None,
+    )
+
+
+def _against(time: AbResult, least: float) -> tuple[Outcome, str]:
+    low, high = time.least_speedup, time.most_speedup
+    if time.speedup is None or low is None or high is None:
+        return Outcome.INCONCLUSIVE, time.why
+    outcome = _outcome(low, high, least)
+    return outcome, _sentence(outcome, time.speedup, (low, high), least)
+
+
+def _outcome(low: float, high: float, least: float) -> Outcome:
+    if low >= least:
+        return Outcome.PASS
+    return Outcome.OVER_BUDGET if high < least else Outcome.INCONCLUSIVE
+
+
+def _sentence(
+    outcome: Outcome, speedup: float, interval: tuple[float, float], least: float
+) -> str:
+    low, high = map(plain, interval)
+    found = f"after is {plain(speedup)} times as fast as before (95 %: {low} to {high})"
+    if outcome is Outcome.PASS:
+        return f"{found}, and {plain(least)} was asked"
+    if outcome is Outcome.OVER_BUDGET:
+        return f"{found}, less than the {plain(least)} that was asked"
+    return (
+        f"{found}, which neither reaches nor misses the {plain(least)} that was asked"
+    )
