@@ -6,6 +6,7 @@ from collections.abc import Callable
 from collections.abc import Sequence
 from contextlib import ExitStack
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -173,10 +174,16 @@ def _compared(
         seconds=new.seconds,
         announce=blamed.announce,
         together=Together(before, after, new.seconds) if new.can_share else None,
+        renew=partial(_renew, sides),
     )
     calls = {t.after.test: t.judged(last=True) for t in both if t.measured}
     uncompared = (*alone, *(found for test in both for found in test.uncompared()))
     return _summed_up(blamed.located(calls), uncompared, versions, new)
+
+
+def _renew(sides: Sequence[Side], number: int) -> None:
+    for side in sides:
+        side.renew(number)
 
 
 def _only(here: Collected, there: Collected, why: str) -> list[Uncompared]:

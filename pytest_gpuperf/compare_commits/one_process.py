@@ -350,11 +350,10 @@ class Together:
         return said
 
     def _answer(self, request: TogetherRequest) -> TogetherResult:
-        """Ask a process forked from the server of a side, of both sides in turn.
-
-        What lies where in memory is the same in all processes of a server.
-        """
+        """Ask a process forked from the server of a side, of both sides in turn."""
         side = self._before if request.number % 2 else self._after
+        if request.number:
+            side.renew(request.number)
         entry = "pytest_gpuperf.compare_commits.one_process_child:compare"
         job = Job(entry=entry, request=encode(request))
         try:

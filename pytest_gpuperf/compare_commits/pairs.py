@@ -106,6 +106,15 @@ class Both:
         least = FEWEST_TO_BLAME if suspect else LEAST_PAIRS
         return pairs < least or self.seconds * (1 + 1 / pairs) <= seconds
 
+    @property
+    def seems_changed(self) -> bool:
+        """Whether another pair is to confirm something."""
+        judged = self.judged(last=False) if self.measured else []
+        return any(
+            not call.settled and (call.is_suspect or any(c.gated for c in call.exact))
+            for call in judged
+        )
+
     def uncompared(self) -> list[Uncompared]:
         """Say what of it could not be compared, and why."""
         if not self.measured:
@@ -155,11 +164,13 @@ def run_pairs(  # noqa: PLR0913  what is measured, by whom, and two bounds
     seconds: float,
     announce: Callable[[str], None],
     together: Callable[[Both], Mapping[str, TogetherTime]] | None = None,
+    renew: Callable[[int], None] = lambda _: None,
 ) -> list[Both]:
     """Measure all *groups* in pairs until each test is decided or out of *seconds*.
 
     Calls that are measured *together*, after the first pair, need more pairs only for
-    exact numbers.
+    exact numbers. *renew* lets the processes of a pair, by its number, have nothing in
+    common with those before it: a change is to be confirmed by them.
     """
     tests = [test for group in groups for test in group]
     both = {
@@ -175,6 +186,8 @@ def run_pairs(  # noqa: PLR0913  what is measured, by whom, and two bounds
         if not wanting:
             break
         announce(_progress(number, wanting))
+        if number and any(both[t].seems_changed for group in wanting for t in group):
+            renew(number)
         for group in wanting:
             _run_pair(group, number, before, after, both)
         if together is not None and number == 0:

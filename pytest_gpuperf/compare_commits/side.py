@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
@@ -221,6 +222,14 @@ class Side:
             _request(self.collected, group, number),
             round_steps=dict(self._round_steps),
         )
+
+    def renew(self, number: int) -> None:
+        """Begin run *number* with processes that have nothing in common with others.
+
+        Each job of a server that cannot start says so.
+        """
+        with suppress(RunError):
+            self._server.renew(number)
 
     def ask(self, job: Job, seconds: float) -> Any:
         """Return what *job* answers in a fresh process, which has the device alone.

@@ -108,9 +108,9 @@ HEAVY_MODULES: Final = (
 """Imported once in the server: a child would pay seconds for them. An optimizer
 imports torch._dynamo."""
 
-HASH_SEED: Final = {"PYTHONHASHSEED": "0"}
-"""A set of strings has the same order in all runs of all sessions: one process forks them
-all, and would give another order to the next session. A user's own seed is kept."""
+HASH_SEED: Final = "PYTHONHASHSEED"
+"""Orders the strings of a set: the number of the run, unless the user has set it, so that
+a run has the same order in the next session, and the next run another one."""
 
 START_SECONDS: Final = 120.0
 
@@ -204,56 +204,67 @@ class ForkServer:
         on_progress: Callable[..., None] | None = None,
     ) -> None:
         """*on_progress* gets what children send, during a call of ``run`` or ``ended``."""
-        self._progress = ProgressPipe(on_progress) if on_progress else None
+        self._order = {
+            "search_path": [str(place) for place in sys.path],
+            "preload": list(preload),
+            "warm": warm,
+            "relocation": encode(relocation),
+        }
+        # As it is now, also for a server that is started later in the session.
+        self._directory = str(Path.cwd())
+        self._environment = _environment(relocation)
+        self._on_progress = on_progress
+        self._open(0)
+
+    def _open(self, number: int) -> None:
+        self._number = number
+        listener = self._on_progress
+        self._progress = ProgressPipe(listener) if listener else None
         self._folder = scratch_folder()
         self._jobs = 0
         self._running: dict[int, _Running] = {}
         self._buffered = b""
         self._is_ready = False
-        self._process = self._launch(preload, warm, relocation)
+        self._process = self._launch()
         if self._progress is not None:
             # While any process has a write end open the reader sees no end of file.
             os.close(self._progress.write_end)  # the server's is its own
 
+    def renew(self, number: int) -> None:
+        """Begin run *number* with a server of its own.
+
+        All processes of a server have their addresses and the order of strings in common:
+        what depends on them would be the same in each run, and prove nothing. Without
+        torch no code is measured. Raises ``RunError`` if it cannot start.
+        """
+        if number != self._number and self._order["preload"]:
+            self.close()
+            self._open(number)
+            self.wait_until_ready()
+
     def send_progress_to(self, on_progress: Callable[..., None]) -> None:
         """Let *on_progress* get what children send, if this server has a pipe for it."""
         if self._progress is not None:
-            self._progress.on_progress = on_progress
+            self._progress.on_progress = self._on_progress = on_progress
 
     @property
     def _stderr(self) -> Path:
         return Path(self._folder.name, "server.txt")
 
-    def _launch(
-        self, preload: Sequence[str], warm: str | None, relocation: Relocation | None
-    ) -> subprocess.Popen[bytes]:
+    def _launch(self) -> subprocess.Popen[bytes]:
         order = {
-            "search_path": [str(place) for place in sys.path],
-            "preload": list(preload),
-            "warm": warm,
-            "relocation": encode(relocation),
+            **self._order,
             "progress": self._progress and self._progress.write_end,
             "folder": self._folder.name,
         }
-        environment = HASH_SEED | {
-            key: value
-            for key, value in os.environ.items()
-            # The options in it reach a child with its request. Its pytest would read
-            # them again, with those that only the controlling process may have, such as
-            # `-n`.
-            if key != "PYTEST_ADDOPTS"
-        }
-        if relocation is not None:
-            environment.update(moved_path(environment, relocation))
         with self._stderr.open("wb") as stderr:
-            # NVML, as the variable demands, answers `is_available` without a CUDA
-            # context. One made before the fork would be unusable in every child.
             return subprocess.Popen(  # noqa: S603 - our own interpreter
                 [sys.executable, "-u", "-c", _BOOTSTRAP, json.dumps(order)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                env={**environment, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"},
+                cwd=self._directory,
+                env={HASH_SEED: str(self._number), **self._environment},
                 # Ctrl-C in a terminal goes to the whole process group. The controller
                 # alone must decide what is still stored before the children end.
                 start_new_session=True,
@@ -421,6 +432,20 @@ class ForkServer:
         if self._progress is not None:
             self._progress.close()
             self._progress = None
+
+
+def _environment(relocation: Relocation | None) -> dict[str, str]:
+    found = {
+        key: value
+        for key, value in os.environ.items()
+        # The options in it reach a child with its request. Its pytest would read them
+        # again, with those that only the controlling process may have, such as `-n`.
+        if key != "PYTEST_ADDOPTS"
+    }
+    moved = moved_path(found, relocation) if relocation else {}
+    # NVML, as the variable demands, answers `is_available` without a CUDA context. One
+    # made before the fork would be unusable in every child.
+    return {**found, **moved, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 
 
 def measuring_server(*, is_scripted: bool = False) -> ForkServer:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from typing import Final
@@ -164,6 +165,12 @@ class Children:
             for call, steps in result.round_steps.items():
                 self._round_steps.learn(call, steps)
         return results
+
+    def renew(self, number: int) -> None:
+        """Begin run *number* with processes that have nothing in common with others."""
+        # Each job of a server that could not start says so.
+        with suppress(RunError):
+            self._server.renew(number)
 
     def cover(
         self,

@@ -223,8 +223,10 @@ class Rounds:
 
         Of the calls *timed* nothing but times is read.
         """
-        self._storing.begin()
         counts = mode is RunMode.MEASURE
+        if counts and self._needs_other_processes(groups, number, timed):
+            self._children.renew(number)
+        self._storing.begin()
         return self._children.run(
             self.environment.hardware.kind,
             self._plan,
@@ -234,6 +236,23 @@ class Rounds:
             timed=timed,
             arrived=self._storing.arrived if counts else (lambda _: None),
         )
+
+    def _needs_other_processes(
+        self, groups: Sequence[Group], number: int, timed: Collection[str]
+    ) -> bool:
+        """Whether counts of this run could be those of the last ones by their addresses.
+
+        The second run tells, and shows whether they differ.
+        """
+        tests = {test for group in groups for test in group}
+        counted = [
+            calls
+            for test, case in (self._storing.so_far() if number else {}).items()
+            if test in tests
+            for key, calls in case.calls.items()
+            if key not in timed
+        ]
+        return any(number == 1 or varies_by_run(calls) for calls in counted)
 
     def _run_again(
         self, cases: Mapping[str, Case], groups: Sequence[Group], number: int

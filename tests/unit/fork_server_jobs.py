@@ -34,6 +34,10 @@ def talk(request: Request) -> bool:
     return True
 
 
+def order_and_address(request: Request) -> tuple[list[str], int]:
+    return list({"a", "b", "c", "d", "e", "f", "g"}), id(print)
+
+
 def pid(request: Request) -> int:
     return os.getpid()
 

@@ -54,6 +54,7 @@ class Runs:
             seconds=seconds,
             announce=self.said.append,
             together=together,
+            renew=lambda number: self.order.append(f"renewed {number}"),
         )
 
     def _side(self, name: str, found: Mapping[str, object]) -> object:
@@ -108,6 +109,16 @@ def test_all_tests_take_turns_and_only_undecided_ones_go_on() -> None:
         "pair 3 of at most 8: 2 tests",
         "pair 4 of at most 8: 1 test",
     ]
+
+
+def test_a_change_is_confirmed_by_processes_with_nothing_in_common() -> None:
+    runs = Runs()
+    found = {"calm": (1.0,), "slow": (1.2,)}
+
+    runs.pairs({"calm": (1.0,), "slow": (1.0,)}, found, ("calm",), ("slow",))
+
+    renewed = [line for line in runs.order if line.startswith("renewed")]
+    assert renewed == [f"renewed {number}" for number in (2, 3, 4)]
 
 
 def test_tests_of_one_process_are_measured_together() -> None:

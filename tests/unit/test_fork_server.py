@@ -73,6 +73,51 @@ def test_a_result_comes_back(server: ForkServer) -> None:
     assert server.run(job("echo", **request), ENOUGH_SECONDS) == request
 
 
+def test_each_run_has_an_order_of_strings_and_addresses_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    found = []
+    with closing(started(("json",))) as server:
+        for number in (0, 0, 1, 2, 0):
+            server.renew(number)
+            found.append(server.run(job("order_and_address"), ENOUGH_SECONDS))
+    orders = ["".join(order) for order, _ in found]
+    addresses = [address for _, address in found]
+
+    assert orders[0] == orders[1] == orders[4]
+    assert len(set(orders)) > 1
+    assert addresses[0] == addresses[1]
+    assert len(set(addresses)) == 4
+
+
+def test_a_server_that_measures_no_code_stays() -> None:
+    with closing(started()) as server:
+        first = server.run(job("order_and_address"), ENOUGH_SECONDS)
+        server.renew(1)
+
+        assert server.run(job("order_and_address"), ENOUGH_SECONDS) == first
+
+
+def test_a_renewed_server_starts_as_the_first_one_did(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", "5")
+    said: list[str] = []
+    server = ForkServer(("json",), on_progress=said.append)
+    with closing(server):
+        server.wait_until_ready()
+        first = server.run(job("order_and_address"), ENOUGH_SECONDS)
+        monkeypatch.setenv("PYTHONHASHSEED", "6")
+        monkeypatch.chdir(tmp_path)
+        server.renew(1)
+        second = server.run(job("order_and_address"), ENOUGH_SECONDS)
+        server.run(job("talk", texts=["heard"]), ENOUGH_SECONDS)
+
+    assert first[0] == second[0]
+    assert said == ["heard"]
+
+
 def test_each_job_has_a_fresh_process(server: ForkServer) -> None:
     pids = {server.run(job("pid"), ENOUGH_SECONDS) for _ in range(3)}
     calls = [server.run(job("leaves_state"), ENOUGH_SECONDS) for _ in range(2)]

@@ -42,7 +42,11 @@ class Version:
         self.relocation = Relocation(origin="/a", root="/b")
         self.asked: list[dict[str, Any]] = []
         self.patience_seconds = 0.0
+        self.renewed: list[int] = []
         self._answer = answer
+
+    def renew(self, number: int) -> None:
+        self.renewed.append(number)
 
     def request(self, group: tuple[str, ...], number: int) -> RunRequest:
         return RunRequest(
@@ -142,6 +146,7 @@ def test_a_change_is_confirmed_by_processes_of_both_servers_in_turn() -> None:
     asked = [*before.asked, *after.asked]
     assert [r["number"] for r in after.asked] == [0, 2, 4]
     assert [r["number"] for r in before.asked] == [1, 3, 5]
+    assert (before.renewed, after.renewed) == ([1, 3, 5], [2, 4])
     assert all(r["before"]["run"]["number"] == r["number"] for r in asked)
     assert all(r["after"]["run"]["number"] == r["number"] for r in asked)
     assert sorted(r["seconds"] for r in asked) == [*[50.0 / 6] * 5, 50.0]
