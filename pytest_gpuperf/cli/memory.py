@@ -96,27 +96,16 @@ def main() -> None:
     memory = undo.enter_context(watching_program(request.root, request.steps))
     try:
         loaded = load(request.program)
-        _pull(request, memory, undo)
     except UsageError as error:
         _write(request.report, Remembered(refusal=str(error)))
         return
+    if request.saving is not None:
+        from ..measure.forecast_savings import applied
+
+        undo.enter_context(applied(request.saving))
     # The functions registered by the program and its threads come first.
     atexit.register(_finish, memory, undo, request.report, os.getpid())
     run_tidily(loaded)
-
-
-def _pull(request: MemoryRequest, memory: ProgramMemory, undo: ExitStack) -> None:
-    """Apply the saving that is asked for, now or when what it needs exists."""
-    if request.saving is None:
-        return
-    from ..measure.forecast_savings import applied
-
-    saving = request.saving
-    if saving is Saving.CHECKPOINT:
-        # Checkpointing needs the repeated blocks, which only the first step shows.
-        memory.after_first(lambda: undo.enter_context(applied(saving)))
-    else:
-        undo.enter_context(applied(saving))
 
 
 def _finish(memory: ProgramMemory, undo: ExitStack, report: str, process: int) -> None:
@@ -125,8 +114,12 @@ def _finish(memory: ProgramMemory, undo: ExitStack, report: str, process: int) -
     if os.getpid() == process:
         from ..measure.forecast_savings import forecast_of_program
 
-        _write(report, Remembered(forecast=forecast_of_program(memory)))
-        undo.close()
+        found = Remembered(forecast=forecast_of_program(memory))
+        try:
+            undo.close()
+        except LookupError:  # the saving has nothing to be applied to
+            found = Remembered()
+        _write(report, found)
 
 
 def _write(report: str, remembered: Remembered) -> None:

@@ -13,12 +13,12 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from contextlib import ExitStack
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
 from typing import Final
+from weakref import WeakSet
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -88,10 +88,10 @@ def _notes(live: LiveMemory) -> Iterator[str]:
 
 
 def applied(saving: Saving) -> AbstractContextManager[None]:
-    """Apply *saving* for all steps inside the context.
+    """Apply *saving* from now on, as if it were written in the code.
 
-    CHECKPOINT takes the blocks that are alive on entry, and raises ``LookupError``
-    if none is repeated.
+    Raises ``LookupError`` on leaving if there was nothing to apply it to: no optimizer
+    that has the option, or no repeated blocks.
     """
     return APPLIED[saving]()
 
@@ -116,18 +116,23 @@ def _forget_gradients(optimizer: Any, *_: object) -> None:
 
 
 @contextmanager
-def _updating(**how: bool) -> Iterator[None]:
-    """Step optimizers with these options if they have them; restore their own after."""
+def _updating(option: str, **how: bool) -> Iterator[None]:
+    """Step optimizers that have *option* with *how*; restore their own options after."""
     # The groups are changed in a hook, as optimizers may be made inside the context.
     # They are restored in reverse: a group that was changed twice ends with its first
     # value.
     changed: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    lacking: set[str] = set()
 
     def change(optimizer: Any, *_: object) -> None:
         for group in optimizer.param_groups:
-            own = {name: group[name] for name in how if name in group}
-            changed.append((group, own))
-            group.update({name: how[name] for name in own})
+            if option not in group:
+                lacking.add(type(optimizer).__name__)
+            # What is fused stays so, whatever foreach says.
+            elif option == "fused" or not group.get("fused"):
+                own = {name: group[name] for name in how if name in group}
+                changed.append((group, own))
+                group.update({name: how[name] for name in own})
 
     handle = register_optimizer_step_pre_hook(change)
     try:
@@ -136,6 +141,9 @@ def _updating(**how: bool) -> Iterator[None]:
         handle.remove()
         for group, own in reversed(changed):
             group.update(own)
+    if lacking and not changed:
+        msg = f"{', '.join(sorted(lacking))} has no option {option}"
+        raise LookupError(msg)
 
 
 @contextmanager
@@ -161,49 +169,60 @@ def _in_place(zero_grad: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def _checkpointed() -> Iterator[None]:
-    blocks = list(repeated_blocks())
-    if not blocks:
-        msg = "no module has several blocks of one class"
-        raise LookupError(msg)
-    with ExitStack() as undo:
-        for block in blocks:
-            # Only an attribute of the instance is put back; a method of the class
-            # appears again by itself.
-            own = vars(block).get("forward")
-            block.forward = _recomputing(block, block.forward)
-            undo.callback(_restore, block, own)
-        yield
+    """Recompute repeated blocks in the backward, from their first call on."""
+    blocks = RepeatedBlocks()
+    module: Any = torch.nn.Module
+    call = module.__call__
 
-
-def _recomputing(block: Any, forward: Callable[..., Any]) -> Callable[..., Any]:
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def called(block: Any, *args: Any, **kwargs: Any) -> Any:
         # Without gradients nothing is saved for a backward, so there is nothing to
         # recompute.
-        if not (block.training and torch.is_grad_enabled()):
-            return forward(*args, **kwargs)
-        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+        if blocks.has(block) and block.training and torch.is_grad_enabled():
+            return checkpoint(call, block, *args, use_reentrant=False, **kwargs)
+        return call(block, *args, **kwargs)
 
-    return run
+    module.__call__ = called
+    try:
+        yield
+    finally:
+        module.__call__ = call
+    if not blocks.are_found:
+        msg = "no module has several blocks of one class"
+        raise LookupError(msg)
 
 
-def _restore(block: Any, own: Callable[..., Any] | None) -> None:
-    if own is None:
-        del block.forward
-    else:
-        block.forward = own
+class RepeatedBlocks:
+    """The outermost modules that are in a list with others of their class.
 
-
-def repeated_blocks() -> Iterator[Any]:
-    """Yield the outermost modules that are in a list with others of their class.
-
-    Only those with submodules: to recompute a single layer saves nothing.
+    Only those with submodules: to recompute a single layer saves nothing. ``are_found``
+    says whether there were any so far.
     """
-    # The step is a closure, so its model is found through the collector. ``type`` and
-    # not isinstance, which would run ``__class__`` of proxies.
-    lists = [m for m in gc.get_objects() if issubclass(type(m), _MODULE_LISTS)]
-    found = [block for listed in lists for block in _alike(listed)]
-    inner = {id(part) for block in found for part in list(block.modules())[1:]}
-    yield from (block for block in found if id(block) not in inner)
+
+    def __init__(self) -> None:
+        self._known: WeakSet[Any] = WeakSet()
+        self._blocks: WeakSet[Any] = WeakSet()
+        self.are_found = False
+
+    def has(self, module: Any) -> bool:
+        """Whether *module* is one of them."""
+        # All modules alive are known then, so that the first call of a model is the only
+        # one that looks.
+        if module not in self._known:
+            self._look()
+            self._known.add(module)
+        return module in self._blocks
+
+    def _look(self) -> None:
+        # The step is a closure, so its model is found through the collector. ``type``
+        # and not isinstance, which would run ``__class__`` of proxies.
+        modules = [m for m in gc.get_objects() if issubclass(type(m), torch.nn.Module)]
+        self._known.update(modules)
+        lists = [m for m in modules if issubclass(type(m), _MODULE_LISTS)]
+        found = [block for listed in lists for block in _alike(listed)]
+        inner = {id(part) for block in found for part in list(block.modules())[1:]}
+        self._blocks.update(block for block in found if id(block) not in inner)
+        # Kept apart, as a program's model may be gone at its end.
+        self.are_found = self.are_found or bool(found)
 
 
 _MODULE_LISTS = (torch.nn.ModuleList, torch.nn.Sequential)
@@ -217,8 +236,8 @@ def _alike(modules: Iterable[Any]) -> Iterator[Any]:
 
 APPLIED: dict[Saving, Callable[[], AbstractContextManager[None]]] = {
     Saving.EARLY_ZERO_GRAD: _early_zero_grad,
-    Saving.FOR_LOOP: partial(_updating, foreach=False, fused=False),
-    Saving.FUSED: partial(_updating, foreach=False, fused=True),
+    Saving.FOR_LOOP: partial(_updating, "foreach", foreach=False),
+    Saving.FUSED: partial(_updating, "fused", foreach=False, fused=True),
     Saving.CHECKPOINT: _checkpointed,
     Saving.HALF_BATCH: _gradients_kept,
 }

@@ -13,8 +13,8 @@ from pytest_gpuperf.model.forecast import Saving
 torch = pytest.importorskip("torch")
 
 from pytest_gpuperf.devices.cpu.live_memory import read_live_bytes  # noqa: E402, after the skip
+from pytest_gpuperf.measure.forecast_savings import RepeatedBlocks  # noqa: E402
 from pytest_gpuperf.measure.forecast_savings import applied  # noqa: E402
-from pytest_gpuperf.measure.forecast_savings import repeated_blocks  # noqa: E402
 
 
 class Block(torch.nn.Module):  # type: ignore[misc, name-defined]
@@ -108,15 +108,15 @@ def test_an_optimizer_is_as_it_was_afterwards(saving: Saving) -> None:
     assert optimizer.param_groups[0]["fused"] is None
 
 
-def test_blocks_are_as_they_were_afterwards() -> None:
-    _, model, _ = training()
-    model[0].forward = own = model[0].forward
+def test_blocks_are_not_changed_and_are_called_as_before_afterwards() -> None:
+    step, model, _ = training()
+    call, before = torch.nn.Module.__call__, [dict(vars(block)) for block in model]
 
     with applied(Saving.CHECKPOINT):
-        assert model[0].forward is not own
+        step()
 
-    assert model[0].forward is own
-    assert "forward" not in vars(model[1])
+    assert torch.nn.Module.__call__ is call
+    assert [dict(vars(block)) for block in model] == before
 
 
 def test_the_outermost_repeated_blocks_with_parts_are_taken() -> None:
@@ -124,22 +124,52 @@ def test_the_outermost_repeated_blocks_with_parts_are_taken() -> None:
     outer = [torch.nn.ModuleList(inner), torch.nn.ModuleList([torch.nn.ReLU()])]
     model = torch.nn.ModuleList(outer)
 
-    found = {id(block) for block in repeated_blocks()}
+    blocks = RepeatedBlocks()
 
-    assert {id(block) for block in outer} <= found
-    assert found.isdisjoint({id(block) for block in [*inner, model, inner[0][0]]})
+    assert all(blocks.has(block) for block in outer)
+    assert not any(blocks.has(m) for m in [*inner, model, inner[0][0]])
 
 
-def test_checkpointing_without_repeated_blocks_says_so(
-    monkeypatch: pytest.MonkeyPatch,
+def test_blocks_that_are_made_in_a_later_step_are_found_then() -> None:
+    blocks = RepeatedBlocks()
+    blocks.has(torch.nn.ReLU())
+    model = torch.nn.Sequential(Block(), Block())
+
+    assert not blocks.has(model)
+    assert blocks.has(model[0])
+
+
+@pytest.mark.parametrize(
+    ("saving", "message"),
+    [
+        (Saving.CHECKPOINT, "no module has several blocks of one class"),
+        (Saving.FOR_LOOP, "LBFGS has no option foreach"),
+        (Saving.FUSED, "LBFGS has no option fused"),
+    ],
+)
+def test_a_saving_with_nothing_to_apply_it_to_says_so(
+    monkeypatch: pytest.MonkeyPatch, saving: Saving, message: str
 ) -> None:
     monkeypatch.setattr("gc.get_objects", list)
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.LBFGS(model.parameters())
 
-    with (
-        pytest.raises(LookupError, match="no module has several blocks of one class"),
-        applied(Saving.CHECKPOINT),
-    ):
-        pass
+    def step() -> Any:
+        optimizer.zero_grad()
+        loss = model(torch.ones(1, 2)).square().sum()
+        loss.backward()
+        return loss
+
+    with pytest.raises(LookupError, match=message), applied(saving):
+        optimizer.step(step)
+
+
+def test_an_optimizer_that_is_fused_stays_so_without_foreach() -> None:
+    step, _, optimizer = training(fused=True)
+
+    with applied(Saving.FOR_LOOP):
+        step()
+        assert optimizer.param_groups[0]["fused"] is True
 
 
 def test_evaluation_is_not_recomputed() -> None:

@@ -285,7 +285,6 @@ class ProgramMemory:
         self._ranges: list[tuple[int, int]] = []
         self._mark: StepMark | None = None
         self._lookout: Lookout | None = None
-        self._after_first: Callable[[], object] | None = None
         self._optimizers: WeakSet[Any] = WeakSet()
         self.picture: Picture | None = None
 
@@ -293,10 +292,6 @@ class ProgramMemory:
     def live(self) -> LiveMemory:
         """The storages that were watched."""
         return self._live
-
-    def after_first(self, act: Callable[[], object]) -> None:
-        """Have *act* called when the first step is over."""
-        self._after_first = act
 
     def begin(self, mark: StepMark, number: int) -> None:
         """End a step where *mark* begins another one; raise ``EnoughSteps`` after the last."""
@@ -344,9 +339,6 @@ class ProgramMemory:
         gc.collect()
         first = self._ranges[-1][1] if self._ranges else 0
         self._ranges.append((first, len(self._live.events)))
-        if self._after_first is not None:
-            self._after_first()
-            self._after_first = None
         self._picture_step(self.memories()[-1].peak)
 
     def _picture_step(self, peak: int | None) -> None:

@@ -248,7 +248,7 @@ class OpPlan:
             or any(argument.is_out for argument in schema.arguments)
         )
         self.views = _is_view(schema)
-        self.writes_only = _returns_nothing_new(self.sources)
+        self.writes_only = _returns_nothing_new(schema, self.sources)
         self.launches = not self.views and self.name not in ALLOCATIONS
         self.host_outputs = HOST_OUTPUTS.get(self.name, ())
         self.host_argument = HOST_ARGUMENTS.get(self.name)
@@ -305,9 +305,13 @@ def _sources(schema: Any) -> tuple[tuple[int | None, str], ...] | None:
     return tuple(found) if any(place is not None for place, _ in found) else None
 
 
-def _returns_nothing_new(sources: tuple[tuple[int | None, str], ...] | None) -> bool:
+def _returns_nothing_new(
+    schema: Any, sources: tuple[tuple[int | None, str], ...] | None
+) -> bool:
     """Whether the operation only writes to its arguments."""
-    return sources is not None and all(place is not None for place, _ in sources)
+    if sources is None:
+        return not schema.returns and schema.is_mutable
+    return all(place is not None for place, _ in sources)
 
 
 def _is_view(schema: Any) -> bool:
