@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.cli import memory
+from pytest_gpuperf.model.forecast import Saving
 
 
 TRAINING = """
@@ -119,7 +121,8 @@ def test_a_script_that_compiles_is_said_to_be_predicted_as_eager_code(
     for backend in ("inductor", "aot_eager"):
         compiled = f"model = torch.compile(model, backend='{backend}')\noptimizer ="
         write(TRAINING.replace("optimizer =", compiled))
-        assert main(["memory", "train.py", "--json", "--", "--batch", "8"]) == 0
+        asked = ["--json", "--no-savings", "--no-values", "--steps=1"]
+        assert main(["memory", "train.py", *asked, "--", "--batch", "8"]) == 0
         found.append(document(capfd))
 
     fused, plain = found
@@ -263,9 +266,29 @@ def counted(
     return run_program
 
 
+def repeating(
+    alike: Collection[Saving], run: Callable[..., tuple[int, object]]
+) -> Callable[..., tuple[int, object]]:
+    """Answer with the first run's report for savings that are *alike*: processes are slow."""
+    first: list[tuple[int, object]] = []
+
+    def run_program(start: str, request: Any, output: object) -> tuple[int, object]:
+        if request.keywords["saving"] not in alike:
+            first.append(run(start, request, output))
+            return first[-1]
+        return first[0]
+
+    return run_program
+
+
 @with_torch
-def test_each_saving_is_predicted_again(capfd: pytest.CaptureFixture[str]) -> None:
-    write(TRAINING)
+def test_each_saving_is_predicted_again(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without a state of the optimizer the first step's peak is as large as any.
+    write(TRAINING.replace("AdamW", "SGD"))
+    alike = {Saving.EARLY_ZERO_GRAD, Saving.FOR_LOOP, Saving.FUSED}
+    monkeypatch.setattr(memory, "run_program", repeating(alike, memory.run_program))
 
     code = main(
         [
@@ -273,6 +296,7 @@ def test_each_saving_is_predicted_again(capfd: pytest.CaptureFixture[str]) -> No
             "train.py",
             "--json",
             "--no-values",
+            "--steps=2",
             "--gb=0.8",
             "--batch-option=--batch",
             "--",
@@ -294,7 +318,7 @@ def test_each_saving_is_predicted_again(capfd: pytest.CaptureFixture[str]) -> No
         "half the batch, accumulated over two",
     ]
     whole = found["allocated_bytes"]
-    assert peaks["foreach=False in the optimizer"] <= whole
+    assert peaks["foreach=False in the optimizer"] == whole
     assert peaks["checkpointing of the repeated blocks"] < 0.95 * whole
     assert peaks["half the batch, accumulated over two"] < 0.95 * whole
 
