@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from typing import Final
 
+from ..devices.own_code import checkout_of
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.codec import encode
@@ -47,8 +48,9 @@ def add_program(parser: argparse.ArgumentParser) -> None:
         "--root",
         type=Path,
         metavar="DIR",
-        help="folder of the code whose lines to name (default: the working directory, "
-        "or the script's if that is elsewhere)",
+        help="folder of the code whose lines to name, beside what is installed editable "
+        "(default: the checkout around the working directory, or around the script if "
+        "that is elsewhere)",
     )
 
 
@@ -77,7 +79,10 @@ def program_of(arguments: argparse.Namespace, rest: Sequence[str]) -> Program:
 
 
 def root_of(named: Path | None, program: Program) -> Path:
-    """Return the folder *named*, or that of the code; raises ``UsageError`` for none."""
+    """Return the folder *named*, or the checkout of the code.
+
+    Raises ``UsageError`` if there is no folder of that name.
+    """
     here = Path.cwd()
     if named is not None:
         if not named.is_dir():
@@ -85,9 +90,9 @@ def root_of(named: Path | None, program: Program) -> Path:
             raise UsageError(msg, ErrorId.GP112)
         return named.resolve()
     if program.is_module:
-        return here
+        return checkout_of(here)
     folder = Path(program.name).absolute().parent.resolve()
-    return here if folder.is_relative_to(here) else folder
+    return checkout_of(here if folder.is_relative_to(here) else folder)
 
 
 # A program on the simulated GPU; its failures are shown as its own.

@@ -13,12 +13,14 @@ Begin with:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.environment import PRETEND_GIB
 from ..model.environment import DeviceKind
 from .base import Device
+from .own_code import checkout_of
 from .pretend.device import PretendDevice
 
 
@@ -34,9 +36,10 @@ def open_device(  # noqa: PLR0913  what the kinds take
     """Open a device; torch is imported here and not before.
 
     *script* is the path of the scripted device's JSON, *run* the number of the run it
-    plays. Findings name lines of the project below *root*. The pretend GPU has
+    plays. Findings name lines of the checkout around *root*. The pretend GPU has
     *pretend_gib* of memory, and a GPU the *peak_tflops* by precision. Raises ``UsageError`` if the machine has no such device.
     """
+    root = str(checkout_of(Path(root))) if root else root
     if kind is DeviceKind.CUDA:
         # Imported late: a process needs the code of one device only, and most of it
         # imports torch in its turn.

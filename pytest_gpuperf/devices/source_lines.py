@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from enum import auto
@@ -19,19 +20,13 @@ from typing import Final
 
 from ..model.finding import Location
 from ..model.finding import Phase
+from .own_code import OWN
+from .own_code import WITHOUT_FILE
+from .own_code import is_own
+from .own_code import is_standard
 
 
 # The line of code that runs at this moment.
-
-OWN: Final = f"{Path(__file__).absolute().parents[1]}{os.sep}"
-STDLIB_ROOT: Final = f"{Path(os.__file__).absolute().parent}{os.sep}"
-INSTALLED_ROOTS: Final = tuple(
-    f"{STDLIB_ROOT}{name}" for name in ("site-packages", "dist-packages")
-)
-
-INSTALLED_FOLDERS: Final = tuple(
-    f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages")
-)
 
 BACKWARD: Final = str(Path("autograd", "graph.py"))
 
@@ -70,22 +65,26 @@ def blamed(stack: Iterable[FrameType]) -> Location | None:
 
 
 def blamed_below(root: str, stack: Iterable[FrameType]) -> Location | None:
-    """The innermost line of the project: below *root*, and not installed."""
-    return blamed(frame for frame in stack if is_below(root, frame.f_code.co_filename))
+    """The innermost line of the user's own code around *root*; none without a root."""
+    if not root:
+        return None
+    return blamed(frame for frame in stack if is_own(frame.f_code.co_filename, root))
 
 
-def is_below(root: str, file: str) -> bool:
-    """Whether *file* is below *root*, and is not installed there."""
-    top = f"{root.rstrip(os.sep)}{os.sep}"
-    installed = any(part in file for part in INSTALLED_FOLDERS)
-    return bool(root) and file.startswith(top) and not installed
+def own_and_inner(
+    root: str, stack: Sequence[FrameType]
+) -> tuple[Location | None, Location | None]:
+    """Return the line of the user's own code and, if that is another, the innermost one."""
+    innermost = blamed(stack)
+    own = blamed_below(root, stack)
+    if own is None or own == innermost:
+        return innermost, None
+    return own, innermost
 
 
 def is_blamable(file: str) -> bool:
     """Whether *file* is outside of torch, this package and the standard library."""
-    if file.startswith((OWN, _torch_root(), "<frozen ")):
-        return False
-    return not file.startswith(STDLIB_ROOT) or file.startswith(INSTALLED_ROOTS)
+    return not (file.startswith((OWN, _torch_root(), "<frozen ")) or is_standard(file))
 
 
 @cache
@@ -185,16 +184,12 @@ def line_of_torch() -> Location | None:
         file = frame.f_code.co_filename
         inside = torch_path(frame)
         if inside is None:
-            if file.startswith((OWN, "<frozen ")) or _is_standard(file):
+            if file.startswith((OWN, "<frozen ")) or is_standard(file):
                 continue
             return None
         if inside.startswith(NAMED_IN_TORCH) and inside not in UNNAMED_IN_TORCH:
             return location_of(frame)
     return None
-
-
-def _is_standard(file: str) -> bool:
-    return file.startswith(STDLIB_ROOT) and not file.startswith(INSTALLED_ROOTS)
 
 
 def lines_of_step(root: str) -> list[Location]:
@@ -219,7 +214,7 @@ def _rooms(root: str, start: FrameType) -> Iterable[tuple[FrameType, SourceOwner
 # It is asked for every frame of every operation: files are few and stacks are deep.
 @lru_cache(maxsize=4096)
 def room_of(file: str, root: str) -> SourceOwner:
-    """Return who owns *file*; below *root* all but installed files are the project's."""
+    """Return who owns *file*; what is the project's, ``is_own`` says."""
     torch_root = _torch_root()
     if file.startswith(torch_root):
         inside = file[len(torch_root) :]
@@ -227,12 +222,9 @@ def room_of(file: str, root: str) -> SourceOwner:
             room for start, room in TORCH_ROOMS.items() if inside.startswith(start)
         )
         return next(found, SourceOwner.TORCH)
-    installed = any(part in file for part in INSTALLED_FOLDERS)
-    if file.startswith((OWN, "<frozen ", "<@beartype")):
-        return SourceOwner.OURS
-    if file.startswith(root) and not installed:
+    if is_own(file, root):
         return SourceOwner.PROJECT
-    if file.startswith(STDLIB_ROOT) and not installed:
+    if file.startswith((OWN, *WITHOUT_FILE)) or is_standard(file):
         return SourceOwner.OURS
     return SourceOwner.ELSEWHERE
 

@@ -22,6 +22,7 @@ from typing import Final
 
 from ..devices.base import MeasuringDevice
 from ..devices.base import Step
+from ..devices.own_code import checkout_of
 from ..devices.source_lines import blamed_below
 from ..devices.source_lines import location_of
 from ..devices.source_lines import outwards
@@ -80,7 +81,9 @@ def traced(  # noqa: PLR0913  what is traced, and where it is kept
     # Last, as it may disturb what comes after it; and a step that fails while it is
     # watched must not lose the trace of those that did not.
     with suppress(Exception):
-        lines = slowest_lines(device, subject, str(root), step_ms, deadline)
+        lines = slowest_lines(
+            device, subject, str(checkout_of(root)), step_ms, deadline
+        )
         measurement = replace(measurement, findings=lines)
     return MeasuredStep(measurement=measurement, result=result)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import posixpath
 import re
 from collections.abc import Callable
 from collections.abc import Collection
@@ -299,7 +300,10 @@ class RunPlace:
 
     def is_ours(self, file: str) -> bool:
         """Whether *file*, a path that a finding names, lies in the project."""
-        return not Path(file).is_absolute() and (self.root / file).is_file()
+        # No service knows a file outside of the repository.
+        is_inside = not posixpath.normpath(f"{self.folder}{file}").startswith("..")
+        is_here = not Path(file).is_absolute() and (self.root / file).is_file()
+        return is_here and is_inside
 
     def pending(self, results: Results) -> str:
         """Name what can be accepted, from the rootdir on; nothing if there is none."""

@@ -24,6 +24,9 @@ from typing import Final
 import pytest
 
 from ..baselines.store import write
+from ..devices.own_code import checkout_of
+from ..devices.own_code import editable_places
+from ..devices.own_code import name_of
 from ..errors import ErrorId
 from ..errors import GpuperfError
 from ..errors import UsageError
@@ -100,7 +103,7 @@ def watch(config: pytest.Config) -> None:
 
 
 def _watching(config: pytest.Config) -> AbstractContextManager[SuiteWatch]:
-    root = str(config.rootpath)
+    root = str(checkout_of(config.rootpath))
     if config.stash[_kind_key].has(Capability.FORECAST):
         from ..devices.pretend.suite_watch import watching_suite
 
@@ -385,7 +388,7 @@ PACKAGES: Final = re.compile(r"^.*[/\\](?:site|dist)-packages[/\\]")
 
 
 def _shown(file: str, root: Path) -> str:
-    path = PACKAGES.sub("", file.removeprefix(f"{root}{os.sep}"))
+    path = PACKAGES.sub("", name_of(file, str(root)))
     return path.replace(os.sep, "/")
 
 
@@ -514,7 +517,7 @@ class WatchReport:
 
 def _lines_of(file: str, root: Path) -> frozenset[str]:
     """Return the lines of a *file* of the project or of a package; none if it is gone."""
-    for folder in (root, *map(Path, sys.path)):
+    for folder in (root, *editable_places(), *map(Path, sys.path)):
         if (folder / file).is_file():
             return frozenset(map(str.strip, linecache.getlines(str(folder / file))))
     return frozenset()

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from ..devices.own_code import name_of
 from ..model.finding import Diagnosis
 from ..model.finding import Location
 from ..model.finding import Wait
@@ -20,7 +21,7 @@ LONGEST_SOURCE: Final = 120
 
 
 def below(root: Path, measurement: Measurement) -> Measurement:
-    """Name files below *root* relative to it, as node ids do.
+    """Name the user's own files from *root* on, as node ids do.
 
     Source lines are read now, while the files are still those that ran.
     """
@@ -73,7 +74,7 @@ def _source(location: Location | None) -> str:
 def _relative(root: Path, location: Location | None) -> Location | None:
     if location is None:
         return None
-    return replace(location, file=_relative_path(root, location.file))
+    return replace(location, file=name_of(location.file, str(root)))
 
 
 def _relative_path(root: Path, path: str) -> str:

@@ -230,3 +230,21 @@ def test_a_conftest_may_import_what_torch_scripts_itself(
     result = suite.runpytest_subprocess("--gpuperf-watch", "-k", "test_cpu")
 
     result.assert_outcomes(passed=1, deselected=len(TESTS.split("def test_")) - 2)
+
+
+def test_a_line_of_the_checkout_beside_the_rootdir_is_named_and_stored(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite = watched_suite(pytester, monkeypatch, package=PACKAGE)
+    suite.mkdir(".git")
+    project = suite.mkdir("one")
+    (project / "pytest.ini").write_text("[pytest]\npythonpath = ..\n")
+    test = "import package, torch\ndef test_gpu():\n    package.accuracy(torch.ones(3, device='cuda'))\n"
+    (project / "test_gpu.py").write_text(test)
+    monkeypatch.chdir(project)
+
+    watched = suite.runpytest_subprocess("--gpuperf-watch", "--gpuperf-update=all")
+
+    watched.stdout.fnmatch_lines(["*../package.py:7 in accuracy"])
+    stored = project / "baselines" / "watch" / "counts.json"
+    assert "../package.py" in stored.read_text()

@@ -408,6 +408,22 @@ def test_lines_below_the_root_are_named_beside_the_innermost(
     assert "  inside   lib/elsewhere.py:2 in read: return x.item()" in lines
 
 
+@with_torch
+def test_the_line_in_the_checkout_comes_first_wherever_the_script_lies(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    write(".git/HEAD", "")
+    engine = write("elsewhere.py", READING)
+    write("projects/one/train.py", CALLING)
+    monkeypatch.chdir(tmp_path / "projects/one")
+
+    code = main(["audit", "train.py"])
+
+    assert code == 0
+    assert capfd.readouterr().out.splitlines()[:2] == [ONE, f"  --> {engine}:2 in read"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "root"),
     [

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 from typing import Final
 
 import pytest
 
+from pytest_gpuperf.devices import open_device
 from pytest_gpuperf.devices.base import Device
 from pytest_gpuperf.devices.base import EmulatingDevice
 from pytest_gpuperf.devices.base import MeasuringDevice
@@ -19,6 +21,7 @@ from pytest_gpuperf.devices.scripted import ScriptedDevice
 from pytest_gpuperf.distributed.device import AgreedDevice
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.model.environment import Capability
+from pytest_gpuperf.model.environment import DeviceKind
 
 
 PROTOCOLS: Final = (Device, MeasuringDevice, RankedDevice, EmulatingDevice)
@@ -83,3 +86,12 @@ def test_a_device_without_a_clock_is_refused_where_steps_are_timed() -> None:
     assert with_clock(SCRIPTED) is SCRIPTED
     with pytest.raises(UsageError, match="the device pretend has no clock"):
         with_clock(PRETENDING)
+
+
+def test_lines_are_named_of_the_checkout_around_the_rootdir(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+
+    device = open_device(DeviceKind.PRETEND, root=str(tmp_path / "projects/one"))
+
+    assert isinstance(device, PretendDevice)
+    assert device.root == str(tmp_path)

@@ -152,3 +152,19 @@ def test_a_merge_request_is_linked_in_the_commit_of_its_author(
 
 def test_a_run_outside_of_ci_has_no_pages(tmp_path: Path) -> None:
     assert place(tmp_path).sources("4f2a").address("a.py", 1) == ""
+
+
+def test_a_file_beside_the_rootdir_is_named_from_the_repository_on(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "repo" / "one"
+    root.mkdir(parents=True)
+    for file in (tmp_path / "repo/engine.py", tmp_path / "outside.py"):
+        file.write_text("", encoding="utf-8")
+    environ = {"GITHUB_WORKSPACE": str(tmp_path / "repo")}
+
+    sources = RunPlace(root=root, artefacts=root, environ=environ).sources(None)
+
+    assert sources.is_ours("../engine.py")
+    assert sources.path("../engine.py") == "engine.py"
+    assert not sources.is_ours("../../outside.py")

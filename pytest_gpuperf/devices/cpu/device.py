@@ -263,7 +263,7 @@ class CpuDevice(MeasuringDevice):
         # Marking works by a dispatch mode, and a compiled function called under one
         # would stay eager for ever after.
         with eager():
-            return record_trace(mark_syncs(step), batches, cuda=False)
+            return record_trace(mark_syncs(step, self._root), batches, cuda=False)
 
 
 def cpu_model() -> str:

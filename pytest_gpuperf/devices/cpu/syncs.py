@@ -37,8 +37,8 @@ from ..dispatch import redispatch
 from ..memory_owners import key_of
 from ..memory_owners import storages_of
 from ..memory_owners import tensors_in
-from ..source_lines import blamed
 from ..source_lines import frames
+from ..source_lines import own_and_inner
 from ..source_lines import torch_path
 from ..step_thread import STEPS
 
@@ -182,12 +182,15 @@ DEVICE_STEPS: Final = "optim/asgd.py"
 """The one optimiser that keeps its scalars on the parameters' device."""
 
 
-def mark_syncs(step: Step) -> Step:
-    """Wrap *step*: each wait is inside a ``SYNC_MARKER`` range with the waiting line."""
+def mark_syncs(step: Step, root: str = "") -> Step:
+    """Wrap *step*: each wait is inside a ``SYNC_MARKER`` range with the waiting line.
+
+    That is the line of the user's own code around *root*.
+    """
 
     def marked(*arguments: object) -> object:
         host = HostTensors()
-        with STEPS.inside(host), STEPS.inside(SyncMarkers(host)):
+        with STEPS.inside(host), STEPS.inside(SyncMarkers(host, root)):
             return step(*arguments)
 
     return marked
@@ -196,9 +199,10 @@ def mark_syncs(step: Step) -> Step:
 class SyncMarkers(Watching):
     """Puts a ``record_function`` range a wait around each operation that would wait."""
 
-    def __init__(self, host: HostTensors) -> None:
+    def __init__(self, host: HostTensors, root: str) -> None:
         super().__init__()
         self._host = host
+        self._root = root
 
     def __torch_dispatch__(
         self,
@@ -221,7 +225,9 @@ class SyncMarkers(Watching):
             return []
         stack = list(frames())
         # Walking the stack costs far more than the two checks above, so it comes last.
-        return [] if _reads_host(stack, args) else [marker_of(blamed(stack))] * waits
+        if _reads_host(stack, args):
+            return []
+        return [marker_of(*own_and_inner(self._root, stack))] * waits
 
 
 def waits_of(op: str, args: Arguments, kwargs: Keywords) -> int:

@@ -17,9 +17,9 @@ from typing import Final
 from ...model.finding import Location
 from ...model.finding import Phase
 from ..memory_picture import held_by_place
+from ..own_code import is_own
 from ..own_warnings import ignored
 from ..source_lines import Site
-from ..source_lines import is_below
 from ..source_lines import is_blamable
 from ..source_lines import site_of_caller
 from ..suite_watch import MOST_KEEPERS
@@ -189,7 +189,7 @@ class CudaSuite:
 
     def _site(self, lines: tuple[Location, ...]) -> Site:
         users = [line for line in lines if is_blamable(line.file)]
-        project = [line for line in users if is_below(self._root, line.file)]
+        project = [line for line in users if is_own(line.file, self._root)]
         if not users:
             return NO_LINE
         return Site(

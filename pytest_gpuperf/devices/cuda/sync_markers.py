@@ -22,12 +22,12 @@ from ..allow_sync import marker_of
 from ..base import BACKWARD_MARKER
 from ..base import LATE_MARKER
 from ..base import SYNC_MARKER
-from ..source_lines import OWN
+from ..own_code import OWN
 from ..source_lines import blamed
-from ..source_lines import blamed_below
 from ..source_lines import frames
 from ..source_lines import is_backward
 from ..source_lines import outwards
+from ..source_lines import own_and_inner
 from ..source_lines import torch_path
 from ..step_thread import STEPS
 
@@ -195,14 +195,9 @@ class LineMarker:
     def _lines(self) -> tuple[Location | None, Location | None]:
         """Line of the project and, if that is another, the innermost one."""
         stack: Sequence[FrameType] = list(frames())
-        innermost = blamed(stack)
-        if innermost is None:
+        if blamed(stack) is None:
             stack = self._asked_by(stack)
-            innermost = blamed(stack)
-        project = blamed_below(self._root, stack)
-        if project is None or project == innermost:
-            return innermost, None
-        return project, innermost
+        return own_and_inner(self._root, stack)
 
     def _asked_by(self, stack: Sequence[FrameType]) -> Sequence[FrameType]:
         """Frames of the step where it waits for the thread of autograd that runs here.

@@ -13,7 +13,7 @@ from typing import Final
 from unittest import SkipTest
 
 from ...errors import StepError
-from ..source_lines import OWN
+from ..own_code import OWN
 from .patches import Patch
 
 

@@ -59,5 +59,5 @@ def _issue(remark: Remark, sources: Sources, invocation: Invocation) -> dict[str
         "check_name": check,
         "fingerprint": sha256(identity.encode("utf-8", "replace")).hexdigest(),
         "severity": SEVERITIES[outcome],
-        "location": {"path": sources.folder + file, "lines": {"begin": line}},
+        "location": {"path": sources.path(file), "lines": {"begin": line}},
     }

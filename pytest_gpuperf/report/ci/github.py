@@ -81,7 +81,7 @@ def _annotation(
     lines = (sentence(worst), *tips, join_fitting(tests, MOST_NAMED))
     message = "\n".join(map(visible_line, filter(None, lines)))[:LONGEST_ANNOTATION]
     # GitHub reads a path from the repository's root on, not from pytest's rootdir.
-    where = f"file={_property(sources.folder + file)},line={line}," if file else ""
+    where = f"file={_property(sources.path(file))},line={line}," if file else ""
     return f"::{level} {where}title={_property(title)}::{_content(message)}"
 
 

@@ -342,7 +342,7 @@ def _where(said: Sequence[Remark], sources: Sources) -> str:
     if not file:
         return ""
     label = code(f"{file}:{line}", LONGEST_PLACE)
-    address = sources.address(f"{sources.folder}{file}", line)
+    address = sources.address(sources.path(file), line)
     return f'<a href="{escape(address)}">{label}</a>' if address else label
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -75,6 +76,10 @@ class Sources:
     is_ours: Callable[[str], bool]
     folder: str = ""
     address: Callable[[str, int], str] = no_address
+
+    def path(self, file: str) -> str:
+        """Return *file*, or nothing of none, as it is named from the repository on."""
+        return posixpath.normpath(f"{self.folder}{file}") if file else self.folder
 
 
 class Remark(NamedTuple):
