@@ -88,7 +88,10 @@ def grounds(
         return _why_improved(metric, case, evidence)
     if outcome is Outcome.PASS:
         return _why_passed(metric, case, evidence)
-    return f"{_why_undecided(metric, case, evidence)}; {smallest_seen(evidence)}"
+    why = _why_undecided(metric, case, evidence)
+    # What is seen beyond noise needs no word on how little would be seen.
+    is_seen = evidence.rule is DecidedBy.NOISE and evidence.low > 0
+    return why if is_seen else f"{why}; {smallest_seen(evidence)}"
 
 
 def smallest_seen(evidence: Evidence) -> str:
@@ -175,17 +178,31 @@ def _disturbed(case: TimeComparison, _evidence: Evidence) -> str:
 def _noise(metric: Metric, case: TimeComparison, evidence: Evidence) -> str:
     if case.is_decided and case.all_slow and case.suite_context.burst:
         return _unsteady(case, evidence)
-    if case.is_decided and case.p_regressed < case.suite_context.alpha:
-        return (
-            f"too noisy to tell: {_range(evidence)}, but not each of {evidence.runs} "
-            f"runs is more than {_tolerated(metric, case)} slower than "
-            f"{_edge(metric, case, slow=True)}"
-        )
+    if evidence.low > 0:
+        low, high = (f"{100 * ratio:.1f} %" for ratio in (evidence.low, evidence.high))
+        return f"slower by {low} to {high}, {_why_not_blamed(metric, case, evidence)}"
     others = f", as {_others(case)}" if case.suite_context.burst else ""
     return (
         "too noisy to tell: the real change is between "
         f"{_signed(evidence.low)} and {_signed(evidence.high)}{others}"
     )
+
+
+def _why_not_blamed(metric: Metric, case: TimeComparison, evidence: Evidence) -> str:
+    """Say what keeps a slowdown that is seen from being one of the code."""
+    tolerated = _tolerated(metric, case)
+    if case.is_decided and case.p_regressed < case.suite_context.alpha:
+        return (
+            f"but not each of {evidence.runs} runs is more than {tolerated} slower than "
+            f"{_edge(metric, case, slow=True)}"
+        )
+    if evidence.high <= evidence.tolerance:
+        return f"within the tolerated {tolerated} if this machine is as fast as it was"
+    if evidence.low < evidence.tolerance:
+        return f"around the tolerated {tolerated}"
+    if _is_granted(case):
+        return f"of which {_granted(case)} may be the machine's"
+    return f"but not so surely beyond {tolerated} that the code is to blame"
 
 
 def _unsteady(case: TimeComparison, evidence: Evidence) -> str:

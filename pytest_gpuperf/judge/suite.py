@@ -25,7 +25,6 @@ from ..model.verdict import Verdict
 from .context import SENTINEL_NOISE
 from .statistics import FEWEST_TESTS
 from .statistics import ratio
-from .stored_times import smallest_seen
 
 
 MOST_SHARE: Final = 0.75
@@ -132,7 +131,7 @@ def _settled(
     return replace(
         verdict,
         outcome=Outcome.INCONCLUSIVE if blamed else Outcome.PASS,
-        because=f"{because}; {smallest_seen(evidence)}" if blamed else because,
+        because=because,
         evidence=evidence,
     )
 

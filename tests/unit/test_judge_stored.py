@@ -373,8 +373,8 @@ SECOND = "the second slowest of 8 stored runs, 10.02 ms"
             clean(10.3, 10.4, 10.1, 10.5, 10.3),
             DecidedBy.NOISE,
             (
-                "too noisy to tell: 95 % range +2.7 % to +3.7 %, but not each of 5 runs is more "
-                f"than 1 % slower than {SECOND}{SEEN}1.9 %"
+                "slower by 2.7 % to 3.7 %, but not each of 5 runs is more "
+                f"than 1 % slower than {SECOND}"
             ),
         ),
         (
@@ -395,6 +395,29 @@ def test_every_outcome_says_why(
 
     assert verdict.because == because
     assert evidence_of(verdict).rule is rule
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "tolerance", "because"),
+    [
+        (10.87, 0.085, "slower by 8.2 % to 9.2 %, around the tolerated 8.5 %"),
+        (
+            10.16,
+            0.01,
+            "slower by 1.1 % to 2.1 %, but not so surely beyond 1 % that the code is to blame",
+        ),
+        (10.08, 0.01, "slower by 0.3 % to 1.3 %, around the tolerated 1 %"),
+    ],
+)
+def test_a_slowdown_that_is_seen_and_not_blamed_is_no_noise(
+    step_ms: float, tolerance: float, because: str
+) -> None:
+    verdict = judged(
+        STEADY, clean(*[step_ms] * 5), tolerance=tolerance, detect=tolerance
+    )
+
+    assert evidence_of(verdict).rule is DecidedBy.NOISE
+    assert verdict.because == because
 
 
 TAKEN_OFF = "which is taken off before code is blamed"
