@@ -102,7 +102,8 @@ def _leave_findings(program: ProgramAudit, report: str, *notes: str) -> None:
     from ..devices.pretend.tensor_values import INSIDES
 
     switched = (INSIDES.switched,) if INSIDES.switched else ()
-    _write(report, Audited(audit=program.audit(), notes=(*switched, *notes)))
+    also = program.notes()
+    _write(report, Audited(audit=program.audit(), notes=(*switched, *also, *notes)))
 
 
 def _write(report: str, audited: Audited) -> None:

@@ -277,3 +277,23 @@ def test_the_line_of_torch_that_waits_is_named_and_separates_causes(
     }
     assert named == {"clip_grad.py _get_total_norm", None}
     assert {line_of(f) for f in audit.findings} == {program.__code__.co_firstlineno + 1}
+
+
+@pytest.mark.parametrize(("every", "said"), [(1, True), (5, False)])
+def test_a_collection_in_each_step_is_named_as_what_it_costs(
+    every: int, *, said: bool
+) -> None:
+    with pretend_gpu(str(Path(__file__).parent)) as gpu:
+        program = ProgramAudit(gpu)
+        optimizer = sgd()
+        for step in range(10):
+            optimizer.step()
+            if step % every == 0:
+                gc.collect()
+        notes = program.notes()
+        program.close()
+
+    assert bool(notes) == said
+    assert all("calls gc.collect() 10 times" in note for note in notes)
+    assert gc.collect.__name__ == "collect"
+    assert not hasattr(gc.collect, "__wrapped__")

@@ -283,6 +283,29 @@ def test_a_clean_script_has_no_table() -> None:
     )
 
 
+def test_what_is_alike_is_said_once_with_its_count() -> None:
+    elsewhere = replace(LEFT, site=replace(LEFT.site, innermost=TRAIN), count=2)
+    other = replace(LEFT, op="aten::eig")
+
+    lines = audit_lines(
+        audit(not_judged=(LEFT, elsewhere, LEFT, other)), ("So.", "It.", "So."), HERE
+    )
+
+    begin = lines.index("not judged (only a GPU can show):") + 1
+    place = "train.py:12 in train"
+    assert lines[begin : begin + 4] == (
+        f"  --> {place}: aten::histc, 14 times: there is no CPU kernel to run",
+        "           in its place",
+        "  inside   models/masks.py:307 in is_full",
+        "           and on 1 line more",
+    )
+    assert sum("aten::histc" in line for line in lines) == 1
+    assert [line for line in lines if line.startswith("note")] == [
+        "note: So. (2 times)",
+        "note: It.",
+    ]
+
+
 def test_what_else_must_be_known_stands_above_the_totals() -> None:
     note = (
         "values on the simulated GPU need more than the 1024 MiB of memory that this machine "

@@ -408,3 +408,52 @@ def test_memory_of_a_line_that_changed_comes_before_the_peak() -> None:
 
     assert first.startswith("  --> train.py:7 in step: in use at the peak: aten::tanh")
     assert "changed since 3b1a741" in " ".join(peak_lines([PEAK, other]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "metric"),
+    [
+        (FindingKind.RECOMPILE, "recompiles"),
+        (FindingKind.TRANSFER, "h2d_bytes"),
+        (FindingKind.LEFT, "memory_growth_bytes"),
+    ],
+)
+@pytest.mark.parametrize("room", [0, 4, 40])
+@pytest.mark.parametrize("stored", [None, 1])
+def test_a_list_that_is_cut_keeps_a_line_of_each_metric_that_failed(
+    kind: FindingKind, metric: str, room: int, stored: int | None
+) -> None:
+    waits = [
+        replace(ITEM, location=replace(LINE, line=n), blocked_ms=9.0, stored=0)
+        for n in range(1, 12)
+    ]
+    rare = replace(
+        ITEM,
+        kind=kind,
+        op="cause",
+        metrics=(metric,),
+        location=replace(LINE, line=99),
+        stored=stored,
+    )
+
+    lines = finding_lines([rare, *waits], {"syncs", metric}, room=room)
+
+    assert sum("train.py:99" in line for line in lines) == 1
+    assert "train.py:1 " in lines[0]
+
+
+def test_a_time_that_failed_needs_no_line_of_what_was_always_slow() -> None:
+    slow = replace(
+        ITEM,
+        kind=FindingKind.TIME,
+        metrics=("step_ms",),
+        percent=60.0,
+        location=replace(LINE, line=99),
+        stored=1,
+    )
+
+    lines = finding_lines(
+        [slow, replace(ITEM, stored=0)], {"syncs", "step_ms"}, room=40
+    )
+
+    assert not [line for line in lines if "train.py:99" in line]

@@ -85,7 +85,8 @@ def empty_cache() -> None:
     WATCH.wait(
         AuditKind.MAYBE,
         "torch.cuda.empty_cache",
-        "cudaFree waits for the device, if blocks are cached",
+        "cudaFree waits for the device, if blocks are cached, and the next step "
+        "takes them from the driver again",
     )
     if PRETEND_MEMORY.live is not None:
         PRETEND_MEMORY.live.empty_cache()

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from dataclasses import replace
+from functools import wraps
 from itertools import pairwise
 from pathlib import Path
 from types import CodeType
 from types import FrameType
+from typing import Any
 from typing import Final
 
 from ...model.finding import Location
@@ -19,6 +26,7 @@ from ..source_lines import SourceOwner
 from ..source_lines import location_of
 from ..source_lines import outwards
 from ..source_lines import room_of
+from ..source_lines import site_of_caller
 from .audit_record import AuditFinding
 from .audit_record import AuditKind
 from .audit_record import StepAudit
@@ -26,6 +34,8 @@ from .audit_record import StepMark
 from .audit_record import Unjudged
 from .gpu import PretendGpu
 from .modules import REPLICAS
+from .patches import Patch
+from .patches import patched
 from .program_steps import ProgramSteps
 
 
@@ -42,13 +52,19 @@ class ProgramAudit:
         self._recorder = gpu.recorder
         self._turns = LoopTurns(gpu.recorder.root)
         self._steps = ProgramSteps(gpu.recorder.root, self._begun)
+        self._collections = Collections(gpu.recorder.root)
         self._recorder.of_program = True
         self._recorder.listener = self._happened
 
     def close(self) -> None:
         """Count no more steps."""
         self._recorder.listener = None
+        self._collections.close()
         self._steps.close()
+
+    def notes(self) -> tuple[str, ...]:
+        """Say what else makes the steps slow, though it waits for no GPU."""
+        return tuple(self._collections.notes(self._counted()[1]))
 
     def audit(self) -> StepAudit:
         """Return all findings; those not seen again after the first step are ``once``."""
@@ -74,6 +90,44 @@ class ProgramAudit:
             turn = self._turns.look()
             if turn:
                 self._recorder.begin_step(turn)
+
+
+class Collections:
+    """Counts the calls of ``gc.collect`` by their line.
+
+    The GPU has nothing to do meanwhile, which is no wait that anything else would count.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._calls: Counter[Location | None] = Counter()
+        self._undo = ExitStack()
+        self._undo.enter_context(patched([Patch(gc, "collect", self._counting())]))
+
+    def close(self) -> None:
+        """Count no more calls."""
+        self._undo.close()
+
+    def notes(self, steps: int) -> Iterator[str]:
+        """Yield the lines that collect in most steps."""
+        for location, count in self._calls.items():
+            if location is not None and count > 1 and 2 * count > steps:
+                file = location.file.removeprefix(f"{Path.cwd()}{os.sep}")
+                yield (
+                    f"{file}:{location.line} calls gc.collect() {count} times: each looks "
+                    "at every object of Python, and the GPU has nothing to do meanwhile; "
+                    "take it out of the step"
+                )
+
+    def _counting(self) -> Callable[..., int]:
+        collect = gc.collect
+
+        @wraps(collect)
+        def counted(*arguments: Any, **options: Any) -> int:
+            self._calls[site_of_caller(self._root, phase=Phase.FORWARD).location] += 1
+            return collect(*arguments, **options)
+
+        return counted
 
 
 BUCKETS: Final = "only NCCL moves its buckets on the GPU; gloo copies them here"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -100,7 +101,7 @@ def audit_lines(
         ),
         *(
             line
-            for note in notes
+            for note in with_counts(notes)
             for line in broken(note, first="note: ", rest=" " * 6)
         ),
         *_summary(audit, command),
@@ -278,17 +279,28 @@ def _order(site: Site) -> tuple[str, int]:
     return (place.file, place.line) if place else ("", 0)
 
 
+def with_counts(notes: Iterable[str]) -> Iterator[str]:
+    """Yield each of *notes* once, with how often it was there if more than once."""
+    for note, count in Counter(notes).items():
+        yield note if count == 1 else f"{note} ({times(count)})"
+
+
 def _listed(title: str, unjudged: Iterable[Unjudged], view: AuditView) -> Iterator[str]:
-    for number, item in enumerate(unjudged):
-        if number == 0:
-            yield title
-        place = item.site.location or item.site.innermost
-        yield from wrapped(
-            f"{view.where(place)}: {item.op}, {times(item.count)}: {item.reason}",
-            first=ARROW,
-            rest=" " * REASON_INDENT,
-        )
-        yield from _inside(item.site, view)
+    """Yield what was not judged: each line, operation and reason once."""
+    alike: dict[tuple[str, str, str], list[Unjudged]] = {}
+    for item in unjudged:
+        where = view.where(item.site.location or item.site.innermost)
+        alike.setdefault((where, item.op, item.reason), []).append(item)
+    if alike:
+        yield title
+    for (where, op, reason), items in alike.items():
+        count = sum(item.count for item in items)
+        text = f"{where}: {op}, {times(count)}: {reason}"
+        yield from wrapped(text, first=ARROW, rest=" " * REASON_INDENT)
+        yield from _inside(items[0].site, view)
+        others = len({item.site.innermost for item in items}) - 1
+        if others:
+            yield from labelled("", f"and on {_counted(others, 'line')} more")
 
 
 def _answer(audit: StepAudit) -> str:

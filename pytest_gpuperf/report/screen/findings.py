@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 from ...model.finding import CALLED
@@ -84,9 +85,12 @@ def finding_lines(
 
     What is new since the baseline comes first, and then what was there is only counted.
     If nothing is known to cause a time, syncs are named, but for those that the baseline
-    has as well. What may wait comes apart, if syncs failed.
+    has as well. What may wait comes apart, if syncs failed. Each metric that is counted
+    has a line, whatever is cut.
     """
-    lines = _fitting(_once(causes_of(findings, failing)), room, MOST_FINDINGS)
+    counted = [m for m in failing if metric_named(m).kind is not MetricKind.NOISY]
+    causes = _once(causes_of(findings, failing))
+    lines = _fitting(causes, room, MOST_FINDINGS, counted)
     if SYNCS.name not in failing:
         return lines
     maybes = [f for f in findings if f.kind is FindingKind.MAYBE]
@@ -145,18 +149,32 @@ def peak_lines(findings: Sequence[Finding]) -> tuple[str, ...]:
     return _fitting([*peaks, *held], MOST_PEAK_LINES, MOST_FINDINGS)
 
 
-def _fitting(findings: Sequence[Finding], room: int, most: int) -> tuple[str, ...]:
+def _fitting(
+    findings: Sequence[Finding], room: int, most: int, metrics: Collection[str] = ()
+) -> tuple[str, ...]:
     worst = sorted(findings, key=badness)
     if any(map(_differs, worst)):
         most = min(most, sum(map(_is_worth_a_line, worst)))
-    lines: tuple[str, ...] = ()
-    for shown in range(1, min(len(worst), most) + 1):
-        more = _shown(worst, shown)
-        # One finding at least, however little room there is: it is the likely cause.
-        if lines and len(more) > room:
+    # One finding at least, however little room there is, and one of each of *metrics*:
+    # it is the likely cause.
+    needed = _worst_of_each(worst, metrics)
+    others = [place for place in range(len(worst)) if place not in needed]
+    lines = _shown(worst, needed)
+    for more in range(1, most - len(needed) + 1):
+        longer = _shown(worst, {*needed, *others[:more]})
+        if len(longer) > room:
             break
-        lines = more
+        lines = longer
     return lines
+
+
+def _worst_of_each(worst: Sequence[Finding], metrics: Collection[str]) -> set[int]:
+    """Return the place among the *worst* of the first, and of the first of each of *metrics*."""
+    firsts = {0} if worst else set()
+    for metric in metrics:
+        of_metric = (n for n, found in enumerate(worst) if metric in found.metrics)
+        firsts.update(islice(of_metric, 1))
+    return firsts
 
 
 def badness(finding: Finding) -> tuple[int, bool, float, int, int]:
@@ -180,13 +198,13 @@ def _is_worth_a_line(finding: Finding) -> bool:
     return finding.stored is None or _differs(finding)
 
 
-def _shown(worst: Sequence[Finding], shown: int) -> tuple[str, ...]:
-    left = worst[shown:]
+def _shown(worst: Sequence[Finding], shown: Collection[int]) -> tuple[str, ...]:
+    left = [found for n, found in enumerate(worst) if n not in shown]
     older = "older" if not any(map(_is_worth_a_line, left)) else "more"
     tried: set[str] = set()
     places: list[Location | None] = []
     lines: list[str] = []
-    for finding in worst[:shown]:
+    for finding in (worst[n] for n in sorted(shown)):
         lines += _lines(finding, tried=tried, places=places)
         places.append(finding.location)
     return (
