@@ -14,36 +14,64 @@ from ..model.forecast import Saving
 from ..model.metrics import KEPT_GRAPHS
 from ..model.metrics import LOADER_WAIT
 from ..model.metrics import PAGEABLE_COPIES
+from .line_syntax import LineDoes
+from .line_syntax import deeds_of
+
+
+NONE_KNOWN: Final = "none known that keeps the result"
+"""In place of what to do: no advice is better than one that does not fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """What to ``do`` about causes of ``ops`` if their line of source contains ``spot``.
+    """What to ``do`` about causes of ``ops`` if their line of source shows ``spot``.
 
     Both are regular expressions, of the whole name of an operation and of a part of the
-    line, and so is ``why``, of a part of the reason. ``do`` begins with a verb. ``cause`` names it in the table of the documents.
-    What ``reads`` a tensor of the GPU is not the cause of a copy to it. ``rule`` is its
-    id in reports of other programs, which never changes.
+    line, and so are ``why`` and ``told``, of a part of the reason. What the line ``does``
+    counts in place of ``spot`` where words show too little, and where ``told`` fits, that
+    alone is enough. ``do`` begins with a verb. ``cause`` names it in the table of the
+    documents. What ``reads`` a tensor of the GPU is not the cause of a copy to it. What
+    ``reaches`` into a library is about the call, so it fits where a library waits as
+    well. ``rule`` is its id in reports of other programs, which never changes.
     """
 
     cause: str
     do: str
     ops: str = r".*"
     spot: str = r""
+    does: LineDoes | None = None
     why: str = r""
+    told: str | None = None
     reads: bool = False
+    reaches: bool = False
     rule: str = ""
 
 
 _READS: Final = r"aten::(?:_local_scalar_dense|item|is_nonzero|_to_copy|to|copy_|cpu|equal|allclose)"
+_NUMBERS: Final = r"aten::(?:_local_scalar_dense|item|is_nonzero)"
 _COPIES: Final = r"aten::(?:_to_copy|to|copy_)"
+_TO_GPU: Final = r"^(?!.*to the CPU)"
+
+_COPIED: Final = r"\.(?:to|cuda)\(|\.copy_\("
+_MADE: Final = r"\b(?:new_|as_)?tensor\(|\bfrom_numpy\(|\b\w+Tensor\("
+_DISTRIBUTIONS: Final = (
+    "Normal|Categorical|Bernoulli|Beta|Dirichlet|Gamma|Independent|Laplace|LogNormal|"
+    "MixtureSameFamily|Multinomial|MultivariateNormal|OneHotCategorical|Uniform"
+)
 
 SYNC_REMEDIES: Final = (
     Remedy(
         rule="synchronize",
         cause="`torch.cuda.synchronize()`",
-        spot=r"\.synchronize\(",
+        spot=r"(?<!\w\.)\bsynchronize\(|\b(?:cuda|accelerator)\.synchronize\(",
         do="take torch.cuda.synchronize() out of the step; gpuperf waits where it measures",
+    ),
+    Remedy(
+        rule="stream-synchronize",
+        cause="`synchronize()` of a stream or an event",
+        spot=r"\.synchronize\(",
+        do="let the GPU wait, if only it goes on with the result: "
+        "torch.cuda.current_stream().wait_stream(stream) or .wait_event(event)",
     ),
     Remedy(
         rule="empty-cache",
@@ -53,12 +81,50 @@ SYNC_REMEDIES: Final = (
         "free",
     ),
     Remedy(
+        rule="checkpoint",
+        cause="a checkpoint that is saved: `torch.save(model.state_dict(), file)`",
+        reads=True,
+        reaches=True,
+        spot=r"\btorch\.save\(|\.state_dict\(|\bsave_(?:file|model|pretrained|checkpoint)\("
+        r"|\bpickle\.dumps?\(",
+        do="save it every N steps, not in each: a checkpoint has to be copied",
+    ),
+    Remedy(
         rule="printed-tensor",
         cause="a printed or logged tensor",
         reads=True,
+        reaches=True,
         ops=rf"{_READS}|Tensor\.__repr__",
-        spot=r"\bprint\(|\blog(?:ger|ging)?\.\w+\(|\bf['\"]",
+        spot=r"\bprint\(|\b(?:log(?:ger|ging)?|wandb)\.\w+\(|\bf['\"]|\.format\(|\.add_scalar\("
+        r"|\.set_postfix\(",
         do="print or log it every N steps, and keep it with .detach() until then",
+    ),
+    Remedy(
+        rule="size",
+        cause="a size that a tensor of the GPU decides: `range(n)`, `x[:n]`, "
+        "`x.split(lengths.tolist())`",
+        reads=True,
+        ops=_READS,
+        does=LineDoes.DECIDES_SIZE,
+        do="leave on the CPU what decides a size: the lengths of a batch are made there",
+    ),
+    Remedy(
+        rule="condition",
+        cause="`if`, `while`, `assert` on a tensor",
+        reads=True,
+        ops=_READS,
+        does=LineDoes.DECIDES,
+        spot=r"\b(?:if|elif|while|assert|and|or|not)\b|\bbool\(|\.any\(\)|\.all\(\)",
+        do="choose on the GPU with torch.where, or check every N steps",
+    ),
+    Remedy(
+        rule="number-in-formula",
+        cause="`.item()` in a formula: `loss / count.item()`",
+        reads=True,
+        ops=_READS,
+        does=LineDoes.CALCULATES,
+        spot=r"\.item\(\)|\bfloat\(",
+        do="compute with the tensor itself, with .detach() in place of .item()",
     ),
     Remedy(
         rule="read-number",
@@ -69,6 +135,14 @@ SYNC_REMEDIES: Final = (
         do="add it up on the GPU with .detach(), read it every N steps",
     ),
     Remedy(
+        rule="computed-on-cpu",
+        cause="`.cpu()` for a function that computes on the CPU",
+        reads=True,
+        does=LineDoes.CALLS_HOST,
+        spot=r"\.(?:cpu|tolist|numpy)\(",
+        do=NONE_KNOWN,
+    ),
+    Remedy(
         rule="copy-to-cpu",
         cause="`.cpu()`, `.tolist()`, `.numpy()`",
         reads=True,
@@ -76,18 +150,58 @@ SYNC_REMEDIES: Final = (
         do="keep it on the GPU with detach(), copy it to the CPU every N steps",
     ),
     Remedy(
+        rule="tensor-of-tensors",
+        cause="`torch.tensor([a, b])` of numbers on the GPU",
+        reads=True,
+        ops=_NUMBERS,
+        does=LineDoes.MAKES_TENSOR,
+        spot=r"\b(?:torch\.)?(?:as_)?tensor\(",
+        do="join them on the GPU: torch.stack([a, b])",
+    ),
+    Remedy(
         rule="made-on-cpu",
-        cause="`torch.randn(...).to(device)`, `torch.zeros(...).cuda()`",
+        cause="`torch.zeros(...).to(device)`, `torch.randn(...).cuda()`",
         ops=_COPIES,
         spot=r"\btorch\.(?:randn?|randint|randperm|zeros|ones|full|empty|eye|arange|linspace)"
         r"\([^#]*?\)\.(?:to|cuda)\(",
-        do="make it on the GPU: torch.randn(..., device=device)",
+        why=_TO_GPU,
+        do="make it on the GPU: torch.zeros(..., device=device); random numbers are "
+        "others there",
+    ),
+    Remedy(
+        rule="constant",
+        cause="a tensor of values that never change: `torch.tensor([0.5, 2.0]).to(device)`",
+        ops=_COPIES,
+        does=LineDoes.MAKES_CONSTANT,
+        spot=_MADE,
+        why=_TO_GPU,
+        do="make it once, before the loop: its values never change",
+    ),
+    Remedy(
+        rule="tensor-from-cpu",
+        cause="a tensor that is made from a list or a number",
+        ops=_COPIES,
+        does=LineDoes.MAKES_TENSOR,
+        spot=_MADE,
+        why=_TO_GPU,
+        do="make it in pinned memory: torch.tensor(..., pin_memory=True).to(device, "
+        "non_blocking=True); of one number: torch.full((), number, device=device)",
+    ),
+    Remedy(
+        rule="put-number",
+        cause="a number that is put into a tensor: `x[0] = 1.0`, `x[places] = 1.0`",
+        ops=rf"{_COPIES}|aten::_?index_put\w*",
+        does=LineDoes.PUTS_NUMBER,
+        why=_TO_GPU,
+        told=r"number from the CPU is copied to the GPU to be put",
+        do="use x[0].fill_(number), and for an index tensor x[places] = torch.full((), "
+        "number, device=device)",
     ),
     Remedy(
         rule="pinned-batch",
         cause="`.to(device)` of a batch in pinned memory",
         ops=_COPIES,
-        spot=r"\.(?:to|cuda)\(|\.copy_\(",
+        spot=_COPIED,
         why=r"from pinned memory, but not non_blocking",
         do="pass non_blocking=True: .to(device, non_blocking=True)",
     ),
@@ -95,31 +209,47 @@ SYNC_REMEDIES: Final = (
         rule="pageable-batch",
         cause="`.to(device)` of a batch in ordinary memory",
         ops=_COPIES,
-        spot=r"\.(?:to|cuda)\(|\.copy_\(",
-        why=r"^(?!.*to the CPU)",
-        do="use DataLoader(pin_memory=True) and .to(device, non_blocking=True)",
+        spot=_COPIED,
+        why=_TO_GPU,
+        do="use DataLoader(pin_memory=True) and .to(device, non_blocking=True); copy once, "
+        "before the loop, what never changes",
     ),
     Remedy(
-        rule="tensor-from-cpu",
-        cause="a tensor that is made from a list or a number",
-        spot=r"\btorch\.(?:tensor|as_tensor|from_numpy)\(",
-        do="make it once before the loop, or with torch.full(..., device=device)",
-    ),
-    Remedy(
-        rule="condition",
-        cause="`if`, `while`, `assert` on a tensor",
-        reads=True,
-        ops=_READS,
-        spot=r"\b(?:if|elif|while|assert|and|or|not)\b|\bbool\(|\.any\(\)|\.all\(\)",
-        do="choose on the GPU with torch.where, or check every N steps",
+        rule="cpu-index",
+        cause="an index on the CPU: `x[order]`, `x[[0, 2]]`",
+        ops=rf"{_COPIES}|aten::_?(?:unsafe_)?index\w*",
+        does=LineDoes.INDEXES,
+        spot=r"\[.*\]",
+        why=r"^(?!.*to the CPU|a boolean mask)",
+        told=r"^(?:an index tensor|a mask) on the CPU",
+        do="keep the index on the GPU: make it there, or copy it once before the loop",
     ),
     Remedy(
         rule="mask",
-        cause="a boolean mask as index, `nonzero()`, `masked_select()`",
-        ops=r"aten::(?:nonzero\w*|masked_select|index|index_put_?|argwhere|where)",
-        spot=r"\[[^\[\]]*\]|\.(?:nonzero|masked_select|argwhere|where)\(",
-        do="multiply by the mask or use torch.where: a size that depends on values must "
-        "be read",
+        cause="a boolean mask as index, `masked_select()`",
+        reads=True,
+        ops=r"aten::(?:nonzero\w*|masked_select|_?index|_?index_put\w*|_unsafe_index\w*)",
+        spot=r"\[[^\[\]]*\](?!.*\b(?:nonzero|where)\()|\.masked_select\(",
+        told=r"^a boolean mask",
+        do="keep the shape: choose with torch.where(mask, new, x), or multiply by the mask "
+        "before a sum",
+    ),
+    Remedy(
+        rule="positions",
+        cause="`nonzero()`, `argwhere()`, `torch.where(mask)`",
+        reads=True,
+        ops=r"aten::(?:nonzero\w*|argwhere|where)",
+        spot=r"\b(?:nonzero|argwhere|where)\(",
+        why=_TO_GPU,
+        do="name their number, if it is known: torch.nonzero_static(mask, size=n); else "
+        "go on with the mask",
+    ),
+    Remedy(
+        rule="masked-fill",
+        cause="`masked_fill()` with a value that is on the GPU",
+        reads=True,
+        ops=r"aten::masked_fill_?",
+        do="choose with torch.where(mask, value, x)",
     ),
     Remedy(
         rule="repeat-interleave",
@@ -130,51 +260,89 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="unique",
-        cause="`unique()`",
-        ops=r"aten::_?unique\w*",
-        spot=r"\.unique\w*\(",
-        do="count with torch.bincount(minlength=) or scatter_add, which have a fixed size",
+        cause="`unique()` and `bincount()`",
+        ops=r"aten::(?:_?unique2?|bincount)",
+        spot=r"\.(?:unique|bincount)\((?!.*\b(?:return_inverse|dim)\b)",
+        do="count values below a known n in a fixed size: "
+        "torch.zeros(n, ...).scatter_add_(0, x, torch.ones_like(x))",
+    ),
+    Remedy(
+        rule="histogram",
+        cause="`histc()` without a range",
+        ops=r"aten::histc",
+        do="pass min= and max=, so that no range has to be read",
+    ),
+    Remedy(
+        rule="one-hot",
+        cause="`one_hot()` without a number of classes",
+        ops=_NUMBERS,
+        spot=r"\bone_hot\(",
+        do="pass num_classes=, so that no maximum has to be read",
+    ),
+    Remedy(
+        rule="normal",
+        cause="`torch.normal(mean, std)`, `Normal(...).sample()`",
+        ops=r"aten::normal\w*",
+        reaches=True,
+        do="draw with mean + std * torch.randn_like(std), or with rsample() under "
+        "torch.no_grad()",
     ),
     Remedy(
         rule="distribution-check",
         cause="a check of `torch.distributions`",
-        ops=r"aten::(?:normal\w*|multinomial|_local_scalar_dense|is_nonzero)",
-        spot=r"distributions\.|\.sample\(|\.rsample\(|Normal\(|Categorical\(",
+        ops=_NUMBERS,
+        reaches=True,
+        spot=rf"distributions\.|\b(?:{_DISTRIBUTIONS})\(|\.log_prob\(",
         do="pass validate_args=False to the distribution",
+    ),
+    Remedy(
+        rule="grad-scaler",
+        cause="`GradScaler.step()`",
+        ops=_NUMBERS,
+        reaches=True,
+        spot=r"\b\w*[sS]caler\.step\(",
+        do="pass fused=True to the optimizer: then GradScaler.step() reads nothing",
     ),
     Remedy(
         rule="linalg-check",
         cause="`torch.linalg` and its error codes",
-        ops=r"aten::(?:linalg_|_linalg_|cholesky|lu|svd|eig).*",
-        spot=r"linalg\.\w+\(|\.(?:cholesky|inverse|svd)\(",
-        do="use the variant that ends in _ex and check its info every N steps, if there "
-        "is one",
+        ops=r"aten::(?:_linalg_check_errors|linalg_\w+|cholesky\w*|inverse)",
+        spot=r"\b(?:cholesky|inv|inverse|solve|lu_factor|ldl_factor)\(",
+        do="use the variant that ends in _ex, such as torch.linalg.inv_ex, and check its "
+        "info every N steps",
+    ),
+    Remedy(
+        rule="python-max",
+        cause="Python's `max()` and `min()` of tensors",
+        ops=_NUMBERS,
+        does=LineDoes.COMPARES_IN_PYTHON,
+        reads=True,
+        spot=r"\b(?:max|min)\(",
+        do="compare on the GPU: torch.maximum, torch.minimum, or .clamp() by a number",
     ),
     Remedy(
         rule="copy-to-gpu",
         cause="any other copy to the GPU",
         why=r"to the GPU",
-        do="make it on the GPU, or copy it once before the loop",
+        do="make it on the GPU or copy it once before the loop; else pin it and pass "
+        "non_blocking=True",
     ),
     Remedy(
         rule="wait",
-        cause="any other wait",
+        cause="any other value that the CPU reads",
+        ops=_READS,
         do="keep the value on the GPU, and read it every N steps",
+    ),
+    Remedy(
+        rule="no-remedy",
+        cause="any other wait, and what a library waits for",
+        reaches=True,
+        do=NONE_KNOWN,
     ),
 )
 """What to do about waits and copies: the first that fits."""
 
-CATCH_ALL: Final = SYNC_REMEDIES[-2:]
-"""What is advised if the line of source does not show the cause."""
-
-COPY_REMEDY: Final = Remedy(
-    cause="a copy from ordinary memory",
-    spot=r"\.(?:to|cuda)\(|\.copy_\(|\btorch\.(?:tensor|as_tensor)\(",
-    do="use DataLoader(pin_memory=True) and .to(device, non_blocking=True)",
-)
-
 KIND_REMEDIES: Final[Mapping[FindingKind, Remedy]] = {
-    FindingKind.TRANSFER: COPY_REMEDY,
     FindingKind.BREAK: Remedy(
         cause="a graph break of `torch.compile`",
         spot=r"\bprint\(|\.item\(\)|\.tolist\(",
@@ -207,7 +375,19 @@ class FrameworkRemedy:
     remedy: Remedy
 
 
+_BY_RULE: Final = {remedy.rule: remedy for remedy in SYNC_REMEDIES}
+
 FRAMEWORK_REMEDIES: Final = (
+    FrameworkRemedy(
+        files=r"torch/amp/grad_scaler\.py",
+        functions=r".*",
+        remedy=_BY_RULE["grad-scaler"],
+    ),
+    FrameworkRemedy(
+        files=r"torch/distributions/\w+\.py",
+        functions=r".*",
+        remedy=_BY_RULE["distribution-check"],
+    ),
     FrameworkRemedy(
         files=r"transformers/trainer\.py",
         functions=r"_maybe_log_save_evaluate|log|store_flos",
@@ -262,7 +442,9 @@ FRAMEWORK_REMEDIES: Final = (
 )
 """What to do about waits and copies inside of frameworks: the first that fits."""
 
-WAIT_REMEDIES: Final = (*SYNC_REMEDIES, *(row.remedy for row in FRAMEWORK_REMEDIES))
+WAIT_REMEDIES: Final = tuple(
+    dict.fromkeys((*SYNC_REMEDIES, *(row.remedy for row in FRAMEWORK_REMEDIES)))
+)
 """All that a wait may be advised, each with a rule of its own."""
 
 BOTTLENECK_REMEDIES: Final[Mapping[Bottleneck, str]] = {
@@ -298,12 +480,9 @@ _WAITS: Final = frozenset({FindingKind.SYNC, FindingKind.COPY, FindingKind.MAYBE
 
 def remedy_of(finding: Finding) -> Remedy | None:
     """Return what to do about the cause; ``None`` if its kind alone says too little."""
-    if finding.kind in _WAITS:
-        return _of_framework(finding) or _wait_remedy(finding)
-    if finding.kind is FindingKind.TRANSFER and (
-        PAGEABLE_COPIES.name not in finding.metrics
-    ):
-        return None
+    is_pageable = PAGEABLE_COPIES.name in finding.metrics
+    if finding.kind in _WAITS or (finding.kind is FindingKind.TRANSFER and is_pageable):
+        return _of_framework(finding) or _by_line(finding)
     return KIND_REMEDIES.get(finding.kind)
 
 
@@ -322,17 +501,37 @@ def _of_framework(finding: Finding) -> Remedy | None:
     return None
 
 
-def _wait_remedy(finding: Finding) -> Remedy:
-    """Return what to do about a wait, by its operation and its line of source."""
-    is_read = "to the GPU" not in finding.reason
+def _by_line(finding: Finding) -> Remedy:
+    """Return what to do by the operation, and by what its line of source does."""
+    is_theirs = _is_of_library(finding)
+    is_copy = "to the GPU" in finding.reason or finding.kind is FindingKind.TRANSFER
+    is_read = not is_copy or "to the CPU" in finding.reason
     return next(
         remedy
         for remedy in SYNC_REMEDIES
         if (is_read or not remedy.reads)
+        and (remedy.reaches or not is_theirs)
         and re.fullmatch(remedy.ops, finding.op or "", re.DOTALL)
-        and re.search(remedy.spot, finding.source)
-        and re.search(remedy.why, finding.reason)
+        and _shows(finding, remedy)
     )
+
+
+def _is_of_library(finding: Finding) -> bool:
+    """Whether another line waits than its user's, who cannot change it."""
+    place = finding.location
+    is_installed = place is not None and "-packages/" in place.file.replace("\\", "/")
+    return is_installed or finding.innermost not in {None, place}
+
+
+def _shows(finding: Finding, remedy: Remedy) -> bool:
+    """Whether its line or its reason shows what *remedy* is for."""
+    if remedy.told and re.search(remedy.told, finding.reason):
+        return True
+    if not re.search(remedy.why, finding.reason):
+        return False
+    if remedy.does:
+        return remedy.does in deeds_of(finding.source)
+    return bool(re.search(remedy.spot, finding.source))
 
 
 def spot_of(remedy: Remedy | None, source: str) -> tuple[int, int]:

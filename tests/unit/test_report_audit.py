@@ -131,15 +131,16 @@ gpuperf: 15 waits on 2 lines; 100 maybe, 6 not judged
       |   when it is done
   inside   models/masks.py:307 in is_full
   of       loss.py:3 in loss
-  fix      keep it on the GPU with detach(), copy it to the CPU every N steps
+  fix      none known that keeps the result
       | 2 times: the CPU reads one element
+  fix      keep it on the GPU with detach(), copy it to the CPU every N steps
   --> line unknown: aten::nonzero, once in the data: the size of the result
            depends on values: their count is read
-  fix      keep the value on the GPU, and read it every N steps
+  fix      none known that keeps the result
 perhaps (only a GPU can show):
   --> models/masks.py:307 in is_full: aten::mode, 100 times in the optimizer:
            slices of more than 2048 elements are sorted with waits
-  fix      keep the value on the GPU, and read it every N steps
+  fix      none known that keeps the result
 not judged (only a GPU can show):
   --> train.py:12 in train: aten::histc, 6 times: there is no CPU kernel to run
            in its place
@@ -198,12 +199,11 @@ each step:
       | 3 per step, for 2 causes:
       | 2 per step: the CPU reads one element
   inside   models/trainer.py:70 in fit: logs['loss'] = loss.item()
-  fix      add it up on the GPU with .detach(), read it every N steps
+  fix      none known that keeps the result
       | 1 per step: a check
   inside   models/trainer.py:70 in fit: logs['loss'] = loss.item()
   inside   torch/nn/utils/clip_grad.py:109 in total_norm: if error and
-           total_norm.isnan():
-  fix      choose on the GPU with torch.where, or check every N steps"""
+           total_norm.isnan():"""
     )
 
 
@@ -269,7 +269,7 @@ def test_a_copy_to_the_gpu_is_not_advised_to_be_printed_less_often() -> None:
     lines = audit_lines(audit(copied), (), HERE, line_of=lambda *_: source)
 
     assert (
-        "  fix      use DataLoader(pin_memory=True) and .to(device, non_blocking=True)"
+        "  fix      use DataLoader(pin_memory=True) and .to(device, non_blocking=True);"
         in lines
     )
 

@@ -84,22 +84,39 @@ def test_rules_are_the_waits_of_the_table_and_their_ids_stay() -> None:
 
     assert [rule["id"] for rule in rules] == [
         "synchronize",
+        "stream-synchronize",
         "empty-cache",
+        "checkpoint",
         "printed-tensor",
+        "size",
+        "condition",
+        "number-in-formula",
         "read-number",
+        "computed-on-cpu",
         "copy-to-cpu",
+        "tensor-of-tensors",
         "made-on-cpu",
+        "constant",
+        "tensor-from-cpu",
+        "put-number",
         "pinned-batch",
         "pageable-batch",
-        "tensor-from-cpu",
-        "condition",
+        "cpu-index",
         "mask",
+        "positions",
+        "masked-fill",
         "repeat-interleave",
         "unique",
+        "histogram",
+        "one-hot",
+        "normal",
         "distribution-check",
+        "grad-scaler",
         "linalg-check",
+        "python-max",
         "copy-to-gpu",
         "wait",
+        "no-remedy",
         "transformers-logging",
         "transformers-nan-filter",
         "transformers-tokens",
@@ -149,15 +166,26 @@ def test_a_line_that_moves_keeps_its_fingerprint_and_no_two_share_one() -> None:
 
 def test_two_causes_of_a_line_are_one_result() -> None:
     file = "/home/me/project/a.py"
+
+    (result,) = log(wait(file, 1), wait(file, 1, count=20, reason="a check"))["results"]
+
+    assert result["message"]["text"].startswith(
+        "The CPU waits for the GPU here, 2 per step: a check; 1 per step: the CPU reads "
+        "one element. Fix: "
+    )
+
+
+def test_what_torch_waits_for_behind_a_line_is_a_result_of_its_own() -> None:
+    file = "/home/me/project/a.py"
     inside = place("/env/lib/site-packages/torch/nn/utils/clip.py", 9)
 
-    (result,) = log(
+    _, result = log(
         wait(file, 1), wait(file, 1, count=20, reason="a check", torch=inside)
     )["results"]
 
-    assert result["message"]["text"].startswith(
+    assert result["message"]["text"] == (
         "The CPU waits for the GPU here, 2 per step: a check, inside "
-        "torch/nn/utils/clip.py:9 in train; 1 per step: the CPU reads one element. Fix: "
+        "torch/nn/utils/clip.py:9 in train. Fix: none known that keeps the result."
     )
 
 

@@ -28,7 +28,6 @@ from ...model.finding import Phase
 from ...model.metrics import PEAK_ALLOCATED
 from ...visible import visible
 from ..numbers import format_value
-from ..remedies import CATCH_ALL
 from ..remedies import Remedy
 from ..remedies import remedy_of
 from ..wrapping import REASON_INDENT
@@ -209,6 +208,7 @@ def _several_causes(causes: Sequence[AuditFinding], view: AuditView) -> Iterator
 def _finding(found: AuditFinding, view: AuditView, source: str) -> Finding:
     """Return *found* as a finding whose line is *source*."""
     place = found.site.location or found.site.innermost
+    inner = found.torch or found.site.innermost
     return Finding(
         kind=AS_FINDINGS[found.kind],
         op=found.op,
@@ -216,7 +216,7 @@ def _finding(found: AuditFinding, view: AuditView, source: str) -> Finding:
         per_step=1,
         blocked_ms=0.0,
         location=_relative(place, view.here),
-        innermost=found.site.innermost,
+        innermost=None if inner == found.site.location else inner,
         reason=found.reason,
         source=source,
     )
@@ -228,12 +228,13 @@ def _fix(found: AuditFinding, view: AuditView) -> str:
 
 
 def remedy_of_wait(found: AuditFinding, view: AuditView) -> Remedy:
-    """Return what to do, by the line that shows it: the program's, torch's, a library's."""
-    places = (found.site.location, found.torch, found.site.innermost)
-    sources = (*map(view.source, places), "")
-    remedies = [remedy_of(_finding(found, view, source)) for source in sources]
-    known = [remedy for remedy in remedies if remedy is not None]
-    return next((r for r in known if r not in CATCH_ALL), known[-1])
+    """Return what to do, by the program's line; by a library's where that waits."""
+    place = found.site.location or found.site.innermost
+    remedy = remedy_of(_finding(found, view, view.source(place)))
+    if remedy is None:
+        msg = "a wait has a remedy, or the row that says that none is known"
+        raise AssertionError(msg)
+    return remedy
 
 
 def reason_of(found: AuditFinding, view: AuditView) -> str:

@@ -1,0 +1,265 @@
+"""What a line of source does, as far as its syntax shows it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from enum import Enum
+from enum import auto
+from functools import lru_cache
+from typing import Final
+
+
+class LineDoes(Enum):
+    """What a line does that the operation alone cannot tell."""
+
+    MAKES_CONSTANT = auto()
+    """It makes a tensor of values that the line itself contains."""
+    MAKES_TENSOR = auto()
+    """It makes a tensor of a list, an array or a number."""
+    DECIDES_SIZE = auto()
+    """What it reads is the size of something."""
+    DECIDES = auto()
+    """What it reads decides what runs next."""
+    CALCULATES = auto()
+    """What it reads is a term of a formula."""
+    CALLS_HOST = auto()
+    """What it reads is handed to a function whose result it needs."""
+    COMPARES_IN_PYTHON = auto()
+    """It calls Python's own ``max`` or ``min``."""
+    PUTS_NUMBER = auto()
+    """It assigns a number to a part of a tensor."""
+    INDEXES = auto()
+    """It indexes by a list, or reads what a name is an index of."""
+
+
+@lru_cache(maxsize=512)
+def deeds_of(source: str) -> frozenset[LineDoes]:
+    """Return all that the line *source* does; nothing if it is no Python by itself."""
+    tree = _parsed(source.strip())
+    if tree is None:
+        return frozenset()
+    return frozenset(does for does, shows in _SIGNS.items() if shows(tree))
+
+
+# A line may be a part of its statement only.
+
+_OPENING: Final = {"(": ")", "[": "]", "{": "}"}
+_HEADER: Final = re.compile(r"(?:if|for|while|with|def|class|async)\b.*:\s*(?:#.*)?$")
+
+
+def _parsed(source: str) -> ast.AST | None:
+    text = re.sub(r"^elif\b", "if", source)
+    text = re.sub(r"^(and|or)\b", r"_ \1", text)
+    text = f"{text}\n    pass" if _HEADER.match(text) else text
+    closing = _closing(text)
+    candidates = (text, f"{text}{closing}", f"{text}{closing}: pass")
+    return next(filter(None, map(_tree, candidates)), None)
+
+
+def _tree(text: str) -> ast.AST | None:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _closing(text: str) -> str:
+    """Return the brackets that later lines close."""
+    closing: list[str] = []
+    for sign in text:
+        if sign in _OPENING:
+            closing.append(_OPENING[sign])
+        elif closing and sign == closing[-1]:
+            closing.pop()
+    return "".join(reversed(closing))
+
+
+# What reads a tensor, and where the number goes.
+
+_READING_METHODS: Final = frozenset({"item", "tolist", "cpu", "numpy"})
+_READING_TYPES: Final = frozenset({"bool", "float", "int"})
+
+
+def _name(call: ast.AST) -> str:
+    """Return the last name of what is called, without what it belongs to."""
+    func = call.func if isinstance(call, ast.Call) else None
+    if isinstance(func, ast.Attribute):
+        return func.attr
+    return func.id if isinstance(func, ast.Name) else ""
+
+
+def _is_read(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Attribute):
+        return node.func.attr in _READING_METHODS
+    return bool(node.args) and _name(node) in _READING_TYPES
+
+
+def _reads(tree: ast.AST) -> bool:
+    return any(map(_is_read, ast.walk(tree)))
+
+
+def _any_reads(tree: ast.AST, places: Iterator[ast.AST]) -> bool:
+    """Whether one of the *places* reads; if nothing in the line does so in words, they may."""
+    known = list(places)
+    return any(map(_reads, known)) if _reads(tree) else bool(known)
+
+
+# Sizes.
+
+_SIZED: Final = re.compile(
+    r"arange|chunk|empty|expand|full|narrow|new_(?:empty|full|ones|zeros)|ones|"
+    r"pack_padded_sequence|randn?|range|repeat|reshape|split(?:_with_sizes)?|"
+    r"tensor_split|tile|unflatten|view|zeros"
+)
+
+
+def _decides_size(tree: ast.AST) -> bool:
+    return _any_reads(tree, _sizes(tree))
+
+
+def _sizes(tree: ast.AST) -> Iterator[ast.AST]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _SIZED.fullmatch(_name(node)):
+            yield from (arg for arg in node.args if not _is_literal(arg))
+        elif isinstance(node, ast.Slice):
+            ends = (node.lower, node.upper, node.step)
+            yield from (end for end in ends if end and not _is_literal(end))
+
+
+# Conditions.
+
+
+def _decides(tree: ast.AST) -> bool:
+    return _any_reads(tree, _conditions(tree))
+
+
+def _conditions(tree: ast.AST) -> Iterator[ast.AST]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
+            yield node.test
+        elif isinstance(node, ast.BoolOp | ast.Not) or _name(node) == "bool":
+            yield node
+        elif isinstance(node, ast.comprehension):
+            yield from node.ifs
+
+
+# Numbers that are read to go on with.
+
+
+def _calculates(tree: ast.AST) -> bool:
+    return any(
+        isinstance(value, ast.BinOp) and _has_term(value) for value in _values(tree)
+    )
+
+
+def _values(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield what a line assigns or returns; what it adds up is another thing."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.Return) and node.value:
+            yield node.value
+
+
+def _has_term(value: ast.AST) -> bool:
+    if isinstance(value, ast.BinOp):
+        return _has_term(value.left) or _has_term(value.right)
+    if isinstance(value, ast.UnaryOp):
+        return _has_term(value.operand)
+    return _is_read(value) and _name(value) in {"item", "float"}
+
+
+def _calls_host(tree: ast.AST) -> bool:
+    """Whether what is read goes into a call, and the line goes on with its result."""
+    calls = (value for value in _values(tree) if isinstance(value, ast.Call))
+    return any(_reads(arg) for call in calls if not _is_read(call) for arg in call.args)
+
+
+def _compares_in_python(tree: ast.AST) -> bool:
+    return any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in {"max", "min"}
+        for node in ast.walk(tree)
+    )
+
+
+# Tensors made of Python's values, and indices.
+
+_MAKERS: Final = re.compile(r"(?:new_|as_)?tensor|from_numpy|\w+Tensor")
+_PURE: Final = re.compile(
+    r"abs|enumerate|float|int|list|math|max|min|pow|range|reversed|round|sorted|sum|"
+    r"tuple|zip|[A-Z][A-Z0-9_]*"
+)
+"""Names that stand for the same each time; those in capitals by convention."""
+
+
+def _made_of(tree: ast.AST) -> Iterator[ast.expr]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and node.args and _MAKERS.fullmatch(_name(node)):
+            yield node.args[0]
+
+
+def _is_constant(value: ast.AST) -> bool:
+    names = [node for node in ast.walk(value) if isinstance(node, ast.Name)]
+    bound = {name.id for name in names if isinstance(name.ctx, ast.Store)}
+    return all(name.id in bound or _PURE.fullmatch(name.id) for name in names)
+
+
+def _is_literal(value: ast.AST) -> bool:
+    return not any(isinstance(n, ast.Name | ast.Attribute) for n in ast.walk(value))
+
+
+def _assigned(tree: ast.AST) -> Iterator[tuple[ast.Subscript, ast.expr]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Subscript):
+                    yield target, node.value
+
+
+def _puts_number(tree: ast.AST) -> bool:
+    return any(
+        _is_literal(value)
+        and not isinstance(value, ast.List | ast.Tuple)
+        and not any(map(_is_list, _parts(target.slice)))
+        for target, value in _assigned(tree)
+    )
+
+
+def _indexes(tree: ast.AST) -> bool:
+    subscripts = (node for node in ast.walk(tree) if isinstance(node, ast.Subscript))
+    return any(
+        _is_list(part)
+        or (
+            isinstance(node.ctx, ast.Load)
+            and isinstance(part, ast.Name | ast.Attribute)
+        )
+        for node in subscripts
+        for part in _parts(node.slice)
+    )
+
+
+def _is_list(index: ast.expr) -> bool:
+    return isinstance(index, ast.List | ast.ListComp) or _name(index) == "range"
+
+
+def _parts(index: ast.expr) -> list[ast.expr]:
+    return index.elts if isinstance(index, ast.Tuple) else [index]
+
+
+_SIGNS: Final[Mapping[LineDoes, Callable[[ast.AST], bool]]] = {
+    LineDoes.MAKES_CONSTANT: lambda tree: any(map(_is_constant, _made_of(tree))),
+    LineDoes.MAKES_TENSOR: lambda tree: any(True for _ in _made_of(tree)),
+    LineDoes.DECIDES_SIZE: _decides_size,
+    LineDoes.DECIDES: _decides,
+    LineDoes.CALCULATES: _calculates,
+    LineDoes.CALLS_HOST: _calls_host,
+    LineDoes.COMPARES_IN_PYTHON: _compares_in_python,
+    LineDoes.PUTS_NUMBER: _puts_number,
+    LineDoes.INDEXES: _indexes,
+}
