@@ -249,7 +249,7 @@ def test_a_torch_upgrade_that_moves_exact_metrics_is_one_verdict_for_the_run(
     result.assert_outcomes(passed=2, warnings=2)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert (
-        "gpuperf: the environment changed: torch 2.12.0 -> 2.13.0 moved exact metrics "
+        "gpuperf: the run fails: torch 2.12.0 -> 2.13.0 moved exact metrics "
         "of 2 tests; check them, then accept with: gpuperf refresh "
         "--kind=all --accept-drift --device=scripted"
     ) in result.outlines

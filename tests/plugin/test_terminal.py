@@ -138,7 +138,7 @@ def test_what_fails_the_run_as_a_whole_is_said_however_quiet(
     result = project.run(quiet)
 
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["gpuperf: the environment changed: torch 2.12.0*"])
+    result.stdout.fnmatch_lines(["gpuperf: the run fails: torch 2.12.0*"])
 
 
 def test_a_setting_that_fails_a_test_puts_it_among_what_went_wrong(

@@ -373,7 +373,7 @@ def test_metrics_that_moved_with_torch_are_one_line_for_the_run() -> None:
     two = moved_line([moved, moved], DEFAULT_INVOCATION)
 
     assert one == Line(
-        text="gpuperf: the environment changed: torch 2.12.0 -> 2.13.0 moved exact "
+        text="gpuperf: the run fails: torch 2.12.0 -> 2.13.0 moved exact "
         "metrics of 1 test; check them, then accept with: gpuperf refresh "
         "--kind=all --accept-drift --device=cpu",
         role=LineRole.BAD,

@@ -192,7 +192,7 @@ def moved_line(moved: Sequence[TestVerdict], invocation: Invocation) -> Line:
     tests = "1 test" if len(moved) == 1 else f"{len(moved)} tests"
     return Line(
         text=(
-            f"gpuperf: the environment changed: torch {then} -> {now} moved exact "
+            f"gpuperf: the run fails: torch {then} -> {now} moved exact "
             f"metrics of {tests}; check them, then accept with: {command}"
         ),
         role=LineRole.BAD,
