@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from enum import Enum
@@ -29,7 +30,11 @@ class LineDoes(Enum):
     CALLS_HOST = auto()
     """What it reads is handed to a function whose result it needs."""
     COMPARES_IN_PYTHON = auto()
-    """It calls Python's own ``max`` or ``min``."""
+    """It calls Python's own ``max`` or ``min`` of tensors."""
+    JOINS = auto()
+    """It makes a tensor of what it reads."""
+    PASSES_NUMBER = auto()
+    """What it reads is a number that torch or a list is given."""
     PUTS_NUMBER = auto()
     """It assigns a number to a part of a tensor."""
     INDEXES = auto()
@@ -81,7 +86,23 @@ def _closing(text: str) -> str:
 # What reads a tensor, and where the number goes.
 
 _READING_METHODS: Final = frozenset({"item", "tolist", "cpu", "numpy"})
-_READING_TYPES: Final = frozenset({"bool", "float", "int"})
+_CONVERSIONS: Final = frozenset(
+    {
+        "array",
+        "as_tensor",
+        "asarray",
+        "from_numpy",
+        "list",
+        "round",
+        "stack",
+        "str",
+        "tensor",
+    }
+)
+"""What goes on with the same values."""
+
+_MODULES: Final = frozenset({"cmath", "json", "math", "operator", "statistics"})
+"""Modules of Python that compute with numbers."""
 
 
 def _name(call: ast.AST) -> str:
@@ -93,27 +114,45 @@ def _name(call: ast.AST) -> str:
 
 
 def _is_read(node: ast.AST) -> bool:
-    if not isinstance(node, ast.Call):
-        return False
-    if isinstance(node.func, ast.Attribute):
-        return node.func.attr in _READING_METHODS
-    return bool(node.args) and _name(node) in _READING_TYPES
+    return _reads_by_method(node) or _converts(node)
+
+
+def _calls(node: ast.AST, names: str) -> bool:
+    """Whether it calls one of the functions *names*, and no method of that name."""
+    is_function = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    return is_function and _name(node) in names.split()
+
+
+def _reads_by_method(node: ast.AST) -> bool:
+    is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    return is_method and _name(node) in _READING_METHODS
+
+
+def _converts(node: ast.AST) -> bool:
+    """Whether it calls a type of Python, which reads a tensor but takes anything."""
+    return (
+        isinstance(node, ast.Call)
+        and _calls(node, "bool float int")
+        and not all(map(_is_literal, node.args))
+    )
 
 
 def _reads(tree: ast.AST) -> bool:
     return any(map(_is_read, ast.walk(tree)))
 
 
-def _any_reads(tree: ast.AST, places: Iterator[ast.AST]) -> bool:
-    """Whether one of the *places* reads; if nothing in the line does so in words, they may."""
-    known = list(places)
-    return any(map(_reads, known)) if _reads(tree) else bool(known)
+def _any_reads(tree: ast.AST, places: Iterable[ast.AST]) -> bool:
+    """Whether what reads is in one of the *places*: all may, if the line does not say."""
+    for shows in (_reads_by_method, _converts):
+        if any(map(shows, ast.walk(tree))):
+            return any(shows(node) for place in places for node in ast.walk(place))
+    return any(True for _ in places)
 
 
 # Sizes.
 
 _SIZED: Final = re.compile(
-    r"arange|chunk|empty|expand|full|narrow|new_(?:empty|full|ones|zeros)|ones|"
+    r"arange|chunk|empty|expand|eye|narrow|new_(?:empty|ones|zeros)|ones|"
     r"pack_padded_sequence|randn?|range|repeat|reshape|split(?:_with_sizes)?|"
     r"tensor_split|tile|unflatten|view|zeros"
 )
@@ -143,7 +182,7 @@ def _conditions(tree: ast.AST) -> Iterator[ast.AST]:
     for node in ast.walk(tree):
         if isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
             yield node.test
-        elif isinstance(node, ast.BoolOp | ast.Not) or _name(node) == "bool":
+        elif isinstance(node, ast.BoolOp | ast.Not) or _calls(node, "all any bool"):
             yield node
         elif isinstance(node, ast.comprehension):
             yield from node.ifs
@@ -176,16 +215,43 @@ def _has_term(value: ast.AST) -> bool:
 def _calls_host(tree: ast.AST) -> bool:
     """Whether what is read goes into a call, and the line goes on with its result."""
     calls = (value for value in _values(tree) if isinstance(value, ast.Call))
-    return any(_reads(arg) for call in calls if not _is_read(call) for arg in call.args)
+    return any(
+        any(map(_reads, call.args))
+        for call in calls
+        if not _is_read(call) and _name(call) not in _CONVERSIONS
+    )
 
 
 def _compares_in_python(tree: ast.AST) -> bool:
-    return any(
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id in {"max", "min"}
-        for node in ast.walk(tree)
-    )
+    return _any_reads(tree, (n for n in ast.walk(tree) if _calls(n, "max min")))
+
+
+def _passes_number(tree: ast.AST) -> bool:
+    # Meters and lists take what is read in words; torch takes it as it is.
+    takers = _is_torch if _reads(tree) else _may_be_torch
+    return _any_reads(tree, _numbers(tree, takers))
+
+
+def _numbers(tree: ast.AST, takes: Callable[[ast.expr], bool]) -> Iterator[ast.AST]:
+    for node in ast.walk(tree):
+        places: list[ast.expr] = []
+        if isinstance(node, ast.Subscript):
+            places = _parts(node.slice)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            given = [*node.args, *(keyword.value for keyword in node.keywords)]
+            places = given if takes(node.func.value) else []
+        yield from (place for place in places if not _is_literal(place))
+
+
+def _is_torch(owner: ast.expr) -> bool:
+    while isinstance(owner, ast.Attribute):
+        owner = owner.value
+    return isinstance(owner, ast.Name) and owner.id in {"torch", "F", "nn"}
+
+
+def _may_be_torch(owner: ast.expr) -> bool:
+    is_module = isinstance(owner, ast.Name) and owner.id in _MODULES
+    return not is_module and not isinstance(owner, ast.Constant)
 
 
 # Tensors made of Python's values, and indices.
@@ -254,6 +320,8 @@ def _parts(index: ast.expr) -> list[ast.expr]:
 
 _SIGNS: Final[Mapping[LineDoes, Callable[[ast.AST], bool]]] = {
     LineDoes.MAKES_CONSTANT: lambda tree: any(map(_is_constant, _made_of(tree))),
+    LineDoes.JOINS: lambda tree: _any_reads(tree, _made_of(tree)),
+    LineDoes.PASSES_NUMBER: _passes_number,
     LineDoes.MAKES_TENSOR: lambda tree: any(True for _ in _made_of(tree)),
     LineDoes.DECIDES_SIZE: _decides_size,
     LineDoes.DECIDES: _decides,

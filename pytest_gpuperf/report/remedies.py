@@ -50,7 +50,8 @@ class Remedy:
 _READS: Final = r"aten::(?:_local_scalar_dense|item|is_nonzero|_to_copy|to|copy_|cpu|equal|allclose)"
 _NUMBERS: Final = r"aten::(?:_local_scalar_dense|item|is_nonzero)"
 _COPIES: Final = r"aten::(?:_to_copy|to|copy_)"
-_TO_GPU: Final = r"^(?!.*to the CPU)"
+_TO_CPU: Final = r".*(?:from the GPU|to (?:the CPU|pinned memory|pageable memory))"
+_TO_GPU: Final = rf"^(?!{_TO_CPU})"
 
 _COPIED: Final = r"\.(?:to|cuda)\(|\.copy_\("
 _MADE: Final = r"\b(?:new_|as_)?tensor\(|\bfrom_numpy\(|\b\w+Tensor\("
@@ -85,7 +86,7 @@ SYNC_REMEDIES: Final = (
         cause="a checkpoint that is saved: `torch.save(model.state_dict(), file)`",
         reads=True,
         reaches=True,
-        spot=r"\btorch\.save\(|\.state_dict\(|\bsave_(?:file|model|pretrained|checkpoint)\("
+        spot=r"\btorch\.save\(|\bsave_(?:file|model|pretrained|checkpoint)\("
         r"|\bpickle\.dumps?\(",
         do="save it every N steps, not in each: a checkpoint has to be copied",
     ),
@@ -95,7 +96,7 @@ SYNC_REMEDIES: Final = (
         reads=True,
         reaches=True,
         ops=rf"{_READS}|Tensor\.__repr__",
-        spot=r"\bprint\(|\b(?:log(?:ger|ging)?|wandb)\.\w+\(|\bf['\"]|\.format\(|\.add_scalar\("
+        spot=r"\bprint\(|\b(?:log(?:ger|ging)?|wandb)\.\w+\(|\bf['\"]|['\"] %|\.format\(|\.add_scalar\("
         r"|\.set_postfix\(",
         do="print or log it every N steps, and keep it with .detach() until then",
     ),
@@ -118,6 +119,16 @@ SYNC_REMEDIES: Final = (
         do="choose on the GPU with torch.where, or check every N steps",
     ),
     Remedy(
+        rule="python-max",
+        cause="Python's `max()` and `min()` of tensors",
+        ops=_NUMBERS,
+        does=LineDoes.COMPARES_IN_PYTHON,
+        reads=True,
+        spot=r"\b(?:max|min)\(",
+        do="compare on the GPU: torch.maximum, torch.stack([...]).max(), or .clamp() by a "
+        "number",
+    ),
+    Remedy(
         rule="number-in-formula",
         cause="`.item()` in a formula: `loss / count.item()`",
         reads=True,
@@ -125,6 +136,55 @@ SYNC_REMEDIES: Final = (
         does=LineDoes.CALCULATES,
         spot=r"\.item\(\)|\bfloat\(",
         do="compute with the tensor itself, with .detach() in place of .item()",
+    ),
+    Remedy(
+        rule="tensor-of-tensors",
+        cause="`torch.tensor([a, b])` of numbers on the GPU",
+        reads=True,
+        ops=_NUMBERS,
+        does=LineDoes.JOINS,
+        spot=r"\b(?:torch\.)?(?:as_)?tensor\(",
+        do="join them on the GPU: torch.stack([a, b])",
+    ),
+    Remedy(
+        rule="computed-on-cpu",
+        cause="`.cpu()` or `.item()` for a function that computes on the CPU",
+        reads=True,
+        ops=_READS,
+        does=LineDoes.CALLS_HOST,
+        spot=r"\.item\(\)|\.(?:cpu|tolist|numpy)\(",
+        do=NONE_KNOWN,
+    ),
+    Remedy(
+        rule="one-hot",
+        cause="`one_hot()` without a number of classes",
+        ops=_NUMBERS,
+        spot=r"\bone_hot\((?!.*\bnum_classes)",
+        do="pass num_classes=, so that no maximum has to be read",
+    ),
+    Remedy(
+        rule="distribution-check",
+        cause="a check of `torch.distributions`",
+        ops=_NUMBERS,
+        reaches=True,
+        spot=rf"\b(?:{_DISTRIBUTIONS})\((?!.*\.item\(\))|\.log_prob\((?!.*\.item\(\))",
+        do="pass validate_args=False to the distribution",
+    ),
+    Remedy(
+        rule="grad-scaler",
+        cause="`GradScaler.step()`",
+        ops=_NUMBERS,
+        reaches=True,
+        spot=r"\b\w*[sS]caler\.step\(",
+        do="pass fused=True to the optimizer: then GradScaler.step() reads nothing",
+    ),
+    Remedy(
+        rule="number-for-torch",
+        cause="a tensor where torch or a list needs a number: `x[i]`, `F.dropout(x, p)`",
+        reads=True,
+        ops=_NUMBERS,
+        does=LineDoes.PASSES_NUMBER,
+        do=NONE_KNOWN,
     ),
     Remedy(
         rule="read-number",
@@ -135,28 +195,12 @@ SYNC_REMEDIES: Final = (
         do="add it up on the GPU with .detach(), read it every N steps",
     ),
     Remedy(
-        rule="computed-on-cpu",
-        cause="`.cpu()` for a function that computes on the CPU",
-        reads=True,
-        does=LineDoes.CALLS_HOST,
-        spot=r"\.(?:cpu|tolist|numpy)\(",
-        do=NONE_KNOWN,
-    ),
-    Remedy(
         rule="copy-to-cpu",
         cause="`.cpu()`, `.tolist()`, `.numpy()`",
         reads=True,
         spot=r"\.(?:cpu|tolist|numpy)\(|\.to\((?:device=)?['\"]cpu",
+        told=r"^a (?:blocking |non_blocking )?copy to (?:the CPU|pinned|pageable)",
         do="keep it on the GPU with detach(), copy it to the CPU every N steps",
-    ),
-    Remedy(
-        rule="tensor-of-tensors",
-        cause="`torch.tensor([a, b])` of numbers on the GPU",
-        reads=True,
-        ops=_NUMBERS,
-        does=LineDoes.MAKES_TENSOR,
-        spot=r"\b(?:torch\.)?(?:as_)?tensor\(",
-        do="join them on the GPU: torch.stack([a, b])",
     ),
     Remedy(
         rule="made-on-cpu",
@@ -220,19 +264,9 @@ SYNC_REMEDIES: Final = (
         ops=rf"{_COPIES}|aten::_?(?:unsafe_)?index\w*",
         does=LineDoes.INDEXES,
         spot=r"\[.*\]",
-        why=r"^(?!.*to the CPU|a boolean mask)",
+        why=rf"^(?!{_TO_CPU}|a boolean mask)",
         told=r"^(?:an index tensor|a mask) on the CPU",
         do="keep the index on the GPU: make it there, or copy it once before the loop",
-    ),
-    Remedy(
-        rule="mask",
-        cause="a boolean mask as index, `masked_select()`",
-        reads=True,
-        ops=r"aten::(?:nonzero\w*|masked_select|_?index|_?index_put\w*|_unsafe_index\w*)",
-        spot=r"\[[^\[\]]*\](?!.*\b(?:nonzero|where)\()|\.masked_select\(",
-        told=r"^a boolean mask",
-        do="keep the shape: choose with torch.where(mask, new, x), or multiply by the mask "
-        "before a sum",
     ),
     Remedy(
         rule="positions",
@@ -243,6 +277,16 @@ SYNC_REMEDIES: Final = (
         why=_TO_GPU,
         do="name their number, if it is known: torch.nonzero_static(mask, size=n); else "
         "go on with the mask",
+    ),
+    Remedy(
+        rule="mask",
+        cause="a boolean mask as index, `masked_select()`",
+        reads=True,
+        ops=r"aten::(?:nonzero\w*|masked_select|_?index|_?index_put\w*|_unsafe_index\w*)",
+        spot=r"\[[^\[\]]*\]|\.masked_select\(",
+        told=r"^a boolean mask",
+        do="keep the shape: choose with torch.where(mask, new, x), or multiply by the mask "
+        "before a sum",
     ),
     Remedy(
         rule="masked-fill",
@@ -273,35 +317,12 @@ SYNC_REMEDIES: Final = (
         do="pass min= and max=, so that no range has to be read",
     ),
     Remedy(
-        rule="one-hot",
-        cause="`one_hot()` without a number of classes",
-        ops=_NUMBERS,
-        spot=r"\bone_hot\(",
-        do="pass num_classes=, so that no maximum has to be read",
-    ),
-    Remedy(
         rule="normal",
         cause="`torch.normal(mean, std)`, `Normal(...).sample()`",
         ops=r"aten::normal\w*",
         reaches=True,
         do="draw with mean + std * torch.randn_like(std), or with rsample() under "
         "torch.no_grad()",
-    ),
-    Remedy(
-        rule="distribution-check",
-        cause="a check of `torch.distributions`",
-        ops=_NUMBERS,
-        reaches=True,
-        spot=rf"distributions\.|\b(?:{_DISTRIBUTIONS})\(|\.log_prob\(",
-        do="pass validate_args=False to the distribution",
-    ),
-    Remedy(
-        rule="grad-scaler",
-        cause="`GradScaler.step()`",
-        ops=_NUMBERS,
-        reaches=True,
-        spot=r"\b\w*[sS]caler\.step\(",
-        do="pass fused=True to the optimizer: then GradScaler.step() reads nothing",
     ),
     Remedy(
         rule="linalg-check",
@@ -312,17 +333,9 @@ SYNC_REMEDIES: Final = (
         "info every N steps",
     ),
     Remedy(
-        rule="python-max",
-        cause="Python's `max()` and `min()` of tensors",
-        ops=_NUMBERS,
-        does=LineDoes.COMPARES_IN_PYTHON,
-        reads=True,
-        spot=r"\b(?:max|min)\(",
-        do="compare on the GPU: torch.maximum, torch.minimum, or .clamp() by a number",
-    ),
-    Remedy(
         rule="copy-to-gpu",
         cause="any other copy to the GPU",
+        ops=rf"{_COPIES}|aten::where",
         why=r"to the GPU",
         do="make it on the GPU or copy it once before the loop; else pin it and pass "
         "non_blocking=True",
@@ -380,7 +393,7 @@ _BY_RULE: Final = {remedy.rule: remedy for remedy in SYNC_REMEDIES}
 FRAMEWORK_REMEDIES: Final = (
     FrameworkRemedy(
         files=r"torch/amp/grad_scaler\.py",
-        functions=r".*",
+        functions=r"_maybe_opt_step",
         remedy=_BY_RULE["grad-scaler"],
     ),
     FrameworkRemedy(
@@ -448,7 +461,8 @@ WAIT_REMEDIES: Final = tuple(
 """All that a wait may be advised, each with a rule of its own."""
 
 BOTTLENECK_REMEDIES: Final[Mapping[Bottleneck, str]] = {
-    Bottleneck.LOADER: "let workers load ahead (num_workers, prefetch_factor)",
+    Bottleneck.LOADER: "make a batch cheaper: one call for a batch (__getitems__), tensors "
+    "in place of Python objects, which workers pickle; then try num_workers",
     Bottleneck.COPIES: "pin the batches (pin_memory=True) and copy them with "
     "non_blocking=True",
     Bottleneck.SYNCS: "leave the value on the GPU, and read it every N steps",
@@ -505,7 +519,7 @@ def _by_line(finding: Finding) -> Remedy:
     """Return what to do by the operation, and by what its line of source does."""
     is_theirs = _is_of_library(finding)
     is_copy = "to the GPU" in finding.reason or finding.kind is FindingKind.TRANSFER
-    is_read = not is_copy or "to the CPU" in finding.reason
+    is_read = not is_copy or re.search(_TO_CPU, finding.reason)
     return next(
         remedy
         for remedy in SYNC_REMEDIES

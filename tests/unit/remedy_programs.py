@@ -1,4 +1,4 @@
-"""For each remedy of a wait a program before it and one after it.
+"""For each remedy a program before it and one after it.
 
 Each is four steps of a loop, or what comes before it and the loop, in a fresh
 ``SETTING``, and leaves what it computed in ``result``.
@@ -7,7 +7,13 @@ Each is four steps of a loop, or what comes before it and the loop, in a fresh
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
+
+from pytest_gpuperf.model.finding import Bottleneck
+from pytest_gpuperf.model.finding import FindingKind
+from pytest_gpuperf.model.metrics import KEPT_GRAPHS
+from pytest_gpuperf.model.metrics import LOADER_WAIT
 
 
 SETTING: Final = """
@@ -45,6 +51,65 @@ def train(optimizer, scaler=None):
 """
 
 
+COMPILED: Final = """
+import torch
+import torch._dynamo
+import torch.nn.functional as F
+
+graphs, rows = 0, torch.arange(32.0).view(8, 4)
+
+
+def compiled(step):
+    torch._dynamo.reset()
+    return torch.compile(step, backend=counted)
+
+
+def counted(module, _inputs):
+    global graphs
+    graphs += 1
+    return module.forward
+"""
+
+KEPT: Final = """
+import weakref
+
+history, outputs = [], []
+
+
+def loss_of_step():
+    output = model(grid)
+    outputs.append(weakref.ref(output))
+    return output.square().mean()
+"""
+
+LOADED: Final = """
+from multiprocessing.reduction import ForkingPickler
+
+calls = 0
+
+
+class Rows:
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, i):
+        global calls
+        calls += 1
+        return {"x": float(i)}
+
+
+class Batches(Rows):
+    def __getitems__(self, numbers):
+        global calls
+        calls += 1
+        return torch.tensor(numbers, dtype=torch.float32)
+
+
+def loaded(rows):
+    return next(iter(DataLoader(rows, batch_size=64, collate_fn=lambda batch: batch)))
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     """A program *before* its remedy and *after* it, each with what it sets up for itself."""
@@ -52,6 +117,7 @@ class Program:
     before: str
     after: str
     setting: str = ""
+    on_gpu: bool = True
     until: tuple[int, int] | None = None
     """The release of torch from which on the one before does not wait either."""
     beside: str = ""
@@ -222,6 +288,28 @@ for step in STEPS:
 """,
         ),
     ),
+    "python-max": (
+        Program(
+            before="""
+for _ in STEPS:
+    result = max(row[0], row[1])
+""",
+            after="""
+for _ in STEPS:
+    result = torch.maximum(row[0], row[1])
+""",
+        ),
+        Program(
+            before="""
+for _ in STEPS:
+    result = min(number, 1.0)
+""",
+            after="""
+for _ in STEPS:
+    result = number.clamp(max=1.0)
+""",
+        ),
+    ),
     "number-in-formula": (
         Program(
             before="""
@@ -243,6 +331,63 @@ for _ in STEPS:
 result = 0.0
 for _ in STEPS:
     result = 0.9 * result + 0.1 * grid.mean().detach()
+""",
+        ),
+    ),
+    "tensor-of-tensors": (
+        Program(
+            beside="tensor-from-cpu",
+            before="""
+for _ in STEPS:
+    result = torch.tensor([row[0], row[1]], device=device)
+""",
+            after="""
+for _ in STEPS:
+    result = torch.stack([row[0], row[1]])
+""",
+        ),
+    ),
+    "one-hot": (
+        Program(
+            setting="labels[0] = 3",
+            before="""
+for _ in STEPS:
+    result = F.one_hot(labels)
+""",
+            after="""
+for _ in STEPS:
+    result = F.one_hot(labels, num_classes=4)
+""",
+        ),
+    ),
+    "distribution-check": (
+        Program(
+            before="""
+for _ in STEPS:
+    result = Categorical(logits=grid).log_prob(labels)
+""",
+            after="""
+for _ in STEPS:
+    result = Categorical(logits=grid, validate_args=False).log_prob(labels)
+""",
+        ),
+    ),
+    "grad-scaler": (
+        Program(
+            setting="scaler = torch.amp.GradScaler(init_scale=2.0)",
+            before="""
+sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in STEPS:
+    result = train(sgd, scaler)
+    scaler.step(sgd)
+    scaler.update()
+""",
+            after="""
+sgd = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
+for _ in STEPS:
+    result = train(sgd, scaler)
+    scaler.step(sgd)
+    scaler.update()
 """,
         ),
     ),
@@ -276,19 +421,6 @@ for step in STEPS:
     kept.append((row + step).detach())
     if step % 4 == 3:
         result = torch.stack(kept).cpu()
-""",
-        ),
-    ),
-    "tensor-of-tensors": (
-        Program(
-            beside="tensor-from-cpu",
-            before="""
-for _ in STEPS:
-    result = torch.tensor([row[0], row[1]], device=device)
-""",
-            after="""
-for _ in STEPS:
-    result = torch.stack([row[0], row[1]])
 """,
         ),
     ),
@@ -465,6 +597,30 @@ for _ in STEPS:
 """,
         ),
     ),
+    "positions": (
+        Program(
+            setting="one_hot = F.one_hot(labels, 4)",
+            before="""
+for _ in STEPS:
+    result = one_hot.nonzero()
+""",
+            after="""
+for _ in STEPS:
+    result = torch.nonzero_static(one_hot, size=8)
+""",
+        ),
+        Program(
+            before="""
+for _ in STEPS:
+    positions = torch.where(row > 0)
+    result = row[positions].sum()
+""",
+            after="""
+for _ in STEPS:
+    result = (row * (row > 0)).sum()
+""",
+        ),
+    ),
     "mask": (
         Program(
             before="""
@@ -496,30 +652,6 @@ for _ in STEPS:
             after="""
 for _ in STEPS:
     result = (grid * mask).sum()
-""",
-        ),
-    ),
-    "positions": (
-        Program(
-            setting="one_hot = F.one_hot(labels, 4)",
-            before="""
-for _ in STEPS:
-    result = one_hot.nonzero()
-""",
-            after="""
-for _ in STEPS:
-    result = torch.nonzero_static(one_hot, size=8)
-""",
-        ),
-        Program(
-            before="""
-for _ in STEPS:
-    positions = torch.where(row > 0)
-    result = row[positions].sum()
-""",
-            after="""
-for _ in STEPS:
-    result = (row * (row > 0)).sum()
 """,
         ),
     ),
@@ -586,19 +718,6 @@ for _ in STEPS:
 """,
         ),
     ),
-    "one-hot": (
-        Program(
-            setting="labels[0] = 3",
-            before="""
-for _ in STEPS:
-    result = F.one_hot(labels)
-""",
-            after="""
-for _ in STEPS:
-    result = F.one_hot(labels, num_classes=4)
-""",
-        ),
-    ),
     "normal": (
         Program(
             until=(2, 14),
@@ -629,37 +748,6 @@ for _ in STEPS:
 """,
         ),
     ),
-    "distribution-check": (
-        Program(
-            before="""
-for _ in STEPS:
-    result = Categorical(logits=grid).log_prob(labels)
-""",
-            after="""
-for _ in STEPS:
-    result = Categorical(logits=grid, validate_args=False).log_prob(labels)
-""",
-        ),
-    ),
-    "grad-scaler": (
-        Program(
-            setting="scaler = torch.amp.GradScaler(init_scale=2.0)",
-            before="""
-sgd = torch.optim.SGD(model.parameters(), lr=0.1)
-for _ in STEPS:
-    result = train(sgd, scaler)
-    scaler.step(sgd)
-    scaler.update()
-""",
-            after="""
-sgd = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
-for _ in STEPS:
-    result = train(sgd, scaler)
-    scaler.step(sgd)
-    scaler.update()
-""",
-        ),
-    ),
     "linalg-check": (
         Program(
             before="""
@@ -681,28 +769,6 @@ for _ in STEPS:
             after="""
 for _ in STEPS:
     result, info = torch.linalg.cholesky_ex(square)
-""",
-        ),
-    ),
-    "python-max": (
-        Program(
-            before="""
-for _ in STEPS:
-    result = max(row[0], row[1])
-""",
-            after="""
-for _ in STEPS:
-    result = torch.maximum(row[0], row[1])
-""",
-        ),
-        Program(
-            before="""
-for _ in STEPS:
-    result = min(number, 1.0)
-""",
-            after="""
-for _ in STEPS:
-    result = number.clamp(max=1.0)
 """,
         ),
     ),
@@ -740,3 +806,99 @@ result = seen[-1]
     ),
 }
 """By the rule of the remedy."""
+
+
+COSTS: Final[dict[Enum | str, Program]] = {
+    FindingKind.BREAK: Program(
+        setting=COMPILED,
+        on_gpu=False,
+        before="""
+def step(x):
+    x = x * 2
+    seen.append(x.sum().item())
+    return x + 1
+
+
+seen = []
+result = compiled(step)(rows)
+cost = graphs
+""",
+        after="""
+def step(x):
+    x = x * 2
+    return x, x + 1
+
+
+seen = []
+doubled, result = compiled(step)(rows)
+seen.append(doubled.sum().item())
+cost = graphs
+""",
+    ),
+    FindingKind.RECOMPILE: Program(
+        setting=COMPILED,
+        on_gpu=False,
+        before="""
+step = compiled(lambda x: x.square().sum())
+result = sum(step(batch) for batch in rows.split(3))
+cost = graphs
+""",
+        after="""
+padded = [F.pad(batch, (0, 0, 0, 3 - len(batch))) for batch in rows.split(3)]
+step = compiled(lambda x: x.square().sum())
+result = sum(step(batch) for batch in padded)
+cost = graphs
+""",
+    ),
+    FindingKind.LEFT: Program(
+        setting=KEPT,
+        before="""
+for _ in STEPS:
+    history.append(loss_of_step())
+cost, result = sum(each() is not None for each in outputs), history[-1]
+""",
+        after="""
+for _ in STEPS:
+    history.append(loss_of_step().detach())
+cost, result = sum(each() is not None for each in outputs), history[-1]
+""",
+    ),
+    Bottleneck.LOADER: Program(
+        setting=LOADED,
+        before="""
+batch = loaded(Rows())
+cost = calls, len(ForkingPickler.dumps(batch))
+result = torch.tensor([row["x"] for row in batch])
+""",
+        after="""
+batch = loaded(Batches())
+cost = calls, len(ForkingPickler.dumps(batch))
+result = batch
+""",
+    ),
+    Bottleneck.COPIES: PROGRAMS["pageable-batch"][0],
+    Bottleneck.SYNCS: PROGRAMS["read-number"][0],
+    Bottleneck.LAUNCHES: Program(
+        before="""
+sgd = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
+for _ in STEPS:
+    result = train(sgd)
+    sgd.step()
+""",
+        after="""
+sgd = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
+for _ in STEPS:
+    result = train(sgd)
+    sgd.step()
+""",
+    ),
+}
+"""By what is advised; a program leaves its ``cost``, or waits and operations are counted."""
+
+COSTS[KEPT_GRAPHS.name] = COSTS[FindingKind.LEFT]
+COSTS[LOADER_WAIT.name] = COSTS[Bottleneck.LOADER]
+
+NOT_EXECUTED: Final[dict[Enum, str]] = {
+    Bottleneck.COMMUNICATION: "several GPUs overlap it, and none is simulated",
+}
+"""Why some of what is advised has no programs; ``gpuperf memory`` tries its savings itself."""

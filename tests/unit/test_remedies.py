@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from remedy_programs import COSTS
+from remedy_programs import NOT_EXECUTED
 from remedy_programs import PROGRAMS
 from remedy_programs import SETTING
 from remedy_programs import Program
@@ -19,8 +22,10 @@ torch = pytest.importorskip("torch")
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402, after the skip
 from pytest_gpuperf.devices.pretend.audit_record import AuditKind  # noqa: E402
 from pytest_gpuperf.devices.pretend.audit_record import StepAudit  # noqa: E402
-from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
 from pytest_gpuperf.devices.pretend.sync_rules import release_of  # noqa: E402
+from pytest_gpuperf.report.remedies import BOTTLENECK_REMEDIES  # noqa: E402
+from pytest_gpuperf.report.remedies import KIND_REMEDIES  # noqa: E402
+from pytest_gpuperf.report.remedies import METRIC_REMEDIES  # noqa: E402
 from pytest_gpuperf.report.remedies import NONE_KNOWN  # noqa: E402
 from pytest_gpuperf.report.remedies import SYNC_REMEDIES  # noqa: E402
 from pytest_gpuperf.report.screen.audit import AuditView  # noqa: E402
@@ -29,38 +34,45 @@ from pytest_gpuperf.report.screen.audit import remedy_of_wait  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-FILE = str(Path(__file__).with_name("program.py"))
-VIEW = AuditView(here=Path(__file__).parent, line_of=linecache.getline, steps=1)
+HERE = Path(__file__).parent
+FILE = str(HERE / "program.py")
+VIEW = AuditView(here=HERE, line_of=linecache.getline, steps=1)
 
 
-@pytest.fixture(scope="module")
-def gpu() -> Iterator[PretendGpu]:
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    with pretend_gpu(str(Path(__file__).parent)) as entered:
-        entered.recorder.of_program = True
-        yield entered
+    yield
     torch.set_num_threads(threads)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """What a program did on the GPU, the rules of its waits, and what it computed."""
+    """What a program computed, what it cost, why it waited, and by which rules."""
 
-    audit: StepAudit
-    rules: frozenset[str]
     result: Any
+    cost: Any
+    causes: frozenset[tuple[AuditKind, str, str]] = frozenset()
+    rules: frozenset[str] = frozenset()
 
 
-def run(gpu: PretendGpu, setting: str, text: str) -> Ran:
+def run(program: Program, text: str) -> Ran:
     names: dict[str, Any] = {"print": lambda *_: None}
-    exec(f"{SETTING}\n{setting}", names)  # noqa: S102, our own programs
-    linecache.cache[FILE] = (len(text), None, text.splitlines(keepends=True), FILE)
-    gpu.begin_step()
-    exec(compile(text, FILE, "exec"), names)  # noqa: S102
-    audit = gpu.end_step()
+    with pretend_gpu(str(HERE)) if program.on_gpu else nullcontext() as gpu:
+        exec((SETTING if gpu else "") + program.setting, names)  # noqa: S102, our own programs
+        linecache.cache[FILE] = (len(text), None, text.splitlines(keepends=True), FILE)
+        if gpu:
+            gpu.recorder.of_program = True
+            gpu.begin_step()
+        exec(compile(text, FILE, "exec"), names)  # noqa: S102
+        audit = gpu.end_step() if gpu else None
+        result = on_cpu(names["result"])
+    if audit is None:
+        return Ran(result=result, cost=names["cost"])
     rules = frozenset(remedy_of_wait(found, VIEW).rule for found in audit.findings)
-    return Ran(audit=audit, rules=rules, result=on_cpu(names["result"]))
+    cost = names.get("cost", (*waits(audit), audit.totals.ops))
+    return Ran(result=result, cost=cost, causes=repeated(audit), rules=rules)
 
 
 def on_cpu(result: Any) -> list[Any]:
@@ -68,10 +80,10 @@ def on_cpu(result: Any) -> list[Any]:
     return [torch.as_tensor(each).detach().cpu() for each in results]
 
 
-def repeated(audit: StepAudit) -> set[tuple[AuditKind, str, str]]:
+def repeated(audit: StepAudit) -> frozenset[tuple[AuditKind, str, str]]:
     """Return why it waits, but for what one step of all does."""
     found = (f for f in audit.findings if f.count > 1)
-    return {(f.kind, f.op, f.reason) for f in found}
+    return frozenset((f.kind, f.op, f.reason) for f in found)
 
 
 def programs() -> Iterator[Any]:
@@ -82,19 +94,18 @@ def programs() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("rule", "program"), list(programs()))
 def test_a_remedy_is_offered_where_it_waits_less_and_computes_the_same(
-    gpu: PretendGpu, rule: str, program: Program
+    rule: str, program: Program
 ) -> None:
     if program.until and release_of(torch.__version__) >= program.until:
         pytest.skip("this release of torch does not wait there")
 
-    before = run(gpu, program.setting, program.before)
-    after = run(gpu, program.setting, program.after)
+    before = run(program, program.before)
+    after = run(program, program.after)
 
     assert before.rules == {rule, program.beside or rule}
-    assert waits(after.audit) < waits(before.audit)
-    assert repeated(after.audit) <= repeated(before.audit)
-    for one, other in zip(before.result, after.result, strict=True):
-        torch.testing.assert_close(one, other, check_dtype=False)
+    assert after.cost[:2] < before.cost[:2]
+    assert after.causes <= before.causes
+    torch.testing.assert_close(before.result, after.result, check_dtype=False)
 
 
 def waits(audit: StepAudit) -> tuple[int, int]:
@@ -102,7 +113,96 @@ def waits(audit: StepAudit) -> tuple[int, int]:
     return audit.totals.syncs + audit.totals.maybe, audit.totals.pageable_copies
 
 
-def test_no_remedy_of_a_wait_is_without_its_programs() -> None:
+@pytest.mark.parametrize("program", COSTS.values(), ids=map(str, COSTS))
+def test_what_else_is_advised_costs_less_and_computes_the_same(
+    program: Program,
+) -> None:
+    before = run(program, program.before)
+    after = run(program, program.after)
+
+    assert after.cost < before.cost
+    torch.testing.assert_close(before.result, after.result, check_dtype=False)
+
+
+def test_no_remedy_is_without_its_programs() -> None:
     advised = [remedy.rule for remedy in SYNC_REMEDIES if remedy.do != NONE_KNOWN]
+    others = {*KIND_REMEDIES, *BOTTLENECK_REMEDIES, *METRIC_REMEDIES}
 
     assert list(PROGRAMS) == advised
+    assert COSTS.keys() | NOT_EXECUTED.keys() == others
+    assert all(NOT_EXECUTED.values())
+
+
+@pytest.mark.parametrize(
+    ("rule", "line"),
+    [
+        # Whose value it is: the line's own, one that comes in each step, an index.
+        (
+            "constant",
+            "factors = torch.tensor([[10.0**n for n in range(4)]]).to(device)",
+        ),
+        ("constant", "torch.cuda.FloatTensor([1.0, 2.0])"),
+        ("constant", "grid * torch.as_tensor((0.5, 0.5, 1, 1)).cuda()"),
+        ("tensor-from-cpu", "torch.tensor([given, 2 * given], device=device)"),
+        ("tensor-from-cpu", "torch.from_numpy(rows.numpy()).to(device)"),
+        ("tensor-of-tensors", "losses = torch.tensor([row[0], row[1]])"),
+        ("pageable-batch", "rows.to(device)"),
+        ("cpu-index", "grid[order]"),
+        ("cpu-index", "grid[torch.randperm(8)]"),
+        ("cpu-index", "grid[range(2), [0, 1]]"),
+        ("mask", "grid[grid > given].mean()"),
+        ("positions", "row[(row > 0).nonzero()[:, 0]]"),
+        ("put-number", "row[gpu_lengths] = 1.0"),
+        # What is counted, and what only sorted values can tell.
+        ("unique", "kinds, counts = labels.unique(return_counts=True)"),
+        ("unique", "torch.bincount(labels, minlength=8)"),
+        ("no-remedy", "labels.unique(return_inverse=True)"),
+        ("no-remedy", "torch.unique_consecutive(labels)"),
+        # Who needs the number.
+        ("read-number", "total = loss.mean().item()"),
+        ("number-in-formula", "scaled = grid / loss.sum().item()"),
+        ("number-for-torch", "torch.add(grid, 1, alpha=number)"),
+        ("number-for-torch", "grid[labels[0]]"),
+        ("number-for-torch", "F.pad(row, (int(labels[0]), 0))"),
+        ("size", "grid[: labels.max()]"),
+        ("size", "grid.split((gpu_lengths).tolist())"),
+        ("condition", "if loss.mean().item() > 2: pass"),
+        ("condition", "assert not torch.isnan(loss).any()"),
+        ("condition", "all(torch.isfinite(p).all() for p in model.parameters())"),
+        ("python-max", "peak = max(loss[0].item(), 2.0)"),
+        ("computed-on-cpu", "places, columns = assigned(grid.cpu())"),
+        ("copy-to-cpu", "kept = grid.cpu()"),
+        ("copy-to-cpu", "rows.copy_(grid)"),
+        # What has to be copied, and what torch does inside.
+        ("checkpoint", "torch.save(model.state_dict(), io.BytesIO())"),
+        ("checkpoint", "torch.save({'model': model.state_dict()}, io.BytesIO())"),
+        ("checkpoint", "pickle.dumps(grid)"),
+        ("printed-tensor", "'%.3f' % loss.mean()"),
+        ("no-remedy", "torch.linalg.svd(square)"),
+        ("no-remedy", "torch.linalg.matrix_exp(square)"),
+        ("no-remedy", "nn.utils.clip_grad_norm_(loss, 1.0, error_if_nonfinite=True)"),
+        ("no-remedy", "torch.load(saved(), map_location=device)"),
+    ],
+)
+def test_a_fix_is_chosen_by_what_the_line_does_and_whose_value_it_is(
+    rule: str, line: str
+) -> None:
+    text = f"{line}\nresult = 0"
+
+    assert run(Program(setting=OWN, before=text, after=""), text).rules == {rule}
+
+
+OWN = """
+import pickle
+
+given, loss = 0.5, row.clone()
+loss.grad = row.clone()
+
+def assigned(costs):
+    return costs.argmin(0), costs.argmin(1)
+
+def saved():
+    file = io.BytesIO()
+    torch.save(torch.ones(2), file)
+    return io.BytesIO(file.getvalue())
+"""

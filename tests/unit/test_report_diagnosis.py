@@ -116,8 +116,10 @@ def part(bottleneck: Bottleneck, percent: float | None = 96.0, **fields: int) ->
             ),
             [
                 "    where the time of a step goes:",
-                "             61 %  the loader: the step waits for its next batch; let workers",
-                "                   load ahead (num_workers, prefetch_factor)",
+                "             61 %  the loader: the step waits for its next batch; make a batch",
+                "                   cheaper: one call for a batch (__getitems__), tensors in",
+                "                   place of Python objects, which workers pickle; then try",
+                "                   num_workers",
                 "      12 per step  syncs at train.py:21 in step: while the CPU waits for the",
                 "                   GPU, it prepares no work for it; how long: only a GPU can",
                 "                   show; leave the value on the GPU, and read it every N steps",
@@ -181,7 +183,7 @@ def test_a_loader_that_is_waited_for_too_long_has_advice() -> None:
 
     assert failed("loader_wait_pct", loading)[1:3] == [
         "  waits    for the loader, 96 % of the step",
-        "  fix      let workers load ahead (num_workers, prefetch_factor)",
+        "  fix      make a batch cheaper: one call for a batch (__getitems__), tensors in",
     ]
 
 

@@ -263,7 +263,7 @@ def test_a_tensor_that_is_printed_is_advised_to_be_printed_less_often(op: str) -
         ("x = x.to(device)", "aten::_to_copy", "pinned", "pass non_blocking=True"),
         ("x[range(n), y] = 1", "aten::copy_", "ordinary", "keep the index on the GPU"),
         ("t = t.to('cpu')", "aten::_to_copy", "to the CPU", "keep it on the GPU"),
-        ("t = t.to(host)", "aten::_to_copy", "to the CPU", "keep the value on the GPU"),
+        ("t = t.to(host)", "aten::_to_copy", "to the CPU", "keep it on the GPU"),
         (
             "model = torch.load(file)",
             "aten::_to_copy",
