@@ -28,9 +28,11 @@ test: $(VENV)/wheels $(VENV)/bin/tox
 	$(if $(GPU),$(VENV)/bin/tox run -e gpu)
 
 # What takes longest and seldom fails alone: other interpreters, whole runs, the archives of
-# a release.
+# a release, other versions of torch.
 matrix: $(VENV)/wheels $(VENV)/bin/tox
-	$(TOX) -e core-py310,core-py312,core-py313,docs,whole,trainers,release
+	$(TOX) -e core-py310,core-py312,core-py313,docs,whole,trainers,release$(TORCHES)
+
+TORCHES ?= ,torches
 
 # The pages of docs as a site that opens from a disk: site/index.html is its first page.
 docs: $(VENV)/bin/tox

@@ -24,6 +24,7 @@ from typing import Final
 from imports import RUNTIME
 from imports import Library
 from imports import wanted
+from stubs import deviceless_file
 from stubs import stub_file
 from stubs import written
 
@@ -214,8 +215,11 @@ class Build:
     work: Path
     include: list[Path]
     runtime: str
+    is_deviceless: bool = False
 
     def sources(self, library: Library) -> list[Path]:
+        if self.is_deviceless:
+            return []
         return [SOURCES / f"{name}.c" for name in OWN.get(library.base, ())]
 
     def compile(self, library: Library) -> str:
@@ -224,7 +228,12 @@ class Build:
         has = written(own)
         stubs = self.work / f"{library.base}.c"
         missing = library.symbols - has
-        stubs.write_text(stub_file(library.base, missing), encoding="utf-8")
+        text = (
+            deviceless_file(missing)
+            if self.is_deviceless
+            else stub_file(library.base, missing)
+        )
+        stubs.write_text(text, encoding="utf-8")
         made = self.work / library.soname
         command = [*COMPILER, "-o", str(made), *self.options(library)]
         done = subprocess.run(
@@ -250,7 +259,7 @@ class Build:
             yield f"-Wl,--version-script,{script}"
 
     def linked(self, library: Library) -> list[str]:
-        apart = library.base in (RUNTIME, *LOADED_ALONE)
+        apart = self.is_deviceless or library.base in (RUNTIME, *LOADED_ALONE)
         with_runtime = [] if apart else [f"-L{self.libs}", f"-l:{self.runtime}"]
         return [*with_runtime, "-ldl", "-lpthread", "-lrt"]
 
@@ -325,6 +334,22 @@ def build(out: Path) -> list[str]:
         lines += pool.map(making.compile, others)
     mirror = Mirror(torch=torch, include=include, libs=libs, work=work)
     return [*lines, compile_clock(libs), mirror.compile()]
+
+
+def build_deviceless(out: Path) -> None:
+    """Build into ``out/libs`` what any torch for CUDA is imported with, without a GPU.
+
+    The stubs of ``build`` are written against the headers of one CUDA; this needs none.
+    """
+    require_tools()
+    libs, work = out / "libs", out / "generated"
+    libs.mkdir(parents=True, exist_ok=True)
+    work.mkdir(exist_ok=True)
+    making = Build(libs=libs, work=work, include=[], runtime="", is_deviceless=True)
+    torch = Torch.of_this_interpreter()
+    linked = [w for w in wanted(torch.libraries, None) if w.base not in LOADED_ALONE]
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(making.compile, linked))
 
 
 def main() -> int:

@@ -3,6 +3,7 @@
     python tests/stub_cuda/check.py OUT
     python tests/stub_cuda/check.py --agreement OUT
     python tests/stub_cuda/check.py --examples OUT
+    python tests/stub_cuda/check.py --each-torch OUT
 
 Installs the CUDA build of torch and its Triton beside this interpreter where they can be
 had, builds the stubs into OUT, and runs ``tests/laws``, examples (``cuda_examples.py``) and
@@ -10,8 +11,9 @@ had, builds the stubs into OUT, and runs ``tests/laws``, examples (``cuda_exampl
 clock, which a busy machine does not disturb; the results are in ``OUT/results``. With
 ``--agreement``, which is `make agreement`, it asks the simulated GPU and torch about each
 operation of torch instead, and writes the answer to ``docs/evidence``; with ``--examples``
-it runs each folder of the examples instead, in half an hour. TORCH in the environment asks for another version than that of
-constraints.txt. Exit status: 1 if a part failed that must pass, else 0, also where the
+it runs each folder of the examples instead, in half an hour. With ``--each-torch``, which
+is a part of `make matrix`, it runs a slice of the tests without a GPU on each minor version
+of torch. TORCH in the environment asks for another version than that of constraints.txt. Exit status: 1 if a part failed that must pass, else 0, also where the
 torch, a compiler or the headers cannot be had, with a sentence.
 """
 
@@ -37,6 +39,7 @@ import cuda_examples
 from build import CannotBuildError
 from build import Torch
 from build import build
+from build import build_deviceless
 from build import package_folder
 from build import require_tools
 
@@ -62,6 +65,25 @@ LAWS: Final = "laws"
 RUN_EXAMPLES: Final = "examples"
 PARTS: Final = ("tests-gpu", "waits", "bytes")
 """What is run of ``benchmarks/gpu.sh``: the others read times, or repeat these."""
+
+
+MINOR_TORCHES: Final = (
+    *("2.6.0", "2.7.0", "2.8.0", "2.9.0", "2.10.0"),
+    *("2.11.0", "2.12.0", "2.14.0", "2.15.0"),
+)
+"""Of each supported minor version the first: its users were warned first. All other tests
+run on the pinned one."""
+
+SLICE: Final = (
+    "tests/plugin/test_warnings_as_errors.py",
+    "tests/unit/test_recurrent_layers.py",
+    "tests/unit/test_syncs.py",
+)
+GATED_SLICE: Final = (
+    *("examples/no_hidden_sync", "examples/find_the_bug", "--gpuperf"),
+    "--gpuperf-device=pretend",
+)
+"""Warnings are errors in all of them, as in the whole project."""
 
 
 def pinned_torch() -> str:
@@ -137,6 +159,23 @@ def pip_install(*what: str) -> str:
     return ""
 
 
+def run_each_torch(out: Path) -> int:
+    """Run the slice on each minor version; say which of them could not be had."""
+    found, missing = {}, []
+    for version in MINOR_TORCHES:
+        try:
+            install_torch(version)
+            build_deviceless(out)
+        except CannotBuildError as error:
+            missing.append(str(error))
+            continue
+        for part, options in {"tests": SLICE, "gate": GATED_SLICE}.items():
+            name = f"torch-{version}-{part}"
+            found[name] = run_pytest(name, out, options, is_virtual=False)
+    print(*(f"not run: {why}" for why in missing), sep="\n")  # noqa: T201
+    return show(found, out / "results", f"run on {len(found) // 2} versions of torch:")
+
+
 def environment(out: Path) -> dict[str, str]:
     return {
         **os.environ,
@@ -193,21 +232,24 @@ def run_pytest(
     name: str,
     out: Path,
     options: Sequence[str],
-    settings: Mapping[str, str],
+    settings: Mapping[str, str] | None = None,
     seconds: int = PART_SECONDS,
+    *,
+    is_virtual: bool = True,
 ) -> int:
-    """Run it on the virtual clock; keep and show what it prints, and return its status.
+    """Run it, on the virtual clock where *is_virtual*; keep and show what it prints, and return its status.
 
     It is ended after so many *seconds*, and what it took of the CPU is shown.
     """
     program = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-ra"]
     limit = [shutil.which("timeout") or "timeout", str(seconds)]
     before = cpu_seconds()
-    virtual = [shutil.which("env") or "env", "-u", "CI", *virtual_clock(out)]
+    clock = virtual_clock(out) if is_virtual else []
+    virtual = [shutil.which("env") or "env", "-u", "CI", *clock]
     done = subprocess.run(
         [*limit, *virtual, *program, "--color=no", *options],
         cwd=ROOT,
-        env=environment(out) | settings,
+        env=environment(out) | (settings or {}),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -253,9 +295,12 @@ def run_gpu_script(out: Path) -> dict[str, int]:
     return {part: 1 if code is None else code for part, code in ended}
 
 
-def show(found: Mapping[str, int], results: Path) -> int:
+OVER_STUB_CUDA: Final = "run on real torch over stub CUDA:"
+
+
+def show(found: Mapping[str, int], results: Path, head: str = OVER_STUB_CUDA) -> int:
     """Say what became of each part, and return whether one of them failed."""
-    print("run on real torch over stub CUDA:")  # noqa: T201, for who runs it
+    print(head)  # noqa: T201, for who runs it
     for name, status in found.items():
         became = f"exit status {status}" if status else "passed"
         print(f"  {name}: {became}{undecided_in(results / f'{name}.txt')}")  # noqa: T201
@@ -300,8 +345,15 @@ def main() -> int:
         action="store_true",
         help="all folders of examples, and nothing else",
     )
+    parser.add_argument(
+        "--each-torch",
+        action="store_true",
+        help="a slice on each minor version of torch, and nothing else",
+    )
     options = parser.parse_args()
     out = options.out.resolve()
+    if options.each_torch:
+        return run_each_torch(out)
     try:
         require_tools()  # before half a gigabyte is fetched
         install_torch(wanted_torch())

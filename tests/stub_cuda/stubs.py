@@ -86,6 +86,16 @@ def stub(name: str) -> str:
     return f"EXPORT int {name}(void) {{ {noted} return 0; }}"
 
 
+NO_DEVICE: Final = 100
+"""``cudaErrorNoDevice`` and ``CUDA_ERROR_NO_DEVICE``."""
+
+
+def deviceless_file(names: Iterable[str]) -> str:
+    """A C file in which each of *names* answers that there is no GPU."""
+    bodies = (f"EXPORT int {name}(void) {{ return {NO_DEVICE}; }}" for name in names)
+    return "\n".join([HEAD, *bodies, ""])
+
+
 def written(sources: Iterable[Path]) -> set[str]:
     """Names of the functions that *sources* have a body for."""
     found: set[str] = set()
