@@ -402,6 +402,16 @@ FRAMEWORK_REMEDIES: Final = (
         remedy=_BY_RULE["distribution-check"],
     ),
     FrameworkRemedy(
+        files=r"torch/nn/modules/transformer\.py",
+        functions=r"_detect_is_causal_mask",
+        remedy=Remedy(
+            rule="causal-mask",
+            cause="`nn.TransformerEncoder`, which compares its mask with a causal one",
+            do="pass is_causal=True with a causal mask, False with others: then the mask "
+            "is not read",
+        ),
+    ),
+    FrameworkRemedy(
         files=r"transformers/trainer\.py",
         functions=r"_maybe_log_save_evaluate|log|store_flos",
         remedy=Remedy(

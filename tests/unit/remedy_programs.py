@@ -804,6 +804,23 @@ result = seen[-1]
 """,
         ),
     ),
+    "causal-mask": (
+        Program(
+            setting="""
+causal = nn.Transformer.generate_square_subsequent_mask(8, device=device)
+layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
+encoder = nn.TransformerEncoder(layer, 1).to(device)
+""",
+            before="""
+for _ in STEPS:
+    result = encoder(grid[None], mask=causal)
+""",
+            after="""
+for _ in STEPS:
+    result = encoder(grid[None], mask=causal, is_causal=True)
+""",
+        ),
+    ),
 }
 """By the rule of the remedy."""
 

@@ -118,6 +118,7 @@ def test_rules_are_the_waits_of_the_table_and_their_ids_stay() -> None:
         "copy-to-gpu",
         "wait",
         "no-remedy",
+        "causal-mask",
         "transformers-logging",
         "transformers-nan-filter",
         "transformers-tokens",
