@@ -264,10 +264,14 @@ _PURE: Final = re.compile(
 """Names that stand for the same each time; those in capitals by convention."""
 
 
+def _makes(node: ast.AST) -> bool:
+    return bool(_MAKERS.fullmatch(_name(node)))
+
+
 def _made_of(tree: ast.AST) -> Iterator[ast.expr]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and node.args and _MAKERS.fullmatch(_name(node)):
-            yield node.args[0]
+        if isinstance(node, ast.Call) and _makes(node):
+            yield from node.args[:1]
 
 
 def _is_constant(value: ast.AST) -> bool:
@@ -322,7 +326,7 @@ _SIGNS: Final[Mapping[LineDoes, Callable[[ast.AST], bool]]] = {
     LineDoes.MAKES_CONSTANT: lambda tree: any(map(_is_constant, _made_of(tree))),
     LineDoes.JOINS: lambda tree: _any_reads(tree, _made_of(tree)),
     LineDoes.PASSES_NUMBER: _passes_number,
-    LineDoes.MAKES_TENSOR: lambda tree: any(True for _ in _made_of(tree)),
+    LineDoes.MAKES_TENSOR: lambda tree: any(map(_makes, ast.walk(tree))),
     LineDoes.DECIDES_SIZE: _decides_size,
     LineDoes.DECIDES: _decides,
     LineDoes.CALCULATES: _calculates,

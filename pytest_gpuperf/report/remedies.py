@@ -88,7 +88,7 @@ SYNC_REMEDIES: Final = (
         reaches=True,
         spot=r"\btorch\.save\(|\bsave_(?:file|model|pretrained|checkpoint)\("
         r"|\bpickle\.dumps?\(",
-        do="save it every N steps, not in each: a checkpoint has to be copied",
+        do="save it less often: a checkpoint has to be copied to the CPU",
     ),
     Remedy(
         rule="printed-tensor",

@@ -306,9 +306,9 @@ def test_a_wait_that_rose_says_from_what() -> None:
     assert told([replace(OLD_WAIT, per_step=6)], {"syncs"}) == [
         "  --> train.py:5 in step",
         "    5 | scaler.step(optimizer)",
-        "      | ^^^^^^^^^^^^^^^^^^^^^^",
-        "      | the CPU waits here for the GPU, 6 per step (4 before)",
-        "  fix      keep the value on the GPU, and read it every N steps",
+        "      | ^^^^^^^^^^^^ the CPU waits here for the GPU, 6 per step (4 before)",
+        "  fix      pass fused=True to the optimizer: then GradScaler.step() reads",
+        "           nothing",
     ]
 
 

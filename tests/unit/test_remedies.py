@@ -144,7 +144,12 @@ def test_no_remedy_is_without_its_programs() -> None:
         ),
         ("constant", "torch.cuda.FloatTensor([1.0, 2.0])"),
         ("constant", "grid * torch.as_tensor((0.5, 0.5, 1, 1)).cuda()"),
+        ("constant", "torch.tensor([0.5, 2.0], device=device)"),
         ("tensor-from-cpu", "torch.tensor([given, 2 * given], device=device)"),
+        (
+            "tensor-from-cpu",
+            "factors = torch.tensor(\n    [given],\n    device=device,\n)",
+        ),
         ("tensor-from-cpu", "torch.from_numpy(rows.numpy()).to(device)"),
         ("tensor-of-tensors", "losses = torch.tensor([row[0], row[1]])"),
         ("pageable-batch", "rows.to(device)"),
