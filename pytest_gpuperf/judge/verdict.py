@@ -30,6 +30,7 @@ from ..model.metrics import SAMPLES_PER_S
 from ..model.metrics import SLOPE
 from ..model.metrics import STEP_MS
 from ..model.metrics import TOKENS_PER_S
+from ..model.metrics import WAITS_AND_COPIES
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict
@@ -235,8 +236,8 @@ def judge(  # noqa: PLR0913, PLR0917  what the author says, what was measured, t
     )
     return TestVerdict(
         test=test,
-        verdicts=tuple(
-            v for metrics in case.quantities for v in _judge_any(case, metrics)
+        verdicts=_telling_first(
+            case, [v for metrics in case.quantities for v in _judge_any(case, metrics)]
         ),
         findings=compared(last.findings, entry.lines if entry else None),
         runs=len(runs),
@@ -246,6 +247,25 @@ def judge(  # noqa: PLR0913, PLR0917  what the author says, what was measured, t
         diagnosis=last.diagnosis,
         rates=dict(_rates(case)),
     )
+
+
+def _telling_first(case: _TestCase, verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
+    """Order what failed by how much it says: a report has the first one in its headline.
+
+    A time is what people feel; waits and copies are its reason, and a number that varies
+    from run to run is the least certain.
+    """
+
+    def rank(verdict: Verdict) -> int:
+        metric = METRICS[verdict.metric]
+        if metric.kind is MetricKind.NOISY:
+            return 0
+        if len({reading.value for reading in readings(metric, case.runs)}) > 1:
+            return 3
+        return 1 if metric in WAITS_AND_COPIES else 2
+
+    failing = iter(sorted((v for v in verdicts if v.outcome.fails), key=rank))
+    return tuple(next(failing) if v.outcome.fails else v for v in verdicts)
 
 
 def _rates(case: _TestCase) -> Iterator[tuple[str, float]]:

@@ -530,6 +530,11 @@ AUDITED: Final[tuple[Metric, ...]] = (
 )
 """What the pretend device counts; but for the operations, so does a real one."""
 
+WAITS_AND_COPIES: Final = frozenset(
+    {SYNCS, PAGEABLE_COPIES, H2D_BYTES, D2H_BYTES, *FURTHER}
+)
+"""What is certain where it changes, and explains what else does."""
+
 METRICS: Final[dict[str, Metric]] = {
     metric.name: metric
     for metric in (

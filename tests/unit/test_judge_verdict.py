@@ -158,6 +158,35 @@ def test_a_budget_and_a_baseline_give_a_verdict_each_the_budget_first() -> None:
     assert found.outcome is Outcome.REGRESSED
 
 
+@pytest.mark.parametrize(
+    ("drawn", "order"),
+    [
+        (
+            "peak_allocated_bytes",
+            ["step_ms", "syncs", "kept_graphs", "peak_allocated_bytes"],
+        ),
+        ("syncs", ["step_ms", "peak_allocated_bytes", "kept_graphs", "syncs"]),
+        ("", ["step_ms", "syncs", "peak_allocated_bytes", "kept_graphs"]),
+    ],
+)
+def test_waits_fail_before_memory_and_what_varies_last(
+    drawn: str, order: list[str]
+) -> None:
+    exact = {"peak_allocated_bytes": 10 * MIB, "kept_graphs": 1, "syncs": 3}
+    before = measured({"step_ms": 10.0}, dict.fromkeys(exact, 0))
+    runs = [
+        measured(
+            {"step_ms": 100.0},
+            {n: v + (n == drawn) * draw * MIB for n, v in exact.items()},
+        )
+        for draw in range(8)
+    ]
+
+    found = judge("t", runs, NOTHING, DEFAULT, stored(*[before] * 8), STILL_NOW)
+
+    assert [v.metric for v in found.verdicts if v.outcome.fails] == order
+
+
 def test_a_memory_budget_is_mib_and_holds_what_the_device_measures() -> None:
     on_cuda = measured(exact={"peak_allocated_bytes": 901 * MIB})
     on_cpu = measured(exact={"live_peak_bytes": 900 * MIB}, kind=DeviceKind.CPU)
