@@ -297,3 +297,110 @@ def test_a_collection_in_each_step_is_named_as_what_it_costs(
     assert all("calls gc.collect() 10 times" in note for note in notes)
     assert gc.collect.__name__ == "collect"
     assert not hasattr(gc.collect, "__wrapped__")
+
+
+# Replays of captured graphs.
+
+
+def waits_of(
+    program: Callable[[], object], run: Run
+) -> tuple[StepMark | None, int, float]:
+    """Return what marks the steps, their number, and the waits in each."""
+    audit = run(program)
+    return audit.mark, audit.steps, audit.repeating / audit.steps
+
+
+def captured(*work: Callable[[], object]) -> list[torch.cuda.CUDAGraph]:
+    graphs = []
+    for part in work:
+        graphs.append(torch.cuda.CUDAGraph())
+        with torch.cuda.graph(graphs[-1]):
+            part()
+    return graphs
+
+
+def trained(optimizer: torch.optim.Optimizer) -> None:
+    (weight,) = optimizer.param_groups[0]["params"]
+    weight.mul(2).sum().backward()
+
+
+def test_a_replay_of_a_captured_step_is_a_step_and_the_warm_up_is_none(
+    audited: Run,
+) -> None:
+    def program() -> None:
+        optimizer, x = sgd(), torch.ones(1, device="cuda")
+
+        def step() -> None:
+            trained(optimizer)
+            optimizer.step()
+
+        for _ in range(3):
+            step()
+        (graph,) = captured(step)
+        for _ in range(10):
+            x.copy_(torch.ones(1))
+            graph.replay()
+            x.item()
+
+    assert waits_of(program, audited) == (StepMark.REPLAY, 10, 2.0)
+
+
+def test_an_optimizer_outside_of_the_graph_ends_the_steps_after_the_warm_up(
+    audited: Run,
+) -> None:
+    def program() -> None:
+        optimizer, x = sgd(), torch.ones(1, device="cuda")
+        for _ in range(11):
+            trained(optimizer)
+            optimizer.step()
+        graph = torch.cuda.CUDAGraph()
+        graph.capture_begin()
+        trained(optimizer)
+        graph.capture_end()
+        for number in range(20):
+            graph.replay()
+            if number % 2:
+                x.item()
+                optimizer.step()
+
+    assert waits_of(program, audited) == (StepMark.OPTIMIZER, 10, 1.0)
+
+
+def test_replays_of_two_graphs_are_one_step_of_a_turn(audited: Run) -> None:
+    def program() -> None:
+        x = torch.ones(1, device="cuda")
+        first, *layers = captured(*[lambda: x + 1] * 4)
+        for _ in range(10):
+            first.replay()
+            x.item()
+            for layer in layers:
+                layer.replay()
+
+    assert waits_of(program, audited) == (StepMark.REPLAY, 10, 1.0)
+
+
+def test_graphs_for_several_sizes_are_a_step_each(audited: Run) -> None:
+    def program() -> None:
+        x = torch.ones(1, device="cuda")
+        graphs = captured(*[lambda: x + 1] * 2)
+        for size in (0, 1, 0, 0, 1, 1):
+            x.copy_(torch.ones(1))
+            graphs[size].replay()
+            x.item()
+
+    assert waits_of(program, audited) == (StepMark.REPLAY, 6, 2.0)
+
+
+def test_a_graph_that_only_evaluates_ends_no_step_of_a_training(audited: Run) -> None:
+    def program() -> None:
+        optimizer, x = sgd(), torch.ones(1, device="cuda")
+        (graph,) = captured(lambda: x + 1)
+        for number in range(10):
+            trained(optimizer)
+            optimizer.step()
+            x.item()
+            if number == 5:
+                graph.replay()
+                graph.replay()
+
+    assert waits_of(program, audited) == (StepMark.OPTIMIZER, 10, 1.0)

@@ -233,6 +233,7 @@ def test_set_up_copies_are_last_and_what_is_rare_comes_after_each_step() -> None
     ("mark", "loop", "said"),
     [
         (StepMark.OPTIMIZER, None, "each step:"),
+        (StepMark.REPLAY, None, "a step is a replay of a captured graph"),
         (
             StepMark.BACKWARD,
             None,

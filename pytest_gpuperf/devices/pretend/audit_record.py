@@ -35,6 +35,9 @@ class StepMark(Enum):
     """The ``step()`` of an optimizer."""
     BACKWARD = "backward"
     """A backward, where no optimizer steps."""
+    REPLAY = "replay"
+    """The replay of a captured graph that has the optimizer's ``step()`` in it, or, where
+    nothing trains, anything."""
     LOADER = "loader"
     """The next batch of a ``DataLoader``, where there is neither."""
     LOOP = "loop"
@@ -45,6 +48,8 @@ class StepMark(Enum):
         """Say what a step is, if the optimizer's ``step()`` ends none."""
         if self is StepMark.OPTIMIZER:
             return ""
+        if self is StepMark.REPLAY:
+            return "a step is a replay of a captured graph"
         return f"no optimizer steps: a step is {STEP_MARKS[self]}"
 
 

@@ -295,6 +295,8 @@ class ProgramMemory:
 
     def begin(self, mark: StepMark, number: int) -> None:
         """End a step where *mark* begins another one; raise ``EnoughSteps`` after the last."""
+        if mark is StepMark.REPLAY:
+            return  # takes no memory: what it uses was taken by the capture
         if mark is not StepMark.OPTIMIZER and self._has_optimizer():
             # It will step: what comes before, such as micro-batches, is a part of that.
             return

@@ -73,6 +73,11 @@ class AuditRecorder:
         self._work: Counter[tuple[Location, bool]] = Counter()
         self.locates_work = False
 
+    @property
+    def events(self) -> int:
+        """How much happened on the device so far."""
+        return self.ops + self._waits.total() + self._copies.total()
+
     def launch(self) -> None:
         """Count one operation, and its lines if ``locates_work``, which costs time."""
         self.ops += 1

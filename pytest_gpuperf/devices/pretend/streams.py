@@ -189,9 +189,19 @@ class CUDAGraph:
 class GraphContext(StreamContext):
     """``torch.cuda.graph``."""
 
-    def __init__(self, cuda_graph: object, *_: object, **__: object) -> None:
+    def __init__(self, cuda_graph: Any, *_: object, **__: object) -> None:
         """Take whatever torch's takes."""
         super().__init__(cuda_graph)
+
+    def __enter__(self) -> None:
+        """Begin the capture, as torch does."""
+        super().__enter__()
+        self.stream.capture_begin()
+
+    def __exit__(self, *error: object) -> None:
+        """End it."""
+        self.stream.capture_end()
+        super().__exit__(*error)
 
 
 def make_graphed_callables(callables: Any, *_: object, **__: object) -> Any:
