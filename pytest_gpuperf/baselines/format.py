@@ -36,6 +36,7 @@ from ..model.finding import MOST_LINES_OF_FINDING
 from ..model.finding import StoredLine
 from ..model.measurement import Board
 from ..model.measurement import Distribution
+from ..model.measurement import FurtherSteps
 from ..model.metric import MetricKind
 from ..model.metrics import METRICS
 from ..model.units import Unit
@@ -74,7 +75,7 @@ _ENTRY: Final = frozenset({"anchor", "software", "runs"})
 _ENTRY_TOO: Final = frozenset({"commit", "dirty", "judged", "lines", "step"})
 _STEP: Final = frozenset({"spent_pct", "peak_bytes"})
 _RUN: Final = frozenset({"times", "exact"})
-_RUN_TOO: Final = frozenset({"board", "occasion", "round_steps"})
+_RUN_TOO: Final = frozenset({"board", "further", "occasion", "round_steps"})
 _BOARD: Final = frozenset({"gpu", "sm_mhz"})
 _DISTRIBUTION: Final = frozenset({"q10", "q25", "q50", "mean", "samples"})
 _NONE: Final[Names] = frozenset()
@@ -210,7 +211,23 @@ def _run(raw: Any, where: Place) -> RunSummary:
         occasion=_occasion(parts["occasion"], (where, "occasion"))
         if "occasion" in parts
         else "",
+        further=_further(parts["further"], (where, "further"))
+        if "further" in parts
+        else None,
     )
+
+
+def _further(raw: Any, where: Place) -> FurtherSteps:
+    try:
+        found = decode(FurtherSteps, raw)
+    except (TypeError, ValueError, KeyError):
+        _refuse(where, "a look at further steps", raw)
+    _positive(found.looked, (where, "looked"))
+    for name, counts in found.counts.items():
+        for number, count in counts:
+            _positive(number, (where, name))
+            _count(count, (where, name))
+    return found
 
 
 def _occasion(raw: Any, where: Place) -> str:
@@ -525,6 +542,7 @@ def _raw_run(run: RunSummary) -> dict[str, Any]:
         **({"board": board} if board else {}),
         **({} if run.round_steps is None else {"round_steps": run.round_steps}),
         **({"occasion": run.occasion} if run.occasion else {}),
+        **({"further": encode_briefly(run.further)} if run.further else {}),
     }
 
 

@@ -162,10 +162,12 @@ def with_exact_of(stored: Entry, fresh: Entry) -> Entry:
 
     A few runs do not show how times vary, but they do show exact counts.
     """
-    exact = [run.exact for run in fresh.runs]
+    count = len(fresh.runs)
     runs = tuple(
-        replace(run, exact={**run.exact, **exact[number % len(exact)]})
-        for number, run in enumerate(stored.runs)
+        replace(run, exact={**run.exact, **new.exact}, further=new.further)
+        for run, new in (
+            (run, fresh.runs[number % count]) for number, run in enumerate(stored.runs)
+        )
     )
     return replace(stored, runs=runs)
 
@@ -186,7 +188,7 @@ def with_evidence(stored: Entry, fresh: Entry) -> Entry | None:
         return None
     newest, known = stored.runs[-1], {run.occasion for run in stored.runs}
     runs = [
-        replace(run, exact=newest.exact)
+        replace(run, exact=newest.exact, further=newest.further)
         for run in fresh.runs
         if run.times
         and run.round_steps == newest.round_steps

@@ -19,6 +19,7 @@ from ..model.environment import Hardware
 from ..model.measurement import Measurement
 from ..model.metric import MetricKind
 from ..model.metrics import METRICS
+from ..model.metrics import OCCASIONAL
 from ..model.metrics import SPEEDUP
 from ..model.metrics import STEP_MS
 from ..model.metrics import limited_by
@@ -72,10 +73,23 @@ def judge_calls(
 def varies_by_run(calls: Sequence[StepCall]) -> bool:
     """Whether a count or size that is judged differs in these runs, or could in others."""
     runs = [call.measurement for call in calls]
-    return any(run.unseeded for run in runs) or any(
-        len({reading.value for reading in readings(metric, runs)}) > 1
-        for metric in METRICS.values()
-        if metric.gated and metric.kind is MetricKind.EXACT
+    return (
+        any(run.unseeded for run in runs)
+        or any(
+            len({reading.value for reading in readings(metric, runs)}) > 1
+            for metric in METRICS.values()
+            if metric.gated and metric.kind is MetricKind.EXACT
+        )
+        or _looks_differ(runs)
+    )
+
+
+def _looks_differ(runs: Sequence[Measurement]) -> bool:
+    """Whether what further steps did differs in these runs, as far as all looked."""
+    looks = [run.further for run in runs if run.further]
+    steps = min((look.looked for look in looks), default=0)
+    return any(
+        len({look.beyond(name, 0, steps) for look in looks}) > 1 for name in OCCASIONAL
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -66,6 +68,39 @@ def judge_exact(
         f"{against(metric, high, highest)} stored{_varying(metric, steady, values)}"
     )
     return verdict(outcome=Outcome.PASS, because=because, now=high)
+
+
+def judge_further(  # noqa: PLR0913  keywords, each a number of its own
+    usual: Metric,
+    metric: Metric,
+    runs: Sequence[Measurement],
+    stored: Sequence[RunSummary],
+    *,
+    tolerance: float,
+    torch: tuple[str, str] | None = None,
+) -> Iterator[Verdict]:
+    """Judge by *metric* what further steps did beyond a step with most of the *usual*.
+
+    Only the steps count that all looked at, and only a change is worth a verdict.
+    """
+    fresh = [(run, run.further) for run in runs if run.further]
+    known = [(run, run.further) for run in stored if run.further]
+    if not fresh or not known:
+        return
+    looks = [look for _, look in (*fresh, *known)]
+    steps = min(look.looked for look in looks)
+    did = [run.exact for run, _ in fresh] + [run.exact for run, _ in known]
+    most = max(exact.get(usual.name, 0) for exact in did)
+    beyond = [look.beyond(usual.name, most, steps) for look in looks]
+    read = [
+        replace(run, exact={metric.name: value}, least={})
+        for (run, _), value in zip(fresh, beyond, strict=False)
+    ]
+    before = sorted(beyond[len(fresh) :])
+    verdict = judge_exact(metric, read, before, tolerance=tolerance, torch=torch)
+    if verdict.outcome is not Outcome.PASS:
+        because = f"{verdict.because}, of the {steps} further steps that were looked at"
+        yield replace(verdict, because=because)
 
 
 PROVING_RUNS: Final = FULL_RUNS

@@ -43,6 +43,7 @@ from .context import Sentinels
 from .context import SuiteContext
 from .context import discounts
 from .exact import judge_exact
+from .exact import judge_further
 from .new_lines import compared
 from .readings import Limits
 from .readings import impossible
@@ -336,6 +337,13 @@ class _TestCase:
         return replace(self.suite_context, prior=None, occasions=None, shift=0.0)
 
     @property
+    def torch(self) -> tuple[str, str] | None:
+        """The versions of torch then and now if they differ."""
+        versions = self.changed.get("torch")
+        # A version that one side lacks is no proof that it changed.
+        return None if versions and NOT_RECORDED in versions else versions
+
+    @property
     def measured_nothing(self) -> bool:
         return not any(run.times or run.exact for run in self.runs)
 
@@ -360,6 +368,16 @@ def _judge_any(case: _TestCase, metrics: Sequence[Metric]) -> Iterator[Verdict]:
         yield from _judge_unmeasured(case, metrics)
     for metric in measured:
         yield from _judge_measured(case, metric)
+    for name, metric in OCCASIONAL.items():
+        if metric in metrics and unbound is None:
+            yield from judge_further(
+                METRICS[name],
+                metric,
+                case.runs,
+                case.entry_runs,
+                tolerance=tolerated(metric, case.tolerance),
+                torch=case.torch,
+            )
     if measured and case.limit(measured[0]) is not None:
         # What each step does is within the limit; what only some do may not be.
         for metric in metrics:
@@ -469,11 +487,9 @@ def _judge_baseline(
     tolerance = tolerated(metric, case.tolerance)
     metric = floored(metric, case.tolerance)
     if metric.kind is MetricKind.EXACT:
-        torch = case.changed.get("torch")
-        # A version that one side lacks is no proof that it changed.
-        if torch is not None and NOT_RECORDED in torch:
-            torch = None
-        return judge_exact(metric, case.runs, stored, tolerance=tolerance, torch=torch)
+        return judge_exact(
+            metric, case.runs, stored, tolerance=tolerance, torch=case.torch
+        )
     sentinels = Sentinels.of(case.runs, case.entry_runs)
     return judge_stored(
         metric,

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Final
 
 from ..model.finding import Finding
+from ..model.measurement import FurtherSteps
 from ..model.measurement import Measurement
 from ..model.metric import Metric
 from ..model.metrics import FURTHER
@@ -56,7 +57,8 @@ class Further:
     """What further steps showed, by metric name, and why they did not.
 
     ``findings`` are causes that the first steps do not have; ``rhythms`` say of the
-    others how many steps have them. ``looked`` is the number of further steps.
+    others how many steps have them. ``looked`` is the number of further steps, ``steps``
+    what a baseline keeps of them, if no period has numbers of its own.
     """
 
     exact: Mapping[str, int] = field(default_factory=dict)
@@ -64,6 +66,7 @@ class Further:
     findings: tuple[Finding, ...] = ()
     rhythms: Mapping[Finding, Finding] = field(default_factory=dict)
     looked: int = 0
+    steps: FurtherSteps | None = None
 
     def without(self, *metrics: Metric) -> Further:
         """Return it without *metrics* that were not looked for."""
@@ -81,6 +84,7 @@ class Further:
             measurement.missing(self.missed),
             exact={**measurement.exact, **self.exact},
             findings=(*known, *self.findings),
+            further=self.steps,
         )
 
     def _with_rhythm(self, finding: Finding) -> Finding:
@@ -178,7 +182,18 @@ class _Looked:
             ),
             rhythms={c: f for c, f in rhythms.items() if c in known},
             looked=len(self.steps),
+            steps=None if self.period else self._steps(once),
         )
+
+    def _steps(self, once: Collection[Finding]) -> FurtherSteps:
+        """Return which steps did more than each of the first, without what comes once."""
+        counts = {}
+        for name in OCCASIONAL:
+            usual = max((step.count(name, once) for step in self.first), default=0)
+            numbered = enumerate((step.count(name, once) for step in self.steps), 1)
+            counts[name] = tuple((n, count) for n, count in numbered if count > usual)
+        counts = {name: seen for name, seen in counts.items() if seen}
+        return FurtherSteps(looked=len(self.steps), counts=counts)
 
     def _rhythm(self, cause: Finding, numbers: Sequence[int]) -> Finding:
         """Return *cause* with its number and what share of the steps has it."""

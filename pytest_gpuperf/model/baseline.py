@@ -25,6 +25,7 @@ from .environment import Hardware
 from .finding import StoredLine
 from .measurement import Board
 from .measurement import Distribution
+from .measurement import FurtherSteps
 from .measurement import Measurement
 from .metrics import OCCASIONAL
 from .verdict import Outcome
@@ -154,7 +155,8 @@ class RunSummary:
     """What is kept of one run: no raw samples.
 
     ``round_steps`` are those of its ``Measurement``. ``occasion`` is the refresh or
-    gate that made it; empty if nobody recorded it.
+    gate that made it; empty if nobody recorded it. ``further`` is its look at further
+    steps, their number cut to one digit: how many there was time for differs.
     """
 
     times: Mapping[str, Distribution] = field(default_factory=dict)
@@ -162,6 +164,7 @@ class RunSummary:
     board: Board = field(default_factory=Board)
     round_steps: int | None = None
     occasion: str = ""
+    further: FurtherSteps | None = None
 
     @classmethod
     def of(cls, measurement: Measurement, occasion: str = "") -> RunSummary:
@@ -172,7 +175,20 @@ class RunSummary:
             board=measurement.board,
             round_steps=measurement.round_steps,
             occasion=occasion,
+            further=_cut(measurement.further),
         )
+
+
+def _cut(further: FurtherSteps | None) -> FurtherSteps | None:
+    if further is None or not further.looked:
+        return None
+    digit = 10 ** (len(str(further.looked)) - 1)
+    looked = further.looked // digit * digit
+    counts = {
+        name: tuple(each for each in seen if each[0] <= looked)
+        for name, seen in further.counts.items()
+    }
+    return FurtherSteps(looked=looked, counts={n: c for n, c in counts.items() if c})
 
 
 # Occasions: what a machine was like when a refresh or a gate measured on it.

@@ -114,6 +114,23 @@ class Board:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FurtherSteps:
+    """A look at so many steps after the first ones, and what those did that did more.
+
+    ``counts`` has, by the metric of each step, the number of each of those, from 1 on, and
+    its count.
+    """
+
+    looked: int
+    counts: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+
+    def beyond(self, metric: str, usual: int, steps: int) -> int:
+        """Sum up what the first so many *steps* did beyond a *usual* one."""
+        found = (c for n, c in self.counts.get(metric, ()) if n <= steps)
+        return sum(max(0, count - usual) for count in found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """Everything one run measured about one call of ``gpuperf(step)``.
 
@@ -129,7 +146,8 @@ class Measurement:
     steps: times of other numbers of steps are not comparable. ``remarks`` say what else must be known to read the numbers. ``snapshot`` is the file that says what
     the allocator did, if that was recorded, ``trace`` the one of a traced step.
     ``by_rank`` is what the ranks showed that ran the step together, ``diagnosis`` what
-    the step waits for. ``unseeded`` says that its process drew random numbers from the
+    the step waits for. ``further`` is the look at further steps, if no period was named.
+    ``unseeded`` says that its process drew random numbers from the
     operating system: the next one may draw others.
     """
 
@@ -152,6 +170,7 @@ class Measurement:
     trace: str = ""
     by_rank: ByRank | None = None
     diagnosis: Diagnosis | None = None
+    further: FurtherSteps | None = None
     unseeded: bool = False
 
     def lacking(self, reasons: Mapping[str, str]) -> Measurement:
@@ -176,6 +195,7 @@ class Measurement:
             unmeasured=seen.unmeasured,
             missed={**seen.missed, **self.missed},
             findings=seen.findings,
+            further=seen.further,
             remarks=seen.remarks,
             snapshot=seen.snapshot,
             diagnosis=seen.diagnosis,

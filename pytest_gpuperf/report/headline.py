@@ -22,6 +22,8 @@ from ..model.metrics import KEPT_GRAPHS
 from ..model.metrics import LATENCY_MS
 from ..model.metrics import LAUNCHES
 from ..model.metrics import LIVE_PEAK
+from ..model.metrics import OCCASIONAL_COPIES
+from ..model.metrics import OCCASIONAL_SYNCS
 from ..model.metrics import OPS
 from ..model.metrics import PAGEABLE_COPIES
 from ..model.metrics import PEAK_ALLOCATED
@@ -54,6 +56,8 @@ TITLES: Final = {
     PREDICTED_GROWTH.name: "memory growth",
     KEPT_GRAPHS.name: "kept graphs",
     SYNCS.name: "waits",
+    OCCASIONAL_SYNCS.name: "waits in some steps",
+    OCCASIONAL_COPIES.name: "unpinned copies in some steps",
     PAGEABLE_COPIES.name: "unpinned copies",
     H2D_BYTES.name: "bytes to the GPU",
     D2H_BYTES.name: "bytes to the CPU",
@@ -73,6 +77,8 @@ WORSE_WORDS: Final = {
     PREDICTED_GROWTH.name: "MEMORY GROWS",
     KEPT_GRAPHS.name: "GRAPH KEPT",
     SYNCS.name: "MORE WAITS",
+    OCCASIONAL_SYNCS.name: "MORE WAITS",
+    OCCASIONAL_COPIES.name: "MORE UNPINNED COPIES",
     PAGEABLE_COPIES.name: "MORE UNPINNED COPIES",
     H2D_BYTES.name: "MORE COPIED TO THE GPU",
     D2H_BYTES.name: "MORE COPIED TO THE CPU",
@@ -84,7 +90,12 @@ WORSE_WORDS: Final = {
 }
 """What became worse than the baseline."""
 
-NEW_WORDS: Final = {SYNCS.name: "NEW WAIT", PAGEABLE_COPIES.name: "NEW UNPINNED COPY"}
+NEW_WORDS: Final = {
+    SYNCS.name: "NEW WAIT",
+    OCCASIONAL_SYNCS.name: "NEW WAIT",
+    PAGEABLE_COPIES.name: "NEW UNPINNED COPY",
+    OCCASIONAL_COPIES.name: "NEW UNPINNED COPY",
+}
 """What the baseline had none of."""
 
 BETTER_WORDS: Final = {

@@ -1,0 +1,133 @@
+"""What only some steps do against the baseline, over the steps that both looked at."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_gpuperf.baselines.format import dumps
+from pytest_gpuperf.baselines.format import loads
+from pytest_gpuperf.baselines.refresh import new_entry
+from pytest_gpuperf.judge.budget import ResolvedBudget
+from pytest_gpuperf.judge.calls import varies_by_run
+from pytest_gpuperf.judge.verdict import judge
+from pytest_gpuperf.model.baseline import Baselines
+from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.budget import Tolerance
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Environment
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.measurement import FurtherSteps
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.run import StepCall
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.report.headline import headline_of
+
+
+PRETEND = Hardware(kind=DeviceKind.PRETEND, name="x")
+
+
+def looked(
+    steps: int, *waits: int, usual: int = 0, count: int = 1, metric: str = "syncs"
+) -> Measurement:
+    """Measure a step with *usual* waits, of further *steps* these with *count*."""
+    counts = {metric: tuple((number, count) for number in waits)} if waits else {}
+    return Measurement(
+        test="t",
+        environment=Environment(hardware=PRETEND),
+        exact={"syncs": 0, "pageable_copies": 0, metric: usual},
+        further=FurtherSteps(looked=steps, counts=counts),
+    )
+
+
+def found(before: Measurement, now: Measurement) -> list[tuple[str, str, str]]:
+    """Return metric, headline and reason of all that did not pass."""
+    entry = new_entry([before, before])
+    verdicts = judge("t", [now, now], ResolvedBudget(), Tolerance(), entry).verdicts
+    return [
+        (v.metric, headline_of(v), v.because)
+        for v in verdicts
+        if v.outcome is not Outcome.PASS
+    ]
+
+
+SEVENTH = range(7, 101, 7)
+
+
+def test_a_wait_that_is_new_in_some_steps_fails_with_how_many_were_looked_at() -> None:
+    assert found(looked(100), looked(100, *SEVENTH)) == [
+        (
+            "occasional_syncs",
+            "NEW WAITS: 14 in some steps, was 0 (+14), allowed 0",
+            (
+                "14 against 0 stored, in each of 2 runs, of the 100 further steps that "
+                "were looked at"
+            ),
+        )
+    ]
+
+
+def test_a_copy_that_comes_more_often_fails_as_a_wait_does() -> None:
+    before = looked(100, *range(50, 101, 50), metric="pageable_copies")
+    now = looked(100, *SEVENTH, metric="pageable_copies")
+
+    ((metric, headline, _),) = found(before, now)
+
+    assert metric == "occasional_copies"
+    assert headline.startswith("MORE UNPINNED COPIES: 14 in some steps, was 2")
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        pytest.param(looked(100, *SEVENTH), looked(100, *SEVENTH), id="the same"),
+        pytest.param(looked(30), looked(100, 31, 62, 93), id="beyond what was stored"),
+        pytest.param(looked(100, 7, 14), looked(20, 7, 14), id="a look that was cut"),
+        pytest.param(
+            looked(100, usual=1), looked(100, *SEVENTH), id="fewer than each had"
+        ),
+        pytest.param(
+            looked(100, 7, 14, usual=1, count=2),
+            looked(100, 7, 14, usual=1, count=2),
+            id="beside the usual",
+        ),
+    ],
+)
+def test_what_is_not_more_over_the_steps_of_both_fails_nothing(
+    before: Measurement, now: Measurement
+) -> None:
+    assert not [one for one in found(before, now) if "occasional" in one[0]]
+
+
+def test_a_baseline_without_a_look_says_nothing_of_it() -> None:
+    before = Measurement(
+        test="t",
+        environment=Environment(hardware=PRETEND),
+        exact={"syncs": 0, "pageable_copies": 0},
+    )
+
+    assert found(before, looked(100, *SEVENTH)) == []
+
+
+def test_fewer_waits_in_some_steps_are_an_improvement() -> None:
+    ((metric, headline, _),) = found(looked(100, *SEVENTH), looked(100))
+
+    assert metric == "occasional_syncs"
+    assert headline.startswith("IMPROVED waits in some steps: 0")
+
+
+def test_a_look_is_stored_with_its_number_cut_to_a_digit() -> None:
+    kept = RunSummary.of(looked(103, 7, 101))
+    entry = Entry(runs=(kept,))
+    stored = Baselines(hardware=PRETEND, entries={"t": entry})
+
+    assert kept.further == FurtherSteps(looked=100, counts={"syncs": ((7, 1),)})
+    assert loads(dumps(stored), "b.json") == stored
+
+
+def test_runs_whose_further_steps_differ_are_taken_for_drawn() -> None:
+    def varies(*runs: Measurement) -> bool:
+        return varies_by_run([StepCall(measurement=run) for run in runs])
+
+    assert varies(looked(100, 7), looked(100))
+    assert not varies(looked(100, 50), looked(40))
