@@ -33,9 +33,11 @@ from ..model.baseline import Entry
 from ..model.baseline import Kept
 from ..model.budget import Tolerance
 from ..model.environment import DeviceKind
+from ..model.measurement import shared_steps
 from ..model.metric import Metric
 from ..model.metric import MetricKind
 from ..model.metrics import METRICS
+from ..model.metrics import OCCASIONAL
 from .refresh import typical_values
 
 
@@ -86,6 +88,8 @@ def kept(test: str, old: Entry | None, new: Entry, leeway: Leeway) -> Kept | Non
     metrics = [METRICS[name] for name in before]
     if not metrics or any(_has_moved(metric, old, new, leeway) for metric in metrics):
         return None
+    if _looks_moved(old, new):
+        return None
     # A noisy metric first, if there is one: only it has a scatter to report.
     shown = min(metrics, key=lambda metric: metric.kind is MetricKind.EXACT)
     noisy = shown.kind is MetricKind.NOISY
@@ -95,6 +99,26 @@ def kept(test: str, old: Entry | None, new: Entry, leeway: Leeway) -> Kept | Non
         stored=before[shown.name],
         now=after[shown.name],
         noise=ratio(_spread(shown, old, leeway).sigma) if noisy else None,
+    )
+
+
+LONGER_LOOK: Final = 2
+"""Multiple of the stored further steps that is worth another baseline."""
+
+
+def _looks_moved(old: Entry, new: Entry) -> bool:
+    """Whether further steps do something else now, or much more of them were looked at."""
+    before = [run.further for run in old.runs if run.further]
+    after = [run.further for run in new.runs if run.further]
+    if not before or not after:
+        return bool(after)
+    steps = shared_steps([*before, *after])
+    if min(look.last for look in after) >= LONGER_LOOK * steps.stop:
+        return True
+    return any(
+        max(look.beyond(name, 0, steps) for look in before)
+        != max(look.beyond(name, 0, steps) for look in after)
+        for name in OCCASIONAL
     )
 
 

@@ -222,7 +222,8 @@ def _further(raw: Any, where: Place) -> FurtherSteps:
         found = decode(FurtherSteps, raw)
     except (TypeError, ValueError, KeyError):
         _refuse(where, "a look at further steps", raw)
-    _positive(found.looked, (where, "looked"))
+    _positive(found.first, (where, "first"))
+    _positive(found.last, (where, "last"))
     for name, counts in found.counts.items():
         for number, count in counts:
             _positive(number, (where, name))

@@ -17,6 +17,7 @@ from ..model.compile_metrics import COMPILE_TIMES
 from ..model.environment import DeviceKind
 from ..model.environment import Hardware
 from ..model.measurement import Measurement
+from ..model.measurement import shared_steps
 from ..model.metric import MetricKind
 from ..model.metrics import METRICS
 from ..model.metrics import OCCASIONAL
@@ -87,7 +88,7 @@ def varies_by_run(calls: Sequence[StepCall]) -> bool:
 def _looks_differ(runs: Sequence[Measurement]) -> bool:
     """Whether what further steps did differs in these runs, as far as all looked."""
     looks = [run.further for run in runs if run.further]
-    steps = min((look.looked for look in looks), default=0)
+    steps = shared_steps(looks) if looks else range(0)
     return any(
         len({look.beyond(name, 0, steps) for look in looks}) > 1 for name in OCCASIONAL
     )

@@ -11,6 +11,7 @@ from typing import Final
 from ..model.baseline import FULL_RUNS
 from ..model.baseline import RunSummary
 from ..model.measurement import Measurement
+from ..model.measurement import shared_steps
 from ..model.metric import Metric
 from ..model.verdict import Outcome
 from ..model.verdict import Verdict
@@ -88,7 +89,7 @@ def judge_further(  # noqa: PLR0913  keywords, each a number of its own
     if not fresh or not known:
         return
     looks = [look for _, look in (*fresh, *known)]
-    steps = min(look.looked for look in looks)
+    steps = shared_steps(looks)
     did = [run.exact for run, _ in fresh] + [run.exact for run, _ in known]
     most = max(exact.get(usual.name, 0) for exact in did)
     beyond = [look.beyond(usual.name, most, steps) for look in looks]
@@ -99,7 +100,9 @@ def judge_further(  # noqa: PLR0913  keywords, each a number of its own
     before = sorted(beyond[len(fresh) :])
     verdict = judge_exact(metric, read, before, tolerance=tolerance, torch=torch)
     if verdict.outcome is not Outcome.PASS:
-        because = f"{verdict.because}, of the {steps} further steps that were looked at"
+        because = (
+            f"{verdict.because}, of the {len(steps)} further steps that both looked at"
+        )
         yield replace(verdict, because=because)
 
 

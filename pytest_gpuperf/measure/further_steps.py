@@ -185,15 +185,18 @@ class _Looked:
             steps=None if self.period else self._steps(once),
         )
 
-    def _steps(self, once: Collection[Finding]) -> FurtherSteps:
+    def _steps(self, once: Collection[Finding]) -> FurtherSteps | None:
         """Return which steps did more than each of the first, without what comes once."""
+        if not self.steps:
+            return None
         counts = {}
         for name in OCCASIONAL:
             usual = max((step.count(name, once) for step in self.first), default=0)
-            numbered = enumerate((step.count(name, once) for step in self.steps), 1)
+            numbered = ((step.number, step.count(name, once)) for step in self.steps)
             counts[name] = tuple((n, count) for n, count in numbered if count > usual)
         counts = {name: seen for name, seen in counts.items() if seen}
-        return FurtherSteps(looked=len(self.steps), counts=counts)
+        first, last = self.steps[0].number, self.steps[-1].number
+        return FurtherSteps(first=first, last=last, counts=counts)
 
     def _rhythm(self, cause: Finding, numbers: Sequence[int]) -> Finding:
         """Return *cause* with its number and what share of the steps has it."""

@@ -156,7 +156,7 @@ class RunSummary:
 
     ``round_steps`` are those of its ``Measurement``. ``occasion`` is the refresh or
     gate that made it; empty if nobody recorded it. ``further`` is its look at further
-    steps, their number cut to one digit: how many there was time for differs.
+    steps, the last one cut to one digit: how many there was time for differs.
     """
 
     times: Mapping[str, Distribution] = field(default_factory=dict)
@@ -180,15 +180,16 @@ class RunSummary:
 
 
 def _cut(further: FurtherSteps | None) -> FurtherSteps | None:
-    if further is None or not further.looked:
+    if further is None:
         return None
-    digit = 10 ** (len(str(further.looked)) - 1)
-    looked = further.looked // digit * digit
+    digit = 10 ** (len(str(further.last)) - 1)
+    last = max(further.first, further.last // digit * digit)
     counts = {
-        name: tuple(each for each in seen if each[0] <= looked)
+        name: tuple(each for each in seen if each[0] <= last)
         for name, seen in further.counts.items()
     }
-    return FurtherSteps(looked=looked, counts={n: c for n, c in counts.items() if c})
+    seen = {name: found for name, found in counts.items() if found}
+    return FurtherSteps(first=further.first, last=last, counts=seen)
 
 
 # Occasions: what a machine was like when a refresh or a gate measured on it.

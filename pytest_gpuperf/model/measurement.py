@@ -115,19 +115,27 @@ class Board:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FurtherSteps:
-    """A look at so many steps after the first ones, and what those did that did more.
+    """A look at the steps from ``first`` to ``last``, and what those did that did more.
 
-    ``counts`` has, by the metric of each step, the number of each of those, from 1 on, and
-    its count.
+    Steps are numbered from the first that the process ran, so that what comes every
+    seventh step does so in each run. ``counts`` has, by the metric of a step, the number of
+    each of those and its count.
     """
 
-    looked: int
+    first: int
+    last: int
     counts: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
-    def beyond(self, metric: str, usual: int, steps: int) -> int:
-        """Sum up what the first so many *steps* did beyond a *usual* one."""
-        found = (c for n, c in self.counts.get(metric, ()) if n <= steps)
+    def beyond(self, metric: str, usual: int, steps: range) -> int:
+        """Sum up what *steps* did beyond a *usual* one."""
+        found = (count for n, count in self.counts.get(metric, ()) if n in steps)
         return sum(max(0, count - usual) for count in found)
+
+
+def shared_steps(looks: Sequence[FurtherSteps]) -> range:
+    """Return the steps that all *looks*, at least one, looked at."""
+    first, last = max(k.first for k in looks), min(k.last for k in looks)
+    return range(first, last + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

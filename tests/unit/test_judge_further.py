@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_gpuperf.baselines.drift import Leeway
+from pytest_gpuperf.baselines.drift import kept
 from pytest_gpuperf.baselines.format import dumps
 from pytest_gpuperf.baselines.format import loads
 from pytest_gpuperf.baselines.refresh import new_entry
@@ -28,7 +30,12 @@ PRETEND = Hardware(kind=DeviceKind.PRETEND, name="x")
 
 
 def looked(
-    steps: int, *waits: int, usual: int = 0, count: int = 1, metric: str = "syncs"
+    steps: int,
+    *waits: int,
+    usual: int = 0,
+    count: int = 1,
+    metric: str = "syncs",
+    first: int = 4,
 ) -> Measurement:
     """Measure a step with *usual* waits, of further *steps* these with *count*."""
     counts = {metric: tuple((number, count) for number in waits)} if waits else {}
@@ -36,7 +43,7 @@ def looked(
         test="t",
         environment=Environment(hardware=PRETEND),
         exact={"syncs": 0, "pageable_copies": 0, metric: usual},
-        further=FurtherSteps(looked=steps, counts=counts),
+        further=FurtherSteps(first=first, last=steps, counts=counts),
     )
 
 
@@ -60,8 +67,8 @@ def test_a_wait_that_is_new_in_some_steps_fails_with_how_many_were_looked_at() -
             "occasional_syncs",
             "NEW WAITS: 14 in some steps, was 0 (+14), allowed 0",
             (
-                "14 against 0 stored, in each of 2 runs, of the 100 further steps that "
-                "were looked at"
+                "14 against 0 stored, in each of 2 runs, of the 97 further steps that "
+                "both looked at"
             ),
         )
     ]
@@ -83,6 +90,9 @@ def test_a_copy_that_comes_more_often_fails_as_a_wait_does() -> None:
         pytest.param(looked(100, *SEVENTH), looked(100, *SEVENTH), id="the same"),
         pytest.param(looked(30), looked(100, 31, 62, 93), id="beyond what was stored"),
         pytest.param(looked(100, 7, 14), looked(20, 7, 14), id="a look that was cut"),
+        pytest.param(
+            looked(100, 14, first=8), looked(100, 7, 14), id="one that began later"
+        ),
         pytest.param(
             looked(100, usual=1), looked(100, *SEVENTH), id="fewer than each had"
         ),
@@ -121,8 +131,26 @@ def test_a_look_is_stored_with_its_number_cut_to_a_digit() -> None:
     entry = Entry(runs=(kept,))
     stored = Baselines(hardware=PRETEND, entries={"t": entry})
 
-    assert kept.further == FurtherSteps(looked=100, counts={"syncs": ((7, 1),)})
+    assert kept.further == FurtherSteps(first=4, last=100, counts={"syncs": ((7, 1),)})
     assert loads(dumps(stored), "b.json") == stored
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "stays"),
+    [
+        (looked(100), looked(100), True),
+        (looked(100, *SEVENTH), looked(60, *range(7, 61, 7)), True),
+        (looked(100), looked(100, *SEVENTH), False),
+        (looked(20), looked(100), False),
+    ],
+)
+def test_a_refresh_stores_a_look_that_shows_something_else_or_much_more(
+    before: Measurement, now: Measurement, *, stays: bool
+) -> None:
+    leeway = Leeway(kind=DeviceKind.PRETEND, tolerance=Tolerance(), runs=2)
+    old, new = new_entry([before] * 2), new_entry([now] * 2)
+
+    assert (kept("t", old, new, leeway) is not None) == stays
 
 
 def test_runs_whose_further_steps_differ_are_taken_for_drawn() -> None:
