@@ -23,6 +23,8 @@ class LineDoes(Enum):
     """It makes a tensor of a list, an array or a number."""
     DECIDES_SIZE = auto()
     """What it reads is the size of something."""
+    REPEATS = auto()
+    """What it reads decides how often a loop runs."""
     DECIDES = auto()
     """What it reads decides what runs next."""
     CALCULATES = auto()
@@ -328,6 +330,9 @@ _SIGNS: Final[Mapping[LineDoes, Callable[[ast.AST], bool]]] = {
     LineDoes.PASSES_NUMBER: _passes_number,
     LineDoes.MAKES_TENSOR: lambda tree: any(map(_makes, ast.walk(tree))),
     LineDoes.DECIDES_SIZE: _decides_size,
+    LineDoes.REPEATS: lambda tree: any(
+        isinstance(n, ast.While) for n in ast.walk(tree)
+    ),
     LineDoes.DECIDES: _decides,
     LineDoes.CALCULATES: _calculates,
     LineDoes.CALLS_HOST: _calls_host,

@@ -110,12 +110,20 @@ SYNC_REMEDIES: Final = (
         do="leave on the CPU what decides a size: the lengths of a batch are made there",
     ),
     Remedy(
+        rule="loop",
+        cause="`while` on a tensor",
+        reads=True,
+        ops=_READS,
+        does=LineDoes.REPEATS,
+        do=NONE_KNOWN,
+    ),
+    Remedy(
         rule="condition",
-        cause="`if`, `while`, `assert` on a tensor",
+        cause="`if`, `assert` on a tensor",
         reads=True,
         ops=_READS,
         does=LineDoes.DECIDES,
-        spot=r"\b(?:if|elif|while|assert|and|or|not)\b|\bbool\(|\.any\(\)|\.all\(\)",
+        spot=r"\b(?:if|elif|assert|and|or|not)\b|\bbool\(|\.any\(\)|\.all\(\)",
         do="choose on the GPU with torch.where, or check every N steps",
     ),
     Remedy(
@@ -398,7 +406,7 @@ FRAMEWORK_REMEDIES: Final = (
     ),
     FrameworkRemedy(
         files=r"torch/distributions/\w+\.py",
-        functions=r".*",
+        functions=r"__init__|_validate_sample",
         remedy=_BY_RULE["distribution-check"],
     ),
     FrameworkRemedy(

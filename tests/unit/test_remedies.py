@@ -173,6 +173,7 @@ def test_no_remedy_is_without_its_programs() -> None:
         ("size", "grid[: labels.max()]"),
         ("size", "grid.split((gpu_lengths).tolist())"),
         ("condition", "if loss.mean().item() > 2: pass"),
+        ("loop", "while loss.mean() > 9: pass"),
         ("condition", "assert not torch.isnan(loss).any()"),
         ("condition", "all(torch.isfinite(p).all() for p in model.parameters())"),
         ("python-max", "peak = max(loss[0].item(), 2.0)"),

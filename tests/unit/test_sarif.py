@@ -89,6 +89,7 @@ def test_rules_are_the_waits_of_the_table_and_their_ids_stay() -> None:
         "checkpoint",
         "printed-tensor",
         "size",
+        "loop",
         "condition",
         "python-max",
         "number-in-formula",

@@ -20,6 +20,7 @@ from ..headline import merged_headlines
 from ..headline import title
 from ..remedies import BOTTLENECK_REMEDIES
 from ..remedies import METRIC_REMEDIES
+from ..remedies import NONE_KNOWN
 from ..remedies import remedy_of
 from ..remedies import spot_of
 from ..screen.bottleneck import WAITED_FOR
@@ -130,7 +131,7 @@ def _fixes(
     if not fixes and diagnosis is not None and metrics & WAITED_FOR:
         first = BOTTLENECK_REMEDIES.get(diagnosis.first.bottleneck)
         fixes += [first] if first else []
-    return list(dict.fromkeys(fixes))
+    return [fix for fix in dict.fromkeys(fixes) if fix != NONE_KNOWN] or fixes[:1]
 
 
 def _listed(name: str, texts: Collection[str]) -> Iterator[Markup]:
