@@ -224,6 +224,8 @@ def _further(raw: Any, where: Place) -> FurtherSteps:
         _refuse(where, "a look at further steps", raw)
     _positive(found.first, (where, "first"))
     _positive(found.last, (where, "last"))
+    for name, usual in found.usual.items():
+        _count(usual, (where, name))
     for name, counts in found.counts.items():
         for number, count in counts:
             _positive(number, (where, name))

@@ -80,18 +80,17 @@ def judge_further(  # noqa: PLR0913  keywords, each a number of its own
     tolerance: float,
     torch: tuple[str, str] | None = None,
 ) -> Iterator[Verdict]:
-    """Judge by *metric* what further steps did beyond a step with most of the *usual*.
+    """Judge by *metric* what further steps did beyond the *usual* of each step.
 
     Only the steps count that all looked at, and only a change is worth a verdict.
     """
     fresh = [(run, run.further) for run in runs if run.further]
-    known = [(run, run.further) for run in stored if run.further]
+    known = [run.further for run in stored if run.further]
     if not fresh or not known:
         return
-    looks = [look for _, look in (*fresh, *known)]
+    looks = [*(look for _, look in fresh), *known]
     steps = shared_steps(looks)
-    did = [run.exact for run, _ in fresh] + [run.exact for run, _ in known]
-    most = max(exact.get(usual.name, 0) for exact in did)
+    most = max(look.usual.get(usual.name, 0) for look in looks)
     beyond = [look.beyond(usual.name, most, steps) for look in looks]
     read = [
         replace(run, exact={metric.name: value}, least={})

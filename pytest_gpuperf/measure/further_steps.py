@@ -186,17 +186,23 @@ class _Looked:
         )
 
     def _steps(self, once: Collection[Finding]) -> FurtherSteps | None:
-        """Return which steps did more than each of the first, without what comes once."""
+        """Return which steps did more than the first with least, without what comes once."""
         if not self.steps:
             return None
+        usual = {
+            name: min((step.count(name, once) for step in self.first), default=0)
+            for name in OCCASIONAL
+        }
         counts = {}
         for name in OCCASIONAL:
-            usual = max((step.count(name, once) for step in self.first), default=0)
             numbered = ((step.number, step.count(name, once)) for step in self.steps)
-            counts[name] = tuple((n, count) for n, count in numbered if count > usual)
+            counts[name] = tuple(
+                (n, count) for n, count in numbered if count > usual[name]
+            )
         counts = {name: seen for name, seen in counts.items() if seen}
         first, last = self.steps[0].number, self.steps[-1].number
-        return FurtherSteps(first=first, last=last, counts=counts)
+        usual = {name: count for name, count in usual.items() if count}
+        return FurtherSteps(first=first, last=last, usual=usual, counts=counts)
 
     def _rhythm(self, cause: Finding, numbers: Sequence[int]) -> Finding:
         """Return *cause* with its number and what share of the steps has it."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
+from dataclasses import replace
 from datetime import datetime
 from datetime import timedelta
 from datetime import timezone
@@ -189,7 +190,7 @@ def _cut(further: FurtherSteps | None) -> FurtherSteps | None:
         for name, seen in further.counts.items()
     }
     seen = {name: found for name, found in counts.items() if found}
-    return FurtherSteps(first=further.first, last=last, counts=seen)
+    return replace(further, last=last, counts=seen)
 
 
 # Occasions: what a machine was like when a refresh or a gate measured on it.

@@ -119,11 +119,12 @@ class FurtherSteps:
 
     Steps are numbered from the first that the process ran, so that what comes every
     seventh step does so in each run. ``counts`` has, by the metric of a step, the number of
-    each of those and its count.
+    each of those and its count, and ``usual`` what each step does, if that is not nothing.
     """
 
     first: int
     last: int
+    usual: Mapping[str, int] = field(default_factory=dict)
     counts: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def beyond(self, metric: str, usual: int, steps: range) -> int:

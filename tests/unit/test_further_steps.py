@@ -88,6 +88,34 @@ def test_a_wait_in_every_50th_step_counts_in_no_step_that_is_compared_with_a_bas
     assert exact["occasional_syncs"] == 1
 
 
+@pytest.mark.parametrize("every", [2, 4, 7, 50])
+def test_a_baseline_keeps_which_further_steps_did_more_than_each(
+    device: PretendDevice, every: int
+) -> None:
+    step, _ = reading(torch.ones(3, device="cuda"), lambda n: n % every == 0)
+
+    further = looked(device, step).further
+
+    assert further is not None
+    assert further.usual == {}
+    seen = range(further.first, further.last + 1)
+    assert further.counts == {
+        "syncs": tuple((number, 1) for number in seen if number % every == 0)
+    }
+
+
+def test_what_each_step_does_is_usual_and_no_period_is_kept_twice(
+    device: PretendDevice,
+) -> None:
+    step, _ = reading(torch.ones(3, device="cuda"), lambda _: True)
+
+    further = looked(device, step).further
+
+    assert further is not None
+    assert (further.usual, further.counts) == ({"syncs": 1}, {})
+    assert looked(device, step, period=10).further is None
+
+
 def test_a_copy_in_every_50th_step_is_found_as_a_wait_is(device: PretendDevice) -> None:
     batch, numbers = torch.ones(3), []
 

@@ -43,7 +43,9 @@ def looked(
         test="t",
         environment=Environment(hardware=PRETEND),
         exact={"syncs": 0, "pageable_copies": 0, metric: usual},
-        further=FurtherSteps(first=first, last=steps, counts=counts),
+        further=FurtherSteps(
+            first=first, last=steps, usual={metric: usual}, counts=counts
+        ),
     )
 
 
@@ -131,7 +133,9 @@ def test_a_look_is_stored_with_its_number_cut_to_a_digit() -> None:
     entry = Entry(runs=(kept,))
     stored = Baselines(hardware=PRETEND, entries={"t": entry})
 
-    assert kept.further == FurtherSteps(first=4, last=100, counts={"syncs": ((7, 1),)})
+    assert kept.further == FurtherSteps(
+        first=4, last=100, usual={"syncs": 0}, counts={"syncs": ((7, 1),)}
+    )
     assert loads(dumps(stored), "b.json") == stored
 
 
