@@ -102,19 +102,13 @@ def kept(test: str, old: Entry | None, new: Entry, leeway: Leeway) -> Kept | Non
     )
 
 
-LONGER_LOOK: Final = 2
-"""Multiple of the stored further steps that is worth another baseline."""
-
-
 def _looks_moved(old: Entry, new: Entry) -> bool:
-    """Whether further steps do something else now, or much more of them were looked at."""
+    """Whether further steps do something else now, or nobody looked at them before."""
     before = [run.further for run in old.runs if run.further]
     after = [run.further for run in new.runs if run.further]
     if not before or not after:
         return bool(after)
     steps = shared_steps([*before, *after])
-    if min(look.last for look in after) >= LONGER_LOOK * steps.stop:
-        return True
     return any(
         max(look.beyond(name, 0, steps) for look in before)
         != max(look.beyond(name, 0, steps) for look in after)
