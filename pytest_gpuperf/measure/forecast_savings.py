@@ -7,6 +7,7 @@ checkpointing keeps its masks, because checkpoint restores the generators' state
 from __future__ import annotations
 
 import gc
+import os
 from collections import Counter
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -16,6 +17,7 @@ from contextlib import AbstractContextManager
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 from typing import Final
 from weakref import WeakSet
@@ -30,6 +32,7 @@ from ..devices.pretend.memory import LiveMemory
 from ..devices.pretend.memory import StepMemory
 from ..devices.pretend.memory_watch import ProgramMemory
 from ..devices.pretend.tensor_values import INSIDES
+from ..model.finding import Location
 from ..model.forecast import Forecast
 from ..model.forecast import Saving
 from .emulated import COMPILED_PEAK
@@ -51,7 +54,14 @@ def forecast_of_program(memory: ProgramMemory) -> Forecast:
         memory.memories(), memory.live, memory.picture, ended=memory.steps
     )
     steps = memory.mark.sentence if memory.mark else ""
+    if memory.loop:
+        steps += f" {_from_here(memory.loop)}"
     return replace(forecast, notes=(steps, *forecast.notes)) if steps else forecast
+
+
+def _from_here(place: Location) -> Location:
+    near = Path(place.file).is_relative_to(Path.cwd())
+    return replace(place, file=os.path.relpath(place.file)) if near else place
 
 
 def forecast_of(

@@ -211,6 +211,7 @@ class LiveMemory:
         self.peak_bytes = 0
         self.several_streams = False
         self.unjudged: dict[tuple[str, str], None] = {}
+        self.before_birth: Callable[[], None] | None = None
         self.on_birth: Callable[[int], None] | None = None
         self.at_outputs: Mapping[int, AtOutput] = {}
         self._workspace_bytes = workspace_bytes
@@ -322,6 +323,8 @@ class LiveMemory:
 
     def _born(self, nbytes: int, *, workspace: bool = False) -> int:
         """Raise ``torch.OutOfMemoryError`` if the device is too small."""
+        if self.before_birth is not None:
+            self.before_birth()
         # As torch's allocator: before it gives up it empties its cache and tries once
         # more.
         if not self.device.has_room(nbytes):

@@ -5,10 +5,8 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from collections.abc import Iterator
-from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any
 from typing import Final
@@ -17,27 +15,16 @@ from weakref import WeakSet
 
 import torch
 
-from ...model.finding import MemoryCourse
-from ...model.finding import Phase
-from ..autograd import current_node
+from ...model.finding import Location
 from ..autograd import graphs_alive
-from ..memory_owners import owned_tensors
-from ..memory_owners import roles_of
-from ..memory_picture import Alive
-from ..memory_picture import Change
 from ..memory_picture import Held
 from ..memory_picture import Picture
-from ..memory_picture import StorageRole
-from ..memory_picture import course_of
 from ..memory_picture import held_by_place
-from ..memory_picture import picture_of
-from ..memory_picture import role_by_birth
 from ..preflight import no_garbage_collection
-from ..source_lines import Site
-from ..source_lines import site_of_caller
 from .allocator import rounded
 from .audit_record import StepMark
 from .backward_rules import ENGINE_ALONE
+from .loop_memory import LoopMemory
 from .memory import PRETEND_MEMORY
 from .memory import LiveMemory
 from .memory import MemoryEvent
@@ -47,100 +34,9 @@ from .memory import step_memories
 from .memory import watched
 from .program_steps import ProgramSteps
 from .recorder import WATCH
+from .step_picture import Lookout
+from .step_picture import site_here
 from .tensor import Ghost
-
-
-# A picture at the peak of a step that is expected to be like the one before.
-
-
-class Lookout:
-    """Records sites from now on, and roles at the peak that *last* leads to expect.
-
-    Lines below the directory *root* are the project's.
-    """
-
-    def __init__(self, live: LiveMemory, root: str, last: StepMemory) -> None:
-        self._live = live
-        self._first = len(live.events)
-        self._expected = (
-            None if last.peak is None else self._first + last.peak - last.first
-        )
-        self._roles: Mapping[int, StorageRole] = {}
-        self._claimed = dict(self._claims())
-        live.on_birth = self._look
-        live.site = partial(site_here, root)
-
-    def picture(self, peak: int | None) -> Picture | None:
-        """Stop recording, and return what was alive at the event *peak*.
-
-        ``None`` if that is not the expected event: what is alive at another moment
-        explains nothing. Blocks are rounded as the allocator rounds them.
-        """
-        self._live.on_birth = self._live.site = None
-        if peak is None or peak != self._expected:
-            return None
-        events = self._live.events
-        births = alive_at(events, peak)
-        alive = [self._alive(number, birth) for number, birth in births.items()]
-        return replace(
-            picture_of(alive, events[peak].op, events[peak].site), course=self._course()
-        )
-
-    def _course(self) -> MemoryCourse:
-        """Follow the step; owners claim what they have before, at its peak and after."""
-        # The peak last: what was an activation there may belong to an owner later.
-        claimed = {**self._claimed, **self._claims(), **self._roles}
-        events = self._live.events
-        before = alive_at(events, self._first - 1) if self._first else {}
-        return course_of(
-            (_change(birth, claimed) for birth in before.values()),
-            (_change(e, claimed) for e in events[self._first :] if not e.empties_cache),
-        )
-
-    def _alive(self, number: int, birth: MemoryEvent) -> Alive:
-        return Alive(
-            nbytes=rounded(birth.nbytes),
-            role=self._roles.get(number) or _role_of(birth),
-            op=birth.op,
-            site=birth.site,
-        )
-
-    def _look(self, index: int) -> None:
-        if index == self._expected:
-            self._roles = self._claims()
-
-    def _claims(self) -> Mapping[int, StorageRole]:
-        # The owners' tensors may be of a user's subclass, which must not see these
-        # reads.
-        with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001, nobody is to see this
-            return roles_of(_claims(self._live))
-
-
-def site_here(root: str) -> Site:
-    """Return the line of code that takes memory now."""
-    phase = None if current_node() is None else Phase.BACKWARD
-    return site_of_caller(root, phase=phase)
-
-
-def _claims(live: LiveMemory) -> Iterator[tuple[int, StorageRole]]:
-    """Yield the numbers of storages and the roles their owners give them now."""
-    for tensor, role in owned_tensors():
-        number = live.number_of(tensor.inside) if type(tensor) is Ghost else None
-        if number is not None:
-            yield number, role
-
-
-def _change(event: MemoryEvent, claimed: Mapping[int, StorageRole]) -> Change:
-    return Change(
-        number=event.number,
-        nbytes=rounded(event.nbytes) if event.is_birth else 0,
-        role=claimed.get(event.number) or _role_of(event),
-        phase=event.site.phase if event.site else None,
-    )
-
-
-def _role_of(birth: MemoryEvent) -> StorageRole:
-    return StorageRole.WORKSPACES if birth.workspace else role_by_birth(birth.site)
 
 
 T = TypeVar("T")
@@ -285,6 +181,7 @@ class ProgramMemory:
         self._ranges: list[tuple[int, int]] = []
         self._mark: StepMark | None = None
         self._lookout: Lookout | None = None
+        self._loop = LoopMemory(live, root)
         self._optimizers: WeakSet[Any] = WeakSet()
         self.picture: Picture | None = None
 
@@ -300,6 +197,8 @@ class ProgramMemory:
         if mark is not StepMark.OPTIMIZER and self._has_optimizer():
             # It will step: what comes before, such as micro-batches, is a part of that.
             return
+        if self._mark is None:
+            self._loop.close()
         if number == 1:
             self._forget()
         self._mark = mark
@@ -313,9 +212,19 @@ class ProgramMemory:
             self._lookout = Lookout(self._live, self._root, self.memories()[-1])
 
     def end(self) -> None:
-        """End the last step of a loop over batches, which no other batch ends."""
-        if self._mark is StepMark.LOADER and len(self._ranges) < self._most_steps:
+        """End the last step of a loop, which nothing else ends."""
+        if self._mark is None:
+            self._mark = StepMark.LOOP if self.loop else None
+            self._ranges = self._loop.ranges()
+            self.picture = self._loop.picture()
+            self._loop.close()
+        elif self._mark is StepMark.LOADER and len(self._ranges) < self._most_steps:
             self._end_step()
+
+    @property
+    def loop(self) -> Location | None:
+        """A line of the loop whose turns are the steps, if nothing else ends them."""
+        return self._loop.place if self._mark in {None, StepMark.LOOP} else None
 
     @property
     def steps(self) -> int:
@@ -329,8 +238,7 @@ class ProgramMemory:
 
     def memories(self) -> Sequence[StepMemory]:
         """What each step needs; a program without any is one step."""
-        whole = [(0, len(self._live.events))]
-        return step_memories(self._live.events, self._ranges or whole)
+        return step_memories(self._live.events, self._ranges)
 
     def _forget(self) -> None:
         """Make what was so far a part of the first step."""

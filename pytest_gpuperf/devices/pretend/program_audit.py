@@ -9,8 +9,10 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from dataclasses import field
 from dataclasses import replace
 from functools import wraps
 from itertools import pairwise
@@ -203,11 +205,16 @@ class Visits:
 
 @dataclass(slots=True)
 class LoopPlace:
-    """A place in a loop: the turns that passed it, and the events that it led to."""
+    """A place in a loop: the turns that passed it, and the events that it led to.
+
+    ``starts`` says what was given to ``look`` at the first event of each turn after the
+    first.
+    """
 
     location: Location
     turns: int = 0
     events: int = 0
+    starts: list[int] = field(default_factory=list)
 
 
 LEAST_SHARE_OF_EVENTS: Final = 0.2
@@ -236,10 +243,17 @@ class LoopTurns:
         place = self._step()
         return place.location if place else None
 
-    def look(self) -> int:
+    @property
+    def starts(self) -> Sequence[int]:
+        """Where each turn after the first begins, as ``look`` was told."""
+        place = self._step()
+        return place.starts if place else ()
+
+    def look(self, at: int = 0) -> int:
         """Look at the stack of an event; return which turn ends there, or 0 if none does.
 
-        A loop further out than the one before begins to count at 1.
+        A loop further out than the one before begins to count at 1. The event is number
+        *at* for whoever looks.
         """
         if sys.gettrace() is not None or threading.get_ident() != self._thread:
             return 0
@@ -247,12 +261,12 @@ class LoopTurns:
         before, depth_before = self._turns, self._depth
         for depth, (frame, inner) in enumerate(pairwise(stack)):
             if room_of(frame.f_code.co_filename, self._root) is SourceOwner.PROJECT:
-                self._pass(depth, frame, inner)
+                self._pass(depth, frame, inner, at)
         if self._depth < depth_before:
             self._turns = 1
         return self._turns if self._turns != before else 0
 
-    def _pass(self, depth: int, frame: FrameType, inner: FrameType) -> None:
+    def _pass(self, depth: int, frame: FrameType, inner: FrameType, at: int) -> None:
         passed, is_new = _visits(frame).passed(frame.f_lasti, _visits(inner))
         if passed == 1 or depth > self._depth:
             return
@@ -264,6 +278,8 @@ class LoopTurns:
         # The first turn was no sign of a loop.
         place.turns += is_new + (is_new and passed == SECOND_TURN)
         place.events += 1
+        if is_new:
+            place.starts.append(at)
         self._turns = max(self._turns, place.turns - 1)
 
     def _step(self) -> LoopPlace | None:

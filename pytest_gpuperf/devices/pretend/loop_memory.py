@@ -1,0 +1,70 @@
+"""The memory of a program in which nothing of torch marks a step: turns of its loop do."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import pairwise
+from typing import Final
+
+from ...model.finding import Location
+from ..memory_picture import Picture
+from ..memory_picture import StorageRole
+from .memory import LiveMemory
+from .memory import step_memories
+from .program_audit import LoopTurns
+from .step_picture import claims_now
+from .step_picture import picture_at
+from .step_picture import site_here
+
+
+ASKED_AGAIN: Final = 1.25
+"""Owners are asked when memory has grown by this factor: each time takes a look at all
+objects, and what they own may be gone at the program's end."""
+
+
+class LoopMemory:
+    """Notes lines and owners from the first operation on, and where a loop turns.
+
+    Lines below the directory *root* are the project's.
+    """
+
+    def __init__(self, live: LiveMemory, root: str) -> None:
+        self._live = live
+        self._turns = LoopTurns(root)
+        self._claimed: dict[int, StorageRole] = {}
+        self._claimed_at = 0
+        live.site = partial(site_here, root)
+        live.before_birth = self._look
+
+    def close(self) -> None:
+        """Note nothing more."""
+        self._live.site = self._live.before_birth = None
+
+    @property
+    def place(self) -> Location | None:
+        """A line of the loop; ``None`` if nothing repeats."""
+        return self._turns.place
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """Return the events of each turn; what comes before the loop is in the first."""
+        return list(pairwise((0, *self._turns.starts, len(self._live.events))))
+
+    def picture(self) -> Picture | None:
+        """Return what is alive at the peak of all; without a loop, from where all of it is."""
+        self._claim()
+        events = self._live.events
+        memories = step_memories(events, self.ranges())
+        # The last of equals: the first turn comes with what is before it.
+        most = max(reversed(memories), key=lambda turn: turn.allocated_bytes)
+        if most.peak is None:
+            return None
+        return picture_at(events, most.first, most.peak, self._claimed, self._claimed)
+
+    def _look(self) -> None:
+        begins = self._turns.look(len(self._live.events)) == 1
+        if begins or self._live.now_bytes > ASKED_AGAIN * self._claimed_at:
+            self._claim()
+
+    def _claim(self) -> None:
+        self._claimed.update(claims_now(self._live))
+        self._claimed_at = self._live.now_bytes

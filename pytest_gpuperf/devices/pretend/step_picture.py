@@ -1,0 +1,139 @@
+"""A picture of the pretend GPU's memory at the peak of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from ...model.finding import Phase
+from ..autograd import current_node
+from ..memory_owners import owned_tensors
+from ..memory_owners import roles_of
+from ..memory_picture import Alive
+from ..memory_picture import Change
+from ..memory_picture import Picture
+from ..memory_picture import StorageRole
+from ..memory_picture import course_of
+from ..memory_picture import picture_of
+from ..memory_picture import role_by_birth
+from ..source_lines import Site
+from ..source_lines import site_of_caller
+from .allocator import rounded
+from .memory import LiveMemory
+from .memory import MemoryEvent
+from .memory import StepMemory
+from .memory import alive_at
+from .tensor import Ghost
+
+
+Claims = Mapping[int, StorageRole]
+"""Roles that owners give to storages, by their numbers."""
+
+
+class Lookout:
+    """Records sites from now on, and roles at the peak that *last* leads to expect.
+
+    Lines below the directory *root* are the project's.
+    """
+
+    def __init__(self, live: LiveMemory, root: str, last: StepMemory) -> None:
+        self._live = live
+        self._first = len(live.events)
+        self._expected = (
+            None if last.peak is None else self._first + last.peak - last.first
+        )
+        self._roles: Claims = {}
+        self._claimed = claims_now(live)
+        live.on_birth = self._look
+        live.site = partial(site_here, root)
+
+    def picture(self, peak: int | None) -> Picture | None:
+        """Stop recording, and return what was alive at the event *peak*.
+
+        ``None`` if that is not the expected event: what is alive at another moment
+        explains nothing. Blocks are rounded as the allocator rounds them.
+        """
+        self._live.on_birth = self._live.site = None
+        if peak is None or peak != self._expected:
+            return None
+        # The peak last: what was an activation there may belong to an owner later.
+        over_step = {**self._claimed, **claims_now(self._live), **self._roles}
+        return picture_at(self._live.events, self._first, peak, self._roles, over_step)
+
+    def _look(self, index: int) -> None:
+        if index == self._expected:
+            self._roles = claims_now(self._live)
+
+
+def picture_at(
+    events: Sequence[MemoryEvent],
+    first: int,
+    peak: int,
+    at_peak: Claims,
+    over_step: Claims,
+) -> Picture:
+    """Return what is alive at the event *peak* of a step that begins at *first*.
+
+    What is there before the step has no line. Blocks are rounded as the allocator rounds
+    them.
+    """
+    before = alive_at(events, first - 1) if first else {}
+    births = {n: birth._replace(site=None) for n, birth in before.items()}
+    alive = [
+        _alive(births.get(number, birth), at_peak)
+        for number, birth in alive_at(events, peak).items()
+    ]
+    course = course_of(
+        (_change(birth, over_step) for birth in births.values()),
+        (_change(e, over_step) for e in events[first:] if not e.empties_cache),
+    )
+    picture = picture_of(alive, events[peak].op, events[peak].site)
+    return replace(picture, course=course)
+
+
+def _alive(birth: MemoryEvent, claimed: Claims) -> Alive:
+    return Alive(
+        nbytes=rounded(birth.nbytes),
+        role=claimed.get(birth.number) or _role_of(birth),
+        op=birth.op,
+        site=birth.site,
+    )
+
+
+def site_here(root: str) -> Site:
+    """Return the line of code that takes memory now."""
+    phase = None if current_node() is None else Phase.BACKWARD
+    return site_of_caller(root, phase=phase)
+
+
+def claims_now(live: LiveMemory) -> Claims:
+    """Ask the owners alive which storages they have."""
+    # Their tensors may be of a user's subclass, which must not see these reads.
+    with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001, nobody is to see this
+        return roles_of(_claims(live))
+
+
+def _claims(live: LiveMemory) -> Iterator[tuple[int, StorageRole]]:
+    """Yield the numbers of storages and the roles their owners give them now."""
+    for tensor, role in owned_tensors():
+        number = live.number_of(tensor.inside) if type(tensor) is Ghost else None
+        if number is not None:
+            yield number, role
+
+
+def _change(event: MemoryEvent, claimed: Claims) -> Change:
+    return Change(
+        number=event.number,
+        nbytes=rounded(event.nbytes) if event.is_birth else 0,
+        role=claimed.get(event.number) or _role_of(event),
+        phase=event.site.phase if event.site else None,
+    )
+
+
+def _role_of(birth: MemoryEvent) -> StorageRole:
+    return StorageRole.WORKSPACES if birth.workspace else role_by_birth(birth.site)

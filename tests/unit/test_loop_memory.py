@@ -1,0 +1,161 @@
+"""The memory of a program without an optimizer or a backward: turns of its loop are steps."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.model.finding import FindingKind
+from pytest_gpuperf.model.forecast import Forecast
+
+
+torch = pytest.importorskip("torch")
+
+from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402, after the skip
+from pytest_gpuperf.devices.pretend.memory_watch import watching_program  # noqa: E402
+from pytest_gpuperf.measure.forecast_savings import forecast_of_program  # noqa: E402
+
+
+MIB = 2**20
+ROWS = 4096
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick() -> Iterator[None]:
+    with pretend_gpu(values=False):
+        gc.freeze()
+        yield
+        gc.unfreeze()
+
+
+def forecast_of_script(folder: Path, text: str) -> Forecast:
+    """Predict it as ``gpuperf memory`` does, from outside of pytest's own frames."""
+    file = str(folder / "script.py")
+    with (
+        pretend_gpu(str(folder), values=False),
+        watching_program(f"{folder}/", 4) as memory,
+    ):
+        exec(compile(text, file, "exec"), {"__name__": "__main__"})  # noqa: S102, a program
+        return forecast_of_program(memory)
+
+
+def purposes(forecast: Forecast) -> dict[str, int]:
+    """Return the MiB at the peak by purpose, without those below one."""
+    (peak,) = [f for f in forecast.findings if f.kind is FindingKind.PEAK]
+    return {name: round(n / MIB) for name, n in peak.held_for if n >= MIB}
+
+
+def lines_of(forecast: Forecast) -> list[int]:
+    """Return the lines that hold memory, the largest first."""
+    held = [f for f in forecast.findings if f.kind is FindingKind.MEMORY]
+    return [f.location.line for f in held if f.location]
+
+
+BEGIN = "import torch\nmodel = torch.nn.Linear(1024, 1024, device='cuda')\n"
+BATCH = f"rows = torch.randn({ROWS}, 1024, device='cuda')\n"
+
+STEPPED = "no optimizer steps: a step is a turn of the loop around"
+
+LOOPS = {
+    "evaluation": (
+        (
+            f"{BEGIN}{BATCH}"
+            "for _ in range(4):\n"
+            "    with torch.no_grad():\n"
+            "        model(rows).log_softmax(-1)\n"
+        ),
+        6,
+        {"parameters": 4, "inputs": 16, "activations": 32, "cuBLAS workspaces": 32},
+    ),
+    "a function whose model is gone at the end": (
+        (
+            "import torch\n"
+            "def main():\n"
+            "    model = torch.nn.Linear(1024, 1024, device='cuda')\n"
+            f"    {BATCH}"
+            "    left = 4\n"
+            "    while left:\n"
+            "        scores(model, rows)\n"
+            "        left -= 1\n"
+            "@torch.inference_mode()\n"
+            "def scores(model, rows):\n"
+            "    return model(rows).log_softmax(-1)\n"
+            "main()\n"
+        ),
+        11,
+        {"parameters": 4, "inputs": 16, "activations": 32, "cuBLAS workspaces": 32},
+    ),
+    "a comprehension that keeps little": (
+        f"{BEGIN}{BATCH}found = [model(rows).argmax(-1) for _ in range(4)]\n",
+        4,
+        {"parameters": 4, "inputs": 16, "activations": 16, "cuBLAS workspaces": 32},
+    ),
+    "gradients by torch.func": (
+        (
+            f"{BEGIN}{BATCH}"
+            "def loss(x): return model(x).square().sum()\n"
+            "for _ in range(4):\n"
+            "    torch.func.grad(loss)(rows)\n"
+        ),
+        6,
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LOOPS)
+def test_a_turn_of_the_loop_is_the_step_and_has_lines_and_purposes(
+    tmp_path: Path, case: str
+) -> None:
+    text, line, expected = LOOPS[case]
+
+    found = forecast_of_script(tmp_path, text)
+
+    assert found.steps == 4
+    assert found.notes[0].startswith(f"{STEPPED} {tmp_path}/script.py:")
+    assert lines_of(found)[0] == line
+    assert expected is None or purposes(found) == expected
+
+
+def test_a_cache_that_grows_is_at_its_peak_in_the_last_turn(tmp_path: Path) -> None:
+    found = forecast_of_script(
+        tmp_path,
+        f"{BEGIN}cache = []\n"
+        "for _ in range(6):\n"
+        f"    cache.append(model(torch.randn({ROWS}, 1024, device='cuda')).detach())\n",
+    )
+
+    assert found.steps == 6
+    assert found.allocated_bytes > 6 * 16 * MIB
+    # What five turns have kept is there before the last one.
+    assert purposes(found)["inputs"] == 5 * 16
+    assert set(lines_of(found)) == {5}
+
+
+def test_a_program_in_which_nothing_repeats_is_one_step_with_all_of_its_lines(
+    tmp_path: Path,
+) -> None:
+    found = forecast_of_script(tmp_path, f"{BEGIN}{BATCH}out = model(rows)\n")
+
+    assert found.steps == 1
+    assert found.notes == ()
+    assert sorted(set(lines_of(found))) == [2, 3, 4]
+    assert purposes(found)["parameters"] == 4
+
+
+def test_turns_before_the_first_backward_are_no_steps(tmp_path: Path) -> None:
+    found = forecast_of_script(
+        tmp_path,
+        "import torch\n"
+        "layers = [torch.nn.Linear(64, 64).cuda() for _ in range(9)]\n"
+        "for _ in range(2):\n"
+        "    x = torch.randn(64, 64, device='cuda')\n"
+        "    for layer in layers: x = layer(x)\n"
+        "    x.sum().backward()\n",
+    )
+
+    assert found.steps == 2
+    assert found.notes == ("no optimizer steps: a step is a backward",)
