@@ -76,7 +76,7 @@ LONGEST_GUARD: Final = 240
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphBreak:
-    """A line at which Dynamo ends a graph, or gives the whole function up, and why.
+    """A line at which Dynamo ends a graph, or a function that it gives up, and why.
 
     ``location`` is the innermost line of the project, ``innermost`` the innermost one
     outside of torch where that is another.
@@ -143,7 +143,10 @@ def compiled_code(run: Callable[[], object] | None, root: str = "") -> CompiledC
         given_up = [c for c in given_up if _function(c, compilations) in functions]
         again = [c for c in again if _function(c, compilations) in functions]
     return CompiledCode(
-        graph_breaks=tuple(_graph_breaks(breaks, given_up, root)),
+        graph_breaks=(
+            *_skipped(given_up, compilations, root),
+            *_graph_breaks(breaks, given_up, root),
+        ),
         recompilations=tuple(_recompilations(again, compilations)),
         forgotten=_forgotten(dynamo),
     )
@@ -243,6 +246,31 @@ def _function(compilation: Any, compilations: Sequence[Any]) -> Function | None:
 
 def _frame(compilation: Any) -> str:
     return str(compilation.compile_id).partition("/")[0]
+
+
+def _skipped(
+    given_up: Iterable[Any], compilations: Sequence[Any], root: str
+) -> Iterator[GraphBreak]:
+    """Yield the functions of which nothing is compiled, as for a break in a loop of theirs.
+
+    They count beside the line that breaks: a break that only splits them costs less.
+    """
+    for function in dict.fromkeys(_function(c, compilations) for c in given_up):
+        if function is not None and not _is_compiled(function, compilations):
+            yield _graph_break([_definition(function)], _nothing_of(function), root)
+
+
+def _is_compiled(function: Function, compilations: Sequence[Any]) -> bool:
+    """Whether there is compiled code of *function*, for some of its inputs at least."""
+    kept = (c for c in compilations if not _is_given_up(c))
+    return any(_function(c, compilations) == function for c in kept)
+
+
+def _nothing_of(function: Function) -> str:
+    _, name, _ = function
+    if RESUMED.fullmatch(name):
+        return f"the rest of `{_name(name)}` is not compiled, and runs as plain Python"
+    return f"nothing of `{name}` is compiled: it runs as plain Python"
 
 
 def _graph_breaks(

@@ -515,7 +515,12 @@ def remedy_of(finding: Finding) -> Remedy | None:
     is_pageable = PAGEABLE_COPIES.name in finding.metrics
     if finding.kind in _WAITS or (finding.kind is FindingKind.TRANSFER and is_pageable):
         return _of_framework(finding) or _by_line(finding)
+    if finding.kind is FindingKind.BREAK and _DEFINITION.match(finding.source):
+        return None  # The line inside that breaks it has the remedy.
     return KIND_REMEDIES.get(finding.kind)
+
+
+_DEFINITION: Final = re.compile(r"\s*(?:async\s+)?(?:def\b|@)")
 
 
 def _of_framework(finding: Finding) -> Remedy | None:

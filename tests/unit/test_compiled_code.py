@@ -53,6 +53,26 @@ def looping(x: Any) -> Any:
     return x
 
 
+def until(x: Any) -> Any:
+    total = 0.0
+    while total < 3:
+        total += x.sum().item()
+    return x + total
+
+
+def trying(x: Any) -> Any:
+    x = x * 2
+    try:
+        print(end="")  # noqa: T201
+    except ValueError:
+        return x
+    return x + 1
+
+
+def calling(x: Any) -> Any:
+    return looping(x * 2) + 1
+
+
 def whole(x: Any) -> Any:
     return (x * 2).relu()
 
@@ -105,13 +125,43 @@ def test_a_break_is_one_line_from_wherever_it_is_called(torch: Any) -> None:
     assert found.recompilations == ()
 
 
-def test_a_function_that_is_given_up_is_broken_where_dynamo_stopped(torch: Any) -> None:
-    compiled = torch.compile(looping, backend="eager")
+@pytest.mark.parametrize(
+    ("step", "given_up", "line"),
+    [
+        (looping, "looping", 'print(end="")  # noqa: T201'),
+        (until, "until", "total += x.sum().item()"),
+        (trying, "trying", 'print(end="")  # noqa: T201'),
+        (calling, "looping", 'print(end="")  # noqa: T201'),
+    ],
+)
+def test_a_function_that_is_given_up_counts_beside_the_line_that_breaks_it_and_is_first(
+    torch: Any, step: Any, given_up: str, line: str
+) -> None:
+    compiled = torch.compile(step, backend="eager")
     compiled(torch.ones(4))
 
     found = compiled_code(lambda: compiled(torch.ones(4)), ROOT)
 
-    assert lines(found) == [("looping", 'print(end="")  # noqa: T201')]
+    head = f"def {given_up}(x: Any) -> Any:"
+    assert lines(found) == [(given_up, head), (given_up, line)]
+    assert found.graph_breaks[0].reason == (
+        f"nothing of `{given_up}` is compiled: it runs as plain Python"
+    )
+
+
+def test_a_function_of_which_something_is_compiled_is_not_given_up(torch: Any) -> None:
+    def growing(x: Any) -> Any:
+        for _ in range(2 if x.shape[0] == 5 else 0):
+            print(end="")  # noqa: T201
+        return x + 1
+
+    compiled = torch.compile(growing, backend="eager", dynamic=False)
+    compiled(torch.ones(4))
+    compiled(torch.ones(5))
+
+    found = compiled_code(lambda: compiled(torch.ones(4)), ROOT)
+
+    assert lines(found) == [("growing", 'print(end="")  # noqa: T201')]
 
 
 def test_what_another_step_runs_is_not_this_one_s(torch: Any) -> None:
