@@ -6,6 +6,7 @@ import linecache
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,14 @@ from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402, after the 
 from pytest_gpuperf.devices.pretend.audit_record import AuditKind  # noqa: E402
 from pytest_gpuperf.devices.pretend.audit_record import StepAudit  # noqa: E402
 from pytest_gpuperf.devices.pretend.sync_rules import release_of  # noqa: E402
+from pytest_gpuperf.model.finding import Finding  # noqa: E402
+from pytest_gpuperf.model.finding import FindingKind  # noqa: E402
 from pytest_gpuperf.report.remedies import BOTTLENECK_REMEDIES  # noqa: E402
 from pytest_gpuperf.report.remedies import KIND_REMEDIES  # noqa: E402
 from pytest_gpuperf.report.remedies import METRIC_REMEDIES  # noqa: E402
 from pytest_gpuperf.report.remedies import NONE_KNOWN  # noqa: E402
 from pytest_gpuperf.report.remedies import WAIT_REMEDIES  # noqa: E402
+from pytest_gpuperf.report.remedies import remedy_of  # noqa: E402
 from pytest_gpuperf.report.screen.audit import AuditView  # noqa: E402
 from pytest_gpuperf.report.screen.audit import remedy_of_wait  # noqa: E402
 
@@ -213,3 +217,21 @@ def saved():
     torch.save(torch.ones(2), file)
     return io.BytesIO(file.getvalue())
 """
+
+
+@pytest.mark.parametrize("source", ["def model(x):", "@staticmethod", "async def f():"])
+def test_a_function_that_is_not_compiled_has_the_remedy_of_the_line_that_breaks_it(
+    source: str,
+) -> None:
+    whole = Finding(
+        kind=FindingKind.BREAK,
+        op=None,
+        api=None,
+        per_step=1,
+        blocked_ms=0.0,
+        location=None,
+        source=source,
+    )
+
+    assert remedy_of(whole) is None
+    assert remedy_of(replace(whole, source="print(x)")) is not None
