@@ -44,6 +44,7 @@ from pytest_gpuperf.plugin.options import OPTIONS
 from pytest_gpuperf.plugin.options import Option
 from pytest_gpuperf.report.remedies import BOTTLENECK_REMEDIES
 from pytest_gpuperf.report.remedies import FRAMEWORK_REMEDIES
+from pytest_gpuperf.report.remedies import GARBAGE_REMEDIES
 from pytest_gpuperf.report.remedies import KIND_REMEDIES
 from pytest_gpuperf.report.remedies import SAVING_REMEDIES
 from pytest_gpuperf.report.remedies import SYNC_REMEDIES
@@ -267,6 +268,9 @@ def test_the_page_of_devices_says_which_budgets_a_cpu_cannot_judge() -> None:
     assert row("`growth_mb` (a leak)", "yes", "predicted", "yes") in text_of(
         "docs/reference/devices.md"
     )
+    assert row("`garbage_mb` (reference cycles)", "yes", "predicted", "yes") in text_of(
+        "docs/reference/devices.md"
+    )
     assert row("`alloc_retries`", "yes", "predicted", "no") in text_of(
         "docs/reference/devices.md"
     )
@@ -290,6 +294,7 @@ def test_the_readme_says_what_the_pretend_device_judges() -> None:
         "reserved_mb",
         "alloc_retries",
         "growth_mb",
+        "garbage_mb",
         "syncs",
         "pageable_copies",
         "h2d_mb",
@@ -346,7 +351,8 @@ def test_the_table_of_remedies_is_what_is_advised() -> None:
     ]
 
     of_frameworks = [row.remedy for row in FRAMEWORK_REMEDIES]
-    wanted = dict.fromkeys((*of_frameworks, *SYNC_REMEDIES, *KIND_REMEDIES.values()))
+    of_kinds = (*KIND_REMEDIES.values(), *GARBAGE_REMEDIES)
+    wanted = dict.fromkeys((*of_frameworks, *SYNC_REMEDIES, *of_kinds))
     assert rows == [
         ("cause", "fix"),
         *((remedy.cause, remedy.do) for remedy in wanted),

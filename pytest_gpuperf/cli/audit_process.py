@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import signal
@@ -59,6 +60,8 @@ def main() -> None:
     gpu = pretence.enter_context(pretend_gpu(request.root, whole_process=True))
     from ..devices.pretend.program_audit import ProgramAudit
 
+    # What is there by now stays, and to look through it takes most of a collection.
+    gc.freeze()
     program = ProgramAudit(gpu)
     pretence.callback(program.close)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import gc
 import json
 import linecache
 import os
@@ -93,6 +94,8 @@ def main() -> None:
     # needs no torch.
     from ..devices.pretend.memory_watch import watching_program
 
+    # What is there by now stays, and to look through it takes most of a collection.
+    gc.freeze()
     memory = undo.enter_context(watching_program(request.root, request.steps))
     try:
         loaded = load(request.program)

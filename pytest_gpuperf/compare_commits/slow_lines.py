@@ -30,7 +30,13 @@ from .versions import Version
 # Lines that are not as they were in a commit.
 
 LINES_THAT_CHANGE: Final = frozenset(
-    {FindingKind.TIME, FindingKind.PEAK, FindingKind.MEMORY, FindingKind.LEFT}
+    {
+        FindingKind.TIME,
+        FindingKind.PEAK,
+        FindingKind.MEMORY,
+        FindingKind.LEFT,
+        FindingKind.GARBAGE,
+    }
 )
 """Kinds of findings with lines that no baseline stores: git alone knows what is new."""
 

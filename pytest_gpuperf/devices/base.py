@@ -27,6 +27,8 @@ from ..model.environment import DeviceKind
 from ..model.environment import Environment
 from .compile import CompiledCode
 from .host_clock import HostClock
+from .memory_picture import Collecting
+from .memory_picture import Garbage
 from .memory_picture import Held
 from .memory_picture import Picture
 
@@ -114,7 +116,8 @@ class MemoryReading:
     ``peak_moment`` is the number of the peak's moment, on a device that follows each
     tensor. ``picture`` is what was alive there, if a picture was taken. ``graph_bytes``
     are those of its peaks that CUDA graphs keep for their replays; ``None`` if torch
-    replayed none.
+    replayed none. ``garbage_bytes`` are those that only the garbage collector freed after
+    it; ``None`` if nobody but the step runs that, as ``collecting`` says.
     """
 
     exact: Mapping[str, int]
@@ -123,6 +126,8 @@ class MemoryReading:
     peak_moment: int | None = None
     picture: Picture | None = None
     graph_bytes: int | None = None
+    garbage_bytes: int | None = None
+    collecting: Collecting | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,6 +310,14 @@ class MeasuringDevice(Device, Protocol):
         self, step: Step, batches: Iterator[Sequence[object]]
     ) -> Sequence[Held]:
         """Run two steps and say what the first took that is alive after the second."""
+
+    def garbage_of_step(
+        self, step: Step, batches: Iterator[Sequence[object]]
+    ) -> Garbage | None:
+        """Run two steps and say what the first leaves that only the collector frees.
+
+        ``None`` if nothing shows it.
+        """
 
     def picture_memory(
         self, step: Step, batches: Iterator[Sequence[object]]

@@ -65,6 +65,26 @@ class Held:
     blocks: int
 
 
+class Collecting(Enum):
+    """Who runs the garbage collector where steps are over."""
+
+    BY_PYTHON = "python"
+    """Nobody asks: Python runs it at some time."""
+    BY_STEP = "step"
+    """The step itself did."""
+    NEVER = "never"
+    """The measured code has switched it off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Garbage:
+    """What a step leaves that only the garbage collector frees: bytes, by line, and a cycle."""
+
+    nbytes: int
+    held: tuple[Held, ...] = ()
+    cycle: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
     """The peak of a step: where, and what is alive.

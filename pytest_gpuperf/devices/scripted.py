@@ -42,6 +42,7 @@ from .base import ThreadWork
 from .base import TimedFetch
 from .base import TraceEvent
 from .compile import CompiledCode
+from .memory_picture import Garbage
 from .memory_picture import Held
 from .memory_picture import Picture
 from .memory_picture import StorageRole
@@ -475,6 +476,14 @@ class ScriptedDevice(MeasuringDevice):
     ) -> Sequence[Held]:
         """No script says what stays."""
         return ()
+
+    def garbage_of_step(
+        self,
+        step: Step,  # noqa: ARG002
+        batches: Iterator[Sequence[object]],  # noqa: ARG002
+    ) -> Garbage | None:
+        """No script says what only the collector frees."""
+        return None
 
     def picture_memory(
         self,

@@ -41,7 +41,10 @@ class SeenCopy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestAudit:
-    """What one test did; ``left`` outlived it, and ``kept_by`` names what keeps that."""
+    """What one test did; ``left`` outlived it, and ``kept_by`` names what keeps that.
+
+    Only Python's garbage collector freed ``garbage``, which ``cycle`` kept alive.
+    """
 
     waits: tuple[SeenWait, ...] = ()
     copies: tuple[SeenCopy, ...] = ()
@@ -50,6 +53,12 @@ class TestAudit:
     used: bool = False
     left: tuple[Held, ...] = ()
     kept_by: str = ""
+    garbage: tuple[Held, ...] = ()
+    cycle: str = ""
+
+
+MOST_OBJECTS_OF_TEST: Final = 1_000_000
+"""New objects of a test from which on the collector runs in it: memory ends at some time."""
 
 
 class SuiteWatch(Protocol):

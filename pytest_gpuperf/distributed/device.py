@@ -36,6 +36,7 @@ from ..devices.base import ThreadWork
 from ..devices.base import TimedFetch
 from ..devices.base import TraceEvent
 from ..devices.compile import CompiledCode
+from ..devices.memory_picture import Garbage
 from ..devices.memory_picture import Held
 from ..devices.memory_picture import Picture
 from ..measure.timing import ROUNDS
@@ -273,8 +274,9 @@ class AgreedDevice(RankedDevice):
         end_bytes = -1 if reading.end_bytes is None else reading.end_bytes
         graphs = -1 if reading.graphs is None else reading.graphs
         replayed = -1 if reading.graph_bytes is None else reading.graph_bytes
-        own = (*(reading.exact[n] for n in names), end_bytes, graphs, replayed)
-        *sizes, ends, kept, pools = zip(*self.peers.integers(own), strict=True)
+        garbage = -1 if reading.garbage_bytes is None else reading.garbage_bytes
+        own = (*(reading.exact[n] for n in names), end_bytes, graphs, replayed, garbage)
+        *sizes, ends, kept, pools, freed = zip(*self.peers.integers(own), strict=True)
         exact = dict(zip(names, sizes, strict=True))
         self._peaks += [
             by_rank for name, by_rank in exact.items() if name in PEAK_NAMES
@@ -284,6 +286,8 @@ class AgreedDevice(RankedDevice):
             end_bytes=None if min(ends) < 0 else sum(ends),
             graphs=None if min(kept) < 0 else sum(kept),
             graph_bytes=max(pools) if max(pools) >= 0 else None,
+            garbage_bytes=None if min(freed) < 0 else sum(freed),
+            collecting=reading.collecting,
         )
 
     def left_behind(
@@ -293,6 +297,14 @@ class AgreedDevice(RankedDevice):
     ) -> Sequence[Held]:
         """Look at nothing: each rank keeps something of its own."""
         return ()
+
+    def garbage_of_step(
+        self,
+        step: Step,  # noqa: ARG002
+        batches: Iterator[Sequence[object]],  # noqa: ARG002
+    ) -> Garbage | None:
+        """Look at nothing: each rank leaves something of its own."""
+        return None
 
     def picture_memory(
         self,

@@ -442,8 +442,16 @@ def _judge_measured(case: _TestCase, metric: Metric) -> Iterator[Verdict]:
         yield _with_number_of(based, budgeted, metric)
     if based:
         yield based
-    elif limit is None:
+    elif limit is None and not _is_nothing(case, metric):
         yield _no_baseline(case, metric)
+
+
+def _is_nothing(case: _TestCase, metric: Metric) -> bool:
+    """Whether a baseline from before the metric lacks it, and nothing is left unblamed."""
+    known = bool(case.entry_runs) and metric.can_be_zero and metric.floor > 0
+    return known and all(
+        reading.value <= metric.floor for reading in readings(metric, case.runs)
+    )
 
 
 def _with_number_of(

@@ -61,6 +61,7 @@ class LeftTensors:
 class WatchedTest:
     """What a test did on the simulated GPU.
 
+    ``garbage`` was freed by Python's garbage collector alone, and kept by a cycle.
     ``gained`` says that it is skipped, or missing, without that GPU. ``differs`` says how
     it ended there, if that is not what is reported.
     """
@@ -68,6 +69,7 @@ class WatchedTest:
     test: str
     lines: tuple[LineUse, ...] = ()
     left: tuple[LeftTensors, ...] = ()
+    garbage: tuple[LeftTensors, ...] = ()
     peak_bytes: int = 0
     used: bool = False
     unjudged: int = 0

@@ -35,11 +35,14 @@ from ..devices.pretend.tensor_values import INSIDES
 from ..model.finding import Location
 from ..model.forecast import Forecast
 from ..model.forecast import Saving
-from .emulated import COMPILED_PEAK
-from .emulated import COMPILED_RESERVED
-from .emulated import PREDICTED_PEAKS
-from .emulated import SEVERAL_STREAMS
+from ..model.metrics import PREDICTED_GARBAGE
+from .memory import COLLECTOR_OFF
+from .memory import findings_of_garbage
 from .memory import findings_of_picture
+from .prediction import COMPILED_PEAK
+from .prediction import COMPILED_RESERVED
+from .prediction import PREDICTED_PEAKS
+from .prediction import SEVERAL_STREAMS
 
 
 # Turns the memory of simulated steps into the forecast for a real GPU.
@@ -56,7 +59,19 @@ def forecast_of_program(memory: ProgramMemory) -> Forecast:
     steps = memory.mark.sentence if memory.mark else ""
     if memory.loop:
         steps += f" {_from_here(memory.loop)}"
-    return replace(forecast, notes=(steps, *forecast.notes)) if steps else forecast
+    notes = [steps]
+    garbage = memory.garbage()
+    if memory.is_uncollected:
+        notes.append(COLLECTOR_OFF.format(memory.steps))
+    if garbage.nbytes > PREDICTED_GARBAGE.floor:
+        found = findings_of_garbage(garbage, (PREDICTED_GARBAGE.name,))
+        forecast = replace(
+            forecast,
+            garbage_bytes=garbage.nbytes,
+            uncollected_bytes=memory.uncollected_bytes(),
+            findings=(*forecast.findings, *found),
+        )
+    return replace(forecast, notes=(*filter(None, notes), *forecast.notes))
 
 
 def _from_here(place: Location) -> Location:

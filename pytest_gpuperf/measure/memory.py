@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from collections import Counter
 from collections.abc import Iterable
@@ -20,6 +21,8 @@ from typing import Final
 from ..devices.base import MeasuringDevice
 from ..devices.base import MemoryReading
 from ..devices.compile import compile_counters
+from ..devices.memory_picture import Collecting
+from ..devices.memory_picture import Garbage
 from ..devices.memory_picture import Held
 from ..devices.memory_picture import Picture
 from ..devices.memory_picture import StorageRole
@@ -33,8 +36,10 @@ from ..model.measurement import Measurement
 from ..model.metric import MIB
 from ..model.metrics import ALLOC_RETRIES
 from ..model.metrics import DEVICE_ALLOCS
+from ..model.metrics import GARBAGE
 from ..model.metrics import GROWTH
 from ..model.metrics import KEPT_GRAPHS
+from ..model.metrics import LIVE_PEAK
 from ..model.metrics import PEAK_ALLOCATED
 from ..model.metrics import PEAK_REQUESTED
 from ..model.metrics import PEAK_RESERVED
@@ -70,6 +75,15 @@ def findings_of_left(
     """Say where the memory was taken that each step leaves behind."""
     for held in islice(left, MOST_HELD):
         yield _finding_of(held, FindingKind.LEFT, metrics)
+
+
+def findings_of_garbage(
+    garbage: Garbage, metrics: tuple[str, ...]
+) -> Iterator[Finding]:
+    """Say where the memory was taken that only the collector frees, and what keeps it."""
+    reason = f"in a cycle of {garbage.cycle}" if garbage.cycle else ""
+    for held in islice(garbage.held, MOST_HELD):
+        yield replace(_finding_of(held, FindingKind.GARBAGE, metrics), reason=reason)
 
 
 def _finding_of(held: Held, kind: FindingKind, metrics: tuple[str, ...]) -> Finding:
@@ -388,18 +402,24 @@ class Memory:
     """Bytes and counts by metric name, and what is alive at the peak, if that is known.
 
     ``missed`` names what the device would have shown in more steps. ``graph_bytes`` are
-    those of its peaks that CUDA graphs keep; ``None`` if none was seen to be replayed.
+    those of its peaks that CUDA graphs keep; ``None`` if none was seen to be replayed. In
+    ``uncollected_steps`` the measured code had switched the garbage collector off.
     """
 
     exact: Mapping[str, int]
     findings: tuple[Finding, ...] = ()
     missed: frozenset[str] = frozenset()
     graph_bytes: int | None = None
+    uncollected_steps: int = 0
 
     @property
     def remarks(self) -> Iterator[str]:
         """Say what should not be, and what else must be known to read the peaks."""
         yield from remarks_on(self.exact)
+        if self.uncollected_steps:
+            yield COLLECTOR_OFF.format(self.uncollected_steps)
+        else:
+            yield from _remark_on_garbage(self.exact)
         if self.graph_bytes:
             kept = _size(self.graph_bytes)
             yield f"{kept} of the peak are kept by CUDA graphs for their replays"
@@ -416,6 +436,8 @@ def measure_memory(
 
     Steps that only confirm what is left behind have until *further*.
     """
+    # What earlier phases left is no part of the peak, even where nobody collects.
+    gc.collect()
     readings: list[MemoryReading] = []
     while len(readings) < MEMORY_STEPS or (
         len(readings) < MOST_MEMORY_STEPS and _growth(readings)
@@ -436,6 +458,15 @@ def measure_memory(
     if len(readings) >= MEMORY_STEPS:
         exact |= _left_behind(readings)
     found = list(_held(readings))
+    uncollected = any(r.collecting is Collecting.NEVER for r in readings)
+    if (uncollected or exact.get(GARBAGE.name)) and deadline.leaves(2 * step_ms):
+        garbage = device.garbage_of_step(subject.step, iter(subject.arguments, None))
+        if garbage is not None:
+            exact[GARBAGE.name] = exact.get(GARBAGE.name) or garbage.nbytes
+            if uncollected and LIVE_PEAK.name in exact:
+                # Only what a step uses counts there, and no step uses garbage.
+                exact[LIVE_PEAK.name] += (len(readings) - 1) * garbage.nbytes
+            found.extend(findings_of_garbage(garbage, (GARBAGE.name,)))
     if any(exact.get(name) for name in LEFT_BEHIND) and deadline.leaves(2 * step_ms):
         left = device.left_behind(subject.step, iter(subject.arguments, None))
         found.extend(findings_of_left(left, LEFT_BEHIND))
@@ -445,6 +476,7 @@ def measure_memory(
         findings=tuple(found),
         missed=_missed(readings),
         graph_bytes=max(replayed, default=None),
+        uncollected_steps=len(readings) if uncollected else 0,
     )
 
 
@@ -454,6 +486,7 @@ def _missed(readings: Sequence[MemoryReading]) -> frozenset[str]:
         return frozenset()
     seen = {
         GROWTH.name: any(reading.end_bytes is not None for reading in readings),
+        GARBAGE.name: any(reading.collecting is not None for reading in readings),
         KEPT_GRAPHS.name: any(reading.graphs is not None for reading in readings),
     }
     return frozenset(name for name, is_seen in seen.items() if is_seen)
@@ -473,8 +506,22 @@ def _over(name: str, readings: Sequence[MemoryReading]) -> int:
 def _left_behind(readings: Sequence[MemoryReading]) -> dict[str, int]:
     """Return what every step leaves behind, by metric name, if it was looked for."""
     graphs = _least_rise([r.graphs for r in readings if r.graphs is not None])
-    found = {GROWTH.name: _growth(readings), KEPT_GRAPHS.name: graphs}
+    garbage = _garbage(readings)
+    found = {
+        GROWTH.name: _growth(readings),
+        GARBAGE.name: garbage,
+        KEPT_GRAPHS.name: graphs,
+    }
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _garbage(readings: Sequence[MemoryReading]) -> int | None:
+    """Return what each step leaves to Python's collector; ``None`` if that never runs."""
+    collecting = {reading.collecting for reading in readings}
+    if not collecting or collecting & {None, Collecting.NEVER}:
+        return None
+    left = [r.garbage_bytes for r in readings if r.garbage_bytes is not None]
+    return min(left, default=0)
 
 
 def _growth(readings: Sequence[MemoryReading]) -> int | None:
@@ -485,6 +532,26 @@ def _least_rise(values: Sequence[int]) -> int | None:
     """Return the least that a step left behind; 0 if one of them left nothing."""
     grown = [after - before for before, after in pairwise(values)]
     return max(0, min(grown)) if grown else None
+
+
+def _remark_on_garbage(exact: Mapping[str, int]) -> Iterator[str]:
+    garbage = exact.get(GARBAGE.name, 0)
+    peak = exact.get(PEAK_ALLOCATED.name) or exact.get(LIVE_PEAK.name)
+    if garbage > GARBAGE.floor and peak:
+        yield garbage_remark(garbage, peak)
+
+
+UNCOLLECTED_STEPS: Final = 100
+
+COLLECTOR_OFF: Final = "Python's garbage collector is switched off: the peak is that of {} steps without it"
+
+
+def garbage_remark(garbage: int, peak: int, steps: int = UNCOLLECTED_STEPS) -> str:
+    """Say what *steps* need if the collector does not run in them."""
+    return (
+        f"each step leaves {_size(garbage)} that only Python's garbage collector frees: "
+        f"{steps} steps without it need {_size(peak + (steps - 1) * garbage)}"
+    )
 
 
 def remarks_on(memory: Mapping[str, int]) -> Iterator[str]:

@@ -37,6 +37,8 @@ class FindingKind(Enum):
     """Device memory taken here, or before the step, is in use at the peak."""
     LEFT = "left"
     """Memory taken here is still in use when later steps are over."""
+    GARBAGE = "garbage"
+    """Memory taken here is freed by Python's garbage collector alone."""
     WORK = "work"
     """Operations run here."""
     TIME = "time"

@@ -14,7 +14,9 @@ class Forecast:
 
     ``not_judged`` says what of the program only a GPU can tell; then every number is
     a guess. ``notes`` say what else must be known to read the numbers. ``as_eager`` says
-    that the program compiles code, and the numbers are those of eager code.
+    that the program compiles code, and the numbers are those of eager code. Only Python's
+    garbage collector frees ``garbage_bytes`` of each step, and where it does not run all
+    steps need ``uncollected_bytes``.
     """
 
     allocated_bytes: int
@@ -24,6 +26,8 @@ class Forecast:
     not_judged: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     as_eager: bool = False
+    garbage_bytes: int = 0
+    uncollected_bytes: int = 0
 
 
 class Fit(Enum):

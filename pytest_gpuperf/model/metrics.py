@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from .compile_metrics import COMPILE_TIMES
@@ -118,6 +119,16 @@ GROWTH: Final = Metric(
     floor=FEW_SCALARS,
     phase=MeasuringPhase.MEMORY,
 )
+GARBAGE: Final = Metric(
+    name="garbage_bytes",
+    unit=Unit.BYTES,
+    summary="bytes of each step that only Python's garbage collector frees",
+    budget="garbage_mb",
+    gated=True,
+    can_be_zero=True,
+    floor=FEW_SCALARS,
+    phase=MeasuringPhase.MEMORY,
+)
 KEPT_GRAPHS: Final = Metric(
     name="kept_graphs",
     unit=Unit.COUNT,
@@ -166,14 +177,17 @@ PREDICTED_RESERVED: Final = Metric(
     budget="reserved_mb",
     error=0.10,
 )
-PREDICTED_GROWTH: Final = Metric(
+PREDICTED_GROWTH: Final = replace(
+    GROWTH,
     name="predicted_growth_bytes",
-    unit=Unit.BYTES,
     summary="memory that each step leaves behind (simulated GPU)",
-    budget="growth_mb",
-    gated=True,
-    can_be_zero=True,
-    floor=FEW_SCALARS,
+    phase=MeasuringPhase.TRACE,
+)
+PREDICTED_GARBAGE: Final = replace(
+    GARBAGE,
+    name="predicted_garbage_bytes",
+    summary="the same of the simulated GPU's memory",
+    phase=MeasuringPhase.TRACE,
 )
 PREDICTED_RETRIES: Final = Metric(
     name="predicted_alloc_retries",
@@ -189,6 +203,7 @@ PREDICTED: Final[tuple[Metric, ...]] = (
     PREDICTED_REQUESTED,
     PREDICTED_RESERVED,
     PREDICTED_GROWTH,
+    PREDICTED_GARBAGE,
     PREDICTED_RETRIES,
 )
 """What the pretend device predicts.
@@ -367,15 +382,11 @@ SAMPLES_PER_S: Final = Metric(
     phase=MeasuringPhase.ROUNDS,
     of_ranks=OfRanks.FIRST,
 )
-TOKENS_PER_S: Final = Metric(
+TOKENS_PER_S: Final = replace(
+    SAMPLES_PER_S,
     name="tokens_per_s",
-    unit=Unit.PER_SECOND,
-    kind=MetricKind.NOISY,
     summary="the same of tokens, by gpuperf(step, tokens=...)",
     budget="tokens_per_s",
-    direction=Direction.HIGHER,
-    phase=MeasuringPhase.ROUNDS,
-    of_ranks=OfRanks.FIRST,
 )
 SPAN_MS: Final = Metric(
     name="gpu_span_ms",
@@ -441,13 +452,11 @@ OCCASIONAL_SYNCS: Final = Metric(
     can_be_zero=True,
     phase=MeasuringPhase.FURTHER,
 )
-OCCASIONAL_COPIES: Final = Metric(
+OCCASIONAL_COPIES: Final = replace(
+    OCCASIONAL_SYNCS,
     name="occasional_copies",
-    unit=Unit.COUNT,
     summary="the same of pageable_copies",
     budget="pageable_copies",
-    can_be_zero=True,
-    phase=MeasuringPhase.FURTHER,
 )
 PERIOD_SYNCS: Final = Metric(
     name="period_syncs",
@@ -458,14 +467,11 @@ PERIOD_SYNCS: Final = Metric(
     can_be_zero=True,
     phase=MeasuringPhase.FURTHER,
 )
-PERIOD_COPIES: Final = Metric(
+PERIOD_COPIES: Final = replace(
+    PERIOD_SYNCS,
     name="period_copies",
-    unit=Unit.COUNT,
     summary="pageable copies of all steps of a period",
     budget="period_copies",
-    gated=True,
-    can_be_zero=True,
-    phase=MeasuringPhase.FURTHER,
 )
 BLOCKING_COPIES: Final = Metric(
     name="blocking_copies",
@@ -480,13 +486,11 @@ H2D_BYTES: Final = Metric(
     gated=True,
     can_be_zero=True,
 )
-D2H_BYTES: Final = Metric(
+D2H_BYTES: Final = replace(
+    H2D_BYTES,
     name="d2h_bytes",
-    unit=Unit.BYTES,
     summary="bytes copied from the GPU to the CPU per step",
     budget="d2h_mb",
-    gated=True,
-    can_be_zero=True,
 )
 DEVICE_SYNCS: Final = Metric(
     name="device_syncs",
@@ -553,6 +557,7 @@ METRICS: Final[dict[str, Metric]] = {
         ALLOC_RETRIES,
         DEVICE_ALLOCS,
         GROWTH,
+        GARBAGE,
         KEPT_GRAPHS,
         LIVE_PEAK,
         PREDICTED_ALLOCATED,
@@ -560,6 +565,7 @@ METRICS: Final[dict[str, Metric]] = {
         PREDICTED_REQUESTED,
         PREDICTED_RESERVED,
         PREDICTED_GROWTH,
+        PREDICTED_GARBAGE,
         PREDICTED_RETRIES,
         SYNCS,
         *AUDITED,

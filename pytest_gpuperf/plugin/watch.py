@@ -66,6 +66,7 @@ from .plain_server import PlainRunner
 
 
 if TYPE_CHECKING:
+    from ..devices.memory_picture import Held
     from ..devices.source_lines import Site
     from ..devices.suite_watch import SuiteWatch
     from ..devices.suite_watch import TestAudit
@@ -323,23 +324,31 @@ def _last_words(report: pytest.TestReport) -> str:
 
 
 def _record(test: str, found: TestAudit, root: Path) -> WatchedTest:
-    left = tuple(
-        LeftTensors(
-            place=_place(held.site, root),
-            tensors=held.blocks,
-            nbytes=held.nbytes,
-            kept_by="" if number else found.kept_by,
-        )
-        for number, held in enumerate(found.left)
-    )
     return WatchedTest(
         test=test,
         lines=tuple(_uses(found, root)),
-        left=left,
+        left=tuple(_tensors(found.left, found.kept_by, root)),
+        garbage=()
+        if OF_PYTEST in found.cycle
+        else tuple(_tensors(found.garbage, found.cycle, root)),
         peak_bytes=found.peak_bytes,
         used=found.used,
         unjudged=found.unjudged,
     )
+
+
+OF_PYTEST: Final = "ExceptionInfo."
+"""In a cycle that ``with pytest.raises(...) as error`` makes: it is the test's own."""
+
+
+def _tensors(left: Sequence[Held], kept_by: str, root: Path) -> Iterator[LeftTensors]:
+    for number, held in enumerate(left):
+        yield LeftTensors(
+            place=_place(held.site, root),
+            tensors=held.blocks,
+            nbytes=held.nbytes,
+            kept_by="" if number else kept_by,
+        )
 
 
 def _uses(found: TestAudit, root: Path) -> Iterator[LineUse]:

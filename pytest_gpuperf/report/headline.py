@@ -16,6 +16,7 @@ from ..model.metrics import COLLECTIVE_BYTES
 from ..model.metrics import COLLECTIVES
 from ..model.metrics import D2H_BYTES
 from ..model.metrics import FLOPS
+from ..model.metrics import GARBAGE
 from ..model.metrics import GROWTH
 from ..model.metrics import H2D_BYTES
 from ..model.metrics import KEPT_GRAPHS
@@ -28,6 +29,7 @@ from ..model.metrics import OPS
 from ..model.metrics import PAGEABLE_COPIES
 from ..model.metrics import PEAK_ALLOCATED
 from ..model.metrics import PREDICTED_ALLOCATED
+from ..model.metrics import PREDICTED_GARBAGE
 from ..model.metrics import PREDICTED_GROWTH
 from ..model.metrics import STEP_MS
 from ..model.metrics import SYNCS
@@ -54,6 +56,8 @@ TITLES: Final = {
     PREDICTED_ALLOCATED.name: "peak memory",
     GROWTH.name: "memory growth",
     PREDICTED_GROWTH.name: "memory growth",
+    GARBAGE.name: "garbage",
+    PREDICTED_GARBAGE.name: "garbage",
     KEPT_GRAPHS.name: "kept graphs",
     SYNCS.name: "waits",
     OCCASIONAL_SYNCS.name: "waits in some steps",
@@ -75,6 +79,8 @@ WORSE_WORDS: Final = {
     PREDICTED_ALLOCATED.name: "MORE MEMORY",
     GROWTH.name: "MEMORY GROWS",
     PREDICTED_GROWTH.name: "MEMORY GROWS",
+    GARBAGE.name: "MORE GARBAGE",
+    PREDICTED_GARBAGE.name: "MORE GARBAGE",
     KEPT_GRAPHS.name: "GRAPH KEPT",
     SYNCS.name: "MORE WAITS",
     OCCASIONAL_SYNCS.name: "MORE WAITS",
@@ -107,7 +113,15 @@ BETTER_WORDS: Final = {
 }
 
 PER_STEP: Final = frozenset(
-    {STEP_MS.name, GROWTH.name, PREDICTED_GROWTH.name, H2D_BYTES.name, D2H_BYTES.name}
+    {
+        STEP_MS.name,
+        GROWTH.name,
+        PREDICTED_GROWTH.name,
+        GARBAGE.name,
+        PREDICTED_GARBAGE.name,
+        H2D_BYTES.name,
+        D2H_BYTES.name,
+    }
 )
 """Amounts of each step, beside the counts."""
 

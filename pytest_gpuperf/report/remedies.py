@@ -78,8 +78,7 @@ SYNC_REMEDIES: Final = (
         rule="empty-cache",
         cause="`torch.cuda.empty_cache()`",
         spot=r"\.empty_cache\(\)",
-        do="take torch.cuda.empty_cache() out of the step: the allocator reuses what is "
-        "free",
+        do="take torch.cuda.empty_cache() out of the step: the allocator reuses what is free",
     ),
     Remedy(
         rule="checkpoint",
@@ -133,8 +132,7 @@ SYNC_REMEDIES: Final = (
         does=LineDoes.COMPARES_IN_PYTHON,
         reads=True,
         spot=r"\b(?:max|min)\(",
-        do="compare on the GPU: torch.maximum, torch.stack([...]).max(), or .clamp() by a "
-        "number",
+        do="compare on the GPU: torch.maximum, torch.stack([...]).max(), or .clamp() by a number",
     ),
     Remedy(
         rule="number-in-formula",
@@ -381,6 +379,24 @@ KIND_REMEDIES: Final[Mapping[FindingKind, Remedy]] = {
     ),
 }
 
+GARBAGE_REMEDIES: Final = (
+    Remedy(
+        cause="an exception that is kept, and only the garbage collector frees",
+        why=r"traceback",
+        do="keep str(error) in its place: its traceback keeps every variable of its functions",
+    ),
+    Remedy(
+        cause="an inner function that refers to itself",
+        why=r"in a cycle of function [\w.<>]+$",
+        do="make it a function of the module and pass it what it uses",
+    ),
+    Remedy(
+        cause="memory that only the garbage collector frees",
+        do="break the cycle before the step ends, or let one side refer to the other by weakref.ref",
+    ),
+)
+"""What to do about a reference cycle, by what is in it: the first that fits."""
+
 # What a framework does between the lines of its users: found by its function.
 
 
@@ -415,8 +431,7 @@ FRAMEWORK_REMEDIES: Final = (
         remedy=Remedy(
             rule="causal-mask",
             cause="`nn.TransformerEncoder`, which compares its mask with a causal one",
-            do="pass is_causal=True with a causal mask, False with others: then the mask "
-            "is not read",
+            do="pass is_causal=True with a causal mask, False with others: then the mask is not read",
         ),
     ),
     FrameworkRemedy(
@@ -425,8 +440,7 @@ FRAMEWORK_REMEDIES: Final = (
         remedy=Remedy(
             rule="transformers-logging",
             cause="logging of transformers' `Trainer`",
-            do="log every N steps: TrainingArguments(logging_steps=50); this is the "
-            "Trainer's logging, and not the step",
+            do="log every N steps: TrainingArguments(logging_steps=50); this is the Trainer's logging, and not the step",
         ),
     ),
     FrameworkRemedy(
@@ -517,7 +531,14 @@ def remedy_of(finding: Finding) -> Remedy | None:
         return _of_framework(finding) or _by_line(finding)
     if finding.kind is FindingKind.BREAK and _DEFINITION.match(finding.source):
         return None  # The line inside that breaks it has the remedy.
+    if finding.kind is FindingKind.GARBAGE:
+        return garbage_remedy(finding.reason)
     return KIND_REMEDIES.get(finding.kind)
+
+
+def garbage_remedy(reason: str) -> Remedy:
+    """Return what to do about a cycle, by the *reason* that describes it."""
+    return next(r for r in GARBAGE_REMEDIES if re.search(r.why, reason))
 
 
 _DEFINITION: Final = re.compile(r"\s*(?:async\s+)?(?:def\b|@)")

@@ -387,7 +387,7 @@ class Measuring:
         self, item: pytest.Item, device: EmulatingDevice, forecast: Forecast
     ) -> None:
         """Keep the prediction as a call, so that the test's budgets judge it."""
-        from ..measure.emulated import of_compiled
+        from ..measure.prediction import of_compiled
 
         calls = self._calls.setdefault(item.nodeid, [])
         test = self._new_key(item, name=None)

@@ -149,6 +149,14 @@ def test_leak(gpuperf):
 @gpuperf.budget(growth_mb=0)
 def test_no_leak(gpuperf):
     gpuperf(lambda: torch.zeros(2**18))
+
+class Node:
+    def __init__(self):
+        self.me, self.big = self, torch.zeros(2**18)
+
+@gpuperf.budget(growth_mb=0, garbage_mb=0.5)
+def test_cycle(gpuperf):
+    gpuperf(Node)
 """
 
 
@@ -157,12 +165,15 @@ def test_what_every_step_leaves_behind_is_a_leak(project: ScriptedProject) -> No
 
     result = project.pytester.runpytest_inprocess("--gpuperf", "--gpuperf-device=cpu")
 
-    result.assert_outcomes(passed=1, failed=1)
+    result.assert_outcomes(passed=1, failed=2)
     result.stdout.fnmatch_lines(
         [
             "OVER LIMIT growth_mb: 1.000 MiB per step, limit 0 B",
             "  --> test_it.py:*",
             "*1.000 MiB in 1 block left by each step*",
+            "OVER LIMIT garbage_mb: 1.000 MiB per step, limit 0.5000 MiB",
+            "  --> test_it.py:*",
+            "*collector frees: in a cycle of Node.me",
         ]
     )
 

@@ -229,6 +229,7 @@ def test_a_refresh_takes_two_runs_and_a_new_sync_then_regresses(
         "kept_graphs": 0,
         "ops": counted["ops"],
         "pageable_copies": 0,
+        "predicted_garbage_bytes": 0,
         "predicted_growth_bytes": 0,
         "predicted_peak_allocated_bytes": 67133440,
         "syncs": 0,
@@ -284,9 +285,9 @@ def test_what_only_a_gpu_can_judge_is_named_and_the_run_goes_on(
     result.stdout.fnmatch_lines(
         [
             "E       ValueError: own",
-            "    no baseline: peak memory, memory growth, kept graphs, unpinned copies, bytes",
-            "    to the GPU, bytes to the CPU, operations, flops; torch.compile: judged as",
-            "    eager code",
+            "    no baseline: peak memory, memory growth, garbage, kept graphs, unpinned",
+            "    copies, bytes to the GPU, bytes to the CPU, operations, flops;",
+            "    torch.compile: judged as eager code",
             (
                 f"SKIPPED * only a GPU can judge plugin_test::op (test_it.py:{op}): there is "
                 "no CPU kernel to run in its place"
@@ -315,7 +316,7 @@ def test_a_machine_without_cuda_pretends_and_says_so(
     result.assert_outcomes(passed=1)
     assert (
         "gpuperf: 1 passed on simulated GPU (no CUDA device here: memory is predicted, no "
-        "times); 8 metrics without baseline"
+        "times); 9 metrics without baseline"
     ) in result.outlines
 
 
@@ -350,7 +351,7 @@ def test_names_taken_out_of_torch_by_modules_of_a_conftest_are_of_the_device(
 
     result.assert_outcomes(passed=1)
     assert (
-        "gpuperf: 1 passed on simulated GPU; 8 metrics without baseline"
+        "gpuperf: 1 passed on simulated GPU; 9 metrics without baseline"
         in result.outlines
     )
 

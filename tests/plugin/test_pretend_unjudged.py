@@ -125,7 +125,7 @@ def reasons(project: ScriptedProject, source: str, *, skipped: int) -> list[str]
     project.file(SETTING + source + CLEAN)
     result = project.pytester.runpytest_inprocess(*ON)
     result.assert_outcomes(passed=1, skipped=skipped)
-    counted = f"gpuperf: 1 passed, {skipped} not judged on simulated GPU; 8 metrics without baseline"
+    counted = f"gpuperf: 1 passed, {skipped} not judged on simulated GPU; 9 metrics without baseline"
     assert counted in result.outlines
     lines = [line for line in result.outlines if line.startswith("SKIPPED")]
     told = [line[line.index("only a GPU") :] for line in lines]
@@ -225,7 +225,7 @@ def test_what_only_a_gpu_can_run_is_not_judged_and_a_skip_of_its_own_has_no_verd
     result = project.pytester.runpytest_subprocess(*ON, *inline)
 
     result.assert_outcomes(passed=1, skipped=3)
-    assert f"gpuperf: {counts} 8 metrics without baseline" in result.outlines
+    assert f"gpuperf: {counts} 9 metrics without baseline" in result.outlines
     told = " ".join(line.strip() for line in result.outlines)
     assert (
         "not judged test_it.py::test_step only a GPU can judge need_test::bare"

@@ -248,3 +248,56 @@ def test_a_line_of_the_checkout_beside_the_rootdir_is_named_and_stored(
     watched.stdout.fnmatch_lines(["*../package.py:7 in accuracy"])
     stored = project / "baselines" / "watch" / "counts.json"
     assert "../package.py" in stored.read_text()
+
+
+def test_memory_of_a_test_that_only_the_collector_frees_is_told_with_its_cycle(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite = watched_suite(pytester, monkeypatch, test_suite=GARBAGE)
+
+    result = suite.runpytest_subprocess("--gpuperf-watch")
+
+    result.assert_outcomes(passed=4)
+    told = [line for line in result.outlines if line.startswith("  test_suite.py::")]
+    assert told == ["  test_suite.py::test_cycle: 1.000 MiB"]
+    result.stdout.fnmatch_lines(
+        [
+            "tests with device memory that only Python's garbage collector frees:",
+            "  test_suite.py::test_cycle: 1.000 MiB",
+            "  --> test_suite.py:7 in __init__",
+            '  source   self.me, self.big = self, torch.ones(2**18, device="cuda")',
+            "  kept     in a cycle of Node.me",
+            "  fix      break the cycle *",
+        ]
+    )
+
+
+GARBAGE = """
+import gc
+import pytest
+import torch
+
+class Node:
+    def __init__(self):
+        self.me, self.big = self, torch.ones(2**18, device="cuda")
+
+@pytest.fixture
+def tensor(request, tmp_path):
+    return torch.ones(2**18, device="cuda")
+
+def test_cycle():
+    Node()
+
+@pytest.mark.parametrize("number", [1])
+def test_clean(tensor, number, monkeypatch):
+    tensor + number
+
+def test_collects():
+    Node()
+    gc.collect()
+
+def test_error(tensor):
+    with pytest.raises(ZeroDivisionError) as error:
+        tensor.numel() / 0
+    assert error
+"""

@@ -431,3 +431,43 @@ def test_a_script_larger_than_the_pretend_gpu_is_predicted_all_the_same(
     out = capfd.readouterr().out.splitlines()
     assert code == 1
     assert out[0] == "train.py needs 128 GiB at its peak; it does not fit in 80 GiB"
+
+
+CYCLES = """
+import gc
+import torch
+
+class Node:
+    pass
+
+def step(weight):
+    a, b = Node(), Node()
+    a.other, b.other, a.big = b, a, weight.detach() + 1
+    (weight * a.big).sum().backward()
+    weight.grad = None
+
+{}
+weight = torch.nn.Parameter(torch.randn(2**18, device="cuda"))
+for _ in range(40):
+    step(weight)
+"""
+
+
+@with_torch
+def test_steps_without_a_collection_need_what_they_need_if_it_is_switched_off(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    found = []
+    for switch in ("", "gc.disable()"):
+        write(CYCLES.format(switch))
+        assert main(["memory", "--json", "--no-savings", "--steps=9", "train.py"]) == 0
+        found.append(document(capfd))
+
+    held_off, switched_off = found
+    assert held_off["garbage_bytes"] == switched_off["garbage_bytes"] == 2**20
+    assert held_off["uncollected_bytes"] == held_off["allocated_bytes"] + 7 * 2**20
+    assert switched_off["allocated_bytes"] == held_off["uncollected_bytes"]
+    assert any("collector is switched off" in note for note in switched_off["notes"])
+    assert {
+        f["location"]["line"] for f in found[0]["findings"] if f["kind"] == "garbage"
+    } == {10}

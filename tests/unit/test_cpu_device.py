@@ -85,6 +85,7 @@ def test_what_needs_a_cuda_allocator_or_copies_is_not_measured(
         "predicted_peak_requested_bytes": reason,
         "predicted_peak_reserved_bytes": reason,
         "predicted_growth_bytes": reason,
+        "predicted_garbage_bytes": reason,
         "predicted_alloc_retries": reason,
         "pageable_copies": unseen,
         "blocking_copies": unseen,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -31,6 +32,7 @@ from pytest_gpuperf.devices.cuda.nvml import COUNTERS
 from pytest_gpuperf.devices.cuda.nvml import Nvml
 from pytest_gpuperf.devices.cuda.nvml import Utilisation
 from pytest_gpuperf.devices.host_clock import HostClock
+from pytest_gpuperf.devices.memory_picture import Collecting
 from pytest_gpuperf.devices.memory_picture import StorageRole
 from pytest_gpuperf.errors import PreflightError
 from pytest_gpuperf.errors import UsageError
@@ -799,7 +801,47 @@ def test_memory_is_read_around_one_step() -> None:
         },
         end_bytes=1100,
         graphs=0,
+        garbage_bytes=0,
+        collecting=Collecting.BY_PYTHON,
     )
+
+
+class Lent:
+    """Memory that is given back when the object ends, and a cycle that keeps it."""
+
+    def __init__(self, cuda: FakeCuda, size: int) -> None:
+        self.me, self._cuda, self._size = self, cuda, size
+        cuda.allocate(size)
+
+    def __del__(self) -> None:
+        self._cuda.free(self._size)
+
+
+@pytest.mark.parametrize(
+    ("collect", "freed", "collecting"),
+    [
+        (lambda: None, 700, Collecting.BY_PYTHON),
+        (gc.collect, None, Collecting.BY_STEP),
+        (gc.disable, None, Collecting.NEVER),
+    ],
+)
+def test_what_the_collector_frees_after_a_step_is_read(
+    collect: Callable[[], object], freed: int | None, collecting: Collecting
+) -> None:
+    cuda = FakeCuda()
+
+    def step() -> None:
+        Lent(cuda, 700)
+        collect()
+
+    try:
+        reading = device(cuda).measure_memory(step, ())
+    finally:
+        gc.enable()
+
+    assert (reading.garbage_bytes, reading.collecting) == (freed, collecting)
+    assert reading.end_bytes == (0 if collect is gc.collect else 700)
+    gc.collect()
 
 
 def test_a_step_that_resets_the_peak_loses_none_of_it() -> None:

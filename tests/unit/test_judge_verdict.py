@@ -254,6 +254,7 @@ def test_a_run_that_measured_nothing_says_why_of_each_gated_metric() -> None:
         ("alloc_retries", Outcome.NOT_JUDGED, why),
         ("device_allocs", Outcome.NOT_JUDGED, why),
         ("growth_bytes", Outcome.NOT_JUDGED, why),
+        ("garbage_bytes", Outcome.NOT_JUDGED, why),
         ("kept_graphs", Outcome.NOT_JUDGED, why),
         ("syncs", Outcome.NOT_JUDGED, why),
         ("pageable_copies", Outcome.NOT_JUDGED, why),

@@ -228,6 +228,7 @@ def test_a_cap_that_leaves_no_time_for_memory_is_said(
             "predicted_peak_requested_bytes",
             "predicted_peak_reserved_bytes",
             "predicted_growth_bytes",
+            "predicted_garbage_bytes",
             "predicted_alloc_retries",
         ],
         "the time cap was reached before this phase; raise --gpuperf-seconds",

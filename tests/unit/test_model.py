@@ -191,6 +191,7 @@ def test_budget_keywords_stand_in_the_order_of_the_metrics() -> None:
         "alloc_retries",
         "device_allocs",
         "growth_mb",
+        "garbage_mb",
         "syncs",
         "pageable_copies",
         "h2d_mb",

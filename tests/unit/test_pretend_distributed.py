@@ -33,8 +33,8 @@ from pytest_gpuperf.devices.pretend.memory_watch import MemoryAudit  # noqa: E40
 from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
 from pytest_gpuperf.devices.pretend.tensor_values import INSIDES  # noqa: E402
 from pytest_gpuperf.errors import ErrorId  # noqa: E402
-from pytest_gpuperf.measure.emulated import SEVERAL_STREAMS  # noqa: E402
-from pytest_gpuperf.measure.emulated import predict_memory  # noqa: E402
+from pytest_gpuperf.measure.prediction import SEVERAL_STREAMS  # noqa: E402
+from pytest_gpuperf.measure.prediction import predict_memory  # noqa: E402
 from pytest_gpuperf.measure.step import Subject  # noqa: E402
 
 

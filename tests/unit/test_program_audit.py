@@ -404,3 +404,79 @@ def test_a_graph_that_only_evaluates_ends_no_step_of_a_training(audited: Run) ->
                 graph.replay()
 
     assert waits_of(program, audited) == (StepMark.OPTIMIZER, 10, 1.0)
+
+
+# What steps leave to the garbage collector.
+
+
+class Node:
+    other: object
+    tensor: torch.Tensor
+
+
+def leave_a_cycle() -> None:
+    a, b = Node(), Node()
+    a.other, b.other, a.tensor = b, a, torch.ones(2**18, device="cuda")
+
+
+@pytest.fixture
+def collector() -> Iterator[None]:
+    enabled, threshold = gc.isenabled(), gc.get_threshold()
+    yield
+    assert gc.get_threshold() == threshold
+    (gc.enable if enabled else gc.disable)()
+
+
+def leave_cycles(optimizer: torch.optim.Optimizer, steps: int) -> None:
+    for _ in range(steps):
+        leave_a_cycle()
+        optimizer.step()
+
+
+@pytest.mark.usefixtures("collector")
+@pytest.mark.parametrize("steps", [4, 5, 9])
+def test_what_only_the_collector_frees_of_each_step_is_found(
+    audited: Run, steps: int
+) -> None:
+    found = audited(lambda: leave_cycles(sgd(), steps)).garbage
+
+    assert found is not None
+    assert (found.nbytes, found.cycle) == (2**20, "Node.other -> Node.other")
+    (held,) = found.held
+    assert held.site.location is not None
+    assert held.site.location.function == "leave_a_cycle"
+
+
+@pytest.mark.usefixtures("collector")
+def test_steps_before_the_first_of_an_optimizer_are_none_of_it(audited: Run) -> None:
+    def program() -> None:
+        batches = torch.utils.data.TensorDataset(torch.ones(8))
+        for _ in DataLoader(batches):
+            leave_a_cycle()
+        optimizer = sgd()
+        for _ in range(6):
+            optimizer.step()
+
+    found = audited(program).garbage
+
+    assert found is not None
+    assert found.nbytes == 0
+
+
+@pytest.mark.usefixtures("collector")
+@pytest.mark.parametrize("switch", [gc.disable, gc.freeze, gc.collect])
+def test_a_program_that_uses_the_collector_is_told_the_truth(
+    audited: Run, switch: Callable[[], object]
+) -> None:
+    def program() -> None:
+        optimizer = sgd()
+        for _ in range(6):
+            leave_a_cycle()
+            switch()
+            optimizer.step()
+
+    found = audited(program).garbage
+
+    assert found is not None
+    assert found.nbytes == (2**20 if switch is gc.disable else 0)
+    gc.unfreeze()

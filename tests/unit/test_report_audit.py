@@ -419,6 +419,7 @@ def test_the_document_holds_what_was_found() -> None:
         "notes": ["It was so."],
         "steps": 0,
         "step_mark": None,
+        "garbage": None,
         "totals": {
             "syncs": 13,
             "maybe": 0,

@@ -200,6 +200,8 @@ def test_json_has_the_forecast_the_savings_and_the_fit() -> None:
         "not_judged": [],
         "notes": [],
         "as_eager": False,
+        "garbage_bytes": 0,
+        "uncollected_bytes": 0,
         "savings": [
             {"saving": "fused=True in the optimizer", "allocated_bytes": 9 * MIB},
             {"saving": "checkpointing of the repeated blocks", "allocated_bytes": None},
@@ -207,3 +209,26 @@ def test_json_has_the_forecast_the_savings_and_the_fit() -> None:
         "gib": 80.0,
         "fit": "fits",
     }
+
+
+def test_what_only_the_collector_frees_comes_with_its_line_and_its_fix() -> None:
+    cycle = found(FindingKind.GARBAGE, 40 * MIB, 9, "in a cycle of Node.a -> Node.b")
+    lines = shown(
+        replace(
+            FORECAST,
+            findings=(*FORECAST.findings, cycle),
+            garbage_bytes=40 * MIB,
+            uncollected_bytes=1120 * MIB,
+        )
+    )
+
+    assert lines[1] == "without a garbage collection, 4 steps need 1.09 GiB"
+    first = lines.index("  --> train.py:9 in forward")
+    assert lines[first + 2 : first + 8] == (
+        "      |                  ^^^",
+        "      | 40.0 MiB per step that only the garbage collector frees; 700 MiB taken",
+        "      | here",
+        "  kept     in a cycle of Node.a -> Node.b",
+        "  fix      break the cycle before the step ends, or let one side refer to the",
+        "           other by weakref.ref",
+    )

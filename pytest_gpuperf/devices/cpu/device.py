@@ -43,6 +43,7 @@ from ..compile import CompiledCode
 from ..compile import compiled_code
 from ..compile import remember_compilations
 from ..host_clock import HostClock
+from ..memory_picture import Garbage
 from ..memory_picture import Held
 from ..memory_picture import Picture
 from .contention import family_wait_ns
@@ -230,6 +231,15 @@ class CpuDevice(MeasuringDevice):
         from .live_memory import left_by_step
 
         return left_by_step(step, batches, Scope(root=self._root))
+
+    def garbage_of_step(
+        self, step: Step, batches: Iterator[Sequence[object]]
+    ) -> Garbage:
+        """Follow the same."""
+        from .live_memory import Scope
+        from .live_memory import garbage_of_step
+
+        return garbage_of_step(step, batches, Scope(root=self._root))
 
     def picture_memory(
         self,

@@ -17,7 +17,6 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from dataclasses import replace
 from functools import partial
@@ -37,6 +36,9 @@ from ..base import Step
 from ..dispatch import Watching
 from ..dispatch import eager
 from ..dispatch import redispatch
+from ..garbage import HeldCollector
+from ..garbage import described_cycle
+from ..garbage import held_collector
 from ..memory_owners import HOST_DEVICE
 from ..memory_owners import key_of
 from ..memory_owners import owned_tensors
@@ -44,6 +46,8 @@ from ..memory_owners import roles_of
 from ..memory_owners import storages_of
 from ..memory_picture import Alive
 from ..memory_picture import Change
+from ..memory_picture import Collecting
+from ..memory_picture import Garbage
 from ..memory_picture import Held
 from ..memory_picture import Picture
 from ..memory_picture import StorageRole
@@ -51,38 +55,12 @@ from ..memory_picture import course_of
 from ..memory_picture import held_by_place
 from ..memory_picture import picture_of
 from ..memory_picture import role_by_birth
-from ..preflight import no_garbage_collection
 from ..source_lines import Site
 from ..source_lines import site_of_caller
 from ..step_thread import STEPS
-
-
-# Storages that Python code resizes itself, outside of any operation.
-
-
-@contextmanager
-def watching_resizes(notify: Callable[[Any], None]) -> Iterator[None]:
-    """Call *notify* with each storage that ``UntypedStorage.resize_`` has just resized.
-
-    FSDP allocates and frees gathered parameters that way. No dispatch mode sees it.
-    """
-    kind: Any = torch.UntypedStorage
-    resize = kind.resize_
-
-    def resize_(storage: Any, nbytes: int) -> Any:
-        result = resize(storage, nbytes)
-        notify(storage)
-        return result
-
-    kind.resize_ = resize_
-    try:
-        yield
-    finally:
-        # The method is inherited from the base class, so deleting ours uncovers it. It
-        # is set again only if somebody else had patched the class before us.
-        del kind.resize_
-        if kind.resize_ is not resize:
-            kind.resize_ = resize
+from .unseen_storages import loading_kinds
+from .unseen_storages import waiting_in
+from .unseen_storages import watching_resizes
 
 
 UNPACKED: Final = (
@@ -101,15 +79,16 @@ def read_live_bytes(step: Step, arguments: Sequence[object]) -> MemoryReading:
 
 def watched_step(make: Callable[[], L], step: Step, arguments: Sequence[object]) -> L:
     """Run *step* once, observed by what *make* returns, and return that observer."""
-    with no_garbage_collection(), eager():
+    with held_collector() as collector, eager():
+        if not collector.is_off:
+            collector.collect()
         # Made inside: it looks through all objects, and the collector must have run
         # before that and must not run during the step, or deaths would come at random.
         live = make()
+        collector.begin_step()
         with STEPS.inside(live), watching_resizes(live.resized):
             step(*arguments)
-        # Dropping the weak references ends their callbacks: what dies after the step
-        # must not change its numbers.
-        live.forget()
+        live.end_step(collector)
     return live
 
 
@@ -134,11 +113,13 @@ class LiveBytes(Watching):
         self._watched: dict[int, weakref.ref[Any]] = {}
         self._loading: list[weakref.ref[Any]] = []
         self.graphs = 0
+        self._end_bytes = 0
+        self._garbage_bytes: int | None = None
+        self._collecting: Collecting | None = None
         with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001, nobody is to see this
             self._find_all()
 
-    @property
-    def end_bytes(self) -> int:
+    def _alive_bytes(self) -> int:
         """Bytes of all live storages, used or not; batches that wait do not count."""
         sizes = self._used | self._unused
         for key in self._waiting():
@@ -156,8 +137,10 @@ class LiveBytes(Watching):
         """Sum up, after the step."""
         return MemoryReading(
             exact={LIVE_PEAK.name: self.peak_bytes},
-            end_bytes=self.end_bytes,
+            end_bytes=self._end_bytes,
             graphs=self.graphs,
+            garbage_bytes=self._garbage_bytes,
+            collecting=self._collecting,
             peak_moment=self.peak_moment,
         )
 
@@ -166,6 +149,18 @@ class LiveBytes(Watching):
         if storage.device == self._device:
             self._count_storage(storage)
             self._see(())
+
+    def end_step(self, collector: HeldCollector) -> None:
+        """Count what is alive, then what of it the *collector* frees."""
+        self._end_bytes, self._collecting = self._alive_bytes(), collector.collecting
+        sizes = self._used | self._unused
+        alive = [(weakref.ref(r()), sizes.get(k, 0)) for k, r in self._watched.items()]
+        # Dropping the weak references ends their callbacks: what dies after the step
+        # must not change its numbers.
+        self.forget()
+        self._garbage_bytes = collector.free(
+            lambda: sum(size for storage, size in alive if storage() is not None)
+        )
 
     def forget(self) -> None:
         """Stop following storages."""
@@ -336,6 +331,26 @@ def left_by_step(
         step(*next(batches))
     gc.collect()
     return seen.left()
+
+
+def garbage_of_step(
+    step: Step, batches: Iterator[Sequence[object]], scope: Scope
+) -> Garbage:
+    """Return what the first of two steps makes and only the collector frees after both."""
+
+    def size_of(thing: Any) -> int:
+        is_tensor = issubclass(type(thing), torch.Tensor)
+        found = storages_of(thing, scope.device) if is_tensor else ()
+        return sum(storage.nbytes() for storage in found)
+
+    with held_collector() as collector:
+        seen = watched_step(partial(_Births, scope), step, next(batches))
+        with eager():
+            step(*next(batches))
+        found: list[str] = []
+        held = seen.freed_by(lambda: found.append(described_cycle(collector, size_of)))
+    nbytes = sum(each.nbytes for each in held)
+    return Garbage(nbytes=nbytes, held=held, cycle=found[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -543,6 +558,18 @@ class _Births(PeakLookout):
         ]
         super().forget()
 
+    def end_step(self, collector: HeldCollector) -> None:
+        """Leave what is alive as it is."""
+        del collector
+        self.forget()
+
+    def freed_by(self, collect: Callable[[], object]) -> tuple[Held, ...]:
+        """Return what of it that frees, the youngest first."""
+        alive = [each for each in self._made if each[0]() is not None]
+        collect()
+        freed = [(size, event) for ref, size, event in alive if ref() is None]
+        return held_by_place((size, event.op, event.site) for size, event in freed)
+
     def left(self) -> tuple[Held, ...]:
         """Return what of it is alive now, the youngest first."""
         alive = [(size, event) for ref, size, event in self._made if ref() is not None]
@@ -552,26 +579,3 @@ class _Births(PeakLookout):
 def _alive(nbytes: int, role: StorageRole | None, birth: _Event | None) -> Alive:
     op, site = ("", None) if birth is None else (birth.op, birth.site)
     return Alive(nbytes=nbytes, role=role or role_by_birth(site), op=op, site=site)
-
-
-# Batches that workers of a loader have sent and nobody has asked for yet.
-
-
-def loading_kinds() -> tuple[type, ...]:
-    """Return the iterator class of a ``DataLoader`` with workers, if it is loaded."""
-    torch_loader = sys.modules.get("torch.utils.data.dataloader")
-    kind = getattr(torch_loader, "_MultiProcessingDataLoaderIter", None)
-    return () if kind is None else (kind,)
-
-
-def waiting_in(loading: Any) -> Iterator[Any]:
-    """Tensors of batches that came before their turn, as torch keeps them.
-
-    How many there are depends on how fast the workers are, not on the step.
-    """
-    from torch.utils._pytree import tree_leaves
-
-    # Private, as no public name shows these batches. An entry is the worker's number
-    # and, once it came, the batch.
-    for entry in list(getattr(loading, "_task_info", {}).values()):
-        yield from tree_leaves(entry[1:])

@@ -51,6 +51,7 @@ from ..cpu.contention import others_ns
 from ..cpu.contention import relatives
 from ..cpu.contention import run_queue_wait_ns
 from ..host_clock import HostClock
+from ..memory_picture import Garbage
 from ..memory_picture import Held
 from ..memory_picture import Picture
 from ..preflight import check_process
@@ -306,6 +307,16 @@ class CudaDevice(MeasuringDevice):
 
         here = self.torch.device("cuda", self.torch.cuda.current_device())
         return left_by_step(step, batches, Scope(root=self.root, device=here))
+
+    def garbage_of_step(
+        self, step: Step, batches: Iterator[Sequence[object]]
+    ) -> Garbage:
+        """Follow the same."""
+        from ..cpu.live_memory import Scope
+        from ..cpu.live_memory import garbage_of_step
+
+        here = self.torch.device("cuda", self.torch.cuda.current_device())
+        return garbage_of_step(step, batches, Scope(root=self.root, device=here))
 
     def picture_memory(
         self, step: Step, batches: Iterator[Sequence[object]]

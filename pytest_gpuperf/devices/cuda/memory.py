@@ -105,30 +105,40 @@ def read_memory(
     allocations, so reserved bytes depend on what the process did before.
     """
     from ..autograd import graphs_alive
+    from ..garbage import held_collector
 
     cuda = torch.cuda
-    gc.collect()
-    # After the collection: a cycle of the step before would count, and would be freed
-    # at a random moment of this one.
-    graphs = graphs_alive()
-    wait_for_gpus(torch)
-    # After the synchronisation: a block that another stream still uses is given back
-    # only when the work of that stream is done.
-    cuda.reset_peak_memory_stats()
-    before = cuda.memory_stats()
-    with _peaks_before_resets(torch) as peaks, _replayed_pools(cuda) as pools:
-        step(*arguments)
-    # What the step frees in the order of a stream is the driver's again once it is done.
-    wait_for_gpus(torch)
-    after = cuda.memory_stats()
-    graph_bytes = _idle_bytes(cuda, pools) if pools else None
+    with held_collector() as collector:
+        collector.free(cuda.memory_allocated)
+        # After the collection: a cycle of the step before would count, and would be freed
+        # at a random moment of this one.
+        graphs = graphs_alive()
+        wait_for_gpus(torch)
+        # After the synchronisation: a block that another stream still uses is given back
+        # only when the work of that stream is done.
+        cuda.reset_peak_memory_stats()
+        before = cuda.memory_stats()
+        collector.begin_step()
+        with _peaks_before_resets(torch) as peaks, _replayed_pools(cuda) as pools:
+            step(*arguments)
+        # What the step frees in the order of a stream is the driver's again once it is
+        # done.
+        wait_for_gpus(torch)
+        after = cuda.memory_stats()
+        end_bytes, collecting = cuda.memory_allocated(), collector.collecting
+        graph_bytes = _idle_bytes(cuda, pools) if pools else None
+        driver = _of_driver(driver_bytes(), after)
+        # Last: what it frees is a part of the step's end.
+        garbage_bytes = collector.free(cuda.memory_allocated)
     return MemoryReading(
         exact=_with_graphs(_largest([*peaks, _peaks_in(after)]), graph_bytes or 0)
         | _counted(before, after)
-        | _of_driver(driver_bytes(), after),
-        end_bytes=cuda.memory_allocated(),
+        | driver,
+        end_bytes=end_bytes,
         graphs=graphs,
         graph_bytes=graph_bytes,
+        garbage_bytes=garbage_bytes,
+        collecting=collecting,
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from contextlib import contextmanager
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from typing import Final
 
 from ...model.finding import Location
 from ...model.finding import Phase
+from ..garbage import HeldCollector
+from ..garbage import described_cycle
+from ..garbage import held_collector
 from ..memory_picture import held_by_place
 from ..own_code import is_own
 from ..own_warnings import ignored
@@ -23,6 +27,7 @@ from ..source_lines import Site
 from ..source_lines import is_blamable
 from ..source_lines import site_of_caller
 from ..suite_watch import MOST_KEEPERS
+from ..suite_watch import MOST_OBJECTS_OF_TEST
 from ..suite_watch import SeenWait
 from ..suite_watch import TestAudit
 from ..suite_watch import keeper_of
@@ -65,6 +70,10 @@ class CudaSuite:
         self._frees_more = False
         self._allocations = self._allocated = 0
         self._keepers = 0
+        self._held = ExitStack()
+        self._collector = HeldCollector()
+        self._garbage: tuple[Block, ...] = ()
+        self._cycle = ""
 
     # What torch records, once CUDA has started.
 
@@ -91,6 +100,9 @@ class CudaSuite:
         for gpu in self._gpus():
             cuda.reset_peak_memory_stats(gpu)
         self._allocations, self._allocated = self._asked_for(), self._in_use()
+        self._held.close()
+        self._collector = self._held.enter_context(held_collector(MOST_OBJECTS_OF_TEST))
+        self._garbage, self._cycle = (), ""
         if self._allocated != self._known_bytes:
             self._note_alive()
 
@@ -122,6 +134,7 @@ class CudaSuite:
         """Return what was recorded; a test that failed is kept alive by its traceback."""
         used = bool(self._waits) or self._asked_for() > self._allocations
         left = self._left() if passed and used else {}
+        self._held.close()
         self._frees_more = not passed
         return TestAudit(
             waits=tuple(
@@ -135,6 +148,10 @@ class CudaSuite:
                 for block, _ in left.values()
             ),
             kept_by=self._keeper([tensor for _, tensor in left.values()]),
+            garbage=held_by_place(
+                (block.nbytes, "", self._site(block.lines)) for block in self._garbage
+            ),
+            cycle=self._cycle,
         )
 
     # Memory.
@@ -158,7 +175,7 @@ class CudaSuite:
         if not self._may_have_left():
             return {}
         # Only now: to collect costs more than most tests.
-        gc.collect()
+        self._free_garbage()
         if not self._may_have_left():
             return {}
         blocks, tensors = self._blocks(), _tensors(self._torch)
@@ -167,6 +184,24 @@ class CudaSuite:
             for address, block in blocks.items()
             if address in tensors and address not in self._known
         }
+
+    def _free_garbage(self) -> None:
+        """Collect, and keep the blocks that this frees, unless the test has collected."""
+        was_run, before = self._collector.was_run, self._blocks()
+        cycle = described_cycle(self._collector, self._size_of)
+        after = self._blocks()
+        freed = [
+            b for a, b in before.items() if a not in after and a not in self._known
+        ]
+        if freed and not was_run:
+            self._garbage, self._cycle = tuple(freed), cycle
+
+    def _size_of(self, thing: object) -> int:
+        if not issubclass(type(thing), self._torch.Tensor):
+            return 0
+        tensor: Any = thing
+        is_known = tensor.is_cuda and tensor.layout is self._torch.strided
+        return int(tensor.untyped_storage().nbytes()) if is_known else 0
 
     def _may_have_left(self) -> bool:
         """Whether more is in use than before, or what a failed test kept was freed since."""

@@ -13,6 +13,7 @@ from typing import Final
 from ...model.finding import Location
 from ...model.finding import Phase
 from ..allow_sync import Allowance
+from ..memory_picture import Garbage
 from ..source_lines import Site
 from . import pretend_gpu
 
@@ -146,7 +147,8 @@ class StepAudit:
     compiled. ``work`` says, if that was asked for, how many operations a line
     ran, or the code that it called. ``steps`` counts those of a program with its own
     loop, 0 if nobody counted them; ``mark`` is what they were counted by, ``loop`` a
-    line of the loop if it was that.
+    line of the loop if it was that. ``garbage`` is what each of them leaves to the garbage
+    collector.
     """
 
     findings: tuple[AuditFinding, ...]
@@ -158,6 +160,7 @@ class StepAudit:
     steps: int = 0
     mark: StepMark | None = None
     loop: Location | None = None
+    garbage: Garbage | None = None
 
     @property
     def touched_gpu(self) -> bool:

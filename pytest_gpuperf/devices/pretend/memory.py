@@ -448,7 +448,7 @@ def _see_all(live: LiveMemory, ghosts: type[Any]) -> None:
     it differs from process to process.
     """
     insides = [ghost.inside for ghost in _alive(ghosts)]
-    for inside in sorted(insides, key=_nbytes, reverse=True):
+    for inside in sorted(insides, key=nbytes_of, reverse=True):
         live.see(inside)
 
 
@@ -458,7 +458,8 @@ def _alive(kind: type[Any]) -> Iterator[Any]:
             yield candidate
 
 
-def _nbytes(tensor: Any) -> int:
+def nbytes_of(tensor: Any) -> int:
+    """Return the size of the storage behind *tensor*, the inside of a ghost."""
     if tensor.layout is torch.strided:
         nbytes: int = tensor.untyped_storage().nbytes()
         return nbytes

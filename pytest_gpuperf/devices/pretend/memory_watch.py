@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
+from contextlib import ExitStack
 from contextlib import contextmanager
 from functools import partial
+from itertools import accumulate
+from itertools import islice
 from typing import Any
 from typing import Final
 from typing import TypeVar
@@ -17,10 +21,14 @@ import torch
 
 from ...model.finding import Location
 from ..autograd import graphs_alive
+from ..garbage import HeldCollector
+from ..garbage import described_cycle
+from ..garbage import held_collector
+from ..garbage import least_left
+from ..memory_picture import Garbage
 from ..memory_picture import Held
 from ..memory_picture import Picture
 from ..memory_picture import held_by_place
-from ..preflight import no_garbage_collection
 from .allocator import rounded
 from .audit_record import StepMark
 from .backward_rules import ENGINE_ALONE
@@ -30,6 +38,7 @@ from .memory import LiveMemory
 from .memory import MemoryEvent
 from .memory import StepMemory
 from .memory import alive_at
+from .memory import nbytes_of
 from .memory import step_memories
 from .memory import watched
 from .program_steps import ProgramSteps
@@ -50,13 +59,16 @@ cuBLAS documentation on Hopper). GPUs before it take 8.125 MiB."""
 class MemoryAudit:
     """What a few steps, one after the other, do to the memory of the pretend GPU.
 
-    ``graphs`` counts after each the tensors alive that keep an autograd graph.
+    ``graphs`` counts after each the tensors alive that keep an autograd graph, ``freed``
+    the bytes that the *collector* freed after it; ``None`` if the step ran that itself.
     """
 
-    def __init__(self, live: LiveMemory) -> None:
+    def __init__(self, live: LiveMemory, collector: HeldCollector) -> None:
         self.live = live
+        self.collector = collector
         self._steps: list[tuple[int, int]] = []
         self.graphs: list[int] = []
+        self.freed: list[int | None] = []
 
     @property
     def events(self) -> Sequence[MemoryEvent]:
@@ -67,7 +79,7 @@ class MemoryAudit:
         """Run one step and record only its memory: to record both would cost too much.
 
         Its result is dropped, as in a training loop. What only the garbage collector
-        can free is freed after it.
+        can free is freed after it, unless the code has switched that off.
         """
         with unrecorded():
             self.recorded_step(partial(_drop_result, run))
@@ -75,13 +87,51 @@ class MemoryAudit:
     def recorded_step(self, run: Callable[[], T]) -> T:
         """Run one step as any other, and return what it returns."""
         first = len(self.live.events)
+        self.collector.begin_step()
         result = run()
-        gc.collect()
+        self.freed.append(self.collector.free(lambda: self.live.now_bytes))
         # After the collection, so that cycles of the step are freed within it and at
         # the same event in every run.
         self._steps.append((first, len(self.live.events)))
         self.graphs.append(graphs_alive())
         return result
+
+    @property
+    def may_leave_garbage(self) -> bool:
+        """Whether every step but the first did, or nobody has looked."""
+        return self.collector.is_off or bool(least_left(self.freed[1:]))
+
+    def garbage_of_step(
+        self, steps: Iterator[Callable[[], object]], root: str
+    ) -> Garbage:
+        """Run two of *steps*; tell what the collector frees after each, and nothing else.
+
+        Lines below the directory *root* are the project's.
+        """
+        self.collector.collect()
+        first = len(self.live.events)
+        self.live.site = partial(site_here, root)
+        freed: list[int | None] = []
+        for run in islice(steps, 2):
+            self.collector.begin_step()
+            with unrecorded():
+                run()
+            last = len(self.live.events)
+            before, was_run = self.live.now_bytes, self.collector.was_run
+            cycle = described_cycle(self.collector, size_of_ghost)
+            freed.append(None if was_run else before - self.live.now_bytes)
+        self.live.site = None
+        events = self.live.events
+        died = {event.number for event in events[last:] if not event.is_birth}
+        return Garbage(
+            nbytes=least_left(freed),
+            held=held_by_place(
+                (rounded(event.nbytes), event.op, event.site)
+                for event in events[first:last]
+                if event.number in died and event.is_birth and event.site is not None
+            ),
+            cycle=cycle,
+        )
 
     def explained_step(self, run: Callable[[], object], root: str) -> Picture | None:
         """Run one more step, which is like the last, and look around at its peak.
@@ -118,6 +168,11 @@ class MemoryAudit:
         return step_memories(self.live.events, self._steps)
 
 
+def size_of_ghost(thing: Any) -> int:
+    """Return the size of *thing*'s storage, if it is a ghost."""
+    return nbytes_of(thing.inside) if type(thing) is Ghost else 0
+
+
 @contextmanager
 def unrecorded() -> Iterator[None]:
     """Switch all recorders off inside; a watch on the memory goes on."""
@@ -149,10 +204,11 @@ def watching_memory(
     live = LiveMemory(workspace_bytes=workspace_bytes, room=room)
     with unrecorded(), watched(LiveMemory(), None):
         ENGINE_ALONE.count()
-    with no_garbage_collection(), watched(live, None if from_now else Ghost):
+    gc.collect()
+    with held_collector() as collector, watched(live, None if from_now else Ghost):
         WATCH.unjudged_listeners.append(live.leave_unjudged)
         try:
-            yield MemoryAudit(live)
+            yield MemoryAudit(live, collector)
         finally:
             WATCH.unjudged_listeners.remove(live.leave_unjudged)
 
@@ -167,64 +223,32 @@ class EnoughSteps(SystemExit):
     """Ends a program of which no more steps are needed."""
 
 
-class ProgramMemory:
-    """Follows the steps of a program and ends it after *most_steps* of them.
+class WatchedProgram:
+    """Follows the steps of a program, and what each leaves to the garbage collector."""
 
-    The last one is pictured at its peak, if it is like the one before. Lines below the
-    directory *root* are the project's.
-    """
-
-    def __init__(self, live: LiveMemory, root: str, most_steps: int) -> None:
-        self._live = live
-        self._root = root
-        self._most_steps = most_steps
+    def __init__(self, audit: MemoryAudit) -> None:
+        self.live = audit.live
+        self.mark: StepMark | None = None
+        self._collector = audit.collector
         self._ranges: list[tuple[int, int]] = []
-        self._mark: StepMark | None = None
-        self._lookout: Lookout | None = None
-        self._loop = LoopMemory(live, root)
+        self._collects: list[bool] = []
+        self._freed: list[int] = []
+        self._collected: set[int] = set()
+        self._cycle = ""
         self._optimizers: WeakSet[Any] = WeakSet()
-        self.picture: Picture | None = None
 
-    @property
-    def live(self) -> LiveMemory:
-        """The storages that were watched."""
-        return self._live
-
-    def begin(self, mark: StepMark, number: int) -> None:
-        """End a step where *mark* begins another one; raise ``EnoughSteps`` after the last."""
+    def begin(self, mark: StepMark, number: int) -> bool:
+        """End a step where *mark* begins another one, and return if it did."""
         if mark is StepMark.REPLAY:
-            return  # takes no memory: what it uses was taken by the capture
+            return False  # takes no memory: what it uses was taken by the capture
         if mark is not StepMark.OPTIMIZER and self._has_optimizer():
             # It will step: what comes before, such as micro-batches, is a part of that.
-            return
-        if self._mark is None:
-            self._loop.close()
+            return False
         if number == 1:
-            self._forget()
-        self._mark = mark
-        self._end_step()
-        if len(self._ranges) == self._most_steps:
-            # We are called inside the user's loop: only an exception that no program
-            # catches by accident can end that, and a SystemExit ends it without a
-            # traceback.
-            raise EnoughSteps(0)
-        if len(self._ranges) >= STEADY_WATCHED_STEPS:
-            self._lookout = Lookout(self._live, self._root, self.memories()[-1])
-
-    def end(self) -> None:
-        """End the last step of a loop, which nothing else ends."""
-        if self._mark is None:
-            self._mark = StepMark.LOOP if self.loop else None
-            self._ranges = self._loop.ranges()
-            self.picture = self._loop.picture()
-            self._loop.close()
-        elif self._mark is StepMark.LOADER and len(self._ranges) < self._most_steps:
-            self._end_step()
-
-    @property
-    def loop(self) -> Location | None:
-        """A line of the loop whose turns are the steps, if nothing else ends them."""
-        return self._loop.place if self._mark in {None, StepMark.LOOP} else None
+            self.forget()
+        self.mark = mark
+        self.end_step()
+        return True
 
     @property
     def steps(self) -> int:
@@ -232,29 +256,63 @@ class ProgramMemory:
         return len(self._ranges)
 
     @property
-    def mark(self) -> StepMark | None:
-        """What has ended them."""
-        return self._mark
+    def is_uncollected(self) -> bool:
+        """Whether the program has switched the collector off."""
+        return self._collector.is_off
 
-    def memories(self) -> Sequence[StepMemory]:
-        """What each step needs; a program without any is one step."""
-        return step_memories(self._live.events, self._ranges)
-
-    def _forget(self) -> None:
+    def forget(self) -> None:
         """Make what was so far a part of the first step."""
         self._ranges.clear()
-        self._picture_step(None)
+        self._collects.clear()
+        self._freed.clear()
 
-    def _end_step(self) -> None:
-        gc.collect()
+    def end_step(self) -> None:
+        """Collect as Python would at some time, unless that is switched off."""
+        self._collects.append(self._collector.was_run)
+        before = self.live.now_bytes
+        if not self._collector.is_off:
+            self._collect()
+        self._freed.append(before - self.live.now_bytes)
         first = self._ranges[-1][1] if self._ranges else 0
-        self._ranges.append((first, len(self._live.events)))
-        self._picture_step(self.memories()[-1].peak)
+        self._ranges.append((first, len(self.live.events)))
+        self._collector.begin_step()
 
-    def _picture_step(self, peak: int | None) -> None:
-        if self._lookout is not None:
-            self.picture = self._lookout.picture(peak) or self.picture
-            self._lookout = None
+    def _collect(self) -> None:
+        first = len(self.live.events)
+        if self._collected or self._collector.is_off:
+            self._cycle = described_cycle(self._collector, size_of_ghost)
+        else:
+            self._collector.collect()
+        self._collected.update(event.number for event in self.live.events[first:])
+
+    def garbage(self) -> Garbage:
+        """Return what each step leaves that only the collector frees, of two at least."""
+        if self._collector.is_off:
+            self._collect()
+        # Neither the first step, which makes what is kept, nor the last, of which the
+        # program may still use something.
+        steps = [
+            self.live.events[first:last]
+            for (first, last), collects in zip(
+                self._ranges, self._collects, strict=True
+            )
+            if not collects
+        ][1:-1]
+        left = [
+            [e for e in events if e.is_birth and e.number in self._collected]
+            for events in steps
+        ]
+        if len(left) < STEADY_WATCHED_STEPS:
+            return Garbage(nbytes=0)
+        return Garbage(
+            nbytes=min(sum(rounded(e.nbytes) for e in births) for births in left),
+            held=held_by_place(
+                (rounded(e.nbytes), e.op, e.site)
+                for e in left[-1]
+                if e.site is not None
+            ),
+            cycle=self._cycle,
+        )
 
     def _has_optimizer(self) -> bool:
         """Whether the program has an optimizer, alive, that has yet to step."""
@@ -266,11 +324,143 @@ class ProgramMemory:
         return bool(self._optimizers)
 
 
+class ProgramMemory(WatchedProgram):
+    """Follows the memory of a program and ends it after *most_steps* steps.
+
+    The last one is pictured at its peak, if it is like the one before. Lines below the
+    directory *root* are the project's.
+    """
+
+    def __init__(self, audit: MemoryAudit, root: str, most_steps: int) -> None:
+        super().__init__(audit)
+        self._root = root
+        self._most_steps = most_steps
+        self._lookout: Lookout | None = None
+        self._loop = LoopMemory(audit.live, root)
+        self.picture: Picture | None = None
+
+    def begin(self, mark: StepMark, number: int) -> bool:
+        """Raise ``EnoughSteps`` after the last step."""
+        had_mark = self.mark is not None
+        if not super().begin(mark, number):
+            return False
+        if not had_mark:
+            self._loop.close()
+        if self.steps == self._most_steps:
+            # We are called inside the user's loop: only an exception that no program
+            # catches by accident can end that, and a SystemExit ends it without a
+            # traceback.
+            raise EnoughSteps(0)
+        if self.steps >= STEADY_WATCHED_STEPS:
+            self._lookout = Lookout(self.live, self._root, self.memories()[-1])
+        return True
+
+    def end(self) -> None:
+        """End the last step of a loop, which nothing else ends."""
+        if self.mark is None:
+            self.mark = StepMark.LOOP if self.loop else None
+            self._ranges = self._loop.ranges()
+            # Nobody collects between turns, so nothing is known of them.
+            self._collects = [True] * len(self._ranges)
+            self._freed = [0] * len(self._ranges)
+            self.picture = self._loop.picture()
+            self._loop.close()
+        elif self.mark is StepMark.LOADER and self.steps < self._most_steps:
+            self.end_step()
+
+    @property
+    def loop(self) -> Location | None:
+        """A line of the loop whose turns are the steps, if nothing else ends them."""
+        return self._loop.place if self.mark in {None, StepMark.LOOP} else None
+
+    def memories(self) -> Sequence[StepMemory]:
+        """What each step needs; a program without any is one step."""
+        return step_memories(self.live.events, self._ranges)
+
+    def uncollected_bytes(self) -> int:
+        """Return the peak of all steps if the collector had not run between them."""
+        freed = accumulate(self._freed, initial=0)
+        steps = zip(self.memories(), freed, strict=False)
+        return max(step.allocated_bytes + before for step, before in steps)
+
+    def forget(self) -> None:
+        """Make what was so far a part of the first step."""
+        super().forget()
+        self._picture_step(None)
+
+    def end_step(self) -> None:
+        """End a step, and look at what was pictured of it."""
+        super().end_step()
+        self._picture_step(self.memories()[-1].peak)
+
+    def _picture_step(self, peak: int | None) -> None:
+        if self._lookout is not None:
+            self.picture = self._lookout.picture(peak) or self.picture
+            self._lookout = None
+
+
+class FirstSteps(WatchedProgram):
+    """Watches as many steps of a program as show what each leaves to the collector.
+
+    The memory is followed to the end: what the program is told of it must not change.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._watch, self._held = ExitStack(), ExitStack()
+        live = LiveMemory(workspace_bytes=WORKSPACE_BYTES)
+        self._watch.enter_context(watched(live, None))
+        super().__init__(MemoryAudit(live, self._held.enter_context(held_collector())))
+        # A worker of a loader is a fork, and nobody would let its collector run again.
+        os.register_at_fork(after_in_child=self._collector.release)
+        self._found: Garbage | None = None
+        live.site = partial(site_here, root)
+
+    def _begin_anew(self) -> None:
+        self._found, self.live.events = None, []
+        self._collector = self._held.enter_context(held_collector())
+        self.live.site = partial(site_here, self._root)
+
+    def begin(self, mark: StepMark, number: int) -> bool:
+        """Stop once enough steps have ended, until a better mark ends them."""
+        if self._found is not None and number == 1 and mark is not self.mark:
+            self._begin_anew()
+        if self._found is not None:
+            return False
+        is_step = super().begin(mark, number)
+        if self.steps == MOST_FIRST_STEPS:
+            self.garbage()
+        return is_step
+
+    def garbage(self) -> Garbage:
+        """Return what was found, and let the collector run."""
+        if self._found is None:
+            self._found = super().garbage()
+            self.live.site, self.live.events = None, NoEvents()
+            self._held.close()
+        return self._found
+
+    def close(self) -> None:
+        """Follow the memory no longer."""
+        self._held.close()
+        self._watch.close()
+
+
+MOST_FIRST_STEPS: Final = 5
+
+
+class NoEvents(list[MemoryEvent]):
+    """Takes the place of the events where nobody asks for them: a program makes millions."""
+
+    def append(self, event: MemoryEvent) -> None:
+        """Forget *event*."""
+
+
 @contextmanager
 def watching_program(root: str, most_steps: int) -> Iterator[ProgramMemory]:
     """Follow the memory of whatever runs inside, on the pretend GPU."""
     with unrecorded(), watching_memory(from_now=True) as audit:
-        memory = ProgramMemory(audit.live, root, most_steps)
+        memory = ProgramMemory(audit, root, most_steps)
         steps = ProgramSteps(root, memory.begin)
         try:
             yield memory

@@ -53,6 +53,10 @@ class ProgramAudit:
         self._gpu = gpu
         self._recorder = gpu.recorder
         self._turns = LoopTurns(gpu.recorder.root)
+        # Imported late: what watches memory finds the turns of a loop by this module.
+        from .memory_watch import FirstSteps
+
+        self._first = FirstSteps(gpu.recorder.root)
         self._steps = ProgramSteps(gpu.recorder.root, self._begun)
         self._collections = Collections(gpu.recorder.root)
         self._recorder.of_program = True
@@ -63,6 +67,7 @@ class ProgramAudit:
         self._recorder.listener = None
         self._collections.close()
         self._steps.close()
+        self._first.close()
 
     def notes(self) -> tuple[str, ...]:
         """Say what else makes the steps slow, though it waits for no GPU."""
@@ -74,7 +79,14 @@ class ProgramAudit:
         mark, steps = self._counted()
         findings = tuple(replace(f, once=f.once and steps > 1) for f in audit.findings)
         loop = self._turns.place if mark is StepMark.LOOP else None
-        return replace(audit, findings=findings, steps=steps, mark=mark, loop=loop)
+        return replace(
+            audit,
+            findings=findings,
+            steps=steps,
+            mark=mark,
+            loop=loop,
+            garbage=self._first.garbage(),
+        )
 
     def _counted(self) -> tuple[StepMark | None, int]:
         """Return what marks the steps, and their number."""
@@ -83,15 +95,16 @@ class ProgramAudit:
             return StepMark.LOOP, self._turns.steps
         return mark, steps
 
-    def _begun(self, _: StepMark, number: int) -> None:
+    def _begun(self, mark: StepMark, number: int) -> None:
         self._recorder.begin_step(number)
+        self._first.begin(mark, number)
 
     def _happened(self) -> None:
         # What another mark ends needs no loop, and looking costs time.
         if not self._steps.are_found:
             turn = self._turns.look()
             if turn:
-                self._recorder.begin_step(turn)
+                self._begun(StepMark.LOOP, turn)
 
 
 class Collections:

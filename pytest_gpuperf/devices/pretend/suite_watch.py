@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from contextlib import contextmanager
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ...model.finding import Phase
+from ..garbage import HeldCollector
+from ..garbage import described_cycle
+from ..garbage import held_collector
+from ..memory_picture import Held
 from ..memory_picture import held_by_place
 from ..source_lines import site_of_caller
 from ..suite_watch import MOST_KEEPERS
+from ..suite_watch import MOST_OBJECTS_OF_TEST
 from ..suite_watch import SeenCopy
 from ..suite_watch import SeenWait
 from ..suite_watch import TestAudit
@@ -28,6 +35,7 @@ from .memory import LiveMemory
 from .memory import MemoryEvent
 from .memory import watched
 from .memory_watch import WORKSPACE_BYTES
+from .memory_watch import size_of_ghost
 from .specification import memory_of
 from .tensor import Ghost
 
@@ -94,6 +102,8 @@ class SimulatedSuite:
         self._first = 0
         self._excused: set[int] = set()
         self._keepers = 0
+        self._held = ExitStack()
+        self._collector = HeldCollector()
 
     def begin_test(self) -> None:
         """Forget what was recorded, but for what is alive."""
@@ -101,6 +111,8 @@ class SimulatedSuite:
         self._memory.begin_test()
         self._first = self._memory.last_number
         self._excused.clear()
+        self._held.close()
+        self._collector = self._held.enter_context(held_collector(MOST_OBJECTS_OF_TEST))
 
     def listening(self) -> AbstractContextManager[object]:
         """Return nothing to enter: the simulation listens all the time."""
@@ -117,11 +129,14 @@ class SimulatedSuite:
 
     def end_test(self, *, passed: bool) -> TestAudit:
         """Return what was recorded; a test that failed is kept alive by its traceback."""
-        left = self._left() if passed else {}
+        was_run, cycle = self._collector.was_run, ""
+        before = left = self._left() if passed else {}
         if left:
             # Only now: to collect costs more than most tests.
-            gc.collect()
+            cycle = described_cycle(self._collector, size_of_ghost)
             left = self._left()
+        self._held.close()
+        garbage = () if was_run else before.keys() - left.keys()
         audit = self._gpu.end_step()
         used = audit.touched_gpu or self._memory.last_number > self._first
         return TestAudit(
@@ -130,12 +145,10 @@ class SimulatedSuite:
             unjudged=sum(item.count for item in audit.not_judged),
             peak_bytes=self._memory.test_peak if used else 0,
             used=used,
-            left=held_by_place(
-                (rounded(birth.nbytes), birth.op, birth.site)
-                for birth in left.values()
-                if birth.site is not None
-            ),
+            left=_held(left.values()),
             kept_by=self._keeper(left),
+            garbage=_held(before[number] for number in sorted(garbage)),
+            cycle=cycle if garbage else "",
         )
 
     def _left(self) -> Mapping[int, MemoryEvent]:
@@ -155,6 +168,14 @@ class SimulatedSuite:
         # The youngest first: the rest is mostly referenced by it.
         found = (numbered[n] for n in sorted(left, reverse=True) if n in numbered)
         return next(filter(None, map(keeper_of, found)), "")
+
+
+def _held(births: Iterable[MemoryEvent]) -> tuple[Held, ...]:
+    return held_by_place(
+        (rounded(birth.nbytes), birth.op, birth.site)
+        for birth in births
+        if birth.site is not None
+    )
 
 
 def _waits(audit: StepAudit) -> tuple[SeenWait, ...]:

@@ -203,6 +203,7 @@ FINDING_GROUPS: Final[Mapping[str, tuple[FindingKind, ...]]] = {
     ),
     "What takes the memory": (
         FindingKind.LEFT,
+        FindingKind.GARBAGE,
         FindingKind.PEAK,
         FindingKind.MEMORY,
     ),

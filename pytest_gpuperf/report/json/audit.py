@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 from typing import Final
 
+from ...devices.memory_picture import Garbage
 from ...devices.pretend.audit_record import AuditFinding
 from ...devices.pretend.audit_record import StepAudit
 from ...devices.pretend.audit_record import Unjudged
@@ -56,7 +57,18 @@ def audit_document(audit: StepAudit, notes: Sequence[str]) -> dict[str, Any]:
         "steps": audit.steps,
         "step_mark": audit.mark.value if audit.mark else None,
         "totals": encode(audit.totals),
+        "garbage": _garbage(audit.garbage),
     }
+
+
+def _garbage(garbage: Garbage | None) -> dict[str, Any] | None:
+    if garbage is None:
+        return None
+    lines = [
+        {"op": held.op, **_site(held.site), "bytes": held.nbytes}
+        for held in garbage.held
+    ]
+    return {"bytes_per_step": garbage.nbytes, "cycle": garbage.cycle, "lines": lines}
 
 
 def _finding(finding: AuditFinding) -> dict[str, Any]:

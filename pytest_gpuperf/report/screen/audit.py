@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from typing import Final
 
+from ...devices.memory_picture import Garbage
 from ...devices.pretend.audit_record import AuditFinding
 from ...devices.pretend.audit_record import AuditKind
 from ...devices.pretend.audit_record import CopyDirection
@@ -26,9 +27,11 @@ from ...model.finding import FindingKind
 from ...model.finding import Location
 from ...model.finding import Phase
 from ...model.metrics import PEAK_ALLOCATED
+from ...model.metrics import PREDICTED_GARBAGE
 from ...visible import visible
 from ..numbers import format_value
 from ..remedies import Remedy
+from ..remedies import garbage_remedy
 from ..remedies import remedy_of
 from ..wrapping import REASON_INDENT
 from ..wrapping import broken
@@ -91,6 +94,7 @@ def audit_lines(
             [f for f in audit.findings if f.kind is AuditKind.MAYBE],
             shown,
         ),
+        *_garbage(audit, shown),
         *_listed("not judged (only a GPU can show):", audit.not_judged, shown),
         *_listed("compiled on a GPU, judged as eager code:", audit.as_eager, shown),
         *_blocks(
@@ -105,6 +109,41 @@ def audit_lines(
         ),
         *_summary(audit, command),
     )
+
+
+def garbage_of(audit: StepAudit) -> Garbage | None:
+    """Return what each step leaves to the garbage collector, if it is worth a word."""
+    found = audit.garbage
+    return found if found and found.nbytes > PREDICTED_GARBAGE.floor else None
+
+
+MOST_GARBAGE_LINES: Final = 3
+
+
+def _garbage(audit: StepAudit, view: AuditView) -> Iterator[str]:
+    """Show the lines of memory that only the collector frees, why, and what to do."""
+    garbage = garbage_of(audit)
+    if garbage is None:
+        return
+    size = format_value(PREDICTED_GARBAGE, garbage.nbytes)
+    yield f"{size} per step that only Python's garbage collector frees:"
+    reason = f"in a cycle of {garbage.cycle}" if garbage.cycle else ""
+    for held in garbage.held[:MOST_GARBAGE_LINES]:
+        place = held.site.location or held.site.innermost
+        finding = Finding(
+            kind=FindingKind.GARBAGE,
+            op=held.op,
+            api=None,
+            per_step=held.blocks,
+            blocked_ms=0.0,
+            location=_relative(place, view.here),
+            source=view.source(place),
+        )
+        yield f"{ARROW}{view.where(place)}"
+        text = f"{held.op}, {format_value(PREDICTED_GARBAGE, held.nbytes)}"
+        yield from source_lines(finding, text)
+    yield from labelled("kept", reason)
+    yield from labelled("fix", garbage_remedy(reason).do)
 
 
 def is_in_each_step(found: AuditFinding, steps: int) -> bool:
@@ -348,6 +387,9 @@ def _sums(audit: StepAudit) -> Iterator[str]:
     parts = [f"{number} {what}" for what, number in unsure.items() if number]
     if parts:
         yield ", ".join(parts)
+    garbage = garbage_of(audit)
+    if garbage is not None:
+        yield f"{format_value(PREDICTED_GARBAGE, garbage.nbytes)} of garbage per step"
 
 
 def _copied(audit: StepAudit, direction: CopyDirection, total_bytes: int) -> str:

@@ -177,9 +177,13 @@ def _worst_of_each(worst: Sequence[Finding], metrics: Collection[str]) -> set[in
     return firsts
 
 
+OUTLIVING: Final = frozenset({FindingKind.LEFT, FindingKind.GARBAGE})
+"""What is still there when the step is over."""
+
+
 def badness(finding: Finding) -> tuple[int, bool, float, int, int]:
     """Sort key: new, risen, then the peak, longest, most bytes, most often."""
-    held = 0 if finding.kind is FindingKind.LEFT else finding.held_bytes
+    held = 0 if finding.kind in OUTLIVING else finding.held_bytes
     moved = finding.moved_bytes + held
     is_peak = finding.kind is FindingKind.PEAK
     longest = finding.blocked_ms or finding.percent
@@ -188,7 +192,7 @@ def badness(finding: Finding) -> tuple[int, bool, float, int, int]:
 
 def _age(finding: Finding) -> int:
     """Rank new findings first, together with memory that is left; then other code."""
-    if finding.is_new or finding.kind is FindingKind.LEFT:
+    if finding.is_new or finding.kind in OUTLIVING:
         return 0
     return 1 if finding.has_risen or finding.changed_since else 2
 
@@ -341,6 +345,9 @@ CAUSES: Final[Mapping[FindingKind, Callable[[Finding], str]]] = {
     FindingKind.WORK: _work,
     FindingKind.TIME: _time,
     FindingKind.LEFT: lambda f: f"{f.op}, {_held(f)} left by each step",
+    FindingKind.GARBAGE: lambda f: (
+        f"{f.op}, {_held(f)} per step that only the garbage collector frees"
+    ),
     FindingKind.BREAK: lambda _: "graph break",
     FindingKind.RECOMPILE: lambda f: f"compiled again, {times(f.per_step)}",
 }

@@ -25,6 +25,7 @@ from ...model.forecast import Saving
 from ...model.metrics import PEAK_ALLOCATED
 from ..numbers import format_value
 from ..remedies import SAVING_REMEDIES
+from ..remedies import remedy_of
 from ..wrapping import REASON_INDENT
 from ..wrapping import labelled
 from ..wrapping import wrapped
@@ -106,6 +107,7 @@ def memory_lines(
     """
     return (
         _answer(forecast, gib, fit, view.name),
+        *_uncollected(forecast),
         *_purposes("per step: ", forecast, set_up=False),
         *_places(forecast, view),
         *_savings(forecast, savings, gib, view),
@@ -124,6 +126,14 @@ def _answer(forecast: Forecast, gib: float | None, fit: Fit | None, name: str) -
         fits = f"; a GPU with {least} GiB is enough" if least else ""
     about = "about " if forecast.not_judged else ""
     return f"{name} needs {about}{peak} at its peak{fits}"
+
+
+def _uncollected(forecast: Forecast) -> Iterator[str]:
+    if forecast.uncollected_bytes > forecast.allocated_bytes:
+        yield (
+            f"without a garbage collection, {forecast.steps} steps need "
+            f"{_size(forecast.uncollected_bytes)}"
+        )
 
 
 def _purposes(title: str, forecast: Forecast, *, set_up: bool) -> tuple[str, ...]:
@@ -163,13 +173,21 @@ def _place(group: Sequence[Finding], view: MemoryView) -> Iterator[str]:
         yield from wrapped(
             f"{place_of(first)}: {text}", first=ARROW, rest=" " * REASON_INDENT
         )
+    for finding in group:
+        if finding.kind is FindingKind.GARBAGE:
+            remedy = remedy_of(finding)
+            yield from labelled("kept", finding.reason)
+            yield from labelled("fix", remedy.do if remedy else "")
 
 
-def _uses(group: Iterable[Finding], view: MemoryView) -> Iterator[str]:
-    holders = [f for f in group if f.kind is not FindingKind.PEAK]
+def _uses(group: Sequence[Finding], view: MemoryView) -> Iterator[str]:
+    holders = [f for f in group if f.kind is FindingKind.MEMORY]
     for peak in group:
         if peak.kind is FindingKind.PEAK:
             yield f"the peak, in the {peak.phase.value}" if peak.phase else "the peak"
+    garbage = sum(f.held_bytes for f in group if f.kind is FindingKind.GARBAGE)
+    if garbage:
+        yield f"{_size(garbage)} per step that only the garbage collector frees"
     if holders and not view.verbose:
         yield f"{_size(sum(f.held_bytes for f in holders))} taken here"
         return

@@ -27,6 +27,7 @@ from ...model.metrics import PAGEABLE_COPIES
 from ...model.metrics import PEAK_ALLOCATED
 from ..numbers import format_value
 from ..remedies import KIND_REMEDIES
+from ..remedies import garbage_remedy
 from ..remedies import remedy_of
 from ..table import align
 from ..wrapping import REASON_INDENT
@@ -67,6 +68,7 @@ def watch_lines(  # noqa: PLR0913  what is shown, and of what
         *_answer(records, kind),
         *_worst(suite_lines(records), most),
         *_leaks(records, most),
+        *_garbage(records, most),
         *_peaks(records, MOST_PEAKS if most else None),
         *_own_lines(records),
         *_endings(records, kind, most),
@@ -178,6 +180,26 @@ def _left(left: Sequence[LeftTensors]) -> Iterator[str]:
     yield from labelled("source", first.place.source)
     yield from labelled("kept by", first.kept_by)
     yield from labelled("fix", KIND_REMEDIES[FindingKind.LEFT].do)
+
+
+def _garbage(records: Iterable[WatchedTest], most: int | None) -> Iterator[str]:
+    """Show the tests whose memory only the garbage collector frees, the most first."""
+    sizes = {record: sum(g.nbytes for g in record.garbage) for record in records}
+    found = sorted((r for r in sizes if sizes[r]), key=lambda r: (-sizes[r], r.test))
+    if not found:
+        return
+    yield ""
+    yield "tests with device memory that only Python's garbage collector frees:"
+    for record in found[:most]:
+        first = record.garbage[0]
+        reason = f"in a cycle of {first.kept_by}" if first.kept_by else ""
+        yield f"  {record.test}: {_bytes(sizes[record])}"
+        yield f"  --> {first.place}"
+        yield from labelled("source", first.place.source)
+        yield from labelled("kept", reason)
+        yield from labelled("fix", garbage_remedy(reason).do)
+    if most is not None and len(found) > most:
+        yield f"{counted(len(found) - most, 'more test')}: -v shows all"
 
 
 def _peaks(records: Iterable[WatchedTest], most: int | None) -> Iterator[str]:

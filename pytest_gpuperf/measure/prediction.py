@@ -1,0 +1,180 @@
+"""Predicts the memory of a step on a GPU that is not there, by purpose."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from typing import Final
+
+from ..devices.pretend.allocator import settings_against_allocated
+from ..devices.pretend.allocator import settings_against_reserved
+from ..model.finding import Finding
+from ..model.measurement import Measurement
+from ..model.metrics import KEPT_GRAPHS
+from ..model.metrics import PREDICTED
+from ..model.metrics import PREDICTED_ALLOCATED
+from ..model.metrics import PREDICTED_GARBAGE
+from ..model.metrics import PREDICTED_GROWTH
+from ..model.metrics import PREDICTED_REQUESTED
+from ..model.metrics import PREDICTED_RESERVED
+from ..model.metrics import PREDICTED_RETRIES
+from ..model.metrics import PREDICTED_WORKSPACES
+from .memory import COLLECTOR_OFF
+from .memory import findings_of_garbage
+from .memory import findings_of_left
+from .memory import findings_of_picture
+from .memory import garbage_remark
+from .step import Subject
+
+
+if TYPE_CHECKING:
+    from ..devices.pretend.memory_watch import MemoryAudit
+
+
+PREDICTED_STEPS: Final = 2
+"""Steps after the first, which allocates what is kept. The last is explained, too."""
+
+SEVERAL_STREAMS: Final = (
+    "memory is taken on several streams, each with its own cached blocks, and the "
+    "simulated allocator knows one stream"
+)
+
+COMPILED_PEAK: Final = (
+    "torch.compile: the peak is that of eager code, and mostly a lower one on a GPU, "
+    "where what is fused is never in memory"
+)
+
+COMPILED_RESERVED: Final = (
+    "what torch reserves for compiled code was up to 20 % more than for eager code"
+)
+
+RETRIED: Final = (
+    "the GPU would run out of memory in a step, and its allocator flush its cache"
+)
+
+PREDICTED_BYTES: Final = tuple(metric.name for metric in PREDICTED)
+
+RESERVED: Final = (PREDICTED_RESERVED.name, PREDICTED_RETRIES.name)
+"""What depends on the blocks that the allocator keeps."""
+
+PREDICTED_LEFT_BEHIND: Final = (PREDICTED_GROWTH.name, KEPT_GRAPHS.name)
+
+PREDICTED_NAMES: Final = (*PREDICTED_BYTES, KEPT_GRAPHS.name)
+"""What watching memory is for."""
+
+PREDICTED_PEAKS: Final = tuple(m.name for m in PREDICTED if m.error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """Bytes by metric name, why some have none, and what is alive at the peak.
+
+    ``as_eager`` says that they are those of eager code, and a GPU would run compiled code.
+    """
+
+    exact: Mapping[str, int] = field(default_factory=dict)
+    unmeasured: Mapping[str, str] = field(default_factory=dict)
+    as_eager: bool = False
+    findings: tuple[Finding, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+def predict_memory(memory: MemoryAudit, subject: Subject, root: str) -> Prediction:
+    """Run ``PREDICTED_STEPS`` steps of *subject*, after one that *memory* has watched.
+
+    Lines below the directory *root* are the project's. Raises whatever the step raises.
+    """
+
+    def run() -> Callable[[], object]:
+        arguments = subject.arguments()
+        return lambda: subject.step(*arguments)
+
+    for _ in range(PREDICTED_STEPS - 1):
+        memory.step(run())
+    picture = memory.explained_step(run(), root)
+    missing = [f"{op}: {reason}" for op, reason in memory.live.unjudged]
+    if missing:
+        reason = f"only a GPU can judge {'; '.join(missing)}"
+        return Prediction(unmeasured=dict.fromkeys(PREDICTED_NAMES, reason))
+    unmeasured = _unpredictable(several_streams=memory.live.several_streams)
+    exact = {
+        name: value
+        for name, value in _numbers(memory).items()
+        if name not in unmeasured
+    }
+    found = (
+        list(findings_of_picture(picture, PREDICTED_PEAKS))
+        if picture is not None
+        else []
+    )
+    if any(exact.get(name) for name in PREDICTED_LEFT_BEHIND):
+        # Two more steps, so only if there is something to explain.
+        left = memory.left_by_step(iter(run, None), root)
+        found.extend(findings_of_left(left, PREDICTED_LEFT_BEHIND))
+    if PREDICTED_GARBAGE.name not in unmeasured and memory.may_leave_garbage:
+        garbage = memory.garbage_of_step(iter(run, None), root)
+        exact[PREDICTED_GARBAGE.name] = garbage.nbytes
+        found.extend(findings_of_garbage(garbage, (PREDICTED_GARBAGE.name,)))
+    return Prediction(
+        exact=exact,
+        unmeasured=unmeasured,
+        as_eager=memory.live.is_compiled,
+        findings=tuple(found),
+        remarks=tuple(_remarks(memory, exact)),
+    )
+
+
+def _remarks(memory: MemoryAudit, exact: Mapping[str, int]) -> Iterator[str]:
+    if exact.get(PREDICTED_RETRIES.name):
+        yield RETRIED
+    garbage, peak = (
+        exact.get(m.name, 0) for m in (PREDICTED_GARBAGE, PREDICTED_ALLOCATED)
+    )
+    if memory.collector.is_off:
+        yield COLLECTOR_OFF.format(PREDICTED_STEPS + 1)
+    elif garbage > PREDICTED_GARBAGE.floor and peak:
+        yield garbage_remark(garbage, peak)
+
+
+def _numbers(memory: MemoryAudit) -> Mapping[str, int]:
+    # Without the first step, which takes what every later one keeps.
+    steps, graphs = memory.memories()[1:], memory.graphs[1:]
+    return {
+        KEPT_GRAPHS.name: max(0, graphs[-1] - graphs[0]),
+        PREDICTED_ALLOCATED.name: max(step.allocated_bytes for step in steps),
+        PREDICTED_WORKSPACES.name: memory.live.workspace_bytes,
+        PREDICTED_REQUESTED.name: max(step.requested_bytes for step in steps),
+        PREDICTED_RESERVED.name: max(step.reserved_bytes for step in steps),
+        PREDICTED_GROWTH.name: max(0, steps[-1].end_bytes - steps[0].end_bytes),
+        PREDICTED_GARBAGE.name: 0,
+        PREDICTED_RETRIES.name: max(step.retries for step in steps),
+    }
+
+
+def of_compiled(measurement: Measurement) -> Measurement:
+    """Take predicted peaks of eager code as what they say of the same code compiled.
+
+    What is allocated bounds it, what is reserved says nothing.
+    """
+    unknown = {
+        name: COMPILED_RESERVED for name in RESERVED if name in measurement.exact
+    }
+    exact = {n: value for n, value in measurement.exact.items() if n not in unknown}
+    at_most = {name: COMPILED_PEAK for name in PREDICTED_PEAKS if name in exact}
+    return replace(measurement.lacking(unknown), exact=exact, at_most=at_most)
+
+
+def _unpredictable(*, several_streams: bool) -> Mapping[str, str]:
+    """Why, by metric, streams or the allocator's settings leave no number."""
+    reserved = settings_against_reserved(os.environ)
+    if reserved is None and several_streams:
+        reserved = SEVERAL_STREAMS
+    allocated = settings_against_allocated(os.environ)
+    found = {} if reserved is None else dict.fromkeys(RESERVED, reserved)
+    return found if allocated is None else dict.fromkeys(PREDICTED_BYTES, allocated)
