@@ -23,8 +23,7 @@ def seeded():
 DRAWS = {
     "torch": lambda: torch.randint(8, 24, ()).item(),
     "system": lambda: 8 + int.from_bytes(os.urandom(2), "big") / 2**12,
-    "strings": lambda: list({"a", "b", "c", "d", "e", "f", "g"}).index("c"),
-    "addresses": lambda: 8 + id(print) // 4096 % 16,
+    "addresses": lambda: 8 + (id(print) >> 24) % 16,
     "seeded": seeded,
 }
 
@@ -34,13 +33,13 @@ def test_step(gpuperf, kind):
     gpuperf(lambda: torch.ones(size, dtype=torch.uint8, device="cuda"))
 """
 
-DRAWN = ("torch", "system", "strings", "addresses")
+DRAWN = ("torch", "system", "addresses")
 
 
 @pytest.fixture
 def stored(project: ScriptedProject) -> ScriptedProject:
     project.file(f"MORE = 0\n{STEPS}")
-    gate(project, "--gpuperf-update=missing").assert_outcomes(passed=5)
+    gate(project, "--gpuperf-update=missing").assert_outcomes(passed=4)
     return project
 
 
@@ -62,13 +61,13 @@ def test_unchanged_code_passes_whatever_it_draws_and_a_shift_of_all_draws_does_n
     assert all(len(set(sizes[kind])) > 2 for kind in DRAWN)
     assert len(set(sizes["seeded"])) == 1
 
-    gate(stored, "--gpuperf-seed=7").assert_outcomes(passed=5)
+    gate(stored, "--gpuperf-seed=7").assert_outcomes(passed=4)
     results = json.loads((stored.path / ".gpuperf/results.json").read_text())
     assert results["seed"] == 7
 
     stored.file(f"MORE = 40\n{STEPS}")
-    result = gate(stored, "--deselect=test_it.py::test_step[system]")
-    result.assert_outcomes(failed=4, deselected=1)
+    result = gate(stored, "-k", "addresses or seeded")
+    result.assert_outcomes(failed=2, deselected=2)
     result.stdout.fnmatch_lines_random(
         [
             "MORE MEMORY*",

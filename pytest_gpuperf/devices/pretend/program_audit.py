@@ -131,7 +131,7 @@ class Collections:
                 yield (
                     f"{file}:{location.line} calls gc.collect() {count} times: each looks "
                     "at every object of Python, and the GPU has nothing to do meanwhile; "
-                    "take it out of the step"
+                    "collect every N steps, and break the cycles that need it"
                 )
 
     def _counting(self) -> Callable[..., int]:
