@@ -91,6 +91,9 @@ class PlayedChildren:
     def environment(self) -> Environment:
         return ENVIRONMENT
 
+    def renew(self, number: int) -> None:
+        """Have nothing that runs could have in common."""
+
     def assign(self, *_: object) -> None:
         """Have no GPUs."""
 

@@ -24,13 +24,15 @@ def recorded(project: ScriptedProject) -> ScriptedProject:
 
 
 def judged(results: Path) -> dict[str, Any]:
-    """All verdicts with their numbers, by call."""
+    """All verdicts with their numbers, by call; which one heads a failure is no number."""
     raw = json.loads(results.read_text(encoding="utf-8"))
     return {
-        call["test"]: [
-            {name: value for name, value in verdict.items() if name in SAID}
+        call["test"]: {
+            (verdict["metric"], verdict["outcome"]): {
+                name: value for name, value in verdict.items() if name in SAID
+            }
             for verdict in call["verdicts"]
-        ]
+        }
         for test in raw["tests"].values()
         for call in test["verdicts"]
     }
