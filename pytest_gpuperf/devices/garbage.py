@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import contextmanager
-from gc import collect as run_collector  # an audit counts calls of the module's
 from types import FrameType
 from types import FunctionType
 from types import TracebackType
@@ -73,7 +72,7 @@ class HeldCollector:
         """Free all garbage, which is no run of the code in between."""
         self._is_ours = True
         try:
-            run_collector()
+            gc.collect()
         finally:
             self._is_ours = False
 

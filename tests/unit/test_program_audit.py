@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import DataLoader  # noqa: E402
 
+from pytest_gpuperf.devices.garbage import held_collector  # noqa: E402
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
 from pytest_gpuperf.devices.pretend.audit_record import AuditFinding  # noqa: E402
 from pytest_gpuperf.devices.pretend.audit_record import StepAudit  # noqa: E402
@@ -297,6 +298,20 @@ def test_a_collection_in_each_step_is_named_as_what_it_costs(
     assert all("calls gc.collect() 10 times" in note for note in notes)
     assert gc.collect.__name__ == "collect"
     assert not hasattr(gc.collect, "__wrapped__")
+
+
+def test_what_collects_to_measure_is_no_call_of_the_program() -> None:
+    with pretend_gpu(str(Path(__file__).parent)) as gpu:
+        program = ProgramAudit(gpu)
+        optimizer = sgd()
+        with held_collector() as collector:
+            for _ in range(10):
+                optimizer.step()
+                collector.collect()
+        notes = list(program.notes())
+        program.close()
+
+    assert notes == []
 
 
 # Replays of captured graphs.

@@ -24,6 +24,7 @@ from typing import Final
 
 from ...model.finding import Location
 from ...model.finding import Phase
+from ..own_code import OWN
 from ..source_lines import SourceOwner
 from ..source_lines import location_of
 from ..source_lines import outwards
@@ -139,7 +140,10 @@ class Collections:
 
         @wraps(collect)
         def counted(*arguments: Any, **options: Any) -> int:
-            self._calls[site_of_caller(self._root, phase=Phase.FORWARD).location] += 1
+            caller = sys._getframe(1)  # noqa: SLF001, inspect.stack() reads sources
+            if not caller.f_code.co_filename.startswith(OWN):
+                site = site_of_caller(self._root, phase=Phase.FORWARD, caller=caller)
+                self._calls[site.location] += 1
             return collect(*arguments, **options)
 
         return counted
