@@ -26,13 +26,11 @@ NONE_KNOWN: Final = "none known that keeps the result"
 class Remedy:
     """What to ``do`` about causes of ``ops`` if their line of source shows ``spot``.
 
-    Both are regular expressions, of the whole name of an operation and of a part of the
-    line, and so are ``why`` and ``told``, of a part of the reason. What the line ``does``
-    counts in place of ``spot`` where words show too little, and where ``told`` fits, that
-    alone is enough. ``do`` begins with a verb. ``cause`` names it in the table of the
-    documents. What ``reads`` a tensor of the GPU is not the cause of a copy to it. What
-    ``reaches`` into a library is about the call, so it fits where a library waits as
-    well. ``rule`` is its id in reports of other programs, which never changes.
+    Both are regular expressions, of a whole operation and of a part of the line, and so
+    are ``why`` and ``told``, of a part of the reason. What the line ``does`` counts in
+    place of ``spot``, and where ``told`` fits, that is enough. ``cause`` names it in the
+    documents. What ``reads`` a tensor of the GPU is not the cause of a copy to it; what
+    ``reaches`` into a library fits where a library waits. ``rule`` never changes.
     """
 
     cause: str
@@ -369,7 +367,8 @@ KIND_REMEDIES: Final[Mapping[FindingKind, Remedy]] = {
         "names the reason",
     ),
     FindingKind.RECOMPILE: Remedy(
-        cause="a function that is compiled again",
+        cause="a function that is compiled again for another shape",
+        why=r"\b(?:size|rank|stride) mismatch|\.(?:size|stride)\(\)|\bEq\(|\bs\d+\b",
         do="keep shapes constant (drop_last=True, padding), or torch.compile(dynamic=True)",
     ),
     FindingKind.LEFT: Remedy(
@@ -533,7 +532,8 @@ def remedy_of(finding: Finding) -> Remedy | None:
         return None  # The line inside that breaks it has the remedy.
     if finding.kind is FindingKind.GARBAGE:
         return garbage_remedy(finding.reason)
-    return KIND_REMEDIES.get(finding.kind)
+    remedy = KIND_REMEDIES.get(finding.kind)
+    return remedy if remedy and re.search(remedy.why, finding.reason) else None
 
 
 def garbage_remedy(reason: str) -> Remedy:

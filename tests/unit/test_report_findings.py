@@ -65,6 +65,26 @@ HELD = replace(
 )
 
 
+def test_a_value_that_compiles_a_function_again_is_no_shape_to_pad() -> None:
+    shape, value = (
+        Finding(
+            kind=FindingKind.RECOMPILE,
+            op=None,
+            api=None,
+            per_step=1,
+            blocked_ms=0.0,
+            reason=reason,
+        )
+        for reason in (
+            "compiled again, once: tensor 'x' size mismatch at index 0",
+            "compiled again, once: name == 'first'",
+        )
+    )
+
+    assert remedy_of(shape) is not None
+    assert remedy_of(value) is None
+
+
 def test_a_sync_has_its_reason_below_it_and_what_may_wait_stands_apart() -> None:
     assert finding_lines([MAYBE, FEED, ITEM], {"syncs"}, room=9) == (
         "  --> train.py:12 in step: aten::item, 1 per step: the CPU reads one element",
