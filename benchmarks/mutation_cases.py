@@ -131,7 +131,7 @@ MUTATIONS: Final = (
     # Memory.
     Mutation(
         file="devices/cuda/memory.py",
-        old="    cuda.reset_peak_memory_stats()\n",
+        old="        cuda.reset_peak_memory_stats()\n",
         new="",
         broken="the peak is not reset before the step",
         part=TESTS_GPU,

@@ -57,7 +57,7 @@ def test_unchanged_code_passes_whatever_it_draws_and_a_shift_of_all_draws_does_n
         ]
         for test, entry in baselines["tests"].items()
     }
-    assert {kind for kind, runs in sizes.items() if len(runs) == 8} == set(DRAWN)
+    assert {k for k, runs in sizes.items() if len(runs) == 8} == set(DRAWN), sizes
     assert all(len(set(sizes[kind])) > 2 for kind in DRAWN)
     assert len(set(sizes["seeded"])) == 1
 
