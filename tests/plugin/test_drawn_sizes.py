@@ -23,7 +23,6 @@ def seeded():
 DRAWS = {
     "torch": lambda: torch.randint(8, 24, ()).item(),
     "system": lambda: 8 + int.from_bytes(os.urandom(2), "big") / 2**12,
-    "addresses": lambda: 8 + (id(print) >> 20) % 4096 / 2**8,
     "seeded": seeded,
 }
 
@@ -33,13 +32,17 @@ def test_step(gpuperf, kind):
     gpuperf(lambda: torch.ones(size, dtype=torch.uint8, device="cuda"))
 """
 
-DRAWN = ("torch", "system", "addresses")
+DRAWN = ("torch", "system")
 
 
 @pytest.fixture
-def stored(project: ScriptedProject) -> ScriptedProject:
+def stored(
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
+) -> ScriptedProject:
+    # The servers of these tests are warm ones, whose order of strings is this.
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
     project.file(f"MORE = 0\n{STEPS}")
-    gate(project, "--gpuperf-update=missing").assert_outcomes(passed=4)
+    gate(project, "--gpuperf-update=missing").assert_outcomes(passed=3)
     return project
 
 
@@ -61,13 +64,13 @@ def test_unchanged_code_passes_whatever_it_draws_and_a_shift_of_all_draws_does_n
     assert all(len(set(sizes[kind])) > 2 for kind in DRAWN)
     assert len(set(sizes["seeded"])) == 1
 
-    gate(stored, "--gpuperf-seed=7").assert_outcomes(passed=4)
+    gate(stored, "--gpuperf-seed=7").assert_outcomes(passed=3)
     results = json.loads((stored.path / ".gpuperf/results.json").read_text())
     assert results["seed"] == 7
 
     stored.file(f"MORE = 40\n{STEPS}")
-    result = gate(stored, "-k", "addresses or seeded")
-    result.assert_outcomes(failed=2, deselected=2)
+    result = gate(stored, "-k", "torch or seeded")
+    result.assert_outcomes(failed=2, deselected=1)
     result.stdout.fnmatch_lines_random(
         [
             "MORE MEMORY*",
