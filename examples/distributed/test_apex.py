@@ -21,12 +21,17 @@ pytestmark = gpuperf.ranks(2)
 ROWS = 32
 
 
+@pytest.fixture(autouse=True)
+def same_layers():
+    """Draw the same weights in each rank."""
+    torch.manual_seed(0)
+
+
 def share_of(batch):
     return batch.chunk(distributed.get_world_size())[distributed.get_rank()]
 
 
 def batch_and_layers(device, *layers):
-    torch.manual_seed(0)
     return torch.randn(ROWS, 64).to(device), nn.Sequential(*layers).to(device)
 
 

@@ -180,7 +180,7 @@ def confirm(  # noqa: PLR0913  who runs and judges, and two bounds
 
 def _wants_more(case: Case, judge: Judge, seconds: float) -> bool:
     verdicts = [judge(calls) for calls in case.judged.values()]
-    if case.last.ending is Ending.PASSED:
+    if case.last.ending not in {Ending.FAILED, Ending.DIED}:
         verdicts += map(judge_comparison, case.comparisons.values())
     if all(verdict.settled for verdict in verdicts):
         return False

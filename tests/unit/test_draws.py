@@ -85,6 +85,7 @@ SEEDED = (
 
 
 def test_what_is_drawn_from_the_operating_system_is_noted() -> None:
+    pytest.importorskip("torch")
     program = (
         "import numpy, sys, torch\n"
         "from pytest_gpuperf.worker import draws\n"
