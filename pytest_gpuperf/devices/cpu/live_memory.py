@@ -272,7 +272,7 @@ def real_storages_of(tensor: Any, device: Any) -> list[Any]:
     They take no memory, and their sizes may be symbols.
     """
     found = storages_of(tensor, device)
-    return [storage for storage in found if storage.device.type != "meta"]
+    return [each for each in found if each.device.type == device.type]
 
 
 def _storage_of(tensor: Any) -> Any:
