@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
@@ -224,12 +223,8 @@ class Side:
         )
 
     def renew(self, number: int) -> None:
-        """Begin run *number* with processes that have nothing in common with others.
-
-        Each job of a server that cannot start says so.
-        """
-        with suppress(RunError):
-            self._server.renew(number)
+        """Begin run *number* with processes that have nothing in common with others."""
+        self._server.renew(number)
 
     def ask(self, job: Job, seconds: float) -> Any:
         """Return what *job* answers in a fresh process, which has the device alone.

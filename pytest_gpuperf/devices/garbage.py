@@ -94,7 +94,7 @@ class HeldCollector:
             gc.set_threshold(*self._threshold)
 
     def notice(self, phase: str, _: object) -> None:
-        """Be told of each run, as one of ``gc.callbacks``."""
+        """Note each run, as one of ``gc.callbacks``."""
         if phase == "start" and not self._is_ours:
             self.was_run = True
 

@@ -33,14 +33,16 @@ def storages_of(tensor: Any, device: Any = HOST_DEVICE) -> tuple[Any, ...]:
     """Storages on *device* behind *tensor*; none for layouts that hide theirs.
 
     A wrapper has those of what it wraps: its own one is empty, and that of a DTensor
-    has the size of all ranks' parts together.
+    has the size of all ranks' parts together. A tensor that a compiler only reasons with
+    has none: it takes no memory, and its size may be a symbol.
     """
     if tensor.device != device:
         return ()
     if is_traceable_wrapper_subclass(tensor):
         return tuple(part for t in _wrapped(tensor) for part in storages_of(t, device))
     if tensor.layout is torch.strided:
-        return (tensor.untyped_storage(),)
+        storage = tensor.untyped_storage()
+        return (storage,) if storage.device == device else ()
     if tensor.layout is torch.sparse_coo:
         # Private, as the public ``indices()`` demands a coalesced tensor, and
         # coalescing would allocate what is being counted.

@@ -30,7 +30,7 @@ class LineDoes(Enum):
     CALCULATES = auto()
     """What it reads is a term of a formula."""
     CALLS_HOST = auto()
-    """What it reads is handed to a function whose result it needs."""
+    """What it reads goes into a function, and the line needs the result."""
     COMPARES_IN_PYTHON = auto()
     """It calls Python's own ``max`` or ``min`` of tensors."""
     JOINS = auto()

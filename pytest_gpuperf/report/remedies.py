@@ -27,8 +27,8 @@ class Remedy:
     """What to ``do`` about causes of ``ops`` if their line of source shows ``spot``.
 
     Both are regular expressions, of a whole operation and of a part of the line, and so
-    are ``why`` and ``told``, of a part of the reason. What the line ``does`` counts in
-    place of ``spot``, and where ``told`` fits, that is enough. ``cause`` names it in the
+    are ``why`` and ``named_by``, of a part of the reason. What the line ``does`` counts in
+    place of ``spot``, and where ``named_by`` fits, that is enough. ``cause`` names it in the
     documents. What ``reads`` a tensor of the GPU is not the cause of a copy to it; what
     ``reaches`` into a library fits where a library waits. ``rule`` never changes.
     """
@@ -39,7 +39,7 @@ class Remedy:
     spot: str = r""
     does: LineDoes | None = None
     why: str = r""
-    told: str | None = None
+    named_by: str | None = None
     reads: bool = False
     reaches: bool = False
     rule: str = ""
@@ -203,7 +203,7 @@ SYNC_REMEDIES: Final = (
         cause="`.cpu()`, `.tolist()`, `.numpy()`",
         reads=True,
         spot=r"\.(?:cpu|tolist|numpy)\(|\.to\((?:device=)?['\"]cpu",
-        told=r"^a (?:blocking |non_blocking )?copy to (?:the CPU|pinned|pageable)",
+        named_by=r"^a (?:blocking |non_blocking )?copy to (?:the CPU|pinned|pageable)",
         do="keep it on the GPU with detach(), copy it to the CPU every N steps",
     ),
     Remedy(
@@ -241,7 +241,7 @@ SYNC_REMEDIES: Final = (
         ops=rf"{_COPIES}|aten::_?index_put\w*",
         does=LineDoes.PUTS_NUMBER,
         why=_TO_GPU,
-        told=r"number from the CPU is copied to the GPU to be put",
+        named_by=r"number from the CPU is copied to the GPU to be put",
         do="use x[0].fill_(number), and for an index tensor x[places] = torch.full((), "
         "number, device=device)",
     ),
@@ -269,7 +269,7 @@ SYNC_REMEDIES: Final = (
         does=LineDoes.INDEXES,
         spot=r"\[.*\]",
         why=rf"^(?!{_TO_CPU}|a boolean mask)",
-        told=r"^(?:an index tensor|a mask) on the CPU",
+        named_by=r"^(?:an index tensor|a mask) on the CPU",
         do="keep the index on the GPU: make it there, or copy it once before the loop",
     ),
     Remedy(
@@ -288,7 +288,7 @@ SYNC_REMEDIES: Final = (
         reads=True,
         ops=r"aten::(?:nonzero\w*|masked_select|_?index|_?index_put\w*|_unsafe_index\w*)",
         spot=r"\[[^\[\]]*\]|\.masked_select\(",
-        told=r"^a boolean mask",
+        named_by=r"^a boolean mask",
         do="keep the shape: choose with torch.where(mask, new, x), or multiply by the mask "
         "before a sum",
     ),
@@ -583,7 +583,7 @@ def _is_of_library(finding: Finding) -> bool:
 
 def _shows(finding: Finding, remedy: Remedy) -> bool:
     """Whether its line or its reason shows what *remedy* is for."""
-    if remedy.told and re.search(remedy.told, finding.reason):
+    if remedy.named_by and re.search(remedy.named_by, finding.reason):
         return True
     if not re.search(remedy.why, finding.reason):
         return False

@@ -235,12 +235,13 @@ class ForkServer:
 
         All processes of a server have their addresses and the order of strings in common:
         what depends on them would be the same in each run, and prove nothing. Without
-        torch no code is measured. Raises ``RunError`` if it cannot start.
+        torch no code is measured. Each job of a server that cannot start says so.
         """
         if number != self._number and self._order["preload"]:
             self.close()
             self._open(number)
-            self.wait_until_ready()
+            with suppress(RunError):
+                self.wait_until_ready()
 
     def send_progress_to(self, on_progress: Callable[..., None]) -> None:
         """Let *on_progress* get what children send, if this server has a pipe for it."""

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from typing import Final
@@ -168,9 +167,7 @@ class Children:
 
     def renew(self, number: int) -> None:
         """Begin run *number* with processes that have nothing in common with others."""
-        # Each job of a server that could not start says so.
-        with suppress(RunError):
-            self._server.renew(number)
+        self._server.renew(number)
 
     def cover(
         self,

@@ -64,13 +64,16 @@ def is_unseeded() -> bool:
     return bool(_unseeded)
 
 
-def _is_of_torch() -> bool:
-    """Whether torch asked: it names traces and files by what it draws so, and no size."""
+def _names_something() -> bool:
+    """Whether it is drawn to name or sign something: no size comes of that."""
     frame = sys._getframe(2)  # noqa: SLF001, as inspect is slow to import
     while frame.f_back and frame.f_globals.get("__name__") in _GENERATORS:
         frame = frame.f_back
-    return str(frame.f_globals.get("__name__")).partition(".")[0] == "torch"
+    return str(frame.f_globals.get("__name__")).partition(".")[0] in _NAMING
 
+
+_NAMING: Final = frozenset({"multiprocessing", "torch"})
+"""Packages that name files and traces so, and sign what their processes exchange."""
 
 _GENERATORS: Final = frozenset({"random", "secrets", "uuid"})
 
@@ -80,7 +83,7 @@ def _replace(module: ModuleType, name: str, is_draw: Callable[..., bool]) -> Non
 
     @wraps(original)
     def noting(*args: Any, **kwargs: Any) -> Any:
-        if is_draw(*args, *kwargs.values()) and not _is_of_torch():
+        if is_draw(*args, *kwargs.values()) and not _names_something():
             _unseeded.add(f"{module.__name__}.{name}")
         return original(*args, **kwargs)
 

@@ -210,7 +210,7 @@ class LiveBytes(Watching):
                 self._count_all(value)
 
     def _count(self, tensor: Any) -> None:
-        for storage in real_storages_of(tensor, self._device):
+        for storage in storages_of(tensor, self._device):
             self._count_storage(storage)
 
     def _count_storage(self, storage: Any) -> None:
@@ -245,7 +245,7 @@ class LiveBytes(Watching):
         self.graphs += keeps_graph(tensor)
         for found in (tensor, tensor.grad if tensor.is_leaf else None):
             if found is not None:
-                for storage in real_storages_of(found, self._device):
+                for storage in storages_of(found, self._device):
                     self._watch(storage)
                     self._unused[key_of(storage)] = storage.nbytes()
 
@@ -264,15 +264,6 @@ class LiveBytes(Watching):
         # peak so far rises by its size.
         self.peak_bytes += self._unused.pop(key, 0)
         self._now_bytes -= self._used.pop(key, 0)
-
-
-def real_storages_of(tensor: Any, device: Any) -> list[Any]:
-    """Return its storages, without those of tensors that a compiler only reasons with.
-
-    They take no memory, and their sizes may be symbols.
-    """
-    found = storages_of(tensor, device)
-    return [each for each in found if each.device.type == device.type]
 
 
 def _storage_of(tensor: Any) -> Any:
@@ -349,7 +340,7 @@ def garbage_of_step(
 
     def size_of(thing: Any) -> int:
         is_tensor = issubclass(type(thing), torch.Tensor)
-        found = real_storages_of(thing, scope.device) if is_tensor else ()
+        found = storages_of(thing, scope.device) if is_tensor else ()
         return sum(storage.nbytes() for storage in found)
 
     with held_collector() as collector:

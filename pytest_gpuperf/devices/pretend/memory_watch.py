@@ -402,7 +402,7 @@ class ProgramMemory(WatchedProgram):
 class FirstSteps(WatchedProgram):
     """Watches as many steps of a program as show what each leaves to the collector.
 
-    The memory is followed to the end: what the program is told of it must not change.
+    The memory is followed to the end: what the program asks of it must not change.
     """
 
     def __init__(self, root: str) -> None:

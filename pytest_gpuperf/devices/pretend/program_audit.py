@@ -262,7 +262,7 @@ class LoopTurns:
 
     @property
     def starts(self) -> Sequence[int]:
-        """Where each turn after the first begins, as ``look`` was told."""
+        """Where each turn after the first begins, in the numbers given to ``look``."""
         place = self._step()
         return place.starts if place else ()
 

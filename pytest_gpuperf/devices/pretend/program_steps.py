@@ -149,7 +149,7 @@ class OptimizerSteps:
 
 
 Place = tuple[CodeType, int]
-"""A place in a function, by which the turns of a loop are told."""
+"""A place in a function, that tells the turns of a loop apart."""
 
 
 def _place(root: str) -> Place | None:
