@@ -82,9 +82,11 @@ SEEDED = (
     "import torch; torch.manual_seed(1); torch.rand(1)",
     "import torch; torch.autograd.profiler.profile().default_trace_id()",
     # As a loader's workers hand over batches.
-    "from multiprocessing.connection import Client, Listener; from threading import Thread\n"
-    "listener = Listener(authkey=b'k'); accepts = Thread(target=listener.accept)\n"
-    "accepts.start(); Client(listener.address, authkey=b'k'); accepts.join()",
+    (
+        "from multiprocessing.connection import Client, Listener; from threading import Thread\n"
+        "listener = Listener(authkey=b'k'); accepts = Thread(target=listener.accept)\n"
+        "accepts.start(); Client(listener.address, authkey=b'k'); accepts.join()"
+    ),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from pytest_gpuperf.model.forecast import Forecast
 torch = pytest.importorskip("torch")
 
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402, after the skip
+from pytest_gpuperf.devices.pretend.memory_watch import EnoughSteps  # noqa: E402
 from pytest_gpuperf.devices.pretend.memory_watch import watching_program  # noqa: E402
 from pytest_gpuperf.measure.forecast_savings import forecast_of_program  # noqa: E402
 
@@ -38,7 +40,8 @@ def forecast_of_script(folder: Path, text: str) -> Forecast:
         pretend_gpu(str(folder), values=False),
         watching_program(f"{folder}/", 4) as memory,
     ):
-        exec(compile(text, file, "exec"), {"__name__": "__main__"})  # noqa: S102, a program
+        with suppress(EnoughSteps):
+            exec(compile(text, file, "exec"), {"__name__": "__main__"})  # noqa: S102
         return forecast_of_program(memory)
 
 
@@ -159,3 +162,25 @@ def test_turns_before_the_first_backward_are_no_steps(tmp_path: Path) -> None:
 
     assert found.steps == 2
     assert found.notes == ("no optimizer steps: a step is a backward",)
+
+
+def test_what_the_step_before_left_has_its_line_and_what_is_kept_has_none(
+    tmp_path: Path,
+) -> None:
+    forecast = forecast_of_script(
+        tmp_path,
+        (
+            "import torch\nmodel = torch.nn.Linear(4096, 4096, device='cuda')\n"
+            "rows = torch.randn(8, 4096, device='cuda')\n"
+            "optimizer = torch.optim.AdamW(model.parameters())\n"
+            "for _ in range(5):\n"
+            "    loss = model(rows).mean() + torch.ones(2**27, device='cuda').sum()\n"
+            "    optimizer.zero_grad()\n"
+            "    loss.backward()\n"
+            "    optimizer.step()\n"
+        ),
+    )
+
+    # The gradients live until `zero_grad`; the optimizer's state was taken once.
+    assert set(lines_of(forecast)) == {6, 8}
+    assert purposes(forecast)["gradients"] == 64

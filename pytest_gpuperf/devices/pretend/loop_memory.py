@@ -37,8 +37,10 @@ class LoopMemory:
         live.before_birth = self._look
 
     def close(self) -> None:
-        """Note nothing more."""
+        """Note nothing more, and forget the lines: what is there now is taken once."""
         self._live.site = self._live.before_birth = None
+        events = self._live.events
+        events[:] = [event._replace(site=None) for event in events]
 
     @property
     def place(self) -> Location | None:
@@ -58,7 +60,10 @@ class LoopMemory:
         most = max(reversed(memories), key=lambda turn: turn.allocated_bytes)
         if most.peak is None:
             return None
-        return picture_at(events, most.first, most.peak, self._claimed, self._claimed)
+        # What is there before the turn is no memory that its lines take.
+        before = [event._replace(site=None) for event in events[: most.first]]
+        seen = [*before, *events[most.first :]]
+        return picture_at(seen, most.first, most.peak, self._claimed, self._claimed)
 
     def _look(self) -> None:
         begins = self._turns.look(len(self._live.events)) == 1

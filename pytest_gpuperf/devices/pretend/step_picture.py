@@ -79,17 +79,12 @@ def picture_at(
 ) -> Picture:
     """Return what is alive at the event *peak* of a step that begins at *first*.
 
-    What is there before the step has no line. Blocks are rounded as the allocator rounds
-    them.
+    Blocks are rounded as the allocator rounds them.
     """
     before = alive_at(events, first - 1) if first else {}
-    births = {n: birth._replace(site=None) for n, birth in before.items()}
-    alive = [
-        _alive(births.get(number, birth), at_peak)
-        for number, birth in alive_at(events, peak).items()
-    ]
+    alive = [_alive(birth, at_peak) for birth in alive_at(events, peak).values()]
     course = course_of(
-        (_change(birth, over_step) for birth in births.values()),
+        (_change(birth, over_step) for birth in before.values()),
         (_change(e, over_step) for e in events[first:] if not e.empties_cache),
     )
     picture = picture_of(alive, events[peak].op, events[peak].site)
