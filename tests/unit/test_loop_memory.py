@@ -184,3 +184,92 @@ def test_what_the_step_before_left_has_its_line_and_what_is_kept_has_none(
     # The gradients live until `zero_grad`; the optimizer's state was taken once.
     assert set(lines_of(forecast)) == {6, 8}
     assert purposes(forecast)["gradients"] == 64
+
+
+CYCLES = {
+    "an object that holds itself": (
+        "class Batch:\n"
+        "    pass\n"
+        "for _ in range(6):\n"
+        "    batch = Batch()\n"
+        "    batch.rows, batch.own = torch.ones(2**18, device='cuda'), batch\n"
+        "    del batch\n"
+    ),
+    "a function that calls itself": (
+        "@torch.inference_mode()\n"
+        "def scored():\n"
+        "    rows = torch.ones(2**18, device='cuda')\n"
+        "    def sums(depth):\n"
+        "        return sums(depth - 1) if depth else rows.sum()\n"
+        "    return sums(2)\n"
+        "for _ in range(6):\n"
+        "    scored()\n"
+    ),
+    "an error that is kept by its own frame": (
+        "def tried(rows):\n"
+        "    try:\n"
+        "        rows.view(7)\n"
+        "    except RuntimeError as error:\n"
+        "        kept = error\n"
+        "for _ in range(6):\n"
+        "    tried(torch.ones(2**9, 2**8, 2, device='cuda'))\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", CYCLES.values(), ids=CYCLES)
+def test_each_turn_is_told_what_it_leaves_to_the_collector(
+    tmp_path: Path, text: str
+) -> None:
+    forecast = forecast_of_script(tmp_path, f"import torch\n{text}")
+
+    assert forecast.garbage_bytes == MIB
+    assert forecast.allocated_bytes < 3 * MIB
+    assert FindingKind.GARBAGE in {found.kind for found in forecast.findings}
+    # Five turns are over before the last one begins.
+    assert forecast.uncollected_bytes - forecast.allocated_bytes >= 4 * MIB
+
+
+SELF = CYCLES["an object that holds itself"]
+
+
+def test_turns_that_collect_leave_nothing_to_the_collector(tmp_path: Path) -> None:
+    forecast = forecast_of_script(
+        tmp_path, f"import gc, torch\n{SELF}    gc.collect()\n"
+    )
+
+    assert not forecast.garbage_bytes
+    assert forecast.allocated_bytes < 3 * MIB
+
+
+def test_without_a_collector_the_peak_is_that_of_all_turns(tmp_path: Path) -> None:
+    forecast = forecast_of_script(
+        tmp_path, f"import gc, torch\ngc.disable()\n{SELF}gc.enable()\n"
+    )
+
+    assert forecast.allocated_bytes >= 6 * MIB
+
+
+@pytest.mark.parametrize("text", [text for text, *_ in LOOPS.values()], ids=LOOPS)
+def test_loops_without_cycles_leave_nothing_to_the_collector(
+    tmp_path: Path, text: str
+) -> None:
+    assert not forecast_of_script(tmp_path, text).garbage_bytes
+
+
+def test_many_turns_that_leave_nothing_are_not_collected_each(tmp_path: Path) -> None:
+    runs: list[object] = []
+    gc.callbacks.append(lambda phase, _: runs.append(phase))
+    try:
+        forecast = forecast_of_script(
+            tmp_path,
+            (
+                "import torch\nx = torch.ones(2**18, device='cuda')\n"
+                "for _ in range(200):\n    x.exp()\n"
+            ),
+        )
+    finally:
+        gc.callbacks.pop()
+
+    assert forecast.steps == 200
+    assert runs.count("start") < 50

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from typing import Final
@@ -25,12 +26,15 @@ objects, and what they own may be gone at the program's end."""
 class LoopMemory:
     """Notes lines and owners from the first operation on, and where a loop turns.
 
-    Lines below the directory *root* are the project's.
+    Lines below the directory *root* are the project's. *turned* is called where a turn of
+    any loop is over; what it frees belongs to that turn.
     """
 
-    def __init__(self, live: LiveMemory, root: str) -> None:
+    def __init__(self, live: LiveMemory, root: str, turned: Callable[[], None]) -> None:
         self._live = live
         self._turns = LoopTurns(root)
+        self._turned = turned
+        self._begun: dict[int, int] = {}
         self._claimed: dict[int, StorageRole] = {}
         self._claimed_at = 0
         live.site = partial(site_here, root)
@@ -49,7 +53,8 @@ class LoopMemory:
 
     def ranges(self) -> list[tuple[int, int]]:
         """Return the events of each turn; what comes before the loop is in the first."""
-        return list(pairwise((0, *self._turns.starts, len(self._live.events))))
+        starts = (self._begun.get(start, start) for start in self._turns.starts)
+        return list(pairwise((0, *starts, len(self._live.events))))
 
     def picture(self) -> Picture | None:
         """Return what is alive at the peak of all; without a loop, from where all of it is."""
@@ -66,9 +71,13 @@ class LoopMemory:
         return picture_at(seen, most.first, most.peak, self._claimed, self._claimed)
 
     def _look(self) -> None:
-        begins = self._turns.look(len(self._live.events)) == 1
-        if begins or self._live.now_bytes > ASKED_AGAIN * self._claimed_at:
+        at = len(self._live.events)
+        turn = self._turns.look(at)
+        if turn == 1 or self._live.now_bytes > ASKED_AGAIN * self._claimed_at:
             self._claim()
+        if turn:
+            self._turned()
+            self._begun[at] = len(self._live.events)
 
     def _claim(self) -> None:
         self._claimed.update(claims_now(self._live))

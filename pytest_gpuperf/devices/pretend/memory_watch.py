@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from bisect import bisect_left
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -215,6 +216,10 @@ def watching_memory(
 
 # The memory of a program that runs its own loop.
 
+MOST_IDLE_TURNS: Final = 20
+"""Turns of a loop, one after the other, that leave nothing to the collector. It runs by
+itself after these: it looks at all objects each time, and there may be a million turns."""
+
 STEADY_WATCHED_STEPS: Final = 2
 """Step from which on all steps are alike: the first one makes the optimizer's state."""
 
@@ -267,15 +272,23 @@ class WatchedProgram:
         self._freed.clear()
 
     def end_step(self) -> None:
-        """Collect as Python would at some time, unless that is switched off."""
-        self._collects.append(self._collector.was_run)
-        before = self.live.now_bytes
-        if not self._collector.is_off:
-            self._collect()
-        self._freed.append(before - self.live.now_bytes)
+        """End a step, and collect after it."""
+        collects, freed = self._collected_after()
+        self._collects.append(collects)
+        self._freed.append(freed)
         first = self._ranges[-1][1] if self._ranges else 0
         self._ranges.append((first, len(self.live.events)))
+
+    def _collected_after(self) -> tuple[bool, int]:
+        """Collect as Python would at some time, unless that is switched off.
+
+        Returns whether the step had done it, and the bytes that were freed now.
+        """
+        had_run, before = self._collector.was_run, self.live.now_bytes
+        if not self._collector.is_off:
+            self._collect()
         self._collector.begin_step()
+        return had_run, before - self.live.now_bytes
 
     def _collect(self) -> None:
         first = len(self.live.events)
@@ -336,7 +349,9 @@ class ProgramMemory(WatchedProgram):
         self._root = root
         self._most_steps = most_steps
         self._lookout: Lookout | None = None
-        self._loop = LoopMemory(audit.live, root)
+        self._loop = LoopMemory(audit.live, root, self._end_turn)
+        self._turns: dict[int, tuple[bool, int]] = {}
+        self._idle_turns = 0
         self.picture: Picture | None = None
 
     def begin(self, mark: StepMark, number: int) -> bool:
@@ -360,13 +375,25 @@ class ProgramMemory(WatchedProgram):
         if self.mark is None:
             self.mark = StepMark.LOOP if self.loop else None
             self._ranges = self._loop.ranges()
-            # Nobody collects between turns, so nothing is known of them.
-            self._collects = [True] * len(self._ranges)
+            self._collects = [False] * len(self._ranges)
             self._freed = [0] * len(self._ranges)
+            ends = [last for _, last in self._ranges]
+            for at, (had_run, freed) in self._turns.items():
+                self._collects[bisect_left(ends, at)] |= had_run
+                self._freed[bisect_left(ends, at)] += freed
             self.picture = self._loop.picture()
-            self._loop.close()
         elif self.mark is StepMark.LOADER and self.steps < self._most_steps:
             self.end_step()
+
+    def _end_turn(self) -> None:
+        """Collect after a turn of some loop; whether it is a step is known at the end."""
+        if self._idle_turns == MOST_IDLE_TURNS:
+            return
+        had_run, freed = self._collected_after()
+        self._turns[len(self.live.events)] = (had_run, freed)
+        self._idle_turns = 0 if freed else self._idle_turns + 1
+        if self._idle_turns == MOST_IDLE_TURNS:
+            self._collector.release()
 
     @property
     def loop(self) -> Location | None:
