@@ -20,6 +20,7 @@ from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.devices.cuda.memory import out_of_memory_summary
 from pytest_gpuperf.devices.cuda.memory import read_memory
 from pytest_gpuperf.devices.cuda.nvml import open_nvml
+from pytest_gpuperf.devices.memory_picture import Collecting
 from pytest_gpuperf.devices.memory_picture import StorageRole
 from pytest_gpuperf.measure.copies import find_traffic
 from pytest_gpuperf.measure.gpu_activity import replays_graphs
@@ -426,6 +427,40 @@ def test_what_each_step_keeps_is_measured_and_has_its_line(
     assert found.exact["growth_bytes"] == 2048
     assert left.location is not None
     assert left.location.line == step.__code__.co_firstlineno + 2
+
+
+class Batch:
+    """Holds itself, and so what it has until the collector runs."""
+
+    def __init__(self, rows: torch.Tensor) -> None:
+        self.rows, self.own = rows, self
+
+
+def test_what_only_the_collector_frees_is_measured_and_has_its_line(
+    device: CudaDevice,
+) -> None:
+    def step() -> None:
+        torch.cuda._sleep(cycles(20))
+        Batch(torch.empty(2048, dtype=torch.uint8, device="cuda"))
+
+    found = measure(device, Subject(step=step), test="t", seconds=60).measurement
+
+    (garbage,) = (f for f in found.findings if f.kind is FindingKind.GARBAGE)
+    assert found.exact["garbage_bytes"] == 2048
+    assert found.exact["growth_bytes"] == 0
+    assert garbage.location is not None
+    assert garbage.location.line == step.__code__.co_firstlineno + 2
+    assert "Batch.own" in garbage.reason
+
+
+def test_a_step_that_collects_by_itself_leaves_no_garbage(device: CudaDevice) -> None:
+    def step() -> None:
+        Batch(torch.empty(2048, dtype=torch.uint8, device="cuda"))
+        gc.collect()
+
+    reading = device.measure_memory(step, ())
+
+    assert (reading.garbage_bytes, reading.collecting) == (None, Collecting.BY_STEP)
 
 
 def test_a_steady_step_ends_with_the_bytes_it_began_with(device: CudaDevice) -> None:

@@ -147,3 +147,35 @@ def test_counts_are_stored_apart_from_those_of_the_simulated_gpu(
     worse.stdout.fnmatch_lines(
         ["  test_suite.py::test_reads: 4 waits in one test, baseline 2"]
     )
+
+
+def test_memory_that_only_the_collector_frees_is_told_with_its_line_and_cycle(
+    suite: pytest.Pytester,
+) -> None:
+    suite.makepyfile(
+        test_suite="""
+import torch
+
+class Node:
+    def __init__(self):
+        self.me, self.big = self, torch.ones(2**18, device="cuda")
+
+def test_cycle():
+    Node()
+
+def test_plain():
+    torch.ones(2**18, device="cuda")
+"""
+    )
+
+    result = suite.runpytest_subprocess("--gpuperf-watch")
+
+    result.stdout.fnmatch_lines(
+        [
+            "tests with device memory that only Python's garbage collector frees:",
+            "  test_suite.py::test_cycle: 1.000 MiB",
+            "  --> test_suite.py:6 in __init__",
+            "  kept     in a cycle of Node.me",
+        ]
+    )
+    result.stdout.no_fnmatch_line("  test_suite.py::test_plain: *")
