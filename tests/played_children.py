@@ -30,8 +30,8 @@ from pytest_gpuperf.model.run import RunMode
 from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.run import TestResult
 from pytest_gpuperf.runner import rounds
-from pytest_gpuperf.runner.evaluation import Assessment
-from pytest_gpuperf.runner.evaluation import Assessor
+from pytest_gpuperf.runner.evaluation import RunEvaluator
+from pytest_gpuperf.runner.evaluation import RunResult
 from pytest_gpuperf.runner.plan import Planned
 from pytest_gpuperf.runner.plan import Project
 from pytest_gpuperf.settings import Isolation
@@ -167,12 +167,12 @@ class Played:
         update: Refresh | None = None,
         maxfail: int = 0,
         **changed: Any,
-    ) -> Assessment:
+    ) -> RunResult:
         """Return what *play* came to, be it interrupted."""
         self._monkeypatch.setattr(
-            rounds, "Children", lambda *given: PlayedChildren(play, given[3])
+            rounds, "WorkerPool", lambda *given: PlayedChildren(play, given[3])
         )
-        assessor = Assessor(
+        assessor = RunEvaluator(
             self.settings(update, **changed),
             Project(
                 rootdir=self.folder,

@@ -102,9 +102,9 @@ def _end(
 
 
 def _leave_findings(program: ProgramAudit, report: str, *notes: str) -> None:
-    from ..devices.pretend.tensor_values import INSIDES
+    from ..devices.pretend.tensor_values import BACKING
 
-    switched = (INSIDES.switched,) if INSIDES.switched else ()
+    switched = (BACKING.switched,) if BACKING.switched else ()
     also = program.notes()
     _write(report, Audited(audit=program.audit(), notes=(*switched, *also, *notes)))
 

@@ -31,11 +31,11 @@ FOUND: Final = "is the first bad commit"
 CANDIDATES: Final = "The first bad commit could be any of:"
 LISTED_COMMIT: Final = re.compile(r"^[0-9a-f]{40,64}$", re.MULTILINE)
 
-Judge = Callable[[str], Mark]
+JudgeCommit = Callable[[str], Mark]
 
 
 def first_bad(
-    repository: Repository, good: str, bad: str, judge: Judge
+    repository: Repository, good: str, bad: str, judge: JudgeCommit
 ) -> tuple[str, ...]:
     """Return the first bad commit, or all candidates if some commits were skipped.
 

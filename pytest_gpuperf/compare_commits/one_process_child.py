@@ -44,7 +44,7 @@ from ..worker import child
 from ..worker.compare_result import Compared
 from ..worker.fit_result import Prospect
 from ..worker.measurer import call_key
-from ..worker.unmeasured import Unmeasured
+from ..worker.unmeasured import PlainRun
 from .module_view import View
 from .module_view import Viewpoint
 from .module_view import Views
@@ -254,10 +254,10 @@ class Host:
         name: str | None,
         budget: Mapping[str, object],
     ) -> Compared:
-        return Unmeasured().compare(item, pair, name, budget)
+        return PlainRun().compare(item, pair, name, budget)
 
     def fits(self, item: pytest.Item, question: FitQuestion) -> Prospect:
-        return Unmeasured().fits(item, question)
+        return PlainRun().fits(item, question)
 
     def last(self, item: pytest.Item) -> Measurement | None:  # noqa: ARG002
         """Return what the call measured when the version was by itself."""

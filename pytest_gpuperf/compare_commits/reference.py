@@ -1,4 +1,4 @@
-"""Settles doubts of a stored baseline by an A/B comparison with a commit."""
+"""Settles candidates of a stored baseline by an A/B comparison with a commit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..baselines.store import path_of
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.ab import CommitComparison
-from ..model.ab import Settlement
+from ..model.ab import ReferenceResult
 from ..model.ab import Uncompared
 from ..model.baseline import Entry
 from ..model.baseline import Origin
@@ -31,7 +31,7 @@ from ..model.finding import Location
 from ..runner.git import Repository
 from ..runner.git import short
 from ..runner.plan import Project
-from ..runner.reference_check import Doubt
+from ..runner.reference_check import Candidate
 from ..settings import RECORDED
 from ..settings import Referred
 from ..settings import Settings
@@ -144,7 +144,7 @@ def _dirt(origin: Origin | None) -> str:
     return f", recorded from uncommitted changes on top of {short(origin.commit)}"
 
 
-# One comparison with a commit, as the answer to each doubt that it may settle.
+# One comparison with a commit, as the answer to each candidate that it may settle.
 
 NOT_CALLED: Final = "gpuperf(step) was not called on both sides"
 
@@ -165,14 +165,14 @@ class ReferenceCommit:
 def settled(
     repository: Repository,
     against: ReferenceCommit,
-    doubts: Sequence[Doubt],
+    candidates: Sequence[Candidate],
     selection: Selection,
     announce: Callable[[str], None],
-) -> dict[str, Settlement]:
-    """Compare the tests of *doubts*, which *selection* names, and answer each call."""
+) -> dict[str, ReferenceResult]:
+    """Compare the tests of *candidates*, which *selection* names, and answer each call."""
     both = versions(repository, against.name, None)
     label = f"{both[0].label}{against.words}"
-    unsettled = Settlement(
+    unsettled = ReferenceResult(
         reference=label,
         commit=short(against.name) if against.recorded else against.name,
         recorded=against.recorded,
@@ -189,11 +189,11 @@ def settled(
         )
     except NothingComparedError as error:
         whys = _whys(error.uncompared)
-        return {d.call: replace(unsettled, why=_why(d, whys)) for d in doubts}
+        return {d.call: replace(unsettled, why=_why(d, whys)) for d in candidates}
     except UsageError as error:
         why = _in_a_line(str(error).removeprefix(f"{both[0].label}: "))
-        return {d.call: replace(unsettled, why=why) for d in doubts}
-    return {d.call: _answer(d, found, unsettled) for d in doubts}
+        return {d.call: replace(unsettled, why=why) for d in candidates}
+    return {d.call: _answer(d, found, unsettled) for d in candidates}
 
 
 def _tests(selection: Selection, against: ReferenceCommit) -> str:
@@ -210,10 +210,12 @@ def _in_a_line(text: str) -> str:
     return f"{first} ... {rest[-1].removeprefix('E').strip()}" if rest else first
 
 
-def _answer(doubt: Doubt, found: CommitComparison, unsettled: Settlement) -> Settlement:
-    change = next((call for call in found.calls if call.test == doubt.call), None)
+def _answer(
+    candidate: Candidate, found: CommitComparison, unsettled: ReferenceResult
+) -> ReferenceResult:
+    change = next((call for call in found.calls if call.test == candidate.call), None)
     if change is None:
-        return replace(unsettled, why=_why(doubt, _whys(found.uncompared)))
+        return replace(unsettled, why=_why(candidate, _whys(found.uncompared)))
     if change.time is None:
         return replace(unsettled, why=change.no_time)
     return replace(unsettled, engine=found.engine, time=change.time)
@@ -223,9 +225,9 @@ def _whys(uncompared: Sequence[Uncompared]) -> dict[str, str]:
     return {found.test: SIDE_WORDS.get(found.why, found.why) for found in uncompared}
 
 
-def _why(doubt: Doubt, whys: Mapping[str, str]) -> str:
-    """Say why *doubt* was not compared: its call alone, or all of its test."""
-    return whys.get(doubt.call) or whys.get(doubt.planned.test) or NOT_CALLED
+def _why(candidate: Candidate, whys: Mapping[str, str]) -> str:
+    """Say why *candidate* was not compared: its call alone, or all of its test."""
+    return whys.get(candidate.call) or whys.get(candidate.planned.test) or NOT_CALLED
 
 
 SELF: Final = "that is the code which is measured here"
@@ -276,39 +278,45 @@ class GitReferee:
 
     def settle(
         self,
-        doubts: Sequence[Doubt],
+        candidates: Sequence[Candidate],
         project: Project,
         hardware: Hardware,
         announce: Callable[[str], None],
-    ) -> Mapping[str, Settlement]:
+    ) -> Mapping[str, ReferenceResult]:
         """Compare each test with its reference; nothing if none was named."""
         repository, reference = self._repository, self._reference
         if repository is None or reference is None:
             return {}
-        found: dict[str, Settlement] = {}
-        asked: dict[ReferenceCommit, list[Doubt]] = {}
-        for doubt in doubts:
-            against = self._against(repository, reference, doubt, hardware)
-            if isinstance(against, Settlement):
-                found[doubt.call] = against
+        found: dict[str, ReferenceResult] = {}
+        asked: dict[ReferenceCommit, list[Candidate]] = {}
+        for candidate in candidates:
+            against = self._against(repository, reference, candidate, hardware)
+            if isinstance(against, ReferenceResult):
+                found[candidate.call] = against
             else:
-                asked.setdefault(against, []).append(doubt)
+                asked.setdefault(against, []).append(candidate)
         for against, group in asked.items():
             selection = self._selection(group, project, hardware.kind)
             found |= settled(repository, against, group, selection, announce)
         return found
 
     def _against(
-        self, repository: Repository, reference: str, doubt: Doubt, hardware: Hardware
-    ) -> ReferenceCommit | Settlement:
+        self,
+        repository: Repository,
+        reference: str,
+        candidate: Candidate,
+        hardware: Hardware,
+    ) -> ReferenceCommit | ReferenceResult:
         if reference != RECORDED:
             named = committed(repository, reference)
             if self.origin() == Origin(commit=str(named.commit)):
-                return Settlement(reference=named.label, commit=reference, why=SELF)
+                return ReferenceResult(
+                    reference=named.label, commit=reference, why=SELF
+                )
             return ReferenceCommit(name=reference)
-        found = self._recording(repository, doubt.call, doubt.entry, hardware)
+        found = self._recording(repository, candidate.call, candidate.entry, hardware)
         if not found.commit:
-            return Settlement(why=found.why, unasked=not self._is_asked)
+            return ReferenceResult(why=found.why, unasked=not self._is_asked)
         return ReferenceCommit(
             name=found.commit,
             words=found.words,
@@ -345,7 +353,7 @@ class GitReferee:
         return with_changes(findings, is_changed, short(commit))
 
     def _selection(
-        self, doubts: Sequence[Doubt], project: Project, kind: DeviceKind
+        self, candidates: Sequence[Candidate], project: Project, kind: DeviceKind
     ) -> Selection:
         """Name the tests by the paths that git would use, without links."""
         root = str(project.rootdir)
@@ -363,7 +371,9 @@ class GitReferee:
                     argument=planned.argument.replace(root, real),
                     module=planned.module.replace(root, real),
                 )
-                for planned in dict.fromkeys(doubt.planned for doubt in doubts)
+                for planned in dict.fromkeys(
+                    candidate.planned for candidate in candidates
+                )
             ),
             options=project.options,
         )

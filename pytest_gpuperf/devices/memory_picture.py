@@ -46,7 +46,7 @@ def role_by_birth(site: Site | None) -> StorageRole:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alive:
+class LiveBlock:
     """A storage alive at the peak; without a ``site`` it is from before the step."""
 
     nbytes: int
@@ -119,7 +119,7 @@ def held_by_place(births: Iterable[tuple[int, str, Site]]) -> tuple[Held, ...]:
     )
 
 
-def picture_of(alive: Collection[Alive], op: str, site: Site | None) -> Picture:
+def picture_of(alive: Collection[LiveBlock], op: str, site: Site | None) -> Picture:
     """Sort what is *alive* at the peak, which *op* made at *site*."""
     by_role: Counter[StorageRole] = Counter()
     nbytes: Counter[tuple[str, Site]] = Counter()

@@ -13,7 +13,7 @@ from typing import Final
 
 from ..model.ab import AbResult
 from ..model.ab import Answer
-from ..model.ab import Settlement
+from ..model.ab import ReferenceResult
 from ..model.metrics import STEP_MS
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
@@ -46,7 +46,7 @@ def is_undecided(verdict: TestVerdict) -> bool:
     )
 
 
-def referred(verdict: TestVerdict, settlement: Settlement | None) -> TestVerdict:
+def referred(verdict: TestVerdict, settlement: ReferenceResult | None) -> TestVerdict:
     """Replace the verdict on the time by *settlement*, if there is one.
 
     If it settled nothing, the baseline's verdict is kept and the reason is added.
@@ -82,7 +82,7 @@ def _is_doubtful(verdict: Verdict) -> bool:
     return _is_of_baseline(verdict) and verdict.outcome in DOUBTFUL
 
 
-def _unsettled(verdict: Verdict, settlement: Settlement) -> Verdict:
+def _unsettled(verdict: Verdict, settlement: ReferenceResult) -> Verdict:
     if not _is_doubtful(verdict):
         return verdict
     against = f" against {settlement.reference}" if settlement.reference else ""
@@ -92,7 +92,7 @@ def _unsettled(verdict: Verdict, settlement: Settlement) -> Verdict:
 
 def _settled(
     verdict: Verdict,
-    settlement: Settlement,
+    settlement: ReferenceResult,
     time: AbResult,
     changed: Mapping[str, tuple[str, str]],
 ) -> Verdict:
@@ -120,7 +120,7 @@ def _settled(
 
 
 def _moral(
-    settlement: Settlement, changed: Mapping[str, tuple[str, str]], *, stored: bool
+    settlement: ReferenceResult, changed: Mapping[str, tuple[str, str]], *, stored: bool
 ) -> str:
     """Say what moved if it was not the code, and what is to be done about it.
 

@@ -15,7 +15,7 @@ from typing import Final
 from ..model.baseline import ENOUGH_RUNS
 from ..model.baseline import FULL_RUNS
 from ..model.baseline import MOST_RUNS
-from ..model.verdict import Acuity
+from ..model.verdict import DetectableChange
 from ..model.verdict import Effort
 from ..model.verdict import SuiteAcuity
 from .context import SuiteContext
@@ -70,12 +70,12 @@ def acuity(
     limits: Limits,
     suite_context: SuiteContext,
     fresh: int = MAX_RUNS,
-) -> Acuity:
+) -> DetectableChange:
     """Say what so many clean *fresh* runs of *test* show among the tests of *suite_context*."""
     spread, stored = completed(reference)
     smallest = smallest_blamed(spread, suite_context.risk, stored=stored, fresh=fresh)
     shift = reference.shift.smallest(spread, fresh) if reference.shift else 0.0
-    return Acuity(
+    return DetectableChange(
         test=test,
         scatter=ratio(spread.sigma),
         smallest=ratio(max(limits.ignored + smallest, shift)),
@@ -85,7 +85,7 @@ def acuity(
 
 
 def suite_acuity(
-    now: Sequence[Acuity], wider: Mapping[float, Sequence[Acuity]]
+    now: Sequence[DetectableChange], wider: Mapping[float, Sequence[DetectableChange]]
 ) -> SuiteAcuity:
     """Sum up tests, at least one, and advise one of the *wider* tolerances if needed.
 
@@ -107,7 +107,7 @@ def suite_acuity(
     )
 
 
-def _decidable(tests: Sequence[Acuity]) -> int:
+def _decidable(tests: Sequence[DetectableChange]) -> int:
     return sum(one.decidable for one in tests)
 
 

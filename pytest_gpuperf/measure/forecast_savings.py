@@ -31,7 +31,7 @@ from ..devices.memory_picture import Picture
 from ..devices.pretend.memory import LiveMemory
 from ..devices.pretend.memory import StepMemory
 from ..devices.pretend.memory_watch import ProgramMemory
-from ..devices.pretend.tensor_values import INSIDES
+from ..devices.pretend.tensor_values import BACKING
 from ..model.finding import Location
 from ..model.forecast import Forecast
 from ..model.forecast import Saving
@@ -104,8 +104,8 @@ def forecast_of(
 
 
 def _notes(live: LiveMemory) -> Iterator[str]:
-    if INSIDES.switched:
-        yield INSIDES.switched
+    if BACKING.switched:
+        yield BACKING.switched
     if live.is_compiled:
         yield f"{COMPILED_PEAK}; {COMPILED_RESERVED}"
     if live.several_streams:

@@ -193,7 +193,7 @@ class CommitComparison:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settlement:
+class ReferenceResult:
     """An A/B on this machine, from ``reference`` to the working tree.
 
     ``commit`` is what git understands; both are empty if no code was found to compare

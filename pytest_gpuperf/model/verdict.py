@@ -9,7 +9,7 @@ from dataclasses import field
 from enum import Enum
 from typing import Final
 
-from .ab import Settlement
+from .ab import ReferenceResult
 from .ab import Sides
 from .finding import Diagnosis
 from .finding import Finding
@@ -19,7 +19,7 @@ from .finding import Finding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Acuity:
+class DetectableChange:
     """What five clean runs of one test can show, as ratios.
 
     ``scatter`` is the standard deviation from run to run, as the judge reckons with it;
@@ -42,7 +42,7 @@ class SuiteAcuity:
     ``decidable_then`` says how many; ``None`` if none is needed or none helps.
     """
 
-    tests: tuple[Acuity, ...]
+    tests: tuple[DetectableChange, ...]
     scatter: float
     smallest: float
     decidable: int
@@ -201,7 +201,7 @@ class Verdict:
     proving: bool = False
     environment_changed: bool = False
     evidence: Evidence | None = None
-    settlement: Settlement | None = None
+    settlement: ReferenceResult | None = None
     unjudged_budget: bool = False
     not_stored: bool = False
 

@@ -24,7 +24,7 @@ from ..report.exchange.measured_calls import measured_calls
 from ..report.exchange.pytest_benchmark import described
 from ..report.exchange.pytest_benchmark import options_of
 from ..report.exchange.pytest_benchmark import seconds_of
-from ..runner.evaluation import Assessment
+from ..runner.evaluation import RunResult
 from .session import announce
 
 
@@ -36,7 +36,7 @@ class Run(Protocol):
     """The plugin that measures."""
 
     @property
-    def assessment(self) -> Assessment | None:
+    def assessment(self) -> RunResult | None:
         """What came of it, once it has measured."""
 
     @property
@@ -77,7 +77,7 @@ class BenchmarkFeed:
         asked = any(getattr(option, name, False) for name in SWITCHED_OFF)
         return asked and not getattr(option, "benchmark_enable", False)
 
-    def _feed(self, found: Assessment) -> None:
+    def _feed(self, found: RunResult) -> None:
         try:
             fed = list(_benchmarks(found, self._run.params))
             self._session().benchmarks.extend(fed)
@@ -95,7 +95,7 @@ class BenchmarkFeed:
 
 
 def _benchmarks(
-    found: Assessment, params: Mapping[str, Mapping[str, object]]
+    found: RunResult, params: Mapping[str, Mapping[str, object]]
 ) -> Iterator[object]:
     verdicts = {
         test: [json.loads(verdict) for verdict in report.verdicts]

@@ -47,7 +47,7 @@ from ..model.verdict import Verdict
 from ..report.json.results import to_json
 from ..report.secrets import masked
 from ..report.secrets import secrets_of
-from ..runner.evaluation import Assessment
+from ..runner.evaluation import RunResult
 from ..runner.reporting import Reporter
 from ..runner.screening import Case
 from ..runner.screening import samples_of
@@ -67,7 +67,7 @@ from ..worker.unmeasured import refused_in
 from .collection import SELECTION
 from .options import early_value
 from .parse_settings import positive_gib
-from .reported_items import Heard
+from .reported_items import ReportLog
 from .reported_items import end_as
 from .reported_items import failing
 from .reported_items import remember
@@ -128,7 +128,7 @@ class InlineSession:
         )
         self._verdicts: list[TestVerdict] = []
         self._reports: dict[str, Report] = {}
-        self._heard = Heard()
+        self._heard = ReportLog()
         self._samples: dict[str, tuple[Samples, ...]] = {}
         self.params: dict[str, Mapping[str, object]] = {}
         folders = CompileFolders(settings.compile_timing)
@@ -233,9 +233,9 @@ class InlineSession:
         )
 
     @property
-    def assessment(self) -> Assessment:
+    def assessment(self) -> RunResult:
         """What came of the tests so far."""
-        return Assessment(
+        return RunResult(
             hardware=self._hardware,
             baseline_file=self._reporter.baseline_file,
             reports=self._reports,

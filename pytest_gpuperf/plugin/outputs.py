@@ -72,7 +72,7 @@ from ..report.secrets import secrets_of
 from ..report.secrets import shown_headline
 from ..report.secrets import shown_verdict
 from ..report.wrapping import wrapped
-from ..runner.evaluation import Assessment
+from ..runner.evaluation import RunResult
 from ..runner.git import run_git
 from ..settings import Settings
 from ..visible import visible_line
@@ -134,7 +134,7 @@ class MeasuringPlugin(Protocol):
     """The plugin that measures."""
 
     @property
-    def assessment(self) -> Assessment | None:
+    def assessment(self) -> RunResult | None:
         """What came of it, once it has measured."""
 
 
@@ -186,7 +186,7 @@ class HistoryKeeper:
         elif self._kept and terminalreporter.config.get_verbosity() > 0:
             terminalreporter.write_line(visible_line(self._kept))
 
-    def _rows(self, found: Assessment, now: float) -> Iterator[CallRow]:
+    def _rows(self, found: RunResult, now: float) -> Iterator[CallRow]:
         origin = found.origin
         commit = origin.commit if origin else commit_of(self._root, os.environ)
         for verdict in found.verdicts:
@@ -393,7 +393,7 @@ class ReportingPlugin(Protocol):
     """The plugin that measures."""
 
     @property
-    def assessment(self) -> Assessment | None:
+    def assessment(self) -> RunResult | None:
         """What came of it, once it has measured."""
 
     @property
@@ -496,7 +496,7 @@ class ResultsFile:
         )
 
     def _tests(
-        self, found: Assessment, where: Mapping[str, str]
+        self, found: RunResult, where: Mapping[str, str]
     ) -> Mapping[str, Record]:
         """Return the records, made once: there may be many."""
         if self._records is None:
@@ -507,7 +507,7 @@ class ResultsFile:
             }
         return self._records
 
-    def _notes(self, found: Assessment) -> Iterator[str]:
+    def _notes(self, found: RunResult) -> Iterator[str]:
         moved = found.moved_with_the_environment
         if moved:
             yield moved_line(moved, found.invocation).text

@@ -32,7 +32,7 @@ from ..visible import visible_text
 from ..worker.items import PROPERTY
 
 
-class Heard:
+class ReportLog:
     """The reports of a run by the node ids of their tests."""
 
     def __init__(self) -> None:

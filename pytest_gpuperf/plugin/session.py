@@ -30,12 +30,12 @@ from ..errors import GpuperfError
 from ..model.environment import DeviceKind
 from ..model.results import Unseen
 from ..model.run import Report
-from ..runner.evaluation import Assessment
-from ..runner.evaluation import Assessor
+from ..runner.evaluation import RunEvaluator
+from ..runner.evaluation import RunResult
 from ..runner.fork_server import EarlyServer
 from ..runner.plan import Planned
 from ..runner.plan import Project
-from ..runner.reference_check import Referee
+from ..runner.reference_check import ReferenceCheck
 from ..settings import Settings
 from ..settings import SharedUse
 from ..settings import is_ci
@@ -49,8 +49,8 @@ from ..worker.unmeasured import refused_in
 from .child_options import arguments_for_child
 from .child_options import options_for_child
 from .collection import SELECTION
-from .reported_items import Heard
 from .reported_items import ReportedItem
+from .reported_items import ReportLog
 from .reported_items import SkipsInChild
 from .reported_items import failing
 from .reported_items import shorten_headlines
@@ -187,18 +187,18 @@ class GpuperfSession:
         self,
         config: pytest.Config,
         settings: Settings,
-        referee: Referee,
+        referee: ReferenceCheck,
         early: EarlyServer,
     ) -> None:
         """*early* imports torch while the tests are collected."""
         self._config = config
         self._settings = settings
         self._referee = referee
-        self._assessment: Assessment | None = None
+        self._assessment: RunResult | None = None
         self._live: LiveLine | LogLines | None = None
         self._early = early
         self.params: Mapping[str, Mapping[str, object]] = {}
-        self._heard = Heard()
+        self._heard = ReportLog()
         self._is_stopped = False
 
     # First, and with no result: pytest's own loop follows and runs the items as they
@@ -220,10 +220,10 @@ class GpuperfSession:
             use_beside_others(self._config, names, self._settings)
             replace_measured(session, self._find)
 
-    def _assessor(self) -> Assessor:
+    def _assessor(self) -> RunEvaluator:
         self._live = live_line(self._config, os.environ)
         try:
-            return Assessor(
+            return RunEvaluator(
                 self._settings,
                 project_of(self._config),
                 self._announce,
@@ -235,7 +235,7 @@ class GpuperfSession:
         except GpuperfError as error:
             raise pytest.UsageError(str(error)) from None
 
-    def _assess(self, assessor: Assessor, plan: Sequence[Planned]) -> None:
+    def _assess(self, assessor: RunEvaluator, plan: Sequence[Planned]) -> None:
         try:
             seen = self._config.stash[SELECTION].seen
             with ended_by_sigterm():
@@ -254,7 +254,7 @@ class GpuperfSession:
         self.params = {planned.test: planned.params for planned in plan}
 
     @property
-    def assessment(self) -> Assessment | None:
+    def assessment(self) -> RunResult | None:
         """What came of the planned tests, once they were measured."""
         return self._assessment
 

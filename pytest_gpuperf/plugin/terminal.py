@@ -44,7 +44,7 @@ from ..report.screen.summary import LineRole
 from ..report.screen.summary import refresh_lines
 from ..report.screen.summary import summary_lines
 from ..report.table import Row
-from ..runner.evaluation import Assessment
+from ..runner.evaluation import RunResult
 from ..visible import visible_line
 
 
@@ -133,7 +133,7 @@ MARKUP: Final[dict[LineRole, dict[str, bool]]] = {
 }
 
 
-def write_summary(reporter: Any, assessment: Assessment, unseen: Unseen) -> None:
+def write_summary(reporter: Any, assessment: RunResult, unseen: Unseen) -> None:
     """Write the table, the refreshed baselines and the line that counts outcomes.
 
     With ``-q`` only what went wrong and what was refreshed; with ``-qq`` only what
@@ -156,7 +156,7 @@ def write_summary(reporter: Any, assessment: Assessment, unseen: Unseen) -> None
     _write(reporter, [counts])
 
 
-def write_rest(reporter: Any, assessment: Assessment, unseen: Unseen) -> None:
+def write_rest(reporter: Any, assessment: RunResult, unseen: Unseen) -> None:
     """Write the lines between the table and the line that counts."""
     verbosity = reporter.config.get_verbosity()
     if verbosity >= QUIET_VERBOSITY:
@@ -181,7 +181,7 @@ def write_rest(reporter: Any, assessment: Assessment, unseen: Unseen) -> None:
     _write(reporter, unmeasured_lines(unseen, assessment))
 
 
-def _misplaced_lines(assessment: Assessment, root: Path) -> tuple[Line, ...]:
+def _misplaced_lines(assessment: RunResult, root: Path) -> tuple[Line, ...]:
     """Look for the baselines of this hardware above *root*, if there are none below."""
     file = Path(assessment.baseline_file)
     if assessment.stored or file.is_absolute() or (root / file).exists():
@@ -190,7 +190,7 @@ def _misplaced_lines(assessment: Assessment, root: Path) -> tuple[Line, ...]:
     return misplaced_lines(str(file), above) if above else ()
 
 
-def _other_device_lines(assessment: Assessment, config: Any) -> tuple[Line, ...]:
+def _other_device_lines(assessment: RunResult, config: Any) -> tuple[Line, ...]:
     """Name a device that has baselines, if this one has none and none was typed."""
     file, kind = Path(assessment.baseline_file), assessment.hardware.kind
     path = config.rootpath / file
@@ -206,7 +206,7 @@ def _other_device_lines(assessment: Assessment, config: Any) -> tuple[Line, ...]
     return other_device_lines(words, str(file.parent), others[0]) if others else ()
 
 
-def _acuity_lines(assessment: Assessment, verbosity: int) -> tuple[Line, ...]:
+def _acuity_lines(assessment: RunResult, verbosity: int) -> tuple[Line, ...]:
     """Say how far runs scatter; with ``-q`` only of a baseline that sees too little."""
     acuity = assessment.acuity
     if acuity is None or (verbosity == QUIET_VERBOSITY and not is_poor(acuity)):
@@ -214,7 +214,7 @@ def _acuity_lines(assessment: Assessment, verbosity: int) -> tuple[Line, ...]:
     return acuity_lines(acuity)
 
 
-def unmeasured_lines(unseen: Unseen, assessment: Assessment) -> tuple[Line, ...]:
+def unmeasured_lines(unseen: Unseen, assessment: RunResult) -> tuple[Line, ...]:
     """Name the baselines that this run did not look at, although their tests passed."""
     if not unseen.unmeasured:
         return ()
@@ -226,7 +226,7 @@ def unmeasured_lines(unseen: Unseen, assessment: Assessment) -> tuple[Line, ...]
     )
 
 
-def _write_table(reporter: Any, assessment: Assessment, verbosity: int) -> None:
+def _write_table(reporter: Any, assessment: RunResult, verbosity: int) -> None:
     """Write a row a test, and with ``-v`` what was allowed."""
     shown = assessment.verdicts if verbosity > QUIET_VERBOSITY else _wrong(assessment)
     lines = [*summary_lines(shown, failures_above=True), *compared_lines(shown)]
@@ -240,7 +240,7 @@ def _write_table(reporter: Any, assessment: Assessment, verbosity: int) -> None:
         _write(reporter, explanation_lines(assessment.verdicts))
 
 
-def _wrong(assessment: Assessment) -> Sequence[TestVerdict]:
+def _wrong(assessment: RunResult) -> Sequence[TestVerdict]:
     """Return the verdicts that are undecided or failed a test, if by a setting."""
     failed = [t for t, r in assessment.reports.items() if r.ending is Ending.FAILED]
     return [
@@ -251,7 +251,7 @@ def _wrong(assessment: Assessment) -> Sequence[TestVerdict]:
     ]
 
 
-def _whole_run_lines(assessment: Assessment) -> Iterator[Line]:
+def _whole_run_lines(assessment: RunResult) -> Iterator[Line]:
     moved = assessment.moved_with_the_environment
     if assessment.drifts:
         yield drifted_line(assessment.drifted_tests, assessment.invocation)
@@ -284,7 +284,7 @@ def row_of(change: BaselineChange) -> Row:
     )
 
 
-def _refresh_lines(assessment: Assessment) -> Sequence[Line]:
+def _refresh_lines(assessment: RunResult) -> Sequence[Line]:
     rows = [row_of(change) for change in assessment.refreshed]
     if not rows:
         return ()
@@ -292,7 +292,7 @@ def _refresh_lines(assessment: Assessment) -> Sequence[Line]:
     return tuple(_titled(title, refresh_lines(rows)))
 
 
-def _untouched_lines(assessment: Assessment, verbosity: int) -> Iterator[Line]:
+def _untouched_lines(assessment: RunResult, verbosity: int) -> Iterator[Line]:
     """What the refresh was to take over and did not: too small, or too large."""
     file = assessment.baseline_file
     if assessment.kept and verbosity > QUIET_VERBOSITY:
@@ -309,7 +309,7 @@ def _titled(title: str, lines: Iterable[Line]) -> Iterator[Line]:
     yield from lines
 
 
-def _endings_without_verdict(assessment: Assessment) -> Sequence[str]:
+def _endings_without_verdict(assessment: RunResult) -> Sequence[str]:
     """Return how the tests without a verdict ended."""
     return [
         report.ending.value

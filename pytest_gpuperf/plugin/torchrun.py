@@ -34,7 +34,7 @@ from ..model.run import RunRequest
 from ..report.secrets import masked
 from ..report.secrets import secrets_of
 from ..runner.plan import Planned
-from ..runner.pool import Children
+from ..runner.pool import WorkerPool
 from ..runner.progress import Progress
 from ..settings import Settings
 from ..visible import visible_text
@@ -122,7 +122,7 @@ class Follower:
         """Take part in each run until rank 0 has measured all."""
         project = project_of(self._config)
         with closing(
-            Children(self._settings, project, self._say, Progress(None))
+            WorkerPool(self._settings, project, self._say, Progress(None))
         ) as children:
             children.environment()
             self._post_locks(children.locks)

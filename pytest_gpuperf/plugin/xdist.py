@@ -29,10 +29,10 @@ from ..model.codec import decode
 from ..model.codec import encode
 from ..model.environment import DeviceSlot
 from ..model.run import Report
-from ..runner.evaluation import Assessor
+from ..runner.evaluation import RunEvaluator
 from ..runner.fork_server import EarlyServer
 from ..runner.plan import Planned
-from ..runner.reference_check import Referee
+from ..runner.reference_check import ReferenceCheck
 from ..settings import Settings
 from ..worker.items import plan_of
 from .collection import SELECTION
@@ -82,12 +82,12 @@ class XdistController(GpuperfSession):
         self,
         config: pytest.Config,
         settings: Settings,
-        referee: Referee,
+        referee: ReferenceCheck,
         early: EarlyServer,
     ) -> None:
         super().__init__(config, settings, referee, early)
         self._folder = scratch_folder()
-        self._opened: Assessor | None = None
+        self._opened: RunEvaluator | None = None
         self._slots: tuple[DeviceSlot, ...] = ()
         self._workers = 0
         self._collecting: set[str] = set()
@@ -146,7 +146,7 @@ class XdistController(GpuperfSession):
             self._measure(self._opened)
             self._opened = None
 
-    def _measure(self, assessor: Assessor) -> None:
+    def _measure(self, assessor: RunEvaluator) -> None:
         self._assess(assessor, self._note_selection())
         # The devices must be free before the workers run ordinary tests on them.
         assessor.close()

@@ -58,7 +58,7 @@ from ..report.screen.progress import Interrupted
 from ..settings import Settings
 from .screening import MOST_MADE_UP
 from .screening import Case
-from .screening import Judge
+from .screening import JudgeCall
 
 
 # Stores each test of a refresh when it is complete, so that an interrupted one keeps
@@ -357,7 +357,7 @@ def selected_of(
     update: Refresh | None,
     cases: Mapping[str, Case],
     entries: Mapping[str, Entry],
-    judge: Judge,
+    judge: JudgeCall,
 ) -> set[str]:
     """Return the tests of which a refresh takes over a call."""
     if update is None:

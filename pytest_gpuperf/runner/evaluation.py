@@ -46,7 +46,7 @@ from .fork_server import EarlyServer
 from .outcome import refused
 from .plan import Planned
 from .plan import Project
-from .reference_check import Referee
+from .reference_check import ReferenceCheck
 from .reporting import Reporter
 from .rounds import Rounds
 from .screening import Case
@@ -66,7 +66,7 @@ def stopped_after(failures: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assessment:
+class RunResult:
     """What came of the planned tests; ``stored`` are the calls that have a baseline.
 
     ``stopped`` says why the ``unmeasured`` tests were not measured.
@@ -137,7 +137,7 @@ class RunState:
     reports: Mapping[str, Report] = field(default_factory=dict)
 
 
-class Assessor:
+class RunEvaluator:
     """Owns the measuring processes, the baselines and the settings of one enabled run."""
 
     def __init__(  # noqa: PLR0913  what is asked, and who hears of it
@@ -145,7 +145,7 @@ class Assessor:
         settings: Settings,
         project: Project,
         announce: Callable[[str], None],
-        referee: Referee | None = None,
+        referee: ReferenceCheck | None = None,
         show: Callable[[str], None] | None = None,
         *,
         maxfail: int = 0,
@@ -161,7 +161,7 @@ class Assessor:
         self._announce = announce
         self._referee = referee
         self._maxfail = maxfail
-        self.interrupted: Assessment | None = None
+        self.interrupted: RunResult | None = None
         """What an interrupted run had come to."""
         self._rounds = Rounds(
             settings, project, announce, referee, show, maxfail=maxfail, early=early
@@ -169,7 +169,7 @@ class Assessor:
         self._baselines = self._rounds.baselines
         self._environment = self._rounds.environment
         self._kind = self._environment.hardware.kind
-        self._bench = self._rounds.bench
+        self._judge = self._rounds.judge
         self._recorder = BaselineWriter(settings, self._baselines, announce)
         self._reporter = Reporter(
             settings=settings,
@@ -189,7 +189,7 @@ class Assessor:
         """End the measuring processes."""
         self._rounds.close()
 
-    def assess(self, plan: Sequence[Planned], seen: Seen) -> Assessment:
+    def assess(self, plan: Sequence[Planned], seen: Seen) -> RunResult:
         """Measure, judge and, if asked, refresh; every planned test gets a report.
 
         *seen* are the tests that there are, beside those of *plan*. An interrupted run
@@ -209,7 +209,7 @@ class Assessor:
         """Run what was assessed once more, unmeasured, under *coverage*."""
         self._rounds.cover(coverage)
 
-    def _assess(self, plan: Sequence[Planned], seen: Seen) -> Assessment:
+    def _assess(self, plan: Sequence[Planned], seen: Seen) -> RunResult:
         measured = self._measured(plan)
         judged = self._judged(measured)
         stored = self._stored(judged, seen)
@@ -224,7 +224,7 @@ class Assessor:
             ),
         )
 
-    def _interrupted(self) -> Assessment:
+    def _interrupted(self) -> RunResult:
         """Store what has enough runs, and report the verdicts that are final."""
         cases, wanted = self._rounds.so_far(), self._rounds.wanted
         found = interruption_of(cases, wanted, self._kind, self._settings.update)
@@ -235,7 +235,7 @@ class Assessor:
         decided = {
             test: case
             for test, case in cases.items()
-            if test in stored or (test not in wanted and self._bench.has_settled(case))
+            if test in stored or (test not in wanted and self._judge.has_settled(case))
         }
         judged = self._judged(RunState(cases=decided, refreshed=refreshed))
         reported = replace(judged, reports=self._reports(judged))
@@ -260,7 +260,7 @@ class Assessor:
     def _judged(self, state: RunState) -> RunState:
         """Judge every call; what a refresh has taken is accepted."""
         taken = state.refreshed.taken
-        verdicts = verdicts_of(state.cases, taken, self._bench.judge_last)
+        verdicts = verdicts_of(state.cases, taken, self._judge.last_verdict)
         return replace(state, verdicts=verdicts)
 
     def _stored(self, state: RunState, seen: Seen) -> RunState:
@@ -314,11 +314,9 @@ class Assessor:
         return replace(state, reports=reports)
 
     def _reports(self, state: RunState) -> dict[str, Report]:
-        report, confinement = self._reporter.report, self._rounds.confinement
+        report, isolation = self._reporter.report, self._rounds.isolation
         return {
-            test: confinement.reported(
-                case, partial(report, case, state.verdicts[test])
-            )
+            test: isolation.reported(case, partial(report, case, state.verdicts[test]))
             for test, case in state.cases.items()
         }
 
@@ -342,9 +340,9 @@ class Assessor:
             prune=self._settings.prune,
         )
 
-    def _assessment(self, state: RunState, stopped: str) -> Assessment:
+    def _assessment(self, state: RunState, stopped: str) -> RunResult:
         cases, refreshed, reporter = state.cases, state.refreshed, self._reporter
-        return Assessment(
+        return RunResult(
             hardware=self._environment.hardware,
             baseline_file=reporter.baseline_file,
             software=self._environment.software,

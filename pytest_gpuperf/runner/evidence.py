@@ -26,7 +26,7 @@ from ..model.verdict import Verdict
 from .plan import Planned
 from .screening import Case
 from .screening import Group
-from .screening import Judge
+from .screening import JudgeCall
 from .screening import repeat
 
 
@@ -45,7 +45,7 @@ def record_memory(
     groups: Sequence[Group],
     run: RunIn,
     cases: Mapping[str, Case],
-    judge: Judge,
+    judge: JudgeCall,
 ) -> None:
     """Run what failed for its memory once more, and record what allocated it."""
     for case in repeat(
@@ -67,7 +67,7 @@ def forget_unrecorded(case: Case) -> None:
         case.results.pop()
 
 
-def fails_for_memory(judge: Judge, case: Case) -> bool:
+def fails_for_memory(judge: JudgeCall, case: Case) -> bool:
     """Whether a call of *case* failed because its step takes too much memory."""
     return any(
         verdict.outcome.fails and verdict.metric in PEAK_METRICS

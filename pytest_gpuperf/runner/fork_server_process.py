@@ -109,7 +109,7 @@ def _resolve(reference: str) -> Callable[..., Any]:
 class _Server:
     def __init__(self, replies: int) -> None:
         self._replies = replies
-        self._children: dict[int, int] = {}
+        self._workers: dict[int, int] = {}
         self._gates: dict[int, int] = {}
         self._wake, self._woken = os.pipe()
         os.set_blocking(self._woken, False)
@@ -149,7 +149,7 @@ class _Server:
 
     def _obey(self, order: dict[str, Any]) -> None:
         if "kill" in order:
-            for pid, job in self._children.items():
+            for pid, job in self._workers.items():
                 if job == order["kill"]:
                     _kill_group(pid)
         elif "release" in order:
@@ -178,12 +178,12 @@ class _Server:
             self._gates[order["job"]] = opened
         with suppress(ProcessLookupError, PermissionError):
             os.setpgid(pid, pid)  # here too, or a kill could come before its group
-        self._children[pid] = order["job"]
+        self._workers[pid] = order["job"]
 
     def _reap(self) -> None:
         while ended := _next_ended():
             pid, status = ended
-            job = self._children.pop(pid, None)
+            job = self._workers.pop(pid, None)
             if job is not None:
                 code = os.waitstatus_to_exitcode(status)
                 _close(self._gates.pop(job, None))
@@ -194,7 +194,7 @@ class _Server:
 
     def _end_orphans(self) -> None:
         """End what an ended job has started and left: the next one is to be alone."""
-        end_orphans(self._children, self._wait)
+        end_orphans(self._workers, self._wait)
 
     def _wait(self, seconds: float) -> None:
         """Wait until a child has ended, for so many *seconds* at most."""
@@ -202,9 +202,9 @@ class _Server:
             os.read(self._wake, 4096)
 
     def _end_all(self) -> None:
-        for pid in self._children:
+        for pid in self._workers:
             _kill_group(pid)
-        for pid in self._children:
+        for pid in self._workers:
             os.waitpid(pid, 0)
         end_orphans((), self._wait)
 

@@ -52,7 +52,7 @@ IN_RANKS: Final = "pytest_gpuperf.worker.ranks_child:measure"
 """What measures ranks, and says why what is none cannot be measured."""
 
 
-class Children:
+class WorkerPool:
     """Owns the fork server of the measuring processes, and their locks."""
 
     def __init__(

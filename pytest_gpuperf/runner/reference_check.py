@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..model.ab import Settlement
+from ..model.ab import ReferenceResult
 from ..model.baseline import Entry
 from ..model.baseline import Origin
 from ..model.environment import Hardware
@@ -21,7 +21,7 @@ from .screening import Case
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doubt:
+class Candidate:
     """A call with a time that did not pass the screen, and its baseline."""
 
     call: str
@@ -29,19 +29,19 @@ class Doubt:
     entry: Entry | None
 
 
-class Referee(Protocol):
-    """Settles doubts by code that is not the present one."""
+class ReferenceCheck(Protocol):
+    """Settles candidates by code that is not the present one."""
 
     def origin(self) -> Origin | None:
         """Name the present code; ``None`` if no version control knows it."""
 
     def settle(
         self,
-        doubts: Sequence[Doubt],
+        candidates: Sequence[Candidate],
         project: Project,
         hardware: Hardware,
         announce: Callable[[str], None],
-    ) -> Mapping[str, Settlement]:
+    ) -> Mapping[str, ReferenceResult]:
         """Return what came of each call, if a reference was named."""
 
     def with_changes(
@@ -54,17 +54,17 @@ class Referee(Protocol):
         """Say of each of *findings* whether its line changed since *entry* was recorded."""
 
 
-def doubts_of(
+def candidates_of(
     plan: Iterable[Planned],
     cases: Mapping[str, Case],
     entries: Mapping[str, Entry],
-    is_doubtful: Callable[[str, Sequence[StepCall]], bool],
-) -> list[Doubt]:
-    """Return every call, by key and runs, that *is_doubtful*, in the order of *plan*."""
+    is_candidate: Callable[[str, Sequence[StepCall]], bool],
+) -> list[Candidate]:
+    """Return every call, by key and runs, that *is_candidate*, in the order of *plan*."""
     return [
-        Doubt(call=key, planned=planned, entry=entries.get(key))
+        Candidate(call=key, planned=planned, entry=entries.get(key))
         for planned in plan
         if planned.test in cases
         for key, calls in cases[planned.test].calls.items()
-        if is_doubtful(key, calls)
+        if is_candidate(key, calls)
     ]

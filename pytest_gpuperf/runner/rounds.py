@@ -53,19 +53,19 @@ from .outcome import report_of
 from .plan import Planned
 from .plan import Project
 from .plan import groups_of
-from .pool import Children
+from .pool import WorkerPool
 from .progress import Progress
-from .reference_check import Referee
-from .reference_check import doubts_of
+from .reference_check import ReferenceCheck
+from .reference_check import candidates_of
 from .run_estimates import Outlook
 from .screening import Case
 from .screening import Group
-from .screening import Judge
+from .screening import JudgeCall
 from .screening import batches
 from .screening import complete
 from .screening import screen
 from .screening import with_counts_of
-from .verdicts import Bench
+from .verdicts import Judge
 from .verdicts import verdicts_of
 
 
@@ -77,13 +77,13 @@ from .verdicts import verdicts_of
 REPORT_IT: Final = "an error of pytest-gpuperf, please report it with this text"
 
 
-class Confinement:
+class ErrorIsolation:
     """Knows the calls of this run that could not be judged, and fails their tests."""
 
     def __init__(self) -> None:
         self._broken: dict[str, str] = {}
 
-    def judged(self, judge: Judge, calls: Sequence[StepCall]) -> TestVerdict:
+    def judged(self, judge: JudgeCall, calls: Sequence[StepCall]) -> TestVerdict:
         """Judge *calls*; if that raises, return an inconclusive verdict."""
         try:
             return judge(calls)
@@ -128,13 +128,13 @@ class Rounds:
         settings: Settings,
         project: Project,
         announce: Callable[[str], None],
-        referee: Referee | None,
+        referee: ReferenceCheck | None,
         show: Callable[[str], None] | None,
         *,
         maxfail: int,
         early: EarlyServer | None,
     ) -> None:
-        """See ``Assessor``."""
+        """See ``RunEvaluator``."""
         self._settings = settings
         self._project = project
         self._announce = announce
@@ -146,29 +146,29 @@ class Rounds:
         self._is_stopped = False
         self.wanted: dict[str, int] = {}
         """Runs that make the baseline of each test that is refreshed."""
-        self._children = Children(settings, project, announce, self._progress, early)
+        self._workers = WorkerPool(settings, project, announce, self._progress, early)
         try:
-            self.environment = self._children.environment()
+            self.environment = self._workers.environment()
             self.baselines = read(settings.baselines, self.environment.hardware)
             self.stored_device = stored_device_text(settings, self.environment.hardware)
         # Also for KeyboardInterrupt: the caller has no object yet on which to call
         # `close`.
         except BaseException:
-            self._children.close()
+            self._workers.close()
             raise
         self.outlook = Outlook(settings, self.baselines, announce)
-        self.confinement = Confinement()
-        self.bench = Bench(
+        self.isolation = ErrorIsolation()
+        self.judge = Judge(
             self.baselines.entries,
             settings,
-            self.confinement.judged,
+            self.isolation.judged,
             occasion_id(datetime.now(timezone.utc)),
         )
 
     @property
     def slots(self) -> tuple[DeviceSlot, ...]:
         """Where tests are measured side by side."""
-        return self._children.slots
+        return self._workers.slots
 
     @property
     def tests(self) -> Sequence[str]:
@@ -177,7 +177,7 @@ class Rounds:
 
     def close(self) -> None:
         """End the measuring processes."""
-        self._children.close()
+        self._workers.close()
 
     def measure(
         self, plan: Sequence[Planned], store: Callable[[Sequence[Case]], bool]
@@ -196,7 +196,7 @@ class Rounds:
         # What a refresh stores has all its rounds.
         kind = self.environment.hardware.kind
         steps = {} if self._settings.update else stored_steps(entries, kind)
-        self._children.assign(
+        self._workers.assign(
             groups, self._board_of, counted(entries), round_steps, steps
         )
         self.outlook.announce_gate(groups, len(self.slots))
@@ -209,7 +209,7 @@ class Rounds:
     def so_far(self) -> Mapping[str, Case]:
         """Return what a run that broke off has measured, each with all its results."""
         cases = self._storing.so_far()
-        self.bench.look(cases, self._stored_tests)
+        self.judge.look(cases, self._stored_tests)
         return cases
 
     def run(
@@ -225,9 +225,9 @@ class Rounds:
         """
         counts = mode is RunMode.MEASURE
         if counts and self._needs_other_processes(groups, number, timed):
-            self._children.renew(number)
+            self._workers.renew(number)
         self._storing.begin()
-        return self._children.run(
+        return self._workers.run(
             self.environment.hardware.kind,
             self._plan,
             groups,
@@ -258,7 +258,7 @@ class Rounds:
         self, cases: Mapping[str, Case], groups: Sequence[Group], number: int
     ) -> Sequence[TestResult]:
         """Run *groups* once more; of calls with an open time alone, only that is read."""
-        judge = self.bench.judge
+        judge = self.judge.verdict
         first = {
             key: calls[0].measurement
             for test in (test for group in groups for test in group)
@@ -272,7 +272,7 @@ class Rounds:
         """Run every test once more, unmeasured, for who wants to know what it covers."""
         groups = groups_of(list(self._plan.values()), self._settings.isolation)
         kind = self.environment.hardware.kind
-        self._children.cover(kind, self._plan, groups, coverage)
+        self._workers.cover(kind, self._plan, groups, coverage)
 
     def _screen(self, groups: Sequence[Group]) -> dict[str, Case]:
         """Run every group once; where failures end it a few at a time, each to its verdict."""
@@ -290,18 +290,18 @@ class Rounds:
             # With --maxfail a verdict falls before the whole suite was run. It must
             # already share the risk of a false alarm with all tests that may still be
             # judged.
-            self.bench.look(cases, self._stored_tests if self._maxfail else 1)
+            self.judge.look(cases, self._stored_tests if self._maxfail else 1)
             self._refer(found)
             if self._maxfail and self._settings.update is None:
                 again = partial(self._run_again, found)
-                self.outlook.confirm(batch, again, found, self.bench)
+                self.outlook.confirm(batch, again, found, self.judge)
                 self._refer_undecided(found)
-                self.bench.decide(found)
+                self.judge.decide(found)
             self._is_stopped = 0 < self._maxfail <= self._failures(cases)
             if self._is_stopped:
                 break
         else:
-            self.bench.reconsider()
+            self.judge.reconsider()
         self.wanted = {}
         self._progress.among(0, None)
         self._progress.expect({})
@@ -315,7 +315,7 @@ class Rounds:
     def _failures(self, cases: Mapping[str, Case]) -> int:
         """Count the tests that fail the run; what a refresh may accept is no failure."""
         judged = cases if self._settings.update is None else {}
-        verdicts = verdicts_of(judged, {}, self.bench.judge_last)
+        verdicts = verdicts_of(judged, {}, self.judge.last_verdict)
         reports = {
             test: report_of(case, verdicts[test], self._settings, lambda _: "")
             for test, case in judged.items()
@@ -327,14 +327,14 @@ class Rounds:
         """Let other code settle times that need no more runs for that."""
         if self._settings.referred is Referred.NOT_PASSED:
             self._settle_by_code(
-                cases, lambda _, calls: is_in_doubt(self.bench.judge(calls))
+                cases, lambda _, calls: is_in_doubt(self.judge.verdict(calls))
             )
         else:
             blind = self.outlook.undecidable(cases.values())
             self._settle_by_code(
                 cases,
                 lambda key, calls: (
-                    key in blind and is_undecided(self.bench.judge(calls))
+                    key in blind and is_undecided(self.judge.verdict(calls))
                 ),
             )
 
@@ -344,25 +344,25 @@ class Rounds:
             self._settle_by_code(
                 cases,
                 lambda key, calls: (
-                    key not in self.bench.settlements
-                    and is_undecided(self.bench.judge_last(calls))
+                    key not in self.judge.reference_results
+                    and is_undecided(self.judge.last_verdict(calls))
                 ),
             )
 
     def _settle_by_code(
         self,
         cases: Mapping[str, Case],
-        is_doubtful: Callable[[str, Sequence[StepCall]], bool],
+        is_candidate: Callable[[str, Sequence[StepCall]], bool],
     ) -> None:
         if self._referee is None or self._settings.reference is None:
             return
-        doubts = doubts_of(
-            self._plan.values(), cases, self.baselines.entries, is_doubtful
+        candidates = candidates_of(
+            self._plan.values(), cases, self.baselines.entries, is_candidate
         )
-        if doubts:
-            self.bench.settlements.update(
+        if candidates:
+            self.judge.reference_results.update(
                 self._referee.settle(
-                    doubts, self._project, self.environment.hardware, self._announce
+                    candidates, self._project, self.environment.hardware, self._announce
                 )
             )
 
@@ -370,8 +370,8 @@ class Rounds:
         """Give each test the runs its verdict or its refresh needs."""
         is_confirmed = self._settings.update is Refresh.IMPROVED
         if is_confirmed:
-            self.outlook.confirm(groups, self.run, cases, self.bench)
-        entries, judge = self.baselines.entries, self.bench.judge
+            self.outlook.confirm(groups, self.run, cases, self.judge)
+        entries, judge = self.baselines.entries, self.judge.verdict
         selected = sorted(selected_of(self._settings.update, cases, entries, judge))
         chosen = [cases[test] for test in selected]
         self.wanted = {test: self._recorded_runs(cases[test]) for test in selected}
@@ -390,9 +390,9 @@ class Rounds:
         if not is_confirmed:
             rest = [group for group in groups if not set(selected).issuperset(group)]
             again = partial(self._run_again, cases)
-            self.outlook.confirm(rest, again, cases, self.bench)
+            self.outlook.confirm(rest, again, cases, self.judge)
             # The confirming runs show whether the machine is steady.
-            self.bench.look(cases)
+            self.judge.look(cases)
             self._refer_undecided(cases)
 
     def _recorded_runs(self, case: Case) -> int:
@@ -418,7 +418,7 @@ class Rounds:
         if self.environment.hardware.kind.has(Capability.ALLOCATOR):
             accepted = {test for test in self.wanted if cases[test].calls}
             rest = [group for group in groups if not accepted.intersection(group)]
-            record_memory(rest, self.run, cases, self.bench.judge)
+            record_memory(rest, self.run, cases, self.judge.verdict)
 
     def _board_of(self, group: Group) -> str | None:
         """Return the GPU that a baseline of *group* was last recorded on."""

@@ -48,7 +48,7 @@ from ..model.measurement import Measurement
 from ..model.metrics import LATENCY_MS
 from ..model.metrics import SENTINELS
 from ..model.metrics import STEP_MS
-from ..model.verdict import Acuity
+from ..model.verdict import DetectableChange
 from ..model.verdict import Effort
 from ..model.verdict import SuiteAcuity
 from ..report.screen.precision import duration
@@ -58,10 +58,10 @@ from ..settings import Settings
 from .screening import MOST_FRESH_RUNS
 from .screening import Case
 from .screening import Group
-from .screening import Judge
+from .screening import JudgeCall
 from .screening import Run
 from .screening import confirm
-from .verdicts import Bench
+from .verdicts import Judge
 
 
 Layers = Sequence[Tolerance]
@@ -113,7 +113,7 @@ def _suite_acuity(
     suite_context: SuiteContext,
     project: Tolerance,
 ) -> SuiteAcuity | None:
-    def seen(tolerance: Tolerance) -> list[Acuity]:
+    def seen(tolerance: Tolerance) -> list[DetectableChange]:
         return [
             _acuity(test, reference, (*tests[test], tolerance), suite_context)
             for test, reference in references.items()
@@ -168,7 +168,7 @@ def stored_efforts(
 
 def _acuity(
     test: str, reference: StoredTimes, layers: Layers, suite_context: SuiteContext
-) -> Acuity:
+) -> DetectableChange:
     limits = _limits(reference, layers)
     fresh = deciding_runs(reference, limits, suite_context)
     return acuity(test, reference, limits, suite_context, fresh)
@@ -257,18 +257,18 @@ class Outlook:
         groups: Sequence[Group],
         run: Run,
         cases: Mapping[str, Case],
-        bench: Bench,
+        judge: Judge,
     ) -> None:
         """Run again what one run did not decide, and say before what that will cost."""
-        asked = bench.suite_context.precision is not None
+        asked = judge.suite_context.precision is not None
         if asked:
             together = [cases[test] for group in groups for test in group]
-            self._announce_fresh(together, bench.suite_context, bench.judge)
+            self._announce_fresh(together, judge.suite_context, judge.verdict)
         confirm(
             groups,
             run,
             cases,
-            bench.judge,
+            judge.verdict,
             seconds=self._settings.seconds,
             most_runs=MOST_DECIDING + MOST_REPEATED if asked else MOST_FRESH_RUNS,
         )
@@ -353,7 +353,7 @@ class Outlook:
         return frozenset(one.test for one in tests if not one.decidable)
 
     def _announce_fresh(
-        self, cases: Sequence[Case], suite_context: SuiteContext, judge: Judge
+        self, cases: Sequence[Case], suite_context: SuiteContext, judge: JudgeCall
     ) -> None:
         efforts = fresh_efforts(
             _tolerances(cases), self._stored, suite_context, self._settings.tolerance

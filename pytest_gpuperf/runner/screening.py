@@ -40,7 +40,7 @@ Group = tuple[str, ...]
 Run = Callable[[Sequence[Group], int], Sequence[TestResult]]
 """Measures each group in a fresh process; the second argument numbers the run from 0."""
 
-Judge = Callable[[Sequence[StepCall]], TestVerdict]
+JudgeCall = Callable[[Sequence[StepCall]], TestVerdict]
 """Judges one call by what each run measured of it, oldest first."""
 
 
@@ -163,7 +163,7 @@ def confirm(  # noqa: PLR0913  who runs and judges, and two bounds
     groups: Sequence[Group],
     run: Run,
     cases: Mapping[str, Case],
-    judge: Judge,
+    judge: JudgeCall,
     *,
     seconds: float,
     most_runs: int = MOST_FRESH_RUNS,
@@ -178,7 +178,7 @@ def confirm(  # noqa: PLR0913  who runs and judges, and two bounds
         _run(wanting, number, run, cases)
 
 
-def _wants_more(case: Case, judge: Judge, seconds: float) -> bool:
+def _wants_more(case: Case, judge: JudgeCall, seconds: float) -> bool:
     verdicts = [judge(calls) for calls in case.judged.values()]
     if case.last.ending not in {Ending.FAILED, Ending.DIED}:
         verdicts += map(judge_comparison, case.comparisons.values())

@@ -16,7 +16,7 @@ from ..judge.calls import suite_context_of
 from ..judge.context import SuiteContext
 from ..judge.speedup import judge_comparison
 from ..judge.verdict import ALONE
-from ..model.ab import Settlement
+from ..model.ab import ReferenceResult
 from ..model.baseline import Entry
 from ..model.run import Ending
 from ..model.run import StepCall
@@ -25,7 +25,7 @@ from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
 from ..settings import Settings
 from .screening import Case
-from .screening import Judge
+from .screening import JudgeCall
 from .screening import runs_of
 from .screening import settled
 
@@ -34,7 +34,7 @@ Verdicts = Mapping[str, Mapping[str, TestVerdict]]
 """By test and by call."""
 
 
-class Bench:
+class Judge:
     """Judges calls against their stored *entries*, in the context of the suite."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Bench:
         entries: Mapping[str, Entry],
         settings: Settings,
         confined: Callable[
-            [Judge, Sequence[StepCall]], TestVerdict
+            [JudgeCall, Sequence[StepCall]], TestVerdict
         ] = lambda judge, calls: judge(calls),
         occasion: str = "",
     ) -> None:
@@ -56,7 +56,7 @@ class Bench:
         self._occasion = occasion
         self._decided: dict[str, SuiteContext] = {}
         self.suite_context = ALONE
-        self.settlements: dict[str, Settlement] = {}
+        self.reference_results: dict[str, ReferenceResult] = {}
         """Results of other code for the calls with times that their baselines do not pass."""
 
     def look(self, cases: Mapping[str, Case], tests: int = 1) -> None:
@@ -76,17 +76,17 @@ class Bench:
         """Judge all calls in one suite context again, as more runs may follow."""
         self._decided.clear()
 
-    def judge(self, calls: Sequence[StepCall]) -> TestVerdict:
+    def verdict(self, calls: Sequence[StepCall]) -> TestVerdict:
         """Judge one call by all its runs, oldest first."""
         return self._judged(calls, self._suite_context_of(calls))
 
     def has_settled(self, case: Case) -> bool:
         """Whether no more run is needed to judge *case*."""
-        return all(self.judge(calls).settled for calls in case.calls.values())
+        return all(self.verdict(calls).settled for calls in case.calls.values())
 
-    def judge_last(self, calls: Sequence[StepCall]) -> TestVerdict:
+    def last_verdict(self, calls: Sequence[StepCall]) -> TestVerdict:
         """Judge by the usual rule what had no time for the runs of a precision."""
-        verdict = self.judge(calls)
+        verdict = self.verdict(calls)
         if verdict.settled:
             return verdict
         return self._judged(
@@ -107,11 +107,11 @@ class Bench:
         key = calls[-1].measurement.test
         entry = self._entries.get(key)
         judged = judge_calls(calls, entry, suite_context, self._settings.tolerance)
-        return referred(judged, self.settlements.get(key))
+        return referred(judged, self.reference_results.get(key))
 
 
 def verdicts_of(
-    cases: Mapping[str, Case], taken: Mapping[str, str], judge: Judge
+    cases: Mapping[str, Case], taken: Mapping[str, str], judge: JudgeCall
 ) -> Verdicts:
     """Judge each call, then all together; what a refresh has *taken* is accepted.
 
@@ -138,7 +138,7 @@ def verdicts_of(
 
 
 def _of_weight(
-    case: Case, verdicts: Mapping[str, TestVerdict], judge: Judge
+    case: Case, verdicts: Mapping[str, TestVerdict], judge: JudgeCall
 ) -> Mapping[str, TestVerdict]:
     """Leave out the verdicts that do not matter for a test that did not pass.
 

@@ -20,7 +20,7 @@ from typing import Final
 
 
 @dataclass(slots=True)
-class InLine:
+class QueueSlot:
     """This process's place: its *lock*, and the *gate* it waits at, a pipe.
 
     The gate is ``None`` from its turn on, which began at *began_s*.
@@ -31,7 +31,7 @@ class InLine:
     began_s: float
 
 
-_place: Final[list[InLine]] = []
+_place: Final[list[QueueSlot]] = []
 
 _now_s: Final = time.monotonic
 
@@ -41,7 +41,7 @@ def enter_line(lock: Path, gate: int | None) -> None:
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if gate is not None:
         fcntl.flock(descriptor, fcntl.LOCK_SH)
-    _place[:] = [InLine(descriptor, gate, _now_s())]
+    _place[:] = [QueueSlot(descriptor, gate, _now_s())]
 
 
 def wait_for_turn() -> None:
@@ -74,7 +74,7 @@ def undisturbed() -> Iterator[None]:
             _lock(place, fcntl.LOCK_UN)
 
 
-def _lock(place: InLine, how: int) -> None:
+def _lock(place: QueueSlot, how: int) -> None:
     # A test may have closed all descriptors. It is measured all the same.
     with suppress(OSError):
         fcntl.flock(place.lock, how)

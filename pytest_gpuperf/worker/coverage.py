@@ -16,7 +16,7 @@ from .child import CHILD_OPTIONS
 from .child import enter
 from .child import measuring_for
 from .fixture import measurer_key
-from .unmeasured import Unmeasured
+from .unmeasured import PlainRun
 
 
 def cover(raw: Mapping[str, Any]) -> None:
@@ -48,6 +48,6 @@ class _Plain:
     # First, so that our plugin finds a measurer and does not start a run of its own.
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
-        config.stash[measurer_key] = Unmeasured()
+        config.stash[measurer_key] = PlainRun()
         for name, value in self._options.items():
             setattr(config.option, name, value)

@@ -54,10 +54,10 @@ def measurer_of(
     """
     measurer = config.stash.get(measurer_key, None)
     if measurer is None:
-        return Overlooked(config) if is_enabled else Unmeasured()
+        return NotMeasured(config) if is_enabled else PlainRun()
     chosen = config.stash.get(chosen_key, None)
     if item is not None and chosen is not None and item.nodeid not in chosen:
-        return Overlooked(config)
+        return NotMeasured(config)
     return measurer
 
 
@@ -66,7 +66,7 @@ def refused_in(config: pytest.Config) -> set[str]:
     return config.stash.get(refused_key, set())
 
 
-class Unmeasured:
+class PlainRun:
     """A plain run: the step runs once, so that the test still checks the code."""
 
     def torch_device(self) -> str:
@@ -100,14 +100,14 @@ class Unmeasured:
         return None
 
 
-class Overlooked(Unmeasured):
+class NotMeasured(PlainRun):
     """A call in an enabled run that is not measured: it must not look like a pass."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._refused = config.stash.setdefault(refused_key, set())
-        if not config.pluginmanager.has_plugin(RefusalsHeard.NAME):
-            heard = RefusalsHeard(self._refused)
-            config.pluginmanager.register(heard, RefusalsHeard.NAME)
+        if not config.pluginmanager.has_plugin(RefusalGuard.NAME):
+            heard = RefusalGuard(self._refused)
+            config.pluginmanager.register(heard, RefusalGuard.NAME)
 
     def measure(
         self,
@@ -137,7 +137,7 @@ class Overlooked(Unmeasured):
         raise refused
 
 
-class RefusalsHeard:
+class RefusalGuard:
     """Fails a test that was refused a measurement and caught the exception."""
 
     NAME: Final = "gpuperf-refusals"

@@ -42,7 +42,7 @@ from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.runner.answers import results_of
 from pytest_gpuperf.runner.rounds import REPORT_IT
-from pytest_gpuperf.runner.rounds import Confinement
+from pytest_gpuperf.runner.rounds import ErrorIsolation
 from pytest_gpuperf.runner.screening import Case
 from pytest_gpuperf.worker import ranks_child as in_ranks
 
@@ -408,7 +408,7 @@ def test_an_error_in_the_judge_fails_the_test_that_it_was_about(
     def judge(_: object) -> TestVerdict:
         raise error
 
-    confinement, call = Confinement(), StepCall(measurement=measured())
+    isolation, call = ErrorIsolation(), StepCall(measurement=measured())
     case = Case(
         "t.py::test_a",
         [TestResult(test="t.py::test_a", ending=Ending.PASSED, calls=(call,))],
@@ -417,20 +417,20 @@ def test_an_error_in_the_judge_fails_the_test_that_it_was_about(
         "t.py::test_b", [TestResult(test="t.py::test_b", ending=Ending.PASSED)]
     )
 
-    verdict = confinement.judged(judge, [call])
-    report = confinement.reported(case, lambda: passed(case))
+    verdict = isolation.judged(judge, [call])
+    report = isolation.reported(case, lambda: passed(case))
 
     assert [v.outcome for v in verdict.verdicts] == [Outcome.INCONCLUSIVE]
     assert report.ending is Ending.FAILED
     assert report.text.startswith("t.py::test_a could not be judged: ")
     assert REPORT_IT in report.text
-    assert confinement.reported(other, lambda: passed(other)).ending is Ending.PASSED
+    assert isolation.reported(other, lambda: passed(other)).ending is Ending.PASSED
 
 
 def test_an_error_in_a_report_fails_the_test_that_it_was_about() -> None:
     case = Case("t.py::test_a", [TestResult(test="t.py::test_a", ending=Ending.PASSED)])
 
-    report = Confinement().reported(case, lambda: passed(case, 1 // 0))
+    report = ErrorIsolation().reported(case, lambda: passed(case, 1 // 0))
 
     assert report.ending is Ending.FAILED
     assert report.text.startswith(
@@ -444,7 +444,7 @@ def test_what_the_user_can_mend_is_said_for_the_whole_run() -> None:
         raise UsageError(msg, ErrorId.GP101)
 
     with pytest.raises(UsageError, match="GP101"):
-        Confinement().judged(judge, [StepCall(measurement=measured())])
+        ErrorIsolation().judged(judge, [StepCall(measurement=measured())])
 
 
 def passed(case: Case, _: object = None) -> Report:

@@ -10,7 +10,7 @@ from whole_run import Folder
 from whole_run import WholeRun
 
 from pytest_gpuperf.baselines.stale import unmeasured
-from pytest_gpuperf.plugin.reported_items import Heard
+from pytest_gpuperf.plugin.reported_items import ReportLog
 from pytest_gpuperf.report.command import DEFAULT_INVOCATION
 from pytest_gpuperf.report.screen.acceptance import unmeasured_text
 
@@ -698,8 +698,8 @@ def report(test: str, outcome: str, when: str = "call") -> pytest.TestReport:
     return made
 
 
-def heard(*reports: pytest.TestReport) -> Heard:
-    found = Heard()
+def heard(*reports: pytest.TestReport) -> ReportLog:
+    found = ReportLog()
     for each in reports:
         found.note(each)
     return found

@@ -174,7 +174,7 @@ def test_plain():
         [
             "tests with device memory that only Python's garbage collector frees:",
             "  test_suite.py::test_cycle: 1.000 MiB",
-            "  --> test_suite.py:6 in __init__",
+            "  --> test_suite.py:5 in __init__",
             "  kept     in a cycle of Node.me",
         ]
     )

@@ -122,11 +122,11 @@ def test_the_memory_of_the_pretend_gpu_is_a_positive_number(
 
 SMALL_HOST = """
 import torch
-from pytest_gpuperf.devices.pretend.tensor_values import INSIDES
+from pytest_gpuperf.devices.pretend.tensor_values import BACKING
 
 @pytest.fixture
 def small_host():
-    INSIDES._available = lambda: 2**30
+    BACKING._available = lambda: 2**30
 
 @gpuperf.budget(mem_mb=5000)
 def test_large(gpuperf, small_host):
@@ -141,7 +141,7 @@ def test_read(gpuperf, small_host):
 @gpuperf.budget(mem_mb=5000)
 def test_held(gpuperf):
     def make_step():
-        INSIDES._available = lambda: 2**30
+        BACKING._available = lambda: 2**30
         torch.ones(2**15, 2**15, device="cuda")
     assert gpuperf.fits(make_step, gb=80, values=True)
 """

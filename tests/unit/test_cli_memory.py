@@ -404,8 +404,8 @@ def test_a_script_too_large_for_the_host_says_so_and_is_predicted(
 ) -> None:
     write(
         "import torch\n"
-        "from pytest_gpuperf.devices.pretend.tensor_values import INSIDES\n"
-        "INSIDES._available = lambda: 2**30\n"
+        "from pytest_gpuperf.devices.pretend.tensor_values import BACKING\n"
+        "BACKING._available = lambda: 2**30\n"
         "weights = torch.ones(2**15, 2**15, device='cuda')\n"
     )
 

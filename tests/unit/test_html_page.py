@@ -37,7 +37,7 @@ from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
-from pytest_gpuperf.model.ab import Settlement
+from pytest_gpuperf.model.ab import ReferenceResult
 from pytest_gpuperf.model.ab import Sides
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
@@ -443,7 +443,7 @@ def test_what_other_code_decided_can_be_asked_again() -> None:
         pairs=0,
         steps=400,
     )
-    settled = replace(SLOWER, settlement=Settlement(commit="7a1d8c2", time=time))
+    settled = replace(SLOWER, settlement=ReferenceResult(commit="7a1d8c2", time=time))
 
     assert (
         "|gpuperf ab 7a1d8c2 -- --gpuperf-device=cuda tests/test_train.py::test_step|"

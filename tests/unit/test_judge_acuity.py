@@ -34,7 +34,7 @@ from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.metrics import STEP_MS
-from pytest_gpuperf.model.verdict import Acuity
+from pytest_gpuperf.model.verdict import DetectableChange
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import SuiteAcuity
 from pytest_gpuperf.model.verdict import Verdict
@@ -92,7 +92,9 @@ def limits(tolerance: float) -> Limits:
     return Limits(tolerance=tolerance, detect=tolerance + 0.02, floored=False)
 
 
-def seen(values: list[float], tolerance: float, suite_context: SuiteContext) -> Acuity:
+def seen(
+    values: list[float], tolerance: float, suite_context: SuiteContext
+) -> DetectableChange:
     return acuity(
         "t", reference(values, suite_context), limits(tolerance), suite_context
     )
@@ -222,8 +224,8 @@ def test_of_few_stored_runs_it_is_told_what_enough_of_them_would_show() -> None:
     )
 
 
-def one(scatter: float, *, decidable: bool, name: str = "t") -> Acuity:
-    return Acuity(
+def one(scatter: float, *, decidable: bool, name: str = "t") -> DetectableChange:
+    return DetectableChange(
         test=name,
         scatter=scatter,
         smallest=2 * scatter,
@@ -232,7 +234,7 @@ def one(scatter: float, *, decidable: bool, name: str = "t") -> Acuity:
     )
 
 
-def many(decidable: int, tests: int = 40) -> list[Acuity]:
+def many(decidable: int, tests: int = 40) -> list[DetectableChange]:
     return [one(0.01, decidable=number < decidable) for number in range(tests)]
 
 

@@ -10,7 +10,7 @@ from pytest_gpuperf.judge.ab_override import is_in_doubt
 from pytest_gpuperf.judge.ab_override import referred
 from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
-from pytest_gpuperf.model.ab import Settlement
+from pytest_gpuperf.model.ab import ReferenceResult
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
@@ -48,7 +48,7 @@ def verdict_of(*verdicts: Verdict, torch: str = "") -> TestVerdict:
     return TestVerdict(test="t.py::a", verdicts=verdicts, changed=changed)
 
 
-def settlement(answer: Answer | None, *, recorded: bool = False) -> Settlement:
+def settlement(answer: Answer | None, *, recorded: bool = False) -> ReferenceResult:
     change = answer and AbResult(
         answer=answer,
         why="the numbers",
@@ -60,7 +60,7 @@ def settlement(answer: Answer | None, *, recorded: bool = False) -> Settlement:
         after_ms=12.1,
         pairs=3,
     )
-    return Settlement(
+    return ReferenceResult(
         reference="main (abc1234)",
         commit="main",
         recorded=recorded,

@@ -25,7 +25,7 @@ from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
 from pytest_gpuperf.devices.pretend.errors import NeedsGpuError  # noqa: E402
 from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
 from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
-from pytest_gpuperf.devices.pretend.tensor_values import INSIDES  # noqa: E402
+from pytest_gpuperf.devices.pretend.tensor_values import BACKING  # noqa: E402
 from pytest_gpuperf.errors import ErrorId  # noqa: E402
 
 
@@ -343,7 +343,7 @@ def test_what_is_easily_miscounted_is_counted_exactly(case: Case) -> None:
 
     memory = audit.memories()[1]
     assert (memory.allocated_bytes / KIB, memory.end_bytes / KIB) == case[1:3]
-    is_guess = case.reads and not INSIDES.has_values
+    is_guess = case.reads and not BACKING.has_values
     assert [op for op, _ in audit.live.unjudged] == ["aten::_to_copy"] * is_guess
 
 

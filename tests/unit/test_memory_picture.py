@@ -20,7 +20,7 @@ from pytest_gpuperf.devices.memory_picture import Picture  # noqa: E402
 from pytest_gpuperf.devices.memory_picture import StorageRole  # noqa: E402
 from pytest_gpuperf.devices.pretend.device import PretendDevice  # noqa: E402
 from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
-from pytest_gpuperf.devices.pretend.tensor_values import INSIDES  # noqa: E402
+from pytest_gpuperf.devices.pretend.tensor_values import BACKING  # noqa: E402
 from pytest_gpuperf.measure.emulated import audit  # noqa: E402
 from pytest_gpuperf.measure.step import Subject  # noqa: E402
 from pytest_gpuperf.model.finding import FindingKind  # noqa: E402
@@ -238,8 +238,8 @@ def test_a_cap_that_leaves_no_time_for_memory_is_said(
 def test_values_given_up_are_remarked(
     device: PretendDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(INSIDES, "has_values", False)
-    monkeypatch.setattr(INSIDES, "switched", "it runs without values")
+    monkeypatch.setattr(BACKING, "has_values", False)
+    monkeypatch.setattr(BACKING, "switched", "it runs without values")
 
     found = measured(device, training(16))
 

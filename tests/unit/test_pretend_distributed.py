@@ -31,7 +31,7 @@ from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
 from pytest_gpuperf.devices.pretend.errors import NeedsGpuError  # noqa: E402
 from pytest_gpuperf.devices.pretend.memory_watch import MemoryAudit  # noqa: E402
 from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
-from pytest_gpuperf.devices.pretend.tensor_values import INSIDES  # noqa: E402
+from pytest_gpuperf.devices.pretend.tensor_values import BACKING  # noqa: E402
 from pytest_gpuperf.errors import ErrorId  # noqa: E402
 from pytest_gpuperf.measure.prediction import SEVERAL_STREAMS  # noqa: E402
 from pytest_gpuperf.measure.prediction import predict_memory  # noqa: E402
@@ -173,7 +173,7 @@ def test_replicas_have_a_bucket_for_their_gradients() -> None:
 
         return step
 
-    if not INSIDES.has_values:
+    if not BACKING.has_values:
         with pytest.raises(NeedsGpuError) as caught:
             steady(build)
         assert caught.value.error_id is ErrorId.GP308

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.model.verdict import Acuity
+from pytest_gpuperf.model.verdict import DetectableChange
 from pytest_gpuperf.model.verdict import SuiteAcuity
 from pytest_gpuperf.report.screen.precision import acuity_lines
 from pytest_gpuperf.report.screen.precision import percent
 from pytest_gpuperf.report.screen.summary import LineRole
 
 
-def one(name: str, scatter: float, *, tolerance: float = 0.01) -> Acuity:
-    return Acuity(
+def one(name: str, scatter: float, *, tolerance: float = 0.01) -> DetectableChange:
+    return DetectableChange(
         test=name,
         scatter=scatter,
         smallest=0.01 + 4 * scatter,
@@ -22,7 +22,7 @@ def one(name: str, scatter: float, *, tolerance: float = 0.01) -> Acuity:
 
 
 def suite(
-    *tests: Acuity, advised: float | None = None, decidable_then: int = 0
+    *tests: DetectableChange, advised: float | None = None, decidable_then: int = 0
 ) -> SuiteAcuity:
     return SuiteAcuity(
         tests=tests,

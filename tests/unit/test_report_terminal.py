@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_gpuperf.model.ab import Settlement
+from pytest_gpuperf.model.ab import ReferenceResult
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.metric import Direction
@@ -404,12 +404,12 @@ UNDECIDED_TIME = verdict("step_ms", Outcome.INCONCLUSIVE, 0.0318, 0.0312)
     ("settlement", "said"),
     [
         (None, "to decide it, measure the baseline's code again: pytest --gpuperf"),
-        (Settlement(why="its baseline is in no commit"), ""),
+        (ReferenceResult(why="its baseline is in no commit"), ""),
     ],
     ids=["not tried", "not possible"],
 )
 def test_a_command_that_decides_a_time_is_printed_if_it_was_not_tried(
-    settlement: Settlement | None, said: str
+    settlement: ReferenceResult | None, said: str
 ) -> None:
     judged = replace(UNDECIDED_TIME, settlement=settlement)
     noisy = TestVerdict(test="test_it.py::test_noisy", verdicts=(judged,))

@@ -20,7 +20,7 @@ from torch.nn.utils import rnn  # noqa: E402
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
 from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
 from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
-from pytest_gpuperf.devices.pretend.tensor_values import INSIDES  # noqa: E402
+from pytest_gpuperf.devices.pretend.tensor_values import BACKING  # noqa: E402
 from pytest_gpuperf.devices.pretend.tensor_values import Insides  # noqa: E402
 from pytest_gpuperf.devices.pretend.tensor_values import available_bytes  # noqa: E402
 from pytest_gpuperf.errors import ErrorId  # noqa: E402
@@ -257,8 +257,8 @@ def test_values_are_given_up_before_they_would_not_fit(
 ) -> None:
     with pretend_gpu() as gpu:
         weight = torch.ones(4, 4, device="cuda")
-        monkeypatch.setattr(INSIDES, "_available", lambda: 1000 * MIB)
-        monkeypatch.setattr(INSIDES, "_reserve", 100 * MIB)
+        monkeypatch.setattr(BACKING, "_available", lambda: 1000 * MIB)
+        monkeypatch.setattr(BACKING, "_reserve", 100 * MIB)
 
         with watching_memory(0, from_now=True) as audit:
             huge = torch.empty(1000, MIB, device="cuda")
@@ -267,7 +267,7 @@ def test_values_are_given_up_before_they_would_not_fit(
             weight.copy_(product)
             tied = weight.view(16)
 
-        assert INSIDES.switched == (
+        assert BACKING.switched == (
             "values on the simulated GPU need more than the 1000 MiB of memory that this "
             "machine has left: from there on it runs without values"
         )
@@ -284,7 +284,7 @@ def test_values_that_must_be_held_are_refused_before_they_would_not_fit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pretend_gpu(values=True):
-        monkeypatch.setattr(INSIDES, "_available", lambda: 1000 * MIB)
+        monkeypatch.setattr(BACKING, "_available", lambda: 1000 * MIB)
 
         with pytest.raises(StepError) as caught:
             torch.empty(1000, MIB, device="cuda")
@@ -297,14 +297,14 @@ def test_values_are_given_up_before_a_product_would_not_fit(
 ) -> None:
     with pretend_gpu():
         column, row = torch.ones(2**14, 1, device="cuda"), torch.ones(1, 2**14)
-        monkeypatch.setattr(INSIDES, "_available", lambda: 1000 * MIB)
-        monkeypatch.setattr(INSIDES, "_reserve", 100 * MIB)
+        monkeypatch.setattr(BACKING, "_available", lambda: 1000 * MIB)
+        monkeypatch.setattr(BACKING, "_reserve", 100 * MIB)
 
         product = column @ row.cuda()
 
         assert product.inside.is_meta
         assert product.shape == (2**14, 2**14)
-        assert INSIDES.switched == (
+        assert BACKING.switched == (
             "values on the simulated GPU need more than the 1000 MiB of memory that this "
             "machine has left: from there on it runs without values"
         )

@@ -44,11 +44,11 @@ from ..memory_owners import key_of
 from ..memory_owners import owned_tensors
 from ..memory_owners import roles_of
 from ..memory_owners import storages_of
-from ..memory_picture import Alive
 from ..memory_picture import Change
 from ..memory_picture import Collecting
 from ..memory_picture import Garbage
 from ..memory_picture import Held
+from ..memory_picture import LiveBlock
 from ..memory_picture import Picture
 from ..memory_picture import StorageRole
 from ..memory_picture import course_of
@@ -429,8 +429,8 @@ class PeakLookout(LiveBytes):
         self._births: dict[int, _Event] = {}
         self._course = _CourseRecord()
         self._peak: _Event | None = None
-        self._alive: list[Alive] = []
-        self._idle: dict[int, Alive] = {}
+        self._alive: list[LiveBlock] = []
+        self._idle: dict[int, LiveBlock] = {}
         # Last: from here on storages may die, and ``_gone`` needs the fields above.
         super().__init__(scope.device)
         self._claimed_before = self._roles()
@@ -576,6 +576,6 @@ class _Births(PeakLookout):
         return held_by_place((size, event.op, event.site) for size, event in alive)
 
 
-def _alive(nbytes: int, role: StorageRole | None, birth: _Event | None) -> Alive:
+def _alive(nbytes: int, role: StorageRole | None, birth: _Event | None) -> LiveBlock:
     op, site = ("", None) if birth is None else (birth.op, birth.site)
-    return Alive(nbytes=nbytes, role=role or role_by_birth(site), op=op, site=site)
+    return LiveBlock(nbytes=nbytes, role=role or role_by_birth(site), op=op, site=site)

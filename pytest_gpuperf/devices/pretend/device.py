@@ -141,9 +141,9 @@ class PretendDevice(EmulatingDevice):
     @property
     def gave_up_values(self) -> str | None:
         """Why ghosts have no values any more, if they lost them."""
-        from .tensor_values import INSIDES
+        from .tensor_values import BACKING
 
-        return INSIDES.switched
+        return BACKING.switched
 
     @property
     def made_unjudged(self) -> Sequence[Unjudged]:

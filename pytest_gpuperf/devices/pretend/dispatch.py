@@ -55,8 +55,8 @@ from .tensor import is_ghost
 from .tensor import leave_unknown_layouts
 from .tensor import refresh
 from .tensor import wrap
+from .tensor_values import BACKING
 from .tensor_values import CPU
-from .tensor_values import INSIDES
 from .transfers import H2D
 from .transfers import MOVED
 from .transfers import PINNED_MEMORY
@@ -313,7 +313,7 @@ def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if plan.multiplies:
         # Before the operation: the allocation may be larger than the host's memory, and
         # Linux would kill the process instead of refusing it.
-        INSIDES.expect_product(inner)
+        BACKING.expect_product(inner)
     outer, inside = (args, kwargs), (inner, inner_kwargs)
     if live is None or plan.temporaries is None:
         return _performed(plan, func, outer, inside, to_host=to_host)
@@ -441,7 +441,7 @@ def _unwrap_kwargs(
     hosts += more
     inner = dict(zip(kwargs, values, strict=True))
     if (device := inner.get("device")) is not None:
-        inner["device"] = CPU if is_host(device) else INSIDES.device
+        inner["device"] = CPU if is_host(device) else BACKING.device
     if "pin_memory" in inner:
         # The host has no CUDA to pin memory with.
         inner["pin_memory"] = None
@@ -460,7 +460,7 @@ def _run(
 ) -> Any:
     """Run for values, or only for sizes if the host has no memory for values."""
     __tracebackhide__ = True
-    if INSIDES.has_values:
+    if BACKING.has_values:
         try:
             return plan.kernel(*args, **kwargs)
         except NotImplementedError:
@@ -471,7 +471,7 @@ def _run(
             WATCH.leave_unjudged(plan.op, own_failure(error))
             return kernel_of(func)(*args, **kwargs)
         except RuntimeError as error:
-            if to_host or not INSIDES.give_up_after(error):
+            if to_host or not BACKING.give_up_after(error):
                 raise
     return run_without_values(plan, args, kwargs, to_host=to_host)
 

@@ -21,7 +21,7 @@ from .patches import Patch
 from .recorder import WATCH
 from .tensor import Ghost
 from .tensor import wrap
-from .tensor_values import INSIDES
+from .tensor_values import BACKING
 from .transfers import MOVED
 from .transfers import PINNED_MEMORY
 from .transfers import record_copy
@@ -159,8 +159,8 @@ def _launching(name: str, create: Callable[..., Any]) -> Callable[..., Any]:
             if requires_grad:
                 options["requires_grad"] = requires_grad
             return create(*args, **options)
-        INSIDES.expect_sizes(args, options.get("dtype"))
-        made = create(*args, device=INSIDES.device, **options)
+        BACKING.expect_sizes(args, options.get("dtype"))
+        made = create(*args, device=BACKING.device, **options)
         if PRETEND_MEMORY.live is not None:
             PRETEND_MEMORY.live.op = f"aten::{name}"
         ghost = made if type(made) is Ghost else wrap(made)
@@ -286,7 +286,7 @@ def _patched(func: Any) -> Any:
 
 def empty(size: Any, **options: Any) -> Any:
     """Kernel of ``aten::empty.memory_format`` for what torch's core makes itself."""
-    INSIDES.expect_sizes((size,), options.get("dtype"))
+    BACKING.expect_sizes((size,), options.get("dtype"))
     stride = MOVED.strides(size)
     if stride is not None:
         del options["memory_format"]
@@ -298,7 +298,7 @@ def empty(size: Any, **options: Any) -> Any:
 
 def empty_strided(size: Any, stride: Any, **options: Any) -> Any:
     """Kernel of ``aten::empty_strided``."""
-    INSIDES.expect_sizes((size,), options.get("dtype"))
+    BACKING.expect_sizes((size,), options.get("dtype"))
     _name("aten::empty_strided")
     make = torch._C._VariableFunctions.empty_strided  # noqa: SLF001
     return wrap(make(size, stride, **_given(options)))
@@ -317,7 +317,7 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
         for name, value in options.items()
         if value is not None and name not in ignored
     }
-    return {**given, "device": INSIDES.device}
+    return {**given, "device": BACKING.device}
 
 
 def zeros(size: Any, **options: Any) -> Any:

@@ -25,7 +25,7 @@ from .patches import Patch
 from .patches import patched
 from .patches import when_loaded
 from .recorder import WATCH
-from .tensor_values import INSIDES
+from .tensor_values import BACKING
 
 
 # Process groups of CUDA code where there is no NCCL: gloo does what it would do.
@@ -82,7 +82,7 @@ REPLICAS: Final = Replicas()
 def _with_values(init: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(init)
     def made(replica: Any, *args: Any, **options: Any) -> None:
-        if not INSIDES.has_values:
+        if not BACKING.has_values:
             msg = (
                 "only a GPU can judge torch.nn.parallel.DistributedDataParallel where "
                 "ghosts hold no values: what it reduces is made in C++"

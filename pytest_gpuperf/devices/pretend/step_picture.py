@@ -14,8 +14,8 @@ from ...model.finding import Phase
 from ..autograd import current_node
 from ..memory_owners import owned_tensors
 from ..memory_owners import roles_of
-from ..memory_picture import Alive
 from ..memory_picture import Change
+from ..memory_picture import LiveBlock
 from ..memory_picture import Picture
 from ..memory_picture import StorageRole
 from ..memory_picture import course_of
@@ -91,8 +91,8 @@ def picture_at(
     return replace(picture, course=course)
 
 
-def _alive(birth: MemoryEvent, claimed: Claims) -> Alive:
-    return Alive(
+def _alive(birth: MemoryEvent, claimed: Claims) -> LiveBlock:
+    return LiveBlock(
         nbytes=rounded(birth.nbytes),
         role=claimed.get(birth.number) or _role_of(birth),
         op=birth.op,

@@ -29,7 +29,7 @@ from .errors import NeedsGpuError
 from .memory import PRETEND_MEMORY
 from .patches import Patch
 from .recorder import WATCH
-from .tensor_values import INSIDES
+from .tensor_values import BACKING
 from .tensor_values import GhostStorage
 
 
@@ -133,7 +133,7 @@ def wrap(inner: Any) -> Ghost:
 def _wrapped(inner: Any) -> Ghost:
     if inner.layout is not torch.strided or inner.is_nested:
         return _wrap_unusual(inner)
-    INSIDES.made(inner.nbytes)
+    BACKING.made(inner.nbytes)
     ghost: Ghost = _make_wrapper(
         Ghost,
         inner.shape,
@@ -280,7 +280,7 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
     def item(self) -> Any:
         """Read the one element, or guess it."""
         __tracebackhide__ = True
-        if INSIDES.has_values:
+        if BACKING.has_values:
             return super().item()
         with guesses.followed():
             # It runs for its wait, which is recorded; the number it returns is
@@ -290,7 +290,7 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
 
     def tolist(self) -> Any:
         """Copy to the host and list."""
-        if self.dim() == 0 and not INSIDES.has_values:
+        if self.dim() == 0 and not BACKING.has_values:
             return self.item()
         return self.cpu().tolist()
 

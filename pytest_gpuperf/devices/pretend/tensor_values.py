@@ -251,7 +251,7 @@ class Insides:
             self.expect(math.prod(numbers) * itemsize)
 
 
-INSIDES: Final = Insides()
+BACKING: Final = Insides()
 """One per process, as there is one device."""
 
 
@@ -259,9 +259,9 @@ INSIDES: Final = Insides()
 def inside_values(values: bool | None) -> Iterator[None]:  # noqa: FBT001, three answers
     """Give ghosts values inside the context, or not; see ``Insides.begin``."""
     # All fields are saved and restored: an inner audit may have given values up.
-    before = INSIDES.__dict__.copy()
-    INSIDES.begin(values)
+    before = BACKING.__dict__.copy()
+    BACKING.begin(values)
     try:
         yield
     finally:
-        INSIDES.__dict__.update(before)
+        BACKING.__dict__.update(before)

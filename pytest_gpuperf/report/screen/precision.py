@@ -10,7 +10,7 @@ from math import ceil
 from typing import Final
 
 from ...model.baseline import FULL_RUNS
-from ...model.verdict import Acuity
+from ...model.verdict import DetectableChange
 from ...model.verdict import Effort
 from ...model.verdict import SuiteAcuity
 from ..wrapping import wrapped
@@ -86,13 +86,13 @@ def is_poor(suite: SuiteAcuity) -> bool:
     return suite.decidable < ENOUGH * len(suite.tests)
 
 
-def _loud(suite: SuiteAcuity) -> Iterator[Acuity]:
+def _loud(suite: SuiteAcuity) -> Iterator[DetectableChange]:
     for test in suite.tests[:MOST_TESTS_NAMED]:
         if test.scatter > LOUD * suite.scatter:
             yield test
 
 
-def _named(test: Acuity) -> str:
+def _named(test: DetectableChange) -> str:
     return (
         f"{PRECISION_INDENT}varies by {percent(test.scatter)}, detects "
         f"{percent(test.smallest)} or more: {test.test}"
