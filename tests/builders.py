@@ -105,10 +105,9 @@ def a_verdict(
     **fields: Any,
 ) -> Verdict:
     """A metric that is as it was, if nothing else is named."""
-    fields.setdefault("because", "as stored")
-    return Verdict(
-        metric=metric, outcome=outcome, now=now, baseline=baseline, **fields
-    )
+    because = "nothing is stored for this test" if baseline is None else "as stored"
+    fields.setdefault("because", because)
+    return Verdict(metric=metric, outcome=outcome, now=now, baseline=baseline, **fields)
 
 
 def a_regression(

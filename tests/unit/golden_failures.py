@@ -126,9 +126,7 @@ def waits() -> str:
         op="aten::nonzero",
         stored=1,
         per_step=3,
-        innermost=a_location(
-            307, "/env/lib/site-packages/models/masks.py", "is_full"
-        ),
+        innermost=a_location(307, "/env/lib/site-packages/models/masks.py", "is_full"),
         source="out = model(batch, mask)",
     )
     perhaps = a_finding(
@@ -214,9 +212,7 @@ def garbage() -> str:
         reason="in a cycle of ValueError, traceback, frame",
         source="scratch = torch.empty(size)",
     )
-    return failed(
-        a_missed_budget("garbage_bytes", 24 * MIB, MIB), findings=(cycle,)
-    )
+    return failed(a_missed_budget("garbage_bytes", 24 * MIB, MIB), findings=(cycle,))
 
 
 def graph_breaks() -> str:
@@ -259,9 +255,7 @@ def work() -> str:
         a_finding(
             FindingKind.WORK, line=17, op=None, metrics=("ops",), per_step=9, stored=0
         ),
-        a_finding(
-            FindingKind.WORK, line=22, op="call", metrics=("ops",), per_step=40
-        ),
+        a_finding(FindingKind.WORK, line=22, op="call", metrics=("ops",), per_step=40),
     )
     return failed(a_regression("ops", 49, 40, limit=40), findings=found)
 
