@@ -226,3 +226,11 @@ def a_comparison(
         "pairs": 3,
     }
     return AbResult(answer=answer, ratio=ratio, **{**known, **fields})
+
+
+# Text.
+
+
+def text_of(lines: Iterable[str]) -> str:
+    """*lines* as they are printed, each with its end."""
+    return "".join(f"{line}\n" for line in lines)

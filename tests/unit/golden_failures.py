@@ -19,6 +19,7 @@ from builders import a_regression
 from builders import a_test
 from builders import a_verdict
 from builders import some_evidence
+from builders import text_of
 from pages import DIAGNOSIS
 
 from pytest_gpuperf.model.ab import AbResult
@@ -32,6 +33,7 @@ from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report.command import Invocation
 from pytest_gpuperf.report.headline import fitting_headline
+from pytest_gpuperf.report.headline import open_headline
 from pytest_gpuperf.report.screen.drift import drift_text
 from pytest_gpuperf.report.screen.failure import failure_text
 from pytest_gpuperf.report.wrapping import coloured
@@ -50,6 +52,11 @@ TOO_NOISY: Final = a_verdict(
     limit=10.4,
     because="no change is proven, and +3 % is not ruled out; this machine could have "
     "seen +4.1 %",
+)
+NEW: Final = a_test(
+    a_verdict(outcome=Outcome.NO_BASELINE, now=12.1, baseline=None),
+    a_verdict("syncs", Outcome.NO_BASELINE, 0, None),
+    a_verdict("peak_allocated_bytes", Outcome.NO_BASELINE, 36 * MIB, None),
 )
 ELSEWHERE: Final = Invocation(
     options=("--gpuperf-device=pretend",),
@@ -295,13 +302,8 @@ def environment_changed() -> str:
 
 
 def no_baseline() -> str:
-    new = (
-        a_verdict(outcome=Outcome.NO_BASELINE, now=12.1, baseline=None),
-        a_verdict("syncs", Outcome.NO_BASELINE, 0, None),
-        a_verdict("peak_allocated_bytes", Outcome.NO_BASELINE, 36 * MIB, None),
-    )
-    here = failed(*new)
-    return here + failed(*new, invocation=ELSEWHERE, baseline_needed=True)
+    new = NEW.verdicts
+    return failed(*new) + failed(*new, invocation=ELSEWHERE, baseline_needed=True)
 
 
 def not_measured() -> str:
@@ -367,7 +369,8 @@ def drifted() -> str:
 def headlines() -> str:
     """The first line of a failure in less and less room."""
     line = slower().partition("\n")[0]
-    return "".join(f"{room:3} {fitting_headline(line, room)}\n" for room in (80, 50, 9))
+    fitting = (f"{room:3} {fitting_headline(line, room)}" for room in (80, 50, 9))
+    return text_of([*fitting, open_headline(a_test(TOO_NOISY)), open_headline(NEW)])
 
 
 FAILURES: Final[Mapping[str, Callable[[], str]]] = {

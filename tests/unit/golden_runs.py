@@ -21,6 +21,7 @@ from builders import a_record
 from builders import a_test
 from builders import a_verdict
 from builders import some_evidence
+from builders import text_of
 from golden_suite import NOISY
 from golden_suite import SHIFT
 from golden_suite import VERDICTS
@@ -74,7 +75,7 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        return "".join(f"{line}\n" for line in self.lines)
+        return text_of(self.lines)
 
     def get_verbosity(self) -> int:
         return self.verbosity
@@ -222,7 +223,7 @@ def hidden() -> str:
         *misplaced_lines(BASELINE_FILE, "/work/project"),
         *other_device_lines("NVIDIA H200", "baselines", "pretend"),
     )
-    return text + terminal.text + "".join(f"{line.text}\n" for line in lines)
+    return text + terminal.text + text_of(line.text for line in lines)
 
 
 def merged() -> str:
@@ -239,7 +240,7 @@ def merged() -> str:
         objections=("1.json and 2.json are of other versions of pytest-gpuperf",),
         notes=("gpuperf: all tests are slower",),
     )
-    return "".join(f"{line}\n" for line in merged_lines(found))
+    return text_of(merged_lines(found))
 
 
 def precision() -> str:
@@ -247,9 +248,8 @@ def precision() -> str:
     more = Effort(stored=20, fresh=9, reached=True, floor=0.01)
     never = Effort(stored=8, fresh=5, reached=False, floor=0.0502)
     judged = [more] * 12 + [enough] * 20 + [never] * 4
-    return "".join(
-        f"{text}\n"
-        for text in (
+    return text_of(
+        (
             fresh_text(0.02, judged, judged[:12], 200.2),
             fresh_text(0.025, [more], [], 0.0),
             stored_text(0.02, [enough, more], 75.0),
@@ -277,7 +277,7 @@ def progress() -> str:
     )
     stopped = (interruption_lines(each, BASELINE_FILE, command) for each in kept)
     lines = [*map(progress_text, standings), *(x for each in stopped for x in each)]
-    return "".join(f"{line}\n" for line in lines)
+    return text_of(lines)
 
 
 RUNS: Final[Mapping[str, Callable[[], str]]] = {
