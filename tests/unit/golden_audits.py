@@ -179,6 +179,50 @@ def audit_of_one_step() -> str:
     return audited(an_audit(*one, steps=0, mark=None), command=COMMAND)
 
 
+READ: Final = "aten::_local_scalar_dense", "the CPU reads one element"
+SENT: Final = "aten::_to_copy", "a blocking copy to the GPU from pageable memory"
+WAITING_LINES: Final = {
+    "torch.cuda.synchronize()": ("torch.cuda.synchronize", "it was asked for"),
+    "print(loss)": READ,
+    "if loss > best:": READ,
+    "best = max(best, loss)": READ,
+    "mean = total / count.item()": READ,
+    "pair = torch.tensor([loss, other])": READ,
+    "score = f1_score(guess.cpu(), labels.cpu())": READ,
+    "hot = F.one_hot(labels)": READ,
+    "scaler.step(optimizer)": READ,
+    "x = F.dropout(x, rate)": READ,
+    "for row in rows:": READ,
+    "kept = values.tolist()": ("aten::_to_copy", "a copy to the CPU"),
+    "noise = torch.randn(8).cuda()": SENT,
+    "scale = torch.tensor([0.5, 2.0]).to(device)": SENT,
+    "weights = torch.tensor(numbers).to(device)": SENT,
+    "x[0] = 1.0": SENT,
+    "y = labels.to(device)": (
+        "aten::_to_copy",
+        "a copy to the GPU from pinned memory, but not non_blocking",
+    ),
+    "x = x[order]": ("aten::index", "an index tensor on the CPU is copied"),
+    "found = mask.nonzero()": ("aten::nonzero", "the count is read"),
+    "x = x[mask]": ("aten::index", "a boolean mask: its count is read"),
+    "seen = labels.unique()": ("aten::_unique2", "the count is read"),
+    "odd = helper(x)": ("aten::odd", "nobody knows why"),
+}
+
+
+def audit_remedies() -> str:
+    """Lines that wait as people write them, each with what to do about it."""
+    sources = dict(enumerate(WAITING_LINES, start=1))
+    places = [a_location(number, f"{HERE}/train.py") for number in sources]
+    sites = [Site(location=p, innermost=p, phase=Phase.FORWARD) for p in places]
+    found = [
+        replace(ITEM, site=site, op=op, reason=reason)
+        for site, (op, reason) in zip(sites, WAITING_LINES.values(), strict=True)
+    ]
+    shown = audit_lines(an_audit(*found), (), HERE, line_of=lambda _, n: sources[n])
+    return text_of(shown)
+
+
 def audit_sarif() -> str:
     view = AuditView(here=HERE, line_of=line_of, steps=20)
     outside = replace(ITEM, site=replace(PERHAPS.site, phase=Phase.DATA))
@@ -273,6 +317,7 @@ AUDITS: Final[Mapping[str, Callable[[], str]]] = {
     "audit-findings.txt": partial(audited, WAITING, *NOTES, command=COMMAND),
     "audit-one-step.txt": audit_of_one_step,
     "audit-failed-script.txt": partial(audited, an_audit(ITEM), FAILED),
+    "audit-remedies.txt": audit_remedies,
     "audit.json": lambda: json_of(audit_document(WAITING, NOTES)),
     "audit-sarif.json": audit_sarif,
     "memory-fits.txt": partial(predicted, FORECAST, SAVINGS, 24.0, Fit.FITS),
