@@ -1,0 +1,236 @@
+"""Values of the model with good defaults: a test names only what it is about.
+
+Each call returns a new value. Keywords that a function does not name are fields of the
+value that it makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import Any
+from typing import Final
+
+from pytest_gpuperf.model.ab import AbResult
+from pytest_gpuperf.model.ab import Answer
+from pytest_gpuperf.model.baseline import Baselines
+from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.codec import encode_briefly
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import Environment
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.finding import Finding
+from pytest_gpuperf.model.finding import FindingKind
+from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.model.measurement import Distribution
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.results import Head
+from pytest_gpuperf.model.results import Record
+from pytest_gpuperf.model.results import Results
+from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.verdict import DecidedBy
+from pytest_gpuperf.model.verdict import Evidence
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import TestVerdict
+from pytest_gpuperf.model.verdict import Verdict
+
+
+KIB: Final = 2**10
+MIB: Final = 2**20
+GIB: Final = 2**30
+
+H200: Final = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200")
+PRETEND: Final = Hardware(kind=DeviceKind.PRETEND, name="CUDA")
+CPU: Final = Hardware(kind=DeviceKind.CPU, name="AMD EPYC 2 cores")
+
+TEST: Final = "tests/test_train.py::test_step"
+SOFTWARE: Final[Mapping[str, str]] = {"torch": "2.13.0", "cuda": "13.0"}
+
+
+def an_environment(hardware: Hardware = H200, **software: str) -> Environment:
+    """A machine, with the versions of *software* or the usual ones."""
+    return Environment(hardware=hardware, software=software or SOFTWARE)
+
+
+# One run, and a baseline of several.
+
+
+def a_distribution(ms: float = 10.0) -> Distribution:
+    """Samples whose lower quartile is *ms*."""
+    return Distribution(
+        q10=ms * 0.99, q25=ms, q50=ms * 1.01, mean=ms * 1.02, samples=20
+    )
+
+
+def a_run(ms: float = 10.0, *, exact: Mapping[str, int] | None = None) -> RunSummary:
+    """A stored run: a step of *ms*, and what is *exact* of it."""
+    return RunSummary(
+        times={"step_ms": a_distribution(ms)},
+        exact={"peak_allocated_bytes": 100 * MIB, "syncs": 0}
+        if exact is None
+        else exact,
+    )
+
+
+def an_entry(
+    *ms: float, exact: Mapping[str, int] | None = None, **fields: Any
+) -> Entry:
+    """A baseline of a run for each of *ms*, of eight runs around 10 ms by default."""
+    times = ms or tuple(10.0 + 0.01 * number for number in range(8))
+    fields.setdefault("software", {"torch": "2.13.0"})
+    return Entry(runs=tuple(a_run(time, exact=exact) for time in times), **fields)
+
+
+def baselines(hardware: Hardware = H200, **entries: Entry) -> Baselines:
+    """A file of baselines with these *entries* by test."""
+    return Baselines(hardware=hardware, entries=entries)
+
+
+def a_measurement(ms: float = 10.0, *, test: str = TEST, **fields: Any) -> Measurement:
+    """What one process measured of *test*: a step of *ms*."""
+    fields.setdefault("environment", an_environment())
+    fields.setdefault("exact", {"peak_allocated_bytes": 100 * MIB, "syncs": 0})
+    return Measurement(test=test, times={"step_ms": a_distribution(ms)}, **fields)
+
+
+# What the judge says of a metric, and of a test.
+
+
+def a_verdict(
+    metric: str = "step_ms",
+    outcome: Outcome = Outcome.PASS,
+    now: float | None = 10.0,
+    baseline: float | None = 10.0,
+    **fields: Any,
+) -> Verdict:
+    """A metric that is as it was, if nothing else is named."""
+    because = "nothing is stored for this test" if baseline is None else "as stored"
+    fields.setdefault("because", because)
+    return Verdict(metric=metric, outcome=outcome, now=now, baseline=baseline, **fields)
+
+
+def a_regression(
+    metric: str = "step_ms", now: float = 12.03, baseline: float = 10.0, **fields: Any
+) -> Verdict:
+    """A metric that became worse: a step that is a fifth slower, by default."""
+    fields.setdefault("because", "worse than stored in each run")
+    fields.setdefault("limit", 1.026 * baseline)
+    return a_verdict(metric, Outcome.REGRESSED, now, baseline, **fields)
+
+
+def a_missed_budget(
+    metric: str = "syncs", now: float = 1, limit: float = 0, **fields: Any
+) -> Verdict:
+    """A metric over its limit: one wait where none is allowed, by default."""
+    fields.setdefault("because", "over the limit in each run")
+    return a_verdict(metric, Outcome.OVER_BUDGET, now, None, limit=limit, **fields)
+
+
+def some_evidence(**fields: Any) -> Evidence:
+    """The numbers behind a time that became a fifth slower."""
+    known: dict[str, Any] = {
+        "estimate": 0.2,
+        "low": 0.19,
+        "high": 0.21,
+        "tolerance": 0.01,
+        "detect": 0.03,
+        "runs": 5,
+        "stored_runs": 8,
+        "smallest_detectable": 0.021,
+        "p_regressed": 2e-5,
+        "rule": DecidedBy.T_AND_RANK,
+    }
+    return Evidence(**{**known, **fields})
+
+
+def a_test(*verdicts: Verdict, test: str = TEST, **fields: Any) -> TestVerdict:
+    """A test with these *verdicts*; one that passed, if there are none."""
+    return TestVerdict(test=test, verdicts=verdicts or (a_verdict(),), **fields)
+
+
+# Causes and their lines.
+
+
+def a_location(
+    line: int = 12, file: str = "train.py", function: str = "step"
+) -> Location:
+    """A line of the project."""
+    return Location(file=file, line=line, function=function)
+
+
+def a_finding(
+    kind: FindingKind = FindingKind.SYNC, line: int = 12, **fields: Any
+) -> Finding:
+    """Something that each step does once at *line*: a read of one number, by default."""
+    fields.setdefault("op", "aten::item")
+    fields.setdefault("api", None)
+    fields.setdefault("per_step", 1)
+    fields.setdefault("blocked_ms", 0.0)
+    fields.setdefault("location", a_location(line))
+    return Finding(kind=kind, **fields)
+
+
+# A whole run, as other programs read it.
+
+
+def a_record(*calls: TestVerdict, where: str = "tests/test_train.py:9") -> Record:
+    """What came of a test with these *calls*."""
+    found = calls or (a_test(),)
+    worst = min((call.outcome for call in found), key=list(Outcome).index)
+    return Record(
+        ending=Ending.FAILED if worst.fails else Ending.PASSED,
+        outcome=worst,
+        verdicts=tuple(map(encode_briefly, found)),
+        where=where,
+    )
+
+
+def a_head(**fields: Any) -> Head:
+    """A run on a GPU with the settings that are the default."""
+    fields.setdefault("hardware", H200)
+    return Head(
+        version="0.1.0",
+        strict=False,
+        fail_on_improvement=False,
+        missing_baseline="warn",
+        **fields,
+    )
+
+
+def some_results(
+    calls: Iterable[TestVerdict] = (),
+    others: Mapping[str, Record] | None = None,
+    **head: Any,
+) -> Results:
+    """A run in which each of *calls* is that of a test, besides the *others*."""
+    head.setdefault("exit_status", 1)
+    tests = {call.test: a_record(call) for call in calls}
+    return Results(head=a_head(**head), tests={**tests, **(others or {})})
+
+
+# Two sides.
+
+
+def a_comparison(
+    answer: Answer = Answer.SAME, ratio: float = 1.0, **fields: Any
+) -> AbResult:
+    """The time of a step after a change, *ratio* times what it was before."""
+    known: dict[str, Any] = {
+        "why": f"after is {answer.value}",
+        "low": ratio - 0.01,
+        "high": ratio + 0.01,
+        "smallest": 0.024,
+        "before_ms": 10.0,
+        "after_ms": 10.0 * ratio,
+        "pairs": 3,
+    }
+    return AbResult(answer=answer, ratio=ratio, **{**known, **fields})
+
+
+# Text.
+
+
+def text_of(lines: Iterable[str]) -> str:
+    """*lines* as they are printed, each with its end."""
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,332 @@
+"""What commands say of a script, a suite and a machine: audit, memory, watch, doctor."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+from typing import Final
+
+from builders import GIB
+from builders import MIB
+from builders import a_finding
+from builders import a_location
+from builders import text_of
+
+from pytest_gpuperf.devices.memory_picture import Garbage
+from pytest_gpuperf.devices.memory_picture import Held
+from pytest_gpuperf.devices.pretend.audit_record import AuditCopy
+from pytest_gpuperf.devices.pretend.audit_record import AuditFinding
+from pytest_gpuperf.devices.pretend.audit_record import AuditKind
+from pytest_gpuperf.devices.pretend.audit_record import CopyDirection
+from pytest_gpuperf.devices.pretend.audit_record import StepAudit
+from pytest_gpuperf.devices.pretend.audit_record import StepMark
+from pytest_gpuperf.devices.pretend.audit_record import Totals
+from pytest_gpuperf.devices.pretend.audit_record import Unjudged
+from pytest_gpuperf.devices.source_lines import Site
+from pytest_gpuperf.model.finding import FindingKind
+from pytest_gpuperf.model.finding import Phase
+from pytest_gpuperf.model.forecast import Fit
+from pytest_gpuperf.model.forecast import Forecast
+from pytest_gpuperf.model.forecast import Saving
+from pytest_gpuperf.report.ci.sarif import sarif
+from pytest_gpuperf.report.command import audit_command
+from pytest_gpuperf.report.command import memory_command
+from pytest_gpuperf.report.json.audit import audit_document
+from pytest_gpuperf.report.json.audit import memory_document
+from pytest_gpuperf.report.screen.audit import AuditView
+from pytest_gpuperf.report.screen.audit import audit_lines
+from pytest_gpuperf.report.screen.memory import MemoryView
+from pytest_gpuperf.report.screen.memory import memory_lines
+
+
+HERE: Final = Path("/home/me/project")
+TRAIN: Final = a_location(12, f"{HERE}/train.py", "train")
+LOSS: Final = a_location(3, f"{HERE}/loss.py", "loss")
+LIBRARY: Final = a_location(
+    307, "/env/lib/python/site-packages/models/masks.py", "is_full"
+)
+SOURCES: Final = {
+    TRAIN: "losses.append(loss.item())",
+    LOSS: "if loss > best:",
+    LIBRARY: "return bool(mask.all())",
+}
+
+
+def line_of(file: str, line: int) -> str:
+    """The source of a line, where it is known."""
+    known = {(place.file, place.line): text for place, text in SOURCES.items()}
+    return known.get((file, line), "")
+
+
+def json_of(document: Any) -> str:
+    return json.dumps(document, indent=2) + "\n"
+
+
+# A script that waits, and one that does not.
+
+ITEM: Final = AuditFinding(
+    kind=AuditKind.SYNC,
+    op="aten::_local_scalar_dense",
+    reason="the CPU reads one element",
+    site=Site(location=TRAIN, innermost=TRAIN, phase=Phase.FORWARD),
+    count=20,
+    in_steps=20,
+)
+CONDITION: Final = replace(
+    ITEM,
+    site=Site(location=LOSS, innermost=LOSS, phase=Phase.FORWARD),
+    count=2,
+    in_steps=2,
+)
+INSIDE: Final = AuditFinding(
+    kind=AuditKind.COPY,
+    op="aten::copy_",
+    reason="a non_blocking copy to pageable memory returns when it is done",
+    site=Site(location=TRAIN, innermost=LIBRARY, phase=Phase.BACKWARD, forward=LOSS),
+    count=40,
+    in_steps=20,
+    torch=a_location(9, "/env/lib/python/site-packages/torch/nn/f.py", "clip"),
+)
+PERHAPS: Final = AuditFinding(
+    kind=AuditKind.MAYBE,
+    op="aten::mode",
+    reason="slices of more than 2048 elements are sorted with waits",
+    site=Site(location=None, innermost=LIBRARY, phase=Phase.OPTIMIZER),
+    count=100,
+    in_steps=20,
+)
+SETUP: Final = replace(
+    ITEM, op="aten::_to_copy", count=300, in_steps=1, once=True, reason="a copy"
+)
+UNJUDGED: Final = Unjudged(
+    op="aten::histc",
+    reason="there is no CPU kernel to run in its place",
+    site=Site(location=TRAIN, innermost=LIBRARY, phase=Phase.FORWARD),
+    count=6,
+)
+COMPILED: Final = replace(UNJUDGED, op="torch.compile", reason="judged as eager code")
+SCRATCH: Final = Held(op="aten::empty", site=ITEM.site, nbytes=24 * MIB, blocks=3)
+COMMAND: Final = audit_command(
+    "--max-syncs-per-step=3", "train.py", ["--lr", "0.1 x"], is_module=False
+)
+
+
+def an_audit(*findings: AuditFinding, steps: int = 20, **fields: Any) -> StepAudit:
+    """The record of a program that did this."""
+    certain = sum(f.count for f in findings if f.kind is not AuditKind.MAYBE)
+    copied = AuditCopy(
+        op="aten::copy_",
+        direction=CopyDirection.H2D,
+        pinned=False,
+        blocking=True,
+        site=ITEM.site,
+        count=5,
+        total_bytes=5 * MIB,
+    )
+    known: dict[str, Any] = {
+        "copies": (copied, replace(copied, direction=CopyDirection.D2H, count=1)),
+        "not_judged": (),
+        "as_eager": (),
+        "totals": Totals(
+            syncs=certain,
+            maybe=sum(f.count for f in findings) - certain,
+            device_syncs=0,
+            pageable_copies=5,
+            blocking_copies=5,
+            h2d_bytes=5 * MIB,
+            d2h_bytes=12,
+            ops=7,
+            flops=48,
+        ),
+        "mark": StepMark.OPTIMIZER,
+    }
+    return StepAudit(findings=findings, steps=steps, **{**known, **fields})
+
+
+WAITING: Final = an_audit(
+    ITEM,
+    CONDITION,
+    INSIDE,
+    PERHAPS,
+    SETUP,
+    not_judged=(UNJUDGED,),
+    as_eager=(COMPILED,),
+    garbage=Garbage(nbytes=24 * MIB, held=(SCRATCH,), cycle="ValueError, traceback"),
+)
+NOTES: Final = ("values were given up", "values were given up")
+
+
+def audited(audit: StepAudit, *notes: str, command: str = "") -> str:
+    return text_of(audit_lines(audit, notes, HERE, line_of=line_of, command=command))
+
+
+def audit_clean() -> str:
+    """Nothing waits; what a step is, in each way that it is found; nothing ran."""
+    turn = an_audit(mark=StepMark.LOOP, loop=TRAIN)
+    nothing = an_audit(copies=(), totals=replace(turn.totals, ops=0), steps=0)
+    marked = [an_audit(mark=mark) for mark in StepMark if mark is not StepMark.LOOP]
+    clean = audited(an_audit(), command=COMMAND)
+    return "\n".join([clean, *map(audited, (*marked, turn, nothing))])
+
+
+def audit_of_one_step() -> str:
+    one = [replace(f, in_steps=0) for f in (ITEM, CONDITION, INSIDE)]
+    return audited(an_audit(*one, steps=0, mark=None), command=COMMAND)
+
+
+READ: Final = "aten::_local_scalar_dense", "the CPU reads one element"
+SENT: Final = "aten::_to_copy", "a blocking copy to the GPU from pageable memory"
+WAITING_LINES: Final = {
+    "torch.cuda.synchronize()": ("torch.cuda.synchronize", "it was asked for"),
+    "print(loss)": READ,
+    "if loss > best:": READ,
+    "best = max(best, loss)": READ,
+    "mean = total / count.item()": READ,
+    "pair = torch.tensor([loss, other])": READ,
+    "score = f1_score(guess.cpu(), labels.cpu())": READ,
+    "hot = F.one_hot(labels)": READ,
+    "scaler.step(optimizer)": READ,
+    "x = F.dropout(x, rate)": READ,
+    "for row in rows:": READ,
+    "kept = values.tolist()": ("aten::_to_copy", "a copy to the CPU"),
+    "noise = torch.randn(8).cuda()": SENT,
+    "scale = torch.tensor([0.5, 2.0]).to(device)": SENT,
+    "weights = torch.tensor(numbers).to(device)": SENT,
+    "x[0] = 1.0": SENT,
+    "y = labels.to(device)": (
+        "aten::_to_copy",
+        "a copy to the GPU from pinned memory, but not non_blocking",
+    ),
+    "x = x[order]": ("aten::index", "an index tensor on the CPU is copied"),
+    "found = mask.nonzero()": ("aten::nonzero", "the count is read"),
+    "x = x[mask]": ("aten::index", "a boolean mask: its count is read"),
+    "seen = labels.unique()": ("aten::_unique2", "the count is read"),
+    "odd = helper(x)": ("aten::odd", "nobody knows why"),
+}
+
+
+def audit_remedies() -> str:
+    """Lines that wait as people write them, each with what to do about it."""
+    sources = dict(enumerate(WAITING_LINES, start=1))
+    places = [a_location(number, f"{HERE}/train.py") for number in sources]
+    sites = [Site(location=p, innermost=p, phase=Phase.FORWARD) for p in places]
+    found = [
+        replace(ITEM, site=site, op=op, reason=reason)
+        for site, (op, reason) in zip(sites, WAITING_LINES.values(), strict=True)
+    ]
+    shown = audit_lines(an_audit(*found), (), HERE, line_of=lambda _, n: sources[n])
+    return text_of(shown)
+
+
+def audit_sarif() -> str:
+    view = AuditView(here=HERE, line_of=line_of, steps=20)
+    outside = replace(ITEM, site=replace(PERHAPS.site, phase=Phase.DATA))
+    audit = an_audit(ITEM, CONDITION, INSIDE, outside)
+    return json_of(sarif(audit, NOTES, view, program="train.py", version="1.2"))
+
+
+# A script whose memory is predicted.
+
+
+def held(kind: FindingKind, nbytes: int, line: int, **fields: Any) -> Any:
+    return a_finding(
+        kind,
+        location=a_location(line, f"{HERE}/train.py", "train"),
+        op="aten::append",
+        per_step=3,
+        phase=Phase.FORWARD,
+        held_bytes=nbytes,
+        **fields,
+    )
+
+
+FORECAST: Final = Forecast(
+    allocated_bytes=10 * GIB,
+    reserved_bytes=11 * GIB,
+    steps=4,
+    findings=(
+        held(
+            FindingKind.PEAK,
+            10 * GIB,
+            12,
+            held_for=(("activations", 8 * GIB), ("parameters", 2 * GIB)),
+        ),
+        held(FindingKind.MEMORY, 7 * GIB, 9),
+        held(FindingKind.MEMORY, 600 * MIB, 12),
+        held(FindingKind.MEMORY, 300 * MIB, 10),
+        held(FindingKind.GARBAGE, 24 * MIB, 14, reason="in a cycle of function f"),
+    ),
+    garbage_bytes=24 * MIB,
+    uncollected_bytes=12 * GIB,
+)
+
+
+def with_peak(nbytes: int) -> Forecast:
+    return Forecast(allocated_bytes=nbytes, reserved_bytes=nbytes, steps=4)
+
+
+SAVINGS: Final = {
+    Saving.EARLY_ZERO_GRAD: with_peak(10 * GIB),
+    Saving.FOR_LOOP: with_peak(9 * GIB),
+    Saving.FUSED: with_peak(10 * GIB + 1),
+    Saving.CHECKPOINT: with_peak(4 * GIB),
+    Saving.HALF_BATCH: None,
+}
+
+
+def asked(gib: float | None) -> str:
+    options = ["-v"] if gib is None else [f"--gb={gib:g}"]
+    return memory_command(options, "train", ["--batch", "8"], is_module=True)
+
+
+def predicted(
+    forecast: Forecast,
+    savings: Mapping[Saving, Forecast | None],
+    gib: float | None = None,
+    fit: Fit | None = None,
+    **fields: Any,
+) -> str:
+    view = MemoryView(
+        name="train.py", here=HERE, line_of=line_of, command=asked, **fields
+    )
+    return text_of(memory_lines(forecast, savings, gib, fit, view))
+
+
+def memory_unsure() -> str:
+    """A script without a step of its own, of which only a GPU can tell a part."""
+    guessed = replace(
+        with_peak(3 * MIB),
+        steps=1,
+        not_judged=("aten::nonzero: the size of the result is a guess",),
+        notes=("no optimizer steps: all of it is one step",),
+    )
+    fits = zip((Fit.UNKNOWN, Fit.TOO_CLOSE), (80.0, 8.0), strict=True)
+    small = predicted(with_peak(3 * MIB), {}, untried=True)
+    return small + "".join(predicted(guessed, {}, gib, fit) for fit, gib in fits)
+
+
+FAILED: Final = "the script failed (exit status 1): this is what it did before"
+
+AUDITS: Final[Mapping[str, Callable[[], str]]] = {
+    "audit-clean.txt": audit_clean,
+    "audit-findings.txt": partial(audited, WAITING, *NOTES, command=COMMAND),
+    "audit-one-step.txt": audit_of_one_step,
+    "audit-failed-script.txt": partial(audited, an_audit(ITEM), FAILED),
+    "audit-remedies.txt": audit_remedies,
+    "audit.json": lambda: json_of(audit_document(WAITING, NOTES)),
+    "audit-sarif.json": audit_sarif,
+    "memory-fits.txt": partial(predicted, FORECAST, SAVINGS, 24.0, Fit.FITS),
+    "memory-does-not-fit.txt": partial(
+        predicted, FORECAST, SAVINGS, 8.0, Fit.TOO_LARGE
+    ),
+    "memory-verbose.txt": partial(predicted, FORECAST, SAVINGS, verbose=True),
+    "memory-unsure.txt": memory_unsure,
+    "memory.json": lambda: json_of(
+        memory_document(FORECAST, SAVINGS, 8.0, Fit.TOO_LARGE)
+    ),
+}

@@ -1,0 +1,250 @@
+"""What commands say of two versions, of a history and of the stored baselines."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from collections.abc import Mapping
+from contextlib import redirect_stderr
+from contextlib import redirect_stdout
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from typing import Final
+from unittest.mock import patch
+
+from builders import CPU
+from builders import H200
+from builders import MIB
+from builders import a_comparison
+from builders import a_finding
+from builders import an_entry
+from builders import text_of
+from golden_suite import SIDES
+from history_rows import keep
+from history_rows import row
+
+from pytest_gpuperf.baselines.format import dumps
+from pytest_gpuperf.baselines.store import path_of
+from pytest_gpuperf.baselines.store import pending_path
+from pytest_gpuperf.cli import bisect
+from pytest_gpuperf.cli import main
+from pytest_gpuperf.model.ab import Answer
+from pytest_gpuperf.model.ab import CallChange
+from pytest_gpuperf.model.ab import CommitComparison
+from pytest_gpuperf.model.ab import ExactChange
+from pytest_gpuperf.model.ab import Sides
+from pytest_gpuperf.model.ab import Turn
+from pytest_gpuperf.model.ab import Uncompared
+from pytest_gpuperf.model.baseline import Baselines
+from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import Judged
+from pytest_gpuperf.model.baseline import Origin
+from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.history import LeftOut
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.report.screen.commits import comparison_lines
+from pytest_gpuperf.report.screen.commits import markdown_lines
+from pytest_gpuperf.report.screen.comparison import comparison_lines as sides_lines
+from pytest_gpuperf.report.screen.history import left_out_lines
+
+
+def typed(*words: str) -> str:
+    """All that the command prints on a terminal that can show blocks, and its status."""
+    output = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+    with redirect_stdout(output), redirect_stderr(output):
+        status = main(list(words))
+    output.seek(0)
+    return f"{output.read()}status {status}\n"
+
+
+# Two versions.
+
+
+def exact(metric: str, before: float, after: float, turn: Turn) -> ExactChange:
+    return ExactChange(
+        metric=metric, before=before, after=after, turn=turn, gated=metric != "ops"
+    )
+
+
+UNCLEAR: Final = a_comparison(Answer.INCONCLUSIVE, 1.02, low=None, smallest=None)
+MORE: Final = (
+    exact("peak_allocated_bytes", 100 * MIB, 110 * MIB, Turn.WORSE),
+    exact("ops", 10, 9, Turn.BETTER),
+    exact("syncs", 0, 1, Turn.VARIES),
+)
+CALLS: Final = (
+    CallChange(test="t.py::same", pairs=3, time=a_comparison(Answer.SAME, 0.9996)),
+    CallChange(test="t.py::fast", pairs=3, time=a_comparison(Answer.FASTER, 0.8)),
+    CallChange(
+        test="t.py::slow[a|b]",
+        pairs=4,
+        time=a_comparison(Answer.SLOWER, 1.2),
+        findings=(a_finding(source="total += loss.item()", blocked_ms=0.5),),
+        apart="it was built anew in each process",
+    ),
+    CallChange(test="t.py::unclear", pairs=1, time=UNCLEAR),
+    CallChange(test="t.py::lost", pairs=3, no_time="it had none", lost=True),
+    CallChange(test="t.py::more", pairs=8, time=a_comparison(), exact=MORE),
+    CallChange(test="t.py::exact", pairs=1, no_time="it has no clock"),
+)
+COMPARED: Final = CommitComparison(
+    before="main (1234567)",
+    after="working tree (89abcde)",
+    device="cuda-nvidia-h200",
+    engine="pairs",
+    calls=CALLS,
+    uncompared=(
+        Uncompared(test="t.py::broken", why="failed after: no", is_worse=True),
+        Uncompared(test="t.py::old", why="before only"),
+    ),
+    notes=("something to know",),
+)
+
+
+def two_steps() -> str:
+    """What ``gpuperf.compare`` prints of two steps, of one without a time as well."""
+    untimed = Sides(
+        before={"syncs": 1}, after={"syncs": 0}, unmeasured={"speedup": "no clock"}
+    )
+    undecided = replace(SIDES, time=replace(UNCLEAR, ratio=None), training="")
+    shown = map(sides_lines, (SIDES, untimed, undecided))
+    return "\n".join(map(text_of, shown))
+
+
+def bisected(*found: str) -> str:
+    """The end of a search that leaves these commits."""
+    worse = replace(COMPARED, calls=CALLS[2:3], uncompared=(), notes=())
+    repository: Any = SimpleNamespace(
+        commit=lambda ref: ref,
+        submodules=lambda _: (),
+        is_ancestor=lambda *_: True,
+        described=lambda commit: f"{commit} Read the loss (Ada, 2026-03-01)",
+    )
+    output = io.StringIO()
+    with (
+        patch.object(bisect, "compare_versions", return_value=worse),
+        patch.object(bisect, "first_bad", return_value=found),
+        patch.object(bisect, "announce", lambda text: output.write(f"{text}\n")),
+        redirect_stdout(output),
+    ):
+        search = bisect.Search(repository, "1234567", ["t.py::slow"])
+        status = search.through("89abcde")
+    return f"{output.getvalue()}status {status}\n"
+
+
+# A history.
+
+
+def kept() -> None:
+    """Forty days of a test that became slower, and a few of two others."""
+    quiet = (1.0, 1.01, 0.99, 1.005, 0.995)
+    for day in range(40):
+        late = day >= 25
+        values = {
+            "step_ms": (13.0 if late else 12.0) * quiet[day % 5],
+            "syncs": 1 if day > 30 else 0,
+        }
+        versions = {"torch": "2.14.0" if late else "2.13.0"}
+        outcomes = {"step_ms": "regressed" if day == 25 else "pass"}
+        rows = [row(day, metrics=values, versions=versions, outcomes=outcomes)]
+        if day < 3:
+            rows += [
+                row(day, test="t.py::test_other", metrics={"syncs": day}),
+                row(day, 12.0 + day, hardware="cpu-x", commit=None, dirty=True),
+            ]
+        keep(Path("runs"), f"x/{day:02}.jsonl.gz", *rows)
+
+
+def history(*words: str) -> str:
+    kept()
+    return typed("history", "--history=runs", *words)
+
+
+def history_left_out() -> str:
+    files = [LeftOut(name=f"a/{n}.jsonl.gz", why="it is truncated") for n in range(5)]
+    return text_of(left_out_lines([*files, LeftOut(name="b", why="it is empty")]))
+
+
+# Stored baselines, and what a run left to be accepted.
+
+
+def save(path: Path, hardware: Hardware, **entries: Entry) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(dumps(Baselines(hardware=hardware, entries=entries)), "utf-8")
+
+
+def stored() -> None:
+    origin = Origin(commit="4d2a" * 10)
+    save(
+        path_of(Path("baselines"), H200),
+        H200,
+        slower=an_entry(anchor={"step_ms": 9.9, "syncs": 0}, origin=origin),
+        far=an_entry(),
+        same=an_entry(origin=origin),
+        thin=an_entry(5.0, 5.1),
+        absent=an_entry(1.0, exact={}),
+    )
+
+
+def left_by_a_run() -> None:
+    stored()
+    regressed = Judged(outcomes={"step_ms": (Outcome.REGRESSED,)})
+    disturbed = Judged(outcomes={"step_ms": (Outcome.PASS,)}, disturbed=True)
+    more = {"peak_allocated_bytes": 110 * MIB, "syncs": 2}
+    save(
+        pending_path(Path(".gpuperf"), H200),
+        H200,
+        slower=an_entry(*[10.2] * 5, judged=regressed),
+        far=an_entry(*[12.0] * 8, judged=regressed, exact=more),
+        same=an_entry(*[10.05] * 8, judged=disturbed),
+        thin=an_entry(5.3),
+        new=an_entry(2.0, 2.01, 2.3, 2.02, 2.0),
+    )
+
+
+def show(*words: str, several: bool = False) -> str:
+    stored()
+    if several:
+        save(path_of(Path("baselines"), CPU), CPU, one=an_entry(3.0, exact={}))
+    return typed("show", *words)
+
+
+def diff(*words: str) -> str:
+    left_by_a_run()
+    return typed("diff", *words)
+
+
+def accept(*words: str) -> str:
+    left_by_a_run()
+    return typed("accept", ".gpuperf", *words)
+
+
+def accept_again() -> str:
+    """What is accepted at once, and what is left of it the second time."""
+    return accept("--accept-drift") + typed("accept", ".gpuperf")
+
+
+COMMANDS: Final[Mapping[str, Callable[[], str]]] = {
+    "ab.txt": lambda: text_of(comparison_lines(COMPARED)),
+    "ab.md": lambda: text_of(markdown_lines(COMPARED)),
+    "ab-same.txt": lambda: text_of(
+        comparison_lines(replace(COMPARED, calls=CALLS[:1], uncompared=(), notes=()))
+    ),
+    "compare.txt": two_steps,
+    "bisect.txt": partial(bisected, "89abcde"),
+    "bisect-several.txt": partial(bisected, "89abcde", "4567890"),
+    "history-one.txt": partial(history, "test_step", "--hardware=cuda-nvidia-h200"),
+    "history-all.txt": history,
+    "history-changes.txt": partial(history, "--changes"),
+    "history-left-out.txt": history_left_out,
+    "show.txt": show,
+    "show-verbose.txt": partial(show, "-v"),
+    "show-several.txt": partial(show, several=True),
+    "diff.txt": diff,
+    "accept-refused.txt": accept,
+    "accept.txt": accept_again,
+    "accept-evidence.txt": partial(accept, "--evidence"),
+}

@@ -1,0 +1,397 @@
+"""Failures as a terminal shows them, one for each thing that a test can fail for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+from typing import Final
+
+from builders import KIB
+from builders import MIB
+from builders import TEST
+from builders import a_finding
+from builders import a_location
+from builders import a_missed_budget
+from builders import a_regression
+from builders import a_test
+from builders import a_verdict
+from builders import some_evidence
+from builders import text_of
+from pages import DIAGNOSIS
+
+from pytest_gpuperf.model.ab import AbResult
+from pytest_gpuperf.model.ab import Answer
+from pytest_gpuperf.model.ab import Settlement
+from pytest_gpuperf.model.baseline import Drift
+from pytest_gpuperf.model.finding import FindingKind
+from pytest_gpuperf.model.finding import Phase
+from pytest_gpuperf.model.metrics import METRICS
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.report.command import Invocation
+from pytest_gpuperf.report.headline import fitting_headline
+from pytest_gpuperf.report.headline import open_headline
+from pytest_gpuperf.report.screen.drift import drift_text
+from pytest_gpuperf.report.screen.failure import failure_text
+from pytest_gpuperf.report.wrapping import coloured
+
+
+SLOWER: Final = a_regression(
+    because="all 5 fresh runs are slower than the 2nd slowest of 8 stored + 1 %",
+    evidence=some_evidence(),
+)
+NEW_WAITS: Final = a_regression(
+    "syncs", 2, 0, limit=0, because="2 against 0 stored, in each of 2 runs"
+)
+TOO_NOISY: Final = a_verdict(
+    outcome=Outcome.INCONCLUSIVE,
+    now=10.2,
+    limit=10.4,
+    because="no change is proven, and +3 % is not ruled out; this machine could have "
+    "seen +4.1 %",
+)
+NEW: Final = a_test(
+    a_verdict(outcome=Outcome.NO_BASELINE, now=12.1, baseline=None),
+    a_verdict("syncs", Outcome.NO_BASELINE, 0, None),
+    a_verdict("peak_allocated_bytes", Outcome.NO_BASELINE, 36 * MIB, None),
+)
+ELSEWHERE: Final = Invocation(
+    options=("--gpuperf-device=pretend",),
+    root=Path("/work/project"),
+    folder=Path("/work/project/tests"),
+)
+
+
+def failed(*verdicts: Verdict, **fields: Any) -> str:
+    """The text of a test that failed."""
+    asked = {"nodeid": fields.get("test", TEST), "source": None}
+    options = ("nodeid", "source", "invocation", "strict", "baseline_needed")
+    asked |= {name: fields.pop(name) for name in options if name in fields}
+    return f"{failure_text(a_test(*verdicts, **fields), **asked)}\n"
+
+
+def slower() -> str:
+    wait = a_finding(
+        line=21,
+        blocked_ms=1.8,
+        source="total += loss.item()",
+        stored=0,
+        metrics=("syncs",),
+    )
+    slow = a_finding(
+        FindingKind.TIME,
+        line=14,
+        op=None,
+        metrics=("step_ms",),
+        percent=41.0,
+        source="x = self.block(x)",
+        changed_since="4d2a4d2",
+    )
+    return failed(SLOWER, findings=(wait, slow), runs=5, diagnosis=DIAGNOSIS)
+
+
+def more_memory() -> str:
+    peak = a_finding(
+        FindingKind.PEAK,
+        line=31,
+        op="aten::mm",
+        metrics=("peak_allocated_bytes",),
+        held_bytes=131 * MIB,
+        held_for=(("activations", 81 * MIB), ("parameters", 50 * MIB)),
+        reason="activations 81.0 MiB, parameters 50.0 MiB",
+        phase=Phase.BACKWARD,
+        source="return self.narrow(x).mm(self.weight)",
+    )
+    held = a_finding(
+        FindingKind.MEMORY,
+        line=27,
+        op="aten::relu",
+        metrics=("peak_allocated_bytes",),
+        per_step=4,
+        held_bytes=64 * MIB,
+        phase=Phase.FORWARD,
+        source="x = torch.relu(self.wide(x))",
+    )
+    more = a_regression("peak_allocated_bytes", 131 * MIB, 100 * MIB, because="exact")
+    return failed(more, findings=(held, peak))
+
+
+def waits() -> str:
+    read = a_finding(
+        line=12,
+        per_step=2,
+        blocked_ms=0.31,
+        op="aten::_local_scalar_dense",
+        stored=0,
+        source="hits += (guess == labels).sum().item()",
+    )
+    inside = a_finding(
+        line=20,
+        op="aten::nonzero",
+        stored=1,
+        per_step=3,
+        innermost=a_location(307, "/env/lib/site-packages/models/masks.py", "is_full"),
+        source="out = model(batch, mask)",
+    )
+    perhaps = a_finding(
+        FindingKind.MAYBE,
+        line=25,
+        op="aten::mode",
+        metrics=(),
+        reason="slices of more than 2048 elements are sorted with waits",
+        source="vote = logits.mode(dim=1)",
+    )
+    allowed = a_finding(line=40, allowed="logged every 100 steps", metrics=())
+    return failed(NEW_WAITS, findings=(read, inside, perhaps, allowed))
+
+
+def copies() -> str:
+    pageable = a_finding(
+        FindingKind.COPY,
+        line=8,
+        op="aten::_to_copy",
+        api="cudaMemcpyAsync",
+        metrics=("pageable_copies", "h2d_bytes"),
+        reason="a blocking copy to the GPU from pageable memory",
+        moved_bytes=6 * MIB,
+        blocked_ms=0.52,
+        source="x = batch.to('cuda')",
+    )
+    back = a_finding(
+        FindingKind.TRANSFER,
+        line=30,
+        op="aten::copy_",
+        metrics=("d2h_bytes",),
+        moved_bytes=12,
+        phase=Phase.OPTIMIZER,
+        source="norms.append(norm.cpu())",
+    )
+    verdicts = (
+        a_regression("pageable_copies", 1, 0, limit=0),
+        a_regression("h2d_bytes", 6 * MIB, 3 * MIB, limit=3 * MIB),
+        a_regression("d2h_bytes", 12, 8, limit=8),
+    )
+    return failed(*verdicts, findings=(pageable, back))
+
+
+def budgets() -> str:
+    verdicts = (
+        a_missed_budget("step_ms", 12.001, 12, because="12.001 ms against 12 ms"),
+        a_missed_budget(),
+        a_missed_budget("busy_pct", 71, 85),
+        a_missed_budget("peak_allocated_bytes", 100 * MIB + 512, 100 * MIB),
+    )
+    unjudged = Verdict(
+        metric="tokens_per_s",
+        outcome=Outcome.INCONCLUSIVE,
+        because="tokens_per_s=1000 was not judged: 60 s were not enough",
+        unjudged_budget=True,
+    )
+    return failed(*verdicts, unjudged, source="tests/test_train.py:9")
+
+
+def growth() -> str:
+    left = a_finding(
+        FindingKind.LEFT,
+        line=19,
+        op="aten::mul",
+        metrics=("growth_bytes",),
+        per_step=2,
+        held_bytes=4 * KIB,
+        source="losses.append(loss)",
+    )
+    kept = a_regression("kept_graphs", 1, 0, limit=0)
+    grows = a_regression("growth_bytes", 4 * KIB, 0, limit=0)
+    return failed(grows, kept, findings=(left,))
+
+
+def garbage() -> str:
+    cycle = a_finding(
+        FindingKind.GARBAGE,
+        line=33,
+        op="aten::empty",
+        metrics=("garbage_bytes",),
+        per_step=3,
+        held_bytes=24 * MIB,
+        reason="in a cycle of ValueError, traceback, frame",
+        source="scratch = torch.empty(size)",
+    )
+    return failed(a_missed_budget("garbage_bytes", 24 * MIB, MIB), findings=(cycle,))
+
+
+def graph_breaks() -> str:
+    found = (
+        a_finding(
+            FindingKind.BREAK,
+            line=15,
+            op=None,
+            metrics=("graph_breaks",),
+            reason="a branch that the value of a tensor decides",
+            source="if loss > best: print(loss)",
+            stored=0,
+        ),
+        a_finding(
+            FindingKind.BREAK,
+            line=44,
+            op=None,
+            metrics=("graph_breaks",),
+            reason="the function is left to Python: a generator",
+        ),
+        a_finding(
+            FindingKind.RECOMPILE,
+            line=10,
+            op=None,
+            metrics=("recompiles",),
+            per_step=7,
+            reason="tensor 'x' size mismatch at index 0. expected 32, actual 31",
+            source="def step(x):",
+        ),
+    )
+    verdicts = (
+        a_regression("graph_breaks", 2, 1, limit=1),
+        a_missed_budget("recompiles", 7, 0),
+    )
+    return failed(*verdicts, findings=found)
+
+
+def work() -> str:
+    found = (
+        a_finding(
+            FindingKind.WORK, line=17, op=None, metrics=("ops",), per_step=9, stored=0
+        ),
+        a_finding(FindingKind.WORK, line=22, op="call", metrics=("ops",), per_step=40),
+    )
+    return failed(a_regression("ops", 49, 40, limit=40), findings=found)
+
+
+def varies() -> str:
+    verdict = a_regression(
+        "syncs",
+        3,
+        1,
+        limit=1,
+        because="3 to 5 against 1 to 2 stored, in each of 8 runs; the step draws its "
+        "own random numbers",
+    )
+    unsure = a_verdict(
+        "pageable_copies",
+        Outcome.INCONCLUSIVE,
+        1,
+        0,
+        limit=0,
+        because="3 in one run, 1 in another",
+    )
+    found = a_finding(per_step=1, in_steps=3, of_steps=20)
+    return failed(verdict, unsure, findings=(found,))
+
+
+def environment_changed() -> str:
+    moved = a_verdict(
+        "ops",
+        Outcome.INCONCLUSIVE,
+        41,
+        40,
+        environment_changed=True,
+        because="environment changed: torch 2.12.1 -> 2.13.0",
+    )
+    changed = {"torch": ("2.12.1", "2.13.0"), "cuda": ("", "13.0"), "triton": ("3", "")}
+    return failed(SLOWER, moved, changed=changed)
+
+
+def no_baseline() -> str:
+    new = NEW.verdicts
+    return failed(*new) + failed(*new, invocation=ELSEWHERE, baseline_needed=True)
+
+
+def not_measured() -> str:
+    short = Verdict(
+        metric="syncs",
+        outcome=Outcome.INCONCLUSIVE,
+        because="the time cap was reached before this phase; raise --gpuperf-seconds",
+    )
+    return failed(short, invocation=ELSEWHERE, baseline_needed=True)
+
+
+def settled() -> str:
+    time = AbResult(
+        answer=Answer.SLOWER, why="", ratio=1.2, low=1.19, high=1.21, pairs=4
+    )
+    settlement = Settlement(
+        reference="baseline (4d2a4d2)",
+        commit="4d2a4d2",
+        recorded=True,
+        engine="pairs",
+        time=time,
+    )
+    because = "against the baseline's code on this machine: +20.0 %, 4 pairs"
+    verdict = a_regression(because=because, settlement=settlement)
+    test = f"{TEST}[a b-'c']"
+    return failed(verdict, test=f"{test}#eval", nodeid=test, invocation=ELSEWHERE)
+
+
+def improved() -> str:
+    return failed(a_verdict(outcome=Outcome.IMPROVED, now=8.0, because="all faster"))
+
+
+def every_metric() -> str:
+    budgeted = [name for name, metric in METRICS.items() if metric.budget]
+    worse = [a_regression(name, 2.0, 1.0, limit=1.0) for name in budgeted]
+    changed = {f"software-{number}": ("1.0", "2.0") for number in range(20)}
+    found = tuple(a_finding(line=n, blocked_ms=n / 10) for n in range(1, 30))
+    return failed(*worse, findings=found, changed=changed)
+
+
+def drifted() -> str:
+    drifts = (
+        Drift(
+            test=TEST,
+            metric="step_ms",
+            anchor=10.0,
+            now=10.4,
+            limit=10.3,
+            bound="detect 3 %",
+        ),
+        Drift(
+            test=f"{TEST}#eval",
+            metric="syncs",
+            anchor=0,
+            now=1,
+            limit=0,
+            bound="tolerance 0 %",
+        ),
+    )
+    return f"{drift_text(drifts, nodeid=TEST, invocation=ELSEWHERE)}\n"
+
+
+def headlines() -> str:
+    """The first line of a failure in less and less room."""
+    line = slower().partition("\n")[0]
+    fitting = (f"{room:3} {fitting_headline(line, room)}" for room in (80, 50, 9))
+    return text_of([*fitting, open_headline(a_test(TOO_NOISY)), open_headline(NEW)])
+
+
+FAILURES: Final[Mapping[str, Callable[[], str]]] = {
+    "failure-slower.txt": slower,
+    "failure-coloured.txt": lambda: coloured(waits()).replace("\x1b", "<ESC>"),
+    "failure-memory.txt": more_memory,
+    "failure-waits.txt": waits,
+    "failure-copies.txt": copies,
+    "failure-budgets.txt": budgets,
+    "failure-growth-kept-graph.txt": growth,
+    "failure-garbage.txt": garbage,
+    "failure-graph-breaks.txt": graph_breaks,
+    "failure-operations.txt": work,
+    "failure-varies.txt": varies,
+    "failure-undecided-strict.txt": partial(failed, TOO_NOISY, strict=True),
+    "failure-no-baseline.txt": no_baseline,
+    "failure-not-measured.txt": not_measured,
+    "failure-environment.txt": environment_changed,
+    "failure-settled.txt": settled,
+    "failure-improved.txt": improved,
+    "failure-every-metric.txt": every_metric,
+    "failure-drifted.txt": drifted,
+    "failure-headlines.txt": headlines,
+}

@@ -1,0 +1,293 @@
+"""The end of a run on a terminal, and what is said while it goes on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field
+from functools import partial
+from pathlib import Path
+from typing import Any
+from typing import Final
+from unittest.mock import patch
+
+from builders import CPU
+from builders import H200
+from builders import MIB
+from builders import a_location
+from builders import a_record
+from builders import a_test
+from builders import a_verdict
+from builders import some_evidence
+from builders import text_of
+from golden_suite import NOISY
+from golden_suite import SHIFT
+from golden_suite import VERDICTS
+
+from pytest_gpuperf.baselines.refresh import BaselineChange
+from pytest_gpuperf.model.baseline import Drift
+from pytest_gpuperf.model.baseline import Kept
+from pytest_gpuperf.model.baseline import Leftovers
+from pytest_gpuperf.model.baseline import Origin
+from pytest_gpuperf.model.finding import Bottleneck
+from pytest_gpuperf.model.finding import Diagnosis
+from pytest_gpuperf.model.finding import Part
+from pytest_gpuperf.model.results import FoundRecord
+from pytest_gpuperf.model.results import Merged
+from pytest_gpuperf.model.results import Record
+from pytest_gpuperf.model.results import Unseen
+from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.run import Report
+from pytest_gpuperf.model.verdict import DecidedBy
+from pytest_gpuperf.model.verdict import Effort
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import TestVerdict
+from pytest_gpuperf.plugin.terminal import write_nothing
+from pytest_gpuperf.plugin.terminal import write_summary
+from pytest_gpuperf.report.screen.acceptance import misplaced_lines
+from pytest_gpuperf.report.screen.acceptance import other_device_lines
+from pytest_gpuperf.report.screen.merged import merged_lines
+from pytest_gpuperf.report.screen.precision import fresh_text
+from pytest_gpuperf.report.screen.precision import stored_text
+from pytest_gpuperf.report.screen.progress import Interrupted
+from pytest_gpuperf.report.screen.progress import Standing
+from pytest_gpuperf.report.screen.progress import interruption_lines
+from pytest_gpuperf.report.screen.progress import progress_text
+from pytest_gpuperf.runner.evaluation import Assessment
+
+
+BASELINE_FILE: Final = "baselines/cuda-nvidia-h200.json"
+
+
+@dataclass
+class Terminal:
+    """What pytest's reporter is to the plugin; a line begins with its colour."""
+
+    verbosity: int = 0
+    lines: list[str] = field(default_factory=list)
+    rootpath: Path = field(default_factory=Path.cwd)
+
+    @property
+    def config(self) -> Terminal:
+        return self
+
+    @property
+    def text(self) -> str:
+        return text_of(self.lines)
+
+    def get_verbosity(self) -> int:
+        return self.verbosity
+
+    def getoption(self, _name: str) -> None:
+        """No option was typed."""
+
+    def write_line(self, text: str, **markup: bool) -> None:
+        self.lines.append(f"{'+'.join(markup):6} | {text}")
+
+    def write_sep(self, sign: str, title: str) -> None:
+        self.lines.append(f"{'':6} | {sign * 3} {title} {sign * 3}")
+
+
+def in_columns(columns: int, make: Callable[[], str]) -> str:
+    """What *make* returns on a terminal that is so wide."""
+    with patch.dict(os.environ, COLUMNS=str(columns)):
+        return make()
+
+
+def ended(
+    assessment: Assessment, unseen: Unseen | None = None, *, verbosity: int = 0
+) -> str:
+    """The section at the end of a run."""
+    terminal = Terminal(verbosity)
+    write_summary(terminal, assessment, unseen or Unseen())
+    return terminal.text
+
+
+def assessed(*verdicts: TestVerdict, **fields: Any) -> Assessment:
+    reports = {
+        verdict.test: Report(
+            test=verdict.test,
+            ending=Ending.FAILED if verdict.outcome.fails else Ending.PASSED,
+            verdicts=("{}",),
+        )
+        for verdict in verdicts
+    }
+    fields.setdefault("origin", Origin(commit="4d2a" * 10))
+    return Assessment(
+        hardware=H200,
+        baseline_file=BASELINE_FILE,
+        stored=("one",),
+        verdicts=verdicts,
+        reports={**reports, **fields.pop("reports", {})},
+        **fields,
+    )
+
+
+def every_outcome() -> str:
+    failed = Report(test="t", ending=Ending.FAILED, text="ValueError: 3")
+    found = assessed(
+        *VERDICTS,
+        acuity=NOISY,
+        suite=SHIFT,
+        reports={"tests/test_train.py::test_raises": failed},
+        skipped_files=("tests/test_gpu.py",),
+        note="GPU 1 of 8",
+        unmeasured=("tests/test_train.py::test_last",),
+        stopped="NOT MEASURED, stopped after 1 failure",
+    )
+    return ended(found)
+
+
+def explained() -> str:
+    counted = Diagnosis(
+        parts=(
+            Part(bottleneck=Bottleneck.LOADER, percent=61.0),
+            Part(bottleneck=Bottleneck.SYNCS, per_step=12, location=a_location()),
+            Part(bottleneck=Bottleneck.COPIES, percent=12.0, per_step=2),
+            Part(bottleneck=Bottleneck.COMMUNICATION, percent=9.0),
+            Part(bottleneck=Bottleneck.HOST, percent=6.0),
+        ),
+        copying_percent=12.3,
+    )
+    rules = a_test(
+        *(
+            a_verdict(evidence=some_evidence(rule=rule, discount=-0.01))
+            for rule in DecidedBy
+        ),
+        test="tests/test_train.py::test_rules",
+        diagnosis=counted,
+    )
+    return ended(assessed(*VERDICTS, rules, explained=True), verbosity=1)
+
+
+def refreshed() -> str:
+    stored = {
+        ("t.py::a", "step_ms"): (10.0, 10.2, 9.9),
+        ("t.py::a", "live_peak_bytes"): (MIB, MIB + 1, None),
+        ("t.py::b", "syncs"): (None, 1, None),
+        ("t.py::c", "syncs"): (1, None, 1),
+        ("t.py::new", "step_ms"): (None, 1.893, None),
+        ("t.py::new", "live_peak_bytes"): (None, 3_719_168, None),
+        ("t.py::new", "syncs"): (None, 0, None),
+    }
+    changes = tuple(
+        BaselineChange(test=test, metric=metric, old=old, new=new, anchor=anchor)
+        for (test, metric), (old, new, anchor) in stored.items()
+    )
+    drift = Drift(
+        test="t.py::d",
+        metric="step_ms",
+        anchor=10.0,
+        now=10.4,
+        limit=10.3,
+        bound="detect 3 %",
+    )
+    found = assessed(
+        a_test(test="t.py::a"),
+        refreshed=changes,
+        kept=(
+            Kept(test="t.py::e", metric="step_ms", stored=10, now=10.01, noise=0.002),
+            Kept(test="t.py::f", metric="syncs", stored=1, now=1, noise=None),
+        ),
+        drifts=(drift,),
+        drifted_tests=("t.py::d",),
+        leftovers=Leftovers(entries=("t.py::gone",), gone=("t.py::gone",)),
+    )
+    return ended(found)
+
+
+def moved_with_torch() -> str:
+    moved = a_test(
+        a_verdict("ops", Outcome.INCONCLUSIVE, 41, 40, environment_changed=True),
+        changed={"torch": ("2.12.1", "2.13.0")},
+    )
+    return ended(assessed(moved), verbosity=-1)
+
+
+def hidden() -> str:
+    """A run that a green last line would hide, and one that measured nothing."""
+    unseen = Unseen(
+        lost=("t.py::lost",),
+        silenced=("t.py::rerun",),
+        unmeasured=("t.py::stored", "t.py::stored#eval"),
+        is_strict=True,
+    )
+    obstacle = Leftovers(obstacle="tests were deselected with -k")
+    text = ended(assessed(a_test(), leftovers=obstacle), unseen)
+    terminal = Terminal()
+    write_nothing(terminal, Unseen(lost=("t.py::lost",)), "no test was selected")
+    write_nothing(terminal, Unseen(), "no test was selected")
+    lines = (
+        *misplaced_lines(BASELINE_FILE, "/work/project"),
+        *other_device_lines("NVIDIA H200", "baselines", "pretend"),
+    )
+    return text + terminal.text + text_of(line.text for line in lines)
+
+
+def merged() -> str:
+    tests = {call.test: FoundRecord(a_record(call), "1.json") for call in VERDICTS}
+    raised = Record(Ending.FAILED, headline="ValueError: 3")
+    tests["tests/test_train.py::test_raises"] = FoundRecord(raised, "1.json")
+    passed = {"tests/test_cpu.py::test_a": FoundRecord(a_record(), "2.json")}
+    found = Merged(
+        shards=2,
+        exit_status=1,
+        tests={H200.key: tests, CPU.key: passed},
+        missing=("tests/test_train.py::test_left",),
+        lost=("tests/test_train.py::test_lost",),
+        objections=("1.json and 2.json are of other versions of pytest-gpuperf",),
+        notes=("gpuperf: all tests are slower",),
+    )
+    return text_of(merged_lines(found))
+
+
+def precision() -> str:
+    enough = Effort(stored=8, fresh=5, reached=True, floor=0.01)
+    more = Effort(stored=20, fresh=9, reached=True, floor=0.01)
+    never = Effort(stored=8, fresh=5, reached=False, floor=0.0502)
+    judged = [more] * 12 + [enough] * 20 + [never] * 4
+    return text_of(
+        (
+            fresh_text(0.02, judged, judged[:12], 200.2),
+            fresh_text(0.025, [more], [], 0.0),
+            stored_text(0.02, [enough, more], 75.0),
+            stored_text(0.02, [never], 0.0),
+        )
+    )
+
+
+def progress() -> str:
+    begun = partial(
+        Standing, doing="measuring", done=0, total=4, test="t.py::test_step#train"
+    )
+    standings = (
+        begun(run=1, runs=None, seconds_left=None),
+        begun(run=1, runs=None, seconds_left=20.0),
+        begun(run=2, runs=8, seconds_left=460.0, part="tracing"),
+        begun(run=9, runs=8, seconds_left=2.0, made_up=2),
+        begun(run=None, runs=None, seconds_left=2.0),
+    )
+    command = "gpuperf refresh --kind=missing"
+    kept = (
+        Interrupted(complete=3, thin=1, lost=2, enough=5),
+        Interrupted(complete=0, thin=0, lost=1, enough=5),
+        Interrupted(complete=0, thin=0, lost=0, enough=5, failure="the disk is full"),
+    )
+    stopped = (interruption_lines(each, BASELINE_FILE, command) for each in kept)
+    lines = [*map(progress_text, standings), *(x for each in stopped for x in each)]
+    return text_of(lines)
+
+
+RUNS: Final[Mapping[str, Callable[[], str]]] = {
+    "run-80-columns.txt": every_outcome,
+    "run-120-columns.txt": partial(in_columns, 120, every_outcome),
+    "run-explained.txt": explained,
+    "run-refreshed.txt": refreshed,
+    "run-quiet-moved-with-torch.txt": moved_with_torch,
+    "run-hidden-tests.txt": hidden,
+    "run-merged.txt": merged,
+    "run-precision.txt": precision,
+    "run-progress.txt": progress,
+}

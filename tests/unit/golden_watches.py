@@ -1,0 +1,160 @@
+"""What is said of a suite that is watched, and of a machine before it measures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from typing import Final
+
+from builders import H200
+from builders import MIB
+from builders import PRETEND
+from builders import a_measurement
+from builders import an_environment
+from builders import text_of
+from golden_suite import NOISY
+
+from pytest_gpuperf.judge.watch import LeftTensors
+from pytest_gpuperf.judge.watch import LineUse
+from pytest_gpuperf.judge.watch import SourceLine
+from pytest_gpuperf.judge.watch import WatchedTest
+from pytest_gpuperf.judge.watch import WatchGates
+from pytest_gpuperf.judge.watch import objections
+from pytest_gpuperf.model.checkup import Circumstance
+from pytest_gpuperf.model.checkup import Examination
+from pytest_gpuperf.model.checkup import StoredSuite
+from pytest_gpuperf.model.checkup import Trial
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.report.screen.checkup import examined_lines
+from pytest_gpuperf.report.screen.checkup import no_clock_lines
+from pytest_gpuperf.report.screen.checkup import stored_lines
+from pytest_gpuperf.report.screen.checkup import trial_lines
+from pytest_gpuperf.report.screen.checkup import wrong_lines
+from pytest_gpuperf.report.screen.watch import watch_lines
+
+
+# A suite that is watched.
+
+
+def a_use(line: int, source: str, file: str = "train.py", **counts: int) -> LineUse:
+    place = SourceLine(file=file, line=line, function="step", source=source)
+    reads = "waits" in counts
+    reason = "the CPU reads one element" if reads else "a copy to the GPU"
+    op = "aten::_local_scalar_dense" if reads else "aten::_to_copy"
+    return LineUse(place=place, op=op, reason=reason, **counts)
+
+
+KEPT: Final = LeftTensors(
+    place=a_use(30, "history.append(loss)").place,
+    tensors=3,
+    nbytes=24 * MIB,
+    kept_by="train.history",
+)
+WATCHED: Final = (
+    WatchedTest(
+        test="tests/test_train.py::test_step",
+        lines=(
+            a_use(12, "total += loss.item()", waits=20),
+            a_use(8, "x = batch.to('cuda')", pageable=2, nbytes=6 * MIB),
+            a_use(5, "assert loss.item() > 0", "tests/test_train.py", waits=1),
+        ),
+        left=(KEPT,),
+        peak_bytes=90 * MIB,
+        used=True,
+    ),
+    WatchedTest(
+        test="tests/test_train.py::test_gained",
+        lines=(a_use(12, "total += loss.item()", waits=1),),
+        garbage=(replace(KEPT, kept_by="function forward"),),
+        peak_bytes=10 * MIB,
+        used=True,
+        unjudged=2,
+        gained=True,
+        differs="failed: RuntimeError: no kernel",
+    ),
+    WatchedTest(
+        test="tests/test_train.py::test_other", differs="skipped: no GPU", used=True
+    ),
+    WatchedTest(test="tests/test_cpu.py::test_cpu"),
+)
+
+
+def watched(kind: DeviceKind = DeviceKind.PRETEND, **fields: Any) -> str:
+    return text_of(watch_lines(WATCHED, (), kind=kind, **fields))
+
+
+def watch_gates() -> str:
+    found = tuple(objections(WatchGates(max_syncs=0, leak=0), WATCHED))
+    failed = watch_lines(WATCHED, found, kind=DeviceKind.CUDA, most=1)
+    unused = watch_lines(WATCHED[-1:], (), kind=DeviceKind.CUDA)
+    return text_of((*failed, *unused))
+
+
+# A machine.
+
+
+def doctor() -> str:
+    found = Examination(
+        environment=an_environment(H200, **{"max SM clock": "1980 MHz"}),
+        unmeasured={"live_peak_bytes": "measured on the cpu device only"},
+        disturbance="the GPU was throttled by power brake",
+    )
+    stored = StoredSuite(
+        file="baselines/cuda-nvidia-h200.json",
+        tests=2,
+        thin=("test_a", "test_b"),
+        acuity=NOISY,
+    )
+    clocks = (1980, 1410, 1500, None)
+    trials = [
+        Trial(measurement=a_measurement(environment=found.environment), clock_mhz=mhz)
+        for mhz in clocks
+    ]
+    other = "other processes computed on the GPU (pid 7)"
+    trials[1] = replace(
+        trials[1], measurement=replace(trials[1].measurement, dirty=(other,))
+    )
+    return text_of(
+        (
+            *examined_lines(found, verbose=True),
+            *stored_lines(stored, ()),
+            *trial_lines(trials, replace(NOISY, tests=NOISY.tests[:1]), verbose=True),
+            *wrong_lines((), H200),
+        )
+    )
+
+
+def doctor_without_gpu() -> str:
+    absent = Circumstance(
+        subject="GPU",
+        found="absent, torch was built without CUDA",
+        means="no times of a GPU",
+        advice="install another build of torch",
+    )
+    found = Examination(
+        environment=an_environment(PRETEND),
+        unmeasured={"step_ms": "the simulated GPU has no clock"},
+        circumstances=(absent, Circumstance(subject="load", found="0.1 on 2 cores")),
+    )
+    missing = StoredSuite(file="baselines/pretend-cuda.json")
+    return text_of(
+        (
+            *examined_lines(found, verbose=False),
+            *stored_lines(missing, ("--gpuperf-device=pretend",)),
+            *no_clock_lines(),
+            *wrong_lines(("CUDA_LAUNCH_BLOCKING=1 is set",), PRETEND),
+        )
+    )
+
+
+WATCHES: Final[Mapping[str, Callable[[], str]]] = {
+    "watch.txt": partial(
+        watched, stored={"lines": {"train.py step: x": 20}, "leaks": {}}
+    ),
+    "watch-gates.txt": watch_gates,
+    "doctor-gpu.txt": doctor,
+    "doctor-without-gpu.txt": doctor_without_gpu,
+}
