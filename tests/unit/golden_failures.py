@@ -24,7 +24,7 @@ from pages import DIAGNOSIS
 
 from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
-from pytest_gpuperf.model.ab import Settlement
+from pytest_gpuperf.model.ab import ReferenceResult
 from pytest_gpuperf.model.baseline import Drift
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Phase
@@ -319,7 +319,7 @@ def settled() -> str:
     time = AbResult(
         answer=Answer.SLOWER, why="", ratio=1.2, low=1.19, high=1.21, pairs=4
     )
-    settlement = Settlement(
+    settlement = ReferenceResult(
         reference="baseline (4d2a4d2)",
         commit="4d2a4d2",
         recorded=True,

@@ -42,7 +42,7 @@ from pages import points
 
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.model.ab import Answer
-from pytest_gpuperf.model.ab import Settlement
+from pytest_gpuperf.model.ab import ReferenceResult
 from pytest_gpuperf.model.baseline import Origin
 from pytest_gpuperf.model.baseline import StepSummary
 from pytest_gpuperf.model.measurement import Samples
@@ -218,7 +218,7 @@ def page() -> str:
     """One test that failed with all that can be known of it, and one that passed."""
     settled = replace(
         BAD.verdicts[0],
-        settlement=Settlement(
+        settlement=ReferenceResult(
             reference="main", commit="4d2a4d2", time=a_comparison(Answer.SLOWER, 1.2)
         ),
     )

@@ -55,7 +55,7 @@ from pytest_gpuperf.report.screen.progress import Interrupted
 from pytest_gpuperf.report.screen.progress import Standing
 from pytest_gpuperf.report.screen.progress import interruption_lines
 from pytest_gpuperf.report.screen.progress import progress_text
-from pytest_gpuperf.runner.evaluation import Assessment
+from pytest_gpuperf.runner.evaluation import RunResult
 
 
 BASELINE_FILE: Final = "baselines/cuda-nvidia-h200.json"
@@ -97,7 +97,7 @@ def in_columns(columns: int, make: Callable[[], str]) -> str:
 
 
 def ended(
-    assessment: Assessment, unseen: Unseen | None = None, *, verbosity: int = 0
+    assessment: RunResult, unseen: Unseen | None = None, *, verbosity: int = 0
 ) -> str:
     """The section at the end of a run."""
     terminal = Terminal(verbosity)
@@ -105,7 +105,7 @@ def ended(
     return terminal.text
 
 
-def assessed(*verdicts: TestVerdict, **fields: Any) -> Assessment:
+def assessed(*verdicts: TestVerdict, **fields: Any) -> RunResult:
     reports = {
         verdict.test: Report(
             test=verdict.test,
@@ -115,7 +115,7 @@ def assessed(*verdicts: TestVerdict, **fields: Any) -> Assessment:
         for verdict in verdicts
     }
     fields.setdefault("origin", Origin(commit="4d2a" * 10))
-    return Assessment(
+    return RunResult(
         hardware=H200,
         baseline_file=BASELINE_FILE,
         stored=("one",),

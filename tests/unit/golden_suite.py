@@ -16,11 +16,11 @@ from pages import DIAGNOSIS
 from pages import PEAK
 
 from pytest_gpuperf.model.ab import Answer
-from pytest_gpuperf.model.ab import Settlement
+from pytest_gpuperf.model.ab import ReferenceResult
 from pytest_gpuperf.model.ab import Sides
 from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.verdict import Acuity
 from pytest_gpuperf.model.verdict import DecidedBy
+from pytest_gpuperf.model.verdict import DetectableChange
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import ShiftCause
 from pytest_gpuperf.model.verdict import SuiteAcuity
@@ -89,7 +89,7 @@ VERDICTS: Final = (
             outcome=Outcome.INCONCLUSIVE,
             now=10.3,
             because="A/B against main: no change is proven",
-            settlement=Settlement(
+            settlement=ReferenceResult(
                 reference="main", commit="4d2a4d2", time=a_comparison()
             ),
         ),
@@ -120,8 +120,8 @@ VERDICTS: Final = (
 )
 
 
-def an_acuity(test: str, scatter: float) -> Acuity:
-    return Acuity(
+def a_detectable_change(test: str, scatter: float) -> DetectableChange:
+    return DetectableChange(
         test=test,
         scatter=scatter,
         smallest=0.01 + 4 * scatter,
@@ -132,8 +132,8 @@ def an_acuity(test: str, scatter: float) -> Acuity:
 
 NOISY: Final = SuiteAcuity(
     tests=(
-        an_acuity("tests/test_train.py::test_noisy", 0.4),
-        an_acuity("tests/test_train.py::test_passes", 0.01),
+        a_detectable_change("tests/test_train.py::test_noisy", 0.4),
+        a_detectable_change("tests/test_train.py::test_passes", 0.01),
     ),
     scatter=0.023,
     smallest=0.061,
