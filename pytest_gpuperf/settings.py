@@ -101,9 +101,8 @@ class SharedUse(Enum):
 class Settings:
     """Options and ini keys of one enabled run. ``device`` is ``None`` for the default.
 
-    ``tolerance`` applies to tests without a mark of their own. ``precision`` is the
-    slowdown, a ratio, that is to be seen. ``seed`` says where random numbers begin.
-    ``benchmark`` asks to feed pytest-benchmark.
+    ``tolerance`` applies to tests without a mark of their own. ``seed`` says
+    where random numbers begin. ``benchmark`` asks to feed pytest-benchmark.
     ``reference`` names the commit that settles what a baseline does not pass, or is
     ``RECORDED``; ``referred`` says which times it settles. ``launch`` is which of torchrun's ranks this is. ``repeated`` are the
     options of this command line that a command to refresh or compare must repeat,
@@ -131,7 +130,6 @@ class Settings:
     benchmark: bool = False
     prune: bool = False
     tolerance: Tolerance = field(default_factory=Tolerance)
-    precision: float | None = None
     seed: int = 0
     reference: str | None = None
     referred: Referred = Referred.NOT_PASSED

@@ -305,9 +305,9 @@ def test_a_module_can_be_read_in_one_go(module: str) -> None:
 # The ceiling: lines of code, which are neither blank nor a comment, docstring or import.
 
 MOST_CODE: Final = {
-    "": 536,
+    "": 535,
     "baselines": 1056,
-    "cli": 2324,
+    "cli": 2315,
     "compare_commits": 1683,  # signatures broken by longer names
     "compare_steps": 813,
     "devices": 2343,
@@ -316,17 +316,17 @@ MOST_CODE: Final = {
     "devices.pretend": 7259,
     "distributed": 1075,
     "history": 472,
-    "judge": 3684,
+    "judge": 3628,
     "measure": 4068,
-    "model": 1963,
-    "plugin": 2994,
+    "model": 1956,
+    "plugin": 2986,
     "report": 1341,
     "report.ci": 650,
-    "report.exchange": 215,
+    "report.exchange": 161,
     "report.html": 1689,
     "report.json": 284,
-    "report.screen": 2581,
-    "runner": 3167,
+    "report.screen": 2523,
+    "runner": 3037,
     "sharing": 229,
     "trainers": 472,
     "worker": 1601,
@@ -334,7 +334,7 @@ MOST_CODE: Final = {
 """Lines of code of each room. A room that needs more says here which feature pays for it,
 or takes as much from another; one that shrinks lowers its line."""
 
-MOST_DATACLASSES: Final = 302
+MOST_DATACLASSES: Final = 300
 
 SLACK: Final = 25
 """Lines that a ceiling may be above its room: one far above it holds nothing."""

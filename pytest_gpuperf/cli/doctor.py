@@ -147,7 +147,7 @@ def check(
         with closing(turns_at(found.slot, project.lock_seconds, announce)) as turns:
             trials, wrong = _trials(ask, request, arguments.runs, turns)
         runs = [trial.measurement for trial in trials]
-        acuity = acuity_of_step(runs, project.tolerance, project.precision)
+        acuity = acuity_of_step(runs, project.tolerance)
         _print(trial_lines(trials, acuity, verbose=arguments.verbose))
     _print(wrong_lines(wrong, hardware))
     return WRONG if wrong else 0
@@ -201,7 +201,6 @@ def _stored(folder: Path, hardware: Hardware, project: ProjectSettings) -> Store
             entries,
             kind,
             project.tolerance,
-            project.precision,
         ),
     )
 

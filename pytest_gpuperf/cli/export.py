@@ -1,13 +1,10 @@
-"""``gpuperf export``: the last run in the format of another program."""
+"""``gpuperf export``: the last run in the format of pytest-benchmark."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
-from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from datetime import timezone
 from pathlib import Path
@@ -16,14 +13,11 @@ from typing import Final
 from ..baselines.store import write
 from ..errors import ErrorId
 from ..errors import UsageError
-from ..model.environment import DeviceKind
 from ..model.results import RESULTS_NAME
-from ..model.results import Head
-from ..report.exchange import pytest_benchmark as pytest_benchmark_json
+from ..model.results import Results
 from ..report.exchange.measured_calls import MeasuredCall
 from ..report.exchange.measured_calls import measured_calls
-from ..report.exchange.tracking_services import bencher_json
-from ..report.exchange.tracking_services import smaller_is_better_json
+from ..report.exchange.pytest_benchmark import dumps
 from .files import read_results
 from .files import read_samples
 from .files import results_file
@@ -36,48 +30,10 @@ NO_RUN_TO_EXPORT: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportedRun:
-    """One run: its head, its calls, and when it ended."""
+FORMAT: Final = "pytest-benchmark"
 
-    head: Head
-    calls: tuple[MeasuredCall, ...]
-    kind: DeviceKind
-    at: datetime
-
-
-def _pytest_benchmark(measured: ExportedRun) -> str:
-    """Write the calls with times: the format has no place for others."""
-    untimed = sum(not call.step_ms for call in measured.calls)
-    if untimed == len(measured.calls):
-        msg = (
-            "pytest-benchmark knows times alone, and this run has none: measure on cuda "
-            "or cpu, or export custom-smaller-is-better or bmf"
-        )
-        raise UsageError(msg, ErrorId.GP514)
-    if untimed:
-        calls = (
-            "1 call has no times and is"
-            if untimed == 1
-            else (f"{untimed} calls have no times and are")
-        )
-        sys.stderr.write(f"gpuperf: {calls} left out\n")
-    return pytest_benchmark_json.dumps(measured.head, measured.calls, measured.at)
-
-
-def _smaller_is_better(measured: ExportedRun) -> str:
-    return smaller_is_better_json(measured.calls, measured.kind)
-
-
-def _bmf(measured: ExportedRun) -> str:
-    return bencher_json(measured.calls, measured.kind)
-
-
-FORMATS: Final[Mapping[str, Callable[[ExportedRun], str]]] = {
-    "pytest-benchmark": _pytest_benchmark,
-    "custom-smaller-is-better": _smaller_is_better,
-    "bmf": _bmf,
-}
+REMOVED_FORMATS: Final = ("bmf", "custom-smaller-is-better")
+"""What a recipe makes from the results. The names go with the next release."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "format",
         type=_format,
         metavar="FORMAT",
-        help=", ".join(FORMATS),
+        help=FORMAT,
     )
     parser.add_argument(
         "path",
@@ -105,8 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
-    """Write the run at the path; raise ``UsageError`` if nothing was measured."""
-    text = FORMATS[arguments.format](_measured(results_file(arguments.path)))
+    """Write the run at the path; raise ``UsageError`` if nothing was timed."""
+    file = results_file(arguments.path)
+    results = read_results(file, NO_RUN_TO_EXPORT)
+    calls = _measured(results, file)
+    changed = datetime.fromtimestamp(file.stat().st_mtime, tz=timezone.utc)
+    text = dumps(results.head, _timed(calls), changed)
     if arguments.out is None:
         sys.stdout.write(text)
     else:
@@ -115,20 +75,40 @@ def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
 
 
 def _format(text: str) -> str:
-    if text not in FORMATS:
-        msg = f"found {text!r}, expected one of {', '.join(FORMATS)}"
+    if text in REMOVED_FORMATS:
+        msg = (
+            f"{text!r} was removed: services read {FORMAT} as well, and results.json has "
+            "all numbers"
+        )
+        raise argparse.ArgumentTypeError(msg)
+    if text != FORMAT:
+        msg = f"found {text!r}, expected {FORMAT}"
         raise argparse.ArgumentTypeError(msg)
     return text
 
 
-def _measured(file: Path) -> ExportedRun:
-    results = read_results(file, NO_RUN_TO_EXPORT)
-    hardware = results.head.hardware
+def _measured(results: Results, file: Path) -> Sequence[MeasuredCall]:
     verdicts = {test: record.verdicts for test, record in results.tests.items()}
-    samples = read_samples(file) if hardware else {}
+    samples = read_samples(file) if results.head.hardware else {}
     calls = tuple(measured_calls(verdicts, samples))
-    if not calls or hardware is None:
+    if not calls:
         msg = f"{file}: nothing was measured in this run; {NO_RUN_TO_EXPORT}"
         raise UsageError(msg, ErrorId.GP514)
-    changed = datetime.fromtimestamp(file.stat().st_mtime, tz=timezone.utc)
-    return ExportedRun(head=results.head, calls=calls, kind=hardware.kind, at=changed)
+    return calls
+
+
+def _timed(calls: Sequence[MeasuredCall]) -> Sequence[MeasuredCall]:
+    """Return those that have times: the format has no place for others."""
+    timed = [call for call in calls if call.step_ms]
+    if not timed:
+        msg = (
+            f"{FORMAT} knows times alone, and this run has none: measure on cuda or cpu"
+        )
+        raise UsageError(msg, ErrorId.GP514)
+    untimed = len(calls) - len(timed)
+    if untimed:
+        left = "1 call has no times and is"
+        if untimed > 1:
+            left = f"{untimed} calls have no times and are"
+        sys.stderr.write(f"gpuperf: {left} left out\n")
+    return timed

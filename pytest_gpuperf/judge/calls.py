@@ -97,7 +97,6 @@ def _looks_differ(runs: Sequence[Measurement]) -> bool:
 def suite_context_of(
     runs: Mapping[str, Sequence[Measurement]],
     entries: Mapping[str, Entry],
-    precision: float | None = None,
 ) -> SuiteContext:
     """Return what the *runs* of all calls, oldest first, and all *entries* say about each.
 
@@ -117,7 +116,6 @@ def suite_context_of(
         occasions=occasions_prior_of(entries.values(), kind),
         shift=suite_shift(clean),
         tests=max(1, len(shifts)),
-        precision=precision,
     )
 
 

@@ -18,12 +18,12 @@ from ..model.baseline import ENOUGH_RUNS
 from ..model.baseline import OCCASION_RUNS
 from .context import Discount
 from .context import SuiteContext
+from .readings import MAX_RUNS
 from .readings import Limits
 from .readings import Reading
 from .readings import StoredTimes
 from .readings import remaining_runs
 from .sensitivity import completed
-from .sensitivity import deciding_runs
 from .sensitivity import smallest_blamed
 from .statistics import PASS_RISK
 from .statistics import SHIFT_RISK
@@ -66,7 +66,7 @@ class RunChange:
 class TimeComparison:
     """All that the rules ask about.
 
-    ``used`` leaves out disturbed runs that are slow; ``deciding`` clean ones are enough
+    ``used`` leaves out disturbed runs that are slow; ``MAX_RUNS`` clean ones are enough
     to blame, for which ``remaining`` more may follow.
     """
 
@@ -76,7 +76,6 @@ class TimeComparison:
     seen: tuple[RunChange, ...]
     used: tuple[RunChange, ...]
     clean: tuple[RunChange, ...]
-    deciding: int
     remaining: int
 
     @classmethod
@@ -93,7 +92,6 @@ class TimeComparison:
         # evidence for a pass, a slow one is evidence for nothing.
         used = tuple(c for c in seen if not c.reading.dirty or c.feared < quick)
         clean = tuple(c for c in seen if not c.reading.dirty)
-        deciding = deciding_runs(reference, limits, suite_context)
         return cls(
             reference=reference,
             limits=limits,
@@ -101,8 +99,7 @@ class TimeComparison:
             seen=seen,
             used=used,
             clean=clean,
-            deciding=deciding,
-            remaining=remaining_runs([change.reading for change in seen], deciding),
+            remaining=remaining_runs([change.reading for change in seen]),
         )
 
     @property
@@ -113,12 +110,12 @@ class TimeComparison:
     @property
     def can_blame(self) -> bool:
         """Whether there are, or may yet be, enough runs to leave PASS."""
-        enough = len(self.clean) + self.remaining >= self.deciding
+        enough = len(self.clean) + self.remaining >= MAX_RUNS
         return enough and self.reference.runs >= ENOUGH_RUNS
 
     @property
     def is_decided(self) -> bool:
-        return self.can_blame and len(self.clean) >= self.deciding
+        return self.can_blame and len(self.clean) >= MAX_RUNS
 
     @property
     def bounds(self) -> list[float]:
@@ -141,7 +138,7 @@ class TimeComparison:
     def reach(self) -> float:
         """How far, in log time, enough runs get that differ by their occasion alone."""
         shift = self.reference.shift
-        runs = max(self.deciding, len(self.used))
+        runs = max(MAX_RUNS, len(self.used))
         return shift.reach(SHIFT_RISK, self.reference.spread, runs) if shift else 0.0
 
     @property
@@ -153,7 +150,7 @@ class TimeComparison:
     def occasions_needed(self) -> int:
         """How many more of them would tell a change like this from a shift; 0 if none."""
         moved = mean([c.proven for c in self.shown])
-        spread, runs = self.reference.spread, max(self.deciding, len(self.used))
+        spread, runs = self.reference.spread, max(MAX_RUNS, len(self.used))
         return self._occasions_till(
             lambda shift: shift.reach(SHIFT_RISK, spread, runs) < moved
         )
@@ -321,7 +318,7 @@ class TimeComparison:
     def blame(self) -> float:
         """Mean slowdown of enough runs, in log time, below which none is blamed."""
         spread, stored = completed(self.reference)
-        runs = max(self.deciding, len(self.used))
+        runs = max(MAX_RUNS, len(self.used))
         error = spread.error(runs, stored, self.suite_context.burst)
         proof = spread.quantile(self.suite_context.alpha) * error
         return max(self.limits.ignored + max(proof, self.reference.slow), self.reach)
@@ -334,10 +331,10 @@ class TimeComparison:
             spread,
             self.suite_context.risk,
             stored=stored,
-            fresh=self.deciding,
+            fresh=MAX_RUNS,
             burst=self.suite_context.burst,
         )
-        shift, runs = self.reference.shift, self.deciding
+        shift, runs = self.reference.shift, MAX_RUNS
         seen = shift.smallest(self.reference.spread, runs) if shift else 0.0
         return max(self.limits.ignored + beyond, seen)
 
@@ -423,7 +420,7 @@ class Proof:
         if self._looks_far:
             return FAR_RUNS
         beyond = self._looks_beyond and self._has_enough_stored
-        return self.case.deciding if beyond else 0
+        return MAX_RUNS if beyond else 0
 
     @property
     def _looks_beyond(self) -> bool:

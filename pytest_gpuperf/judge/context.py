@@ -57,9 +57,8 @@ class SuiteContext:
     ``shift`` is the median change of the suite's first runs, in log time, ``burst`` how far
     others move each run beyond what stored runs scatter, a standard deviation. ``alpha``
     is the risk of blaming unchanged code; ``tests`` are judged together at it.
-    ``precision`` is the slowdown, a ratio, that somebody asks to see. ``occasions`` is
-    what the suite shifts by from one to another, ``now`` the occasion of the fresh runs;
-    empty if nobody knows.
+    ``occasions`` is what the suite shifts by from one to another, ``now`` the occasion of
+    the fresh runs; empty if nobody knows.
     """
 
     prior: Prior | None = None
@@ -69,7 +68,6 @@ class SuiteContext:
     burst: float = 0.0
     alpha: float = 0.01
     tests: int = 1
-    precision: float | None = None
 
     @property
     def risk(self) -> float:

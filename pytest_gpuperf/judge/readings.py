@@ -235,13 +235,10 @@ def stored_values(
     return tuple(sorted([read(run.times[name]) for run in runs if name in run.times]))
 
 
-def remaining_runs(seen: Sequence[Reading], most: int = MAX_RUNS) -> int:
-    """Count the runs that may follow *seen*, so that *most* are clean.
-
-    A few dirty ones are replaced.
-    """
+def remaining_runs(seen: Sequence[Reading]) -> int:
+    """Count the runs that may follow *seen*; a few dirty ones are replaced."""
     repeated = min(MOST_REPEATED, sum(bool(reading.dirty) for reading in seen))
-    return max(0, most + repeated - len(seen))
+    return max(0, MAX_RUNS + repeated - len(seen))
 
 
 def dirt(seen: Iterable[Reading]) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from functools import lru_cache
-from functools import partial
 from math import sqrt
 from statistics import NormalDist
 from statistics import median
@@ -14,9 +12,7 @@ from typing import Final
 
 from ..model.baseline import ENOUGH_RUNS
 from ..model.baseline import FULL_RUNS
-from ..model.baseline import MOST_RUNS
 from ..model.verdict import DetectableChange
-from ..model.verdict import Effort
 from ..model.verdict import SuiteAcuity
 from .context import SuiteContext
 from .readings import MAX_RUNS
@@ -133,81 +129,3 @@ def _ordered(place: int, runs: int) -> tuple[float, float]:
     height = _NORMAL.pdf(_NORMAL.inv_cdf(share))
     mean = _NORMAL.inv_cdf((place - 0.375) / (runs + 0.25))
     return mean, share * (1 - share) / ((runs + 2) * height**2)
-
-
-# The number of runs that a wanted precision takes.
-#
-# More runs help less than one may think: the variance that the fresh runs of a session
-# share does not shrink with their number, and every single run must pass the rank test.
-
-MOST_DECIDING: Final = 20
-"""Fresh runs beyond which none are made for a precision."""
-
-FRESH_RUNS: Final = range(MAX_RUNS, MOST_DECIDING + 1)
-STORED_RUNS: Final = range(FULL_RUNS, MOST_RUNS + 1)
-
-
-def deciding_runs(
-    reference: StoredTimes, limits: Limits, suite_context: SuiteContext
-) -> int:
-    """Return the number of clean fresh runs after which a time may be blamed.
-
-    Five, or the fewest that show a slowdown of the precision asked for; five as well
-    where no number of them does.
-    """
-    if suite_context.precision is None or reference.runs < ENOUGH_RUNS:
-        return MAX_RUNS
-    shown = partial(shown_by, reference, limits, suite_context, reference.runs)
-    return next(
-        (m for m in FRESH_RUNS if shown(m) <= suite_context.precision), MAX_RUNS
-    )
-
-
-def effort(
-    reference: StoredTimes,
-    limits: Limits,
-    suite_context: SuiteContext,
-    stored_runs: Iterable[int],
-) -> Effort:
-    """Choose the fewest fresh runs, then the fewest stored ones of *stored_runs*.
-
-    Fresh runs are made again and again, stored ones once. *suite_context* has a precision.
-    """
-    options, precision = tuple(stored_runs), suite_context.precision or 0.0
-    shown = partial(shown_by, reference, limits, suite_context)
-    enough = (
-        (stored, fresh)
-        for fresh in FRESH_RUNS
-        for stored in options
-        if stored >= ENOUGH_RUNS and shown(stored, fresh) <= precision
-    )
-    found = next(enough, None)
-    stored, fresh = found or (min(options), MAX_RUNS)
-    return Effort(
-        stored=stored,
-        fresh=fresh,
-        reached=found is not None,
-        floor=min(shown(s, f) for s in STORED_RUNS for f in FRESH_RUNS),
-    )
-
-
-def shown_by(
-    reference: StoredTimes,
-    limits: Limits,
-    suite_context: SuiteContext,
-    stored: int,
-    fresh: int,
-) -> float:
-    """Return the slowdown, a ratio, that so many runs blame nine times in ten."""
-    spread = _spread(reference, stored)
-    smallest = smallest_blamed(spread, suite_context.risk, stored=stored, fresh=fresh)
-    return ratio(limits.ignored + smallest)
-
-
-def _spread(reference: StoredTimes, stored: int) -> Spread:
-    """Return what would be known of the scatter with so many *stored* runs."""
-    if stored == reference.runs:
-        return completed(reference)[0]
-    known = reference.spread
-    shared = known.nu - (reference.runs - 1) if reference.runs > 1 else 0.0
-    return Spread(sigma=known.sigma, nu=shared + stored - 1)

@@ -34,7 +34,6 @@ class ProjectSettings:
     history: str | None
     lock_seconds: float
     tolerance: Tolerance = field(default_factory=Tolerance)
-    precision: float | None = None
 
 
 # Facts that no verdict reports, and that a run must still show.

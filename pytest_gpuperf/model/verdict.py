@@ -50,24 +50,6 @@ class SuiteAcuity:
     decidable_then: int = 0
 
 
-# The effort that a wanted precision takes.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
-    """Runs of one test that show a slowdown of the precision asked for.
-
-    So many ``stored`` and ``fresh`` runs are enough if it is ``reached``; else they are
-    what is usual. ``floor`` is the smallest slowdown, a ratio, that any number of runs
-    would show with a probability of 90 %.
-    """
-
-    stored: int
-    fresh: int
-    reached: bool
-    floor: float
-
-
 # The numbers that a verdict on a time rests on.
 
 
@@ -97,11 +79,10 @@ class Evidence:
     and ``high`` bound ``estimate`` with 95 % confidence. ``tolerance`` and ``detect``
     are those that applied, the absolute floor included. ``runs`` counts the fresh runs
     that were used; it is 0 if all were disturbed and slow, the estimate is then
-    theirs. ``smallest_detectable`` is the slowdown that five clean runs, or as many as
-    a precision asks for, would have blamed with a probability of 90 %. ``discount`` is
-    what the machine itself seems to have moved: positive where it was slower, which is
-    taken off before code is blamed, negative where it was faster, which is added before
-    code passes.
+    theirs. ``smallest_detectable`` is the slowdown that five clean runs would have
+    blamed with a probability of 90 %. ``discount`` is what the machine itself seems to
+    have moved: positive where it was slower, which is taken off before code is blamed,
+    negative where it was faster, which is added before code passes.
     ``p_regressed`` and ``p_improved`` are the chances of such runs if nothing had
     changed by more than the tolerance; ``None`` while runs are too few to blame.
     """

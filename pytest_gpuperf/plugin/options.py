@@ -166,13 +166,6 @@ OPTIONS: Final = (
         on_command_line=False,
     ),
     Option(
-        name="gpuperf_precision",
-        help="smallest slowdown to detect: up to 20 runs are stored and made for it "
-        "(default: what 8 stored and 5 new runs show)",
-        metavar="PERCENT",
-        on_command_line=False,
-    ),
-    Option(
         name="gpuperf_isolation",
         help="what shares a fresh process: test or module (default: test)",
         metavar="WHAT",
@@ -220,8 +213,25 @@ OPTIONS: Final = (
 )
 
 
+REMOVED_KEYS: Final = {
+    "gpuperf_precision": "`gpuperf doctor` and a refresh say what can be detected, and "
+    "--gpuperf-ref compares with the code of another commit"
+}
+"""Ini keys that are no more, and what does their job. They go with the next release."""
+
+
+def refuse_removed(config: pytest.Config) -> None:
+    """Raise ``UsageError`` if the project sets an ini key that is no more."""
+    for name, instead in REMOVED_KEYS.items():
+        if ini_value(config, name) is not None:
+            msg = f"ini key {name}: it was removed; {instead}"
+            raise UsageError(msg, ErrorId.GP101)
+
+
 def register(parser: pytest.Parser) -> None:
     """Declare every option and every ini key."""
+    for name in REMOVED_KEYS:
+        parser.addini(name, "was removed", default=None)
     group = parser.getgroup("gpuperf", "GPU performance")
     for option in OPTIONS:
         kind: Literal["bool"] | None = "bool" if option.metavar is None else None
@@ -279,7 +289,6 @@ COMMANDS_REPEAT: Final = (
     "gpuperf_isolation",
     "gpuperf_tolerance",
     "gpuperf_detect",
-    "gpuperf_precision",
     "gpuperf_baselines",
 )
 """Settings without which a refresh would store something else, or elsewhere."""

@@ -42,6 +42,7 @@ from ..settings import UnjudgedBudget
 from ..settings import refuse_in_ci
 from .mark_conflicts import refuse_blind
 from .options import ini_value
+from .options import refuse_removed
 
 
 # Options by which a command line selects tests.
@@ -142,17 +143,6 @@ def _detect(text: str) -> float | None:
         raise ValueError(msg) from None
 
 
-def _precision(text: str) -> float:
-    try:
-        precision = parse_tolerance({"detect": text}).detect or 0.0
-    except UsageError:
-        precision = 0.0
-    if not 0 < precision < 1:
-        msg = "expected a percentage above 0 and below 100, such as 2%"
-        raise ValueError(msg)
-    return precision
-
-
 def _commit(text: str) -> str:
     if not text.strip() or text.startswith("-"):
         msg = "expected a branch, a tag, a commit, `baseline`, `auto` or `none`"
@@ -185,7 +175,6 @@ PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "gpuperf_isolation": _one_of(Isolation),
     "gpuperf_tolerance": _tolerance,
     "gpuperf_detect": _detect,
-    "gpuperf_precision": _precision,
     "gpuperf_baselines": _filled(Path, "a folder, such as baselines"),
     "gpuperf_history": _filled(str, "a folder, or a URL such as s3://bucket/history"),
     "gpuperf_ref": _commit,
@@ -198,6 +187,7 @@ NO_GATE: Final = ("gpuperf_update", "gpuperf_inline")
 
 def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
     """Resolve option, ini key, default; raise ``UsageError`` for one that cannot be."""
+    refuse_removed(config)
     value = _resolver(config)
     ci = bool(environ.get("CI"))
     missing = MissingBaseline.FAIL if ci else MissingBaseline.WARN
@@ -222,7 +212,6 @@ def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
         baselines=config.rootpath / value("gpuperf_baselines", Path("baselines")),
         artefacts=no_link(config.rootpath / ARTEFACTS),
         tolerance=project_tolerance(config),
-        precision=value("gpuperf_precision", None),
         history=_located(value("gpuperf_history", None), config.rootpath),
         **_reference(config, value, ci=ci),
         script=environ.get("GPUPERF_SCRIPT"),

@@ -63,6 +63,5 @@ class Reader:
             history=found.history,
             lock_seconds=found.lock_seconds,
             tolerance=found.tolerance,
-            precision=found.precision,
         )
         return pytest.ExitCode.OK

@@ -274,12 +274,11 @@ class BaselineWriter:
                 if why is not None:
                     self._refuse(key, why)
                     continue
-                precise = self._settings.precision is not None
                 leeway = Leeway(
                     kind=kind,
                     tolerance=merged((*calls[-1].tolerances, self._settings.tolerance)),
                     prior=self._prior,
-                    runs=max(full, len(new.runs)) if precise else full,
+                    runs=full,
                 )
                 said = Judged(
                     outcomes=outcomes_of(verdicts[case.test][key]),

@@ -219,7 +219,7 @@ class RunEvaluator:
             self._assessment(reported, stopped=stopped_after(self._maxfail)),
             suite=suite_of(first_runs(reported.cases), self._baselines.entries),
             skipped_files=seen.skipped if self._kind.has(Capability.FORECAST) else (),
-            acuity=self._rounds.outlook.acuity(
+            acuity=self._rounds.estimates.acuity(
                 reported.cases.values(), reported.refreshed.taken
             ),
         )
@@ -260,7 +260,7 @@ class RunEvaluator:
     def _judged(self, state: RunState) -> RunState:
         """Judge every call; what a refresh has taken is accepted."""
         taken = state.refreshed.taken
-        verdicts = verdicts_of(state.cases, taken, self._judge.last_verdict)
+        verdicts = verdicts_of(state.cases, taken, self._judge.verdict)
         return replace(state, verdicts=verdicts)
 
     def _stored(self, state: RunState, seen: Seen) -> RunState:

@@ -57,12 +57,14 @@ from .pool import WorkerPool
 from .progress import Progress
 from .reference_check import ReferenceCheck
 from .reference_check import candidates_of
-from .run_estimates import Outlook
+from .run_estimates import RunEstimates
 from .screening import Case
 from .screening import Group
 from .screening import JudgeCall
+from .screening import Run
 from .screening import batches
 from .screening import complete
+from .screening import confirm
 from .screening import screen
 from .screening import with_counts_of
 from .verdicts import Judge
@@ -156,7 +158,7 @@ class Rounds:
         except BaseException:
             self._workers.close()
             raise
-        self.outlook = Outlook(settings, self.baselines, announce)
+        self.estimates = RunEstimates(settings, self.baselines, announce)
         self.isolation = ErrorIsolation()
         self.judge = Judge(
             self.baselines.entries,
@@ -199,7 +201,7 @@ class Rounds:
         self._workers.assign(
             groups, self._board_of, counted(entries), round_steps, steps
         )
-        self.outlook.announce_gate(groups, len(self.slots))
+        self.estimates.announce_gate(groups, len(self.slots))
         cases = self._screen(groups)
         if not self._is_stopped:
             self._settle(groups, cases)
@@ -278,7 +280,7 @@ class Rounds:
         """Run every group once; where failures end it a few at a time, each to its verdict."""
         cases: dict[str, Case] = {}
         self._storing.follow(cases, {})
-        runs_by_group = self.outlook.runs_of(groups)
+        runs_by_group = self.estimates.runs_of(groups)
         self.wanted = {
             test: runs for group, runs in runs_by_group.items() for test in group
         }
@@ -294,7 +296,7 @@ class Rounds:
             self._refer(found)
             if self._maxfail and self._settings.update is None:
                 again = partial(self._run_again, found)
-                self.outlook.confirm(batch, again, found, self.judge)
+                self._confirm(batch, again, found)
                 self._refer_undecided(found)
                 self.judge.decide(found)
             self._is_stopped = 0 < self._maxfail <= self._failures(cases)
@@ -315,7 +317,7 @@ class Rounds:
     def _failures(self, cases: Mapping[str, Case]) -> int:
         """Count the tests that fail the run; what a refresh may accept is no failure."""
         judged = cases if self._settings.update is None else {}
-        verdicts = verdicts_of(judged, {}, self.judge.last_verdict)
+        verdicts = verdicts_of(judged, {}, self.judge.verdict)
         reports = {
             test: report_of(case, verdicts[test], self._settings, lambda _: "")
             for test, case in judged.items()
@@ -330,7 +332,7 @@ class Rounds:
                 cases, lambda _, calls: is_in_doubt(self.judge.verdict(calls))
             )
         else:
-            blind = self.outlook.undecidable(cases.values())
+            blind = self.estimates.undecidable(cases.values())
             self._settle_by_code(
                 cases,
                 lambda key, calls: (
@@ -345,7 +347,7 @@ class Rounds:
                 cases,
                 lambda key, calls: (
                     key not in self.judge.reference_results
-                    and is_undecided(self.judge.last_verdict(calls))
+                    and is_undecided(self.judge.verdict(calls))
                 ),
             )
 
@@ -370,30 +372,32 @@ class Rounds:
         """Give each test the runs its verdict or its refresh needs."""
         is_confirmed = self._settings.update is Refresh.IMPROVED
         if is_confirmed:
-            self.outlook.confirm(groups, self.run, cases, self.judge)
+            self._confirm(groups, self.run, cases)
         entries, judge = self.baselines.entries, self.judge.verdict
         selected = sorted(selected_of(self._settings.update, cases, entries, judge))
         chosen = [cases[test] for test in selected]
         self.wanted = {test: self._recorded_runs(cases[test]) for test in selected}
         left = partial(self._seconds_for, groups)
-        self.outlook.announce_refresh(self.wanted, left)
+        self.estimates.announce_refresh(self.wanted, left)
         self._complete(groups, cases)
-        # The scatter of the first runs says how many a wanted precision needs, and a
-        # range of counts, so the second round can be planned only after the first.
-        more = self.outlook.stored_runs(chosen, left)
+        # The first runs say whether counts vary, so the second round can be planned only
+        # after the first.
         for case in chosen:
-            is_drawn = any(varies_by_run(calls) for calls in case.calls.values())
-            least = FULL_RUNS if is_drawn else 0
-            runs = (more.get(case.test, 0), least, self.wanted[case.test])
-            self.wanted[case.test] = max(runs)
+            if any(varies_by_run(calls) for calls in case.calls.values()):
+                self.wanted[case.test] = max(FULL_RUNS, self.wanted[case.test])
         self._complete(groups, cases)
         if not is_confirmed:
             rest = [group for group in groups if not set(selected).issuperset(group)]
             again = partial(self._run_again, cases)
-            self.outlook.confirm(rest, again, cases, self.judge)
+            self._confirm(rest, again, cases)
             # The confirming runs show whether the machine is steady.
             self.judge.look(cases)
             self._refer_undecided(cases)
+
+    def _confirm(
+        self, groups: Sequence[Group], run: Run, cases: Mapping[str, Case]
+    ) -> None:
+        confirm(groups, run, cases, self.judge.verdict, seconds=self._settings.seconds)
 
     def _recorded_runs(self, case: Case) -> int:
         """Return the runs that the refresh of this test makes."""

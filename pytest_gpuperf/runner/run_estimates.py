@@ -19,17 +19,12 @@ from ..judge.calls import WHOLE_PROJECT
 from ..judge.calls import merged
 from ..judge.calls import references_of
 from ..judge.context import SuiteContext
-from ..judge.readings import MOST_REPEATED
-from ..judge.readings import Limits
 from ..judge.readings import StoredTimes
-from ..judge.sensitivity import MOST_DECIDING
 from ..judge.sensitivity import ROUND_TOLERANCES
-from ..judge.sensitivity import STORED_RUNS
 from ..judge.sensitivity import acuity
-from ..judge.sensitivity import deciding_runs
-from ..judge.sensitivity import effort
 from ..judge.sensitivity import suite_acuity
 from ..judge.stored_times import reference_of
+from ..judge.verdict import ALONE
 from ..judge.verdict import step_limits
 from ..measure.time_share import LATER_STEPS
 from ..measure.timing import ROUND_MS
@@ -49,19 +44,11 @@ from ..model.metrics import LATENCY_MS
 from ..model.metrics import SENTINELS
 from ..model.metrics import STEP_MS
 from ..model.verdict import DetectableChange
-from ..model.verdict import Effort
 from ..model.verdict import SuiteAcuity
 from ..report.screen.precision import duration
-from ..report.screen.precision import fresh_text
-from ..report.screen.precision import stored_text
 from ..settings import Settings
-from .screening import MOST_FRESH_RUNS
 from .screening import Case
 from .screening import Group
-from .screening import JudgeCall
-from .screening import Run
-from .screening import confirm
-from .verdicts import Judge
 
 
 Layers = Sequence[Tolerance]
@@ -73,7 +60,6 @@ def acuity_of(
     entries: Mapping[str, Entry],
     kind: DeviceKind,
     project: Tolerance = WHOLE_PROJECT,
-    precision: float | None = None,
 ) -> SuiteAcuity | None:
     """Return which slowdowns of *tests* can be seen among all *entries*.
 
@@ -81,15 +67,12 @@ def acuity_of(
     """
     references = references_of(entries, kind)
     known = {test: references[test] for test in tests if test in references}
-    return _suite_acuity(
-        known, tests, SuiteContext(tests=len(references), precision=precision), project
-    )
+    return _suite_acuity(known, tests, SuiteContext(tests=len(references)), project)
 
 
 def acuity_of_step(
     runs: Sequence[Measurement],
     project: Tolerance = WHOLE_PROJECT,
-    precision: float | None = None,
 ) -> SuiteAcuity | None:
     """Return which slowdowns a full baseline would show of a step that runs like this.
 
@@ -102,9 +85,7 @@ def acuity_of_step(
     if known is None:
         return None
     full = replace(known, runs=FULL_RUNS)
-    return _suite_acuity(
-        {name: full}, {name: ()}, SuiteContext(precision=precision), project
-    )
+    return _suite_acuity({name: full}, {name: ()}, ALONE, project)
 
 
 def _suite_acuity(
@@ -125,57 +106,11 @@ def _suite_acuity(
     return suite_acuity(seen(project), wider)
 
 
-def fresh_efforts(
-    tests: Mapping[str, Layers],
-    stored: Baselines,
-    suite_context: SuiteContext,
-    project: Tolerance = WHOLE_PROJECT,
-) -> dict[str, Effort]:
-    """Return the fresh runs that each test needs against what is *stored* of it."""
-    references = references_of(stored.entries, stored.hardware.kind)
-    return {
-        test: effort(
-            reference,
-            _limits(reference, (*tests[test], project)),
-            suite_context,
-            stored_runs=[reference.runs],
-        )
-        for test, reference in references.items()
-        if test in tests
-    }
-
-
-def stored_efforts(
-    tests: Mapping[str, Layers],
-    stored: Baselines,
-    precision: float,
-    project: Tolerance = WHOLE_PROJECT,
-) -> dict[str, Effort]:
-    """Return how many runs of each test must be *stored*, all of the file judged at once."""
-    references = references_of(stored.entries, stored.hardware.kind)
-    suite_context = SuiteContext(tests=len(references), precision=precision)
-    return {
-        test: effort(
-            reference,
-            _limits(reference, (*tests[test], project)),
-            suite_context,
-            stored_runs=STORED_RUNS,
-        )
-        for test, reference in references.items()
-        if test in tests
-    }
-
-
 def _acuity(
     test: str, reference: StoredTimes, layers: Layers, suite_context: SuiteContext
 ) -> DetectableChange:
-    limits = _limits(reference, layers)
-    fresh = deciding_runs(reference, limits, suite_context)
-    return acuity(test, reference, limits, suite_context, fresh)
-
-
-def _limits(reference: StoredTimes, layers: Layers) -> Limits:
-    return step_limits(reference.typical, merged(layers))
+    limits = step_limits(reference.typical, merged(layers))
+    return acuity(test, reference, limits, suite_context)
 
 
 def _wider(project: Tolerance, ratio: float) -> Tolerance:
@@ -242,7 +177,7 @@ SecondsFor = Callable[[Mapping[str, int]], float]
 """How long it takes till each test has so many undisturbed runs, by what runs took."""
 
 
-class Outlook:
+class RunEstimates:
     """Plans the runs of one enabled run beside the *stored* baselines."""
 
     def __init__(
@@ -251,27 +186,6 @@ class Outlook:
         self._settings = settings
         self._stored = stored
         self._announce = announce
-
-    def confirm(
-        self,
-        groups: Sequence[Group],
-        run: Run,
-        cases: Mapping[str, Case],
-        judge: Judge,
-    ) -> None:
-        """Run again what one run did not decide, and say before what that will cost."""
-        asked = judge.suite_context.precision is not None
-        if asked:
-            together = [cases[test] for group in groups for test in group]
-            self._announce_fresh(together, judge.suite_context, judge.verdict)
-        confirm(
-            groups,
-            run,
-            cases,
-            judge.verdict,
-            seconds=self._settings.seconds,
-            most_runs=MOST_DECIDING + MOST_REPEATED if asked else MOST_FRESH_RUNS,
-        )
 
     def runs_of(self, groups: Sequence[Group]) -> dict[Group, int]:
         """Return the runs of the groups that a refresh is sure to take, before any is made."""
@@ -307,22 +221,6 @@ class Outlook:
                 f"{duration(seconds_for(wanted))} left"
             )
 
-    def stored_runs(
-        self, cases: Sequence[Case], seconds_for: SecondsFor
-    ) -> dict[str, int]:
-        """Return the runs that each baseline needs; eight have been made."""
-        precision = self._settings.precision
-        if precision is None or self._settings.update is Refresh.EVIDENCE:
-            return {}
-        efforts = self._stored_efforts(cases, precision)
-        stored = {key: effort.stored for key, effort in efforts.items()}
-        wanted = {case.test: _most(case, stored) for case in cases}
-        more = {test: runs for test, runs in wanted.items() if runs > FULL_RUNS}
-        if efforts:
-            seconds = seconds_for(more)
-            self._announce(stored_text(precision, list(efforts.values()), seconds))
-        return wanted
-
     def acuity(
         self, cases: Iterable[Case], taken: Collection[str]
     ) -> SuiteAcuity | None:
@@ -336,7 +234,6 @@ class Outlook:
             read(settings.baselines, hardware).entries,
             hardware.kind,
             settings.tolerance,
-            settings.precision,
         )
 
     def undecidable(self, cases: Iterable[Case]) -> frozenset[str]:
@@ -347,60 +244,12 @@ class Outlook:
             self._stored.entries,
             hardware.kind,
             settings.tolerance,
-            settings.precision,
         )
         tests = () if found is None else found.tests
         return frozenset(one.test for one in tests if not one.decidable)
-
-    def _announce_fresh(
-        self, cases: Sequence[Case], suite_context: SuiteContext, judge: JudgeCall
-    ) -> None:
-        efforts = fresh_efforts(
-            _tolerances(cases), self._stored, suite_context, self._settings.tolerance
-        )
-        undecided = {
-            key: efforts[key]
-            for case in cases
-            for key, calls in case.calls.items()
-            if key in efforts and not judge(calls).settled
-        }
-        wanted = {
-            case.test: _most(case, {key: e.fresh for key, e in undecided.items()})
-            for case in cases
-        }
-        seconds = sum(self._seconds_left(case, wanted[case.test]) for case in cases)
-        if efforts:
-            judged, open_ones = list(efforts.values()), list(undecided.values())
-            precision = suite_context.precision or 0.0
-            self._announce(fresh_text(precision, judged, open_ones, seconds))
-
-    def _stored_efforts(
-        self, cases: Sequence[Case], precision: float
-    ) -> Mapping[str, Effort]:
-        measured = {
-            key: new_entry(runs)
-            for case in cases
-            for key, runs in case.measurements.items()
-        }
-        entries = {**self._stored.entries, **measured}
-        then = Baselines(hardware=self._stored.hardware, entries=entries)
-        return stored_efforts(
-            _tolerances(cases), then, precision, self._settings.tolerance
-        )
-
-    def _seconds_left(self, case: Case, runs: int) -> float:
-        """Return what so many runs cost beyond those made, under the cap."""
-        spent = case.seconds
-        total = min(spent / len(case.results) * runs, self._settings.seconds)
-        return max(0.0, total - spent)
 
 
 def _tolerances(cases: Iterable[Case]) -> dict[str, tuple[Tolerance, ...]]:
     return {
         key: calls[-1].tolerances for case in cases for key, calls in case.calls.items()
     }
-
-
-def _most(case: Case, runs: Mapping[str, int]) -> int:
-    """Return the most runs that a call of this test asks for: they share them."""
-    return max((runs[key] for key in case.calls if key in runs), default=0)

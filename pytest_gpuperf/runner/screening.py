@@ -159,17 +159,16 @@ def samples_of(cases: Iterable[Case]) -> dict[str, tuple[Samples, ...]]:
     }
 
 
-def confirm(  # noqa: PLR0913  who runs and judges, and two bounds
+def confirm(
     groups: Sequence[Group],
     run: Run,
     cases: Mapping[str, Case],
     judge: JudgeCall,
     *,
     seconds: float,
-    most_runs: int = MOST_FRESH_RUNS,
 ) -> None:
     """Run again, in turn, the groups with a test that more runs could decide."""
-    for number in range(1, most_runs):
+    for number in range(1, MOST_FRESH_RUNS):
         wanting = [
             group
             for group in groups

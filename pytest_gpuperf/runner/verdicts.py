@@ -61,8 +61,7 @@ class Judge:
 
     def look(self, cases: Mapping[str, Case], tests: int = 1) -> None:
         """Derive the suite context from *cases*; at least *tests* share the risk."""
-        precision = self._settings.precision
-        found = suite_context_of(runs_of(cases), self._entries, precision)
+        found = suite_context_of(runs_of(cases), self._entries)
         self.suite_context = replace(
             found, tests=max(found.tests, tests), now=self._occasion
         )
@@ -83,15 +82,6 @@ class Judge:
     def has_settled(self, case: Case) -> bool:
         """Whether no more run is needed to judge *case*."""
         return all(self.verdict(calls).settled for calls in case.calls.values())
-
-    def last_verdict(self, calls: Sequence[StepCall]) -> TestVerdict:
-        """Judge by the usual rule what had no time for the runs of a precision."""
-        verdict = self.verdict(calls)
-        if verdict.settled:
-            return verdict
-        return self._judged(
-            calls, replace(self._suite_context_of(calls), precision=None)
-        )
 
     def _suite_context_of(self, calls: Sequence[StepCall]) -> SuiteContext:
         return self._decided.get(calls[-1].measurement.test, self.suite_context)

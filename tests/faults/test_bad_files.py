@@ -46,9 +46,7 @@ READERS = (
     (PENDING, ("accept", PENDING)),
     (PENDING, MERGE),
     (PENDING, REPORT),
-    (RESULTS, ("export", "bmf")),
     (RESULTS, ("export", "pytest-benchmark")),
-    (RESULTS, ("export", "custom-smaller-is-better")),
     (RESULTS, MERGE),
     (RESULTS, REPORT),
     (SAMPLES, ("export", "pytest-benchmark")),
@@ -158,8 +156,8 @@ IRREGULAR = [
         pytest.param(BASELINE, ("show",), id="show the baseline"),
         pytest.param(BASELINE, ("accept", PENDING), id="accept into the baseline"),
         pytest.param(PENDING, ("diff",), id="diff what is pending"),
-        pytest.param(RESULTS, ("export", "bmf"), id="export the results"),
-        pytest.param(SAMPLES, ("export", "bmf"), id="export the samples"),
+        pytest.param(RESULTS, ("export", "pytest-benchmark"), id="export the results"),
+        pytest.param(SAMPLES, ("export", "pytest-benchmark"), id="export the samples"),
     ],
 )
 def test_what_is_no_file_is_refused_and_never_waited_for(

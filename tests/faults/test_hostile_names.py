@@ -216,7 +216,7 @@ def report(text: str) -> int:
 
 def export(text: str) -> int:
     left(Path(".gpuperf"), text)
-    return main(["export", "bmf"])
+    return main(["export", "pytest-benchmark"])
 
 
 def export_misshapen(text: str) -> int:
@@ -226,7 +226,7 @@ def export_misshapen(text: str) -> int:
     file.write_text(
         json.dumps({**raw, text: text, "tests": {text: {text: 1}}}), "utf-8"
     )
-    return main(["export", "bmf"])
+    return main(["export", "pytest-benchmark"])
 
 
 def baseline_misshapen(text: str) -> int:

@@ -196,8 +196,6 @@ OPTIONS = [
     ("gpuperf_detect", "1e9%", "at most 1000"),
     ("gpuperf_detect", "-3%", "expected a percentage of at least 0"),
     ("gpuperf_detect", "", "expected a percentage of at least 0"),
-    ("gpuperf_precision", "0%", "expected a percentage above 0 and below 100"),
-    ("gpuperf_precision", "100%", "expected a percentage above 0 and below 100"),
     ("gpuperf_baselines", "", "expected a folder, such as baselines"),
     ("gpuperf_baselines", "   ", "expected a folder, such as baselines"),
     ("gpuperf_history", "", "expected a folder, or a URL"),

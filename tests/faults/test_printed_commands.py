@@ -689,7 +689,7 @@ def quoted(text: str) -> str:
     [
         ("gpuperf diff", 0),
         ("gpuperf report", 4),
-        ("gpuperf export bmf", 4),
+        ("gpuperf export pytest-benchmark", 4),
         ("gpuperf show", 4),
     ],
 )

@@ -73,44 +73,10 @@ def test_pytest_benchmark_compares_two_exported_runs(
     ) == [(SIZED, "8", 0.01), (SIZED, "8", 0.012), (STEP, "", 0.01)]
 
 
-@pytest.mark.parametrize(
-    ("name", "wanted"),
-    [
-        (
-            "bmf",
-            {
-                "latency": {"value": 10_000_000},
-                "peak-allocated-bytes": {"value": 104857600},
-                "syncs": {"value": 0},
-            },
-        ),
-        ("custom-smaller-is-better", [10, 104857600, 0]),
-    ],
-)
-def test_the_other_formats_come_from_the_same_run(
-    measured: ScriptedProject,
-    capsys: pytest.CaptureFixture[str],
-    name: str,
-    wanted: object,
-) -> None:
-    status, out, err = exported(capsys, name, ".gpuperf/results.json")
-
-    found = json.loads(out)
-    seen = (
-        found[STEP]
-        if isinstance(found, dict)
-        else [row["value"] for row in found if row["name"].startswith(STEP)]
-    )
-    assert (status, err, seen) == (0, "", wanted)
-
-
-@pytest.mark.parametrize(
-    "name", ["pytest-benchmark", "bmf", "custom-smaller-is-better"]
-)
 def test_no_path_and_no_name_of_this_machine_is_written(
-    measured: ScriptedProject, capsys: pytest.CaptureFixture[str], name: str
+    measured: ScriptedProject, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, out, _ = exported(capsys, name)
+    _, out, _ = exported(capsys, "pytest-benchmark")
 
     assert str(measured.path) not in out
     assert str(Path.home()) not in out
@@ -138,16 +104,26 @@ def test_a_run_without_times_is_nothing_for_pytest_benchmark(
 
     assert refusal(capsys, "pytest-benchmark") == (
         "gpuperf: pytest-benchmark knows times alone, and this run has none: measure on "
-        "cuda or cpu, or export custom-smaller-is-better or bmf [GP514]\n"
+        "cuda or cpu [GP514]\n"
     )
 
 
-def test_a_format_that_nobody_knows_is_refused_with_those_there_are(
+def test_a_format_that_nobody_knows_is_refused_with_the_one_there_is(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert refusal(capsys, "csv") == (
-        "gpuperf: argument FORMAT: found 'csv', expected one of pytest-benchmark, "
-        "custom-smaller-is-better, bmf; see `gpuperf export --help` [GP102]\n"
+        "gpuperf: argument FORMAT: found 'csv', expected pytest-benchmark; see `gpuperf "
+        "export --help` [GP102]\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["bmf", "custom-smaller-is-better"])
+def test_a_format_that_was_removed_says_what_does_its_job(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    assert refusal(capsys, name) == (
+        f"gpuperf: argument FORMAT: '{name}' was removed: services read pytest-benchmark "
+        "as well, and results.json has all numbers; see `gpuperf export --help` [GP102]\n"
     )
 
 
@@ -156,7 +132,7 @@ def test_a_folder_that_no_run_left_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
-    assert refusal(capsys, "bmf") == (
+    assert refusal(capsys, "pytest-benchmark") == (
         "gpuperf: .gpuperf: there is no such file; run `pytest --gpuperf` first, or name "
         "the folder that it left [GP527]\n"
     )
@@ -169,7 +145,7 @@ def test_a_run_that_measured_nothing_is_refused(
     project.run()
     os.chdir(project.path)
 
-    assert refusal(capsys, "bmf") == (
+    assert refusal(capsys, "pytest-benchmark") == (
         "gpuperf: .gpuperf/results.json: nothing was measured in this run; run `pytest "
         "--gpuperf` first, or name the folder that it left [GP514]\n"
     )
@@ -180,7 +156,7 @@ def test_results_without_their_samples_are_refused(
 ) -> None:
     (measured.path / ".gpuperf" / "samples.json").unlink()
 
-    assert refusal(capsys, "bmf") == (
+    assert refusal(capsys, "pytest-benchmark") == (
         "gpuperf: .gpuperf/samples.json: there is no such file; a run leaves it beside "
         "results.json [GP527]\n"
     )
@@ -191,7 +167,7 @@ def test_a_file_that_cannot_be_written_is_an_error(
 ) -> None:
     (measured.path / "out").mkdir()
 
-    assert refusal(capsys, "bmf", "--out=out") == (
+    assert refusal(capsys, "pytest-benchmark", "--out=out") == (
         "gpuperf: out: cannot be written, is a directory; what was stored before is "
         "intact, run again once that is solved [GP506]\n"
     )

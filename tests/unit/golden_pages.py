@@ -16,7 +16,6 @@ from typing import Any
 from typing import Final
 from zlib import decompress
 
-from builders import H200
 from builders import MIB
 from builders import a_comparison
 from builders import a_finding
@@ -61,8 +60,6 @@ from pytest_gpuperf.report.exchange import pytest_benchmark
 from pytest_gpuperf.report.exchange.measured_calls import MeasuredCall
 from pytest_gpuperf.report.exchange.measured_calls import measured_calls
 from pytest_gpuperf.report.exchange.measured_calls import properties_of
-from pytest_gpuperf.report.exchange.tracking_services import bencher_json
-from pytest_gpuperf.report.exchange.tracking_services import smaller_is_better_json
 from pytest_gpuperf.report.html.page import page_text
 from pytest_gpuperf.report.json import results as results_json
 from pytest_gpuperf.report.json import samples as samples_json
@@ -305,10 +302,6 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "results.json": results_without_secrets,
     "samples.json": lambda: samples_json.dumps({WAITS.test: ROUNDS, "t.py::no": ({},)}),
     "export-pytest-benchmark.json": benchmark,
-    "export-bencher.json": partial(exported, lambda c: bencher_json(c, H200.kind)),
-    "export-smaller-is-better.json": partial(
-        exported, lambda calls: smaller_is_better_json(calls, H200.kind)
-    ),
     "page.html": page,
     "page-packed.txt": packed,
     "refused-files.txt": refusals,

@@ -41,7 +41,6 @@ from pytest_gpuperf.model.results import Unseen
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.run import Report
 from pytest_gpuperf.model.verdict import DecidedBy
-from pytest_gpuperf.model.verdict import Effort
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.plugin.terminal import write_nothing
@@ -49,8 +48,6 @@ from pytest_gpuperf.plugin.terminal import write_summary
 from pytest_gpuperf.report.screen.acceptance import misplaced_lines
 from pytest_gpuperf.report.screen.acceptance import other_device_lines
 from pytest_gpuperf.report.screen.merged import merged_lines
-from pytest_gpuperf.report.screen.precision import fresh_text
-from pytest_gpuperf.report.screen.precision import stored_text
 from pytest_gpuperf.report.screen.progress import Interrupted
 from pytest_gpuperf.report.screen.progress import Standing
 from pytest_gpuperf.report.screen.progress import interruption_lines
@@ -243,21 +240,6 @@ def merged() -> str:
     return text_of(merged_lines(found))
 
 
-def precision() -> str:
-    enough = Effort(stored=8, fresh=5, reached=True, floor=0.01)
-    more = Effort(stored=20, fresh=9, reached=True, floor=0.01)
-    never = Effort(stored=8, fresh=5, reached=False, floor=0.0502)
-    judged = [more] * 12 + [enough] * 20 + [never] * 4
-    return text_of(
-        (
-            fresh_text(0.02, judged, judged[:12], 200.2),
-            fresh_text(0.025, [more], [], 0.0),
-            stored_text(0.02, [enough, more], 75.0),
-            stored_text(0.02, [never], 0.0),
-        )
-    )
-
-
 def progress() -> str:
     begun = partial(
         Standing, doing="measuring", done=0, total=4, test="t.py::test_step#train"
@@ -288,6 +270,5 @@ RUNS: Final[Mapping[str, Callable[[], str]]] = {
     "run-quiet-moved-with-torch.txt": moved_with_torch,
     "run-hidden-tests.txt": hidden,
     "run-merged.txt": merged,
-    "run-precision.txt": precision,
     "run-progress.txt": progress,
 }

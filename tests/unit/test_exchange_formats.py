@@ -7,7 +7,6 @@ from datetime import datetime
 from datetime import timezone
 from typing import Any
 
-import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,8 +20,6 @@ from pytest_gpuperf.report.exchange import pytest_benchmark as pytest_benchmark_
 from pytest_gpuperf.report.exchange.measured_calls import MeasuredCall
 from pytest_gpuperf.report.exchange.measured_calls import measured_calls
 from pytest_gpuperf.report.exchange.pytest_benchmark import statistics_of
-from pytest_gpuperf.report.exchange.tracking_services import bencher_json
-from pytest_gpuperf.report.exchange.tracking_services import smaller_is_better_json
 
 
 TEST = "tests/test_a.py::TestStep::test_step[8-a::b]"
@@ -35,23 +32,6 @@ HEAD = Head(
     hardware=Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200"),
 )
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
-
-BMF_SCHEMA = {
-    "type": "object",
-    "additionalProperties": {
-        "type": "object",
-        "additionalProperties": {
-            "type": "object",
-            "required": ["value"],
-            "properties": {
-                name: {"type": "number"}
-                for name in ("value", "lower_value", "upper_value")
-            },
-            "additionalProperties": False,
-        },
-    },
-}
-"""What https://bencher.dev/bmf.json asks for, and no measure of another name."""
 
 
 def verdict(metric: str, outcome: str, now: float | None = None) -> dict[str, Any]:
@@ -106,72 +86,6 @@ def test_a_call_is_named_without_file_and_class() -> None:
         "test_step[8-a::b]#again",
     )
     assert (step.parameters, step.suffix, again.suffix) == ("8-a::b", "", "#again")
-
-
-def test_the_spread_is_that_of_runs_and_holds_what_was_judged() -> None:
-    step, _ = calls()
-
-    assert step.spread("step_ms", DeviceKind.CUDA) == (10.0, 10.4)
-    assert step.spread("syncs", DeviceKind.CUDA) is None
-    (alone,) = measured_calls({TEST: VERDICTS[TEST][:1]}, {TEST: RUNS[:1]})
-    assert alone.spread("step_ms", DeviceKind.CUDA) is None
-
-
-def test_bencher_gets_a_measure_a_metric_and_nanoseconds_for_its_latency() -> None:
-    document = json.loads(bencher_json(calls(), DeviceKind.CUDA))
-
-    assert document == {
-        TEST: {
-            "latency": {
-                "value": 10_200_000,
-                "lower_value": 10_000_000,
-                "upper_value": 10_400_000,
-            },
-            "peak-allocated-bytes": {"value": 104857600},
-            "syncs": {"value": 0},
-        },
-        f"{TEST}#again": {"speedup": {"value": 1.3}},
-    }
-    jsonschema.validate(document, BMF_SCHEMA)
-
-
-def test_names_that_bencher_would_refuse_are_cut_and_stay_apart() -> None:
-    keys = [f"t.py::test[{'x' * 5_000}{end}]" for end in "ab"]
-    made = [
-        MeasuredCall(test=key, key=key, outcome=Outcome.PASS, values={"syncs": 1})
-        for key in keys
-    ]
-
-    names = list(json.loads(bencher_json(made, DeviceKind.CUDA)))
-
-    assert [len(name) for name in names] == [1024, 1024]
-    assert names[0] != names[1]
-
-
-def test_github_gets_a_row_a_metric_of_which_less_is_better() -> None:
-    text = smaller_is_better_json(calls(), DeviceKind.CUDA)
-
-    assert json.loads(text) == [
-        {
-            "name": f"{TEST} step_ms",
-            "unit": "ms",
-            "value": 10.2,
-            "range": "10 to 10.4",
-            "extra": "regressed",
-        },
-        {
-            "name": f"{TEST} peak_allocated_bytes",
-            "unit": "bytes",
-            "value": 104857600,
-            "extra": "regressed",
-        },
-        {
-            "name": f"{TEST} syncs",
-            "unit": "count",
-            "value": 0,
-            "extra": "regressed",
-        },
-    ]
 
 
 def test_pytest_benchmark_gets_what_has_times_and_no_name_of_a_host() -> None:

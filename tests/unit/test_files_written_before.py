@@ -241,8 +241,7 @@ def test_accepting_what_was_pending_stores_what_it_stored(copied: Path) -> None:
         "history --history=history --changes",
         "report --history=history",
         "merge .gpuperf --out=merged",
-        "export bmf",
-        "export custom-smaller-is-better",
+        "export pytest-benchmark",
     ],
 )
 def test_commands_show_them(

@@ -107,15 +107,6 @@ def test_a_test_that_is_never_decided_stops_at_the_most_runs() -> None:
     assert len(cases["a"].results) == MOST_FRESH_RUNS == 8
 
 
-def test_the_most_runs_may_be_others() -> None:
-    runs = Runs()
-
-    cases = screen([("a",)], runs)
-    confirm([("a",)], runs, cases, judging({"a": 99}), seconds=60, most_runs=23)
-
-    assert len(cases["a"].results) == 23
-
-
 def test_the_time_cap_allows_a_second_run_and_then_stops() -> None:
     runs = Runs(seconds=40)
 

@@ -11,14 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 from typing import Final
 
-from ...model.environment import DeviceKind
-from ...model.measurement import Distribution
 from ...model.measurement import Samples
-from ...model.measurement import location
 from ...model.metrics import STEP_MS
 from ...model.verdict import Outcome
 from ...model.verdict import worst_of
-from ..numbers import metric_named
 from ..numbers import rounded
 
 
@@ -60,20 +56,6 @@ class MeasuredCall:
     def step_ms(self) -> tuple[float, ...]:
         """Times of a step in all runs."""
         return tuple(ms for run in self.runs for ms in run.get(STEP_MS.name, ()))
-
-    def spread(self, metric: str, kind: DeviceKind) -> tuple[float, float] | None:
-        """Return the range of *metric* over all runs, its own value included.
-
-        Each run counts by the location of its samples on a device of this *kind*.
-        ``None`` with fewer than two runs with samples.
-        """
-        samples = (run[metric] for run in self.runs if run.get(metric))
-        known = metric_named(metric)
-        said = [location(known, Distribution.of(read), kind) for read in samples]
-        if len(said) < 2 or metric not in self.values:  # noqa: PLR2004 - two runs
-            return None
-        said.append(self.values[metric])
-        return min(said), max(said)
 
 
 def measured_calls(

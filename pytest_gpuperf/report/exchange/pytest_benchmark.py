@@ -21,7 +21,7 @@ from ..numbers import rounded
 from .measured_calls import MeasuredCall
 
 
-FORMAT: Final = "5.3.1"
+FORMAT_VERSION: Final = "5.3.1"
 """Version of pytest-benchmark that has this format."""
 
 BENCHMARK_GROUP: Final = "gpuperf"
@@ -51,7 +51,7 @@ def dumps(head: Head, calls: Sequence[MeasuredCall], measured_at: datetime) -> s
         },
         "benchmarks": [_benchmark(call) for call in calls if call.step_ms],
         "datetime": measured_at.isoformat(),
-        "version": FORMAT,
+        "version": FORMAT_VERSION,
     }
     return json.dumps(document, indent=2) + "\n"
 
