@@ -31,10 +31,11 @@ from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.measure.timing import time_round
 from pytest_gpuperf.model.codec import encode
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.run import RunRequest
 from pytest_gpuperf.runner.fork_server import HEAVY_MODULES
 from pytest_gpuperf.runner.fork_server import ForkServer
 from pytest_gpuperf.runner.fork_server import Job
+from pytest_gpuperf.runner.plan import Project
+from pytest_gpuperf.runner.plan import RunRequest
 
 
 PAIRS: Final = 151
@@ -166,9 +167,11 @@ def start(folder: Path) -> None:
     request = RunRequest(
         tests=(f"{test}::test_step",),
         device=DeviceKind.CPU,
-        directory=str(folder),
-        search_path=tuple(sys.path),
-        arguments=(f"--rootdir={folder}",),
+        project=Project(
+            directory=str(folder),
+            search_path=tuple(sys.path),
+            arguments=(f"--rootdir={folder}",),
+        ),
     )
     job = Job(entry="pytest_gpuperf.worker.child:measure", request=encode(request))
     asked_ns = time.monotonic_ns()

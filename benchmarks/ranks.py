@@ -20,10 +20,11 @@ from typing import Final
 from pytest_gpuperf.model.codec import encode
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.ranks import Ranks
-from pytest_gpuperf.model.run import RunRequest
 from pytest_gpuperf.runner.fork_server import HEAVY_MODULES
 from pytest_gpuperf.runner.fork_server import ForkServer
 from pytest_gpuperf.runner.fork_server import Job
+from pytest_gpuperf.runner.plan import Project
+from pytest_gpuperf.runner.plan import RunRequest
 
 
 RUNS: Final = 11
@@ -50,9 +51,11 @@ def job_in(folder: Path) -> Job:
     request = RunRequest(
         tests=(f"{test}::test_step",),
         device=DeviceKind.CPU,
-        directory=str(folder),
-        search_path=tuple(sys.path),
-        arguments=(f"--rootdir={folder}",),
+        project=Project(
+            directory=str(folder),
+            search_path=tuple(sys.path),
+            arguments=(f"--rootdir={folder}",),
+        ),
         ranks=Ranks(count=COUNT, timeout_s=60.0),
         names=("test_started.py::test_step",),
     )

@@ -115,15 +115,15 @@ class Settings:
     that each run leaves a file in.
     """
 
-    device: DeviceKind | None
-    update: Refresh | None
-    seconds: float
-    inline: bool
-    strict: bool
-    missing_baseline: MissingBaseline
-    isolation: Isolation
-    baselines: Path
-    artefacts: Path
+    device: DeviceKind | None = None
+    update: Refresh | None = None
+    seconds: float = 60.0
+    inline: bool = False
+    strict: bool = False
+    missing_baseline: MissingBaseline = MissingBaseline.WARN
+    isolation: Isolation = Isolation.TEST
+    baselines: Path = Path("baselines")
+    artefacts: Path = Path(ARTEFACTS)
     fail_on_improvement: bool = False
     explain: bool = False
     accept_drift: bool = False

@@ -166,14 +166,15 @@ def _compared(
     alone = [*_only(old, new, "before only"), *_only(new, old, "after only")]
     tests = {planned.test for planned in old.plan}
     plan = [planned for planned in new.plan if planned.test in tests]
+    settings = new.settings
     both = run_pairs(
-        groups_of(plan, new.isolation),
+        groups_of(plan, settings.isolation),
         before.run,
         after.run,
-        project=new.tolerance,
-        seconds=new.seconds,
+        project=settings.tolerance,
+        seconds=settings.seconds,
         announce=blamed.announce,
-        together=Together(before, after, new.seconds) if new.can_share else None,
+        together=Together(before, after, settings.seconds) if new.can_share else None,
         renew=partial(_renew, sides),
     )
     calls = {t.after.test: t.judged(last=True) for t in both if t.measured}

@@ -34,8 +34,8 @@ from ..model.ab import Answer
 from ..model.codec import decode
 from ..model.codec import encode
 from ..model.measurement import Measurement
-from ..model.run import RunRequest
 from ..runner.fork_server import Job
+from ..runner.plan import RunRequest
 from ..runner.relocation import OWN_PACKAGE
 from ..runner.relocation import Relocation
 from ..runner.relocation import moved_path

@@ -282,8 +282,8 @@ def _object(why: str | None) -> None:
 def _viewpoint(guest: Guest) -> Viewpoint:
     return Viewpoint(
         relocation=guest.relocation,
-        directory=guest.run.directory,
-        search_path=guest.run.search_path,
+        directory=guest.run.project.directory,
+        search_path=guest.run.project.search_path,
         environment=guest.environment,
     )
 
@@ -297,8 +297,8 @@ def _device(request: TogetherRequest) -> MeasuringDevice:
     if run.device is DeviceKind.SCRIPTED:
         before, after = map(_script, (request.before, request.after))
         return ScriptedDevice.playing_both(before, after, request.call)
-    return with_clock(open_device(run.device, root=run.root))
+    return with_clock(open_device(run.device, root=str(run.project.rootdir)))
 
 
 def _script(guest: Guest) -> str:
-    return str(Path(guest.run.directory, str(guest.run.script)))
+    return str(Path(guest.run.project.directory, str(guest.run.settings.script)))

@@ -15,7 +15,6 @@ from typing import Final
 from ..errors import ErrorId
 from ..errors import QuotedError
 from ..errors import RunError
-from ..model.budget import Tolerance
 from ..model.codec import decode
 from ..model.codec import encode
 from ..model.environment import DeviceKind
@@ -23,19 +22,20 @@ from ..model.environment import DeviceSlot
 from ..model.environment import Environment
 from ..model.run import Ending
 from ..model.run import RunMode
-from ..model.run import RunRequest
 from ..model.run import TestResult
 from ..runner.fork_server import HEAVY_MODULES
 from ..runner.fork_server import ForkServer
 from ..runner.fork_server import Job
 from ..runner.plan import Planned
+from ..runner.plan import Project
+from ..runner.plan import RunRequest
 from ..runner.relocation import Relocation
 from ..runner.reservation import Turns
 from ..runner.reservation import Unlocked
 from ..runner.reservation import alone
 from ..runner.reservation import turns_at
 from ..runner.screening import Group
-from ..settings import Isolation
+from ..settings import Settings
 from .compiled_files import unbuilt
 
 
@@ -69,25 +69,15 @@ class Collected:
     """The measured tests of a side, its settings, and how a child must be started.
 
     ``can_share`` says that its device, at ``slot``, can time both versions in one
-    process. ``lock_seconds`` is the longest wait for it.
+    process.
     """
 
     plan: tuple[Planned, ...]
-    rootdir: str
-    directory: str
-    search_path: tuple[str, ...]
-    arguments: tuple[str, ...]
-    options: Mapping[str, object]
+    project: Project
+    settings: Settings
     environment: Environment
-    isolation: Isolation
-    tolerance: Tolerance
-    seconds: float
-    script: str | None
     can_share: bool
     slot: DeviceSlot
-    lock_seconds: float
-    pretend_gib: float
-    seed: int = 0
 
 
 # Modules that the fork servers of a comparison import before they fork.
@@ -171,7 +161,7 @@ class Side:
             msg = f"{self.label}: cannot collect its tests: {why}"
             raise QuotedError(msg, ErrorId.GP708)
         self._found = found = decode(Collected, answer["collected"])
-        self._turns = turns_at(found.slot, found.lock_seconds, self._announce)
+        self._turns = turns_at(found.slot, found.settings.lock_seconds, self._announce)
         return found
 
     def _lacking(self, error: str) -> str:
@@ -187,8 +177,9 @@ class Side:
     def trace(self, test: str, folder: Path) -> Sequence[TestResult]:
         """Find the lines of *test* that take its time, with a trace below *folder*."""
         run = self.request((test,), 0)
+        settings = replace(run.settings, artefacts=folder)
         return self._answer(
-            (test,), replace(run, mode=RunMode.TRACE, artefacts=str(folder))
+            (test,), replace(run, mode=RunMode.TRACE, settings=settings)
         )
 
     def _answer(self, group: Group, run: RunRequest) -> Sequence[TestResult]:
@@ -197,7 +188,7 @@ class Side:
             entry="pytest_gpuperf.compare_commits.side_process:measure", request=request
         )
         try:
-            answer = self.ask(job, len(group) * patience(run.seconds))
+            answer = self.ask(job, len(group) * patience(run.settings.seconds))
         except RunError as error:
             return [_died(test, str(error)) for test in group]
         if "error" in answer:
@@ -260,18 +251,10 @@ def _request(collected: Collected, group: Group, number: int) -> RunRequest:
     return RunRequest(
         tests=tuple(arguments[test] for test in group),
         device=collected.environment.hardware.kind,
-        directory=collected.directory,
-        root=collected.rootdir,
-        search_path=collected.search_path,
-        arguments=collected.arguments,
-        options=collected.options,
+        project=collected.project,
+        settings=collected.settings,
         visible=collected.slot.visible,
-        pretend_gib=collected.pretend_gib,
-        seconds=collected.seconds,
-        tolerance=collected.tolerance,
         number=number,
-        seed=collected.seed,
-        script=collected.script,
     )
 
 

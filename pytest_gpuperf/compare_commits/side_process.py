@@ -28,11 +28,11 @@ from ..model.codec import decode
 from ..model.codec import encode
 from ..model.environment import Capability
 from ..model.environment import DeviceKind
-from ..model.run import RunRequest
 from ..plugin.options import environment
 from ..plugin.options import settings_from
 from ..plugin.session import project_of
 from ..runner.plan import Planned
+from ..runner.plan import RunRequest
 from ..runner.plan import shown_path
 from ..runner.relocation import Relocation
 from ..runner.relocation import stranger
@@ -155,24 +155,13 @@ class Collector:
         config = self._session.config
         settings = settings_from(config, environment())
         kind = settings.device or default_kind()
-        project = project_of(config)
         return Collected(
             plan=tuple(self._selected(plan_of(self._session.items))),
-            rootdir=str(project.rootdir),
-            directory=project.directory,
-            search_path=project.search_path,
-            arguments=project.arguments,
-            options=project.options,
+            project=project_of(config),
+            settings=settings,
             environment=open_device(kind, settings.script).environment(),
-            isolation=settings.isolation,
-            tolerance=settings.tolerance,
-            seconds=settings.seconds,
-            script=settings.script,
             can_share=_can_share(kind, settings.script),
             slot=slots_of(kind, settings.script)[0],
-            lock_seconds=settings.lock_seconds,
-            pretend_gib=settings.pretend_gib,
-            seed=settings.seed,
         )
 
     def _selected(self, plan: Iterable[Planned]) -> Iterator[Planned]:

@@ -133,7 +133,7 @@ class Blamed:
 
     def _path_of(self, at: Location) -> str:
         """Return the path by which git knows the file of *at*."""
-        real = os.path.realpath(Path(self.after.collected.rootdir, at.file))
+        real = os.path.realpath(Path(self.after.collected.project.rootdir, at.file))
         return os.path.relpath(real, self.after.relocation.root)
 
 

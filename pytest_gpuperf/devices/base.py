@@ -87,7 +87,7 @@ Step = Callable[..., object]
 """A training step; positional arguments come from the user's ``setup``."""
 
 Kernel = Callable[[], object]
-"""ThreadWork of a fixed size, enqueued and not waited for."""
+"""Work of a fixed size, enqueued and not waited for."""
 
 TraceEvent = Mapping[str, Any]
 """One entry of ``traceEvents`` in a Chrome trace written by torch.profiler."""

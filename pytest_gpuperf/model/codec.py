@@ -12,6 +12,7 @@ from dataclasses import is_dataclass
 from enum import Enum
 from functools import cache
 from functools import partial
+from pathlib import Path
 from typing import Any
 from typing import TypeVar
 from typing import Union
@@ -26,11 +27,13 @@ Reader = Callable[[Any], Any]
 
 
 def encode(value: object) -> Any:
-    """Convert *value* for ``json.dumps``: frozen dataclasses, enums, maps, tuples."""
+    """Convert *value* for ``json.dumps``: frozen dataclasses, enums, paths, maps, tuples."""
     if is_dataclass(value):
         return {f.name: encode(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Enum):
         return value.value
+    if isinstance(value, Path):
+        return str(value)
     if isinstance(value, Mapping):
         return {key: encode(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
@@ -82,7 +85,7 @@ def _reader(kind: Any) -> Reader:
         return partial(_decode_tuple, args)
     if origin is not None and issubclass(origin, Mapping):
         return partial(_decode_map, _reader(args[1]))
-    if isinstance(kind, type) and issubclass(kind, Enum):
+    if isinstance(kind, type) and issubclass(kind, (Enum, Path)):
         return kind
     return partial(_decode_plain, kind)
 

@@ -1,22 +1,14 @@
-"""Requests to a measuring process, its answers, and the reports that pytest makes of
-them.
-"""
+"""What a measuring process is to do, what it answers, and what pytest reports of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from dataclasses import field
 from enum import Enum
 
 from .ab import Sides
 from .budget import Budget
 from .budget import Tolerance
-from .environment import PRETEND_GIB
-from .environment import DeviceKind
 from .measurement import Measurement
-from .ranks import Launch
-from .ranks import Ranks
 
 
 class Ending(Enum):
@@ -63,58 +55,6 @@ class StoredStep:
     typical_ms: float
     fast_ms: float
     margin: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRequest:
-    """One run: the tests to measure in one fresh process.
-
-    ``arguments`` are pytest's. ``options`` are values that the command line of the
-    controlling process gave to options of conftest files and other plugins. ``root`` is
-    pytest's rootdir, with the project below it. ``number`` counts this session's runs
-    of these tests from 0; with ``seed`` it says what random numbers they draw.
-    ``seconds`` caps what measuring one test may cost.
-    ``tolerance`` is the project's, for what a run judges by itself. ``artefacts`` is
-    the folder for what its ``mode`` records. ``visible`` is the GPU that it may see
-    (the pretend one has ``pretend_gib``), if it may not see all that this process does.
-    ``ranks`` execute it together, those of ``launch`` where torchrun started them, and
-    rank 0 has taken ``locks`` meanwhile; ``names`` are the tests' node ids, where
-    somebody must know them before they are collected. ``stored`` names by call the
-    exact metrics that its baseline has: they are measured beyond the cap.
-    ``round_steps`` has by call the steps per round of the runs it is compared with,
-    ``stored_steps`` the time of a step in them: a run that is quick enough may end early.
-    ``timed`` are calls of which nothing but times is asked: what else there is to know of
-    them is known. ``compile_timing`` says of which calls compiling is timed, and
-    ``caches`` is the folder of what they compile, if an earlier process has filled it.
-    """
-
-    tests: tuple[str, ...]
-    device: DeviceKind
-    directory: str
-    root: str = ""
-    search_path: tuple[str, ...] = ()
-    arguments: tuple[str, ...] = ()
-    options: Mapping[str, object] = field(default_factory=dict)
-    seconds: float = 60.0
-    tolerance: Tolerance = field(default_factory=Tolerance)
-    number: int = 0
-    seed: int = 0
-    script: str | None = None
-    mode: RunMode = RunMode.MEASURE
-    artefacts: str = ""
-    visible: str | None = None
-    pretend_gib: float = PRETEND_GIB
-    peak_tflops: Mapping[str, float] = field(default_factory=dict)
-    ranks: Ranks | None = None
-    launch: Launch | None = None
-    locks: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
-    stored: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    round_steps: Mapping[str, int] = field(default_factory=dict)
-    stored_steps: Mapping[str, StoredStep] = field(default_factory=dict)
-    timed: tuple[str, ...] = ()
-    compile_timing: CompileTiming = CompileTiming.NEVER
-    caches: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -135,8 +135,7 @@ class InlineSession:
         config.add_cleanup(folders.close)
         self._measuring = Measuring(
             device,
-            settings.seconds,
-            project=settings.tolerance,
+            settings,
             stored=counted(self._baselines.entries),
             round_steps=stored_round_steps(self._baselines.entries),
             folders=folders,

@@ -1,4 +1,4 @@
-"""Ini keys, and a sentence that names one with a value that pytest cannot read."""
+"""All options and ini keys: declared, and asked before a run has its settings."""
 
 from __future__ import annotations
 

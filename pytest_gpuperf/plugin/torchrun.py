@@ -30,10 +30,10 @@ from ..errors import GpuperfError
 from ..errors import RunError
 from ..model.codec import decode
 from ..model.ranks import Launch
-from ..model.run import RunRequest
 from ..report.secrets import masked
 from ..report.secrets import secrets_of
 from ..runner.plan import Planned
+from ..runner.plan import RunRequest
 from ..runner.pool import WorkerPool
 from ..runner.progress import Progress
 from ..settings import Settings

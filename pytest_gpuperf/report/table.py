@@ -1,4 +1,4 @@
-"""A series of numbers as a line of blocks, as high as they are large."""
+"""Tables for a terminal: columns under each other, and numbers as a line of blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan of a run: the tests to measure, and how a measuring process finds them."""
+"""The plan of a run: the tests to measure, and what a measuring process is asked."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from pathlib import Path
 
 from ..model.environment import DeviceKind
 from ..model.ranks import Ranks
+from ..model.run import CompileTiming
+from ..model.run import RunMode
+from ..model.run import StoredStep
 from ..settings import Isolation
 from ..settings import Settings
 from .screening import Group
@@ -36,13 +39,54 @@ class Planned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """Where the tests are and how a child must be started to find them."""
+    """Where the tests are and how a child must be started to find them.
 
-    rootdir: Path
-    directory: str
-    search_path: tuple[str, ...]
-    arguments: tuple[str, ...]
-    options: Mapping[str, object]
+    ``arguments`` are pytest's. ``options`` are values that the command line of the
+    controlling process gave to options of conftest files and other plugins. The project
+    is in ``directory``, below pytest's ``rootdir``.
+    """
+
+    rootdir: Path = Path()
+    directory: str = ""
+    search_path: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """One run: the *tests* of a project to measure in one fresh process.
+
+    ``number`` counts this session's runs of these tests from 0; with the seed of the
+    ``settings`` it says what random numbers they draw. ``visible`` is the GPU that it may
+    see, if it may not see all that this process does. ``ranks`` execute it together, those
+    of the settings' launch where torchrun started them, and rank 0 has taken ``locks``
+    meanwhile; ``names`` are the tests' node ids, where somebody must know them before they
+    are collected. ``stored`` names by call the exact metrics that its baseline has: they
+    are measured beyond the cap. ``round_steps`` has by call the steps per round of the
+    runs it is compared with, ``stored_steps`` the time of a step in them: a run that is
+    quick enough may end early. ``timed`` are calls of which nothing but times is asked:
+    what else there is to know of them is known. ``compile_timing`` says of which calls
+    compiling is timed, and ``caches`` is the folder of what they compile, if an earlier
+    process has filled it.
+    """
+
+    tests: tuple[str, ...]
+    device: DeviceKind
+    project: Project = field(default_factory=Project)
+    settings: Settings = field(default_factory=Settings)
+    number: int = 0
+    mode: RunMode = RunMode.MEASURE
+    visible: str | None = None
+    ranks: Ranks | None = None
+    locks: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    stored: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    round_steps: Mapping[str, int] = field(default_factory=dict)
+    stored_steps: Mapping[str, StoredStep] = field(default_factory=dict)
+    timed: tuple[str, ...] = ()
+    compile_timing: CompileTiming = CompileTiming.NEVER
+    caches: str = ""
 
 
 def groups_of(plan: Sequence[Planned], isolation: Isolation) -> list[Group]:

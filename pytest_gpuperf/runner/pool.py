@@ -25,7 +25,6 @@ from ..model.known_calls import KnownCalls
 from ..model.ranks import Launch
 from ..model.ranks import Ranks
 from ..model.run import RunMode
-from ..model.run import RunRequest
 from ..model.run import StoredStep
 from ..model.run import TestResult
 from ..settings import Settings
@@ -36,6 +35,7 @@ from .fork_server import EarlyServer
 from .fork_server import Job
 from .plan import Planned
 from .plan import Project
+from .plan import RunRequest
 from .progress import Progress
 from .reservation import Turns
 from .reservation import turns_at
@@ -190,20 +190,10 @@ class WorkerPool:
         return RunRequest(
             tests=(),
             device=kind,
-            directory=self._project.directory,
-            root=str(self._project.rootdir),
-            search_path=self._project.search_path,
-            arguments=self._project.arguments,
-            options=self._project.options,
-            seconds=self._settings.seconds,
-            tolerance=self._settings.tolerance,
-            artefacts=str(self._settings.artefacts),
+            project=self._project,
+            # The address of a history may have a password in it.
+            settings=replace(self._settings, history=None),
             number=number,
-            seed=self._settings.seed,
-            script=self._settings.script,
-            pretend_gib=self._settings.pretend_gib,
-            peak_tflops=self._settings.peak_tflops,
-            launch=self._settings.launch,
         )
 
     def _assigned(
@@ -223,7 +213,8 @@ class WorkerPool:
             return self._on_all_slots(replace(request, ranks=asked))
         slot = self._slot_of[group[0]]
         request = replace(request, visible=self.slots[slot].visible)
-        entry = IN_RANKS if request.launch else ON_ITS_OWN
+        launch = request.settings.launch
+        entry = IN_RANKS if launch else ON_ITS_OWN
         # On a GPU what gets ready would take memory and time of it, and where several
         # measure side by side there is no one line.
         in_line = (
@@ -244,11 +235,12 @@ class WorkerPool:
         """
         assert request.ranks is not None  # noqa: S101 - the caller looked
         ranks = with_timeout(request.ranks, self._settings.seconds)
-        locks = self.locks if request.launch else ()
+        launch = request.settings.launch
+        locks = self.locks if launch else ()
         request = replace(request, ranks=ranks, locks=locks)
         return SlotJob(
             job=Job(entry=IN_RANKS, request=encode(request)),
-            seconds=_most_seconds(ranks, request.launch),
+            seconds=_most_seconds(ranks, launch),
             slots=self._all_slots,
         )
 
@@ -280,13 +272,10 @@ class WorkerPool:
         request = replace(
             order,
             tests=(planned.argument,),
-            directory=self._project.directory,
-            root=str(self._project.rootdir),
-            search_path=self._project.search_path,
-            arguments=self._project.arguments,
-            options=self._project.options,
-            script=self._settings.script,
-            launch=launch,
+            project=self._project,
+            settings=replace(
+                order.settings, script=self._settings.script, launch=launch
+            ),
         )
         job = Job(
             entry="pytest_gpuperf.worker.ranks_child:follow",

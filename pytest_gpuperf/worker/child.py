@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from typing import Final
 from typing import Protocol
@@ -39,7 +38,6 @@ from ..model.environment import DeviceKind
 from ..model.run import ComparedCall
 from ..model.run import Ending
 from ..model.run import RunMode
-from ..model.run import RunRequest
 from ..model.run import StepCall
 from ..model.run import Stop
 from ..model.run import TestResult
@@ -47,6 +45,7 @@ from ..report.secrets import masked
 from ..report.secrets import secrets_of
 from ..runner.fork_server import send_progress
 from ..runner.fork_server import send_progress_seldom
+from ..runner.plan import RunRequest
 from ..sharing import head_start
 from . import draws
 from .compile_again import CompileFolders
@@ -160,8 +159,8 @@ def enter(request: RunRequest) -> None:
     if request.visible is not None:
         # CUDA reads them when it is first used.
         os.environ.update(seeing(request.visible, os.environ))
-    os.chdir(request.directory)
-    sys.path[:] = request.search_path
+    os.chdir(request.project.directory)
+    sys.path[:] = request.project.search_path
     sys.argv = ["pytest", *request.tests]
 
 
@@ -180,21 +179,20 @@ def measuring_for(  # noqa: PLR0913  what is measured, and who hears of it
     with the key of each call before it is measured, *follow* with the key and what is
     done. Without *folders* no compiler is timed. Each call is measured inside of *alone*.
     """
+    settings = request.settings
     device = open_device(
         request.device,
-        request.script,
+        settings.script,
         request.number,
-        root=request.root,
-        pretend_gib=request.pretend_gib,
-        peak_tflops=request.peak_tflops,
+        root=str(request.project.rootdir),
+        pretend_gib=settings.pretend_gib,
+        peak_tflops=settings.peak_tflops,
     )
     device.enter()
     return Measuring(
         watch(device),
-        request.seconds,
+        settings,
         mode=request.mode,
-        artefacts=Path(request.artefacts),
-        project=request.tolerance,
         stored=request.stored,
         round_steps=request.round_steps,
         stored_steps=request.stored_steps,
@@ -220,11 +218,11 @@ def run_tests(
     child = MeasuringProcess(request, keeper, failed)
     known = KnownPackages(installed())
     # Modules draw when they are imported, while tests are collected.
-    draws.begin(draws.seed_of("", request.number, request.seed))
+    draws.begin(draws.seed_of("", request.number, request.settings.seed))
     draws.watch()
     with known:
         code = pytest.main(
-            [*CHILD_OPTIONS, *request.arguments, *request.tests],
+            [*CHILD_OPTIONS, *request.project.arguments, *request.tests],
             plugins=[child, known, WithoutSummary()],
         )
     results = child.results()
@@ -280,7 +278,7 @@ class MeasuringProcess:
     def pytest_configure(self, config: pytest.Config) -> None:
         config.stash[measurer_key] = self._measuring
         _silence_the_compiler()
-        for name, value in self._request.options.items():
+        for name, value in self._request.project.options.items():
             setattr(config.option, name, value)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
@@ -291,7 +289,8 @@ class MeasuringProcess:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         request = self._request
-        draws.begin(draws.seed_of(item.nodeid, request.number, request.seed))
+        seed = request.settings.seed
+        draws.begin(draws.seed_of(item.nodeid, request.number, seed))
 
     # First: a fixture that ends pytest while it is torn down must not undo a call that
     # has ended.

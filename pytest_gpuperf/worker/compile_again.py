@@ -33,9 +33,9 @@ from ..model.measurement import Measurement
 from ..model.run import CompileTiming
 from ..model.run import Ending
 from ..model.run import RunMode
-from ..model.run import RunRequest
 from ..model.run import StepCall
 from ..model.run import TestResult
+from ..runner.plan import RunRequest
 from ..sharing.exit_report import death
 from ..sharing.exit_report import last_words
 
@@ -112,7 +112,7 @@ _START: Final = (
     # As in the fork server: a project with a `json.py` of its own is no library.
     "import sys; sys.path = [place for place in sys.path if place]; "
     "import json; _, asked, answer = sys.argv; request = json.load(open(asked)); "
-    "sys.path[:] = request['search_path']; "
+    "sys.path[:] = request['project']['search_path']; "
     "from pytest_gpuperf.worker.child import measure; "
     "results = measure(request); json.dump(results, open(answer, 'w'))"
 )
@@ -145,7 +145,11 @@ def compiled_again(
         caches=str(folders.root),
         visible=None,  # this process sees no other GPU either
     )
-    left_s = longest_run(len(request.tests), request.seconds) - spent_s - ENDING_SECONDS
+    left_s = (
+        longest_run(len(request.tests), request.settings.seconds)
+        - spent_s
+        - ENDING_SECONDS
+    )
     found = _in_second_process(second, folders.root, left_s)
     if isinstance(found, str):
         return [_joined(result, folders.again, {}, found) for result in results]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ..model.codec import decode
-from ..model.run import RunRequest
+from ..runner.plan import RunRequest
 from .child import CHILD_OPTIONS
 from .child import enter
 from .child import measuring_for
@@ -32,8 +32,8 @@ def cover(raw: Mapping[str, Any]) -> None:
     watched = Coverage(**raw["coverage"], data_suffix=True)
     watched.start()
     try:
-        arguments = [*CHILD_OPTIONS, *request.arguments, *request.tests]
-        pytest.main(arguments, plugins=[_Plain(request.options)])
+        arguments = [*CHILD_OPTIONS, *request.project.arguments, *request.tests]
+        pytest.main(arguments, plugins=[_Plain(request.project.options)])
     finally:
         watched.stop()
         watched.save()

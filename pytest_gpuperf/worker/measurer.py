@@ -59,6 +59,7 @@ from ..model.run import CompileTiming
 from ..model.run import RunMode
 from ..model.run import StepCall
 from ..model.run import StoredStep
+from ..settings import Settings
 from . import draws
 from .compare_result import Compared
 from .compile_again import CompileFolders
@@ -183,7 +184,6 @@ def measured_call(  # noqa: PLR0913  a call, and what is to be known of it
     return replace(found, measurement=measurement)
 
 
-NO_FOLDER: Final = Path()
 NO_KEYWORDS: Final[Mapping[str, Sequence[str]]] = {}
 NO_STEPS: Final[Mapping[str, int]] = {}
 NO_TIMES: Final[Mapping[str, StoredStep]] = {}
@@ -195,11 +195,9 @@ class Measuring:
     def __init__(  # noqa: PLR0913  what it measures with, and who hears of it
         self,
         device: Device,
-        seconds: float,
+        settings: Settings,
         *,
-        project: Tolerance,
         mode: RunMode = RunMode.MEASURE,
-        artefacts: Path = NO_FOLDER,
         stored: Mapping[str, Sequence[str]] = NO_KEYWORDS,
         round_steps: Mapping[str, int] = NO_STEPS,
         stored_steps: Mapping[str, StoredStep] = NO_TIMES,
@@ -226,10 +224,8 @@ class Measuring:
         self._follow = follow
         self._alone = alone
         self._device = device
-        self._project = project
-        self._seconds = seconds
+        self._settings = settings
         self._mode = mode
-        self._artefacts = artefacts
         self._calls: dict[str, list[StepCall]] = {}
         self._comparisons: dict[str, dict[str, ComparedCall]] = {}
         self._foresaw: set[str] = set()
@@ -266,9 +262,9 @@ class Measuring:
                 self._device,
                 self._compared(subject, test, item, budgets),
                 test=test,
-                seconds=self._seconds,
+                seconds=self._settings.seconds,
                 mode=self._mode,
-                artefacts=self._artefacts,
+                artefacts=self._settings.artefacts,
                 root=item.config.rootpath,
                 asked=asked,
                 only_times=only_times,
@@ -320,7 +316,7 @@ class Measuring:
         )
         if stored is None or needs_all:
             return subject
-        tolerance = merged((*tolerances_of(item), self._project))
+        tolerance = merged((*tolerances_of(item), self._settings.tolerance))
         enough = enough_ms(
             stored,
             budgets,
@@ -437,8 +433,8 @@ class Measuring:
         comparisons = self._comparisons.setdefault(item.nodeid, {})
         measured = [call.measurement.test for call in self.calls_of(item.nodeid)]
         test = comparison_key(item.nodeid, name, taken={*measured, *comparisons})
-        tolerance = merged((*tolerances_of(item), self._project))
-        question = _question(pair, test, self._seconds, tolerance)
+        tolerance = merged((*tolerances_of(item), self._settings.tolerance))
+        question = _question(pair, test, self._settings.seconds, tolerance)
         self._arriving(test)
         # The key is taken only after this: a comparison that raises leaves none behind.
         with self._alone():

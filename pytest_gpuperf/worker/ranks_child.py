@@ -36,9 +36,9 @@ from ..model.metrics import METRICS
 from ..model.ranks import Launch
 from ..model.ranks import Ranks
 from ..model.run import Ending
-from ..model.run import RunRequest
 from ..model.run import StepCall
 from ..model.run import TestResult
+from ..runner.plan import RunRequest
 from .child import enter
 from .child import measuring_for
 from .child import run_tests
@@ -56,27 +56,27 @@ def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
     A test that cannot be measured in ranks is returned as not judged.
     """
     request = decode(RunRequest, raw)
-    why = why_not(request.device, request.ranks, request.launch)
+    why = why_not(request.device, request.ranks, request.settings.launch)
     if why is not None:
         return [encode(_not_judged(request, name, why)) for name in request.names]
     ranks = request.ranks
     if ranks is None or ranks.timeout_s is None or len(request.names) != 1:
         msg = "ranks execute one test, in a time that is known"
         raise RunError(msg, ErrorId.GP613)
-    if request.launch is None:
+    if request.settings.launch is None:
         refusal = _too_many(ranks.count)
         if refusal:
             (test,) = request.names
             failed = TestResult(test=test, ending=Ending.FAILED, text=refusal)
             return [encode(failed)]
         return [encode(_executed(request, ranks, ranks.timeout_s))]
-    return [encode(_led(request, request.launch, ranks.timeout_s))]
+    return [encode(_led(request, request.settings.launch, ranks.timeout_s))]
 
 
 def follow(raw: Mapping[str, Any]) -> None:
     """Have one of torchrun's ranks, not the first, execute the test of one request."""
     request, run = decode(RunRequest, raw["request"]), int(raw["run"])
-    launch, ranks = request.launch, request.ranks
+    launch, ranks = request.settings.launch, request.ranks
     if launch is None or ranks is None or ranks.timeout_s is None:
         msg = "torchrun's ranks execute one test, in a time that is known"
         raise RunError(msg, ErrorId.GP613)
@@ -160,7 +160,7 @@ def why_no_gpu(kind: DeviceKind, launch: Launch) -> str:
 
 
 def _not_judged(request: RunRequest, name: str, why: str) -> TestResult:
-    device = open_device(request.device, request.script, request.number)
+    device = open_device(request.device, request.settings.script, request.number)
     measurement = Measurement(
         test=name,
         environment=device.environment(),
@@ -233,7 +233,7 @@ def _execute(request: RunRequest, say: Say) -> None:
     def agreed(device: Device) -> Device:
         if device.measuring is None:
             return device
-        machines = request.launch.machines if request.launch else 1
+        machines = request.settings.launch.machines if request.settings.launch else 1
         return AgreedDevice(device.measuring, TorchPeers(), machines)
 
     enter(request)

@@ -35,12 +35,12 @@ from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.ranks import Ranks
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.run import Report
-from pytest_gpuperf.model.run import RunRequest
 from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.run import TestResult
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.runner.answers import results_of
+from pytest_gpuperf.runner.plan import RunRequest
 from pytest_gpuperf.runner.rounds import REPORT_IT
 from pytest_gpuperf.runner.rounds import ErrorIsolation
 from pytest_gpuperf.runner.screening import Case
@@ -465,7 +465,6 @@ def test_more_ranks_than_the_cores_can_run_are_refused_before_any_is_forked(
         tests=("t.py::test_a",),
         names=("t.py::test_a",),
         device=DeviceKind.CPU,
-        directory="",
         ranks=Ranks(count=count, timeout_s=60.0),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,12 +29,14 @@ from pytest_gpuperf.model.finding import Phase
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.model.run import RunRequest
 from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.run import TestResult
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.runner.plan import Project
+from pytest_gpuperf.runner.plan import RunRequest
+from pytest_gpuperf.settings import Settings
 
 
 names = st.text(max_size=5)
@@ -98,9 +101,20 @@ requests = st.builds(
     RunRequest,
     tests=tuples(names),
     device=kinds,
-    directory=names,
-    options=maps(st.none() | st.booleans() | counts | names | st.lists(counts)),
-    script=st.none() | names,
+    project=st.builds(
+        Project,
+        rootdir=st.just(Path("a")),
+        directory=names,
+        options=maps(st.none() | st.booleans() | counts | names | st.lists(counts)),
+    ),
+    settings=st.builds(
+        Settings,
+        device=st.none() | kinds,
+        seconds=numbers,
+        baselines=st.just(Path("b")),
+        peak_tflops=maps(numbers),
+        script=st.none() | names,
+    ),
 )
 verdicts = st.builds(
     Verdict,

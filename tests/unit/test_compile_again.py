@@ -15,9 +15,10 @@ from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.run import CompileTiming
 from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.model.run import RunRequest
 from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.run import TestResult
+from pytest_gpuperf.runner.plan import Project
+from pytest_gpuperf.runner.plan import RunRequest
 from pytest_gpuperf.worker.compile_again import CompileFolders
 from pytest_gpuperf.worker.compile_again import compiled_again
 
@@ -33,7 +34,11 @@ COMPILED = Measurement(
 def test_where_earlier_tests_took_all_the_time_a_longer_one_is_named(
     tmp_path: Path,
 ) -> None:
-    request = RunRequest(tests=(TEST,), device=DeviceKind.CPU, directory=str(tmp_path))
+    request = RunRequest(
+        tests=(TEST,),
+        device=DeviceKind.CPU,
+        project=Project(directory=str(tmp_path)),
+    )
     folders = CompileFolders(CompileTiming.ALWAYS, str(tmp_path))
     first = folders.completed(COMPILED, ())
     result = TestResult(
@@ -44,7 +49,7 @@ def test_where_earlier_tests_took_all_the_time_a_longer_one_is_named(
         replace(request, names=(TEST,)),
         [result],
         folders,
-        spent_s=longest_run(1, request.seconds),
+        spent_s=longest_run(1, request.settings.seconds),
     )
 
     why = joined.calls[0].measurement.why_none(COMPILE_WARM_S.name)

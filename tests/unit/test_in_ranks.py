@@ -23,13 +23,14 @@ from pytest_gpuperf.model.metrics import METRICS
 from pytest_gpuperf.model.ranks import Launch
 from pytest_gpuperf.model.ranks import Ranks
 from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.model.run import RunRequest
 from pytest_gpuperf.model.run import TestResult
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.runner.plan import Planned
+from pytest_gpuperf.runner.plan import RunRequest
 from pytest_gpuperf.runner.plan import groups_of
 from pytest_gpuperf.runner.pool import with_timeout
 from pytest_gpuperf.settings import Isolation
+from pytest_gpuperf.settings import Settings
 from pytest_gpuperf.worker.ranks_child import measure
 from pytest_gpuperf.worker.ranks_child import why_no_gpu
 from pytest_gpuperf.worker.ranks_child import why_not
@@ -186,8 +187,7 @@ def test_tests_that_ask_for_no_ranks_are_not_judged_where_torchrun_started_some(
     request = RunRequest(
         tests=("/a.py::one", "/a.py::two"),
         device=DeviceKind.CPU,
-        directory="",
-        launch=LAUNCH,
+        settings=Settings(launch=LAUNCH),
         names=("a.py::one", "a.py::two"),
     )
 
@@ -250,7 +250,6 @@ def test_ranks_that_cannot_be_had_are_not_judged_and_no_process_starts() -> None
     request = RunRequest(
         tests=("/a.py::step",),
         device=DeviceKind.PRETEND,
-        directory="",
         ranks=Ranks(count=2, timeout_s=1.0),
         names=("a.py::step",),
     )
@@ -267,9 +266,7 @@ def test_ranks_that_cannot_be_had_are_not_judged_and_no_process_starts() -> None
 
 
 def test_ranks_execute_one_test_at_a_time() -> None:
-    request = RunRequest(
-        tests=("a", "b"), device=DeviceKind.CPU, directory="", names=("a", "b")
-    )
+    request = RunRequest(tests=("a", "b"), device=DeviceKind.CPU, names=("a", "b"))
 
     with pytest.raises(RunError) as refused:
         measure(encode(request))

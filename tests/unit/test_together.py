@@ -23,10 +23,11 @@ from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.model.run import RunRequest
 from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.run import TestResult
 from pytest_gpuperf.runner.fork_server import Job
+from pytest_gpuperf.runner.plan import Project
+from pytest_gpuperf.runner.plan import RunRequest
 from pytest_gpuperf.runner.relocation import Relocation
 from pytest_gpuperf.runner.screening import Case
 
@@ -50,7 +51,10 @@ class Version:
 
     def request(self, group: tuple[str, ...], number: int) -> RunRequest:
         return RunRequest(
-            tests=group, device=DeviceKind.CPU, directory="/b", number=number
+            tests=group,
+            device=DeviceKind.CPU,
+            project=Project(directory="/b"),
+            number=number,
         )
 
     def ask(self, job: Job, seconds: float) -> object:
