@@ -41,11 +41,11 @@ from typing import Final
 
 import continued
 from continued import load
+from scripted import ON_PATH
 
 from pytest_gpuperf.sharing.device_lock import DeviceLock
 
 
-ROOT: Final = Path(__file__).resolve().parents[1]
 RESULTS: Final = Path(__file__).parent / "results" / "kills.jsonl"
 LANES: Final = 2
 WEIGHTS: Final = {"worker": 3, "child": 9, "server": 1}
@@ -129,7 +129,7 @@ class Project:
             "GPUPERF_SCRIPT": "script.json",
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "PYTEST_PLUGINS": "pytest_gpuperf.plugin,xdist.plugin",
-            "PYTHONPATH": str(ROOT),
+            **ON_PATH,
             "TMPDIR": str(self.temporary),
             "XDG_RUNTIME_DIR": str(self.folder),
         }

@@ -23,8 +23,9 @@ from subprocess import run
 from typing import Any
 from typing import Final
 
+from scripted import ON_PATH
 
-ROOT: Final = Path(__file__).resolve().parents[1]
+
 SHARDS: Final = 100
 RESULTS: Final = 1000
 REAL: Final = 20
@@ -83,7 +84,7 @@ def environment(folder: Path) -> dict[str, str]:
     return {
         **kept,
         "GPUPERF_SCRIPT": str(folder / "script.json"),
-        "PYTHONPATH": str(ROOT),
+        **ON_PATH,
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
 

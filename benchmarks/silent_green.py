@@ -36,10 +36,10 @@ from typing import Final
 
 from burners import burning
 from continued import load
+from scripted import ScriptedDevice
 
 from pytest_gpuperf.devices.base import Kernel
 from pytest_gpuperf.devices.base import Step
-from pytest_gpuperf.devices.scripted import ScriptedDevice
 from pytest_gpuperf.judge.calls import judge_calls
 from pytest_gpuperf.measure.phases import measure
 from pytest_gpuperf.measure.step import Subject

@@ -25,6 +25,8 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from scripted import ON_PATH
+
 
 MOST_APART: Final = 0.01
 MOST_APART_WORST: Final = 0.02
@@ -35,7 +37,7 @@ import fcntl
 import os
 import time
 
-from pytest_gpuperf.devices.scripted import ScriptedDevice
+from scripted_device import ScriptedDevice
 
 ScriptedDevice.now_ns = lambda self: time.perf_counter_ns()
 ScriptedDevice.process_ns = ScriptedDevice.now_ns
@@ -94,6 +96,7 @@ class Project:
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         environment = {
             **os.environ,
+            **ON_PATH,
             "GPUPERF_SCRIPT": "script.json",
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "PYTEST_PLUGINS": "pytest_gpuperf.plugin,xdist.plugin",

@@ -9,6 +9,7 @@ import pkgutil
 import signal
 import tempfile
 from math import inf
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -33,6 +34,10 @@ os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="gpuperf-tests-")
 
 os.environ["COLUMNS"] = "80"
 """Texts are as wide as the terminal; those of tests do not depend on the developer's."""
+
+_PATHS = (str(Path(__file__).parent), os.environ.get("PYTHONPATH", ""))
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _PATHS))
+"""Where processes that tests start find the scripted device."""
 
 for service in (
     *("GITHUB_ACTIONS", "GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE"),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from scripted_device import ScriptedDevice
+from scripted_device import simulated
+
 from pytest_gpuperf.devices.base import Step
 from pytest_gpuperf.devices.base import TraceEvent
-from pytest_gpuperf.devices.scripted import ScriptedDevice
-from pytest_gpuperf.devices.scripted import simulated
 from pytest_gpuperf.measure.step import Deadline
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.environment import DeviceKind

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from scripted_device import ScriptedDevice
+
 from pytest_gpuperf.devices.base import Device
 from pytest_gpuperf.devices.base import Step
-from pytest_gpuperf.devices.scripted import ScriptedDevice
 from pytest_gpuperf.measure.step import Deadline
 from pytest_gpuperf.measure.step import Subject
 

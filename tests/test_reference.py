@@ -11,13 +11,13 @@ import pytest
 from documents import ROOT
 from documents import rows_of
 from documents import text_of
+from scripted_device import ScriptedDevice
 
 import pytest_gpuperf
 from pytest_gpuperf import Gpuperf
 from pytest_gpuperf.cli import COMMANDS
 from pytest_gpuperf.devices.cpu.device import CpuDevice
 from pytest_gpuperf.devices.pretend.device import PretendDevice
-from pytest_gpuperf.devices.scripted import ScriptedDevice
 from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.judge.budget import is_time
 from pytest_gpuperf.marks import BUDGET_MARK

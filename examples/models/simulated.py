@@ -5,10 +5,18 @@ Times are in microseconds. Nothing runs: only the plugin's own reading is execut
 
 from __future__ import annotations
 
-from pytest_gpuperf.devices.scripted import SimulatedGpu
+import sys
+from pathlib import Path
+
 from pytest_gpuperf.measure.bottleneck import diagnosis_of
 from pytest_gpuperf.measure.bottleneck import find_spent
 from pytest_gpuperf.measure.gpu_activity import find_busy
+
+
+# The tests of the plugin have it, too.
+sys.path.append(str(Path(__file__).parents[2] / "tests"))
+
+from gpu_on_paper import SimulatedGpu
 
 
 def trace_of(*schedule, steps=3):

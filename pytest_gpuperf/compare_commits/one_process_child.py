@@ -25,9 +25,9 @@ from ..compare_steps.interleave import compare_steps
 from ..compare_steps.isolation import Pair
 from ..compare_steps.isolation import SharedState
 from ..devices import open_device
+from ..devices import scripted_device
 from ..devices.base import MeasuringDevice
 from ..devices.base import with_clock
-from ..devices.scripted import ScriptedDevice
 from ..devices.torch_state import process_settings
 from ..errors import RunError
 from ..measure.forecast import FitQuestion
@@ -296,7 +296,10 @@ def _device(request: TogetherRequest) -> MeasuringDevice:
     run = request.after.run
     if run.device is DeviceKind.SCRIPTED:
         before, after = map(_script, (request.before, request.after))
-        return ScriptedDevice.playing_both(before, after, request.call)
+        device: MeasuringDevice = scripted_device().playing_both(
+            before, after, request.call
+        )
+        return device
     return with_clock(open_device(run.device, root=str(run.project.rootdir)))
 
 

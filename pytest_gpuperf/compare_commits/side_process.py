@@ -18,7 +18,7 @@ import pytest
 
 from ..devices import default_kind
 from ..devices import open_device
-from ..devices.scripted import ScriptedDevice
+from ..devices import scripted_device
 from ..devices.slots import slots_of
 from ..devices.torch_state import process_settings
 from ..errors import ErrorId
@@ -172,5 +172,5 @@ class Collector:
 def _can_share(kind: DeviceKind, script: str | None) -> bool:
     """Whether a process can time both versions of a project on this device."""
     if kind is DeviceKind.SCRIPTED:
-        return ScriptedDevice.read(str(script), 0).can_share
+        return bool(scripted_device().read(str(script), 0).can_share)
     return kind.has(Capability.CLOCK)

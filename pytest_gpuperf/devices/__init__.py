@@ -6,14 +6,16 @@ Begin with:
 - ``cuda.device.CudaDevice``: a GPU
 - ``cpu.device.CpuDevice``: the host
 - ``pretend.device.PretendDevice``: the simulated GPU
-- ``scripted.ScriptedDevice``: the one of tests
 - ``slots.slots_of``: the GPUs that tests can be measured on side by side
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
+from typing import Any
+from typing import Final
 
 from ..errors import ErrorId
 from ..errors import UsageError
@@ -52,12 +54,28 @@ def open_device(  # noqa: PLR0913  what the kinds take
         from .cpu.device import CpuDevice
 
         return CpuDevice(root=root)
-    from .scripted import ScriptedDevice
-
     if script is None:
         msg = "--gpuperf-device=scripted: set GPUPERF_SCRIPT to the script's JSON file"
         raise UsageError(msg, ErrorId.GP403)
-    return ScriptedDevice.read(script, run)
+    device: Device = scripted_device().read(script, run)
+    return device
+
+
+SCRIPTED_MODULE: Final = "scripted_device"
+"""The module of the plugin's own tests with a device that reads its times from a script.
+It is on their path, and not a part of this package."""
+
+
+def scripted_device() -> Any:
+    """Return the class of the scripted device; raise ``UsageError`` if it is not there."""
+    try:
+        return import_module(SCRIPTED_MODULE).ScriptedDevice
+    except ModuleNotFoundError:
+        msg = (
+            f"--gpuperf-device=scripted needs {SCRIPTED_MODULE}.py of the plugin's own tests on "
+            "PYTHONPATH: choose cuda, pretend or cpu"
+        )
+        raise UsageError(msg, ErrorId.GP403) from None
 
 
 def default_kind() -> DeviceKind:

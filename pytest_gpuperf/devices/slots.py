@@ -12,9 +12,9 @@ from typing import Final
 
 from ..model.environment import DeviceKind
 from ..model.environment import DeviceSlot
+from . import scripted_device
 from .cuda.device import fingerprint_of
 from .cuda.nvml import gpu_count
-from .scripted import ScriptedDevice
 
 
 VISIBLE_DEVICES: Final = "CUDA_VISIBLE_DEVICES"
@@ -35,7 +35,8 @@ def slots_of(kind: DeviceKind, script: str | None) -> tuple[DeviceSlot, ...]:
     if kind is DeviceKind.CPU:
         return (DeviceSlot(lock="cpu"),)
     if kind is DeviceKind.SCRIPTED and script is not None:
-        return ScriptedDevice.read(script, run=0).slots()
+        slots: tuple[DeviceSlot, ...] = scripted_device().read(script, run=0).slots()
+        return slots
     return (DeviceSlot(),)
 
 

@@ -90,7 +90,7 @@ def test_each_side_imports_its_own_code_whichever_way_it_was_installed(
         check=False,
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(source)},
+        env={**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{source / 'tests'}"},
     )
 
     assert done.returncode == 0, done.stderr

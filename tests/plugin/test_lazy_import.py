@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def bare(project: ScriptedProject, monkeypatch: pytest.MonkeyPatch) -> ScriptedP
     for name in HEAVY:
         text = f"raise ImportError('{name} was imported')\n"
         (broken / f"{name}.py").write_text(text, encoding="utf-8")
-    monkeypatch.setenv("PYTHONPATH", str(broken))
+    monkeypatch.setenv("PYTHONPATH", str(broken), prepend=os.pathsep)
     project.pytester.makeconftest(RECORDS_MODULES)
     project.file(BUDGETED)
     return project

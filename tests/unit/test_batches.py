@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from itertools import count
 
 import pytest
+from scripted_device import ScriptedDevice
 
-from pytest_gpuperf.devices.scripted import ScriptedDevice
 from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import StepError
 from pytest_gpuperf.measure.dataloader import SINGLE

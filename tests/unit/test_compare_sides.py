@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from scripted_device import ScriptedDevice
 
 from pytest_gpuperf.compare_steps.isolation import Pair
 from pytest_gpuperf.compare_steps.measure import ComparedSides
@@ -17,7 +18,6 @@ from pytest_gpuperf.devices.base import AllocatedBlock
 from pytest_gpuperf.devices.base import MemoryReading
 from pytest_gpuperf.devices.base import Step
 from pytest_gpuperf.devices.base import TraceEvent
-from pytest_gpuperf.devices.scripted import ScriptedDevice
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.environment import DeviceKind

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 from typing import Final
 
 import pytest
+from scripted_device import ScriptedDevice
 
 from pytest_gpuperf.devices import open_device
 from pytest_gpuperf.devices.base import Device
@@ -17,8 +19,8 @@ from pytest_gpuperf.devices.base import with_clock
 from pytest_gpuperf.devices.cpu.device import CpuDevice
 from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.devices.pretend.device import PretendDevice
-from pytest_gpuperf.devices.scripted import ScriptedDevice
 from pytest_gpuperf.distributed.device import AgreedDevice
+from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.model.environment import Capability
 from pytest_gpuperf.model.environment import DeviceKind
@@ -95,3 +97,14 @@ def test_lines_are_named_of_the_checkout_around_the_rootdir(tmp_path: Path) -> N
 
     assert isinstance(device, PretendDevice)
     assert device.root == str(tmp_path)
+
+
+def test_the_scripted_device_is_not_in_the_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "scripted_device", None)
+
+    with pytest.raises(UsageError, match=r"needs scripted_device\.py") as refused:
+        open_device(DeviceKind.SCRIPTED, "script.json")
+
+    assert refused.value.error_id is ErrorId.GP403

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu_on_paper import SimulatedGpu
 from hypothesis import given
 from hypothesis import strategies as st
 from trace_events import call
@@ -14,7 +15,6 @@ from trace_events import event
 from trace_events import function
 from trace_events import step
 
-from pytest_gpuperf.devices.scripted import SimulatedGpu
 from pytest_gpuperf.measure.bottleneck import MOST_STRETCHES
 from pytest_gpuperf.measure.bottleneck import Spent
 from pytest_gpuperf.measure.bottleneck import diagnosed

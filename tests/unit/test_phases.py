@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from scripted_device import ScriptedDevice
 from scripted_steps import Clockwork
 
 from pytest_gpuperf.devices.base import MemoryReading
@@ -14,7 +15,6 @@ from pytest_gpuperf.devices.base import Step
 from pytest_gpuperf.devices.base import TraceEvent
 from pytest_gpuperf.devices.compile import CompiledCode
 from pytest_gpuperf.devices.compile import GraphBreak
-from pytest_gpuperf.devices.scripted import ScriptedDevice
 from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import StepError
 from pytest_gpuperf.measure.compilation import find_compilation

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripted_device import ScriptedDevice
 
 from pytest_gpuperf.devices.base import Step
 from pytest_gpuperf.devices.memory_picture import Held
 from pytest_gpuperf.devices.memory_picture import Picture
 from pytest_gpuperf.devices.memory_picture import StorageRole
-from pytest_gpuperf.devices.scripted import ScriptedDevice
 from pytest_gpuperf.devices.source_lines import Site
 from pytest_gpuperf.measure import memory as recorded
 from pytest_gpuperf.measure.memory import EXPLAINED_PEAKS

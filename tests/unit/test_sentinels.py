@@ -14,11 +14,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from scripted_device import ScriptedDevice
 
 from pytest_gpuperf.devices import open_device
 from pytest_gpuperf.devices import sentinels
 from pytest_gpuperf.devices.base import Kernel
-from pytest_gpuperf.devices.scripted import ScriptedDevice
 from pytest_gpuperf.devices.sentinels import ON_CUDA
 from pytest_gpuperf.devices.sentinels import Sizes
 from pytest_gpuperf.devices.sentinels import torch_sentinels

@@ -11,8 +11,8 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from scripted_device import ScriptedDevice
 
-from pytest_gpuperf.devices.scripted import ScriptedDevice
 from pytest_gpuperf.measure.failed_step import IDLE_NS
 from pytest_gpuperf.measure.failed_step import LEAST_SAMPLES
 from pytest_gpuperf.measure.failed_step import LineSampler

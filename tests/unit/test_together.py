@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripted_device import ScriptedDevice
 
 from pytest_gpuperf.compare_commits.one_process import Together
 from pytest_gpuperf.compare_commits.pairs import Both
 from pytest_gpuperf.compare_commits.pairs import TogetherTime
-from pytest_gpuperf.devices.scripted import ScriptedDevice
 from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import RunError
 from pytest_gpuperf.model.ab import AbResult
