@@ -101,7 +101,7 @@ def test_a_test_that_is_gone_would_be_noticed() -> None:
     assert "test_a_test_that_is_gone_would_be_noticed" in here
     assert "test_that_is_gone" not in here
     assert "TestRefresh::test_refreshes_what_is_missing" in defined_in(
-        "tests/unit/test_cli.py"
+        "tests/unit/cli/test_cli.py"
     )
 
 

@@ -76,8 +76,8 @@ run on the pinned one."""
 
 SLICE: Final = (
     "tests/plugin/test_warnings_as_errors.py",
-    "tests/unit/test_recurrent_layers.py",
-    "tests/unit/test_syncs.py",
+    "tests/unit/pretend/test_recurrent_layers.py",
+    "tests/unit/measure/test_syncs.py",
 )
 GATED_SLICE: Final = (
     *("examples/no_hidden_sync", "examples/find_the_bug", "--gpuperf"),

@@ -641,7 +641,7 @@ def test_a_mistyped_command_is_told_what_was_meant(
 
 
 def run_python(*arguments: str) -> str:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     return subprocess.run(
         [sys.executable, *arguments],
         capture_output=True,

@@ -20,7 +20,7 @@ from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.verdict import Outcome
 
 
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
 import figures
 import noise_profiles

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 sys.path.append(str(ROOT / "benchmarks"))
 
 from mutation_cases import MUTATIONS  # noqa: E402, found there

@@ -27,7 +27,7 @@ from pytest_gpuperf.model.metrics import METRICS
 from pytest_gpuperf.report.json import results as results_json
 
 
-WRITTEN = Path(__file__).parents[1] / "data" / "written_before"
+WRITTEN = Path(__file__).parents[2] / "data" / "written_before"
 
 PROJECTS = sorted(path for path in WRITTEN.iterdir() if path.is_dir())
 
@@ -241,7 +241,6 @@ def test_accepting_what_was_pending_stores_what_it_stored(copied: Path) -> None:
         "history --history=history --changes",
         "report --history=history",
         "merge .gpuperf --out=merged",
-        "export pytest-benchmark",
     ],
 )
 def test_commands_show_them(
@@ -255,3 +254,13 @@ def test_commands_show_them(
     out = capsys.readouterr().out
     shown = page.read_text(encoding="utf-8") if "report" in command else out
     assert FAILED[written.name] in shown
+
+
+def test_times_are_exported_if_there_are_any(
+    written: Path, copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = main(["export", "pytest-benchmark"])
+
+    is_timed = written.name != "pretend"
+    assert status == (0 if is_timed else 4)
+    assert (FAILED[written.name] in capsys.readouterr().out) is is_timed

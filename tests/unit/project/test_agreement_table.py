@@ -18,7 +18,7 @@ from trace_events import call
 from trace_events import step
 
 
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
 from agreement_table import Row
 from agreement_table import Seen
@@ -30,7 +30,7 @@ from agreement_table import rows_of
 from agreement_table import unexplained
 
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "agreement.py"
+SCRIPT = Path(__file__).parents[3] / "benchmarks" / "agreement.py"
 
 
 NOWHERE: dict[str, Any] = {"lines": {}, "pageable": {}, "warned": None}

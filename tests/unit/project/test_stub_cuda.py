@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 
-RIG = Path(__file__).parents[1] / "stub_cuda"
+RIG = Path(__file__).parents[2] / "stub_cuda"
 sys.path.insert(0, str(RIG))
 
 import check  # noqa: E402, found there

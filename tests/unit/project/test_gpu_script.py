@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
 import gpu_page
 import gpu_run

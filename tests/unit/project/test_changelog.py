@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 
-FOLDER: Final = Path(__file__).parents[2] / "changelog.d"
+FOLDER: Final = Path(__file__).parents[3] / "changelog.d"
 NAME: Final = re.compile(r"(\d+|\+[a-z-]+)\.(added|changed|fixed|removed)(\.\d+)?\.md")
 MOST_LINES: Final = 3
 MOST_COLUMNS: Final = 120

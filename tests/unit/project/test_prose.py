@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 
-SCRIPT = Path(__file__).parents[2] / "tools" / "prose.py"
+SCRIPT = Path(__file__).parents[3] / "tools" / "prose.py"
 spec = importlib.util.spec_from_file_location("prose", SCRIPT)
 assert spec
 assert spec.loader

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
 from forks import Ended
 from forks import Task

@@ -16,7 +16,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
 from gpt import MINI  # noqa: E402, which is not installed
 from gpt import Savings  # noqa: E402

@@ -1,7 +1,7 @@
 """Outputs that people and programs read, compared byte for byte with stored files.
 
-``GPUPERF_GOLDEN=write pytest tests/unit/test_golden.py`` writes the files in
-``tests/unit/golden`` anew; what it changed is then a diff to be read.
+``GPUPERF_GOLDEN=write pytest tests/unit/report/test_golden.py`` writes the files in
+``tests/unit/report/golden`` anew; what it changed is then a diff to be read.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 
-SCRIPT = Path(__file__).parents[2] / "tools" / "sync_sites.py"
+SCRIPT = Path(__file__).parents[3] / "tools" / "sync_sites.py"
 
 ITEM = "_ZN2at6native24_local_scalar_dense_cudaERKNS_6TensorE"
 WRAPPER = "_ZN2at12_GLOBAL__N_133wrapper_CUDA___local_scalar_denseERKNS_6TensorE"

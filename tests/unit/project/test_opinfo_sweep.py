@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 
-SCRIPT = Path(__file__).parents[2] / "tools" / "opinfo_sweep.py"
+SCRIPT = Path(__file__).parents[3] / "tools" / "opinfo_sweep.py"
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -21,7 +21,7 @@ from pytest_gpuperf.cli.script import load
 from pytest_gpuperf.errors import UsageError
 
 
-SCRIPTS = Path(__file__).parents[1] / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 WAITS = re.compile(r"# waits: (?P<count>\d+) (?P<op>\S+)(?: (?P<phase>\w+))?$")
 
 NONE_COPIED = "copies: 0 (0 B) to the GPU, 0 (0 B) to the CPU"

@@ -266,7 +266,7 @@ print(sorted(found.exact.items()))
 
 
 def test_predictions_are_the_same_in_three_processes() -> None:
-    benchmarks = str(HERE.parents[2] / "benchmarks")
+    benchmarks = str(HERE.parents[3] / "benchmarks")
     command = [sys.executable, "-c", SEVERAL.format(benchmarks=benchmarks)]
 
     told = {
