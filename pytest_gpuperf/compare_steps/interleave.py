@@ -59,7 +59,7 @@ CHECK_EVERY: Final = 16
 
 
 class TorchSwaps:
-    """Counts as ``PlainSwaps`` does, to the last bit, with all draws side by side."""
+    """Counts the draws of a label swap, all of them side by side."""
 
     def count(self, quads: Sequence[Quad], shift: float, labels: Labels) -> SwapCounts:
         """Count after taking *shift* from each logarithm of ``after``."""

@@ -141,16 +141,6 @@ class Pool:
         return found[1] - found[0]
 
 
-class PlainSwaps:
-    """The reference: one draw after the other, in Python."""
-
-    def count(self, quads: Sequence[Quad], shift: float, labels: Labels) -> SwapCounts:
-        """Count after taking *shift* from each logarithm of ``after``."""
-        pool = Pool.of(quads, shift)
-        differences = [pool.difference(coins) for coins in labels]
-        return counts(differences, pool.difference(bytes(len(quads))))
-
-
 def counts(differences: Iterable[float], observed: float) -> SwapCounts:
     """Compare each of *differences* with the *observed* one; equal ones count twice."""
     gaps = [difference - observed for difference in differences]

@@ -8,9 +8,9 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plain_swaps import PlainSwaps
 
 from pytest_gpuperf.judge.interleaved import Labels
-from pytest_gpuperf.judge.interleaved import PlainSwaps
 from pytest_gpuperf.judge.interleaved import Quad
 from pytest_gpuperf.judge.interleaved import SwapCounts
 from pytest_gpuperf.judge.interleaved import difference

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
+from plain_swaps import PlainSwaps
 from synthetic_quads import boost_quads
 
 from pytest_gpuperf.compare_steps.interleave import TorchSwaps
@@ -28,7 +29,6 @@ from pytest_gpuperf.judge.ab import Decision
 from pytest_gpuperf.judge.ab import Ruling
 from pytest_gpuperf.judge.ab import in_words
 from pytest_gpuperf.judge.interleaved import QUAD_LOOKS
-from pytest_gpuperf.judge.interleaved import PlainSwaps
 from pytest_gpuperf.judge.interleaved import Quad
 from pytest_gpuperf.judge.interleaved import Swaps
 from pytest_gpuperf.judge.interleaved import decide_quads

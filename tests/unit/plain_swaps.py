@@ -1,0 +1,21 @@
+"""Label swaps one after the other, in Python: what the product's are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_gpuperf.judge.interleaved import Labels
+from pytest_gpuperf.judge.interleaved import Pool
+from pytest_gpuperf.judge.interleaved import Quad
+from pytest_gpuperf.judge.interleaved import SwapCounts
+from pytest_gpuperf.judge.interleaved import counts
+
+
+class PlainSwaps:
+    """The reference: one draw after the other, in Python."""
+
+    def count(self, quads: Sequence[Quad], shift: float, labels: Labels) -> SwapCounts:
+        """Count after taking *shift* from each logarithm of ``after``."""
+        pool = Pool.of(quads, shift)
+        differences = [pool.difference(coins) for coins in labels]
+        return counts(differences, pool.difference(bytes(len(quads))))
