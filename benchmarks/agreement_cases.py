@@ -23,10 +23,10 @@ from typing import Final
 from agreement_table import UNKNOWN
 from agreement_table import Seen
 
+from pytest_gpuperf.devices.audit_record import AuditKind
 from pytest_gpuperf.devices.base import Step
 from pytest_gpuperf.devices.base import TraceEvent
 from pytest_gpuperf.devices.pretend import pretend_gpu
-from pytest_gpuperf.devices.pretend.audit_record import AuditKind
 from pytest_gpuperf.measure.copies import transfers_of
 from pytest_gpuperf.measure.syncs import device_waits
 from pytest_gpuperf.measure.trace import parse

@@ -33,9 +33,9 @@ from typing import Final
 
 from agreement_cases import Failures
 
+from pytest_gpuperf.devices.audit_record import AuditKind
 from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.devices.pretend import pretend_gpu
-from pytest_gpuperf.devices.pretend.audit_record import AuditKind
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.measure.copies import find_traffic
 from pytest_gpuperf.measure.syncs import find_syncs

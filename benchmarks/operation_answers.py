@@ -19,11 +19,11 @@ from operation_step import OperationCall
 from operation_step import run
 from operation_table import Answer
 
+from pytest_gpuperf.devices.audit_record import AuditKind
+from pytest_gpuperf.devices.audit_record import CopyDirection
+from pytest_gpuperf.devices.audit_record import StepAudit
 from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.devices.pretend import pretend_gpu
-from pytest_gpuperf.devices.pretend.audit_record import AuditKind
-from pytest_gpuperf.devices.pretend.audit_record import CopyDirection
-from pytest_gpuperf.devices.pretend.audit_record import StepAudit
 from pytest_gpuperf.measure.copies import transfers_of
 from pytest_gpuperf.measure.syncs import device_waits
 from pytest_gpuperf.measure.trace import parse

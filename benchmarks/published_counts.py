@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 from typing import Final
 
+from pytest_gpuperf.devices.audit_record import AuditKind
 from pytest_gpuperf.devices.pretend import pretend_gpu
-from pytest_gpuperf.devices.pretend.audit_record import AuditKind
 from pytest_gpuperf.model.finding import Location
 
 

@@ -15,8 +15,8 @@ from math import inf
 from pathlib import Path
 from typing import Final
 
+from ..devices.audit_record import StepAudit
 from ..devices.preflight import own_version
-from ..devices.pretend.audit_record import StepAudit
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.codec import decode

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from typing import Final
 
+from ..devices.audit_record import StepAudit
 from ..devices.pretend import pretend_gpu
-from ..devices.pretend.audit_record import StepAudit
 from ..errors import UsageError
 from ..model.codec import decode
 from ..model.codec import encode

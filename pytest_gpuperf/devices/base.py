@@ -34,8 +34,8 @@ from .memory_picture import Picture
 
 
 if TYPE_CHECKING:
-    from .pretend.audit_record import AuditedStep
-    from .pretend.audit_record import Unjudged
+    from .audit_record import AuditedStep
+    from .audit_record import Unjudged
     from .pretend.memory_watch import MemoryAudit
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 from typing import Final
 
+from ..devices.audit_record import CopyDirection
 from ..devices.base import TraceEvent
-from ..devices.pretend.audit_record import CopyDirection
 from ..model.finding import Finding
 from ..model.finding import FindingKind
 from ..model.finding import Location

@@ -13,13 +13,13 @@ from dataclasses import field
 from dataclasses import replace
 from typing import Final
 
+from ..devices.audit_record import AuditedStep
+from ..devices.audit_record import AuditKind
+from ..devices.audit_record import Totals
+from ..devices.audit_record import Unjudged
+from ..devices.audit_record import WaitKey
 from ..devices.base import EmulatingDevice
 from ..devices.base import Step
-from ..devices.pretend.audit_record import AuditedStep
-from ..devices.pretend.audit_record import AuditKind
-from ..devices.pretend.audit_record import Totals
-from ..devices.pretend.audit_record import Unjudged
-from ..devices.pretend.audit_record import WaitKey
 from ..model.finding import CALLED
 from ..model.finding import Finding
 from ..model.finding import FindingKind

@@ -16,7 +16,6 @@ Begin with:
 - ``dispatch.observe``: each operation on it
 - ``sync_rules.SyncRule``: which operation waits, with the evidence
 - ``allocator.CachingAllocator``: torch's allocator, predicted
-- ``audit_record.StepAudit``: what was found in a step
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ from torch.autograd import profiler as autograd_profiler
 
 from ...errors import ErrorId
 from ...errors import StepError
+from ..audit_record import AuditKind
 from ..source_lines import torch_path
 from . import streams
-from .audit_record import AuditKind
 from .device_names import CUDA
 from .device_names import cuda_tensor_types
 from .device_names import index_of

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from contextlib import ExitStack
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from typing import Final
 
@@ -26,16 +28,18 @@ from ...model.metrics import METRICS
 from ...model.metrics import PREDICTED
 from ...model.metrics import SYNCS
 from ...model.metrics import limited_by
+from ..allow_sync import Allowance
 from ..allow_sync import heard_by
+from ..audit_record import AuditedStep
+from ..audit_record import AuditKind
+from ..audit_record import StepAudit
+from ..audit_record import Unjudged
+from ..audit_record import WaitKey
 from ..base import EmulatingDevice
 from ..base import Step
 from ..host_clock import HostClock
 from . import pretend_gpu
 from .allocator import settings_against_reserved
-from .audit_record import AllowedWaits
-from .audit_record import AuditedStep
-from .audit_record import StepAudit
-from .audit_record import Unjudged
 from .specification import memory_of
 
 
@@ -57,6 +61,39 @@ SCRIPTED: Final = frozenset(
 def _is_predicted(metric: Metric) -> bool:
     """Whether *metric*, or another in its place, is predicted here."""
     return any(metric in {m, *limited_by(m.budget or "")} for m in PREDICTED)
+
+
+class AllowedWaits:
+    """Certain waits that blocks allowed, each with the block's reason."""
+
+    def __init__(self, root: str) -> None:
+        self.taken: Counter[tuple[WaitKey, str]] = Counter()
+        self._root = root
+        self._taken_inside: Counter[WaitKey] = Counter()
+
+    @contextmanager
+    def block(self, allowance: Allowance) -> Iterator[None]:
+        """Allow waits inside the context; those in nested blocks belong to them."""
+        # The counter is swapped for the time of the block: what nested blocks take is
+        # subtracted here once, and then handed on to the block around this one.
+        outer, self._taken_inside = self._taken_inside, Counter()
+        with pretend_gpu(self._root) as gpu:
+            try:
+                yield
+            finally:
+                self._take(allowance, gpu.end_step())
+                outer.update(self._taken_inside)
+                self._taken_inside = outer
+
+    def _take(self, allowance: Allowance, audit: StepAudit) -> None:
+        left = allowance.covers(audit.totals.syncs)
+        for finding in audit.findings:
+            if finding.kind is not AuditKind.MAYBE:
+                key = WaitKey.of(finding)
+                taken = min(left, finding.count - self._taken_inside[key])
+                self.taken[key, allowance.reason] += taken
+                self._taken_inside[key] += taken
+                left -= taken
 
 
 class PretendDevice(EmulatingDevice):

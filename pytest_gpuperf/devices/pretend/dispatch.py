@@ -12,9 +12,9 @@ import torch
 
 from ...errors import ErrorId
 from ...errors import StepError
+from ..audit_record import CopyDirection
 from ..autograd import current_node
 from ..autograd import has_node
-from .audit_record import CopyDirection
 from .backward_rules import BackwardWatch
 from .backward_rules import is_in_place
 from .backward_rules import is_stolen

@@ -19,11 +19,11 @@ from typing import Final
 import torch
 from torch.utils import _device
 
+from ..audit_record import StepAudit
 from ..dispatch import eager
 from ..source_lines import torch_path
 from .attention import attention
 from .attention import fused_kernels
-from .audit_record import StepAudit
 from .autocast import autocast_kernels
 from .autocast import autocast_patches
 from .autocast import clear_cache

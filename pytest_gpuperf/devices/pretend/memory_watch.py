@@ -21,6 +21,7 @@ from weakref import WeakSet
 import torch
 
 from ...model.finding import Location
+from ..audit_record import StepMark
 from ..autograd import graphs_alive
 from ..garbage import HeldCollector
 from ..garbage import described_cycle
@@ -31,7 +32,6 @@ from ..memory_picture import Held
 from ..memory_picture import Picture
 from ..memory_picture import held_by_place
 from .allocator import rounded
-from .audit_record import StepMark
 from .backward_rules import ENGINE_ALONE
 from .loop_memory import LoopMemory
 from .memory import PRETEND_MEMORY

@@ -24,17 +24,17 @@ from typing import Final
 
 from ...model.finding import Location
 from ...model.finding import Phase
+from ..audit_record import AuditFinding
+from ..audit_record import AuditKind
+from ..audit_record import StepAudit
+from ..audit_record import StepMark
+from ..audit_record import Unjudged
 from ..own_code import OWN
 from ..source_lines import SourceOwner
 from ..source_lines import location_of
 from ..source_lines import outwards
 from ..source_lines import room_of
 from ..source_lines import site_of_caller
-from .audit_record import AuditFinding
-from .audit_record import AuditKind
-from .audit_record import StepAudit
-from .audit_record import StepMark
-from .audit_record import Unjudged
 from .gpu import PretendGpu
 from .modules import REPLICAS
 from .patches import Patch

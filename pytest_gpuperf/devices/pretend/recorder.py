@@ -14,18 +14,18 @@ import torch
 
 from ...model.finding import Location
 from ...model.finding import Phase
+from ..audit_record import AuditCopy
+from ..audit_record import AuditFinding
+from ..audit_record import AuditKind
+from ..audit_record import CopyDirection
+from ..audit_record import StepAudit
+from ..audit_record import Totals
+from ..audit_record import Unjudged
 from ..autograd import current_node
 from ..source_lines import Site
 from ..source_lines import line_of_torch
 from ..source_lines import lines_of_step
 from ..source_lines import site_of_caller
-from .audit_record import AuditCopy
-from .audit_record import AuditFinding
-from .audit_record import AuditKind
-from .audit_record import CopyDirection
-from .audit_record import StepAudit
-from .audit_record import Totals
-from .audit_record import Unjudged
 
 
 DEVICE_SYNC_CALLS: Final = frozenset(

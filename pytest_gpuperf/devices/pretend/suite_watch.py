@@ -15,6 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...model.finding import Phase
+from ..audit_record import AuditKind
+from ..audit_record import StepAudit
 from ..garbage import HeldCollector
 from ..garbage import described_cycle
 from ..garbage import held_collector
@@ -29,8 +31,6 @@ from ..suite_watch import TestAudit
 from ..suite_watch import keeper_of
 from . import pretend_gpu
 from .allocator import rounded
-from .audit_record import AuditKind
-from .audit_record import StepAudit
 from .memory import LiveMemory
 from .memory import MemoryEvent
 from .memory import watched

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .audit_record import AuditKind
+from ..audit_record import AuditKind
 from .sync_conditions import Condition
 
 

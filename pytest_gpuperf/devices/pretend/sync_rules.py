@@ -14,7 +14,7 @@ from typing import Final
 
 import torch
 
-from .audit_record import AuditKind
+from ..audit_record import AuditKind
 from .layout_rules import LAYOUT_RULES
 from .layout_rules import SPARSE_RULES
 from .matrix_degrees import COEFFICIENTS

@@ -12,7 +12,7 @@ from typing import Final
 
 import torch
 
-from .audit_record import CopyDirection
+from ..audit_record import CopyDirection
 from .device_names import CUDA
 from .device_names import LAZY
 from .device_names import in_core

@@ -20,7 +20,7 @@ import torch
 
 from ...errors import ErrorId
 from ...errors import StepError
-from .audit_record import CopyDirection
+from ..audit_record import CopyDirection
 from .memory import PRETEND_MEMORY
 from .transfers import record_copy
 

@@ -12,9 +12,9 @@ from typing import Final
 
 import torch
 
+from ..audit_record import AuditKind
+from ..audit_record import CopyDirection
 from ..memory_owners import key_of
-from .audit_record import AuditKind
-from .audit_record import CopyDirection
 from .recorder import WATCH
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 from typing import Final
 
-from ...devices.pretend.audit_record import AuditFinding
-from ...devices.pretend.audit_record import AuditKind
-from ...devices.pretend.audit_record import StepAudit
+from ...devices.audit_record import AuditFinding
+from ...devices.audit_record import AuditKind
+from ...devices.audit_record import StepAudit
 from ...model.finding import Location
 from ..remedies import WAIT_REMEDIES
 from ..remedies import Remedy

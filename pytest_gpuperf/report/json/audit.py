@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 from typing import Final
 
+from ...devices.audit_record import AuditFinding
+from ...devices.audit_record import StepAudit
+from ...devices.audit_record import Unjudged
 from ...devices.memory_picture import Garbage
-from ...devices.pretend.audit_record import AuditFinding
-from ...devices.pretend.audit_record import StepAudit
-from ...devices.pretend.audit_record import Unjudged
 from ...devices.source_lines import Site
 from ...model.codec import encode
 from ...model.finding import Location

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 from typing import Final
 
+from ...devices.audit_record import AuditFinding
+from ...devices.audit_record import AuditKind
+from ...devices.audit_record import CopyDirection
+from ...devices.audit_record import StepAudit
+from ...devices.audit_record import Unjudged
 from ...devices.memory_picture import Garbage
-from ...devices.pretend.audit_record import AuditFinding
-from ...devices.pretend.audit_record import AuditKind
-from ...devices.pretend.audit_record import CopyDirection
-from ...devices.pretend.audit_record import StepAudit
-from ...devices.pretend.audit_record import Unjudged
 from ...devices.source_lines import Site
 from ...model.finding import Finding
 from ...model.finding import FindingKind

@@ -13,10 +13,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from pytest_gpuperf.devices.audit_record import AuditKind  # noqa: E402
+from pytest_gpuperf.devices.audit_record import CopyDirection  # noqa: E402
+from pytest_gpuperf.devices.audit_record import StepAudit  # noqa: E402
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402, after the skip
-from pytest_gpuperf.devices.pretend.audit_record import AuditKind  # noqa: E402
-from pytest_gpuperf.devices.pretend.audit_record import CopyDirection  # noqa: E402
-from pytest_gpuperf.devices.pretend.audit_record import StepAudit  # noqa: E402
 from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
 from pytest_gpuperf.devices.pretend.layout_rules import LAYOUT_RULES  # noqa: E402
 from pytest_gpuperf.devices.pretend.layout_rules import SPARSE_RULES  # noqa: E402

@@ -15,11 +15,11 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import DataLoader  # noqa: E402
 
+from pytest_gpuperf.devices.audit_record import AuditFinding  # noqa: E402
+from pytest_gpuperf.devices.audit_record import StepAudit  # noqa: E402
+from pytest_gpuperf.devices.audit_record import StepMark  # noqa: E402
 from pytest_gpuperf.devices.garbage import held_collector  # noqa: E402
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.audit_record import AuditFinding  # noqa: E402
-from pytest_gpuperf.devices.pretend.audit_record import StepAudit  # noqa: E402
-from pytest_gpuperf.devices.pretend.audit_record import StepMark  # noqa: E402
 from pytest_gpuperf.devices.pretend.program_audit import ProgramAudit  # noqa: E402
 
 

@@ -17,16 +17,16 @@ from builders import a_finding
 from builders import a_location
 from builders import text_of
 
+from pytest_gpuperf.devices.audit_record import AuditCopy
+from pytest_gpuperf.devices.audit_record import AuditFinding
+from pytest_gpuperf.devices.audit_record import AuditKind
+from pytest_gpuperf.devices.audit_record import CopyDirection
+from pytest_gpuperf.devices.audit_record import StepAudit
+from pytest_gpuperf.devices.audit_record import StepMark
+from pytest_gpuperf.devices.audit_record import Totals
+from pytest_gpuperf.devices.audit_record import Unjudged
 from pytest_gpuperf.devices.memory_picture import Garbage
 from pytest_gpuperf.devices.memory_picture import Held
-from pytest_gpuperf.devices.pretend.audit_record import AuditCopy
-from pytest_gpuperf.devices.pretend.audit_record import AuditFinding
-from pytest_gpuperf.devices.pretend.audit_record import AuditKind
-from pytest_gpuperf.devices.pretend.audit_record import CopyDirection
-from pytest_gpuperf.devices.pretend.audit_record import StepAudit
-from pytest_gpuperf.devices.pretend.audit_record import StepMark
-from pytest_gpuperf.devices.pretend.audit_record import Totals
-from pytest_gpuperf.devices.pretend.audit_record import Unjudged
 from pytest_gpuperf.devices.source_lines import Site
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Phase

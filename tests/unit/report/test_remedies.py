@@ -21,9 +21,9 @@ from remedy_programs import Program
 
 torch = pytest.importorskip("torch")
 
+from pytest_gpuperf.devices.audit_record import AuditKind  # noqa: E402
+from pytest_gpuperf.devices.audit_record import StepAudit  # noqa: E402
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402, after the skip
-from pytest_gpuperf.devices.pretend.audit_record import AuditKind  # noqa: E402
-from pytest_gpuperf.devices.pretend.audit_record import StepAudit  # noqa: E402
 from pytest_gpuperf.devices.pretend.sync_rules import release_of  # noqa: E402
 from pytest_gpuperf.model.finding import Finding  # noqa: E402
 from pytest_gpuperf.model.finding import FindingKind  # noqa: E402

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.devices.pretend.audit_record import AuditCopy
-from pytest_gpuperf.devices.pretend.audit_record import AuditFinding
-from pytest_gpuperf.devices.pretend.audit_record import AuditKind
-from pytest_gpuperf.devices.pretend.audit_record import CopyDirection
-from pytest_gpuperf.devices.pretend.audit_record import StepAudit
-from pytest_gpuperf.devices.pretend.audit_record import StepMark
-from pytest_gpuperf.devices.pretend.audit_record import Totals
-from pytest_gpuperf.devices.pretend.audit_record import Unjudged
+from pytest_gpuperf.devices.audit_record import AuditCopy
+from pytest_gpuperf.devices.audit_record import AuditFinding
+from pytest_gpuperf.devices.audit_record import AuditKind
+from pytest_gpuperf.devices.audit_record import CopyDirection
+from pytest_gpuperf.devices.audit_record import StepAudit
+from pytest_gpuperf.devices.audit_record import StepMark
+from pytest_gpuperf.devices.audit_record import Totals
+from pytest_gpuperf.devices.audit_record import Unjudged
 from pytest_gpuperf.devices.source_lines import Site
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.finding import Phase

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.cli import main
-from pytest_gpuperf.devices.pretend.audit_record import AuditFinding
-from pytest_gpuperf.devices.pretend.audit_record import AuditKind
-from pytest_gpuperf.devices.pretend.audit_record import StepAudit
-from pytest_gpuperf.devices.pretend.audit_record import Totals
+from pytest_gpuperf.devices.audit_record import AuditFinding
+from pytest_gpuperf.devices.audit_record import AuditKind
+from pytest_gpuperf.devices.audit_record import StepAudit
+from pytest_gpuperf.devices.audit_record import Totals
 from pytest_gpuperf.devices.source_lines import Site
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.finding import Phase

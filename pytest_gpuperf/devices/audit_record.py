@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
 from collections.abc import Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from ...model.finding import Location
-from ...model.finding import Phase
-from ..allow_sync import Allowance
-from ..memory_picture import Garbage
-from ..source_lines import Site
-from . import pretend_gpu
+from ..model.finding import Location
+from ..model.finding import Phase
+from .memory_picture import Garbage
+from .source_lines import Site
 
 
 class AuditKind(Enum):
@@ -199,39 +194,6 @@ class WaitKey:
             innermost=finding.site.innermost,
             phase=finding.site.phase,
         )
-
-
-class AllowedWaits:
-    """Certain waits that blocks allowed, each with the block's reason."""
-
-    def __init__(self, root: str) -> None:
-        self.taken: Counter[tuple[WaitKey, str]] = Counter()
-        self._root = root
-        self._taken_inside: Counter[WaitKey] = Counter()
-
-    @contextmanager
-    def block(self, allowance: Allowance) -> Iterator[None]:
-        """Allow waits inside the context; those in nested blocks belong to them."""
-        # The counter is swapped for the time of the block: what nested blocks take is
-        # subtracted here once, and then handed on to the block around this one.
-        outer, self._taken_inside = self._taken_inside, Counter()
-        with pretend_gpu(self._root) as gpu:
-            try:
-                yield
-            finally:
-                self._take(allowance, gpu.end_step())
-                outer.update(self._taken_inside)
-                self._taken_inside = outer
-
-    def _take(self, allowance: Allowance, audit: StepAudit) -> None:
-        left = allowance.covers(audit.totals.syncs)
-        for finding in audit.findings:
-            if finding.kind is not AuditKind.MAYBE:
-                key = WaitKey.of(finding)
-                taken = min(left, finding.count - self._taken_inside[key])
-                self.taken[key, allowance.reason] += taken
-                self._taken_inside[key] += taken
-                left -= taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
