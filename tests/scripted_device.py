@@ -17,18 +17,15 @@ from gpu_on_paper import SimulatedGpu
 
 from pytest_gpuperf.devices.base import STEP_RANGE
 from pytest_gpuperf.devices.base import SYNC_MARKER
-from pytest_gpuperf.devices.base import AllocatedBlock
 from pytest_gpuperf.devices.base import AtPeak
 from pytest_gpuperf.devices.base import Fetch
 from pytest_gpuperf.devices.base import Kernel
 from pytest_gpuperf.devices.base import MeasuringDevice
 from pytest_gpuperf.devices.base import MemoryReading
 from pytest_gpuperf.devices.base import Step
-from pytest_gpuperf.devices.base import ThreadWork
 from pytest_gpuperf.devices.base import TimedFetch
 from pytest_gpuperf.devices.base import TraceEvent
 from pytest_gpuperf.devices.compile import CompiledCode
-from pytest_gpuperf.devices.memory_picture import Garbage
 from pytest_gpuperf.devices.memory_picture import Held
 from pytest_gpuperf.devices.memory_picture import Picture
 from pytest_gpuperf.devices.memory_picture import StorageRole
@@ -240,25 +237,11 @@ class ScriptedDevice(MeasuringDevice):
     def process_ns(self) -> int:
         return self._clock_ns
 
-    def work(self) -> ThreadWork | None:
-        """Return ``None``: a script has no thread."""
-        return None
-
     def waiting_ns(self) -> int:
         return round(self._clock_ns * float(self._value("waiting", 0.0)))
 
     def all_waiting_ns(self) -> int:
         return self.waiting_ns()
-
-    def others_ns(self) -> int | None:
-        """Return ``None``: a script knows of nobody else."""
-        return None
-
-    def record_event(self) -> object:
-        return None
-
-    def span_ms(self, start: object, end: object) -> float | None:
-        return None
 
     def settling(self) -> tuple[int, ...]:
         return ()
@@ -327,33 +310,6 @@ class ScriptedDevice(MeasuringDevice):
             end_bytes=None if leak_mb is None else round(leak_mb * MIB) * self._steps,
             picture=None if last is None or peak is None else scripted_picture(peak),
         )
-
-    def left_behind(
-        self,
-        step: Step,
-        batches: Iterator[Sequence[object]],
-    ) -> Sequence[Held]:
-        """No script says what stays."""
-        return ()
-
-    def garbage_of_step(
-        self,
-        step: Step,
-        batches: Iterator[Sequence[object]],
-    ) -> Garbage | None:
-        """No script says what only the collector frees."""
-        return None
-
-    def picture_memory(
-        self,
-        step: Step,
-        batches: Iterator[Sequence[object]],
-    ) -> Picture | None:
-        return None
-
-    def blocks(self) -> Mapping[int, AllocatedBlock]:
-        """The script says what a step needs by itself."""
-        return {}
 
     def record_allocations(
         self, step: Step, arguments: Sequence[object], path: Path

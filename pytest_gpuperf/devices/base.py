@@ -189,6 +189,7 @@ class Device(Protocol):
 
         What disturbs it now, at the first call.
         """
+        return None
 
     def now_ns(self) -> int:
         """Read the monotonic host clock."""
@@ -231,6 +232,7 @@ class MeasuringDevice(Device, Protocol):
 
     def work(self) -> ThreadWork | None:
         """What this thread did so far; ``None`` if its time is not that of the steps."""
+        return None
 
     def waiting_ns(self) -> int | None:
         """Time this thread was runnable and had no core; ``None`` if unknown."""
@@ -240,6 +242,7 @@ class MeasuringDevice(Device, Protocol):
 
     def others_ns(self) -> int | None:
         """CPU time of all processes but this one and its own; ``None`` if unknown."""
+        return None
 
     def core_ns(self) -> int | None:
         """CPU time of a fixed loop on the core of the steps; ``None`` if it says nothing."""
@@ -251,9 +254,11 @@ class MeasuringDevice(Device, Protocol):
 
     def record_event(self) -> object:
         """Mark this point of the current stream; ``None`` without streams."""
+        return None
 
     def span_ms(self, start: object, end: object) -> float | None:
         """Device time between two events, after a synchronisation."""
+        return None
 
     def settling(self) -> tuple[int, ...]:
         """Return counters that stop changing once compiling and allocating are over."""
@@ -277,19 +282,22 @@ class MeasuringDevice(Device, Protocol):
 
     def clock_mhz(self) -> int | None:
         """Read the processor's clock right now; ``None`` if it cannot be seen."""
+        return None
 
     def counters(self) -> Mapping[str, float]:
         """Read what the machine adds up as it works, by the metric it is per step.
 
         Empty if it counts nothing.
         """
+        return {}
 
-    def at_peak(self, step: Step, arguments: Sequence[object]) -> AtPeak:  # noqa: ARG002
+    def at_peak(self, step: Step, arguments: Sequence[object]) -> AtPeak:
         """Run one step, and say how long it would take at this processor's peak."""
         return AtPeak(why="only GPUs have a peak that is known")
 
     def fingerprint(self) -> str | None:
         """Tell this processor from others of its model; ``None`` if nothing does."""
+        return None
 
     def sentinels(self) -> AbstractContextManager[Mapping[str, Kernel]]:
         """Lend fixed kernels by metric name, which show how fast the machine is."""
@@ -310,6 +318,7 @@ class MeasuringDevice(Device, Protocol):
         self, step: Step, batches: Iterator[Sequence[object]]
     ) -> Sequence[Held]:
         """Run two steps and say what the first took that is alive after the second."""
+        return ()
 
     def garbage_of_step(
         self, step: Step, batches: Iterator[Sequence[object]]
@@ -318,19 +327,23 @@ class MeasuringDevice(Device, Protocol):
 
         ``None`` if nothing shows it.
         """
+        return None
 
     def picture_memory(
         self, step: Step, batches: Iterator[Sequence[object]]
     ) -> Picture | None:
         """Run two steps to picture the peak, if ``measure_memory`` takes no picture."""
+        return None
 
     def blocks(self) -> Mapping[int, AllocatedBlock]:
         """Return the blocks in use, by address, if a peak counts all owners' blocks."""
+        return {}
 
     def record_allocations(
         self, step: Step, arguments: Sequence[object], path: Path
     ) -> bool:
         """Run one step and save to *path* what its allocator did, if there is one."""
+        return False
 
     def profile(
         self, step: Step, batches: Sequence[Sequence[object]]

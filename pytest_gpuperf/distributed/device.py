@@ -32,13 +32,9 @@ from ..devices.base import MemoryReading
 from ..devices.base import Peers
 from ..devices.base import RankedDevice
 from ..devices.base import Step
-from ..devices.base import ThreadWork
 from ..devices.base import TimedFetch
 from ..devices.base import TraceEvent
 from ..devices.compile import CompiledCode
-from ..devices.memory_picture import Garbage
-from ..devices.memory_picture import Held
-from ..devices.memory_picture import Picture
 from ..measure.timing import ROUNDS
 from ..model.environment import Capability
 from ..model.environment import DeviceKind
@@ -166,24 +162,12 @@ class AgreedDevice(RankedDevice):
     def process_ns(self) -> int:
         return self._device.process_ns() - self._agreeing_process_ns
 
-    def work(self) -> ThreadWork | None:
-        """Return ``None``: a rank waits for the others, too."""
-        return None
-
     def waiting_ns(self) -> int | None:
         return self._device.waiting_ns()
 
     def all_waiting_ns(self) -> int | None:
         """Return all the time so far, as other ranks may have waited for all of it."""
         return self._now_ns
-
-    def others_ns(self) -> int | None:
-        """Return ``None``: other ranks are others here, and no neighbours."""
-        return None
-
-    def record_event(self) -> object:
-        """Return ``None``: the GPU waits between two events while the ranks agree."""
-        return None
 
     def span_ms(self, start: object, end: object) -> float | None:  # noqa: ARG002
         """Keep the time of the round that just ended: it is called once per round."""
@@ -290,41 +274,8 @@ class AgreedDevice(RankedDevice):
             collecting=reading.collecting,
         )
 
-    def left_behind(
-        self,
-        step: Step,  # noqa: ARG002
-        batches: Iterator[Sequence[object]],  # noqa: ARG002
-    ) -> Sequence[Held]:
-        """Look at nothing: each rank keeps something of its own."""
-        return ()
-
-    def garbage_of_step(
-        self,
-        step: Step,  # noqa: ARG002
-        batches: Iterator[Sequence[object]],  # noqa: ARG002
-    ) -> Garbage | None:
-        """Look at nothing: each rank leaves something of its own."""
-        return None
-
-    def picture_memory(
-        self,
-        step: Step,  # noqa: ARG002
-        batches: Iterator[Sequence[object]],  # noqa: ARG002
-    ) -> Picture | None:
-        """Look at nothing: each rank has a peak of its own."""
-        return None
-
     def blocks(self) -> Mapping[int, AllocatedBlock]:
         return self._device.blocks()
-
-    def record_allocations(
-        self,
-        step: Step,  # noqa: ARG002
-        arguments: Sequence[object],  # noqa: ARG002
-        path: Path,  # noqa: ARG002
-    ) -> bool:
-        """Record nothing: it is for a GPU that one process has."""
-        return False
 
     def profile(
         self, step: Step, batches: Sequence[Sequence[object]]

@@ -29,7 +29,6 @@ from ...model.metrics import PEAK_ALLOCATED
 from ...model.metrics import PEAK_RESERVED
 from ...model.metrics import PERIOD_COPIES
 from ...model.metrics import PREDICTED
-from ..base import AllocatedBlock
 from ..base import Fetch
 from ..base import Kernel
 from ..base import MeasuringDevice
@@ -45,7 +44,6 @@ from ..compile import remember_compilations
 from ..host_clock import HostClock
 from ..memory_picture import Garbage
 from ..memory_picture import Held
-from ..memory_picture import Picture
 from .contention import family_wait_ns
 from .contention import others_ns
 from .contention import run_queue_wait_ns
@@ -157,14 +155,6 @@ class CpuDevice(MeasuringDevice):
         """Return the least that it took."""
         return self._core.undisturbed_ns
 
-    def record_event(self) -> object:
-        """Return ``None``: there are no streams."""
-        return None
-
-    def span_ms(self, start: object, end: object) -> float | None:  # noqa: ARG002, the protocol's
-        """Return ``None``: there are no events."""
-        return None
-
     def settling(self) -> tuple[int, ...]:
         """Return the compile counters."""
         from ..compile import compile_counters
@@ -180,22 +170,6 @@ class CpuDevice(MeasuringDevice):
         from ..compile_caches import compiling_in
 
         return compiling_in(caches)
-
-    def disturbance(self) -> str | None:
-        """Return ``None``: contention shows in ``waiting_ns``."""
-        return None
-
-    def clock_mhz(self) -> int | None:
-        """Return ``None``: cores have clocks of their own, and change them at once."""
-        return None
-
-    def counters(self) -> Mapping[str, float]:
-        """Return nothing: what a CPU adds up only root may read."""
-        return {}
-
-    def fingerprint(self) -> str | None:
-        """Return ``None``: processors of a model are alike and have no readable id."""
-        return None
 
     def sentinels(self) -> AbstractContextManager[Mapping[str, Kernel]]:
         """Lend fixed kernels on the host."""
@@ -240,27 +214,6 @@ class CpuDevice(MeasuringDevice):
         from .live_memory import garbage_of_step
 
         return garbage_of_step(step, batches, Scope(root=self._root))
-
-    def picture_memory(
-        self,
-        step: Step,  # noqa: ARG002
-        batches: Iterator[Sequence[object]],  # noqa: ARG002
-    ) -> Picture | None:
-        """Every measurement has one."""
-        return None
-
-    def blocks(self) -> Mapping[int, AllocatedBlock]:
-        """Return nothing: only storages that the step uses count."""
-        return {}
-
-    def record_allocations(
-        self,
-        step: Step,  # noqa: ARG002
-        arguments: Sequence[object],  # noqa: ARG002
-        path: Path,  # noqa: ARG002
-    ) -> bool:
-        """There is no caching allocator."""
-        return False
 
     def profile(
         self, step: Step, batches: Sequence[Sequence[object]]

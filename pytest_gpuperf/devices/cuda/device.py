@@ -38,7 +38,6 @@ from ..base import Kernel
 from ..base import MeasuringDevice
 from ..base import MemoryReading
 from ..base import Step
-from ..base import ThreadWork
 from ..base import TimedFetch
 from ..base import TraceEvent
 from ..base import timed_by_the_host
@@ -214,10 +213,6 @@ class CudaDevice(MeasuringDevice):
 
     def process_ns(self) -> int:
         return HostClock.process_ns()
-
-    def work(self) -> ThreadWork | None:
-        """Return ``None``: the host's waits overlap with the work of the GPU."""
-        return None
 
     def waiting_ns(self) -> int | None:
         return run_queue_wait_ns()

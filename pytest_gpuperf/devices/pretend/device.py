@@ -143,10 +143,6 @@ class PretendDevice(EmulatingDevice):
     def preflight(self) -> None:
         """Nothing can be wrong: no number depends on the machine."""
 
-    def disturbance(self) -> str | None:
-        """Return ``None``: what else the machine does changes no count."""
-        return None
-
     def now_ns(self) -> int:
         """Read the monotonic host clock, for caps and for nothing else."""
         return HostClock.wall_ns()

@@ -30,8 +30,12 @@ PROTOCOLS: Final = (Device, MeasuringDevice, RankedDevice, EmulatingDevice)
 MAY_BE_INHERITED: Final = {
     *("measuring", "ranked", "emulating", "enter", "leave"),
     *("lines_take_time", "plain_profile", "remarks", "at_peak"),
-    *("core_ns", "undisturbed_core_ns"),
+    *("core_ns", "undisturbed_core_ns", "work", "others_ns", "disturbance"),
+    *("record_event", "span_ms", "clock_mhz", "counters", "fingerprint"),
+    *("left_behind", "garbage_of_step", "picture_memory", "blocks"),
+    "record_allocations",
 }
+"""What a device need not say: then it has none of it."""
 
 
 class Alone:
