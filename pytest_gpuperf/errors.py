@@ -83,7 +83,7 @@ class ErrorId(Enum):
     # Devices, and what must not be active on them.
     GP401 = "No such device here"
     GP402 = "A timer without CUDA"
-    GP403 = "No script for the scripted device"
+    GP403 = "No scripted device, or no script for it"
     GP404 = "Every kernel is waited for"
     GP405 = "Another profiler is active"
     GP406 = "A dispatch mode is active"

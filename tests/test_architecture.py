@@ -319,7 +319,7 @@ MOST_CODE: Final = {
     "judge": 3623,
     "measure": 4068,
     "model": 1929,
-    "plugin": 2985,
+    "plugin": 2997,
     "report": 1341,
     "report.ci": 650,
     "report.exchange": 161,

@@ -42,24 +42,32 @@ class Option:
     ``--gpuperf-x`` is ``gpuperf_x``; one without ``metavar`` is a flag, and one may be
     typed ``without_value``, which then is its value. What a project sets
     once is an ini key only, so that `pytest --help` lists what a person types; a command
-    line sets it with pytest's ``-o``. A plain class: a dataclass or a named tuple would
+    line sets it with pytest's ``-o``. Its text is of a ``kind``, which ``parse_settings``
+    reads, and fills the ``field`` of the settings, if they have it. A plain class: a dataclass or a named tuple would
     be half of what this module costs every pytest run.
     """
 
-    __slots__ = ("help", "metavar", "name", "on_command_line", "without_value")
+    __slots__ = (
+        *("field", "help", "kind", "metavar", "name"),
+        *("on_command_line", "without_value"),
+    )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  the columns of the table below
         self,
         *,
         name: str,
         help: str,  # noqa: A002, argparse's word
         metavar: str | None = None,
+        kind: str = "",
+        field: str | None = None,
         on_command_line: bool = True,
         without_value: str | None = None,
     ) -> None:
         self.name = name
         self.help = help
         self.metavar = metavar
+        self.kind = kind
+        self.field = name.removeprefix("gpuperf_") if field is None else field
         self.on_command_line = on_command_line
         self.without_value = without_value
 
@@ -86,12 +94,14 @@ OPTIONS: Final = (
         help="cuda, pretend (simulated GPU) or cpu (default: cuda, or pretend without a "
         "GPU)",
         metavar="KIND",
+        kind="device",
     ),
     Option(
         name="gpuperf_update",
         help="store baselines: missing, improved, drifted or all; evidence adds the runs "
         "of another occasion to them",
         metavar="WHICH",
+        kind="refresh",
     ),
     Option(
         name="gpuperf_accept_drift",
@@ -103,6 +113,7 @@ OPTIONS: Final = (
         "baseline (where the baseline was recorded) or none (default: auto, for times "
         "that stored numbers cannot decide)",
         metavar="REF",
+        kind="commit",
     ),
     Option(
         name="gpuperf_explain",
@@ -113,22 +124,26 @@ OPTIONS: Final = (
         name="gpuperf_seconds",
         help="time limit of one test in seconds (default: 60)",
         metavar="SECONDS",
+        kind="seconds",
     ),
     Option(
         name="gpuperf_seed",
         help="seed of the random numbers of all runs (default: 0)",
         metavar="N",
+        kind="seed",
     ),
     Option(
         name="gpuperf_tolerance",
         help="changes to ignore, by budget keyword: ms=5% and 0.1 ms, mem_mb=1%",
         metavar="CHANGES",
+        kind="tolerance",
     ),
     Option(
         name="gpuperf_history",
         help="folder or fsspec URL to keep the numbers of each run in, for `gpuperf "
         "history`",
         metavar="FOLDER_OR_URL",
+        kind="place",
     ),
     Option(
         name="gpuperf_prune",
@@ -143,6 +158,7 @@ OPTIONS: Final = (
         name="gpuperf_baselines",
         help="folder of the baselines, from the rootdir (default: baselines)",
         metavar="FOLDER",
+        kind="folder",
         on_command_line=False,
     ),
     Option(
@@ -151,6 +167,7 @@ OPTIONS: Final = (
         "every-metric also fails metrics that have neither (default: warn, and fail if "
         "CI is set)",
         metavar="WHAT",
+        kind="missing baseline",
         on_command_line=False,
     ),
     Option(
@@ -163,12 +180,14 @@ OPTIONS: Final = (
         help="largest slowdown that may pass unnoticed, for tests without a mark "
         "(default: the tolerance plus 2 %)",
         metavar="PERCENT",
+        kind="detect",
         on_command_line=False,
     ),
     Option(
         name="gpuperf_isolation",
         help="what shares a fresh process: test or module (default: test)",
         metavar="WHAT",
+        kind="isolation",
         on_command_line=False,
     ),
     Option(
@@ -176,6 +195,8 @@ OPTIONS: Final = (
         help="which tests lock the device: timed, or all, so that ordinary tests of "
         "this run wait while another run measures time (default: timed)",
         metavar="WHICH",
+        kind="shared use",
+        field="shared_use",
         on_command_line=False,
     ),
     Option(
@@ -183,12 +204,15 @@ OPTIONS: Final = (
         help="longest wait for a device that another run measures on, in seconds "
         "(default: 3600)",
         metavar="SECONDS",
+        kind="seconds",
         on_command_line=False,
     ),
     Option(
         name="gpuperf_pretend_gb",
         help="memory of the simulated GPU in GiB (default: 80)",
         metavar="SIZE",
+        kind="gib",
+        field="pretend_gib",
         on_command_line=False,
     ),
     Option(
@@ -196,6 +220,7 @@ OPTIONS: Final = (
         help="dense peak of a GPU that gpuperf does not know, by precision: bf16=989, "
         "tf32=494",
         metavar="PEAKS",
+        kind="peaks",
         on_command_line=False,
     ),
     Option(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
+from dataclasses import fields
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
@@ -27,9 +28,7 @@ from ..model.baseline import Refresh
 from ..model.budget import Tolerance
 from ..model.budget import parse_project_tolerance
 from ..model.budget import parse_tolerance
-from ..model.environment import PRETEND_GIB
 from ..model.environment import DeviceKind
-from ..settings import ARTEFACTS
 from ..settings import AUTO
 from ..settings import NO_REFERENCE
 from ..settings import RECORDED
@@ -41,6 +40,7 @@ from ..settings import SharedUse
 from ..settings import UnjudgedBudget
 from ..settings import refuse_in_ci
 from .mark_conflicts import refuse_blind
+from .options import OPTIONS
 from .options import ini_value
 from .options import refuse_removed
 
@@ -162,24 +162,27 @@ def _filled(kind: Callable[[str], object], wanted: str) -> Callable[[str], objec
     return parse
 
 
-PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
-    "gpuperf_device": _one_of(DeviceKind, unnamed=(DeviceKind.SCRIPTED,)),
-    "gpuperf_update": _one_of(Refresh),
-    "gpuperf_seconds": positive_seconds,
-    "gpuperf_seed": _seed,
-    "gpuperf_pretend_gb": positive_gib,
-    "gpuperf_peak_tflops": _peaks,
-    "gpuperf_lock": _one_of(SharedUse),
-    "gpuperf_lock_seconds": positive_seconds,
-    "gpuperf_missing_baseline": _one_of(MissingBaseline),
-    "gpuperf_isolation": _one_of(Isolation),
-    "gpuperf_tolerance": _tolerance,
-    "gpuperf_detect": _detect,
-    "gpuperf_baselines": _filled(Path, "a folder, such as baselines"),
-    "gpuperf_history": _filled(str, "a folder, or a URL such as s3://bucket/history"),
-    "gpuperf_ref": _commit,
+VALUE_KINDS: Final[Mapping[str, Callable[[str], object]]] = {
+    "commit": _commit,
+    "detect": _detect,
+    "device": _one_of(DeviceKind, unnamed=(DeviceKind.SCRIPTED,)),
+    "folder": _filled(Path, "a folder, such as baselines"),
+    "gib": positive_gib,
+    "isolation": _one_of(Isolation),
+    "missing baseline": _one_of(MissingBaseline),
+    "peaks": _peaks,
+    "place": _filled(str, "a folder, or a URL such as s3://bucket/history"),
+    "refresh": _one_of(Refresh),
+    "seconds": positive_seconds,
+    "seed": _seed,
+    "shared use": _one_of(SharedUse),
+    "tolerance": _tolerance,
 }
+"""How the text of an option or ini key is read, by the kind in its row of ``OPTIONS``."""
 
+PARSERS: Final = {o.name: VALUE_KINDS[o.kind] for o in OPTIONS if o.kind}
+
+FIELDS: Final = frozenset(field.name for field in fields(Settings))
 
 NO_GATE: Final = ("gpuperf_update", "gpuperf_inline")
 """Options with which nothing is left to settle by other code."""
@@ -190,37 +193,24 @@ def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
     refuse_removed(config)
     value = _resolver(config)
     ci = bool(environ.get("CI"))
+    given = {o.field: value(o.name, None) for o in OPTIONS if o.field in FIELDS}
+    settings = Settings(**{name: v for name, v in given.items() if v is not None})
+    if settings.update:
+        asked = f"--gpuperf-update={settings.update.value}"
+        refuse_in_ci(asked, "refresh", environ)
     missing = MissingBaseline.FAIL if ci else MissingBaseline.WARN
-    update = value("gpuperf_update", None)
-    if update:
-        refuse_in_ci(f"--gpuperf-update={update.value}", "refresh", environ)
-    settings = Settings(
-        device=value("gpuperf_device", None),
-        update=update,
-        seconds=value("gpuperf_seconds", 60.0),
-        seed=value("gpuperf_seed", 0),
-        inline=value("gpuperf_inline", default=False),
-        strict=value("gpuperf_strict", default=False),
-        fail_on_improvement=value("gpuperf_fail_on_improvement", default=False),
-        explain=value("gpuperf_explain", default=False),
-        accept_drift=value("gpuperf_accept_drift", default=False),
-        benchmark=value("gpuperf_benchmark", default=False),
-        prune=_prune(config, value("gpuperf_prune", default=False), update, environ),
+    settings = replace(
+        settings,
+        prune=_prune(config, settings.prune, settings.update, environ),
         missing_baseline=value("gpuperf_missing_baseline", missing),
         unjudged_budget=UnjudgedBudget.FAIL if ci else UnjudgedBudget.WARN,
-        isolation=value("gpuperf_isolation", Isolation.TEST),
-        baselines=config.rootpath / value("gpuperf_baselines", Path("baselines")),
-        artefacts=no_link(config.rootpath / ARTEFACTS),
+        baselines=config.rootpath / settings.baselines,
+        artefacts=no_link(config.rootpath / settings.artefacts),
         tolerance=project_tolerance(config),
-        history=_located(value("gpuperf_history", None), config.rootpath),
+        history=_located(settings.history, config.rootpath),
         **_reference(config, value, ci=ci),
         script=environ.get("GPUPERF_SCRIPT"),
-        lock_seconds=value("gpuperf_lock_seconds", 3600.0),
-        shared_use=value("gpuperf_lock", SharedUse.TIMED),
-        pretend_gib=value("gpuperf_pretend_gb", PRETEND_GIB),
-        peak_tflops=value("gpuperf_peak_tflops", {}),
-        compile_times=value("gpuperf_compile_times", default=False),
-        launch=launch_of(environ, value("gpuperf_lock_seconds", 3600.0)),
+        launch=launch_of(environ, settings.lock_seconds),
     )
     settings = with_stored_device(config, settings)
     _refuse_inline_refresh(settings)

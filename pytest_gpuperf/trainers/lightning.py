@@ -99,7 +99,7 @@ def step_callback(package: str, end_step: EndStep, batches: StepBatches) -> obje
     """Return the callback that ends steps by *end_step* and training after the last."""
     callback: type = import_module(package).Callback
 
-    class StepEnds(callback):  # type: ignore[misc]
+    class LightningStepEnds(callback):  # type: ignore[misc]
         def __init__(self) -> None:
             self._steps = 0
 
@@ -126,4 +126,4 @@ def step_callback(package: str, end_step: EndStep, batches: StepBatches) -> obje
             if not end_step():
                 trainer.should_stop = True
 
-    return StepEnds()
+    return LightningStepEnds()

@@ -82,7 +82,7 @@ def step_callback(end_step: EndStep, batches: StepBatches) -> object:
     """Return the callback that ends steps by *end_step* and training after the last."""
     from transformers import TrainerCallback
 
-    class StepEnds(TrainerCallback):  # type: ignore[misc]
+    class TransformersStepEnds(TrainerCallback):  # type: ignore[misc]
         def on_train_begin(self, args: Any, *_: object, **__: object) -> None:
             batches.has_workers(args.dataloader_num_workers)
 
@@ -111,4 +111,4 @@ def step_callback(end_step: EndStep, batches: StepBatches) -> object:
         def save_nothing(control: Any) -> None:
             control.should_save = control.should_evaluate = False
 
-    return StepEnds()
+    return TransformersStepEnds()
