@@ -362,6 +362,8 @@ for _ in STEPS:
     ),
     "distribution-check": (
         Program(
+            # torch.compile switches the checks off, for all that follows.
+            setting="torch.distributions.Distribution.set_default_validate_args(True)",
             before="""
 for _ in STEPS:
     result = Categorical(logits=grid).log_prob(labels)
