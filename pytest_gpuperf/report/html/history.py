@@ -1,4 +1,4 @@
-"""A metric in run after run as a picture; how the baseline's environment differs."""
+"""A metric in run after run as a picture."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from typing import Final
 from ...errors import ErrorId
 from ...errors import UsageError
 from ...judge.changepoints import shifts
-from ...model.baseline import Entry
 from ...model.history import Point
 from ...model.history import Shift
 from ...model.metric import Metric
 from ...model.metric import MetricKind
 from ...model.metrics import STEP_MS
 from ...model.verdict import Outcome
-from ...model.verdict import TestVerdict
 from ..headline import title
 from ..numbers import SIGNIFICANT_DIGITS
 from ..numbers import format_apart
@@ -33,15 +31,12 @@ from ..numbers import unit_of
 from .contents import MOST_POINTS
 from .contents import SPARK_POINTS
 from .markup import Markup
-from .markup import tag
+from .markup import escaped
+from .markup import rendered
 from .pictures import Ink
 from .pictures import Scale
-from .pictures import chart
-from .pictures import figure
-from .pictures import legend
 from .pictures import level
 from .pictures import line_in_words
-from .pictures import picture
 from .pictures import ticks_of
 from .pictures import upright
 
@@ -171,26 +166,23 @@ def history_figure(
     """
     values = curve.values
     if len(set(values)) == 1:
-        always = f"{_title(curve)}: always {_shown(curve, values[0])}"
-        return tag("p", always, class_="aside")
+        always = escaped(f"{_title(curve)}: always {_shown(curve, values[0])}")
+        return Markup(f'<p class="aside">{always}</p>')
     scale, changes = curve.scale, curve.changes
     grid = _Grid.of(curve.metric, max(map(abs, values)))
     ticks = ticks_of(curve.metric, scale)
     numbers = [moments[moment_of(point)] for point in curve.points]
-    svg = picture(
-        *_drawn(curve, grid, scale, changes, [value for value, _ in ticks]),
-        box=grid.box(len(values) - 1, scale),
+    return rendered(
+        "history",
+        title=_title(curve),
+        ticks=upright(ticks, scale, HISTORY_HEIGHT),
         height=HISTORY_HEIGHT,
-        class_="history",
-        data_unit=grid.symbol,
-        data_power=grid.power,
-        data_runs=",".join(f"{first}-{last}" for first, last in _ranges(numbers)),
-    )
-    axis = upright(ticks, scale, HISTORY_HEIGHT)
-    return figure(
-        _title(curve),
-        chart(axis, svg, level(_commits(curve))),
-        legend(_entries(curve, scale, changes, explained=explained)),
+        box=grid.box(len(values) - 1, scale),
+        grid=grid,
+        runs=",".join(f"{first}-{last}" for first, last in _ranges(numbers)),
+        drawn=_drawn(curve, grid, scale, changes, [value for value, _ in ticks]),
+        commits=level(_commits(curve)),
+        entries=_entries(curve, scale, changes, explained=explained),
     )
 
 
@@ -227,19 +219,13 @@ def spark(
     tolerated = abs(allowed / usual - 1) if usual else 0.0
     half = round(SPARK_STEPS / 2 * min(1.0, (tolerated or SPARK_BAND) / SPARK_REACH), 1)
     heights = [_spark_height(value, usual) for value in values]
-    return tag(
-        "svg",
-        tag(
-            "rect",
-            y=f"{SPARK_STEPS / 2 - half:g}",
-            width=max(1, len(heights) - 1),
-            height=f"{2 * half:g}",
-        ),
-        tag("path", d=_line(heights)),
-        viewBox=f"0 0 {max(1, len(heights) - 1)} {SPARK_STEPS}",
-        preserveAspectRatio="none",
-        class_="spark",
-        aria_hidden="true",
+    return rendered(
+        "spark",
+        width=max(1, len(heights) - 1),
+        height=SPARK_STEPS,
+        band_top=f"{SPARK_STEPS / 2 - half:g}",
+        band_height=f"{2 * half:g}",
+        line=_line(heights),
     )
 
 
@@ -277,27 +263,25 @@ def _drawn(
     scale: Scale,
     changes: Sequence[Shift],
     ticks: Sequence[float],
-) -> Iterator[Markup]:
+) -> Iterator[tuple[str, str]]:
     """Yield paths with negated values: in an SVG, coordinates grow downwards."""
     last = len(curve.points) - 1
     low, high = grid.at(scale.low), grid.at(scale.high)
-    yield tag(
-        "path", class_="grid", d="".join(f"M0 {-grid.at(t)}H{last}" for t in ticks)
-    )
+    yield "grid", "".join(f"M0 {-grid.at(t)}H{last}" for t in ticks)
     if curve.band is not None:
         top, bottom = (-grid.at(value) for value in reversed(curve.band))
-        yield tag("path", class_="band", d=f"M0 {top}H{last}V{bottom}H0z")
+        yield "band", f"M0 {top}H{last}V{bottom}H0z"
     failing = [n for n, point in enumerate(curve.points) if point.outcome in _FAILING]
     if failing:
         bars = (f"M{a} {-low}V{-high}H{b}V{-low}" for a, b in _ranges(failing))
-        yield tag("path", class_="failed", d="".join(bars))
+        yield "failed", "".join(bars)
     for ink, value in curve.lines.items():
         if scale.shows(value):
-            yield tag("path", class_=ink.value, d=f"M0 {-grid.at(value)}H{last}")
+            yield ink.value, f"M0 {-grid.at(value)}H{last}"
     if changes:
         marks = (f"M{change.at - 0.5} {-low}V{-high}" for change in changes)
-        yield tag("path", class_=Ink.CHANGE.value, d="".join(marks))
-    yield tag("path", class_="line", d=_line([-grid.at(v) for v in curve.values]))
+        yield Ink.CHANGE.value, "".join(marks)
+    yield "line", _line([-grid.at(v) for v in curve.values])
 
 
 def _line(heights: Sequence[int]) -> str:
@@ -327,21 +311,21 @@ def _title(curve: Curve) -> str:
 
 def _entries(
     curve: Curve, scale: Scale, changes: Sequence[Shift], *, explained: bool
-) -> Iterator[tuple[Ink, str]]:
+) -> Iterator[tuple[str, str]]:
     low, high = format_apart(curve.metric, min(curve.values), max(curve.values))
     outside = sum(not scale.shows(value) for value in curve.values)
     beyond = f" ({outside} outside of the picture)" if outside else ""
     yield (
-        Ink.LINE,
+        Ink.LINE.value,
         f"from {low} to {high}{beyond}, last {_shown(curve, curve.values[-1])}",
     )
     if curve.band is not None:
-        yield Ink.BAND, "between the runs of the baseline"
+        yield Ink.BAND.value, "between the runs of the baseline"
     for change in changes:
-        yield Ink.CHANGE, _change(curve, change)
+        yield Ink.CHANGE.value, _change(curve, change)
     for ink, value in () if explained else curve.lines.items():
         shown = scale.shows(value)
-        yield ink, line_in_words(curve.metric, ink, value, shown=shown)
+        yield ink.value, line_in_words(curve.metric, ink, value, shown=shown)
 
 
 def _change(curve: Curve, change: Shift) -> str:
@@ -353,36 +337,3 @@ def _change(curve: Curve, change: Shift) -> str:
 
 def _shown(curve: Curve, value: float) -> str:
     return format_value(curve.metric, value)
-
-
-SOFTWARE_HEADER: Final = ("software", "baseline", "now")
-ABSENT_VERSION: Final = "absent"
-
-
-def environment_table(verdict: TestVerdict, stored: Entry | None) -> Iterator[Markup]:
-    """Yield what changed since the baseline, or that nothing did that is recorded."""
-    if all(v.baseline is None for v in verdict.verdicts):
-        return
-    if verdict.changed:
-        yield tag("h2", "Environment")
-        yield _table(verdict.changed)
-    else:
-        yield tag("p", "Nothing recorded has changed since the baseline.")
-    if stored is not None and stored.origin is not None:
-        dirty = ", with changes" if stored.origin.dirty else ""
-        commit = stored.origin.commit[:COMMIT_CHARS]
-        yield tag("p", "The baseline is that of ", tag("code", commit), dirty)
-
-
-def _table(changed: Mapping[str, tuple[str, str]]) -> Markup:
-    head = tag("tr", *(tag("th", name) for name in SOFTWARE_HEADER))
-    rows = [
-        tag(
-            "tr",
-            tag("th", name),
-            *(tag("td", version or ABSENT_VERSION) for version in both),
-        )
-        for name, both in sorted(changed.items())
-    ]
-    table = tag("table", tag("thead", head), tag("tbody", *rows))
-    return tag("div", table, class_="wide")

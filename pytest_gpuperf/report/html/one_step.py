@@ -25,18 +25,13 @@ from ..numbers import format_value
 from ..screen.bottleneck import BOTTLENECK_NAMES
 from ..screen.findings import short
 from .markup import Markup
-from .markup import tag
+from .markup import rendered
 from .pictures import PICTURE_WIDTH
 from .pictures import THINNEST_SHARE
-from .pictures import Ink
 from .pictures import Scale
 from .pictures import bars
-from .pictures import chart
-from .pictures import figure
-from .pictures import legend
 from .pictures import level
 from .pictures import percent
-from .pictures import picture
 from .pictures import ticks_of
 from .pictures import upright
 
@@ -85,7 +80,7 @@ def time_figure(
         name: [(f"b-{part}", size) for part, size in sizes.items()]
         for name, sizes in rows.items()
     }
-    yield figure("Where the time of a step goes", bars(coloured), _legend(entries))
+    yield bars("Where the time of a step goes", coloured, entries)
 
 
 TIME_NAMES: Final = {part.value: name for part, name in BOTTLENECK_NAMES.items()}
@@ -119,18 +114,11 @@ def _colour(bottleneck: Bottleneck) -> str:
     return f"b-{bottleneck.value}"
 
 
-def _legend(entries: Iterator[tuple[str, str]]) -> Markup:
-    items = (
-        tag("li", tag("i", class_=f"part {colour}"), text) for colour, text in entries
-    )
-    return tag("ul", *items, class_="legend")
-
-
 # What the CPU and the GPU do in one step: two lanes.
 
 LANE_HEIGHT: Final = 26
-LABEL_HEIGHT: Final = 20
-LANES_HEIGHT: Final = LABEL_HEIGHT + 2 * LANE_HEIGHT + 6
+CPU_TOP: Final = 20
+GPU_TOP: Final = CPU_TOP + LANE_HEIGHT + 6
 
 WORKING: Final = "working"
 """Colour of a CPU that does not wait."""
@@ -144,81 +132,65 @@ GPU_LANE: Final = (
 )
 
 
+Rect = tuple[str, str, int, str]
+"""A colour, and where a stretch of it begins, how far down, and how wide it is."""
+
+
 def lanes_figure(timeline: StepTimeline | None) -> Iterator[Markup]:
     """Draw one step as two lanes, the longest wait named above them."""
     if timeline is None or timeline.length_us <= 0:
         return
-    names = tag(
-        "svg",
-        tag("text", "CPU", x="100%", y=LABEL_HEIGHT + LANE_HEIGHT // 2),
-        tag("text", "GPU", x="100%", y=LABEL_HEIGHT + 6 + LANE_HEIGHT * 3 // 2),
-        class_="y",
-        height=LANES_HEIGHT,
-        aria_hidden="true",
-    )
-    svg = tag(
-        "svg",
-        *_cpu_lane(timeline),
-        *_gpu_lane(timeline),
-        *_longest(timeline),
-        class_="lanes",
-        height=LANES_HEIGHT,
-        role="img",
-        aria_label=_described(timeline),
-    )
     scale = Scale(0.0, timeline.length_us / 1e3)
-    ticks = ((scale.share(ms), text) for ms, text in ticks_of(STEP_MS, scale))
-    yield figure(
-        f"One profiled step, {_ms(timeline.length_us)}",
-        chart(names, svg, level(ticks)),
-        _legend(_lane_entries(timeline)),
+    yield rendered(
+        "lanes",
+        length=_ms(timeline.length_us),
+        names=[
+            (CPU_TOP + LANE_HEIGHT // 2, "CPU"),
+            (GPU_TOP + LANE_HEIGHT // 2, "GPU"),
+        ],
+        height=GPU_TOP + LANE_HEIGHT,
+        thickness=LANE_HEIGHT,
+        stretches=(*_cpu_lane(timeline), *_gpu_lane(timeline)),
+        longest=_longest(timeline),
+        top=CPU_TOP - 6,
+        ticks=level((scale.share(ms), text) for ms, text in ticks_of(STEP_MS, scale)),
+        entries=list(_lane_entries(timeline)),
     )
 
 
-def _cpu_lane(timeline: StepTimeline) -> Iterator[Markup]:
+def _cpu_lane(timeline: StepTimeline) -> Iterator[Rect]:
     whole = ((0, timeline.length_us),)
-    yield from _stretches(WORKING, whole, timeline, LABEL_HEIGHT)
+    yield from _stretches(WORKING, whole, timeline, CPU_TOP)
     for wait in timeline.waits:
         stretch = ((wait.start_us, wait.end_us),)
-        colour = _colour(wait.bottleneck)
-        yield from _stretches(colour, stretch, timeline, LABEL_HEIGHT)
+        yield from _stretches(_colour(wait.bottleneck), stretch, timeline, CPU_TOP)
 
 
-def _gpu_lane(timeline: StepTimeline) -> Iterator[Markup]:
-    top = LABEL_HEIGHT + LANE_HEIGHT + 6
-    yield from _stretches("idle", ((0, timeline.length_us),), timeline, top)
+def _gpu_lane(timeline: StepTimeline) -> Iterator[Rect]:
+    yield from _stretches("idle", ((0, timeline.length_us),), timeline, GPU_TOP)
     # Kernels last: what runs beside a kernel hides no time.
     for part, name in reversed(GPU_LANE):
-        yield from _stretches(_colour(part), getattr(timeline, name), timeline, top)
+        yield from _stretches(_colour(part), getattr(timeline, name), timeline, GPU_TOP)
 
 
 def _stretches(
     colour: str, stretches: Stretches, timeline: StepTimeline, top: int
-) -> Iterator[Markup]:
+) -> Iterator[Rect]:
+    whole_us = timeline.length_us
     for start_us, end_us in stretches:
-        yield tag(
-            "rect",
-            class_=colour,
-            x=percent(start_us / timeline.length_us),
-            y=top,
-            width=percent(
-                max(THINNEST_SHARE, (end_us - start_us) / timeline.length_us)
-            ),
-            height=LANE_HEIGHT,
-        )
+        width = percent(max(THINNEST_SHARE, (end_us - start_us) / whole_us))
+        yield colour, percent(start_us / whole_us), top, width
 
 
-def _longest(timeline: StepTimeline) -> Iterator[Markup]:
-    """Name the line of the longest wait above it, with a rule down to the GPU."""
+def _longest(timeline: StepTimeline) -> Iterator[tuple[str, str, str]]:
+    """Name the line of the longest wait, where it is and on which side of that."""
     wait = max(timeline.waits, key=_length, default=None)
     if wait is None:
         return
     middle = (wait.start_us + wait.end_us) / 2 / timeline.length_us
-    side = "end" if middle > 0.5 else None  # noqa: PLR2004  half of the picture
-    at = wait.end_us if middle > 0.5 else wait.start_us  # noqa: PLR2004  likewise
-    place = percent(at / timeline.length_us)
-    text = f"{_ms(_length(wait))} wait at {_line(wait)}"
-    yield tag("text", text, x=place, y=LABEL_HEIGHT - 6, class_=side)
+    side = "end" if middle > 0.5 else ""  # noqa: PLR2004  half of the picture
+    place = percent((wait.end_us if side else wait.start_us) / timeline.length_us)
+    yield place, side, f"{_ms(_length(wait))} wait at {_line(wait)}"
 
 
 def _line(wait: Wait) -> str:
@@ -248,10 +220,6 @@ def _lane_entries(timeline: StepTimeline) -> Iterator[tuple[str, str]]:
         if stretches:
             total_us = sum(end - start for start, end in stretches)
             yield _colour(part), f"{name} on the GPU, {_ms(total_us)}"
-
-
-def _described(timeline: StepTimeline) -> str:
-    return "; ".join(text for _, text in _lane_entries(timeline))
 
 
 # Memory: over the step as an area for each purpose, and at its peak as a bar.
@@ -291,9 +259,7 @@ def _peak_figure(peak: Finding, before: Mapping[str, int]) -> Markup:
         )
         for name in names
     )
-    return figure(
-        f"memory at the peak, {_size(total)}", bars(coloured), _legend(entries)
-    )
+    return bars(f"memory at the peak, {_size(total)}", coloured, entries)
 
 
 def _held(nbytes: int, total: int, before: int | None) -> str:
@@ -342,33 +308,20 @@ def _course_figure(course: MemoryCourse) -> Markup:
     ticks = ticks_of(PEAK_ALLOCATED, scale)
     count = len(rows[0])
     heights = [[_height(kib * KIB, scale) for kib in top] for top in tops]
-    svg = picture(
-        *_areas(course, heights),
-        tag(
-            "path",
-            class_="grid",
-            d="".join(f"M0 {_height(v, scale)}H{count}" for v, _ in ticks),
-        ),
-        *_marks(course, count),
+    grid = "".join(f"M0 {_height(v, scale)}H{count}" for v, _ in ticks)
+    return rendered(
+        "course",
         box=f"0 0 {count} {PICTURE_WIDTH}",
         height=COURSE_HEIGHT,
-        class_="course",
-    )
-    peak = max(tops[-1]) * KIB
-    entries = (
-        (_purpose(name), f"{name}, up to {_size(max(row) * KIB)}")
-        for name, row in zip(course.purposes, rows, strict=False)
-        if any(row)
-    )
-    return figure(
-        "memory over one step",
-        chart(
-            upright(ticks, scale, COURSE_HEIGHT),
-            svg,
-            level(_phases(course, count)),
+        ticks=upright(ticks, scale, COURSE_HEIGHT),
+        drawn=(*_areas(course, heights), ("grid", grid), *_marks(course, count)),
+        phases=level(_phases(course, count)),
+        entries=(
+            (_purpose(name), f"{name}, up to {_size(max(row) * KIB)}")
+            for name, row in zip(course.purposes, rows, strict=False)
+            if any(row)
         ),
-        _legend(entries),
-        legend([(Ink.PEAK, _peak_in_words(course, peak))]),
+        peak=_peak_in_words(course, max(tops[-1]) * KIB),
     )
 
 
@@ -376,29 +329,31 @@ def _height(nbytes: float, scale: Scale) -> int:
     return round(PICTURE_WIDTH * (1 - scale.share(nbytes)))
 
 
-def _areas(course: MemoryCourse, heights: Sequence[Sequence[int]]) -> Iterator[Markup]:
+def _areas(
+    course: MemoryCourse, heights: Sequence[Sequence[int]]
+) -> Iterator[tuple[str, str]]:
     """Yield the areas, the highest first: each covers the lower part of the one before."""
     for name, row in reversed(list(zip(course.purposes, heights, strict=False))):
         steps = "".join(
             f"V{height}h{len(list(alike))}" for height, alike in groupby(row)
         )
         shape = f"M0 {PICTURE_WIDTH}{steps}V{PICTURE_WIDTH}z"
-        yield tag("path", class_=f"area {_purpose(name)}", d=shape)
+        yield f"area {_purpose(name)}", shape
 
 
 def _peak(course: MemoryCourse, count: int) -> int:
     return min(max(course.peak, 0), count - 1)
 
 
-def _marks(course: MemoryCourse, count: int) -> Iterator[Markup]:
+def _marks(course: MemoryCourse, count: int) -> Iterator[tuple[str, str]]:
     """Yield a line at the peak, and one where a phase begins."""
     begins = "".join(
         f"M{moment} 0V{PICTURE_WIDTH}" for _, moment in course.phases if moment
     )
     if begins:
-        yield tag("path", class_="change", d=begins)
+        yield "change", begins
     at = _peak(course, count) + 0.5
-    yield tag("path", class_="peak", d=f"M{at} 0V{PICTURE_WIDTH}")
+    yield "peak", f"M{at} 0V{PICTURE_WIDTH}"
 
 
 def _phases(course: MemoryCourse, count: int) -> Iterator[tuple[float, str]]:

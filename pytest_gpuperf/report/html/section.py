@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Final
 
-from ...model.ab import Sides
 from ...model.baseline import Entry
 from ...model.baseline import StepSummary
 from ...model.history import Point
@@ -33,21 +32,20 @@ from .findings import answer
 from .findings import diagnosis_list
 from .findings import findings_list
 from .findings import places_of
+from .history import COMMIT_CHARS
 from .history import Curve
 from .history import Moment
-from .history import environment_table
 from .history import history_figure
 from .history import newest
 from .markup import Markup
-from .markup import joined
-from .markup import tag
+from .markup import rendered
 from .one_step import Stored
 from .one_step import lanes_figure
 from .one_step import memory_figures
 from .one_step import time_figure
 from .pictures import lines_of
-from .row import row
-from .row import verdict_table
+from .row import unjudged
+from .row import verdict_rows
 from .samples import Runs
 from .samples import interval_of
 from .samples import samples_figure
@@ -59,55 +57,35 @@ from .samples import strips_of
 
 def commands(
     verdict: TestVerdict, test: str, contents: Contents, *, pending: bool
-) -> Iterator[Markup]:
-    """Yield how to compare again, and how to accept what is *pending*."""
+) -> Iterator[tuple[str, str, str]]:
+    """Yield how to compare again, and how to accept what is *pending*.
+
+    Each has a title, says why, and ends with a command, if there is one.
+    """
     hardware = contents.results.head.hardware
     settled = [v.settlement for v in verdict.verdicts if v.settlement]
     commits = [s.commit for s in settled if s.time is not None]
     if commits:
         again = ab_command(commits[0], at_root(hardware), test)
-        yield _command("Again", "compare with the other code once more:", again)
+        yield "Again", "compare with the other code once more:", again
     outcomes = {v.outcome for v in verdict.verdicts}
     if Outcome.OVER_BUDGET in outcomes:
-        yield tag(
-            "div",
-            tag("h2", "Limit"),
-            tag(
-                "p", "it is set in the test; storing a new baseline does not change it"
-            ),
-            class_="said",
-        )
+        why = "it is set in the test; storing a new baseline does not change it"
+        yield "Limit", why, ""
     # Storing what has no baseline does not end a failure.
     failing = {outcome for outcome in outcomes if outcome.fails} or outcomes
     if hardware is not None and pending and failing & ACCEPTABLE:
         file = f"{contents.pending_folder}/pending-{hardware.key}.json"
         command = accept_command(file, contents.baselines_folder, [verdict.test])
-        yield _command("Accept", "if it is meant, store these numbers:", command)
-
-
-def _command(title: str, why: str, command: str) -> Markup:
-    typed = tag("pre", command, class_="command")
-    return tag("div", tag("h2", title), tag("p", why), typed, class_="said")
+        yield "Accept", "if it is meant, store these numbers:", command
 
 
 LEAST_POINTS: Final = 2
 """Points that make a line."""
 
 
-def section_of(
-    section: Section, contents: Contents, body: Markup | None, *, is_open: bool
-) -> Markup:
-    """Return the element of *section*, found by its word; without a *body* it is empty."""
-    points = contents.history.get(section.key, {}).get(section.metric, ())
-    return tag(
-        "details",
-        row(section, points, contents.lines, contents.spark_points),
-        tag("div", body or Markup(), class_="body"),
-        class_="test",
-        data_word=section.word,
-        data_lazy="" if body is None else None,
-        open="" if is_open else None,
-    )
+NOTHING: Final[Mapping[str, object]] = {"answer": "", "commands": ()}
+"""What is said of a test that came to no verdict."""
 
 
 def body_of(
@@ -115,45 +93,37 @@ def body_of(
 ) -> Markup:
     """Return what a line opens to."""
     verdict = section.verdict
-    details = _verdict(section, verdict, contents, moments) if verdict else ()
-    return joined((*_headline(section), *details))
-
-
-def _headline(section: Section) -> Iterator[Markup]:
-    if section.key != section.test:
-        yield tag("p", "a call in ", tag("code", section.test))
-    verdict = section.verdict
     explained = verdict is not None and (verdict.outcome.fails or not section.failed)
-    if section.record.headline and not explained:
-        ending = section.record.ending.value
-        yield tag("p", f"{ending}: {section.record.headline}", class_="headline")
-    elif verdict is None:
-        yield tag("p", f"The test {section.record.ending.value}; nothing was judged.")
+    details = _details(section, verdict, contents, moments) if verdict else NOTHING
+    headline = "" if explained else section.record.headline
+    return rendered("body", section=section, headline=headline, **details)
 
 
-def _verdict(
+def _details(
     section: Section,
     verdict: TestVerdict,
     contents: Contents,
     moments: Mapping[Moment, int],
-) -> Iterator[Markup]:
-    """Yield the answer, the pictures that belong to it, and all numbers, closed."""
-    pending = section.key in contents.pending
-    typed = list(commands(verdict, section.test, contents, pending=pending))
-    yield from answer(section, contents.lines, *typed)
+) -> dict[str, object]:
+    """Return the answer, the pictures that belong to it, and all numbers."""
     leading, others = _parted(section, verdict)
     if contents.is_large and not section.failing:
         # The table has their numbers: what passed needs no picture of each of them.
         others = []
     entry = contents.stored.get(section.key)
-    yield from _step_figures(verdict, metric_named(section.metric), entry)
-    yield from _pictures(leading, verdict, contents, moments)
-    numbers = _numbers(section, verdict, contents, moments, others)
-    if not section.failing:
-        yield from (*numbers, *typed)
-        return
-    summary = tag("summary", "Numbers: every metric, every cause, what changed")
-    yield tag("details", summary, *numbers, class_="numbers")
+    about = metric_named(section.metric)
+    pending = section.key in contents.pending
+    return {
+        "answer": answer(section, contents.lines),
+        "commands": list(commands(verdict, section.test, contents, pending=pending)),
+        "pictures": (
+            *_step_figures(verdict, about, entry),
+            *_pictures(leading, verdict, contents, moments),
+        ),
+        "numbers": _numbers(
+            section, verdict, contents, _pictures(others, verdict, contents, moments)
+        ),
+    }
 
 
 def _step_figures(
@@ -191,34 +161,25 @@ def _numbers(
     section: Section,
     verdict: TestVerdict,
     contents: Contents,
-    moments: Mapping[Moment, int],
-    others: Sequence[str],
-) -> Iterator[Markup]:
-    yield from verdict_table(verdict.verdicts)
-    said = (rates_in_words(verdict.rates), *verdict.remarks)
-    yield from (tag("p", text) for text in said if text)
-    yield from _comparison(verdict.sides)
-    yield from _pictures(others, verdict, contents, moments)
-    yield from diagnosis_list(verdict.diagnosis)
-    places = places_of(section, contents.lines)[:MOST_PLACES_SHOWN]
-    shown = [place.name for place in places]
-    yield from findings_list(
-        verdict.findings, contents.lines, shown if section.failing else ()
+    pictures: Iterator[Markup],
+) -> Markup:
+    places = places_of(section, contents.lines) if section.failing else ()
+    shown = [place.name for place in places[:MOST_PLACES_SHOWN]]
+    entry = contents.stored.get(section.key)
+    return rendered(
+        "numbers",
+        verdict=verdict,
+        judged=verdict_rows(verdict.verdicts),
+        unjudged=unjudged(verdict.verdicts),
+        said=(rates_in_words(verdict.rates), *verdict.remarks),
+        sides=comparison_texts(verdict.sides) if verdict.sides else (),
+        pictures=pictures,
+        diagnosis=diagnosis_list(verdict.diagnosis),
+        findings=findings_list(verdict.findings, contents.lines, shown),
+        has_baseline=any(v.baseline is not None for v in verdict.verdicts),
+        origin=entry.origin if entry else None,
+        commit_chars=COMMIT_CHARS,
     )
-    if verdict.snapshot:
-        yield tag("p", "What the allocator did: ", tag("code", verdict.snapshot))
-    if verdict.trace:
-        yield tag("p", "A trace of a few steps: ", tag("code", verdict.trace))
-    yield from environment_table(verdict, contents.stored.get(section.key))
-
-
-def _comparison(sides: Sides | None) -> Iterator[Markup]:
-    if sides is not None:
-        rows = (
-            tag("tr", tag("th", name), tag("td", text))
-            for name, text in comparison_texts(sides)
-        )
-        yield tag("table", tag("tbody", *rows), class_="sides")
 
 
 def _pictures(
