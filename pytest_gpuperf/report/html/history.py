@@ -190,15 +190,11 @@ def _commits(curve: Curve) -> Iterator[tuple[float, str]]:
     """Yield a few commits with their places, or days where nobody knows the commit."""
     last = len(curve.points) - 1
     for index in sorted(
-        {round(last * n / COMMIT_TICKS) for n in range(COMMIT_TICKS + 1)}
+        {round(last * n / COMMIT_TICKS) for n in range(1 + COMMIT_TICKS)}
     ):
         point = curve.points[index]
-        yield (
-            index / last,
-            (point.commit or point.recorded_at)[
-                : COMMIT_TICK_CHARS if point.commit else DATE
-            ],
-        )
+        commit = (point.commit or "")[:COMMIT_TICK_CHARS]
+        yield index / last, commit or point.recorded_at[:DATE]
 
 
 def spark(

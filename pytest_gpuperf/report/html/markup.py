@@ -46,7 +46,7 @@ def escaped(value: object) -> Markup:
     if hasattr(value, "__html__"):  # the markup of a macro
         return Markup(value)
     if not isinstance(value, str | int | float):
-        msg = f"{value} is no text for a page"
+        msg = f"{value}: no text for a page"
         raise TypeError(msg)
     text = str(value)
     shown = text if text.isprintable() else text.translate(VISIBLE_CHARS)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Collection
-from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from hashlib import sha256
@@ -15,7 +13,7 @@ from itertools import zip_longest
 from typing import Final
 from zlib import compress
 
-from ...model.results import Head
+from ...model.metric import Metric
 from ...model.results import Results
 from ..numbers import metric_named
 from .contents import WORST_FIRST_ENDINGS
@@ -44,16 +42,10 @@ def policy() -> str:
 
     A script that got in by a text that was not escaped would not run.
     """
-    return "; ".join(
-        (
-            "default-src 'none'",
-            # By hash, not 'unsafe-inline': only exactly this text is allowed.
-            f"style-src '{_hash(asset(STYLE))}'",
-            f"script-src '{_hash(asset(SCRIPT))}'",
-            "base-uri 'none'",
-            "form-action 'none'",
-        )
-    )
+    # By hash, not 'unsafe-inline': only exactly this text is allowed.
+    style, script = _hash(asset(STYLE)), _hash(asset(SCRIPT))
+    inline = f"style-src '{style}'; script-src '{script}'"
+    return f"default-src 'none'; {inline}; base-uri 'none'; form-action 'none'"
 
 
 def _hash(text: str) -> str:
@@ -68,39 +60,31 @@ def page_text(contents: Contents) -> str:
     numbered = _numbered(contents)
     bodies = [body_of(section, contents, numbered) for section in contents.sections]
     inline = _inline(bodies)
-    judged = _judged(contents.sections)
     page = rendered(
         "page",
         head=contents.results.head,
-        title=_title(contents),
+        commit_chars=COMMIT_CHARS,
+        count=len(contents.results.tests),
+        failed=len({section.test for section in contents.sections if section.failed}),
         policy=policy(),
         style=asset(STYLE),
         script=asset(SCRIPT),
         moments=",".join(" ".join(moment) for moment in numbered),
-        facts=_facts(contents.results.head),
         lost=_lost(contents.results),
         counts=_counts(contents.sections),
         sections=_list(contents, bodies[:inline]),
-        is_judged=judged is not None,
-        metrics=list(_summaries(judged or ())),
+        is_judged=any(section.verdict for section in contents.sections),
+        metrics=_explained(contents.sections),
         packed=_packed(contents.sections[inline:], bodies[inline:]),
         left=len(bodies) - inline,
     )
     return f"<!doctype html>\n{page}\n"
 
 
-def _judged(sections: Sequence[Section]) -> Collection[str] | None:
-    """Return the metrics that the guide is to explain; ``None`` if nothing was judged."""
-    judged = [section.verdict.verdicts for section in sections if section.verdict]
-    return {v.metric for verdicts in judged for v in verdicts} if judged else None
-
-
-def _summaries(metrics: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield what is measured as those *metrics* that this version knows."""
-    for name in sorted(metrics):
-        metric = metric_named(name)
-        if metric.summary:
-            yield name, metric.summary
+def _explained(sections: Sequence[Section]) -> list[Metric]:
+    """Return the metrics that were judged, as far as this version measures them."""
+    judged = {v.metric for s in sections if s.verdict for v in s.verdict.verdicts}
+    return [m for m in map(metric_named, sorted(judged)) if m.summary]
 
 
 # What tests open to: written out for the worst, compressed for all others.
@@ -142,21 +126,6 @@ def _numbered(contents: Contents) -> Mapping[Moment, int]:
         for point in points_of(section, contents)
     }
     return {moment: number for number, moment in enumerate(sorted(moments))}
-
-
-def _title(contents: Contents) -> str:
-    tests = contents.results.tests
-    failed = len({section.test for section in contents.sections if section.failed})
-    hardware = contents.results.head.hardware
-    where = f" on {hardware.in_words}" if hardware else ""
-    counted = f"{len(tests)} test{'' if len(tests) == 1 else 's'}"
-    came_to = f"{failed} of {counted} failed" if failed else f"{counted}, none failed"
-    return f"gpuperf: {came_to if tests else 'no test was measured'}{where}"
-
-
-def _facts(head: Head) -> str:
-    commit = f"commit {head.commit[:COMMIT_CHARS]}" if head.commit else ""
-    return ", ".join(filter(None, (commit, "strict" if head.strict else "")))
 
 
 def _lost(results: Results) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -137,39 +138,30 @@ def _side(share: float) -> str:
 
 def bars(
     title: str,
-    rows: Mapping[str, Sequence[tuple[str, float]]],
-    entries: Iterable[tuple[str, str]],
+    colour: Callable[[str], str],
+    rows: Mapping[str, Mapping[str, float]],
+    entries: Mapping[str, str],
 ) -> Markup:
-    """Draw a bar for each of *rows*, by name: its parts, each a class and a size."""
-    total = max(sum(size for _, size in parts) for parts in rows.values()) or 1.0
+    """Draw a bar for each of *rows* that has parts; *entries* explain them by name."""
+    drawn = {name: sizes for name, sizes in rows.items() if sizes}
+    total = max(sum(sizes.values()) for sizes in drawn.values()) or 1.0
     return rendered(
         "bars",
         title=title,
-        height=BAR_PITCH * len(rows) - BAR_GAP,
-        thickness=BAR_HEIGHT,
-        names=[(BAR_PITCH * n + BAR_HEIGHT // 2, name) for n, name in enumerate(rows)],
-        parts=[
-            rect
-            for number, parts in enumerate(rows.values())
-            for rect in _parts(parts, total, BAR_PITCH * number)
-        ],
-        entries=entries,
+        rows={name: list(_parts(sizes, total)) for name, sizes in drawn.items()},
+        colour=colour,
+        entries=[(colour(name), text) for name, text in entries.items()],
     )
 
 
-def _parts(
-    parts: Sequence[tuple[str, float]], total: float, top: int
-) -> Iterator[tuple[str, str, int, str]]:
-    starts = accumulate((size for _, size in parts), initial=0.0)
-    for (name, size), start in zip(parts, starts, strict=False):
+def _parts(sizes: Mapping[str, float], total: float) -> Iterator[tuple[str, str, str]]:
+    """Yield the name of each part, where it begins and how wide it is."""
+    starts = accumulate(sizes.values(), initial=0.0)
+    for (name, size), start in zip(sizes.items(), starts, strict=False):
         if size:
             width = percent(max(THINNEST_SHARE, size / total))
-            yield name, percent(start / total), top, width
+            yield name, percent(start / total), width
 
-
-BAR_GAP: Final = 4
-BAR_PITCH: Final = 26
-BAR_HEIGHT: Final = 22
 
 THINNEST_SHARE: Final = 0.002
 """Width of the thinnest part, so that it can be seen."""

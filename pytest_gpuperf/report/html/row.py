@@ -43,9 +43,6 @@ from .pictures import lines_of
 
 # The verdicts of one call as a table, a row a metric, the reasons below it.
 
-UNKNOWN_CELL: Final = "-"
-
-
 VerdictRow = tuple[str, str, Sequence[str], str, str, Collection[str]]
 """A metric and its title, its numbers, the outcome, its colour, and the reasons."""
 
@@ -87,16 +84,16 @@ def _reasons(verdict: Verdict) -> tuple[str, ...]:
 
 
 def _texts(metric: Metric, found: Sequence[Verdict]) -> list[str]:
-    """Write the numbers with as many digits as tell them apart."""
+    """Write the known numbers with as many digits as tell them apart."""
     lines = lines_of(found)
     now = next((v.now for v in found if v.now is not None), None)
     values = (now, *map(lines.get, (Ink.BASELINE, Ink.LIMIT, Ink.BUDGET)))
     known = [value for value in values if value is not None]
     text = dict(zip(known, format_apart(metric, *known), strict=True))
-    texts = [UNKNOWN_CELL if v is None else text[v] for v in values]
+    texts = ["" if v is None else text[v] for v in values]
     if metric.direction is Direction.HIGHER:
-        texts[2:] = [t if t == UNKNOWN_CELL else f"at least {t}" for t in texts[2:]]
-    change = UNKNOWN_CELL
+        texts[2:] = [t and f"at least {t}" for t in texts[2:]]
+    change = ""
     if values[0] is not None and values[1] is not None:
         change = format_change(metric, values[1], values[0])
     return [*texts[:2], change, *texts[2:]]
@@ -180,7 +177,7 @@ MOST_HEADS: Final = 2
 
 def _numbers(section: Section) -> tuple[str, str, str, str]:
     if section.verdict is None:
-        return (UNKNOWN_CELL, UNKNOWN_CELL, UNKNOWN_CELL, UNKNOWN_CELL)
+        return "", "", "", ""
     memory, syncs = _now(section.verdict, *MEMORY_METRICS), _now(section.verdict, SYNCS)
     if section.verdict.sides is not None:
         return (*_compared(section.verdict.sides), memory, syncs)
@@ -189,19 +186,17 @@ def _numbers(section: Section) -> tuple[str, str, str, str]:
 
 def _step(verdict: TestVerdict) -> tuple[str, str]:
     found = _known(verdict, STEP_MS)
-    if found is None or found.now is None:
-        return UNKNOWN_CELL, UNKNOWN_CELL
-    now = format_value(STEP_MS, found.now)
-    if found.baseline is None:
-        return now, UNKNOWN_CELL
-    return now, format_change(STEP_MS, found.baseline, found.now)
+    if found is None or found.now is None or found.baseline is None:
+        return _now(verdict, STEP_MS), ""
+    change = format_change(STEP_MS, found.baseline, found.now)
+    return _now(verdict, STEP_MS), change
 
 
 def _compared(sides: Sides) -> tuple[str, str]:
     """Write both times of a comparison, and the speedup for the change."""
     time = sides.time
     if time is None or time.before_ms is None or time.after_ms is None:
-        return UNKNOWN_CELL, UNKNOWN_CELL
+        return "", ""
     return arrow(STEP_MS, time.before_ms, time.after_ms), speedup(time)
 
 
@@ -209,7 +204,7 @@ def _now(verdict: TestVerdict, *metrics: Metric) -> str:
     """Write the first of *metrics* that was measured."""
     known = [found for metric in metrics if (found := _known(verdict, metric))]
     if not known or known[0].now is None:
-        return UNKNOWN_CELL
+        return ""
     return format_value(metric_named(known[0].metric), known[0].now)
 
 

@@ -16,6 +16,7 @@ from ...model.environment import DeviceKind
 from ...model.measurement import Distribution
 from ...model.measurement import location
 from ...model.metric import Metric
+from ...model.metric import MetricKind
 from ...model.verdict import Verdict
 from ..headline import title
 from ..numbers import format_apart
@@ -55,7 +56,12 @@ def strips_of(
     samples: Sequence[Mapping[str, Sequence[float]]],
     kind: DeviceKind,
 ) -> list[Strip]:
-    """Return the runs of one call: from their *samples*, else from what *entry* keeps."""
+    """Return the runs of one call: from their *samples*, else from what *entry* keeps.
+
+    None of a count or size, which is the same in each.
+    """
+    if metric_named(metric).kind is MetricKind.EXACT:
+        return []
     sampled = [tuple(sorted(run[metric])) for run in samples if run.get(metric)]
     if sampled:
         return [_sampled(metric, values, kind) for values in sampled][-MOST_RUNS:]
@@ -120,6 +126,12 @@ class Runs:
             [*places, *edges, *(self.interval or ())], self.lines.values()
         )
 
+    @property
+    def band(self) -> tuple[float, float] | None:
+        """Where the stored runs lie, if not all in one place."""
+        places = [strip.location for strip in self.stored]
+        return (min(places), max(places)) if len(set(places)) > 1 else None
+
 
 def samples_figure(runs: Runs) -> Markup:
     """Draw a row for the stored runs, one for each fresh run, and one for the interval."""
@@ -130,7 +142,9 @@ def samples_figure(runs: Runs) -> Markup:
     height = ROW * len(names)
     return rendered(
         "samples",
-        title=f"{title(runs.metric.name)} of each run: {_counted(runs)}",
+        title=title(runs.metric.name),
+        stored=len(runs.stored),
+        fresh=len(runs.fresh),
         names=names,
         width=PICTURE_WIDTH,
         height=height,
@@ -186,9 +200,9 @@ def _lines(runs: Runs, scale: Scale, height: int) -> Iterator[Path]:
 
 def _band(runs: Runs, scale: Scale, height: int) -> Iterator[Path]:
     """Yield the range of the stored runs, behind all rows."""
-    places = [scale.at(strip.location) for strip in runs.stored]
-    if len(set(places)) > 1:
-        yield Ink.BAND.value, f"M{min(places)} 0V{height}H{max(places)}V0z"
+    left, right = map(scale.at, runs.band or (0.0, 0.0))
+    if left < right:
+        yield Ink.BAND.value, f"M{left} 0V{height}H{right}V0z"
 
 
 def _ticks(places: Iterable[int], top: int, length: int) -> str:
@@ -225,12 +239,3 @@ def _label(runs: Runs) -> str:
             low, high = format_apart(runs.metric, min(places), max(places))
             ranges.append(f"{name} from {low} to {high}")
     return ", ".join(ranges)
-
-
-def _counted(runs: Runs) -> str:
-    """Write ``baseline (8 runs) / this run (5)``."""
-    stored, fresh = len(runs.stored), len(runs.fresh)
-    plural = "" if stored == 1 else "s"
-    parts = [f"baseline ({stored} run{plural})"] if stored else []
-    parts += [f"this run ({fresh})"] if fresh else []
-    return " / ".join(parts)

@@ -11,7 +11,6 @@ from ...model.baseline import Entry
 from ...model.baseline import StepSummary
 from ...model.history import Point
 from ...model.metric import Metric
-from ...model.metric import MetricKind
 from ...model.metrics import STEP_MS
 from ...model.units import Unit
 from ...model.verdict import Outcome
@@ -190,25 +189,18 @@ def _pictures(
 ) -> Iterator[Markup]:
     by_metric = _by_metric(verdict.verdicts)
     for name in names:
-        judged = by_metric[name]
-        samples = _samples(name, judged, contents, verdict.test)
+        runs = _runs(name, by_metric[name], contents, verdict.test)
+        samples = samples_figure(runs)
         points = contents.history.get(verdict.test, {}).get(name, ())
         if len(points) >= LEAST_POINTS:
             curve = Curve(
-                metric=metric_named(name),
+                metric=runs.metric,
                 points=newest(points, verdict.test, name, contents.most_points),
-                lines=lines_of(judged),
-                band=_band(name, contents, verdict.test),
+                lines=runs.lines,
+                band=runs.band,
             )
             yield history_figure(curve, moments, explained=bool(samples))
         yield samples
-
-
-def _band(name: str, contents: Contents, key: str) -> tuple[float, float] | None:
-    """Return where the stored runs of a time lie; a count is the same in each."""
-    stored = strips_of(name, contents.stored.get(key), (), contents.kind)
-    places = [strip.location for strip in stored]
-    return (min(places), max(places)) if len(set(places)) > 1 else None
 
 
 def _by_metric(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:
@@ -220,23 +212,15 @@ def _by_metric(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:
     return found
 
 
-def _samples(
-    name: str, judged: Sequence[Verdict], contents: Contents, key: str
-) -> Markup:
-    """Draw the runs of a time; a count or size is the same in each."""
-    metric = metric_named(name)
-    if metric.kind is MetricKind.EXACT:
-        return Markup()
+def _runs(name: str, judged: Sequence[Verdict], contents: Contents, key: str) -> Runs:
     passed = all(v.outcome in PASSING for v in judged)
     samples = () if contents.is_large and passed else contents.samples.get(key, ())
-    return samples_figure(
-        Runs(
-            metric=metric,
-            stored=strips_of(name, contents.stored.get(key), (), contents.kind),
-            fresh=strips_of(name, contents.pending.get(key), samples, contents.kind),
-            lines=lines_of(judged),
-            interval=interval_of(judged),
-        )
+    return Runs(
+        metric=metric_named(name),
+        stored=strips_of(name, contents.stored.get(key), (), contents.kind),
+        fresh=strips_of(name, contents.pending.get(key), samples, contents.kind),
+        lines=lines_of(judged),
+        interval=interval_of(judged),
     )
 
 
