@@ -91,7 +91,6 @@ def answer(section: Section, lines: SourceLines) -> Markup:
         return Markup()
     places = places_of(section, lines)
     heads = list(merged_headlines(failing))
-    why = [_why(verdict, many=len(heads) > 1) for verdict, _ in heads]
     diagnosis = section.verdict.diagnosis if section.verdict else None
     return rendered(
         "answer",
@@ -101,14 +100,9 @@ def answer(section: Section, lines: SourceLines) -> Markup:
             for place in places[:MOST_PLACES_SHOWN]
         ],
         left=len(places) - MOST_PLACES_SHOWN,
-        why=[text for text in why if text],
+        why=[(title(v.metric), v.because) for v, _ in heads if v.because],
         fixes=_fixes(failing, places, diagnosis),
     )
-
-
-def _why(verdict: Verdict, *, many: bool) -> str:
-    name = f"{title(verdict.metric)}: " if many and verdict.because else ""
-    return f"{name}{verdict.because}"
 
 
 def _fixes(

@@ -31,7 +31,6 @@ from ..numbers import unit_of
 from .contents import MOST_POINTS
 from .contents import SPARK_POINTS
 from .markup import Markup
-from .markup import escaped
 from .markup import rendered
 from .pictures import Ink
 from .pictures import Scale
@@ -165,16 +164,20 @@ def history_figure(
     Its lines are explained in words, unless they were *explained* just above.
     """
     values = curve.values
+    about = {
+        "name": title(curve.metric.name),
+        "count": len(values),
+        "failed": sum(point.outcome in _FAILING for point in curve.points),
+    }
     if len(set(values)) == 1:
-        always = escaped(f"{_title(curve)}: always {_shown(curve, values[0])}")
-        return Markup(f'<p class="aside">{always}</p>')
+        return rendered("always", **about, value=_shown(curve, values[0]))
     scale, changes = curve.scale, curve.changes
     grid = _Grid.of(curve.metric, max(map(abs, values)))
     ticks = ticks_of(curve.metric, scale)
     numbers = [moments[moment_of(point)] for point in curve.points]
     return rendered(
         "history",
-        title=_title(curve),
+        **about,
         ticks=upright(ticks, scale, HISTORY_HEIGHT),
         height=HISTORY_HEIGHT,
         box=grid.box(len(values) - 1, scale),
@@ -296,13 +299,6 @@ def _ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
         else:
             ranges.append((number, number))
     return ranges
-
-
-def _title(curve: Curve) -> str:
-    failed = sum(point.outcome in _FAILING for point in curve.points)
-    failures = f", {failed} of them failed" if failed else ""
-    name = title(curve.metric.name)
-    return f"{name} in the last {len(curve.points)} runs{failures}"
 
 
 def _entries(

@@ -106,10 +106,8 @@ def _packed(sections: Sequence[Section], bodies: Sequence[Markup]) -> Markup:
     """Return *bodies* as one compressed block, each with the words it is found by."""
     if not bodies:
         return Markup()
-    packed = [
-        [body, words_of(section)]
-        for section, body in zip(sections, bodies, strict=True)
-    ]
+    pairs = zip(sections, bodies, strict=True)
+    packed = [[body, words_of(section)] for section, body in pairs]
     text = json.dumps(packed, ensure_ascii=False, separators=(",", ":"))
     # Together, as they are alike; deflate is what browsers can read by themselves.
     return Markup(b64encode(compress(text.encode(), 9)).decode())
@@ -120,12 +118,8 @@ def _packed(sections: Sequence[Section], bodies: Sequence[Markup]) -> Markup:
 
 def _numbered(contents: Contents) -> Mapping[Moment, int]:
     """Number the runs of all histories, the oldest first."""
-    moments = {
-        moment_of(point)
-        for section in contents.sections
-        for point in points_of(section, contents)
-    }
-    return {moment: number for number, moment in enumerate(sorted(moments))}
+    shown = (p for s in contents.sections for p in points_of(s, contents))
+    return {m: number for number, m in enumerate(sorted(set(map(moment_of, shown))))}
 
 
 def _lost(results: Results) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Final
 
 from ...model.baseline import Entry
 from ...model.baseline import StepSummary
+from ...model.environment import Hardware
 from ...model.history import Point
 from ...model.metric import Metric
 from ...model.metrics import STEP_MS
@@ -54,37 +55,27 @@ from .samples import strips_of
 # Commands to copy.
 
 
-def commands(
-    verdict: TestVerdict, test: str, contents: Contents, *, pending: bool
-) -> Iterator[tuple[str, str, str]]:
-    """Yield how to compare again, and how to accept what is *pending*.
-
-    Each has a title, says why, and ends with a command, if there is one.
-    """
-    hardware = contents.results.head.hardware
+def _again(verdict: TestVerdict, test: str, hardware: Hardware | None) -> str:
+    """Return how to compare with other code once more, if that was done."""
     settled = [v.settlement for v in verdict.verdicts if v.settlement]
     commits = [s.commit for s in settled if s.time is not None]
-    if commits:
-        again = ab_command(commits[0], at_root(hardware), test)
-        yield "Again", "compare with the other code once more:", again
+    return ab_command(commits[0], at_root(hardware), test) if commits else ""
+
+
+def _accept(verdict: TestVerdict, contents: Contents) -> str:
+    """Return how to accept what is pending, if that would help."""
+    hardware = contents.results.head.hardware
     outcomes = {v.outcome for v in verdict.verdicts}
-    if Outcome.OVER_BUDGET in outcomes:
-        why = "it is set in the test; storing a new baseline does not change it"
-        yield "Limit", why, ""
     # Storing what has no baseline does not end a failure.
     failing = {outcome for outcome in outcomes if outcome.fails} or outcomes
-    if hardware is not None and pending and failing & ACCEPTABLE:
-        file = f"{contents.pending_folder}/pending-{hardware.key}.json"
-        command = accept_command(file, contents.baselines_folder, [verdict.test])
-        yield "Accept", "if it is meant, store these numbers:", command
+    if hardware is None or not failing & ACCEPTABLE:
+        return ""
+    file = f"{contents.pending_folder}/pending-{hardware.key}.json"
+    return accept_command(file, contents.baselines_folder, [verdict.test])
 
 
 LEAST_POINTS: Final = 2
 """Points that make a line."""
-
-
-NOTHING: Final[Mapping[str, object]] = {"answer": "", "commands": ()}
-"""What is said of a test that came to no verdict."""
 
 
 def body_of(
@@ -93,7 +84,9 @@ def body_of(
     """Return what a line opens to."""
     verdict = section.verdict
     explained = verdict is not None and (verdict.outcome.fails or not section.failed)
-    details = _details(section, verdict, contents, moments) if verdict else NOTHING
+    details = (
+        _details(section, verdict, contents, moments) if verdict else {"answer": ""}
+    )
     headline = "" if explained else section.record.headline
     return rendered("body", section=section, headline=headline, **details)
 
@@ -111,10 +104,13 @@ def _details(
         others = []
     entry = contents.stored.get(section.key)
     about = metric_named(section.metric)
-    pending = section.key in contents.pending
     return {
         "answer": answer(section, contents.lines),
-        "commands": list(commands(verdict, section.test, contents, pending=pending)),
+        "again": _again(verdict, section.test, contents.results.head.hardware),
+        "is_over_budget": any(
+            v.outcome is Outcome.OVER_BUDGET for v in verdict.verdicts
+        ),
+        "accept": _accept(verdict, contents) if section.key in contents.pending else "",
         "pictures": (
             *_step_figures(verdict, about, entry),
             *_pictures(leading, verdict, contents, moments),
@@ -130,9 +126,7 @@ def _step_figures(
 ) -> Iterator[Markup]:
     """Yield the pictures of one step, that of what failed first."""
     diagnosis = verdict.diagnosis
-    timed = [
-        v for v in verdict.verdicts if v.metric == STEP_MS.name and v.now is not None
-    ]
+    timed = _by_metric(verdict.verdicts).get(STEP_MS.name, [])
     now = next((v.now for v in timed), None)
     before = next((v.baseline for v in timed if v.baseline is not None), None)
     step = entry.step if entry and entry.step else StepSummary()
