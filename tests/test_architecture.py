@@ -324,7 +324,7 @@ MOST_CODE: Final = {
     "report": 1341,
     "report.ci": 650,
     "report.exchange": 161,
-    "report.html": 1264,
+    "report.html": 1257,
     "report.json": 284,
     "report.screen": 2523,
     "runner": 3043,

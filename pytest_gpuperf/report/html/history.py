@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from itertools import pairwise
 from math import floor
 from math import isfinite
@@ -290,15 +291,12 @@ def _line(heights: Sequence[int]) -> str:
     return f"M0 {heights[0]}l{' '.join(steps)}".replace("+", " ")
 
 
-def _ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the first and last of *numbers*, which ascend, wherever there is no gap."""
-    ranges: list[tuple[int, int]] = []
-    for number in numbers:
-        if ranges and number == ranges[-1][1] + 1:
-            ranges[-1] = (ranges[-1][0], number)
-        else:
-            ranges.append((number, number))
-    return ranges
+def _ranges(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first and last of *numbers*, which ascend, wherever there is no gap."""
+    # Where there is none, a number is as far from the first as its place.
+    for _, alike in groupby(enumerate(numbers), lambda place: place[1] - place[0]):
+        run = [number for _, number in alike]
+        yield run[0], run[-1]
 
 
 def _entries(

@@ -43,7 +43,7 @@ def escaped(value: object) -> Markup:
     # The type says what is escaped already, so that nothing is escaped twice or never.
     if isinstance(value, Markup):
         return value
-    if hasattr(value, "__html__"):  # the markup of a macro
+    if hasattr(value, "__html__"):  # what a macro or a block of a template gave
         return Markup(value)
     if not isinstance(value, str | int | float):
         msg = f"{value}: no text for a page"

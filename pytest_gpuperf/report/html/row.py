@@ -1,4 +1,4 @@
-"""The line of a test that is always visible: outcome, name and main numbers."""
+"""The line of a test that is always visible, and the table of its verdicts."""
 
 from __future__ import annotations
 
@@ -179,9 +179,8 @@ def _numbers(section: Section) -> tuple[str, str, str, str]:
     if section.verdict is None:
         return "", "", "", ""
     memory, syncs = _now(section.verdict, *MEMORY_METRICS), _now(section.verdict, SYNCS)
-    if section.verdict.sides is not None:
-        return (*_compared(section.verdict.sides), memory, syncs)
-    return (*_step(section.verdict), memory, syncs)
+    sides = section.verdict.sides
+    return *(_compared(sides) if sides else _step(section.verdict)), memory, syncs
 
 
 def _step(verdict: TestVerdict) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""One call of a test: a line that is always visible, and its details below."""
+"""What the line of a test opens to: an answer, pictures and all numbers."""
 
 from __future__ import annotations
 
@@ -84,9 +84,7 @@ def body_of(
     """Return what a line opens to."""
     verdict = section.verdict
     explained = verdict is not None and (verdict.outcome.fails or not section.failed)
-    details = (
-        _details(section, verdict, contents, moments) if verdict else {"answer": ""}
-    )
+    details = _details(section, verdict, contents, moments) if verdict else {}
     headline = "" if explained else section.record.headline
     return rendered("body", section=section, headline=headline, **details)
 

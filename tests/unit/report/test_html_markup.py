@@ -53,9 +53,10 @@ def test_a_text_becomes_a_text_and_an_attribute_and_ends_neither() -> None:
 def test_what_is_markup_already_is_not_escaped_again() -> None:
     macro = "{% macro m(text) %}<b>{{ text }}</b>{% endmacro %}"
 
-    assert filled_in(
-        "{{ a }}{{ b }}{{ c }}", a="<", b=Markup("<br>"), c=escaped("<")
-    ) == ("&lt;<br>&lt;")
+    assert (
+        filled_in("{{ a }}{{ b }}{{ c }}", a="<", b=Markup("<br>"), c=escaped("<"))
+        == "&lt;<br>&lt;"
+    )
     assert filled_in(f"{macro}{{{{ m(text) }}}}", text="<") == "<b>&lt;</b>"
 
 
@@ -74,7 +75,7 @@ def test_texts_put_together_in_a_template_are_escaped_once(source: str) -> None:
 
 @pytest.mark.parametrize("value", [None, (), ["<p>"], b"text"])
 def test_a_value_that_is_no_text_is_refused(value: object) -> None:
-    with pytest.raises(TypeError, match="is no text for a page"):
+    with pytest.raises(TypeError, match="no text for a page"):
         filled_in("{{ value }}", value=value)
 
 
