@@ -124,6 +124,7 @@ class ErrorId(Enum):
     GP525 = "A file that is not a memory snapshot"
     GP526 = "A link in place of a folder"
     GP527 = "A results file that cannot be read"
+    GP528 = "A page without jinja2"
 
     # Measuring processes and ranks.
     GP601 = "No result in time"

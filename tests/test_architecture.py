@@ -79,6 +79,7 @@ ADMITS: Final = {
     "pytest_benchmark": ("plugin.benchmark_plugin",),
     "filelock": ("baselines", "sharing"),
     "fsspec": ("history.place",),
+    "jinja2": ("report.html",),
     "transformers": ("trainers.transformers",),
 }
 """Modules and rooms that may import a foreign package; all others may not."""
@@ -305,7 +306,7 @@ def test_a_module_can_be_read_in_one_go(module: str) -> None:
 # The ceiling: lines of code, which are neither blank nor a comment, docstring or import.
 
 MOST_CODE: Final = {
-    "": 535,
+    "": 536,  # the id of a page without jinja2
     "baselines": 1056,
     "cli": 2315,
     "compare_commits": 1659,  # signatures broken by longer names
@@ -323,7 +324,7 @@ MOST_CODE: Final = {
     "report": 1341,
     "report.ci": 650,
     "report.exchange": 161,
-    "report.html": 1689,
+    "report.html": 1257,
     "report.json": 284,
     "report.screen": 2523,
     "runner": 3043,

@@ -12,7 +12,7 @@ from scripted_project import ON
 from scripted_project import ScriptedProject
 
 
-HEAVY = ("torch", "numpy", "pynvml", "rich")
+HEAVY = ("torch", "numpy", "pynvml", "rich", "jinja2")
 
 TO_COLLECT_BUDGETS = {
     "pytest_gpuperf",

@@ -36,9 +36,7 @@ from .contents import AROUND
 from .contents import Section
 from .contents import SourceLines
 from .markup import Markup
-from .markup import escaped
-from .markup import joined
-from .markup import tag
+from .markup import rendered
 
 
 # The places that make a test fail, each with what happens there.
@@ -86,37 +84,25 @@ def line_of(finding: Finding, lines: SourceLines) -> str:
 # What, where, why and what to do.
 
 
-def answer(section: Section, lines: SourceLines, *accept: Markup) -> Iterator[Markup]:
-    """Yield what failed, where, why, what to do, and how to *accept* it."""
+def answer(section: Section, lines: SourceLines) -> Markup:
+    """Say what failed, where, why, and what to do; nothing if all passed."""
     failing = section.failing
     if not failing:
-        return
+        return Markup()
     places = places_of(section, lines)
     heads = list(merged_headlines(failing))
-    yield from (_what(text) for _, text in heads)
-    yield from (_where(place, lines) for place in places[:MOST_PLACES_SHOWN])
-    left = len(places) - MOST_PLACES_SHOWN
-    if left > 0:
-        yield tag(
-            "p",
-            f"and {left} more place{'' if left == 1 else 's'}, in the numbers below",
-            class_="aside",
-        )
-    why = [_why(verdict, many=len(heads) > 1) for verdict, _ in heads]
     diagnosis = section.verdict.diagnosis if section.verdict else None
-    yield from _listed("Why", [text for text in why if text])
-    yield from _listed("Fix", _fixes(failing, places, diagnosis))
-    yield from accept
-
-
-def _what(text: str) -> Markup:
-    what, colon, numbers = text.partition(": ")
-    return tag("p", tag("b", what), f"{colon}{numbers}", class_="what")
-
-
-def _why(verdict: Verdict, *, many: bool) -> str:
-    name = f"{title(verdict.metric)}: " if many and verdict.because else ""
-    return f"{name}{verdict.because}"
+    return rendered(
+        "answer",
+        heads=[text.partition(": ") for _, text in heads],
+        places=[
+            (place.name, list(_source(place, lines)), _told(place))
+            for place in places[:MOST_PLACES_SHOWN]
+        ],
+        left=len(places) - MOST_PLACES_SHOWN,
+        why=[(title(v.metric), v.because) for v, _ in heads if v.because],
+        fixes=_fixes(failing, places, diagnosis),
+    )
 
 
 def _fixes(
@@ -134,27 +120,13 @@ def _fixes(
     return [fix for fix in dict.fromkeys(fixes) if fix != NONE_KNOWN] or fixes[:1]
 
 
-def _listed(name: str, texts: Collection[str]) -> Iterator[Markup]:
-    if texts:
-        items = (tag("p", text) for text in texts)
-        yield tag("div", tag("h2", name), *items, class_="said")
+def _told(place: Place) -> Collection[str]:
+    said = [explained(finding) for finding in place.causes]
+    inside = [f"inside {short(f.innermost)}" for f in place.causes if f.innermost]
+    return dict.fromkeys((*said, *inside))
 
 
-def _where(place: Place, lines: SourceLines) -> Markup:
-    said = dict.fromkeys(explained(finding) for finding in place.causes)
-    inside = dict.fromkeys(
-        f"inside {short(f.innermost)}" for f in place.causes if f.innermost
-    )
-    return tag(
-        "figure",
-        tag("figcaption", tag("code", place.name)),
-        *_source(place, lines),
-        *(tag("p", text) for text in (*said, *inside)),
-        class_="place",
-    )
-
-
-def _source(place: Place, lines: SourceLines) -> Iterator[Markup]:
+def _source(place: Place, lines: SourceLines) -> Iterator[SourceRow]:
     """Yield the line with those around it, and mark what it is about."""
     at, text = place.location, place.source
     if at is None or not text:
@@ -167,24 +139,22 @@ def _source(place: Place, lines: SourceLines) -> Iterator[Markup]:
     shown = {n: " ".join(line.split("\n")) for n, line in found.items() if line}
     width = len(str(at.line + AROUND))
     texts = dedent("\n".join(shown.values())).split("\n")
-    rows = (
-        _row(f"{number:>{width}}", line, place if number == at.line else None)
-        for number, line in zip(shown, texts, strict=True)
-    )
-    yield tag("pre", *rows, class_="source")
+    for number, line in zip(shown, texts, strict=True):
+        about = place if number == at.line else None
+        yield _row(f"{number:>{width}}", line, about)
 
 
-def _row(number: str, line: str, place: Place | None) -> Markup:
+SourceRow = tuple[str, str | None, str]
+"""A line of source in three parts, of which the one in the middle is marked, if any."""
+
+
+def _row(number: str, line: str, place: Place | None) -> SourceRow:
     if place is None:
-        return tag("span", f"{number}  {line}\n")
+        return f"{number}  {line}\n", None, ""
     start, length = spot_of(remedy_of(place.causes[0]), line.strip())
     start += len(line) - len(line.lstrip())
-    parts = (
-        escaped(f"{number}  {line[:start]}"),
-        tag("mark", line[start : start + length]),
-        escaped(f"{line[start + length :]}\n"),
-    )
-    return tag("span", joined(parts), class_="here")
+    end = start + length
+    return f"{number}  {line[:start]}", line[start:end], f"{line[end:]}\n"
 
 
 # All causes, each with its place.
@@ -211,22 +181,23 @@ FINDING_GROUPS: Final[Mapping[str, tuple[FindingKind, ...]]] = {
 }
 
 
-def diagnosis_list(diagnosis: Diagnosis | None) -> Iterator[Markup]:
-    """Yield a titled list of the parts; nothing if there is no diagnosis."""
+def diagnosis_list(diagnosis: Diagnosis | None) -> Markup:
+    """Return a titled list of the parts; nothing if there is no diagnosis."""
     if diagnosis is None:
-        return
-    items = [
-        tag("li", tag("b", amount), f" {text}") for amount, text in sentences(diagnosis)
-    ]
+        return Markup()
     name = heading(diagnosis).rstrip(":")
-    yield tag("h2", f"{name[0].upper()}{name[1:]}")
-    yield tag("ol", *items, class_="findings diagnosis")
+    title = f"{name[0].upper()}{name[1:]}"
+    return rendered("diagnosis", title=title, parts=sentences(diagnosis))
+
+
+Item = tuple[str, str, str, Sequence[str]]
+"""The place of a finding, its cause, the line, and what else is known."""
 
 
 def findings_list(
     findings: Sequence[Finding], lines: SourceLines, shown: Collection[str] = ()
-) -> Iterator[Markup]:
-    """Yield a titled list for each group, what is worst first.
+) -> Iterator[tuple[str, Sequence[Item], int]]:
+    """Yield a title for each group, its worst findings, and how many more there are.
 
     The source of places that were *shown* above is not printed again.
     """
@@ -235,30 +206,17 @@ def findings_list(
         group = sorted((f for f in findings if f.kind in kinds), key=badness)
         if group:
             items = [_item(f, lines, printed) for f in group[:MOST_PAGE_FINDINGS]]
-            left = len(group) - len(items)
-            more = [tag("li", f"and {left} more")] if left else []
-            yield tag("h2", name)
-            yield tag("ul", *items, *more, class_="findings")
+            yield name, items, len(group) - len(items)
 
 
-def _item(finding: Finding, lines: SourceLines, printed: set[str]) -> Markup:
-    return tag("li", *_parts(finding, lines, printed))
-
-
-def _parts(finding: Finding, lines: SourceLines, printed: set[str]) -> Iterator[Markup]:
+def _item(finding: Finding, lines: SourceLines, printed: set[str]) -> Item:
     name = place_of(finding)
-    yield tag("code", name)
-    yield escaped(f": {cause(finding)}")
-    line = line_of(finding, lines)
-    if line and name not in printed:
-        yield tag("pre", line)
+    line = "" if name in printed else line_of(finding, lines)
     printed.add(name)
-    if finding.innermost:
-        yield tag("p", f"inside {short(finding.innermost)}")
-    if finding.reason:
-        yield tag("p", finding.reason)
-    if finding.allowed is not None:
-        yield tag("p", f"allowed: {finding.allowed}")
+    more = [f"inside {short(finding.innermost)}"] if finding.innermost else []
+    more += [finding.reason] if finding.reason else []
+    more += [f"allowed: {finding.allowed}"] if finding.allowed is not None else []
+    return name, cause(finding), line, more
 
 
 def words_of(section: Section) -> str:

@@ -1,4 +1,4 @@
-"""A metric in run after run as a picture; how the baseline's environment differs."""
+"""A metric in run after run as a picture."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from itertools import pairwise
 from math import floor
 from math import isfinite
@@ -16,14 +17,12 @@ from typing import Final
 from ...errors import ErrorId
 from ...errors import UsageError
 from ...judge.changepoints import shifts
-from ...model.baseline import Entry
 from ...model.history import Point
 from ...model.history import Shift
 from ...model.metric import Metric
 from ...model.metric import MetricKind
 from ...model.metrics import STEP_MS
 from ...model.verdict import Outcome
-from ...model.verdict import TestVerdict
 from ..headline import title
 from ..numbers import SIGNIFICANT_DIGITS
 from ..numbers import format_apart
@@ -33,15 +32,11 @@ from ..numbers import unit_of
 from .contents import MOST_POINTS
 from .contents import SPARK_POINTS
 from .markup import Markup
-from .markup import tag
+from .markup import rendered
 from .pictures import Ink
 from .pictures import Scale
-from .pictures import chart
-from .pictures import figure
-from .pictures import legend
 from .pictures import level
 from .pictures import line_in_words
-from .pictures import picture
 from .pictures import ticks_of
 from .pictures import upright
 
@@ -170,27 +165,28 @@ def history_figure(
     Its lines are explained in words, unless they were *explained* just above.
     """
     values = curve.values
+    about = {
+        "name": title(curve.metric.name),
+        "count": len(values),
+        "failed": sum(point.outcome in _FAILING for point in curve.points),
+    }
     if len(set(values)) == 1:
-        always = f"{_title(curve)}: always {_shown(curve, values[0])}"
-        return tag("p", always, class_="aside")
+        return rendered("always", **about, value=_shown(curve, values[0]))
     scale, changes = curve.scale, curve.changes
     grid = _Grid.of(curve.metric, max(map(abs, values)))
     ticks = ticks_of(curve.metric, scale)
     numbers = [moments[moment_of(point)] for point in curve.points]
-    svg = picture(
-        *_drawn(curve, grid, scale, changes, [value for value, _ in ticks]),
-        box=grid.box(len(values) - 1, scale),
+    return rendered(
+        "history",
+        **about,
+        ticks=upright(ticks, scale, HISTORY_HEIGHT),
         height=HISTORY_HEIGHT,
-        class_="history",
-        data_unit=grid.symbol,
-        data_power=grid.power,
-        data_runs=",".join(f"{first}-{last}" for first, last in _ranges(numbers)),
-    )
-    axis = upright(ticks, scale, HISTORY_HEIGHT)
-    return figure(
-        _title(curve),
-        chart(axis, svg, level(_commits(curve))),
-        legend(_entries(curve, scale, changes, explained=explained)),
+        box=grid.box(len(values) - 1, scale),
+        grid=grid,
+        runs=",".join(f"{first}-{last}" for first, last in _ranges(numbers)),
+        drawn=_drawn(curve, grid, scale, changes, [value for value, _ in ticks]),
+        commits=level(_commits(curve)),
+        entries=_entries(curve, scale, changes, explained=explained),
     )
 
 
@@ -198,15 +194,11 @@ def _commits(curve: Curve) -> Iterator[tuple[float, str]]:
     """Yield a few commits with their places, or days where nobody knows the commit."""
     last = len(curve.points) - 1
     for index in sorted(
-        {round(last * n / COMMIT_TICKS) for n in range(COMMIT_TICKS + 1)}
+        {round(last * n / COMMIT_TICKS) for n in range(1 + COMMIT_TICKS)}
     ):
         point = curve.points[index]
-        yield (
-            index / last,
-            (point.commit or point.recorded_at)[
-                : COMMIT_TICK_CHARS if point.commit else DATE
-            ],
-        )
+        commit = (point.commit or "")[:COMMIT_TICK_CHARS]
+        yield index / last, commit or point.recorded_at[:DATE]
 
 
 def spark(
@@ -227,19 +219,13 @@ def spark(
     tolerated = abs(allowed / usual - 1) if usual else 0.0
     half = round(SPARK_STEPS / 2 * min(1.0, (tolerated or SPARK_BAND) / SPARK_REACH), 1)
     heights = [_spark_height(value, usual) for value in values]
-    return tag(
-        "svg",
-        tag(
-            "rect",
-            y=f"{SPARK_STEPS / 2 - half:g}",
-            width=max(1, len(heights) - 1),
-            height=f"{2 * half:g}",
-        ),
-        tag("path", d=_line(heights)),
-        viewBox=f"0 0 {max(1, len(heights) - 1)} {SPARK_STEPS}",
-        preserveAspectRatio="none",
-        class_="spark",
-        aria_hidden="true",
+    return rendered(
+        "spark",
+        width=max(1, len(heights) - 1),
+        height=SPARK_STEPS,
+        band_top=f"{SPARK_STEPS / 2 - half:g}",
+        band_height=f"{2 * half:g}",
+        line=_line(heights),
     )
 
 
@@ -277,27 +263,25 @@ def _drawn(
     scale: Scale,
     changes: Sequence[Shift],
     ticks: Sequence[float],
-) -> Iterator[Markup]:
+) -> Iterator[tuple[str, str]]:
     """Yield paths with negated values: in an SVG, coordinates grow downwards."""
     last = len(curve.points) - 1
     low, high = grid.at(scale.low), grid.at(scale.high)
-    yield tag(
-        "path", class_="grid", d="".join(f"M0 {-grid.at(t)}H{last}" for t in ticks)
-    )
+    yield "grid", "".join(f"M0 {-grid.at(t)}H{last}" for t in ticks)
     if curve.band is not None:
         top, bottom = (-grid.at(value) for value in reversed(curve.band))
-        yield tag("path", class_="band", d=f"M0 {top}H{last}V{bottom}H0z")
+        yield "band", f"M0 {top}H{last}V{bottom}H0z"
     failing = [n for n, point in enumerate(curve.points) if point.outcome in _FAILING]
     if failing:
         bars = (f"M{a} {-low}V{-high}H{b}V{-low}" for a, b in _ranges(failing))
-        yield tag("path", class_="failed", d="".join(bars))
+        yield "failed", "".join(bars)
     for ink, value in curve.lines.items():
         if scale.shows(value):
-            yield tag("path", class_=ink.value, d=f"M0 {-grid.at(value)}H{last}")
+            yield ink.value, f"M0 {-grid.at(value)}H{last}"
     if changes:
         marks = (f"M{change.at - 0.5} {-low}V{-high}" for change in changes)
-        yield tag("path", class_=Ink.CHANGE.value, d="".join(marks))
-    yield tag("path", class_="line", d=_line([-grid.at(v) for v in curve.values]))
+        yield Ink.CHANGE.value, "".join(marks)
+    yield "line", _line([-grid.at(v) for v in curve.values])
 
 
 def _line(heights: Sequence[int]) -> str:
@@ -307,41 +291,31 @@ def _line(heights: Sequence[int]) -> str:
     return f"M0 {heights[0]}l{' '.join(steps)}".replace("+", " ")
 
 
-def _ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the first and last of *numbers*, which ascend, wherever there is no gap."""
-    ranges: list[tuple[int, int]] = []
-    for number in numbers:
-        if ranges and number == ranges[-1][1] + 1:
-            ranges[-1] = (ranges[-1][0], number)
-        else:
-            ranges.append((number, number))
-    return ranges
-
-
-def _title(curve: Curve) -> str:
-    failed = sum(point.outcome in _FAILING for point in curve.points)
-    failures = f", {failed} of them failed" if failed else ""
-    name = title(curve.metric.name)
-    return f"{name} in the last {len(curve.points)} runs{failures}"
+def _ranges(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first and last of *numbers*, which ascend, wherever there is no gap."""
+    # Where there is none, a number is as far from the first as its place.
+    for _, alike in groupby(enumerate(numbers), lambda place: place[1] - place[0]):
+        run = [number for _, number in alike]
+        yield run[0], run[-1]
 
 
 def _entries(
     curve: Curve, scale: Scale, changes: Sequence[Shift], *, explained: bool
-) -> Iterator[tuple[Ink, str]]:
+) -> Iterator[tuple[str, str]]:
     low, high = format_apart(curve.metric, min(curve.values), max(curve.values))
     outside = sum(not scale.shows(value) for value in curve.values)
     beyond = f" ({outside} outside of the picture)" if outside else ""
     yield (
-        Ink.LINE,
+        Ink.LINE.value,
         f"from {low} to {high}{beyond}, last {_shown(curve, curve.values[-1])}",
     )
     if curve.band is not None:
-        yield Ink.BAND, "between the runs of the baseline"
+        yield Ink.BAND.value, "between the runs of the baseline"
     for change in changes:
-        yield Ink.CHANGE, _change(curve, change)
+        yield Ink.CHANGE.value, _change(curve, change)
     for ink, value in () if explained else curve.lines.items():
         shown = scale.shows(value)
-        yield ink, line_in_words(curve.metric, ink, value, shown=shown)
+        yield ink.value, line_in_words(curve.metric, ink, value, shown=shown)
 
 
 def _change(curve: Curve, change: Shift) -> str:
@@ -353,36 +327,3 @@ def _change(curve: Curve, change: Shift) -> str:
 
 def _shown(curve: Curve, value: float) -> str:
     return format_value(curve.metric, value)
-
-
-SOFTWARE_HEADER: Final = ("software", "baseline", "now")
-ABSENT_VERSION: Final = "absent"
-
-
-def environment_table(verdict: TestVerdict, stored: Entry | None) -> Iterator[Markup]:
-    """Yield what changed since the baseline, or that nothing did that is recorded."""
-    if all(v.baseline is None for v in verdict.verdicts):
-        return
-    if verdict.changed:
-        yield tag("h2", "Environment")
-        yield _table(verdict.changed)
-    else:
-        yield tag("p", "Nothing recorded has changed since the baseline.")
-    if stored is not None and stored.origin is not None:
-        dirty = ", with changes" if stored.origin.dirty else ""
-        commit = stored.origin.commit[:COMMIT_CHARS]
-        yield tag("p", "The baseline is that of ", tag("code", commit), dirty)
-
-
-def _table(changed: Mapping[str, tuple[str, str]]) -> Markup:
-    head = tag("tr", *(tag("th", name) for name in SOFTWARE_HEADER))
-    rows = [
-        tag(
-            "tr",
-            tag("th", name),
-            *(tag("td", version or ABSENT_VERSION) for version in both),
-        )
-        for name, both in sorted(changed.items())
-    ]
-    table = tag("table", tag("thead", head), tag("tbody", *rows))
-    return tag("div", table, class_="wide")

@@ -1,17 +1,21 @@
-"""HTML put together so that no text can become markup."""
+"""Templates that are filled in so that no text can become markup.
+
+They lie in ``templates``. Their lines are layout: a line end, with the blanks around it,
+is written as a blank between two words, and not at all beside a tag.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from functools import cache
 from html import escape
+from importlib.resources import files
+from typing import Any
 from typing import Final
 
+from ...errors import ErrorId
+from ...errors import UsageError
 
-EMPTY_TAGS: Final = frozenset({"input", "meta", "path", "rect"})
-"""Elements without content."""
-
-UNCLOSED: Final = frozenset({"dd", "dt", "li", "tbody", "td", "th", "thead", "tr"})
-"""Elements with an optional end tag: a page has tens of thousands of them."""
 
 _BIDI: Final = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
 _INVISIBLE: Final = (*range(0x7F, 0xA0), *_BIDI, 0x2028, 0x2029, 0xFFFE, 0xFFFF)
@@ -29,36 +33,63 @@ class Markup(str):
 
     __slots__ = ()
 
+    def __html__(self) -> str:
+        """Return it as it is: by this name templates know what needs no escaping."""
+        return self
 
-def escaped(text: str) -> Markup:
-    """Escape *text* so that it reads as it is; return markup unchanged."""
+
+def escaped(value: object) -> Markup:
+    """Escape a text or number so that it reads as it is; return markup unchanged."""
     # The type says what is escaped already, so that nothing is escaped twice or never.
-    if isinstance(text, Markup):
-        return text
+    if isinstance(value, Markup):
+        return value
+    if hasattr(value, "__html__"):  # what a macro or a block of a template gave
+        return Markup(value)
+    if not isinstance(value, str | int | float):
+        msg = f"{value}: no text for a page"
+        raise TypeError(msg)
+    text = str(value)
     shown = text if text.isprintable() else text.translate(VISIBLE_CHARS)
     return Markup(escape(shown))
 
 
-def joined(children: Iterable[str]) -> Markup:
-    """Put *children* behind each other: markup as it is, all other text escaped."""
-    return Markup("".join(map(escaped, children)))
+def rendered(template: str, /, **values: object) -> Markup:
+    """Return the *template* of this name with its *values* filled in, each escaped.
 
-
-def tag(name: str, /, *children: str, **attributes: str | float | None) -> Markup:
-    """Return the element *name*, without the attributes that are ``None``.
-
-    ``class_`` gives ``class``, ``data_at`` gives ``data-at``.
+    Raises ``UsageError`` if jinja2 is not installed.
     """
-    start = name + "".join(
-        f' {_attribute(key)}="{escaped(str(value))}"'
-        for key, value in attributes.items()
-        if value is not None
+    return Markup(_environment().get_template(f"{template}.html.j2").render(values))
+
+
+@cache
+def asset(name: str) -> Markup:
+    """Return the text of a file beside this module."""
+    return Markup(files(__package__).joinpath(name).read_text(encoding="utf-8"))
+
+
+_BESIDE_A_TAG: Final = re.compile(r"(?<=[>}])\s*\n\s*|\s*\n\s*(?=[<{])")
+_LINE_END: Final = re.compile(r"\s*\n\s*")
+
+
+def without_layout(source: str) -> str:
+    """Return the *source* of a template as one line."""
+    return _LINE_END.sub(" ", _BESIDE_A_TAG.sub("", source.strip()))
+
+
+@cache
+def _environment() -> Any:
+    try:
+        # Imported here: torch requires it, and this room alone needs it.
+        import jinja2
+    except ModuleNotFoundError:
+        msg = "a page needs jinja2, which is not installed; run `pip install jinja2`"
+        raise UsageError(msg, ErrorId.GP528) from None
+    return jinja2.Environment(
+        loader=jinja2.FunctionLoader(
+            lambda name: without_layout(asset(f"templates/{name}"))
+        ),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        # Before its own escaping, to which an escaped text is markup.
+        finalize=escaped,
     )
-    if name in EMPTY_TAGS:
-        return Markup(f"<{start}/>")
-    end = "" if name in UNCLOSED else f"</{name}>"
-    return Markup(f"<{start}>{joined(children)}{end}")
-
-
-def _attribute(key: str) -> str:
-    return key.rstrip("_").replace("_", "-")

@@ -25,18 +25,12 @@ from ..numbers import format_value
 from ..screen.bottleneck import BOTTLENECK_NAMES
 from ..screen.findings import short
 from .markup import Markup
-from .markup import tag
-from .pictures import PICTURE_WIDTH
+from .markup import rendered
 from .pictures import THINNEST_SHARE
-from .pictures import Ink
 from .pictures import Scale
 from .pictures import bars
-from .pictures import chart
-from .pictures import figure
-from .pictures import legend
 from .pictures import level
 from .pictures import percent
-from .pictures import picture
 from .pictures import ticks_of
 from .pictures import upright
 
@@ -72,20 +66,13 @@ def time_figure(
     timed = step_ms is not None and (stored.step_ms is not None or not stored.spent_pct)
     before = _sizes(stored.spent_pct, stored.step_ms if timed else None)
     after = _sizes(now, step_ms if timed else None)
-    entries = (
-        (
-            f"b-{name}",
-            f"{TIME_NAMES[name]} {_spent(name, now, before, after, timed=timed)}",
-        )
+    texts = {
+        name: f"{TIME_NAMES[name]} {_spent(name, now, before, after, timed=timed)}"
         for name in dict.fromkeys((*after, *before))
         if name in TIME_NAMES
-    )
-    rows = {"baseline": before, "now": after} if before else {"now": after}
-    coloured = {
-        name: [(f"b-{part}", size) for part, size in sizes.items()]
-        for name, sizes in rows.items()
     }
-    yield figure("Where the time of a step goes", bars(coloured), _legend(entries))
+    rows = {"baseline": before, "now": after}
+    yield bars("Where the time of a step goes", _colour, rows, texts)
 
 
 TIME_NAMES: Final = {part.value: name for part, name in BOTTLENECK_NAMES.items()}
@@ -114,23 +101,12 @@ def _spent(
     return ", ".join(texts)
 
 
-def _colour(bottleneck: Bottleneck) -> str:
+def _colour(bottleneck: str) -> str:
     """Return the class of what a step is spent on, the same in all pictures."""
-    return f"b-{bottleneck.value}"
-
-
-def _legend(entries: Iterator[tuple[str, str]]) -> Markup:
-    items = (
-        tag("li", tag("i", class_=f"part {colour}"), text) for colour, text in entries
-    )
-    return tag("ul", *items, class_="legend")
+    return f"b-{bottleneck}"
 
 
 # What the CPU and the GPU do in one step: two lanes.
-
-LANE_HEIGHT: Final = 26
-LABEL_HEIGHT: Final = 20
-LANES_HEIGHT: Final = LABEL_HEIGHT + 2 * LANE_HEIGHT + 6
 
 WORKING: Final = "working"
 """Colour of a CPU that does not wait."""
@@ -144,81 +120,56 @@ GPU_LANE: Final = (
 )
 
 
+Lane = Iterator[tuple[str, Stretches]]
+"""Colours, and when each is seen."""
+
+
 def lanes_figure(timeline: StepTimeline | None) -> Iterator[Markup]:
     """Draw one step as two lanes, the longest wait named above them."""
     if timeline is None or timeline.length_us <= 0:
         return
-    names = tag(
-        "svg",
-        tag("text", "CPU", x="100%", y=LABEL_HEIGHT + LANE_HEIGHT // 2),
-        tag("text", "GPU", x="100%", y=LABEL_HEIGHT + 6 + LANE_HEIGHT * 3 // 2),
-        class_="y",
-        height=LANES_HEIGHT,
-        aria_hidden="true",
-    )
-    svg = tag(
-        "svg",
-        *_cpu_lane(timeline),
-        *_gpu_lane(timeline),
-        *_longest(timeline),
-        class_="lanes",
-        height=LANES_HEIGHT,
-        role="img",
-        aria_label=_described(timeline),
-    )
     scale = Scale(0.0, timeline.length_us / 1e3)
-    ticks = ((scale.share(ms), text) for ms, text in ticks_of(STEP_MS, scale))
-    yield figure(
-        f"One profiled step, {_ms(timeline.length_us)}",
-        chart(names, svg, level(ticks)),
-        _legend(_lane_entries(timeline)),
+    yield rendered(
+        "lanes",
+        length=_ms(timeline.length_us),
+        cpu=_stretches(_cpu_lane(timeline), timeline.length_us),
+        gpu=_stretches(_gpu_lane(timeline), timeline.length_us),
+        longest=_longest(timeline),
+        ticks=level((scale.share(ms), text) for ms, text in ticks_of(STEP_MS, scale)),
+        entries=list(_lane_entries(timeline)),
     )
 
 
-def _cpu_lane(timeline: StepTimeline) -> Iterator[Markup]:
-    whole = ((0, timeline.length_us),)
-    yield from _stretches(WORKING, whole, timeline, LABEL_HEIGHT)
+def _cpu_lane(timeline: StepTimeline) -> Lane:
+    yield WORKING, ((0, timeline.length_us),)
     for wait in timeline.waits:
-        stretch = ((wait.start_us, wait.end_us),)
-        colour = _colour(wait.bottleneck)
-        yield from _stretches(colour, stretch, timeline, LABEL_HEIGHT)
+        yield _colour(wait.bottleneck.value), ((wait.start_us, wait.end_us),)
 
 
-def _gpu_lane(timeline: StepTimeline) -> Iterator[Markup]:
-    top = LABEL_HEIGHT + LANE_HEIGHT + 6
-    yield from _stretches("idle", ((0, timeline.length_us),), timeline, top)
+def _gpu_lane(timeline: StepTimeline) -> Lane:
+    yield "idle", ((0, timeline.length_us),)
     # Kernels last: what runs beside a kernel hides no time.
     for part, name in reversed(GPU_LANE):
-        yield from _stretches(_colour(part), getattr(timeline, name), timeline, top)
+        yield _colour(part.value), getattr(timeline, name)
 
 
-def _stretches(
-    colour: str, stretches: Stretches, timeline: StepTimeline, top: int
-) -> Iterator[Markup]:
-    for start_us, end_us in stretches:
-        yield tag(
-            "rect",
-            class_=colour,
-            x=percent(start_us / timeline.length_us),
-            y=top,
-            width=percent(
-                max(THINNEST_SHARE, (end_us - start_us) / timeline.length_us)
-            ),
-            height=LANE_HEIGHT,
-        )
+def _stretches(lane: Lane, whole_us: int) -> Iterator[tuple[str, str, str]]:
+    """Yield a colour, where a stretch of it begins and how wide it is."""
+    for colour, stretches in lane:
+        for start_us, end_us in stretches:
+            width = percent(max(THINNEST_SHARE, (end_us - start_us) / whole_us))
+            yield colour, percent(start_us / whole_us), width
 
 
-def _longest(timeline: StepTimeline) -> Iterator[Markup]:
-    """Name the line of the longest wait above it, with a rule down to the GPU."""
+def _longest(timeline: StepTimeline) -> Iterator[tuple[str, str, str]]:
+    """Name the line of the longest wait, where it is and on which side of that."""
     wait = max(timeline.waits, key=_length, default=None)
     if wait is None:
         return
     middle = (wait.start_us + wait.end_us) / 2 / timeline.length_us
-    side = "end" if middle > 0.5 else None  # noqa: PLR2004  half of the picture
-    at = wait.end_us if middle > 0.5 else wait.start_us  # noqa: PLR2004  likewise
-    place = percent(at / timeline.length_us)
-    text = f"{_ms(_length(wait))} wait at {_line(wait)}"
-    yield tag("text", text, x=place, y=LABEL_HEIGHT - 6, class_=side)
+    side = "end" if middle > 0.5 else ""  # noqa: PLR2004  half of the picture
+    place = percent((wait.end_us if side else wait.start_us) / timeline.length_us)
+    yield place, side, f"{_ms(_length(wait))} wait at {_line(wait)}"
 
 
 def _line(wait: Wait) -> str:
@@ -242,21 +193,20 @@ def _lane_entries(timeline: StepTimeline) -> Iterator[tuple[str, str]]:
         lost[key] = lost.get(key, 0) + _length(wait)
     longest = sorted(lost.items(), key=lambda item: -item[1])[:MOST_WAITS_NAMED]
     for (bottleneck, place), length_us in longest:
-        yield _colour(bottleneck), f"the CPU waits at {place}, {_ms(length_us)}"
+        yield _colour(bottleneck.value), f"the CPU waits at {place}, {_ms(length_us)}"
     for part, name in GPU_LANE:
         stretches: Stretches = getattr(timeline, name)
         if stretches:
             total_us = sum(end - start for start, end in stretches)
-            yield _colour(part), f"{name} on the GPU, {_ms(total_us)}"
-
-
-def _described(timeline: StepTimeline) -> str:
-    return "; ".join(text for _, text in _lane_entries(timeline))
+            yield _colour(part.value), f"{name} on the GPU, {_ms(total_us)}"
 
 
 # Memory: over the step as an area for each purpose, and at its peak as a bar.
 
 COURSE_HEIGHT: Final = 170
+
+BOTTOM: Final = 1000
+"""Where a height of nothing is: a picture begins at its top."""
 
 KIB: Final = 2**10
 
@@ -277,28 +227,17 @@ def _peak_figure(peak: Finding, before: Mapping[str, int]) -> Markup:
     """Draw what the peak is for, below what that of the baseline was for."""
     now = dict(sorted(peak.held_for, key=lambda part: -part[1]))
     total = sum(now.values())
-    rows = {"baseline": before, "now": now} if before else {"now": now}
     # In one order, so that what grew is below what it was.
     names = list(dict.fromkeys((*now, *before)))
-    coloured = {
-        row: [(_purpose(name), float(sizes.get(name, 0))) for name in names]
-        for row, sizes in rows.items()
-    }
-    entries = (
-        (
-            _purpose(name),
-            f"{name} {_held(now.get(name, 0), total, before.get(name, 0) if before else None)}",
-        )
-        for name in names
-    )
-    return figure(
-        f"memory at the peak, {_size(total)}", bars(coloured), _legend(entries)
-    )
+    was = {name: before.get(name, 0) for name in names} if before else {}
+    texts = {n: f"{n} {_held(now.get(n, 0), total, was.get(n))}" for n in names}
+    rows = {"baseline": was, "now": now}
+    return bars(f"memory at the peak, {_size(total)}", _purpose, rows, texts)
 
 
 def _held(nbytes: int, total: int, before: int | None) -> str:
     """Write ``60.00 MiB (60 %), was 40.00 MiB``, if it changed."""
-    text = f"{_size(nbytes)} ({_share(nbytes, total)})"
+    text = f"{_size(nbytes)} ({100 * nbytes / total:.0f} %)"
     return text if before in {None, nbytes} else f"{text}, was {_size(before or 0)}"
 
 
@@ -332,73 +271,55 @@ def _rows(course: MemoryCourse) -> list[list[int]]:
 
 def _course_figure(course: MemoryCourse) -> Markup:
     rows = _rows(course)
-    tops = list(
-        accumulate(
-            rows, lambda below, row: [a + b for a, b in zip(below, row, strict=True)]
-        )
-    )
-    most = max(*tops[-1], 1)
-    scale = Scale(0.0, most * KIB * 1.05)
+    tops = list(accumulate(rows, _on_top))
+    scale = Scale(0.0, max(*tops[-1], 1) * KIB * 1.05)
     ticks = ticks_of(PEAK_ALLOCATED, scale)
     count = len(rows[0])
     heights = [[_height(kib * KIB, scale) for kib in top] for top in tops]
-    svg = picture(
-        *_areas(course, heights),
-        tag(
-            "path",
-            class_="grid",
-            d="".join(f"M0 {_height(v, scale)}H{count}" for v, _ in ticks),
-        ),
-        *_marks(course, count),
-        box=f"0 0 {count} {PICTURE_WIDTH}",
+    grid = "".join(f"M0 {_height(v, scale)}H{count}" for v, _ in ticks)
+    return rendered(
+        "course",
+        box=f"0 0 {count} {BOTTOM}",
         height=COURSE_HEIGHT,
-        class_="course",
-    )
-    peak = max(tops[-1]) * KIB
-    entries = (
-        (_purpose(name), f"{name}, up to {_size(max(row) * KIB)}")
-        for name, row in zip(course.purposes, rows, strict=False)
-        if any(row)
-    )
-    return figure(
-        "memory over one step",
-        chart(
-            upright(ticks, scale, COURSE_HEIGHT),
-            svg,
-            level(_phases(course, count)),
+        ticks=upright(ticks, scale, COURSE_HEIGHT),
+        drawn=(*_areas(course, heights), ("grid", grid), *_marks(course, count)),
+        phases=level(_phases(course, count)),
+        entries=(
+            (_purpose(name), f"{name}, up to {_size(max(row) * KIB)}")
+            for name, row in zip(course.purposes, rows, strict=False)
+            if any(row)
         ),
-        _legend(entries),
-        legend([(Ink.PEAK, _peak_in_words(course, peak))]),
+        peak=_peak_in_words(course, max(tops[-1]) * KIB),
     )
+
+
+def _on_top(below: Sequence[int], row: Sequence[int]) -> list[int]:
+    return [a + b for a, b in zip(below, row, strict=True)]
 
 
 def _height(nbytes: float, scale: Scale) -> int:
-    return round(PICTURE_WIDTH * (1 - scale.share(nbytes)))
+    return round(BOTTOM * (1 - scale.share(nbytes)))
 
 
-def _areas(course: MemoryCourse, heights: Sequence[Sequence[int]]) -> Iterator[Markup]:
+def _areas(
+    course: MemoryCourse, heights: Sequence[Sequence[int]]
+) -> Iterator[tuple[str, str]]:
     """Yield the areas, the highest first: each covers the lower part of the one before."""
     for name, row in reversed(list(zip(course.purposes, heights, strict=False))):
-        steps = "".join(
-            f"V{height}h{len(list(alike))}" for height, alike in groupby(row)
-        )
-        shape = f"M0 {PICTURE_WIDTH}{steps}V{PICTURE_WIDTH}z"
-        yield tag("path", class_=f"area {_purpose(name)}", d=shape)
+        steps = "".join(f"V{y}h{len(list(alike))}" for y, alike in groupby(row))
+        yield f"area {_purpose(name)}", f"M0 {BOTTOM}{steps}V{BOTTOM}z"
 
 
 def _peak(course: MemoryCourse, count: int) -> int:
     return min(max(course.peak, 0), count - 1)
 
 
-def _marks(course: MemoryCourse, count: int) -> Iterator[Markup]:
+def _marks(course: MemoryCourse, count: int) -> Iterator[tuple[str, str]]:
     """Yield a line at the peak, and one where a phase begins."""
-    begins = "".join(
-        f"M{moment} 0V{PICTURE_WIDTH}" for _, moment in course.phases if moment
-    )
+    begins = "".join(f"M{at} 0V{BOTTOM}" for _, at in course.phases if at)
     if begins:
-        yield tag("path", class_="change", d=begins)
-    at = _peak(course, count) + 0.5
-    yield tag("path", class_="peak", d=f"M{at} 0V{PICTURE_WIDTH}")
+        yield "change", begins
+    yield "peak", f"M{_peak(course, count) + 0.5} 0V{BOTTOM}"
 
 
 def _phases(course: MemoryCourse, count: int) -> Iterator[tuple[float, str]]:
@@ -421,7 +342,3 @@ def _peak_in_words(course: MemoryCourse, nbytes: float) -> str:
 
 def _size(nbytes: float) -> str:
     return format_value(PEAK_ALLOCATED, nbytes)
-
-
-def _share(nbytes: int, total: int) -> str:
-    return f"{100 * nbytes / total:.0f} %"

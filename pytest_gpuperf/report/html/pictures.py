@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -22,10 +23,10 @@ from ...model.verdict import Verdict
 from ..numbers import format_value
 from ..numbers import unit_of
 from .markup import Markup
-from .markup import tag
+from .markup import rendered
 
 
-# Pictures with captions that explain their lines.
+# The lines of pictures, and what explains them.
 
 
 class Ink(Enum):
@@ -70,52 +71,12 @@ LINE_NAMES: Final = {
 }
 
 
-def legend(entries: Iterable[tuple[Ink, str]]) -> Markup:
-    """Explain each ink that was used."""
-    items = (
-        tag("li", tag("i", class_=f"ink {ink.value}"), text) for ink, text in entries
-    )
-    return tag("ul", *items, class_="legend")
-
-
-def picture(
-    *drawn: Markup,
-    box: str,
-    height: int,
-    label: str | None = None,
-    **more: str | float | None,
-) -> Markup:
-    """Return an SVG that is stretched to the width there is.
-
-    *label* describes it; without one screen readers skip it, as the text beside it says
-    the same.
-    """
-    return tag(
-        "svg",
-        *drawn,
-        viewBox=box,
-        height=height,
-        preserveAspectRatio="none",
-        role="img" if label else None,
-        aria_label=label,
-        aria_hidden=None if label else "true",
-        **more,
-    )
-
-
-def figure(title: str, *content: Markup) -> Markup:
-    """Return *content* under its *title*."""
-    return tag("figure", tag("figcaption", title), *content)
-
-
 # Axes: their texts are elements of their own, as a stretched picture would stretch them.
 
 MOST_TICKS: Final = 4
 """Steps between the ticks of an axis, at most."""
 
 NICE_STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
-
-AXIS_HEIGHT: Final = 18
 
 
 def ticks_of(metric: Metric, scale: Scale) -> list[tuple[float, str]]:
@@ -148,28 +109,16 @@ TINY: Final = 1e-9
 """What rounding may add to a tick."""
 
 
-def upright(ticks: Sequence[tuple[float, str]], scale: Scale, height: int) -> Markup:
-    """Return the texts of an axis at the left of a picture of this *height*."""
-    texts = (
-        tag("text", text, x="100%", y=round(height * (1 - scale.share(value)), 1))
-        for value, text in ticks
-    )
-    return tag("svg", *texts, class_="y", height=height, aria_hidden="true")
+def upright(
+    ticks: Sequence[tuple[float, str]], scale: Scale, height: int
+) -> list[tuple[float, str]]:
+    """Place the texts of an axis at the left of a picture of this *height*."""
+    return [(round(height * (1 - scale.share(v)), 1), text) for v, text in ticks]
 
 
-def level(ticks: Iterable[tuple[float, str]]) -> Markup:
-    """Return the texts of an axis below a picture: each at a share of its width."""
-    texts = (
-        tag(
-            "text",
-            text,
-            x=percent(share),
-            y=AXIS_HEIGHT - 5,
-            class_=_side(share),
-        )
-        for share, text in ticks
-    )
-    return tag("svg", *texts, class_="x", height=AXIS_HEIGHT, aria_hidden="true")
+def level(ticks: Iterable[tuple[float, str]]) -> list[tuple[str, str, str]]:
+    """Place the texts of an axis below a picture: each at a share of its width."""
+    return [(percent(share), _side(share), text) for share, text in ticks]
 
 
 def percent(share: float) -> str:
@@ -181,56 +130,38 @@ EDGE: Final = 0.12
 """Share of a picture's width beside an edge, where a text would be cut in half."""
 
 
-def _side(share: float) -> str | None:
+def _side(share: float) -> str:
     if share < EDGE:
-        return None
+        return ""
     return "end" if share > 1 - EDGE else "mid"
 
 
-def chart(axis: Markup, drawn: Markup, *below: Markup) -> Markup:
-    """Put the *axis* at the left of what is *drawn*."""
-    return tag("div", axis, drawn, *below, class_="chart")
-
-
-def bars(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Markup:
-    """Return a bar for each of *rows*, by name: its parts, each a class and a size."""
-    total = max(sum(size for _, size in parts) for parts in rows.values()) or 1.0
-    height = BAR_PITCH * len(rows) - BAR_GAP
-    tops = [BAR_PITCH * number for number in range(len(rows))]
-    names = (
-        tag("text", name, x="100%", y=top + BAR_HEIGHT // 2)
-        for name, top in zip(rows, tops, strict=True)
-    )
-    rects = (
-        rect
-        for parts, top in zip(rows.values(), tops, strict=True)
-        for rect in _parts(parts, total, top)
-    )
-    return chart(
-        tag("svg", *names, class_="y", height=height, aria_hidden="true"),
-        tag("svg", *rects, class_="bar", height=height, aria_hidden="true"),
+def bars(
+    title: str,
+    colour: Callable[[str], str],
+    rows: Mapping[str, Mapping[str, float]],
+    entries: Mapping[str, str],
+) -> Markup:
+    """Draw a bar for each of *rows* that has parts; *entries* explain them by name."""
+    drawn = {name: sizes for name, sizes in rows.items() if sizes}
+    total = max(sum(sizes.values()) for sizes in drawn.values()) or 1.0
+    return rendered(
+        "bars",
+        title=title,
+        rows={name: list(_parts(sizes, total)) for name, sizes in drawn.items()},
+        colour=colour,
+        entries=[(colour(name), text) for name, text in entries.items()],
     )
 
 
-def _parts(
-    parts: Sequence[tuple[str, float]], total: float, top: int
-) -> Iterator[Markup]:
-    starts = accumulate((size for _, size in parts), initial=0.0)
-    for (name, size), start in zip(parts, starts, strict=False):
+def _parts(sizes: Mapping[str, float], total: float) -> Iterator[tuple[str, str, str]]:
+    """Yield the name of each part, where it begins and how wide it is."""
+    starts = accumulate(sizes.values(), initial=0.0)
+    for (name, size), start in zip(sizes.items(), starts, strict=False):
         if size:
-            yield tag(
-                "rect",
-                class_=name,
-                x=percent(start / total),
-                y=top or None,
-                width=percent(max(THINNEST_SHARE, size / total)),
-                height=BAR_HEIGHT,
-            )
+            width = percent(max(THINNEST_SHARE, size / total))
+            yield name, percent(start / total), width
 
-
-BAR_GAP: Final = 4
-BAR_PITCH: Final = 26
-BAR_HEIGHT: Final = 22
 
 THINNEST_SHARE: Final = 0.002
 """Width of the thinnest part, so that it can be seen."""

@@ -1,13 +1,13 @@
-"""The line of a test that is always visible: outcome, name and main numbers."""
+"""The line of a test that is always visible, and the table of its verdicts."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Final
 
 from ...model.ab import Sides
-from ...model.history import Point
 from ...model.metric import Direction
 from ...model.metric import Metric
 from ...model.metrics import PEAK_ALLOCATED
@@ -29,53 +29,32 @@ from ..numbers import metric_named
 from ..screen.comparison import arrow
 from ..screen.comparison import speedup
 from ..screen.explanation import decided_by
-from .contents import SPARK_POINTS
+from .contents import Contents
 from .contents import Section
 from .contents import SourceLines
 from .findings import Place
 from .findings import places_of
 from .history import spark
 from .markup import Markup
-from .markup import joined
-from .markup import tag
+from .markup import rendered
 from .pictures import Ink
 from .pictures import lines_of
 
 
 # The verdicts of one call as a table, a row a metric, the reasons below it.
 
-METRICS_HEADER: Final = (
-    "metric",
-    "now",
-    "baseline",
-    "change",
-    "allowed",
-    "limit",
-    "outcome",
-)
-
-UNKNOWN_CELL: Final = "-"
+VerdictRow = tuple[str, str, Sequence[str], str, str, Collection[str]]
+"""A metric and its title, its numbers, the outcome, its colour, and the reasons."""
 
 
-def verdict_table(verdicts: Sequence[Verdict]) -> Iterator[Markup]:
-    """Yield a table of what was judged, the worst first, and a sentence for what was not."""
+def verdict_rows(verdicts: Sequence[Verdict]) -> list[VerdictRow]:
+    """Return a row for each metric that was judged, the worst first."""
     order = list(Outcome)
-    ordered = sorted(verdicts, key=lambda verdict: order.index(verdict.outcome))
     judged: dict[str, list[Verdict]] = {}
-    for verdict in ordered:
+    for verdict in sorted(verdicts, key=lambda verdict: order.index(verdict.outcome)):
         if verdict.outcome is not Outcome.NOT_JUDGED:
             judged.setdefault(verdict.metric, []).append(verdict)
-    if judged:
-        head = tag("tr", *(tag("th", name) for name in METRICS_HEADER))
-        rows = [row for name, found in judged.items() for row in _rows(name, found)]
-        table = tag("table", tag("thead", head), tag("tbody", *rows), class_="verdicts")
-        yield table
-    yield from _unjudged([v for v in verdicts if v.outcome is Outcome.NOT_JUDGED])
-
-
-def outcome_badge(word: str) -> Markup:
-    """Return *word* in the colours of what it means."""
-    return tag("b", word, class_=f"badge {word.replace(' ', '-')}")
+    return [_row(name, found) for name, found in judged.items()]
 
 
 def word_of(verdict: Verdict) -> str:
@@ -85,27 +64,12 @@ def word_of(verdict: Verdict) -> str:
     return what_happened(verdict).lower()
 
 
-def _rows(name: str, found: Sequence[Verdict]) -> Iterator[Markup]:
-    """Yield one row for all verdicts on a metric: by its baseline and by its budget."""
-    metric = metric_named(name)
-    badges = [
-        tag("b", word_of(v), class_=f"badge {_colour(v.outcome)}") for v in found[:1]
-    ]
-    yield tag(
-        "tr",
-        tag("th", title(name), *_own_name(name)),
-        *(tag("td", cell) for cell in _texts(metric, found)),
-        tag("td", *badges),
-    )
+def _row(name: str, found: Sequence[Verdict]) -> VerdictRow:
+    """Return one row for all verdicts on a metric: by its baseline and by its budget."""
+    texts = _texts(metric_named(name), found)
     reasons = dict.fromkeys(reason for v in found for reason in _reasons(v) if reason)
-    if reasons:
-        why = (tag("p", reason) for reason in reasons)
-        yield tag("tr", tag("td", *why, colspan=len(METRICS_HEADER)), class_="why")
-
-
-def _own_name(name: str) -> Iterator[Markup]:
-    if title(name) != name:
-        yield tag("small", name)
+    word, colour = word_of(found[0]), _colour(found[0].outcome)
+    return name, title(name), texts, word, colour, reasons
 
 
 def _colour(outcome: Outcome) -> str:
@@ -120,39 +84,31 @@ def _reasons(verdict: Verdict) -> tuple[str, ...]:
 
 
 def _texts(metric: Metric, found: Sequence[Verdict]) -> list[str]:
-    """Write the numbers with as many digits as tell them apart."""
+    """Write the known numbers with as many digits as tell them apart."""
     lines = lines_of(found)
     now = next((v.now for v in found if v.now is not None), None)
     values = (now, *map(lines.get, (Ink.BASELINE, Ink.LIMIT, Ink.BUDGET)))
     known = [value for value in values if value is not None]
     text = dict(zip(known, format_apart(metric, *known), strict=True))
-    texts = [UNKNOWN_CELL if v is None else text[v] for v in values]
+    texts = ["" if v is None else text[v] for v in values]
     if metric.direction is Direction.HIGHER:
-        texts[2:] = [t if t == UNKNOWN_CELL else f"at least {t}" for t in texts[2:]]
-    change = UNKNOWN_CELL
+        texts[2:] = [t and f"at least {t}" for t in texts[2:]]
+    change = ""
     if values[0] is not None and values[1] is not None:
         change = format_change(metric, values[1], values[0])
     return [*texts[:2], change, *texts[2:]]
 
 
-def _unjudged(verdicts: Sequence[Verdict]) -> Iterator[Markup]:
-    """Name what was not judged, together where the reason is the same."""
+def unjudged(verdicts: Sequence[Verdict]) -> dict[str, list[str]]:
+    """Return the titles of what was not judged, by the reason why."""
     alike: dict[str, list[str]] = {}
     for verdict in verdicts:
-        alike.setdefault(verdict.because, []).append(title(verdict.metric))
-    for because, metrics in alike.items():
-        yield tag("p", f"not judged: {', '.join(metrics)}; {because}", class_="aside")
+        if verdict.outcome is Outcome.NOT_JUDGED:
+            alike.setdefault(verdict.because, []).append(title(verdict.metric))
+    return alike
 
 
-COLUMNS: Final = (
-    "outcome",
-    "test",
-    "time per step",
-    "change",
-    "peak memory",
-    "waits",
-    "trend \N{PLUS-MINUS SIGN}10 %",
-)
+# The line.
 
 MEMORY_METRICS: Final = limited_by(str(PEAK_ALLOCATED.budget))
 
@@ -160,28 +116,20 @@ SILENT: Final = frozenset({Outcome.PASS, Outcome.NOT_JUDGED, Outcome.NO_BASELINE
 """Outcomes with a reason that is not worth a line."""
 
 
-def header() -> Markup:
-    """Name the columns, for those who see them side by side."""
-    return tag("div", *(tag("span", name) for name in COLUMNS), class_="columns")
-
-
-def row(
-    section: Section,
-    points: Sequence[Point],
-    lines: SourceLines,
-    most: int = SPARK_POINTS,
+def section_of(
+    section: Section, contents: Contents, body: Markup | None, *, is_open: bool
 ) -> Markup:
-    """Return the line of *section*; *points* are the history of the metric it is about.
-
-    At most so many of them are drawn, the newest.
-    """
-    name = [tag("code", section.key), *_said(section, lines)]
-    return tag(
-        "summary",
-        tag("span", _badges(section)),
-        tag("span", *name, class_="name"),
-        *(tag("span", number) for number in _numbers(section)),
-        tag("span", spark(points, lines_of(_judged(section)), most)),
+    """Return the element of *section*, found by its word; without a *body* it is empty."""
+    points = contents.history.get(section.key, {}).get(section.metric, ())
+    return rendered(
+        "section",
+        section=section,
+        badges=_badges(section),
+        said=_said(section, contents.lines),
+        numbers=_numbers(section),
+        spark=spark(points, lines_of(_judged(section)), contents.spark_points),
+        body=body,
+        is_open=is_open,
     )
 
 
@@ -191,29 +139,31 @@ def _judged(section: Section) -> list[Verdict]:
     return [v for v in verdicts if v.metric == section.metric]
 
 
-def _badges(section: Section) -> Markup:
+def _badges(section: Section) -> Iterator[str]:
     """Say that a test failed, and what its outcome is if that did not fail it."""
-    badges = [outcome_badge(section.word)]
+    yield section.word
     if section.failed and section.verdict and not section.verdict.outcome.fails:
-        badges.append(outcome_badge(PEOPLE[section.verdict.outcome]))
-    return joined(badges)
+        yield PEOPLE[section.verdict.outcome]
 
 
-def _said(section: Section, lines: SourceLines) -> Iterator[Markup]:
-    """Say what happened to a test that did not simply pass, and name the line."""
+def _said(section: Section, lines: SourceLines) -> Iterator[tuple[str, str, str]]:
+    """Say what happened to a test that did not simply pass, and name the line.
+
+    Yields the class of a text, the line that it is about, and the text.
+    """
     verdict = section.verdict
     if verdict is None or (section.failed and not section.failing):
         if section.record.headline:
-            yield tag("small", section.record.headline)
+            yield "", "", section.record.headline
         return
     if not section.failing or verdict.outcome in SILENT:
         return
     heads = [text for _, text in merged_headlines(section.failing)]
-    yield tag("small", "; ".join(heads[:MOST_HEADS]), class_="head")
+    yield "head", "", "; ".join(heads[:MOST_HEADS])
     if not verdict.outcome.fails:
-        yield tag("small", section.failing[0].because)
+        yield "", "", section.failing[0].because
     for place in places_of(section, lines)[:1]:
-        yield tag("small", tag("b", _place(place)), f" {place.source}", class_="line")
+        yield "line", _place(place), f" {place.source}"
 
 
 def _place(place: Place) -> str:
@@ -227,28 +177,25 @@ MOST_HEADS: Final = 2
 
 def _numbers(section: Section) -> tuple[str, str, str, str]:
     if section.verdict is None:
-        return (UNKNOWN_CELL, UNKNOWN_CELL, UNKNOWN_CELL, UNKNOWN_CELL)
+        return "", "", "", ""
     memory, syncs = _now(section.verdict, *MEMORY_METRICS), _now(section.verdict, SYNCS)
-    if section.verdict.sides is not None:
-        return (*_compared(section.verdict.sides), memory, syncs)
-    return (*_step(section.verdict), memory, syncs)
+    sides = section.verdict.sides
+    return *(_compared(sides) if sides else _step(section.verdict)), memory, syncs
 
 
 def _step(verdict: TestVerdict) -> tuple[str, str]:
     found = _known(verdict, STEP_MS)
-    if found is None or found.now is None:
-        return UNKNOWN_CELL, UNKNOWN_CELL
-    now = format_value(STEP_MS, found.now)
-    if found.baseline is None:
-        return now, UNKNOWN_CELL
-    return now, format_change(STEP_MS, found.baseline, found.now)
+    if found is None or found.now is None or found.baseline is None:
+        return _now(verdict, STEP_MS), ""
+    change = format_change(STEP_MS, found.baseline, found.now)
+    return _now(verdict, STEP_MS), change
 
 
 def _compared(sides: Sides) -> tuple[str, str]:
     """Write both times of a comparison, and the speedup for the change."""
     time = sides.time
     if time is None or time.before_ms is None or time.after_ms is None:
-        return UNKNOWN_CELL, UNKNOWN_CELL
+        return "", ""
     return arrow(STEP_MS, time.before_ms, time.after_ms), speedup(time)
 
 
@@ -256,7 +203,7 @@ def _now(verdict: TestVerdict, *metrics: Metric) -> str:
     """Write the first of *metrics* that was measured."""
     known = [found for metric in metrics if (found := _known(verdict, metric))]
     if not known or known[0].now is None:
-        return UNKNOWN_CELL
+        return ""
     return format_value(metric_named(known[0].metric), known[0].now)
 
 

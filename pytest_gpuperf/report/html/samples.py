@@ -16,20 +16,18 @@ from ...model.environment import DeviceKind
 from ...model.measurement import Distribution
 from ...model.measurement import location
 from ...model.metric import Metric
+from ...model.metric import MetricKind
 from ...model.verdict import Verdict
 from ..headline import title
 from ..numbers import format_apart
 from ..numbers import metric_named
 from .markup import Markup
-from .markup import tag
+from .markup import rendered
 from .pictures import PICTURE_WIDTH
 from .pictures import Ink
 from .pictures import Scale
-from .pictures import figure
-from .pictures import legend
 from .pictures import level
 from .pictures import line_in_words
-from .pictures import picture
 from .pictures import ticks_of
 
 
@@ -58,7 +56,12 @@ def strips_of(
     samples: Sequence[Mapping[str, Sequence[float]]],
     kind: DeviceKind,
 ) -> list[Strip]:
-    """Return the runs of one call: from their *samples*, else from what *entry* keeps."""
+    """Return the runs of one call: from their *samples*, else from what *entry* keeps.
+
+    None of a count or size, which is the same in each.
+    """
+    if metric_named(metric).kind is MetricKind.EXACT:
+        return []
     sampled = [tuple(sorted(run[metric])) for run in samples if run.get(metric)]
     if sampled:
         return [_sampled(metric, values, kind) for values in sampled][-MOST_RUNS:]
@@ -123,29 +126,37 @@ class Runs:
             [*places, *edges, *(self.interval or ())], self.lines.values()
         )
 
+    @property
+    def band(self) -> tuple[float, float] | None:
+        """Where the stored runs lie, if not all in one place."""
+        places = [strip.location for strip in self.stored]
+        return (min(places), max(places)) if len(set(places)) > 1 else None
+
 
 def samples_figure(runs: Runs) -> Markup:
     """Draw a row for the stored runs, one for each fresh run, and one for the interval."""
     if not runs.fresh and not runs.stored:
         return Markup()
     scale = runs.scale
-    names, paths = zip(*_rows(runs, scale), strict=True)
+    names, drawn = zip(*_rows(runs, scale), strict=True)
     height = ROW * len(names)
-    svg = picture(
-        *_band(runs, scale, height),
-        *_lines(runs, scale, height),
-        *_together(chain.from_iterable(paths)),
-        box=f"0 0 {PICTURE_WIDTH} {height}",
+    return rendered(
+        "samples",
+        title=title(runs.metric.name),
+        stored=len(runs.stored),
+        fresh=len(runs.fresh),
+        names=names,
+        width=PICTURE_WIDTH,
         height=height,
         label=_label(runs),
-    )
-    rows = tag("pre", "\n".join(names), aria_hidden="true")
-    ticks = [(scale.share(v), text) for v, text in ticks_of(runs.metric, scale)]
-    return figure(
-        f"{title(runs.metric.name)} of each run: {_counted(runs)}",
-        tag("div", rows, svg, level(ticks), class_="chart strips"),
-        legend(_entries(runs, scale)),
-        _beyond(runs, scale),
+        drawn=(
+            *_band(runs, scale, height),
+            *_lines(runs, scale, height),
+            *_together(chain.from_iterable(drawn)),
+        ),
+        ticks=level((scale.share(v), text) for v, text in ticks_of(runs.metric, scale)),
+        entries=_entries(runs, scale),
+        beyond=sum(v > scale.high for strip in runs.fresh for v in strip.samples),
     )
 
 
@@ -172,28 +183,26 @@ def _run(strip: Strip, scale: Scale, top: int) -> Iterator[Path]:
     yield "run", _ticks([scale.at(strip.location)], top + 1, ROW - 2)
 
 
-def _together(paths: Iterable[Path]) -> Iterator[Markup]:
-    """Yield one element for all that is drawn in the same ink."""
+def _together(paths: Iterable[Path]) -> Iterable[Path]:
+    """Return one path for all that is drawn in the same ink."""
     drawn: dict[str, str] = {}
     for ink, path in paths:
         # One element per ink, not per run, keeps a page of thousands of tests small.
         drawn[ink] = drawn.get(ink, "") + path
-    for ink, path in drawn.items():
-        yield tag("path", class_=ink, d=path)
+    return drawn.items()
 
 
-def _lines(runs: Runs, scale: Scale, height: int) -> Iterator[Markup]:
+def _lines(runs: Runs, scale: Scale, height: int) -> Iterator[Path]:
     for ink, value in runs.lines.items():
         if scale.shows(value):
-            yield tag("path", class_=ink.value, d=f"M{scale.at(value)} 0v{height}")
+            yield ink.value, f"M{scale.at(value)} 0v{height}"
 
 
-def _band(runs: Runs, scale: Scale, height: int) -> Iterator[Markup]:
+def _band(runs: Runs, scale: Scale, height: int) -> Iterator[Path]:
     """Yield the range of the stored runs, behind all rows."""
-    places = [scale.at(strip.location) for strip in runs.stored]
-    if len(set(places)) > 1:
-        shape = f"M{min(places)} 0V{height}H{max(places)}V0z"
-        yield tag("path", class_=Ink.BAND.value, d=shape)
+    left, right = map(scale.at, runs.band or (0.0, 0.0))
+    if left < right:
+        yield Ink.BAND.value, f"M{left} 0V{height}H{right}V0z"
 
 
 def _ticks(places: Iterable[int], top: int, length: int) -> str:
@@ -212,22 +221,13 @@ def _bar(low: float, high: float, scale: Scale, top: int) -> str:
     return f"M{start} {top + ROW // 2}h{max(1, scale.at(high) - start)}"
 
 
-def _entries(runs: Runs, scale: Scale) -> Iterator[tuple[Ink, str]]:
+def _entries(runs: Runs, scale: Scale) -> Iterator[tuple[str, str]]:
     for ink, value in runs.lines.items():
         shown = scale.shows(value)
-        yield ink, line_in_words(runs.metric, ink, value, shown=shown)
+        yield ink.value, line_in_words(runs.metric, ink, value, shown=shown)
     if runs.interval:
         low, high = format_apart(runs.metric, *runs.interval)
-        yield Ink.INTERVAL, f"{low} to {high} (95 %)"
-
-
-def _beyond(runs: Runs, scale: Scale) -> Markup:
-    """Count the samples beyond the edge, which would have squeezed all others."""
-    count = sum(v > scale.high for strip in runs.fresh for v in strip.samples)
-    if not count:
-        return Markup()
-    text = f"slower than the picture is wide, at its right edge: {count}"
-    return tag("p", text, class_="aside")
+        yield Ink.INTERVAL.value, f"{low} to {high} (95 %)"
 
 
 def _label(runs: Runs) -> str:
@@ -239,12 +239,3 @@ def _label(runs: Runs) -> str:
             low, high = format_apart(runs.metric, min(places), max(places))
             ranges.append(f"{name} from {low} to {high}")
     return ", ".join(ranges)
-
-
-def _counted(runs: Runs) -> str:
-    """Write ``baseline (8 runs) / this run (5)``."""
-    stored, fresh = len(runs.stored), len(runs.fresh)
-    plural = "" if stored == 1 else "s"
-    parts = [f"baseline ({stored} run{plural})"] if stored else []
-    parts += [f"this run ({fresh})"] if fresh else []
-    return " / ".join(parts)

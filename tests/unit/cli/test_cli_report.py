@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.results import Head
 from pytest_gpuperf.model.results import ProjectSettings
 from pytest_gpuperf.model.verdict import TestVerdict
+from pytest_gpuperf.report.html import markup
 from pytest_gpuperf.report.json.results import dumps
 from pytest_gpuperf.report.json.samples import dumps as samples_text
 
@@ -254,3 +256,16 @@ def test_no_name_of_this_machine_is_in_the_page(tmp_path: Path) -> None:
 
     assert str(tmp_path) not in text
     assert json.dumps(ITEM.reason)[1:-1] in text
+
+
+def test_without_jinja2_one_sentence_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave(GOOD)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    markup._environment.cache_clear()
+
+    assert refusal(capsys) == (
+        "gpuperf: a page needs jinja2, which is not installed; run "
+        "`pip install jinja2` [GP528]\n"
+    )

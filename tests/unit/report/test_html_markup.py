@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
+from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_gpuperf.report.html import markup
 from pytest_gpuperf.report.html.markup import VISIBLE_CHARS
 from pytest_gpuperf.report.html.markup import Markup
 from pytest_gpuperf.report.html.markup import escaped
-from pytest_gpuperf.report.html.markup import joined
-from pytest_gpuperf.report.html.markup import tag
+from pytest_gpuperf.report.html.markup import without_layout
 
 
 class Read(HTMLParser):
@@ -32,28 +35,79 @@ class Read(HTMLParser):
         self.data += data
 
 
-def test_an_element_has_attributes_and_children() -> None:
-    element = tag("p", "1 < 2", tag("b", "&"), tabindex=0, class_="why", title=None)
-
-    assert element == '<p tabindex="0" class="why">1 &lt; 2<b>&amp;</b></p>'
+MEANT: Final = '<p title="{{ text }}">{{ text }}</p>'
 
 
-def test_an_element_that_ends_by_itself_is_not_closed() -> None:
-    assert tag("tr", tag("td", "a"), tag("td", "b")) == "<tr><td>a<td>b"
+def filled_in(source: str, **values: object) -> str:
+    """What a template with this *source* becomes."""
+    template = markup._environment().from_string(without_layout(source))
+    return str(template.render(values))
 
 
-def test_an_element_that_holds_nothing_is_closed_at_once() -> None:
-    assert tag("path", d="M0 0", aria_hidden="true") == (
-        '<path d="M0 0" aria-hidden="true"/>'
+def test_a_text_becomes_a_text_and_an_attribute_and_ends_neither() -> None:
+    assert filled_in(MEANT, text="\"><b>&'") == (
+        '<p title="&quot;&gt;&lt;b&gt;&amp;&#x27;">&quot;&gt;&lt;b&gt;&amp;&#x27;</p>'
     )
 
 
-def test_text_in_an_attribute_cannot_end_it() -> None:
-    assert tag("p", title='"><script>') == '<p title="&quot;&gt;&lt;script&gt;"></p>'
-
-
 def test_what_is_markup_already_is_not_escaped_again() -> None:
-    assert joined(["<", Markup("<br>"), escaped("<")]) == "&lt;<br>&lt;"
+    macro = "{% macro m(text) %}<b>{{ text }}</b>{% endmacro %}"
+
+    assert (
+        filled_in("{{ a }}{{ b }}{{ c }}", a="<", b=Markup("<br>"), c=escaped("<"))
+        == "&lt;<br>&lt;"
+    )
+    assert filled_in(f"{macro}{{{{ m(text) }}}}", text="<") == "<b>&lt;</b>"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ texts | join(between) }}",
+        "{{ texts[0] ~ between ~ texts[1] }}",
+        "{% set both %}{{ texts[0] }}{{ between }}{{ texts[1] }}{% endset %}{{ both }}",
+        "{{ (texts[0] + between + texts[1]) | string }}",
+    ],
+)
+def test_texts_put_together_in_a_template_are_escaped_once(source: str) -> None:
+    assert filled_in(source, texts=["<\x1b", ">"], between="&") == "&lt;␛&amp;&gt;"
+
+
+@pytest.mark.parametrize("value", [None, (), ["<p>"], b"text"])
+def test_a_value_that_is_no_text_is_refused(value: object) -> None:
+    with pytest.raises(TypeError, match="no text for a page"):
+        filled_in("{{ value }}", value=value)
+
+
+def test_a_value_that_nobody_gave_is_refused() -> None:
+    with pytest.raises(Exception, match="'text' is undefined"):
+        filled_in(MEANT)
+
+
+def test_the_lines_of_a_template_are_its_layout() -> None:
+    source = """
+    <dl title="{{ text }}"
+      class="wide">
+      {% if text %}
+        <dt>
+          {{ text }}
+        <dd>in two
+          lines
+      {% endif %}
+    </dl>
+    """
+
+    assert filled_in(source, text="a\n b") == (
+        '<dl title="a\n b" class="wide"><dt>a\n b<dd>in two lines</dl>'
+    )
+
+
+def test_no_template_marks_a_text_as_safe() -> None:
+    folder = Path(markup.__file__).with_name("templates")
+    sources = [path.read_text("utf-8") for path in folder.iterdir()]
+
+    assert len(sources) > 9
+    assert not [s for s in sources if re.search(r"\bsafe\b|autoescape", s)]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +127,7 @@ def test_what_is_no_text_becomes_visible(text: str, shown: str) -> None:
 
 @given(st.text(st.characters(exclude_characters="\r")))
 def test_whatever_a_text_holds_it_is_read_back_and_nothing_else(text: str) -> None:
-    written = str(tag("p", text, title=text))
+    written = filled_in(MEANT, text=text)
 
     read = Read(written.encode("utf-8").decode("utf-8"))
 
