@@ -239,11 +239,15 @@ def page() -> str:
         compared,
         others=OTHERS,
         stored={
-            BAD.test: an_entry(step=step, origin=Origin(commit=COMMIT), exact=USUAL)
+            BAD.test: an_entry(
+                step=step, origin=Origin(commit=COMMIT), spread=0.01, exact=USUAL
+            )
         },
         pending={
             BAD.test: an_entry(
-                *(12.0 + 0.05 * n for n in range(5)), spread=0.01, exact=USUAL
+                *(12.0 + 0.05 * n for n in range(5)),
+                spread=0.01,
+                exact=USUAL,
             )
         },
         samples={BAD.test: [rounds, rounds]},
