@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from typing import Final
 
+from pytest_gpuperf.baselines.format import dumps
 from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.baseline import Baselines
@@ -99,25 +101,42 @@ def a_run(ms: Times = 10.0, *, spread: float = 0.0, **fields: Any) -> RunSummary
 
 
 def an_entry(
-    *ms: Times | RunSummary,
+    *ms: Times | RunSummary | Measurement,
     spread: float = 0.0,
     exact: Mapping[str, int] | None = None,
+    occasion: str = "",
     **fields: Any,
 ) -> Entry:
     """A baseline of a run for each of *ms*, of eight runs around 10 ms by default."""
     fields.setdefault("software", SOFTWARE)
-    runs = (
-        time
-        if isinstance(time, RunSummary)
-        else a_run(time, spread=spread, exact=exact or {})
-        for time in ms or tuple(10.0 + 0.01 * number for number in range(8))
-    )
-    return Entry(runs=tuple(runs), **fields)
+
+    def summary(run: Times | RunSummary | Measurement) -> RunSummary:
+        if isinstance(run, Measurement):
+            return RunSummary.of(run, occasion)
+        if isinstance(run, RunSummary):
+            return run
+        return a_run(run, spread=spread, exact=exact or {}, occasion=occasion)
+
+    times = ms or tuple(10.0 + 0.01 * number for number in range(8))
+    return Entry(runs=tuple(map(summary, times)), **fields)
 
 
 def baselines(hardware: Hardware = H200, **entries: Entry) -> Baselines:
     """A file of baselines with these *entries* by test."""
     return Baselines(hardware=hardware, entries=entries)
+
+
+def holding(hardware: Hardware = H200, **syncs: int) -> Baselines:
+    """A file in which each test has one run without times, which waited so often."""
+    entries = {test: an_entry(None, exact={"syncs": n}) for test, n in syncs.items()}
+    return baselines(hardware, **entries)
+
+
+def save(path: Path, hardware: Hardware = H200, **entries: Entry) -> Path:
+    """Write a file of baselines with these *entries* by test."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(dumps(baselines(hardware, **entries)), "utf-8")
+    return path
 
 
 def a_measurement(
@@ -228,14 +247,14 @@ def a_record(*calls: TestVerdict, where: str = "tests/test_train.py:9") -> Recor
 
 def a_head(**fields: Any) -> Head:
     """A run on a GPU with the settings that are the default."""
-    fields.setdefault("hardware", H200)
-    return Head(
-        version="0.1.0",
-        strict=False,
-        fail_on_improvement=False,
-        missing_baseline="warn",
-        **fields,
-    )
+    known: dict[str, Any] = {
+        "version": "0.1.0",
+        "strict": False,
+        "fail_on_improvement": False,
+        "missing_baseline": "warn",
+        "hardware": H200,
+    }
+    return Head(**{**known, **fields})
 
 
 def some_results(
