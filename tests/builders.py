@@ -118,7 +118,8 @@ def an_entry(
         return a_run(run, spread=spread, exact=exact or {}, occasion=occasion)
 
     times = ms or tuple(10.0 + 0.01 * number for number in range(8))
-    return Entry(runs=tuple(map(summary, times)), **fields)
+    fields.setdefault("runs", tuple(map(summary, times)))
+    return Entry(**fields)
 
 
 def baselines(hardware: Hardware = H200, **entries: Entry) -> Baselines:
@@ -205,7 +206,8 @@ def some_evidence(**fields: Any) -> Evidence:
 
 def a_test(*verdicts: Verdict, test: str = TEST, **fields: Any) -> TestVerdict:
     """A test with these *verdicts*; one that passed, if there are none."""
-    return TestVerdict(test=test, verdicts=verdicts or (a_verdict(),), **fields)
+    fields.setdefault("verdicts", verdicts or (a_verdict(),))
+    return TestVerdict(test=test, **fields)
 
 
 # Causes and their lines.
