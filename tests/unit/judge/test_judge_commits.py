@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import exp
 
 import pytest
+from builders import MIB
 from builders import a_measurement
 
 from pytest_gpuperf.judge.process_pairs import judge_call
@@ -24,7 +25,6 @@ from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 
 
-MIB = 2**20
 WHOLE = Tolerance()
 
 
