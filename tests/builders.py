@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from typing import Final
 
+from pytest_gpuperf.baselines.format import dumps
 from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.baseline import Baselines
@@ -43,43 +45,81 @@ GIB: Final = 2**30
 H200: Final = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200")
 PRETEND: Final = Hardware(kind=DeviceKind.PRETEND, name="CUDA")
 CPU: Final = Hardware(kind=DeviceKind.CPU, name="AMD EPYC 2 cores")
+SCRIPTED: Final = Hardware(kind=DeviceKind.SCRIPTED, name="")
+
+ANY_OF: Final = {known.kind: known for known in (H200, PRETEND, CPU, SCRIPTED)}
+"""Some hardware of each kind."""
+
+Machine = Hardware | DeviceKind
+"""Hardware, or its kind where any hardware of it will do."""
 
 TEST: Final = "tests/test_train.py::test_step"
-SOFTWARE: Final[Mapping[str, str]] = {"torch": "2.13.0", "cuda": "13.0"}
+SOFTWARE: Final[Mapping[str, str]] = {"torch": "2.13.0"}
+USUAL: Final[Mapping[str, int]] = {"peak_allocated_bytes": 100 * MIB, "syncs": 0}
+"""What is exact of a step without waits."""
 
 
-def an_environment(hardware: Hardware = H200, **software: str) -> Environment:
-    """A machine, with the versions of *software* or the usual ones."""
-    return Environment(hardware=hardware, software=software or SOFTWARE)
+def an_environment(
+    on: Machine = H200, software: Mapping[str, str] = SOFTWARE
+) -> Environment:
+    """A machine with these versions of *software*."""
+    hardware = ANY_OF[on] if isinstance(on, DeviceKind) else on
+    return Environment(hardware=hardware, software=software)
 
 
 # One run, and a baseline of several.
 
+Times = float | Mapping[str, float] | None
+"""Milliseconds of a step, or what each of several times was by its metric, or none."""
 
-def a_distribution(ms: float = 10.0) -> Distribution:
-    """Samples whose lower quartile is *ms*."""
+
+def a_distribution(
+    ms: float = 10.0, *, spread: float = 0.0, samples: int = 20
+) -> Distribution:
+    """Samples whose lower quartile is *ms*; they differ by the share *spread*."""
     return Distribution(
-        q10=ms * 0.99, q25=ms, q50=ms * 1.01, mean=ms * 1.02, samples=20
+        q10=ms * (1 - spread),
+        q25=ms,
+        q50=ms * (1 + spread),
+        mean=ms * (1 + 2 * spread),
+        samples=samples,
     )
 
 
-def a_run(ms: float = 10.0, *, exact: Mapping[str, int] | None = None) -> RunSummary:
-    """A stored run: a step of *ms*, and what is *exact* of it."""
-    return RunSummary(
-        times={"step_ms": a_distribution(ms)},
-        exact={"peak_allocated_bytes": 100 * MIB, "syncs": 0}
-        if exact is None
-        else exact,
-    )
+def distributions(ms: Times, spread: float = 0.0) -> dict[str, Distribution]:
+    """The times of a run, by their metrics."""
+    times = ms if isinstance(ms, Mapping) else {} if ms is None else {"step_ms": ms}
+    return {
+        metric: a_distribution(time, spread=spread) for metric, time in times.items()
+    }
+
+
+def a_run(ms: Times = 10.0, *, spread: float = 0.0, **fields: Any) -> RunSummary:
+    """A stored run: a step of *ms*."""
+    fields.setdefault("times", distributions(ms, spread))
+    return RunSummary(**fields)
 
 
 def an_entry(
-    *ms: float, exact: Mapping[str, int] | None = None, **fields: Any
+    *ms: Times | RunSummary | Measurement,
+    spread: float = 0.0,
+    exact: Mapping[str, int] | None = None,
+    occasion: str = "",
+    **fields: Any,
 ) -> Entry:
     """A baseline of a run for each of *ms*, of eight runs around 10 ms by default."""
+    fields.setdefault("software", SOFTWARE)
+
+    def summary(run: Times | RunSummary | Measurement) -> RunSummary:
+        if isinstance(run, Measurement):
+            return RunSummary.of(run, occasion)
+        if isinstance(run, RunSummary):
+            return run
+        return a_run(run, spread=spread, exact=exact or {}, occasion=occasion)
+
     times = ms or tuple(10.0 + 0.01 * number for number in range(8))
-    fields.setdefault("software", {"torch": "2.13.0"})
-    return Entry(runs=tuple(a_run(time, exact=exact) for time in times), **fields)
+    fields.setdefault("runs", tuple(map(summary, times)))
+    return Entry(**fields)
 
 
 def baselines(hardware: Hardware = H200, **entries: Entry) -> Baselines:
@@ -87,11 +127,31 @@ def baselines(hardware: Hardware = H200, **entries: Entry) -> Baselines:
     return Baselines(hardware=hardware, entries=entries)
 
 
-def a_measurement(ms: float = 10.0, *, test: str = TEST, **fields: Any) -> Measurement:
-    """What one process measured of *test*: a step of *ms*."""
-    fields.setdefault("environment", an_environment())
-    fields.setdefault("exact", {"peak_allocated_bytes": 100 * MIB, "syncs": 0})
-    return Measurement(test=test, times={"step_ms": a_distribution(ms)}, **fields)
+def holding(hardware: Hardware = H200, **syncs: int) -> Baselines:
+    """A file in which each test has one run without times, which waited so often."""
+    entries = {test: an_entry(None, exact={"syncs": n}) for test, n in syncs.items()}
+    return baselines(hardware, **entries)
+
+
+def save(path: Path, hardware: Hardware = H200, **entries: Entry) -> Path:
+    """Write a file of baselines with these *entries* by test."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(dumps(baselines(hardware, **entries)), "utf-8")
+    return path
+
+
+def a_measurement(
+    ms: Times = 10.0,
+    *dirty: str,
+    on: Machine = H200,
+    software: Mapping[str, str] = SOFTWARE,
+    **fields: Any,
+) -> Measurement:
+    """What one process measured of a test: a step of *ms*, *dirty* for these reasons."""
+    fields.setdefault("test", TEST)
+    fields.setdefault("environment", an_environment(on, software))
+    fields.setdefault("times", distributions(ms))
+    return Measurement(dirty=dirty, **fields)
 
 
 # What the judge says of a metric, and of a test.
@@ -146,7 +206,8 @@ def some_evidence(**fields: Any) -> Evidence:
 
 def a_test(*verdicts: Verdict, test: str = TEST, **fields: Any) -> TestVerdict:
     """A test with these *verdicts*; one that passed, if there are none."""
-    return TestVerdict(test=test, verdicts=verdicts or (a_verdict(),), **fields)
+    fields.setdefault("verdicts", verdicts or (a_verdict(),))
+    return TestVerdict(test=test, **fields)
 
 
 # Causes and their lines.
@@ -188,14 +249,14 @@ def a_record(*calls: TestVerdict, where: str = "tests/test_train.py:9") -> Recor
 
 def a_head(**fields: Any) -> Head:
     """A run on a GPU with the settings that are the default."""
-    fields.setdefault("hardware", H200)
-    return Head(
-        version="0.1.0",
-        strict=False,
-        fail_on_improvement=False,
-        missing_baseline="warn",
-        **fields,
-    )
+    known: dict[str, Any] = {
+        "version": "0.1.0",
+        "strict": False,
+        "fail_on_improvement": False,
+        "missing_baseline": "warn",
+        "hardware": H200,
+    }
+    return Head(**{**known, **fields})
 
 
 def some_results(

@@ -7,16 +7,23 @@ from dataclasses import replace
 from typing import Any
 from typing import Final
 
+from builders import MIB
+from builders import a_finding
+from builders import a_head
+from builders import a_location
+from builders import a_test
+from builders import a_verdict
+from builders import an_entry
+from builders import some_evidence
+
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import Origin
-from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.baseline import StepSummary
 from pytest_gpuperf.model.codec import encode_briefly
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.finding import Bottleneck
 from pytest_gpuperf.model.finding import Diagnosis
-from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.finding import MemoryCourse
@@ -25,90 +32,54 @@ from pytest_gpuperf.model.finding import Phase
 from pytest_gpuperf.model.finding import StepTimeline
 from pytest_gpuperf.model.finding import Wait
 from pytest_gpuperf.model.history import Point
-from pytest_gpuperf.model.measurement import Distribution
-from pytest_gpuperf.model.results import Head
 from pytest_gpuperf.model.results import Record
 from pytest_gpuperf.model.results import Results
 from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.model.verdict import DecidedBy
-from pytest_gpuperf.model.verdict import Evidence
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
-from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report.html.contents import Contents
 from pytest_gpuperf.report.html.contents import sections_of
 
 
-MIB: Final = 2**20
+HEAD: Final = a_head(commit="7a1d8c2f5e0b4936a7c1d2e3f405162738495a6b", exit_status=1)
 
-HEAD: Final = Head(
-    version="0.1.0",
-    strict=False,
-    fail_on_improvement=False,
-    missing_baseline="warn",
-    commit="7a1d8c2f5e0b4936a7c1d2e3f405162738495a6b",
-    hardware=Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200"),
-    exit_status=1,
-)
+EVIDENCE: Final = some_evidence(smallest_detectable=0.02, p_regressed=1e-6)
 
-EVIDENCE: Final = Evidence(
-    estimate=0.2,
-    low=0.19,
-    high=0.21,
-    tolerance=0.01,
-    detect=0.03,
-    runs=5,
-    stored_runs=8,
-    smallest_detectable=0.02,
-    p_regressed=1e-6,
-    rule=DecidedBy.T_AND_RANK,
-)
-
-SLOWER: Final = Verdict(
-    metric="step_ms",
-    outcome=Outcome.REGRESSED,
+SLOWER: Final = a_verdict(
+    "step_ms",
+    Outcome.REGRESSED,
+    12.0,
+    10.0,
     because="20.0 % slower than the baseline, more than the tolerance of 1.0 %",
-    now=12.0,
-    baseline=10.0,
     limit=10.1,
     evidence=EVIDENCE,
 )
-LEAN: Final = Verdict(
-    metric="peak_allocated_bytes",
-    outcome=Outcome.PASS,
+LEAN: Final = a_verdict(
+    "peak_allocated_bytes",
+    Outcome.PASS,
+    100 * MIB,
+    100 * MIB,
     because="as much as the baseline",
-    now=100 * MIB,
-    baseline=100 * MIB,
     limit=101 * MIB,
 )
-WAITS: Final = Verdict(
-    metric="syncs",
-    outcome=Outcome.OVER_BUDGET,
-    because="1 more than the budget",
-    now=1,
-    limit=0,
+WAITS: Final = a_verdict(
+    "syncs", Outcome.OVER_BUDGET, 1, None, because="1 more than the budget", limit=0
 )
-UNKNOWN: Final = Verdict(
-    metric="ops", outcome=Outcome.NOT_JUDGED, because="only the pretend device counts"
+UNKNOWN: Final = a_verdict(
+    "ops", Outcome.NOT_JUDGED, None, None, because="only the pretend device counts"
 )
 
-ITEM: Final = Finding(
-    kind=FindingKind.SYNC,
-    op="aten::item",
+ITEM: Final = a_finding(
     api="cudaStreamSynchronize",
-    per_step=1,
     blocked_ms=0.5,
-    location=Location(file="train.py", line=3, function="step"),
+    location=a_location(3, "train.py", "step"),
     reason="the CPU reads one element",
     phase=Phase.FORWARD,
 )
-PEAK: Final = Finding(
-    kind=FindingKind.PEAK,
+PEAK: Final = a_finding(
+    FindingKind.PEAK,
     op="aten::mm",
-    api=None,
-    per_step=1,
-    blocked_ms=0.0,
-    location=Location(file="train.py", line=5, function="step"),
+    location=a_location(5, "train.py", "step"),
     metrics=("peak_allocated_bytes",),
     reason="activations 60.0 MiB, parameters 30.0 MiB, gradients 10.0 MiB",
     phase=Phase.BACKWARD,
@@ -120,17 +91,20 @@ PEAK: Final = Finding(
     ),
 )
 
-BAD: Final = TestVerdict(
-    test="tests/test_train.py::test_step",
-    verdicts=(SLOWER, LEAN, WAITS, UNKNOWN),
+BAD: Final = a_test(
+    SLOWER,
+    LEAN,
+    WAITS,
+    UNKNOWN,
     findings=(ITEM, PEAK),
     runs=5,
     changed={"torch": ("2.6.0", "2.13.0"), "cudnn": ("", "9.1")},
     remarks=("the clock of the SMs was 1980 MHz",),
 )
-GOOD: Final = TestVerdict(
+GOOD: Final = a_test(
+    replace(SLOWER, outcome=Outcome.PASS, because="", now=10.0),
+    LEAN,
     test="tests/test_train.py::test_eval",
-    verdicts=(replace(SLOWER, outcome=Outcome.PASS, because="", now=10.0), LEAN),
 )
 
 
@@ -158,18 +132,10 @@ def contents(
 
 def entry(*step_ms: float) -> Entry:
     """Runs whose times lie at *step_ms*, a lower quartile each."""
-    return Entry(
-        runs=tuple(
-            RunSummary(
-                times={
-                    "step_ms": Distribution(
-                        q10=ms * 0.99, q25=ms, q50=ms * 1.01, mean=ms * 1.02, samples=20
-                    )
-                },
-                exact={"peak_allocated_bytes": 100 * MIB},
-            )
-            for ms in step_ms
-        ),
+    return an_entry(
+        *step_ms,
+        spread=0.01,
+        exact={"peak_allocated_bytes": 100 * MIB},
         software={"torch": "2.6.0"},
         step=StepSummary(
             spent_pct={"gpu": 92, "launches": 8},
@@ -302,12 +268,10 @@ def hostile_page(evil: str) -> Contents:
         reason=evil,
         allowed=evil,
     )
-    verdict = TestVerdict(
+    verdict = a_test(
+        replace(SLOWER, because=evil),
+        replace(SLOWER, metric=evil, evidence=None),
         test=f"t.py::t[{evil}]",
-        verdicts=(
-            replace(SLOWER, because=evil),
-            replace(SLOWER, metric=evil, evidence=None),
-        ),
         findings=(finding, replace(PEAK, held_for=((evil, 3), ("other", 5)))),
         changed={evil: (evil, evil)},
         remarks=(evil,),

@@ -6,6 +6,12 @@ import json
 from dataclasses import replace
 
 import pytest
+from builders import PRETEND
+from builders import a_finding
+from builders import a_location
+from builders import a_measurement
+from builders import an_entry
+from builders import baselines
 
 from pytest_gpuperf.baselines.format import dumps
 from pytest_gpuperf.baselines.format import loads
@@ -14,13 +20,8 @@ from pytest_gpuperf.errors import BaselineError
 from pytest_gpuperf.judge.budget import ResolvedBudget
 from pytest_gpuperf.judge.new_lines import compared
 from pytest_gpuperf.judge.verdict import judge
-from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.baseline import Entry
-from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.budget import Tolerance
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.finding import CALLED
 from pytest_gpuperf.model.finding import MOST_LINES_OF_FINDING
 from pytest_gpuperf.model.finding import Finding
@@ -34,23 +35,13 @@ from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report.screen.findings import finding_lines
 
 
-HARDWARE = Hardware(kind=DeviceKind.PRETEND, name="CUDA")
-ENVIRONMENT = Environment(hardware=HARDWARE, software={"torch": "2.13.0"})
-
 PEAK = "predicted_peak_allocated_bytes"
 WORKSPACES = "predicted_workspace_bytes"
 TWO_WORKSPACES = 64 * MIB
 
 
 def run(least: dict[str, int] | None = None, **exact: int) -> Measurement:
-    return Measurement(
-        test="t", environment=ENVIRONMENT, exact=exact, least=least or {}
-    )
-
-
-def stored(*runs: Measurement, torch: str = "2.13.0") -> Entry:
-    kept = tuple(RunSummary.of(measured) for measured in runs)
-    return Entry(runs=kept, software={"torch": torch})
+    return a_measurement(None, on=PRETEND, exact=exact, least=least or {})
 
 
 def outcomes(entry: Entry | None, *runs: Measurement) -> dict[str, Outcome]:
@@ -71,14 +62,14 @@ def outcomes(entry: Entry | None, *runs: Measurement) -> dict[str, Outcome]:
 def test_a_count_is_judged_by_its_baseline(
     metric: str, before: int, now: int, outcome: Outcome
 ) -> None:
-    entry = stored(*[run(**{metric: before})] * 2)
+    entry = an_entry(*[run(**{metric: before})] * 2)
 
     assert outcomes(entry, *[run(**{metric: now})] * 2) == {metric: outcome}
 
 
 @pytest.mark.parametrize("metric", ["ops", "flops", "kept_graphs"])
 def test_a_baseline_from_before_a_count_was_gated_fails_nothing(metric: str) -> None:
-    entry = stored(run(syncs=1))
+    entry = an_entry(run(syncs=1))
 
     found = outcomes(entry, run(syncs=1, **{metric: 5}))
 
@@ -91,7 +82,7 @@ def test_a_baseline_from_before_a_count_was_gated_fails_nothing(metric: str) -> 
 
 @pytest.mark.parametrize("metric", ["ops", "flops"])
 def test_another_torch_is_blamed_for_a_count_and_no_test_is(metric: str) -> None:
-    entry = stored(run(**{metric: 100}), torch="2.12.0")
+    entry = an_entry(run(**{metric: 100}), software={"torch": "2.12.0"})
 
     assert outcomes(entry, run(**{metric: 120})) == {metric: Outcome.INCONCLUSIVE}
 
@@ -111,7 +102,7 @@ def test_a_step_s_own_chance_blames_nobody(
     then = run(least={"ops": before[0]}, ops=before[1])
     fresh = run(least={"ops": now[0]}, ops=now[1])
 
-    assert outcomes(stored(then, then), fresh, fresh) == {"ops": outcome}
+    assert outcomes(an_entry(then, then), fresh, fresh) == {"ops": outcome}
 
 
 @pytest.mark.parametrize(
@@ -129,7 +120,7 @@ def test_no_tolerance_is_taken_of_workspaces(more_bytes: int, outcome: Outcome) 
     before = run(**{PEAK: size, WORKSPACES: TWO_WORKSPACES})
     after = run(**{PEAK: size + more_bytes, WORKSPACES: TWO_WORKSPACES})
 
-    assert outcomes(stored(before, before), after, after) == {PEAK: outcome}
+    assert outcomes(an_entry(before, before), after, after) == {PEAK: outcome}
 
 
 def test_a_baseline_that_does_not_know_of_workspaces_is_judged_as_one_that_does() -> (
@@ -138,7 +129,7 @@ def test_a_baseline_that_does_not_know_of_workspaces_is_judged_as_one_that_does(
     size = TWO_WORKSPACES + 4 * MIB
     after = run(**{PEAK: size + 100 * 2**10, WORKSPACES: TWO_WORKSPACES})
 
-    found = outcomes(stored(run(**{PEAK: size})), after, after)
+    found = outcomes(an_entry(run(**{PEAK: size})), after, after)
 
     assert found == {PEAK: Outcome.REGRESSED}
 
@@ -154,7 +145,7 @@ def test_a_baseline_that_does_not_know_of_workspaces_is_judged_as_one_that_does(
     ],
 )
 def test_a_list_of_scalars_is_no_leak(metric: str, left: int, outcome: Outcome) -> None:
-    entry = stored(*[run(**{metric: 0})] * 2)
+    entry = an_entry(*[run(**{metric: 0})] * 2)
 
     assert outcomes(entry, *[run(**{metric: left})] * 2) == {metric: outcome}
 
@@ -162,13 +153,9 @@ def test_a_list_of_scalars_is_no_leak(metric: str, left: int, outcome: Outcome) 
 # Lines
 
 
-ITEM = Finding(
-    kind=FindingKind.SYNC,
+ITEM = a_finding(
     op="aten::_local_scalar_dense",
-    api=None,
-    per_step=1,
-    blocked_ms=0.0,
-    location=Location(file="train.py", line=21, function="step"),
+    location=a_location(21, "train.py", "step"),
     source="loss.item()",
 )
 
@@ -344,7 +331,7 @@ def test_what_stays_is_named_with_its_line() -> None:
 def document() -> dict[str, object]:
     measured = replace(run(syncs=1), findings=(ITEM,))
     entries = {"t": new_entry([measured, measured])}
-    text = dumps(Baselines(hardware=HARDWARE, entries=entries))
+    text = dumps(baselines(PRETEND, **entries))
     raw: dict[str, object] = json.loads(text)
     return raw
 

@@ -8,10 +8,14 @@ from collections.abc import Sequence
 from itertools import count
 
 import pytest
+from builders import SCRIPTED
+from builders import USUAL
+from builders import a_measurement
+from builders import an_entry
+from builders import save
 from scripted_project import ScriptedProject
 from scripted_steps import Clockwork
 
-from pytest_gpuperf.baselines.format import dumps
 from pytest_gpuperf.devices.base import MemoryReading
 from pytest_gpuperf.devices.base import Step
 from pytest_gpuperf.devices.compile import CompiledCode
@@ -20,12 +24,8 @@ from pytest_gpuperf.judge.verdict import judge
 from pytest_gpuperf.measure.phases import measure
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.baseline import FULL_RUNS
-from pytest_gpuperf.model.baseline import Baselines
-from pytest_gpuperf.model.baseline import Entry
-from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
@@ -255,20 +255,9 @@ TEST = "test_it.py::test_step"
 
 def store(project: ScriptedProject, times: dict[str, float]) -> None:
     """Write a baseline of the test with its counts and these *times*."""
-    exact = {"peak_allocated_bytes": 100 * 2**20, "syncs": 0}
-    run = RunSummary(
-        times={name: Distribution.of([ms] * 20) for name, ms in times.items()},
-        exact=exact,
-    )
-    entry = Entry(
-        runs=(run,) * FULL_RUNS,
-        software={"torch": "2.13.0"},
-        anchor={**times, **exact},
-    )
-    hardware = Hardware(kind=DeviceKind.SCRIPTED, name="")
-    project.baseline.parent.mkdir(exist_ok=True)
-    stored = dumps(Baselines(hardware=hardware, entries={TEST: entry}))
-    project.baseline.write_text(stored, encoding="utf-8")
+    anchor = {**times, **USUAL}
+    entry = an_entry(*[times] * FULL_RUNS, exact=USUAL, anchor=anchor)
+    save(project.baseline, SCRIPTED, **{TEST: entry})
 
 
 NOBODY_COUNTED = {
@@ -337,7 +326,7 @@ def test_a_budget_that_does_not_bind_here_never_fails_for_want_of_a_number(
 def test_a_time_that_is_none_is_no_time_within_a_budget(step_ms: float) -> None:
     hardware = Hardware(kind=DeviceKind.SCRIPTED, name="")
     times = {"step_ms": Distribution.of([step_ms] * 5)}
-    run = Measurement(test="t", environment=Environment(hardware=hardware), times=times)
+    run = a_measurement(None, on=hardware, times=times)
     budget = ResolvedBudget(limits={"ms": 5.0})
 
     (verdict,) = judge("t", [run], budget, Tolerance(), None).verdicts

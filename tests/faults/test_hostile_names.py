@@ -18,6 +18,12 @@ from typing import Any
 from typing import Final
 
 import pytest
+from builders import a_head
+from builders import a_run
+from builders import a_test
+from builders import a_verdict
+from builders import an_entry
+from builders import baselines
 
 from pytest_gpuperf.baselines.format import dumps
 from pytest_gpuperf.baselines.store import path_of
@@ -32,21 +38,15 @@ from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.history.document import dumps_rows
 from pytest_gpuperf.history.document import moment_of
 from pytest_gpuperf.history.place import Folder
-from pytest_gpuperf.model.baseline import Baselines
-from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.codec import encode_briefly
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.history import CallRow
-from pytest_gpuperf.model.measurement import Distribution
-from pytest_gpuperf.model.results import Head
 from pytest_gpuperf.model.results import Record
 from pytest_gpuperf.model.results import Results
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import TestVerdict
-from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report.ci.github import commands
 from pytest_gpuperf.report.ci.worst_findings import Sources
 from pytest_gpuperf.report.ci.worst_findings import remarks
@@ -109,21 +109,19 @@ def objections(text: str, *, annotated: bool = False) -> list[str]:
 
 
 def summary(step_ms: float, syncs: int = 0) -> RunSummary:
-    return RunSummary(
-        times={"step_ms": Distribution.of([step_ms])}, exact={"syncs": syncs}
-    )
+    return a_run(step_ms, exact={"syncs": syncs})
 
 
 def stored(path: Path, text: str, step_ms: float, drifted: float = 0.0) -> None:
     """Store runs of a test of that name, with that version of torch, on that CPU."""
     hardware = Hardware(kind=DeviceKind.CPU, name=f"CPU {text}")
-    entry = Entry(
-        runs=(summary(step_ms),) * 8,
+    entry = an_entry(
+        *((summary(step_ms),) * 8),
         software={"torch": f"2.13 {text}"},
         anchor={"step_ms": drifted} if drifted else {},
     )
     path.mkdir(exist_ok=True)
-    document = dumps(Baselines(hardware=hardware, entries={f"t.py::{text}": entry}))
+    document = dumps(baselines(hardware, **{f"t.py::{text}": entry}))
     if path.name == "baselines":
         path_of(path, hardware).write_text(document, "utf-8")
     else:
@@ -132,22 +130,11 @@ def stored(path: Path, text: str, step_ms: float, drifted: float = 0.0) -> None:
 
 def left(path: Path, text: str, *, selected: str = "") -> None:
     """Leave the results of a run in which a test of that name regressed."""
-    judged = Verdict(
-        metric="step_ms",
-        outcome=Outcome.REGRESSED,
-        because=text,
-        now=12.0,
-        baseline=10.0,
-    )
-    call = encode_briefly(
-        TestVerdict(test=f"t.py::{text}", verdicts=(judged,), remarks=(text,))
-    )
+    judged = a_verdict("step_ms", Outcome.REGRESSED, 12.0, 10.0, because=text)
+    call = encode_briefly(a_test(judged, test=f"t.py::{text}", remarks=(text,)))
     record = Record(Ending.FAILED, Outcome.REGRESSED, text, (call,))
-    head = Head(
+    head = a_head(
         version=f"0.1.0{text}",
-        strict=False,
-        fail_on_improvement=False,
-        missing_baseline="warn",
         hardware=Hardware(kind=DeviceKind.CPU, name=f"CPU {text}"),
         exit_status=1,
         notes=(text,),
@@ -354,13 +341,9 @@ def test_an_error_is_text(kind: type[GpuperfError], text: str) -> None:
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_an_annotation_is_one_command_of_ours(text: str) -> None:
-    verdict = Verdict(
-        metric="step_ms", outcome=Outcome.REGRESSED, because="", now=12.0, baseline=10.0
-    )
-    call = encode_briefly(TestVerdict(test=text, verdicts=(verdict,)))
-    head = Head(
-        version="", strict=False, fail_on_improvement=False, missing_baseline="warn"
-    )
+    verdict = a_verdict("step_ms", Outcome.REGRESSED, 12.0, 10.0)
+    call = encode_briefly(a_test(verdict, test=text))
+    head = a_head(version="", hardware=None)
     tests = {
         text: Record(
             Ending.FAILED, Outcome.REGRESSED, text, (call,), where=f"{text}:3"

@@ -5,20 +5,19 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
+from builders import a_measurement
+from builders import a_test
+from builders import a_verdict
 from whole_run import Folder
 from whole_run import WholeRun
 
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.run import Stop
 from pytest_gpuperf.model.run import TestResult
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
-from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.runner.screening import Case
 from pytest_gpuperf.runner.screening import confirm
 from pytest_gpuperf.runner.screening import screen
@@ -375,8 +374,9 @@ class Runs:
     def __call__(self, groups: object, number: int) -> list[TestResult]:
         ending, measured = self._ends[min(number, len(self._ends) - 1)]
         self.made += 1
-        environment = Environment(hardware=Hardware(kind=DeviceKind.SCRIPTED, name=""))
-        call = StepCall(measurement=Measurement(test="a", environment=environment))
+        call = StepCall(
+            measurement=a_measurement(None, test="a", on=DeviceKind.SCRIPTED)
+        )
         calls = (call,) if measured else ()
         return [
             TestResult(
@@ -386,10 +386,8 @@ class Runs:
 
 
 def judged_after(runs: int) -> TestVerdict:
-    verdict = Verdict(
-        metric="step_ms", outcome=Outcome.PASS, because="", settled=runs >= 3
-    )
-    return TestVerdict(test="a", verdicts=(verdict,))
+    verdict = a_verdict("step_ms", Outcome.PASS, None, None, settled=runs >= 3)
+    return a_test(verdict, test="a")
 
 
 def worked(runs: Runs) -> Case:

@@ -15,6 +15,9 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from builders import a_measurement
+from builders import a_run
+from builders import an_entry
 from scripted_project import ON
 
 from pytest_gpuperf.baselines.format import why_unstorable
@@ -24,13 +27,9 @@ from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import RunError
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.judge.readings import unreal_time
-from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.codec import encode
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.ranks import Ranks
 from pytest_gpuperf.model.run import Ending
@@ -269,17 +268,10 @@ def test_nor_is_one_that_is_replaced_in_every_module(
 
 # What a measuring process answers
 
-ENVIRONMENT = Environment(hardware=Hardware(kind=DeviceKind.SCRIPTED, name=""))
-
 
 def measured(ms: float = 10.0, exact: Mapping[str, int] | None = None) -> Measurement:
-    return Measurement(
-        test="t.py::test_a",
-        environment=ENVIRONMENT,
-        times={
-            "step_ms": Distribution(q10=ms, q25=ms, q50=ms, mean=ms, samples=20),
-        },
-        exact=exact or {},
+    return a_measurement(
+        ms, test="t.py::test_a", on=DeviceKind.SCRIPTED, exact=exact or {}
     )
 
 
@@ -375,14 +367,14 @@ def test_a_time_that_is_none_is_known(ms: float) -> None:
         pytest.param(RunSummary.of(measured(0.0)), id="no time"),
         pytest.param(RunSummary.of(measured(nan)), id="no number"),
         pytest.param(RunSummary.of(measured(1e300)), id="10^300 ms"),
-        pytest.param(RunSummary(exact={"syncs": -1}), id="a negative count"),
-        pytest.param(RunSummary(exact={"syncs": 10**400}), id="10^400"),
+        pytest.param(a_run(None, exact={"syncs": -1}), id="a negative count"),
+        pytest.param(a_run(None, exact={"syncs": 10**400}), id="10^400"),
     ],
 )
 def test_an_entry_that_cannot_be_read_back_is_known_before_it_is_written(
     run: RunSummary,
 ) -> None:
-    why = why_unstorable("t.py::test_a", Entry(runs=(run,)))
+    why = why_unstorable("t.py::test_a", an_entry(run))
 
     assert why is not None
     assert why.startswith("tests.t.py::test_a.runs[0].")

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from builders import CPU
+from builders import an_entry
 from scripted_project import ScriptedProject
 
 from pytest_gpuperf.baselines.store import make_ignored
@@ -37,11 +39,7 @@ from pytest_gpuperf.history.document import loads
 from pytest_gpuperf.history.index import HistoryIndex
 from pytest_gpuperf.history.place import Folder
 from pytest_gpuperf.measure.profile import write_trace
-from pytest_gpuperf.model.baseline import Entry
-from pytest_gpuperf.model.baseline import RunSummary
-from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import DeviceSlot
-from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.runner import reservation
 from pytest_gpuperf.runner.evidence import forget_traces
 from pytest_gpuperf.runner.reservation import turns_at
@@ -52,7 +50,6 @@ from pytest_gpuperf.sharing.device_lock import lock_folder
 from pytest_gpuperf.sharing.device_lock import passed_over
 
 
-CPU: Final = Hardware(kind=DeviceKind.CPU, name="AMD EPYC 2 cores")
 PRECIOUS: Final = "nobody may touch this"
 A: Final = "test_it.py::test_a"
 
@@ -213,7 +210,7 @@ def written_ignored(folder: Path) -> None:
 
 
 def updated(folder: Path) -> None:
-    changes = {"a": Entry(runs=(RunSummary(exact={"syncs": 1}),))}
+    changes = {"a": an_entry(None, exact={"syncs": 1})}
     update(folder.parent / "baselines", CPU, changes, lock_folder=folder)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from math import log
 
 import pytest
+from builders import a_measurement
+from builders import a_run
 from scripted_project import ScriptedProject
 
 from pytest_gpuperf.judge.comparison import FAR
@@ -13,11 +15,7 @@ from pytest_gpuperf.judge.context import SuiteContext
 from pytest_gpuperf.judge.readings import DISTURBANCE
 from pytest_gpuperf.judge.stored_times import judge_stored
 from pytest_gpuperf.judge.time_budget import judge_time_budget
-from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.metrics import STEP_MS
 from pytest_gpuperf.model.verdict import Outcome
@@ -174,17 +172,16 @@ def test_the_failure_says_how_many_times_and_what_the_cap_left(
 
 
 def measured(ms: float, *dirty: str, unwaited: float | None = None) -> Measurement:
-    return Measurement(
-        test="t",
-        environment=Environment(hardware=Hardware(kind=DeviceKind.SCRIPTED, name="")),
-        times={STEP_MS.name: Distribution(q10=ms, q25=ms, q50=ms, mean=ms, samples=20)},
-        dirty=dirty,
+    return a_measurement(
+        {STEP_MS.name: ms},
+        *dirty,
+        on=DeviceKind.SCRIPTED,
         unwaited={} if unwaited is None else {STEP_MS.name: unwaited},
     )
 
 
 def judged(stored: Sequence[float], fresh: Sequence[Measurement]) -> Verdict:
-    entries = [RunSummary(times=measured(ms).times) for ms in stored]
+    entries = [a_run(ms) for ms in stored]
     return judge_stored(
         STEP_MS,
         fresh,
@@ -301,7 +298,7 @@ def test_a_disturbed_run_is_over_its_budget_by_its_bound_alone(factor: float) ->
 
 def test_a_shift_that_all_tests_share_excuses_no_more_than_a_quarter() -> None:
     slower = [measured(20.0) for _ in range(5)]
-    entries = [RunSummary(times=measured(ms).times) for ms in EIGHT]
+    entries = [a_run(ms) for ms in EIGHT]
 
     verdict = judge_stored(
         STEP_MS,

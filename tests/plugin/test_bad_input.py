@@ -16,17 +16,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from builders import SCRIPTED
+from builders import USUAL
+from builders import an_entry
+from builders import baselines
 from scripted_project import ScriptedProject
 
 from pytest_gpuperf.baselines.format import dumps
 from pytest_gpuperf.model.baseline import FULL_RUNS
-from pytest_gpuperf.model.baseline import Baselines
-from pytest_gpuperf.model.baseline import Entry
-from pytest_gpuperf.model.baseline import RunSummary
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.measurement import Distribution
-from pytest_gpuperf.model.metric import MIB
 
 
 STEP = "def test_step(gpuperf): gpuperf(int)\n"
@@ -52,16 +49,9 @@ def usage_error(result: pytest.RunResult) -> str:
 
 def recorded(step_ms: float = 10.0) -> str:
     """A baseline file as a refresh of ``STEP`` writes it."""
-    times = Distribution.of([step_ms] * 20)
-    exact = {"peak_allocated_bytes": 100 * MIB, "syncs": 0}
-    run = RunSummary(times={"step_ms": times}, exact=exact)
-    entry = Entry(
-        runs=(run,) * FULL_RUNS,
-        software={"torch": "2.13.0"},
-        anchor={"step_ms": step_ms, **exact},
-    )
-    hardware = Hardware(kind=DeviceKind.SCRIPTED, name="")
-    return dumps(Baselines(hardware=hardware, entries={TEST: entry}))
+    anchor = {"step_ms": step_ms, **USUAL}
+    entry = an_entry(*[step_ms] * FULL_RUNS, exact=USUAL, anchor=anchor)
+    return dumps(baselines(SCRIPTED, **{TEST: entry}))
 
 
 def store(project: ScriptedProject, text: str) -> None:

@@ -7,19 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from builders import a_finding
+from builders import a_location
+from builders import an_entry
 from git_project import GitProject
 
 from pytest_gpuperf.compare_commits.reference import GitReferee
 from pytest_gpuperf.compare_commits.reference import RecordingCommit
 from pytest_gpuperf.compare_commits.reference import recording_of
-from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import Origin
-from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.runner.git import Repository
 from pytest_gpuperf.settings import Isolation
 from pytest_gpuperf.settings import MissingBaseline
@@ -48,7 +48,7 @@ def recording(
     project: GitProject, test: str, origin: Origin | None = None
 ) -> RecordingCommit:
     repository = Repository.containing(project.path)
-    entry = Entry(runs=(RunSummary(),), origin=origin)
+    entry = an_entry(None, origin=origin)
     return recording_of(repository, FILE, test, entry)
 
 
@@ -157,7 +157,7 @@ def test_a_shallow_clone_is_told_how_to_be_deepened(
         "clone", "--quiet", "--depth=1", project.path.as_uri(), str(tmp_path / "clone")
     )
     repository = Repository.containing(tmp_path / "clone")
-    entry = Entry(runs=(RunSummary(),), origin=origin)
+    entry = an_entry(None, origin=origin)
 
     found = recording_of(repository, FILE, "a", entry)
 
@@ -242,7 +242,7 @@ def test_a_slow_line_says_since_which_commit_it_is_another(project: GitProject) 
     commit = project.commit()
     origin = Origin(commit=project.git("rev-parse", "HEAD"))
     project.write("pkg/train.py", "one\n2\n")
-    entry = Entry(runs=(RunSummary(),), origin=origin)
+    entry = an_entry(None, origin=origin)
     referee = GitReferee(project.path / "pkg", settings(project.path), ())
     slow = [slow_line(number) for number in (1, 2)]
 
@@ -267,14 +267,11 @@ def settings(folder: Path) -> Settings:
 
 
 def slow_line(number: int) -> Finding:
-    return Finding(
-        kind=FindingKind.TIME,
+    return a_finding(
+        FindingKind.TIME,
         op=None,
-        api=None,
-        per_step=1,
-        blocked_ms=0.0,
         percent=40.0,
-        location=Location(file="train.py", line=number, function="step"),
+        location=a_location(number, "train.py", "step"),
     )
 
 
@@ -284,7 +281,7 @@ def test_a_changed_line_with_little_memory_explains_no_peak(
     origin = Origin(commit=project.git("rev-parse", "HEAD"))
     project.write("pkg/train.py", "one\n2\n3\n")
     project.git("add", "pkg")
-    entry = Entry(runs=(RunSummary(),), origin=origin)
+    entry = an_entry(None, origin=origin)
     referee = GitReferee(project.path / "pkg", settings(project.path), ())
     held = [
         replace(slow_line(line), kind=FindingKind.MEMORY, held_bytes=held_bytes)

@@ -10,19 +10,19 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from builders import SCRIPTED
+from builders import USUAL
+from builders import an_entry
+from builders import baselines
+from builders import save
 from git_project import GitProject
 from scripted_project import ON
 from witness import PATIENCE_SECONDS
 from witness import Witness
 
 from pytest_gpuperf.baselines.format import dumps
-from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import Origin
-from pytest_gpuperf.model.baseline import RunSummary
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.measurement import Distribution
 
 
 TEST = "test_it.py::test_step"
@@ -44,12 +44,8 @@ had before it; refresh it here"""
 def entry(
     *step_ms: float, torch: str = "2.13.0", origin: Origin | None = None
 ) -> Entry:
-    exact = {"peak_allocated_bytes": 100 * 2**20, "syncs": 0}
-    runs = tuple(
-        RunSummary(times={"step_ms": Distribution.of([time])}, exact=exact)
-        for time in step_ms or [10.0] * 8
-    )
-    return Entry(runs=runs, software={"torch": torch}, origin=origin)
+    times, software = step_ms or [10.0] * 8, {"torch": torch}
+    return an_entry(*times, exact=USUAL, software=software, origin=origin)
 
 
 def words(result: pytest.RunResult) -> str:
@@ -68,9 +64,7 @@ class RefProject:
         self.base = git.commit()
 
     def store(self, **entries: Entry) -> None:
-        hardware = Hardware(kind=DeviceKind.SCRIPTED, name="")
-        text = dumps(Baselines(hardware=hardware, entries=entries))
-        self.git.write("baselines/scripted.json", text)
+        self.git.write("baselines/scripted.json", dumps(baselines(SCRIPTED, **entries)))
 
     def run(self, *arguments: str) -> pytest.RunResult:
         return self._pytester.runpytest_inprocess(*ON, *arguments)
@@ -351,10 +345,8 @@ class TestAuto:
         self, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("CI", "1")
-        hardware = Hardware(kind=DeviceKind.SCRIPTED, name="")
-        text = dumps(Baselines(hardware=hardware, entries={TEST: entry(*NOISY)}))
-        pytester.mkdir("baselines")
-        pytester.path.joinpath("baselines/scripted.json").write_text(text, "utf-8")
+        stored = {TEST: entry(*NOISY)}
+        save(pytester.path / "baselines" / "scripted.json", SCRIPTED, **stored)
         pytester.makepyfile(test_it=STEP)
         script = pytester.path / "script.json"
         script.write_text('{"*": {"step_ms": 10.4}}', encoding="utf-8")

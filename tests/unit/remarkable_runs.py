@@ -4,30 +4,23 @@ from __future__ import annotations
 
 from typing import Final
 
+from builders import a_finding
+from builders import a_head
+from builders import a_location
+from builders import a_test
+from builders import a_verdict
+
 from pytest_gpuperf.model.codec import encode_briefly
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.finding import Finding
-from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.model.results import Head
 from pytest_gpuperf.model.results import Record
 from pytest_gpuperf.model.results import Results
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report.ci.worst_findings import Sources
 
 
-SYNC: Final = Finding(
-    kind=FindingKind.SYNC,
-    op="aten::item",
-    api=None,
-    per_step=1,
-    blocked_ms=0.5,
-    location=Location(file="train.py", line=3, function="step"),
-)
+SYNC: Final = a_finding(blocked_ms=0.5, location=a_location(3, "train.py", "step"))
 
 
 def time(
@@ -36,24 +29,7 @@ def time(
     baseline: float | None = 10.0,
     **more: object,
 ) -> Verdict:
-    return judged("step_ms", outcome, now, baseline, **more)
-
-
-def judged(
-    metric: str,
-    outcome: Outcome,
-    now: float | None,
-    baseline: float | None,
-    **more: object,
-) -> Verdict:
-    return Verdict(
-        metric=metric,
-        outcome=outcome,
-        because="so it was",
-        now=now,
-        baseline=baseline,
-        **more,
-    )
+    return a_verdict("step_ms", outcome, now, baseline, because="so it was", **more)
 
 
 def record(
@@ -63,7 +39,7 @@ def record(
     where: str = "test_it.py:3",
     findings: tuple[Finding, ...] = (),
 ) -> Record:
-    verdict = TestVerdict(test=test, verdicts=verdicts, findings=findings)
+    verdict = a_test(*verdicts, test=test, findings=findings)
     return Record(
         ending=ending,
         outcome=verdict.outcome,
@@ -86,23 +62,13 @@ def regressed(test: str, now: float = 12.0, **more: object) -> Record:
 def results(
     status: int | None = 1, notes: tuple[str, ...] = (), **tests: Record
 ) -> Results:
-    head = Head(
-        version="0.1.0",
-        strict=False,
-        fail_on_improvement=False,
-        missing_baseline="warn",
-        hardware=Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200"),
-        exit_status=status,
-        notes=notes,
-    )
+    head = a_head(exit_status=status, notes=notes)
     return Results(head=head, tests=tests)
 
 
-SYNCS: Final = Verdict(
-    metric="syncs", outcome=Outcome.REGRESSED, because="waits", now=2, baseline=1
-)
-OVER: Final = Verdict(
-    metric="step_ms", outcome=Outcome.OVER_BUDGET, because="above", now=12.0, limit=5.0
+SYNCS: Final = a_verdict("syncs", Outcome.REGRESSED, 2, 1, because="waits")
+OVER: Final = a_verdict(
+    "step_ms", Outcome.OVER_BUDGET, 12.0, None, because="above", limit=5.0
 )
 
 MIXED: Final = results(

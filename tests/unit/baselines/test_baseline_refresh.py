@@ -7,8 +7,18 @@ from dataclasses import replace
 from datetime import datetime
 from datetime import timedelta
 from datetime import timezone
+from typing import Any
 
 import pytest
+from builders import H200
+from builders import a_distribution
+from builders import a_finding
+from builders import a_measurement
+from builders import a_run
+from builders import a_test
+from builders import a_verdict
+from builders import an_entry
+from builders import baselines
 
 from pytest_gpuperf.baselines.acceptance import with_evidence_of
 from pytest_gpuperf.baselines.drift import Leeway
@@ -22,7 +32,6 @@ from pytest_gpuperf.baselines.refresh import typical_values
 from pytest_gpuperf.baselines.refresh import with_evidence
 from pytest_gpuperf.errors import BaselineError
 from pytest_gpuperf.model.baseline import MOST_RUNS
-from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import Judged
 from pytest_gpuperf.model.baseline import Refresh
@@ -33,62 +42,29 @@ from pytest_gpuperf.model.baseline import occasion_id
 from pytest_gpuperf.model.baseline import spread_over_occasions
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.finding import Bottleneck
 from pytest_gpuperf.model.finding import Diagnosis
-from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Part
-from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
-from pytest_gpuperf.model.verdict import Verdict
-
-
-H200 = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200")
-
-
-def times(q25: float, q10: float | None = None) -> Distribution:
-    low = q25 if q10 is None else q10
-    return Distribution(q10=low, q25=q25, q50=q25, mean=q25, samples=100)
 
 
 def measured(
-    ms: float | None = None,
-    syncs: int | None = None,
-    *dirty: str,
-    kind: DeviceKind = DeviceKind.CUDA,
+    ms: float | None = None, syncs: int | None = None, *dirty: str
 ) -> Measurement:
-    return Measurement(
-        test="t",
-        environment=Environment(
-            hardware=Hardware(kind=kind, name="x"), software={"torch": "2.13.0"}
-        ),
-        times={} if ms is None else {"step_ms": times(ms)},
-        exact={} if syncs is None else {"syncs": syncs},
-        dirty=dirty,
-    )
-
-
-def stored(*runs: Measurement) -> Entry:
-    return Entry(runs=tuple(RunSummary.of(run) for run in runs))
+    exact = {} if syncs is None else {"syncs": syncs}
+    return a_measurement(ms, *dirty, exact=exact)
 
 
 def judged(**outcomes: Outcome) -> TestVerdict:
-    return TestVerdict(
-        test="t",
-        verdicts=tuple(
-            Verdict(metric=metric, outcome=outcome, because="")
-            for metric, outcome in outcomes.items()
-        ),
-    )
+    return a_test(*(a_verdict(metric, said) for metric, said in outcomes.items()))
 
 
 PASSED = judged(step_ms=Outcome.PASS, syncs=Outcome.PASS)
 NOTHING = replace(measured(10.0, 0), times={}, exact={})
-ENTRY = stored(measured(10.0, 0), measured(10.2, 0), measured(9.8, 0))
+ENTRY = an_entry(measured(10.0, 0), measured(10.2, 0), measured(9.8, 0))
 
 
 def selected(verdict: TestVerdict, entry: Entry | None, *runs: Measurement) -> set[str]:
@@ -110,7 +86,7 @@ def selected(verdict: TestVerdict, entry: Entry | None, *runs: Measurement) -> s
         ),
         pytest.param(
             judged(step_ms=Outcome.PASS, syncs=Outcome.NO_BASELINE),
-            stored(measured(10.0)),
+            an_entry(measured(10.0)),
             measured(10.0, 0),
             {"missing", "all"},
             id="a gated metric that was not stored",
@@ -160,14 +136,14 @@ def selected(verdict: TestVerdict, entry: Entry | None, *runs: Measurement) -> s
         ),
         pytest.param(
             judged(syncs=Outcome.PASS),
-            stored(measured(10.0)),
+            an_entry(measured(10.0)),
             measured(syncs=0),
             {"missing", "all"},
             id="within its budget, and never stored",
         ),
         pytest.param(
             judged(step_ms=Outcome.REGRESSED, syncs=Outcome.IMPROVED),
-            stored(measured(10.0)),
+            an_entry(measured(10.0)),
             measured(12.0, 1),
             {"all"},
             id="what regressed is only taken by all",
@@ -181,12 +157,9 @@ def test_each_kind_of_refresh_takes_its_own_tests(
 
 
 def test_an_unbound_budget_beside_a_pass_hides_no_drift() -> None:
-    verdict = TestVerdict(
-        test="t",
-        verdicts=(
-            Verdict(metric="step_ms", outcome=Outcome.NOT_JUDGED, because=""),
-            Verdict(metric="step_ms", outcome=Outcome.PASS, because=""),
-        ),
+    verdict = a_test(
+        a_verdict("step_ms", Outcome.NOT_JUDGED, None, None),
+        a_verdict("step_ms", Outcome.PASS, None, None),
     )
 
     assert selected(verdict, ENTRY, measured(10.3, 0)) == {"drifted", "all"}
@@ -201,23 +174,22 @@ def test_a_time_drifts_where_most_runs_do_and_a_count_by_any_run() -> None:
 
 
 def test_on_cpu_the_first_decile_drifts() -> None:
-    cpu = Environment(hardware=Hardware(kind=DeviceKind.CPU, name="x"))
-    entry = Entry(runs=(RunSummary(times={"step_ms": times(10.0, q10=9.0)}),))
-    fresh = Measurement(
-        test="t", environment=cpu, times={"step_ms": times(11.0, q10=9.0)}
+    entry = an_entry(
+        a_run(None, times={"step_ms": replace(a_distribution(10.0), q10=9.0)})
+    )
+    fresh = a_measurement(
+        on=DeviceKind.CPU, times={"step_ms": replace(a_distribution(11.0), q10=9.0)}
     )
 
     assert selected(judged(step_ms=Outcome.PASS), entry, fresh) == {"all"}
 
 
 def test_an_entry_sums_up_what_a_step_was_spent_on_and_its_memory() -> None:
-    peak = Finding(
-        kind=FindingKind.PEAK,
+    peak = a_finding(
+        FindingKind.PEAK,
         op="aten::mm",
-        api=None,
-        per_step=1,
-        blocked_ms=0.0,
         held_for=(("activations", 60), ("parameters", 30)),
+        location=None,
     )
     parts = (
         Part(bottleneck=Bottleneck.SYNCS, percent=33.4),
@@ -226,7 +198,7 @@ def test_an_entry_sums_up_what_a_step_was_spent_on_and_its_memory() -> None:
     told = replace(measured(10.0), findings=(peak,), diagnosis=Diagnosis(parts=parts))
 
     entry = new_entry([measured(10.0), told])
-    text = dumps(Baselines(hardware=H200, entries={"t": entry}))
+    text = dumps(baselines(H200, t=entry))
 
     assert entry.step == StepSummary(
         spent_pct={"syncs": 33, "gpu": 67},
@@ -238,7 +210,7 @@ def test_an_entry_sums_up_what_a_step_was_spent_on_and_its_memory() -> None:
 
 @pytest.mark.parametrize("step", [[], {"spent": {}}, {"spent_pct": {"gpu": -1}}])
 def test_a_summary_of_another_shape_is_refused_by_place(step: object) -> None:
-    text = dumps(Baselines(hardware=H200, entries={"t": new_entry([measured(10.0)])}))
+    text = dumps(baselines(H200, t=new_entry([measured(10.0)])))
     raw = json.loads(text)
     raw["tests"]["t"]["step"] = step
 
@@ -269,10 +241,10 @@ def test_typical_are_where_the_runs_lie_and_the_largest_count_of_what_is_gated()
     None
 ):
     runs = [measured(10.0001, 0), measured(12.5, 2), measured(8.0, 1)]
-    recorded = RunSummary(times={"latency_ms": times(5.0)})
-    entry = stored(*runs)
+    recorded = a_run(None, times={"latency_ms": a_distribution(5.0)})
+    entry = an_entry(*runs)
 
-    values = typical_values(Entry(runs=(*entry.runs, recorded)), DeviceKind.CUDA)
+    values = typical_values(an_entry(*entry.runs, recorded), DeviceKind.CUDA)
 
     assert values == {"step_ms": 10.0, "syncs": 2}
 
@@ -297,21 +269,17 @@ def test_disturbed_runs_are_left_out_where_five_others_remain() -> None:
 
 
 def test_changes_are_typical_values_before_and_after() -> None:
-    old = Baselines(
-        hardware=H200,
-        entries={
-            "gone": stored(measured(syncs=1)),
-            "same": stored(measured(10.0, 0)),
-            "slower": stored(measured(10.0, 0), measured(11.0, 1), measured(12.1, 0)),
-        },
+    old = baselines(
+        H200,
+        gone=an_entry(measured(syncs=1)),
+        same=an_entry(measured(10.0, 0)),
+        slower=an_entry(measured(10.0, 0), measured(11.0, 1), measured(12.1, 0)),
     )
-    new = Baselines(
-        hardware=H200,
-        entries={
-            "same": stored(measured(10.001, 0)),
-            "slower": stored(measured(13.0, 1)),
-            "added": stored(measured(5.0)),
-        },
+    new = baselines(
+        H200,
+        same=an_entry(measured(10.001, 0)),
+        slower=an_entry(measured(13.0, 1)),
+        added=an_entry(measured(5.0)),
     )
 
     assert changes(old, new) == (
@@ -322,14 +290,14 @@ def test_changes_are_typical_values_before_and_after() -> None:
 
 
 def test_a_change_knows_the_anchor_that_its_drift_is_counted_from() -> None:
-    old = Entry(runs=stored(measured(10.0, 0)).runs, anchor={"step_ms": 9.0})
-    moved = Entry(runs=stored(measured(9.5, 0)).runs, anchor={"step_ms": 9.5})
-    silent = stored(measured(9.5, 0))
+    old = an_entry(*an_entry(measured(10.0, 0)).runs, anchor={"step_ms": 9.0})
+    moved = an_entry(*an_entry(measured(9.5, 0)).runs, anchor={"step_ms": 9.5})
+    silent = an_entry(measured(9.5, 0))
 
     found = [
         changes(
-            Baselines(hardware=H200, entries=before),
-            Baselines(hardware=H200, entries={"t": after}),
+            baselines(H200, **before),
+            baselines(H200, t=after),
         )[0].anchor
         for before, after in [({"t": old}, moved), ({"t": old}, silent), ({}, moved)]
     ]
@@ -344,10 +312,6 @@ EARLY, SOON, LATE = (
     occasion_id(datetime(2026, 1, 31, 9, minute, tzinfo=timezone.utc), token)
     for minute, token in [(0, "aaaa"), (29, "bbbb"), (59, "cccc")]
 )
-
-
-def of_occasions(*occasions: str) -> list[RunSummary]:
-    return [RunSummary(exact={"syncs": n}, occasion=o) for n, o in enumerate(occasions)]
 
 
 def test_an_occasion_is_named_in_utc() -> None:
@@ -398,15 +362,15 @@ def test_the_runs_of_a_refresh_with_times_know_their_occasion() -> None:
 # Evidence
 
 
-def occasion_entry(*ms: float, occasion: str = LATE, **judged_as: object) -> Entry:
-    runs = tuple(
-        replace(RunSummary.of(measured(one, 0)), occasion=occasion) for one in ms
-    )
-    return Entry(
-        runs=runs,
-        software={"torch": "2.13.0"},
-        judged=Judged(**judged_as),  # type: ignore[arg-type]
-    )
+def of_occasions(*occasions: str) -> list[RunSummary]:
+    return [
+        a_run(None, exact={"syncs": n}, occasion=o) for n, o in enumerate(occasions)
+    ]
+
+
+def occasion_entry(*ms: float, occasion: str = LATE, **judged_as: Any) -> Entry:
+    judged = Judged(**judged_as)
+    return an_entry(*ms, exact={"syncs": 0}, occasion=occasion, judged=judged)
 
 
 STORED = replace(
@@ -455,9 +419,9 @@ def test_evidence_does_not_change_a_count() -> None:
         occasion_entry(10.1, ends_early=True),
         occasion_entry(10.1, occasion=EARLY),
         replace(occasion_entry(10.1), software={"torch": "2.14.0"}),
-        replace(occasion_entry(), runs=(RunSummary(exact={"syncs": 0}),)),
+        replace(occasion_entry(10.1), runs=(a_run(None, exact={"syncs": 0}),)),
         replace(
-            occasion_entry(),
+            occasion_entry(10.1),
             runs=(replace(occasion_entry(10.1).runs[0], round_steps=7),),
         ),
     ],

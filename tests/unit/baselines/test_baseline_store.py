@@ -10,6 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from builders import H200
+from builders import an_entry
+from builders import holding
 from filelock import FileLock
 
 from pytest_gpuperf.baselines import store
@@ -22,24 +25,11 @@ from pytest_gpuperf.baselines.store import update
 from pytest_gpuperf.baselines.store import write
 from pytest_gpuperf.baselines.store import write_pending
 from pytest_gpuperf.errors import BaselineError
-from pytest_gpuperf.model.baseline import Baselines
-from pytest_gpuperf.model.baseline import Entry
-from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
 
 
-H200 = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200")
 INTACT = "what was stored before is intact, run again once that is solved"
-
-
-def entry(syncs: int) -> Entry:
-    return Entry(runs=(RunSummary(exact={"syncs": syncs}),))
-
-
-def holding(**tests: int) -> Baselines:
-    entries = {test: entry(syncs) for test, syncs in tests.items()}
-    return Baselines(hardware=H200, entries=entries)
 
 
 def names_in(folder: Path) -> list[str]:
@@ -227,7 +217,10 @@ def test_an_update_adds_replaces_and_removes(tmp_path: Path) -> None:
     stored = update(
         tmp_path,
         H200,
-        {"b": entry(2), "d": entry(2)},
+        {
+            "b": an_entry(None, exact={"syncs": 2}),
+            "d": an_entry(None, exact={"syncs": 2}),
+        },
         removed=["c"],
         lock_folder=tmp_path / ".gpuperf",
     )
@@ -242,7 +235,12 @@ def test_an_update_that_changes_nothing_leaves_the_file_alone(
     write(path_of(tmp_path, H200), dumps(holding(a=1)))
     monkeypatch.setattr(store, "write", failing)
 
-    stored = update(tmp_path, H200, {"a": entry(1)}, lock_folder=tmp_path / "lock")
+    stored = update(
+        tmp_path,
+        H200,
+        {"a": an_entry(None, exact={"syncs": 1})},
+        lock_folder=tmp_path / "lock",
+    )
 
     assert stored == holding(a=1)
 
@@ -255,7 +253,7 @@ def test_an_update_without_changes_makes_no_file(tmp_path: Path) -> None:
 
 def test_threads_that_update_at_once_lose_nothing(tmp_path: Path) -> None:
     def store_one(number: int) -> None:
-        changes = {f"t{number}": entry(number)}
+        changes = {f"t{number}": an_entry(None, exact={"syncs": number})}
         update(tmp_path, H200, changes, lock_folder=tmp_path / "lock")
 
     with ThreadPoolExecutor(8) as pool:
@@ -267,15 +265,13 @@ def test_threads_that_update_at_once_lose_nothing(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
+from builders import H200, an_entry
 from pytest_gpuperf.baselines.store import update
-from pytest_gpuperf.model.baseline import Entry, RunSummary
-from pytest_gpuperf.model.environment import DeviceKind, Hardware
 
 folder, name = Path(sys.argv[1]), sys.argv[2]
-hardware = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200")
 for number in range(20):
-    changes = {f"{name}{number}": Entry(runs=(RunSummary(exact={"syncs": number}),))}
-    update(folder, hardware, changes, lock_folder=folder / "lock")
+    changes = {f"{name}{number}": an_entry(None, exact={"syncs": number})}
+    update(folder, H200, changes, lock_folder=folder / "lock")
 """
 
 
@@ -298,7 +294,12 @@ def test_a_lock_that_another_run_keeps_is_named(
     path = tmp_path / "cuda-nvidia-h200.lock"
 
     with FileLock(path), pytest.raises(BaselineError) as refused:
-        update(tmp_path, H200, {"a": entry(1)}, lock_folder=tmp_path)
+        update(
+            tmp_path,
+            H200,
+            {"a": an_entry(None, exact={"syncs": 1})},
+            lock_folder=tmp_path,
+        )
 
     assert str(refused.value) == (
         f"{path}: cannot be locked, another run has had it for 0 s; {INTACT} [GP507]"

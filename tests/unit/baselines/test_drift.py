@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence
+from dataclasses import replace
 from math import exp
 from math import log
 from math import log10
 from statistics import stdev
 
 import pytest
+from builders import a_run
+from builders import an_entry
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +25,6 @@ from pytest_gpuperf.judge.statistics import Prior
 from pytest_gpuperf.model.baseline import Drift
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import Kept
-from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.measurement import Distribution
@@ -48,10 +50,10 @@ def entry(
         for name, value in exact.items()
     }
     runs = max(len(ms), *map(len, counts.values()), 0)
-    return Entry(
-        runs=tuple(
-            RunSummary(
-                times={"step_ms": Distribution.of([ms[place]])} if ms else {},
+    return an_entry(
+        *(
+            a_run(
+                ms[place] if ms else None,
                 exact={name: values[place] for name, values in counts.items()},
             )
             for place in range(runs)
@@ -121,7 +123,11 @@ class TestKept:
             pytest.param(
                 entry(NOISY), entry(QUIET), id="runs that scatter half as much"
             ),
-            pytest.param(entry(), entry(), id="nothing to compare"),
+            pytest.param(
+                replace(entry(QUIET), runs=()),
+                replace(entry(QUIET), runs=()),
+                id="nothing to compare",
+            ),
         ],
     )
     def test_what_is_written_however_little_it_moved(
@@ -177,7 +183,7 @@ class TestKept:
     def test_a_cpu_is_read_by_its_first_decile(self) -> None:
         def of(q10: float) -> Entry:
             times = Distribution(q10=q10, q25=12.0, q50=12.0, mean=12.0, samples=9)
-            return Entry(runs=(RunSummary(times={"step_ms": times}),) * 8)
+            return an_entry(*((a_run(None, times={"step_ms": times}),) * 8))
 
         cpu = Leeway(kind=DeviceKind.CPU, tolerance=Tolerance())
 

@@ -6,64 +6,33 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from builders import CPU
+from builders import H200
+from builders import an_entry
+from builders import save
 
-from pytest_gpuperf.baselines.format import dumps
 from pytest_gpuperf.baselines.store import path_of
 from pytest_gpuperf.baselines.store import pending_path
 from pytest_gpuperf.cli import COMMANDS
 from pytest_gpuperf.cli import GROUPS
 from pytest_gpuperf.cli import main
-from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import Judged
-from pytest_gpuperf.model.baseline import RunSummary
-from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.measurement import Distribution
-
-
-H200 = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200")
-EPYC = Hardware(kind=DeviceKind.CPU, name="AMD EPYC 2 cores")
-
-
-def entry(
-    *step_ms: float,
-    torch: str | None = "2.13.0",
-    exact: Mapping[str, int] | None = None,
-    anchor: Mapping[str, float] | None = None,
-) -> Entry:
-    return Entry(
-        runs=tuple(
-            RunSummary(
-                times={"step_ms": Distribution.of([time])} if time else {},
-                exact=exact or {},
-            )
-            for time in step_ms
-        ),
-        software={"torch": torch} if torch else {},
-        anchor=anchor or {},
-    )
 
 
 def store(folder: Path, hardware: Hardware, **entries: Entry) -> Path:
-    return save(path_of(folder, hardware), hardware, entries)
+    return save(path_of(folder, hardware), hardware, **entries)
 
 
 def leave_pending(folder: Path, hardware: Hardware, **entries: Entry) -> Path:
-    return save(pending_path(folder, hardware), hardware, entries)
-
-
-def save(path: Path, hardware: Hardware, entries: Mapping[str, Entry]) -> Path:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(dumps(Baselines(hardware=hardware, entries=entries)), "utf-8")
-    return path
+    return save(pending_path(folder, hardware), hardware, **entries)
 
 
 @pytest.fixture(autouse=True)
@@ -282,9 +251,9 @@ class TestShow:
         store(
             tmp_path / "baselines",
             H200,
-            test_b=entry(10.0, 10.3, 10.1, exact=memory),
-            test_a=entry(0.25, torch=None),
-            test_c=entry(0, exact={"live_peak_bytes": 512}),
+            test_b=an_entry(10.0, 10.3, 10.1, exact=memory),
+            test_a=an_entry(0.25, software={}),
+            test_c=an_entry(None, exact={"live_peak_bytes": 512}),
         )
 
         code = main(["show", "-v"])
@@ -307,8 +276,8 @@ NVIDIA H200 (cuda), baselines/cuda-nvidia-h200.json
         store(
             tmp_path / "baselines",
             H200,
-            test_a=entry(10.15, exact={"syncs": 1}, anchor=then),
-            test_b=entry(10.0, exact={"syncs": 2}, anchor=then),
+            test_a=an_entry(10.15, exact={"syncs": 1}, anchor=then),
+            test_b=an_entry(10.0, exact={"syncs": 2}, anchor=then),
         )
 
         code = main(["show"])
@@ -326,7 +295,7 @@ NVIDIA H200 (cuda), baselines/cuda-nvidia-h200.json
     def test_shows_so_many_tests_and_all_of_them_when_asked(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        many = {f"test_{number:02}": entry(1.0) for number in range(42)}
+        many = {f"test_{number:02}": an_entry(1.0) for number in range(42)}
         store(tmp_path / "baselines", H200, **many)
 
         main(["show"])
@@ -342,8 +311,8 @@ NVIDIA H200 (cuda), baselines/cuda-nvidia-h200.json
     def test_lists_the_files_where_there_are_several(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        store(tmp_path / "baselines", H200, test_a=entry(1.0), test_b=entry(1.0))
-        store(tmp_path / "baselines", EPYC, test_a=entry(1.0))
+        store(tmp_path / "baselines", H200, test_a=an_entry(1.0), test_b=an_entry(1.0))
+        store(tmp_path / "baselines", CPU, test_a=an_entry(1.0))
 
         code = main(["show"])
 
@@ -360,8 +329,8 @@ show one with `gpuperf show HARDWARE`
     def test_shows_the_hardware_that_is_named(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        store(tmp_path / "perf", H200, test_a=entry(1.0), test_b=entry(1.0))
-        store(tmp_path / "perf", EPYC, test_a=entry(2.0, 2.0))
+        store(tmp_path / "perf", H200, test_a=an_entry(1.0), test_b=an_entry(1.0))
+        store(tmp_path / "perf", CPU, test_a=an_entry(2.0, 2.0))
 
         code = main(["show", "--baselines", "perf", "cpu-amd-epyc-2-cores"])
 
@@ -378,7 +347,7 @@ AMD EPYC 2 cores (cpu), perf/cpu-amd-epyc-2-cores.json
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         store(tmp_path / "baselines", H200)
-        store(tmp_path / "baselines", EPYC)
+        store(tmp_path / "baselines", CPU)
 
         code = main(["show", "h100"])
 
@@ -434,16 +403,16 @@ class TestDiff:
         store(
             tmp_path / "baselines",
             H200,
-            test_a=entry(10.0, exact={"syncs": 1}),
-            test_same=entry(1.0),
-            test_not_run=entry(1.0),
+            test_a=an_entry(10.0, exact={"syncs": 1}),
+            test_same=an_entry(1.0),
+            test_not_run=an_entry(1.0),
         )
         leave_pending(
             tmp_path / ".gpuperf",
             H200,
-            test_a=entry(12.03, exact={"syncs": 1}),
-            test_same=entry(1.0),
-            test_new=entry(2.0),
+            test_a=an_entry(12.03, exact={"syncs": 1}),
+            test_same=an_entry(1.0),
+            test_new=an_entry(2.0),
         )
 
         code = main(["diff"])
@@ -465,8 +434,10 @@ gpuperf: nothing was written; `gpuperf accept` would accept 1; 1 of them from
     def test_says_why_its_time_is_not_that_of_the_table_of_the_run(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        store(tmp_path / "baselines", H200, test_a=entry(10.0))
-        leave_pending(tmp_path / ".gpuperf", H200, test_a=entry(12.0, 12.1, 12.1, 14.0))
+        store(tmp_path / "baselines", H200, test_a=an_entry(10.0))
+        leave_pending(
+            tmp_path / ".gpuperf", H200, test_a=an_entry(12.0, 12.1, 12.1, 14.0)
+        )
 
         main(["diff"])
 
@@ -485,9 +456,9 @@ gpuperf: nothing was written; `gpuperf accept` would accept 1; 1 of them from
         *,
         disturbed: bool,
     ) -> None:
-        store(tmp_path / "baselines", H200, test_a=entry(10.0), test_b=entry(1.0))
-        shaken = replace(entry(34.2), judged=Judged(disturbed=disturbed))
-        leave_pending(tmp_path / ".gpuperf", H200, test_a=shaken, test_b=entry(2.0))
+        store(tmp_path / "baselines", H200, test_a=an_entry(10.0), test_b=an_entry(1.0))
+        shaken = replace(an_entry(34.2), judged=Judged(disturbed=disturbed))
+        leave_pending(tmp_path / ".gpuperf", H200, test_a=shaken, test_b=an_entry(2.0))
 
         main(["diff"])
 
@@ -500,8 +471,8 @@ gpuperf: nothing was written; `gpuperf accept` would accept 1; 1 of them from
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         names = [f"test_{number:02}" for number in range(25)]
-        store(tmp_path / "baselines", H200, **{n: entry(10.0) for n in names})
-        now = {n: entry(10.0 + number) for number, n in enumerate(names, start=1)}
+        store(tmp_path / "baselines", H200, **{n: an_entry(10.0) for n in names})
+        now = {n: an_entry(10.0 + number) for number, n in enumerate(names, start=1)}
         leave_pending(tmp_path / ".gpuperf", H200, **now)
 
         main(["diff"])
@@ -518,8 +489,10 @@ gpuperf: nothing was written; `gpuperf accept` would accept 1; 1 of them from
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         anchor = {"step_ms": 10.0}
-        store(tmp_path / "baselines", H200, test_a=entry(10.2, anchor=anchor))
-        leave_pending(tmp_path / ".gpuperf", H200, test_a=entry(10.25, anchor=anchor))
+        store(tmp_path / "baselines", H200, test_a=an_entry(10.2, anchor=anchor))
+        leave_pending(
+            tmp_path / ".gpuperf", H200, test_a=an_entry(10.25, anchor=anchor)
+        )
 
         code = main(["diff"])
 
@@ -537,9 +510,9 @@ gpuperf: nothing was written; `gpuperf accept` would accept 0; 1 kept, moved
     def test_says_where_nothing_differs(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        store(tmp_path / "perf", H200, test_a=entry(10.0))
-        leave_pending(tmp_path / "last", H200, test_a=entry(10.0))
-        leave_pending(tmp_path / "last", EPYC, test_a=entry(1.0))
+        store(tmp_path / "perf", H200, test_a=an_entry(10.0))
+        leave_pending(tmp_path / "last", H200, test_a=an_entry(10.0))
+        leave_pending(tmp_path / "last", CPU, test_a=an_entry(1.0))
 
         code = main(["diff", "--baselines=perf", "--pending=last"])
 
@@ -568,7 +541,7 @@ nothing pending in last/pending-cuda-nvidia-h200.json: it says the same as perf/
     def test_names_the_pending_file_that_is_cut_off(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        path = leave_pending(tmp_path / ".gpuperf", H200, test_a=entry(1.0))
+        path = leave_pending(tmp_path / ".gpuperf", H200, test_a=an_entry(1.0))
         path.write_text(path.read_text("utf-8")[:-3], "utf-8")
 
         code = main(["diff"])

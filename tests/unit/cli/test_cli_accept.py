@@ -8,24 +8,26 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from builders import H200
+from builders import PRETEND
+from builders import a_run
+from builders import an_entry
+from builders import baselines
+from builders import save
 
 from pytest_gpuperf.baselines.format import dumps
 from pytest_gpuperf.baselines.format import loads
 from pytest_gpuperf.baselines.store import path_of
 from pytest_gpuperf.baselines.store import pending_path
 from pytest_gpuperf.cli import main
-from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import Judged
-from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.verdict import Outcome
 
 
-H200 = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200")
 BASELINES = path_of(Path("baselines"), H200)
 PENDING = pending_path(Path(".gpuperf"), H200)
 WAY_OUT = "measure again with `pytest --gpuperf`, or download the file again [GP502]"
@@ -42,13 +44,7 @@ def entry(
     judged = outcome and Judged(
         outcomes={"step_ms": (outcome,)}, tolerance=tolerance or Tolerance()
     )
-    summary = RunSummary(times={"step_ms": Distribution.of([ms])})
-    return Entry(runs=(summary,) * runs, anchor=anchor or {}, judged=judged)
-
-
-def save(path: Path, **entries: Entry) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(dumps(Baselines(hardware=H200, entries=entries)), "utf-8")
+    return an_entry(*[ms] * runs, software={}, anchor=anchor or {}, judged=judged)
 
 
 def stored() -> Mapping[str, Entry]:
@@ -87,9 +83,9 @@ def refusal(
 def test_what_moved_is_stored_with_its_anchor_and_the_rest_is_left_alone(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    save(BASELINES, slower=entry(10.0), same=entry(5.0), absent=entry(1.0))
+    save(BASELINES, H200, slower=entry(10.0), same=entry(5.0), absent=entry(1.0))
     regressed = entry(10.2, 5, outcome=Outcome.REGRESSED, anchor={"step_ms": 99.0})
-    save(PENDING, slower=regressed, same=entry(5.0, 1), new=entry(2.0))
+    save(PENDING, H200, slower=regressed, same=entry(5.0, 1), new=entry(2.0))
 
     assert accept(capsys) == (
         """\
@@ -113,8 +109,8 @@ gpuperf: 2 accepted; 1 kept, moved less than the noise
 def test_what_drifted_beyond_detect_needs_a_word(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    save(BASELINES, **{"t.py::test[a b]": entry(10.0)})
-    save(PENDING, **{"t.py::test[a b]": entry(12.0, outcome=Outcome.REGRESSED)})
+    save(BASELINES, H200, **{"t.py::test[a b]": entry(10.0)})
+    save(PENDING, H200, **{"t.py::test[a b]": entry(12.0, outcome=Outcome.REGRESSED)})
 
     assert accept(capsys, status=1) == (
         """\
@@ -138,7 +134,7 @@ def test_the_drift_is_counted_from_the_anchor_and_by_the_authors_tolerance(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     anchored = entry(10.0, anchor={"step_ms": 9.0})
-    save(BASELINES, strict=anchored, lax=anchored)
+    save(BASELINES, H200, strict=anchored, lax=anchored)
     lax = Tolerance(detect=0.5)
     save(
         PENDING,
@@ -165,7 +161,7 @@ def test_the_drift_is_counted_from_the_anchor_and_by_the_authors_tolerance(
 def test_the_kinds_are_those_of_a_refresh(
     kinds: str, taken: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save(BASELINES, slower=entry(10.0), faster=entry(10.0), within=entry(10.0))
+    save(BASELINES, H200, slower=entry(10.0), faster=entry(10.0), within=entry(10.0))
     save(
         PENDING,
         slower=entry(10.2, outcome=Outcome.REGRESSED),
@@ -204,7 +200,7 @@ TESTS = (
 def test_a_name_means_a_test_or_what_it_stands_in(
     name: str, places: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save(PENDING, **{test: entry(1.0) for test in TESTS})
+    save(PENDING, H200, **{test: entry(1.0) for test in TESTS})
 
     accept(capsys, "--only", name)
 
@@ -212,7 +208,7 @@ def test_a_name_means_a_test_or_what_it_stands_in(
 
 
 def test_a_name_of_no_test_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    save(PENDING, test_a=entry(1.0), test_b=entry(1.0))
+    save(PENDING, H200, test_a=entry(1.0), test_b=entry(1.0))
 
     assert refusal(capsys, str(PENDING), "--only", "test_c") == (
         "gpuperf: --only 'test_c' names no test in "
@@ -222,8 +218,8 @@ def test_a_name_of_no_test_is_refused(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_one_run_does_not_replace_eight(capsys: pytest.CaptureFixture[str]) -> None:
-    save(BASELINES, old=entry(10.0))
-    save(PENDING, old=entry(10.05, 1, outcome=Outcome.PASS), new=entry(2.0, 1))
+    save(BASELINES, H200, old=entry(10.0))
+    save(PENDING, H200, old=entry(10.05, 1, outcome=Outcome.PASS), new=entry(2.0, 1))
 
     assert accept(capsys).splitlines()[-3:] == [
         "  -  2.000 ms     new  step_ms  new",
@@ -239,10 +235,8 @@ def counted(
     """An entry of a time and a count; *outcome* is what was said of one of them."""
     metric, _, said = outcome.partition(" ")
     judged = Judged(outcomes={metric: (Outcome(said),)}) if outcome else None
-    summary = RunSummary(
-        times={"step_ms": Distribution.of([ms])}, exact={"syncs": syncs}
-    )
-    return Entry(runs=(summary,) * runs, software={"torch": torch}, judged=judged)
+    summary = a_run(ms, exact={"syncs": syncs})
+    return an_entry(*((summary,) * runs), software={"torch": torch}, judged=judged)
 
 
 def counts(test: str) -> list[tuple[float, int]]:
@@ -255,8 +249,8 @@ def counts(test: str) -> list[tuple[float, int]]:
 def test_two_runs_that_prove_a_count_give_it_to_the_stored_times(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    save(BASELINES, waits=counted(10.0, 0, 8))
-    save(PENDING, waits=counted(10.1, 1, 2, "syncs regressed"))
+    save(BASELINES, H200, waits=counted(10.0, 0, 8))
+    save(PENDING, H200, waits=counted(10.1, 1, 2, "syncs regressed"))
 
     assert accept(capsys, "--accept-drift", "--only", "waits").splitlines()[1:] == [
         "old  new  change  metric  test",
@@ -279,8 +273,8 @@ def test_two_runs_that_prove_a_count_give_it_to_the_stored_times(
 def test_what_few_runs_cannot_prove_is_not_accepted_and_said(
     pending: Entry, why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save(BASELINES, waits=counted(10.0, 0, 8))
-    save(PENDING, waits=pending)
+    save(BASELINES, H200, waits=counted(10.0, 0, 8))
+    save(PENDING, H200, waits=pending)
 
     assert accept(capsys, "--accept-drift", status=1) == (
         """\
@@ -296,8 +290,8 @@ gpuperf: 0 accepted; 1 NOT ACCEPTED, only measured in fewer than 5 runs: waits
 def test_a_count_that_drifted_needs_a_word_and_the_stored_time_does_not(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    save(BASELINES, waits=counted(10.0, 0, 8))
-    save(PENDING, waits=counted(10.0, 1, 2, "syncs regressed"))
+    save(BASELINES, H200, waits=counted(10.0, 0, 8))
+    save(PENDING, H200, waits=counted(10.0, 1, 2, "syncs regressed"))
 
     assert "not accepted, too far from the last accepted value" in accept(
         capsys, status=1
@@ -310,10 +304,10 @@ def test_a_regression_smaller_than_the_noise_is_accepted_all_the_same(
 ) -> None:
     noisy = [9.6, 9.8, 9.9, 10.0, 10.0, 10.1, 10.2, 10.4]
     runs = tuple(entry(ms, 1).runs[0] for ms in noisy)
-    save(BASELINES, slower=Entry(runs=runs))
+    save(BASELINES, H200, slower=an_entry(*runs))
     slower = tuple(entry(ms + 0.15, 1).runs[0] for ms in noisy)
     judged = Judged(outcomes={"step_ms": (Outcome.REGRESSED,)})
-    save(PENDING, slower=Entry(runs=slower, judged=judged))
+    save(PENDING, H200, slower=an_entry(*slower, judged=judged))
 
     assert accept(capsys).endswith("gpuperf: 1 accepted\n")
 
@@ -321,9 +315,9 @@ def test_a_regression_smaller_than_the_noise_is_accepted_all_the_same(
 def test_a_passing_test_of_one_run_that_is_named_is_not_accepted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    save(BASELINES, old=entry(10.0), other=entry(10.0))
+    save(BASELINES, H200, old=entry(10.0), other=entry(10.0))
     passed = entry(10.3, 1, outcome=Outcome.PASS)
-    save(PENDING, old=passed, other=passed, new=entry(1.0))
+    save(PENDING, H200, old=passed, other=passed, new=entry(1.0))
 
     accept(capsys, "--only", "*")
     assert "1 NOT ACCEPTED" in accept(capsys, "--only", "old", status=1)
@@ -332,17 +326,12 @@ def test_a_passing_test_of_one_run_that_is_named_is_not_accepted(
 def test_two_runs_are_enough_where_there_are_no_times(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    pretend = Hardware(kind=DeviceKind.PRETEND, name="cuda")
-
     def leave(path: Path, syncs: int, **runs: int) -> None:
-        summary = RunSummary(exact={"syncs": syncs})
-        entries = {test: Entry(runs=(summary,) * n) for test, n in runs.items()}
-        path.parent.mkdir(exist_ok=True)
-        text = dumps(Baselines(hardware=pretend, entries=entries))
-        path.write_text(text, "utf-8")
+        run = a_run(None, exact={"syncs": syncs})
+        save(path, PRETEND, **{test: an_entry(*[run] * n) for test, n in runs.items()})
 
-    leave(path_of(Path("baselines"), pretend), 3, once=2, twice=2)
-    leave(pending_path(PENDING.parent, pretend), 2, once=1, twice=2, new=1)
+    leave(path_of(Path("baselines"), PRETEND), 3, once=2, twice=2)
+    leave(pending_path(PENDING.parent, PRETEND), 2, once=1, twice=2, new=1)
 
     assert main(["accept", ".gpuperf"]) == 0
     assert capsys.readouterr().out == (
@@ -358,7 +347,7 @@ gpuperf: 2 accepted; 1 of them from fewer than 2 runs, too few to know how it
 
 
 def test_nothing_that_is_chosen_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    save(PENDING, test_a=entry(1.0), test_b=entry(1.0))
+    save(PENDING, H200, test_a=entry(1.0), test_b=entry(1.0))
     none = "gpuperf: nothing to accept for cuda-nvidia-h200"
 
     assert accept(capsys, "--kind=improved,drifted") == (
@@ -377,7 +366,7 @@ def test_nothing_that_is_chosen_is_said(capsys: pytest.CaptureFixture[str]) -> N
 def test_ci_accepts_nothing_unless_it_is_meant_to(
     allowed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save(PENDING, test_a=entry(1.0))
+    save(PENDING, H200, test_a=entry(1.0))
     monkeypatch.setenv("CI", "true")
     monkeypatch.setenv("GPUPERF_ALLOW_CI_UPDATE", allowed)
 
@@ -427,7 +416,7 @@ def test_a_file_that_is_not_there_is_refused(
 def test_a_file_of_a_newer_version_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    save(PENDING, test_a=entry(1.0))
+    save(PENDING, H200, test_a=entry(1.0))
     text = PENDING.read_text("utf-8").replace('"schema": 1', '"schema": 2')
     PENDING.write_text(text, "utf-8")
 
@@ -441,7 +430,7 @@ def test_a_file_that_is_named_for_other_hardware_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     other = PENDING.with_name("pending-cuda-nvidia-h100.json")
-    save(other, test_a=entry(1.0))
+    save(other, H200, test_a=entry(1.0))
 
     assert refusal(capsys, str(other)) == (
         "gpuperf: .gpuperf/pending-cuda-nvidia-h100.json: measured on cuda NVIDIA H200, "
@@ -462,7 +451,7 @@ def test_a_file_that_is_named_for_other_hardware_is_refused(
 def test_a_word_of_a_run_that_none_said_is_refused(
     judged: str, complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save(PENDING, test_a=entry(1.0))
+    save(PENDING, H200, test_a=entry(1.0))
     text = PENDING.read_text("utf-8").replace(
         '"software": {}', f'"software": {{}}, "judged": {judged}'
     )
@@ -478,7 +467,7 @@ def test_a_word_of_a_run_that_none_said_is_refused(
 def test_a_folder_stands_for_what_is_pending_in_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    save(PENDING, test_a=entry(1.0))
+    save(PENDING, H200, test_a=entry(1.0))
     save(PENDING.with_name("unrelated.json"))
 
     assert main(["accept", ".gpuperf"]) == 0
@@ -490,8 +479,8 @@ def test_a_name_may_be_of_one_hardware_alone(
 ) -> None:
     h100 = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H100")
     other = pending_path(PENDING.parent, h100)
-    save(PENDING, test_a=entry(1.0))
-    other.write_text(dumps(Baselines(hardware=h100)), "utf-8")
+    save(PENDING, H200, test_a=entry(1.0))
+    other.write_text(dumps(baselines(h100)), "utf-8")
 
     assert main(["accept", ".gpuperf", "--only=test_a"]) == 0
     assert capsys.readouterr().out.splitlines()[:2] == [
@@ -522,8 +511,8 @@ def diff(capsys: pytest.CaptureFixture[str], *arguments: str) -> Sequence[str]:
 
 
 def test_diff_shows_what_accept_would_do(capsys: pytest.CaptureFixture[str]) -> None:
-    save(BASELINES, drifted=entry(10.0), moved=entry(10.0))
-    save(PENDING, drifted=entry(12.0), moved=entry(10.1), new=entry(1.0))
+    save(BASELINES, H200, drifted=entry(10.0), moved=entry(10.0))
+    save(PENDING, H200, drifted=entry(12.0), moved=entry(10.1), new=entry(1.0))
 
     assert diff(capsys) == [
         "baselines/cuda-nvidia-h200.json -> .gpuperf/pending-cuda-nvidia-h200.json",
@@ -552,7 +541,7 @@ def test_evidence_is_added_and_nothing_is_replaced(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     before = entry(10.0, anchor={"step_ms": 9.9})
-    save(BASELINES, passed=before, slower=before, stored=of_occasion(before, 2))
+    save(BASELINES, H200, passed=before, slower=before, stored=of_occasion(before, 2))
     passed, slower = (
         entry(10.1, 1, outcome=o) for o in (Outcome.PASS, Outcome.REGRESSED)
     )

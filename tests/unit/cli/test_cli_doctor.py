@@ -13,16 +13,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from builders import H200
+from builders import PRETEND
+from builders import a_measurement
+from builders import an_entry
+from builders import save
 
-from pytest_gpuperf.baselines.format import dumps
 from pytest_gpuperf.baselines.store import path_of
 from pytest_gpuperf.cli import doctor
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import RunError
-from pytest_gpuperf.model.baseline import Baselines
-from pytest_gpuperf.model.baseline import Entry
-from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.checkup import Circumstance
 from pytest_gpuperf.model.checkup import Examination
@@ -32,8 +33,6 @@ from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import DeviceSlot
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.measurement import Distribution
-from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.results import ProjectSettings
 from pytest_gpuperf.runner.fork_server import Job
 from pytest_gpuperf.sharing.device_lock import DeviceLock
@@ -43,7 +42,6 @@ from pytest_gpuperf.sharing.device_lock import lock_folder
 pytestmark = pytest.mark.slow
 
 
-H200 = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200")
 GPU = Environment(
     hardware=H200,
     software={
@@ -118,21 +116,13 @@ def play(monkeypatch: pytest.MonkeyPatch, **steps: object) -> None:
     monkeypatch.setenv("GPUPERF_SCRIPT", "script.json")
 
 
-def took(ms: float) -> dict[str, Distribution]:
-    return {"step_ms": Distribution.of([ms]), "sentinel_copy_ms": Distribution.of([1])}
+def took(ms: float) -> dict[str, float]:
+    return {"step_ms": ms, "sentinel_copy_ms": 1.0}
 
 
 def store(hardware: Hardware, **entries: tuple[float, ...]) -> None:
-    path = path_of(Path("baselines"), hardware)
-    path.parent.mkdir(exist_ok=True)
-    baselines = Baselines(
-        hardware=hardware,
-        entries={
-            test: Entry(runs=tuple(RunSummary(times=took(ms)) for ms in times))
-            for test, times in entries.items()
-        },
-    )
-    path.write_text(dumps(baselines), "utf-8")
+    stored = {test: an_entry(*map(took, times)) for test, times in entries.items()}
+    save(path_of(Path("baselines"), hardware), hardware, **stored)
 
 
 def examined(**found: Any) -> dict[str, Any]:
@@ -140,12 +130,12 @@ def examined(**found: Any) -> dict[str, Any]:
 
 
 def tried(ms: float, mhz: int | None = None, *dirty: str) -> dict[str, Any]:
-    measurement = Measurement(
+    measurement = a_measurement(
+        took(ms),
+        *dirty,
         test="the fixed step",
         environment=GPU,
-        times=took(ms),
         exact={"peak_allocated_bytes": 1, "syncs": 0},
-        dirty=dirty,
     )
     return {"trial": encode(Trial(measurement=measurement, clock_mhz=mhz))}
 
@@ -311,7 +301,7 @@ def test_where_only_a_pretend_device_is_left_there_is_no_noise_to_measure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pretend = Environment(
-        hardware=Hardware(kind=DeviceKind.PRETEND, name="CUDA"),
+        hardware=PRETEND,
         software={"torch": "2.13.0+cpu"},
     )
     found = Examination(

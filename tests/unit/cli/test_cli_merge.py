@@ -5,27 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from builders import H200
+from builders import a_head
+from builders import a_test
+from builders import a_verdict
+from builders import an_entry
+from builders import baselines
 
 from pytest_gpuperf.baselines.format import loads
 from pytest_gpuperf.baselines.store import write_pending
 from pytest_gpuperf.cli import main
-from pytest_gpuperf.model.baseline import Baselines
-from pytest_gpuperf.model.baseline import Entry
-from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.codec import encode_briefly
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.results import Head
 from pytest_gpuperf.model.results import Record
 from pytest_gpuperf.model.results import Results
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import TestVerdict
-from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report.json.results import dumps
 
 
-H200 = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200")
 EXPECTED = "expected the results.json of a run of pytest --gpuperf"
 
 
@@ -36,26 +33,17 @@ def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def leave(folder: str, test: str, *, pending: bool = True) -> None:
     """Leave what a shard leaves that ran *test*; another one is there for all."""
-    judged = Verdict(metric="syncs", outcome=Outcome.PASS, because="", now=1)
-    call = encode_briefly(TestVerdict(test=test, verdicts=(judged,)))
-    head = Head(
-        version="0.1.0",
-        strict=False,
-        fail_on_improvement=False,
-        missing_baseline="warn",
-        hardware=H200,
-        exit_status=0,
-        collected=("a", "b"),
-        selected=(test,),
-    )
+    judged = a_verdict("syncs", Outcome.PASS, 1, None)
+    call = encode_briefly(a_test(judged, test=test))
+    head = a_head(exit_status=0, collected=("a", "b"), selected=(test,))
     record = Record(Ending.PASSED, Outcome.PASS, "", (call,))
     path = Path(folder)
     path.mkdir()
     text = dumps(Results(head=head, tests={test: record}))
     (path / "results.json").write_text(text, "utf-8")
     if pending:
-        entry = Entry(runs=(RunSummary(exact={"syncs": 1}),))
-        write_pending(path, Baselines(hardware=H200, entries={test: entry}))
+        entry = an_entry(None, exact={"syncs": 1})
+        write_pending(path, baselines(H200, **{test: entry}))
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

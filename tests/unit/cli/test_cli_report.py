@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from builders import baselines
 from history_rows import keep
 from history_rows import keep_course
 from history_rows import row
@@ -22,7 +23,6 @@ from pytest_gpuperf.baselines.format import dumps as baselines_text
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.cli import report
 from pytest_gpuperf.cli.files import source_lines
-from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.results import Head
 from pytest_gpuperf.model.results import ProjectSettings
@@ -61,7 +61,7 @@ def put(path: str, *step_ms: float) -> None:
     """Put a file of baselines there that knows ``BAD`` with these times."""
     assert HEAD.hardware
     Path(path).parent.mkdir(exist_ok=True)
-    known = Baselines(hardware=HEAD.hardware, entries={BAD.test: entry(*step_ms)})
+    known = baselines(HEAD.hardware, **{BAD.test: entry(*step_ms)})
     Path(path).write_text(baselines_text(known), "utf-8")
 
 

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from builders import H200
+from builders import holding
 
 import pytest_gpuperf
 from pytest_gpuperf.baselines.format import Joined
@@ -16,25 +18,12 @@ from pytest_gpuperf.baselines.format import join
 from pytest_gpuperf.baselines.format import loads
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.model.baseline import Baselines
-from pytest_gpuperf.model.baseline import Entry
-from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
 
 
-H200 = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200")
 H100 = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H100")
 FILE = "baselines/cuda-nvidia-h200.json"
-
-
-def entry(syncs: int) -> Entry:
-    return Entry(runs=(RunSummary(exact={"syncs": syncs}),))
-
-
-def holding(hardware: Hardware = H200, **syncs: int) -> Baselines:
-    return Baselines(
-        hardware=hardware, entries={test: entry(n) for test, n in syncs.items()}
-    )
 
 
 def joined(ancestor: Baselines, ours: Baselines, theirs: Baselines) -> Joined:

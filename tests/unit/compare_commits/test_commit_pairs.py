@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 
 import pytest
+from builders import a_measurement
 
 from pytest_gpuperf.compare_commits.pairs import Both
 from pytest_gpuperf.compare_commits.pairs import TogetherTime
@@ -18,8 +19,6 @@ from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.measurement import Distribution
-from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.run import TestResult
@@ -68,10 +67,8 @@ class Runs:
         if isinstance(found, TestResult):
             return found
         assert isinstance(found, tuple)
-        measured = Measurement(
-            test=test,
-            environment=CUDA,
-            times={"step_ms": Distribution.of([10.0 * found[number % len(found)]])},
+        measured = a_measurement(
+            10.0 * found[number % len(found)], test=test, environment=CUDA
         )
         return TestResult(
             test=test,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import a_measurement
 from scripted_device import ScriptedDevice
 
 from pytest_gpuperf.compare_commits.one_process import Together
@@ -18,10 +19,6 @@ from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.measurement import Distribution
-from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.run import TestResult
@@ -66,11 +63,7 @@ class Version:
 
 
 def both(seconds: float, step_ms: float | None = 10.0) -> Both:
-    environment = Environment(hardware=Hardware(kind=DeviceKind.CPU, name=""))
-    times = {} if step_ms is None else {"step_ms": Distribution.of([step_ms])}
-    call = StepCall(
-        measurement=Measurement(test="t", environment=environment, times=times)
-    )
+    call = StepCall(measurement=a_measurement(step_ms, on=DeviceKind.CPU, test="t"))
     result = TestResult(
         test="t", ending=Ending.PASSED, calls=(call,), seconds=seconds / 2
     )

@@ -14,6 +14,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from builders import a_measurement
+from builders import a_run
 from scripted_device import ScriptedDevice
 
 from pytest_gpuperf.devices import open_device
@@ -31,10 +33,7 @@ from pytest_gpuperf.measure.phases import measure
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.measure.timing import REPEATS
 from pytest_gpuperf.measure.timing import time_sentinels
-from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.metrics import SENTINELS
@@ -297,8 +296,7 @@ def times(*ms: float) -> dict[str, Distribution]:
 
 
 def measured(kind: DeviceKind, *ms: float) -> Measurement:
-    environment = Environment(hardware=Hardware(kind=kind, name="x"))
-    return Measurement(test="t", environment=environment, times=times(*ms))
+    return a_measurement(on=kind, times=times(*ms))
 
 
 @pytest.mark.parametrize("kind", [DeviceKind.CPU, DeviceKind.CUDA])
@@ -306,9 +304,7 @@ def test_a_run_counts_with_the_median_change_of_its_sentinels_if_it_has_all(
     kind: DeviceKind,
 ) -> None:
     fresh = [measured(kind, *ms) for ms in [(2, 9, 40), (6, 9, 40), (2, 9), (2, 9, 0)]]
-    stored = [
-        RunSummary(times=times(*ms)) for ms in [(1, 9, 20), (), (1, 9), (1, 9, 20)]
-    ]
+    stored = [a_run(times=times(*ms)) for ms in [(1, 9, 20), (), (1, 9), (1, 9, 20)]]
 
     seen = Sentinels.of(fresh, stored)
 
@@ -329,7 +325,7 @@ def test_on_a_gpu_sentinels_excuse_five_percent_at_most(
     kind: DeviceKind, most: float
 ) -> None:
     """Slower by 72 %: a product of three that takes five times as long, averaged."""
-    stored = [RunSummary(times=times(1, 1, 1))]
+    stored = [a_run(times=times(1, 1, 1))]
     seen = Sentinels.of([measured(kind, 1.723, 1.723, 1.723)], stored)
 
     (found,) = discounts(1, seen, SuiteContext())
@@ -340,7 +336,7 @@ def test_on_a_gpu_sentinels_excuse_five_percent_at_most(
 
 def test_one_sentinel_that_follows_the_code_excuses_nothing() -> None:
     """A product that no longer uses TF32, by the numbers of the kernels."""
-    stored = [RunSummary(times=times(0.07, 0.4, 2.0))]
+    stored = [a_run(times=times(0.07, 0.4, 2.0))]
     seen = Sentinels.of([measured(DeviceKind.CUDA, 0.36, 0.4, 2.0)], stored)
 
     assert discounts(1, seen, SuiteContext()) == (Discount(),)

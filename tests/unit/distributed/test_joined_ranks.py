@@ -5,26 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from builders import a_finding
+from builders import a_measurement
 
 from pytest_gpuperf.distributed.measure import RankShare
 from pytest_gpuperf.distributed.measure import joined
 from pytest_gpuperf.measure.gpu_activity import Communication
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.finding import Finding
-from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.ranks import ByRank
 from pytest_gpuperf.model.ranks import Collective
 
 
-MEASURED = Measurement(
-    test="step",
-    environment=Environment(hardware=Hardware(kind=DeviceKind.CPU, name="a")),
-    times={"step_ms": Distribution.of([6.0])},
-    exact={"syncs": 0, "live_peak_bytes": 2**20},
+MEASURED = a_measurement(
+    6.0, on=DeviceKind.CPU, test="step", exact={"syncs": 0, "live_peak_bytes": 2**20}
 )
 
 GATHER = Collective(kind="all_gather", calls=4, size_bytes=3 * 2**20)
@@ -102,9 +96,7 @@ def test_communication_that_one_trace_does_not_show_is_not_known() -> None:
 
 
 def test_the_rank_with_most_syncs_says_where_they_are() -> None:
-    sync = Finding(
-        kind=FindingKind.SYNC, op="item", api=None, per_step=3, blocked_ms=0.0
-    )
+    sync = a_finding(op="item", per_step=3, location=None)
     waiting = replace(MEASURED, exact={"syncs": 3, "ops": 1}, findings=(sync,))
 
     found = joined(shares(MEASURED, waiting), ROUNDS, (1, 1))

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from builders import CPU
+from builders import H200
+from builders import SCRIPTED
+from builders import a_measurement
 
 from pytest_gpuperf.judge.budget import ResolvedBudget
 from pytest_gpuperf.judge.budget import ceiling
@@ -13,12 +17,7 @@ from pytest_gpuperf.judge.budget import resolve
 from pytest_gpuperf.judge.wording import against
 from pytest_gpuperf.judge.wording import figure
 from pytest_gpuperf.model.budget import Budget
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.metric import MIB
-from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.metrics import GROWTH
 from pytest_gpuperf.model.metrics import PEAK_ALLOCATED
 from pytest_gpuperf.model.metrics import PREDICTED_ALLOCATED
@@ -27,17 +26,6 @@ from pytest_gpuperf.model.metrics import STEP_MS
 from pytest_gpuperf.model.metrics import SYNCS
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import Verdict
-
-
-H200 = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200")
-EPYC = Hardware(kind=DeviceKind.CPU, name="AMD EPYC")
-SCRIPT = Hardware(kind=DeviceKind.SCRIPTED, name="script")
-
-
-def counted(metric: Metric, value: int) -> Measurement:
-    return Measurement(
-        test="t", environment=Environment(hardware=SCRIPT), exact={metric.name: value}
-    )
 
 
 def test_the_first_layer_that_names_a_keyword_wins() -> None:
@@ -56,42 +44,42 @@ def test_none_lifts_an_inherited_limit() -> None:
     layers = [Budget(limits={"ms": None}), Budget(limits={"ms": 12.0})]
 
     assert resolve(layers, H200) == ResolvedBudget()
-    assert resolve(layers, EPYC) == ResolvedBudget()
+    assert resolve(layers, CPU) == ResolvedBudget()
 
 
 def test_none_without_on_lifts_also_what_is_meant_for_this_hardware() -> None:
     layers = [Budget(limits={"ms": None}), Budget(limits={"ms": 99.0}, on=("cpu",))]
 
-    assert resolve(layers, EPYC) == ResolvedBudget()
+    assert resolve(layers, CPU) == ResolvedBudget()
 
 
 def test_none_with_on_lifts_only_there() -> None:
     layers = [Budget(limits={"syncs": None}, on=("cpu",)), Budget(limits={"syncs": 0})]
 
-    assert resolve(layers, EPYC) == ResolvedBudget()
+    assert resolve(layers, CPU) == ResolvedBudget()
     assert resolve(layers, H200) == ResolvedBudget(limits={"syncs": 0})
 
 
 def test_a_lift_for_other_hardware_alone_says_nothing() -> None:
     layers = [Budget(limits={"syncs": None}, on=("cuda",))]
 
-    assert resolve(layers, EPYC) == ResolvedBudget()
+    assert resolve(layers, CPU) == ResolvedBudget()
 
 
 def test_time_budgets_bind_on_cuda_only_and_exact_ones_everywhere() -> None:
     layers = [Budget(limits={"ms": 12.0, "latency_ms": 12.5, "syncs": 0})]
 
-    assert resolve(layers, EPYC) == ResolvedBudget(
+    assert resolve(layers, CPU) == ResolvedBudget(
         limits={"syncs": 0},
         unbound={
-            "ms": "ms=12 binds on cuda only, this is cpu AMD EPYC; name it with on=",
+            "ms": "ms=12 binds on cuda only, this is cpu AMD EPYC 2 cores; name it with on=",
             "latency_ms": (
-                "latency_ms=12.5 binds on cuda only, this is cpu AMD EPYC; "
+                "latency_ms=12.5 binds on cuda only, this is cpu AMD EPYC 2 cores; "
                 "name it with on="
             ),
         },
     )
-    for hardware in (H200, SCRIPT):
+    for hardware in (H200, SCRIPTED):
         assert resolve(layers, hardware) == ResolvedBudget(
             limits={"ms": 12.0, "latency_ms": 12.5, "syncs": 0}
         )
@@ -121,7 +109,7 @@ def test_a_layer_that_does_not_bind_gives_way_to_one_that_does() -> None:
         Budget(limits={"ms": 300.0}, on=("cpu",)),
     ]
 
-    assert resolve(layers, EPYC) == ResolvedBudget(limits={"ms": 300.0})
+    assert resolve(layers, CPU) == ResolvedBudget(limits={"ms": 300.0})
     assert resolve(layers, H200) == ResolvedBudget(limits={"ms": 12.0})
 
 
@@ -132,9 +120,9 @@ def test_a_limit_for_elsewhere_is_named_although_an_outer_layer_lifts() -> None:
         Budget(limits={"ms": None}),
     ]
 
-    assert resolve(layers, EPYC) == ResolvedBudget(
+    assert resolve(layers, CPU) == ResolvedBudget(
         unbound={
-            "ms": "ms=12 binds on cuda only, this is cpu AMD EPYC; name it with on="
+            "ms": "ms=12 binds on cuda only, this is cpu AMD EPYC 2 cores; name it with on="
         }
     )
 
@@ -170,7 +158,7 @@ def test_one_more_run_confirms_a_count_over_budget(
     now: int,
     because: str,
 ) -> None:
-    runs = [counted(SYNCS, value) for value in values]
+    runs = [a_measurement(None, exact={"syncs": value}) for value in values]
 
     verdict = judge_exact_budget(SYNCS, runs, limit)
 
@@ -185,7 +173,10 @@ def test_one_more_run_confirms_a_count_over_budget(
 
 
 def test_what_varies_is_over_budget_only_if_eight_draws_are() -> None:
-    runs = [counted(SYNCS, value) for value in (3, 4, 3, 4, 3, 4, 4, 4)]
+    runs = [
+        a_measurement(None, exact={"syncs": value})
+        for value in (3, 4, 3, 4, 3, 4, 4, 4)
+    ]
 
     seven, eight = (judge_exact_budget(SYNCS, runs[:count], 2) for count in (7, 8))
 
@@ -196,7 +187,7 @@ def test_what_varies_is_over_budget_only_if_eight_draws_are() -> None:
 
 
 def test_bytes_are_told_in_mib_with_the_digits_it_takes() -> None:
-    runs = [counted(PEAK_ALLOCATED, 900 * MIB + 512)] * 2
+    runs = [a_measurement(None, exact={PEAK_ALLOCATED.name: 900 * MIB + 512})] * 2
 
     verdict = judge_exact_budget(PEAK_ALLOCATED, runs, 900 * MIB)
 
@@ -244,7 +235,7 @@ def test_two_values_that_no_eye_tells_apart_are_written_alike() -> None:
 def test_a_prediction_decides_nothing_nearer_than_it_may_be_off(
     now_mib: int, outcome: Outcome, because: str
 ) -> None:
-    runs = [counted(PREDICTED_ALLOCATED, now_mib * MIB)]
+    runs = [a_measurement(None, exact={PREDICTED_ALLOCATED.name: now_mib * MIB})]
 
     verdict = judge_exact_budget(PREDICTED_ALLOCATED, runs, 100 * MIB)
 
@@ -258,7 +249,7 @@ def test_a_prediction_decides_nothing_nearer_than_it_may_be_off(
 def test_what_is_only_a_bound_passes_a_ceiling_and_blames_nobody(
     now_mib: int, outcome: Outcome
 ) -> None:
-    run = counted(PREDICTED_ALLOCATED, now_mib * MIB)
+    run = a_measurement(None, exact={PREDICTED_ALLOCATED.name: now_mib * MIB})
     run = replace(run, at_most={PREDICTED_ALLOCATED.name: "it is compiled"})
 
     verdict = judge_exact_budget(PREDICTED_ALLOCATED, [run], 100 * MIB)
@@ -275,10 +266,10 @@ def test_a_skew_binds_where_times_do_and_collectives_everywhere() -> None:
     assert resolve(layers, H200) == ResolvedBudget(
         limits={"skew_pct": 10, "collectives": 1}
     )
-    assert resolve(layers, EPYC) == ResolvedBudget(
+    assert resolve(layers, CPU) == ResolvedBudget(
         limits={"collectives": 1},
         unbound={
-            "skew_pct": "skew_pct=10 binds on cuda only, this is cpu AMD EPYC; name it "
+            "skew_pct": "skew_pct=10 binds on cuda only, this is cpu AMD EPYC 2 cores; name it "
             "with on="
         },
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import log
 
 import pytest
+from builders import a_measurement
+from builders import an_entry
 
 from pytest_gpuperf.judge.calls import judge_calls
 from pytest_gpuperf.judge.calls import prior_of
@@ -13,12 +15,8 @@ from pytest_gpuperf.judge.calls import suite_context_of
 from pytest_gpuperf.judge.calls import suite_of
 from pytest_gpuperf.judge.context import SuiteContext
 from pytest_gpuperf.model.baseline import Entry
-from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.baseline import typical_time
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.verdict import Outcome
@@ -26,23 +24,8 @@ from pytest_gpuperf.model.verdict import ShiftCause
 from pytest_gpuperf.model.verdict import TestVerdict
 
 
-ENVIRONMENT = Environment(hardware=Hardware(kind=DeviceKind.SCRIPTED, name="x"))
 BESIDE = [9.98, 9.99, 9.99, 10.0, 10.0, 10.01, 10.01, 10.02]
 """Stored runs of a test whose scatter is a tenth of what others show."""
-
-
-def took(ms: float) -> dict[str, Distribution]:
-    return {"step_ms": Distribution(q10=ms, q25=ms, q50=ms, mean=ms, samples=100)}
-
-
-def run(ms: float, *dirty: str, test: str = "t") -> Measurement:
-    return Measurement(
-        test=test, environment=ENVIRONMENT, times=took(ms), dirty=tuple(dirty)
-    )
-
-
-def entry(*times: float) -> Entry:
-    return Entry(runs=tuple(RunSummary(times=took(ms)) for ms in times))
 
 
 def named(count: int) -> list[str]:
@@ -55,20 +38,27 @@ def alone(first: dict[str, Measurement]) -> dict[str, list[Measurement]]:
 
 def judged(stored: Entry, ms: list[float], suite_context: SuiteContext) -> TestVerdict:
     return judge_calls(
-        [StepCall(measurement=run(one)) for one in ms], stored, suite_context
+        [
+            StepCall(measurement=a_measurement(one, on=DeviceKind.SCRIPTED))
+            for one in ms
+        ],
+        stored,
+        suite_context,
     )
 
 
 def test_a_run_without_calls_has_no_suite_context() -> None:
-    assert suite_context_of({}, {"t": entry(*BESIDE)}) == SuiteContext()
+    assert suite_context_of({}, {"t": an_entry(*BESIDE)}) == SuiteContext()
 
 
 def test_the_scatter_comes_from_every_entry_also_of_tests_that_were_not_selected() -> (
     None
 ):
-    entries = {name: entry(9.9, 10.0, 10.1) for name in named(8)}
+    entries = {name: an_entry(9.9, 10.0, 10.1) for name in named(8)}
 
-    suite_context = suite_context_of({"t0": [run(10.0)]}, entries)
+    suite_context = suite_context_of(
+        {"t0": [a_measurement(10.0, on=DeviceKind.SCRIPTED)]}, entries
+    )
 
     assert suite_context.tests == 1
     assert suite_context.prior is not None
@@ -78,25 +68,38 @@ def test_the_scatter_comes_from_every_entry_also_of_tests_that_were_not_selected
 
 
 def test_a_file_of_few_tests_and_entries_of_one_run_say_nothing_about_scatter() -> None:
-    entries = {name: entry(9.9, 10.1) for name in named(7)} | {"t7": entry(10.0)}
+    entries = {name: an_entry(9.9, 10.1) for name in named(7)} | {"t7": an_entry(10.0)}
 
-    assert suite_context_of({"t0": [run(10.0)]}, entries).prior is None
+    assert (
+        suite_context_of(
+            {"t0": [a_measurement(10.0, on=DeviceKind.SCRIPTED)]}, entries
+        ).prior
+        is None
+    )
 
 
 def test_a_scatter_that_all_other_tests_show_keeps_a_calm_one_from_blame() -> None:
-    wild = {name: entry(*(10 + 30 * (ms - 10) for ms in BESIDE)) for name in named(20)}
+    wild = {
+        name: an_entry(*(10 + 30 * (ms - 10) for ms in BESIDE)) for name in named(20)
+    }
 
-    alone = suite_context_of({"t": [run(10.3)]}, {"t": entry(*BESIDE)})
-    among = suite_context_of({"t": [run(10.3)]}, {"t": entry(*BESIDE), **wild})
+    alone = suite_context_of(
+        {"t": [a_measurement(10.3, on=DeviceKind.SCRIPTED)]}, {"t": an_entry(*BESIDE)}
+    )
+    among = suite_context_of(
+        {"t": [a_measurement(10.3, on=DeviceKind.SCRIPTED)]},
+        {"t": an_entry(*BESIDE), **wild},
+    )
 
-    assert judged(entry(*BESIDE), [10.3] * 5, alone).outcome is Outcome.REGRESSED
-    assert judged(entry(*BESIDE), [10.3] * 5, among).outcome is Outcome.INCONCLUSIVE
+    assert judged(an_entry(*BESIDE), [10.3] * 5, alone).outcome is Outcome.REGRESSED
+    assert judged(an_entry(*BESIDE), [10.3] * 5, among).outcome is Outcome.INCONCLUSIVE
 
 
 def test_the_shift_is_the_median_of_the_clean_first_runs() -> None:
-    entries = {name: entry(*BESIDE) for name in named(12)}
-    first = {name: run(10.6) for name in named(8)} | {
-        name: run(20.0, "hot") for name in named(12)[8:]
+    entries = {name: an_entry(*BESIDE) for name in named(12)}
+    first = {name: a_measurement(10.6, on=DeviceKind.SCRIPTED) for name in named(8)} | {
+        name: a_measurement(20.0, "hot", on=DeviceKind.SCRIPTED)
+        for name in named(12)[8:]
     }
 
     suite_context = suite_context_of(alone(first), entries)
@@ -106,8 +109,8 @@ def test_the_shift_is_the_median_of_the_clean_first_runs() -> None:
 
 
 def test_calls_without_a_baseline_or_a_time_do_not_count() -> None:
-    entries = {name: entry(*BESIDE) for name in named(7)}
-    first = {name: run(10.6) for name in named(9)}
+    entries = {name: an_entry(*BESIDE) for name in named(7)}
+    first = {name: a_measurement(10.6, on=DeviceKind.SCRIPTED) for name in named(9)}
 
     assert suite_context_of(alone(first), entries).shift == 0
     assert suite_context_of(alone(first), entries).tests == 7
@@ -115,8 +118,8 @@ def test_calls_without_a_baseline_or_a_time_do_not_count() -> None:
 
 
 def test_what_all_tests_share_is_a_verdict_of_its_own() -> None:
-    entries = {name: entry(*BESIDE) for name in named(8)}
-    first = {name: run(10.6) for name in named(8)}
+    entries = {name: an_entry(*BESIDE) for name in named(8)}
+    first = {name: a_measurement(10.6, on=DeviceKind.SCRIPTED) for name in named(8)}
 
     suite = suite_of(first, entries)
 
@@ -129,8 +132,10 @@ def test_what_all_tests_share_is_a_verdict_of_its_own() -> None:
 
 
 def test_blame_is_shared_out_over_all_calls_and_each_keeps_its_place() -> None:
-    slow = judged(entry(*BESIDE), [10.27, 10.28, 10.27, 10.28, 10.27], SuiteContext())
-    calm = judged(entry(*BESIDE), [10.0], SuiteContext())
+    slow = judged(
+        an_entry(*BESIDE), [10.27, 10.28, 10.27, 10.28, 10.27], SuiteContext()
+    )
+    calm = judged(an_entry(*BESIDE), [10.0], SuiteContext())
 
     alone = settle_together({"a": {"a": calm, "a#2": slow}})
     among = settle_together(

@@ -7,6 +7,8 @@ from dataclasses import replace
 from math import exp
 
 import pytest
+from builders import MIB
+from builders import a_measurement
 
 from pytest_gpuperf.judge.process_pairs import judge_call
 from pytest_gpuperf.judge.process_pairs import judge_together
@@ -19,26 +21,18 @@ from pytest_gpuperf.model.ab import ExactChange
 from pytest_gpuperf.model.ab import Turn
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 
 
-MIB = 2**20
 WHOLE = Tolerance()
 
 
 def run(
     ms: float | None = None, kind: DeviceKind = DeviceKind.CUDA, **exact: int
 ) -> Measurement:
-    return Measurement(
-        test="t",
-        environment=Environment(hardware=Hardware(kind=kind, name="")),
-        times={} if ms is None else {"step_ms": Distribution.of([ms])},
-        unmeasured={"step_ms": "it has no clock"} if ms is None else {},
-        exact=exact,
-    )
+    unmeasured = {"step_ms": "it has no clock"} if ms is None else {}
+    return a_measurement(ms, on=kind, unmeasured=unmeasured, exact=exact)
 
 
 def timed(
@@ -121,9 +115,8 @@ def test_a_process_is_read_as_its_device_is() -> None:
     """The first decile on a cpu, which other work disturbs, the lower quartile else."""
     slow = Distribution(q10=2.0, q25=1.0, q50=3.0, mean=3.0, samples=9)
     runs = [
-        Measurement(
-            test="t",
-            environment=Environment(hardware=Hardware(kind=kind, name="")),
+        a_measurement(
+            on=kind,
             times={"step_ms": slow},
         )
         for kind in (DeviceKind.CPU, DeviceKind.CUDA)
@@ -231,7 +224,7 @@ def test_a_time_that_is_none_is_no_evidence() -> None:
 
 
 def test_a_time_that_a_run_has_lost_is_inconclusive() -> None:
-    lost = Measurement(test="t", environment=run().environment)
+    lost = a_measurement(None)
     told = replace(lost, missed={"step_ms": "the profiler saw no kernel"})
 
     changes = [judge_call([(run(10.0), one)], WHOLE) for one in (lost, told)]

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from math import exp
 
 import pytest
+from builders import CPU
+from builders import a_measurement
+from builders import an_entry
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,39 +17,21 @@ from pytest_gpuperf.judge.early_end import ENOUGH_RATIO
 from pytest_gpuperf.judge.early_end import enough_ms
 from pytest_gpuperf.judge.early_end import news_ms
 from pytest_gpuperf.judge.early_end import stored_steps
-from pytest_gpuperf.model.baseline import Entry
-from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.budget import Budget
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.budget import parse_budget
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.measurement import Distribution
-from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.run import StoredStep
 from pytest_gpuperf.model.verdict import Outcome
 
 
-CPU = Hardware(kind=DeviceKind.CPU, name="x")
-
 STEADY = [9.96, 9.98, 9.99, 10.0, 10.0, 10.01, 10.02, 10.04]
 NOISY = [9.8, 9.9, 9.95, 10.0, 10.0, 10.05, 10.1, 10.2]
 
 
-def constant(ms: float) -> Distribution:
-    return Distribution(q10=ms, q25=ms, q50=ms, mean=ms, samples=20)
-
-
-def stored(times_ms: Sequence[float]) -> Entry:
-    return Entry(
-        runs=tuple(RunSummary(times={"step_ms": constant(ms)}) for ms in times_ms)
-    )
-
-
 def known(times_ms: Sequence[float]) -> StoredStep:
-    return stored_steps({"t": stored(times_ms)}, DeviceKind.CPU)["t"]
+    return stored_steps({"t": an_entry(*times_ms)}, DeviceKind.CPU)["t"]
 
 
 def enough(
@@ -62,11 +47,9 @@ def outcomes(
     ms: float, times_ms: Sequence[float], *budgets: Budget, tolerance: Tolerance
 ) -> set[Outcome]:
     """Judge one run of *ms* by all rules."""
-    measurement = Measurement(
-        test="t", environment=Environment(hardware=CPU), times={"step_ms": constant(ms)}
-    )
+    measurement = a_measurement(ms, test="t", on=CPU)
     call = StepCall(measurement=measurement, budgets=budgets, tolerances=(tolerance,))
-    verdict = judge_calls([call], stored(times_ms))
+    verdict = judge_calls([call], an_entry(*times_ms))
     return {v.outcome for v in verdict.verdicts if v.metric == "step_ms"}
 
 
@@ -132,6 +115,6 @@ def test_a_budget_below_the_stored_time_needs_a_quicker_step() -> None:
 
 
 def test_a_call_without_a_stored_time_is_not_known() -> None:
-    nothing = Entry(runs=(RunSummary(exact={"syncs": 1}),))
+    nothing = an_entry(None, exact={"syncs": 1})
 
     assert stored_steps({"t": nothing}, DeviceKind.CPU) == {}

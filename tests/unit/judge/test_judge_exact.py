@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from builders import a_measurement
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.judge.exact import judge_exact
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.metric import MIB
 from pytest_gpuperf.model.metric import Metric
@@ -31,11 +29,7 @@ RANGE = "it varies from run to run: 2 to 4 stored, "
 
 
 def counted(metric: Metric, *values: int) -> list[Measurement]:
-    environment = Environment(hardware=Hardware(kind=DeviceKind.CUDA, name="x"))
-    return [
-        Measurement(test="t", environment=environment, exact={metric.name: value})
-        for value in values
-    ]
+    return [a_measurement(None, exact={metric.name: value}) for value in values]
 
 
 @pytest.mark.parametrize(

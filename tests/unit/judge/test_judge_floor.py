@@ -5,6 +5,10 @@ from __future__ import annotations
 from math import nan
 
 import pytest
+from builders import CPU
+from builders import H200
+from builders import PRETEND
+from builders import a_measurement
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,10 +18,6 @@ from pytest_gpuperf.judge.time_budget import judge_floor
 from pytest_gpuperf.judge.verdict import judge
 from pytest_gpuperf.model.budget import Budget
 from pytest_gpuperf.model.budget import Tolerance
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.metrics import BUSY
 from pytest_gpuperf.model.verdict import Outcome
@@ -26,16 +26,9 @@ from pytest_gpuperf.model.verdict import Verdict
 
 PASS, INCONCLUSIVE, OVER = Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.OVER_BUDGET
 
-H200 = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200")
-
 
 def busy(percent: float, *dirty: str) -> Measurement:
-    return Measurement(
-        test="t",
-        environment=Environment(hardware=H200),
-        times={"busy_pct": Distribution.of([percent])},
-        dirty=dirty,
-    )
+    return a_measurement({"busy_pct": percent}, *dirty)
 
 
 @pytest.mark.parametrize(
@@ -123,24 +116,21 @@ def test_a_budget_asks_for_it_and_nothing_else_judges_it() -> None:
 
 
 def test_it_binds_where_kernels_run() -> None:
-    epyc = Hardware(kind=DeviceKind.CPU, name="AMD EPYC")
-    pretend = Hardware(kind=DeviceKind.PRETEND, name="CUDA")
     layers = [Budget(limits={"busy_pct": 85.0})]
 
     assert resolve(layers, H200).limits == {"busy_pct": 85.0}
-    assert resolve(layers, epyc).unbound == {
-        "busy_pct": "busy_pct=85 binds on cuda only, this is cpu AMD EPYC, which has no "
+    assert resolve(layers, CPU).unbound == {
+        "busy_pct": "busy_pct=85 binds on cuda only, this is cpu AMD EPYC 2 cores, which has no "
         "kernels"
     }
-    assert resolve(layers, pretend).unbound == {
+    assert resolve(layers, PRETEND).unbound == {
         "busy_pct": "busy_pct=85 binds on cuda only, the simulated GPU has no clock"
     }
 
 
 def test_a_trace_without_a_kernel_is_not_judged_and_says_why() -> None:
-    blind = Measurement(
-        test="t",
-        environment=Environment(hardware=H200),
+    blind = a_measurement(
+        None,
         exact={"syncs": 0},
         unmeasured={"busy_pct": "no kernel ran on the GPU in the profiled steps"},
     )

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from builders import PRETEND
+from builders import a_measurement
+from builders import an_entry
+from builders import baselines
 
 from pytest_gpuperf.baselines.drift import Leeway
 from pytest_gpuperf.baselines.drift import kept
@@ -12,21 +16,14 @@ from pytest_gpuperf.baselines.refresh import new_entry
 from pytest_gpuperf.judge.budget import ResolvedBudget
 from pytest_gpuperf.judge.calls import varies_by_run
 from pytest_gpuperf.judge.verdict import judge
-from pytest_gpuperf.model.baseline import Baselines
-from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import FurtherSteps
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report.headline import headline_of
-
-
-PRETEND = Hardware(kind=DeviceKind.PRETEND, name="x")
 
 
 def looked(
@@ -39,9 +36,9 @@ def looked(
 ) -> Measurement:
     """Measure a step with *usual* waits, of further *steps* these with *count*."""
     counts = {metric: tuple((number, count) for number in waits)} if waits else {}
-    return Measurement(
-        test="t",
-        environment=Environment(hardware=PRETEND),
+    return a_measurement(
+        None,
+        on=PRETEND,
         exact={"syncs": 0, "pageable_copies": 0, metric: usual},
         further=FurtherSteps(
             first=first, last=steps, usual={metric: usual}, counts=counts
@@ -112,11 +109,7 @@ def test_what_is_not_more_over_the_steps_of_both_fails_nothing(
 
 
 def test_a_baseline_without_a_look_says_nothing_of_it() -> None:
-    before = Measurement(
-        test="t",
-        environment=Environment(hardware=PRETEND),
-        exact={"syncs": 0, "pageable_copies": 0},
-    )
+    before = a_measurement(None, on=PRETEND, exact={"syncs": 0, "pageable_copies": 0})
 
     assert found(before, looked(100, *SEVENTH)) == []
 
@@ -130,8 +123,7 @@ def test_fewer_waits_in_some_steps_are_an_improvement() -> None:
 
 def test_a_look_is_stored_with_its_number_cut_to_a_digit() -> None:
     kept = RunSummary.of(looked(103, 7, 101))
-    entry = Entry(runs=(kept,))
-    stored = Baselines(hardware=PRETEND, entries={"t": entry})
+    stored = baselines(PRETEND, t=an_entry(kept))
 
     assert kept.further == FurtherSteps(
         first=4, last=100, usual={"syncs": 0}, counts={"syncs": ((7, 1),)}

@@ -9,6 +9,8 @@ from math import log
 from random import Random
 
 import pytest
+from builders import a_measurement
+from builders import a_run
 
 from pytest_gpuperf.judge.context import FAR_SLOWER
 from pytest_gpuperf.judge.context import Sentinels
@@ -16,13 +18,8 @@ from pytest_gpuperf.judge.context import SuiteContext
 from pytest_gpuperf.judge.stored_times import judge_stored
 from pytest_gpuperf.judge.verdict import clock_ratio
 from pytest_gpuperf.judge.verdict import guarded
-from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.baseline import occasion_id
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Board
-from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.metrics import STEP_MS
 from pytest_gpuperf.model.verdict import Outcome
@@ -34,9 +31,9 @@ ELSEWHERE = (
     "several percent"
 )
 STORED = [
-    RunSummary(board=Board(gpu="aa", sm_mhz=1980)),
-    RunSummary(board=Board(gpu="bb", sm_mhz=1980)),
-    RunSummary(board=Board(gpu="aa", sm_mhz=1000)),
+    a_run(None, board=Board(gpu="aa", sm_mhz=1980)),
+    a_run(None, board=Board(gpu="bb", sm_mhz=1980)),
+    a_run(None, board=Board(gpu="aa", sm_mhz=1000)),
 ]
 
 
@@ -44,10 +41,7 @@ UNSEEN = Sentinels(fresh=(None,))
 
 
 def run(board: Board, *dirty: str) -> Measurement:
-    hardware = Hardware(kind=DeviceKind.CUDA, name="x")
-    return Measurement(
-        test="t", environment=Environment(hardware=hardware), board=board, dirty=dirty
-    )
+    return a_measurement(None, *dirty, board=board)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +83,7 @@ def test_what_disturbed_a_run_itself_comes_first() -> None:
 def test_a_baseline_that_knows_no_board_guards_nothing() -> None:
     board = Board(gpu="cc", sm_mhz=1)
 
-    assert guarded([run(board)], [RunSummary(), RunSummary()], UNSEEN) == [run(board)]
+    assert guarded([run(board)], [a_run(None), a_run(None)], UNSEEN) == [run(board)]
 
 
 @pytest.mark.parametrize(
@@ -170,7 +164,7 @@ def test_a_run_is_dirty_where_its_rounds_have_other_numbers_of_steps(
 ) -> None:
     (found,) = guarded(
         [replace(run(Board()), round_steps=steps)],
-        [RunSummary(round_steps=known) for known in stored],
+        [a_run(None, round_steps=known) for known in stored],
         UNSEEN,
     )
 
@@ -212,17 +206,15 @@ def judged(slower: float, capped: float, random: Random) -> tuple[Verdict, bool]
     def clock(share: float) -> Board:
         return Board(gpu="aa", sm_mhz=round(share * random.gauss(1600, 40) / 15) * 15)
 
-    def times(factor: float) -> dict[str, Distribution]:
-        return {"step_ms": Distribution.of([10 * factor * random.gauss(1, 0.004)])}
+    def ms(factor: float) -> float:
+        return 10 * factor * random.gauss(1, 0.004)
 
     stored = [
-        RunSummary(times=times(1.0), board=clock(1.0), occasion=day)
-        for day in DAYS
-        for _ in range(2)
+        a_run(ms(1.0), board=clock(1.0), occasion=day) for day in DAYS for _ in range(2)
     ]
     fresh: list[Measurement] = []
     while True:
-        fresh.append(replace(run(clock(capped)), times=times(slower)))
+        fresh.append(a_measurement(ms(slower), board=clock(capped)))
         seen = guarded(fresh, stored, Sentinels(fresh=(None,) * len(fresh)))
         verdict = judge_stored(
             STEP_MS,

@@ -9,6 +9,9 @@ from math import sqrt
 
 import numpy as np
 import pytest
+from builders import a_measurement
+from builders import a_run
+from builders import an_entry
 from scipy import stats
 
 from pytest_gpuperf.judge.calls import occasions_prior_of
@@ -23,12 +26,8 @@ from pytest_gpuperf.judge.statistics import Prior
 from pytest_gpuperf.judge.statistics import Spread
 from pytest_gpuperf.judge.statistics import pooled_shift
 from pytest_gpuperf.judge.stored_times import judge_stored
-from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.metrics import STEP_MS
 from pytest_gpuperf.model.verdict import DecidedBy
@@ -43,15 +42,11 @@ QUIET = (-0.002, -0.001, 0.0, 0.001, 0.002)
 SMALL = Spread(sigma=0.002, nu=20.0)
 
 
-def constant(ms: float) -> Distribution:
-    return Distribution(q10=ms, q25=ms, q50=ms, mean=ms, samples=100)
-
-
 def on_days(*shifts: float, named: bool = True) -> list[RunSummary]:
     """Return five quiet runs a day, each day shifted by so much."""
     return [
-        RunSummary(
-            times={"step_ms": constant(10 * float(np.exp(shift + log)))},
+        a_run(
+            10 * float(np.exp(shift + log)),
             occasion=f"2026-01-{day:02}T09:00Z-0000" if named else "",
         )
         for day, shift in enumerate(shifts, start=1)
@@ -60,13 +55,7 @@ def on_days(*shifts: float, named: bool = True) -> list[RunSummary]:
 
 
 def runs(ratio: float, count: int = 5, kind: DeviceKind = CUDA) -> list[Measurement]:
-    return [
-        Measurement(
-            test="t",
-            environment=Environment(hardware=Hardware(kind=kind, name="x")),
-            times={"step_ms": constant(10 * ratio)},
-        )
-    ] * count
+    return [a_measurement(10 * ratio, on=kind)] * count
 
 
 def judged(
@@ -328,7 +317,7 @@ def test_the_assumption_never_takes_off_what_was_seen() -> None:
 
 def test_one_wild_run_makes_no_shift() -> None:
     calm = on_days(*STILL)
-    wild = RunSummary(times={"step_ms": constant(30.0)}, occasion=calm[0].occasion)
+    wild = a_run(30.0, occasion=calm[0].occasion)
 
     assert judged([*calm, wild], runs(1.08)).outcome is Outcome.REGRESSED
 
@@ -358,17 +347,14 @@ def test_a_suite_is_worth_so_many_degrees_of_freedom_at_most() -> None:
 
 def test_tests_of_one_occasion_say_nothing() -> None:
     assert pooled_shift([(0.0, 0.0)] * 5) is None
-    assert occasions_prior_of([Entry(runs=tuple(on_days(0.0)))], CUDA) is None
-    assert (
-        occasions_prior_of([Entry(runs=tuple(on_days(0.0, 0.1)))], DeviceKind.CPU)
-        is None
-    )
+    assert occasions_prior_of([an_entry(*on_days(0.0))], CUDA) is None
+    assert occasions_prior_of([an_entry(*on_days(0.0, 0.1))], DeviceKind.CPU) is None
 
 
 def test_a_test_of_one_occasion_is_judged_by_those_of_the_others() -> None:
     entries = {
-        "t": Entry(runs=tuple(on_days(0.0))),
-        **{str(n): Entry(runs=tuple(on_days(*STILL))) for n in range(9)},
+        "t": an_entry(*on_days(0.0)),
+        **{str(n): an_entry(*on_days(*STILL)) for n in range(9)},
     }
     suite_context = suite_context_of({"t": runs(1.1)[:1]}, entries)
 

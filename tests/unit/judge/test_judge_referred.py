@@ -5,6 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from builders import TEST
+from builders import a_missed_budget
+from builders import a_regression
+from builders import a_test
+from builders import a_verdict
 
 from pytest_gpuperf.judge.ab_override import is_in_doubt
 from pytest_gpuperf.judge.ab_override import referred
@@ -12,7 +17,6 @@ from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import ReferenceResult
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report.command import Invocation
 from pytest_gpuperf.report.json.results import from_json
@@ -24,28 +28,20 @@ SAID = "A/B against main (abc1234), pairs: the numbers"
 
 
 def time(outcome: Outcome = Outcome.REGRESSED, *, stored: bool = True) -> Verdict:
-    return Verdict(
-        metric="step_ms",
-        outcome=outcome,
+    return a_verdict(
+        "step_ms",
+        outcome,
+        12.0,
+        10.0 if stored else None,
         because="stored",
-        now=12.0,
-        baseline=10.0 if stored else None,
         limit=10.5 if stored else None,
         settled=outcome is not Outcome.REGRESSED,
     )
 
 
-BUDGET = Verdict(
-    metric="step_ms", outcome=Outcome.OVER_BUDGET, because="above", now=12.0, limit=5.0
-)
-SYNCS = Verdict(
-    metric="syncs", outcome=Outcome.REGRESSED, because="more", now=1, baseline=0
-)
-
-
-def verdict_of(*verdicts: Verdict, torch: str = "") -> TestVerdict:
-    changed = {"torch": (torch, "2.13")} if torch else {}
-    return TestVerdict(test="t.py::a", verdicts=verdicts, changed=changed)
+BUDGET = a_missed_budget("step_ms", 12.0, 5.0)
+SYNCS = a_regression("syncs", 1, 0, because="more")
+TORCH = {"torch": ("2.12", "2.13")}
 
 
 def settlement(answer: Answer | None, *, recorded: bool = False) -> ReferenceResult:
@@ -83,7 +79,7 @@ def test_a_difference_is_shown_with_the_numbers_of_both_sides(
 ) -> None:
     settled = settlement(answer)
 
-    (verdict,) = referred(verdict_of(time()), settled).verdicts
+    (verdict,) = referred(a_test(time()), settled).verdicts
 
     assert verdict == Verdict(
         metric="step_ms",
@@ -119,7 +115,7 @@ def test_code_that_is_the_same_passes_beside_what_is_stored(
 ) -> None:
     settled = settlement(Answer.SAME, recorded=recorded)
 
-    judged = referred(verdict_of(time()), settled)
+    judged = referred(a_test(time()), settled)
 
     assert judged.verdicts == (
         Verdict(
@@ -136,7 +132,7 @@ def test_code_that_is_the_same_passes_beside_what_is_stored(
 
 
 def test_software_that_changed_acquits_nobody() -> None:
-    judged = referred(verdict_of(time(), torch="2.12"), settlement(Answer.SAME))
+    judged = referred(a_test(time(), changed=TORCH), settlement(Answer.SAME))
 
     assert judged.outcome is Outcome.INCONCLUSIVE
     assert judged.verdicts[0].because == (
@@ -147,7 +143,7 @@ def test_software_that_changed_acquits_nobody() -> None:
 
 @pytest.mark.parametrize("answer", [Answer.SLOWER, Answer.SAME, Answer.FASTER])
 def test_budgets_and_exact_metrics_stay(answer: Answer) -> None:
-    before = verdict_of(BUDGET, time(), SYNCS)
+    before = a_test(BUDGET, time(), SYNCS)
 
     judged = referred(before, settlement(answer))
 
@@ -157,14 +153,14 @@ def test_budgets_and_exact_metrics_stay(answer: Answer) -> None:
 def test_a_test_without_a_baseline_is_told_to_record_one() -> None:
     none = time(Outcome.NO_BASELINE, stored=False)
 
-    judged = referred(verdict_of(none, torch="2.12"), settlement(Answer.SAME))
+    judged = referred(a_test(none, changed=TORCH), settlement(Answer.SAME))
 
     assert judged.outcome is Outcome.PASS
     assert judged.remarks == (f"step_ms: {SAID}; it has no baseline: record one",)
 
 
 def test_an_answer_holds_where_a_later_run_passes_the_baseline() -> None:
-    judged = referred(verdict_of(time(Outcome.PASS)), settlement(Answer.SLOWER))
+    judged = referred(a_test(time(Outcome.PASS)), settlement(Answer.SLOWER))
 
     assert judged.outcome is Outcome.REGRESSED
 
@@ -173,7 +169,7 @@ def test_without_an_answer_the_baseline_decides_and_the_reason_is_said() -> None
     passed, doubtful = time(Outcome.PASS), time()
     unsettled = settlement(None)
 
-    judged = referred(verdict_of(passed, doubtful, SYNCS), unsettled)
+    judged = referred(a_test(passed, doubtful, SYNCS), unsettled)
 
     assert [v.because for v in judged.verdicts] == [
         "stored",
@@ -189,7 +185,7 @@ def test_without_an_answer_the_baseline_decides_and_the_reason_is_said() -> None
 
 
 def test_without_a_reference_nothing_is_said() -> None:
-    before = verdict_of(time())
+    before = a_test(time())
 
     assert referred(before, None) is before
 
@@ -210,11 +206,11 @@ def test_without_a_reference_nothing_is_said() -> None:
 def test_a_time_is_in_doubt_that_its_baseline_does_not_pass(
     *, verdict: Verdict, doubtful: bool
 ) -> None:
-    assert is_in_doubt(verdict_of(verdict)) is doubtful
+    assert is_in_doubt(a_test(verdict)) is doubtful
 
 
 def test_it_crosses_processes() -> None:
-    judged = referred(verdict_of(time()), settlement(Answer.SLOWER))
+    judged = referred(a_test(time()), settlement(Answer.SLOWER))
 
     text = to_json(judged)
 
@@ -225,17 +221,17 @@ def test_it_crosses_processes() -> None:
 
 
 def test_a_failure_names_the_command_that_compares_again() -> None:
-    judged = referred(verdict_of(time()), settlement(Answer.SLOWER))
+    judged = referred(a_test(time()), settlement(Answer.SLOWER))
 
     text = failure_text(
         judged,
-        nodeid="t.py::a",
+        nodeid=TEST,
         invocation=Invocation(options=("--gpuperf-device=cpu",)),
     )
 
     assert text.splitlines() == [
         "SLOWER: 12.10 ms per step, was 11.00 ms (+10.0 %)",
         f"  sure?    {SAID}",
-        "  again    gpuperf ab main -- --gpuperf-device=cpu t.py::a",
-        "  accept   gpuperf refresh --accept-drift --device=cpu t.py::a",
+        "  again    gpuperf ab main -- --gpuperf-device=cpu tests/test_train.py::test_step",
+        "  accept   gpuperf refresh --accept-drift --device=cpu tests/test_train.py::test_step",
     ]

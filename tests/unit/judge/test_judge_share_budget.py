@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import nan
 
 import pytest
+from builders import a_distribution
+from builders import a_measurement
+from builders import an_entry
 
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.judge.budget import ResolvedBudget
@@ -12,14 +16,11 @@ from pytest_gpuperf.judge.time_budget import judge_time_budget
 from pytest_gpuperf.judge.time_budget import log_excess
 from pytest_gpuperf.judge.time_budget import value_at
 from pytest_gpuperf.judge.verdict import judge
-from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.budget import parse_budget
 from pytest_gpuperf.model.budget import parse_tolerance
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.measurement import location
@@ -32,16 +33,9 @@ PASS, INCONCLUSIVE, OVER = Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.OVER_BUDG
 
 
 def waited(percent: float, *dirty: str) -> Measurement:
-    hardware = Hardware(kind=DeviceKind.CPU, name="x")
-    return Measurement(
-        test="t",
-        environment=Environment(hardware=hardware),
-        times={
-            LOADER_WAIT.name: Distribution(
-                q10=0.0, q25=0.0, q50=percent, mean=percent, samples=20
-            )
-        },
-        dirty=dirty,
+    bursts = replace(a_distribution(0.0), q50=percent, mean=percent)
+    return a_measurement(
+        None, *dirty, on=DeviceKind.CPU, times={LOADER_WAIT.name: bursts}
     )
 
 
@@ -110,7 +104,7 @@ def test_a_run_says_the_mean_of_its_shares_and_a_low_quantile_of_its_times() -> 
 
 def test_a_share_is_judged_by_its_budget_and_by_no_baseline() -> None:
     run = waited(30.0)
-    entry = Entry(runs=(RunSummary.of(waited(1.0)),) * 8)
+    entry = an_entry(*[RunSummary.of(waited(1.0))] * 8)
 
     limited = judge(
         "t", [run], ResolvedBudget(limits={"loader_wait_pct": 60.0}), Tolerance(), entry

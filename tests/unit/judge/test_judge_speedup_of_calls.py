@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from builders import a_measurement
 
 from pytest_gpuperf.judge.calls import judge_calls
 from pytest_gpuperf.judge.speedup import demands_speedup
@@ -12,9 +13,6 @@ from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import Sides
 from pytest_gpuperf.model.budget import Budget
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.run import ComparedCall
 from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.verdict import Outcome
@@ -30,18 +28,14 @@ TIME = AbResult(
 )
 
 
-def after(kind: DeviceKind = DeviceKind.CUDA) -> Measurement:
-    return Measurement(
-        test="t#compare",
-        environment=Environment(hardware=Hardware(kind=kind, name="x")),
-        exact={"peak_allocated_bytes": 2**20, "syncs": 1},
-    )
-
-
 def judged(
     *budgets: Budget, kind: DeviceKind = DeviceKind.CUDA, runs: int = 1
 ) -> TestVerdict:
-    call = ComparedCall(sides=Sides(time=TIME), after=after(kind), budgets=budgets)
+    call = ComparedCall(
+        sides=Sides(time=TIME),
+        after=a_measurement(on=kind, exact={"peak_allocated_bytes": 2**20, "syncs": 1}),
+        budgets=budgets,
+    )
     return judge_comparison([call] * runs)
 
 
@@ -68,10 +62,12 @@ def test_a_speedup_is_judged_wherever_there_is_a_clock(kind: DeviceKind) -> None
 
 
 def test_a_speedup_that_is_meant_for_other_hardware_is_not_judged() -> None:
-    (verdict,) = judged(Budget(limits={"speedup": 1.5}, on=("*H200*",))).verdicts
+    (verdict,) = judged(Budget(limits={"speedup": 1.5}, on=("*H100*",))).verdicts
 
     assert verdict.outcome is Outcome.NOT_JUDGED
-    assert verdict.because == "speedup=1.5 is meant for *H200*, this is cuda x"
+    assert (
+        verdict.because == "speedup=1.5 is meant for *H100*, this is cuda NVIDIA H200"
+    )
 
 
 def test_the_nearest_budget_decides_and_none_lifts_it() -> None:
@@ -111,12 +107,16 @@ def test_a_time_budget_that_does_not_bind_here_says_so() -> None:
     (verdict,) = judged(Budget(limits={"ms": 12}), kind=DeviceKind.CPU).verdicts
 
     assert (
-        verdict.because == "ms=12 binds on cuda only, this is cpu x; name it with on="
+        verdict.because
+        == "ms=12 binds on cuda only, this is cpu AMD EPYC 2 cores; name it with on="
     )
 
 
 def test_a_speedup_is_nothing_that_a_single_step_could_show() -> None:
-    call = StepCall(measurement=after(), budgets=(Budget(limits={"speedup": 1.5}),))
+    call = StepCall(
+        measurement=a_measurement(),
+        budgets=(Budget(limits={"speedup": 1.5}),),
+    )
 
     verdict = judge_calls([call], None)
 
@@ -134,4 +134,4 @@ def test_a_speedup_is_nothing_that_a_single_step_could_show() -> None:
     ],
 )
 def test_no_speedup_is_demanded(budgets: tuple[Budget, ...]) -> None:
-    assert not demands_speedup([StepCall(measurement=after(), budgets=budgets)])
+    assert not demands_speedup([StepCall(measurement=a_measurement(), budgets=budgets)])

@@ -7,6 +7,8 @@ from math import log
 
 import numpy as np
 import pytest
+from builders import a_measurement
+from builders import an_entry
 
 from pytest_gpuperf.judge.calls import judge_calls
 from pytest_gpuperf.judge.calls import settle_together
@@ -14,12 +16,7 @@ from pytest_gpuperf.judge.calls import suite_context_of
 from pytest_gpuperf.judge.statistics import Prior
 from pytest_gpuperf.judge.steadiness import ADDED
 from pytest_gpuperf.judge.steadiness import burst
-from pytest_gpuperf.model.baseline import Entry
-from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.verdict import Outcome
@@ -28,20 +25,13 @@ from pytest_gpuperf.model.verdict import Verdict
 
 SIGMA = 0.014
 STEADY = Prior(sigma=SIGMA, nu=50.0)
-ENVIRONMENT = Environment(hardware=Hardware(kind=DeviceKind.CPU, name="x"))
 TESTS = 40
 LATER = 12
 """Tests that were measured again while the machine was slow."""
 
 
-def took(ms: float) -> dict[str, Distribution]:
-    return {"step_ms": Distribution(q10=ms, q25=ms, q50=ms, mean=ms, samples=20)}
-
-
 def run(ms: float, *dirty: str) -> Measurement:
-    return Measurement(
-        test="t", environment=ENVIRONMENT, times=took(ms), dirty=tuple(dirty)
-    )
+    return a_measurement(ms, *dirty, on=DeviceKind.CPU)
 
 
 def runs_of(logs: np.ndarray) -> list[Measurement]:
@@ -55,8 +45,7 @@ class Suite:
         noise = np.random.default_rng(seed)
         stored = noise.normal(0, SIGMA, (TESTS, 8))
         self.entries = {
-            str(n): Entry(runs=tuple(RunSummary(times=took(exp(v))) for v in logs))
-            for n, logs in enumerate(stored)
+            str(n): an_entry(*map(exp, logs)) for n, logs in enumerate(stored)
         }
         first = noise.normal(0, SIGMA, TESTS)
         # What others do ends and begins anew: it has its own size in each run.

@@ -6,12 +6,15 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from math import log
 from math import nan
 
 import numpy as np
 import pytest
+from builders import a_measurement
+from builders import a_run
 from hypothesis import assume
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,12 +29,9 @@ from pytest_gpuperf.judge.statistics import Prior
 from pytest_gpuperf.judge.stored_times import judge_stored
 from pytest_gpuperf.judge.stored_times import log_shift
 from pytest_gpuperf.judge.stored_times import log_variance
-from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.codec import decode
 from pytest_gpuperf.model.codec import encode
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.metrics import STEP_MS
@@ -57,27 +57,11 @@ GOOD_TO_BAD = [
 ]
 
 
-def constant(ms: float) -> Distribution:
-    return Distribution(q10=ms, q25=ms, q50=ms, mean=ms, samples=100)
-
-
-def timed(
-    ms: float, *dirty: str, kind: DeviceKind = DeviceKind.SCRIPTED
-) -> Measurement:
-    return Measurement(
-        test="t",
-        environment=Environment(hardware=Hardware(kind=kind, name="x")),
-        times={"step_ms": constant(ms)},
-        dirty=dirty,
-    )
+timed = partial(a_measurement, on=DeviceKind.SCRIPTED)
 
 
 def clean(*times: float) -> list[Measurement]:
     return [timed(ms) for ms in times]
-
-
-def kept(stored: Sequence[float]) -> list[RunSummary]:
-    return [RunSummary(times={"step_ms": constant(ms)}) for ms in stored]
 
 
 def judged(
@@ -93,7 +77,7 @@ def judged(
     return judge_stored(
         STEP_MS,
         fresh,
-        kept(stored),
+        [a_run(ms) for ms in stored],
         tolerance=tolerance,
         detect=detect,
         floor=floor,
@@ -181,14 +165,14 @@ INCONCLUSIVE, REGRESSED = Outcome.INCONCLUSIVE, Outcome.REGRESSED
         pytest.param([10.0], clean(10.01), PASS, True, id="one stored run"),
         pytest.param(
             [10.0],
-            [timed(10.1, kind=DeviceKind.CUDA)],
+            [timed(10.1, on=DeviceKind.CUDA)],
             INCONCLUSIVE,
             True,
             id="one stored run says little, and more of today say no more",
         ),
         pytest.param(
             [10.0],
-            [timed(10.0, kind=DeviceKind.CPU)] * 5,
+            [timed(10.0, on=DeviceKind.CPU)] * 5,
             INCONCLUSIVE,
             True,
             id="one stored run on a cpu says nothing",
@@ -664,13 +648,7 @@ def test_a_baseline_that_holds_no_time_asks_for_a_refresh(wrong: float) -> None:
 
 def test_a_hundred_thousand_samples_are_one_run() -> None:
     many = Distribution.of([10.0 + 0.001 * (n % 100) for n in range(100_000)])
-    fresh = Measurement(
-        test="t",
-        environment=Environment(
-            hardware=Hardware(kind=DeviceKind.CPU, name="x"),
-        ),
-        times={"step_ms": many},
-    )
+    fresh = a_measurement(on=DeviceKind.CPU, times={"step_ms": many})
 
     verdict = judged(STEADY, [fresh])
 
@@ -679,7 +657,7 @@ def test_a_hundred_thousand_samples_are_one_run() -> None:
 
 
 def test_a_run_without_the_metric_is_no_run() -> None:
-    empty = Measurement(test="t", environment=timed(1.0).environment)
+    empty = timed(None)
     sentinels = Sentinels(fresh=(9.0, 0.0), stored=(0.0,) * 8)
 
     verdict = judged(STEADY, [empty, timed(10.0)], sentinels=sentinels)
@@ -816,9 +794,11 @@ def test_a_prior_lets_few_stored_runs_pass() -> None:
 
 
 def test_a_shift_and_a_variance_are_those_of_the_logarithms() -> None:
-    variance = log_variance(STEP_MS, kept(STEADY), DeviceKind.CUDA)
+    variance = log_variance(STEP_MS, [a_run(ms) for ms in STEADY], DeviceKind.CUDA)
 
-    assert log_shift(STEP_MS, timed(10.6), kept(STEADY)) == pytest.approx(SIX_PERCENT)
+    assert log_shift(
+        STEP_MS, timed(10.6), [a_run(ms) for ms in STEADY]
+    ) == pytest.approx(SIX_PERCENT)
     assert variance == (pytest.approx(np.log(STEADY).var(ddof=1)), 7.0)
 
 
@@ -828,18 +808,18 @@ def test_a_shift_and_a_variance_are_those_of_the_logarithms() -> None:
         (timed(nan), STEADY),
         (timed(10.0), [10.0, nan]),
         (timed(10.0), []),
-        (Measurement(test="t", environment=timed(1.0).environment), STEADY),
+        (timed(None), STEADY),
     ],
 )
 def test_a_shift_needs_times_on_both_sides(
     run: Measurement, stored: list[float]
 ) -> None:
-    assert log_shift(STEP_MS, run, kept(stored)) is None
+    assert log_shift(STEP_MS, run, [a_run(ms) for ms in stored]) is None
 
 
 @pytest.mark.parametrize("stored", [[], [10.0], [10.0, 0.0]])
 def test_a_variance_needs_two_times(stored: list[float]) -> None:
-    assert log_variance(STEP_MS, kept(stored), DeviceKind.CUDA) is None
+    assert log_variance(STEP_MS, [a_run(ms) for ms in stored], DeviceKind.CUDA) is None
 
 
 # An independent reference: the formulas in numpy and scipy, for clean runs.

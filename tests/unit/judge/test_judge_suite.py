@@ -8,6 +8,9 @@ from math import log
 from math import nan
 
 import pytest
+from builders import a_test
+from builders import a_verdict
+from builders import some_evidence
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +19,6 @@ from pytest_gpuperf.judge.suite import settle_suite
 from pytest_gpuperf.judge.suite import suite_shift
 from pytest_gpuperf.judge.suite import suite_verdict
 from pytest_gpuperf.model.verdict import DecidedBy
-from pytest_gpuperf.model.verdict import Evidence
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import ShiftCause
 from pytest_gpuperf.model.verdict import SuiteVerdict
@@ -95,30 +97,25 @@ def told(
     """Make a verdict on a time whose two probabilities are *p* and its complement."""
     slow = outcome is not Outcome.IMPROVED
     rest = None if p is None else 1 - p
-    return Verdict(
-        metric="step_ms",
-        outcome=outcome,
+    return a_verdict(
+        "step_ms",
+        outcome,
+        10.5,
+        baseline,
         because="as judged alone",
-        now=10.5,
-        baseline=baseline,
-        evidence=Evidence(
+        evidence=some_evidence(
             estimate=0.05 if slow else -0.05,
             low=-0.01,
             high=0.1,
-            tolerance=0.01,
-            detect=0.03,
-            runs=5,
-            stored_runs=8,
             smallest_detectable=0.042,
             p_regressed=p if slow else rest,
             p_improved=rest if slow else p,
-            rule=DecidedBy.T_AND_RANK,
         ),
     )
 
 
 def suite(*verdicts: Verdict) -> list[TestVerdict]:
-    return [TestVerdict(test=f"t{n}", verdicts=(v,)) for n, v in enumerate(verdicts)]
+    return [a_test(v, test=f"t{n}") for n, v in enumerate(verdicts)]
 
 
 def outcomes(tests: tuple[TestVerdict, ...]) -> list[Outcome]:
@@ -175,10 +172,10 @@ def test_another_risk_asks_for_another_proof() -> None:
 
 
 def test_what_is_no_time_against_a_baseline_neither_counts_nor_changes() -> None:
-    exact = Verdict(metric="syncs", outcome=Outcome.REGRESSED, because="1 against 0")
+    exact = a_verdict("syncs", Outcome.REGRESSED, None, None, because="1 against 0")
     budget = told(Outcome.OVER_BUDGET, 0.9, baseline=None)
     blamed = told(Outcome.REGRESSED, 0.009)
-    test = TestVerdict(test="t", verdicts=(exact, budget, blamed), runs=5)
+    test = a_test(exact, budget, blamed, runs=5)
 
     assert settle_suite([test]) == (test,)
 

@@ -8,17 +8,15 @@ from math import nan
 
 import numpy as np
 import pytest
+from builders import a_measurement
+from builders import a_run
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from pytest_gpuperf.judge.statistics import Prior
 from pytest_gpuperf.judge.time_budget import judge_time_budget
-from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.metrics import STEP_MS
 from pytest_gpuperf.model.verdict import DecidedBy
@@ -33,29 +31,14 @@ PASS, INCONCLUSIVE, OVER = Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.OVER_BUDG
 GOOD_TO_BAD = [PASS, INCONCLUSIVE, OVER]
 
 
-def constant(ms: float) -> Distribution:
-    return Distribution(q10=ms, q25=ms, q50=ms, mean=ms, samples=100)
-
-
-def timed(ms: float, *dirty: str, kind: DeviceKind = DeviceKind.CUDA) -> Measurement:
-    return Measurement(
-        test="t",
-        environment=Environment(hardware=Hardware(kind=kind, name="x")),
-        times={"step_ms": constant(ms)},
-        dirty=dirty,
-    )
-
-
 def clean(*times: float) -> list[Measurement]:
-    return [timed(ms) for ms in times]
-
-
-def kept(stored: Sequence[float]) -> list[RunSummary]:
-    return [RunSummary(times={"step_ms": constant(ms)}) for ms in stored]
+    return [a_measurement(ms) for ms in times]
 
 
 def judged(runs: list[Measurement], stored: Sequence[float] = ()) -> Verdict:
-    return judge_time_budget(STEP_MS, runs, 12.0, entry_runs=kept(stored))
+    return judge_time_budget(
+        STEP_MS, runs, 12.0, entry_runs=[a_run(ms) for ms in stored]
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,40 +124,45 @@ def judged(runs: list[Measurement], stored: Sequence[float] = ()) -> Verdict:
             False,
             "12.01 ms against 12 ms so far, cannot tell +-1.6 % after 2 of at most 5 runs",
         ),
-        ([timed(11, "hot")], PASS, True, "11 ms against 12 ms"),
-        ([timed(15, "hot"), timed(11)], PASS, True, "11 ms against 12 ms"),
+        ([a_measurement(11, "hot")], PASS, True, "11 ms against 12 ms"),
         (
-            [timed(15, "hot")],
+            [a_measurement(15, "hot"), a_measurement(11)],
+            PASS,
+            True,
+            "11 ms against 12 ms",
+        ),
+        (
+            [a_measurement(15, "hot")],
             INCONCLUSIVE,
             False,
             "15 ms against 12 ms so far, but disturbed: hot, after 1 of at most 6 runs",
         ),
         (
-            [timed(15, "hot"), *clean(13, 13)],
+            [a_measurement(15, "hot"), *clean(13, 13)],
             OVER,
             True,
             "13 ms against 12 ms, over in each of 2 runs, and more than their scatter explains",
         ),
         (
-            [timed(11.9, "hot"), *clean(13, 13)],
+            [a_measurement(11.9, "hot"), *clean(13, 13)],
             OVER,
             True,
             "13 ms against 12 ms, over in each of 2 runs, and more than their scatter explains",
         ),
         (
-            [*clean(12.1), timed(11, "hot"), *clean(12.4, 12.4)],
+            [*clean(12.1), a_measurement(11, "hot"), *clean(12.4, 12.4)],
             PASS,
             True,
             "11.54 ms against 12 ms",
         ),
         (
-            [timed(15, "hot")] * 7 + [timed(13, "shared")],
+            [a_measurement(15, "hot")] * 7 + [a_measurement(13, "shared")],
             INCONCLUSIVE,
             True,
             "14.73 ms against 12 ms, but disturbed: hot, shared",
         ),
         (
-            [timed(15, "hot")] * 7 + clean(13),
+            [a_measurement(15, "hot")] * 7 + clean(13),
             INCONCLUSIVE,
             True,
             "13 ms against 12 ms, but disturbed: hot",
@@ -212,7 +200,7 @@ def test_a_budget_is_broken_or_kept_only_where_that_is_proven(
 def test_the_device_says_how_far_runs_scatter_where_nothing_is_stored(
     kind: DeviceKind, margin: str
 ) -> None:
-    verdict = judge_time_budget(STEP_MS, [timed(12, kind=kind)], 12.0)
+    verdict = judge_time_budget(STEP_MS, [a_measurement(12, on=kind)], 12.0)
 
     assert verdict.because == (
         f"12 ms against 12 ms so far, cannot tell +-{margin} % after 1 of at most 5 runs"
@@ -242,7 +230,7 @@ def test_a_prior_makes_few_stored_runs_speak() -> None:
         STEP_MS,
         clean(11.93),
         12.0,
-        entry_runs=kept([10.0]),
+        entry_runs=[a_run()],
         prior=Prior(sigma=0.002, nu=20),
     )
 
@@ -274,7 +262,7 @@ def test_the_evidence_says_all_numbers() -> None:
 
 
 def test_disturbed_slow_runs_alone_give_no_probability() -> None:
-    evidence = judged([timed(15, "hot")]).evidence
+    evidence = judged([a_measurement(15, "hot")]).evidence
 
     assert evidence is not None
     assert (evidence.runs, evidence.p_regressed) == (0, None)
@@ -328,9 +316,9 @@ def test_slowing_any_run_never_improves_the_outcome(
         )
     )
     pairs = zip(fresh, factors, strict=True)
-    slowed = [timed(ms * by, *why) for (ms, why), by in pairs]
+    slowed = [a_measurement(ms * by, *why) for (ms, why), by in pairs]
 
-    before = judged([timed(ms, *why) for ms, why in fresh]).outcome
+    before = judged([a_measurement(ms, *why) for ms, why in fresh]).outcome
     after = judged(slowed).outcome
 
     assert GOOD_TO_BAD.index(after) >= GOOD_TO_BAD.index(before)
@@ -341,9 +329,9 @@ def test_the_unit_of_time_does_not_matter(
     fresh: list[tuple[float, tuple[str, ...]]], power: int
 ) -> None:
     scale = 2.0**power  # exact in binary, so that no limit moves by rounding
-    scaled = [timed(ms * scale, *why) for ms, why in fresh]
+    scaled = [a_measurement(ms * scale, *why) for ms, why in fresh]
 
-    here = judged([timed(ms, *why) for ms, why in fresh])
+    here = judged([a_measurement(ms, *why) for ms, why in fresh])
     there = judge_time_budget(STEP_MS, scaled, 12.0 * scale)
 
     assert (here.outcome, here.settled) == (there.outcome, there.settled)
@@ -352,7 +340,7 @@ def test_the_unit_of_time_does_not_matter(
 
 @given(st.lists(st.tuples(times, reasons), min_size=8, max_size=10))
 def test_eight_runs_always_settle(fresh: list[tuple[float, tuple[str, ...]]]) -> None:
-    assert judged([timed(ms, *why) for ms, why in fresh]).settled
+    assert judged([a_measurement(ms, *why) for ms, why in fresh]).settled
 
 
 def test_a_time_at_its_budget_is_rarely_called_over() -> None:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytest
+from builders import a_finding
+from builders import a_measurement
+from builders import an_entry
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,14 +18,8 @@ from pytest_gpuperf.judge.budget import ResolvedBudget
 from pytest_gpuperf.judge.context import SuiteContext
 from pytest_gpuperf.judge.verdict import judge
 from pytest_gpuperf.model.baseline import Entry
-from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.finding import Finding
-from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.metric import MIB
 from pytest_gpuperf.model.metrics import METRICS
@@ -42,10 +41,6 @@ GOOD_TO_BAD = [
 ]
 
 
-def even(ms: float) -> Distribution:
-    return Distribution(q10=ms, q25=ms, q50=ms, mean=ms, samples=100)
-
-
 OCCASION = "2026-01-01T09:00Z-0000"
 STILL_NOW = SuiteContext(now=OCCASION)
 
@@ -53,28 +48,12 @@ STILL_NOW = SuiteContext(now=OCCASION)
 def measured(
     times: Mapping[str, float] | None = None,
     exact: Mapping[str, int] | None = None,
-    unmeasured: Mapping[str, str] | None = None,
-    kind: DeviceKind = DeviceKind.CUDA,
-    torch: str = "2.13.0",
-    missed: Mapping[str, str] | None = None,
+    **fields: Any,
 ) -> Measurement:
-    return Measurement(
-        test="t",
-        environment=Environment(
-            hardware=Hardware(kind=kind, name="x"), software={"torch": torch}
-        ),
-        times={name: even(ms) for name, ms in (times or {}).items()},
-        exact=exact or {},
-        unmeasured=unmeasured or {},
-        missed=missed or {},
-    )
+    return a_measurement(times, exact=exact or {}, **fields)
 
 
-def stored(*runs: Measurement, torch: str = "2.13.0") -> Entry:
-    return Entry(
-        runs=tuple(RunSummary.of(run, OCCASION) for run in runs),
-        software={"torch": torch},
-    )
+stored = partial(an_entry, occasion=OCCASION)
 
 
 def verdicts(
@@ -189,7 +168,7 @@ def test_waits_fail_before_memory_and_what_varies_last(
 
 def test_a_memory_budget_is_mib_and_holds_what_the_device_measures() -> None:
     on_cuda = measured(exact={"peak_allocated_bytes": 901 * MIB})
-    on_cpu = measured(exact={"live_peak_bytes": 900 * MIB}, kind=DeviceKind.CPU)
+    on_cpu = measured(exact={"live_peak_bytes": 900 * MIB}, on=DeviceKind.CPU)
     budget = ResolvedBudget(limits={"mem_mb": 900})
 
     assert verdicts(on_cuda, on_cuda, budget=budget) == [
@@ -212,7 +191,7 @@ def test_what_the_device_cannot_measure_is_not_judged_with_its_reason() -> None:
             "alloc_retries": "there is no CUDA allocator",
             "gpu_span_ms": "there are no CUDA events",
         },
-        kind=DeviceKind.CPU,
+        on=DeviceKind.CPU,
     )
     budget = ResolvedBudget(limits={"reserved_mb": 900, "mem_mb": 1})
 
@@ -232,9 +211,9 @@ def test_one_quantity_is_missed_once_with_the_reason_of_the_stored_metric() -> N
             "peak_allocated_bytes": "there is no CUDA allocator",
             "live_peak_bytes": "the dispatch mode was taken",
         },
-        kind=DeviceKind.CPU,
+        on=DeviceKind.CPU,
     )
-    entry = stored(measured(exact={"live_peak_bytes": 5}, kind=DeviceKind.CPU))
+    entry = stored(measured(exact={"live_peak_bytes": 5}, on=DeviceKind.CPU))
 
     assert verdicts(run, entry=entry) == [
         ("live_peak_bytes", Outcome.NOT_JUDGED, "the dispatch mode was taken")
@@ -329,8 +308,8 @@ def test_tolerance_and_detect_come_from_the_mark() -> None:
 
 
 def test_a_slower_step_is_settled_by_five_runs() -> None:
-    entry = stored(*[measured({"step_ms": 10.0}, kind=DeviceKind.SCRIPTED)] * 5)
-    run = measured({"step_ms": 11.0}, kind=DeviceKind.SCRIPTED)
+    entry = stored(*[measured({"step_ms": 10.0}, on=DeviceKind.SCRIPTED)] * 5)
+    run = measured({"step_ms": 11.0}, on=DeviceKind.SCRIPTED)
 
     first = judge("t", [run], NOTHING, DEFAULT, entry)
     last = judge("t", [run] * 5, NOTHING, DEFAULT, entry)
@@ -364,7 +343,7 @@ def test_a_recorded_metric_is_not_judged_even_if_it_is_nonsense() -> None:
 
 
 def test_another_torch_is_blamed_for_counts_and_named_as_a_change() -> None:
-    entry = stored(measured(exact={"syncs": 1}), torch="2.12.0")
+    entry = stored(measured(exact={"syncs": 1}), software={"torch": "2.12.0"})
 
     found = judge("t", [measured(exact={"syncs": 2})], NOTHING, DEFAULT, entry)
 
@@ -375,7 +354,7 @@ def test_another_torch_is_blamed_for_counts_and_named_as_a_change() -> None:
 
 
 def test_a_torch_that_only_one_side_knows_excuses_nothing() -> None:
-    entry = Entry(runs=(RunSummary(exact={"syncs": 1}),), software={"driver": "570.1"})
+    entry = an_entry(None, exact={"syncs": 1}, software={"driver": "570.1"})
 
     found = judge("t", [measured(exact={"syncs": 2})], NOTHING, DEFAULT, entry)
 
@@ -387,19 +366,13 @@ def test_a_torch_that_only_one_side_knows_excuses_nothing() -> None:
 
 
 def test_the_findings_are_those_of_the_last_run() -> None:
-    finding = Finding(
-        kind=FindingKind.SYNC, op="aten::item", api=None, per_step=1, blocked_ms=0.1
-    )
-    old = Measurement(test="t", environment=Environment(hardware=HARDWARE))
-    new = Measurement(
-        test="t", environment=Environment(hardware=HARDWARE), findings=(finding,)
-    )
+    finding = a_finding(blocked_ms=0.1, location=None)
+    old = a_measurement(None)
+    new = a_measurement(None, findings=(finding,))
 
     assert judge("t", [old, new], NOTHING, DEFAULT, None).findings == (finding,)
     assert judge("t", [new, old], NOTHING, DEFAULT, None).findings == ()
 
-
-HARDWARE = Hardware(kind=DeviceKind.CUDA, name="x")
 
 step_times = st.lists(st.floats(min_value=8.0, max_value=13.0), min_size=1, max_size=6)
 

@@ -9,6 +9,8 @@ from math import sqrt
 
 import numpy as np
 import pytest
+from builders import a_measurement
+from builders import a_run
 from hypothesis import assume
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,12 +29,7 @@ from pytest_gpuperf.judge.statistics import Spread
 from pytest_gpuperf.judge.stored_times import judge_stored
 from pytest_gpuperf.judge.stored_times import reference_of
 from pytest_gpuperf.judge.tails import t_isf
-from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.measurement import Distribution
-from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.metrics import STEP_MS
 from pytest_gpuperf.model.verdict import DetectableChange
 from pytest_gpuperf.model.verdict import Outcome
@@ -53,16 +50,10 @@ suite_contexts = st.builds(
 )
 
 
-def took(ms: float) -> dict[str, Distribution]:
-    return {"step_ms": Distribution(q10=ms, q25=ms, q50=ms, mean=ms, samples=100)}
-
-
-def stored(values: list[float]) -> tuple[RunSummary, ...]:
-    return tuple(RunSummary(times=took(ms)) for ms in values)
-
-
 def reference(values: list[float], suite_context: SuiteContext) -> StoredTimes:
-    found = reference_of(STEP_MS, stored(values), SCRIPTED, suite_context.prior)
+    found = reference_of(
+        STEP_MS, [a_run(ms) for ms in values], SCRIPTED, suite_context.prior
+    )
     assert found is not None
     return found
 
@@ -73,14 +64,10 @@ def judged(
     tolerance: float,
     suite_context: SuiteContext,
 ) -> Verdict:
-    environment = Environment(hardware=Hardware(kind=SCRIPTED, name="x"))
     return judge_stored(
         STEP_MS,
-        [
-            Measurement(test="t", environment=environment, times=took(ms))
-            for ms in fresh
-        ],
-        stored(values),
+        [a_measurement(ms, on=SCRIPTED) for ms in fresh],
+        [a_run(ms) for ms in values],
         tolerance=tolerance,
         detect=tolerance + 0.02,
         floor=0.0,

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from itertools import count
 
 import pytest
+from builders import a_measurement
 from scripted_device import ScriptedDevice
 
 from pytest_gpuperf.errors import ErrorId
@@ -24,8 +25,6 @@ from pytest_gpuperf.measure.step import MOST_TOGETHER
 from pytest_gpuperf.measure.step import Batches
 from pytest_gpuperf.measure.step import Fetched
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 
@@ -308,12 +307,7 @@ def test_a_first_batch_that_takes_long_is_told(
 ) -> None:
     batches = clocked([1, 2], [took_ms])
     batches.take()
-    hardware = Hardware(kind=DeviceKind.CPU, name="x")
-    measurement = Measurement(
-        test="t",
-        environment=Environment(hardware=hardware),
-        times={"step_ms": Distribution.of([10.0])},
-    )
+    measurement = a_measurement(on=DeviceKind.CPU)
 
     assert with_loader_wait(measurement, batches, [3.0]).remarks == remarks
 

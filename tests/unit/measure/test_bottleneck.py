@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import a_measurement
 from gpu_on_paper import SimulatedGpu
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,8 +26,6 @@ from pytest_gpuperf.measure.bottleneck import find_timeline
 from pytest_gpuperf.measure.gpu_activity import Busy
 from pytest_gpuperf.measure.gpu_activity import find_busy
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.finding import Bottleneck
 from pytest_gpuperf.model.finding import Diagnosis
 from pytest_gpuperf.model.finding import Finding
@@ -265,8 +264,7 @@ def test_without_a_step_and_a_kernel_nobody_is_busy(
 
 
 def measured(kind: DeviceKind, **fields: Any) -> Measurement:
-    environment = Environment(hardware=Hardware(kind=kind, name="x"))
-    return Measurement(test="t", environment=environment, **fields)
+    return a_measurement(None, on=kind, **fields)
 
 
 def test_a_measurement_on_cuda_gets_the_metric_and_the_diagnosis() -> None:

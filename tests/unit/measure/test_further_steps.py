@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from builders import a_finding
 
 
 torch = pytest.importorskip("torch")
@@ -290,9 +291,7 @@ def test_two_waits_that_nothing_repeats_have_no_distance(device: PretendDevice) 
 
 
 def test_a_wait_that_was_seen_counts_although_the_period_did_not_fit() -> None:
-    wait = Finding(
-        kind=FindingKind.SYNC, op="aten::item", api=None, per_step=0, blocked_ms=0.0
-    )
+    wait = a_finding(per_step=0, location=None)
     steps = iter(range(1, 31))
 
     def look(_: int) -> list[SeenStep]:

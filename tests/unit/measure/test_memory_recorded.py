@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import MIB
+from builders import a_finding
+from builders import a_measurement
 from scripted_device import ScriptedDevice
 
 from pytest_gpuperf.devices.base import Step
@@ -24,16 +27,12 @@ from pytest_gpuperf.measure.memory import explained
 from pytest_gpuperf.measure.memory import read_snapshot
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.finding import Phase
-from pytest_gpuperf.model.measurement import Measurement
 
 
-MIB = 2**20
 LINE = Location(file="/p/train.py", line=7, function="step")
 SITE = Site(location=LINE, innermost=LINE, phase=Phase.BACKWARD)
 PICTURE = Picture(
@@ -55,10 +54,6 @@ SNAPSHOT = {
         ]
     ],
 }
-MEASURED = Measurement(
-    test="t.py::t",
-    environment=Environment(hardware=Hardware(kind=DeviceKind.SCRIPTED, name="")),
-)
 
 
 @pytest.fixture(autouse=True)
@@ -91,8 +86,8 @@ def findings(
     exact: Mapping[str, int] | None = None,
 ) -> tuple[Finding, ...]:
     device = Recording(look)
-    measured = Measurement(
-        test=MEASURED.test, environment=MEASURED.environment, exact=exact or {}
+    measured = a_measurement(
+        None, on=DeviceKind.SCRIPTED, test="t.py::t", exact=exact or {}
     )
     subject = Subject(step=lambda _: None, setup=lambda: (3,))
 
@@ -106,12 +101,9 @@ def findings(
 def peak(reason: str, *mib: int) -> Finding:
     """Peak that is held for what *reason* names, in MiB of its own each."""
     purposes = re.findall(r"([a-z ]+) \d\.\d MiB", reason)
-    return Finding(
-        kind=FindingKind.PEAK,
+    return a_finding(
+        FindingKind.PEAK,
         op="aten::mm",
-        api=None,
-        per_step=1,
-        blocked_ms=0.0,
         location=LINE,
         metrics=EXPLAINED_PEAKS,
         reason=reason,
@@ -123,12 +115,9 @@ def peak(reason: str, *mib: int) -> Finding:
     )
 
 
-LINES = Finding(
-    kind=FindingKind.MEMORY,
+LINES = a_finding(
+    FindingKind.MEMORY,
     op=None,
-    api=None,
-    per_step=1,
-    blocked_ms=0.0,
     location=LINE,
     metrics=EXPLAINED_PEAKS,
     held_bytes=3 * MIB,
@@ -187,7 +176,7 @@ def test_the_recording_that_is_kept_names_files_from_the_project_on(
     found = explained(
         Recording(lambda: None),
         Subject(step=lambda: None),
-        MEASURED,
+        a_measurement(test="t.py::t"),
         tmp_path,
         root=Path("/p"),
     )

@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
+from builders import a_measurement
 from scripted_steps import Clockwork
 
 from pytest_gpuperf.errors import UsageError
@@ -16,25 +17,17 @@ from pytest_gpuperf.measure.timing import slope_of
 from pytest_gpuperf.model.budget import parse_budget
 from pytest_gpuperf.model.budget import parse_tolerance
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.measurement import Distribution
-from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.metrics import SLOPE
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import Verdict
 
 
-ON_CPU = Environment(hardware=Hardware(kind=DeviceKind.CPU, name="CPU"))
-
-
 def judged(slopes: Sequence[float], limit: float = 1.05) -> Verdict:
     runs = [
-        Measurement(
-            test="test_step",
-            environment=ON_CPU,
-            times={SLOPE.name: Distribution.of([slope])},
-            dirty=("the step drifted by +9.0% while it was timed",),
+        a_measurement(
+            {SLOPE.name: slope},
+            "the step drifted by +9.0% while it was timed",
+            on=DeviceKind.CPU,
         )
         for slope in slopes
     ]

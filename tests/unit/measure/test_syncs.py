@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from builders import a_finding
 from trace_events import call
 from trace_events import copied
 from trace_events import event
@@ -16,7 +17,6 @@ from pytest_gpuperf.errors import RunError
 from pytest_gpuperf.measure.syncs import Syncs
 from pytest_gpuperf.measure.syncs import find_syncs
 from pytest_gpuperf.model.finding import Finding
-from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
 
 
@@ -31,13 +31,8 @@ def finding(
     blocked_ms: float = 0.0,
     location: Location | None = None,
 ) -> Finding:
-    return Finding(
-        kind=FindingKind.SYNC,
-        op=op,
-        api=api,
-        per_step=per_step,
-        blocked_ms=blocked_ms,
-        location=location,
+    return a_finding(
+        op=op, api=api, per_step=per_step, blocked_ms=blocked_ms, location=location
     )
 
 

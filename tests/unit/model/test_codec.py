@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import a_finding
+from builders import a_location
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -147,13 +149,10 @@ def test_every_value_comes_back_from_json_as_it_went(value: object) -> None:
 
 
 def test_a_value_is_written_field_by_field_with_enums_as_their_values() -> None:
-    finding = Finding(
-        kind=FindingKind.SYNC,
-        op="aten::item",
-        api=None,
+    finding = a_finding(
         per_step=2,
         blocked_ms=0.5,
-        location=Location(file="train.py", line=12, function="step"),
+        location=a_location(12, "train.py", "step"),
         phase=Phase.FORWARD,
     )
 

@@ -8,20 +8,21 @@ from itertools import pairwise
 from random import Random
 
 import pytest
+from builders import a_measurement
+from builders import a_test
+from builders import a_verdict
+from builders import an_entry
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import CAPABILITIES
 from pytest_gpuperf.model.environment import Capability
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.measurement import MOST_SAMPLES
 from pytest_gpuperf.model.measurement import Distribution
-from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.measurement import thinned
 from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.metric import MetricKind
@@ -47,11 +48,11 @@ several = st.lists(times, min_size=2, max_size=30)
 
 
 def verdict(outcome: Outcome, *, settled: bool = True) -> Verdict:
-    return Verdict(metric="step_ms", outcome=outcome, because="", settled=settled)
+    return a_verdict("step_ms", outcome, None, None, settled=settled)
 
 
 def judged(*verdicts: Verdict) -> TestVerdict:
-    return TestVerdict(test="test_step", verdicts=verdicts)
+    return a_test(verdicts=verdicts, test="test_step")
 
 
 def test_a_distribution_of_eleven_known_samples() -> None:
@@ -290,13 +291,13 @@ def test_many_samples_are_thinned_evenly_from_the_first_to_the_last(count: int) 
 
 
 def test_a_run_summary_keeps_the_numbers_and_not_the_rest() -> None:
-    measurement = Measurement(
-        test="test_step",
-        environment=Environment(hardware=CPU, software={"torch": "2.13.0"}),
+    measurement = a_measurement(
+        None,
+        "throttled",
+        on=CPU,
         times={"step_ms": Distribution.of([1.0, 2.0])},
         exact={"syncs": 3},
         samples={"step_ms": (1.0, 2.0)},
-        dirty=("throttled",),
     )
 
     assert RunSummary.of(measurement) == RunSummary(
@@ -309,7 +310,7 @@ def test_a_run_summary_keeps_the_numbers_and_not_the_rest() -> None:
     [
         (STEP_MS, "name"),
         (CPU, "name"),
-        (Entry(runs=()), "runs"),
+        (an_entry(), "runs"),
         (judged(), "verdicts"),
     ],
 )

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from builders import a_distribution
+from builders import an_entry
 
 from pytest_gpuperf.judge.context import Sentinels
 from pytest_gpuperf.model.ab import Answer
-from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.measurement import Distribution
@@ -49,17 +50,13 @@ def times(*medians: float) -> noise_profiles.Array:
     return np.array([[median * np.linspace(0.99, 1.01, 100) for median in medians]])
 
 
-def constant(ms: float) -> Distribution:
-    return Distribution(q10=ms, q25=ms, q50=ms, mean=ms, samples=100)
-
-
 def stored(*ms: float) -> list[RunSummary]:
-    return [order_of_work.kept(constant(one)) for one in ms]
+    return [order_of_work.kept(a_distribution(one)) for one in ms]
 
 
 def fresh(*ms: float, clean: bool = True) -> list[Measurement]:
     return [
-        order_of_work.measured(constant(one), DeviceKind.SCRIPTED, clean=clean)
+        order_of_work.measured(a_distribution(one), DeviceKind.SCRIPTED, clean=clean)
         for one in ms
     ]
 
@@ -256,11 +253,13 @@ def test_a_sentinel_that_saw_the_slowdown_takes_the_blame_from_the_code() -> Non
 
 
 def test_a_suite_blames_the_test_that_is_slow_and_passes_the_others_at_once() -> None:
-    entries = {str(test): Entry(runs=tuple(EIGHT)) for test in range(8)}
+    entries = {str(test): an_entry(*EIGHT) for test in range(8)}
 
     def run(test: str, number: int) -> Measurement:
         ms = 11.0 + number / 1000 if test == "3" else 10.0
-        return order_of_work.measured(constant(ms), DeviceKind.SCRIPTED, test=test)
+        return order_of_work.measured(
+            a_distribution(ms), DeviceKind.SCRIPTED, test=test
+        )
 
     found = order_of_work.gate_suite(entries, run)
 

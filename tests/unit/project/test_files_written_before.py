@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import a_measurement
 
 from pytest_gpuperf.baselines import format as baseline_format
 from pytest_gpuperf.cli import main
@@ -21,7 +22,6 @@ from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.codec import encode
 from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.metric import MetricKind
 from pytest_gpuperf.model.metrics import METRICS
 from pytest_gpuperf.report.json import results as results_json
@@ -181,7 +181,8 @@ def judged_now(call: str, pending: Baselines, entry: Entry) -> list[tuple[object
     fresh = pending.entries[call]
     environment = Environment(hardware=pending.hardware, software=fresh.software)
     runs = [
-        Measurement(
+        a_measurement(
+            None,
             test=call,
             environment=environment,
             times=run.times,

@@ -18,6 +18,7 @@ from unittest.mock import patch
 from builders import CPU
 from builders import H200
 from builders import MIB
+from builders import USUAL
 from builders import a_comparison
 from builders import a_finding
 from builders import an_entry
@@ -181,10 +182,12 @@ def stored() -> None:
     save(
         path_of(Path("baselines"), H200),
         H200,
-        slower=an_entry(anchor={"step_ms": 9.9, "syncs": 0}, origin=origin),
-        far=an_entry(),
-        same=an_entry(origin=origin),
-        thin=an_entry(5.0, 5.1),
+        slower=an_entry(
+            anchor={"step_ms": 9.9, "syncs": 0}, origin=origin, exact=USUAL
+        ),
+        far=an_entry(exact=USUAL),
+        same=an_entry(origin=origin, exact=USUAL),
+        thin=an_entry(5.0, 5.1, exact=USUAL),
         absent=an_entry(1.0, exact={}),
     )
 
@@ -197,11 +200,11 @@ def left_by_a_run() -> None:
     save(
         pending_path(Path(".gpuperf"), H200),
         H200,
-        slower=an_entry(*[10.2] * 5, judged=regressed),
+        slower=an_entry(*[10.2] * 5, judged=regressed, exact=USUAL),
         far=an_entry(*[12.0] * 8, judged=regressed, exact=more),
-        same=an_entry(*[10.05] * 8, judged=disturbed),
-        thin=an_entry(5.3),
-        new=an_entry(2.0, 2.01, 2.3, 2.02, 2.0),
+        same=an_entry(*[10.05] * 8, judged=disturbed, exact=USUAL),
+        thin=an_entry(5.3, exact=USUAL),
+        new=an_entry(2.0, 2.01, 2.3, 2.02, 2.0, exact=USUAL),
     )
 
 

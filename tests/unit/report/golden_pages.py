@@ -17,6 +17,7 @@ from typing import Final
 from zlib import decompress
 
 from builders import MIB
+from builders import USUAL
 from builders import a_comparison
 from builders import a_finding
 from builders import a_location
@@ -237,8 +238,18 @@ def page() -> str:
         GOOD,
         compared,
         others=OTHERS,
-        stored={BAD.test: an_entry(step=step, origin=Origin(commit=COMMIT))},
-        pending={BAD.test: an_entry(*(12.0 + 0.05 * n for n in range(5)))},
+        stored={
+            BAD.test: an_entry(
+                step=step, origin=Origin(commit=COMMIT), spread=0.01, exact=USUAL
+            )
+        },
+        pending={
+            BAD.test: an_entry(
+                *(12.0 + 0.05 * n for n in range(5)),
+                spread=0.01,
+                exact=USUAL,
+            )
+        },
         samples={BAD.test: [rounds, rounds]},
         history={
             BAD.test: {

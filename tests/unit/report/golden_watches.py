@@ -12,6 +12,7 @@ from typing import Final
 from builders import H200
 from builders import MIB
 from builders import PRETEND
+from builders import USUAL
 from builders import a_measurement
 from builders import an_environment
 from builders import text_of
@@ -98,7 +99,7 @@ def watch_gates() -> str:
 
 def doctor() -> str:
     found = Examination(
-        environment=an_environment(H200, **{"max SM clock": "1980 MHz"}),
+        environment=an_environment(H200, {"max SM clock": "1980 MHz"}),
         unmeasured={"live_peak_bytes": "measured on the cpu device only"},
         disturbance="the GPU was throttled by power brake",
     )
@@ -110,7 +111,10 @@ def doctor() -> str:
     )
     clocks = (1980, 1410, 1500, None)
     trials = [
-        Trial(measurement=a_measurement(environment=found.environment), clock_mhz=mhz)
+        Trial(
+            measurement=a_measurement(environment=found.environment, exact=USUAL),
+            clock_mhz=mhz,
+        )
         for mhz in clocks
     ]
     other = "other processes computed on the GPU (pid 7)"

@@ -8,13 +8,13 @@ from datetime import timezone
 from typing import Any
 
 import pytest
+from builders import a_head
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Samples
-from pytest_gpuperf.model.results import Head
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report.exchange import pytest_benchmark as pytest_benchmark_json
 from pytest_gpuperf.report.exchange.measured_calls import MeasuredCall
@@ -23,14 +23,7 @@ from pytest_gpuperf.report.exchange.pytest_benchmark import statistics_of
 
 
 TEST = "tests/test_a.py::TestStep::test_step[8-a::b]"
-HEAD = Head(
-    version="0.1.0",
-    strict=False,
-    fail_on_improvement=False,
-    missing_baseline="warn",
-    commit="1f2e",
-    hardware=Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200"),
-)
+HEAD = a_head(commit="1f2e")
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 
 
@@ -137,13 +130,7 @@ def test_pytest_benchmark_gets_what_has_times_and_no_name_of_a_host() -> None:
 
 def test_a_cpu_is_named_as_one() -> None:
     hardware = Hardware(kind=DeviceKind.CPU, name="Core i7")
-    head = Head(
-        version="0.1.0",
-        strict=False,
-        fail_on_improvement=False,
-        missing_baseline="warn",
-        hardware=hardware,
-    )
+    head = a_head(hardware=hardware)
 
     document = json.loads(pytest_benchmark_json.dumps(head, (), AT))
 

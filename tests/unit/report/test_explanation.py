@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from builders import a_finding
+from builders import a_location
+from builders import a_test
+from builders import a_verdict
 
-from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.finding import Phase
 from pytest_gpuperf.model.verdict import DecidedBy
 from pytest_gpuperf.model.verdict import Evidence
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report.screen.explanation import RULE_WORDS
 from pytest_gpuperf.report.screen.explanation import explanation_lines
@@ -35,17 +36,13 @@ EVIDENCE = Evidence(
     p_improved=1.0,
     rule=DecidedBy.T_AND_RANK,
 )
-SLOWER = Verdict(
-    metric="step_ms",
-    outcome=Outcome.REGRESSED,
-    because="so it is",
-    baseline=10.0,
-    evidence=EVIDENCE,
+SLOWER = a_verdict(
+    "step_ms", Outcome.REGRESSED, None, 10.0, because="so it is", evidence=EVIDENCE
 )
 
 
 def explained(*verdicts: Verdict) -> list[str]:
-    lines = explanation_lines([TestVerdict(test="t", verdicts=verdicts)])
+    lines = explanation_lines([a_test(*verdicts, test="t")])
 
     assert lines[0] == Line(text="t", role=LineRole.HEADER)
     return [line.text for line in lines[1:]]
@@ -91,7 +88,7 @@ def test_what_could_not_be_decided_keeps_the_reason_of_the_judge() -> None:
 
 
 def test_an_exact_metric_is_explained_by_its_reason() -> None:
-    count = Verdict(metric="syncs", outcome=Outcome.PASS, because="0 against 0 stored")
+    count = a_verdict("syncs", Outcome.PASS, None, None, because="0 against 0 stored")
 
     assert explained(count) == ["    syncs passed: 0 against 0 stored"]
 
@@ -102,26 +99,19 @@ def test_every_rule_has_its_words(rule: DecidedBy) -> None:
 
 
 def test_the_peak_of_memory_stands_below_the_verdicts() -> None:
-    peak = Finding(
-        kind=FindingKind.PEAK,
+    peak = a_finding(
+        FindingKind.PEAK,
         op="aten::add",
-        api=None,
-        per_step=1,
-        blocked_ms=0.0,
-        location=Location(file="train.py", line=12, function="step"),
+        location=a_location(12, "train.py", "step"),
         phase=Phase.OPTIMIZER,
         reason="parameters 1.0 MiB",
         held_bytes=2**20,
     )
-    passed = Verdict(
-        metric="predicted_peak_allocated_bytes",
-        outcome=Outcome.PASS,
-        because="so it is",
+    passed = a_verdict(
+        "predicted_peak_allocated_bytes", Outcome.PASS, because="so it is"
     )
 
-    lines = explanation_lines(
-        [TestVerdict(test="t", verdicts=(passed,), findings=(peak,))]
-    )
+    lines = explanation_lines([a_test(passed, test="t", findings=(peak,))])
 
     assert [line.text for line in lines] == [
         "t",

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from builders import a_verdict
 from remarkable_runs import MIXED
 from remarkable_runs import SOURCES
 from remarkable_runs import SYNC
@@ -19,7 +20,6 @@ from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.results import Results
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report.ci.code_quality import code_quality
 from pytest_gpuperf.report.ci.github import commands
 from pytest_gpuperf.report.ci.github import line_address
@@ -62,7 +62,7 @@ def test_the_line_that_waits_is_marked_and_else_that_of_the_test() -> None:
 
 
 SYNCS_OF_NEW, PEAK_OF_NEW = (
-    Verdict(metric=name, outcome=Outcome.NO_BASELINE, because="", now=now)
+    a_verdict(name, Outcome.NO_BASELINE, now, None)
     for name, now in (("syncs", 2), ("predicted_peak_allocated_bytes", 2.0**20))
 )
 

@@ -13,6 +13,8 @@ from html.parser import HTMLParser
 from zlib import decompress
 
 import pytest
+from builders import a_test
+from builders import a_verdict
 from pages import BAD
 from pages import COURSE
 from pages import DIAGNOSIS
@@ -106,7 +108,7 @@ def page(*verdicts: TestVerdict, **more: object) -> Page:
 
 
 def outcome(which: Outcome, name: str, now: float = 12.0) -> TestVerdict:
-    return TestVerdict(test=name, verdicts=(replace(SLOWER, outcome=which, now=now),))
+    return a_test(replace(SLOWER, outcome=which, now=now), test=name)
 
 
 def test_it_says_what_the_run_came_to() -> None:
@@ -416,7 +418,7 @@ def test_what_was_not_recorded_cannot_be_accepted() -> None:
     assert "gpuperf accept" not in page(BAD).text
 
 
-NEW = Verdict(metric="ops", outcome=Outcome.NO_BASELINE, because="", now=3)
+NEW = a_verdict("ops", Outcome.NO_BASELINE, 3, None)
 
 
 @pytest.mark.parametrize("lacking", [(), (NEW,)], ids=["alone", "beside another"])

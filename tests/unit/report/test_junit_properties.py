@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import pytest
+from builders import a_test
+from builders import a_verdict
 
 from pytest_gpuperf.model.ab import Sides
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report.exchange.measured_calls import properties_of
 from pytest_gpuperf.report.json.results import to_json
 
 
 def judged(key: str, *verdicts: Verdict, sides: Sides | None = None) -> str:
-    return to_json(TestVerdict(test=key, verdicts=verdicts, sides=sides))
-
-
-def verdict(metric: str, outcome: Outcome, now: float | None) -> Verdict:
-    return Verdict(metric=metric, outcome=outcome, because="", now=now)
+    return to_json(a_test(test=key, verdicts=verdicts, sides=sides))
 
 
 def test_the_worst_outcome_is_that_of_the_test() -> None:
-    first = judged("t", verdict("step_ms", Outcome.PASS, 10.123456789))
-    second = judged("t#b", verdict("syncs", Outcome.REGRESSED, 3))
+    first = judged("t", a_verdict("step_ms", Outcome.PASS, 10.123456789))
+    second = judged("t#b", a_verdict("syncs", Outcome.REGRESSED, 3))
 
     assert properties_of("t", [first, second]) == [
         ("gpuperf.outcome", "regressed"),
@@ -32,7 +29,7 @@ def test_the_worst_outcome_is_that_of_the_test() -> None:
 
 
 def test_what_was_not_judged_has_an_outcome_and_no_number() -> None:
-    missing = judged("t", verdict("step_ms", Outcome.NOT_JUDGED, None))
+    missing = judged("t", a_verdict("step_ms", Outcome.NOT_JUDGED, None))
 
     assert properties_of("t", [missing]) == [("gpuperf.outcome", "not judged")]
     assert properties_of("t", []) == []
@@ -55,6 +52,8 @@ def test_two_steps_that_were_only_shown_side_by_side_pass() -> None:
     ],
 )
 def test_a_name_is_written_with_signs_that_xml_has(name: str, written: str) -> None:
-    found = properties_of("t", [judged(f"t#{name}", verdict("syncs", Outcome.PASS, 1))])
+    found = properties_of(
+        "t", [judged(f"t#{name}", a_verdict("syncs", Outcome.PASS, 1))]
+    )
 
     assert found[1] == (f"gpuperf.syncs#{written}", 1)

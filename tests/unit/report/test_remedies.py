@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import a_finding
 from framework_programs import FRAMEWORK_PROGRAMS
 from remedy_programs import COSTS
 from remedy_programs import NOT_EXECUTED
@@ -25,7 +26,6 @@ from pytest_gpuperf.devices.audit_record import AuditKind  # noqa: E402
 from pytest_gpuperf.devices.audit_record import StepAudit  # noqa: E402
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402, after the skip
 from pytest_gpuperf.devices.pretend.sync_rules import release_of  # noqa: E402
-from pytest_gpuperf.model.finding import Finding  # noqa: E402
 from pytest_gpuperf.model.finding import FindingKind  # noqa: E402
 from pytest_gpuperf.report.remedies import BOTTLENECK_REMEDIES  # noqa: E402
 from pytest_gpuperf.report.remedies import KIND_REMEDIES  # noqa: E402
@@ -223,15 +223,7 @@ def saved():
 def test_a_function_that_is_not_compiled_has_the_remedy_of_the_line_that_breaks_it(
     source: str,
 ) -> None:
-    whole = Finding(
-        kind=FindingKind.BREAK,
-        op=None,
-        api=None,
-        per_step=1,
-        blocked_ms=0.0,
-        location=None,
-        source=source,
-    )
+    whole = a_finding(FindingKind.BREAK, op=None, location=None, source=source)
 
     assert remedy_of(whole) is None
     assert remedy_of(replace(whole, source="print(x)")) is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from builders import a_verdict
 
 from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
@@ -55,9 +56,7 @@ def verdict_of(sides: Sides, *verdicts: Verdict) -> TestVerdict:
 
 
 def on_speedup(outcome: Outcome, because: str) -> Verdict:
-    return Verdict(
-        metric="speedup", outcome=outcome, because=because, now=1.3, limit=1.4
-    )
+    return a_verdict("speedup", outcome, 1.3, None, because=because, limit=1.4)
 
 
 def texts(*verdicts: TestVerdict) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from builders import a_test
+from builders import a_verdict
 
 from pytest_gpuperf.model.finding import Bottleneck
 from pytest_gpuperf.model.finding import Diagnosis
@@ -12,7 +14,6 @@ from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.finding import Part
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
-from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report.html.findings import diagnosis_list
 from pytest_gpuperf.report.json.results import from_json
 from pytest_gpuperf.report.json.results import to_json
@@ -160,14 +161,8 @@ def test_every_part_has_its_words(bottleneck: Bottleneck) -> None:
 
 
 def failed(metric: str, diagnosis: Diagnosis) -> list[str]:
-    over = Verdict(
-        metric=metric,
-        outcome=Outcome.OVER_BUDGET,
-        because="so it is",
-        now=28.0,
-        limit=20.0,
-    )
-    verdict = TestVerdict(test="t", verdicts=(over,), diagnosis=diagnosis)
+    over = a_verdict(metric, Outcome.OVER_BUDGET, 28.0, None, limit=20.0)
+    verdict = a_test(over, diagnosis=diagnosis)
     return failure_text(verdict, nodeid="t").splitlines()
 
 

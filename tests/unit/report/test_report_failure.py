@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from builders import a_finding
+from builders import a_location
+from builders import a_test
+from builders import a_verdict
+
 from pytest_gpuperf.model.finding import Finding
-from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.metrics import METRICS
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report.command import DEFAULT_INVOCATION
 from pytest_gpuperf.report.command import Invocation
@@ -19,61 +22,57 @@ from pytest_gpuperf.report.screen.findings import finding_lines
 
 NODEID = "tests/test_x.py::test_y"
 
-SLOWER = Verdict(
-    metric="step_ms",
-    outcome=Outcome.REGRESSED,
+SLOWER = a_verdict(
+    "step_ms",
+    Outcome.REGRESSED,
+    12.03,
+    10.0,
     because="all 5 fresh runs are slower than the 2nd slowest of 8 stored + 1 %",
-    baseline=10.0,
-    now=12.03,
     limit=10.26,
 )
-SYNCS_OVER = Verdict(
-    metric="syncs",
-    outcome=Outcome.OVER_BUDGET,
+SYNCS_OVER = a_verdict(
+    "syncs",
+    Outcome.OVER_BUDGET,
+    1,
+    None,
     because="1 against 0 in each of 5 runs",
-    now=1,
     limit=0,
 )
-MEMORY_KEPT = Verdict(
-    metric="live_peak_bytes",
-    outcome=Outcome.PASS,
+MEMORY_KEPT = a_verdict(
+    "live_peak_bytes",
+    Outcome.PASS,
+    38_063_309,
+    38_063_309,
     because="equal",
-    baseline=38_063_309,
-    now=38_063_309,
     limit=38_063_309,
 )
-UNDECIDED = Verdict(
-    metric="step_ms",
-    outcome=Outcome.INCONCLUSIVE,
+UNDECIDED = a_verdict(
+    "step_ms",
+    Outcome.INCONCLUSIVE,
+    10.2,
+    10.0,
     because="only 4 stored runs; this machine could have seen +4.1 %",
-    baseline=10.0,
-    now=10.2,
     limit=10.4,
 )
-UNKNOWN = Verdict(
-    metric="live_peak_bytes",
-    outcome=Outcome.NO_BASELINE,
+UNKNOWN = a_verdict(
+    "live_peak_bytes",
+    Outcome.NO_BASELINE,
+    38_063_309,
+    None,
     because="nothing is stored for this test",
-    now=38_063_309,
 )
-ITEM = Finding(
-    kind=FindingKind.SYNC,
+ITEM = a_finding(
     op="aten::_local_scalar_dense",
-    api=None,
-    per_step=1,
     blocked_ms=0.31,
-    location=Location(file="tests/test_x.py", line=12, function="step"),
+    location=a_location(12, "tests/test_x.py", "step"),
 )
 
 
 def sync(blocked_ms: float, per_step: int = 1) -> Finding:
-    return Finding(
-        kind=FindingKind.SYNC,
-        op="aten::item",
-        api=None,
+    return a_finding(
         per_step=per_step,
         blocked_ms=blocked_ms,
-        location=Location(file="a.py", line=int(10 * blocked_ms), function="f"),
+        location=a_location(int(10 * blocked_ms), "a.py", "f"),
     )
 
 
@@ -85,7 +84,7 @@ def text_of(
     strict: bool = False,
     **explained: object,
 ) -> str:
-    verdict = TestVerdict(test=NODEID, verdicts=verdicts, **explained)  # type: ignore[arg-type]
+    verdict = a_test(*verdicts, test=NODEID, **explained)  # type: ignore[arg-type]
     return failure_text(
         verdict,
         nodeid=nodeid,
@@ -151,11 +150,12 @@ def test_a_metric_that_became_worse_and_is_over_its_limit_has_one_headline() -> 
 
 
 def test_a_budget_missed_by_little_is_given_with_digits_that_show_it() -> None:
-    over = Verdict(
-        metric="step_ms",
-        outcome=Outcome.OVER_BUDGET,
+    over = a_verdict(
+        "step_ms",
+        Outcome.OVER_BUDGET,
+        12.001,
+        None,
         because="12.001 ms against 12 ms",
-        now=12.001,
         limit=12,
     )
 
@@ -193,14 +193,7 @@ def test_software_that_came_or_went_is_absent_on_one_side() -> None:
 
 
 def test_counts_regress_by_a_count() -> None:
-    more = Verdict(
-        metric="syncs",
-        outcome=Outcome.REGRESSED,
-        because="exact",
-        baseline=0,
-        now=30,
-        limit=0,
-    )
+    more = a_verdict("syncs", Outcome.REGRESSED, 30, 0, because="exact", limit=0)
 
     assert text_of(more).splitlines()[0] == (
         "NEW WAITS: 30 per step, was 0 (+30), allowed 0"
@@ -208,12 +201,8 @@ def test_counts_regress_by_a_count() -> None:
 
 
 def test_one_byte_more_is_seen() -> None:
-    more = Verdict(
-        metric="live_peak_bytes",
-        outcome=Outcome.REGRESSED,
-        because="exact",
-        baseline=38_063_309,
-        now=38_063_310,
+    more = a_verdict(
+        "live_peak_bytes", Outcome.REGRESSED, 38_063_310, 38_063_309, because="exact"
     )
 
     assert text_of(more).splitlines()[0] == (
@@ -238,12 +227,12 @@ def test_noise_is_not_offered_to_be_accepted() -> None:
 
 
 def test_a_headline_is_one_line_however_long() -> None:
-    memory = Verdict(
-        metric="predicted_peak_allocated_bytes",
-        outcome=Outcome.REGRESSED,
+    memory = a_verdict(
+        "predicted_peak_allocated_bytes",
+        Outcome.REGRESSED,
+        131 * 2**20,
+        100 * 2**20,
         because="more",
-        baseline=100 * 2**20,
-        now=131 * 2**20,
         limit=101 * 2**20,
     )
 
@@ -263,8 +252,8 @@ NO BASELINE: peak memory 36.30 MiB, waits 0
 
 
 def test_a_missing_baseline_that_fails_is_said_beside_what_was_not_measured() -> None:
-    unread = Verdict(metric="syncs", outcome=Outcome.INCONCLUSIVE, because="no profile")
-    verdict = TestVerdict(test="t", verdicts=(UNKNOWN, unread))
+    unread = a_verdict("syncs", Outcome.INCONCLUSIVE, None, None, because="no profile")
+    verdict = a_test(UNKNOWN, unread)
 
     text = failure_text(verdict, nodeid="t", baseline_needed=True)
 
@@ -279,16 +268,18 @@ NOT MEASURED: waits
     )
 
 
-SHORT = Verdict(
-    metric="syncs",
-    outcome=Outcome.INCONCLUSIVE,
+SHORT = a_verdict(
+    "syncs",
+    Outcome.INCONCLUSIVE,
+    None,
+    None,
     because="the time cap was reached before this phase; raise --gpuperf-seconds",
 )
 
 
 def test_a_test_without_any_number_says_why_and_how_it_gets_more_time() -> None:
     run = Invocation(options=("--gpuperf-device=pretend",), seconds=60.0)
-    verdict = TestVerdict(test="t", verdicts=(SHORT, replace(SHORT, metric="ops")))
+    verdict = a_test(SHORT, replace(SHORT, metric="ops"))
 
     text = failure_text(verdict, nodeid="t", invocation=run, baseline_needed=True)
 
@@ -322,8 +313,8 @@ def test_what_is_undecided_beside_a_failure_comes_with_its_reason() -> None:
 
 
 def test_a_metric_without_a_number_is_named_alone() -> None:
-    unread = Verdict(
-        metric="step_ms", outcome=Outcome.INCONCLUSIVE, because="60 s were not enough"
+    unread = a_verdict(
+        "step_ms", Outcome.INCONCLUSIVE, None, None, because="60 s were not enough"
     )
 
     assert text_of(unread, strict=True).splitlines() == [
@@ -336,7 +327,7 @@ def test_a_metric_without_a_number_is_named_alone() -> None:
 
 def test_a_long_reason_is_wrapped_between_words() -> None:
     because = "every one of the fresh runs is slower than " * 2 + "every stored one"
-    slower = Verdict(metric="syncs", outcome=Outcome.REGRESSED, because=because)
+    slower = a_verdict("syncs", Outcome.REGRESSED, None, None, because=because)
 
     assert text_of(slower).splitlines()[1:3] == [
         "  sure?    every one of the fresh runs is slower than every one of the fresh",
@@ -373,9 +364,7 @@ def test_findings_that_block_alike_come_most_frequent_first() -> None:
 
 
 def test_a_finding_names_all_that_is_known_of_it_on_two_lines_if_need_be() -> None:
-    known = Finding(
-        kind=FindingKind.SYNC,
-        op="aten::item",
+    known = a_finding(
         api="cudaStreamSynchronize",
         per_step=30,
         blocked_ms=12.14,
@@ -391,10 +380,8 @@ def test_a_finding_names_all_that_is_known_of_it_on_two_lines_if_need_be() -> No
 
 
 def test_a_finding_of_which_little_is_known_says_so() -> None:
-    bare = Finding(kind=FindingKind.SYNC, op=None, api=None, per_step=1, blocked_ms=0.0)
-    api = Finding(
-        kind=FindingKind.SYNC, op=None, api="cudaFree", per_step=2, blocked_ms=0.0
-    )
+    bare = a_finding(op=None, location=None)
+    api = a_finding(op=None, api="cudaFree", per_step=2, location=None)
 
     assert lines_labelled("-->", text_of(SYNCS_OVER, findings=(bare, api))) == [
         "  --> line unknown: cudaFree, 2 per step",
@@ -423,12 +410,12 @@ def test_the_worst_failure_still_fits_one_screen() -> None:
     """Six metrics are told whole, whatever else fails."""
     names = [name for name, metric in METRICS.items() if metric.budget]
     regressed = [
-        Verdict(
-            metric=name,
-            outcome=Outcome.REGRESSED,
+        a_verdict(
+            name,
+            Outcome.REGRESSED,
+            2.0,
+            1.0,
             because="the fresh run has more",
-            baseline=1.0,
-            now=2.0,
             limit=1.0,
         )
         for name in names

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from builders import a_finding
 
 from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
@@ -22,16 +23,7 @@ from pytest_gpuperf.report.screen.findings import peak_lines
 
 
 LINE = Location(file="train.py", line=12, function="step")
-ITEM = Finding(
-    kind=FindingKind.SYNC,
-    op="aten::item",
-    api=None,
-    per_step=1,
-    blocked_ms=0.0,
-    location=LINE,
-    reason="the CPU reads one element",
-    phase=Phase.FORWARD,
-)
+ITEM = a_finding(location=LINE, reason="the CPU reads one element", phase=Phase.FORWARD)
 MAYBE = replace(
     ITEM, kind=FindingKind.MAYBE, metrics=(), reason="it is staged and may block"
 )
@@ -67,14 +59,7 @@ HELD = replace(
 
 def test_a_value_that_compiles_a_function_again_is_no_shape_to_pad() -> None:
     shape, value = (
-        Finding(
-            kind=FindingKind.RECOMPILE,
-            op=None,
-            api=None,
-            per_step=1,
-            blocked_ms=0.0,
-            reason=reason,
-        )
+        a_finding(FindingKind.RECOMPILE, op=None, reason=reason, location=None)
         for reason in (
             "compiled again, once: tensor 'x' size mismatch at index 0",
             "compiled again, once: name == 'first'",

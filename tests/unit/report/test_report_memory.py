@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from builders import MIB
+from builders import a_finding
+from builders import a_location
+
 from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.finding import Phase
 from pytest_gpuperf.model.forecast import Fit
 from pytest_gpuperf.model.forecast import Forecast
@@ -18,17 +21,12 @@ from pytest_gpuperf.report.screen.memory import MemoryView
 from pytest_gpuperf.report.screen.memory import memory_lines
 
 
-MIB = 2**20
-
-
 def found(kind: FindingKind, nbytes: int, line: int, reason: str = "") -> Finding:
-    return Finding(
-        kind=kind,
+    return a_finding(
+        kind,
         op="aten::mul",
-        api=None,
         per_step=3,
-        blocked_ms=0.0,
-        location=Location(file="/p/train.py", line=line, function="forward"),
+        location=a_location(line, "/p/train.py", "forward"),
         phase=Phase.FORWARD,
         reason=reason,
         held_bytes=nbytes,

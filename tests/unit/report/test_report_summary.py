@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from builders import CPU
+from builders import a_test
+from builders import a_verdict
 
 from pytest_gpuperf.model.ab import ReferenceResult
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.metric import Direction
 from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.metric import MetricKind
@@ -33,7 +34,6 @@ from pytest_gpuperf.report.screen.summary import summary_lines
 from pytest_gpuperf.report.table import Row
 
 
-HARDWARE = Hardware(kind=DeviceKind.CPU, name="AMD EPYC 2 cores")
 ON = "on CPU AMD EPYC 2 cores"
 
 
@@ -44,71 +44,55 @@ def verdict(
     baseline: float | None = None,
     because: str = "",
 ) -> Verdict:
-    return Verdict(
-        metric=metric, outcome=outcome, because=because, now=now, baseline=baseline
-    )
+    return a_verdict(metric, outcome, now, baseline, because=because)
 
 
 ELSEWHERE = (
     "latency_ms=15 binds on cuda only, this is cpu AMD EPYC 2 cores; name it with on="
 )
-PASS = TestVerdict(
+PASS = a_test(
+    verdict("step_ms", Outcome.PASS, 10.0, None, "within its budget"),
+    verdict("step_ms", Outcome.PASS, 10.0, 10.02),
+    verdict("syncs", Outcome.PASS, 0, 0),
+    verdict("live_peak_bytes", Outcome.PASS, 38_063_309, 38_063_309),
+    verdict("latency_ms", Outcome.NOT_JUDGED, because=ELSEWHERE),
     test="tests/test_x.py::test_pass",
-    verdicts=(
-        verdict("step_ms", Outcome.PASS, 10.0, None, "within its budget"),
-        verdict("step_ms", Outcome.PASS, 10.0, 10.02),
-        verdict("syncs", Outcome.PASS, 0, 0),
-        verdict("live_peak_bytes", Outcome.PASS, 38_063_309, 38_063_309),
-        verdict("latency_ms", Outcome.NOT_JUDGED, because=ELSEWHERE),
-    ),
 )
-REGRESSED = TestVerdict(
+REGRESSED = a_test(
+    verdict("syncs", Outcome.PASS, 1, 1),
+    verdict("step_ms", Outcome.REGRESSED, 12.03, 10.0, "all 5 runs are slower"),
+    verdict("peak_allocated_bytes", Outcome.PASS, 2**30, 2**30),
     test="tests/test_x.py::test_slower[a long parameter that is never cut]",
-    verdicts=(
-        verdict("syncs", Outcome.PASS, 1, 1),
-        verdict("step_ms", Outcome.REGRESSED, 12.03, 10.0, "all 5 runs are slower"),
-        verdict("peak_allocated_bytes", Outcome.PASS, 2**30, 2**30),
-    ),
 )
-OVER = TestVerdict(
+OVER = a_test(
+    verdict("syncs", Outcome.OVER_BUDGET, 1, None, "1 against 0"),
+    verdict("alloc_retries", Outcome.NO_BASELINE, 0),
     test="tests/test_x.py::test_over",
-    verdicts=(
-        verdict("syncs", Outcome.OVER_BUDGET, 1, None, "1 against 0"),
-        verdict("alloc_retries", Outcome.NO_BASELINE, 0),
-    ),
 )
-INCONCLUSIVE = TestVerdict(
+INCONCLUSIVE = a_test(
+    verdict(
+        "step_ms",
+        Outcome.INCONCLUSIVE,
+        0.0318,
+        0.0312,
+        "only 4 stored runs, REGRESSED needs 5; this machine could have seen +4.1 %",
+    ),
     test="tests/test_x.py::test_noisy",
-    verdicts=(
-        verdict(
-            "step_ms",
-            Outcome.INCONCLUSIVE,
-            0.0318,
-            0.0312,
-            "only 4 stored runs, REGRESSED needs 5; this machine could have seen +4.1 %",
-        ),
-    ),
 )
-NEW = TestVerdict(
+NEW = a_test(
+    verdict("step_ms", Outcome.NOT_JUDGED, because="ms=12 binds on cuda only"),
+    verdict("step_ms", Outcome.NO_BASELINE, 12.1),
+    verdict("syncs", Outcome.NO_BASELINE, 0),
     test="tests/test_x.py::test_new",
-    verdicts=(
-        verdict("step_ms", Outcome.NOT_JUDGED, because="ms=12 binds on cuda only"),
-        verdict("step_ms", Outcome.NO_BASELINE, 12.1),
-        verdict("syncs", Outcome.NO_BASELINE, 0),
-    ),
 )
-IMPROVED = TestVerdict(
+IMPROVED = a_test(
+    verdict("step_ms", Outcome.IMPROVED, 8.0, 10.0, "all 5 runs are faster"),
     test="tests/test_x.py::test_faster",
-    verdicts=(
-        verdict("step_ms", Outcome.IMPROVED, 8.0, 10.0, "all 5 runs are faster"),
-    ),
 )
-NOT_JUDGED = TestVerdict(
+NOT_JUDGED = a_test(
+    verdict("latency_ms", Outcome.NOT_JUDGED, because=ELSEWHERE),
+    verdict("syncs", Outcome.NOT_JUDGED, because="no device was touched"),
     test="tests/test_x.py::test_elsewhere",
-    verdicts=(
-        verdict("latency_ms", Outcome.NOT_JUDGED, because=ELSEWHERE),
-        verdict("syncs", Outcome.NOT_JUDGED, because="no device was touched"),
-    ),
 )
 UNMEASURED = TestVerdict(test="tests/test_x.py::test_bare", verdicts=())
 
@@ -147,13 +131,11 @@ not judged: syncs of 1 test, no device was touched"""
 
 
 def test_the_widest_numbers_leave_the_name_in_the_first_eighty_columns() -> None:
-    widest = TestVerdict(
+    widest = a_test(
+        verdict("step_ms", Outcome.INCONCLUSIVE, 1234.0, 0.0004321),
+        verdict("syncs", Outcome.PASS, 9919),
+        verdict("live_peak_bytes", Outcome.PASS, 1023 * 2**20),
         test="TEST",
-        verdicts=(
-            verdict("step_ms", Outcome.INCONCLUSIVE, 1234.0, 0.0004321),
-            verdict("syncs", Outcome.PASS, 9919),
-            verdict("live_peak_bytes", Outcome.PASS, 1023 * 2**20),
-        ),
     )
 
     assert summary_lines((widest,))[1].text.index("TEST") <= 80
@@ -189,7 +171,7 @@ def test_no_verdicts_make_no_table() -> None:
 def test_the_last_line_counts_every_outcome() -> None:
     verdicts = (PASS, PASS, NOT_JUDGED, IMPROVED, NEW, INCONCLUSIVE, OVER, REGRESSED)
 
-    assert counts_line(verdicts, HARDWARE) == Line(
+    assert counts_line(verdicts, CPU) == Line(
         text="gpuperf: 2 failed (1 worse, 1 over limit), 1 undecided, "
         "1 no baseline, 1 improved, 2 passed, 1 not judged on CPU AMD EPYC 2 cores; "
         "3 metrics without baseline, 3 metrics not judged",
@@ -215,11 +197,11 @@ def test_the_last_line_counts_every_outcome() -> None:
 def test_the_last_line_names_nothing_that_did_not_occur(
     verdicts: tuple[TestVerdict, ...], text: str, role: LineRole
 ) -> None:
-    assert counts_line(verdicts, HARDWARE) == Line(text=text, role=role)
+    assert counts_line(verdicts, CPU) == Line(text=text, role=role)
 
 
 def test_a_test_without_a_result_makes_the_last_line_red() -> None:
-    line = counts_line((IMPROVED,), HARDWARE, Unseen(lost=("a.py::x", "b.py::y")))
+    line = counts_line((IMPROVED,), CPU, Unseen(lost=("a.py::x", "b.py::y")))
 
     assert line == Line(
         text=f"gpuperf: 1 improved {ON}; 2 WITHOUT A RESULT: a.py::x, b.py::y",
@@ -340,7 +322,7 @@ old  new  change  metric  test
 
 
 def test_what_was_not_refreshed_makes_the_last_line_red() -> None:
-    line = counts_line((IMPROVED,), HARDWARE, refused=2)
+    line = counts_line((IMPROVED,), CPU, refused=2)
 
     assert line == Line(
         text=f"gpuperf: 1 improved {ON}; 2 NOT REFRESHED", role=LineRole.BAD
@@ -412,7 +394,7 @@ def test_a_command_that_decides_a_time_is_printed_if_it_was_not_tried(
     settlement: ReferenceResult | None, said: str
 ) -> None:
     judged = replace(UNDECIDED_TIME, settlement=settlement)
-    noisy = TestVerdict(test="test_it.py::test_noisy", verdicts=(judged,))
+    noisy = a_test(judged, test="test_it.py::test_noisy")
 
     lines = tuple(undecided_lines([noisy], DEFAULT_INVOCATION, is_strict=False))
 

@@ -8,23 +8,22 @@ from typing import Any
 
 import jsonschema
 import pytest
+from builders import a_finding
+from builders import a_head
+from builders import a_location
+from builders import a_test
+from builders import a_verdict
 
 from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.model.codec import decode
 from pytest_gpuperf.model.codec import encode_briefly
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.finding import Finding
-from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.model.results import Head
 from pytest_gpuperf.model.results import Record
 from pytest_gpuperf.model.results import Results
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
-from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report.json import results as results_json
 from pytest_gpuperf.report.json.results import dumps
 from pytest_gpuperf.report.json.results import loads
@@ -37,45 +36,20 @@ SCHEMA = json.loads(
     Path(results_json.__file__).with_name("results_schema.json").read_text("utf-8")
 )
 
-BEGUN = Head(
-    version="0.1.0",
-    strict=False,
-    fail_on_improvement=False,
-    missing_baseline="warn",
-)
+BEGUN = a_head(hardware=None)
 
-VERDICT = TestVerdict(
+VERDICT = a_test(
+    a_verdict("step_ms", Outcome.REGRESSED, 12.0345678, 10.0, because="slower"),
     test="t.py::test_a",
-    verdicts=(
-        Verdict(
-            metric="step_ms",
-            outcome=Outcome.REGRESSED,
-            because="slower",
-            now=12.0345678,
-            baseline=10.0,
-        ),
-    ),
-    findings=(
-        Finding(
-            kind=FindingKind.SYNC,
-            op="aten::item",
-            api=None,
-            per_step=1,
-            blocked_ms=0.5,
-            location=Location(file="train.py", line=3, function="step"),
-        ),
-    ),
+    findings=(a_finding(blocked_ms=0.5, location=a_location(3, "train.py", "step")),),
     runs=5,
 )
 
 RESULTS = Results(
-    head=Head(
-        version="0.1.0",
+    head=a_head(
         strict=True,
-        fail_on_improvement=False,
         missing_baseline="fail",
         commit="1f2e",
-        hardware=Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200"),
         exit_status=1,
         collected=("t.py::test_a", "t.py::test_b", "t.py::test_c"),
         selected=("t.py::test_a", "t.py::test_b"),
@@ -242,14 +216,7 @@ def test_a_newer_schema_asks_for_an_upgrade() -> None:
 )
 def test_no_path_of_this_machine_leaves_it(file: str, shown: str) -> None:
     location = Location(file=file, line=3, function="step")
-    finding = Finding(
-        kind=FindingKind.SYNC,
-        op=None,
-        api=None,
-        per_step=1,
-        blocked_ms=0.0,
-        innermost=location,
-    )
+    finding = a_finding(op=None, innermost=location, location=None)
     verdict = TestVerdict(
         test="t", verdicts=(), findings=(finding,), snapshot=file, trace=file
     )

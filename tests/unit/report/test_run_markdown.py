@@ -7,12 +7,14 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
+from builders import MIB
+from builders import PRETEND
+from builders import a_verdict
 from hypothesis import given
 from hypothesis import strategies as st
 from remarkable_runs import MIXED
 from remarkable_runs import SOURCES
 from remarkable_runs import SYNC
-from remarkable_runs import judged
 from remarkable_runs import record
 from remarkable_runs import regressed
 from remarkable_runs import results
@@ -97,7 +99,6 @@ def test_all_that_did_not_fail_is_folded_in_one_order() -> None:
 
 
 PEAK = "peak_allocated_bytes"
-MIB = 2**20
 
 
 @pytest.mark.parametrize(
@@ -106,9 +107,9 @@ MIB = 2**20
         (
             [
                 time(Outcome.REGRESSED, 12.03),
-                judged("syncs", Outcome.REGRESSED, 1, 0),
-                judged(PEAK, Outcome.OVER_BUDGET, 95 * MIB, None, limit=90.0 * MIB),
-                judged(PEAK, Outcome.PASS, 95 * MIB, 80 * MIB),
+                a_verdict("syncs", Outcome.REGRESSED, 1, 0),
+                a_verdict(PEAK, Outcome.OVER_BUDGET, 95 * MIB, None, limit=90.0 * MIB),
+                a_verdict(PEAK, Outcome.PASS, 95 * MIB, 80 * MIB),
             ],
             (
                 "step time 10.00 → 12.03 ms (+20.3 %); new wait; peak memory 80.00 → "
@@ -122,26 +123,29 @@ MIB = 2**20
             ],
             "step time 4.200 → 6.200 ms (+47.6 %, limit 5.000 ms)",
         ),
-        ([judged("syncs", Outcome.REGRESSED, 3, 0)], "3 new waits"),
-        ([judged("pageable_copies", Outcome.REGRESSED, 2, 0)], "2 new unpinned copies"),
+        ([a_verdict("syncs", Outcome.REGRESSED, 3, 0)], "3 new waits"),
         (
-            [judged("syncs", Outcome.OVER_BUDGET, 3, None, limit=0)],
+            [a_verdict("pageable_copies", Outcome.REGRESSED, 2, 0)],
+            "2 new unpinned copies",
+        ),
+        (
+            [a_verdict("syncs", Outcome.OVER_BUDGET, 3, None, limit=0)],
             "waits 3 per step (limit 0)",
         ),
         (
-            [judged("busy_pct", Outcome.OVER_BUDGET, 71.0, None, limit=85.0)],
+            [a_verdict("busy_pct", Outcome.OVER_BUDGET, 71.0, None, limit=85.0)],
             "busy&#95;pct 71.00 % (limit at least 85.00 %)",
         ),
         (
-            [judged("growth_bytes", Outcome.REGRESSED, 4096, 0)],
+            [a_verdict("growth_bytes", Outcome.REGRESSED, 4096, 0)],
             "memory growth 0 B → 4.000 KiB per step (+4.000 KiB)",
         ),
         (
-            [judged(PEAK, Outcome.REGRESSED, MIB + 512, MIB)],
+            [a_verdict(PEAK, Outcome.REGRESSED, MIB + 512, MIB)],
             "peak memory 1.0000 → 1.0005 MiB (+512 B)",
         ),
         (
-            [judged("ops", Outcome.REGRESSED, 4 / 3, 1.1 + 0.1)],
+            [a_verdict("ops", Outcome.REGRESSED, 4 / 3, 1.1 + 0.1)],
             "operations 1.2 → 1.3333 per step (+0.13333)",
         ),
     ],
@@ -175,7 +179,7 @@ def test_a_row_says_of_each_failed_metric_how_it_moved(
             "improved: step time 10.00 → 8.000 ms (-20.0 %)",
         ),
         (
-            judged("syncs", Outcome.PASS, 0.1 + 0.2, 0.1 + 0.2),
+            a_verdict("syncs", Outcome.PASS, 0.1 + 0.2, 0.1 + 0.2),
             "passed: waits 0.3 per step",
         ),
         (time(Outcome.NOT_JUDGED, None, None), "not judged: step time: so it was"),
@@ -198,7 +202,7 @@ def test_a_row_of_the_others_begins_with_what_came_of_it(
 @pytest.mark.parametrize("now", [2.0000000000000004, 1 / 3, 1234.5678901, 9.99999999])
 @pytest.mark.parametrize("metric", ["step_ms", "syncs", PEAK, "busy_pct"])
 def test_no_number_has_more_than_five_digits(metric: str, now: float) -> None:
-    verdict = judged(metric, Outcome.REGRESSED, now, 2.0)
+    verdict = a_verdict(metric, Outcome.REGRESSED, now, 2.0)
 
     numbers = re.findall(r"\d[\d.]*", what("t", verdict, ending=Ending.FAILED))
 
@@ -223,7 +227,7 @@ def test_two_calls_of_a_test_share_its_row() -> None:
 
 
 def test_a_row_with_many_metrics_counts_those_that_do_not_fit() -> None:
-    many = [judged(f"metric_{n}", Outcome.REGRESSED, n + 1, n) for n in range(1, 40)]
+    many = [a_verdict(f"metric_{n}", Outcome.REGRESSED, n + 1, n) for n in range(1, 40)]
 
     said = what("t", *many, ending=Ending.FAILED)
 
@@ -239,7 +243,7 @@ def test_a_test_is_named_with_its_file_where_two_have_its_name() -> None:
 
 
 def test_the_line_that_waits_is_linked_although_the_time_is_worse() -> None:
-    waits = judged("syncs", Outcome.REGRESSED, 1, 0)
+    waits = a_verdict("syncs", Outcome.REGRESSED, 1, 0)
     found = record(
         "t",
         time(Outcome.REGRESSED, 30.0),
@@ -297,7 +301,6 @@ def test_a_change_of_the_whole_run_stands_above_the_table() -> None:
 
 
 PASSES = record("a", time(Outcome.PASS))
-PRETEND = Hardware(kind=DeviceKind.PRETEND, name="CUDA")
 
 
 def on(hardware: Hardware, found: Results) -> Results:

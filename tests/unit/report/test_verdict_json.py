@@ -3,40 +3,27 @@
 from __future__ import annotations
 
 import pytest
+from builders import a_finding
+from builders import a_test
+from builders import a_verdict
 
 from pytest_gpuperf.errors import RunError
 from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import Sides
-from pytest_gpuperf.model.finding import Finding
-from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
-from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report.json.results import from_json
 from pytest_gpuperf.report.json.results import to_json
 
 
-VERDICT = TestVerdict(
+VERDICT = a_test(
+    a_verdict("step_ms", Outcome.REGRESSED, 12.03, 10.0, because="slower", limit=10.26),
+    a_verdict("syncs", Outcome.NOT_JUDGED, None, None, settled=False),
     test="tests/test_x.py::test_y",
-    verdicts=(
-        Verdict(
-            metric="step_ms",
-            outcome=Outcome.REGRESSED,
-            because="slower",
-            now=12.03,
-            baseline=10.0,
-            limit=10.26,
-        ),
-        Verdict(metric="syncs", outcome=Outcome.NOT_JUDGED, because="", settled=False),
-    ),
     findings=(
-        Finding(
-            kind=FindingKind.SYNC,
-            op="aten::item",
-            api=None,
-            per_step=1,
+        a_finding(
             blocked_ms=0.31,
             location=Location(file="a.py", line=3, function="step", exact=False),
         ),

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from builders import a_run
+from builders import an_entry
 from played_children import Play
 from played_children import Played
 
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import Refresh
-from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.runner.run_estimates import GPU_PROCESS_SECONDS
 from pytest_gpuperf.runner.run_estimates import PROCESS_SECONDS
@@ -23,7 +24,7 @@ TEST, OTHER = "t.py::a", "t.py::b"
 
 def entry_of(step_ms: float, rounds: int = 20, round_steps: int | None = None) -> Entry:
     times = {"step_ms": Distribution.of([step_ms] * rounds)}
-    return Entry(runs=(RunSummary(times=times, round_steps=round_steps),))
+    return an_entry(a_run(None, times=times, round_steps=round_steps))
 
 
 def seconds_of(entry: Entry) -> float:
@@ -61,7 +62,7 @@ def test_each_call_of_a_test_counts_and_a_new_test_is_like_the_others() -> None:
 
 
 def test_nothing_is_forecast_if_no_time_is_stored() -> None:
-    counts = Entry(runs=(RunSummary(exact={"syncs": 0}),))
+    counts = an_entry(None, exact={"syncs": 0})
 
     assert gate_seconds([(TEST,)], {TEST: counts}) is None
     assert gate_seconds([(TEST,)], {}) is None

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from builders import CPU
+from builders import H200
+from builders import a_head
+from builders import a_record
+from builders import a_test
+from builders import a_verdict
+from builders import holding
 
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.model.ab import Sides
 from pytest_gpuperf.model.baseline import Baselines
-from pytest_gpuperf.model.baseline import Entry
-from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.codec import encode_briefly
-from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.results import Head
 from pytest_gpuperf.model.results import Merged
 from pytest_gpuperf.model.results import Record
 from pytest_gpuperf.model.results import Results
@@ -28,36 +31,15 @@ from pytest_gpuperf.report.screen.merged import merged_lines
 from pytest_gpuperf.runner.merge import merge
 
 
-H200 = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200")
-EPYC = Hardware(kind=DeviceKind.CPU, name="AMD EPYC 2 cores")
-
-
-def verdict(
-    metric: str = "step_ms",
-    outcome: Outcome = Outcome.PASS,
-    now: float | None = 10.0,
-    baseline: float | None = 10.0,
-) -> Verdict:
-    return Verdict(
-        metric=metric,
-        outcome=outcome,
-        because="for a reason",
-        now=now,
-        baseline=baseline,
-    )
-
-
 def judged(test: str, *verdicts: Verdict) -> Record:
-    found = TestVerdict(test=test, verdicts=verdicts or (verdict(),))
-    ending = Ending.FAILED if found.outcome.fails else Ending.PASSED
-    return Record(ending, found.outcome, "", (encode_briefly(found),))
+    return a_record(a_test(*verdicts, test=test), where="")
 
 
 def passed(*tests: str) -> dict[str, Record]:
     return {test: judged(test) for test in tests}
 
 
-REGRESSED = verdict(outcome=Outcome.REGRESSED, now=12.0)
+REGRESSED = a_verdict(outcome=Outcome.REGRESSED, now=12.0)
 
 
 def shard(
@@ -73,11 +55,8 @@ def shard(
     notes: tuple[str, ...] = (),
     pending: Baselines | None = None,
 ) -> Shard:
-    head = Head(
+    head = a_head(
         version=version,
-        strict=False,
-        fail_on_improvement=False,
-        missing_baseline="warn",
         commit=commit,
         hardware=hardware,
         exit_status=exit_status,
@@ -105,14 +84,14 @@ def test_two_shards_are_one_table_and_one_line() -> None:
     assert merged_lines(merged) == (
         "step now  baseline   change  syncs  memory  outcome  test",
         "12.00 ms  10.00 ms  +20.0 %      -       -  SLOWER   a",
-        "    step time: for a reason",
+        "    step time: as stored",
         "10.00 ms  10.00 ms    0.0 %      -       -  passed   b",
         "gpuperf: 1 failed (1 worse), 1 passed on cuda-nvidia-h200; 2 shards",
     )
 
 
 def test_two_kinds_of_hardware_have_a_table_each() -> None:
-    elsewhere = shard("2.json", passed("a", "b"), hardware=EPYC)
+    elsewhere = shard("2.json", passed("a", "b"), hardware=CPU)
 
     lines = merged_lines(merge([A, elsewhere]))
 
@@ -131,11 +110,11 @@ def test_two_kinds_of_hardware_have_a_table_each() -> None:
 def test_the_line_counts_what_a_single_run_would() -> None:
     bare = TestVerdict(test="c", verdicts=(), sides=Sides())
     tests = {
-        "a": judged("a", verdict(), verdict("syncs", Outcome.NO_BASELINE, 1, None)),
+        "a": judged("a", a_verdict(), a_verdict("syncs", Outcome.NO_BASELINE, 1, None)),
         "b": Record(Ending.FAILED, headline="assert 0"),
         "c": Record(Ending.PASSED, Outcome.PASS, "", (encode_briefly(bare),)),
         "d": Record(Ending.SKIPPED, headline="no GPU"),
-        "e": judged("e", verdict("latency_ms", Outcome.NOT_JUDGED, None, None)),
+        "e": judged("e", a_verdict("latency_ms", Outcome.NOT_JUDGED, None, None)),
     }
 
     merged = merge([shard("1.json", tests, exit_status=1)])
@@ -163,7 +142,7 @@ def test_such_a_test_can_be_allowed_and_is_still_named() -> None:
 
 
 def test_a_test_that_ran_on_any_hardware_was_run() -> None:
-    merged = merge([A, shard("2.json", passed("b"), hardware=EPYC)])
+    merged = merge([A, shard("2.json", passed("b"), hardware=CPU)])
 
     assert (merged.exit_status, merged.missing) == (0, ())
 
@@ -239,9 +218,9 @@ def test_what_is_said_once_is_said_once() -> None:
 
 
 def test_equal_verdicts_on_a_test_that_ran_twice_are_one() -> None:
-    first = judged("a", verdict(now=10.0), verdict("peak_allocated_bytes", now=1e9))
+    first = judged("a", a_verdict(now=10.0), a_verdict("peak_allocated_bytes", now=1e9))
     again = judged(
-        "a", verdict(now=10.04), verdict("peak_allocated_bytes", now=1.0001e9)
+        "a", a_verdict(now=10.04), a_verdict("peak_allocated_bytes", now=1.0001e9)
     )
 
     merged = merge([shard("1.json", {"a": first}), shard("2.json", {"a": again}), B])
@@ -251,7 +230,7 @@ def test_equal_verdicts_on_a_test_that_ran_twice_are_one() -> None:
 
 
 PASSED, FAILED = Record(Ending.PASSED), Record(Ending.FAILED)
-SYNCS = verdict("syncs", now=1)
+SYNCS = a_verdict("syncs", now=1)
 
 
 @pytest.mark.parametrize(
@@ -261,24 +240,34 @@ SYNCS = verdict("syncs", now=1)
         (PASSED, FAILED, "passed", "failed"),
         (
             judged("a"),
-            judged("a", verdict(outcome=Outcome.INCONCLUSIVE)),
+            judged("a", a_verdict(outcome=Outcome.INCONCLUSIVE)),
             "step_ms pass",
             "step_ms inconclusive",
         ),
         (
             judged("a", SYNCS),
-            judged("a", verdict("syncs", now=2)),
+            judged("a", a_verdict("syncs", now=2)),
             "syncs pass (1)",
             "syncs pass (2)",
         ),
         (
             judged("a", SYNCS),
-            judged("a", verdict("syncs", now=None)),
+            judged("a", a_verdict("syncs", now=None)),
             "syncs pass (1)",
             "syncs pass",
         ),
-        (judged("a", verdict(), SYNCS), judged("a"), "syncs pass (1)", "nothing more"),
-        (judged("a"), judged("a", verdict(), SYNCS), "nothing more", "syncs pass (1)"),
+        (
+            judged("a", a_verdict(), SYNCS),
+            judged("a"),
+            "syncs pass (1)",
+            "nothing more",
+        ),
+        (
+            judged("a"),
+            judged("a", a_verdict(), SYNCS),
+            "nothing more",
+            "syncs pass (1)",
+        ),
     ],
 )
 def test_shards_that_disagree_about_a_test_are_refused(
@@ -298,7 +287,7 @@ def test_shards_that_disagree_about_a_test_are_refused(
 def test_a_test_may_differ_from_hardware_to_hardware() -> None:
     slower = {"a": judged("a", REGRESSED), "b": judged("b")}
 
-    merged = merge([A, shard("2.json", slower, hardware=EPYC, exit_status=1)])
+    merged = merge([A, shard("2.json", slower, hardware=CPU, exit_status=1)])
 
     assert merged.exit_status == 1
 
@@ -352,24 +341,17 @@ def test_a_table_ends_where_nobody_reads_on() -> None:
     assert lines[-2] == "and 6 more, none is worse"
 
 
-def entry(syncs: int) -> Entry:
-    return Entry(runs=(RunSummary(exact={"syncs": syncs}),))
-
-
 def test_what_is_pending_is_joined_by_hardware() -> None:
-    first = Baselines(hardware=H200, entries={"a": entry(1), "stale": entry(9)})
-    again = Baselines(hardware=H200, entries={"a": entry(2), "b": entry(3)})
-    other = Baselines(hardware=EPYC, entries={"a": entry(4)})
+    first = holding(a=1, stale=9)
+    again = holding(a=2, b=3)
+    other = holding(CPU, a=4)
 
     merged = merge(
         [
             shard("1.json", passed("a"), pending=first),
             shard("2.json", passed("a", "b"), pending=again),
-            shard("3.json", passed("a"), hardware=EPYC, pending=other),
+            shard("3.json", passed("a"), hardware=CPU, pending=other),
         ]
     )
 
-    assert merged.pending == (
-        Baselines(hardware=H200, entries={"a": entry(1), "b": entry(3)}),
-        other,
-    )
+    assert merged.pending == (holding(a=1, b=3), other)

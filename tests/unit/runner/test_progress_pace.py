@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from statistics import median
 
 import pytest
+from builders import a_measurement
 
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.run import TestResult
@@ -27,7 +25,6 @@ from pytest_gpuperf.runner.screening import complete
 from pytest_gpuperf.runner.screening import screen
 
 
-ENVIRONMENT = Environment(hardware=Hardware(kind=DeviceKind.SCRIPTED, name=""))
 WANTED = 8
 
 
@@ -106,8 +103,8 @@ class Simulated:
 
     def _result(self, test: str) -> TestResult:
         dirty = self._noise.random() < self._scenario.dirty
-        measured = Measurement(
-            test=test, environment=ENVIRONMENT, dirty=("hot",) if dirty else ()
+        measured = a_measurement(
+            None, *("hot",) if dirty else (), test=test, on=DeviceKind.SCRIPTED
         )
         call = StepCall(measurement=measured)
         return TestResult(test=test, ending=Ending.PASSED, calls=(call,))

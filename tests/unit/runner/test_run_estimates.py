@@ -5,17 +5,14 @@ from __future__ import annotations
 from math import exp
 
 import pytest
+from builders import a_measurement
+from builders import an_entry
 
 from pytest_gpuperf.judge.calls import judge_calls
 from pytest_gpuperf.judge.calls import suite_context_of
 from pytest_gpuperf.model.baseline import Entry
-from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.measurement import Distribution
-from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.runner.run_estimates import acuity_of
 
@@ -25,14 +22,8 @@ NORMAL = (-1.42, -0.85, -0.47, -0.15, 0.15, 0.47, 0.85, 1.42)
 """Eight runs, in standard deviations of about 0.9."""
 
 
-def took(ms: float) -> dict[str, Distribution]:
-    return {"step_ms": Distribution(q10=ms, q25=ms, q50=ms, mean=ms, samples=100)}
-
-
 def scattering(sigma: float) -> Entry:
-    return Entry(
-        runs=tuple(RunSummary(times=took(10 * exp(sigma * z))) for z in NORMAL)
-    )
+    return an_entry(*(10 * exp(sigma * z) for z in NORMAL))
 
 
 def suite(*sigmas: float) -> dict[str, Entry]:
@@ -45,11 +36,7 @@ def unmarked(entries: dict[str, Entry]) -> dict[str, tuple[Tolerance, ...]]:
 
 def test_what_is_foreseen_is_what_the_verdicts_then_tell() -> None:
     entries = suite(*[0.005] * 10, *[0.02] * 10)
-    environment = Environment(hardware=Hardware(kind=SCRIPTED, name="x"))
-    first = {
-        test: Measurement(test=test, environment=environment, times=took(10.0))
-        for test in entries
-    }
+    first = {test: a_measurement(test=test, on=SCRIPTED) for test in entries}
     suite_context = suite_context_of({t: [run] for t, run in first.items()}, entries)
     verdicts = [
         judge_calls([StepCall(measurement=first[test])], entry, suite_context).verdicts[
@@ -123,7 +110,7 @@ def test_what_marks_tolerate_is_not_moved_by_a_project() -> None:
 def test_tests_without_a_stored_time_are_left_out() -> None:
     entries = {
         "t": scattering(0.01),
-        "u": Entry(runs=(RunSummary(exact={"syncs": 0}),)),
+        "u": an_entry(None, exact={"syncs": 0}),
     }
 
     found = acuity_of({"t": (), "u": (), "gone": ()}, entries, SCRIPTED)

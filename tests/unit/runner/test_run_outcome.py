@@ -6,15 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from builders import a_finding
+from builders import a_location
+from builders import a_test
+from builders import a_verdict
 
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.finding import Finding
-from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.run import TestResult
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report.json.results import from_json
 from pytest_gpuperf.runner.outcome import report_of
@@ -39,16 +39,9 @@ SETTINGS = Settings(
 
 def test_the_verdicts_that_pytest_reports_name_no_path_of_this_machine() -> None:
     file = "/home/eve/.venv/lib/python3.11/site-packages/nn/layer.py"
-    finding = Finding(
-        kind=FindingKind.SYNC,
-        op="aten::item",
-        api=None,
-        per_step=1,
-        blocked_ms=0.5,
-        location=Location(file=file, line=3, function="step"),
-    )
-    over = Verdict(metric="syncs", outcome=Outcome.OVER_BUDGET, because="", now=1)
-    verdict = TestVerdict(test="t", verdicts=(over,), findings=(finding,))
+    finding = a_finding(blocked_ms=0.5, location=a_location(3, file, "step"))
+    over = a_verdict("syncs", Outcome.OVER_BUDGET, 1, None)
+    verdict = a_test(over, findings=(finding,))
     case = Case("t", [TestResult(test="t", ending=Ending.PASSED)])
 
     report = report_of(case, {"t": verdict}, SETTINGS, lambda told: str(told.findings))
@@ -58,9 +51,9 @@ def test_the_verdicts_that_pytest_reports_name_no_path_of_this_machine() -> None
     assert file in report.text
 
 
-NEW = Verdict(metric="step_ms", outcome=Outcome.NO_BASELINE, because="", now=3.0)
-MISSED = Verdict(metric="syncs", outcome=Outcome.INCONCLUSIVE, because="no profile")
-NOWHERE = Verdict(metric="step_ms", outcome=Outcome.NOT_JUDGED, because="no clock")
+NEW = a_verdict("step_ms", Outcome.NO_BASELINE, 3.0, None)
+MISSED = a_verdict("syncs", Outcome.INCONCLUSIVE, None, None, because="no profile")
+NOWHERE = a_verdict("step_ms", Outcome.NOT_JUDGED, None, None, because="no clock")
 
 
 @pytest.mark.parametrize(
@@ -96,14 +89,14 @@ def test_in_ci_a_test_fails_that_neither_a_limit_nor_a_baseline_judged(
 ) -> None:
     in_ci = replace(SETTINGS, missing_baseline=MissingBaseline.FAIL)
     case = Case("t", [TestResult(test="t", ending=Ending.PASSED)])
-    verdict = TestVerdict(test="t", verdicts=verdicts)
+    verdict = a_test(*verdicts)
 
     assert report_of(case, {"t": verdict}, in_ci, str).ending is ending
 
 
 def test_outside_of_ci_a_test_without_any_number_passes_with_a_warning() -> None:
     case = Case("t", [TestResult(test="t", ending=Ending.PASSED)])
-    verdict = TestVerdict(test="t", verdicts=(MISSED, replace(MISSED, metric="ops")))
+    verdict = a_test(MISSED, replace(MISSED, metric="ops"))
 
     report = report_of(case, {"t": verdict}, SETTINGS, str)
 

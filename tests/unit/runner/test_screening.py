@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from builders import a_finding
+from builders import a_measurement
+from builders import a_test
+from builders import a_verdict
 
 from pytest_gpuperf.judge.verdict import waits_for_times
 from pytest_gpuperf.model.baseline import full_runs
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.finding import Finding
-from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.run import TestResult
@@ -29,9 +28,6 @@ from pytest_gpuperf.runner.screening import confirm
 from pytest_gpuperf.runner.screening import screen
 from pytest_gpuperf.runner.screening import settled
 from pytest_gpuperf.runner.screening import with_counts_of
-
-
-ENVIRONMENT = Environment(hardware=Hardware(kind=DeviceKind.SCRIPTED, name=""))
 
 
 class Runs:
@@ -54,7 +50,7 @@ class Runs:
     def _result(self, test: str, number: int) -> TestResult:
         dirty = ("hot",) if (test, number) in self.disturbed else ()
         call = StepCall(
-            measurement=Measurement(test=test, environment=ENVIRONMENT, dirty=dirty)
+            measurement=a_measurement(None, *dirty, test=test, on=DeviceKind.SCRIPTED)
         )
         ending = self.endings.get((test, number), Ending.PASSED)
         return TestResult(
@@ -67,13 +63,11 @@ def judging(wanted: dict[str, int]) -> Callable[[Sequence[StepCall]], TestVerdic
 
     def judge(calls: Sequence[StepCall]) -> TestVerdict:
         test = calls[-1].measurement.test
-        verdict = Verdict(
-            metric="step_ms",
-            outcome=Outcome.PASS,
+        verdict = a_verdict(
             because="so it is",
             settled=len(calls) >= wanted.get(test, 1),
         )
-        return TestVerdict(test=test, verdicts=(verdict,))
+        return a_test(verdict, test=test)
 
     return judge
 
@@ -226,14 +220,8 @@ def test_a_verdict_cut_short_is_inconclusive_and_says_why() -> None:
     )
 
 
-def verdict_of(*verdicts: Verdict) -> TestVerdict:
-    return TestVerdict(test="a", verdicts=verdicts)
-
-
-OPEN_TIME = Verdict(
-    metric="step_ms", outcome=Outcome.INCONCLUSIVE, because="", settled=False
-)
-SAME_SYNCS = Verdict(metric="syncs", outcome=Outcome.PASS, because="")
+OPEN_TIME = a_verdict("step_ms", Outcome.INCONCLUSIVE, None, None, settled=False)
+SAME_SYNCS = a_verdict("syncs", Outcome.PASS, None, None)
 
 
 @pytest.mark.parametrize(
@@ -267,18 +255,16 @@ SAME_SYNCS = Verdict(metric="syncs", outcome=Outcome.PASS, because="")
 def test_more_runs_are_for_times_alone_where_all_else_is_as_it_was(
     verdicts: list[Verdict], *, alone: bool
 ) -> None:
-    assert waits_for_times(verdict_of(*verdicts)) is alone
+    assert waits_for_times(a_test(*verdicts)) is alone
 
 
 def test_a_run_of_times_alone_is_given_the_counts_and_causes_of_the_first() -> None:
-    sync = Finding(
-        kind=FindingKind.SYNC, op="aten::item", api=None, per_step=1, blocked_ms=1.0
+    sync = a_finding(blocked_ms=1.0, location=None)
+    first = a_measurement(
+        None, test="a", on=DeviceKind.SCRIPTED, exact={"syncs": 1}, findings=(sync,)
     )
-    first = Measurement(
-        test="a", environment=ENVIRONMENT, exact={"syncs": 1}, findings=(sync,)
-    )
-    bare = Measurement(test="a", environment=ENVIRONMENT)
-    whole = Measurement(test="b", environment=ENVIRONMENT, exact={"syncs": 2})
+    bare = a_measurement(None, test="a", on=DeviceKind.SCRIPTED)
+    whole = a_measurement(None, test="b", on=DeviceKind.SCRIPTED, exact={"syncs": 2})
     calls = tuple(StepCall(measurement=found) for found in (bare, whole))
     result = TestResult(test="a", ending=Ending.PASSED, calls=calls)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from builders import a_measurement
+from builders import a_test
+from builders import a_verdict
+
 from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.ranks import Ranks
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.run import RunMode
@@ -18,7 +19,6 @@ from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.run import TestResult
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
-from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.runner.evidence import Verdicts
 from pytest_gpuperf.runner.evidence import with_traces
 from pytest_gpuperf.runner.plan import Planned
@@ -26,16 +26,13 @@ from pytest_gpuperf.runner.screening import Case
 from pytest_gpuperf.runner.screening import Group
 
 
-ENVIRONMENT = Environment(hardware=Hardware(kind=DeviceKind.SCRIPTED, name=""))
 HERE = Path("artefacts")
 
 
 def judged(test: str, now: float, limit: float) -> dict[str, TestVerdict]:
     outcome = Outcome.REGRESSED if now > limit else Outcome.PASS
-    verdict = Verdict(
-        metric="step_ms", outcome=outcome, because="", now=now, limit=limit
-    )
-    return {test: TestVerdict(test=test, verdicts=(verdict,))}
+    verdict = a_verdict("step_ms", outcome, now, None, limit=limit)
+    return {test: a_test(verdict, test=test)}
 
 
 def planned(test: str, ranks: Ranks | None = None) -> Planned:
@@ -61,8 +58,8 @@ class Runs:
 
 
 def traced(test: str) -> TestResult:
-    measurement = Measurement(
-        test=test, environment=ENVIRONMENT, trace=f"{test}.json.gz"
+    measurement = a_measurement(
+        None, test=test, on=DeviceKind.SCRIPTED, trace=f"{test}.json.gz"
     )
     return TestResult(
         test=test, ending=Ending.PASSED, calls=(StepCall(measurement=measurement),)

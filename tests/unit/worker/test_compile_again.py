@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from builders import a_measurement
+
 from pytest_gpuperf.measure.time_share import longest_run
 from pytest_gpuperf.model.compile_metrics import COMPILE_S
 from pytest_gpuperf.model.compile_metrics import COMPILE_WARM_S
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.measurement import Distribution
-from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.run import CompileTiming
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.run import StepCall
@@ -24,11 +22,7 @@ from pytest_gpuperf.worker.compile_again import compiled_again
 
 
 TEST = "test_it.py::test_step"
-COMPILED = Measurement(
-    test=TEST,
-    environment=Environment(hardware=Hardware(kind=DeviceKind.CPU, name="x")),
-    times={COMPILE_S.name: Distribution.of([40_000.0])},
-)
+COMPILED = a_measurement({COMPILE_S.name: 40_000.0}, on=DeviceKind.CPU, test=TEST)
 
 
 def test_where_earlier_tests_took_all_the_time_a_longer_one_is_named(
