@@ -31,6 +31,8 @@ from pytest_gpuperf.model.results import Head
 from pytest_gpuperf.model.results import Record
 from pytest_gpuperf.model.results import Results
 from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.run import StepCall
+from pytest_gpuperf.model.run import TestResult
 from pytest_gpuperf.model.verdict import DecidedBy
 from pytest_gpuperf.model.verdict import Evidence
 from pytest_gpuperf.model.verdict import Outcome
@@ -152,6 +154,18 @@ def a_measurement(
     fields.setdefault("environment", an_environment(on, software))
     fields.setdefault("times", distributions(ms))
     return Measurement(dirty=dirty, **fields)
+
+
+def a_result(
+    *measurements: Measurement,
+    test: str = TEST,
+    ending: Ending = Ending.PASSED,
+    **fields: Any,
+) -> TestResult:
+    """What one process says of a test: a call without marks for each measurement."""
+    calls = tuple(StepCall(measurement=found) for found in measurements)
+    fields.setdefault("calls", calls)
+    return TestResult(test=test, ending=ending, **fields)
 
 
 # What the judge says of a metric, and of a test.

@@ -19,7 +19,6 @@ from typing import Final
 
 import pytest
 from builders import a_head
-from builders import a_run
 from builders import a_test
 from builders import a_verdict
 from builders import an_entry
@@ -38,7 +37,6 @@ from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.history.document import dumps_rows
 from pytest_gpuperf.history.document import moment_of
 from pytest_gpuperf.history.place import Folder
-from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.codec import encode_briefly
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
@@ -108,15 +106,12 @@ def objections(text: str, *, annotated: bool = False) -> list[str]:
     return [*odd, *told, *(line for line in lines if line.startswith("FORGED"))]
 
 
-def summary(step_ms: float, syncs: int = 0) -> RunSummary:
-    return a_run(step_ms, exact={"syncs": syncs})
-
-
 def stored(path: Path, text: str, step_ms: float, drifted: float = 0.0) -> None:
     """Store runs of a test of that name, with that version of torch, on that CPU."""
     hardware = Hardware(kind=DeviceKind.CPU, name=f"CPU {text}")
     entry = an_entry(
-        *((summary(step_ms),) * 8),
+        *[step_ms] * 8,
+        exact={"syncs": 0},
         software={"torch": f"2.13 {text}"},
         anchor={"step_ms": drifted} if drifted else {},
     )

@@ -6,6 +6,7 @@ from typing import Final
 
 import pytest
 from builders import a_measurement
+from builders import a_result
 from builders import a_test
 from builders import a_verdict
 from whole_run import Folder
@@ -379,9 +380,7 @@ class Runs:
         )
         calls = (call,) if measured else ()
         return [
-            TestResult(
-                test="a", ending=ending, calls=calls, seconds=1.0, stop=self._stop
-            )
+            a_result(test="a", ending=ending, calls=calls, seconds=1.0, stop=self._stop)
         ]
 
 

@@ -16,6 +16,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from builders import a_measurement
+from builders import a_result
 from builders import a_run
 from builders import an_entry
 from scripted_project import ON
@@ -35,7 +36,6 @@ from pytest_gpuperf.model.ranks import Ranks
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.run import Report
 from pytest_gpuperf.model.run import StepCall
-from pytest_gpuperf.model.run import TestResult
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.runner.answers import results_of
@@ -276,8 +276,7 @@ def measured(ms: float = 10.0, exact: Mapping[str, int] | None = None) -> Measur
 
 
 def answered(measurement: Measurement) -> list[Any]:
-    calls = (StepCall(measurement=measurement),)
-    return [encode(TestResult(test="t.py::test_a", ending=Ending.PASSED, calls=calls))]
+    return [encode(a_result(measurement, test="t.py::test_a"))]
 
 
 @pytest.mark.parametrize(
@@ -403,11 +402,9 @@ def test_an_error_in_the_judge_fails_the_test_that_it_was_about(
     isolation, call = ErrorIsolation(), StepCall(measurement=measured())
     case = Case(
         "t.py::test_a",
-        [TestResult(test="t.py::test_a", ending=Ending.PASSED, calls=(call,))],
+        [a_result(test="t.py::test_a", calls=(call,))],
     )
-    other = Case(
-        "t.py::test_b", [TestResult(test="t.py::test_b", ending=Ending.PASSED)]
-    )
+    other = Case("t.py::test_b", [a_result(test="t.py::test_b")])
 
     verdict = isolation.judged(judge, [call])
     report = isolation.reported(case, lambda: passed(case))
@@ -420,7 +417,7 @@ def test_an_error_in_the_judge_fails_the_test_that_it_was_about(
 
 
 def test_an_error_in_a_report_fails_the_test_that_it_was_about() -> None:
-    case = Case("t.py::test_a", [TestResult(test="t.py::test_a", ending=Ending.PASSED)])
+    case = Case("t.py::test_a", [a_result(test="t.py::test_a")])
 
     report = ErrorIsolation().reported(case, lambda: passed(case, 1 // 0))
 

@@ -174,9 +174,7 @@ def test_a_time_drifts_where_most_runs_do_and_a_count_by_any_run() -> None:
 
 
 def test_on_cpu_the_first_decile_drifts() -> None:
-    entry = an_entry(
-        a_run(None, times={"step_ms": replace(a_distribution(10.0), q10=9.0)})
-    )
+    entry = an_entry(a_run(times={"step_ms": replace(a_distribution(10.0), q10=9.0)}))
     fresh = a_measurement(
         on=DeviceKind.CPU, times={"step_ms": replace(a_distribution(11.0), q10=9.0)}
     )
@@ -241,7 +239,7 @@ def test_typical_are_where_the_runs_lie_and_the_largest_count_of_what_is_gated()
     None
 ):
     runs = [measured(10.0001, 0), measured(12.5, 2), measured(8.0, 1)]
-    recorded = a_run(None, times={"latency_ms": a_distribution(5.0)})
+    recorded = a_run({"latency_ms": 5.0})
     entry = an_entry(*runs)
 
     values = typical_values(an_entry(*entry.runs, recorded), DeviceKind.CUDA)

@@ -183,7 +183,7 @@ class TestKept:
     def test_a_cpu_is_read_by_its_first_decile(self) -> None:
         def of(q10: float) -> Entry:
             times = Distribution(q10=q10, q25=12.0, q50=12.0, mean=12.0, samples=9)
-            return an_entry(*((a_run(None, times={"step_ms": times}),) * 8))
+            return an_entry(*[a_run(times={"step_ms": times})] * 8)
 
         cpu = Leeway(kind=DeviceKind.CPU, tolerance=Tolerance())
 

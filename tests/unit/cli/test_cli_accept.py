@@ -236,7 +236,7 @@ def counted(
     metric, _, said = outcome.partition(" ")
     judged = Judged(outcomes={metric: (Outcome(said),)}) if outcome else None
     summary = a_run(ms, exact={"syncs": syncs})
-    return an_entry(*((summary,) * runs), software={"torch": torch}, judged=judged)
+    return an_entry(*[summary] * runs, software={"torch": torch}, judged=judged)
 
 
 def counts(test: str) -> list[tuple[float, int]]:

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 
 import pytest
+from builders import a_comparison
 from builders import a_measurement
+from builders import a_result
 
 from pytest_gpuperf.compare_commits.pairs import Both
 from pytest_gpuperf.compare_commits.pairs import TogetherTime
 from pytest_gpuperf.compare_commits.pairs import run_pairs
-from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import Uncompared
 from pytest_gpuperf.model.budget import Tolerance
@@ -20,7 +21,6 @@ from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.run import TestResult
 from pytest_gpuperf.runner.screening import Group
 
@@ -70,16 +70,11 @@ class Runs:
         measured = a_measurement(
             10.0 * found[number % len(found)], test=test, environment=CUDA
         )
-        return TestResult(
-            test=test,
-            ending=Ending.PASSED,
-            calls=(StepCall(measurement=measured),),
-            seconds=self._seconds,
-        )
+        return a_result(measured, test=test, seconds=self._seconds)
 
 
 def ended(ending: Ending, text: str = "", **told: str) -> TestResult:
-    return TestResult(test="t", ending=ending, text=text, **told)
+    return a_result(test="t", ending=ending, text=text, **told)
 
 
 def test_the_sides_take_turns_and_the_first_changes() -> None:
@@ -181,11 +176,7 @@ def test_a_result_that_is_lost_is_a_broken_side() -> None:
 def test_a_call_of_one_side_alone_is_listed() -> None:
     runs = Runs()
     call = runs._result("t#extra", (1.0,), 0).calls
-    more = TestResult(
-        test="t",
-        ending=Ending.PASSED,
-        calls=(*runs._result("t", (1.0,), 0).calls, *call),
-    )
+    more = a_result(test="t", calls=(*runs._result("t", (1.0,), 0).calls, *call))
 
     (found,) = runs.pairs({"t": (1.0,)}, {"t": more}, ("t",))
 
@@ -203,14 +194,13 @@ def test_a_step_that_nobody_measured_is_listed() -> None:
     ]
 
 
-SLOWER = AbResult(
-    answer=Answer.SLOWER,
+SLOWER = a_comparison(
+    Answer.SLOWER,
+    1.1,
     why="it is",
-    ratio=1.1,
     low=None,
     high=None,
     smallest=None,
-    before_ms=10.0,
     after_ms=11.0,
     pairs=0,
     steps=56,

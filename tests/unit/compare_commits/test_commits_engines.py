@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from builders import a_comparison
+
 from pytest_gpuperf.compare_commits.commits import apart_in_words
 from pytest_gpuperf.compare_commits.commits import engine_in_words
-from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import CallChange
 
@@ -23,10 +24,9 @@ PAIRS = (
 def call(
     test: str, *, steps: int = 0, seconds: float = 0.0, apart: str = ""
 ) -> CallChange:
-    time = AbResult(
-        answer=Answer.SAME,
-        why="",
-        ratio=1.0,
+    time = a_comparison(
+        Answer.SAME,
+        1.0,
         low=None,
         high=None,
         smallest=None,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from builders import a_measurement
+from builders import a_result
 from scripted_device import ScriptedDevice
 
 from pytest_gpuperf.compare_commits.one_process import Together
@@ -19,9 +20,6 @@ from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.model.run import StepCall
-from pytest_gpuperf.model.run import TestResult
 from pytest_gpuperf.runner.fork_server import Job
 from pytest_gpuperf.runner.plan import Project
 from pytest_gpuperf.runner.plan import RunRequest
@@ -63,10 +61,8 @@ class Version:
 
 
 def both(seconds: float, step_ms: float | None = 10.0) -> Both:
-    call = StepCall(measurement=a_measurement(step_ms, on=DeviceKind.CPU, test="t"))
-    result = TestResult(
-        test="t", ending=Ending.PASSED, calls=(call,), seconds=seconds / 2
-    )
+    measured = a_measurement(step_ms, on=DeviceKind.CPU, test="t")
+    result = a_result(measured, test="t", seconds=seconds / 2)
     cases = (Case("t", [result]), Case("t", [result]))
     return Both(before=cases[0], after=cases[1], project=Tolerance())
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from builders import a_result
+
 from pytest_gpuperf.distributed.outcome import OWN_FOLDER
 from pytest_gpuperf.distributed.outcome import result_of
 from pytest_gpuperf.distributed.outcome import result_of_launched
@@ -28,7 +30,7 @@ Current thread 0x0002 (most recent call first):
 
 CRASHED = STUCK.replace("Thread", "Fatal Python error: Segmentation fault\n\nThread")
 
-BOOM = TestResult(
+BOOM = a_result(
     test=TEST,
     ending=Ending.FAILED,
     text="    def step():\ntest_it.py:14: \n_ _ _\na b.py:13: in step\n    x: 3\nE   ValueError: boom\n\ntest_it.py:12: ValueError",
@@ -57,7 +59,7 @@ def killed(stack: str = STUCK) -> RankEnd:
 
 
 def passed(**changes: object) -> TestResult:
-    return TestResult(test=TEST, ending=Ending.PASSED, **changes)  # type: ignore[arg-type]
+    return a_result(test=TEST, **changes)  # type: ignore[arg-type]
 
 
 def test_where_all_pass_rank_0_speaks_and_what_the_others_printed_is_kept() -> None:
@@ -76,13 +78,13 @@ def test_where_all_pass_rank_0_speaks_and_what_the_others_printed_is_kept() -> N
 
 
 def test_where_all_skip_the_test_is_skipped() -> None:
-    skipped = TestResult(test=TEST, ending=Ending.SKIPPED, text="no data")
+    skipped = a_result(test=TEST, ending=Ending.SKIPPED, text="no data")
 
     assert result_of(TEST, [ended(skipped), ended(skipped)], 60) == skipped
 
 
 def test_ranks_that_end_differently_fail() -> None:
-    skipped = TestResult(test=TEST, ending=Ending.SKIPPED, text="no data")
+    skipped = a_result(test=TEST, ending=Ending.SKIPPED, text="no data")
 
     result = result_of(TEST, [ended(passed()), ended(skipped)], 60)
 
@@ -114,7 +116,7 @@ def test_a_rank_that_fails_is_named_with_its_traceback_and_where_the_other_was()
 
 
 def test_the_first_failure_is_told_whole_and_those_it_caused_in_lines() -> None:
-    closed = TestResult(
+    closed = a_result(
         test=TEST, ending=Ending.FAILED, text=BOOM.text, headline="connection closed"
     )
 

@@ -8,6 +8,7 @@ from math import exp
 
 import pytest
 from builders import MIB
+from builders import a_comparison
 from builders import a_measurement
 
 from pytest_gpuperf.judge.process_pairs import judge_call
@@ -267,10 +268,10 @@ def test_clean_pairs_decide_beside_disturbed_ones() -> None:
     assert (change.time.pairs, change.pairs) == (3, 4)
 
 
-TOGETHER = AbResult(
-    answer=Answer.SLOWER,
+TOGETHER = a_comparison(
+    Answer.SLOWER,
+    1.25,
     why="it is",
-    ratio=1.25,
     low=None,
     high=2.0,
     before_ms=8.0,

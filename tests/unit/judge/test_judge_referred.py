@@ -6,6 +6,7 @@ import json
 
 import pytest
 from builders import TEST
+from builders import a_comparison
 from builders import a_missed_budget
 from builders import a_regression
 from builders import a_test
@@ -13,7 +14,6 @@ from builders import a_verdict
 
 from pytest_gpuperf.judge.ab_override import is_in_doubt
 from pytest_gpuperf.judge.ab_override import referred
-from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import ReferenceResult
 from pytest_gpuperf.model.verdict import Outcome
@@ -45,16 +45,15 @@ TORCH = {"torch": ("2.12", "2.13")}
 
 
 def settlement(answer: Answer | None, *, recorded: bool = False) -> ReferenceResult:
-    change = answer and AbResult(
-        answer=answer,
+    change = answer and a_comparison(
+        answer,
+        1.1,
         why="the numbers",
-        ratio=1.1,
         low=1.09,
         high=1.11,
         smallest=0.02,
         before_ms=11.0,
         after_ms=12.1,
-        pairs=3,
     )
     return ReferenceResult(
         reference="main (abc1234)",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from builders import a_comparison
 from builders import a_measurement
 
 from pytest_gpuperf.judge.calls import judge_calls
 from pytest_gpuperf.judge.speedup import demands_speedup
 from pytest_gpuperf.judge.speedup import judge_comparison
-from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import Sides
 from pytest_gpuperf.model.budget import Budget
@@ -19,13 +19,7 @@ from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 
 
-TIME = AbResult(
-    answer=Answer.FASTER,
-    why="measured",
-    ratio=1 / 1.4,
-    low=1 / 1.45,
-    high=1 / 1.35,
-)
+TIME = a_comparison(Answer.FASTER, 1 / 1.4, why="measured", low=1 / 1.45, high=1 / 1.35)
 
 
 def judged(

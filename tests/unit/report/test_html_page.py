@@ -13,6 +13,7 @@ from html.parser import HTMLParser
 from zlib import decompress
 
 import pytest
+from builders import a_comparison
 from builders import a_test
 from builders import a_verdict
 from pages import BAD
@@ -37,7 +38,6 @@ from pages import told
 
 from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import ReferenceResult
 from pytest_gpuperf.model.ab import Sides
@@ -433,14 +433,12 @@ def test_a_broken_budget_is_not_accepted(lacking: tuple[Verdict, ...]) -> None:
 
 
 def test_what_other_code_decided_can_be_asked_again() -> None:
-    time = AbResult(
-        answer=Answer.SLOWER,
-        why="",
-        ratio=1.2,
+    time = a_comparison(
+        Answer.SLOWER,
+        1.2,
         low=1.1,
         high=1.3,
         smallest=0.02,
-        before_ms=10.0,
         after_ms=12.0,
         pairs=0,
         steps=400,
@@ -454,10 +452,10 @@ def test_what_other_code_decided_can_be_asked_again() -> None:
 
 
 def test_a_comparison_shows_both_sides() -> None:
-    time = AbResult(
-        answer=Answer.FASTER,
+    time = a_comparison(
+        Answer.FASTER,
+        1 / 1.3,
         why="enough",
-        ratio=1 / 1.3,
         low=1 / 1.31,
         high=1 / 1.29,
         before_ms=13.0,

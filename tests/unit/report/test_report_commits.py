@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from builders import a_comparison
+
 from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import CallChange
@@ -14,16 +16,14 @@ from pytest_gpuperf.report.screen.commits import markdown_lines
 
 
 def timed(answer: Answer, ratio: float, *, whole: bool = True) -> AbResult:
-    return AbResult(
-        answer=answer,
+    return a_comparison(
+        answer,
+        ratio,
         why=f"because it is {answer.value}",
-        ratio=ratio,
         low=ratio - 0.01 if whole else None,
         high=ratio + 0.01 if whole else None,
         smallest=0.024 if whole else None,
-        before_ms=10.0,
         after_ms=10.0 * ratio,
-        pairs=3,
     )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from builders import a_comparison
 from builders import a_verdict
 
-from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import Sides
 from pytest_gpuperf.model.environment import DeviceKind
@@ -29,10 +29,10 @@ WHY = (
     "after is faster by more than 1 %: time -23.1 %, 95 % interval -24.0 % to -22.5 %; "
     "label-swap test over 14 quads"
 )
-TIME = AbResult(
-    answer=Answer.FASTER,
+TIME = a_comparison(
+    Answer.FASTER,
+    1 / 1.3,
     why=WHY,
-    ratio=1 / 1.3,
     low=1 / 1.3158,
     high=1 / 1.29,
     before_ms=13.0,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from builders import a_comparison
 from builders import a_finding
 from builders import a_test
 from builders import a_verdict
 
 from pytest_gpuperf.errors import RunError
-from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import Sides
 from pytest_gpuperf.model.finding import Location
@@ -44,7 +44,7 @@ def test_a_verdict_comes_back_as_it_went() -> None:
 
 
 def test_a_comparison_comes_back_as_it_went() -> None:
-    time = AbResult(answer=Answer.FASTER, why="faster", ratio=0.75)
+    time = a_comparison(Answer.FASTER, 0.75, why="faster")
     sides = Sides(time=time, before={"syncs": 2}, after={"syncs": 0}, training="same")
     verdict = TestVerdict(test="t", verdicts=(), sides=sides)
 

@@ -24,7 +24,7 @@ TEST, OTHER = "t.py::a", "t.py::b"
 
 def entry_of(step_ms: float, rounds: int = 20, round_steps: int | None = None) -> Entry:
     times = {"step_ms": Distribution.of([step_ms] * rounds)}
-    return an_entry(a_run(None, times=times, round_steps=round_steps))
+    return an_entry(a_run(times=times, round_steps=round_steps))
 
 
 def seconds_of(entry: Entry) -> float:

@@ -13,10 +13,9 @@ from statistics import median
 
 import pytest
 from builders import a_measurement
+from builders import a_result
 
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.run import TestResult
 from pytest_gpuperf.runner.progress import Progress
 from pytest_gpuperf.runner.progress import expected_runs
@@ -106,8 +105,7 @@ class Simulated:
         measured = a_measurement(
             None, *("hot",) if dirty else (), test=test, on=DeviceKind.SCRIPTED
         )
-        call = StepCall(measurement=measured)
-        return TestResult(test=test, ending=Ending.PASSED, calls=(call,))
+        return a_result(measured, test=test)
 
     def ratio(self, rounds: int = 1) -> float:
         """Return what was foretold after so many *rounds*, as a part of what it took."""

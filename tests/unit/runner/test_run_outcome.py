@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from builders import a_finding
 from builders import a_location
+from builders import a_result
 from builders import a_test
 from builders import a_verdict
 
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.model.run import TestResult
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report.json.results import from_json
@@ -42,7 +42,7 @@ def test_the_verdicts_that_pytest_reports_name_no_path_of_this_machine() -> None
     finding = a_finding(blocked_ms=0.5, location=a_location(3, file, "step"))
     over = a_verdict("syncs", Outcome.OVER_BUDGET, 1, None)
     verdict = a_test(over, findings=(finding,))
-    case = Case("t", [TestResult(test="t", ending=Ending.PASSED)])
+    case = Case("t", [a_result(test="t")])
 
     report = report_of(case, {"t": verdict}, SETTINGS, lambda told: str(told.findings))
 
@@ -88,14 +88,14 @@ def test_in_ci_a_test_fails_that_neither_a_limit_nor_a_baseline_judged(
     verdicts: tuple[Verdict, ...], ending: Ending
 ) -> None:
     in_ci = replace(SETTINGS, missing_baseline=MissingBaseline.FAIL)
-    case = Case("t", [TestResult(test="t", ending=Ending.PASSED)])
+    case = Case("t", [a_result(test="t")])
     verdict = a_test(*verdicts)
 
     assert report_of(case, {"t": verdict}, in_ci, str).ending is ending
 
 
 def test_outside_of_ci_a_test_without_any_number_passes_with_a_warning() -> None:
-    case = Case("t", [TestResult(test="t", ending=Ending.PASSED)])
+    case = Case("t", [a_result(test="t")])
     verdict = a_test(MISSED, replace(MISSED, metric="ops"))
 
     report = report_of(case, {"t": verdict}, SETTINGS, str)

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from builders import a_finding
 from builders import a_measurement
+from builders import a_result
 from builders import a_test
 from builders import a_verdict
 
@@ -49,13 +50,9 @@ class Runs:
 
     def _result(self, test: str, number: int) -> TestResult:
         dirty = ("hot",) if (test, number) in self.disturbed else ()
-        call = StepCall(
-            measurement=a_measurement(None, *dirty, test=test, on=DeviceKind.SCRIPTED)
-        )
+        measured = a_measurement(None, *dirty, test=test, on=DeviceKind.SCRIPTED)
         ending = self.endings.get((test, number), Ending.PASSED)
-        return TestResult(
-            test=test, ending=ending, calls=(call,), seconds=self._seconds
-        )
+        return a_result(measured, test=test, ending=ending, seconds=self._seconds)
 
 
 def judging(wanted: dict[str, int]) -> Callable[[Sequence[StepCall]], TestVerdict]:
@@ -265,8 +262,7 @@ def test_a_run_of_times_alone_is_given_the_counts_and_causes_of_the_first() -> N
     )
     bare = a_measurement(None, test="a", on=DeviceKind.SCRIPTED)
     whole = a_measurement(None, test="b", on=DeviceKind.SCRIPTED, exact={"syncs": 2})
-    calls = tuple(StepCall(measurement=found) for found in (bare, whole))
-    result = TestResult(test="a", ending=Ending.PASSED, calls=calls)
+    result = a_result(bare, whole, test="a")
 
     told = with_counts_of({"a": first, "b": first}, result)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from builders import a_measurement
+from builders import a_result
 from builders import a_test
 from builders import a_verdict
 
@@ -13,9 +14,7 @@ from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.ranks import Ranks
-from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.run import RunMode
-from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.run import TestResult
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
@@ -40,7 +39,7 @@ def planned(test: str, ranks: Ranks | None = None) -> Planned:
 
 
 def cases_of(verdicts: Verdicts) -> dict[str, Case]:
-    ended = TestResult(test="", ending=Ending.PASSED)
+    ended = a_result(test="")
     return {test: Case(test, [ended, ended]) for test in verdicts}
 
 
@@ -61,9 +60,7 @@ def traced(test: str) -> TestResult:
     measurement = a_measurement(
         None, test=test, on=DeviceKind.SCRIPTED, trace=f"{test}.json.gz"
     )
-    return TestResult(
-        test=test, ending=Ending.PASSED, calls=(StepCall(measurement=measurement),)
-    )
+    return a_result(measurement, test=test)
 
 
 def test_the_worst_failure_comes_first_and_a_pass_not_at_all() -> None:

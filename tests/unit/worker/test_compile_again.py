@@ -6,15 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from builders import a_measurement
+from builders import a_result
 
 from pytest_gpuperf.measure.time_share import longest_run
 from pytest_gpuperf.model.compile_metrics import COMPILE_S
 from pytest_gpuperf.model.compile_metrics import COMPILE_WARM_S
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.run import CompileTiming
-from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.model.run import StepCall
-from pytest_gpuperf.model.run import TestResult
 from pytest_gpuperf.runner.plan import Project
 from pytest_gpuperf.runner.plan import RunRequest
 from pytest_gpuperf.worker.compile_again import CompileFolders
@@ -35,9 +33,7 @@ def test_where_earlier_tests_took_all_the_time_a_longer_one_is_named(
     )
     folders = CompileFolders(CompileTiming.ALWAYS, str(tmp_path))
     first = folders.completed(COMPILED, ())
-    result = TestResult(
-        test=TEST, ending=Ending.PASSED, calls=(StepCall(measurement=first),)
-    )
+    result = a_result(first, test=TEST)
 
     (joined,) = compiled_again(
         replace(request, names=(TEST,)),
