@@ -14,6 +14,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -136,6 +137,9 @@ class Reader:
         if program == "git":
             self._run_git(*arguments)
             assert command.output == ""
+            return
+        if program == "python" and (self._folder / arguments[0]).is_file():
+            subprocess.run([sys.executable, *arguments], cwd=self._folder, check=True)
             return
         if program in NOT_RUN:
             assert exists(program, arguments), command.line

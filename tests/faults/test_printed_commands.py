@@ -1243,6 +1243,7 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
     ("devices/__init__.py", "--gpuperf-device"): DESCRIBED,
     ("devices/cuda/device.py", "--gpuperf-device"): MACHINE,
     ("devices/machine.py", "pip install nvidia-ml-py"): MACHINE,
+    ("report/html/markup.py", "pip install jinja2"): MACHINE,
     ("devices/machine.py", "--gpuperf-device"): MACHINE,
     ("plugin/benchmark_plugin.py", "gpuperf export"): MACHINE,
     ("plugin/benchmark_plugin.py", "pip install pytest-gpuperf[benchmark]"): MACHINE,
@@ -1259,7 +1260,9 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
     ("model/budget.py", "--gpuperf-seconds"): DESCRIBED,
     ("worker/measurer.py", "--gpuperf-device"): MACHINE,
     ("worker/measurer.py", "pytest --gpuperf"): MACHINE,
+    ("plugin/options.py", "--gpuperf-ref"): DESCRIBED,
     ("plugin/options.py", "--gpuperf-update"): DESCRIBED,
+    ("plugin/options.py", "gpuperf doctor"): DESCRIBED,
     ("plugin/options.py", "gpuperf history"): DESCRIBED,
     ("runner/plan.py", "--gpuperf-device"): (
         "test_what_a_red_run_says_to_accept_makes_the_gate_green"
