@@ -1,4 +1,4 @@
-"""Measuring processes that are played: a run of the assessor takes milliseconds."""
+"""Measuring processes that are played: a run of the evaluator takes milliseconds."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class Played:
         self._monkeypatch.setattr(
             rounds, "WorkerPool", lambda *given: PlayedChildren(play, given[3])
         )
-        assessor = RunEvaluator(
+        evaluator = RunEvaluator(
             self.settings(update, **changed),
             Project(
                 rootdir=self.folder,
@@ -194,7 +194,7 @@ class Played:
             for test in play.tests
         ]
         try:
-            return assessor.assess(plan, Seen(tests=tuple(play.tests)))
+            return evaluator.evaluate(plan, Seen(tests=tuple(play.tests)))
         except KeyboardInterrupt:
-            assert assessor.interrupted is not None
-            return assessor.interrupted
+            assert evaluator.interrupted is not None
+            return evaluator.interrupted

@@ -4,7 +4,7 @@ Begin with:
 
 - ``commits.compare_versions``: ``gpuperf ab``: pairs of runs until each test is decided
 - ``bisect.first_bad``: ``gpuperf bisect``
-- ``reference.GitReferee``: ``--gpuperf-ref``
+- ``reference.GitReferenceCheck``: ``--gpuperf-ref``
 - ``versions.versions``: two commits as two checkouts
 - ``side.Selection``: what one side runs
 """

@@ -233,7 +233,7 @@ def _why(candidate: Candidate, whys: Mapping[str, str]) -> str:
 SELF: Final = "that is the code which is measured here"
 
 
-class GitReferee:
+class GitReferenceCheck:
     """Knows the repository of the project, if there is one."""
 
     def __init__(self, root: Path, settings: Settings, sides: Sequence[str]) -> None:

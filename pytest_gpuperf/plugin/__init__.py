@@ -201,21 +201,21 @@ def _enabled_plugin(config: pytest.Config, settings: Settings) -> object:
         return InlineSession(config, settings)
     # Before anything else is imported: its process imports torch in the meantime.
     early = _early_server(config, settings)
-    from ..compare_commits.reference import GitReferee
+    from ..compare_commits.reference import GitReferenceCheck
 
     sides = options.repeated_on_sides(config)
-    referee = GitReferee(config.rootpath, settings, sides)
+    reference_check = GitReferenceCheck(config.rootpath, settings, sides)
     if config.getoption("dist", "no") != "no":
         from .xdist import XdistController
 
-        return XdistController(config, settings, referee, early)
+        return XdistController(config, settings, reference_check, early)
     from .session import GpuperfSession
 
     if settings.launch is not None:
         from .torchrun import Leader
 
         config.pluginmanager.register(Leader(settings.launch), "gpuperf-leader")
-    return GpuperfSession(config, settings, referee, early)
+    return GpuperfSession(config, settings, reference_check, early)
 
 
 def _early_server(config: pytest.Config, settings: Settings) -> EarlyServer:

@@ -36,7 +36,7 @@ class Run(Protocol):
     """The plugin that measures."""
 
     @property
-    def assessment(self) -> RunResult | None:
+    def run_result(self) -> RunResult | None:
         """What came of it, once it has measured."""
 
     @property
@@ -66,7 +66,7 @@ class BenchmarkFeed:
     # Before pytest-benchmark's own hook, which saves and compares.
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self) -> Generator[None, None, None]:
-        found = self._run.assessment
+        found = self._run.run_result
         if found is not None and not self._is_switched_off:
             self._feed(found)
         return (yield)

@@ -232,7 +232,7 @@ class InlineSession:
         )
 
     @property
-    def assessment(self) -> RunResult:
+    def run_result(self) -> RunResult:
         """What came of the tests so far."""
         return RunResult(
             hardware=self._hardware,
@@ -261,10 +261,10 @@ class InlineSession:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if self._reports:
-            write_summary(terminalreporter, self.assessment, self.unseen)
+            write_summary(terminalreporter, self.run_result, self.unseen)
             return
         selection = terminalreporter.config.stash[SELECTION]
-        write_rest(terminalreporter, self.assessment, self.unseen)
+        write_rest(terminalreporter, self.run_result, self.unseen)
         write_nothing(terminalreporter, self.unseen, selection.nothing_because)
 
 

@@ -134,7 +134,7 @@ class MeasuringPlugin(Protocol):
     """The plugin that measures."""
 
     @property
-    def assessment(self) -> RunResult | None:
+    def run_result(self) -> RunResult | None:
         """What came of it, once it has measured."""
 
 
@@ -163,7 +163,7 @@ class HistoryKeeper:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
         """Write before pytest begins its summary; nothing if nothing was measured."""
-        found = self._run.assessment
+        found = self._run.run_result
         try:
             now = self._now()
             rows = list(self._rows(found, now)) if found else []
@@ -393,7 +393,7 @@ class ReportingPlugin(Protocol):
     """The plugin that measures."""
 
     @property
-    def assessment(self) -> RunResult | None:
+    def run_result(self) -> RunResult | None:
         """What came of it, once it has measured."""
 
     @property
@@ -452,7 +452,7 @@ class ResultsFile:
         return ended
 
     def _finish(self, exit_status: int) -> None:
-        results, found = self._results(exit_status), self._run.assessment
+        results, found = self._results(exit_status), self._run.run_result
         # First, and apart from the pages: other programs read this file to learn the
         # outcome.
         self._write(RESULTS_FILE, partial(dumps, results))
@@ -475,7 +475,7 @@ class ResultsFile:
             terminalreporter.write_line(line)
 
     def _results(self, exit_status: int) -> Results:
-        selection, found = self._config.stash[SELECTION], self._run.assessment
+        selection, found = self._config.stash[SELECTION], self._run.run_result
         unseen = self._run.unseen
         head = replace(
             self._begun,

@@ -187,14 +187,14 @@ class GpuperfSession:
         self,
         config: pytest.Config,
         settings: Settings,
-        referee: ReferenceCheck,
+        reference_check: ReferenceCheck,
         early: EarlyServer,
     ) -> None:
         """*early* imports torch while the tests are collected."""
         self._config = config
         self._settings = settings
-        self._referee = referee
-        self._assessment: RunResult | None = None
+        self._reference_check = reference_check
+        self._run_result: RunResult | None = None
         self._live: LiveLine | LogLines | None = None
         self._early = early
         self.params: Mapping[str, Mapping[str, object]] = {}
@@ -214,20 +214,20 @@ class GpuperfSession:
         if plan or self._settings.prune or self._owns_a_baseline(session.items):
             # The devices are free again before the first ordinary test, which may use
             # them.
-            with closing(self._assessor()) as assessor:
-                self._assess(assessor, plan)
-                names = [slot.lock for slot in assessor.slots if slot.lock]
+            with closing(self._evaluator()) as evaluator:
+                self._evaluate(evaluator, plan)
+                names = [slot.lock for slot in evaluator.slots if slot.lock]
             use_beside_others(self._config, names, self._settings)
             replace_measured(session, self._find)
 
-    def _assessor(self) -> RunEvaluator:
+    def _evaluator(self) -> RunEvaluator:
         self._live = live_line(self._config, os.environ)
         try:
             return RunEvaluator(
                 self._settings,
                 project_of(self._config),
                 self._announce,
-                self._referee,
+                self._reference_check,
                 self._live.show if self._live else None,
                 maxfail=self._config.getoption("maxfail", 0) or 0,
                 early=self._early,
@@ -235,31 +235,31 @@ class GpuperfSession:
         except GpuperfError as error:
             raise pytest.UsageError(str(error)) from None
 
-    def _assess(self, assessor: RunEvaluator, plan: Sequence[Planned]) -> None:
+    def _evaluate(self, evaluator: RunEvaluator, plan: Sequence[Planned]) -> None:
         try:
             seen = self._config.stash[SELECTION].seen
             with ended_by_sigterm():
-                self._assessment = assessor.assess(plan, seen)
+                self._run_result = evaluator.evaluate(plan, seen)
                 coverage = coverage_of(self._config)
-                if coverage and not self._assessment.unmeasured:
-                    assessor.cover(coverage)
+                if coverage and not self._run_result.unmeasured:
+                    evaluator.cover(coverage)
         except GpuperfError as error:
             raise pytest.UsageError(str(error)) from None
         except KeyboardInterrupt:
             # An interrupted refresh has stored some tests; the summary says which.
-            self._assessment = assessor.interrupted
+            self._run_result = evaluator.interrupted
             raise
         finally:
             self._erase()
         self.params = {planned.test: planned.params for planned in plan}
 
     @property
-    def assessment(self) -> RunResult | None:
+    def run_result(self) -> RunResult | None:
         """What came of the planned tests, once they were measured."""
-        return self._assessment
+        return self._run_result
 
     def _find(self, test: str) -> Report | None:
-        return self._assessment.all_reports.get(test) if self._assessment else None
+        return self._run_result.all_reports.get(test) if self._run_result else None
 
     def _announce(self, text: str) -> None:
         self._erase()
@@ -309,7 +309,7 @@ class GpuperfSession:
 
     def _fails_as_a_whole(self) -> bool:
         """Whether the run fails as a whole, even if no single test does."""
-        found = self._assessment
+        found = self._run_result
         return bool(
             found
             and (found.moved_with_the_environment or found.drifts or found.unmeasured)
@@ -318,13 +318,13 @@ class GpuperfSession:
     @property
     def _failing(self) -> set[str]:
         """Tests that must be reported as failed: by their reports, or as refused."""
-        reports = self._assessment.reports if self._assessment else {}
+        reports = self._run_result.reports if self._run_result else {}
         return failing(reports) | refused_in(self._config)
 
     @property
     def unseen(self) -> Unseen:
         """What the verdicts do not cover."""
-        found = self._assessment
+        found = self._run_result
         verdicts = found.verdicts if found else ()
         return Unseen(
             lost=tuple(sorted(self._lost)),
@@ -344,7 +344,7 @@ class GpuperfSession:
         If pytest stopped at a failure, as it was asked to, the table has the rest.
         """
         selected = set(self._config.stash[SELECTION].selected)
-        found = self._assessment
+        found = self._run_result
         if found is None:
             return selected
         stopped = found.reports if self._is_stopped else ()
@@ -354,13 +354,13 @@ class GpuperfSession:
         finished = exitstatus in FINISHED_CODES
         unseen = self.unseen if finished else Unseen()
         self._shorten(terminalreporter)
-        if self._assessment is not None and self._assessment.reports:
-            write_summary(terminalreporter, self._assessment, unseen)
+        if self._run_result is not None and self._run_result.reports:
+            write_summary(terminalreporter, self._run_result, unseen)
             return
         selection = self._config.stash[SELECTION]
         why = selection.nothing_because if finished else "the run ended early"
-        if self._assessment is not None:
-            write_rest(terminalreporter, self._assessment, unseen)
+        if self._run_result is not None:
+            write_rest(terminalreporter, self._run_result, unseen)
         elif self._settings.device in {None, DeviceKind.PRETEND}:
             write_unlooked(terminalreporter, selection.skipped)
         write_nothing(terminalreporter, unseen, why)

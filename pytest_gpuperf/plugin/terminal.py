@@ -133,7 +133,7 @@ MARKUP: Final[dict[LineRole, dict[str, bool]]] = {
 }
 
 
-def write_summary(reporter: Any, assessment: RunResult, unseen: Unseen) -> None:
+def write_summary(reporter: Any, run_result: RunResult, unseen: Unseen) -> None:
     """Write the table, the refreshed baselines and the line that counts outcomes.
 
     With ``-q`` only what went wrong and what was refreshed; with ``-qq`` only what
@@ -141,60 +141,60 @@ def write_summary(reporter: Any, assessment: RunResult, unseen: Unseen) -> None:
     output could not be distinguished from one that did not run.
     """
     counts = counts_line(
-        assessment.verdicts,
-        assessment.hardware,
+        run_result.verdicts,
+        run_result.hardware,
         unseen,
-        unjudged=_endings_without_verdict(assessment),
-        refused=len(assessment.drifted_tests),
-        note=assessment.note,
-        unmeasured=assessment.unmeasured,
-        stopped=assessment.stopped,
+        unjudged=_endings_without_verdict(run_result),
+        refused=len(run_result.drifted_tests),
+        note=run_result.note,
+        unmeasured=run_result.unmeasured,
+        stopped=run_result.stopped,
     )
     if reporter.config.get_verbosity() >= QUIET_VERBOSITY:
-        _write_table(reporter, assessment, reporter.config.get_verbosity())
-    write_rest(reporter, assessment, unseen)
+        _write_table(reporter, run_result, reporter.config.get_verbosity())
+    write_rest(reporter, run_result, unseen)
     _write(reporter, [counts])
 
 
-def write_rest(reporter: Any, assessment: RunResult, unseen: Unseen) -> None:
+def write_rest(reporter: Any, run_result: RunResult, unseen: Unseen) -> None:
     """Write the lines between the table and the line that counts."""
     verbosity = reporter.config.get_verbosity()
     if verbosity >= QUIET_VERBOSITY:
-        _write(reporter, _refresh_lines(assessment))
-        _write(reporter, _untouched_lines(assessment, verbosity))
-        _write(reporter, leftover_lines(assessment.leftovers, assessment.baseline_file))
-        _write(reporter, _acuity_lines(assessment, verbosity))
-        _write(reporter, _misplaced_lines(assessment, reporter.config.rootpath))
-        _write(reporter, _other_device_lines(assessment, reporter.config))
+        _write(reporter, _refresh_lines(run_result))
+        _write(reporter, _untouched_lines(run_result, verbosity))
+        _write(reporter, leftover_lines(run_result.leftovers, run_result.baseline_file))
+        _write(reporter, _acuity_lines(run_result, verbosity))
+        _write(reporter, _misplaced_lines(run_result, reporter.config.rootpath))
+        _write(reporter, _other_device_lines(run_result, reporter.config))
     if verbosity > QUIET_VERBOSITY:
-        _write(reporter, evidence_line(assessment.verdicts))
-    _write(reporter, _whole_run_lines(assessment))
-    if assessment.origin is not None:
+        _write(reporter, evidence_line(run_result.verdicts))
+    _write(reporter, _whole_run_lines(run_result))
+    if run_result.origin is not None:
         _write(
             reporter,
             undecided_lines(
-                assessment.verdicts,
-                assessment.invocation,
+                run_result.verdicts,
+                run_result.invocation,
                 is_strict=unseen.is_strict,
             ),
         )
-    _write(reporter, unmeasured_lines(unseen, assessment))
+    _write(reporter, unmeasured_lines(unseen, run_result))
 
 
-def _misplaced_lines(assessment: RunResult, root: Path) -> tuple[Line, ...]:
+def _misplaced_lines(run_result: RunResult, root: Path) -> tuple[Line, ...]:
     """Look for the baselines of this hardware above *root*, if there are none below."""
-    file = Path(assessment.baseline_file)
-    if assessment.stored or file.is_absolute() or (root / file).exists():
+    file = Path(run_result.baseline_file)
+    if run_result.stored or file.is_absolute() or (root / file).exists():
         return ()
     above = found_above(root, file)
     return misplaced_lines(str(file), above) if above else ()
 
 
-def _other_device_lines(assessment: RunResult, config: Any) -> tuple[Line, ...]:
+def _other_device_lines(run_result: RunResult, config: Any) -> tuple[Line, ...]:
     """Name a device that has baselines, if this one has none and none was typed."""
-    file, kind = Path(assessment.baseline_file), assessment.hardware.kind
+    file, kind = Path(run_result.baseline_file), run_result.hardware.kind
     path = config.rootpath / file
-    if assessment.stored or path.exists() or config.getoption("gpuperf_device"):
+    if run_result.stored or path.exists() or config.getoption("gpuperf_device"):
         return ()
     usable = (DeviceKind.CPU, DeviceKind.PRETEND)
     others = [
@@ -202,65 +202,65 @@ def _other_device_lines(assessment: RunResult, config: Any) -> tuple[Line, ...]:
         for other in usable
         if other is not kind and any(path.parent.glob(f"{other.value}*.json"))
     ]
-    words = assessment.hardware.in_words
+    words = run_result.hardware.in_words
     return other_device_lines(words, str(file.parent), others[0]) if others else ()
 
 
-def _acuity_lines(assessment: RunResult, verbosity: int) -> tuple[Line, ...]:
+def _acuity_lines(run_result: RunResult, verbosity: int) -> tuple[Line, ...]:
     """Say how far runs scatter; with ``-q`` only of a baseline that sees too little."""
-    acuity = assessment.acuity
+    acuity = run_result.acuity
     if acuity is None or (verbosity == QUIET_VERBOSITY and not is_poor(acuity)):
         return ()
     return acuity_lines(acuity)
 
 
-def unmeasured_lines(unseen: Unseen, assessment: RunResult) -> tuple[Line, ...]:
+def unmeasured_lines(unseen: Unseen, run_result: RunResult) -> tuple[Line, ...]:
     """Name the baselines that this run did not look at, although their tests passed."""
     if not unseen.unmeasured:
         return ()
     return unmeasured_text(
         unseen.unmeasured,
-        assessment.baseline_file,
-        assessment.invocation,
+        run_result.baseline_file,
+        run_result.invocation,
         is_strict=unseen.is_strict,
     )
 
 
-def _write_table(reporter: Any, assessment: RunResult, verbosity: int) -> None:
+def _write_table(reporter: Any, run_result: RunResult, verbosity: int) -> None:
     """Write a row a test, and with ``-v`` what was allowed."""
-    shown = assessment.verdicts if verbosity > QUIET_VERBOSITY else _wrong(assessment)
+    shown = run_result.verdicts if verbosity > QUIET_VERBOSITY else _wrong(run_result)
     lines = [*summary_lines(shown, failures_above=True), *compared_lines(shown)]
     if lines or verbosity > QUIET_VERBOSITY:
         reporter.write_sep("=", "gpuperf")
     _write(reporter, lines)
     if verbosity > 0:
-        allowed = allowed_lines(assessment.verdicts)
+        allowed = allowed_lines(run_result.verdicts)
         _write(reporter, [Line(text=text, role=LineRole.PLAIN) for text in allowed])
-    if assessment.explained:
-        _write(reporter, explanation_lines(assessment.verdicts))
+    if run_result.explained:
+        _write(reporter, explanation_lines(run_result.verdicts))
 
 
-def _wrong(assessment: RunResult) -> Sequence[TestVerdict]:
+def _wrong(run_result: RunResult) -> Sequence[TestVerdict]:
     """Return the verdicts that are undecided or failed a test, if by a setting."""
-    failed = [t for t, r in assessment.reports.items() if r.ending is Ending.FAILED]
+    failed = [t for t, r in run_result.reports.items() if r.ending is Ending.FAILED]
     return [
         verdict
-        for verdict in assessment.verdicts
+        for verdict in run_result.verdicts
         if verdict.outcome is Outcome.INCONCLUSIVE
         or any(verdict.test == t or verdict.test.startswith(f"{t}#") for t in failed)
     ]
 
 
-def _whole_run_lines(assessment: RunResult) -> Iterator[Line]:
-    moved = assessment.moved_with_the_environment
-    if assessment.drifts:
-        yield drifted_line(assessment.drifted_tests, assessment.invocation)
+def _whole_run_lines(run_result: RunResult) -> Iterator[Line]:
+    moved = run_result.moved_with_the_environment
+    if run_result.drifts:
+        yield drifted_line(run_result.drifted_tests, run_result.invocation)
     if moved:
-        yield moved_line(moved, assessment.invocation)
-    if assessment.suite:
-        yield suite_line(assessment.suite)
-    if assessment.skipped_files:
-        yield skipped_line(assessment.skipped_files)
+        yield moved_line(moved, run_result.invocation)
+    if run_result.suite:
+        yield suite_line(run_result.suite)
+    if run_result.skipped_files:
+        yield skipped_line(run_result.skipped_files)
 
 
 def write_nothing(reporter: Any, unseen: Unseen, why: str) -> None:
@@ -284,23 +284,23 @@ def row_of(change: BaselineChange) -> Row:
     )
 
 
-def _refresh_lines(assessment: RunResult) -> Sequence[Line]:
-    rows = [row_of(change) for change in assessment.refreshed]
+def _refresh_lines(run_result: RunResult) -> Sequence[Line]:
+    rows = [row_of(change) for change in run_result.refreshed]
     if not rows:
         return ()
-    title = f"refreshed {assessment.baseline_file}:"
+    title = f"refreshed {run_result.baseline_file}:"
     return tuple(_titled(title, refresh_lines(rows)))
 
 
-def _untouched_lines(assessment: RunResult, verbosity: int) -> Iterator[Line]:
+def _untouched_lines(run_result: RunResult, verbosity: int) -> Iterator[Line]:
     """What the refresh was to take over and did not: too small, or too large."""
-    file = assessment.baseline_file
-    if assessment.kept and verbosity > QUIET_VERBOSITY:
-        title = kept_title(assessment.kept, file)
-        yield from _titled(title, kept_lines(assessment.kept))
-    if assessment.drifts:
+    file = run_result.baseline_file
+    if run_result.kept and verbosity > QUIET_VERBOSITY:
+        title = kept_title(run_result.kept, file)
+        yield from _titled(title, kept_lines(run_result.kept))
+    if run_result.drifts:
         title = f"not refreshed in {file}, too far from the last accepted value:"
-        yield from _titled(title, drift_lines(assessment.drifts))
+        yield from _titled(title, drift_lines(run_result.drifts))
 
 
 def _titled(title: str, lines: Iterable[Line]) -> Iterator[Line]:
@@ -309,11 +309,11 @@ def _titled(title: str, lines: Iterable[Line]) -> Iterator[Line]:
     yield from lines
 
 
-def _endings_without_verdict(assessment: RunResult) -> Sequence[str]:
+def _endings_without_verdict(run_result: RunResult) -> Sequence[str]:
     """Return how the tests without a verdict ended."""
     return [
         report.ending.value
-        for report in assessment.reports.values()
+        for report in run_result.reports.values()
         if not report.verdicts
     ]
 

@@ -82,10 +82,10 @@ class XdistController(GpuperfSession):
         self,
         config: pytest.Config,
         settings: Settings,
-        referee: ReferenceCheck,
+        reference_check: ReferenceCheck,
         early: EarlyServer,
     ) -> None:
-        super().__init__(config, settings, referee, early)
+        super().__init__(config, settings, reference_check, early)
         self._folder = scratch_folder()
         self._opened: RunEvaluator | None = None
         self._slots: tuple[DeviceSlot, ...] = ()
@@ -96,7 +96,7 @@ class XdistController(GpuperfSession):
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_setupnodes(self, specs: Sequence[Any]) -> None:
-        self._opened = self._assessor()
+        self._opened = self._evaluator()
         self._slots, self._workers = self._opened.slots, len(specs)
         for number, spec in enumerate(specs):
             slot = self._slots[number % len(self._slots)]
@@ -146,11 +146,11 @@ class XdistController(GpuperfSession):
             self._measure(self._opened)
             self._opened = None
 
-    def _measure(self, assessor: RunEvaluator) -> None:
-        self._assess(assessor, self._note_selection())
+    def _measure(self, evaluator: RunEvaluator) -> None:
+        self._evaluate(evaluator, self._note_selection())
         # The devices must be free before the workers run ordinary tests on them.
-        assessor.close()
-        reports = self._assessment.all_reports if self._assessment else {}
+        evaluator.close()
+        reports = self._run_result.all_reports if self._run_result else {}
         _write(
             Path(self._folder.name, REPORTS),
             {test: encode(r) for test, r in reports.items()},

@@ -145,7 +145,7 @@ class RunEvaluator:
         settings: Settings,
         project: Project,
         announce: Callable[[str], None],
-        referee: ReferenceCheck | None = None,
+        reference_check: ReferenceCheck | None = None,
         show: Callable[[str], None] | None = None,
         *,
         maxfail: int = 0,
@@ -159,12 +159,18 @@ class RunEvaluator:
         self._settings = settings
         self._project = project
         self._announce = announce
-        self._referee = referee
+        self._reference_check = reference_check
         self._maxfail = maxfail
         self.interrupted: RunResult | None = None
         """What an interrupted run had come to."""
         self._rounds = Rounds(
-            settings, project, announce, referee, show, maxfail=maxfail, early=early
+            settings,
+            project,
+            announce,
+            reference_check,
+            show,
+            maxfail=maxfail,
+            early=early,
         )
         self._baselines = self._rounds.baselines
         self._environment = self._rounds.environment
@@ -189,7 +195,7 @@ class RunEvaluator:
         """End the measuring processes."""
         self._rounds.close()
 
-    def assess(self, plan: Sequence[Planned], seen: Seen) -> RunResult:
+    def evaluate(self, plan: Sequence[Planned], seen: Seen) -> RunResult:
         """Measure, judge and, if asked, refresh; every planned test gets a report.
 
         *seen* are the tests that there are, beside those of *plan*. An interrupted run
@@ -198,25 +204,27 @@ class RunEvaluator:
         # First, so that no verdict of this run can be read beside a trace of an earlier
         # one.
         forget_traces(self._settings.artefacts)
-        self._recorder.origin = self._referee.origin() if self._referee else None
+        self._recorder.origin = (
+            self._reference_check.origin() if self._reference_check else None
+        )
         try:
-            return self._assess(plan, seen)
+            return self._evaluate(plan, seen)
         except KeyboardInterrupt:
             self.interrupted = self._interrupted()
             raise
 
     def cover(self, coverage: Mapping[str, Any]) -> None:
-        """Run what was assessed once more, unmeasured, under *coverage*."""
+        """Run what was measured once more, unmeasured, under *coverage*."""
         self._rounds.cover(coverage)
 
-    def _assess(self, plan: Sequence[Planned], seen: Seen) -> RunResult:
+    def _evaluate(self, plan: Sequence[Planned], seen: Seen) -> RunResult:
         measured = self._measured(plan)
         judged = self._judged(measured)
         stored = self._stored(judged, seen)
         traced = self._traced(stored, plan)
         reported = self._reported(self._located(traced))
         return replace(
-            self._assessment(reported, stopped=stopped_after(self._maxfail)),
+            self._run_result(reported, stopped=stopped_after(self._maxfail)),
             suite=suite_of(first_runs(reported.cases), self._baselines.entries),
             skipped_files=seen.skipped if self._kind.has(Capability.FORECAST) else (),
             acuity=self._rounds.estimates.acuity(
@@ -239,7 +247,7 @@ class RunEvaluator:
         }
         judged = self._judged(RunState(cases=decided, refreshed=refreshed))
         reported = replace(judged, reports=self._reports(judged))
-        return self._assessment(reported, stopped=NOT_DECIDED_INTERRUPTED)
+        return self._run_result(reported, stopped=NOT_DECIDED_INTERRUPTED)
 
     def _announce_interruption(self, found: Interruption, refreshed: Refreshed) -> None:
         rest = found.command(self._baselines.entries, self._reporter.invocation)
@@ -296,10 +304,10 @@ class RunEvaluator:
         )
 
     def _with_changes(self, verdict: TestVerdict) -> TestVerdict:
-        if self._referee is None or not verdict.outcome.fails:
+        if self._reference_check is None or not verdict.outcome.fails:
             return verdict
         entry = self._baselines.entries.get(verdict.test)
-        found = self._referee.with_changes(
+        found = self._reference_check.with_changes(
             verdict.findings, verdict.test, entry, self._environment.hardware
         )
         return replace(verdict, findings=found)
@@ -340,7 +348,7 @@ class RunEvaluator:
             prune=self._settings.prune,
         )
 
-    def _assessment(self, state: RunState, stopped: str) -> RunResult:
+    def _run_result(self, state: RunState, stopped: str) -> RunResult:
         cases, refreshed, reporter = state.cases, state.refreshed, self._reporter
         return RunResult(
             hardware=self._environment.hardware,

@@ -130,7 +130,7 @@ class Rounds:
         settings: Settings,
         project: Project,
         announce: Callable[[str], None],
-        referee: ReferenceCheck | None,
+        reference_check: ReferenceCheck | None,
         show: Callable[[str], None] | None,
         *,
         maxfail: int,
@@ -140,7 +140,7 @@ class Rounds:
         self._settings = settings
         self._project = project
         self._announce = announce
-        self._referee = referee
+        self._reference_check = reference_check
         self._maxfail = maxfail
         self._progress = Progress(show)
         self._plan: Mapping[str, Planned] = {}
@@ -356,14 +356,14 @@ class Rounds:
         cases: Mapping[str, Case],
         is_candidate: Callable[[str, Sequence[StepCall]], bool],
     ) -> None:
-        if self._referee is None or self._settings.reference is None:
+        if self._reference_check is None or self._settings.reference is None:
             return
         candidates = candidates_of(
             self._plan.values(), cases, self.baselines.entries, is_candidate
         )
         if candidates:
             self.judge.reference_results.update(
-                self._referee.settle(
+                self._reference_check.settle(
                     candidates, self._project, self.environment.hardware, self._announce
                 )
             )

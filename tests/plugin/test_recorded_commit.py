@@ -12,7 +12,7 @@ from builders import a_location
 from builders import an_entry
 from git_project import GitProject
 
-from pytest_gpuperf.compare_commits.reference import GitReferee
+from pytest_gpuperf.compare_commits.reference import GitReferenceCheck
 from pytest_gpuperf.compare_commits.reference import RecordingCommit
 from pytest_gpuperf.compare_commits.reference import recording_of
 from pytest_gpuperf.model.baseline import Origin
@@ -243,13 +243,15 @@ def test_a_slow_line_says_since_which_commit_it_is_another(project: GitProject) 
     origin = Origin(commit=project.git("rev-parse", "HEAD"))
     project.write("pkg/train.py", "one\n2\n")
     entry = an_entry(None, origin=origin)
-    referee = GitReferee(project.path / "pkg", settings(project.path), ())
+    reference_check = GitReferenceCheck(
+        project.path / "pkg", settings(project.path), ()
+    )
     slow = [slow_line(number) for number in (1, 2)]
 
-    found = referee.with_changes(slow, "t", entry, HARDWARE)
+    found = reference_check.with_changes(slow, "t", entry, HARDWARE)
 
     assert [f.changed_since for f in found] == ["", commit]
-    assert referee.with_changes(slow, "t", None, HARDWARE) == tuple(slow)
+    assert reference_check.with_changes(slow, "t", None, HARDWARE) == tuple(slow)
 
 
 def settings(folder: Path) -> Settings:
@@ -282,12 +284,14 @@ def test_a_changed_line_with_little_memory_explains_no_peak(
     project.write("pkg/train.py", "one\n2\n3\n")
     project.git("add", "pkg")
     entry = an_entry(None, origin=origin)
-    referee = GitReferee(project.path / "pkg", settings(project.path), ())
+    reference_check = GitReferenceCheck(
+        project.path / "pkg", settings(project.path), ()
+    )
     held = [
         replace(slow_line(line), kind=FindingKind.MEMORY, held_bytes=held_bytes)
         for line, held_bytes in ((1, 1000), (2, 49), (3, 51))
     ]
 
-    found = referee.with_changes(held, "t", entry, HARDWARE)
+    found = reference_check.with_changes(held, "t", entry, HARDWARE)
 
     assert [bool(f.changed_since) for f in found] == [True, False, True]

@@ -160,7 +160,7 @@ CPU_ALLOCATOR_FAILED: Final = "DefaultCPUAllocator: "
 """Start of torch's message if the host refused memory; there is no class for it."""
 
 
-class Insides:
+class Backing:
     """Whether new ghosts have values, and whether the host has memory for them.
 
     ``switched`` says, once, why values were given up.
@@ -251,13 +251,13 @@ class Insides:
             self.expect(math.prod(numbers) * itemsize)
 
 
-BACKING: Final = Insides()
+BACKING: Final = Backing()
 """One per process, as there is one device."""
 
 
 @contextmanager
 def inside_values(values: bool | None) -> Iterator[None]:  # noqa: FBT001, three answers
-    """Give ghosts values inside the context, or not; see ``Insides.begin``."""
+    """Give ghosts values inside the context, or not; see ``Backing.begin``."""
     # All fields are saved and restored: an inner audit may have given values up.
     before = BACKING.__dict__.copy()
     BACKING.begin(values)

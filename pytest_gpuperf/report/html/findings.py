@@ -96,7 +96,7 @@ def answer(section: Section, lines: SourceLines) -> Markup:
         "answer",
         heads=[text.partition(": ") for _, text in heads],
         places=[
-            (place.name, list(_source(place, lines)), _told(place))
+            (place.name, list(_source(place, lines)), _sentences(place))
             for place in places[:MOST_PLACES_SHOWN]
         ],
         left=len(places) - MOST_PLACES_SHOWN,
@@ -120,7 +120,7 @@ def _fixes(
     return [fix for fix in dict.fromkeys(fixes) if fix != NONE_KNOWN] or fixes[:1]
 
 
-def _told(place: Place) -> Collection[str]:
+def _sentences(place: Place) -> Collection[str]:
     said = [explained(finding) for finding in place.causes]
     inside = [f"inside {short(f.innermost)}" for f in place.causes if f.innermost]
     return dict.fromkeys((*said, *inside))

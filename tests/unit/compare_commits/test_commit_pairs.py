@@ -73,8 +73,8 @@ class Runs:
         return a_result(measured, test=test, seconds=self._seconds)
 
 
-def ended(ending: Ending, text: str = "", **told: str) -> TestResult:
-    return a_result(test="t", ending=ending, text=text, **told)
+def ended(ending: Ending, text: str = "", **ends: str) -> TestResult:
+    return a_result(test="t", ending=ending, text=text, **ends)
 
 
 def test_the_sides_take_turns_and_the_first_changes() -> None:

@@ -21,7 +21,7 @@ from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
 from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
 from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
 from pytest_gpuperf.devices.pretend.tensor_values import BACKING  # noqa: E402
-from pytest_gpuperf.devices.pretend.tensor_values import Insides  # noqa: E402
+from pytest_gpuperf.devices.pretend.tensor_values import Backing  # noqa: E402
 from pytest_gpuperf.devices.pretend.tensor_values import available_bytes  # noqa: E402
 from pytest_gpuperf.errors import ErrorId  # noqa: E402
 from pytest_gpuperf.errors import StepError  # noqa: E402
@@ -327,7 +327,7 @@ def test_values_are_given_up_where_the_host_refuses_memory_for_them() -> None:
 
 def test_the_host_is_asked_again_after_much_was_made() -> None:
     left = [4096 * MIB, 4096 * MIB, 700 * MIB]
-    insides = Insides()
+    insides = Backing()
     insides.begin(None, lambda: left.pop(0))
 
     insides.made(200 * MIB)
@@ -342,7 +342,7 @@ def test_the_host_is_asked_again_after_much_was_made() -> None:
 
 
 def test_a_host_that_tells_nothing_holds_values() -> None:
-    insides = Insides()
+    insides = Backing()
     insides.begin(None, lambda: None)
 
     insides.expect(2**50)

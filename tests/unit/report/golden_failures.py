@@ -60,8 +60,8 @@ NEW: Final = a_test(
 )
 ELSEWHERE: Final = Invocation(
     options=("--gpuperf-device=pretend",),
-    root=Path("/work/project"),
-    folder=Path("/work/project/tests"),
+    root=Path("/project"),
+    folder=Path("/project/tests"),
 )
 
 

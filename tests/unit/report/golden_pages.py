@@ -166,8 +166,8 @@ def _decoded(call: Mapping[str, Any]) -> Any:
 def results_without_secrets() -> str:
     """The file of a run, with one test whose texts name paths and a secret."""
     secrets = secrets_of({"HF_TOKEN": "opensesame", "MAX_TOKENS": "512-all"})
-    failed = "ValueError: opensesame at /work/train.py, /home/ada/x, --password=hunter2"
-    headline = shown_headline(failed, Path("/work"), Path("/home/ada"), secrets)
+    failed = "ValueError: opensesame at /src/train.py, /home/ada/x, --password=hunter2"
+    headline = shown_headline(failed, Path("/src"), Path("/home/ada"), secrets)
     inside = a_finding(location=a_location(7, "/env/lib/site-packages/lib/it.py"))
     verdict = shown_verdict(a_test(a_missed_budget(), findings=(inside,)))
     record = a_record(verdict)._replace(headline=headline)

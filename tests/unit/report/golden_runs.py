@@ -94,11 +94,11 @@ def in_columns(columns: int, make: Callable[[], str]) -> str:
 
 
 def ended(
-    assessment: RunResult, unseen: Unseen | None = None, *, verbosity: int = 0
+    run_result: RunResult, unseen: Unseen | None = None, *, verbosity: int = 0
 ) -> str:
     """The section at the end of a run."""
     terminal = Terminal(verbosity)
-    write_summary(terminal, assessment, unseen or Unseen())
+    write_summary(terminal, run_result, unseen or Unseen())
     return terminal.text
 
 
@@ -217,7 +217,7 @@ def hidden() -> str:
     write_nothing(terminal, Unseen(lost=("t.py::lost",)), "no test was selected")
     write_nothing(terminal, Unseen(), "no test was selected")
     lines = (
-        *misplaced_lines(BASELINE_FILE, "/work/project"),
+        *misplaced_lines(BASELINE_FILE, "/project"),
         *other_device_lines("NVIDIA H200", "baselines", "pretend"),
     )
     return text + terminal.text + text_of(line.text for line in lines)
