@@ -209,7 +209,7 @@ def judge_exact_budget(
         because = f"{figure(metric, high)} in one run, {figure(metric, low)} in another"
     else:
         outcome, because = Outcome.OVER_BUDGET, f"{compared} {in_runs(values)}"
-    is_drawn = is_random(runs, values)
+    is_drawn = is_random(metric, runs, values)
     enough = PROVING_RUNS if is_drawn else 2
     is_proven = outcome is not Outcome.OVER_BUDGET or len(values) >= enough
     return Verdict(

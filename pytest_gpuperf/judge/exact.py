@@ -13,6 +13,7 @@ from ..model.baseline import RunSummary
 from ..model.measurement import Measurement
 from ..model.measurement import shared_steps
 from ..model.metric import Metric
+from ..model.units import Unit
 from ..model.verdict import Outcome
 from ..model.verdict import Verdict
 from .readings import least_values
@@ -121,10 +122,12 @@ def _changed(
     values = [reading.value for reading in readings(metric, runs)]
     is_worse = outcome is Outcome.REGRESSED
     now, nearest = (min(values), stored[-1]) if is_worse else (max(values), stored[0])
-    is_drawn = is_random(runs, stored, values)
+    is_drawn = is_random(metric, runs, stored, values)
     because = f"{against(metric, now, nearest)} stored, {in_runs(values)}"
-    if is_drawn:
+    if _differ(stored, values):
         because = f"{_ranges(metric, values, stored)}, {in_runs(values)}{OWN_DRAWS}"
+    elif is_drawn:
+        because += BY_CHANCE
     settled = len(values) >= (PROVING_RUNS if is_drawn else 2)
     proving = is_worse and is_drawn and not settled
     return verdict(
@@ -132,15 +135,27 @@ def _changed(
     )
 
 
-def is_random(runs: Sequence[Measurement], *values: Sequence[float]) -> bool:
+def is_random(
+    metric: Metric, runs: Sequence[Measurement], *values: Sequence[float]
+) -> bool:
     """Whether *values* that runs of the same code gave differ, or others could.
 
-    What one of *runs* drew from the operating system may differ in the next.
+    What one of *runs* drew from the operating system may differ in the next, and so may
+    the memory of a convolution where cuDNN chooses the fastest plan each time.
     """
-    return any(run.unseeded for run in runs) or any(len({*each}) > 1 for each in values)
+    by_time = metric.unit is Unit.BYTES and any(
+        run.environment.software.get("cudnn.benchmark") == "True" for run in runs
+    )
+    return by_time or any(run.unseeded for run in runs) or _differ(*values)
+
+
+def _differ(*values: Sequence[float]) -> bool:
+    return any(len({*each}) > 1 for each in values)
 
 
 OWN_DRAWS: Final = ", each with random numbers of its own"
+
+BY_CHANCE: Final = ", each of which may choose by a clock or by chance"
 
 
 def _untold(

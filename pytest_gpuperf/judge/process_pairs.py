@@ -413,7 +413,7 @@ def _exact_change(
         turn, old, new = Turn.VARIES, max(then), max(now)
     else:
         return
-    is_drawn = is_random((*before, *after), then, now)
+    is_drawn = is_random(metric, (*before, *after), then, now)
     is_apart = turn is not Turn.VARIES
     proving = is_apart and is_drawn and len(now) < PROVING_RUNS
     yield ExactChange(

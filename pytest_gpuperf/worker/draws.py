@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import sys
 from collections.abc import Callable
+from functools import cache
 from functools import wraps
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 from typing import Final
 from zlib import crc32
+
+from ..devices.own_code import OWN
+from ..devices.own_code import is_own
 
 
 _unseeded: set[str] = set()
@@ -60,8 +66,38 @@ def watch() -> None:
 
 
 def is_unseeded() -> bool:
-    """Whether this process drew from the operating system since it is watched."""
-    return bool(_unseeded)
+    """Whether this process drew what no seed repeats, or could have asked a clock for it.
+
+    The time of day may be a seed, and what was faster this time may be chosen.
+    """
+    return bool(_unseeded) or any(
+        _names_a_clock(file)
+        for module in [*sys.modules.values()]
+        if is_own(file := getattr(module, "__file__", None) or OWN, "")
+    )
+
+
+@cache
+def _names_a_clock(file: str) -> bool:
+    """Whether the code of *file* names a clock.
+
+    It is read, not watched: others replace the functions of ``time`` too, and Dynamo asks
+    what they are.
+    """
+    try:
+        return CLOCK.search(Path(file).read_bytes()) is not None
+    except OSError:
+        return False
+
+
+CLOCK: Final = re.compile(
+    rb"^[^#\n]*\b("
+    rb"time\.time|from time import|perf_counter|monotonic|process_time|thread_time|"
+    rb"timeit|default_timer|datetime\.now|utcnow|today\(|elapsed_time|do_bench|"
+    rb"benchmark\.Timer)",
+    re.MULTILINE,
+)
+"""A look at a clock in source code, outside of a comment."""
 
 
 def _names_something() -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from builders import a_measurement
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_gpuperf.judge.exact import BY_CHANCE
 from pytest_gpuperf.judge.exact import judge_exact
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.metric import MIB
@@ -271,3 +274,32 @@ def test_the_unit_does_not_matter(
     )
 
     assert (here.outcome, here.settled) == (there.outcome, there.settled)
+
+
+@pytest.mark.parametrize(
+    ("metric", "changes", "runs"),
+    [
+        (SYNCS, {"unseeded": True}, 8),
+        (PEAK_ALLOCATED, {"unseeded": True}, 8),
+        (PEAK_ALLOCATED, {"software": {"cudnn.benchmark": "True"}}, 8),
+        (PEAK_ALLOCATED, {"software": {"cudnn.benchmark": "False"}}, 2),
+        # Which plan is the fastest changes no count.
+        (SYNCS, {"software": {"cudnn.benchmark": "True"}}, 2),
+    ],
+)
+def test_a_choice_that_the_next_run_may_not_make_is_blamed_after_eight_runs(
+    metric: Metric, changes: dict[str, Any], runs: int
+) -> None:
+    def judged(*values: int) -> Verdict:
+        fresh = [
+            a_measurement(None, exact={metric.name: value * MIB}, **changes)
+            for value in values
+        ]
+        return judge_exact(metric, fresh, [MIB, MIB], tolerance=0.0)
+
+    verdicts = [judged(*[9] * count) for count in range(1, 9)]
+
+    assert {verdict.outcome for verdict in verdicts} == {Outcome.REGRESSED}
+    assert [verdict.settled for verdict in verdicts].index(True) == runs - 1
+    assert (BY_CHANCE in verdicts[-1].because) is (runs == 8)
+    assert judged(9, 9, 9, 1).outcome is Outcome.INCONCLUSIVE

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -112,3 +114,53 @@ def test_what_is_drawn_from_the_operating_system_is_noted() -> None:
 
     noted = dict(zip([*UNSEEDED, *SEEDED], printed.stdout.split(), strict=True))
     assert noted == dict.fromkeys(UNSEEDED, "True") | dict.fromkeys(SEEDED, "False")
+
+
+CLOCKS = (
+    "import time\nstart = time.perf_counter()",
+    "from time import monotonic_ns as now",
+    "import time\ndef cost(): return time.process_time()",
+    "import random, time\nrandom.seed(int(time.time()))",
+    "import datetime\nSEED = datetime.datetime.now().microsecond",
+    "from timeit import timeit",
+    "from torch.utils import benchmark\ndef best(): return benchmark.Timer('1').timeit(1)",
+    "def cost(start, end): return start.elapsed_time(end)",
+)
+
+NO_CLOCKS = (
+    "import time\ntime.sleep(0)",
+    "import logging\nlogging.debug('slow')",
+    "# time.time() would be the time of day",
+    "at_a_time = 3",
+)
+
+
+@pytest.mark.parametrize("folder", [".", "lib/site-packages"])
+def test_a_clock_in_the_user_s_own_code_may_choose_otherwise_next_time(
+    tmp_path: Path, folder: str
+) -> None:
+    place = tmp_path / folder
+    place.mkdir(parents=True, exist_ok=True)
+    names = [f"module_{number}" for number in range(len(CLOCKS + NO_CLOCKS))]
+    for name, text in zip(names, CLOCKS + NO_CLOCKS, strict=True):
+        (place / f"{name}.py").write_text(text)
+    program = (
+        "import importlib, sys\n"
+        "from pytest_gpuperf.worker import draws\n"
+        "for name in sys.argv[1:]:\n"
+        "    importlib.import_module(name)\n"
+        "    print(draws.is_unseeded())\n"
+        "    del sys.modules[name]\n"
+    )
+
+    printed = subprocess.run(
+        [sys.executable, "-c", program, *names],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(place)},
+    )
+
+    is_own = folder == "."
+    expected = [is_own] * len(CLOCKS) + [False] * len(NO_CLOCKS)
+    assert printed.stdout.split() == [str(each) for each in expected]
