@@ -155,7 +155,7 @@ def _differ(*values: Sequence[float]) -> bool:
 
 OWN_DRAWS: Final = ", each with random numbers of its own"
 
-BY_CHANCE: Final = ", each of which may choose by a clock or by chance"
+BY_CHANCE: Final = ", each free to choose by a clock or by chance"
 
 
 def _untold(

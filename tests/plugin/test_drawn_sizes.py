@@ -114,4 +114,4 @@ def test_a_size_that_was_chosen_by_its_time_is_not_blamed_for_a_choice(
     faster.write_text("16")
     result = gate(project)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*in each of 8 runs, each of which may*"])
+    result.stdout.fnmatch_lines(["*in each of 8 runs, each free to*"])
