@@ -553,6 +553,19 @@ def test_evidence_is_added_and_nothing_is_replaced(
         new=of_occasion(passed, 2),
     )
 
+    assert main(["diff", "--evidence"]) == 0
+    assert (
+        capsys.readouterr().out
+        == """\
+baselines/cuda-nvidia-h200.json -> .gpuperf/pending-cuda-nvidia-h200.json
+     old       new  change   drift  metric   test
+10.00 ms  10.10 ms  +1.0 %  +2.0 %  step_ms  passed
+10.00 ms  10.10 ms  +1.0 %  +2.0 %  step_ms  stored
+gpuperf: nothing was written; `gpuperf accept` would accept 1; 1 not added to:
+    changed, disturbed, of another torch, stored already, or of a gate on a CPU,
+    which ends runs early (--gpuperf-update=evidence does not): stored
+"""
+    )
     assert accept(capsys, "--evidence") == (
         """\
 gpuperf: 1 added to, as another occasion; 1 not added to: changed, disturbed, of

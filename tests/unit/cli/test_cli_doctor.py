@@ -475,3 +475,15 @@ def test_a_broken_baseline_file_is_a_usage_error(
     assert capsys.readouterr().err.startswith(
         "gpuperf: baselines/scripted-a-b.json: the file is empty;"
     )
+
+
+def test_baselines_of_another_folder_are_counted(
+    server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play(monkeypatch, step_ms=list(QUIET))
+
+    assert main(["doctor", "--device=scripted", "--baselines=perf"]) == 0
+
+    assert "baselines  none in perf/scripted-a-b.json, record with" in (
+        capsys.readouterr().out
+    )

@@ -471,3 +471,33 @@ def test_steps_without_a_collection_need_what_they_need_if_it_is_switched_off(
     assert {
         f["location"]["line"] for f in found[0]["findings"] if f["kind"] == "garbage"
     } == {10}
+
+
+MODEL, LOOP = TRAINING.split("model = ")
+
+
+@with_torch
+@pytest.mark.parametrize("program", [["pkg/train.py"], ["-m", "pkg.train"]])
+@pytest.mark.parametrize(("root", "names_the_model"), [(".", True), ("pkg", False)])
+def test_a_module_is_predicted_as_its_file_is_and_only_lines_below_the_root_are_named(
+    program: list[str],
+    root: str,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    names_the_model: bool,
+) -> None:
+    monkeypatch.syspath_prepend(".")
+    monkeypatch.setenv("PYTHONPATH", ".")
+    Path("pkg").mkdir()
+    Path("pkg/__init__.py").touch()
+    Path("blocks.py").write_text(MODEL, encoding="utf-8")
+    Path("pkg/train.py").write_text(f"from blocks import *\nmodel = {LOOP}", "utf-8")
+
+    typed = ["memory", "--no-savings", "--steps=3", f"--root={root}", *program]
+    assert main([*typed, "--", "--batch", "2048"]) == 0
+
+    out = capfd.readouterr().out
+    assert " needs 150 MiB at its peak" in out
+    assert "--> pkg/train.py:7 in <module>" in out
+    assert ("blocks.py" in out) is names_the_model

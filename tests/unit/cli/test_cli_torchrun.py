@@ -98,6 +98,26 @@ def test_a_program_of_several_ranks_runs_as_one_and_that_is_said(
     assert "next: gpuperf audit --max-syncs-per-step=1 torchrun train.py 3\n" in output
 
 
+def test_the_memory_of_one_rank_is_that_of_the_program(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(RANKED, "utf-8")
+
+    code = main(
+        ["memory", "--no-savings", "torchrun", "--nproc-per-node=8", "train.py", "3"]
+    )
+
+    output = capfd.readouterr().out
+    assert code == 0
+    assert output.startswith("train.py needs ")
+    assert "it ran as one rank of one, with RANK=0" in output
+    assert "next: gpuperf memory --gb=8 torchrun train.py 3\n" in output
+
+
 @pytest.mark.parametrize(
     ("reads", "variable"),
     [

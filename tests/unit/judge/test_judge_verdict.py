@@ -22,7 +22,10 @@ from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.metric import MIB
+from pytest_gpuperf.model.metric import MetricKind
+from pytest_gpuperf.model.metrics import BUDGET_KEYWORDS
 from pytest_gpuperf.model.metrics import METRICS
+from pytest_gpuperf.model.metrics import limited_by
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
@@ -409,3 +412,41 @@ def test_the_unit_of_time_does_not_matter_to_any_verdict(
         return [(v.outcome, v.settled) for v in found]
 
     assert outcomes(scale) == outcomes(1.0)
+
+
+EXACT_LIMITS = [
+    (keyword, metric.name)
+    for keyword in BUDGET_KEYWORDS
+    for metric in limited_by(keyword)
+    if metric.kind is MetricKind.EXACT
+]
+
+
+@pytest.mark.parametrize(("keyword", "name"), EXACT_LIMITS)
+def test_each_limit_of_a_count_or_size_fails_what_is_above_it_in_two_runs(
+    keyword: str, name: str
+) -> None:
+    limit = ResolvedBudget(limits={keyword: 2})
+    over = measured(exact={name: 300 * MIB})
+    within = measured(exact={name: 2})
+
+    assert [v[:2] for v in verdicts(over, over, budget=limit) if v[0] == name] == [
+        (name, Outcome.OVER_BUDGET)
+    ]
+    assert [v[:2] for v in verdicts(within, within, budget=limit) if v[0] == name] == [
+        (name, Outcome.PASS)
+    ]
+
+
+def test_ranks_that_are_further_apart_than_allowed_fail() -> None:
+    limit = ResolvedBudget(limits={"skew_pct": 5})
+    apart, level = measured({"rank_skew": 1.2}), measured({"rank_skew": 1.01})
+
+    assert [v[:2] for v in verdicts(apart, apart, budget=limit)][-1] == (
+        "rank_skew",
+        Outcome.OVER_BUDGET,
+    )
+    assert [v[:2] for v in verdicts(level, budget=limit)][-1] == (
+        "rank_skew",
+        Outcome.PASS,
+    )
