@@ -310,14 +310,14 @@ MOST_CODE: Final = {
     "baselines": 1056,
     "cli": 2315,
     "compare_commits": 1659,  # signatures broken by longer names
-    "compare_steps": 813,
+    "compare_steps": 801,
     "devices": 2136,
     "devices.cpu": 799,
     "devices.cuda": 957,
     "devices.pretend": 7150,
     "distributed": 1044,
     "history": 472,
-    "judge": 3623,
+    "judge": 3575,
     "measure": 4068,
     "model": 1929,
     "plugin": 2997,
@@ -335,7 +335,7 @@ MOST_CODE: Final = {
 """Lines of code of each room. A room that needs more says here which feature pays for it,
 or takes as much from another; one that shrinks lowers its line."""
 
-MOST_DATACLASSES: Final = 300
+MOST_DATACLASSES: Final = 297
 
 SLACK: Final = 25
 """Lines that a ceiling may be above its room: one far above it holds nothing."""

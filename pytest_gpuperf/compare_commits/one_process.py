@@ -24,10 +24,10 @@ from ..devices.torch_state import contexts
 from ..devices.torch_state import loaded_libraries
 from ..devices.torch_state import operations_from
 from ..errors import RunError
+from ..judge.ab import Schedule
 from ..judge.process_pairs import INSTANCE_LOOKS
 from ..judge.process_pairs import judge_together
-from ..judge.process_pairs import limits_together
-from ..judge.readings import Limits
+from ..judge.process_pairs import schedule_together
 from ..measure.step import Subject
 from ..model.ab import AbResult
 from ..model.ab import Answer
@@ -309,12 +309,14 @@ class Together:
         """Return how each call compares that has a time, or why it does not."""
         found: dict[str, TogetherTime] = {}
         for call in both.after.calls.keys() & both.before.calls.keys():
-            limits = limits_together(both.newest_pair(call), both.tolerance_of(call))
-            if limits is not None:
-                found[call] = self._compared(both, call, limits)
+            schedule = schedule_together(
+                both.newest_pair(call), both.tolerance_of(call)
+            )
+            if schedule is not None:
+                found[call] = self._compared(both, call, schedule)
         return found
 
-    def _compared(self, both: Both, call: str, limits: Limits) -> TogetherTime:
+    def _compared(self, both: Both, call: str, schedule: Schedule) -> TogetherTime:
         alone = self._before.settings[call]
         different = unlike(alone, self._after.settings[call])
         if different:
@@ -324,8 +326,8 @@ class Together:
             before=_guest(self._before, both.before, 0),
             after=_guest(self._after, both.after, 0),
             call=call,
-            tolerance=limits.tolerance,
-            detect=limits.detect,
+            tolerance=schedule.tolerance,
+            detect=schedule.detect,
             seconds=left,
             settings=alone,
         )
@@ -333,7 +335,7 @@ class Together:
         if isinstance(first, str):
             return first
         found = [first]
-        while (said := judge_together(found, limits)).answer is Answer.MORE:
+        while (said := judge_together(found, schedule)).answer is Answer.MORE:
             number = len(found)
             again = replace(
                 request,
@@ -344,7 +346,7 @@ class Together:
             )
             answer = _judged(self._answer(again))
             if isinstance(answer, str):
-                ended = judge_together(found, limits, last=True)
+                ended = judge_together(found, schedule, last=True)
                 return replace(ended, why=f"{ended.why}; the next one: {answer}")
             found.append(answer)
         return said

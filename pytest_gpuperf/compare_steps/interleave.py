@@ -8,6 +8,7 @@ from collections.abc import Callable
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
+from dataclasses import replace
 from functools import lru_cache
 from math import ceil
 from math import exp
@@ -21,9 +22,6 @@ from ..devices.base import MeasuringDevice
 from ..devices.preflight import no_garbage_collection
 from ..errors import ErrorId
 from ..errors import StepError
-from ..judge.ab import AbRule
-from ..judge.ab import Ruling
-from ..judge.ab import in_words
 from ..judge.interleaved import QUAD_LOOKS
 from ..judge.interleaved import TIE
 from ..judge.interleaved import Labels
@@ -32,7 +30,7 @@ from ..judge.interleaved import Quad
 from ..judge.interleaved import SwapCounts
 from ..judge.interleaved import decide_quads
 from ..judge.interleaved import judge_quads
-from ..judge.interleaved import quad_rule
+from ..judge.interleaved import quad_schedule
 from ..judge.interleaved import quartiles
 from ..measure.step import Deadline
 from ..measure.step import Follow
@@ -58,23 +56,18 @@ CHECK_EVERY: Final = 16
 """Blocks between two checks whether every draw has found its quartiles."""
 
 
-class TorchSwaps:
-    """Counts the draws of a label swap, all of them side by side."""
+def torch_swaps(quads: Sequence[Quad], shift: float, labels: Labels) -> SwapCounts:
+    """Count the draws of a label swap, all of them side by side."""
+    import torch
 
-    def count(self, quads: Sequence[Quad], shift: float, labels: Labels) -> SwapCounts:
-        """Count after taking *shift* from each logarithm of ``after``."""
-        import torch
-
-        pool = Pool.of(quads, shift)
-        before, after = _positions(torch, pool, _coins(labels))
-        values = torch.tensor(pool.values, dtype=torch.float64, device="cpu")
-        differences = values.index_select(0, after.int())
-        differences -= values.index_select(0, before.int())
-        # No swap at all is the draw of zeros: the observed difference.
-        gaps = differences - pool.difference(bytes(len(quads)))
-        return SwapCounts(
-            at_least=int((gaps >= -TIE).sum()), at_most=int((gaps <= TIE).sum())
-        )
+    pool = Pool.of(quads, shift)
+    before, after = _positions(torch, pool, _coins(labels))
+    values = torch.tensor(pool.values, dtype=torch.float64, device="cpu")
+    differences = values.index_select(0, after.int())
+    differences -= values.index_select(0, before.int())
+    # No swap at all is the draw of zeros: the observed difference.
+    gaps = differences - pool.difference(bytes(len(quads)))
+    return int((gaps >= -TIE).sum()), int((gaps <= TIE).sum())
 
 
 def _positions(torch: Any, pool: Pool, coins: Any) -> tuple[Any, Any]:
@@ -253,22 +246,21 @@ def compare_steps(  # noqa: PLR0913, each is a word of the question
     turns of each side, *follow* with the progress. Raises ``UsageError`` for limits
     that allow no verdict, ``PreflightError``, ``StepError`` and whatever a step raises.
     """
-    rule = quad_rule(tolerance, detect)
+    schedule = quad_schedule(tolerance, detect)
     device.preflight()
-    swaps = TorchSwaps()
     deadline = Deadline.after(seconds, device.now_ns)
     contest = _warmed(device, (before, after), enter, block_ms, deadline)
     series = _record(
         contest,
         deadline,
         random.Random(seed),  # noqa: S311, a reproducible order
-        lambda quads: decide_quads(quads, rule, swaps, seed=seed).answer,
+        lambda quads: decide_quads(quads, schedule, torch_swaps, seed=seed)[0],
         follow,
     )
     if not series.quads:
         return AbResult(answer=Answer.INCONCLUSIVE, why=series.cut or "")
-    ruling = judge_quads(series.quads, rule, swaps, seed=seed, last=True)
-    return _comparison(contest, series, ruling, rule)
+    judged = judge_quads(series.quads, schedule, torch_swaps, seed=seed, last=True)
+    return _comparison(contest, series, judged)
 
 
 def _warmed(
@@ -431,25 +423,17 @@ def _unreal_time(contest: _Contest, blocks: Sequence[TimedBlock]) -> str | None:
     return None
 
 
-def _comparison(
-    contest: _Contest, series: _Series, ruling: Ruling, rule: AbRule
-) -> AbResult:
-    why = in_words(ruling, rule)
+def _comparison(contest: _Contest, series: _Series, judged: AbResult) -> AbResult:
+    why = judged.why
     if series.is_alone:
         why = f"{why}; {WITHOUT_WAITS}"
-    if series.cut and ruling.answer is Answer.INCONCLUSIVE:
+    if series.cut and judged.answer is Answer.INCONCLUSIVE:
         why = f"{series.cut}; {why}"
     before, after = quartiles(series.quads)
-    return AbResult(
-        answer=ruling.answer,
+    return replace(
+        judged,
         why=why,
-        ratio=exp(ruling.change),
-        low=None if ruling.low is None else exp(ruling.low),
-        high=None if ruling.high is None else exp(ruling.high),
         before_ms=exp(before),
         after_ms=exp(after),
-        p_value=ruling.decision.p_value,
-        smallest=ruling.smallest,
-        quads=ruling.units,
-        steps=4 * ruling.units * contest.steps,
+        steps=4 * judged.quads * contest.steps,
     )

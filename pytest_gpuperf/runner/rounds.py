@@ -18,8 +18,8 @@ from typing import Final
 
 from ..baselines.store import read
 from ..errors import GpuperfError
-from ..judge.ab_override import is_in_doubt
-from ..judge.ab_override import is_undecided
+from ..judge.ab import is_in_doubt
+from ..judge.ab import is_undecided
 from ..judge.calls import counted
 from ..judge.calls import stored_round_steps
 from ..judge.calls import varies_by_run

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from ..judge.ab_override import referred
+from ..judge.ab import referred
 from ..judge.calls import accepted
 from ..judge.calls import judge_calls
 from ..judge.calls import settle_together
