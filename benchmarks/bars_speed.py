@@ -17,6 +17,7 @@ from order_of_work import TOLERANCE
 from order_of_work import kept
 from order_of_work import measured
 
+from pytest_gpuperf.compare_steps.interleave import torch_swaps
 from pytest_gpuperf.judge.calls import judge_calls
 from pytest_gpuperf.judge.calls import settle_together
 from pytest_gpuperf.judge.calls import suite_context_of

@@ -309,7 +309,7 @@ MOST_CODE: Final = {
     "": 536,  # the id of a page without jinja2
     "baselines": 1056,
     "cli": 2315,
-    "compare_commits": 1659,  # signatures broken by longer names
+    "compare_commits": 1607,  # signatures broken by longer names
     "compare_steps": 801,
     "devices": 2136,
     "devices.cpu": 799,
@@ -317,16 +317,16 @@ MOST_CODE: Final = {
     "devices.pretend": 7150,
     "distributed": 1044,
     "history": 472,
-    "judge": 3575,
+    "judge": 3581,
     "measure": 4068,
-    "model": 1929,
+    "model": 1923,
     "plugin": 2997,
     "report": 1341,
     "report.ci": 650,
     "report.exchange": 161,
     "report.html": 1257,
     "report.json": 284,
-    "report.screen": 2523,
+    "report.screen": 2521,
     "runner": 3051,  # signatures broken by longer names
     "sharing": 229,
     "trainers": 472,
@@ -335,7 +335,7 @@ MOST_CODE: Final = {
 """Lines of code of each room. A room that needs more says here which feature pays for it,
 or takes as much from another; one that shrinks lowers its line."""
 
-MOST_DATACLASSES: Final = 297
+MOST_DATACLASSES: Final = 292
 
 SLACK: Final = 25
 """Lines that a ceiling may be above its room: one far above it holds nothing."""

@@ -13,9 +13,8 @@ from typing import Final
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.ab import AbResult
-from ..model.ab import CallChange
-from ..model.ab import CommitComparison
-from ..model.ab import Uncompared
+from ..model.ab import AbRun
+from ..model.ab import Comparison
 from ..runner.git import Repository
 from ..runner.plan import groups_of
 from ..runner.relocation import Relocation
@@ -50,7 +49,7 @@ EXACT: Final = "what is exact by pairs of fresh processes"
 APART: Final = "compared in pairs of processes, as one cannot hold both"
 
 
-def engine_in_words(calls: Sequence[CallChange]) -> str:
+def engine_in_words(calls: Sequence[Comparison]) -> str:
     """Say how *calls* were compared, up to the number of pairs, which comes next."""
     times = [call.time for call in calls if call.time is not None]
     shared = [time for time in times if time.steps]
@@ -78,7 +77,7 @@ def _span(ascending: Sequence[str]) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def apart_in_words(calls: Sequence[CallChange]) -> list[str]:
+def apart_in_words(calls: Sequence[Comparison]) -> list[str]:
     """Say why one process could not run both: once, if all have the same reason."""
     reasons = {call.test: call.apart for call in calls if call.apart}
     if len(reasons) == len(calls) and len(set(reasons.values())) == 1:
@@ -92,7 +91,7 @@ Announce = Callable[[str], None]
 class NothingComparedError(UsageError):
     """No test could be compared; ``uncompared`` has the reason for each test."""
 
-    def __init__(self, uncompared: Sequence[Uncompared]) -> None:
+    def __init__(self, uncompared: Sequence[Comparison]) -> None:
         super().__init__(_nothing(uncompared), ErrorId.GP709)
         self.uncompared = tuple(uncompared)
 
@@ -104,7 +103,7 @@ def compare_versions(
     *,
     preload: Sequence[str],
     announce: Announce,
-) -> CommitComparison:
+) -> AbRun:
     """Measure the tests that both *versions* have, in turns, and judge them.
 
     Raises ``UsageError`` if a side cannot be checked out or collected or imports code
@@ -160,7 +159,7 @@ def _compared(
     versions: tuple[Version, Version],
     selection: Selection,
     blamed: Blamed,
-) -> CommitComparison:
+) -> AbRun:
     before, after = sides
     old, new = before.collect(selection), after.collect(selection)
     alone = [*_only(old, new, "before only"), *_only(new, old, "after only")]
@@ -187,25 +186,25 @@ def _renew(sides: Sequence[Side], number: int) -> None:
         side.renew(number)
 
 
-def _only(here: Collected, there: Collected, why: str) -> list[Uncompared]:
+def _only(here: Collected, there: Collected, why: str) -> list[Comparison]:
     known = {planned.test for planned in there.plan}
     return [
-        Uncompared(test=planned.test, why=why)
+        Comparison(test=planned.test, uncompared=why)
         for planned in here.plan
         if planned.test not in known
     ]
 
 
 def _summed_up(
-    calls: tuple[CallChange, ...],
-    uncompared: tuple[Uncompared, ...],
+    calls: tuple[Comparison, ...],
+    uncompared: tuple[Comparison, ...],
     versions: tuple[Version, Version],
     collected: Collected,
-) -> CommitComparison:
+) -> AbRun:
     before, after = versions
     if not calls and not any(found.is_worse for found in uncompared):
         raise NothingComparedError(uncompared)
-    return CommitComparison(
+    return AbRun(
         before=before.label,
         after=after.label,
         device=collected.environment.hardware.key,
@@ -227,11 +226,11 @@ def _same(before: Version, after: Version) -> list[str]:
     return ["both are the same commit: what differs here is noise"]
 
 
-def _nothing(uncompared: Sequence[Uncompared]) -> str:
+def _nothing(uncompared: Sequence[Comparison]) -> str:
     if not uncompared:
         return (
             "nothing to compare: found no test that takes the gpuperf fixture on either "
             "side; name the files of those that do after `--`"
         )
-    reasons = "; ".join(f"{found.test}: {found.why}" for found in uncompared)
+    reasons = "; ".join(f"{found.test}: {found.uncompared}" for found in uncompared)
     return f"nothing could be compared: {reasons}"

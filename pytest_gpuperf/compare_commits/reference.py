@@ -19,9 +19,9 @@ from typing import Final
 from ..baselines.store import path_of
 from ..errors import ErrorId
 from ..errors import UsageError
-from ..model.ab import CommitComparison
+from ..model.ab import AbRun
+from ..model.ab import Comparison
 from ..model.ab import ReferenceResult
-from ..model.ab import Uncompared
 from ..model.baseline import Entry
 from ..model.baseline import Origin
 from ..model.environment import DeviceKind
@@ -211,7 +211,7 @@ def _in_a_line(text: str) -> str:
 
 
 def _answer(
-    candidate: Candidate, found: CommitComparison, unsettled: ReferenceResult
+    candidate: Candidate, found: AbRun, unsettled: ReferenceResult
 ) -> ReferenceResult:
     change = next((call for call in found.calls if call.test == candidate.call), None)
     if change is None:
@@ -221,8 +221,11 @@ def _answer(
     return replace(unsettled, engine=found.engine, time=change.time)
 
 
-def _whys(uncompared: Sequence[Uncompared]) -> dict[str, str]:
-    return {found.test: SIDE_WORDS.get(found.why, found.why) for found in uncompared}
+def _whys(uncompared: Sequence[Comparison]) -> dict[str, str]:
+    return {
+        found.test: SIDE_WORDS.get(found.uncompared, found.uncompared)
+        for found in uncompared
+    }
 
 
 def _why(candidate: Candidate, whys: Mapping[str, str]) -> str:

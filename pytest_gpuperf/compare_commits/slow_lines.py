@@ -16,7 +16,7 @@ from typing import Final
 
 from ..errors import UsageError
 from ..model.ab import Answer
-from ..model.ab import CallChange
+from ..model.ab import Comparison
 from ..model.environment import Capability
 from ..model.finding import Finding
 from ..model.finding import FindingKind
@@ -85,8 +85,8 @@ class Blamed:
     announce: Callable[[str], None]
 
     def located(
-        self, calls: Mapping[str, Sequence[CallChange]]
-    ) -> tuple[CallChange, ...]:
+        self, calls: Mapping[str, Sequence[Comparison]]
+    ) -> tuple[Comparison, ...]:
         """Return all *calls*, by test, those that became worse with their lines."""
         slower = [test for test, made in calls.items() if any(map(_is_slower, made))]
         timed = self._timed(slower[:MOST_TRACES])
@@ -119,10 +119,10 @@ class Blamed:
 
     def _with_lines(
         self,
-        call: CallChange,
+        call: Comparison,
         timed: Sequence[Finding],
         changed: Callable[[str], frozenset[int]],
-    ) -> CallChange:
+    ) -> Comparison:
         def is_changed(at: Location) -> bool:
             return at.line in changed(self._path_of(at))
 
@@ -137,5 +137,5 @@ class Blamed:
         return os.path.relpath(real, self.after.relocation.root)
 
 
-def _is_slower(call: CallChange) -> bool:
+def _is_slower(call: Comparison) -> bool:
     return call.time is not None and call.time.answer is Answer.SLOWER

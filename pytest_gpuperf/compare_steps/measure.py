@@ -21,7 +21,7 @@ from ..measure.step import Subject
 from ..measure.step import nobody
 from ..measure.time_share import TimeShare
 from ..model.ab import AbResult
-from ..model.ab import Sides
+from ..model.ab import Comparison
 from ..model.measurement import Measurement
 from ..model.metrics import METRICS
 from ..model.metrics import PEAK_ALLOCATED
@@ -90,7 +90,7 @@ class Question:
 class ComparedSides:
     """What both showed, and ``after`` by itself."""
 
-    sides: Sides
+    sides: Comparison
     after: Measurement
 
 
@@ -187,7 +187,7 @@ def _compared(
     time: AbResult | None, before: Measurement, after: Measurement, trained: str
 ) -> ComparedSides:
     unmeasured = _unmeasured(before, after)
-    sides = Sides(
+    sides = Comparison(
         time=None if SPEEDUP.name in unmeasured else time,
         before=before.exact,
         after=after.exact,

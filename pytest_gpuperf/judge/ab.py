@@ -33,7 +33,7 @@ CONFIDENCE: Final = 0.95
 AB_POWER: Final = 0.9
 """Share of runs in which the smallest detectable slowdown would be called slower."""
 
-CHANGED: Final = frozenset({Answer.SLOWER, Answer.FASTER})
+SLOWER_OR_FASTER: Final = frozenset({Answer.SLOWER, Answer.FASTER})
 UNDECIDED: Final = frozenset({Answer.MORE, Answer.INCONCLUSIVE})
 
 Decided = tuple[Answer, float | None]
@@ -132,7 +132,7 @@ class Schedule:
 
     def _said(self, answer: Answer) -> str:
         tolerance, detect = percent(self.tolerance), percent(self.detect)
-        if answer in CHANGED:
+        if answer in SLOWER_OR_FASTER:
             return f"after is {answer.value} by more than {tolerance}"
         if answer is Answer.SAME:
             return f"a change of {detect} or more is ruled out"

@@ -27,7 +27,7 @@ from ..errors import ErrorId
 from ..errors import RunError
 from ..model.ab import AbResult
 from ..model.ab import Answer
-from ..model.ab import CallChange
+from ..model.ab import Comparison
 from ..model.ab import ExactChange
 from ..model.ab import Turn
 from ..model.budget import Tolerance
@@ -39,10 +39,11 @@ from ..model.metrics import AUDITED
 from ..model.metrics import COMPILED
 from ..model.metrics import LAUNCHED
 from ..model.metrics import METRICS
+from ..model.metrics import SPEEDUP
 from ..model.metrics import STEP_MS
 from .ab import AB_POWER
-from .ab import CHANGED
 from .ab import CONFIDENCE
+from .ab import SLOWER_OR_FASTER
 from .ab import Decided
 from .ab import Interval
 from .ab import Schedule
@@ -197,29 +198,34 @@ def judge_call(
     *,
     last: bool = False,
     together: AbResult | None = None,
-) -> CallChange:
+) -> Comparison:
     """Judge one call by its *pairs*, at least one, oldest first.
 
     ``last`` says that there will be no more. Where both were measured *together*, in
-    one process, the pairs count for what is exact alone. Raises ``UsageError`` for a
+    one process, the pairs count for what is exact alone; without numbers it says why they
+    were not. Raises ``UsageError`` for a
     tolerance that leaves no room for a verdict.
     """
     before, after = zip(*pairs, strict=True)
     newest = after[-1]
     why, lost = _why_no_time((*before, *after))
-    time = None if why else together or _judge_time(pairs, tolerance, last=last)
+    is_shared = together is not None and together.ratio is not None
+    time = together if is_shared and not why else None
+    if not (is_shared or why):
+        time = _judge_time(pairs, tolerance, last=last)
     exact = tuple(_exact_changes(before, after, tolerance))
     more = any(c.gated and (c.proving or len(pairs) < CONFIRMED) for c in exact)
     undecided = time is not None and time.answer is Answer.MORE
-    return CallChange(
+    return Comparison(
         test=newest.test,
         pairs=len(pairs),
         time=time,
-        no_time=why,
+        unmeasured={SPEEDUP.name: why} if why else {},
         lost=lost,
         exact=exact,
         findings=compared(newest.findings, stored_lines(before[-1].findings)),
         settled=last or not (more or undecided),
+        apart="" if together is None or is_shared else together.why,
     )
 
 
@@ -249,7 +255,7 @@ def judge_together(
     faster end that. Each has a ratio. ``last`` says that there will be no more.
     """
     newest = found[-1]
-    if len(found) == 1 and newest.answer not in CHANGED:
+    if len(found) == 1 and newest.answer not in SLOWER_OR_FASTER:
         return newest
     changes = [log(each.ratio) for each in found if each.ratio is not None]
     if min(changes) < 0 < max(changes):

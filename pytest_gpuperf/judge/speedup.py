@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from ..model.ab import AbResult
-from ..model.ab import Sides
+from ..model.ab import Comparison
 from ..model.budget import Tolerance
 from ..model.metrics import METRICS
 from ..model.metrics import SPEEDUP
@@ -52,7 +52,9 @@ def judge_comparison(calls: Sequence[ComparedCall]) -> TestVerdict:
     return replace(test, verdicts=verdicts, sides=sides[0])
 
 
-def _on_speedup(runs: Sequence[Sides], budget: ResolvedBudget) -> Iterator[Verdict]:
+def _on_speedup(
+    runs: Sequence[Comparison], budget: ResolvedBudget
+) -> Iterator[Verdict]:
     if KEYWORD in budget.limits:
         yield judge_speedup(runs, budget.limits[KEYWORD])
     elif KEYWORD in budget.unbound:
@@ -80,7 +82,7 @@ def demands_speedup(calls: Sequence[StepCall]) -> bool:
     )
 
 
-def judge_speedup(runs: Sequence[Sides], least: float) -> Verdict:
+def judge_speedup(runs: Sequence[Comparison], least: float) -> Verdict:
     """Judge by the 95 % interval: met or missed only if all of it is on one side.
 
     The first of *runs* decides unless it misses: a process has luck, and sizes that it
@@ -99,7 +101,7 @@ def judge_speedup(runs: Sequence[Sides], least: float) -> Verdict:
     return replace(first, because=because, settled=is_proven, proving=not is_proven)
 
 
-def _judge_run(sides: Sides, least: float) -> Verdict:
+def _judge_run(sides: Comparison, least: float) -> Verdict:
     time = sides.time
     if time is None:
         outcome = Outcome.NOT_JUDGED

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Final
 
-from ...model.ab import Sides
+from ...model.ab import Comparison
 from ...model.metric import Direction
 from ...model.metric import Metric
 from ...model.metrics import PEAK_ALLOCATED
@@ -191,7 +191,7 @@ def _step(verdict: TestVerdict) -> tuple[str, str]:
     return _now(verdict, STEP_MS), change
 
 
-def _compared(sides: Sides) -> tuple[str, str]:
+def _compared(sides: Comparison) -> tuple[str, str]:
     """Write both times of a comparison, and the speedup for the change."""
     time = sides.time
     if time is None or time.before_ms is None or time.after_ms is None:

@@ -16,7 +16,7 @@ from pytest_gpuperf.judge.process_pairs import judge_together
 from pytest_gpuperf.judge.process_pairs import schedule_together
 from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
-from pytest_gpuperf.model.ab import CallChange
+from pytest_gpuperf.model.ab import Comparison
 from pytest_gpuperf.model.ab import ExactChange
 from pytest_gpuperf.model.ab import Turn
 from pytest_gpuperf.model.budget import Tolerance
@@ -37,7 +37,7 @@ def run(
 
 def timed(
     *ratios: float, tolerance: Tolerance = WHOLE, last: bool = False
-) -> CallChange:
+) -> Comparison:
     return judge_call(
         [(run(10.0), run(10.0 * r)) for r in ratios], tolerance, last=last
     )
