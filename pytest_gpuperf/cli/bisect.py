@@ -10,12 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from ..compare_commits.bisect import Mark
-from ..compare_commits.bisect import first_bad
+from ..compare_commits.commits import Mark
 from ..compare_commits.commits import compare_versions
-from ..compare_commits.side import Selection
-from ..compare_commits.side import preload
-from ..compare_commits.versions import committed
+from ..compare_commits.commits import first_bad
+from ..compare_commits.side_server import Selection
+from ..compare_commits.sides import committed
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.ab import AbRun
@@ -66,7 +65,6 @@ class Search:
             compare_versions,
             repository,
             selection=Selection(arguments=tuple(arguments)),
-            preload=preload(arguments),
             announce=announce,
         )
         self._found: dict[str, AbRun] = {}

@@ -40,8 +40,8 @@ from ..runner.screening import Case
 from .module_view import Guest
 from .module_view import View
 from .pairs import Both
-from .side import Side
-from .side import patience
+from .side_server import SideServer
+from .side_server import patience
 
 
 # Reasons why two versions of a project cannot be measured in one process.
@@ -274,7 +274,7 @@ class Together:
     A change is confirmed in other processes, which draw other random numbers.
     """
 
-    def __init__(self, before: Side, after: Side, seconds: float) -> None:
+    def __init__(self, before: SideServer, after: SideServer, seconds: float) -> None:
         """*seconds* cap what one test may cost, its first pair included."""
         self._before = before
         self._after = after
@@ -335,7 +335,7 @@ class Together:
             return AbResult.unknown(_briefly(str(error)))
 
 
-def _guest(side: Side, case: Case, number: int) -> Guest:
+def _guest(side: SideServer, case: Case, number: int) -> Guest:
     return Guest(
         run=side.request((case.test,), number),
         relocation=side.relocation,

@@ -119,6 +119,7 @@ def bisected(*found: str) -> str:
     """The end of a search that leaves these commits."""
     worse = replace(COMPARED, calls=CALLS[2:3], uncompared=(), notes=())
     repository: Any = SimpleNamespace(
+        top="/project",
         commit=lambda ref: ref,
         submodules=lambda _: (),
         is_ancestor=lambda *_: True,
